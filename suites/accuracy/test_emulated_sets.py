@@ -233,7 +233,7 @@ def test_panels_of_avxvnni_give_the_contracts_bits(
 
 
 PANEL_SETS = ["avx2", "avxvnni"] + ["avx512"] * (cpu.ISAS["avx512"].features <= cpu.features())
-PANEL_SHAPES = [(2, 5, 3), (3, 17, 2), (1, 3, 5), (5, 37, 7), (70, 20, 2), (1, 3, 38)]
+PANEL_SHAPES = [(2, 5, 3), (3, 17, 2), (1, 3, 5), (5, 37, 7), (70, 20, 2), (1, 3, 38), (1, 3, 133)]
 
 
 def panel_fault_seen(driver: Driver) -> bool:
@@ -308,6 +308,19 @@ def test_a_fault_in_panels_is_seen(builder: Builder, fault: Edit) -> None:
     "fault",
     [
         Edit("ternary_matmul/panels_avx512.h", "rows[8 + j] + at", "rows[4 + j] + at"),
+        Edit("ternary_matmul/tq1_0/avx512.c", "groups[2 * i + 1])", "groups[2 * i])"),
+        Edit("ternary_matmul/tq1_0/avx512.c", "groups[2] + TM_TQ1_0_SECOND", "groups[1] + TM_TQ1_0_SECOND"),
+        Edit("ternary_matmul/tq1_0/avx512.c", "groups[r] + TM_TQ1_0_THIRD", "groups[r] + TM_TQ1_0_SECOND"),
+        Edit("ternary_matmul/tq1_0/avx512.c", "x + 160 + 16 * n)", "x + 144 + 16 * n)"),
+        Edit("ternary_matmul/tq1_0/avx512.c", "first, second, 0xdd", "first, second, 0x88"),
+        Edit("ternary_matmul/q2_0/avx512.c", "(n + (r < count ? r : 0)) * row", "(n + r) * row"),
+        Edit(
+            "ternary_matmul/q2_0/avx512.c",
+            "across = _mm512_setr_epi32(0, 0, 0, 0, 1",
+            "across = _mm512_setr_epi32(0, 0, 0, 0, 0",
+        ),
+        Edit("ternary_matmul/q2_0/avx512.c", "of[r] += four(at[r], groups - g,", "of[r] += four(at[0], groups - g,"),
+        Edit("ternary_matmul/q2_0/avx512.c", "(args->act_sums + g))))", "(args->act_sums))))"),
         Edit("ternary_matmul/tq1_0/avx512.c", "TM_TQ1_0_THIRD - 12", "TM_TQ1_0_THIRD - 8"),
         Edit("ternary_matmul/tq1_0/avx512.c", "160 + 16 * n + 4", "160 + 15 * n + 4"),
         Edit("ternary_matmul/tq1_0/avx512.c", "room[12 + part / 2]", "room[12]"),
@@ -315,11 +328,11 @@ def test_a_fault_in_panels_is_seen(builder: Builder, fault: Edit) -> None:
         Edit("ternary_matmul/tq1_0/avx512.c", "n < 4; n++, w[3] = thrice(w[3])", "n < 4; n++"),
         Edit("ternary_matmul/tq1_0/avx512.c", "DIGIT_SHIFT = 6", "DIGIT_SHIFT = 5"),
         Edit("ternary_matmul/tq2_0/avx512.c", "32 * (i % 4)", "32 * (i % 3)"),
-        Edit("ternary_matmul/tq2_0/avx512.c", "n + (r < count ? r : 0)", "n + r"),
-        Edit("ternary_matmul/tq2_0/avx512.c", "tm_tq2_0_stored(groups[r])", "tm_tq2_0_stored(groups[0])"),
-        Edit("ternary_matmul/tq2_0/avx512.c", "_mm_set1_epi32(args->act_sums[g])", "_mm_set1_epi32(args->act_sums[0])"),
-        Edit("ternary_matmul/tq2_0/avx512.c", "r < count; r++)\n", "r < TM_ROWS; r++)\n"),
-        Edit("ternary_matmul/tq2_0/avx512.c", "w[r], (unsigned)(2 * f)", "w[r], (unsigned)f"),
+        Edit("ternary_matmul/four_rows.h", "n + (r < count ? r : 0)", "n + r"),
+        Edit("ternary_matmul/four_rows.h", "groups[r] + scale_at", "groups[0] + scale_at"),
+        Edit("ternary_matmul/four_rows.h", "_mm_set1_epi32(args->act_sums[g])", "_mm_set1_epi32(args->act_sums[0])"),
+        Edit("ternary_matmul/four_rows.h", "r < count; r++)\n", "r < TM_ROWS; r++)\n"),
+        Edit("ternary_matmul/tq2_0/avx512.c", "w[r], (unsigned)(2 * g)", "w[r], (unsigned)g"),
         Edit("ternary_matmul/tq2_0/avx512.c", "i * TM_TQ2_0_BYTES, arranged", "i * TM_TQ2_0_BYTES + 1, arranged"),
         Edit("ternary_matmul/panels_avx512.h", "room[2 * part + i / 4]", "room[0 * part + i / 4]"),
         Edit("ternary_matmul/panels_avx512.h", "room[one ? 0 : u], one ? part + u : part", "room[one ? 0 : u], part"),

@@ -2,8 +2,8 @@
  * them share with AVX2 and what is above it. Included behind TM_BEGIN, and compiled for the including file's set.
  *
  * Weights are fetched ahead as those of tile64 are, but not on Zen 4 (ternary_matmul.h). Time over that without, weights from
- * memory, by turns, outside of the project (2560 x 6912, 6912 x 2560, 4096 x 14336); tq2_0 with AVX-512 goes this way where
- * rows are long:
+ * memory, by turns, outside of the project (2560 x 6912, 6912 x 2560, 4096 x 14336); with AVX-512 they go this way where rows
+ * are long:
  *                                            tq2_0           tq1_0           q2_0 (q2_0.h)
  *   Intel Xeon (Emerald Rapids)  1 thread    0.64 to 0.67    0.71 to 0.80    0.66 to 0.72
  *     AVX-512                   16 threads   0.72 to 0.79    0.81 to 0.90    0.71 to 0.78

@@ -25,7 +25,8 @@ static inline tm_prefetch tm_rows_prefetch(size_t K)
 }
 
 /* acc[r] = sum(code * x) of row r of the weights and the row of activations; `level` is a constant at each call. As many
- * bytes as the rows take are fetched, from `ahead` bytes behind the first on. */
+ * bytes as the rows take are fetched, in the order in which they lie, from `ahead` bytes behind the last of those rows that are
+ * met side by side. */
 typedef void (*tm_rows_one)(
     const enum tm_prefetch_level level, size_t ahead, const uint8_t *const *rows, const int8_t *x, size_t K,
     int32_t *acc);

@@ -86,12 +86,12 @@ static inline uint16_t tm_bfloat16(float value)
  *   tq2_0      AVX-512  0.31 to 0.57    0.30 to 0.56    0.58 to 0.67
  *              AVX2     1.01 to 1.05    0.99 to 1.02    1.61 to 1.91
  *   iq2_bn_r4  AVX-512  0.99 to 1.12    1.01 to 1.12    1.04 to 1.27
- *   q2_0       AVX-512  0.97 to 1.00    0.94 to 1.00    0.96 to 1.00
- *   tq1_0      AVX-512  1.00            0.99 to 1.00    1.00 to 1.31
- * In the caches 512 bytes are 0.97 to 1.03 with tile64, 8 KiB 0.95 to 1.02 with tile80. i2_s_x86, and tq2_0 with AVX-512,
- * read two or four rows side by side, of which the hardware sees nothing, in the caches either: there 2 KiB are 0.58 to 0.97.
- * i2_s_x86 row after row takes up to three times as long without; tq2_0 with AVX2, which reads as much of the activations for
- * a line of weights, takes longer with it. Why was not found. */
+ *   q2_0       AVX-512  0.34 to 0.54    0.34 to 0.53    0.81 to 0.82
+ *   tq1_0      AVX-512  0.41 to 0.59    0.41 to 0.59    0.70 to 0.83
+ * In the caches 512 bytes are 0.97 to 1.03 with tile64, 8 KiB 0.95 to 1.02 with tile80. i2_s_x86, and with AVX-512 tq2_0,
+ * q2_0 and tq1_0, read two or four rows side by side, of which the hardware sees nothing, in the caches either: there 2 KiB are
+ * 0.58 to 0.99. i2_s_x86 row after row takes up to three times as long without; tq2_0 with AVX2, which reads as much of the
+ * activations for a line of weights, takes longer with it. Why was not found. */
 static inline tm_prefetch tm_weights_prefetch_by(tm_prefetch elsewhere, int tiles)
 {
 #if TM_X86

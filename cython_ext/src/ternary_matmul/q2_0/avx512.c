@@ -2,8 +2,8 @@
  *
  * One row of activations: four groups, 72 bytes, are one vector of codes, which a permutation of words collects, and a
  * quarter of the vector is a group. Three shifts, four ands, four vpdpbusd; what each quarter adds up to meets the
- * groups' scales, which another permutation collects, in float64. Of a row's sixteen groups four such vectors are added
- * up together.
+ * groups' scales, which another permutation collects, in float64. Four such vectors are added up together: of four rows, or
+ * of a row's sixteen groups where rows are long.
  *
  * Several rows: panels_avx512.h. Of a group's 16 bytes each dword, transposed, is in its row's lane, and its four shifts
  * meet four activations each from memory.
@@ -13,7 +13,12 @@
  *       | w << 18, and four vectors summed across; several rows: shuffled for each panel    M = 1: 139  M = 16: 909 us
  *   v2  activations arranged once a call                                                   M = 1: 93   M = 16: 790 us
  *   v3  one row by four fours, and arranged from a line of the cache on: -22 % at 2560 x 6912, -20 % at 6912 x 2560 (`tritmark
- *       gate 6504dec a85763a --op ternary_matmul --variant avx512 --suite speed`, two threads) */
+ *       gate 6504dec a85763a --op ternary_matmul --variant avx512 --suite speed`, two threads)
+ *   v4  four groups of four rows and not sixteen of one, which share what is loaded of the activations. Time over v3's (`python
+ *       suites/performance/gemv.py --format q2_0 --no-peers --before SO_OF_374c58e`, 2560 x 2560, 6912 x 2560 and 2560 x 6912),
+ *       in the caches / from memory: Zen 4, one and two threads, 0.81 to 0.86 / 0.76 to 0.97; an Intel Xeon (Emerald Rapids),
+ *       one thread and 16, 0.72 to 0.88 / 0.79 to 1.03; 640 x 512 on Zen 4 0.67 to 0.75. At 1536 x 13824 0.90 / 1.16, so rows
+ *       of more than TM_ROWS_LONG go as in v3 */
 #include "q2_0.h"
 
 #if TM_X86
@@ -61,6 +66,19 @@ static inline __attribute__((always_inline)) double four(
         _mm256_mul_pd(_mm256_cvtps_pd(_mm_cvtph_ps(halves)), _mm256_cvtepi32_pd(_mm_sub_epi32(sums, of_x))));
 }
 
+/* Lane i: the products of the sums in lanes i, 4 + i, 8 + i and 12 + i and their scales, added up by pairs. */
+static inline __m256d products(__m256i halves, __m512i sums)
+{
+    const __m512 wide = _mm512_cvtph_ps(halves);
+    const __m512d p01 =
+        _mm512_mul_pd(_mm512_cvtps_pd(_mm512_castps512_ps256(wide)), _mm512_cvtepi32_pd(_mm512_castsi512_si256(sums)));
+    const __m512d p23 = _mm512_mul_pd(
+        _mm512_cvtps_pd(_mm512_extractf32x8_ps(wide, 1)), _mm512_cvtepi32_pd(_mm512_extracti64x4_epi64(sums, 1)));
+    return _mm256_add_pd(
+        _mm256_add_pd(_mm512_castpd512_pd256(p01), _mm512_extractf64x4_pd(p01, 1)),
+        _mm256_add_pd(_mm512_castpd512_pd256(p23), _mm512_extractf64x4_pd(p23, 1)));
+}
+
 /* Four fours at a time: group j of four i is lane 4 * j + i of what they add up to, so that the fours are added by whole
  * vectors. */
 static inline __attribute__((always_inline)) void sixteen(
@@ -84,15 +102,66 @@ static inline __attribute__((always_inline)) void sixteen(
     const __m256i halves = _mm256_blend_epi32(
         _mm512_castsi512_si256(_mm512_permutex2var_epi16(low[0], scales, low[1])),
         _mm512_castsi512_si256(_mm512_permutex2var_epi16(low[2], scales, low[3])), 0xaa);
-    const __m512 wide = _mm512_cvtph_ps(halves);
-    const __m512d p01 =
-        _mm512_mul_pd(_mm512_cvtps_pd(_mm512_castps512_ps256(wide)), _mm512_cvtepi32_pd(_mm512_castsi512_si256(sums)));
-    const __m512d p23 = _mm512_mul_pd(
-        _mm512_cvtps_pd(_mm512_extractf32x8_ps(wide, 1)), _mm512_cvtepi32_pd(_mm512_extracti64x4_epi64(sums, 1)));
-    _mm256_storeu_pd(
-        fours, _mm256_add_pd(
-                   _mm256_add_pd(_mm512_castpd512_pd256(p01), _mm512_extractf64x4_pd(p01, 1)),
-                   _mm256_add_pd(_mm512_castpd512_pd256(p23), _mm512_extractf64x4_pd(p23, 1))));
+    _mm256_storeu_pd(fours, products(halves, sums));
+}
+
+/* Four rows of the weights, four groups of each at a time, which share what is loaded of the activations: group j of row r
+ * is lane 4 * j + r. */
+static inline __attribute__((always_inline)) void four_rows(
+    const enum tm_prefetch_level level, size_t ahead, const tm_ternary_matmul_args *args, size_t begin, size_t end)
+{
+    const __m512i m3 = _mm512_set1_epi8(3);
+    const __m512i across = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
+    const __m512i scales =
+        _mm512_zextsi256_si512(_mm256_setr_epi16(0, 32, 0, 32, 9, 41, 9, 41, 18, 50, 18, 50, 27, 59, 27, 59));
+    enum { STEP = TM_Q2_0_FOUR * TM_Q2_0_BYTES };
+    const size_t groups = args->K / TM_Q2_0_GROUP, row = groups * TM_Q2_0_BYTES;
+    const size_t stop = TM_Q2_0_UNIT * end < args->N ? TM_Q2_0_UNIT * end : args->N;
+    for (size_t n = TM_Q2_0_UNIT * begin; n < stop; n += TM_ROWS) {
+        const size_t count = stop - n < TM_ROWS ? stop - n : TM_ROWS;
+        const uint8_t *at[TM_ROWS];
+        for (size_t r = 0; r < TM_ROWS; r++)
+            at[r] = args->weights + (n + (r < count ? r : 0)) * row;
+        const uint8_t *fetched = at[TM_ROWS - 1];
+        __m256d sum = _mm256_setzero_pd();
+        size_t g = 0;
+        for (; g + TM_Q2_0_FOUR <= groups; g += TM_Q2_0_FOUR) {
+            const int8_t *const x = args->a + g * TM_Q2_0_GROUP;
+            __m512i low[TM_ROWS], w[TM_ROWS], s_i32x16[TM_ROWS];
+            tm_prefetch_lines(fetched, TM_ROWS * STEP / TM_PREFETCH_LINE * TM_PREFETCH_LINE, level, ahead);
+            fetched += TM_ROWS * STEP;
+#pragma GCC unroll 4
+            for (int r = 0; r < TM_ROWS; r++) {
+                low[r] = tm_loaded(at[r]);
+                w[r] = codes_of(low[r], _mm512_zextsi128_si512(_mm_loadl_epi64((const __m128i *)(at[r] + 64))));
+                s_i32x16[r] = _mm512_setzero_si512();
+                at[r] += STEP;
+            }
+#pragma GCC unroll 4
+            for (int s = 0; s < 4; s++) {
+                __m512i a = _mm512_loadu_si512(x + 64 * s);
+                __asm__("" : "+v"(a)); /* or compilers load it for each row */
+#pragma GCC unroll 4
+                for (int r = 0; r < TM_ROWS; r++)
+                    s_i32x16[r] =
+                        tm_dot_64(s_i32x16[r], _mm512_and_si512(_mm512_srli_epi16(w[r], (unsigned)(2 * s)), m3), a);
+            }
+            const __m512i less = _mm512_permutexvar_epi32(
+                across, _mm512_zextsi128_si512(_mm_loadu_si128((const __m128i *)(args->act_sums + g))));
+            const __m512i sums = _mm512_sub_epi32(tm_quarter_sums_of(s_i32x16), less);
+            const __m256i halves = _mm256_blend_epi32(
+                _mm512_castsi512_si256(_mm512_permutex2var_epi16(low[0], scales, low[1])),
+                _mm512_castsi512_si256(_mm512_permutex2var_epi16(low[2], scales, low[3])), 0xaa);
+            sum = _mm256_add_pd(sum, products(halves, sums));
+        }
+        double of[TM_ROWS];
+        _mm256_storeu_pd(of, sum);
+        for (size_t r = 0; r < count; r++) {
+            if (g < groups)
+                of[r] += four(at[r], groups - g, args->a + g * TM_Q2_0_GROUP, args->act_sums + g);
+            tm_group_store(args, 0, n + r, of[r]);
+        }
+    }
 }
 
 static inline __attribute__((always_inline)) void prepare(const uint8_t *const *groups, __m512i *room)
@@ -122,7 +191,9 @@ static void wide(const tm_ternary_matmul_args *args, size_t n, size_t count, siz
 static void body(void *given, size_t begin, size_t end)
 {
     const tm_ternary_matmul_args moved = tm_q2_0_moved(given);
-    if (moved.M == 1)
+    if (moved.M == 1 && moved.K <= TM_ROWS_LONG)
+        TM_PREFETCHED(tm_rows_prefetch(moved.K), four_rows(level, ahead, &moved, begin, end));
+    else if (moved.M == 1)
         tm_q2_0_one(&moved, 0, moved.a, begin, end, four, sixteen);
     else
         tm_panels_by_rows(&moved, begin, end, TM_Q2_0_UNIT, narrow, wide);

@@ -2,12 +2,10 @@
  *
  * One row of activations: no digit is decoded. 3 * q = 256 * digit + (3 * q modulo 256), so the sum of the digits'
  * products is (3 * sum(q * x) - sum((3 * q modulo 256) * x)) / 256, exact in every lane: two vpdpbusd and two additions
- * for each 64 digits. A lane of either sum is under 5 * 4 * 255 * 128, and three times that fits int32. Four groups at a
- * time (fours.h): their first 32 bytes are two vectors, the next 16 one, and each goes from digit to digit by 3 *
- * q; of the last 4 bytes all digits are one vector. The activations are arranged for that once.
- *
- * A row of fewer than four groups: a group is 4 vectors of 64 bytes whose digit 0 is that of 64 weights side by side: of
- * its first 32 bytes q and 3q, 9q and 27q, 81q and what the last 20 bytes begin with, and the rest of these.
+ * for each 64 digits. A lane of either sum is under 5 * 4 * 255 * 128, and three times that fits int32. A group of four rows
+ * at a time (four_rows.h): their first 32 bytes are two vectors, the next 16 one, and each goes from digit to digit by 3 *
+ * q; of the last 4 bytes all digits are one vector. Where rows are long, four groups of one row in the same way (fours.h),
+ * for which the activations are arranged once.
  *
  * Several rows: panels_avx512.h, which goes on with the story, and whose digits are told after the bytes have changed places. With r = max(q - 1, 0), digit
  * 0 of q is in the top two bits of avg(r, avg(r, 0)), where avg rounds up; there they stay, and the sums come down by 6.
@@ -25,53 +23,24 @@
  *       group and row in place of 64: predicted 510 instructions for a group of 16 rows instead of 970, so with 64 for
  *       each row of activations 0.7 of the time at M = 4 and 0.77 at M = 16. Measured (`tritmark gate
  *       251a8de c37da71 --op ternary_matmul --variant avx512 --suite FILE.toml`, 2560 x 2560, hot, one thread): -30 % at M =
- *       2, -28 % at 4, -25 % at 8, -17 % at 16, -9 % at 128 */
+ *       2, -28 % at 4, -25 % at 8, -17 % at 16, -9 % at 128
+ *   v6  one row of activations: a group of four rows and not four groups of one, and rows of fewer than four groups no longer
+ *       in a way of their own. Time over v5's (`python suites/performance/gemv.py --format tq1_0 --no-peers --before
+ *       SO_OF_374c58e`, 2560 x 2560, 6912 x 2560 and 2560 x 6912), in the caches / from memory: Zen 4, one and two threads,
+ *       0.77 to 0.89 / 0.76 to 0.88; an Intel Xeon (Emerald Rapids), one thread and 16, 0.75 to 0.85 / 0.76 to 0.93; 640 x 512
+ *       on Zen 4 0.52 to 0.69. At 1536 x 13824 0.90 / 1.00 to 1.04, so rows of more than TM_ROWS_LONG go as in v5 */
 #include "tq1_0.h"
 
 #if TM_X86
 TM_BEGIN(avx512)
+#include "../four_rows.h"
 #include "../fours.h"
 #include "../panels_avx512.h"
 #include "../rows_avx512.h"
-#include "tail_avx2.h"
-
-enum { VECTORS = 4 };
 
 static inline float scale(const uint8_t *group) { return _cvtsh_ss(tm_tq1_0_stored(group)); }
 
 static inline __m512i thrice(__m512i q) { return _mm512_add_epi8(_mm512_add_epi8(q, q), q); }
-
-static inline __m512i joined(__m256i low, __m256i high)
-{
-    return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
-}
-
-/* For each 64 weights side by side the byte whose digit 0 is theirs. */
-static inline __attribute__((always_inline)) void bytes_of(const uint8_t *group, __m512i q[VECTORS])
-{
-    const __m256i first = _mm256_loadu_si256((const __m256i *)group);
-    __m256i last[3];
-    tm_tq1_0_last(group, last);
-    q[0] = joined(first, tm_thrice(first));
-    q[1] = thrice(thrice(q[0]));
-    q[2] = joined(tm_thrice(tm_thrice(_mm512_castsi512_si256(q[1]))), last[0]);
-    q[3] = joined(last[1], last[2]);
-}
-
-static inline int32_t one(const uint8_t *group, const int8_t *x)
-{
-    __m512i q[VECTORS], these = _mm512_setzero_si512(), next = _mm512_setzero_si512();
-    bytes_of(group, q);
-#pragma GCC unroll 4
-    for (int n = 0; n < VECTORS; n++) {
-        const __m512i a_i8x64 = _mm512_loadu_si512(x + 64 * n);
-        these = tm_dot_64(these, q[n], a_i8x64);
-        next = tm_dot_64(next, thrice(q[n]), a_i8x64);
-    }
-    const __m512i s = _mm512_sub_epi32(_mm512_add_epi32(_mm512_add_epi32(these, these), these), next);
-    const __m512i digits = _mm512_srai_epi32(s, 8);
-    return tm_sum_of(_mm256_add_epi32(_mm512_castsi512_si256(digits), _mm512_extracti64x4_epi64(digits, 1)));
-}
 
 /* 3 * sum(q * x) - sum((3 * q modulo 256) * x) over `count` digits of the bytes q: 256 times the digits' sum. */
 static inline __attribute__((always_inline)) __m512i scaled_sums(const int count, __m512i q, const int8_t *x)
@@ -124,6 +93,73 @@ static inline __attribute__((always_inline)) __m128i four(const uint8_t *groups,
     s_i32x16 = _mm512_add_epi32(s_i32x16, _mm512_shuffle_i64x2(pair[0], pair[1], 0x88));
     s_i32x16 = _mm512_add_epi32(s_i32x16, _mm512_shuffle_i64x2(pair[0], pair[1], 0xdd));
     return tm_sums_of_quarters(_mm512_srai_epi32(s_i32x16, 8));
+}
+
+/* 3 * these - next: 256 times the sum of the digits' products. */
+static inline __m512i scaled(__m512i these, __m512i next)
+{
+    return _mm512_sub_epi32(_mm512_add_epi32(_mm512_add_epi32(these, these), these), next);
+}
+
+/* The sums of a group of four rows. */
+static inline __attribute__((always_inline)) __m128i four_rows(const uint8_t *const *groups, const int8_t *x)
+{
+    __m512i q[2], these[2], next[2];
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; i++) {
+        q[i] = tm_halves((const int8_t *)groups[2 * i], (const int8_t *)groups[2 * i + 1]);
+        these[i] = next[i] = _mm512_setzero_si512();
+    }
+#pragma GCC unroll 5
+    for (int n = 0; n < 5; n++) {
+        const __m512i a = _mm512_broadcast_i64x4(_mm256_loadu_si256((const __m256i *)(x + 32 * n)));
+#pragma GCC unroll 2
+        for (int i = 0; i < 2; i++) {
+            these[i] = tm_dot_64(these[i], q[i], a);
+            q[i] = thrice(q[i]);
+            next[i] = tm_dot_64(next[i], q[i], a);
+        }
+    }
+    /* The next 16 bytes of each row, a quarter of the vector each. */
+    __m512i last = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i *)(groups[0] + TM_TQ1_0_SECOND)));
+    last = _mm512_inserti32x4(last, _mm_loadu_si128((const __m128i *)(groups[1] + TM_TQ1_0_SECOND)), 1);
+    last = _mm512_inserti32x4(last, _mm_loadu_si128((const __m128i *)(groups[2] + TM_TQ1_0_SECOND)), 2);
+    last = _mm512_inserti32x4(last, _mm_loadu_si128((const __m128i *)(groups[3] + TM_TQ1_0_SECOND)), 3);
+    __m512i of_last = _mm512_setzero_si512(), behind = of_last;
+#pragma GCC unroll 5
+    for (int n = 0; n < 5; n++) {
+        const __m512i a = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(x + 160 + 16 * n)));
+        of_last = tm_dot_64(of_last, last, a);
+        last = thrice(last);
+        behind = tm_dot_64(behind, last, a);
+    }
+    /* And the last 4, times 1, 3, 9 and 27, as tm_tq1_0_third has them. */
+    int32_t dwords[TM_ROWS];
+#pragma GCC unroll 4
+    for (int r = 0; r < TM_ROWS; r++)
+        memcpy(dwords + r, groups[r] + TM_TQ1_0_THIRD, sizeof dwords[0]);
+    const __m512i quarters = _mm512_set_epi32(3, 3, 3, 3, 2, 2, 2, 2, 1, 1, 1, 1, 0, 0, 0, 0);
+    const __m512i powers = _mm512_broadcast_i32x4(_mm_setr_epi16(1, 1, 3, 3, 9, 9, 27, 27));
+    const __m512i low = _mm512_set1_epi16(0x00ff);
+    const __m512i third = _mm512_permutexvar_epi32(
+        quarters, _mm512_zextsi128_si512(_mm_setr_epi32(dwords[0], dwords[1], dwords[2], dwords[3])));
+    last = _mm512_or_si512(
+        _mm512_and_si512(_mm512_mullo_epi16(third, powers), low),
+        _mm512_mullo_epi16(_mm512_andnot_si512(low, third), powers));
+    const __m512i a = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(x + 240)));
+    of_last = tm_dot_64(of_last, last, a);
+    behind = tm_dot_64(behind, thrice(last), a);
+    /* Halves of two rows to quarters of four. */
+    const __m512i first = scaled(these[0], next[0]), second = scaled(these[1], next[1]);
+    __m512i s_i32x16 = _mm512_add_epi32(scaled(of_last, behind), _mm512_shuffle_i64x2(first, second, 0x88));
+    s_i32x16 = _mm512_add_epi32(s_i32x16, _mm512_shuffle_i64x2(first, second, 0xdd));
+    return tm_sums_of_quarters(_mm512_srai_epi32(s_i32x16, 8));
+}
+
+static inline int32_t one(const uint8_t *group, const int8_t *x)
+{
+    const uint8_t *const same[TM_ROWS] = {group, group, group, group};
+    return _mm_cvtsi128_si32(four_rows(same, x));
 }
 
 /* Four groups of the activations in the order in which `four` meets them. */
@@ -202,7 +238,9 @@ static void wide(const tm_ternary_matmul_args *args, size_t n, size_t count, siz
 static void body(void *given, size_t begin, size_t end)
 {
     const tm_ternary_matmul_args *args = given;
-    if (args->M == 1) {
+    if (args->M == 1 && args->K <= TM_ROWS_LONG) {
+        tm_groups_rows_one(args, begin, end, FORM, TM_TQ1_0_SCALE, args->a, four_rows);
+    } else if (args->M == 1) {
         const int8_t *arranged = tm_tq1_0_arranged(args);
         const size_t fours = args->K / (TM_FOUR * TM_TQ1_0_GROUP);
         tm_groups_fours(
@@ -216,7 +254,7 @@ int tm_ternary_matmul_tq1_0_avx512(void *given)
 {
     tm_ternary_matmul_args *args = given;
     const size_t together = TM_FOUR * TM_TQ1_0_GROUP;
-    if (args->M == 1 && args->K >= together) {
+    if (args->M == 1 && args->K > TM_ROWS_LONG) {
         int8_t *to = tm_tq1_0_arranged(args);
         for (size_t k = 0; k + together <= args->K; k += together, to += together)
             arrange(to, args->a + k);

@@ -3,8 +3,8 @@
  * One row of activations, which is arranged once so that 64 of it lie beside each other as the codes do: a group at a time
  * of four rows of weights, each one 64-byte vector of codes; the four vectors of sums are added up together and meet the
  * groups' scales in float64, a row to a lane. Where rows are long, four groups of one row at a time (fours.h). Story (time
- * over v1's by turns, hot, two threads, Zen 4, 2560 x 6912; `tritmark gate f96a50f 0a43d26 --op ternary_matmul --variant avx512 --suite
- * speed` repeats v4's; the others are of steps that are gone):
+ * over v1's by turns, hot, two threads, Zen 4, 2560 x 6912; `tritmark gate f96a50f 0a43d26 --op ternary_matmul --variant
+ * avx512 --suite speed` repeats v4's; the others are of steps that are gone):
  *   v1  every group in 32-byte vectors                                        1.00 (143 us)
  *   v2  four groups at a time, halves put together as they are loaded         0.92
  *   v3  activations arranged once: 16 of 73 wide instructions less            0.83
@@ -12,8 +12,7 @@
  *   v5  the last four groups made together instead of the three that are left: 1.01 of v4, and 1.12 at 6912 x 2560, where
  *       two are left; so they are made one after the other
  *   v6  four groups of four rows and not of one: a load of the activations for all four, where v4 had 5 loads for a group,
- *       and no products that are added one after the other. Of what four rows take a line for each is fetched ahead, in the
- *       order in which they lie, into L1: of 33 lines 32; five a step, which leave out none, took 1.1 of the time from memory.
+ *       and no products that are added one after the other (four_rows.h).
  *       Rows of more than TM_ROWS_LONG go as in v4: from memory at 10240 it took 1.1 of v4's time. Time over v4's (`python
  *       suites/performance/gemv.py --format tq2_0 --no-peers --before SO_OF_374c58e`, 2560 x 2560, 6912 x 2560, 2560 x 6912,
  *       rows of 8192), in the caches / from memory: Zen 4, one and two threads, 0.77 to 0.88 / 0.80 to 1.03; an Intel Xeon
@@ -28,6 +27,7 @@
 
 #if TM_X86
 TM_BEGIN(avx512)
+#include "../four_rows.h"
 #include "../fours.h"
 #include "../panels_avx512.h"
 #include "../rows_avx512.h"
@@ -72,61 +72,25 @@ static inline __attribute__((always_inline)) __m128i four(const uint8_t *groups,
     return tm_wide_sums_of(s_i32x16);
 }
 
-/* The scales of a group of four rows. */
-static inline __m256d four_scales(const uint8_t *const *groups)
-{
-    uint64_t stored = 0; /* in a register: loads do not see what narrower stores before them wrote */
-#pragma GCC unroll 4
-    for (size_t r = 0; r < TM_ROWS; r++)
-        stored |= (uint64_t)tm_tq2_0_stored(groups[r]) << 16 * r;
-    return _mm256_cvtps_pd(_mm_cvtph_ps(_mm_cvtsi64_si128((int64_t)stored)));
-}
-
-/* Four rows of the weights, a group of each at a time, which share what is loaded of the activations. */
-static inline __attribute__((always_inline)) void four_rows(
-    const enum tm_prefetch_level level, size_t ahead, const tm_ternary_matmul_args *args, size_t begin, size_t end)
+/* The sums of a group of four rows. */
+static inline __attribute__((always_inline)) __m128i four_rows(const uint8_t *const *groups, const int8_t *arranged)
 {
     const __m512i m3 = _mm512_set1_epi8(3);
-    const size_t groups = args->K / TM_TQ2_0_GROUP, row = groups * TM_TQ2_0_BYTES;
-    const size_t stop = TM_ROWS * end < args->N ? TM_ROWS * end : args->N;
-    const int8_t *const arranged = tm_tq2_0_arranged(args);
-    for (size_t n = TM_ROWS * begin; n < stop; n += TM_ROWS) {
-        const size_t count = stop - n < TM_ROWS ? stop - n : TM_ROWS;
-        const uint8_t *at[TM_ROWS];
-        for (size_t r = 0; r < TM_ROWS; r++)
-            at[r] = args->weights + (n + (r < count ? r : 0)) * row;
-        const uint8_t *fetched = at[TM_ROWS - 1];
-        __m256d sum = _mm256_setzero_pd();
-        for (size_t g = 0; g < groups; g++) {
-            __m512i w[TM_ROWS], s_i32x16[TM_ROWS];
-            tm_prefetch_lines(
-                fetched, TM_ROWS * TM_PREFETCH_LINE, level, ahead); /* 32 of 33: five took 1.1 of the time */
-            fetched += TM_ROWS * TM_TQ2_0_BYTES;
+    __m512i w[TM_ROWS], s_i32x16[TM_ROWS];
 #pragma GCC unroll 4
-            for (int r = 0; r < TM_ROWS; r++) {
-                w[r] = tm_loaded(at[r]);
-                s_i32x16[r] = _mm512_setzero_si512();
-            }
-#pragma GCC unroll 4
-            for (int f = 0; f < 4; f++) {
-                __m512i a = _mm512_loadu_si512(arranged + g * TM_TQ2_0_GROUP + 64 * f);
-                __asm__("" : "+v"(a)); /* or compilers load it for each row */
-#pragma GCC unroll 4
-                for (int r = 0; r < TM_ROWS; r++)
-                    s_i32x16[r] =
-                        tm_dot_64(s_i32x16[r], _mm512_and_si512(_mm512_srli_epi16(w[r], (unsigned)(2 * f)), m3), a);
-            }
-            const __m128i part = _mm_sub_epi32(tm_wide_sums_of(s_i32x16), _mm_set1_epi32(args->act_sums[g]));
-            sum = _mm256_add_pd(sum, _mm256_mul_pd(four_scales(at), _mm256_cvtepi32_pd(part)));
-#pragma GCC unroll 4
-            for (int r = 0; r < TM_ROWS; r++)
-                at[r] += TM_TQ2_0_BYTES;
-        }
-        double sums[TM_ROWS];
-        _mm256_storeu_pd(sums, sum);
-        for (size_t r = 0; r < count; r++)
-            tm_group_store(args, 0, n + r, sums[r]);
+    for (int r = 0; r < TM_ROWS; r++) {
+        w[r] = tm_loaded(groups[r]);
+        s_i32x16[r] = _mm512_setzero_si512();
     }
+#pragma GCC unroll 4
+    for (int g = 0; g < 4; g++) {
+        __m512i a = _mm512_loadu_si512(arranged + 64 * g);
+        __asm__("" : "+v"(a)); /* or compilers load it for each row */
+#pragma GCC unroll 4
+        for (int r = 0; r < TM_ROWS; r++)
+            s_i32x16[r] = tm_dot_64(s_i32x16[r], _mm512_and_si512(_mm512_srli_epi16(w[r], (unsigned)(2 * g)), m3), a);
+    }
+    return tm_wide_sums_of(s_i32x16);
 }
 
 static inline __attribute__((always_inline)) void prepare(const uint8_t *const *groups, __m512i *room)
@@ -162,7 +126,7 @@ static void body(void *given, size_t begin, size_t end)
 {
     const tm_ternary_matmul_args *args = given;
     if (args->M == 1 && args->K <= TM_ROWS_LONG)
-        TM_PREFETCHED(tm_rows_prefetch(args->K), four_rows(level, ahead, args, begin, end));
+        tm_groups_rows_one(args, begin, end, FORM, TM_TQ2_0_SCALE, tm_tq2_0_arranged(args), four_rows);
     else if (args->M == 1)
         tm_groups_fours(args, begin, end, FORM, TM_TQ2_0_SCALE, one, four, tm_tq2_0_arranged(args), NULL);
     else
