@@ -3,6 +3,7 @@ and on the device."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -155,3 +156,12 @@ def judge(bound: Callable[..., Bound]) -> Callable[..., None]:
         assert (there.launch.ran, there.launch.runs) == (variant.name, 2)
 
     return check
+
+
+@pytest.fixture(scope="session")
+def emulated_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of objects of kernels with instructions in C, shared with the other processes that test."""
+    base = tmp_path_factory.getbasetemp()
+    made = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "emulated"
+    made.mkdir(exist_ok=True)
+    return made

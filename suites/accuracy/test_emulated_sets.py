@@ -1,9 +1,8 @@
-"""Products with instructions that this processor may lack, written in C: exactness and planted faults; and that the
-instructions themselves are in what is compiled."""
+"""Products with AVX-VNNI, written in C where this processor lacks it, and with what shares its code: exactness and
+planted faults; and that the instruction itself is in what is compiled."""
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
@@ -12,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from emulated_sets import IN_C, emulated, needs_avx2, needs_avx512
 from hypothesis import given
 from hypothesis import strategies as st
 from matmul_driver import (
-    HERE,
     SOURCES,
     Builder,
     Driver,
@@ -33,48 +32,17 @@ from tritmark.kernels import cpu
 # Programs in C: neither the interpreter nor the set that is forced makes a difference.
 pytestmark = pytest.mark.long
 
-SETS = [isa.name for isa in cpu.KERNELS["ternary_matmul"]]
-"""All of the table are linked, whatever is called."""
-FUZZ = HERE.parents[1] / "fuzz" / "native"
 CASES = [((1, 70, 131), -128), ((2, 65, 600), None), ((3, 129, 77), None), ((2, 1, 4 * 8192 + 8), -128)]
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Shared with the other processes that test."""
-    base = tmp_path_factory.getbasetemp()
-    made = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "emulated"
-    made.mkdir(exist_ok=True)
-    return made
-
-
-def lacking(*features: str) -> bool:
-    return shutil.which("cc") is None or not cpu.features() >= set(features)
-
-
-# AVX-VNNI
-
-needs_avx2 = pytest.mark.skipif(lacking("avx2", "f16c"), reason="needs a C compiler and AVX2")
-needs_avx512 = pytest.mark.skipif(lacking("avx512f", "avx512bw", "avx512vnni"), reason="needs a C compiler and AVX-512")
-IN_C = (
-    # So that the compiler has no such instruction either.
-    Edit("isas.h", '"avx2,f16c,avxvnni"', '"avx2,f16c"'),
-    Edit("ternary_matmul/tiles_avxvnni.h", "_mm256_dpbusd_avx_epi32", "dpbusd"),
-    Edit("ternary_matmul/tile80/avxvnni.c", "_mm256_dpbusd_avx_epi32", "dpbusd"),
-    Edit("ternary_matmul/dots_dpbusd.h", "_mm256_dpbusd_avx_epi32", "dpbusd"),
-    # And few rows and few products go by AMX's tiles, too.
-    Edit("ternary_matmul/ternary_matmul.h", "TM_AMX_ROWS = 6,", "TM_AMX_ROWS = 1,"),
-    Edit("ternary_matmul/ternary_matmul.h", "TM_AMX_PRODUCTS = 1 << 19,", "TM_AMX_PRODUCTS = 1,"),
-)
 PANELED = ("tq2_0", "tq1_0", "q2_0")
 """Formats whose kernels take panels of rows of weights."""
 
 
+# AVX-VNNI
+
+
 @pytest.fixture(scope="module")
-def builder(folder: Path) -> Builder:
-    """One for both sets, as all formats are compiled for a driver. What -O1 takes AMX wins back, which is emulated."""
-    flags, own = ["-O0", "-DTM_TILES_EMULATED"], {"amx.c": ["-O1"]}
-    return Builder("cc", folder, SETS, flags, first=HERE / "dpbusd.h", own=own)
+def builder(emulated_folder: Path) -> Builder:
+    return emulated(emulated_folder)
 
 
 @pytest.fixture(scope="module")
@@ -262,7 +230,7 @@ def test_panels_are_exact_where_sums_are_largest(avxvnni: Driver, kernel: str, e
 @pytest.mark.parametrize(
     "fault",
     [
-        Edit("ternary_matmul/panels.h", "(r < count ? r : 0)", "(r <= count ? r : 0)"),
+        Edit("ternary_matmul/rows.h", "(r < count ? r : 0)", "(r <= count ? r : 0)"),
         Edit("ternary_matmul/panels.h", "first += most)", "first += most + 1)"),
         Edit("ternary_matmul/panels_avx2.h", "case 3: tm_panel_block(3,", "case 3: tm_panel_block(2,"),
         Edit("ternary_matmul/panels_avx2.h", "starts[(size_t)m * groups]", "starts[(size_t)m * (groups - 1)]"),
@@ -310,10 +278,10 @@ def test_a_fault_in_panels_is_seen(builder: Builder, fault: Edit) -> None:
         Edit("ternary_matmul/panels_avx512.h", "rows[8 + j] + at", "rows[4 + j] + at"),
         Edit("ternary_matmul/tq1_0/avx512.c", "groups[2 * i + 1])", "groups[2 * i])"),
         Edit("ternary_matmul/tq1_0/avx512.c", "groups[2] + TM_TQ1_0_SECOND", "groups[1] + TM_TQ1_0_SECOND"),
-        Edit("ternary_matmul/tq1_0/avx512.c", "groups[r] + TM_TQ1_0_THIRD", "groups[r] + TM_TQ1_0_SECOND"),
+        Edit("ternary_matmul/tq1_0/avx512.c", "groups[i] + TM_TQ1_0_THIRD", "groups[i] + TM_TQ1_0_SECOND"),
         Edit("ternary_matmul/tq1_0/avx512.c", "x + 160 + 16 * n)", "x + 144 + 16 * n)"),
         Edit("ternary_matmul/tq1_0/avx512.c", "first, second, 0xdd", "first, second, 0x88"),
-        Edit("ternary_matmul/q2_0/avx512.c", "(n + (r < count ? r : 0)) * row", "(n + r) * row"),
+        Edit("ternary_matmul/q2_0/avx512.c", "count, row, TM_ROWS, at", "TM_ROWS, row, TM_ROWS, at"),
         Edit(
             "ternary_matmul/q2_0/avx512.c",
             "across = _mm512_setr_epi32(0, 0, 0, 0, 1",
@@ -328,8 +296,8 @@ def test_a_fault_in_panels_is_seen(builder: Builder, fault: Edit) -> None:
         Edit("ternary_matmul/tq1_0/avx512.c", "n < 4; n++, w[3] = thrice(w[3])", "n < 4; n++"),
         Edit("ternary_matmul/tq1_0/avx512.c", "DIGIT_SHIFT = 6", "DIGIT_SHIFT = 5"),
         Edit("ternary_matmul/tq2_0/avx512.c", "32 * (i % 4)", "32 * (i % 3)"),
-        Edit("ternary_matmul/four_rows.h", "n + (r < count ? r : 0)", "n + r"),
-        Edit("ternary_matmul/four_rows.h", "groups[r] + scale_at", "groups[0] + scale_at"),
+        Edit("ternary_matmul/four_rows.h", "count, row, TM_ROWS, at", "TM_ROWS, row, TM_ROWS, at"),
+        Edit("ternary_matmul/fours.h", "groups[i] + scale_at", "groups[0] + scale_at"),
         Edit("ternary_matmul/four_rows.h", "_mm_set1_epi32(args->act_sums[g])", "_mm_set1_epi32(args->act_sums[0])"),
         Edit("ternary_matmul/four_rows.h", "r < count; r++)\n", "r < TM_ROWS; r++)\n"),
         Edit("ternary_matmul/tq2_0/avx512.c", "w[r], (unsigned)(2 * g)", "w[r], (unsigned)g"),
@@ -468,8 +436,8 @@ def test_a_fault_in_formats_by_rows_is_seen(builder: Builder, format: str, fault
         Edit("ternary_matmul/i2_s_x86/avx2.c", "rows[0], *const second = rows[1]", "rows[1], *const second = rows[1]"),
         Edit("ternary_matmul/i2_s_x86/avx2.c", "acc[1] = tm_sum_of(s_i32x8[1])", "acc[1] = tm_sum_of(s_i32x8[0])"),
         Edit("ternary_matmul/i2_s_x86/avx2.c", "begin += 4 * TM_I2_S_FLUSH", "begin += 5 * TM_I2_S_FLUSH"),
-        Edit("ternary_matmul/rows.h", "i + r < count ? r * row_bytes : 0", "r * row_bytes"),
-        Edit("ternary_matmul/rows.h", "first + (i + r < count", "first + (i + r + 1 < count"),
+        Edit("ternary_matmul/rows.h", "n + i, count - i, row_bytes", "n + i, TM_ROWS, row_bytes"),
+        Edit("ternary_matmul/rows.h", "(r < count ? r : 0)", "(r + 1 < count ? r : 0)"),
     ],
     ids=str,
 )
@@ -500,167 +468,12 @@ def test_a_fault_in_four_rows_of_avx512_is_seen(builder: Builder, fault: Edit) -
 @needs_avx2
 @pytest.mark.skipif(shutil.which("objdump") is None, reason="needs objdump")
 @pytest.mark.parametrize("of", [".", *PANELED, "tile80", *ROWED])
-def test_the_instruction_of_avxvnni_is_what_is_compiled(folder: Path, of: str) -> None:
+def test_the_instruction_of_avxvnni_is_what_is_compiled(emulated_folder: Path, of: str) -> None:
     """In the encoding without AVX-512, which is what tells it apart."""
-    made = folder / f"avxvnni{of}.o"
+    made = emulated_folder / f"avxvnni{of}.o"
     source = SOURCES / "ternary_matmul" / of / "avxvnni.c"
     command = ["cc", "-std=gnu11", "-O3", "-Wno-unknown-pragmas", "-c", str(source)]
     subprocess.run([*command, "-o", str(made)], check=True)
     code = subprocess.run(["objdump", "-d", made], capture_output=True, text=True, check=True).stdout
     assert re.search(r"\{vex\} vpdpbusd .*%ymm", code)
     assert "%zmm" not in code
-
-
-# AMX
-
-TILED = [
-    ((5, 70, 131), -128),
-    ((16, 70, 131), -128),
-    ((16, 130, 70), None),
-    ((16, 130, 777), None),
-    ((20, 130, 1100), None),
-    ((33, 65, 2000), None),
-    ((53, 129, 64), 127),
-    ((300, 1, 4 * 8192 + 70), -128),
-    ((17, 65, 4 * 40000), -128),
-    ((40, 130, 200), None),
-    ((277, 130, 300), None),
-]
-PACKING = Edit("ternary_matmul/amx_rows.h", "PACKS = 1 << 25", "PACKS = 1 << 10")
-"""So that activations are packed where few products are to be made, too, if they are not too long."""
-
-
-def amx_fault_seen(driver: Driver) -> bool:
-    return any(fault_seen(driver, ["amx"], TILED, threads) for threads in (1, 2))
-
-
-@pytest.fixture(scope="module")
-def amx(builder: Builder) -> Iterator[Driver]:
-    with Driver([builder.program(*IN_C)]) as driver:
-        assert not amx_fault_seen(driver)
-        yield driver
-
-
-@pytest.fixture(scope="module")
-def packing_amx(builder: Builder) -> Iterator[Driver]:
-    """Without a fault, which is looked at on the shapes that have to show one."""
-    with Driver([builder.program(*IN_C, PACKING)]) as driver:
-        assert not amx_fault_seen(driver)
-        yield driver
-
-
-@needs_avx512
-@pytest.mark.parametrize("driver", ["amx", "packing_amx"])
-@given(
-    shape=st.tuples(st.integers(1, 80), st.integers(1, 200), st.integers(1, 600)),
-    seed=st.integers(0, 2**32),
-    gap=st.integers(0, 70),
-    threads=st.integers(1, 4),
-    dtype=st.sampled_from(["int32", "float32", "bfloat16"]),
-)
-def test_amx_gives_the_contracts_bits(
-    request: pytest.FixtureRequest,
-    driver: str,
-    shape: tuple[int, int, int],
-    seed: int,
-    gap: int,
-    threads: int,
-    dtype: str,
-) -> None:
-    made = request.getfixturevalue(driver)
-    check_outputs(made, "amx", cpu.ISAS["amx"].rank, shape, seed, gap, threads, dtype)
-
-
-@needs_avx512
-@pytest.mark.parametrize(
-    "shape",
-    [
-        (600, 65, 131),
-        (255, 64, 1024),
-        (257, 3, 1025),
-        (17, 130, 65536),
-        (16, 63, 32 * 1024 + 63),
-        (1, 65, 32 * 1024 + 64 * 3 + 2),
-        (6, 1030, 32 * 1024),
-        (31, 1, 131072 + 5),
-        (40, 65, 32 * 1024 + 64 * 21 + 1),
-        (272, 129, 1280 + 64),
-        (16, 200, 65536 + 64),
-    ],
-)
-@pytest.mark.parametrize("extreme", [None, -128])
-def test_amx_is_exact_at_large_shapes(amx: Driver, shape: tuple[int, int, int], extreme: int | None) -> None:
-    activations, codes = drawn(shape, 11, gap=3)
-    if extreme is not None:
-        activations, codes = np.full_like(activations, extreme), np.ones_like(codes)
-    assert (amx.run("amx", activations, codes, threads=2)[0] == exact(activations, codes)).all()
-
-
-@needs_avx512
-@pytest.mark.parametrize(
-    "fault",
-    [
-        Edit("ternary_matmul/amx.c", "_mm512_set1_epi8(63)", "_mm512_set1_epi8(31)"),
-        Edit("ternary_matmul/amx.c", "SPAN = TM_MATMUL_CHUNK / GROUPS", "SPAN = 16 * TM_MATMUL_CHUNK / GROUPS"),
-        Edit("ternary_matmul/amx.c", "w->due.more = begin > 0", "w->due.more = 0"),
-        Edit("ternary_matmul/amx.c", "w->due.whole = begin + steps == s->steps", "w->due.whole = 1"),
-        Edit("ternary_matmul/amx.c", "w->due.row = 0;", "w->due.row = 1;"),
-        Edit("ternary_matmul/amx.c", "AHEAD = 2,", "AHEAD = 5,"),
-        Edit("ternary_matmul/amx.c", "[(used + AHEAD) % PLACES]", "[(used + AHEAD + 1) % PLACES]"),
-        Edit("ternary_matmul/amx.c", "return w->last[pair % PLACES];", "return w->last[pair % 1];"),
-        Edit("ternary_matmul/amx_rows.h", "memset(last, 0, STEP);", "memset(last, 1, STEP);"),
-        Edit("ternary_matmul/amx_rows.h", "for (size_t c = 1; c < CHAINS; c++)", "for (size_t c = 2; c < CHAINS; c++)"),
-        Edit("ternary_matmul/amx_rows.h", "(rows > SIDE ? 2 : 1) * SIDE * STEP", "(rows > SIDE ? 1 : 1) * SIDE * STEP"),
-        Edit("ternary_matmul/amx_rows.h", "(m / s->group + 1) * s->group", "(m / s->group + 2) * s->group"),
-        Edit("ternary_matmul/amx.c", "w->next.m = pair / tiles_across(s) * s->group", "w->next.m = 0"),
-        Edit("ternary_matmul/amx.c", "w->next.m == behind &&", "w->next.m == behind + s->group &&"),
-        Edit("ternary_matmul/amx.c", "= block_rows(s, w->next.m) > SIDE ? LOW : ALL", "= ALL"),
-        Edit("ternary_matmul/amx.c", "tm_tile_multiply(3, 5, 7)", "tm_tile_multiply(3, 5, 6)"),
-        Edit("ternary_matmul/amx.c", "configure(rows, rows, 5, w)", "configure(rows, rows, 6, w)"),
-        Edit("ternary_matmul/amx.c", "configure(SIDE, rows - SIDE, 6, w)", "configure(SIDE, 1, 6, w)"),
-        Edit("ternary_matmul/amx.c", "(masks == LOW ? 0 : 2 * SIDE)", "0"),
-        Edit("ternary_matmul/amx.c", "s.group = group_rows(&s, threads);", "s.group = group_rows(&s, threads) + 1;"),
-        Edit("amx_tiles.h", "(int8_t)tm_tiles.tile[a]", "(uint8_t)tm_tiles.tile[a]"),
-    ],
-    ids=str,
-)
-@pytest.mark.usefixtures("packing_amx")
-def test_a_fault_in_amx_is_seen(builder: Builder, fault: Edit) -> None:
-    with Driver([builder.program(*IN_C, PACKING, fault)]) as driver:
-        assert amx_fault_seen(driver)
-
-
-@pytest.mark.skipif(shutil.which("objdump") is None or lacking(), reason="needs a C compiler and objdump")
-def test_the_instructions_of_amx_are_what_is_compiled(folder: Path) -> None:
-    """Signed bytes of the second operand, unsigned ones of the third."""
-    command = ["cc", "-std=gnu11", "-O3", "-Wno-unknown-pragmas", "-c", str(SOURCES / "ternary_matmul" / "amx.c")]
-    subprocess.run([*command, "-o", str(folder / "amx.o")], check=True)
-    listing = ["objdump", "-d", "-M", "intel", "--no-show-raw-insn", str(folder / "amx.o")]
-    code = subprocess.run(listing, capture_output=True, text=True, check=True).stdout
-    assert set(re.findall(r"\btdp\w+ +\S+", code)) == {
-        f"tdpbsud tmm{c},tmm{a},tmm{b}"
-        for pairs in (((0, 4, 6), (1, 5, 6), (2, 4, 7), (3, 5, 7)), ((0, 4, 5), (1, 4, 6), (2, 4, 7), (3, 4, 5)))
-        for c, a, b in pairs
-    }
-    assert all(name in code for name in ("ldtilecfg", "tileloadd ", "tileloaddt1", "tilestored", "tilerelease"))
-
-
-@needs_avx512
-@pytest.mark.parametrize("fault", [None, ("+ 4 * n, right_bytes + 4 * i", "+ 4 * n, right_bytes + 4 * n")])
-def test_the_probe_of_amx_does_every_dot_product(tmp_path: Path, fault: tuple[str, str] | None) -> None:
-    """The fuzz target of the probes ends by abort where one gives other sums than plain C."""
-    tree, target = tmp_path / "cython_ext" / "src", tmp_path / "suites" / "fuzz" / "native"
-    shutil.copytree(SOURCES, tree)
-    shutil.copytree(FUZZ, target)
-    isas = (tree / "isas.h").read_text(encoding="utf-8")
-    (tree / "isas.h").write_text(isas.replace(",amx-tile,amx-int8", ""), encoding="utf-8")  # so that it is taken
-    if fault is not None:
-        text = (tree / "ceilings" / "amx.c").read_text(encoding="utf-8")
-        assert fault[0] in text
-        (tree / "ceilings" / "amx.c").write_text(text.replace(*fault), encoding="utf-8")
-    flags = ["-std=gnu11", "-O1", "-fopenmp", "-w", "-DTM_TILES_EMULATED", f'-DDRIVER="{target / "ceilings.c"}"']
-    sources = [FUZZ.parents[1] / "aarch64" / "digest.c", tree / "cpu" / "cpu.c", *(tree / "ceilings").glob("*.c")]
-    subprocess.run(["cc", *flags, "-o", tmp_path / "probes", *sources], check=True)
-    done = subprocess.run([tmp_path / "probes", "100"], capture_output=True, text=True, check=False)
-    assert (done.returncode == 0) == (fault is None), done.stderr
-    assert fault is None or "checksum (amx) differs" in done.stderr

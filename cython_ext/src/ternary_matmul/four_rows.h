@@ -1,26 +1,13 @@
 /* One row of activations times formats with a scale for each group of weights, a group of four rows at a time, which share
  * what is loaded of the activations; their sums stay in lanes. Included behind TM_BEGIN, and compiled for the including
- * file's set. fours.h takes four groups of one row. */
+ * file's set. */
 #ifndef TM_FOUR_ROWS_H
 #define TM_FOUR_ROWS_H
 
-#include "groups.h"
+#include "fours.h"
 
 /* sum(code * x) of a group of each of TM_ROWS rows; `x` is its share of the activations, in their order or the format's. */
 typedef __m128i (*tm_group_rows)(const uint8_t *const *groups, const int8_t *x);
-
-/* The float16 scales at byte `scale_at` of a group of each row. */
-static inline __attribute__((always_inline)) __m256d tm_rows_scales(const uint8_t *const *groups, size_t scale_at)
-{
-    uint64_t stored = 0; /* in a register: loads do not see what narrower stores before them wrote */
-#pragma GCC unroll 4
-    for (size_t r = 0; r < TM_ROWS; r++) {
-        uint16_t bits;
-        memcpy(&bits, groups[r] + scale_at, sizeof bits);
-        stored |= (uint64_t)bits << 16 * r;
-    }
-    return _mm256_cvtps_pd(_mm_cvtph_ps(_mm_cvtsi64_si128((int64_t)stored)));
-}
 
 /* Of what four rows take whole lines are fetched ahead, in the order in which they lie, from behind the last row on. What is
  * left out is a line of 33 with groups of 66 bytes; fetched too, for most of them once more, it took tq2_0 1.1 of the time
@@ -34,15 +21,14 @@ static inline __attribute__((always_inline)) void tm_groups_rows_one_by(
     for (size_t n = TM_ROWS * begin; n < stop; n += TM_ROWS) {
         const size_t count = stop - n < TM_ROWS ? stop - n : TM_ROWS;
         const uint8_t *at[TM_ROWS];
-        for (size_t r = 0; r < TM_ROWS; r++) /* past the last row the first again, whose sums nobody stores */
-            at[r] = args->weights + (n + (r < count ? r : 0)) * row;
+        tm_rows_begin(args, n, count, row, TM_ROWS, at);
         const uint8_t *fetched = at[TM_ROWS - 1];
         __m256d sum = _mm256_setzero_pd();
         for (size_t g = 0; g < groups; g++) {
             tm_prefetch_lines(fetched, taken / TM_PREFETCH_LINE * TM_PREFETCH_LINE, level, ahead);
             fetched += taken;
             const __m128i part = _mm_sub_epi32(sums(at, x + g * form.weights), _mm_set1_epi32(args->act_sums[g]));
-            sum = _mm256_add_pd(sum, _mm256_mul_pd(tm_rows_scales(at, scale_at), _mm256_cvtepi32_pd(part)));
+            sum = _mm256_add_pd(sum, _mm256_mul_pd(tm_four_scales(at, scale_at), _mm256_cvtepi32_pd(part)));
 #pragma GCC unroll 4
             for (int r = 0; r < TM_ROWS; r++)
                 at[r] += form.bytes;

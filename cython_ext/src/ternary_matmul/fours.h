@@ -22,21 +22,27 @@ enum { TM_FOUR = 4 };
  * format meets it. */
 typedef __m128i (*tm_group_four)(const uint8_t *groups, const int8_t *arranged);
 
-/* The products of the sums of four groups and their scales, which are float16 at byte `scale_at` of each. */
-static inline __attribute__((always_inline)) void tm_four_products(
-    const uint8_t *groups, size_t bytes, size_t scale_at, __m128i sums, const int32_t *act_sums,
-    double products[TM_FOUR])
+/* The float16 scales at byte `scale_at` of each of four groups. */
+static inline __attribute__((always_inline)) __m256d tm_four_scales(const uint8_t *const *groups, size_t scale_at)
 {
     uint64_t stored = 0; /* in a register: loads do not see what narrower stores before them wrote */
 #pragma GCC unroll 4
     for (size_t i = 0; i < TM_FOUR; i++) {
         uint16_t bits;
-        memcpy(&bits, groups + i * bytes + scale_at, sizeof bits);
+        memcpy(&bits, groups[i] + scale_at, sizeof bits);
         stored |= (uint64_t)bits << 16 * i;
     }
-    const __m128 scales = _mm_cvtph_ps(_mm_cvtsi64_si128((int64_t)stored));
+    return _mm256_cvtps_pd(_mm_cvtph_ps(_mm_cvtsi64_si128((int64_t)stored)));
+}
+
+/* The products of the sums of four groups and their scales, which are float16 at byte `scale_at` of each. */
+static inline __attribute__((always_inline)) void tm_four_products(
+    const uint8_t *groups, size_t bytes, size_t scale_at, __m128i sums, const int32_t *act_sums,
+    double products[TM_FOUR])
+{
+    const uint8_t *const at[TM_FOUR] = {groups, groups + bytes, groups + 2 * bytes, groups + 3 * bytes};
     const __m128i less = _mm_sub_epi32(sums, _mm_loadu_si128((const __m128i *)act_sums));
-    _mm256_storeu_pd(products, _mm256_mul_pd(_mm256_cvtps_pd(scales), _mm256_cvtepi32_pd(less)));
+    _mm256_storeu_pd(products, _mm256_mul_pd(tm_four_scales(at, scale_at), _mm256_cvtepi32_pd(less)));
 }
 
 static inline __attribute__((always_inline)) void tm_groups_fours_by(

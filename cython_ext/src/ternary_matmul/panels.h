@@ -23,14 +23,6 @@ static inline __attribute__((always_inline)) void tm_panels(
     }
 }
 
-/* Where the `rows` of a panel begin; past the last row the first again, which nobody stores. */
-static inline __attribute__((always_inline)) void tm_panel_rows(
-    const tm_ternary_matmul_args *args, size_t n, size_t count, size_t row, size_t rows, const uint8_t **at)
-{
-    for (size_t r = 0; r < rows; r++)
-        at[r] = args->weights + (n + (r < count ? r : 0)) * row;
-}
-
 /* Have weights fetched. `done` bytes of each row were taken, `part` are now, and `begin` is where the panel begins.
  *
  * Story (Zen 4, 2560 x 2560, weights from memory, AVX-512; `tritmark run --suite speed --variant avx512`, in processes by

@@ -176,7 +176,7 @@ static inline __attribute__((always_inline)) void tm_panel(
     tm_panel_decoded decoded;
     const uint8_t *at[TM_PANEL];
     memset(totals, 0, sizeof totals[0] * (last - first));
-    tm_panel_rows(args, n, count, row, TM_PANEL, at);
+    tm_rows_begin(args, n, count, row, TM_PANEL, at);
     for (size_t g = 0; g < groups; g += (size_t)how.together) {
         tm_panel_ahead(at, TM_PANEL, args->weights + n * row, row, g * how.bytes, (size_t)how.together * how.bytes);
         tm_panel_decode(at, groups - g, how, &decoded);

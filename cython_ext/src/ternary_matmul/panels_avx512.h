@@ -176,7 +176,7 @@ static inline __attribute__((always_inline)) void tm_panel(
     const uint8_t *at[TM_PANEL_MOST];
     for (size_t m = 0; m < some; m++)
         memset(sums[m].total, 0, sizeof sums[m].total);
-    tm_panel_rows(args, n, count, row, rows, at);
+    tm_rows_begin(args, n, count, row, rows, at);
     for (size_t g = 0; g < groups; g++) {
         const int8_t *x = args->a + first * lda + g * how.weights;
         const int32_t *starts = args->act_sums + first * groups + g;

@@ -17,6 +17,15 @@ enum {
 typedef void (*tm_rows_micro)(
     const uint8_t *const *rows, const int8_t *a, size_t lda, int count, size_t K, int32_t (*acc)[TM_ROWS]);
 
+/* Where `rows` rows of the weights begin from row n on, of which `count` are there: past the last row the first again, whose
+ * sums nobody stores. */
+static inline __attribute__((always_inline)) void tm_rows_begin(
+    const tm_ternary_matmul_args *args, size_t n, size_t count, size_t row_bytes, size_t rows, const uint8_t **at)
+{
+    for (size_t r = 0; r < rows; r++)
+        at[r] = args->weights + (n + (r < count ? r : 0)) * row_bytes;
+}
+
 /* How weights are fetched ahead by kernels that take several rows at once: into L1 where rows are short, which is faster on
  * Zen 4 (ternary_matmul.h). */
 static inline tm_prefetch tm_rows_prefetch(size_t K)
@@ -41,9 +50,8 @@ static inline __attribute__((always_inline)) void tm_matmul_one_by(
         const size_t count = last - n < TM_TILE ? last - n : TM_TILE;
         int32_t acc[TM_TILE];
         for (size_t i = 0; i < count; i += TM_ROWS) {
-            const uint8_t *const first = args->weights + (n + i) * row_bytes, *rows[TM_ROWS];
-            for (size_t r = 0; r < TM_ROWS; r++) /* past the last row the first again, whose sums nobody stores */
-                rows[r] = first + (i + r < count ? r * row_bytes : 0);
+            const uint8_t *rows[TM_ROWS];
+            tm_rows_begin(args, n + i, count - i, row_bytes, TM_ROWS, rows);
             one(level, ahead, rows, args->a, args->K, acc + i);
         }
         tm_matmul_store(args, 0, n, count, acc, act_sum);
@@ -65,14 +73,12 @@ static inline void tm_fetch(const uint8_t *bytes, size_t count)
         __builtin_prefetch(bytes + i);
 }
 
-/* The TM_ROWS rows of weights from row n on, and how many of them there are: past the last row the first again,
- * which nobody stores. */
+/* The TM_ROWS rows of weights from row n on, and how many of them there are. */
 static inline __attribute__((always_inline)) size_t
 tm_rows_at(const tm_ternary_matmul_args *args, size_t n, size_t row_bytes, const uint8_t **rows)
 {
     const size_t count = args->N - n < TM_ROWS ? args->N - n : TM_ROWS;
-    for (size_t r = 0; r < TM_ROWS; r++)
-        rows[r] = args->weights + (n + (r < count ? r : 0)) * row_bytes;
+    tm_rows_begin(args, n, count, row_bytes, TM_ROWS, rows);
     if (n + TM_ROWS < args->N)
         tm_fetch(
             rows[0] + TM_ROWS * row_bytes, (args->N - n < 2 * TM_ROWS ? args->N - n - TM_ROWS : TM_ROWS) * row_bytes);

@@ -34,7 +34,8 @@
  *       128 bytes in loops of nothing else (outside of the project, Zen 4, cycles of which the products alone take 8): v8
  *       13.5; two rows 13.3; two rows as one 64-byte vector, activations broadcast, 13.1; four rows 10.4; two rows in 64-byte
  *       vectors with arranged activations 10.2; tile64's 10.0. Predicted 0.77 in the caches. Rows longer than 8192 lie too
- *       far apart for L1: from memory 1.04 at 8192, 1.07 at 10240, with 8 KiB into L2 1.18; those go as in v8. Time over
+ *       far apart for L1: from memory 1.07 at 10240, with 8 KiB into L2 1.18, and 1.04 at 8192 (by prefetching.py and the
+ *       script below, one thread); those go as in v8. Time over
  *       v8's, M = 1, by `python suites/performance/gemv.py --format i2_s_x86 --no-peers --before SO_OF_374c58e` of 2560 x
  *       2560, 6912 x 2560 and 2560 x 6912, in the caches / from memory: Zen 4 0.82 to 0.91 / 0.87 to 1.03, with two threads
  *       too; the Xeon 0.78 to 0.93 / 0.97 to 1.03 with one thread and 16

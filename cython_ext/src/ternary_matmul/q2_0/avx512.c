@@ -66,9 +66,16 @@ static inline __attribute__((always_inline)) double four(
         _mm256_mul_pd(_mm256_cvtps_pd(_mm_cvtph_ps(halves)), _mm256_cvtepi32_pd(_mm_sub_epi32(sums, of_x))));
 }
 
-/* Lane i: the products of the sums in lanes i, 4 + i, 8 + i and 12 + i and their scales, added up by pairs. */
-static inline __m256d products(__m256i halves, __m512i sums)
+/* Lane i: the products of the sums in lanes i, 4 + i, 8 + i and 12 + i, and the scales of the four groups of which low[i] has
+ * the first 64 bytes, added up by pairs. */
+static inline __attribute__((always_inline)) __m256d products(const __m512i low[4], __m512i sums)
 {
+    /* Words 0, 9, 18 and 27 of one vector at 4 * j, of the other at 4 * j + 1. */
+    const __m512i scales =
+        _mm512_zextsi256_si512(_mm256_setr_epi16(0, 32, 0, 32, 9, 41, 9, 41, 18, 50, 18, 50, 27, 59, 27, 59));
+    const __m256i halves = _mm256_blend_epi32(
+        _mm512_castsi512_si256(_mm512_permutex2var_epi16(low[0], scales, low[1])),
+        _mm512_castsi512_si256(_mm512_permutex2var_epi16(low[2], scales, low[3])), 0xaa);
     const __m512 wide = _mm512_cvtph_ps(halves);
     const __m512d p01 =
         _mm512_mul_pd(_mm512_cvtps_pd(_mm512_castps512_ps256(wide)), _mm512_cvtepi32_pd(_mm512_castsi512_si256(sums)));
@@ -85,9 +92,6 @@ static inline __attribute__((always_inline)) void sixteen(
     const uint8_t *groups, const int8_t *x, const int32_t *act_sums, double fours[TM_Q2_0_FOUR])
 {
     const __m512i across = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-    /* Words 0, 9, 18 and 27 of one vector at 4 * j, of the other at 4 * j + 1. */
-    const __m512i scales =
-        _mm512_zextsi256_si512(_mm256_setr_epi16(0, 32, 0, 32, 9, 41, 9, 41, 18, 50, 18, 50, 27, 59, 27, 59));
     __m512i low[4], v[4];
 #pragma GCC unroll 4
     for (int i = 0; i < 4; i++) {
@@ -99,10 +103,7 @@ static inline __attribute__((always_inline)) void sixteen(
     }
     const __m512i sums =
         _mm512_sub_epi32(tm_quarter_sums_of(v), _mm512_permutexvar_epi32(across, _mm512_loadu_si512(act_sums)));
-    const __m256i halves = _mm256_blend_epi32(
-        _mm512_castsi512_si256(_mm512_permutex2var_epi16(low[0], scales, low[1])),
-        _mm512_castsi512_si256(_mm512_permutex2var_epi16(low[2], scales, low[3])), 0xaa);
-    _mm256_storeu_pd(fours, products(halves, sums));
+    _mm256_storeu_pd(fours, products(low, sums));
 }
 
 /* Four rows of the weights, four groups of each at a time, which share what is loaded of the activations: group j of row r
@@ -112,16 +113,13 @@ static inline __attribute__((always_inline)) void four_rows(
 {
     const __m512i m3 = _mm512_set1_epi8(3);
     const __m512i across = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
-    const __m512i scales =
-        _mm512_zextsi256_si512(_mm256_setr_epi16(0, 32, 0, 32, 9, 41, 9, 41, 18, 50, 18, 50, 27, 59, 27, 59));
     enum { STEP = TM_Q2_0_FOUR * TM_Q2_0_BYTES };
     const size_t groups = args->K / TM_Q2_0_GROUP, row = groups * TM_Q2_0_BYTES;
     const size_t stop = TM_Q2_0_UNIT * end < args->N ? TM_Q2_0_UNIT * end : args->N;
     for (size_t n = TM_Q2_0_UNIT * begin; n < stop; n += TM_ROWS) {
         const size_t count = stop - n < TM_ROWS ? stop - n : TM_ROWS;
         const uint8_t *at[TM_ROWS];
-        for (size_t r = 0; r < TM_ROWS; r++)
-            at[r] = args->weights + (n + (r < count ? r : 0)) * row;
+        tm_rows_begin(args, n, count, row, TM_ROWS, at);
         const uint8_t *fetched = at[TM_ROWS - 1];
         __m256d sum = _mm256_setzero_pd();
         size_t g = 0;
@@ -149,10 +147,7 @@ static inline __attribute__((always_inline)) void four_rows(
             const __m512i less = _mm512_permutexvar_epi32(
                 across, _mm512_zextsi128_si512(_mm_loadu_si128((const __m128i *)(args->act_sums + g))));
             const __m512i sums = _mm512_sub_epi32(tm_quarter_sums_of(s_i32x16), less);
-            const __m256i halves = _mm256_blend_epi32(
-                _mm512_castsi512_si256(_mm512_permutex2var_epi16(low[0], scales, low[1])),
-                _mm512_castsi512_si256(_mm512_permutex2var_epi16(low[2], scales, low[3])), 0xaa);
-            sum = _mm256_add_pd(sum, products(halves, sums));
+            sum = _mm256_add_pd(sum, products(low, sums));
         }
         double of[TM_ROWS];
         _mm256_storeu_pd(of, sum);

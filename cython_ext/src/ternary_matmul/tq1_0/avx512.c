@@ -34,13 +34,18 @@
 #if TM_X86
 TM_BEGIN(avx512)
 #include "../four_rows.h"
-#include "../fours.h"
 #include "../panels_avx512.h"
 #include "../rows_avx512.h"
 
 static inline float scale(const uint8_t *group) { return _cvtsh_ss(tm_tq1_0_stored(group)); }
 
 static inline __m512i thrice(__m512i q) { return _mm512_add_epi8(_mm512_add_epi8(q, q), q); }
+
+/* 3 * these - next: 256 times the sum of the digits' products. */
+static inline __m512i scaled(__m512i these, __m512i next)
+{
+    return _mm512_sub_epi32(_mm512_add_epi32(_mm512_add_epi32(these, these), these), next);
+}
 
 /* 3 * sum(q * x) - sum((3 * q modulo 256) * x) over `count` digits of the bytes q: 256 times the digits' sum. */
 static inline __attribute__((always_inline)) __m512i scaled_sums(const int count, __m512i q, const int8_t *x)
@@ -53,52 +58,55 @@ static inline __attribute__((always_inline)) __m512i scaled_sums(const int count
         q = thrice(q);
         next = tm_dot_64(next, q, a_i8x64);
     }
-    return _mm512_sub_epi32(_mm512_add_epi32(_mm512_add_epi32(these, these), these), next);
+    return scaled(these, next);
 }
 
-/* A dword of each of four groups. */
-static inline __m128i dwords(const uint8_t *groups, size_t at)
+/* The last 4 bytes of each of four groups, times 1, 3, 9 and 27, as tm_tq1_0_third has them: a quarter of the vector each. */
+static inline __attribute__((always_inline)) __m512i thirds(const uint8_t *const *groups)
 {
     int32_t of[TM_FOUR];
+#pragma GCC unroll 4
     for (size_t i = 0; i < TM_FOUR; i++)
-        memcpy(of + i, groups + i * TM_TQ1_0_BYTES + at, sizeof of[0]);
-    return _mm_setr_epi32(of[0], of[1], of[2], of[3]);
+        memcpy(of + i, groups[i] + TM_TQ1_0_THIRD, sizeof of[0]);
+    const __m512i quarters = _mm512_set_epi32(3, 3, 3, 3, 2, 2, 2, 2, 1, 1, 1, 1, 0, 0, 0, 0);
+    const __m512i powers = _mm512_broadcast_i32x4(_mm_setr_epi16(1, 1, 3, 3, 9, 9, 27, 27));
+    const __m512i low = _mm512_set1_epi16(0x00ff);
+    const __m512i q =
+        _mm512_permutexvar_epi32(quarters, _mm512_zextsi128_si512(_mm_setr_epi32(of[0], of[1], of[2], of[3])));
+    return _mm512_or_si512(
+        _mm512_and_si512(_mm512_mullo_epi16(q, powers), low), _mm512_mullo_epi16(_mm512_andnot_si512(low, q), powers));
+}
+
+/* The 16 bytes before these, a quarter of the vector each. */
+static inline __attribute__((always_inline)) __m512i seconds(const uint8_t *const *groups)
+{
+    __m512i q = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i *)(groups[0] + TM_TQ1_0_SECOND)));
+    q = _mm512_inserti32x4(q, _mm_loadu_si128((const __m128i *)(groups[1] + TM_TQ1_0_SECOND)), 1);
+    q = _mm512_inserti32x4(q, _mm_loadu_si128((const __m128i *)(groups[2] + TM_TQ1_0_SECOND)), 2);
+    return _mm512_inserti32x4(q, _mm_loadu_si128((const __m128i *)(groups[3] + TM_TQ1_0_SECOND)), 3);
+}
+
+/* What of each of four groups adds up in one of their pairs' halves, or in a quarter of `rest`. */
+static inline __m128i four_sums(__m512i first, __m512i second, __m512i rest)
+{
+    rest = _mm512_add_epi32(rest, _mm512_shuffle_i64x2(first, second, 0x88));
+    rest = _mm512_add_epi32(rest, _mm512_shuffle_i64x2(first, second, 0xdd));
+    return tm_sums_of_quarters(_mm512_srai_epi32(rest, 8));
 }
 
 static inline __attribute__((always_inline)) __m128i four(const uint8_t *groups, const int8_t *arranged)
 {
+    const uint8_t *const at[TM_FOUR] = {
+        groups, groups + TM_TQ1_0_BYTES, groups + 2 * TM_TQ1_0_BYTES, groups + 3 * TM_TQ1_0_BYTES};
     __m512i pair[2];
 #pragma GCC unroll 2
-    for (int i = 0; i < 2; i++) {
-        const uint8_t *const at = groups + 2 * i * TM_TQ1_0_BYTES;
+    for (int i = 0; i < 2; i++)
         pair[i] = scaled_sums(
-            5, tm_halves((const int8_t *)at, (const int8_t *)at + TM_TQ1_0_BYTES), arranged + TM_TQ1_0_PAIR * i);
-    }
-    /* The next 16 bytes of each group, a quarter of the vector each. */
-    const uint8_t *const second = groups + TM_TQ1_0_SECOND;
-    __m512i q = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i *)second));
-    q = _mm512_inserti32x4(q, _mm_loadu_si128((const __m128i *)(second + TM_TQ1_0_BYTES)), 1);
-    q = _mm512_inserti32x4(q, _mm_loadu_si128((const __m128i *)(second + 2 * TM_TQ1_0_BYTES)), 2);
-    q = _mm512_inserti32x4(q, _mm_loadu_si128((const __m128i *)(second + 3 * TM_TQ1_0_BYTES)), 3);
-    __m512i s_i32x16 = scaled_sums(5, q, arranged + 2 * TM_TQ1_0_PAIR);
-    /* And the last 4, times 1, 3, 9 and 27, as tm_tq1_0_third has them. */
-    const __m512i quarters = _mm512_set_epi32(3, 3, 3, 3, 2, 2, 2, 2, 1, 1, 1, 1, 0, 0, 0, 0);
-    const __m512i powers = _mm512_broadcast_i32x4(_mm_setr_epi16(1, 1, 3, 3, 9, 9, 27, 27));
-    const __m512i low = _mm512_set1_epi16(0x00ff);
-    q = _mm512_permutexvar_epi32(quarters, _mm512_zextsi128_si512(dwords(groups, TM_TQ1_0_THIRD)));
-    q = _mm512_or_si512(
-        _mm512_and_si512(_mm512_mullo_epi16(q, powers), low), _mm512_mullo_epi16(_mm512_andnot_si512(low, q), powers));
-    s_i32x16 = _mm512_add_epi32(s_i32x16, scaled_sums(1, q, arranged + 2 * TM_TQ1_0_PAIR + 5 * 64));
-    /* Halves of the pairs to quarters. */
-    s_i32x16 = _mm512_add_epi32(s_i32x16, _mm512_shuffle_i64x2(pair[0], pair[1], 0x88));
-    s_i32x16 = _mm512_add_epi32(s_i32x16, _mm512_shuffle_i64x2(pair[0], pair[1], 0xdd));
-    return tm_sums_of_quarters(_mm512_srai_epi32(s_i32x16, 8));
-}
-
-/* 3 * these - next: 256 times the sum of the digits' products. */
-static inline __m512i scaled(__m512i these, __m512i next)
-{
-    return _mm512_sub_epi32(_mm512_add_epi32(_mm512_add_epi32(these, these), these), next);
+            5, tm_halves((const int8_t *)at[2 * i], (const int8_t *)at[2 * i + 1]), arranged + TM_TQ1_0_PAIR * i);
+    const int8_t *const rest = arranged + 2 * TM_TQ1_0_PAIR;
+    const __m512i s_i32x16 =
+        _mm512_add_epi32(scaled_sums(5, seconds(at), rest), scaled_sums(1, thirds(at), rest + 5 * 64));
+    return four_sums(pair[0], pair[1], s_i32x16);
 }
 
 /* The sums of a group of four rows. */
@@ -120,11 +128,7 @@ static inline __attribute__((always_inline)) __m128i four_rows(const uint8_t *co
             next[i] = tm_dot_64(next[i], q[i], a);
         }
     }
-    /* The next 16 bytes of each row, a quarter of the vector each. */
-    __m512i last = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i *)(groups[0] + TM_TQ1_0_SECOND)));
-    last = _mm512_inserti32x4(last, _mm_loadu_si128((const __m128i *)(groups[1] + TM_TQ1_0_SECOND)), 1);
-    last = _mm512_inserti32x4(last, _mm_loadu_si128((const __m128i *)(groups[2] + TM_TQ1_0_SECOND)), 2);
-    last = _mm512_inserti32x4(last, _mm_loadu_si128((const __m128i *)(groups[3] + TM_TQ1_0_SECOND)), 3);
+    __m512i last = seconds(groups);
     __m512i of_last = _mm512_setzero_si512(), behind = of_last;
 #pragma GCC unroll 5
     for (int n = 0; n < 5; n++) {
@@ -133,27 +137,11 @@ static inline __attribute__((always_inline)) __m128i four_rows(const uint8_t *co
         last = thrice(last);
         behind = tm_dot_64(behind, last, a);
     }
-    /* And the last 4, times 1, 3, 9 and 27, as tm_tq1_0_third has them. */
-    int32_t dwords[TM_ROWS];
-#pragma GCC unroll 4
-    for (int r = 0; r < TM_ROWS; r++)
-        memcpy(dwords + r, groups[r] + TM_TQ1_0_THIRD, sizeof dwords[0]);
-    const __m512i quarters = _mm512_set_epi32(3, 3, 3, 3, 2, 2, 2, 2, 1, 1, 1, 1, 0, 0, 0, 0);
-    const __m512i powers = _mm512_broadcast_i32x4(_mm_setr_epi16(1, 1, 3, 3, 9, 9, 27, 27));
-    const __m512i low = _mm512_set1_epi16(0x00ff);
-    const __m512i third = _mm512_permutexvar_epi32(
-        quarters, _mm512_zextsi128_si512(_mm_setr_epi32(dwords[0], dwords[1], dwords[2], dwords[3])));
-    last = _mm512_or_si512(
-        _mm512_and_si512(_mm512_mullo_epi16(third, powers), low),
-        _mm512_mullo_epi16(_mm512_andnot_si512(low, third), powers));
+    last = thirds(groups);
     const __m512i a = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(x + 240)));
     of_last = tm_dot_64(of_last, last, a);
     behind = tm_dot_64(behind, thrice(last), a);
-    /* Halves of two rows to quarters of four. */
-    const __m512i first = scaled(these[0], next[0]), second = scaled(these[1], next[1]);
-    __m512i s_i32x16 = _mm512_add_epi32(scaled(of_last, behind), _mm512_shuffle_i64x2(first, second, 0x88));
-    s_i32x16 = _mm512_add_epi32(s_i32x16, _mm512_shuffle_i64x2(first, second, 0xdd));
-    return tm_sums_of_quarters(_mm512_srai_epi32(s_i32x16, 8));
+    return four_sums(scaled(these[0], next[0]), scaled(these[1], next[1]), scaled(of_last, behind));
 }
 
 static inline int32_t one(const uint8_t *group, const int8_t *x)

@@ -28,7 +28,6 @@
 #if TM_X86
 TM_BEGIN(avx512)
 #include "../four_rows.h"
-#include "../fours.h"
 #include "../panels_avx512.h"
 #include "../rows_avx512.h"
 

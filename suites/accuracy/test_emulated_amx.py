@@ -1,0 +1,180 @@
+"""Products with AMX's tiles in C, for processors without them: exactness and planted faults; and that the instructions
+themselves are in what is compiled."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from emulated_sets import IN_C, emulated, lacking, needs_avx512
+from hypothesis import given
+from hypothesis import strategies as st
+from matmul_driver import HERE, SOURCES, Builder, Driver, Edit, check_outputs, drawn, exact, fault_seen
+
+from tritmark.kernels import cpu
+
+# Programs in C: neither the interpreter nor the set that is forced makes a difference.
+pytestmark = pytest.mark.long
+
+FUZZ = HERE.parents[1] / "fuzz" / "native"
+TILED = [
+    ((5, 70, 131), -128),
+    ((16, 70, 131), -128),
+    ((16, 130, 70), None),
+    ((16, 130, 777), None),
+    ((20, 130, 1100), None),
+    ((33, 65, 2000), None),
+    ((53, 129, 64), 127),
+    ((300, 1, 4 * 8192 + 70), -128),
+    ((17, 65, 4 * 40000), -128),
+    ((40, 130, 200), None),
+    ((277, 130, 300), None),
+]
+PACKING = Edit("ternary_matmul/amx_rows.h", "PACKS = 1 << 25", "PACKS = 1 << 10")
+"""So that activations are packed where few products are to be made, too, if they are not too long."""
+
+
+@pytest.fixture(scope="module")
+def builder(emulated_folder: Path) -> Builder:
+    return emulated(emulated_folder)
+
+
+def amx_fault_seen(driver: Driver) -> bool:
+    return any(fault_seen(driver, ["amx"], TILED, threads) for threads in (1, 2))
+
+
+@pytest.fixture(scope="module")
+def amx(builder: Builder) -> Iterator[Driver]:
+    with Driver([builder.program(*IN_C)]) as driver:
+        assert not amx_fault_seen(driver)
+        yield driver
+
+
+@pytest.fixture(scope="module")
+def packing_amx(builder: Builder) -> Iterator[Driver]:
+    """Without a fault, which is looked at on the shapes that have to show one."""
+    with Driver([builder.program(*IN_C, PACKING)]) as driver:
+        assert not amx_fault_seen(driver)
+        yield driver
+
+
+@needs_avx512
+@pytest.mark.parametrize("driver", ["amx", "packing_amx"])
+@given(
+    shape=st.tuples(st.integers(1, 80), st.integers(1, 200), st.integers(1, 600)),
+    seed=st.integers(0, 2**32),
+    gap=st.integers(0, 70),
+    threads=st.integers(1, 4),
+    dtype=st.sampled_from(["int32", "float32", "bfloat16"]),
+)
+def test_amx_gives_the_contracts_bits(
+    request: pytest.FixtureRequest,
+    driver: str,
+    shape: tuple[int, int, int],
+    seed: int,
+    gap: int,
+    threads: int,
+    dtype: str,
+) -> None:
+    made = request.getfixturevalue(driver)
+    check_outputs(made, "amx", cpu.ISAS["amx"].rank, shape, seed, gap, threads, dtype)
+
+
+@needs_avx512
+@pytest.mark.parametrize(
+    "shape",
+    [
+        (600, 65, 131),
+        (255, 64, 1024),
+        (257, 3, 1025),
+        (17, 130, 65536),
+        (16, 63, 32 * 1024 + 63),
+        (1, 65, 32 * 1024 + 64 * 3 + 2),
+        (6, 1030, 32 * 1024),
+        (31, 1, 131072 + 5),
+        (40, 65, 32 * 1024 + 64 * 21 + 1),
+        (272, 129, 1280 + 64),
+        (16, 200, 65536 + 64),
+    ],
+)
+@pytest.mark.parametrize("extreme", [None, -128])
+def test_amx_is_exact_at_large_shapes(amx: Driver, shape: tuple[int, int, int], extreme: int | None) -> None:
+    activations, codes = drawn(shape, 11, gap=3)
+    if extreme is not None:
+        activations, codes = np.full_like(activations, extreme), np.ones_like(codes)
+    assert (amx.run("amx", activations, codes, threads=2)[0] == exact(activations, codes)).all()
+
+
+@needs_avx512
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Edit("ternary_matmul/amx.c", "_mm512_set1_epi8(63)", "_mm512_set1_epi8(31)"),
+        Edit("ternary_matmul/amx.c", "SPAN = TM_MATMUL_CHUNK / GROUPS", "SPAN = 16 * TM_MATMUL_CHUNK / GROUPS"),
+        Edit("ternary_matmul/amx.c", "w->due.more = begin > 0", "w->due.more = 0"),
+        Edit("ternary_matmul/amx.c", "w->due.whole = begin + steps == s->steps", "w->due.whole = 1"),
+        Edit("ternary_matmul/amx.c", "w->due.row = 0;", "w->due.row = 1;"),
+        Edit("ternary_matmul/amx.c", "AHEAD = 2,", "AHEAD = 5,"),
+        Edit("ternary_matmul/amx.c", "[(used + AHEAD) % PLACES]", "[(used + AHEAD + 1) % PLACES]"),
+        Edit("ternary_matmul/amx.c", "return w->last[pair % PLACES];", "return w->last[pair % 1];"),
+        Edit("ternary_matmul/amx_rows.h", "memset(last, 0, STEP);", "memset(last, 1, STEP);"),
+        Edit("ternary_matmul/amx_rows.h", "for (size_t c = 1; c < CHAINS; c++)", "for (size_t c = 2; c < CHAINS; c++)"),
+        Edit("ternary_matmul/amx_rows.h", "(rows > SIDE ? 2 : 1) * SIDE * STEP", "(rows > SIDE ? 1 : 1) * SIDE * STEP"),
+        Edit("ternary_matmul/amx_rows.h", "(m / s->group + 1) * s->group", "(m / s->group + 2) * s->group"),
+        Edit("ternary_matmul/amx.c", "w->next.m = pair / tiles_across(s) * s->group", "w->next.m = 0"),
+        Edit("ternary_matmul/amx.c", "w->next.m == behind &&", "w->next.m == behind + s->group &&"),
+        Edit("ternary_matmul/amx.c", "= block_rows(s, w->next.m) > SIDE ? LOW : ALL", "= ALL"),
+        Edit("ternary_matmul/amx.c", "tm_tile_multiply(3, 5, 7)", "tm_tile_multiply(3, 5, 6)"),
+        Edit("ternary_matmul/amx.c", "configure(rows, rows, 5, w)", "configure(rows, rows, 6, w)"),
+        Edit("ternary_matmul/amx.c", "configure(SIDE, rows - SIDE, 6, w)", "configure(SIDE, 1, 6, w)"),
+        Edit("ternary_matmul/amx.c", "(masks == LOW ? 0 : 2 * SIDE)", "0"),
+        Edit("ternary_matmul/amx.c", "s.group = group_rows(&s, threads);", "s.group = group_rows(&s, threads) + 1;"),
+        Edit("amx_tiles.h", "(int8_t)tm_tiles.tile[a]", "(uint8_t)tm_tiles.tile[a]"),
+    ],
+    ids=str,
+)
+@pytest.mark.usefixtures("packing_amx")
+def test_a_fault_in_amx_is_seen(builder: Builder, fault: Edit) -> None:
+    with Driver([builder.program(*IN_C, PACKING, fault)]) as driver:
+        assert amx_fault_seen(driver)
+
+
+@pytest.mark.skipif(shutil.which("objdump") is None or lacking(), reason="needs a C compiler and objdump")
+def test_the_instructions_of_amx_are_what_is_compiled(emulated_folder: Path) -> None:
+    """Signed bytes of the second operand, unsigned ones of the third."""
+    command = ["cc", "-std=gnu11", "-O3", "-Wno-unknown-pragmas", "-c", str(SOURCES / "ternary_matmul" / "amx.c")]
+    subprocess.run([*command, "-o", str(emulated_folder / "amx.o")], check=True)
+    listing = ["objdump", "-d", "-M", "intel", "--no-show-raw-insn", str(emulated_folder / "amx.o")]
+    code = subprocess.run(listing, capture_output=True, text=True, check=True).stdout
+    assert set(re.findall(r"\btdp\w+ +\S+", code)) == {
+        f"tdpbsud tmm{c},tmm{a},tmm{b}"
+        for pairs in (((0, 4, 6), (1, 5, 6), (2, 4, 7), (3, 5, 7)), ((0, 4, 5), (1, 4, 6), (2, 4, 7), (3, 4, 5)))
+        for c, a, b in pairs
+    }
+    assert all(name in code for name in ("ldtilecfg", "tileloadd ", "tileloaddt1", "tilestored", "tilerelease"))
+
+
+@needs_avx512
+@pytest.mark.parametrize("fault", [None, ("+ 4 * n, right_bytes + 4 * i", "+ 4 * n, right_bytes + 4 * n")])
+def test_the_probe_of_amx_does_every_dot_product(tmp_path: Path, fault: tuple[str, str] | None) -> None:
+    """The fuzz target of the probes ends by abort where one gives other sums than plain C."""
+    tree, target = tmp_path / "cython_ext" / "src", tmp_path / "suites" / "fuzz" / "native"
+    shutil.copytree(SOURCES, tree)
+    shutil.copytree(FUZZ, target)
+    isas = (tree / "isas.h").read_text(encoding="utf-8")
+    (tree / "isas.h").write_text(isas.replace(",amx-tile,amx-int8", ""), encoding="utf-8")  # so that it is taken
+    if fault is not None:
+        text = (tree / "ceilings" / "amx.c").read_text(encoding="utf-8")
+        assert fault[0] in text
+        (tree / "ceilings" / "amx.c").write_text(text.replace(*fault), encoding="utf-8")
+    flags = ["-std=gnu11", "-O1", "-fopenmp", "-w", "-DTM_TILES_EMULATED", f'-DDRIVER="{target / "ceilings.c"}"']
+    sources = [FUZZ.parents[1] / "aarch64" / "digest.c", tree / "cpu" / "cpu.c", *(tree / "ceilings").glob("*.c")]
+    subprocess.run(["cc", *flags, "-o", tmp_path / "probes", *sources], check=True)
+    done = subprocess.run([tmp_path / "probes", "100"], capture_output=True, text=True, check=False)
+    assert (done.returncode == 0) == (fault is None), done.stderr
+    assert fault is None or "checksum (amx) differs" in done.stderr
