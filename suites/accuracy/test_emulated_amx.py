@@ -35,8 +35,12 @@ TILED = [
     ((40, 130, 200), None),
     ((277, 130, 300), None),
 ]
-PACKING = Edit("ternary_matmul/amx_rows.h", "PACKS = 1 << 25", "PACKS = 1 << 10")
-"""So that activations are packed where few products are to be made, too, if they are not too long."""
+PACKING = (
+    Edit("ternary_matmul/amx_rows.h", "PACKS = 1 << 25", "PACKS = 1 << 10"),
+    Edit("ternary_matmul/amx_rows.h", "MOST_TILES = 8", "MOST_TILES = 2"),
+)
+"""So that activations are packed where few products are to be made, too, if they are not too long, and few tiles make
+several stretches."""
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +62,7 @@ def amx(builder: Builder) -> Iterator[Driver]:
 @pytest.fixture(scope="module")
 def packing_amx(builder: Builder) -> Iterator[Driver]:
     """Without a fault, which is looked at on the shapes that have to show one."""
-    with Driver([builder.program(*IN_C, PACKING)]) as driver:
+    with Driver([builder.program(*IN_C, *PACKING)]) as driver:
         assert not amx_fault_seen(driver)
         yield driver
 
@@ -121,14 +125,18 @@ def test_amx_is_exact_at_large_shapes(amx: Driver, shape: tuple[int, int, int], 
         Edit("ternary_matmul/amx.c", "w->due.row = 0;", "w->due.row = 1;"),
         Edit("ternary_matmul/amx.c", "AHEAD = 2,", "AHEAD = 5,"),
         Edit("ternary_matmul/amx.c", "[(used + AHEAD) % PLACES]", "[(used + AHEAD + 1) % PLACES]"),
-        Edit("ternary_matmul/amx.c", "return w->last[pair % PLACES];", "return w->last[pair % 1];"),
+        Edit("ternary_matmul/amx.c", "return w->last[number % PLACES];", "return w->last[number % 1];"),
         Edit("ternary_matmul/amx_rows.h", "memset(last, 0, STEP);", "memset(last, 1, STEP);"),
         Edit("ternary_matmul/amx_rows.h", "for (size_t c = 1; c < CHAINS; c++)", "for (size_t c = 2; c < CHAINS; c++)"),
         Edit("ternary_matmul/amx_rows.h", "(rows > SIDE ? 2 : 1) * SIDE * STEP", "(rows > SIDE ? 1 : 1) * SIDE * STEP"),
-        Edit("ternary_matmul/amx_rows.h", "(m / s->group + 1) * s->group", "(m / s->group + 2) * s->group"),
-        Edit("ternary_matmul/amx.c", "w->next.m = pair / tiles_across(s) * s->group", "w->next.m = 0"),
-        Edit("ternary_matmul/amx.c", "w->next.m == behind &&", "w->next.m == behind + s->group &&"),
-        Edit("ternary_matmul/amx.c", "= block_rows(s, w->next.m) > SIDE ? LOW : ALL", "= ALL"),
+        Edit("ternary_matmul/amx_rows.h", "(m / s->group + 1) * s->group", "(m / s->group + 1) * s->group - 1"),
+        Edit("ternary_matmul/amx.c", "at->m = pair / across * s->group", "at->m = 0"),
+        Edit("ternary_matmul/amx.c", "behind < group_end(s, at->m)", "behind + BLOCK < group_end(s, at->m)"),
+        Edit("ternary_matmul/amx.c", "at->pair = at->first;\n        return 1;", "return 1;"),
+        Edit("ternary_matmul/amx.c", "begin_stretch(s, at->behind, at);", "begin_stretch(s, at->behind + 1, at);"),
+        Edit("ternary_matmul/amx.c", "most < row_end ? most : row_end", "most < row_end + 1 ? most : row_end + 1"),
+        Edit("ternary_matmul/amx.c", "at->behind > at->end", "at->behind > at->end + 1"),
+        Edit("ternary_matmul/amx.c", "= block_rows(s, w->next.at.m) > SIDE ? LOW : ALL", "= ALL"),
         Edit("ternary_matmul/amx.c", "tm_tile_multiply(3, 5, 7)", "tm_tile_multiply(3, 5, 6)"),
         Edit("ternary_matmul/amx.c", "configure(rows, rows, 5, w)", "configure(rows, rows, 6, w)"),
         Edit("ternary_matmul/amx.c", "configure(SIDE, rows - SIDE, 6, w)", "configure(SIDE, 1, 6, w)"),
@@ -140,7 +148,7 @@ def test_amx_is_exact_at_large_shapes(amx: Driver, shape: tuple[int, int, int], 
 )
 @pytest.mark.usefixtures("packing_amx")
 def test_a_fault_in_amx_is_seen(builder: Builder, fault: Edit) -> None:
-    with Driver([builder.program(*IN_C, PACKING, fault)]) as driver:
+    with Driver([builder.program(*IN_C, *PACKING, fault)]) as driver:
         assert amx_fault_seen(driver)
 
 

@@ -61,7 +61,22 @@
  * activations, 16 of weights), and 80 are read, two a cycle: 88 cycles for the 64 of the products, 0.73; without masked
  * groups 40 and 64, 72 cycles. Under all masks at once 32 enter, 96 are read and 48 are written. Of what is written out 0.03
  * to 0.06 are outputs' lines: all sums told apart in one step, four rows in a step, lines fetched into L1 to be written (8
- * or 16 steps ahead, or two or four rows), or for rows below FAR too are no better, and stores past the caches 0.07 less.
+ * or 16 steps ahead, or two or four rows), or for rows below FAR too are no better.
+ *
+ * Loops that do parts of v3 and nothing else, outside of this project (64 and 512 rows by 2560 x 2560, one core, the other
+ * hyperthread idle):
+ *   masked groups made, sums stored                              0.77   0.78
+ *   activations packed beforehand                                0.73   0.72
+ *   sums told apart, into one line of L1                         0.79   0.79
+ *   outputs written                                              0.62   0.57
+ *   and fetched before                                           0.61   0.61
+ * So it is not the work of telling sums apart, but the outputs' lines. Each comes from L3, and takes for 300 cycles one of
+ * the 16 places that all misses of L1 share, which activations and weights from L2 take most of as it is. Stores past the
+ * caches need none, 0.73 and 0.71; but whoever reads outputs then waits for memory: with all of them added up behind each
+ * product it is 0.56 and 0.60 for 0.62 and 0.56, or 0.64 and 0.60 with stretches as in v4. Activations that stay in L1 over
+ * a stretch of tiles: 16 rows under all masks, of 8, 16, 20 or 40 steps 0.55, 0.65, 0.70, 0.74, with 32 rows and 6 to 12
+ * steps 0.55 to 0.64; groups under two masks of 10 to 20 steps that stay there over all rows 0.40 to 0.62 with 64 rows and
+ * 0.65 to 0.70 with 512: sums are stored and loaded for each.
  *
  * Versions, share of what products alone reach, one thread, int32 outputs, by turns on such a machine, medians of
  * moments in which the other hyperthread was idle / busy (which halves products too):
@@ -76,15 +91,27 @@
  *   16 x 4096 x 4096    0.29 / 0.30   0.46 / 0.54
  *   64                  0.34 / 0.36   0.56 / 0.59
  *   512                 0.38 / 0.36   0.57 / 0.58
+ * v4 has a block of rows pass a stretch of tiles before the next one does, where each tile was passed by all blocks: what a
+ * row of outputs gets lies side by side, in pages that are known and lines that L2 fetches ahead. By turns with v3 on five
+ * such machines, outside of this project, one thread, 512 rows, float32 outputs, time over v3's:
+ *   outputs in pages of  4 KiB         2 MiB
+ *   2560 x 2560          0.83 to 0.97  0.97 to 1.00
+ *   6912 x 2560          0.73 to 0.84  0.95 to 0.96
+ *   13824 x 2560         0.77 to 0.84  0.96
+ *   4096 x 4096          0.95 to 1.06  0.93 to 0.98
+ * and with 64 and 128 rows 0.87 to 1.00, 2048 0.78 to 0.96; with 16 threads 0.87 to 1.04. Rows of 6912 took 1.06 of the time
+ * by stretches of three tiles; with fewer than four each tile is passed by all blocks, as in v3. Stretches of 16 tiles take
+ * 1.00 to 1.05 of the time, of four 0.97 to 1.06.
+ *
  * v1 made a panel of 1024 columns under all masks at once and went over it once for each pair of masks and 32 rows: 0.7
  * of v2. v2 had a panel of up to 64 steps of two masks, 128 KiB, over which all rows of a slab passed. v3 is what is
- * described above; left out, at 64 x 2560 x 2560 where it had 0.56: masks 0.10 more, writing out 0.12, fetching weights
+ * described above but for the stretches; left out, at 64 x 2560 x 2560 where it had 0.56: masks 0.10 more, writing out 0.12, fetching weights
  * ahead 0.02 (which gains 0.02 to 0.07 where they come from memory). No better: 16 rows under all masks only (busy 0.03
  * less); AHEAD 3 or 5; lines of outputs that stay in L2 fetched; two masks' groups of 8 to 20 steps as a panel in L1, over
  * which all rows pass before the next is made, sums stored and loaded between (in loops outside of this project, 64 rows
  * and more of 2560 x 2560: 0.60 without writing out, and 0.45 with). All threads: 0.6 to 0.8 of v2's time.
  * `tritmark gate 9faa553 c4d2394 --op ternary_matmul --variant amx --suite speed`, on a machine with AMX, compares v2 with
- * what is here: 25 to 36 % less time from 8 to 512 rows of 2560 x 2560, with `--threads 16` 17 to 44 %. */
+ * v3: 25 to 36 % less time from 8 to 512 rows of 2560 x 2560, with `--threads 16` 17 to 44 %. */
 #include "ternary_matmul.h"
 
 #include "../amx_tiles.h"
@@ -107,6 +134,14 @@ enum {
 
 typedef uint8_t group[TM_TILE];
 
+/* The block of rows and the tile that come next in a range of pairs of a group of rows and a tile: of a stretch of tiles
+ * all by a block, then by the next block. So what a row of outputs gets in a stretch lies side by side. */
+typedef struct walk {
+    size_t pair, first, behind, end; /* of the stretch, and of the range */
+    size_t m; /* row of the slab */
+    size_t number; /* how many came before */
+} walk;
+
 /* What a step makes: groups under the masks 3 and 15, under 63, under all three, or nothing. */
 typedef enum { LOW, HIGH, ALL, NOTHING } mask_set;
 
@@ -124,9 +159,9 @@ typedef struct work {
         int more, whole; /* whether there are spans before; whether none is behind */
     } due;
     struct { /* the step to make next */
-        const uint8_t *tile, *from;
-        size_t pair, pairs; /* of a group of rows and a tile; behind the last */
-        size_t m, begin, left; /* row of the slab; first step of the span; steps left in it */
+        walk at;
+        const uint8_t *from;
+        size_t begin, left; /* first step of the span; steps left in it */
         mask_set masks;
     } next;
 } work;
@@ -147,28 +182,35 @@ static void configure(size_t even, size_t odd, int weights, work *w)
     tm_tile_configure(&config);
 }
 
-/* The first row and the tile of a pair. */
-static inline void begin_pair(size_t pair, work *w)
+static inline void begin_stretch(const slab *s, size_t pair, walk *at)
 {
-    const slab *s = w->of;
-    w->next.pair = pair;
-    w->next.m = pair / tiles_across(s) * s->group;
-    w->next.tile = tile_of(s, pair % tiles_across(s));
+    const size_t across = tiles_across(s), row_end = (pair / across + 1) * across, most = pair + stretch_tiles(s);
+    at->pair = at->first = pair;
+    at->behind = most < row_end ? most : row_end;
+    if (at->behind > at->end)
+        at->behind = at->end;
+    at->m = pair / across * s->group;
 }
 
-/* Whether there is another pair, which begins then. */
-static int next_pair(work *w)
+/* Whether there is another one, which it is at then. */
+static inline int walk_on(const slab *s, walk *at)
 {
-    if (w->next.pair + 1 == w->next.pairs) {
-        w->next.masks = NOTHING;
-        w->next.left = SIZE_MAX;
-        return 0;
+    const size_t behind = at->m + block_rows(s, at->m);
+    at->number++;
+    if (++at->pair < at->behind)
+        return 1;
+    if (behind < group_end(s, at->m)) {
+        at->m = behind;
+        at->pair = at->first;
+        return 1;
     }
-    begin_pair(w->next.pair + 1, w);
+    if (at->behind == at->end)
+        return 0;
+    begin_stretch(s, at->behind, at);
     return 1;
 }
 
-/* The next pass to make: low and high masks, spans, blocks, tiles, groups. */
+/* The next pass to make: low and high masks, spans, then what the walk says. */
 static __attribute__((noinline)) void next_pass(work *w)
 {
     const slab *s = w->of;
@@ -178,25 +220,26 @@ static __attribute__((noinline)) void next_pass(work *w)
     } else {
         w->next.begin = end;
         if (end == s->steps) {
-            const size_t behind = group_end(s, w->next.m);
             w->next.begin = 0;
-            w->next.m += block_rows(s, w->next.m);
-            if (w->next.m == behind && !next_pair(w))
+            if (!walk_on(s, &w->next.at)) {
+                w->next.masks = NOTHING;
+                w->next.left = SIZE_MAX;
                 return;
+            }
         }
-        w->next.masks = block_rows(s, w->next.m) > SIDE ? LOW : ALL;
+        w->next.masks = block_rows(s, w->next.at.m) > SIDE ? LOW : ALL;
         end = w->next.begin + SPAN < s->steps ? w->next.begin + SPAN : s->steps;
     }
-    w->next.from = w->next.tile + w->next.begin * BYTES;
+    w->next.from = tile_of(s, w->next.at.pair % tiles_across(s)) + w->next.begin * BYTES;
     w->next.left = end - w->next.begin;
 }
 
-/* Weights of the last step of a pair's tile, zeros behind them. */
-static inline group *last_of(size_t pair, work *w) { return w->last[pair % PLACES]; }
+/* Weights of the last step of a tile on the walk, zeros behind them. */
+static inline group *last_of(size_t number, work *w) { return w->last[number % PLACES]; }
 
 static __attribute__((noinline)) const uint8_t *make_last(work *w)
 {
-    group *last = last_of(w->next.pair, w);
+    group *last = last_of(w->next.at.number, w);
     memset(last, 0, sizeof w->last[0]);
     memcpy(last, w->next.from - BYTES, w->of->rest * TM_TILE);
     return last[0];
@@ -214,7 +257,7 @@ typedef struct step {
 static inline __attribute__((always_inline)) step make_next(size_t place, work *w)
 {
     step made = {.from = w->next.from, .to = w->ring[place % PLACES], .masks = w->next.masks};
-    made.fetches = w->next.m % w->of->group == 0 && made.masks != HIGH && w->fetch.level != TM_PREFETCH_NONE;
+    made.fetches = w->next.at.m % w->of->group == 0 && made.masks != HIGH && w->fetch.level != TM_PREFETCH_NONE;
     w->next.from += BYTES;
     if (w->next.left == 1 && w->of->rest && w->next.begin + SPAN >= w->of->steps)
         made.from = make_last(w);
@@ -345,21 +388,22 @@ static inline void zero_sums(void)
 /* A range of steps, of a tile of weights and a block of rows, within a span that is told apart at once. */
 typedef struct range {
     const uint8_t *weights;
-    size_t pair, m, begin, steps;
+    size_t number, m, begin, steps; /* on the walk; row of the slab */
     size_t settles; /* rows that are told apart in a step */
     size_t fetched; /* lines of the block's outputs that are fetched, which are written when the next block passes */
+    size_t every; /* so many-th of them */
     const char *out; /* the first */
     size_t out_row; /* bytes between two rows of outputs */
     int lines; /* the logarithm of how many a row has */
     int fetches; /* whether weights are on their first way through */
 } range;
 
-/* Two lines of outputs into L2: a store that waits for its line keeps those behind it waiting, and with them tiles of
- * what these made. */
+/* Two lines of outputs into L2, or the first alone: a line that is under way takes one of the few places that all misses
+ * of L1 share, and L2 fetches the other where the next tile's lines follow soon. */
 static inline __attribute__((always_inline)) void fetch_outputs(const range *r, size_t s)
 {
     const size_t in_row = (size_t)1 << r->lines;
-    for (size_t i = 2 * s; i < 2 * s + 2 && i < r->fetched; i++)
+    for (size_t i = 2 * s; i < 2 * s + 2 && i < r->fetched; i += r->every)
         __builtin_prefetch(r->out + (i >> r->lines) * r->out_row + (i & (in_row - 1)) * 64, 0, 2);
 }
 
@@ -435,7 +479,7 @@ static inline __attribute__((always_inline)) void pass_of_two(const mask_set mas
     for (; s < r->steps; s++, a += step_bytes(BLOCK), w->used = (w->used + 1) % PLACES) {
         const step made = make_next(w->used + AHEAD, w);
         fetch_sums(r->steps - 1 - s, BLOCK, 2, sums);
-        const uint8_t *raw = is_partial(r, s, w) ? last_of(r->pair, w)[0] : r->weights + s * BYTES;
+        const uint8_t *raw = is_partial(r, s, w) ? last_of(r->number, w)[0] : r->weights + s * BYTES;
         const uint8_t *high = masks == LOW ? w->ring[w->used][GROUPS] : raw;
         step_of_two(&made, w->ring[w->used], high, a, s < SETTLED ? 0 : r->settles, w);
     }
@@ -486,7 +530,7 @@ static void pass_of_one(const range *r, work *w)
         fetch_sums(r->steps - 1 - s, SIDE, 4, w->u[0]);
         const int partial = is_partial(r, s, w), apart = partial && !of->packed;
         step_of_one(
-            &made, w->ring[w->used], partial ? last_of(r->pair, w)[0] : r->weights + s * BYTES,
+            &made, w->ring[w->used], partial ? last_of(r->number, w)[0] : r->weights + s * BYTES,
             apart ? (const uint8_t *)of->last[r->m] : a, apart ? STEP : lda, s < SETTLED ? 0 : r->settles, w);
     }
     settle_most(SLAB, w);
@@ -496,11 +540,11 @@ static void pass_of_one(const range *r, work *w)
     tm_tile_store(3, w->u[0] + 3 * SIDE, stride);
 }
 
-/* Rows m and behind it of the slab by the pair's tile, whose sums are told apart meanwhile or by whoever comes next. */
-static void block(size_t pair, size_t m, work *w)
+/* A block of rows by a tile, whose sums are told apart meanwhile or by whoever comes next. */
+static void block(const walk *at, work *w)
 {
     const slab *s = w->of;
-    const size_t rows = block_rows(s, m), t = pair % tiles_across(s), size = out_bytes(s);
+    const size_t m = at->m, rows = block_rows(s, m), t = at->pair % tiles_across(s), size = out_bytes(s);
     if (rows > SIDE)
         configure(SIDE, rows - SIDE, 6, w);
     else
@@ -509,8 +553,9 @@ static void block(size_t pair, size_t m, work *w)
         const size_t left = s->steps - begin, steps = left < SPAN ? left : SPAN;
         const range r = {
             .weights = tile_of(s, t) + begin * BYTES,
-            .pair = pair,
+            .number = at->number,
             .fetched = s->args->M * s->args->N * size > FAR ? rows * size : 0,
+            .every = stretch_tiles(s) > 1 ? 2 : 1,
             .out = (const char *)s->args->out + ((s->first + m) * s->args->N + t * TM_TILE) * size,
             .out_row = s->args->N * size,
             .lines = size == 4 ? 2 : 1,
@@ -539,28 +584,27 @@ static void block(size_t pair, size_t m, work *w)
 static void body(void *untyped, size_t begin, size_t end)
 {
     const slab *s = untyped;
+    walk at = {.end = end};
     work w __attribute__((aligned(64)));
+    begin_stretch(s, begin, &at);
     w.of = s;
     w.fetch = tm_tiles_prefetch();
     w.configured = 0;
     w.used = 0;
     w.due.row = w.due.end = 0;
-    w.next.pairs = end;
-    begin_pair(begin, &w);
-    w.next.from = w.next.tile;
+    w.next.at = at;
+    w.next.from = tile_of(s, at.pair % tiles_across(s));
     w.next.begin = 0;
     w.next.left = s->steps < SPAN ? s->steps : SPAN;
-    w.next.masks = block_rows(s, w.next.m) > SIDE ? LOW : ALL;
+    w.next.masks = block_rows(s, at.m) > SIDE ? LOW : ALL;
     for (size_t place = 0; place < AHEAD; place++) {
         const step made = make_next(place, &w);
         for (int part = 0; part < GROUPS / PART; part++)
             make(&made, part, &w);
     }
-    for (size_t pair = begin; pair < end; pair++) {
-        const size_t first = pair / tiles_across(s) * s->group, behind = group_end(s, first);
-        for (size_t m = first; m < behind; m += block_rows(s, m))
-            block(pair, m, &w);
-    }
+    do
+        block(&at, &w);
+    while (walk_on(s, &at));
     settle_most(SLAB, &w);
     tm_tile_release();
 }

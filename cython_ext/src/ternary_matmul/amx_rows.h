@@ -16,6 +16,10 @@ enum {
     SLAB = TM_AMX_SLAB,
     LEAST = 4 * BLOCK, /* rows of a slab that lie in place, where they are not fewer */
     STEP = TM_TILE_BYTES, /* columns of a tile */
+    STRETCH = 3
+        << 17, /* bytes of weights that a block of rows passes before the next block does; fewest tiles of these, */
+    LEAST_TILES = 4,
+    MOST_TILES = 8, /* and most */
     PAIRS = 8, /* of a group of rows and a tile that a thread should have, so that all end together */
     CHAINS = 4, /* sums of a row of activations side by side */
     PACKS = 1 << 25, /* products for each thread from which it pays to pack activations */
@@ -56,6 +60,13 @@ static inline size_t block_rows(const slab *s, size_t m)
 static inline size_t out_bytes(const slab *s) { return s->args->kind == TM_OUT_BFLOAT16 ? 2 : 4; }
 
 static inline size_t tiles_across(const slab *s) { return (s->args->N + TM_TILE - 1) / TM_TILE; }
+
+/* Of a stretch. */
+static inline size_t stretch_tiles(const slab *s)
+{
+    const size_t fit = STRETCH / ((s->args->K + 3) / 4 * TM_TILE);
+    return fit < LEAST_TILES ? 1 : fit < MOST_TILES ? fit : MOST_TILES;
+}
 
 static inline const uint8_t *tile_of(const slab *s, size_t t)
 {

@@ -26,7 +26,7 @@ enum {
     TM_MATMUL_CHUNK = 8192, /* groups between two additions to the int32 sums, see avx512.c */
     TM_AMX_ROWS = 6,        /* fewest rows of activations that amx.c takes itself, */
     TM_AMX_PRODUCTS = 1 << 19, /* and fewest products; for each thread, of fewer rows than its tiles have */
-    TM_AMX_WORK = 32904,    /* bytes of a thread's stack that it then works in */
+    TM_AMX_WORK = 32920,    /* bytes of a thread's stack that it then works in */
     TM_AMX_SLAB = 256,      /* most rows of activations between two of its walks over the weights */
     TM_AMX_PACKED = 1 << 20 /* most bytes of activations that it packs at once, half of L2 */
 };
