@@ -465,6 +465,40 @@ def test_a_fault_in_four_rows_of_avx512_is_seen(builder: Builder, fault: Edit) -
         assert row_fault_seen(driver, ["i2_s_x86"], ["avx512"])
 
 
+ARRANGING = (
+    Edit("ternary_matmul/i2_s_x86/avx512.c", "ARRANGED = 48", "ARRANGED = 2"),
+    Edit("ternary_matmul/iq2_bn_r4/avx512.c", "ARRANGED = 192", "ARRANGED = 2"),
+)
+"""So that few rows of activations meet weights that are arranged as tile64."""
+
+
+@needs_avx512
+@pytest.mark.parametrize(
+    ("format", "fault"),
+    [
+        ("i2_s_x86", None),
+        ("iq2_bn_r4", None),
+        ("i2_s_x86", Edit("ternary_matmul/i2_s_x86/avx512.c", "turned[3 - f]", "turned[f]")),
+        ("i2_s_x86", Edit("ternary_matmul/i2_s_x86/avx512.c", "(8 * f + i)", "(4 * f + i)")),
+        ("i2_s_x86", Edit("ternary_matmul/tiles_avx512.h", "_mm512_slli_epi16(low23, 4)", "low23")),
+        ("iq2_bn_r4", Edit("ternary_matmul/tiles_avx512.h", "(0x33, w[0]", "(0x3f, w[0]")),
+        ("iq2_bn_r4", Edit("ternary_matmul/tiles_avx512.h", "_mm512_srli_epi16(w[2], 2), w[3]", "w[2], w[3]")),
+        ("iq2_bn_r4", Edit("ternary_matmul/iq2_bn_r4/avx512.c", "TM_FOUR_SCALES + 4 * k", "TM_FOUR_SCALES + k")),
+        ("iq2_bn_r4", Edit("ternary_matmul/iq2_bn_r4/avx512.c", "low01, low23, 0xdd", "low01, low23, 0x88")),
+        ("iq2_bn_r4", Edit("ternary_matmul/iq2_bn_r4/avx512.c", "high01, high23, 0x88", "high01, high23, 0xdd")),
+        ("iq2_bn_r4", Edit("ternary_matmul/iq2_bn_r4/avx512.c", "4 * (size_t)l + s", "(size_t)l + 4 * s")),
+        ("iq2_bn_r4", Edit("ternary_matmul/iq2_bn_r4/avx512.c", "(n + i) / TM_FOUR, acc + i", "n / TM_FOUR, acc + i")),
+        ("iq2_bn_r4", Edit("ternary_matmul/tiles.h", "a + 4 * k, args->lda, acc", "a, args->lda, acc")),
+    ],
+    ids=str,
+)
+@pytest.mark.usefixtures("avxvnni")
+def test_a_fault_in_what_becomes_tile64_is_seen(builder: Builder, format: str, fault: Edit | None) -> None:
+    edits = (*ARRANGING, fault) if fault else ARRANGING
+    with Driver([builder.program(*IN_C, *edits, only=format if fault else "")]) as driver:
+        assert row_fault_seen(driver, [format], ["avx512"]) == (fault is not None)
+
+
 @needs_avx2
 @pytest.mark.skipif(shutil.which("objdump") is None, reason="needs objdump")
 @pytest.mark.parametrize("of", [".", *PANELED, "tile80", *ROWED])

@@ -33,7 +33,7 @@ from tritmark.kernels.ternary_matmul.api import with_receipt
 OP = next(op for op in OPS if op.name == "ternary_matmul")
 IQ2_BN_R4 = FORMATS["iq2_bn_r4"]
 SHAPES = st.tuples(
-    st.integers(1, 9) | st.integers(60, 70),
+    st.integers(1, 9) | st.integers(60, 70) | st.integers(190, 200),
     st.integers(1, 18).map(lambda fours: 4 * fours),
     st.integers(1, 12).map(lambda blocks: 64 * blocks),
 )

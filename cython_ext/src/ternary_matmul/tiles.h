@@ -33,6 +33,11 @@ enum {
  * unit. */
 typedef void (*tm_arrange)(const tm_ternary_matmul_args *args, size_t t, size_t k, size_t groups, uint8_t *to);
 
+/* As tm_matmul_store_by: one row of a tile's sums. */
+typedef void (*tm_tile_store)(
+    const tm_ternary_matmul_args *args, size_t m, size_t n, size_t count, const int32_t *acc, int32_t act_sum,
+    double factor);
+
 /* What the caches hold: bytes of a slab (half of L2), groups of a tile (a third of L1). */
 typedef struct tm_blocking {
     size_t slab_bytes, groups;
@@ -112,9 +117,9 @@ static inline __attribute__((always_inline)) void tm_slab_pass(
 
 /* Pairs [begin, end), in blocks of up to `block` rows of activations. Where `arrange` is not NULL the weights are of
  * another format, K is a multiple of 4 unless `unit` is 1, and `unit` at most TM_ARRANGED. */
-static inline __attribute__((always_inline)) void tm_matmul_arranged(
+static inline __attribute__((always_inline)) void tm_matmul_arranged_by(
     const tm_ternary_matmul_args *args, size_t begin, size_t end, int block, tm_micro micro, tm_arrange arrange,
-    size_t unit)
+    size_t unit, tm_tile_store store)
 {
     const size_t across = tm_tiles_across(args), slabs = tm_slabs(args), whole = args->K / 4;
     tm_slab slab;
@@ -147,8 +152,16 @@ static inline __attribute__((always_inline)) void tm_matmul_arranged(
         }
         const size_t n = t * TM_TILE, count = args->N - n < TM_TILE ? args->N - n : TM_TILE;
         for (int r = 0; r < slab.rows; r++)
-            tm_matmul_store_by(args, slab.first + (size_t)r, n, count, acc[r], slab.act_sum[r], slab.factor[r]);
+            store(args, slab.first + (size_t)r, n, count, acc[r], slab.act_sum[r], slab.factor[r]);
     }
+}
+
+/* The same with one scale for all weights. */
+static inline __attribute__((always_inline)) void tm_matmul_arranged(
+    const tm_ternary_matmul_args *args, size_t begin, size_t end, int block, tm_micro micro, tm_arrange arrange,
+    size_t unit)
+{
+    tm_matmul_arranged_by(args, begin, end, block, micro, arrange, unit, tm_matmul_store_by);
 }
 
 /* The same of weights that are tile64. */

@@ -44,7 +44,8 @@
  * computes at M = 128, where tile64 reaches 94 %. So weights become tile64, a stretch of a tile at a time, and go there
  * (tiles.h). Predicted: 160 instructions for 4096 weights, 5 % of the product of 64 rows. Time against before (`tritmark
  * gate 58d6a8b d80a47b --suite league --op ternary_matmul --variant 'cpu/ternary_matmul/i2_s_x86/float32/avx?*'`, Zen 4, two
- * threads, 2560 x 2560): -8 % at M = 128; with AVX2 -25 % at 16 and -31 % at 128. Below ARRANGED it is slower here. */
+ * threads, 2560 x 2560): -8 % at M = 128; with AVX2 -25 % at 16 and -31 % at 128. Below ARRANGED it is slower here, on
+ * Intel's cores quicker from few rows on. */
 #include "i2_s_x86.h"
 
 #if TM_X86
@@ -55,7 +56,7 @@ TM_BEGIN(avx512)
 #include "row_after_row.h"
 
 enum {
-    ARRANGED = 48, /* fewest rows of activations for which weights are arranged as tile64 */
+    ARRANGED = 48, /* see tm_tiles_least */
 };
 
 static inline __m512i half(const void *low) { return _mm512_zextsi256_si512(_mm256_loadu_si256((const __m256i *)low)); }
@@ -163,12 +164,6 @@ static void micro(const uint8_t *const *rows, const int8_t *a, size_t lda, int c
     }
 }
 
-/* Bits of `one` where the mask has them, of `other` elsewhere. */
-static inline __m512i merged(int mask, __m512i one, __m512i other)
-{
-    return _mm512_ternarylogic_epi32(_mm512_set1_epi8((char)mask), one, other, 0xca);
-}
-
 /* Groups of a tile, from whole blocks. 16 bytes of 16 rows are turned so that a vector has 4 bytes of each row, which are
  * four groups' codes; of four such vectors, of the tile's quarters, each byte's four codes change places. */
 static void arrange(const tm_ternary_matmul_args *args, size_t t, size_t k, size_t groups, uint8_t *to)
@@ -183,17 +178,13 @@ static void arrange(const tm_ternary_matmul_args *args, size_t t, size_t k, size
         uint8_t *const block = to + tm_i2_s_group(at) * TM_TILE;
 #pragma GCC unroll 4
         for (int i = 0; i < 4; i++) {
-            const __m512i low01 = merged(0x33, w[0][i], _mm512_slli_epi16(w[1][i], 2));
-            const __m512i high01 = merged(0x33, _mm512_srli_epi16(w[0][i], 2), w[1][i]);
-            const __m512i low23 = merged(0x33, w[2][i], _mm512_slli_epi16(w[3][i], 2));
-            const __m512i high23 = merged(0x33, _mm512_srli_epi16(w[2][i], 2), w[3][i]);
+            const __m512i of_quarters[4] = {w[0][i], w[1][i], w[2][i], w[3][i]};
+            __m512i turned[4];
+            tm_tiles_turned(of_quarters, turned);
             /* The codes of the lowest bits are of the columns 96 and more of the block. */
-            const __m512i of[4] = {
-                merged(0x0f, _mm512_srli_epi16(high01, 4), high23), merged(0x0f, _mm512_srli_epi16(low01, 4), low23),
-                merged(0x0f, high01, _mm512_slli_epi16(high23, 4)), merged(0x0f, low01, _mm512_slli_epi16(low23, 4))};
 #pragma GCC unroll 4
             for (int f = 0; f < 4; f++)
-                _mm512_store_si512(block + (8 * f + i) * TM_TILE, of[f]);
+                _mm512_store_si512(block + (8 * f + i) * TM_TILE, turned[3 - f]);
         }
     }
 }
@@ -217,8 +208,8 @@ static void body(void *given, size_t begin, size_t end)
 int tm_ternary_matmul_i2_s_x86_avx512(void *given)
 {
     tm_ternary_matmul_args *args = given;
-    return args->M < ARRANGED ? tm_matmul_run_by(args, TM_ROWS, body, TM_RANK(avx512))
-                              : tm_matmul_run(args, arranged, TM_RANK(avx512));
+    return args->M < tm_tiles_least(ARRANGED) ? tm_matmul_run_by(args, TM_ROWS, body, TM_RANK(avx512))
+                                              : tm_matmul_run(args, arranged, TM_RANK(avx512));
 }
 
 TM_END

@@ -5,20 +5,29 @@
  * 3, w & 12, w & 48 and w & 192, and come down by their shifts at the end. A lane of the sum of w & 192 grows by 4 * 128
  * * -128 = -2^16 at most for each block, so it fits int32 over the 2^13 blocks of CHUNK.
  *
- * Several rows: four fours meet four rows of activations, 16 sums, in which the codes are shifted down and add up.
+ * Several rows: four fours meet four rows of activations, 16 sums, in which the codes are shifted down and add up. Many rows,
+ * on Intel's cores from few on: weights become tile64, a stretch of a tile at a time (tiles.h).
  *
  * Story (Zen 4, one thread; M = 1, 2560 x 6912 from memory; M = 128, 2560 x 2560):
  *   v1                  33 GB/s, where tile64 reads 30 and i2_s_x86 27; 902 GOP/s, where they give 780 and 810
  *   v2  several rows fetch the next fours: M = 4, 2560 x 2560 from memory, avx2.c takes 2.45 times as long in place of
  *       1.63; 640 x 512 1.51 in place of 0.92; M = 16, 2560 x 2560 1.99 in place of 1.81; hot, nothing (`tritmark
- *       select ternary_matmul --shape M=4,N=2560,K=2560 --format iq2_bn_r4 --threads 1 --why`) */
+ *       select ternary_matmul --shape M=4,N=2560,K=2560 --format iq2_bn_r4 --threads 1 --why`)
+ *   v3  many rows as tile64. Time over v1's by turns, outside of this project, 2560 x 2560 and 6912 x 2560: M = 64 1.00 to
+ *       1.02, 96 0.92 to 0.97, 128 1.00 to 1.01, 192 0.97 to 0.99, 256 0.93 to 0.96, 384 0.93 to 0.99, 512 0.98 to 1.00;
+ *       on Intel's cores 0.59 to 0.98 from M = 8 on (tm_tiles_least) */
 #include "iq2_bn_r4.h"
 
 #if TM_X86
 TM_BEGIN(avx512)
 #include "../rows_avx512.h"
+#include "../tiles_avx512.h"
 
-enum { CHUNK = 1 << 19 }; /* columns between two times that the sums come down */
+enum {
+    CHUNK = 1 << 19, /* columns between two times that the sums come down */
+    ARRANGED = 192, /* see tm_tiles_least */
+    TILE_FOURS = TM_TILE / TM_FOUR,
+};
 
 /* Four columns of each 16, in the place of all 16. */
 static inline __attribute__((always_inline)) __m512i spread(__m512i x, int s)
@@ -148,7 +157,62 @@ static void body(void *given, size_t begin, size_t end)
         tm_matmul_fours(args, begin, end, TM_FOURS, TM_MATMUL_BLOCK, micro);
 }
 
-int tm_ternary_matmul_iq2_bn_r4_avx512(void *args) { return tm_matmul_run_by(args, TM_FOUR, body, TM_RANK(avx512)); }
+/* Groups of a tile, from whole blocks. 128 bits of a block have 16 columns of a four; those of four fours are a quarter's. */
+static void arrange(const tm_ternary_matmul_args *args, size_t t, size_t k, size_t groups, uint8_t *to)
+{
+    const size_t first = t * TILE_FOURS, left = args->N / TM_FOUR - first, four = tm_four_bytes(args->K);
+    const uint8_t *fours[TILE_FOURS]; /* past the last the first again, whose sums nobody stores */
+    for (size_t f = 0; f < TILE_FOURS; f++)
+        fours[f] = args->weights + (first + (f < left ? f : 0)) * four + TM_FOUR_SCALES + 4 * k;
+    for (size_t at = 0; at < groups; at += TM_FOUR_BLOCK / 4) {
+        __m512i w[4][4]; /* 16 columns, quarter of the tile */
+#pragma GCC unroll 4
+        for (int q = 0; q < 4; q++) {
+            __m512i of[4];
+#pragma GCC unroll 4
+            for (int f = 0; f < 4; f++) {
+                of[f] = tm_loaded(fours[4 * q + f] + 4 * at);
+                _mm_prefetch((const char *)fours[4 * q + f] + 4 * at + TILE_FOURS * four, _MM_HINT_T1);
+            }
+            const __m512i low01 = _mm512_shuffle_i64x2(of[0], of[1], 0x44);
+            const __m512i high01 = _mm512_shuffle_i64x2(of[0], of[1], 0xee);
+            const __m512i low23 = _mm512_shuffle_i64x2(of[2], of[3], 0x44);
+            const __m512i high23 = _mm512_shuffle_i64x2(of[2], of[3], 0xee);
+            w[0][q] = _mm512_shuffle_i64x2(low01, low23, 0x88);
+            w[1][q] = _mm512_shuffle_i64x2(low01, low23, 0xdd);
+            w[2][q] = _mm512_shuffle_i64x2(high01, high23, 0x88);
+            w[3][q] = _mm512_shuffle_i64x2(high01, high23, 0xdd);
+        }
+#pragma GCC unroll 4
+        for (int l = 0; l < 4; l++) {
+            __m512i turned[4];
+            tm_tiles_turned(w[l], turned);
+#pragma GCC unroll 4
+            for (size_t s = 0; s < 4; s++)
+                _mm512_store_si512(to + (at + 4 * (size_t)l + s) * TM_TILE, turned[s]);
+        }
+    }
+}
+
+static void store(
+    const tm_ternary_matmul_args *args, size_t m, size_t n, size_t count, const int32_t *acc, int32_t act_sum,
+    double factor)
+{
+    for (size_t i = 0; i < count; i += TM_FOUR)
+        tm_four_store(args, m, (n + i) / TM_FOUR, acc + i, act_sum, factor);
+}
+
+static void arranged(void *args, size_t begin, size_t end)
+{
+    tm_matmul_arranged_by(args, begin, end, TM_TILES_ROWS, tm_tiles_micro, arrange, TM_FOUR_BLOCK / 4, store);
+}
+
+int tm_ternary_matmul_iq2_bn_r4_avx512(void *given)
+{
+    tm_ternary_matmul_args *args = given;
+    return args->M < tm_tiles_least(ARRANGED) ? tm_matmul_run_by(args, TM_FOUR, body, TM_RANK(avx512))
+                                              : tm_matmul_run(args, arranged, TM_RANK(avx512));
+}
 
 TM_END
 #endif
