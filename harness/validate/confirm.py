@@ -362,6 +362,8 @@ class Account:
     total: int
     threads: Mapping[str, int]
     waited: Mapping[str, int]
+    born: frozenset[str] = frozenset()
+    """In what `since` gives, those of the threads that began meanwhile."""
 
     @staticmethod
     def of(pid: int | None) -> Account | None:
@@ -386,15 +388,17 @@ class Account:
         total = self.total - start.total
         did = {each: spent - start.threads.get(each, 0) for each, spent in self.threads.items()}
         some = {each: spent for each, spent in did.items() if spent > _SHARE * total}
-        return Account(total, some, {each: self.waited[each] - start.waited.get(each, 0) for each in some})
+        waited = {each: self.waited[each] - start.waited.get(each, 0) for each in some}
+        return Account(total, some, waited, frozenset(some.keys() - start.threads.keys()))
 
     @property
     def at_work(self) -> int:
-        """How many threads there are; those that ended meanwhile count as one."""
+        """How many threads there are. Those that ended meanwhile count as one, and as none beside one that began: a
+        kernel that begins one in each call has the last still there, for its work is done before it ends."""
         rest = self.total - sum(self.threads.values())
-        return sum(spent > _LEAST_NS for spent in self.threads.values()) + (
-            rest > max(2 * _SHARE * self.total, _TICK_NS)
-        )
+        some = {each for each, spent in self.threads.items() if spent > _LEAST_NS}
+        ended = rest > max(2 * _SHARE * self.total, _TICK_NS)
+        return len(some - self.born) + max(len(some & self.born), ended)
 
 
 def children(pid: int | None) -> int:

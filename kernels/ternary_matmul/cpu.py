@@ -82,7 +82,7 @@ def _stacks(format: str, isa: str, axes: Axes) -> int:
         return 0
     if grouped(format) is not None:
         return cores * _PANEL_SUM * min(M, _PANEL_SUMS)
-    return 0 if format == "iq2_bn_r4" and isa != "avx512" else cores * (sums + _ARRANGED)
+    return 0 if format == "iq2_bn_r4" and isa == "avxvnni" else cores * (sums + _ARRANGED)
 
 
 def _workspace(format: str, isa: str, axes: Axes) -> int:

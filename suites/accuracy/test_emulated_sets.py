@@ -323,7 +323,7 @@ def test_a_fault_in_panels_of_avx512_is_seen(builder: Builder, fault: Edit) -> N
 
 ROWED = {"i2_s_x86": (1, 128, (1 << 23) - 128), "iq2_bn_r4": (4, 64, (1 << 20) + 64)}
 """What N and K are multiples of, and a K at which sums of codes in their places leave int32 unless they come down."""
-ROW_SHAPES = [(1, 3, 2), (1, 5, 33), (2, 7, 19), (3, 5, 1), (4, 6, 34), (5, 9, 3), (9, 37, 5), (70, 19, 9)]
+ROW_SHAPES = [(1, 3, 2), (1, 5, 33), (2, 7, 19), (3, 5, 1), (4, 6, 34), (5, 9, 3), (9, 37, 5), (13, 61, 3), (70, 19, 9)]
 """M, and N and K in these: odd numbers of blocks, more than sums of int16 take, more rows than are met at once."""
 
 
@@ -388,6 +388,11 @@ def test_avxvnni_is_exact_at_large_shapes_of_formats_by_rows(
             Edit("ternary_matmul/i2_s_x86/row_after_row.h", "TM_I2_S_CHUNK = 1 << 20", "TM_I2_S_CHUNK = 1 << 24"),
         ),
         ("iq2_bn_r4", Edit("ternary_matmul/iq2_bn_r4/avx2.c", "FLUSH = 8", "FLUSH = 9")),
+        ("iq2_bn_r4", Edit("ternary_matmul/iq2_bn_r4/avx2.c", "4 * q + 2 * half", "4 * q + half")),
+        ("iq2_bn_r4", Edit("ternary_matmul/iq2_bn_r4/avx2.c", "at + 4 * l + s", "at + 4 * s + l")),
+        ("iq2_bn_r4", Edit("ternary_matmul/iq2_bn_r4/avx2.c", "of[1] + 4 * at + 16 * l", "of[1] + 4 * at")),
+        ("iq2_bn_r4", Edit("ternary_matmul/turned_avx2.h", "_mm256_slli_epi16(low23, 4)", "low23")),
+        ("i2_s_x86", Edit("ternary_matmul/turned_avx2.h", "(0x33, w[2]", "(0x3f, w[2]")),
         ("iq2_bn_r4", Edit("ternary_matmul/iq2_bn_r4/iq2_bn_r4_avx2.h", "0xaa", "0xa8")),
         (
             "iq2_bn_r4",
@@ -483,11 +488,14 @@ ARRANGING = (
         ("i2_s_x86", Edit("ternary_matmul/tiles_avx512.h", "_mm512_slli_epi16(low23, 4)", "low23")),
         ("iq2_bn_r4", Edit("ternary_matmul/tiles_avx512.h", "(0x33, w[0]", "(0x3f, w[0]")),
         ("iq2_bn_r4", Edit("ternary_matmul/tiles_avx512.h", "_mm512_srli_epi16(w[2], 2), w[3]", "w[2], w[3]")),
-        ("iq2_bn_r4", Edit("ternary_matmul/iq2_bn_r4/avx512.c", "TM_FOUR_SCALES + 4 * k", "TM_FOUR_SCALES + k")),
+        ("iq2_bn_r4", Edit("ternary_matmul/iq2_bn_r4/iq2_bn_r4.h", "TM_FOUR_SCALES + 4 * k", "TM_FOUR_SCALES + k")),
         ("iq2_bn_r4", Edit("ternary_matmul/iq2_bn_r4/avx512.c", "low01, low23, 0xdd", "low01, low23, 0x88")),
         ("iq2_bn_r4", Edit("ternary_matmul/iq2_bn_r4/avx512.c", "high01, high23, 0x88", "high01, high23, 0xdd")),
         ("iq2_bn_r4", Edit("ternary_matmul/iq2_bn_r4/avx512.c", "4 * (size_t)l + s", "(size_t)l + 4 * s")),
-        ("iq2_bn_r4", Edit("ternary_matmul/iq2_bn_r4/avx512.c", "(n + i) / TM_FOUR, acc + i", "n / TM_FOUR, acc + i")),
+        (
+            "iq2_bn_r4",
+            Edit("ternary_matmul/iq2_bn_r4/iq2_bn_r4.h", "(n + i) / TM_FOUR, acc + i", "n / TM_FOUR, acc + i"),
+        ),
         ("iq2_bn_r4", Edit("ternary_matmul/tiles.h", "a + 4 * k, args->lda, acc", "a, args->lda, acc")),
     ],
     ids=str,

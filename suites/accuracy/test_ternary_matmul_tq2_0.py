@@ -168,6 +168,7 @@ def test_what_kernels_work_in_is_declared():
         room += 3 * 1024 + 63 if format == "q2_0" else 0
         arranged = (format == "i2_s_x86" and variant.name != "scalar") or (format, variant.name) in (
             ("tile80", "avx2"),
+            ("iq2_bn_r4", "avx2"),
             ("iq2_bn_r4", "avx512"),
         )
         stack = 4 * 3 * 64 if format == "tile64" or arranged else 4 * 3 * 80 if format == "tile80" else 0

@@ -7,7 +7,7 @@
 
 enum {
     TM_TILES_ROWS = 6, /* of activations at once: with four sums each, 24 of the 32 registers */
-    TM_TILES_INTEL = 8,
+    TM_TILES_INTEL = 12,
 };
 
 /* Fewest rows of activations for which weights of another format are arranged as tile64, where elsewhere than on Intel's
@@ -15,11 +15,15 @@ enum {
  * fewest of them: the formats' own ways take 1.5 to 1.8 times its time, on Zen 4 1.01 to 1.17. Time of weights that are
  * arranged over the formats' own ways, by turns, on an Intel Xeon (Emerald Rapids), 2560 x 2560 and 6912 x 2560, outside of
  * this project:
- *                               M = 8         16            24            32            64            512
- *   i2_s_x86     1 thread       0.86 to 0.89  0.65 to 0.73  0.62 to 0.66  0.62 to 0.65
- *               16 threads      0.83 to 0.84  0.63 to 0.76  0.62 to 0.68  0.66 to 0.69
- *   iq2_bn_r4    1 thread       0.88 to 0.98  0.79 to 0.81  0.76 to 0.78  0.75 to 0.77  0.71 to 0.73  0.74
- *               16 threads      0.87 to 0.92  0.78 to 0.82  0.71 to 0.81  0.76 to 0.81  0.70 to 0.72  0.59 to 0.63 */
+ *                                          M = 8         12            16            32            64            512
+ *   i2_s_x86     1 thread   in the caches  0.79 to 0.90  0.71 to 0.76  0.65 to 0.73  0.62 to 0.65
+ *                           from memory    0.99          0.88                        0.62
+ *               16 threads  in the caches  0.83 to 0.90  0.74 to 0.81  0.63 to 0.76  0.66 to 0.69
+ *                           from memory    0.94          0.85                        0.70
+ *   iq2_bn_r4    1 thread   in the caches  0.88 to 0.98  0.79 to 0.85  0.79 to 0.81  0.75 to 0.77  0.71 to 0.73  0.74
+ *                           from memory    1.06          0.94                        0.83
+ *               16 threads  in the caches  0.85 to 0.92  0.77 to 0.83  0.78 to 0.82  0.76 to 0.81  0.70 to 0.72  0.59 to 0.63
+ *                           from memory    1.01          0.88                        0.78 */
 static inline size_t tm_tiles_least(size_t elsewhere)
 {
     return __builtin_cpu_is("intel") ? (size_t)TM_TILES_INTEL : elsewhere;

@@ -208,6 +208,17 @@ def test_the_account_of_another_process_is_that_of_the_kernel(busy: subprocess.P
     assert Account.of(2**22 + 1) is None  # no process has that number
 
 
+@pytest.mark.parametrize(
+    ("begun", "ended_s", "at_work"), [("", 0, 1), ("", 2, 2), ("8", 0, 2), ("8", 2, 2), ("89", 0, 3), ("89", 2, 3)]
+)
+def test_threads_of_calls_that_follow_each_other_are_one(begun: str, ended_s: int, at_work: int) -> None:
+    """Those that ended, and the last, which may still be there."""
+    start = Account(10**9, {"7": 10**9}, {"7": 0})
+    threads = {"7": 4 * 10**9} | dict.fromkeys(begun, 2 * 10**9)
+    end = Account(sum(threads.values()) + ended_s * 10**9, threads, dict.fromkeys(threads, 0))
+    assert end.since(start).at_work == at_work
+
+
 def test_doubts_make_it_ambiguous_and_faults_make_it_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     cases = MATERIAL.cases(KEY)
     performance, bench = measured(cases, honest)

@@ -5,6 +5,7 @@
 
 #include "../panels_avx2.h"
 #include "../rows_avx2.h"
+#include "../turned_avx2.h"
 
 enum {
     TM_I2_S_FLUSH = 16, /* blocks, of which a sum's lane of int16 holds the products: 64 times 512 at most */
@@ -67,13 +68,6 @@ static void tm_i2_s_micro(
         tm_i2_s_blocks_by(2, rows, a, lda, K, acc);
 }
 
-/* Bits of `one` where the mask has them, of `other` elsewhere. */
-static inline __m256i tm_i2_s_merged(int mask, __m256i one, __m256i other)
-{
-    const __m256i m = _mm256_set1_epi8((char)mask);
-    return _mm256_or_si256(_mm256_and_si256(m, one), _mm256_andnot_si256(m, other));
-}
-
 /* Groups of a tile, from whole blocks; as avx512.c's arrange, 8 rows of each quarter at a time. */
 static void tm_i2_s_arrange(const tm_ternary_matmul_args *args, size_t t, size_t k, size_t groups, uint8_t *to)
 {
@@ -88,18 +82,12 @@ static void tm_i2_s_arrange(const tm_ternary_matmul_args *args, size_t t, size_t
             uint8_t *const block = to + tm_i2_s_group(at) * TM_TILE + 32 * half;
 #pragma GCC unroll 4
             for (int i = 0; i < 4; i++) {
-                const __m256i low01 = tm_i2_s_merged(0x33, w[0][i], _mm256_slli_epi16(w[1][i], 2));
-                const __m256i high01 = tm_i2_s_merged(0x33, _mm256_srli_epi16(w[0][i], 2), w[1][i]);
-                const __m256i low23 = tm_i2_s_merged(0x33, w[2][i], _mm256_slli_epi16(w[3][i], 2));
-                const __m256i high23 = tm_i2_s_merged(0x33, _mm256_srli_epi16(w[2][i], 2), w[3][i]);
-                const __m256i of[4] = {
-                    tm_i2_s_merged(0x0f, _mm256_srli_epi16(high01, 4), high23),
-                    tm_i2_s_merged(0x0f, _mm256_srli_epi16(low01, 4), low23),
-                    tm_i2_s_merged(0x0f, high01, _mm256_slli_epi16(high23, 4)),
-                    tm_i2_s_merged(0x0f, low01, _mm256_slli_epi16(low23, 4))};
+                const __m256i of_quarters[4] = {w[0][i], w[1][i], w[2][i], w[3][i]};
+                __m256i turned[4];
+                tm_tiles_turned(of_quarters, turned);
 #pragma GCC unroll 4
                 for (int f = 0; f < 4; f++)
-                    _mm256_store_si256((__m256i *)(block + (8 * f + i) * TM_TILE), of[f]);
+                    _mm256_store_si256((__m256i *)(block + (8 * f + i) * TM_TILE), turned[3 - f]);
             }
         }
 }

@@ -15,7 +15,7 @@
  *       select ternary_matmul --shape M=4,N=2560,K=2560 --format iq2_bn_r4 --threads 1 --why`)
  *   v3  many rows as tile64. Time over v1's by turns, outside of this project, 2560 x 2560 and 6912 x 2560: M = 64 1.00 to
  *       1.02, 96 0.92 to 0.97, 128 1.00 to 1.01, 192 0.97 to 0.99, 256 0.93 to 0.96, 384 0.93 to 0.99, 512 0.98 to 1.00;
- *       on Intel's cores 0.59 to 0.98 from M = 8 on (tm_tiles_least) */
+ *       on Intel's cores 0.59 to 0.94 from M = 12 on (tm_tiles_least) */
 #include "iq2_bn_r4.h"
 
 #if TM_X86
@@ -26,7 +26,6 @@ TM_BEGIN(avx512)
 enum {
     CHUNK = 1 << 19, /* columns between two times that the sums come down */
     ARRANGED = 192, /* see tm_tiles_least */
-    TILE_FOURS = TM_TILE / TM_FOUR,
 };
 
 /* Four columns of each 16, in the place of all 16. */
@@ -160,10 +159,8 @@ static void body(void *given, size_t begin, size_t end)
 /* Groups of a tile, from whole blocks. 128 bits of a block have 16 columns of a four; those of four fours are a quarter's. */
 static void arrange(const tm_ternary_matmul_args *args, size_t t, size_t k, size_t groups, uint8_t *to)
 {
-    const size_t first = t * TILE_FOURS, left = args->N / TM_FOUR - first, four = tm_four_bytes(args->K);
-    const uint8_t *fours[TILE_FOURS]; /* past the last the first again, whose sums nobody stores */
-    for (size_t f = 0; f < TILE_FOURS; f++)
-        fours[f] = args->weights + (first + (f < left ? f : 0)) * four + TM_FOUR_SCALES + 4 * k;
+    const uint8_t *fours[TM_TILE_FOURS];
+    tm_four_tile(args, t, k, fours);
     for (size_t at = 0; at < groups; at += TM_FOUR_BLOCK / 4) {
         __m512i w[4][4]; /* 16 columns, quarter of the tile */
 #pragma GCC unroll 4
@@ -172,7 +169,8 @@ static void arrange(const tm_ternary_matmul_args *args, size_t t, size_t k, size
 #pragma GCC unroll 4
             for (int f = 0; f < 4; f++) {
                 of[f] = tm_loaded(fours[4 * q + f] + 4 * at);
-                _mm_prefetch((const char *)fours[4 * q + f] + 4 * at + TILE_FOURS * four, _MM_HINT_T1);
+                _mm_prefetch(
+                    (const char *)fours[4 * q + f] + 4 * at + TM_TILE_FOURS * tm_four_bytes(args->K), _MM_HINT_T1);
             }
             const __m512i low01 = _mm512_shuffle_i64x2(of[0], of[1], 0x44);
             const __m512i high01 = _mm512_shuffle_i64x2(of[0], of[1], 0xee);
@@ -194,17 +192,10 @@ static void arrange(const tm_ternary_matmul_args *args, size_t t, size_t k, size
     }
 }
 
-static void store(
-    const tm_ternary_matmul_args *args, size_t m, size_t n, size_t count, const int32_t *acc, int32_t act_sum,
-    double factor)
-{
-    for (size_t i = 0; i < count; i += TM_FOUR)
-        tm_four_store(args, m, (n + i) / TM_FOUR, acc + i, act_sum, factor);
-}
-
 static void arranged(void *args, size_t begin, size_t end)
 {
-    tm_matmul_arranged_by(args, begin, end, TM_TILES_ROWS, tm_tiles_micro, arrange, TM_FOUR_BLOCK / 4, store);
+    tm_matmul_arranged_by(
+        args, begin, end, TM_TILES_ROWS, tm_tiles_micro, arrange, TM_FOUR_BLOCK / 4, tm_four_tile_store);
 }
 
 int tm_ternary_matmul_iq2_bn_r4_avx512(void *given)

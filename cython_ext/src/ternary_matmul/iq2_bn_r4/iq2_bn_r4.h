@@ -11,12 +11,14 @@
 #define TM_IQ2_BN_R4_H
 
 #include "../rows.h"
+#include "../tiles.h"
 
 enum {
     TM_FOUR = 4,         /* rows side by side */
     TM_FOUR_SCALES = 16, /* bytes of their scales */
     TM_FOUR_BLOCK = 64,  /* columns, and bytes, of a block */
     TM_FOURS = 4,        /* most fours that a micro kernel takes at once */
+    TM_TILE_FOURS = TM_TILE / TM_FOUR,
 };
 
 TM_KERNELS(ternary_matmul_iq2_bn_r4);
@@ -48,6 +50,26 @@ static inline void tm_four_store(
     else
         for (size_t r = 0; r < TM_FOUR; r++) /* a scale that is no number must not be rounded to one */
             ((uint16_t *)args->out)[at + r] = value[r] == value[r] ? tm_bfloat16(value[r]) : 0x7fc0;
+}
+
+/* For many rows of activations weights are arranged as tile64 (../tiles.h), by whole blocks. */
+
+/* Where the fours of tile t have their columns from group k on; past the last the first again, whose sums nobody stores. */
+static inline void tm_four_tile(
+    const tm_ternary_matmul_args *args, size_t t, size_t k, const uint8_t *fours[TM_TILE_FOURS])
+{
+    const size_t first = t * TM_TILE_FOURS, left = args->N / TM_FOUR - first;
+    for (size_t f = 0; f < TM_TILE_FOURS; f++)
+        fours[f] = args->weights + (first + (f < left ? f : 0)) * tm_four_bytes(args->K) + TM_FOUR_SCALES + 4 * k;
+}
+
+/* See tm_tile_store. */
+static inline void tm_four_tile_store(
+    const tm_ternary_matmul_args *args, size_t m, size_t n, size_t count, const int32_t *acc, int32_t act_sum,
+    double factor)
+{
+    for (size_t i = 0; i < count; i += TM_FOUR)
+        tm_four_store(args, m, (n + i) / TM_FOUR, acc + i, act_sum, factor);
 }
 
 /* Fours [begin, end), `most` at a time, for up to `block` rows of activations at a time. */
