@@ -105,9 +105,9 @@
  *
  * v1 made a panel of 1024 columns under all masks at once and went over it once for each pair of masks and 32 rows: 0.7
  * of v2. v2 had a panel of up to 64 steps of two masks, 128 KiB, over which all rows of a slab passed. v3 is what is
- * described above but for the stretches; left out, at 64 x 2560 x 2560 where it had 0.56: masks 0.10 more, writing out 0.12, fetching weights
- * ahead 0.02 (which gains 0.02 to 0.07 where they come from memory). No better: 16 rows under all masks only (busy 0.03
- * less); AHEAD 3 or 5; lines of outputs that stay in L2 fetched; two masks' groups of 8 to 20 steps as a panel in L1, over
+ * described above but for the stretches; left out, at 64 x 2560 x 2560 where it had 0.56: masks 0.10 more, writing out
+ * 0.12, fetching weights ahead 0.02 (which gains 0.02 to 0.07 where they come from memory). No better: 16 rows under all
+ * masks only (busy 0.03 less); AHEAD 3 or 5; lines of outputs that stay in L2 fetched; two masks' groups of 8 to 20 steps as a panel in L1, over
  * which all rows pass before the next is made, sums stored and loaded between (in loops outside of this project, 64 rows
  * and more of 2560 x 2560: 0.60 without writing out, and 0.45 with). All threads: 0.6 to 0.8 of v2's time.
  * `tritmark gate 9faa553 c4d2394 --op ternary_matmul --variant amx --suite speed`, on a machine with AMX, compares v2 with

@@ -16,10 +16,9 @@ enum {
     SLAB = TM_AMX_SLAB,
     LEAST = 4 * BLOCK, /* rows of a slab that lie in place, where they are not fewer */
     STEP = TM_TILE_BYTES, /* columns of a tile */
-    STRETCH = 3
-        << 17, /* bytes of weights that a block of rows passes before the next block does; fewest tiles of these, */
-    LEAST_TILES = 4,
-    MOST_TILES = 8, /* and most */
+    STRETCH = 3 << 17, /* bytes of weights that a block of rows passes before the next block does, */
+    LEAST_TILES = 4, /* which are so many tiles at least, or one, */
+    MOST_TILES = 8, /* and at most */
     PAIRS = 8, /* of a group of rows and a tile that a thread should have, so that all end together */
     CHAINS = 4, /* sums of a row of activations side by side */
     PACKS = 1 << 25, /* products for each thread from which it pays to pack activations */

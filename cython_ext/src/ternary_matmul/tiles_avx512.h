@@ -7,7 +7,7 @@
 
 enum {
     TM_TILES_ROWS = 6, /* of activations at once: with four sums each, 24 of the 32 registers */
-    TM_TILES_INTEL = 12,
+    TM_TILES_INTEL = 12, /* see tm_tiles_least */
 };
 
 /* Fewest rows of activations for which weights of another format are arranged as tile64, where elsewhere than on Intel's
