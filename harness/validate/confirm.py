@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
-from time import clock_gettime_ns, perf_counter_ns
+from time import clock_gettime_ns, perf_counter_ns, sleep
 from typing import Any
 
 import numpy as np
@@ -59,6 +59,11 @@ _TICK_NS = 4_000_000
 """How often the kernel brings the account of a running thread up to date, as distributions set it (250 a second);
 until then its work looks like that of a thread that has ended. Of three laps of _LAP_NS a tick of 10 ms is too
 little a share to count."""
+
+_ENDING_NS, _LOOKS = 500_000_000, 10
+"""That a thread may take from the end of its work to its own, on cores that others have, and how often it is looked for
+meanwhile: looking takes time of this process, which may be the one that is looked at."""
+
 _CERTAIN = 8.0
 """So many times what was claimed, as CPU time, is not what others can do to it: threads that wait for one without a
 core spin meanwhile."""
@@ -329,13 +334,24 @@ def lap_faults(
             doubts.append(f"{found}; others keep the cores busy")
         else:
             faults.append(Complaint(Guard.CLOCK, found))
-    end = Account.of(pid)
-    at_work = 0 if start is None or end is None else end.since(start).at_work
+    at_work = _settled(pid, start, threads)
     if at_work > threads:
         faults.append(Complaint(Guard.THREADS, f"{at_work} threads work in its calls, and {threads} were allowed"))
     if pid != os.getpid() and (begotten := children(pid)):
         faults.append(Complaint(Guard.THREADS, f"it started {begotten} processes that live beside its calls"))
     return faults, doubts
+
+
+def _settled(pid: int | None, start: Account | None, threads: int) -> int:
+    """How many threads worked since then. Where they are more than allowed, what has ended gets time to be gone: beside
+    busy processes the last thread of a kernel that begins one in each call is still there, beside those before it."""
+    until = perf_counter_ns() + _ENDING_NS
+    while True:
+        end = Account.of(pid)
+        at_work = 0 if start is None or end is None else end.since(start).at_work
+        if at_work <= threads or perf_counter_ns() > until:
+            return at_work
+        sleep(_ENDING_NS / 1e9 / _LOOKS)
 
 
 class Meanwhile:
@@ -362,8 +378,6 @@ class Account:
     total: int
     threads: Mapping[str, int]
     waited: Mapping[str, int]
-    born: frozenset[str] = frozenset()
-    """In what `since` gives, those of the threads that began meanwhile."""
 
     @staticmethod
     def of(pid: int | None) -> Account | None:
@@ -388,17 +402,15 @@ class Account:
         total = self.total - start.total
         did = {each: spent - start.threads.get(each, 0) for each, spent in self.threads.items()}
         some = {each: spent for each, spent in did.items() if spent > _SHARE * total}
-        waited = {each: self.waited[each] - start.waited.get(each, 0) for each in some}
-        return Account(total, some, waited, frozenset(some.keys() - start.threads.keys()))
+        return Account(total, some, {each: self.waited[each] - start.waited.get(each, 0) for each in some})
 
     @property
     def at_work(self) -> int:
-        """How many threads there are. Those that ended meanwhile count as one, and as none beside one that began: a
-        kernel that begins one in each call has the last still there, for its work is done before it ends."""
+        """How many threads there are; those that ended meanwhile count as one."""
         rest = self.total - sum(self.threads.values())
-        some = {each for each, spent in self.threads.items() if spent > _LEAST_NS}
-        ended = rest > max(2 * _SHARE * self.total, _TICK_NS)
-        return len(some - self.born) + max(len(some & self.born), ended)
+        return sum(spent > _LEAST_NS for spent in self.threads.values()) + (
+            rest > max(2 * _SHARE * self.total, _TICK_NS)
+        )
 
 
 def children(pid: int | None) -> int:

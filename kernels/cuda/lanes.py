@@ -59,14 +59,14 @@ the driver's spinning (1 % less), large pages for results, a shorter switch inte
 that malloc keeps from run to run: 49.7 and 87.9 before, 53.1 and 99.4 then. Binding first and then a round trip, by
 turns: 523 and 285 ms before, 525 and 281 then.
 
-By copies alone in threads of Python, of 28 GB from pinned memory on two H100s, ms on one and both: 509 and 259 with
-three at a time; 513 and 268 with a sixteenth of it copied back into pinned memory; 519 and 291 with that copied on
-into new memory, 516 and 276 where of four threads two at a time have their copy under way, for else all end together
-and the bus has nothing. So most of what is left is new memory for results. On another machine, where that made 287, to
-touch the memory while others copy made 308, to have the kernel fill it in (MADV_POPULATE_WRITE) 340. In spread, two or
-three of four places at a time and first calls without Python in between took 520 and 283 ms where it was 531 and 297,
-524 and 297 where it was 536 and 304 on another machine: 1.84 and 1.77 times as fast for 1.79 and 1.76. First calls
-from ordinary memory were slower then, 476 for 464 on both. Not kept.
+By copies alone in threads of Python, outside of this project, of 28 GB from pinned memory on two H100s, ms on one and
+both: 509 and 259 with three at a time; 513 and 268 with a sixteenth of it copied back into pinned memory; 519 and 291
+with that copied on into new memory, 516 and 276 where of four threads two at a time have their copy under way, for
+else all end together and the bus has nothing. So most of what is left is new memory for results. On another machine,
+where that made 287, to touch the memory while others copy made 308, to have the kernel fill it in
+(MADV_POPULATE_WRITE) 340. In spread, two or three of four places at a time and first calls without Python in between
+took 520 and 283 ms where it was 531 and 297, 524 and 297 where it was 536 and 304 on another machine: 1.84 and 1.77
+times as fast for 1.79 and 1.76. First calls from ordinary memory were slower then, 476 for 464 on both. Not kept.
 
 From ordinary memory, where the host has the work, small pieces are no slower (31.5 and 54.3; 29.7 and 53.4 in pieces of
 8 MiB). Changed nothing: one, two or three uploads at a time for each GPU; results put into the stream before the

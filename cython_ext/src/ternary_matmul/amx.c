@@ -91,25 +91,27 @@
  *   16 x 4096 x 4096    0.29 / 0.30   0.46 / 0.54
  *   64                  0.34 / 0.36   0.56 / 0.59
  *   512                 0.38 / 0.36   0.57 / 0.58
+ *
  * v4 has a block of rows pass a stretch of tiles before the next one does, where each tile was passed by all blocks: what a
- * row of outputs gets lies side by side, in pages that are known and lines that L2 fetches ahead. By turns with v3 on five
- * such machines, outside of this project, one thread, 512 rows, float32 outputs, time over v3's:
+ * row of outputs gets lies side by side, in pages that are known and lines that L2 fetches ahead. By turns with v3 on such
+ * machines, outside of this project, one thread, 512 rows, float32 outputs, time over v3's:
  *   outputs in pages of  4 KiB         2 MiB
  *   2560 x 2560          0.83 to 0.97  0.97 to 1.00
  *   6912 x 2560          0.73 to 0.84  0.95 to 0.96
  *   13824 x 2560         0.77 to 0.84  0.96
  *   4096 x 4096          0.95 to 1.06  0.93 to 0.98
- * and with 64 and 128 rows 0.87 to 1.00, 2048 0.78 to 0.96; with 16 threads 0.87 to 1.04. Rows of 6912 took 1.06 of the time
- * by stretches of three tiles; with fewer than four each tile is passed by all blocks, as in v3. Stretches of 16 tiles take
- * 1.00 to 1.05 of the time, of four 0.97 to 1.06.
+ * and with 128 rows 0.87 to 1.01, 2048 0.78 to 1.02; with 16 threads and 64 to 2048 rows 0.87 to 1.13. Rows of 6912 took
+ * 1.06 of the time by stretches of three tiles; with fewer than four each tile is passed by all blocks, as in v3. Stretches of
+ * 16 tiles take 0.98 to 1.05 of the time, of four 0.98 to 1.07. `tritmark gate 9398583 71505fc --op ternary_matmul --variant
+ * amx --suite FILE`, whose outputs lie in large pages, found no change with 16 threads but two of 27 FASTER.
  *
  * v1 made a panel of 1024 columns under all masks at once and went over it once for each pair of masks and 32 rows: 0.7
  * of v2. v2 had a panel of up to 64 steps of two masks, 128 KiB, over which all rows of a slab passed. v3 is what is
  * described above but for the stretches; left out, at 64 x 2560 x 2560 where it had 0.56: masks 0.10 more, writing out
  * 0.12, fetching weights ahead 0.02 (which gains 0.02 to 0.07 where they come from memory). No better: 16 rows under all
- * masks only (busy 0.03 less); AHEAD 3 or 5; lines of outputs that stay in L2 fetched; two masks' groups of 8 to 20 steps as a panel in L1, over
- * which all rows pass before the next is made, sums stored and loaded between (in loops outside of this project, 64 rows
- * and more of 2560 x 2560: 0.60 without writing out, and 0.45 with). All threads: 0.6 to 0.8 of v2's time.
+ * masks only (busy 0.03 less); AHEAD 3 or 5; lines of outputs that stay in L2 fetched; two masks' groups of 8 to 20 steps as
+ * a panel in L1, over which all rows pass before the next is made, sums stored and loaded between (in loops outside of this
+ * project, 64 rows and more of 2560 x 2560: 0.60 without writing out, and 0.45 with). All threads: 0.6 to 0.8 of v2's time.
  * `tritmark gate 9faa553 c4d2394 --op ternary_matmul --variant amx --suite speed`, on a machine with AMX, compares v2 with
  * v3: 25 to 36 % less time from 8 to 512 rows of 2560 x 2560, with `--threads 16` 17 to 44 %. */
 #include "ternary_matmul.h"
@@ -133,14 +135,6 @@ enum {
 };
 
 typedef uint8_t group[TM_TILE];
-
-/* The block of rows and the tile that come next in a range of pairs of a group of rows and a tile: of a stretch of tiles
- * all by a block, then by the next block. So what a row of outputs gets in a stretch lies side by side. */
-typedef struct walk {
-    size_t pair, first, behind, end; /* of the stretch, and of the range */
-    size_t m; /* row of the slab */
-    size_t number; /* how many came before */
-} walk;
 
 /* What a step makes: groups under the masks 3 and 15, under 63, under all three, or nothing. */
 typedef enum { LOW, HIGH, ALL, NOTHING } mask_set;
@@ -180,34 +174,6 @@ static void configure(size_t even, size_t odd, int weights, work *w)
         config.bytes[t] = TM_TILE_BYTES;
     }
     tm_tile_configure(&config);
-}
-
-static inline void begin_stretch(const slab *s, size_t pair, walk *at)
-{
-    const size_t across = tiles_across(s), row_end = (pair / across + 1) * across, most = pair + stretch_tiles(s);
-    at->pair = at->first = pair;
-    at->behind = most < row_end ? most : row_end;
-    if (at->behind > at->end)
-        at->behind = at->end;
-    at->m = pair / across * s->group;
-}
-
-/* Whether there is another one, which it is at then. */
-static inline int walk_on(const slab *s, walk *at)
-{
-    const size_t behind = at->m + block_rows(s, at->m);
-    at->number++;
-    if (++at->pair < at->behind)
-        return 1;
-    if (behind < group_end(s, at->m)) {
-        at->m = behind;
-        at->pair = at->first;
-        return 1;
-    }
-    if (at->behind == at->end)
-        return 0;
-    begin_stretch(s, at->behind, at);
-    return 1;
 }
 
 /* The next pass to make: low and high masks, spans, then what the walk says. */

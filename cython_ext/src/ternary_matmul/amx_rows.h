@@ -1,4 +1,4 @@
-/* Rows of activations for the tiles of AMX: which a thread takes, their sums, and their copies in the order in which
+/* Rows of activations for the tiles of AMX: which a thread takes and with what, their sums, and their copies in the order in which
  * tiles are loaded. To be included between TM_BEGIN and TM_END.
  *
  * Copies are made where enough is done with them: tiles of rows that lie far apart come from L2 more slowly than those
@@ -74,6 +74,42 @@ static inline const uint8_t *tile_of(const slab *s, size_t t)
 
 /* Bytes between two steps of packed rows: their block has one tile, or two side by side. */
 static inline size_t step_bytes(size_t rows) { return (rows > SIDE ? 2 : 1) * SIDE * STEP; }
+
+/* The block of rows and the tile that come next in a range of pairs of a group of rows and a tile: of a stretch of tiles
+ * all by a block, then by the next block. So what a row of outputs gets in a stretch lies side by side. */
+typedef struct walk {
+    size_t pair, first, behind, end; /* of the stretch, and of the range */
+    size_t m; /* row of the slab */
+    size_t number; /* how many came before */
+} walk;
+
+static inline void begin_stretch(const slab *s, size_t pair, walk *at)
+{
+    const size_t across = tiles_across(s), row_end = (pair / across + 1) * across, most = pair + stretch_tiles(s);
+    at->pair = at->first = pair;
+    at->behind = most < row_end ? most : row_end;
+    if (at->behind > at->end)
+        at->behind = at->end;
+    at->m = pair / across * s->group;
+}
+
+/* Whether there is another one, which it is at then. */
+static inline int walk_on(const slab *s, walk *at)
+{
+    const size_t behind = at->m + block_rows(s, at->m);
+    at->number++;
+    if (++at->pair < at->behind)
+        return 1;
+    if (behind < group_end(s, at->m)) {
+        at->m = behind;
+        at->pair = at->first;
+        return 1;
+    }
+    if (at->behind == at->end)
+        return 0;
+    begin_stretch(s, at->behind, at);
+    return 1;
+}
 
 /* Where the first columns of row m are. */
 static inline uint8_t *packed_row(const slab *s, size_t m)

@@ -14,7 +14,8 @@ enum {
  * cores it is as many as the format says. There shifts and shuffles wait for the two ports of vpdpbusd, and tile64 has the
  * fewest of them: the formats' own ways take 1.5 to 1.8 times its time, on Zen 4 1.01 to 1.17. Time of weights that are
  * arranged over the formats' own ways, by turns, on an Intel Xeon (Emerald Rapids), 2560 x 2560 and 6912 x 2560, outside of
- * this project:
+ * this project (on such a machine `tritmark gate 9398583 c16573e --suite league --op ternary_matmul --variant avx512` compares
+ * them):
  *                                          M = 8         12            16            32            64            512
  *   i2_s_x86     1 thread   in the caches  0.79 to 0.90  0.71 to 0.76  0.65 to 0.73  0.62 to 0.65
  *                           from memory    0.99          0.88                        0.62
@@ -34,26 +35,6 @@ static inline __m512i tm_tiles_four(const int8_t *a)
     int32_t word;
     memcpy(&word, a, sizeof word);
     return _mm512_set1_epi32(word);
-}
-
-/* Bits of `one` where the mask has them, of `other` elsewhere. */
-static inline __m512i tm_tiles_merged(int mask, __m512i one, __m512i other)
-{
-    return _mm512_ternarylogic_epi32(_mm512_set1_epi8((char)mask), one, other, 0xca);
-}
-
-/* For formats that become tile64: each byte's four codes and those of the same byte of the other three vectors change
- * places. `turned` i has code i of all, from the lowest bits up, at bits 2 q what w[q] had. */
-static inline void tm_tiles_turned(const __m512i w[4], __m512i turned[4])
-{
-    const __m512i low01 = tm_tiles_merged(0x33, w[0], _mm512_slli_epi16(w[1], 2));
-    const __m512i high01 = tm_tiles_merged(0x33, _mm512_srli_epi16(w[0], 2), w[1]);
-    const __m512i low23 = tm_tiles_merged(0x33, w[2], _mm512_slli_epi16(w[3], 2));
-    const __m512i high23 = tm_tiles_merged(0x33, _mm512_srli_epi16(w[2], 2), w[3]);
-    turned[0] = tm_tiles_merged(0x0f, low01, _mm512_slli_epi16(low23, 4));
-    turned[1] = tm_tiles_merged(0x0f, high01, _mm512_slli_epi16(high23, 4));
-    turned[2] = tm_tiles_merged(0x0f, _mm512_srli_epi16(low01, 4), low23);
-    turned[3] = tm_tiles_merged(0x0f, _mm512_srli_epi16(high01, 4), high23);
 }
 
 static inline void tm_tiles_settle(int32_t *acc, __m512i u0, __m512i u1, __m512i u2, __m512i u3)

@@ -53,6 +53,7 @@ TM_BEGIN(avx512)
 #include "../panels_avx512.h"
 #include "../rows_avx512.h"
 #include "../tiles_avx512.h"
+#include "../turned_avx512.h"
 #include "row_after_row.h"
 
 enum {

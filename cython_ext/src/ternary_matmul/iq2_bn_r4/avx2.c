@@ -7,8 +7,9 @@
  *   v3  weights fetched ahead, on Zen 3, one and two threads, time over that without, by turns, outside of the project: 0.74
  *       to 0.80 from memory, 0.79 to 0.99 in the caches; asked for once in 64 bytes, by a branch in the loop, 0.77 to 0.83
  *       and 0.76 to 1.19
- *   v4  from ARRANGED rows of activations on weights become tile64, a stretch of a tile at a time (tiles.h). Time over v3's by
- *       turns, outside of the project, 2560 x 2560 and 6912 x 2560: Zen 4, in the caches M = 4 0.98, 6 0.92, 8 0.86, 16 0.80
+ *   v4  from ARRANGED rows of activations on weights become tile64, a stretch of a tile at a time (tiles.h). `tritmark gate
+ *       9398583 c16573e --suite league --op ternary_matmul --variant cpu/ternary_matmul/iq2_bn_r4/float32/avx2 --threads 1`,
+ *       Zen 4: M = 16 -15 to -16 %, 64 to 512 -21 to -23 %. Time over v3's by turns, outside of the project, 2560 x 2560 and 6912 x 2560: Zen 4, in the caches M = 4 0.98, 6 0.92, 8 0.86, 16 0.80
  *       to 0.82, 128 0.73 to 0.77; from memory 6 0.73 to 0.79, 64 0.73 to 0.75, one thread and two. Intel Xeon (Emerald
  *       Rapids), in the caches 4 0.97 to 1.02, 6 0.95 to 0.98, 8 0.79 to 0.99, 16 0.83 to 0.86, 128 0.67 to 0.75, 512 0.61 to
  *       0.64; from memory 6 0.76 to 0.95, 16 0.72 to 0.86, one thread and 16

@@ -22,6 +22,7 @@
 TM_BEGIN(avx512)
 #include "../rows_avx512.h"
 #include "../tiles_avx512.h"
+#include "../turned_avx512.h"
 
 enum {
     CHUNK = 1 << 19, /* columns between two times that the sums come down */
