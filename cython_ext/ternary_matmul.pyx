@@ -14,8 +14,8 @@ cdef extern from "src/prefetch.h":
         int32_t bytes
 
 cdef extern from "src/ternary_matmul/ternary_matmul.h":
-    enum: TM_AMX_WORK
-    bint tm_amx_takes(size_t M, size_t N, size_t K, size_t threads)
+    bint tm_amx_takes(size_t M, size_t N, size_t K, size_t threads, bint arranged)
+    size_t tm_amx_stack(size_t K, bint arranged)
     size_t tm_amx_room(size_t M, size_t K)
     tm_prefetch tm_tiles_prefetch()
     tm_prefetch tm_weights_prefetch(tm_prefetch elsewhere)
@@ -88,10 +88,12 @@ def room(str format, size_t M, size_t K) -> int:
     return known.room(M, K) if known.group else 0
 
 
-def amx_stacks(size_t M, size_t N, size_t K, int threads) -> int:
-    """Bytes of their stacks that threads of the AMX kernel of tile64 work in, the caller's packed activations among them;
-    0 for products that it leaves to AVX-512 whatever their number of threads."""
-    return threads * TM_AMX_WORK + tm_amx_room(M, K) if tm_amx_takes(M, N, K, 1) else 0
+def amx_stacks(size_t M, size_t N, size_t K, int threads, bint arranged) -> int:
+    """Bytes of their stacks that threads of AMX kernels work in, the caller's packed activations among them, and weights of
+    another format where they are `arranged`; 0 for products left to AVX-512 whatever their number of threads."""
+    if not tm_amx_takes(M, N, K, 1, arranged):
+        return 0
+    return threads * tm_amx_stack(K, arranged) + tm_amx_room(M, K)
 
 
 cdef class TernaryMatmul(NativeCall):

@@ -72,10 +72,12 @@ and the most bytes of one, those of tm_panel_sums there."""
 def _stacks(format: str, isa: str, axes: Axes) -> int:
     """Bytes of the stacks of all threads that kernels work in, which no launch keeps."""
     M, cores = axes["M"], cpu.cores()
+    if isa == "amx":
+        tiles = cpu.native("ternary_matmul").amx_stacks(M, axes["N"], axes["K"], cores, format != "tile64")
+        return max(int(tiles), _stacks(format, "avx512", axes))
     sums = 4 * min(M, _SLAB) * _TILE
     if format == "tile64":
-        amx = int(cpu.native("ternary_matmul").amx_stacks(M, axes["N"], axes["K"], cores)) if isa == "amx" else 0
-        return max(cores * sums, amx)
+        return cores * sums
     if format == "tile80" and (isa == "scalar" or _FEW[isa] >= M):
         return cores * 4 * min(M, _FEW[isa]) * _DIGITS
     if M == 1 or isa == "scalar":

@@ -37,7 +37,7 @@ TILED = [
 ]
 PACKING = (
     Edit("ternary_matmul/amx_rows.h", "PACKS = 1 << 25", "PACKS = 1 << 10"),
-    Edit("ternary_matmul/amx_rows.h", "MOST_TILES = 8", "MOST_TILES = 2"),
+    Edit("ternary_matmul/ternary_matmul.h", "MOST_TILES = 8", "MOST_TILES = 2"),
 )
 """So that activations are packed where few products are to be made, too, if they are not too long, and few tiles make
 several stretches."""
@@ -150,6 +150,116 @@ def test_amx_is_exact_at_large_shapes(amx: Driver, shape: tuple[int, int, int], 
 def test_a_fault_in_amx_is_seen(builder: Builder, fault: Edit) -> None:
     with Driver([builder.program(*IN_C, *PACKING, fault)]) as driver:
         assert amx_fault_seen(driver)
+
+
+# Weights of other formats, which become tile64
+
+UNITS = {"i2_s_x86": (1, 128), "iq2_bn_r4": (4, 64), "tl1": (32, 8), "tl2": (32, 32)}
+"""What their N and K are multiples of."""
+OTHERS = [(5, 3, 5), (16, 70, 3), (37, 33, 9), (20, 65, 40), (53, 129, 2), (277, 130, 4)]
+"""M, and N and K in these."""
+LONGEST = 1 << 15
+
+
+def sized(format: str, shape: tuple[int, int, int]) -> tuple[int, int, int]:
+    rows, columns = UNITS[format]
+    return shape[0], max(shape[1] // rows, 1) * rows, shape[2] * columns
+
+
+def arranged_fault_seen(driver: Driver, format: str) -> bool:
+    cases = [(sized(format, shape), activation) for shape in OTHERS for activation in (None, -128)]
+    if any(fault_seen(driver, ["amx"], cases, threads, format) for threads in (1, 2)):
+        return True
+    for dtype in ("float32", "bfloat16"):
+        try:
+            check_outputs(driver, "amx", cpu.ISAS["amx"].rank, sized(format, OTHERS[4]), 3, 0, 2, dtype, format)
+        except AssertionError:
+            return True
+    return False
+
+
+@needs_avx512
+@pytest.mark.parametrize("driver", ["amx", "packing_amx"])
+@pytest.mark.parametrize("format", UNITS)
+@given(
+    shape=st.tuples(st.integers(1, 80), st.integers(1, 200), st.integers(1, 12)),
+    seed=st.integers(0, 2**32),
+    gap=st.integers(0, 70),
+    threads=st.integers(1, 4),
+    dtype=st.sampled_from(["int32", "float32", "bfloat16"]),
+)
+def test_amx_gives_the_contracts_bits_of_other_formats(
+    request: pytest.FixtureRequest,
+    driver: str,
+    format: str,
+    shape: tuple[int, int, int],
+    seed: int,
+    gap: int,
+    threads: int,
+    dtype: str,
+) -> None:
+    made = request.getfixturevalue(driver)
+    check_outputs(made, "amx", cpu.ISAS["amx"].rank, sized(format, shape), seed, gap, threads, dtype, format)
+
+
+@needs_avx512
+@pytest.mark.parametrize("format", UNITS)
+@pytest.mark.parametrize(("M", "K"), [(40, LONGEST), (33, LONGEST - 256), (7, LONGEST + 256), (600, 256)])
+@pytest.mark.parametrize("extreme", [None, -128, 127])
+def test_amx_is_exact_with_long_rows_of_other_formats(
+    amx: Driver, format: str, M: int, K: int, extreme: int | None
+) -> None:
+    """The longest that it takes, and longer ones, which it leaves to AVX-512."""
+    assert not fault_seen(amx, ["amx"], [((M, 96, K), extreme)], threads=2, format=format)
+
+
+@needs_avx512
+def test_a_row_that_has_no_number_for_its_scale_has_none_for_outputs(amx: Driver) -> None:
+    activations, codes = drawn((20, 132, 128), 3)
+    scales = np.ones(132, np.float32)
+    scales[[0, 70, 131]] = -np.nan
+    for dtype, none in (("float32", np.isnan), ("bfloat16", lambda out: out == 0x7FC0)):
+        out, *_ = amx.run(
+            "amx", activations, codes, 1.0, np.ones(20, np.float32), dtype, format="iq2_bn_r4", group_scales=scales
+        )
+        assert (none(out) == np.isnan(scales)).all()
+
+
+@needs_avx512
+@pytest.mark.parametrize(
+    ("format", "fault"),
+    [
+        ("i2_s_x86", None),
+        ("iq2_bn_r4", None),
+        ("tl1", None),
+        ("tl2", None),
+        ("i2_s_x86", Edit("ternary_matmul/amx.c", "w.first_tile + t, k", "w.first_tile, k")),
+        (
+            "i2_s_x86",
+            Edit("ternary_matmul/amx.c", "w.first_tile = begin % across;", "w.first_tile = begin % (across + 1);"),
+        ),
+        ("i2_s_x86", Edit("ternary_matmul/amx.c", "begin = at.behind;", "begin = at.behind + 1;")),
+        ("i2_s_x86", Edit("ternary_matmul/amx.c", "passes(begin, at.behind, &w);", "passes(begin, begin + 1, &w);")),
+        ("i2_s_x86", Edit("ternary_matmul/amx.c", "(t * groups + k) * TM_TILE", "t * groups * TM_TILE")),
+        ("iq2_bn_r4", Edit("ternary_matmul/amx.c", "t < at.behind - begin", "t + 1 < at.behind - begin")),
+        ("iq2_bn_r4", Edit("ternary_matmul/amx.c", "w->scales + q * SIDE", "w->scales")),
+        (
+            "iq2_bn_r4",
+            Edit("ternary_matmul/amx.c", "_mm512_extractf32x8_ps(scales, 1)", "_mm512_castps512_ps256(scales)"),
+        ),
+        ("iq2_bn_r4", Edit("ternary_matmul/amx.c", "s->format->scales(s->args, t,", "s->format->scales(s->args, 0,")),
+        (
+            "iq2_bn_r4",
+            Edit("ternary_matmul/iq2_bn_r4/amx.c", "fours[f] - TM_FOUR_SCALES,", "fours[0] - TM_FOUR_SCALES,"),
+        ),
+        ("tl2", Edit("ternary_matmul/tl2/amx.c", "TM_TL2_SIGNED / 4", "TM_TL2_SIGNED / 6")),
+    ],
+    ids=str,
+)
+@pytest.mark.usefixtures("packing_amx")
+def test_a_fault_in_amx_of_other_formats_is_seen(builder: Builder, format: str, fault: Edit | None) -> None:
+    with Driver([builder.program(*IN_C, *PACKING, *([fault] if fault else []))]) as driver:
+        assert arranged_fault_seen(driver, format) == (fault is not None)
 
 
 @pytest.mark.skipif(shutil.which("objdump") is None or lacking(), reason="needs a C compiler and objdump")

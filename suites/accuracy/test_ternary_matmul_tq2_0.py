@@ -170,6 +170,7 @@ def test_what_kernels_work_in_is_declared():
             ("tile80", "avx2"),
             ("iq2_bn_r4", "avx2"),
             ("iq2_bn_r4", "avx512"),
+            ("iq2_bn_r4", "amx"),
         )
         stack = 4 * 3 * 64 if format == "tile64" or arranged else 4 * 3 * 80 if format == "tile80" else 0
         stack += 384 * 64 if arranged else 3 * 896 if group and variant.name != "scalar" else 0

@@ -105,6 +105,27 @@
  * 16 tiles take 0.98 to 1.05 of the time, of four 0.98 to 1.07. `tritmark gate 9398583 71505fc --op ternary_matmul --variant
  * amx --suite FILE`, whose outputs lie in large pages, found no change with 16 threads but two of 27 FASTER.
  *
+ * v5 takes weights of other formats, too: a thread brings a stretch of them into tile64, on its stack, and its rows of
+ * activations pass that. With AVX-512 they become tile64 as well, 16 KiB at a time. Predicted: what bringing them there
+ * takes, 0.1 ms of i2_s_x86 and 0.27 of tl1 for 2560 x 2560, and tile64's time. Time over AVX-512's by turns on such a
+ * machine, outside of this project, float32 outputs; in the caches 2560 x 2560, 6912 x 2560 and 2560 x 6912, from memory the
+ * last two:
+ *   rows                               6             8             16            64            512
+ *   i2_s_x86    1 thread   caches      0.73 to 0.99  0.56 to 0.78  0.46 to 0.61  0.29 to 0.31  0.21 to 0.23
+ *                          memory      0.75 to 0.83  0.64 to 0.70  0.51 to 0.58  0.31 to 0.32
+ *              16 threads  caches      0.75 to 0.88  0.61 to 0.74  0.56 to 0.61  0.43 to 0.51  0.36 to 0.50
+ *                          memory      0.98 to 1.03  0.87          0.60 to 0.63  0.43 to 0.50
+ *   iq2_bn_r4   1 thread   caches      0.66 to 0.91  0.58 to 0.78  0.40 to 0.50  0.25 to 0.27  0.22 to 0.23
+ *                          memory      0.82 to 0.87  0.66 to 0.68  0.42 to 0.45  0.27 to 0.31
+ *              16 threads  caches      0.76 to 0.86  0.66 to 0.72  0.54 to 0.56  0.44 to 0.50  0.36 to 0.49
+ *                          memory      0.99 to 1.06  0.87 to 0.91  0.55 to 0.63  0.42 to 0.46
+ *   tl1, tl2    1 thread   caches      0.93 to 1.02  0.78 to 0.88  0.58 to 0.66  0.32 to 0.36  0.22 to 0.25
+ *                          memory      0.89 to 0.96  0.79 to 0.84  0.56 to 0.62  0.31 to 0.34
+ *              16 threads  caches      0.94 to 1.01  0.82 to 0.95  0.65 to 0.69  0.44 to 0.59  0.37 to 0.56
+ *                          memory      0.91 to 1.05  0.90 to 0.94  0.65 to 0.70  0.43 to 0.52
+ * Of tile64's own time that is 0.95 to 1.19 with one thread and 512 rows, 1.07 to 1.43 with 16. `tritmark gate 2143827
+ * HEAD --suite league --op ternary_matmul --variant amx` compares tile64's before and behind v5.
+ *
  * v1 made a panel of 1024 columns under all masks at once and went over it once for each pair of masks and 32 rows: 0.7
  * of v2. v2 had a panel of up to 64 steps of two masks, 128 KiB, over which all rows of a slab passed. v3 is what is
  * described above but for the stretches; left out, at 64 x 2560 x 2560 where it had 0.56: masks 0.10 more, writing out
@@ -114,7 +135,7 @@
  * project, 64 rows and more of 2560 x 2560: 0.60 without writing out, and 0.45 with). All threads: 0.6 to 0.8 of v2's time.
  * `tritmark gate 9faa553 c4d2394 --op ternary_matmul --variant amx --suite speed`, on a machine with AMX, compares v2 with
  * v3: 25 to 36 % less time from 8 to 512 rows of 2560 x 2560, with `--threads 16` 17 to 44 %. */
-#include "ternary_matmul.h"
+#include "amx.h"
 
 #include "../amx_tiles.h"
 
@@ -144,7 +165,10 @@ typedef struct work {
     group last[PLACES][GROUPS]; /* weights of the last step, where they fill none, of a tile, and of those before it */
     int32_t u[BLOCK][TM_TILE]; /* sums under each mask, of 16 rows of weights */
     int32_t sums[BLOCK][TM_TILE]; /* rows' own, of the spans before */
+    float scales[TM_TILE]; /* of the rows of weights whose sums are due, where each has its own */
     const slab *of;
+    const uint8_t *tiles; /* weights from the first row of tile `first_tile` on */
+    size_t first_tile;
     tm_prefetch fetch;
     uint32_t configured;
     size_t used; /* place in the ring of the next step */
@@ -160,6 +184,11 @@ typedef struct work {
     } next;
 } work;
 _Static_assert(sizeof(work) == TM_AMX_WORK, "what the workspace of the variant counts");
+
+static inline const uint8_t *tile_of(size_t t, const work *w)
+{
+    return w->tiles + (t - w->first_tile) * tile_bytes(w->of);
+}
 
 /* Tiles below `weights` are sums and activations, `even` rows in those of even numbers, `odd` in the others. */
 static void configure(size_t even, size_t odd, int weights, work *w)
@@ -196,7 +225,7 @@ static __attribute__((noinline)) void next_pass(work *w)
         w->next.masks = block_rows(s, w->next.at.m) > SIDE ? LOW : ALL;
         end = w->next.begin + SPAN < s->steps ? w->next.begin + SPAN : s->steps;
     }
-    w->next.from = tile_of(s, w->next.at.pair % tiles_across(s)) + w->next.begin * BYTES;
+    w->next.from = tile_of(w->next.at.pair % tiles_across(s), w) + w->next.begin * BYTES;
     w->next.left = end - w->next.begin;
 }
 
@@ -265,17 +294,23 @@ static inline __attribute__((always_inline)) void make(const step *made, int par
             tm_prefetch_line(from + k * TM_TILE, TM_PREFETCH_L2, w->fetch.bytes);
 }
 
-/* 16 of a row's outputs, what tm_matmul_store_by writes. */
+/* 16 of a row's outputs, what tm_matmul_store_by writes; where `scaled`, what tm_four_store does. */
 static inline __attribute__((always_inline)) void store_16(
-    void *out, const int32_t kind, __m512i own, __m512i act_sum, __m512d factor)
+    void *out, const int32_t kind, const int scaled, __m512i own, __m512i act_sum, __m512 scales, __m512d factor)
 {
     const __m512i sums = _mm512_sub_epi32(own, act_sum);
     if (kind == TM_OUT_INT32) {
         _mm512_storeu_si512(out, sums);
         return;
     }
-    const __m512d low = _mm512_mul_pd(_mm512_cvtepi32_pd(_mm512_castsi512_si256(sums)), factor);
-    const __m512d high = _mm512_mul_pd(_mm512_cvtepi32_pd(_mm512_extracti64x4_epi64(sums, 1)), factor);
+    __m512d low = _mm512_cvtepi32_pd(_mm512_castsi512_si256(sums));
+    __m512d high = _mm512_cvtepi32_pd(_mm512_extracti64x4_epi64(sums, 1));
+    if (scaled) {
+        low = _mm512_mul_pd(low, _mm512_cvtps_pd(_mm512_castps512_ps256(scales)));
+        high = _mm512_mul_pd(high, _mm512_cvtps_pd(_mm512_extractf32x8_ps(scales, 1)));
+    }
+    low = _mm512_mul_pd(low, factor);
+    high = _mm512_mul_pd(high, factor);
     const __m512 both = _mm512_insertf32x8(_mm512_castps256_ps512(_mm512_cvtpd_ps(low)), _mm512_cvtpd_ps(high), 1);
     if (kind == TM_OUT_FLOAT32) {
         _mm512_storeu_ps(out, both);
@@ -283,12 +318,15 @@ static inline __attribute__((always_inline)) void store_16(
     }
     const __m512i bits = _mm512_castps_si512(both);
     const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-    const __m512i rounded = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
+    __m512i rounded = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
+    if (scaled) /* one that is no number stays none */
+        rounded =
+            _mm512_mask_mov_epi32(rounded, _mm512_cmp_ps_mask(both, both, _CMP_UNORD_Q), _mm512_set1_epi32(0x7fc00000));
     _mm256_storeu_si256(out, _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16)));
 }
 
 /* What the masks' sums of one row that is due say of the rows' own, see avx512.c. */
-static inline __attribute__((always_inline)) void settle(const int32_t kind, work *w)
+static inline __attribute__((always_inline)) void settle(const int32_t kind, const int scaled, work *w)
 {
     const tm_ternary_matmul_args *args = w->of->args;
     const size_t i = w->due.row++, m = w->due.m + i, left = args->N - w->due.n;
@@ -296,44 +334,51 @@ static inline __attribute__((always_inline)) void settle(const int32_t kind, wor
     int32_t *sums = w->sums[i];
     const __m512i u0 = _mm512_load_si512(u), u1 = _mm512_load_si512(u + SIDE);
     const __m512i u2 = _mm512_load_si512(u + 2 * SIDE), u3 = _mm512_load_si512(u + 3 * SIDE);
-    __m512i own0 = u0, own1 = _mm512_srai_epi32(_mm512_sub_epi32(u1, u0), 2);
-    __m512i own2 = _mm512_srai_epi32(_mm512_sub_epi32(u2, u1), 4);
-    __m512i own3 = _mm512_srai_epi32(_mm512_sub_epi32(u3, u2), 6);
-    if (w->due.more) {
-        own0 = _mm512_add_epi32(own0, _mm512_load_si512(sums));
-        own1 = _mm512_add_epi32(own1, _mm512_load_si512(sums + SIDE));
-        own2 = _mm512_add_epi32(own2, _mm512_load_si512(sums + 2 * SIDE));
-        own3 = _mm512_add_epi32(own3, _mm512_load_si512(sums + 3 * SIDE));
-    }
-    if (!w->due.whole || left < TM_TILE) {
-        _mm512_store_si512(sums, own0);
-        _mm512_store_si512(sums + SIDE, own1);
-        _mm512_store_si512(sums + 2 * SIDE, own2);
-        _mm512_store_si512(sums + 3 * SIDE, own3);
-        if (w->due.whole)
-            tm_matmul_store_by(args, w->of->first + m, w->due.n, left, sums, w->of->act_sum[m], w->of->factor[m]);
+    __m512i own[TM_TILE / SIDE] = {
+        u0,
+        _mm512_srai_epi32(_mm512_sub_epi32(u1, u0), 2),
+        _mm512_srai_epi32(_mm512_sub_epi32(u2, u1), 4),
+        _mm512_srai_epi32(_mm512_sub_epi32(u3, u2), 6),
+    };
+    if (w->due.more)
+#pragma GCC unroll 4
+        for (int q = 0; q < TM_TILE / SIDE; q++)
+            own[q] = _mm512_add_epi32(own[q], _mm512_load_si512(sums + q * SIDE));
+    if (!w->due.whole) {
+#pragma GCC unroll 4
+        for (int q = 0; q < TM_TILE / SIDE; q++)
+            _mm512_store_si512(sums + q * SIDE, own[q]);
         return;
     }
     const size_t size = kind == TM_OUT_BFLOAT16 ? 2 : 4;
     char *out = (char *)args->out + ((w->of->first + m) * args->N + w->due.n) * size;
+    char *const to = left < TM_TILE ? (char *)sums : out;
     const __m512i act_sum = _mm512_set1_epi32(w->of->act_sum[m]);
     const __m512d factor = _mm512_set1_pd(w->of->factor[m]);
-    store_16(out, kind, own0, act_sum, factor);
-    store_16(out + SIDE * size, kind, own1, act_sum, factor);
-    store_16(out + 2 * SIDE * size, kind, own2, act_sum, factor);
-    store_16(out + 3 * SIDE * size, kind, own3, act_sum, factor);
+#pragma GCC unroll 4
+    for (size_t q = 0; q < TM_TILE / SIDE; q++) {
+        const __m512 scales = scaled ? _mm512_load_ps(w->scales + q * SIDE) : _mm512_setzero_ps();
+        store_16(to + q * SIDE * size, kind, scaled, own[q], act_sum, scales, factor);
+    }
+    if (left < TM_TILE)
+        memcpy(out, sums, left * size);
 }
 
 static __attribute__((noinline)) void settle_some(size_t count, work *w)
 {
     const int32_t kind = w->of->args->kind;
+    const int scaled = w->of->format->scales != NULL;
     for (; count; count--)
         if (kind == TM_OUT_INT32)
-            settle(TM_OUT_INT32, w);
+            settle(TM_OUT_INT32, 0, w);
+        else if (kind == TM_OUT_FLOAT32 && scaled)
+            settle(TM_OUT_FLOAT32, 1, w);
         else if (kind == TM_OUT_FLOAT32)
-            settle(TM_OUT_FLOAT32, w);
+            settle(TM_OUT_FLOAT32, 0, w);
+        else if (scaled)
+            settle(TM_OUT_BFLOAT16, 1, w);
         else
-            settle(TM_OUT_BFLOAT16, w);
+            settle(TM_OUT_BFLOAT16, 0, w);
 }
 
 static inline void settle_most(size_t most, work *w)
@@ -518,7 +563,7 @@ static void block(const walk *at, work *w)
     for (size_t begin = 0; begin < s->steps; begin += SPAN) {
         const size_t left = s->steps - begin, steps = left < SPAN ? left : SPAN;
         const range r = {
-            .weights = tile_of(s, t) + begin * BYTES,
+            .weights = tile_of(t, w) + begin * BYTES,
             .number = at->number,
             .fetched = s->args->M * s->args->N * size > FAR ? rows * size : 0,
             .every = stretch_tiles(s) > 1 ? 2 : 1,
@@ -543,44 +588,80 @@ static void block(const walk *at, work *w)
         w->due.n = t * TM_TILE;
         w->due.more = begin > 0;
         w->due.whole = begin + steps == s->steps;
+        if (s->format->scales && w->due.whole)
+            s->format->scales(s->args, t, w->scales);
     }
 }
 
 /* Pairs of a group of rows and a tile, tiles innermost. */
+static void passes(size_t begin, size_t end, work *w)
+{
+    const slab *s = w->of;
+    walk at = {.end = end};
+    begin_stretch(s, begin, &at);
+    w->used = 0;
+    w->due.row = w->due.end = 0;
+    w->next.at = at;
+    w->next.from = tile_of(at.pair % tiles_across(s), w);
+    w->next.begin = 0;
+    w->next.left = s->steps < SPAN ? s->steps : SPAN;
+    w->next.masks = block_rows(s, at.m) > SIDE ? LOW : ALL;
+    for (size_t place = 0; place < AHEAD; place++) {
+        const step made = make_next(place, w);
+        for (int part = 0; part < GROUPS / PART; part++)
+            make(&made, part, w);
+    }
+    do
+        block(&at, w);
+    while (walk_on(s, &at));
+    settle_most(SLAB, w);
+}
+
 static void body(void *untyped, size_t begin, size_t end)
 {
     const slab *s = untyped;
-    walk at = {.end = end};
     work w __attribute__((aligned(64)));
-    begin_stretch(s, begin, &at);
     w.of = s;
+    w.tiles = s->args->weights;
+    w.first_tile = 0;
     w.fetch = tm_tiles_prefetch();
     w.configured = 0;
-    w.used = 0;
-    w.due.row = w.due.end = 0;
-    w.next.at = at;
-    w.next.from = tile_of(s, at.pair % tiles_across(s));
-    w.next.begin = 0;
-    w.next.left = s->steps < SPAN ? s->steps : SPAN;
-    w.next.masks = block_rows(s, at.m) > SIDE ? LOW : ALL;
-    for (size_t place = 0; place < AHEAD; place++) {
-        const step made = make_next(place, &w);
-        for (int part = 0; part < GROUPS / PART; part++)
-            make(&made, part, &w);
-    }
-    do
-        block(&at, &w);
-    while (walk_on(s, &at));
-    settle_most(SLAB, &w);
+    passes(begin, end, &w);
     tm_tile_release();
 }
 
-int tm_ternary_matmul_amx(void *untyped)
+/* The same of weights of another format, a stretch after the other. */
+static void arranged(void *untyped, size_t begin, size_t end)
 {
-    tm_ternary_matmul_args *args = untyped;
+    const slab *s = untyped;
+    const size_t across = tiles_across(s), groups = s->args->K / 4,
+                 most = tm_arranged_groups(TM_ARRANGED, s->format->unit);
+    uint8_t room[stretch_tiles(s) * tile_bytes(s)] __attribute__((aligned(64)));
+    work w __attribute__((aligned(64)));
+    w.of = s;
+    w.tiles = room;
+    w.fetch.level = TM_PREFETCH_NONE;
+    w.configured = 0;
+    while (begin < end) {
+        walk at = {.end = end};
+        begin_stretch(s, begin, &at);
+        w.first_tile = begin % across;
+        for (size_t t = 0; t < at.behind - begin; t++)
+            for (size_t k = 0; k < groups; k += most)
+                s->format->arrange(
+                    s->args, w.first_tile + t, k, groups - k < most ? groups - k : most,
+                    room + (t * groups + k) * TM_TILE);
+        passes(begin, at.behind, &w);
+        begin = at.behind;
+    }
+    tm_tile_release();
+}
+
+int tm_matmul_amx(tm_ternary_matmul_args *args, const tm_amx_format *format)
+{
     const size_t threads = args->run.threads < 1 ? 1 : (size_t)args->run.threads;
-    if (!tm_amx_takes(args->M, args->N, args->K, threads)) {
-        tm_ternary_matmul_avx512(args);
+    if (!tm_amx_takes(args->M, args->N, args->K, threads, format->arrange != NULL)) {
+        format->few(args);
         args->run.ran = TM_RANK(amx);
         return 0;
     }
@@ -593,7 +674,7 @@ int tm_ternary_matmul_amx(void *untyped)
     }
     int packs;
     const size_t most = slab_rows(args, threads, &packs), rows = args->M < most ? args->M : most;
-    slab s = {.args = args, .steps = (args->K + STEP - 1) / STEP, .rest = (args->K % STEP + 3) / 4};
+    slab s = {.args = args, .format = format, .steps = (args->K + STEP - 1) / STEP, .rest = (args->K % STEP + 3) / 4};
     uint8_t room[packs ? tm_amx_packed_bytes(rows, args->K) : rows * STEP] __attribute__((aligned(64)));
     s.packed = packs ? room : NULL;
     s.last = (int8_t (*)[STEP])room;
@@ -605,10 +686,16 @@ int tm_ternary_matmul_amx(void *untyped)
         s.group = group_rows(&s, threads);
         const size_t pairs = (s.rows + s.group - 1) / s.group * tiles_across(&s);
         const size_t grain = tm_matmul_grain(TM_TILE * args->K * s.group);
-        const int32_t used = tm_parallel(pairs, 1, grain, args->run.threads, body, &s);
+        const int32_t used = tm_parallel(pairs, 1, grain, args->run.threads, format->arrange ? arranged : body, &s);
         args->run.used = used > args->run.used ? used : args->run.used;
     }
     return tm_finish(&args->run, TM_RANK(amx));
+}
+
+int tm_ternary_matmul_amx(void *args)
+{
+    static const tm_amx_format tile64 = {.few = tm_ternary_matmul_avx512};
+    return tm_matmul_amx(args, &tile64);
 }
 
 TM_END

@@ -6,7 +6,10 @@
  *
  * What the numbers gained, by turns on the machine of amx.c, outside of this project; time in that of v2 (2560 x 2560):
  *   PACKS    one thread, 32 to 512 rows: packed 0.54 to 0.59, in place 0.78 to 0.87
- *   PAIRS    16 threads, 128 rows: 8 pairs 0.65, 4 0.72, 2 0.81 */
+ *   PAIRS    16 threads, 128 rows: 8 pairs 0.65, 4 0.72, 2 0.81
+ *   PAIRS_ARRANGED   16 threads, 64 and 128 rows of 2560 x 2560, over tile64's time: i2_s_x86 8 pairs 1.46 and 1.19, 4 1.23
+ *            and 1.17, 2 1.11 and 1.28; tl2 2.12 and 1.59, 1.53 and 1.27, 1.35 and 1.27; 512 rows of 2560 x 6912, tl2 1.68,
+ *            1.39, 1.56 */
 #ifndef TM_AMX_ROWS_H
 #define TM_AMX_ROWS_H
 
@@ -16,10 +19,8 @@ enum {
     SLAB = TM_AMX_SLAB,
     LEAST = 4 * BLOCK, /* rows of a slab that lie in place, where they are not fewer */
     STEP = TM_TILE_BYTES, /* columns of a tile */
-    STRETCH = 3 << 17, /* bytes of weights that a block of rows passes before the next block does, */
-    LEAST_TILES = 4, /* which are so many tiles at least, or one, */
-    MOST_TILES = 8, /* and at most */
-    PAIRS = 8, /* of a group of rows and a tile that a thread should have, so that all end together */
+    PAIRS = 8, /* of a group of rows and a tile that a thread should have, so that all end together, */
+    PAIRS_ARRANGED = 4, /* or this many where weights become tile64 first, for each group again */
     CHAINS = 4, /* sums of a row of activations side by side */
     PACKS = 1 << 25, /* products for each thread from which it pays to pack activations */
     PACK_GRAIN = 1 << 14, /* bytes of activations that pay for one more thread to pack them, */
@@ -29,6 +30,7 @@ enum {
 /* Rows of activations for one walk over the weights. */
 typedef struct slab {
     const tm_ternary_matmul_args *args;
+    const tm_amx_format *format;
     size_t first, rows;
     size_t group; /* rows that a thread takes with a tile of weights: whole blocks */
     size_t steps, rest; /* in K, the last one's columns included; groups in that, where they fill no step */
@@ -60,17 +62,9 @@ static inline size_t out_bytes(const slab *s) { return s->args->kind == TM_OUT_B
 
 static inline size_t tiles_across(const slab *s) { return (s->args->N + TM_TILE - 1) / TM_TILE; }
 
-/* Of a stretch. */
-static inline size_t stretch_tiles(const slab *s)
-{
-    const size_t fit = STRETCH / ((s->args->K + 3) / 4 * TM_TILE);
-    return fit < LEAST_TILES ? 1 : fit < MOST_TILES ? fit : MOST_TILES;
-}
+static inline size_t tile_bytes(const slab *s) { return tm_amx_tile_bytes(s->args->K); }
 
-static inline const uint8_t *tile_of(const slab *s, size_t t)
-{
-    return s->args->weights + t * ((s->args->K + 3) / 4) * TM_TILE;
-}
+static inline size_t stretch_tiles(const slab *s) { return tm_amx_stretch_tiles(s->args->K); }
 
 /* Bytes between two steps of packed rows: their block has one tile, or two side by side. */
 static inline size_t step_bytes(size_t rows) { return (rows > SIDE ? 2 : 1) * SIDE * STEP; }
@@ -171,7 +165,8 @@ static size_t slab_rows(const tm_ternary_matmul_args *args, size_t threads, int 
 static size_t group_rows(const slab *s, size_t threads)
 {
     const size_t unit = s->packed ? BLOCK : SIDE, blocks = (s->rows + unit - 1) / unit, across = tiles_across(s);
-    const size_t wanted = threads > 1 ? (PAIRS * threads + across - 1) / across : 1;
+    const size_t pairs = s->format->arrange ? PAIRS_ARRANGED : PAIRS;
+    const size_t wanted = threads > 1 ? (pairs * threads + across - 1) / across : 1;
     return (blocks + wanted - 1) / wanted * unit;
 }
 

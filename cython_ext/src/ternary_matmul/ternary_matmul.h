@@ -26,7 +26,11 @@ enum {
     TM_MATMUL_CHUNK = 8192, /* groups between two additions to the int32 sums, see avx512.c */
     TM_AMX_ROWS = 6,        /* fewest rows of activations that amx.c takes itself, */
     TM_AMX_PRODUCTS = 1 << 19, /* and fewest products; for each thread, of fewer rows than its tiles have */
-    TM_AMX_WORK = 32920,    /* bytes of a thread's stack that it then works in */
+    TM_AMX_COLUMNS = 1 << 15,   /* longest rows of weights that it brings into tile64 from another format */
+    TM_AMX_WORK = 33192,    /* bytes of a thread's stack that it then works in, beside those weights */
+    TM_AMX_STRETCH = 3 << 17, /* bytes of weights that a block of rows passes before the next block does, */
+    TM_AMX_LEAST_TILES = 4,   /* which are so many tiles at least, or one, */
+    TM_AMX_MOST_TILES = 8,    /* and at most */
     TM_AMX_SLAB = 256,      /* most rows of activations between two of its walks over the weights */
     TM_AMX_PACKED = 1 << 20 /* most bytes of activations that it packs at once, half of L2 */
 };
@@ -151,10 +155,26 @@ static inline void tm_matmul_store(
     tm_matmul_store_by(args, m, n, count, acc, act_sum, tm_matmul_factor(args, m));
 }
 
-/* Whether amx.c multiplies by tiles, or leaves it to AVX-512. */
-static inline int tm_amx_takes(size_t M, size_t N, size_t K, size_t threads)
+/* Whether amx.c multiplies by tiles, or leaves it to AVX-512. `arranged`: weights of another format than tile64. */
+static inline int tm_amx_takes(size_t M, size_t N, size_t K, size_t threads, int arranged)
 {
+    if (arranged && K > TM_AMX_COLUMNS)
+        return 0;
     return M >= TM_AMX_ROWS && M * N >= (TM_AMX_PRODUCTS * (M < 16 ? threads : 1) + K - 1) / K;
+}
+
+/* Bytes of a tile of weights, and tiles of a stretch. */
+static inline size_t tm_amx_tile_bytes(size_t K) { return (K + 3) / 4 * TM_TILE; }
+static inline size_t tm_amx_stretch_tiles(size_t K)
+{
+    const size_t fit = TM_AMX_STRETCH / tm_amx_tile_bytes(K);
+    return fit < TM_AMX_LEAST_TILES ? 1 : fit < TM_AMX_MOST_TILES ? fit : TM_AMX_MOST_TILES;
+}
+
+/* Bytes of its stack that a thread works in. */
+static inline size_t tm_amx_stack(size_t K, int arranged)
+{
+    return TM_AMX_WORK + (arranged ? tm_amx_stretch_tiles(K) * tm_amx_tile_bytes(K) : 0);
 }
 
 /* Bytes of M rows of activations that the AMX kernel packs: tiles of 16 rows by 64 columns. */

@@ -34,7 +34,7 @@ enum {
 typedef void (*tm_arrange)(const tm_ternary_matmul_args *args, size_t t, size_t k, size_t groups, uint8_t *to);
 
 /* As tm_matmul_store_by: one row of a tile's sums. */
-typedef void (*tm_tile_store)(
+typedef void (*tm_sums_store)(
     const tm_ternary_matmul_args *args, size_t m, size_t n, size_t count, const int32_t *acc, int32_t act_sum,
     double factor);
 
@@ -115,11 +115,17 @@ static inline __attribute__((always_inline)) void tm_slab_pass(
     }
 }
 
+/* How many groups are arranged at a time where `step` are to stay in L1. */
+static inline size_t tm_arranged_groups(size_t step, size_t unit)
+{
+    return ((step < TM_ARRANGED ? step : TM_ARRANGED) + unit / 2) / unit * unit;
+}
+
 /* Pairs [begin, end), in blocks of up to `block` rows of activations. Where `arrange` is not NULL the weights are of
  * another format, K is a multiple of 4 unless `unit` is 1, and `unit` at most TM_ARRANGED. */
 static inline __attribute__((always_inline)) void tm_matmul_arranged_by(
     const tm_ternary_matmul_args *args, size_t begin, size_t end, int block, tm_micro micro, tm_arrange arrange,
-    size_t unit, tm_tile_store store)
+    size_t unit, tm_sums_store store)
 {
     const size_t across = tm_tiles_across(args), slabs = tm_slabs(args), whole = args->K / 4;
     tm_slab slab;
@@ -133,7 +139,7 @@ static inline __attribute__((always_inline)) void tm_matmul_arranged_by(
         size_t step = slab.rows > block ? tm_blocking_here().groups : TM_MATMUL_CHUNK;
         uint8_t arranged[TM_ARRANGED + TM_ARRANGED / 2][TM_TILE] __attribute__((aligned(64)));
         if (arrange)
-            step = ((step < TM_ARRANGED ? step : TM_ARRANGED) + unit / 2) / unit * unit;
+            step = tm_arranged_groups(step, unit);
         int32_t acc[TM_SLAB][TM_TILE] __attribute__((aligned(64)));
         memset(acc, 0, (size_t)slab.rows * sizeof *acc);
         for (size_t k = 0; k < whole; k += step) {

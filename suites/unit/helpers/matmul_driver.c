@@ -1,10 +1,10 @@
-/* Runs kernels of ternary_matmul, from formats without look-up tables, for whoever writes requests to its standard input: for programs built for
- * another processor, or with instructions that this one lacks in C. Little-endian, as all that it runs on.
+/* Runs kernels of ternary_matmul for whoever writes requests to its standard input: for programs built for another
+ * processor, or with instructions that this one lacks in C. Little-endian, as all that it runs on.
  *
  * First it writes a line of the features that it finds, "asimd crc32 ...", and one of the sets in the table with what
  * they need, "scalar: neon:asimd ...". The answer
  * to a request is the rank that the kernel wrote, how many threads took part (both int32), and the output. A request for
- * a format or set that is not in the tables ends it with status 3. Arrays end where a page begins that may not be touched. */
+ * a format or set that is not in the tables, or a layout that the format does not have, ends it with status 3. Arrays end where a page begins that may not be touched. */
 #include "../../../cython_ext/src/cpu/cpu.h"
 #include "../../../cython_ext/src/ternary_matmul/formats.h"
 
@@ -17,7 +17,7 @@ tm_pool tm_shared_pool = tm_pool_run;
 
 typedef struct request {
     char format[16], set[16];
-    int64_t M, N, K, lda;
+    int64_t M, N, K, lda, BM, BK, bm;
     int32_t kind, threads;
     float weight_scale;
     int32_t pad;
@@ -62,7 +62,7 @@ int main(void)
         const tm_matmul_format *format = tm_matmul_formats;
         while (format->name && strncmp(format->name, r.format, sizeof r.format))
             format++;
-        if (!format->name || format->tables)
+        if (!format->name)
             return 3;
         const tm_entry *entry = format->kernels;
         while (entry->fn && strncmp(entry->isa.name, r.set, sizeof r.set))
@@ -71,31 +71,39 @@ int main(void)
             return 3;
         const size_t M = (size_t)r.M, N = (size_t)r.N, K = (size_t)r.K, lda = (size_t)r.lda;
         const size_t element = r.kind == TM_OUT_BFLOAT16 ? 2 : 4;
+        tm_ternary_matmul_args args = {
+            .run = {.ran = -1, .threads = r.threads, .bad = -1},
+            .lda = lda,
+            .M = M,
+            .N = N,
+            .K = K,
+            .weight_scale = r.weight_scale,
+            .kind = r.kind,
+            .BM = (size_t)r.BM,
+            .BK = (size_t)r.BK,
+            .bm = (size_t)r.bm,
+        };
+        const size_t looked_up = format->tables ? format->tables(&args) : 0;
+        if (format->tables && !looked_up)
+            return 3;
         fenced a = fence((M - 1) * lda + K, 1);
         fenced weights = fence(format->bytes(N, K), 1);
         fenced scales = fence(r.kind == TM_OUT_INT32 ? 0 : M * sizeof(float), 1);
         fenced out = fence(M * N * element, 0);
         fenced room = fence(format->room ? (format->room(M, K) + 63) / 64 * 64 : 0, 0);
-        tm_ternary_matmul_args args = {
-            .run = {.ran = -1, .threads = r.threads, .bad = -1},
-            .a = (const int8_t *)a.at,
-            .weights = weights.at,
-            .act_scale = (const float *)scales.at,
-            .out = out.at,
-            .lda = lda,
-            .M = M,
-            .N = N,
-            .K = K,
-            .act_sums = (int32_t *)room.at,
-            .weight_scale = r.weight_scale,
-            .kind = r.kind,
-        };
+        fenced tables = fence((looked_up + 63) / 64 * 64, 0);
+        args.a = (const int8_t *)a.at;
+        args.weights = weights.at;
+        args.act_scale = (const float *)scales.at;
+        args.out = out.at;
+        args.act_sums = (int32_t *)room.at;
+        args.tables = tables.at;
         entry->fn(&args);
         fwrite(&args.run.ran, sizeof args.run.ran, 1, stdout);
         fwrite(&args.run.used, sizeof args.run.used, 1, stdout);
         fwrite(out.at, element, M * N, stdout);
         fflush(stdout);
-        const fenced all[] = {a, weights, scales, out, room};
+        const fenced all[] = {a, weights, scales, out, room, tables};
         for (size_t i = 0; i < sizeof all / sizeof *all; i++)
             munmap(all[i].pages, all[i].length);
     }

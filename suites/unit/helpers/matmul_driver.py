@@ -23,6 +23,7 @@ from filelock import FileLock
 from numpy.typing import NDArray
 
 from tritmark.kernels.formats import BUILT_IN
+from tritmark.kernels.ternary_matmul.tables import tiles
 
 HERE = Path(__file__).parent
 SOURCES = HERE.parents[2] / "cython_ext" / "src"
@@ -39,7 +40,7 @@ def package_flags() -> list[str]:
 FLAGS = package_flags()
 KINDS = {"int32": 0, "float32": 1, "bfloat16": 2}
 """In the order of ternary_matmul.h."""
-_SCALE_BYTES = {"tile64": 64, "tile80": 64, "i2_s_x86": 32}
+_SCALE_BYTES = {"tile64": 64, "tile80": 64, "i2_s_x86": 32, "tl1": 0, "tl2": 0}
 """What lies behind the weights in formats of one scale."""
 _ANSWER_S = 60.0
 _INCLUDED = re.compile(rb'^[ \t]*#[ \t]*include[ \t]+"([^"]+)"', re.MULTILINE)
@@ -192,11 +193,13 @@ class Driver:
         (M, K), N, lda = activations.shape, codes.shape[0], activations.strides[0]
         block = np.lib.stride_tricks.as_strided(activations, ((M - 1) * lda + K,), (1,))
         if group_scales is None:
-            packed = BUILT_IN[format].pack(codes, np.float32(weight_scale))[: -_SCALE_BYTES[format]]
+            packed = BUILT_IN[format].pack(codes, np.float32(weight_scale))
+            packed = packed[: packed.size - _SCALE_BYTES[format]]
         else:
             packed = BUILT_IN[format].pack(codes, group_scales)
-        names, sizes = (format.encode(), isa.encode()), (M, N, K, lda)
-        head = struct.pack("<16s16s4q2ifi", *names, *sizes, KINDS[dtype], threads, weight_scale, 0)
+        layout = tiles(format, {"M": M, "N": N, "K": K}) or (0, 0, 0)
+        names, sizes = (format.encode(), isa.encode()), (M, N, K, lda, *layout)
+        head = struct.pack("<16s16s7q2ifi", *names, *sizes, KINDS[dtype], threads, weight_scale, 0)
         scales = b"" if act_scale is None else act_scale.tobytes()
         kind = {"int32": np.int32, "float32": np.float32, "bfloat16": np.uint16}[dtype]
         wanted = M * N * np.dtype(kind).itemsize

@@ -15,7 +15,7 @@
  *   v3  row after row, masks in place, activations arranged for 64 bytes: faster in the caches, slower from memory
  *       Why 64-byte loads one row long are slower from memory than 32-byte ones was not found; fetching ahead changes
  *       nothing.
- *   v4  v3 in 32-byte vectors, nothing to arrange, one load in the loop
+ *   v4  v3 in 32-byte vectors, nothing to tm_i2_s_arrange_avx512, one load in the loop
  *   v5  weights are fetched ahead on Intel's cores, where v3's finding does not hold: from memory 0.60 to 0.62 of the time
  *       with one thread, 0.69 to 0.73 with 16 (fours.h has how that was measured)
  *   v6  two sets of sums, a block's each: four sums that are added to every 4 cycles are no more than what Zen 4 takes for
@@ -167,7 +167,7 @@ static void micro(const uint8_t *const *rows, const int8_t *a, size_t lda, int c
 
 /* Groups of a tile, from whole blocks. 16 bytes of 16 rows are turned so that a vector has 4 bytes of each row, which are
  * four groups' codes; of four such vectors, of the tile's quarters, each byte's four codes change places. */
-static void arrange(const tm_ternary_matmul_args *args, size_t t, size_t k, size_t groups, uint8_t *to)
+void tm_i2_s_arrange_avx512(const tm_ternary_matmul_args *args, size_t t, size_t k, size_t groups, uint8_t *to)
 {
     const uint8_t *rows[TM_TILE];
     tm_i2_s_tile(args, t, k, groups, rows);
@@ -192,7 +192,7 @@ static void arrange(const tm_ternary_matmul_args *args, size_t t, size_t k, size
 
 static void arranged(void *args, size_t begin, size_t end)
 {
-    tm_matmul_arranged(args, begin, end, TM_TILES_ROWS, tm_tiles_micro, arrange, TM_I2_S_BYTES);
+    tm_matmul_arranged(args, begin, end, TM_TILES_ROWS, tm_tiles_micro, tm_i2_s_arrange_avx512, TM_I2_S_BYTES);
 }
 
 static void body(void *given, size_t begin, size_t end)

@@ -13,6 +13,9 @@ enum { TM_I2_S_BLOCK = 128, TM_I2_S_BYTES = 32 };
 
 TM_KERNELS(ternary_matmul_i2_s_x86);
 
+/* See tm_arrange. */
+void tm_i2_s_arrange_avx512(const tm_ternary_matmul_args *args, size_t t, size_t k, size_t groups, uint8_t *to);
+
 /* For many rows of activations weights are arranged as tile64 (../tiles.h), by whole blocks. */
 
 /* Where the rows of tile t begin, from group k on, which is a byte of each; past the last row the first again, whose sums

@@ -158,7 +158,7 @@ static void body(void *given, size_t begin, size_t end)
 }
 
 /* Groups of a tile, from whole blocks. 128 bits of a block have 16 columns of a four; those of four fours are a quarter's. */
-static void arrange(const tm_ternary_matmul_args *args, size_t t, size_t k, size_t groups, uint8_t *to)
+void tm_four_arrange_avx512(const tm_ternary_matmul_args *args, size_t t, size_t k, size_t groups, uint8_t *to)
 {
     const uint8_t *fours[TM_TILE_FOURS];
     tm_four_tile(args, t, k, fours);
@@ -196,7 +196,7 @@ static void arrange(const tm_ternary_matmul_args *args, size_t t, size_t k, size
 static void arranged(void *args, size_t begin, size_t end)
 {
     tm_matmul_arranged_by(
-        args, begin, end, TM_TILES_ROWS, tm_tiles_micro, arrange, TM_FOUR_BLOCK / 4, tm_four_tile_store);
+        args, begin, end, TM_TILES_ROWS, tm_tiles_micro, tm_four_arrange_avx512, TM_FOUR_BLOCK / 4, tm_four_tile_store);
 }
 
 int tm_ternary_matmul_iq2_bn_r4_avx512(void *given)

@@ -23,6 +23,9 @@ enum {
 
 TM_KERNELS(ternary_matmul_iq2_bn_r4);
 
+/* See tm_arrange. */
+void tm_four_arrange_avx512(const tm_ternary_matmul_args *args, size_t t, size_t k, size_t groups, uint8_t *to);
+
 static inline size_t tm_four_bytes(size_t K) { return TM_FOUR_SCALES + K; }
 
 /* acc[m][4 * f + r] = sum(code * a) of row r of `fours` fours, which begin at `weights` behind their scales and
@@ -63,7 +66,7 @@ static inline void tm_four_tile(
         fours[f] = args->weights + (first + (f < left ? f : 0)) * tm_four_bytes(args->K) + TM_FOUR_SCALES + 4 * k;
 }
 
-/* See tm_tile_store. */
+/* See tm_sums_store. */
 static inline void tm_four_tile_store(
     const tm_ternary_matmul_args *args, size_t m, size_t n, size_t count, const int32_t *acc, int32_t act_sum,
     double factor)

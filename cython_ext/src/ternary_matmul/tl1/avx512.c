@@ -118,14 +118,14 @@ static inline void two(size_t bm, const uint8_t *bytes, const uint8_t *others, u
     }
 }
 
-static void arrange(const tm_ternary_matmul_args *args, size_t t, size_t group, size_t groups, uint8_t *to)
+void tm_tl1_arrange_avx512(const tm_ternary_matmul_args *args, size_t t, size_t group, size_t groups, uint8_t *to)
 {
     tm_tl1_arrange(args, t, group, groups, to, two);
 }
 
 static void arranged(void *args, size_t begin, size_t end)
 {
-    tm_matmul_arranged(args, begin, end, TM_TILES_ROWS, tm_tiles_micro, arrange, TM_TL1_COLUMNS / 4);
+    tm_matmul_arranged(args, begin, end, TM_TILES_ROWS, tm_tiles_micro, tm_tl1_arrange_avx512, TM_TL1_COLUMNS / 4);
 }
 
 int tm_ternary_matmul_tl1_avx512(void *given)

@@ -19,6 +19,9 @@ enum {
 
 TM_KERNELS(ternary_matmul_tl1);
 
+/* See tm_arrange. */
+void tm_tl1_arrange_avx512(const tm_ternary_matmul_args *args, size_t t, size_t k, size_t groups, uint8_t *to);
+
 /* Tables of one row of activations, and their bytes. */
 static inline size_t tm_tl1_each(const tm_ternary_matmul_args *args) { return args->K / TM_TL1_COLUMNS; }
 static inline size_t tm_tl1_row(size_t K) { return K / TM_TL1_COLUMNS * TM_TL1_TABLES; }

@@ -164,14 +164,14 @@ static inline void pairs(const uint8_t *low, const uint8_t *high, uint8_t *to)
     tm_lut_pairs(quarters(both(low, high)), to);
 }
 
-static void arrange(const tm_ternary_matmul_args *args, size_t t, size_t group, size_t groups, uint8_t *to)
+void tm_tl2_arrange_avx512(const tm_ternary_matmul_args *args, size_t t, size_t group, size_t groups, uint8_t *to)
 {
     tm_tl2_arrange(args, t, group, groups, to, triples, pairs);
 }
 
 static void arranged(void *args, size_t begin, size_t end)
 {
-    tm_matmul_arranged(args, begin, end, TM_TILES_ROWS, tm_tiles_micro, arrange, TM_TL2_SIGNED / 4);
+    tm_matmul_arranged(args, begin, end, TM_TILES_ROWS, tm_tiles_micro, tm_tl2_arrange_avx512, TM_TL2_SIGNED / 4);
 }
 
 int tm_ternary_matmul_tl2_avx512(void *given)

@@ -23,6 +23,9 @@ enum {
 
 TM_KERNELS(ternary_matmul_tl2);
 
+/* See tm_arrange. */
+void tm_tl2_arrange_avx512(const tm_ternary_matmul_args *args, size_t t, size_t k, size_t groups, uint8_t *to);
+
 /* Columns that are triples. */
 static inline size_t tm_tl2_tripled(const tm_ternary_matmul_args *args) { return args->K - args->K % args->BK; }
 

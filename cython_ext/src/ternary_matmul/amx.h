@@ -1,0 +1,17 @@
+/* What amx.c, over tile64, does with the weights of other formats. */
+#ifndef TM_AMX_H
+#define TM_AMX_H
+
+#include "tiles.h"
+
+typedef struct tm_amx_format {
+    tm_arrange arrange; /* brings weights into tile64, `unit` groups at least; NULL where they are that */
+    size_t unit;
+    /* Scales of the rows of tile t; of rows past the last any. NULL where all weights have one. */
+    void (*scales)(const tm_ternary_matmul_args *args, size_t t, float *scales);
+    tm_kernel few;       /* for products that tm_amx_takes leaves to it, with AVX-512 */
+} tm_amx_format;
+
+int tm_matmul_amx(tm_ternary_matmul_args *args, const tm_amx_format *format);
+
+#endif
