@@ -16,6 +16,7 @@ cdef extern from "src/prefetch.h":
 cdef extern from "src/ternary_matmul/ternary_matmul.h":
     bint tm_amx_takes(size_t M, size_t N, size_t K, size_t threads, bint arranged)
     size_t tm_amx_stack(size_t K, bint arranged)
+    size_t tm_amx_panel_stack(size_t M, size_t K, size_t weights)
     size_t tm_amx_room(size_t M, size_t K)
     tm_prefetch tm_tiles_prefetch()
     tm_prefetch tm_weights_prefetch(tm_prefetch elsewhere)
@@ -88,12 +89,15 @@ def room(str format, size_t M, size_t K) -> int:
     return known.room(M, K) if known.group else 0
 
 
-def amx_stacks(size_t M, size_t N, size_t K, int threads, bint arranged) -> int:
-    """Bytes of their stacks that threads of AMX kernels work in, the caller's packed activations among them, and weights of
-    another format where they are `arranged`; 0 for products left to AVX-512 whatever their number of threads."""
+def amx_stacks(str format, size_t M, size_t N, size_t K, int threads) -> int:
+    """Most bytes of their stacks that threads of the AMX kernel of a format work in, the caller's packed activations among
+    them; 0 for products left to AVX-512 whatever their number of threads."""
+    cdef const tm_matmul_format *known = _known(format)
+    cdef bint arranged = format != "tile64"
     if not tm_amx_takes(M, N, K, 1, arranged):
         return 0
-    return threads * tm_amx_stack(K, arranged) + tm_amx_room(M, K)
+    each = tm_amx_panel_stack(M, K, known.group) if known.group else tm_amx_stack(K, arranged)
+    return threads * each + tm_amx_room(M, K)
 
 
 cdef class TernaryMatmul(NativeCall):

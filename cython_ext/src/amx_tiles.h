@@ -74,21 +74,34 @@ static inline void tm_tile_store(int t, void *to, size_t stride)
         memcpy((uint8_t *)to + row * stride, tm_tiles.tile[t][row], tm_tiles.config.bytes[t]);
 }
 
-/* c += a * b modulo 2^32: signed bytes of a, unsigned ones of b. */
-static inline void tm_tile_multiply(int c, int a, int b)
+/* Optimized whatever the rest is, for most of what tests do is this. */
+static __attribute__((unused, optimize("O3"), target("avx2"))) void tm_tile_multiply_by(
+    int c, int a, int b, int is_signed)
 {
     const tm_tile_config *of = &tm_tiles.config;
     tm_tile_demand(c != a && a != b && b != c && of->palette && of->rows[c] && of->rows[a] && of->rows[b]);
     tm_tile_demand(of->rows[c] == of->rows[a] && of->bytes[c] == of->bytes[b] && of->bytes[a] == 4 * of->rows[b]);
-    for (int m = 0; m < of->rows[c]; m++)
-        for (int n = 0; n < of->bytes[c] / 4; n++) {
-            uint32_t sum;
-            memcpy(&sum, tm_tiles.tile[c][m] + 4 * n, sizeof sum);
-            for (int k = 0; k < of->bytes[a]; k++)
-                sum += (uint32_t)((int8_t)tm_tiles.tile[a][m][k] * tm_tiles.tile[b][k / 4][4 * n + k % 4]);
-            memcpy(tm_tiles.tile[c][m] + 4 * n, &sum, sizeof sum);
+    for (int m = 0; m < of->rows[c]; m++) {
+        uint32_t sums[TM_TILE_BYTES / 4];
+        memcpy(sums, tm_tiles.tile[c][m], sizeof sums);
+        for (int row = 0; row < of->rows[b]; row++) {
+            const int8_t *four = (const int8_t *)tm_tiles.tile[a][m] + 4 * row;
+            const uint8_t *others = tm_tiles.tile[b][row];
+            for (int n = 0; n < of->bytes[c] / 4; n++)
+                for (int k = 0; k < 4; k++) {
+                    const uint8_t other = others[4 * n + k];
+                    sums[n] += (uint32_t)(four[k] * (is_signed ? (int8_t)other : other));
+                }
         }
+        memcpy(tm_tiles.tile[c][m], sums, of->bytes[c]);
+    }
 }
+
+/* c += a * b modulo 2^32: signed bytes of a, unsigned ones of b. */
+static inline void tm_tile_multiply(int c, int a, int b) { tm_tile_multiply_by(c, a, b, 0); }
+
+/* The same, signed bytes of b. */
+static inline void tm_tile_multiply_signed(int c, int a, int b) { tm_tile_multiply_by(c, a, b, 1); }
 
 #else
 
@@ -117,6 +130,7 @@ static inline void tm_tile_release(void) { __asm__ volatile("tilerelease" : : : 
 #define tm_tile_store(t, to, stride) \
     __asm__ volatile("tilestored %%tmm" #t ", (%0,%1,1)" : : "r"((void *)(to)), "r"((size_t)(stride)) : "memory")
 #define tm_tile_multiply(c, a, b) __asm__ volatile("tdpbsud %%tmm" #b ", %%tmm" #a ", %%tmm" #c : :)
+#define tm_tile_multiply_signed(c, a, b) __asm__ volatile("tdpbssd %%tmm" #b ", %%tmm" #a ", %%tmm" #c : :)
 
 #endif
 #endif

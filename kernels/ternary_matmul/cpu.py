@@ -73,7 +73,7 @@ def _stacks(format: str, isa: str, axes: Axes) -> int:
     """Bytes of the stacks of all threads that kernels work in, which no launch keeps."""
     M, cores = axes["M"], cpu.cores()
     if isa == "amx":
-        tiles = cpu.native("ternary_matmul").amx_stacks(M, axes["N"], axes["K"], cores, format != "tile64")
+        tiles = cpu.native("ternary_matmul").amx_stacks(format, M, axes["N"], axes["K"], cores)
         return max(int(tiles), _stacks(format, "avx512", axes))
     sums = 4 * min(M, _SLAB) * _TILE
     if format == "tile64":

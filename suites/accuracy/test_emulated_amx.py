@@ -14,7 +14,19 @@ import pytest
 from emulated_sets import IN_C, emulated, lacking, needs_avx512
 from hypothesis import given
 from hypothesis import strategies as st
-from matmul_driver import HERE, SOURCES, Builder, Driver, Edit, check_outputs, drawn, exact, fault_seen
+from matmul_driver import (
+    HERE,
+    SOURCES,
+    Builder,
+    Driver,
+    DriverEndedError,
+    Edit,
+    check_outputs,
+    drawn,
+    exact,
+    fault_seen,
+    groups_right,
+)
 
 from tritmark.kernels import cpu
 
@@ -141,14 +153,14 @@ def test_amx_is_exact_at_large_shapes(amx: Driver, shape: tuple[int, int, int], 
         Edit("ternary_matmul/amx.c", "configure(rows, rows, 5, w)", "configure(rows, rows, 6, w)"),
         Edit("ternary_matmul/amx.c", "configure(SIDE, rows - SIDE, 6, w)", "configure(SIDE, 1, 6, w)"),
         Edit("ternary_matmul/amx.c", "(masks == LOW ? 0 : 2 * SIDE)", "0"),
-        Edit("ternary_matmul/amx.c", "s.group = group_rows(&s, threads);", "s.group = group_rows(&s, threads) + 1;"),
-        Edit("amx_tiles.h", "(int8_t)tm_tiles.tile[a]", "(uint8_t)tm_tiles.tile[a]"),
+        Edit("ternary_matmul/amx.c", "PAIRS_ARRANGED : PAIRS);", "PAIRS_ARRANGED : PAIRS) + 1;"),
+        Edit("amx_tiles.h", "four[k] * (is", "(uint8_t)four[k] * (is"),
     ],
     ids=str,
 )
 @pytest.mark.usefixtures("packing_amx")
 def test_a_fault_in_amx_is_seen(builder: Builder, fault: Edit) -> None:
-    with Driver([builder.program(*IN_C, *PACKING, fault)]) as driver:
+    with Driver([builder.program(*IN_C, *PACKING, fault, only="tile64")]) as driver:
         assert amx_fault_seen(driver)
 
 
@@ -258,8 +270,154 @@ def test_a_row_that_has_no_number_for_its_scale_has_none_for_outputs(amx: Driver
 )
 @pytest.mark.usefixtures("packing_amx")
 def test_a_fault_in_amx_of_other_formats_is_seen(builder: Builder, format: str, fault: Edit | None) -> None:
-    with Driver([builder.program(*IN_C, *PACKING, *([fault] if fault else []))]) as driver:
+    only = "" if fault is None else "tile64" if fault.file == "ternary_matmul/amx.c" else format
+    with Driver([builder.program(*IN_C, *PACKING, *([fault] if fault else []), only=only)]) as driver:
         assert arranged_fault_seen(driver, format) == (fault is not None)
+
+
+# Formats with a scale for each group of weights
+
+GROUPED = {"tq2_0": 256, "tq1_0": 256, "q2_0": 64}
+"""And how many weights that are."""
+PANELS = [(8, 3, 1), (16, 33, 2), (17, 70, 5), (40, 31, 7), (70, 100, 2), (100, 32, 9), (300, 65, 6)]
+"""M, N, and groups in K."""
+
+
+def panel_fault_seen(driver: Driver, format: str) -> bool:
+    """Sums with drawn codes, and the largest, which 16 bits do not hold."""
+    drawn_codes = [(shape, dtype, None) for shape in PANELS for dtype in ("float32", "bfloat16")]
+    cases = [*drawn_codes, *((shape, "float32", (-128, 1)) for shape in PANELS)]
+    try:
+        return not all(
+            groups_right(driver, format, "amx", shape, 3, extreme=extreme, gap=5, threads=threads, dtype=dtype)
+            for shape, dtype, extreme in cases
+            for threads in (1, 3)
+        )
+    except DriverEndedError:
+        return True
+
+
+@needs_avx512
+@pytest.mark.parametrize("format", GROUPED)
+@given(
+    shape=st.tuples(st.integers(1, 150), st.integers(1, 100), st.integers(1, 9)),
+    seed=st.integers(0, 2**32),
+    gap=st.integers(0, 70),
+    threads=st.integers(1, 4),
+    dtype=st.sampled_from(["float32", "bfloat16"]),
+)
+def test_panels_of_amx_give_the_contracts_bits(
+    amx: Driver, format: str, shape: tuple[int, int, int], seed: int, gap: int, threads: int, dtype: str
+) -> None:
+    assert groups_right(amx, format, "amx", shape, seed, gap=gap, threads=threads, dtype=dtype)
+
+
+@needs_avx512
+@pytest.mark.parametrize("format", GROUPED)
+@pytest.mark.parametrize("shape", [(33, 34, LONGEST), (7, 3, LONGEST + 256), (600, 33, 256)])
+@pytest.mark.parametrize("extreme", [(-128, 1), (127, -1)])
+def test_panels_of_amx_are_exact_where_sums_are_largest(
+    amx: Driver, format: str, shape: tuple[int, int, int], extreme: tuple[int, int]
+) -> None:
+    M, N, K = shape
+    assert groups_right(amx, format, "amx", (M, N, K // GROUPED[format]), 3, extreme=extreme, threads=2)
+
+
+@needs_avx512
+@pytest.mark.parametrize("format", GROUPED)
+def test_a_group_that_has_no_number_for_its_scale_has_none_for_outputs(amx: Driver, format: str) -> None:
+    activations, codes = drawn((20, 37, 3 * GROUPED[format]), 3)
+    scales = np.ones((37, 3), np.float32)
+    scales[[0, 17, 36], [0, 1, 2]] = -np.nan
+    for dtype, none in (("float32", np.isnan), ("bfloat16", lambda out: out == 0x7FC0)):
+        out, *_ = amx.run(
+            "amx", activations, codes, 1.0, np.ones(20, np.float32), dtype, format=format, group_scales=scales
+        )
+        assert (none(out) == np.isnan(scales).any(axis=1)).all()
+
+
+@needs_avx512
+@pytest.mark.parametrize("format", GROUPED)
+def test_sums_of_amx_are_added_in_the_contracts_order(amx: Driver, format: str) -> None:
+    """The same bits as plain C where scales are of any size, so that each order of additions rounds otherwise."""
+    groups = 11
+    activations, codes = drawn((70, 40, groups * GROUPED[format]), 7)
+    rng = np.random.default_rng(7)
+    sizes = np.array([6e-5, 3.1e-3, 0.77, 900.0, 6e4], np.float32)
+    scales = rng.choice(sizes, (40, groups)) * rng.choice(np.array([-1, 1], np.float32), (40, groups))
+    act_scale = rng.uniform(1e-2, 1e3, 70).astype(np.float32)
+    found, plain = (
+        amx.run(kernel, activations, codes, 0.37, act_scale, "float32", 2, format, scales)[0]
+        for kernel in ("amx", "scalar")
+    )
+    assert np.array_equal(found, plain)
+
+
+@needs_avx512
+@pytest.mark.parametrize(
+    ("format", "fault"),
+    [
+        ("tq2_0", None),
+        ("tq1_0", None),
+        ("q2_0", None),
+        ("tq2_0", Edit("ternary_matmul/panels_amx.h", "tm_tile_multiply_signed(3, 5, 7)", "tm_tile_multiply(3, 5, 7)")),
+        (
+            "tq2_0",
+            Edit("ternary_matmul/panels_amx.h", "tm_tile_multiply_signed(2, 4, 7)", "tm_tile_multiply_signed(2, 4, 6)"),
+        ),
+        ("tq2_0", Edit("ternary_matmul/panels_amx.h", "d.begins ? 0 : 0xff", "0xff")),
+        ("tq2_0", Edit("ternary_matmul/panels_amx.h", ".begins = step == 0", ".begins = unit < 2")),
+        ("tq2_0", Edit("ternary_matmul/panels_amx.h", ".ends = step + steps == s->steps", ".ends = unit == 0")),
+        ("q2_0", Edit("ternary_matmul/panels_amx.h", "w->sums[w->turn]", "w->sums[0]")),
+        ("tq2_0", Edit("ternary_matmul/panels_amx.h", ".totals = w->totals + first", ".totals = w->totals")),
+        ("tq2_0", Edit("ternary_matmul/panels_amx.h", "end - m > TOTALS ? UNIT * PANEL : 0", "0")),
+        ("tq2_0", Edit("ternary_matmul/panels_amx.h", "if (m == begin)", "if (m == begin && !step)")),
+        ("tq2_0", Edit("ternary_matmul/panels_amx.h", "w->at[r] += how->bytes;", "w->at[r] += how->bytes - 1;")),
+        (
+            "tq2_0",
+            Edit(
+                "ternary_matmul/panels_amx.h",
+                "_mm512_store_pd(w->scales[g + i] + SIDE * half + DOUBLES, of[1])",
+                "_mm512_store_pd(w->scales[g + i] + SIDE * half + DOUBLES, of[0])",
+            ),
+        ),
+        ("tq2_0", Edit("ternary_matmul/panels_amx.h", "(__mmask8)((1 << (w->count - v)) - 1)", "0xff")),
+        ("tq2_0", Edit("ternary_matmul/panels_amx.h", "w->s->factor[d->m + r]", "w->s->factor[r]")),
+        ("tq2_0", Edit("ternary_matmul/panels_amx.h", "_mm256_set1_epi32(0x7fff)", "_mm256_set1_epi32(0x8000)")),
+        ("tq2_0", Edit("ternary_matmul/panels_avx512.h", "_mm512_sub_epi8(code, _mm512_set1_epi8(1))", "code")),
+        ("tq1_0", Edit("ternary_matmul/panels_avx512.h", "how.shift ? _mm512", "!how.shift ? _mm512")),
+        (
+            "q2_0",
+            Edit("ternary_matmul/panels_amx.h", "_mm512_fmadd_pd(scale[1], eight", "_mm512_fmadd_pd(scale[0], eight"),
+        ),
+        ("q2_0", Edit("ternary_matmul/panels_amx.h", "add_by(0, 3, d.sums", "add_by(0, 2, d.sums")),
+        ("q2_0", Edit("ternary_matmul/panels_amx.h", "sums[sets > 1 ? s : 0]", "sums[0]")),
+        (
+            "q2_0",
+            Edit(
+                "ternary_matmul/panels_amx.h",
+                "add_rows(sets, BLOCK, w);\n}\n\ntypedef struct panels",
+                "}\n\ntypedef struct panels",
+            ),
+        ),
+        ("q2_0", Edit("ternary_matmul/panels_amx.h", "if (s == 0 || sets > 1)", "if (s == 0)")),
+        ("q2_0", Edit("ternary_matmul/q2_0/amx.c", ".by_fours = 1,", "")),
+        (
+            "q2_0",
+            Edit(
+                "ternary_matmul/amx_rows.h",
+                "_mm512_setr_epi32(0, 4, 8, 12, 1,",
+                "_mm512_setr_epi32(0, 4, 8, 12, 2,",
+            ),
+        ),
+        ("q2_0", Edit("amx_tiles.h", "(is_signed ?", "(!is_signed ?")),
+    ],
+    ids=str,
+)
+@pytest.mark.usefixtures("amx")
+def test_a_fault_in_panels_of_amx_is_seen(builder: Builder, format: str, fault: Edit | None) -> None:
+    with Driver([builder.program(*IN_C, *([fault] if fault else []), only=format if fault else "")]) as driver:
+        assert panel_fault_seen(driver, format) == (fault is not None)
 
 
 @pytest.mark.skipif(shutil.which("objdump") is None or lacking(), reason="needs a C compiler and objdump")

@@ -665,13 +665,7 @@ int tm_matmul_amx(tm_ternary_matmul_args *args, const tm_amx_format *format)
         args->run.ran = TM_RANK(amx);
         return 0;
     }
-    /* A process that was not asked what it has asks here; one that is refused has no such set, and would end with an
-     * illegal instruction. */
-    static int asked;
-    if (!__atomic_load_n(&asked, __ATOMIC_RELAXED)) {
-        tm_tiles_permitted();
-        __atomic_store_n(&asked, 1, __ATOMIC_RELAXED);
-    }
+    tm_tiles_asked();
     int packs;
     const size_t most = slab_rows(args, threads, &packs), rows = args->M < most ? args->M : most;
     slab s = {.args = args, .format = format, .steps = (args->K + STEP - 1) / STEP, .rest = (args->K % STEP + 3) / 4};
@@ -683,7 +677,7 @@ int tm_matmul_amx(tm_ternary_matmul_args *args, const tm_amx_format *format)
         s.rows = args->M - s.first < most ? args->M - s.first : most;
         s.group = s.rows;
         tm_parallel(s.rows, 1, (packs ? PACK_GRAIN : SUM_GRAIN) / args->K + 1, args->run.threads, prepare, &s);
-        s.group = group_rows(&s, threads);
+        s.group = group_rows(&s, threads, tiles_across(&s), format->arrange ? PAIRS_ARRANGED : PAIRS);
         const size_t pairs = (s.rows + s.group - 1) / s.group * tiles_across(&s);
         const size_t grain = tm_matmul_grain(TM_TILE * args->K * s.group);
         const int32_t used = tm_parallel(pairs, 1, grain, args->run.threads, format->arrange ? arranged : body, &s);

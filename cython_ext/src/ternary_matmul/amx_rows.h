@@ -34,6 +34,7 @@ typedef struct slab {
     size_t first, rows;
     size_t group; /* rows that a thread takes with a tile of weights: whole blocks */
     size_t steps, rest; /* in K, the last one's columns included; groups in that, where they fill no step */
+    int by_fours; /* whether of each 64 columns the first of each four are packed together, then the second */
     uint8_t *packed; /* tiles of 16 rows by 64 columns, see packed_row; or NULL: rows lie in place, but for */
     int8_t (*last)[STEP]; /* their last columns, where these fill no step; then zeros */
     int32_t act_sum[SLAB];
@@ -111,8 +112,29 @@ static inline uint8_t *packed_row(const slab *s, size_t m)
     return s->packed + m / BLOCK * BLOCK * row_bytes(s->steps) + m % BLOCK * STEP;
 }
 
+/* A process that was not asked what it has asks here; one that is refused has no such set, and would end with an illegal
+ * instruction. */
+static inline void tm_tiles_asked(void)
+{
+    static int asked;
+    if (!__atomic_load_n(&asked, __ATOMIC_RELAXED)) {
+        tm_tiles_permitted();
+        __atomic_store_n(&asked, 1, __ATOMIC_RELAXED);
+    }
+}
+
+/* 64 columns as they are packed. */
+static inline __m512i packed_columns(const slab *s, __m512i v)
+{
+    if (!s->by_fours)
+        return v;
+    const __m512i fours = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
+    const __m512i quarters = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    return _mm512_permutexvar_epi32(quarters, _mm512_shuffle_epi8(v, fours));
+}
+
 /* Sums of rows of activations, and their copies. */
-static void prepare(void *untyped, size_t begin, size_t end)
+static inline void prepare(void *untyped, size_t begin, size_t end)
 {
     slab *s = untyped;
     const size_t K = s->args->K, whole = K / STEP, rest = K % STEP;
@@ -130,13 +152,13 @@ static void prepare(void *untyped, size_t begin, size_t end)
                 const __m512i v = _mm512_loadu_si512(a + (k + c) * STEP);
                 sums[c] = _mm512_dpbusd_epi32(sums[c], ones, v);
                 if (to)
-                    _mm512_store_si512(to + (k + c) * apart, v);
+                    _mm512_store_si512(to + (k + c) * apart, packed_columns(s, v));
             }
         for (; k < whole; k++) {
             const __m512i v = _mm512_loadu_si512(a + k * STEP);
             sums[0] = _mm512_dpbusd_epi32(sums[0], ones, v);
             if (to)
-                _mm512_store_si512(to + k * apart, v);
+                _mm512_store_si512(to + k * apart, packed_columns(s, v));
         }
         if (rest) {
             int8_t *last = to ? (int8_t *)to + whole * apart : s->last[m];
@@ -151,21 +173,25 @@ static void prepare(void *untyped, size_t begin, size_t end)
     }
 }
 
-/* Most rows of a slab; and whether they are packed. */
-static size_t slab_rows(const tm_ternary_matmul_args *args, size_t threads, int *packed)
+/* Most rows of a slab, so that as few slabs as hold `most` have nearly as many each: whole blocks. */
+static inline size_t even_rows(size_t M, size_t most)
 {
-    const size_t fit = tm_amx_packed_rows(args->K), in_place = TM_AMX_PACKED / args->K;
-    *packed = fit && args->M * args->N >= PACKS / args->K * threads;
-    const size_t most = *packed ? fit : in_place < LEAST ? LEAST : in_place < SLAB ? in_place : SLAB;
-    const size_t slabs = (args->M + most - 1) / most, even = (args->M + slabs - 1) / slabs;
+    const size_t slabs = (M + most - 1) / most, even = (M + slabs - 1) / slabs;
     return (even + BLOCK - 1) / BLOCK * BLOCK;
 }
 
-/* Rows of a group, so that each thread has PAIRS. */
-static size_t group_rows(const slab *s, size_t threads)
+/* The same; and whether they are packed. */
+static inline size_t slab_rows(const tm_ternary_matmul_args *args, size_t threads, int *packed)
 {
-    const size_t unit = s->packed ? BLOCK : SIDE, blocks = (s->rows + unit - 1) / unit, across = tiles_across(s);
-    const size_t pairs = s->format->arrange ? PAIRS_ARRANGED : PAIRS;
+    const size_t fit = tm_amx_packed_rows(args->K), in_place = TM_AMX_PACKED / args->K;
+    *packed = fit && args->M * args->N >= PACKS / args->K * threads;
+    return even_rows(args->M, *packed ? fit : in_place < LEAST ? LEAST : in_place < SLAB ? in_place : SLAB);
+}
+
+/* Rows of a group, so that each thread has so many pairs of one and what there is `across` of weights. */
+static inline size_t group_rows(const slab *s, size_t threads, size_t across, size_t pairs)
+{
+    const size_t unit = s->packed ? BLOCK : SIDE, blocks = (s->rows + unit - 1) / unit;
     const size_t wanted = threads > 1 ? (pairs * threads + across - 1) / across : 1;
     return (blocks + wanted - 1) / wanted * unit;
 }

@@ -85,6 +85,24 @@ typedef struct tm_paneled {
     unsigned shift;
 } tm_paneled;
 
+/* The codes of a group less 1, in bytes: those of four columns of all rows after the other. */
+static inline __attribute__((always_inline)) void tm_panel_decoded(
+    tm_paneled how, const uint8_t *const *groups, int8_t *to)
+{
+    __m512i room[16], codes[TM_PANEL_STEPS];
+    how.prepare(groups, room);
+#pragma GCC unroll 8
+    for (int part = 0; part < how.parts; part++) {
+        how.codes(room, part, codes);
+#pragma GCC unroll 8
+        for (int i = 0; i < TM_PANEL_STEPS; i++) {
+            const __m512i code =
+                how.shift ? _mm512_and_si512(_mm512_srli_epi16(codes[i], how.shift), _mm512_set1_epi8(3)) : codes[i];
+            _mm512_store_si512(to + 16 * how.where(part, i), _mm512_sub_epi8(code, _mm512_set1_epi8(1)));
+        }
+    }
+}
+
 /* What a row of activations adds up to with a panel: sums of the group at hand; of the groups at hand p0 or p0 + p1, and
  * p2; and all before them. Side by side, so that few rows touch few pages of the stack. */
 typedef struct tm_panel_sums {

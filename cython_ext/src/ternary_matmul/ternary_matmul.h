@@ -31,6 +31,8 @@ enum {
     TM_AMX_STRETCH = 3 << 17, /* bytes of weights that a block of rows passes before the next block does, */
     TM_AMX_LEAST_TILES = 4,   /* which are so many tiles at least, or one, */
     TM_AMX_MOST_TILES = 8,    /* and at most */
+    TM_AMX_PANEL_WORK = 49536, /* bytes of its stack that it then works in, beside codes and scales */
+    TM_AMX_TOTALS = 64, /* most rows whose totals it keeps at once, of weights with a scale for each group */
     TM_AMX_SLAB = 256,      /* most rows of activations between two of its walks over the weights */
     TM_AMX_PACKED = 1 << 20 /* most bytes of activations that it packs at once, half of L2 */
 };
@@ -175,6 +177,16 @@ static inline size_t tm_amx_stretch_tiles(size_t K)
 static inline size_t tm_amx_stack(size_t K, int arranged)
 {
     return TM_AMX_WORK + (arranged ? tm_amx_stretch_tiles(K) * tm_amx_tile_bytes(K) : 0);
+}
+
+/* Bytes of 32 rows of weights with a scale for each group, decoded: of all columns, or of 256 where few rows of activations
+ * meet them. */
+static inline size_t tm_amx_codes(size_t M, size_t K) { return 32 * (M > TM_AMX_TOTALS ? (K + 255) / 256 * 256 : 256); }
+
+/* Bytes of its stack that a thread works in where groups of that many weights have a scale. */
+static inline size_t tm_amx_panel_stack(size_t M, size_t K, size_t weights)
+{
+    return TM_AMX_PANEL_WORK + tm_amx_codes(M, K) + K / weights * 32 * sizeof(double);
 }
 
 /* Bytes of M rows of activations that the AMX kernel packs: tiles of 16 rows by 64 columns. */

@@ -76,11 +76,12 @@ class Builder:
     """Further flags of files, by their names."""
 
     def program(self, *edits: Edit, only: str = "") -> Path:
-        """The driver with the kernels, in edited files. `only`: the format whose kernels have the last edit, where not
-        all have that include the file."""
+        """The driver with the kernels, in edited files. `only`: the format whose kernels have the last edit, where
+        others need not have it, for compiling takes its time."""
         tree = self._tree(edits) if edits else SOURCES
         rest = self._tree(edits[:-1]) if only else tree
-        kernels = [rest / "ternary_matmul" / f"{name}.c" for name in (*self.sets, "formats")]
+        root = tree if only == "tile64" else rest
+        kernels = [root / "ternary_matmul" / f"{name}.c" for name in (*self.sets, "formats")]
         for folder in sorted(path for path in (rest / "ternary_matmul").iterdir() if path.is_dir()):
             of = tree if folder.name == only else rest
             kernels += sorted((of / "ternary_matmul" / folder.name).glob("*.c"))

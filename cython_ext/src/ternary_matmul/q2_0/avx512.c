@@ -173,6 +173,8 @@ static inline __attribute__((always_inline)) size_t where(int part, int i)
 static const tm_paneled PANELS = {
     prepare, tm_panel_two_bits, where, TM_Q2_0_GROUP, TM_Q2_0_BYTES, 0, 2, TM_Q2_0_FOUR, 2, 0};
 
+void tm_q2_0_decoded_avx512(const uint8_t *const *groups, int8_t *to) { tm_panel_decoded(PANELS, groups, to); }
+
 static void narrow(const tm_ternary_matmul_args *args, size_t n, size_t count, size_t first, size_t last)
 {
     tm_panel(1, args, n, count, first, last, PANELS);

@@ -27,6 +27,9 @@ enum {
 
 TM_KERNELS(ternary_matmul_q2_0);
 
+/* See tm_amx_panels. */
+void tm_q2_0_decoded_avx512(const uint8_t *const *groups, int8_t *to);
+
 /* A group's scale as it is stored. */
 static inline uint16_t tm_q2_0_stored(const uint8_t *group)
 {

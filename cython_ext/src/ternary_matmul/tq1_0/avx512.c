@@ -213,6 +213,8 @@ static const tm_grouped FORM = {TM_TQ1_0_GROUP, TM_TQ1_0_BYTES, scale};
 static const tm_paneled PANELS = {prepare, part_codes, where, TM_TQ1_0_GROUP, TM_TQ1_0_BYTES, TM_TQ1_0_SCALE,
                                   8,       1,          1,     DIGIT_SHIFT};
 
+void tm_tq1_0_decoded_avx512(const uint8_t *const *groups, int8_t *to) { tm_panel_decoded(PANELS, groups, to); }
+
 static void narrow(const tm_ternary_matmul_args *args, size_t n, size_t count, size_t first, size_t last)
 {
     tm_panel(1, args, n, count, first, last, PANELS);

@@ -21,6 +21,9 @@ enum {
 
 TM_KERNELS(ternary_matmul_tq1_0);
 
+/* See tm_amx_panels. */
+void tm_tq1_0_decoded_avx512(const uint8_t *const *groups, int8_t *to);
+
 /* One row of activations in the order in which AVX-512 meets it, four groups after four, and the last four once more. It
  * lies behind the sums of its groups, from a line of the cache on. */
 static inline int8_t *tm_tq1_0_arranged(const tm_ternary_matmul_args *args)

@@ -111,6 +111,8 @@ static const tm_grouped FORM = {TM_TQ2_0_GROUP, TM_TQ2_0_BYTES, scale};
 static const tm_paneled PANELS = {
     prepare, tm_panel_two_bits, where, TM_TQ2_0_GROUP, TM_TQ2_0_BYTES, TM_TQ2_0_SCALE, 8, 1, 2, 0};
 
+void tm_tq2_0_decoded_avx512(const uint8_t *const *groups, int8_t *to) { tm_panel_decoded(PANELS, groups, to); }
+
 static void narrow(const tm_ternary_matmul_args *args, size_t n, size_t count, size_t first, size_t last)
 {
     tm_panel(1, args, n, count, first, last, PANELS);

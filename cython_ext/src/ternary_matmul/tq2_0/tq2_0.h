@@ -13,6 +13,9 @@ enum { TM_TQ2_0_GROUP = 256, TM_TQ2_0_HALF = 128, TM_TQ2_0_SCALE = 64, TM_TQ2_0_
 
 TM_KERNELS(ternary_matmul_tq2_0);
 
+/* See tm_amx_panels. */
+void tm_tq2_0_decoded_avx512(const uint8_t *const *groups, int8_t *to);
+
 /* One row of activations in the order in which AVX-512 meets it: in each 256, a[128 * h + 32 * g + i] at 64 * g + 32 * h +
  * i. It lies behind the sums of its groups, from a line of the cache on: a load across two takes the time of two. */
 static inline int8_t *tm_tq2_0_arranged(const tm_ternary_matmul_args *args)

@@ -1,0 +1,341 @@
+/* Several rows of activations times formats with a scale for each group of weights with AMX int8: panels of 32 rows of
+ * weights, decoded once for all rows of activations that a thread takes with them. Included behind TM_BEGIN(amx).
+ *
+ * Codes less 1 are bytes, in tiles of 16 rows by 64 columns, so that sums need nothing taken back. Of a unit of 256
+ * columns, a group or four, a block of 32 rows of activations makes 32 x 32 sums in four tiles. What becomes of those,
+ * products with scales in float64 that are added to totals, is done between the tiles' products of the block or unit that
+ * comes next, and so are outputs. Totals of TOTALS rows of activations stay in L1 while all units pass.
+ *
+ * Predicted, in cycles of a step of 64 columns, whose four products take 64: 128 lines loaded, two a cycle, half of them
+ * tiles, and of the totals 64 vectors' conversion and multiply-add on two ports, so 64 to 130, where AVX-512 takes 512 for
+ * vpdpbusd alone. Time over AVX-512's by turns on a virtual machine with AMX (Intel Emerald Rapids, the host of an H100),
+ * outside of this project, float32 outputs, 2560 x 2560, 6912 x 2560 and 2560 x 6912 in the caches (on such a machine `python
+ * suites/performance/instruction_sets.py --format tq2_0 --sets avx512 amx --rows 16 64 512` compares them):
+ *   rows                   6             8             16            32            64            128           512
+ *   tq2_0    1 thread      0.68 to 0.73  0.58 to 0.64  0.46 to 0.50  0.38 to 0.39  0.29 to 0.31  0.30 to 0.35  0.31 to 0.36
+ *           16 threads     0.80 to 0.94  0.71 to 0.78  0.50 to 0.56  0.48 to 0.52  0.38 to 0.40  0.35 to 0.37  0.29 to 0.30
+ *   tq1_0    1 thread      0.81 to 0.88  0.70 to 0.81  0.59 to 0.60  0.42 to 0.44  0.35          0.30 to 0.37  0.31 to 0.36
+ *           16 threads     0.88 to 1.15  0.79 to 0.86  0.55 to 0.66  0.52 to 0.57  0.39 to 0.43  0.30 to 0.38  0.29 to 0.31
+ *   q2_0     1 thread      0.94 to 1.08  0.87 to 0.92  0.77 to 0.79  0.75 to 0.79  0.58 to 0.60  0.50 to 0.53  0.47 to 0.53
+ *           16 threads     1.02 to 1.11  0.86 to 0.95  0.61 to 0.73  0.52 to 0.57  0.36 to 0.46  0.30 to 0.42  0.31 to 0.35
+ * so tq1_0 and q2_0 go here from 8 rows on. tile64 takes 0.53 to 0.68 of tq2_0's time from 64 rows on.
+ *
+ * Versions: v1 decoded a panel whole before its first use, wrote outputs from the totals at the end, and took 0.96 to 1.24
+ * of AVX-512's time at 6 and 8 rows of tq2_0, 0.30 to 0.41 from 64 on. v2 decodes a unit just before its first use and writes
+ * outputs between products. Of 256 rows of 2560 x 2560, 1.49 of tile64's time in v1, the products are 0.48, what loads
+ * take beside them 0.22, stores of tiles 0.2, totals 0.18, decoding 0.18, outputs 0.22. No better: 32, 96 or 128 rows' totals;
+ * sums left for one or two steps before they are added; v2 with its totals' loop by columns and outputs within it, whose
+ * pointers were loaded for each vector, 2.1. */
+#ifndef TM_PANELS_AMX_H
+#define TM_PANELS_AMX_H
+
+#include "../amx_tiles.h"
+#include "amx.h"
+#include "amx_rows.h"
+#include "panels_avx512.h"
+
+enum {
+    PANEL = 2 * SIDE, /* rows of weights */
+    UNIT = 256, /* columns between two additions to the totals, */
+    UNIT_STEPS = UNIT / STEP, /* in tiles */
+    TILE = SIDE * STEP, /* bytes of a tile of codes */
+    TOTALS = TM_AMX_TOTALS, /* rows of activations whose totals are kept at once: whole blocks */
+    DOUBLES = 8, /* in a vector */
+};
+
+/* What a format adds. */
+typedef struct tm_amx_panels {
+    /* tm_panel_decoded of a group of each of 16 rows. */
+    void (*decode)(const uint8_t *const *groups, int8_t *to);
+    size_t weights, bytes, scale_at; /* of a group, see tm_paneled */
+    int by_fours; /* see slab */
+} tm_amx_panels;
+
+typedef int32_t unit_sums[BLOCK][PANEL];
+
+/* Sums of a block of rows that are yet to be added to its totals. */
+typedef struct due {
+    const unit_sums *sums; /* of each group */
+    const double (*scales)[PANEL];
+    double (*totals)[PANEL];
+    size_t row, rows, groups;
+    size_t m; /* of the first row in the slab */
+    int begins, ends; /* whether they are the first ones, and the last ones, which make outputs */
+} due;
+
+/* A panel, and what a thread works in. */
+typedef struct work {
+    const slab *s; /* activations, packed */
+    const tm_amx_panels *how;
+    size_t n, count; /* first row of weights, and how many are there */
+    const uint8_t *at[PANEL]; /* where their next groups begin, to be decoded */
+    int8_t *codes; /* of units: four tiles of 16 rows, then four of the others */
+    double (*scales)[PANEL]; /* of groups */
+    size_t turn;
+    due due;
+    unit_sums sums[2][UNIT_STEPS] __attribute__((aligned(64)));
+    double totals[TOTALS][PANEL] __attribute__((aligned(64)));
+} work;
+
+_Static_assert(sizeof(work) == TM_AMX_PANEL_WORK, "what the workspace of the variant counts");
+
+/* Outputs of rows [begin, end) of the block that is due: as tm_group_store. */
+static __attribute__((noinline)) void store_rows(size_t begin, size_t end, const work *w)
+{
+    const tm_ternary_matmul_args *args = w->s->args;
+    const due *d = &w->due;
+    const size_t size = out_bytes(w->s);
+    for (size_t r = begin; r < end; r++) {
+        char *out = (char *)args->out + ((w->s->first + d->m + r) * args->N + w->n) * size;
+        const __m512d factor = _mm512_set1_pd(w->s->factor[d->m + r]);
+        for (size_t v = 0; v < w->count; v += DOUBLES, out += DOUBLES * size) {
+            const __mmask8 there = w->count - v < DOUBLES ? (__mmask8)((1 << (w->count - v)) - 1) : 0xff;
+            const __m256 value = _mm512_cvtpd_ps(_mm512_mul_pd(_mm512_load_pd(d->totals[r] + v), factor));
+            if (size == 4) {
+                _mm256_mask_storeu_ps(out, there, value);
+                continue;
+            }
+            const __m256i bits = _mm256_castps_si256(value);
+            const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+            const __m256i sum = _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
+            const __m256i rounded = _mm256_mask_mov_epi32(
+                sum, _mm256_cmp_ps_mask(value, value, _CMP_UNORD_Q), _mm256_set1_epi32(0x7fc00000));
+            _mm_mask_storeu_epi16(out, there, _mm256_cvtepi32_epi16(_mm256_srli_epi32(rounded, 16)));
+        }
+    }
+}
+
+static inline __m512d eight(const int32_t *sums)
+{
+    return _mm512_cvtepi32_pd(_mm256_load_si256((const __m256i *)sums));
+}
+
+/* What `groups` groups' sums of rows [begin, end) add to their totals, `before` being the mask of what these were, in the
+ * order of tm_panel_add. `one`: of a unit. */
+static inline __attribute__((always_inline)) void add_by(
+    const int one, const int groups, const unit_sums *sums, const double (*scales)[PANEL], double (*totals)[PANEL],
+    __mmask8 before, size_t begin, size_t end)
+{
+    if (one) {
+        __m512d scale[PANEL / DOUBLES];
+#pragma GCC unroll 4
+        for (int i = 0; i < PANEL / DOUBLES; i++)
+            scale[i] = _mm512_load_pd(scales[0] + i * DOUBLES);
+        for (size_t r = begin; r < end; r++)
+#pragma GCC unroll 4
+            for (int i = 0; i < PANEL / DOUBLES; i++) {
+                double *const total = totals[r] + i * DOUBLES;
+                const __m512d was = _mm512_maskz_load_pd(before, total);
+                _mm512_store_pd(total, _mm512_fmadd_pd(scale[i], eight(sums[0][r] + i * DOUBLES), was));
+            }
+        return;
+    }
+#pragma GCC unroll 1
+    for (int i = 0; i < PANEL; i += DOUBLES) {
+        __m512d scale[UNIT_STEPS];
+#pragma GCC unroll 4
+        for (int g = 0; g < groups; g++)
+            scale[g] = _mm512_load_pd(scales[g] + i);
+        for (size_t r = begin; r < end; r++) {
+            __m512d of = _mm512_mul_pd(scale[0], eight(sums[0][r] + i));
+            if (groups > 1)
+                of = _mm512_fmadd_pd(scale[1], eight(sums[1][r] + i), of);
+            if (groups == 3)
+                of = _mm512_add_pd(of, _mm512_mul_pd(scale[2], eight(sums[2][r] + i)));
+            if (groups == 4)
+                of = _mm512_add_pd(
+                    of,
+                    _mm512_fmadd_pd(scale[3], eight(sums[3][r] + i), _mm512_mul_pd(scale[2], eight(sums[2][r] + i))));
+            _mm512_store_pd(totals[r] + i, _mm512_add_pd(_mm512_maskz_load_pd(before, totals[r] + i), of));
+        }
+    }
+}
+
+/* At most `most` of the rows that are due. `sets`: of sums, one for each group of a unit. */
+static inline __attribute__((always_inline)) void add_rows(const int sets, size_t most, work *w)
+{
+    const due d = w->due;
+    const size_t left = d.rows - d.row, end = d.row + (most < left ? most : left);
+    const __mmask8 before = d.begins ? 0 : 0xff;
+    if (d.row == end)
+        return;
+    if (sets == 1)
+        add_by(1, 1, d.sums, d.scales, d.totals, before, d.row, end);
+    else if (d.groups == 4)
+        add_by(0, 4, d.sums, d.scales, d.totals, before, d.row, end);
+    else if (d.groups == 3)
+        add_by(0, 3, d.sums, d.scales, d.totals, before, d.row, end);
+    else if (d.groups == 2)
+        add_by(0, 2, d.sums, d.scales, d.totals, before, d.row, end);
+    else
+        add_by(0, 1, d.sums, d.scales, d.totals, before, d.row, end);
+    if (d.ends)
+        store_rows(d.row, end, w);
+    w->due.row = end;
+}
+
+/* A unit of a block of rows, `two` tiles of them or one, meets the panel. */
+static inline __attribute__((always_inline)) void multiply(
+    const int sets, const int two, size_t steps, const uint8_t *a, const int8_t *b, unit_sums *sums, work *w)
+{
+    const size_t stride = sizeof sums[0][0], most = BLOCK / UNIT_STEPS;
+    for (size_t s = 0; s < steps; s++, a += step_bytes(two ? BLOCK : SIDE), b += TILE) {
+        int32_t (*const to)[PANEL] = sums[sets > 1 ? s : 0];
+        if (s == 0 || sets > 1) {
+            tm_tile_zero(0);
+            tm_tile_zero(2);
+            if (two) {
+                tm_tile_zero(1);
+                tm_tile_zero(3);
+            }
+        }
+        tm_tile_load(6, b, STEP);
+        tm_tile_load_once(4, a, STEP);
+        tm_tile_load(7, b + UNIT_STEPS * TILE, STEP);
+        tm_tile_multiply_signed(0, 4, 6);
+        tm_tile_multiply_signed(2, 4, 7);
+        if (two) {
+            tm_tile_load_once(5, a + TILE, STEP);
+            tm_tile_multiply_signed(1, 5, 6);
+            tm_tile_multiply_signed(3, 5, 7);
+        }
+        add_rows(sets, most, w);
+        if (sets > 1 || s + 1 == steps) {
+            tm_tile_store(0, to[0], stride);
+            tm_tile_store(2, to[0] + SIDE, stride);
+            if (two) {
+                tm_tile_store(1, to[SIDE], stride);
+                tm_tile_store(3, to[SIDE] + SIDE, stride);
+            }
+        }
+    }
+    add_rows(sets, BLOCK, w);
+}
+
+/* The groups of a unit, of which the first is number g. */
+static void decode(size_t g, size_t groups, int8_t *codes, work *w)
+{
+    const tm_amx_panels *how = w->how;
+    const size_t row = w->s->args->K / how->weights * how->bytes;
+    tm_panel_ahead(w->at, PANEL, w->s->args->weights + w->n * row, row, g * how->bytes, groups * how->bytes);
+    for (size_t i = 0; i < groups; i++) {
+        for (size_t half = 0; half < PANEL / SIDE; half++) {
+            const uint8_t **at = w->at + SIDE * half;
+            __m512d of[2];
+            how->decode(at, codes + half * UNIT_STEPS * TILE + i * how->weights * SIDE);
+            tm_panel_scales(at, how->scale_at, of);
+            _mm512_store_pd(w->scales[g + i] + SIDE * half, of[0]);
+            _mm512_store_pd(w->scales[g + i] + SIDE * half + DOUBLES, of[1]);
+        }
+        for (size_t r = 0; r < PANEL; r++)
+            w->at[r] += how->bytes;
+    }
+}
+
+/* A panel and rows [m, end) of the slab, TOTALS after TOTALS: the first have it decoded, into one place where there are no
+ * others. */
+static inline __attribute__((always_inline)) void pass(const int sets, size_t m, size_t end, work *w)
+{
+    const slab *s = w->s;
+    const size_t begin = m, unit_bytes = end - m > TOTALS ? UNIT * PANEL : 0;
+    for (; m < end; m += TOTALS) {
+        const size_t some = end - m < TOTALS ? end - m : TOTALS;
+        for (size_t step = 0, unit = 0; step < s->steps; step += UNIT_STEPS, unit++) {
+            const size_t steps = s->steps - step < UNIT_STEPS ? s->steps - step : UNIT_STEPS;
+            const size_t group = sets > 1 ? step : unit, groups = sets > 1 ? steps : 1;
+            int8_t *codes = w->codes + unit * unit_bytes;
+            if (m == begin)
+                decode(group, groups, codes, w);
+            for (size_t first = 0; first < some; first += BLOCK) {
+                const size_t rows = some - first < BLOCK ? some - first : BLOCK;
+                const uint8_t *a = packed_row(s, m + first) + step * step_bytes(rows);
+                unit_sums *sums = w->sums[w->turn];
+                w->turn = !w->turn;
+                if (rows > SIDE)
+                    multiply(sets, 1, steps, a, codes, sums, w);
+                else
+                    multiply(sets, 0, steps, a, codes, sums, w);
+                w->due = (due){
+                    .sums = sums,
+                    .scales = (const double (*)[PANEL])w->scales + group,
+                    .totals = w->totals + first,
+                    .rows = rows,
+                    .groups = groups,
+                    .m = m + first,
+                    .begins = step == 0,
+                    .ends = step + steps == s->steps,
+                };
+            }
+        }
+    }
+    add_rows(sets, BLOCK, w);
+}
+
+typedef struct panels {
+    slab rows;
+    const tm_amx_panels *how;
+} panels;
+
+static inline __attribute__((always_inline)) void pairs_by(const int sets, const panels *p, size_t begin, size_t end)
+{
+    const slab *s = &p->rows;
+    const tm_ternary_matmul_args *args = s->args;
+    const size_t across = (args->N + PANEL - 1) / PANEL, groups = args->K / p->how->weights;
+    int8_t codes[tm_amx_codes(args->M, args->K)] __attribute__((aligned(64)));
+    double scales[groups][PANEL] __attribute__((aligned(64)));
+    work w;
+    w.s = s;
+    w.how = p->how;
+    w.codes = codes;
+    w.scales = scales;
+    w.turn = 0;
+    w.due.row = w.due.rows = 0;
+    tm_tile_config config __attribute__((aligned(64))) = {.palette = 1};
+    for (int t = 0; t < TM_TILE_REGISTERS; t++) {
+        config.rows[t] = t < 6 && s->rows < SIDE ? (uint8_t)s->rows : SIDE;
+        config.bytes[t] = TM_TILE_BYTES;
+    }
+    tm_tile_configure(&config);
+    for (size_t pair = begin; pair < end; pair++) {
+        const size_t m = pair / across * s->group;
+        w.n = pair % across * PANEL;
+        w.count = args->N - w.n < PANEL ? args->N - w.n : PANEL;
+        tm_rows_begin(args, w.n, w.count, groups * p->how->bytes, PANEL, w.at);
+        pass(sets, m, group_end(s, m), &w);
+    }
+    tm_tile_release();
+}
+
+/* Pairs of a group of rows of activations and a panel, panels innermost. */
+static void pairs(void *untyped, size_t begin, size_t end)
+{
+    const panels *p = untyped;
+    if (p->how->weights == UNIT)
+        pairs_by(1, p, begin, end);
+    else
+        pairs_by(UNIT_STEPS, p, begin, end);
+}
+
+static int tm_panels_amx(tm_ternary_matmul_args *args, const tm_amx_panels *how)
+{
+    const size_t threads = args->run.threads < 1 ? 1 : (size_t)args->run.threads;
+    const size_t across = (args->N + PANEL - 1) / PANEL, most = even_rows(args->M, tm_amx_packed_rows(args->K));
+    uint8_t room[tm_amx_packed_bytes(args->M < most ? args->M : most, args->K)] __attribute__((aligned(64)));
+    panels p = {.how = how, .rows = {.args = args, .steps = args->K / STEP, .by_fours = how->by_fours, .packed = room}};
+    slab *s = &p.rows;
+    tm_tiles_asked();
+    args->run.used = 1;
+    for (; s->first < args->M; s->first += most) {
+        s->rows = args->M - s->first < most ? args->M - s->first : most;
+        s->group = s->rows;
+        tm_parallel(s->rows, 1, PACK_GRAIN / args->K + 1, args->run.threads, prepare, s);
+        s->group = group_rows(s, threads, across, PAIRS_ARRANGED);
+        const size_t count = (s->rows + s->group - 1) / s->group * across;
+        const size_t grain = tm_matmul_grain(PANEL * args->K * s->group);
+        const int32_t used = tm_parallel(count, 1, grain, args->run.threads, pairs, &p);
+        args->run.used = used > args->run.used ? used : args->run.used;
+    }
+    return tm_finish(&args->run, TM_RANK(amx));
+}
+
+#endif
