@@ -24,7 +24,7 @@
  * of AVX-512's time at 6 and 8 rows of tq2_0, 0.30 to 0.41 from 64 on. v2 decodes a unit just before its first use and writes
  * outputs between products. Of 256 rows of 2560 x 2560, 1.49 of tile64's time in v1, the products are 0.48, what loads
  * take beside them 0.22, stores of tiles 0.2, totals 0.18, decoding 0.18, outputs 0.22. No better: 32, 96 or 128 rows' totals;
- * sums left for one or two steps before they are added; v2 with its totals' loop by columns and outputs within it, whose
+ * sums left for one or two steps before they are added; outputs at the end of TOTALS rows, or their lines fetched before; v2 with its totals' loop by columns and outputs within it, whose
  * pointers were loaded for each vector, 2.1. */
 #ifndef TM_PANELS_AMX_H
 #define TM_PANELS_AMX_H

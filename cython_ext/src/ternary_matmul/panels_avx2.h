@@ -197,10 +197,12 @@ static inline __attribute__((always_inline)) void tm_panel(
 }
 
 /* What the sums of each group begin with, in `act_sums`. */
-static inline void tm_panel_starts(const tm_ternary_matmul_args *args, size_t weights)
+static inline void tm_panel_starts(void *given, size_t begin, size_t end)
 {
-    const size_t groups = args->K / weights;
-    for (size_t m = 0; m < args->M; m++)
+    const tm_panel_start *start = given;
+    const tm_ternary_matmul_args *args = start->args;
+    const size_t weights = start->weights, groups = args->K / weights;
+    for (size_t m = begin; m < end; m++)
         for (size_t g = 0; g < groups; g++)
             args->act_sums[m * groups + g] = tm_dots_start(args->a + m * args->lda + g * weights, weights);
 }
@@ -210,7 +212,7 @@ static inline int tm_panel_run(tm_ternary_matmul_args *args, size_t weights, siz
 {
     if (args->M == 1)
         return tm_groups_run(args, weights, body, rank);
-    tm_panel_starts(args, weights);
+    tm_panel_begin(args, weights, 0, tm_panel_starts);
     return tm_matmul_run_by(args, unit, body, rank);
 }
 

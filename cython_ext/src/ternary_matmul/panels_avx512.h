@@ -248,11 +248,19 @@ static inline __attribute__((always_inline)) void tm_panels_by_rows(
 }
 
 /* What the sums of each group begin with, in place of its activations' sum in `act_sums`, codes being w + 1. */
-static inline void tm_panel_starts(const tm_ternary_matmul_args *args, size_t weights, unsigned shift)
+static inline void tm_panel_starts(void *given, size_t begin, size_t end)
 {
-    tm_group_sums(args, weights);
-    for (size_t i = 0; i < args->M * (args->K / weights); i++)
-        args->act_sums[i] *= -(1 << shift);
+    const tm_panel_start *start = given;
+    const tm_ternary_matmul_args *args = start->args;
+    const size_t groups = args->K / start->weights;
+    for (size_t m = begin; m < end; m++)
+        for (size_t g = 0; g < groups; g++) {
+            const int8_t *a = args->a + m * args->lda + g * start->weights;
+            __m512i sum = _mm512_setzero_si512();
+            for (size_t k = 0; k < start->weights; k += 64)
+                sum = _mm512_dpbusd_epi32(sum, _mm512_set1_epi8(1), _mm512_loadu_si512(a + k));
+            args->act_sums[m * groups + g] = _mm512_reduce_add_epi32(sum) * -(1 << start->shift);
+        }
 }
 
 /* One row of activations by groups, several by panels. */
@@ -260,7 +268,7 @@ static inline int tm_panel_run(tm_ternary_matmul_args *args, size_t weights, uns
 {
     if (args->M == 1)
         return tm_groups_run(args, weights, body, rank);
-    tm_panel_starts(args, weights, shift);
+    tm_panel_begin(args, weights, shift, tm_panel_starts);
     return tm_matmul_run_by(args, TM_ROWS, body, rank);
 }
 

@@ -2,12 +2,13 @@
 #ifndef TM_Q2_0_ARRANGE_AVX2_H
 #define TM_Q2_0_ARRANGE_AVX2_H
 
-/* All activations in the order of q2_0.h. */
-static void tm_q2_0_arrange(const tm_ternary_matmul_args *args)
+/* Rows [begin, end) of the activations in the order of q2_0.h. */
+static void tm_q2_0_arrange(void *given, size_t begin, size_t end)
 {
+    const tm_ternary_matmul_args *args = given;
     const __m128i order = _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
     const size_t padded = tm_q2_0_padded(args->K), span = tm_q2_0_span(args->M);
-    for (size_t m = 0; m < args->M; m++) {
+    for (size_t m = begin; m < end; m++) {
         const int8_t *x = args->a + m * args->lda;
         int8_t *to = tm_q2_0_arranged(args, m);
         if (padded > args->K)

@@ -196,13 +196,14 @@ static void body(void *given, size_t begin, size_t end)
         tm_panels_by_rows(&moved, begin, end, TM_Q2_0_UNIT, narrow, wide);
 }
 
-int tm_ternary_matmul_q2_0_avx512(void *args)
+int tm_ternary_matmul_q2_0_avx512(void *given)
 {
-    tm_q2_0_arrange(args);
-    if (((const tm_ternary_matmul_args *)args)->M == 1)
+    tm_ternary_matmul_args *args = given;
+    tm_parallel(args->M, 1, TM_PANEL_GRAIN / args->K + 1, args->run.threads, tm_q2_0_arrange, args);
+    if (args->M == 1)
         return tm_q2_0_run(args, body, TM_RANK(avx512));
     const tm_ternary_matmul_args moved = tm_q2_0_moved(args);
-    tm_panel_starts(&moved, TM_Q2_0_GROUP, 0);
+    tm_panel_begin(&moved, TM_Q2_0_GROUP, 0, tm_panel_starts);
     return tm_matmul_run_by(args, TM_Q2_0_UNIT, body, TM_RANK(avx512));
 }
 

@@ -125,14 +125,14 @@ static void tm_q2_0_body(void *given, size_t begin, size_t end)
 
 static int tm_q2_0_arranged_run(tm_ternary_matmul_args *args, int32_t rank)
 {
-    tm_q2_0_arrange(args);
+    tm_parallel(args->M, 1, TM_PANEL_GRAIN / args->K + 1, args->run.threads, tm_q2_0_arrange, args);
     if (args->M == 1) {
         tm_group_sums(args, TM_Q2_0_GROUP);
         tm_q2_0_across(args);
         return tm_matmul_run_by(args, TM_Q2_0_UNIT, tm_q2_0_body, rank);
     }
     const tm_ternary_matmul_args moved = tm_q2_0_moved(args);
-    tm_panel_starts(&moved, TM_Q2_0_GROUP);
+    tm_panel_begin(&moved, TM_Q2_0_GROUP, 0, tm_panel_starts);
     return tm_matmul_run_by(args, TM_Q2_0_UNIT, tm_q2_0_body, rank);
 }
 
