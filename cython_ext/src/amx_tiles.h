@@ -133,5 +133,16 @@ static inline void tm_tile_release(void) { __asm__ volatile("tilerelease" : : : 
 #define tm_tile_multiply_signed(c, a, b) __asm__ volatile("tdpbssd %%tmm" #b ", %%tmm" #a ", %%tmm" #c : :)
 
 #endif
+
+/* A process that was not asked what it has asks here; one that is refused has no such set, and would end with an illegal
+ * instruction. */
+static inline void tm_tiles_asked(void)
+{
+    static int asked;
+    if (!__atomic_load_n(&asked, __ATOMIC_RELAXED)) {
+        tm_tiles_permitted();
+        __atomic_store_n(&asked, 1, __ATOMIC_RELAXED);
+    }
+}
 #endif
 #endif

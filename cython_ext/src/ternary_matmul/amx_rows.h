@@ -112,17 +112,6 @@ static inline uint8_t *packed_row(const slab *s, size_t m)
     return s->packed + m / BLOCK * BLOCK * row_bytes(s->steps) + m % BLOCK * STEP;
 }
 
-/* A process that was not asked what it has asks here; one that is refused has no such set, and would end with an illegal
- * instruction. */
-static inline void tm_tiles_asked(void)
-{
-    static int asked;
-    if (!__atomic_load_n(&asked, __ATOMIC_RELAXED)) {
-        tm_tiles_permitted();
-        __atomic_store_n(&asked, 1, __ATOMIC_RELAXED);
-    }
-}
-
 /* 64 columns as they are packed. */
 static inline __m512i packed_columns(const slab *s, __m512i v)
 {

@@ -24,8 +24,8 @@
  * of AVX-512's time at 6 and 8 rows of tq2_0, 0.30 to 0.41 from 64 on. v2 decodes a unit just before its first use and writes
  * outputs between products. Of 256 rows of 2560 x 2560, 1.49 of tile64's time in v1, the products are 0.48, what loads
  * take beside them 0.22, stores of tiles 0.2, totals 0.18, decoding 0.18, outputs 0.22. No better: 32, 96 or 128 rows' totals;
- * sums left for one or two steps before they are added; outputs at the end of TOTALS rows, or their lines fetched before; v2 with its totals' loop by columns and outputs within it, whose
- * pointers were loaded for each vector, 2.1. */
+ * sums left for one or two steps before they are added; outputs at the end of TOTALS rows, or their lines fetched before; v2
+ * with its totals' loop by columns and outputs within it, whose pointers were loaded for each vector, 2.1. */
 #ifndef TM_PANELS_AMX_H
 #define TM_PANELS_AMX_H
 
@@ -49,6 +49,8 @@ typedef struct tm_amx_panels {
     void (*decode)(const uint8_t *const *groups, int8_t *to);
     size_t weights, bytes, scale_at; /* of a group, see tm_paneled */
     int by_fours; /* see slab */
+    size_t fewest; /* rows of activations, where that is more than for all formats */
+    tm_kernel few; /* for other products, with AVX-512 */
 } tm_amx_panels;
 
 typedef int32_t unit_sums[BLOCK][PANEL];
@@ -319,6 +321,11 @@ static void pairs(void *untyped, size_t begin, size_t end)
 static int tm_panels_amx(tm_ternary_matmul_args *args, const tm_amx_panels *how)
 {
     const size_t threads = args->run.threads < 1 ? 1 : (size_t)args->run.threads;
+    if (args->M < how->fewest || !tm_amx_takes(args->M, args->N, args->K, threads, 1)) {
+        how->few(args);
+        args->run.ran = TM_RANK(amx);
+        return 0;
+    }
     const size_t across = (args->N + PANEL - 1) / PANEL, most = even_rows(args->M, tm_amx_packed_rows(args->K));
     uint8_t room[tm_amx_packed_bytes(args->M < most ? args->M : most, args->K)] __attribute__((aligned(64)));
     panels p = {.how = how, .rows = {.args = args, .steps = args->K / STEP, .by_fours = how->by_fours, .packed = room}};

@@ -1,27 +1,21 @@
-/* ternary_matmul of tq1_0 with AMX int8 (../panels_amx.h); few rows of activations go by AVX-512. */
+/* ternary_matmul of tq1_0 with AMX int8 (../panels_amx.h). */
 #include "tq1_0.h"
 
 #if TM_X86
 TM_BEGIN(amx)
 #include "../panels_amx.h"
 
-enum { FEWEST = 8 }; /* rows of activations, see panels_amx.h */
-
-int tm_ternary_matmul_tq1_0_amx(void *given)
+int tm_ternary_matmul_tq1_0_amx(void *args)
 {
     static const tm_amx_panels tq1_0 = {
         .decode = tm_tq1_0_decoded_avx512,
         .weights = TM_TQ1_0_GROUP,
         .bytes = TM_TQ1_0_BYTES,
         .scale_at = TM_TQ1_0_SCALE,
+        .fewest = 8,
+        .few = tm_ternary_matmul_tq1_0_avx512,
     };
-    tm_ternary_matmul_args *args = given;
-    const size_t threads = args->run.threads < 1 ? 1 : (size_t)args->run.threads;
-    if (args->M >= FEWEST && tm_amx_takes(args->M, args->N, args->K, threads, 1))
-        return tm_panels_amx(args, &tq1_0);
-    tm_ternary_matmul_tq1_0_avx512(args);
-    args->run.ran = TM_RANK(amx);
-    return 0;
+    return tm_panels_amx(args, &tq1_0);
 }
 
 TM_END
