@@ -105,7 +105,8 @@
  * 16 tiles take 0.98 to 1.05 of the time, of four 0.98 to 1.07. `tritmark gate 9398583 71505fc --op ternary_matmul --variant
  * amx --suite FILE`, whose outputs lie in large pages, found no change with 16 threads but two of 27 FASTER.
  *
- * v5 takes weights of other formats, too (amx.h, which says what that gains); tile64's time is 0.94 to 1.06 of v4's.
+ * v5 takes weights of other formats, too (amx.h, which says what that gains). tile64's time changed by -0.9 to +1.0 % with one
+ * thread (`tritmark gate 2143827 d6844ee --op ternary_matmul --variant amx --suite FILE`, 16, 64 and 512 rows).
  *
  * v1 made a panel of 1024 columns under all masks at once and went over it once for each pair of masks and 32 rows: 0.7
  * of v2. v2 had a panel of up to 64 steps of two masks, 128 KiB, over which all rows of a slab passed. v3 is what is
