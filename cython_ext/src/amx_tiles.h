@@ -74,7 +74,7 @@ static inline void tm_tile_store(int t, void *to, size_t stride)
         memcpy((uint8_t *)to + row * stride, tm_tiles.tile[t][row], tm_tiles.config.bytes[t]);
 }
 
-/* Optimized whatever the rest is, for most of what tests do is this. */
+/* Optimized whatever the rest is, for tests spend much of their time here. */
 static __attribute__((unused, optimize("O3"), target("avx2"))) void tm_tile_multiply_by(
     int c, int a, int b, int is_signed)
 {

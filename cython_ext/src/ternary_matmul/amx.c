@@ -124,6 +124,7 @@
 #if TM_X86
 TM_BEGIN(amx)
 
+#include "amx_outputs.h"
 #include "amx_rows.h"
 
 enum {
@@ -291,20 +292,11 @@ static inline __attribute__((always_inline)) void store_16(
         low = _mm512_mul_pd(low, _mm512_cvtps_pd(_mm512_castps512_ps256(scales)));
         high = _mm512_mul_pd(high, _mm512_cvtps_pd(_mm512_extractf32x8_ps(scales, 1)));
     }
-    low = _mm512_mul_pd(low, factor);
-    high = _mm512_mul_pd(high, factor);
-    const __m512 both = _mm512_insertf32x8(_mm512_castps256_ps512(_mm512_cvtpd_ps(low)), _mm512_cvtpd_ps(high), 1);
-    if (kind == TM_OUT_FLOAT32) {
+    const __m512 both = floats_of(_mm512_mul_pd(low, factor), _mm512_mul_pd(high, factor));
+    if (kind == TM_OUT_FLOAT32)
         _mm512_storeu_ps(out, both);
-        return;
-    }
-    const __m512i bits = _mm512_castps_si512(both);
-    const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-    __m512i rounded = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
-    if (scaled) /* one that is no number stays none */
-        rounded =
-            _mm512_mask_mov_epi32(rounded, _mm512_cmp_ps_mask(both, both, _CMP_UNORD_Q), _mm512_set1_epi32(0x7fc00000));
-    _mm256_storeu_si256(out, _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16)));
+    else
+        _mm256_storeu_si256(out, bfloat16_of(both, scaled));
 }
 
 /* What the masks' sums of one row that is due say of the rows' own, see avx512.c. */

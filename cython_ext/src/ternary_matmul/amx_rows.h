@@ -1,5 +1,5 @@
-/* Rows of activations for the tiles of AMX: which a thread takes and with what, their sums, and their copies in the order in which
- * tiles are loaded. To be included between TM_BEGIN and TM_END.
+/* Rows of activations for the tiles of AMX: which a thread takes and with what, their sums, and their copies in the order
+ * in which tiles are loaded. To be included between TM_BEGIN and TM_END.
  *
  * Copies are made where enough is done with them: tiles of rows that lie far apart come from L2 more slowly than those
  * whose lines follow each other.

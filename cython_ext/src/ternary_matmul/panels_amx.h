@@ -6,11 +6,12 @@
  * products with scales in float64 that are added to totals, is done between the tiles' products of the block or unit that
  * comes next, and so are outputs. Totals of TOTALS rows of activations stay in L1 while all units pass.
  *
- * Predicted, in cycles of a step of 64 columns, whose four products take 64: 128 lines loaded, two a cycle, half of them
- * tiles, and of the totals 64 vectors' conversion and multiply-add on two ports, so 64 to 130, where AVX-512 takes 512 for
- * vpdpbusd alone. Time over AVX-512's by turns on a virtual machine with AMX (Intel Emerald Rapids, the host of an H100),
- * outside of this project, float32 outputs, 2560 x 2560, 6912 x 2560 and 2560 x 6912 in the caches (on such a machine `python
- * suites/performance/instruction_sets.py --format tq2_0 --sets avx512 amx --rows 16 64 512` compares them):
+ * Predicted, in cycles of a step of 64 columns, whose four products take 64: 128 lines loaded, two a cycle, half of
+ * them tiles, and of the totals 64 vectors' conversion and multiply-add on two ports, so 64 to 130, where AVX-512
+ * takes 512 for vpdpbusd alone; it takes about 200 (1.47 times as long as tile64, whose products are 0.48 of its
+ * time). Time over AVX-512's by turns on a virtual machine with AMX (Intel Emerald Rapids, the host of an H100),
+ * outside of this project, float32 outputs, 2560 x 2560, 6912 x 2560 and 2560 x 6912 in the caches (on such a machine
+ * `python suites/performance/instruction_sets.py --format tq2_0 --sets avx512 amx --rows 16 64 512` compares them):
  *   rows                   6             8             16            32            64            128           512
  *   tq2_0    1 thread      0.68 to 0.73  0.58 to 0.64  0.46 to 0.50  0.38 to 0.39  0.29 to 0.31  0.30 to 0.35  0.31 to 0.36
  *           16 threads     0.80 to 0.94  0.71 to 0.78  0.50 to 0.56  0.48 to 0.52  0.38 to 0.40  0.35 to 0.37  0.29 to 0.30
@@ -31,6 +32,7 @@
 
 #include "../amx_tiles.h"
 #include "amx.h"
+#include "amx_outputs.h"
 #include "amx_rows.h"
 #include "panels_avx512.h"
 
@@ -90,19 +92,15 @@ static __attribute__((noinline)) void store_rows(size_t begin, size_t end, const
     for (size_t r = begin; r < end; r++) {
         char *out = (char *)args->out + ((w->s->first + d->m + r) * args->N + w->n) * size;
         const __m512d factor = _mm512_set1_pd(w->s->factor[d->m + r]);
-        for (size_t v = 0; v < w->count; v += DOUBLES, out += DOUBLES * size) {
-            const __mmask8 there = w->count - v < DOUBLES ? (__mmask8)((1 << (w->count - v)) - 1) : 0xff;
-            const __m256 value = _mm512_cvtpd_ps(_mm512_mul_pd(_mm512_load_pd(d->totals[r] + v), factor));
-            if (size == 4) {
-                _mm256_mask_storeu_ps(out, there, value);
-                continue;
-            }
-            const __m256i bits = _mm256_castps_si256(value);
-            const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
-            const __m256i sum = _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
-            const __m256i rounded = _mm256_mask_mov_epi32(
-                sum, _mm256_cmp_ps_mask(value, value, _CMP_UNORD_Q), _mm256_set1_epi32(0x7fc00000));
-            _mm_mask_storeu_epi16(out, there, _mm256_cvtepi32_epi16(_mm256_srli_epi32(rounded, 16)));
+        for (size_t v = 0; v < w->count; v += SIDE, out += SIDE * size) {
+            const __mmask16 there = w->count - v < SIDE ? (__mmask16)((1 << (w->count - v)) - 1) : 0xffff;
+            const double *total = d->totals[r] + v;
+            const __m512 values = floats_of(
+                _mm512_mul_pd(_mm512_load_pd(total), factor), _mm512_mul_pd(_mm512_load_pd(total + DOUBLES), factor));
+            if (size == 4)
+                _mm512_mask_storeu_ps(out, there, values);
+            else
+                _mm256_mask_storeu_epi16(out, there, bfloat16_of(values, 1));
         }
     }
 }

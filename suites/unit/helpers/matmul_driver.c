@@ -2,9 +2,9 @@
  * processor, or with instructions that this one lacks in C. Little-endian, as all that it runs on.
  *
  * First it writes a line of the features that it finds, "asimd crc32 ...", and one of the sets in the table with what
- * they need, "scalar: neon:asimd ...". The answer
- * to a request is the rank that the kernel wrote, how many threads took part (both int32), and the output. A request for
- * a format or set that is not in the tables, or a layout that the format does not have, ends it with status 3. Arrays end where a page begins that may not be touched. */
+ * they need, "scalar: neon:asimd ...". The answer to a request is the rank that the kernel wrote, how many threads took
+ * part (both int32), and the output. A request for a format or set that is not in the tables, or a layout that the format
+ * does not have, ends it with status 3. Arrays end where a page begins that may not be touched. */
 #include "../../../cython_ext/src/cpu/cpu.h"
 #include "../../../cython_ext/src/ternary_matmul/formats.h"
 

@@ -15,7 +15,7 @@
  *   v3  row after row, masks in place, activations arranged for 64 bytes: faster in the caches, slower from memory
  *       Why 64-byte loads one row long are slower from memory than 32-byte ones was not found; fetching ahead changes
  *       nothing.
- *   v4  v3 in 32-byte vectors, nothing to tm_i2_s_arrange_avx512, one load in the loop
+ *   v4  v3 in 32-byte vectors, nothing to arrange, one load in the loop
  *   v5  weights are fetched ahead on Intel's cores, where v3's finding does not hold: from memory 0.60 to 0.62 of the time
  *       with one thread, 0.69 to 0.73 with 16 (fours.h has how that was measured)
  *   v6  two sets of sums, a block's each: four sums that are added to every 4 cycles are no more than what Zen 4 takes for

@@ -3,7 +3,7 @@
 #define TM_Q2_0_ARRANGE_AVX2_H
 
 /* Rows [begin, end) of the activations in the order of q2_0.h. */
-static void tm_q2_0_arrange(void *given, size_t begin, size_t end)
+static void tm_q2_0_arrange_rows(void *given, size_t begin, size_t end)
 {
     const tm_ternary_matmul_args *args = given;
     const __m128i order = _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
@@ -21,6 +21,11 @@ static void tm_q2_0_arrange(void *given, size_t begin, size_t end)
                 memcpy(at + span / 4 * s, fours + s, sizeof fours[0]);
         }
     }
+}
+
+static void tm_q2_0_arrange(tm_ternary_matmul_args *args)
+{
+    tm_parallel(args->M, 1, TM_PANEL_GRAIN / args->K + 1, args->run.threads, tm_q2_0_arrange_rows, args);
 }
 
 /* (p0 + p1) + (p2 + p3) */

@@ -199,7 +199,7 @@ static void body(void *given, size_t begin, size_t end)
 int tm_ternary_matmul_q2_0_avx512(void *given)
 {
     tm_ternary_matmul_args *args = given;
-    tm_parallel(args->M, 1, TM_PANEL_GRAIN / args->K + 1, args->run.threads, tm_q2_0_arrange, args);
+    tm_q2_0_arrange(args);
     if (args->M == 1)
         return tm_q2_0_run(args, body, TM_RANK(avx512));
     const tm_ternary_matmul_args moved = tm_q2_0_moved(args);

@@ -125,7 +125,7 @@ static void tm_q2_0_body(void *given, size_t begin, size_t end)
 
 static int tm_q2_0_arranged_run(tm_ternary_matmul_args *args, int32_t rank)
 {
-    tm_parallel(args->M, 1, TM_PANEL_GRAIN / args->K + 1, args->run.threads, tm_q2_0_arrange, args);
+    tm_q2_0_arrange(args);
     if (args->M == 1) {
         tm_group_sums(args, TM_Q2_0_GROUP);
         tm_q2_0_across(args);
