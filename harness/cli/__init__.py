@@ -38,6 +38,7 @@ from tritmark.harness.cli.soak import soak
 from tritmark.harness.cli.tune import tune
 from tritmark.harness.cli.verify import verify
 from tritmark.harness.errors import TritmarkError
+from tritmark.harness.interruption import interrupted_once
 from tritmark.harness.machine.cpu import bind_threads
 
 app = typer.Typer(
@@ -55,7 +56,8 @@ def main() -> None:
     """Run the command line; a TritmarkError is one message on the error stream and the status of bad usage."""
     bind_threads()
     try:
-        app(prog_name="tritmark")
+        with interrupted_once():
+            app(prog_name="tritmark")
     except TritmarkError as error:
         console(stderr=True).print(f"tritmark: {error}", style="red", soft_wrap=True)
         sys.exit(USAGE)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 import shlex
-import signal
 from typing import TYPE_CHECKING
 
 import typer
@@ -43,8 +42,6 @@ def executed(installed: Installed, request: Request, store: Store, resume: str |
         with terminal:
             record, _ = execute(installed, request, store, terminal, resume)
     except KeyboardInterrupt:
-        # A second Ctrl-C must not turn this message into a traceback.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
         _interrupted(request, terminal.partial)
         raise typer.Exit(INTERRUPTED) from None
     return record

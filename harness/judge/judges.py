@@ -20,6 +20,7 @@ from multiprocessing import forkserver
 from typing import TYPE_CHECKING
 
 from tritmark.harness.errors import TritmarkError
+from tritmark.harness.interruption import end, uninterrupted
 from tritmark.harness.judge.judging import NOT_RIGHT, Judgement, Judging, Listed
 from tritmark.harness.machine.cpu import BINDING, affinity
 from tritmark.harness.providers import Installed, load
@@ -121,15 +122,16 @@ def _side_by_side(
     which ends all."""
     prepare()
     address: str = vars(forkserver._forkserver)["_forkserver_address"]
-    pool = ProcessPoolExecutor(
-        min(jobs, len(together)), CONTEXT, _begin, (dict(os.environ), affinity(), limits.candidates, address)
-    )
+    with uninterrupted():
+        pool = ProcessPoolExecutor(
+            min(jobs, len(together)), CONTEXT, _begin, (dict(os.environ), affinity(), limits.candidates, address)
+        )
     broken = False
     try:
         AT_WORK.append(pool)
         of: dict[Future[list[_Found]], tuple[list[int], list[Task]]] = {}
         for numbers, parts in together:
-            with importing(), _breaking(pool):
+            with importing(), uninterrupted(), _breaking(pool):
                 of[pool.submit(_work, parts, limits)] = numbers, parts
         broken = len(of) < len(together)
         yield from ((*each, None) for each in together if each not in of.values())
@@ -143,13 +145,8 @@ def _side_by_side(
         broken = True  # what goes on now is for nobody, and its workers end with it
         raise
     finally:
-        # A broken pool ends the judges that it has at that moment and waits for all: one that was being started then
-        # would never end.
-        for process in list((pool._processes or {}).values()) if broken else ():
-            with suppress(ValueError):  # it was waited for, and is closed
-                process.kill()
         AT_WORK.remove(pool)
-        pool.shutdown(wait=True, cancel_futures=True)
+        end(pool, at_once=broken)
 
 
 @contextmanager

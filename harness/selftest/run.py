@@ -20,6 +20,7 @@ from typing import Protocol
 
 from tritmark.harness.dtypes import named_dtype
 from tritmark.harness.errors import TritmarkError, UsageError
+from tritmark.harness.interruption import end, uninterrupted
 from tritmark.harness.machine.cpu import BINDING, affinity
 from tritmark.harness.nearest import nearest
 from tritmark.harness.providers import Installed, load
@@ -36,6 +37,7 @@ from tritmark.harness.validate.accuracy import Judged
 from tritmark.harness.validate.cases import Material
 from tritmark.harness.validate.draw import Drawer
 from tritmark.harness.validate.guards import bits
+from tritmark.harness.worker.serve import settle
 
 LARGEST = 1 << 20
 """Bytes of all arrays together past which a workload is left out, for time; mutants that only such a size shows are
@@ -245,16 +247,23 @@ def _done(
     ):
         if not chosen:
             continue
-        with ProcessPoolExecutor(min(count, len(chosen)), get_context("spawn"), _begin, (affinity(),)) as pool:
-            waiting = {pool.submit(_part, work[nth]): nth for nth in chosen}
+        finished = False
+        with uninterrupted():
+            pool = ProcessPoolExecutor(min(count, len(chosen)), get_context("spawn"), _begin, (affinity(),))
+        try:
+            with uninterrupted():
+                waiting = {pool.submit(_part, work[nth]): nth for nth in chosen}
             for future in as_completed(waiting):
                 yield waiting[future], future.result()
+            finished = True
+        finally:
+            end(pool, at_once=not finished)
 
 
 def _begin(cores: frozenset[int]) -> None:
     """Make this new process one of many that share the cores: bound threads of all would be on the same of them, and
     spin there."""
-    os.sched_setaffinity(0, cores)
+    settle(cores)
     os.environ["OMP_WAIT_POLICY"] = "passive"
     os.environ.pop(BINDING[0], None)
     from threadpoolctl import threadpool_limits

@@ -14,13 +14,14 @@ import socket
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from multiprocessing import forkserver, reduction
+from multiprocessing import forkserver, reduction, resource_tracker
 from multiprocessing.connection import wait
 from time import monotonic
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from tritmark.harness.errors import CandidateError, Failure, WorkerError
+from tritmark.harness.interruption import uninterrupted
 from tritmark.harness.machine.cpu import affinity
 from tritmark.harness.worker.channel import Channel, GarbledError
 from tritmark.harness.worker.serve import Raised, TaskRequest, serve
@@ -33,6 +34,7 @@ START_S = 60.0
 
 CONTEXT = multiprocessing.get_context("forkserver")
 _PRELOADED = (
+    "tritmark.harness.worker.server",
     "tritmark.harness.judge.judges",
     "tritmark.harness.validate.performance",
     "tritmark.harness.worker.serve",
@@ -63,7 +65,9 @@ def _of_threads() -> int:
 def prepare() -> None:
     """Start the server that workers are forked from, if it does not run yet."""
     CONTEXT.set_forkserver_preload(list(_PRELOADED))
-    with importing():
+    with uninterrupted():
+        resource_tracker.ensure_running()  # first: where it has to start, it ends with SIGINT not blocked
+    with importing(), uninterrupted():
         forkserver._forkserver.ensure_running()  # of the object, where a judge has put another one; see judge.judges
 
 
@@ -93,7 +97,7 @@ class WorkerProcess:
         limit = memory_bytes + _of_threads() if limit_address_space and memory_bytes else 0
         arguments = (its, tuple(candidates), variant_id, {**os.environ, **environment}, affinity(), limit)
         self._process = CONTEXT.Process(target=serve, args=arguments, name=f"tritmark {variant_id}", daemon=True)
-        with importing():
+        with importing(), uninterrupted():
             self._process.start()
         its.close()
         try:

@@ -117,6 +117,7 @@ def settle(cores: frozenset[int]) -> None:
     # Its parent is the server that forked it, which ends with the harness.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # as it was up to here; see interruption
 
 
 def _let_go_of_the_server() -> None:

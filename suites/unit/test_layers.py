@@ -39,7 +39,7 @@ LAYERS = (
     ("suite",),
     ("numbered",),
     ("spec", "dtypes", "resident"),
-    ("errors", "nearest", "caches"),
+    ("errors", "nearest", "caches", "interruption"),
 )
 """From top to bottom: what stands in one line does not import each other."""
 
