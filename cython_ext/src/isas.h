@@ -71,17 +71,33 @@ typedef struct tm_isa {
     TM_X86_64(X(op, sse41) X(op, avx2) X(op, avxvnni) X(op, avx512) X(op, amx)) \
     TM_AARCH64(X(op, neon) X(op, dotprod) X(op, i8mm))
 #define TM_KERNELS_ternary_matmul_i2_s_x86(X, op) \
-    X(op, scalar) TM_X86_64(X(op, avx2) X(op, avxvnni) X(op, avx512) X(op, amx))
+    X(op, scalar) \
+    TM_X86_64(X(op, avx2) X(op, avxvnni) X(op, avx512) X(op, amx)) \
+    TM_AARCH64(X(op, neon) X(op, dotprod))
 #define TM_KERNELS_ternary_matmul_iq2_bn_r4(X, op) \
-    X(op, scalar) TM_X86_64(X(op, avx2) X(op, avxvnni) X(op, avx512) X(op, amx))
+    X(op, scalar) \
+    TM_X86_64(X(op, avx2) X(op, avxvnni) X(op, avx512) X(op, amx)) \
+    TM_AARCH64(X(op, neon) X(op, dotprod))
 #define TM_KERNELS_ternary_matmul_q2_0(X, op) \
-    X(op, scalar) TM_X86_64(X(op, avx2) X(op, avxvnni) X(op, avx512) X(op, amx))
-#define TM_KERNELS_ternary_matmul_tile80(X, op) X(op, scalar) TM_X86_64(X(op, avx2) X(op, avxvnni) X(op, avx512))
+    X(op, scalar) \
+    TM_X86_64(X(op, avx2) X(op, avxvnni) X(op, avx512) X(op, amx)) \
+    TM_AARCH64(X(op, neon) X(op, dotprod))
+#define TM_KERNELS_ternary_matmul_tile80(X, op) \
+    X(op, scalar) \
+    TM_X86_64(X(op, avx2) X(op, avxvnni) X(op, avx512)) \
+    TM_AARCH64(X(op, neon) X(op, dotprod) X(op, i8mm))
 #define TM_KERNELS_ternary_matmul_tq1_0(X, op) \
-    X(op, scalar) TM_X86_64(X(op, avx2) X(op, avxvnni) X(op, avx512) X(op, amx))
+    X(op, scalar) \
+    TM_X86_64(X(op, avx2) X(op, avxvnni) X(op, avx512) X(op, amx)) \
+    TM_AARCH64(X(op, neon) X(op, dotprod))
 #define TM_KERNELS_ternary_matmul_tq2_0(X, op) \
-    X(op, scalar) TM_X86_64(X(op, avx2) X(op, avxvnni) X(op, avx512) X(op, amx))
-#define TM_KERNELS_ternary_matmul_tl1(X, op) X(op, scalar) TM_X86_64(X(op, avx2) X(op, avx512) X(op, amx))
+    X(op, scalar) \
+    TM_X86_64(X(op, avx2) X(op, avxvnni) X(op, avx512) X(op, amx)) \
+    TM_AARCH64(X(op, neon) X(op, dotprod))
+#define TM_KERNELS_ternary_matmul_tl1(X, op) \
+    X(op, scalar) \
+    TM_X86_64(X(op, avx2) X(op, avx512) X(op, amx)) \
+    TM_AARCH64(X(op, neon) X(op, dotprod) X(op, i8mm))
 #define TM_KERNELS_ternary_matmul_tl2(X, op) X(op, scalar) TM_X86_64(X(op, avx2) X(op, avx512) X(op, amx))
 #define TM_KERNELS_ternary_quantize(X, op) X(op, scalar) TM_X86_64(X(op, sse41) X(op, avx2) X(op, avx512))
 

@@ -5,16 +5,14 @@ Only what is right is looked at: an emulator says nothing about speed.
 
 from __future__ import annotations
 
-import os
-import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from aarch64 import EMULATOR, PROCESSORS, RANKS, on, skip_without_emulator
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from matmul_driver import SOURCES, Builder, Driver, DriverEndedError, Edit, check_outputs, drawn, exact, fault_seen
@@ -22,55 +20,12 @@ from matmul_driver import SOURCES, Builder, Driver, DriverEndedError, Edit, chec
 from tritmark import cython_ext
 
 NATIVE = Path(__file__).parents[1] / "fuzz" / "native"
-COMPILER, EMULATOR = "aarch64-linux-gnu-gcc", "qemu-aarch64"
+
+skip_without_emulator()
+
 CALLS = 60
 """Of each fuzz target."""
-
-BASE = frozenset({"asimd", "crc32"})
-DOTS = BASE | {"atomics", "asimdrdm", "asimddp"}
-PROCESSORS = {
-    "cortex-a53": (BASE, ("scalar", "neon")),
-    "neoverse-n1": (DOTS, ("scalar", "neon", "dotprod")),
-    "max": (DOTS | {"i8mm"}, ("scalar", "neon", "dotprod", "i8mm")),
-}
-"""What QEMU's processors have of what is looked for, and the sets that it admits."""
-RANKS = {"scalar": 0, "neon": 15, "dotprod": 25, "i8mm": 45}
 PAIRS = [(processor, isa) for processor, (_, sets) in PROCESSORS.items() for isa in sets]
-
-
-NEEDS = {"gcc-aarch64-linux-gnu": COMPILER, "libc6-dev-arm64-cross": COMPILER, "qemu-user": EMULATOR}
-"""Debian's packages, and what they bring."""
-if MISSING := [package for package, program in NEEDS.items() if shutil.which(program) is None]:
-    _NEXT = f"next: apt-get install --no-install-recommends {' '.join(MISSING)}"
-    if os.environ.get("TRITMARK_REQUIRE_AARCH64"):
-        pytest.fail(_NEXT, pytrace=False)
-    pytest.skip(_NEXT, allow_module_level=True)
-
-
-@pytest.fixture(scope="module")
-def builder(tmp_path_factory: pytest.TempPathFactory) -> Builder:
-    """Its folder is shared with the other processes that test."""
-    base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "aarch64"
-    folder.mkdir(exist_ok=True)
-    return Builder(COMPILER, folder, tuple(RANKS), link=["-static"])
-
-
-@pytest.fixture(scope="module")
-def program(builder: Builder) -> Path:
-    return builder.program()
-
-
-def on(processor: str, program: Path) -> Driver:
-    return Driver([EMULATOR, "-cpu", processor, program])
-
-
-@pytest.fixture(scope="module")
-def drivers(program: Path) -> Iterator[dict[str, Driver]]:
-    made = {processor: on(processor, program) for processor in PROCESSORS}
-    yield made
-    for driver in made.values():
-        driver.__exit__(None, None, None)
 
 
 # What the processor has
@@ -176,16 +131,16 @@ def test_every_op_gives_the_bits_that_it_gives_here(builder: Builder, name: str)
 # Whether a fault would be seen
 
 FAULTS = [
-    Edit("ternary_matmul/neon.c", "FLUSH = 128", "FLUSH = 136"),
-    Edit("ternary_matmul/neon.c", "vshrq_n_u8(w, 4)", "vshrq_n_u8(w, 3)"),
-    Edit("ternary_matmul/neon.c", "vpaddlq_s16(high[r][q][g])", "vpaddlq_s16(low[r][q][g])"),
+    Edit("ternary_matmul/tiles_neon.h", "TM_TILES_FLUSH = 128", "TM_TILES_FLUSH = 136"),
+    Edit("ternary_matmul/tiles_neon.h", "vshrq_n_u8(w, 4)", "vshrq_n_u8(w, 3)"),
+    Edit("ternary_matmul/tiles_neon.h", "vpaddlq_s16(high[r][q][g])", "vpaddlq_s16(low[r][q][g])"),
     Edit("ternary_matmul/dot_neon.h", "TM_DOT_GROUP(k + 3, 3)", "TM_DOT_GROUP(k + 3, 2)"),
     Edit("ternary_matmul/dot_neon.h", "for (; k < groups; k++)", "for (; k + 1 < groups; k++)"),
-    Edit("ternary_matmul/dotprod.c", "tm_dot_quarters(3, 1", "tm_dot_quarters(2, 1"),
-    Edit("ternary_matmul/i8mm.c", "if (k < groups)", "if (k + 1 < groups)"),
-    Edit("ternary_matmul/i8mm.c", "2 * p + 1 < rows ? row[2 * p] + lda", "1 < rows ? row[2 * p] + lda"),
-    Edit("ternary_matmul/i8mm.c", "vuzp2q_s32(low_i32x4, high_i32x4)", "vuzp1q_s32(low_i32x4, high_i32x4)"),
-    Edit("ternary_matmul/i8mm.c", "2 * g);", "2 * g + (g == 3));"),
+    Edit("ternary_matmul/tiles_dotprod.h", "tm_dot_quarters(3, 1", "tm_dot_quarters(2, 1"),
+    Edit("ternary_matmul/tiles_i8mm.h", "if (k < groups)", "if (k + 1 < groups)"),
+    Edit("ternary_matmul/tiles_i8mm.h", "2 * p + 1 < rows ? row[2 * p] + lda", "1 < rows ? row[2 * p] + lda"),
+    Edit("ternary_matmul/tiles_i8mm.h", "vuzp2q_s32(low_i32x4, high_i32x4)", "vuzp1q_s32(low_i32x4, high_i32x4)"),
+    Edit("ternary_matmul/tiles_i8mm.h", "2 * g);", "2 * g + (g == 3));"),
 ]
 CASES = [
     ((1, 70, 131), -128),

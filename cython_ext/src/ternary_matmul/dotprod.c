@@ -7,29 +7,12 @@
 
 #if TM_ARM
 TM_BEGIN(dotprod)
+#include "tiles_dotprod.h"
 
-#include "dot_neon.h"
-
-static void micro(const uint8_t *tile, size_t groups, const int8_t *a, size_t lda, int rows, int32_t (*acc)[TM_TILE])
+static void body(void *args, size_t begin, size_t end)
 {
-    switch (rows) {
-    case 1: tm_dot_quarters(1, 4, 0, tile, groups, a, lda, acc); break;
-    case 2:
-        for (int first = 0; first < 4; first += 2)
-            tm_dot_quarters(2, 2, first, tile, groups, a, lda, acc);
-        break;
-    case 3:
-        for (int first = 0; first < 4; first++)
-            tm_dot_quarters(3, 1, first, tile, groups, a, lda, acc);
-        break;
-    default:
-        for (int first = 0; first < 4; first++)
-            tm_dot_quarters(4, 1, first, tile, groups, a, lda, acc);
-        break;
-    }
+    tm_matmul_tiles(args, begin, end, TM_TILES_ROWS, tm_tiles_micro);
 }
-
-static void body(void *args, size_t begin, size_t end) { tm_matmul_tiles(args, begin, end, TM_MATMUL_BLOCK, micro); }
 
 int tm_ternary_matmul_dotprod(void *args) { return tm_matmul_run(args, body, TM_RANK(dotprod)); }
 

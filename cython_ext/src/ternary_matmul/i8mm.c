@@ -9,109 +9,12 @@
 
 #if TM_ARM
 TM_BEGIN(i8mm)
+#include "tiles_i8mm.h"
 
-#include "dot_neon.h"
-
-typedef struct words {
-    uint8x16_t of[2]; /* rows 0 and 1 of a quarter, rows 2 and 3 */
-} words;
-
-static inline words zipped(uint8x16_t first, uint8x16_t second)
+static void body(void *args, size_t begin, size_t end)
 {
-    const uint32x4_t a = vreinterpretq_u32_u8(first), b = vreinterpretq_u32_u8(second);
-    return (words){{vreinterpretq_u8_u32(vzip1q_u32(a, b)), vreinterpretq_u8_u32(vzip2q_u32(a, b))}};
+    tm_matmul_tiles(args, begin, end, TM_TILES_ROWS, tm_tiles_micro);
 }
-
-/* The products of 8 columns: `w` of one quarter, `x` two rows of activations in each of `pairs`. */
-static inline __attribute__((always_inline)) void multiply(
-    const int pairs, words w, const int8x16_t *x, int32x4_t (*u)[4][2])
-{
-#pragma GCC unroll 2
-    for (int h = 0; h < 2; h++) {
-        const uint8x16_t c[4] = {
-            vandq_u8(w.of[h], vdupq_n_u8(3)), vandq_u8(w.of[h], vdupq_n_u8(15)), vandq_u8(w.of[h], vdupq_n_u8(63)),
-            w.of[h]};
-#pragma GCC unroll 2
-        for (int p = 0; p < pairs; p++)
-#pragma GCC unroll 4
-            for (int g = 0; g < 4; g++)
-                u[p][g][h] = vusmmlaq_s32(u[p][g][h], c[g], x[p]);
-    }
-}
-
-/* Add (u - below) >> shift to the sums of four rows of weights in two rows of activations, or in one: `u` and `below`
- * hold, for rows 0 and 1 and for rows 2 and 3, those of the two by turns. */
-static inline __attribute__((always_inline)) void settle(
-    int32_t (*acc)[TM_TILE], int second, int at, const int32x4_t *u, const int32x4_t *below, int shift)
-{
-    const int32x4_t down = vdupq_n_s32(-shift);
-    const int32x4_t low_i32x4 = vshlq_s32(vsubq_s32(u[0], below[0]), down);
-    const int32x4_t high_i32x4 = vshlq_s32(vsubq_s32(u[1], below[1]), down);
-    vst1q_s32(acc[0] + at, vaddq_s32(vld1q_s32(acc[0] + at), vuzp1q_s32(low_i32x4, high_i32x4)));
-    if (second)
-        vst1q_s32(acc[1] + at, vaddq_s32(vld1q_s32(acc[1] + at), vuzp2q_s32(low_i32x4, high_i32x4)));
-}
-
-/* One quarter of each group for 2 * `pairs` rows of activations, of which only `rows` are there: then the last one
- * stands for the next too. */
-static inline __attribute__((always_inline)) void quarter_by(
-    const int pairs, int rows, int quarter, const uint8_t *tile, size_t groups, const int8_t *a, size_t lda,
-    int32_t (*acc)[TM_TILE])
-{
-    int32x4_t u[2][4][2];
-    const int8_t *row[4];
-    int8x16_t x[2];
-#pragma GCC unroll 2
-    for (int p = 0; p < pairs; p++) {
-        row[2 * p] = a + (size_t)(2 * p) * lda;
-        row[2 * p + 1] = 2 * p + 1 < rows ? row[2 * p] + lda : row[2 * p];
-#pragma GCC unroll 8
-        for (int i = 0; i < 8; i++)
-            u[p][i / 2][i % 2] = vdupq_n_s32(0);
-    }
-    const uint8_t *bytes = tile + 16 * quarter;
-    size_t k = 0;
-    for (; k + 2 <= groups; k += 2) {
-        const words w = zipped(vld1q_u8(bytes + k * TM_TILE), vld1q_u8(bytes + (k + 1) * TM_TILE));
-#pragma GCC unroll 2
-        for (int p = 0; p < pairs; p++)
-            x[p] = vcombine_s8(vld1_s8(row[2 * p] + 4 * k), vld1_s8(row[2 * p + 1] + 4 * k));
-        multiply(pairs, w, x, u);
-    }
-    if (k < groups) { /* the group that follows is one of zeros */
-        const words w = zipped(vld1q_u8(bytes + k * TM_TILE), vdupq_n_u8(0));
-#pragma GCC unroll 2
-        for (int p = 0; p < pairs; p++) {
-            int8_t last[16] = {0};
-            memcpy(last, row[2 * p] + 4 * k, 4);
-            memcpy(last + 8, row[2 * p + 1] + 4 * k, 4);
-            x[p] = vld1q_s8(last);
-        }
-        multiply(pairs, w, x, u);
-    }
-#pragma GCC unroll 2
-    for (int p = 0; p < pairs; p++) {
-        const int32x4_t zero[2] = {vdupq_n_s32(0), vdupq_n_s32(0)};
-#pragma GCC unroll 4
-        for (int g = 0; g < 4; g++)
-            settle(acc + 2 * p, 2 * p + 1 < rows, 16 * g + 4 * quarter, u[p][g], g ? u[p][g - 1] : zero, 2 * g);
-    }
-}
-
-static void micro(const uint8_t *tile, size_t groups, const int8_t *a, size_t lda, int rows, int32_t (*acc)[TM_TILE])
-{
-    if (rows == 1)
-        tm_dot_quarters(1, 4, 0, tile, groups, a, lda, acc);
-    else
-        for (int quarter = 0; quarter < 4; quarter++) {
-            if (rows == 2)
-                quarter_by(1, 2, quarter, tile, groups, a, lda, acc);
-            else
-                quarter_by(2, rows, quarter, tile, groups, a, lda, acc);
-        }
-}
-
-static void body(void *args, size_t begin, size_t end) { tm_matmul_tiles(args, begin, end, TM_MATMUL_BLOCK, micro); }
 
 int tm_ternary_matmul_i8mm(void *args) { return tm_matmul_run(args, body, TM_RANK(i8mm)); }
 

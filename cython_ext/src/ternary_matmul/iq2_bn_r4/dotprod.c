@@ -1,0 +1,33 @@
+/* ternary_matmul of iq2_bn_r4 with the dot products of Armv8.2: for each 16 codes a shift, an and, and an sdot for each row of
+ * activations, which takes four of them out of a lane of the 16 that were loaded: nothing is broadcast. Four fours and four
+ * rows of activations have 16 sums, half of the registers. */
+#include "iq2_bn_r4.h"
+
+#if TM_ARM
+TM_BEGIN(dotprod)
+
+enum { TM_FOURS_AT_ONCE = TM_FOURS, TM_FOURS_ROWS = TM_MATMUL_BLOCK, TM_FOURS_COLUMNS = 1 << 23 };
+
+typedef int32x4_t tm_four_sums;
+
+#define TM_FOUR_ADDED vdotq_laneq_s32
+
+static inline int32x4_t tm_four_sum(tm_four_sums s) { return s; }
+
+#define TM_FOURS_COUNTED(count, ...) \
+    switch (count) { \
+    case 1: tm_fours_by(1, __VA_ARGS__); break; \
+    case 2: tm_fours_by(2, __VA_ARGS__); break; \
+    case 3: tm_fours_by(3, __VA_ARGS__); break; \
+    default: tm_fours_by(4, __VA_ARGS__); break; \
+    }
+
+#include "iq2_bn_r4_neon.h"
+
+int tm_ternary_matmul_iq2_bn_r4_dotprod(void *args)
+{
+    return tm_matmul_run_by(args, TM_FOUR, tm_fours_body, TM_RANK(dotprod));
+}
+
+TM_END
+#endif

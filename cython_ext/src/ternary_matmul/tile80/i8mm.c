@@ -1,0 +1,14 @@
+/* ternary_matmul of tile80 with the int8 matrix products of Armv8.6: weights become tile64, a stretch of a tile at a time, and meet what ../i8mm.c has. */
+#include "tile80.h"
+
+#include "../tiles.h"
+
+#if TM_ARM
+TM_BEGIN(i8mm)
+#include "../tiles_i8mm.h"
+#include "arrange_neon.h"
+
+int tm_ternary_matmul_tile80_i8mm(void *args) { return tm_matmul_run(args, tm_tile80_body, TM_RANK(i8mm)); }
+
+TM_END
+#endif

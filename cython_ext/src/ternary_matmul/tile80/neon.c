@@ -1,0 +1,14 @@
+/* ternary_matmul of tile80 with NEON of every aarch64 processor: weights become tile64, a stretch of a tile at a time, and meet what ../neon.c has. */
+#include "tile80.h"
+
+#include "../tiles.h"
+
+#if TM_ARM
+TM_BEGIN(neon)
+#include "../tiles_neon.h"
+#include "arrange_neon.h"
+
+int tm_ternary_matmul_tile80_neon(void *args) { return tm_matmul_run(args, tm_tile80_body, TM_RANK(neon)); }
+
+TM_END
+#endif

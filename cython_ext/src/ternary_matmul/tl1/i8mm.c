@@ -1,0 +1,15 @@
+/* ternary_matmul of tl1 with the int8 matrix products of Armv8.6: weights become tile64, a stretch of a tile at a
+ * time, by look-ups of pairs (tbl), and meet what ../i8mm.c has; there are no tables of activations. */
+#include "tl1.h"
+
+#include "../tiles.h"
+
+#if TM_ARM
+TM_BEGIN(i8mm)
+#include "../tiles_i8mm.h"
+#include "arrange_neon.h"
+
+int tm_ternary_matmul_tl1_i8mm(void *args) { return tm_matmul_run(args, tm_tl1_body, TM_RANK(i8mm)); }
+
+TM_END
+#endif

@@ -1,0 +1,32 @@
+/* What NEON and its dot products share of tq2_0. Included behind TM_BEGIN and the sums of one of them. */
+#ifndef TM_TQ2_0_NEON_H
+#define TM_TQ2_0_NEON_H
+
+#include "../rows_neon.h"
+
+static inline float tm_tq2_0_scale(const uint8_t *group) { return tm_half_neon(tm_tq2_0_stored(group)); }
+
+static inline __attribute__((always_inline)) void tm_tq2_0_by(
+    const int count, const uint8_t *const *groups, const int8_t *a, size_t lda, int32_t (*acc)[TM_ROWS])
+{
+    tm_rows_sums s;
+    tm_rows_none(count, &s);
+#pragma GCC unroll 1
+    for (size_t h = 0; h < 2; h++)
+        tm_rows_fields(count, 0, &s, groups, 32 * h, a + TM_TQ2_0_HALF * h, lda);
+    tm_rows_store(count, &s, acc);
+}
+
+static void tm_tq2_0_micro(
+    const uint8_t *const *groups, const int8_t *a, size_t lda, int count, int32_t (*acc)[TM_ROWS])
+{
+    TM_ROWS_COUNTED(tm_tq2_0_by, count, groups, a, lda, acc)
+}
+
+static void tm_tq2_0_body(void *args, size_t begin, size_t end)
+{
+    const tm_grouped form = {TM_TQ2_0_GROUP, TM_TQ2_0_BYTES, tm_tq2_0_scale};
+    tm_groups_rows(args, begin, end, form, TM_MATMUL_BLOCK, tm_tq2_0_micro);
+}
+
+#endif
