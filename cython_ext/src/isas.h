@@ -98,7 +98,10 @@ typedef struct tm_isa {
     X(op, scalar) \
     TM_X86_64(X(op, avx2) X(op, avx512) X(op, amx)) \
     TM_AARCH64(X(op, neon) X(op, dotprod) X(op, i8mm))
-#define TM_KERNELS_ternary_matmul_tl2(X, op) X(op, scalar) TM_X86_64(X(op, avx2) X(op, avx512) X(op, amx))
+#define TM_KERNELS_ternary_matmul_tl2(X, op) \
+    X(op, scalar) \
+    TM_X86_64(X(op, avx2) X(op, avx512) X(op, amx)) \
+    TM_AARCH64(X(op, neon) X(op, dotprod) X(op, i8mm))
 #define TM_KERNELS_ternary_quantize(X, op) X(op, scalar) TM_X86_64(X(op, sse41) X(op, avx2) X(op, avx512))
 
 #define TM_OPS(X) \

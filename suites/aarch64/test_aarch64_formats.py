@@ -16,11 +16,11 @@ skip_without_emulator()
 
 LEAST = {"neon": "cortex-a53", "dotprod": "neoverse-n1", "i8mm": "max"}
 """A processor that has no more than the set needs."""
-UNITS = {"i2_s_x86": (1, 128), "iq2_bn_r4": (4, 64), "tile80": (1, 1), "tl1": (32, 8)}
+UNITS = {"i2_s_x86": (1, 128), "iq2_bn_r4": (4, 64), "tile80": (1, 1), "tl1": (32, 8), "tl2": (32, 32)}
 """What N and K are multiples of in formats of one scale, or one a row."""
 GROUPED = {"tq2_0": 256, "tq1_0": 256, "q2_0": 64}
 """How many weights share a scale."""
-ARRANGED = {"tile80", "tl1"}
+ARRANGED = {"tile80", "tl1", "tl2"}
 """Formats whose weights become tile64, which the matrix products take too."""
 
 
@@ -154,13 +154,19 @@ FAULTS = [
     Edit("ternary_matmul/iq2_bn_r4/dotprod.c", "case 3: tm_fours_by(3,", "case 3: tm_fours_by(2,"),
     Edit("ternary_matmul/tile80/arrange_neon.h", "start + g == TM_TILE80_DIGITS", "start + g == 4"),
     Edit("ternary_matmul/tile80/arrange_neon.h", "i < start", "i < 1"),
-    Edit("ternary_matmul/tl1/arrange_neon.h", "1, 1, 1, 2, 2, 2}, {0", "1, 1, 2, 2, 2, 2}, {0"),
+    Edit("ternary_matmul/lut_tiles_neon.h", "1, 1, 1, 2, 2, 2}, {0", "1, 1, 2, 2, 2, 2}, {0"),
     Edit(
         "ternary_matmul/tl1/arrange_neon.h",
         "bytes, bytes + 32, others, others + 32",
         "bytes, bytes + 32, others, bytes + 32",
     ),
     Edit("ternary_matmul/tl1/arrange_neon.h", "bytes + 80, bytes + 96", "bytes + 96, bytes + 80"),
+    Edit("ternary_matmul/tl2/arrange_neon.h", "vzip2q_u64(first, second)", "vzip1q_u64(first, second)"),
+    Edit("ternary_matmul/tl2/arrange_neon.h", "128 >> (2 * t + h)", "128 >> 2 * t"),
+    Edit("ternary_matmul/tl2/arrange_neon.h", "2 - code, code", "code, 2 - code"),
+    Edit("ternary_matmul/tl2/arrange_neon.h", "lower[2] = {first.val[0]", "lower[2] = {first.val[1]"),
+    Edit("ternary_matmul/tl2/arrange_neon.h", "nibbles[1] + 64", "nibbles[1] + 32"),
+    Edit("ternary_matmul/tl2/arrange_neon.h", "tm_tl2_quarters(high,", "tm_tl2_quarters(low + 0 * (high - low),"),
 ]
 
 
@@ -193,7 +199,9 @@ def seen(program: Path, formats: list[str]) -> bool:
 def concerned(fault: Edit) -> list[str]:
     """The formats whose kernels have it, as far as one of them is enough to see it."""
     folder = Path(fault.file).parent.name
-    return [folder] if folder in {*UNITS, *GROUPED} else ["i2_s_x86", "tq1_0"]
+    if folder in {*UNITS, *GROUPED}:
+        return [folder]
+    return ["tl1"] if "lut" in fault.file else ["i2_s_x86", "tq1_0"]
 
 
 def test_nothing_is_seen_where_no_fault_is(program: Path) -> None:

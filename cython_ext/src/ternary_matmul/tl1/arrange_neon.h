@@ -2,25 +2,13 @@
 #ifndef TM_TL1_ARRANGE_NEON_H
 #define TM_TL1_ARRANGE_NEON_H
 
-/* A pair's first code and its second, of what is in a nibble. */
-static const uint8_t tm_tl1_codes[2][16] = {{0, 0, 0, 1, 1, 1, 2, 2, 2}, {0, 1, 2, 0, 1, 2, 0, 1, 2}};
+#include "../lut_tiles_neon.h"
 
-/* A group of tile64 of four times 16 rows. st4 lays the four columns of a row side by side. */
-static inline __attribute__((always_inline)) void tm_tl1_group(
+static inline void tm_tl1_group(
     const uint8_t *first, const uint8_t *second, const uint8_t *third, const uint8_t *fourth, uint8_t *to)
 {
-    const uint8_t *const at[4] = {first, second, third, fourth};
-    const uint8x16_t one = vld1q_u8(tm_tl1_codes[0]), other = vld1q_u8(tm_tl1_codes[1]);
-    uint8x16x4_t columns = {{vdupq_n_u8(0), vdupq_n_u8(0), vdupq_n_u8(0), vdupq_n_u8(0)}};
-#pragma GCC unroll 4
-    for (int g = 0; g < 4; g++) {
-        const uint8x16_t w = vld1q_u8(at[g]), high = w >> 4, low = w & 15;
-        columns.val[0] |= vqtbl1q_u8(one, high) << (2 * g);
-        columns.val[1] |= vqtbl1q_u8(other, high) << (2 * g);
-        columns.val[2] |= vqtbl1q_u8(one, low) << (2 * g);
-        columns.val[3] |= vqtbl1q_u8(other, low) << (2 * g);
-    }
-    vst4q_u8(to, columns);
+    const uint8x16_t quarters[4] = {vld1q_u8(first), vld1q_u8(second), vld1q_u8(third), vld1q_u8(fourth)};
+    tm_lut_pairs(quarters, to);
 }
 
 static inline void tm_tl1_two_groups(size_t bm, const uint8_t *bytes, const uint8_t *others, uint8_t *to)

@@ -1,0 +1,15 @@
+/* ternary_matmul of tl2 with NEON of every aarch64 processor: weights become tile64, a stretch of a tile at a
+ * time, by look-ups of triples and pairs (tbl), and meet what ../neon.c has; there are no tables of activations. */
+#include "tl2.h"
+
+#include "../tiles.h"
+
+#if TM_ARM
+TM_BEGIN(neon)
+#include "../tiles_neon.h"
+#include "arrange_neon.h"
+
+int tm_ternary_matmul_tl2_neon(void *args) { return tm_matmul_run(args, tm_tl2_body, TM_RANK(neon)); }
+
+TM_END
+#endif
