@@ -22,29 +22,31 @@ def uninterrupted() -> Iterator[None]:
     Half a request to start a process ends the one that was begun with a traceback, and a pool of processes whose
     shutdown was cut short says at exit what it did not put away.
     """
-    kept = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    # Another thread may be given the signal; Python's handler runs in the main thread all the same.
     handler = signal.getsignal(signal.SIGINT)
     came: list[tuple[int, FrameType | None]] = []
+    # What is blocked here another thread may be given, and Python's handler runs in the main thread all the same.
     deferred = callable(handler) and threading.current_thread() is threading.main_thread()
     if deferred:
         signal.signal(signal.SIGINT, lambda number, frame: came.append((number, frame)))
     try:
-        yield
+        kept = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            yield
+        finally:
+            # What was blocked comes here, and is noted like the others.
+            signal.pthread_sigmask(signal.SIG_SETMASK, kept)
     finally:
-        # What was blocked comes here, and is noted like the others.
-        signal.pthread_sigmask(signal.SIG_SETMASK, kept)
         if deferred:
             signal.signal(signal.SIGINT, handler)
         if came and callable(handler):
             handler(*came[0])
 
 
-def end(pool: ProcessPoolExecutor, *, at_once: bool) -> None:
-    """Put a pool's processes away: when they have done what they are at, or killed.
+def end_pool(pool: ProcessPoolExecutor, *, at_once: bool) -> None:
+    """Shut a pool down, uninterrupted: when its processes have done what they are at, or `at_once`, which kills them.
 
-    A broken pool ends the processes that it has at that moment and waits for all: one that was being started then would
-    never end, so `at_once` is for broken ones, too.
+    A broken pool has to be ended at once: it ends the processes that it has at that moment and waits for all, and one
+    that was being started then would never end.
     """
     with uninterrupted():
         for process in list((pool._processes or {}).values()) if at_once else ():

@@ -20,7 +20,7 @@ from multiprocessing import forkserver
 from typing import TYPE_CHECKING
 
 from tritmark.harness.errors import TritmarkError
-from tritmark.harness.interruption import end, uninterrupted
+from tritmark.harness.interruption import end_pool, uninterrupted
 from tritmark.harness.judge.judging import NOT_RIGHT, Judgement, Judging, Listed
 from tritmark.harness.machine.cpu import BINDING, affinity
 from tritmark.harness.providers import Installed, load
@@ -146,7 +146,7 @@ def _side_by_side(
         raise
     finally:
         AT_WORK.remove(pool)
-        end(pool, at_once=broken)
+        end_pool(pool, at_once=broken)
 
 
 @contextmanager

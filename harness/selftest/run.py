@@ -20,7 +20,7 @@ from typing import Protocol
 
 from tritmark.harness.dtypes import named_dtype
 from tritmark.harness.errors import TritmarkError, UsageError
-from tritmark.harness.interruption import end, uninterrupted
+from tritmark.harness.interruption import end_pool, uninterrupted
 from tritmark.harness.machine.cpu import BINDING, affinity
 from tritmark.harness.nearest import nearest
 from tritmark.harness.providers import Installed, load
@@ -257,7 +257,7 @@ def _done(
                 yield waiting[future], future.result()
             finished = True
         finally:
-            end(pool, at_once=not finished)
+            end_pool(pool, at_once=not finished)
 
 
 def _begin(cores: frozenset[int]) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tritmark.harness.interruption import end, interrupted_once, uninterrupted
+from tritmark.harness.interruption import end_pool, interrupted_once, uninterrupted
 from tritmark.harness.worker.process import CONTEXT, importing, prepare
 
 pytestmark = [pytest.mark.timing, pytest.mark.interpreter]
@@ -272,7 +272,7 @@ def test_a_pool_that_is_interrupted_ends_at_once(method: str) -> None:
         try:
             waiting[0].result()
         finally:
-            end(pool, at_once=True)
+            end_pool(pool, at_once=True)
 
     with pytest.raises(KeyboardInterrupt):
         work()
