@@ -64,20 +64,25 @@ that it brings into tile64, TM_SLAB, TM_TILE and TM_ARRANGED in cython_ext/src/t
 _DIGITS, _FEW = 80, {"scalar": 8, "avx2": 2, "avxvnni": 8, "avx512": 8}
 """Rows of weights of a tile of tile80, TM_TILE80 in its tile80.h, and for each set how many rows of activations meet
 its digits as they are."""
+_OF_ARM = frozenset({"neon", "dotprod", "i8mm"})
+_ARRANGED_OF_ARM = frozenset({"tile80", "tl1", "tl2"})
+"""Formats whose weights these bring into tile64, for any number of rows of activations."""
 _PANEL_SUMS, _PANEL_SUM = 64, 896
 """Rows of activations whose sums with a panel of weights a thread keeps at once, TM_PANEL_SUMS in its panels_avx512.h,
 and the most bytes of one, those of tm_panel_sums there."""
 
 
-def _stacks(format: str, isa: str, axes: Axes) -> int:
+def stack_bytes(format: str, isa: str, axes: Axes) -> int:
     """Bytes of the stacks of all threads that kernels work in, which no launch keeps."""
     M, cores = axes["M"], cpu.cores()
     if isa == "amx":
         tiles = cpu.native("ternary_matmul").amx_stacks(format, M, axes["N"], axes["K"], cores)
-        return max(int(tiles), _stacks(format, "avx512", axes))
+        return max(int(tiles), stack_bytes(format, "avx512", axes))
     sums = 4 * min(M, _SLAB) * _TILE
     if format == "tile64":
         return cores * sums
+    if isa in _OF_ARM:
+        return cores * (sums + _ARRANGED) if format in _ARRANGED_OF_ARM else 0
     if format == "tile80" and (isa == "scalar" or _FEW[isa] >= M):
         return cores * 4 * min(M, _FEW[isa]) * _DIGITS
     if M == 1 or isa == "scalar":
@@ -88,7 +93,7 @@ def _stacks(format: str, isa: str, axes: Axes) -> int:
 
 
 def _workspace(format: str, isa: str, axes: Axes) -> int:
-    return kept(format, axes) + _stacks(format, isa, axes)
+    return kept(format, axes) + stack_bytes(format, isa, axes)
 
 
 def _variants(format: str, table: str, constraints: tuple[Constraint, ...]) -> Iterator[Variant]:
