@@ -17,6 +17,15 @@ enum {
 typedef void (*tm_rows_micro)(
     const uint8_t *const *rows, const int8_t *a, size_t lda, int count, size_t K, int32_t (*acc)[TM_ROWS]);
 
+/* `micro`, whose first argument is a constant at each call, so that sums stay in registers. */
+#define TM_ROWS_COUNTED(micro, count, ...) \
+    switch (count) { \
+    case 1: micro(1, __VA_ARGS__); break; \
+    case 2: micro(2, __VA_ARGS__); break; \
+    case 3: micro(3, __VA_ARGS__); break; \
+    default: micro(4, __VA_ARGS__); break; \
+    }
+
 /* Where `rows` rows of the weights begin from row n on, of which `count` are there: past the last row the first again, whose
  * sums nobody stores. */
 static inline __attribute__((always_inline)) void tm_rows_begin(

@@ -3,7 +3,7 @@
  *
  * For each 16 codes of a row of weights what cuts them out, and a tm_dots_added for each row of activations, whose 16 bytes
  * are loaded once for four rows of weights. With four rows of activations 16 sums take half of the 32 registers, and the
- * loop over fields has 16 sdot, 4 loads, 4 ands, 4 shifts and 4 instructions that count (GCC 12, objdump of
+ * loop over fields has 16 sdot, 4 loads, 4 ands, 4 shifts and 3 or 4 instructions that count (GCC 12, objdump of
  * i2_s_x86/dotprod.c). How long that takes was measured nowhere: there was no such machine. */
 #ifndef TM_ROWS_NEON_H
 #define TM_ROWS_NEON_H
@@ -14,15 +14,6 @@
 typedef struct tm_rows_sums {
     tm_dots of[TM_MATMUL_BLOCK][TM_ROWS];
 } tm_rows_sums;
-
-/* `micro`, whose first argument is a constant at each call, so that sums stay in registers. */
-#define TM_ROWS_COUNTED(micro, count, ...) \
-    switch (count) { \
-    case 1: micro(1, __VA_ARGS__); break; \
-    case 2: micro(2, __VA_ARGS__); break; \
-    case 3: micro(3, __VA_ARGS__); break; \
-    default: micro(4, __VA_ARGS__); break; \
-    }
 
 static inline __attribute__((always_inline)) void tm_rows_none(const int count, tm_rows_sums *s)
 {
@@ -46,28 +37,24 @@ static inline __attribute__((always_inline)) void tm_rows_added(
     }
 }
 
-/* 32 bytes of each row. The codes at bit 2 * g of theirs meet the 32 activations from 32 * g on; where they lie from the top
- * `down`, those at bit 6 - 2 * g. Unrolled, GCC 12 loads all activations first, and spills. */
+/* 16 bytes of each row from `at` on. The codes at bit 2 * g of theirs meet the 16 activations from `apart` * g on; where they
+ * lie from the top `down`, those at bit 6 - 2 * g. Unrolled, GCC 12 loads all activations first, and spills. */
 static inline __attribute__((always_inline)) void tm_rows_fields(
-    const int count, const int down, tm_rows_sums *s, const uint8_t *const *rows, size_t at, const int8_t *a,
-    size_t lda)
+    const int count, const int down, const int apart, tm_rows_sums *s, const uint8_t *const *rows, size_t at,
+    const int8_t *a, size_t lda)
 {
-#pragma GCC unroll 1
-    for (int half = 0; half < 32; half += 16) {
-        uint8x16_t w[TM_ROWS];
+    uint8x16_t w[TM_ROWS], codes[TM_ROWS];
 #pragma GCC unroll 4
-        for (int r = 0; r < TM_ROWS; r++)
-            w[r] = vld1q_u8(rows[r] + at + half);
+    for (int r = 0; r < TM_ROWS; r++)
+        w[r] = vld1q_u8(rows[r] + at);
 #pragma GCC unroll 1
-        for (int g = 0; g < 4; g++) {
-            uint8x16_t codes[TM_ROWS];
+    for (int g = 0; g < 4; g++) {
 #pragma GCC unroll 4
-            for (int r = 0; r < TM_ROWS; r++) {
-                codes[r] = w[r] & 3;
-                w[r] >>= 2;
-            }
-            tm_rows_added(count, s, codes, a + 32 * (down ? 3 - g : g) + half, lda);
+        for (int r = 0; r < TM_ROWS; r++) {
+            codes[r] = w[r] & 3;
+            w[r] >>= 2;
         }
+        tm_rows_added(count, s, codes, a + apart * (down ? 3 - g : g), lda);
     }
 }
 
@@ -87,7 +74,7 @@ static inline __attribute__((always_inline)) void tm_rows_store(
         vst1q_s32(acc[m], tm_rows_sum(s, m));
 }
 
-/* A float16 as it is stored. */
+/* A float16 as it is stored, by the processor's instruction, which is exact. */
 static inline float tm_half_neon(uint16_t bits)
 {
     float16_t half;

@@ -317,3 +317,28 @@ def fault_seen(
             if not np.array_equal(found, exact(activations, codes)):
                 return True
     return False
+
+
+def group_fault_seen(
+    driver: Driver,
+    kernels: Sequence[str],
+    shapes: Sequence[tuple[int, int, int]],
+    format: str,
+    *,
+    seed: int = 5,
+    gap: int = 0,
+    threads: Sequence[int] = (1,),
+    cases: Sequence[tuple[str, tuple[int, int] | None]] = (("float32", None),),
+) -> bool:
+    """Whether a kernel is wrong, or touches what is not its own, in a format with a scale for each group. Each of the
+    `cases` is the outputs' dtype, and `extreme` of groups_right."""
+    try:
+        return not all(
+            groups_right(driver, format, kernel, shape, seed, extreme=extreme, gap=gap, threads=count, dtype=dtype)
+            for kernel in kernels
+            for dtype, extreme in cases
+            for shape in shapes
+            for count in threads
+        )
+    except DriverEndedError:
+        return True

@@ -11,13 +11,16 @@ import textwrap
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
 from tritmark.harness.interruption import end_pool, interrupted_once, uninterrupted
+from tritmark.harness.judge import judges
+from tritmark.harness.selftest import run as selftest
 from tritmark.harness.worker.process import CONTEXT, importing, prepare
 
 pytestmark = [pytest.mark.timing, pytest.mark.interpreter]
@@ -278,3 +281,39 @@ def test_a_pool_that_is_interrupted_ends_at_once(method: str) -> None:
         work()
     assert time.monotonic() - begun < LONG_S / 10
     assert not any(psutil.pid_exists(pid) for pid in pids)
+
+
+class Interrupted:
+    """A pool, at each of whose steps Ctrl-C comes."""
+
+    _processes: dict[int, Any] = {}  # noqa: RUF012
+    _broken = False
+
+    def __init__(self, done: list[str]) -> None:
+        self.done = done
+
+    def step(self, name: str) -> None:
+        signal.raise_signal(signal.SIGINT)
+        self.done.append(name)
+
+    def submit(self, *_: Any) -> Future[Any]:
+        self.step("submitted")
+        return Future()
+
+    def shutdown(self, **_: Any) -> None:
+        self.step("shut down")
+
+
+@pytest.mark.parametrize("of", [judges, selftest])
+def test_a_pool_is_told_its_work_and_shut_down_in_one_piece(monkeypatch: pytest.MonkeyPatch, of: Any) -> None:
+    done: list[str] = []
+    monkeypatch.setattr(of, "ProcessPoolExecutor", lambda *_: Interrupted(done))
+    work: Any = (
+        judges._side_by_side([([0], [])], judges.Limits((), isolated=True, timeout_s=1, memory_bytes=0), 1)
+        if of is judges
+        else selftest._done(None, [None, None], 2, None)  # type: ignore[arg-type,list-item]
+    )
+    with pytest.raises(KeyboardInterrupt):
+        next(work)
+    assert done[0] == "submitted"
+    assert done[-1] == "shut down"

@@ -13,7 +13,9 @@ static inline __attribute__((always_inline)) void tm_i2_s_by(
         tm_rows_sums s;
         tm_rows_none(count, &s);
         for (size_t k = begin; k < end; k += TM_I2_S_BLOCK)
-            tm_rows_fields(count, 1, &s, rows, k / 4, a + k, lda);
+#pragma GCC unroll 1
+            for (size_t half = 0; half < TM_I2_S_BYTES; half += 16)
+                tm_rows_fields(count, 1, TM_I2_S_BYTES, &s, rows, k / 4 + half, a + k + half, lda);
 #pragma GCC unroll 4
         for (int m = 0; m < count; m++)
             vst1q_s32(acc[m], vaddq_s32(vld1q_s32(acc[m]), tm_rows_sum(&s, m)));

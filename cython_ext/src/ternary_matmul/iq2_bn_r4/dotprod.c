@@ -14,14 +14,6 @@ typedef int32x4_t tm_four_sums;
 
 static inline int32x4_t tm_four_sum(tm_four_sums s) { return s; }
 
-#define TM_FOURS_COUNTED(count, ...) \
-    switch (count) { \
-    case 1: tm_fours_by(1, __VA_ARGS__); break; \
-    case 2: tm_fours_by(2, __VA_ARGS__); break; \
-    case 3: tm_fours_by(3, __VA_ARGS__); break; \
-    default: tm_fours_by(4, __VA_ARGS__); break; \
-    }
-
 #include "iq2_bn_r4_neon.h"
 
 int tm_ternary_matmul_iq2_bn_r4_dotprod(void *args)

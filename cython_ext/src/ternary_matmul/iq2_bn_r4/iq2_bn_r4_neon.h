@@ -64,7 +64,12 @@ static void tm_fours_micro_neon(
     const uint8_t *at[TM_FOURS];
     for (int f = 0; f < TM_FOURS_AT_ONCE; f++)
         at[f] = weights + (f < fours ? (size_t)f * tm_four_bytes(K) : 0);
-    TM_FOURS_COUNTED(count, at, a, lda, K, acc)
+    if (TM_FOURS_ROWS == 2 && count > 1)
+        tm_fours_by(2, at, a, lda, K, acc);
+    else if (TM_FOURS_ROWS == 2)
+        tm_fours_by(1, at, a, lda, K, acc);
+    else
+        TM_ROWS_COUNTED(tm_fours_by, count, at, a, lda, K, acc)
 }
 
 static void tm_fours_body(void *args, size_t begin, size_t end)

@@ -22,12 +22,6 @@ static inline __attribute__((always_inline)) tm_four_sums added(tm_four_sums s, 
 
 static inline int32x4_t tm_four_sum(tm_four_sums s) { return vpaddq_s32(vpaddlq_s16(s.low), vpaddlq_s16(s.high)); }
 
-#define TM_FOURS_COUNTED(count, ...) \
-    if (count == 1) \
-        tm_fours_by(1, __VA_ARGS__); \
-    else \
-        tm_fours_by(2, __VA_ARGS__);
-
 #include "iq2_bn_r4_neon.h"
 
 int tm_ternary_matmul_iq2_bn_r4_neon(void *args)

@@ -34,23 +34,12 @@ static inline __attribute__((always_inline)) void tm_q2_0_group(
     size_t apart, tm_q2_0_terms *terms)
 {
     tm_rows_sums sums;
-    uint8x16_t w[TM_ROWS], codes[TM_ROWS];
     double scales[TM_ROWS];
     tm_rows_none(count, &sums);
 #pragma GCC unroll 4
-    for (int r = 0; r < TM_ROWS; r++) {
-        w[r] = vld1q_u8(rows[r] + at + TM_Q2_0_CODES);
+    for (int r = 0; r < TM_ROWS; r++)
         scales[r] = (double)tm_half_neon(tm_q2_0_stored(rows[r] + at));
-    }
-#pragma GCC unroll 1
-    for (int s = 0; s < 4; s++) {
-#pragma GCC unroll 4
-        for (int r = 0; r < TM_ROWS; r++) {
-            codes[r] = w[r] & 3;
-            w[r] >>= 2;
-        }
-        tm_rows_added(count, &sums, codes, x + 16 * s, lda);
-    }
+    tm_rows_fields(count, 0, 16, &sums, rows, at + TM_Q2_0_CODES, x, lda);
 #pragma GCC unroll 4
     for (int m = 0; m < count; m++) {
         const int32x4_t products = vsubq_s32(tm_rows_sum(&sums, m), vdupq_n_s32(act_sums[(size_t)m * apart]));

@@ -11,7 +11,7 @@ static inline __attribute__((always_inline)) void tm_tile80_arrange_from(
         uint8x16_t q = vld1q_u8(first + at), fields = vdupq_n_u8(0);
 #pragma GCC unroll 4
         for (int i = 0; i < start; i++)
-            q = q + q + q;
+            q = tm_thrice(q);
 #pragma GCC unroll 4
         for (int g = 0; g < 4; g++) {
             if (start + g == TM_TILE80_DIGITS)

@@ -1,4 +1,5 @@
-/* ternary_matmul of tile80 with the int8 matrix products of Armv8.6: weights become tile64, a stretch of a tile at a time, and meet what ../i8mm.c has. */
+/* ternary_matmul of tile80 with the int8 matrix products of Armv8.6: weights become tile64, a stretch of a tile at a time,
+ * and meet what ../i8mm.c has. */
 #include "tile80.h"
 
 #include "../tiles.h"

@@ -1,4 +1,5 @@
-/* ternary_matmul of tile80 with NEON of every aarch64 processor: weights become tile64, a stretch of a tile at a time, and meet what ../neon.c has. */
+/* ternary_matmul of tile80 with NEON of every aarch64 processor: weights become tile64, a stretch of a tile at a time,
+ * and meet what ../neon.c has. */
 #include "tile80.h"
 
 #include "../tiles.h"

@@ -12,8 +12,8 @@ static inline __attribute__((always_inline)) void tm_tq2_0_by(
     tm_rows_sums s;
     tm_rows_none(count, &s);
 #pragma GCC unroll 1
-    for (size_t h = 0; h < 2; h++)
-        tm_rows_fields(count, 0, &s, groups, 32 * h, a + TM_TQ2_0_HALF * h, lda);
+    for (size_t q = 0; q < 4; q++)
+        tm_rows_fields(count, 0, 32, &s, groups, 16 * q, a + TM_TQ2_0_HALF * (q / 2) + 16 * (q % 2), lda);
     tm_rows_store(count, &s, acc);
 }
 
