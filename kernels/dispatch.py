@@ -158,8 +158,10 @@ def _resident(
 def _offloaded(
     device: Device, op: Op, variant: Variant, inputs: Arrays, outputs: Arrays, axes: Axes, flat: bool
 ) -> Receipt:
-    done = offload.again(device, variant, inputs, outputs, axes) or offload.transfers(device).pipelined(
-        op, variant, inputs, outputs, axes
+    done = (
+        offload.again(device, variant, inputs, outputs, axes)
+        or offload.transfers(device).pipelined(op, variant, inputs, outputs, axes)
+        or offload.bind_and_run(device, op, variant, inputs, outputs, axes)
     )
     if done is not None:
         raise_for_bad(op, inputs, done, flat, axes)

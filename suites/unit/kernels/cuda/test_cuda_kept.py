@@ -1,4 +1,4 @@
-"""Calls that take over what the one before bound: results and errors as of others, with nothing new on the device."""
+"""Calls that take over what one before bound: results and errors as of others, with nothing new on the device."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tritmark.harness.errors import InvalidArgumentError
+from tritmark.harness.errors import InsufficientMemoryError, InvalidArgumentError
 from tritmark.kernels import i2s_quantize, pack_codes, ternary_quantize
+from tritmark.kernels.cuda import context as contexts
 from tritmark.kernels.cuda.context import CudaContext, cuda_context, simulated
 from tritmark.kernels.cuda.kernel import NONE_BAD
 from tritmark.kernels.cuda.lanes import Lanes
-from tritmark.kernels.offload import kept
+from tritmark.kernels.offload import KEPT_BYTES, kept
 
 WAYS = ("pieces", "at once")
 """Copies and launches one after the other, and what goes without Python between them: on a GPU that is the way, and the
@@ -50,9 +51,9 @@ def floats(n: int) -> np.ndarray[Any, Any]:
     return RNG.standard_normal(n, np.float32)
 
 
-def trips_of(request: pytest.FixtureRequest, later: int) -> int:
-    """How many round trips there are where so many calls come behind a first one."""
-    return later if request.node.callspec.params["trips"] == "at once" else 0
+def trips_of(request: pytest.FixtureRequest, calls: int) -> int:
+    """How many round trips there are in so many calls."""
+    return calls if request.node.callspec.params["trips"] == "at once" else 0
 
 
 def test_the_second_call_allocates_nothing(trips: list[int], request: pytest.FixtureRequest) -> None:
@@ -70,7 +71,7 @@ def test_the_second_call_allocates_nothing(trips: list[int], request: pytest.Fix
     for mine, theirs in zip(found, expected, strict=True):
         np.testing.assert_array_equal(mine.packed, theirs.packed)
         np.testing.assert_array_equal(mine.scales, theirs.scales)
-    assert len(trips) == trips_of(request, 3)
+    assert len(trips) == trips_of(request, 4)
 
 
 def test_pinned_arrays_are_taken_as_others(trips: list[int], request: pytest.FixtureRequest) -> None:
@@ -82,10 +83,52 @@ def test_pinned_arrays_are_taken_as_others(trips: list[int], request: pytest.Fix
             expected = ternary_quantize(pinned.copy(), block=64)
             np.testing.assert_array_equal(codes, expected.codes)
             np.testing.assert_array_equal(scales, expected.scales)
-    assert len(trips) == trips_of(request, 2)
+    assert len(trips) == trips_of(request, 3)
 
 
-def test_another_shape_option_or_scalar_is_bound_anew(trips: list[int]) -> None:
+def test_sizes_far_from_each_other_are_kept_beside_each_other(trips: list[int]) -> None:
+    pool = cuda_context().pool
+    sizes = 50_000, 20_000, 5_000
+    with kept():
+        for turn in range(3):
+            made = pool.figures().allocations
+            for n in sizes:
+                x = floats(n)
+                for mine, theirs in zip(ternary_quantize(x, device="cuda"), ternary_quantize(x), strict=True):
+                    np.testing.assert_array_equal(mine, theirs)
+            assert (pool.figures().allocations == made) == (turn > 0)
+
+
+def test_no_more_is_kept_than_twice_the_largest_needs(trips: list[int]) -> None:
+    pool = cuda_context().pool
+    before = pool.leaks().nbytes
+    with kept():
+        ternary_quantize(floats(100_000), device="cuda")
+        largest = pool.leaks().nbytes - before
+        for n in range(100_000, 50_000, -9_999):
+            ternary_quantize(floats(n), device="cuda")
+            assert largest <= pool.leaks().nbytes - before <= KEPT_BYTES * largest
+    assert pool.leaks().nbytes == before
+
+
+@pytest.mark.usefixtures("cuda")
+def test_what_is_kept_is_let_go_where_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRITMARK_CUDA", "simulator")
+    monkeypatch.setenv("TRITMARK_SIMULATOR_MEMORY", str(8 << 20))
+    contexts._context.cache_clear()
+    try:
+        with kept():
+            for n in (1_200_000, 1_100_000):  # 6 MB and 5.5 MB, with codes
+                x = floats(n)
+                for mine, theirs in zip(ternary_quantize(x, device="cuda"), ternary_quantize(x), strict=True):
+                    np.testing.assert_array_equal(mine, theirs)
+            with pytest.raises(InsufficientMemoryError):
+                ternary_quantize(floats(2_000_000), device="cuda")
+    finally:
+        contexts._context.cache_clear()
+
+
+def test_another_shape_option_or_scalar_is_bound_anew(trips: list[int], request: pytest.FixtureRequest) -> None:
     pool = cuda_context().pool
     x = floats(1024)
     with kept():
@@ -102,7 +145,7 @@ def test_another_shape_option_or_scalar_is_bound_anew(trips: list[int]) -> None:
             for mine, theirs in zip(call("cuda"), call("cpu"), strict=True):
                 np.testing.assert_array_equal(mine, theirs)
             assert pool.figures().allocations > made
-    assert not trips
+    assert len(trips) == trips_of(request, 7)
 
 
 def test_an_element_that_is_refused_is_told_and_forgotten(trips: list[int]) -> None:
