@@ -30,8 +30,7 @@ from tritmark.harness.spec import (
 
 KEPT_BYTES = 2
 """Times the memory of the largest: what `kept` may keep in all, so that of a model's weights, whose sizes are few and
-far from each other, each size is bound once. With one launch kept and copied for before it ran, 28 GB on two GPUs took
-323, 331 and 308 ms where they take 309, 317 and 286 (three machines, by turns, outside of this project)."""
+far from each other, each size is bound once. What that gains: cuda/lanes.py."""
 
 
 @dataclass(frozen=True, slots=True)

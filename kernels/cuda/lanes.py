@@ -69,15 +69,16 @@ took 520 and 283 ms where it was 531 and 297, 524 and 297 where it was 536 and 3
 times as fast for 1.79 and 1.76. First calls from ordinary memory were slower then, 476 for 464 on both. Not kept.
 
 By the times of round trips again, on four H100s of which one or two worked: a GPU had nothing on its way for 4 to 10 ms
-with one, for 11 to 40 with two, half of that where the large tensors end and three places of each GPU bind the next
-size at once. Now a thread keeps what it bound for each size (offload.py), and copies for it in the round trip: 309, 317
-and 286 ms on both where it was 323, 331 and 308, on one the same or 4 ms less; from ordinary memory the same. What is
-left is the machine's: a program in C with the same copies, a kernel like it and four threads for each GPU is as slow.
-On six machines it was 1.85 to 2.2 times as fast on both without results, 1.79 to 2.1 with results into pinned memory,
-1.75 to 2.1 into memory that it had touched, 1.55 to 1.96 into new; 538 and 311 ms so where round trips through
-ternary_quantize took 527 and 298, copies alone 510 and 261. Changed nothing: threads whose Python is one call of
-round_trip (290 for 286 ms), results into memory that was touched before, six or eight places of which two to four are
-let through at a time (538 and 330 to 340 for 552 and 317), tensors in the model's order.
+with one, for 11 to 40 with two, much of it where the large tensors end and three places of each GPU bind the next size
+at once. Now a thread keeps what it bound for each size (offload.py), and copies for it in the round trip: 309, 317 and
+286 ms on both where it was 323, 331 and 308 (three machines, by turns, outside of this project), on one the same or 4
+ms less; from ordinary memory the same. What is left is the machine's: a program in C with the same copies, a kernel
+like it and four threads for each GPU is as slow. On six machines it was 1.85 to 2.2 times as fast on both without
+results, 1.79 to 2.1 with results into pinned memory, 1.75 to 2.1 into memory that it had touched, 1.55 to 1.96 into
+new; 538 and 311 ms so where round trips through ternary_quantize took 527 and 298, copies alone 510 and 261. Changed
+nothing: threads whose Python is one call of round_trip (290 for 286 ms), results into memory that was touched before,
+six or eight places of which two to four are let through at a time (539 to 550 and 329 to 344 for 552 and 317), tensors
+in the model's order (318 for 309).
 
 From ordinary memory, where the host has the work, small pieces are no slower (31.5 and 54.3; 29.7 and 53.4 in pieces of
 8 MiB). Changed nothing: one, two or three uploads at a time for each GPU; results put into the stream before the

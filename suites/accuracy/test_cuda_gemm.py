@@ -117,7 +117,7 @@ def test_the_largest_sums_are_exact(
     cuda: CudaContext, only: Any, instance: Instance, activation: int, code: int
 ) -> None:
     only(instance)
-    K = MAX_K if cuda.backend.simulated is False else 3000  # there too the sums are far past 16 bits
+    K = MAX_K if cuda.backend.simulated is False else 12000
     activations, codes = np.full((9, K), activation, np.int8), np.full((5, K), code, np.int8)
     data = activations, codes, np.float32(1), np.ones(9, np.float32)
     assert np.array_equal(product(cuda, VARIANTS["gemm", "int32"], data), np.full((9, 5), activation * code * K))

@@ -7,8 +7,8 @@
 
 #include <cstddef>
 #include <cstdint>
-// Bessel functions and the like, which no device has, are two fifths of <cmath>, and half of what a small kernel takes
-// to compile.
+// Bessel functions and the like, which no device has, are nearly half of <cmath>'s text, and of the time that a small
+// kernel takes to compile.
 #undef _GLIBCXX_USE_STD_SPEC_FUNCS
 #include <cmath>
 #include <cstring>

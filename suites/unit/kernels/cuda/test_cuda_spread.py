@@ -29,6 +29,7 @@ from tritmark.kernels.cuda import peer
 from tritmark.kernels.cuda.context import cuda_context, gpu_count, on_gpu
 from tritmark.kernels.cuda.simulator import SimulatorBackend
 from tritmark.kernels.cuda.spread import PLACES
+from tritmark.kernels.offload import kept
 
 sys.path.append(str(Path(__file__).parents[3] / "large"))
 several_gpus = import_module("several_gpus")
@@ -174,6 +175,16 @@ def test_a_gpu_that_is_short_of_memory_leaves_the_work_to_the_other(begin: Begin
     (failed,) = found.failed
     assert failed.device == "cuda:1"
     assert isinstance(failed.error, InsufficientMemoryError)
+
+
+def test_what_a_thread_keeps_is_let_go_where_memory_is_short(begin: Begin) -> None:
+    begin(1, MEMORY=str(8 << 20))
+    with kept():
+        for n in (1_200_000, 1_100_000):  # 6 MB and 5.5 MB, with codes
+            x = RNG.normal(size=n).astype(np.float32)
+            same(ternary_quantize(x, device="cuda"), ternary_quantize(x))
+        with pytest.raises(InsufficientMemoryError):
+            ternary_quantize(np.zeros(2_000_000, np.float32), device="cuda")
 
 
 def test_what_fits_alone_is_done_alone(begin: Begin) -> None:
