@@ -53,6 +53,7 @@ cdef extern from "src/cuda_copies/round_trip.h":
         int (*launch)(void *, unsigned int, unsigned int, unsigned int, unsigned int, unsigned int, unsigned int,
                       unsigned int, void *, void **, void **) noexcept nogil
         int (*attributes)(unsigned int count, int *wanted, void **into, uint64_t address) noexcept nogil
+        int (*fill)(uint64_t to, unsigned char byte, size_t bytes, void *stream) noexcept nogil
         const tm_copy *there
         const tm_copy *back
         const tm_trip_array *inputs
@@ -76,19 +77,20 @@ cdef class CopyLanes:
     """Lanes of two pinned buffers of `piece` bytes each, with a stream for each buffer.
 
     `driver` has the addresses of cuCtxSetCurrent, cuMemcpyHtoDAsync, cuMemcpyDtoHAsync, cuStreamSynchronize,
-    cuLaunchKernel and cuPointerGetAttributes; `context` is the handle of the streams' one, which has to be current where this is called. `lanes` are pairs of the
-    handles of two streams and the addresses of two buffers; `cores` those on which threads may run.
+    cuLaunchKernel, cuPointerGetAttributes and cuMemsetD8Async; `context` is the handle of the streams' one, which has
+    to be current where this is called. `lanes` are pairs of the handles of two streams and the addresses of two
+    buffers; `cores` those on which threads may run.
     """
 
     cdef tm_copy copy
     cdef tm_copy_lane *lanes
-    cdef uintptr_t launch, attributes
+    cdef uintptr_t launch, attributes, fill
 
     def __cinit__(self, driver, uintptr_t context, lanes, size_t piece, cores):
         cdef uintptr_t enter, up, down, wait, value
         if not piece or not lanes:
             raise ValueError(f"{len(lanes)} lanes of {piece} bytes; legal: at least 1 of each")
-        enter, up, down, wait, self.launch, self.attributes = driver
+        enter, up, down, wait, self.launch, self.attributes, self.fill = driver
         self.copy.driver.enter = <int (*)(void *) noexcept nogil>enter
         self.copy.driver.up = <int (*)(uint64_t, const void *, size_t, void *) noexcept nogil>up
         self.copy.driver.down = <int (*)(void *, uint64_t, size_t, void *) noexcept nogil>down
@@ -130,9 +132,9 @@ cdef class CopyLanes:
         return code
 
     def round_trip(self, inputs, launches, uint64_t bad, outputs, CopyLanes back not None) -> tuple[int, int, int, int]:
-        """Copy inputs to the device, launch, and copy outputs back unless the eight bytes at `bad` are other than all
-        ones then; without the GIL, complete on return, and one at a time for these lanes and those of `back`. Over the
-        latter outputs come where all inputs are in pinned memory.
+        """Copy inputs to the device, set the eight bytes at `bad` to all ones, launch, and copy outputs back unless these
+        bytes are others then; without the GIL, complete on return, and one at a time for these lanes and those of
+        `back`. Over the latter outputs come where all inputs are in pinned memory.
 
         `inputs` and `outputs` are (address, bytes, the device's pointer): those in pinned memory are copied by the
         device itself, others over the lanes. `launches` are (handle of the function, grid, block, bytes of dynamic
@@ -168,6 +170,7 @@ cdef class CopyLanes:
         trip.launch = <int (*)(void *, unsigned int, unsigned int, unsigned int, unsigned int, unsigned int,
                                unsigned int, unsigned int, void *, void **, void **) noexcept nogil>self.launch
         trip.attributes = <int (*)(unsigned int, int *, void **, uint64_t) noexcept nogil>self.attributes
+        trip.fill = <int (*)(uint64_t, unsigned char, size_t, void *) noexcept nogil>self.fill
         trip.there, trip.back = &self.copy, &back.copy
         trip.inputs, trip.input_count = ups, len(inputs)
         trip.outputs, trip.output_count = downs, len(outputs)

@@ -158,6 +158,11 @@ def kept() -> Iterator[None]:
         _KEPT.reset(before)
 
 
+def keeps() -> bool:
+    """Whether this thread is within `kept`."""
+    return _KEPT.get() is not None
+
+
 def again(
     device: Device, variant: Variant, inputs: Arrays, outputs: Mapping[str, npt.NDArray[Any]], axes: Axes
 ) -> Pipelined | None:

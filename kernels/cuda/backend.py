@@ -93,9 +93,9 @@ class ArrayCopier(Protocol):
         outputs: Sequence[HostCopy],
         back: ArrayCopier,
     ) -> tuple[int, int, int]:
-        """Copy inputs there, launch, read the eight bytes at `bad`, and where these are NONE_BAD copy outputs back,
-        over the lanes of `back` where all inputs are pinned. Pinned arrays need no lane. Returns what is at `bad`, and
-        the copies there and back."""
+        """Copy inputs there, set the eight bytes at `bad` to NONE_BAD and launch; where they are that still, copy
+        outputs back, over the lanes of `back` where all inputs are pinned. Pinned arrays need no lane. Returns what is
+        at `bad`, and the copies there and back."""
 
 
 class Backend(Protocol):

@@ -39,6 +39,8 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 _CURRENT: ContextVar[int] = ContextVar("tritmark_gpu", default=0)
 _LOCK = RLock()
+_IN_USE: set[int] = set()
+"""Of GPUs that have a context the numbers by which the driver calls them."""
 
 
 class CudaContext:
@@ -126,6 +128,12 @@ def driver_index(index: int) -> int:
     return 0 if told is not None and told.strip() == str(index) else index
 
 
+def in_use(index: int) -> bool:
+    """Whether this process has a context on the GPU that the driver calls so. Then the driver need not be asked whether
+    there is one: of each question a thread that asks waits for Python's lock again."""
+    return index in _IN_USE
+
+
 def alone(index: int) -> dict[str, str]:
     """Environment variables for a process that sees the GPU of that number and no other, whichever library it uses."""
     told = os.environ.get(VISIBLE)
@@ -149,4 +157,6 @@ def _context(simulated: bool, index: int) -> CudaContext:
         return CudaContext(SimulatorBackend(index))
     from tritmark.kernels.cuda.driver import DriverBackend
 
-    return CudaContext(DriverBackend(index))
+    made = CudaContext(DriverBackend(index))
+    _IN_USE.add(index)
+    return made

@@ -24,6 +24,7 @@ from tritmark.kernels.cuda.context import (
     current_gpu,
     driver_index,
     gpu_count,
+    in_use,
     on_gpu,
     simulated,
 )
@@ -61,7 +62,8 @@ def missing() -> str | None:
         return _why(toolchain.compiler)
     from tritmark.harness.machine import gpu
 
-    return gpu.why_not(driver_index(current_gpu()))
+    index = driver_index(current_gpu())
+    return None if in_use(index) and not gpu.faked() else gpu.why_not(index)
 
 
 def _why(ask: Callable[[], object]) -> str | None:

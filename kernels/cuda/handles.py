@@ -28,6 +28,7 @@ _COPYING = (
     "cuStreamSynchronize",
     "cuLaunchKernel",
     "cuPointerGetAttributes",
+    "cuMemsetD8Async",
 )
 """What CopyLanes calls."""
 

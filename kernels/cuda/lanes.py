@@ -72,13 +72,24 @@ By the times of round trips again, on four H100s of which one or two worked: a G
 with one, for 11 to 40 with two, much of it where the large tensors end and three places of each GPU bind the next size
 at once. Now a thread keeps what it bound for each size (offload.py), and copies for it in the round trip: 309, 317 and
 286 ms on both where it was 323, 331 and 308 (three machines, by turns, outside of this project), on one the same or 4
-ms less; from ordinary memory the same. What is left is the machine's: a program in C with the same copies, a kernel
-like it and four threads for each GPU is as slow. On six machines it was 1.85 to 2.2 times as fast on both without
-results, 1.79 to 2.1 with results into pinned memory, 1.75 to 2.1 into memory that it had touched, 1.55 to 1.96 into
-new; 538 and 311 ms so where round trips through ternary_quantize took 527 and 298, copies alone 510 and 261. Changed
-nothing: threads whose Python is one call of round_trip (290 for 286 ms), results into memory that was touched before,
-six or eight places of which two to four are let through at a time (539 to 550 and 329 to 344 for 552 and 317), tensors
-in the model's order (318 for 309).
+ms less; from ordinary memory the same. A program in C with the same copies, a kernel like it and four threads for each
+GPU, on six machines, was 1.85 to 2.2 times as fast on both without results, 1.79 to 2.1 with results into pinned
+memory, 1.75 to 2.1 into memory that it had touched, 1.55 to 1.96 into new; 538 and 311 ms so where round trips through
+ternary_quantize took 527 and 298, copies alone 510 and 261. Changed nothing: results into memory that was touched
+before, six or eight places of which two to four are let through at a time (539 to 550 and 329 to 344 for 552 and 317),
+tensors in the model's order (318 for 309).
+
+What Python cost then, by the times at which each thread's functions began and ended on two H200s: of 290 ms on both,
+threads waited 97 in all, up to 8.6 at a time, where the choice of a kernel asks whether there is a GPU. The driver was
+asked five questions at each call, and after each of them a thread waited for Python's lock again. A GPU in use is not
+asked for now (device.missing): 9 ms in all. And what tells that a kernel refused an element is set in the round trip,
+where a copy waited behind those of others. Threads whose Python is one call of round_trip were 9 and 11 ms faster on
+both before, 4 and 5 ms faster after (279 and 270, 296 and 285; 276 and 271, 283 and 279). With that, not kept: what
+comes next sent while results come back (279 for 283, 296 for 300 and 265 for 269 on both; 516 for 522, 532 for 542 and
+513 for 514 on one); five, six or eight places (278, 280 and 290 for 276); twice, four or eight times KEPT, or largest
+first (274, 279, 290 and 291 for 276). What is left, on another machine: copies there are under way for 262 to 272 ms of
+285 to 289, at 52 GB/s beside results, where alone they need 256; for 4 to 6 before the first and 8 to 10 after the
+last nothing is, and for 2 to 13 in between, where the largest have ended.
 
 From ordinary memory, where the host has the work, small pieces are no slower (31.5 and 54.3; 29.7 and 53.4 in pieces of
 8 MiB). Changed nothing: one, two or three uploads at a time for each GPU; results put into the stream before the

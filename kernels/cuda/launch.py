@@ -34,6 +34,7 @@ from tritmark.kernels.cuda.kernel import NONE_BAD, Kernel, Step
 from tritmark.kernels.cuda.params import LaunchParams, launch_params
 from tritmark.kernels.cuda.tensor_map import TensorMap
 from tritmark.kernels.cuda.tuning import ByName, Tuning
+from tritmark.kernels.offload import keeps
 
 DEVICE = "cuda"
 REAL = "a real GPU"
@@ -60,7 +61,7 @@ class Call:
     axes: Axes
     info: DeviceInfo
     bad: DeviceArray
-    """uint64 (1,), NONE_BAD."""
+    """uint64 (1,), NONE_BAD when the steps run."""
     workspace: DeviceArray | None
     """uint8, as many bytes as the variant's `workspace` says, content undefined; None for none."""
     function: Callable[[Kernel], DeviceFunction]
@@ -201,7 +202,9 @@ def _bind(
     here = cuda_context()
     scratch = workspace(axes) if workspace else 0
     bad = here.array((1,), np.uint64)
-    bad.write(np.full(1, NONE_BAD))
+    armed = not keeps()  # where launches are kept, round trips set it by themselves
+    if armed:
+        bad.write(np.full(1, NONE_BAD))
     call = Call(
         inputs=inputs,
         outputs=outputs,
@@ -212,15 +215,19 @@ def _bind(
         function=here.function,
     )
     tuned = steps.choice(axes, call.info) if isinstance(steps, Tuning) else ""
-    return CudaLaunch(variant_id, call, steps(call), tuned)
+    return CudaLaunch(variant_id, call, steps(call), tuned, armed=armed)
 
 
 class CudaLaunch(CountedLaunch):
     """A variant bound to arrays on the device."""
 
-    def __init__(self, variant_id: str, call: Call, steps: tuple[Step, ...], tuned: str = "") -> None:
+    def __init__(
+        self, variant_id: str, call: Call, steps: tuple[Step, ...], tuned: str = "", *, armed: bool = True
+    ) -> None:
+        """`armed`: Call.bad is NONE_BAD already."""
         super().__init__(variant_id.rpartition("/")[2], cuda_context(), len(steps))
         self._call = call  # keeps the arrays alive
+        self._armed = armed
         self._tuned = tuned
         backend = self._context.backend
         self._prepared = []
@@ -242,6 +249,8 @@ class CudaLaunch(CountedLaunch):
 
     def put(self, stream: Stream) -> None:
         """Put all steps into a stream."""
+        if not self._armed:
+            self._arm()
         enqueue = self._context.backend.enqueue
         for function, grid, block, arguments, shared in self._prepared:
             enqueue(function, grid, block, arguments, shared, stream)
@@ -265,8 +274,13 @@ class CudaLaunch(CountedLaunch):
         found = self._call.bad.numpy()
         if found[0] == NONE_BAD:
             return -1
-        self._call.bad.write(np.full(1, NONE_BAD))
+        self._arm()
         return int(found[0])
+
+    def _arm(self) -> None:
+        """Let `bad` tell what happens from now on."""
+        self._call.bad.write(np.full(1, NONE_BAD))
+        self._armed = True
 
     @property
     def pointer(self) -> int | None:

@@ -5,6 +5,8 @@
 /* CUpointer_attribute: MEMORY_TYPE, RANGE_START_ADDR, RANGE_SIZE; CU_MEMORYTYPE_HOST. */
 #define WANTED {2, 11, 12}
 #define HOST 1
+/* Each byte of TM_TRIP_NONE_BAD. */
+#define NONE_BAD_BYTE 0xff
 
 /* Whether all of an array lies in pinned memory, which the device reaches by itself. */
 static int is_pinned(const tm_trip *trip, const tm_trip_array *array)
@@ -70,6 +72,8 @@ static int launched(const tm_trip *trip, void *stream)
 static int enqueued(const tm_trip *trip, tm_trip_done *done, void *stream)
 {
     int code = copied(trip, trip->there, trip->inputs, trip->input_count, 1, &done->up);
+    if (!code)
+        code = trip->fill(trip->bad, NONE_BAD_BYTE, sizeof done->bad, stream);
     if (!code)
         code = launched(trip, stream);
     if (!code)

@@ -24,6 +24,7 @@ typedef struct {
         unsigned block_z, unsigned shared, void *stream, void **parameters, void **extra);
     /* cuPointerGetAttributes */
     int (*attributes)(unsigned count, int *wanted, void **into, uint64_t address);
+    int (*fill)(uint64_t to, unsigned char byte, size_t bytes, void *stream); /* cuMemsetD8Async */
     /* For arrays in ordinary memory, those of `back` for outputs where all inputs are pinned. The first stream `there`
      * has the launches. */
     const tm_copy *there, *back;
@@ -31,7 +32,7 @@ typedef struct {
     size_t input_count, output_count;
     const tm_trip_launch *launches;
     size_t launch_count;
-    uint64_t bad; /* where the launches write the index of an element that they refuse */
+    uint64_t bad; /* where the launches write the index of an element that they refuse; set beforehand */
 } tm_trip;
 
 #define TM_TRIP_NONE_BAD UINT64_MAX

@@ -33,6 +33,7 @@ ENTER = ctypes.CFUNCTYPE(CODE, HANDLE)
 UP = ctypes.CFUNCTYPE(CODE, POINTER, HANDLE, SIZE, HANDLE)
 DOWN = ctypes.CFUNCTYPE(CODE, HANDLE, POINTER, SIZE, HANDLE)
 LAUNCH = ctypes.CFUNCTYPE(CODE, HANDLE, *[ctypes.c_uint] * 7, HANDLE, HANDLE, ctypes.POINTER(HANDLE))
+FILL = ctypes.CFUNCTYPE(CODE, POINTER, ctypes.c_ubyte, SIZE, HANDLE)
 ATTRIBUTES = ctypes.CFUNCTYPE(CODE, ctypes.c_uint, ctypes.POINTER(ctypes.c_int), ctypes.POINTER(HANDLE), POINTER)
 CONTEXT, REFUSED = 77, 700
 NONE_BAD = (1 << 64) - 1
@@ -41,9 +42,11 @@ WAYS = ("send", "fetch")
 
 class LateDriver:
     """The device's memory is the host's. `refuses`: of all calls the one, counted from 1, that ends with REFUSED. Its
-    one kernel adds 1 to bytes."""
+    one kernel adds 1 to bytes, and writes what else it is given."""
 
     def __init__(self, refuses: int = 0) -> None:
+        self.writes: tuple[int, bytes] | None = None
+        """Where the kernel writes what else."""
         self.streams = itertools.count(1)
         """Numbers of streams: no two lanes share one."""
         self.waiting: dict[int, list[Callable[[], object]]] = {}
@@ -58,7 +61,7 @@ class LateDriver:
         self.used: set[tuple[int, int]] = set()
         """Threads with the streams that they used."""
         self._kept: tuple[Any, ...] = ENTER(self._enter), UP(self._copy), DOWN(self._copy), ENTER(self._wait)
-        self._kept = *self._kept, LAUNCH(self._launch), ATTRIBUTES(self._attributes)
+        self._kept = *self._kept, LAUNCH(self._launch), ATTRIBUTES(self._attributes), FILL(self._fill)
         self.addresses = tuple(ctypes.cast(each, HANDLE).value for each in self._kept)
 
     def _refused(self) -> bool:
@@ -89,8 +92,16 @@ class LateDriver:
 
         def add() -> None:
             ctypes.memmove(to, bytes((byte + 1) % 256 for byte in ctypes.string_at(start, count)), count)
+            if self.writes is not None:
+                ctypes.memmove(*self.writes, len(self.writes[1]))
 
         self.waiting.setdefault(stream, []).append(add)
+        return 0
+
+    def _fill(self, to: int, byte: int, nbytes: int, stream: int) -> int:
+        if self._refused():
+            return REFUSED
+        self.waiting.setdefault(stream, []).append(partial(ctypes.memset, to, byte, nbytes))
         return 0
 
     def _attributes(self, count: int, wanted: Any, into: Any, address: int) -> int:
@@ -173,7 +184,7 @@ def test_what_the_driver_refuses_ends_all_lanes_and_is_told(way: str, count: int
 def test_no_lanes_and_no_bytes_are_refused() -> None:
     for lanes, piece in (([], 100), ([((1, 2), (3, 4))], 0)):
         with pytest.raises(ValueError, match="legal: at least 1 of each"):
-            copies.CopyLanes((1, 1, 1, 1, 1, 1), CONTEXT, lanes, piece, [0])
+            copies.CopyLanes((1, 1, 1, 1, 1, 1, 1), CONTEXT, lanes, piece, [0])
 
 
 class Trip:
@@ -186,7 +197,9 @@ class Trip:
         self.host = np.random.default_rng(nbytes).integers(0, 256, nbytes, np.uint8)
         self.back = np.full(nbytes, 99, np.uint8)
         self._there = np.zeros((2, nbytes), np.uint8)
-        self._bad = np.array([bad], np.uint64)
+        self._bad = np.array([5], np.uint64)  # of an earlier launch
+        if bad != NONE_BAD:
+            self.driver.writes = self._bad.ctypes.data, struct.pack("Q", bad)
         for array, is_pinned in zip((self.host, self.back), pinned, strict=True):
             if is_pinned:
                 begin = array.ctypes.data
@@ -351,7 +364,9 @@ def test_results_of_a_round_trip_come_in_few_pieces_where_what_goes_there_does(p
     assert backend.made == [(narrow, lanes_module.NARROW_PIECE), (1, lanes_module.RESULT_PIECE)]
     small = -(-nbytes // lanes_module.NARROW_PIECE)
     assert (stats.uploads, stats.downloads) == ((2, 2 * 3) if pinned else (2 * small, 2 * (1 + small)))
-    assert lanes.round_trip(up, [], np.array([5], np.uint64).ctypes.data, back) == 5
+    backend.driver.writes = bad.ctypes.data, struct.pack("Q", 5)
+    launch = (1, (1, 1, 1), (1, 1, 1), 0, struct.pack("QQQ", there.ctypes.data, there.ctypes.data, 0))
+    assert lanes.round_trip(up, [launch], bad.ctypes.data, back) == 5
     assert stats.bytes_downloaded == 2 * nbytes + 3 * bad.nbytes
 
 

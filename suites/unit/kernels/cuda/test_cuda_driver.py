@@ -33,7 +33,8 @@ from tritmark.harness.errors import (
     UsageError,
 )
 from tritmark.harness.machine import gpu
-from tritmark.kernels.cuda import driver, source_module
+from tritmark.kernels.cuda import context as contexts
+from tritmark.kernels.cuda import device, driver, source_module
 from tritmark.kernels.cuda.compile import Cubin
 from tritmark.kernels.cuda.driver import DriverBackend
 from tritmark.kernels.cuda.handles import DriverFunction
@@ -62,6 +63,33 @@ def fake(cuda: FakeCuda) -> DriverBackend:
 @pytest.fixture
 def function(fake: DriverBackend) -> DriverFunction:
     return fake.function(kernel("gemm_line"))
+
+
+def test_the_driver_is_asked_for_a_gpu_until_it_is_in_use(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    for name in (contexts.SELECT, contexts.ALONE, *gpu.FAKES):
+        monkeypatch.delenv(name, raising=False)
+
+    def why_not(index: int) -> str:
+        asked.append(index)
+        return "none"
+
+    monkeypatch.setattr(gpu, "why_not", why_not)
+    monkeypatch.setattr(contexts, "CudaContext", lambda backend: backend)
+    monkeypatch.setattr(contexts, "_IN_USE", set())
+    contexts._context.cache_clear()
+    try:
+        assert device.missing() == "none"
+        contexts.cuda_context(0)
+        assert device.missing() is None
+        assert asked == [0]
+        with contexts.on_gpu(1):
+            assert device.missing() == "none"
+        monkeypatch.setenv(gpu.FAKES[0], "no")
+        assert device.missing() == "none"
+        assert asked == [0, 1, 0]
+    finally:
+        contexts._context.cache_clear()
 
 
 def enqueue(

@@ -34,6 +34,7 @@ def trips(request: pytest.FixtureRequest, cuda: CudaContext, monkeypatch: pytest
         functions = {each.handle: each for each in here._functions.values()}
         for values, pointer in inputs:
             here.backend.write(pointer, values)
+        here.backend.fill(bad, 0xFF, NONE_BAD.nbytes)
         for handle, grid, block, shared, arguments in launches:
             here.backend.enqueue(functions[handle], grid, block, arguments, shared, here.backend.stream)
         found = np.empty(1, np.uint64)
@@ -71,6 +72,16 @@ def test_the_second_call_allocates_nothing(trips: list[int], request: pytest.Fix
         np.testing.assert_array_equal(mine.packed, theirs.packed)
         np.testing.assert_array_equal(mine.scales, theirs.scales)
     assert len(trips) == trips_of(request, 4)
+
+
+def test_what_is_bound_for_a_round_trip_is_not_copied_to(trips: list[int], request: pytest.FixtureRequest) -> None:
+    """It would wait behind what others copy there. What runs by itself is."""
+    stats = cuda_context().stats
+    with kept():
+        before = stats.uploads
+        ternary_quantize(floats(5000), device="cuda")
+        alone = request.node.callspec.params["trips"] == "pieces"
+        assert stats.uploads - before == (2 if alone else 0 if simulated() else 1)  # with the array itself
 
 
 def test_pinned_arrays_are_taken_as_others(trips: list[int], request: pytest.FixtureRequest) -> None:
