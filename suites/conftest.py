@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,8 +21,14 @@ _COMMON: dict[str, Any] = {
     "deadline": None,
     "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large],
 }
-settings.register_profile("few", max_examples=12, **_COMMON)
-settings.register_profile("quick", max_examples=60, **_COMMON)
+QUICK = 60
+FEWER = 5
+"""Times as few examples with the profiles "few" and ANOTHER_PYTHON, and as few parameters of a test with the latter,
+but for what hangs on the interpreter."""
+ANOTHER_PYTHON = "another-python"
+settings.register_profile("few", max_examples=QUICK // FEWER, **_COMMON)
+settings.register_profile(ANOTHER_PYTHON, max_examples=QUICK // FEWER, **_COMMON)
+settings.register_profile("quick", max_examples=QUICK, **_COMMON)
 settings.register_profile("full", max_examples=300, **_COMMON)
 settings.load_profile("quick")
 
@@ -44,8 +52,10 @@ def simulator(monkeypatch: pytest.MonkeyPatch) -> CudaContext:
     return cuda_context()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what concerns CUDA, and what takes each instruction set by itself.
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
+    """Mark what concerns CUDA, and what takes each instruction set by itself; of what is selected then take some where
+    the profile is ANOTHER_PYTHON.
 
     Where TRITMARK_FORCE_ISA names an instruction set that this CPU lacks, nothing can be tested; say so.
     """
@@ -59,6 +69,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         lacking = ", ".join(sorted(cpu.ISAS[isa].features - cpu.features()))
         for item in items:
             item.add_marker(pytest.mark.skip(reason=f"{cpu.FORCE}={isa}, and this CPU lacks {lacking}"))
+    yield
+    if config.getoption("--hypothesis-profile") == ANOTHER_PYTHON:
+        taken = some(items)
+        config.hook.pytest_deselected(items=[item for item in items if item not in taken])
+        items[:] = [item for item in items if item in taken]
+
+
+def some(items: Sequence[pytest.Item]) -> set[pytest.Item]:
+    """Of each test that is run for several parameters the first and each FEWER-th from there on; all of what hangs on
+    the interpreter."""
+    seen = Counter[str]()
+    taken = set[pytest.Item]()
+    for item in items:
+        test = item.nodeid.partition("[")[0]
+        if not seen[test] % FEWER or item.get_closest_marker("interpreter"):
+            taken.add(item)
+        seen[test] += 1
+    return taken
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
