@@ -208,7 +208,7 @@ def _no_device() -> DeviceUnavailableError:
 def mode_problem(index: int) -> DeviceUnavailableError | None:
     """Why the GPU of that number cannot be had though the driver works, or None: it is not there, or admits no process,
     or only the one that has it."""
-    # Every call of a kernel comes by here, so no more is asked of the driver than has to be.
+    # Calls of kernels come by here until the GPU is in use, so no more is asked of the driver than has to be.
     if index and index >= device_count():
         return _no_such(index)
     mode = _attribute(_COMPUTE_MODE, _device(index))
