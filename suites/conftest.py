@@ -71,12 +71,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.skip(reason=f"{cpu.FORCE}={isa}, and this CPU lacks {lacking}"))
     yield
     if config.getoption("--hypothesis-profile") == ANOTHER_PYTHON:
-        taken = some(items)
+        taken = sampled(items)
         config.hook.pytest_deselected(items=[item for item in items if item not in taken])
         items[:] = [item for item in items if item in taken]
 
 
-def some(items: Sequence[pytest.Item]) -> set[pytest.Item]:
+def sampled(items: Sequence[pytest.Item]) -> set[pytest.Item]:
     """Of each test that is run for several parameters the first and each FEWER-th from there on; all of what hangs on
     the interpreter."""
     seen = Counter[str]()

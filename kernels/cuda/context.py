@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from contextlib import AbstractContextManager
 from contextvars import ContextVar, Token
-from functools import cache
 from threading import Lock, RLock
 from typing import Any
 
@@ -39,8 +38,6 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 _CURRENT: ContextVar[int] = ContextVar("tritmark_gpu", default=0)
 _LOCK = RLock()
-_IN_USE: set[int] = set()
-"""Of GPUs that have a context the numbers by which the driver calls them."""
 
 
 class CudaContext:
@@ -75,6 +72,10 @@ class CudaContext:
     def upload(self, values: npt.NDArray[Any]) -> DeviceArray:
         """A copy of a NumPy array on the device."""
         return self.transfers.upload(values)
+
+
+_CONTEXTS: dict[tuple[bool, int], CudaContext] = {}
+"""Those that were made: whether simulated, and the number by which the simulator or the driver calls the GPU."""
 
 
 def simulated() -> bool:
@@ -130,8 +131,8 @@ def driver_index(index: int) -> int:
 
 def in_use(index: int) -> bool:
     """Whether this process has a context on the GPU that the driver calls so. Then the driver need not be asked whether
-    there is one: of each question a thread that asks waits for Python's lock again."""
-    return index in _IN_USE
+    there is one: after each question a thread waits for Python's lock again."""
+    return (False, index) in _CONTEXTS
 
 
 def alone(index: int) -> dict[str, str]:
@@ -145,18 +146,18 @@ def cuda_context(index: int | None = None) -> CudaContext:
     """The context of the GPU of that number, or of the current one, made at its first use. Raises
     DeviceUnavailableError where there is no such GPU."""
     chosen, simulator = current_gpu() if index is None else index, simulated()
+    key = simulator, chosen if simulator else driver_index(chosen)
     with _LOCK:  # two threads must not each make their own
-        return _context(simulator, chosen if simulator else driver_index(chosen))
+        if key not in _CONTEXTS:
+            _CONTEXTS[key] = _new_context(*key)
+        return _CONTEXTS[key]
 
 
-@cache
-def _context(simulated: bool, index: int) -> CudaContext:
+def _new_context(simulated: bool, index: int) -> CudaContext:
     if simulated:
         from tritmark.kernels.cuda.simulator import SimulatorBackend
 
         return CudaContext(SimulatorBackend(index))
     from tritmark.kernels.cuda.driver import DriverBackend
 
-    made = CudaContext(DriverBackend(index))
-    _IN_USE.add(index)
-    return made
+    return CudaContext(DriverBackend(index))

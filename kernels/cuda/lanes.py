@@ -79,18 +79,19 @@ ternary_quantize took 527 and 298, copies alone 510 and 261. Changed nothing: re
 before, six or eight places of which two to four are let through at a time (539 to 550 and 329 to 344 for 552 and 317),
 tensors in the model's order (318 for 309).
 
-What Python cost then, by the times at which each thread's functions began and ended on two H200s: of 290 ms on both,
-threads waited 97 in all, up to 8.6 at a time, where the choice of a kernel asks whether there is a GPU. The driver was
-asked five questions or more at each call, and after each of them a thread waited for Python's lock again. A GPU in use
-is not asked for now (device.missing): 9 ms in all. And what tells that a kernel refused an element is set in the round
-trip, where a copy waited behind those of others. Threads whose Python is one call of round_trip had been 13 and 15 ms
-faster on both (270 for 283, 285 for 300); with the first change they were 9, 16 and 5 faster (261 for 269, 281 for 297,
-271 for 276), with both 4 faster and 4 slower (279 for 283, 302 for 298), on seven hosts. Not kept: what comes next sent
-while results come back, 200 lines (279 for 283 and 296 for 300 before, 265 for 269 with the first change; 516 for 522,
-532 for 542 and 513 for 514 on one); five, six or eight places (278, 280 and 290 for 276); twice, four or eight times
-KEPT, or largest first (274, 279, 290 and 291 for 276). What is left, on another host: copies there are under way for
-262 to 272 ms of 285 to 289, at 52 GB/s beside results, where alone they need 256; for 4 to 6 before the first and 8 to
-10 after the last nothing is, and for 2 to 13 in between, where the largest have ended.
+What Python cost then, by the times at which each thread's functions began and ended on two H200s, outside of this
+project as all figures here: of 290 ms on both, threads waited 97 in all, up to 8.6 at a time, where the choice of a
+kernel asks whether there is a GPU. The driver was asked five questions or more at each call, and after each of them a
+thread waited for Python's lock again. A GPU in use is not asked for now (device.missing): 9 ms in all. And what tells
+that a kernel refused an element is set in the round trip, where a copy waited behind those of others. Threads whose
+Python is one call of round_trip had been 13 and 15 ms faster on both (270 for 283, 285 for 300); with the first change
+they were 9, 16 and 5 faster (261 for 269, 281 for 297, 271 for 276), with both 4 faster and 4 slower (279 for 283, 302
+for 298), on seven hosts. Not kept: what comes next sent while results come back, 200 lines (279 for 283 and 296 for 300
+before, 265 for 269 with the first change; 516 for 522, 532 for 542 and 513 for 514 on one); five, six or eight places
+(278, 280 and 290 for 276); twice, four or eight times KEPT, or largest first (274, 279, 290 and 291 for 276). What is
+left, on another host: copies there are under way for 262 to 272 ms of 285 to 289, at 52 GB/s beside results, where
+alone they need 256; for 4 to 6 before the first and 8 to 10 after the last nothing is, and for 2 to 13 in between,
+where the largest have ended.
 
 From ordinary memory, where the host has the work, small pieces are no slower (31.5 and 54.3; 29.7 and 53.4 in pieces of
 8 MiB). Changed nothing: one, two or three uploads at a time for each GPU; results put into the stream before the

@@ -201,21 +201,20 @@ def _bind(
             array.mark_output()
     here = cuda_context()
     scratch = workspace(axes) if workspace else 0
-    bad = here.array((1,), np.uint64)
-    armed = not keeps()  # where launches are kept, round trips set it by themselves
-    if armed:
-        bad.write(np.full(1, NONE_BAD))
     call = Call(
         inputs=inputs,
         outputs=outputs,
         axes=axes,
         info=here.backend.info,
-        bad=bad,
+        bad=here.array((1,), np.uint64),
         workspace=here.array((scratch,), np.uint8) if scratch else None,
         function=here.function,
     )
     tuned = steps.choice(axes, call.info) if isinstance(steps, Tuning) else ""
-    return CudaLaunch(variant_id, call, steps(call), tuned, armed=armed)
+    made = CudaLaunch(variant_id, call, steps(call), tuned, armed=False)
+    if not keeps():  # where launches are kept, round trips set it by themselves
+        made.arm()
+    return made
 
 
 class CudaLaunch(CountedLaunch):
@@ -250,7 +249,7 @@ class CudaLaunch(CountedLaunch):
     def put(self, stream: Stream) -> None:
         """Put all steps into a stream."""
         if not self._armed:
-            self._arm()
+            self.arm()
         enqueue = self._context.backend.enqueue
         for function, grid, block, arguments, shared in self._prepared:
             enqueue(function, grid, block, arguments, shared, stream)
@@ -274,10 +273,10 @@ class CudaLaunch(CountedLaunch):
         found = self._call.bad.numpy()
         if found[0] == NONE_BAD:
             return -1
-        self._arm()
+        self.arm()
         return int(found[0])
 
-    def _arm(self) -> None:
+    def arm(self) -> None:
         """Let `bad` tell what happens from now on."""
         self._call.bad.write(np.full(1, NONE_BAD))
         self._armed = True

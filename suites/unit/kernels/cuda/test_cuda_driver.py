@@ -76,20 +76,16 @@ def test_the_driver_is_asked_for_a_gpu_until_it_is_in_use(cuda: FakeCuda, monkey
 
     monkeypatch.setattr(gpu, "why_not", why_not)
     monkeypatch.setattr(contexts, "CudaContext", lambda backend: backend)
-    monkeypatch.setattr(contexts, "_IN_USE", set())
-    contexts._context.cache_clear()
-    try:
+    monkeypatch.setattr(contexts, "_CONTEXTS", {})
+    assert device.missing() == "none"
+    contexts.cuda_context(0)
+    assert device.missing() is None
+    assert asked == [0]
+    with contexts.on_gpu(1):
         assert device.missing() == "none"
-        contexts.cuda_context(0)
-        assert device.missing() is None
-        assert asked == [0]
-        with contexts.on_gpu(1):
-            assert device.missing() == "none"
-        monkeypatch.setenv(gpu.FAKES[0], "no")
-        assert device.missing() == "none"
-        assert asked == [0, 1, 0]
-    finally:
-        contexts._context.cache_clear()
+    monkeypatch.setenv(gpu.FAKES[0], "no")
+    assert device.missing() == "none"
+    assert asked == [0, 1, 0]
 
 
 def enqueue(

@@ -56,9 +56,9 @@ def two(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Two simulated GPUs, begun anew."""
     monkeypatch.setenv("TRITMARK_CUDA", "simulator")
     monkeypatch.setenv("TRITMARK_SIMULATOR_GPUS", "2")
-    contexts._context.cache_clear()
+    contexts._CONTEXTS.clear()
     yield monkeypatch
-    contexts._context.cache_clear()
+    contexts._CONTEXTS.clear()
 
 
 def launches(index: int) -> int:
@@ -174,7 +174,7 @@ def test_a_planted_failure_comes_at_its_launch_and_stays(two: pytest.MonkeyPatch
             i2s_quantize(X, 0.5, device="cuda:1")
     i2s_quantize(X, 0.5, device="cuda:0")
     two.setenv("TRITMARK_SIMULATOR_FAILS", "1:2")
-    contexts._context.cache_clear()
+    contexts._CONTEXTS.clear()
     with pytest.raises(UsageError, match="legal: GPU@LAUNCH"):
         i2s_quantize(X, 0.5, device="cuda:1")
 

@@ -54,10 +54,10 @@ def begin(monkeypatch: pytest.MonkeyPatch) -> Iterator[Begin]:
         monkeypatch.setenv("TRITMARK_SIMULATOR_GPUS", str(count))
         for name, value in variables.items():
             monkeypatch.setenv(f"TRITMARK_SIMULATOR_{name}", value)
-        contexts._context.cache_clear()
+        contexts._CONTEXTS.clear()
 
     yield begun
-    contexts._context.cache_clear()
+    contexts._CONTEXTS.clear()
 
 
 def parts(value: Any) -> list[Any]:
