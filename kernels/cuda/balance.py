@@ -57,9 +57,9 @@ class Balance(Generic[K]):
         return len(self._waiting)
 
     @property
-    def finished(self) -> bool:
-        """Whether nothing waits and nothing is under way."""
-        return not self._waiting and not self._busy
+    def places(self) -> tuple[GpuPlace, ...]:
+        """Those that take tensors."""
+        return tuple(self._open)
 
     def open(self, device: str = "", but: GpuPlace | None = None) -> bool:
         """Whether there is a place that takes tensors, on that GPU or on any, but for one."""

@@ -128,20 +128,8 @@ class _Run(Generic[K, R]):
         work = {name: max(1, sum(getattr(each, "nbytes", 0) for each in of)) for name, of in self._tensors.items()}
         places = [GpuPlace(device, number) for number in range(PLACES) for device in there]
         self._balance: Balance[K] = Balance(work, places)
-        self._threads = {
-            place: Thread(target=self._work, args=(place,), name=f"tritmark {place.device}.{place.number}")
-            for place in places
-        }
-        try:
-            for thread in self._threads.values():
-                thread.start()
-            for thread in self._threads.values():
-                thread.join()
-        except BaseException as error:  # such as KeyboardInterrupt: nobody begins anything more
-            with self._changed:
-                self._error = error
-                self._changed.notify_all()
-            raise
+        while self._balance.waiting and self._balance.places and self._error is None:
+            self._at(self._balance.places)
         if self._error is not None:
             raise self._error
         if self._balance.waiting:
@@ -157,6 +145,23 @@ class _Run(Generic[K, R]):
             rates=self._balance.rates(),
             copies=self._moved.ways,
         )
+
+    def _at(self, places: Sequence[GpuPlace]) -> None:
+        """Work there until nothing waits. What was under way where a GPU is taken out last waits again at the end."""
+        self._threads = {
+            place: Thread(target=self._work, args=(place,), name=f"tritmark {place.device}.{place.number}")
+            for place in places
+        }
+        try:
+            for thread in self._threads.values():
+                thread.start()
+            for thread in self._threads.values():
+                thread.join()
+        except BaseException as error:  # such as KeyboardInterrupt: nobody begins anything more
+            with self._changed:
+                self._error = error
+                self._changed.notify_all()
+            raise
 
     def _begun(self, device: str) -> bool:
         """Whether the GPU has a context, made here, one after the other."""
@@ -204,10 +209,11 @@ class _Run(Generic[K, R]):
                 self._changed.notify_all()
 
     def _next(self, place: GpuPlace) -> K | None:
-        """The tensor that comes next there; None where there will be none."""
+        """The tensor that comes next there; None where nothing waits, or the GPU or the function failed. The thread
+        ends then, while others still work: all at the end would want Python's lock at once."""
         with self._changed:
             while True:
-                if self._error is not None or place.device in self._failed or self._balance.finished:
+                if self._error is not None or place.device in self._failed or not self._balance.waiting:
                     return None
                 name = self._balance.take(place, perf_counter())
                 if name is not None:

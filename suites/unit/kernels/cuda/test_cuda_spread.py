@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from importlib import import_module
 from itertools import count
 from pathlib import Path
-from threading import Barrier, Event, Lock, Semaphore
+from threading import Barrier, Event, Lock, Semaphore, current_thread
+from threading import enumerate as enumerate_threads
 from typing import Any
 
 import numpy as np
@@ -159,6 +160,39 @@ def test_the_first_gpu_may_fail_too_and_two_of_three(begin: Begin) -> None:
         same(found.results[key], ternary_quantize(value, 64))
 
 
+def others_ended() -> bool:
+    """Waits for all other threads of `spread`."""
+    others = [
+        each for each in enumerate_threads() if each.name.startswith("tritmark cuda:") and each != current_thread()
+    ]
+    for each in others:
+        each.join(60)
+    return not any(each.is_alive() for each in others)
+
+
+def test_threads_end_once_nothing_waits_and_what_fails_then_is_done_by_another(begin: Begin) -> None:
+    begin(2)
+    begun, lost = Event(), list[float]()
+
+    def fails_last(x: Any, device: str) -> Any:
+        with LOCK:
+            fails = device == "cuda:1" and not lost
+            if fails:
+                lost.append(float(x[0, 0]))
+        if fails:
+            begun.set()
+            assert others_ended()
+            raise DeviceError("lost", next_step="look")
+        assert begun.wait(60)
+        return ternary_quantize(x, device=device)
+
+    found = spread(fails_last, list(TENSORS.values()))
+    assert [each.device for each in found.failed] == ["cuda:1"]
+    for number, value in enumerate(TENSORS.values()):
+        same(found.results[number], ternary_quantize(value))
+        assert float(value[0, 0]) not in lost or found.made_by[number] == "cuda:0"
+
+
 def test_where_all_fail_the_error_says_what_of(begin: Begin) -> None:
     begin(2, FAILS="0@3,1@2")
     with pytest.raises(DeviceError, match=r"no GPU is left for \d+ of 14 tensors \(cuda:. *") as raised:
@@ -266,7 +300,7 @@ def lost_array(context: Any) -> Any:
 
 def test_what_the_function_refuses_is_told_with_the_tensor(begin: Begin) -> None:
     begin(2)
-    wrong = {**TENSORS, "bad": np.full((1, 256), np.nan, np.float32)}
+    wrong = {**TENSORS, "bad": np.full((8, 1280), np.nan, np.float32)}  # the largest, while others wait
     with pytest.raises(InvalidArgumentError, match="x is nan at index 0") as raised:
         spread(ternary_quantize, wrong, block=64)
     assert "tensor 'bad', on cuda:" in raised.value.__notes__[0]
