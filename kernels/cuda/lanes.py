@@ -88,10 +88,23 @@ Python is one call of round_trip had been 13 and 15 ms faster on both (270 for 2
 they were 9, 16 and 5 faster (261 for 269, 281 for 297, 271 for 276), with both 4 faster and 4 slower (279 for 283, 302
 for 298), on seven hosts. Not kept: what comes next sent while results come back, 200 lines (279 for 283 and 296 for 300
 before, 265 for 269 with the first change; 516 for 522, 532 for 542 and 513 for 514 on one); five, six or eight places
-(278, 280 and 290 for 276); twice, four or eight times KEPT, or largest first (274, 279, 290 and 291 for 276). What is
-left, on another host: copies there are under way for 262 to 272 ms of 285 to 289, at 52 GB/s beside results, where
-alone they need 256; for 4 to 6 before the first and 8 to 10 after the last nothing is, and for 2 to 13 in between,
+(278, 280 and 290 for 276); twice, four or eight times KEPT, or largest first (274, 279, 290 and 291 for 276). What was
+left, on another host: copies there were under way for 262 to 272 ms of 285 to 289, at 52 GB/s beside results, where
+alone they need 256; for 4 to 6 before the first and 8 to 10 after the last nothing was, and for 2 to 13 in between,
 where the largest have ended.
+
+By the times at which each round trip began, was put into its stream, had been done and had its results, on two hosts:
+after the last of them both took 1.3 to 4.3 ms more, one 0.7 to 1.2, for all threads woke at once and gave back what
+they had. Now each ends when nothing waits. By several_gpus.py, in turns: 0.526 and 0.282, 0.518 and 0.277, 0.520 and
+0.279 s before; 0.524 and 0.279, 0.519 and 0.274 with it, and 0.523 and 0.295 while copies alone were slower too. Not
+kept: results put into the stream right behind the kernels, though a third of the largest ones waited 3 to 11 ms for
+other streams' uploads before and none then (0.524 and 0.288, 0.518 and 0.272, 0.522 and 0.281 in the same turns);
+results' pages written to while inputs are on their way, 3 to 6 ms less on one and up to 5 more on both; up to 32 queues
+of the device's for 8 (CUDA_DEVICE_MAX_CONNECTIONS), the same; results by a kernel that writes to the host's memory, in
+1 to 132 blocks (of copies alone on one 514 to 571 ms, where the device's own copies make it 513 and none 510). The
+first two together leave nothing on its way for 2 to 6 ms of a run on both, not 3 to 15, and take as long: copies that
+are under way are slower by that. So what is left is their rate: on one host 286 ms, 268 without results, 257 without
+kernels and Python too.
 
 From ordinary memory, where the host has the work, small pieces are no slower (31.5 and 54.3; 29.7 and 53.4 in pieces of
 8 MiB). Changed nothing: one, two or three uploads at a time for each GPU; results put into the stream before the
