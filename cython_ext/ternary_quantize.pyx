@@ -32,7 +32,7 @@ cdef class TernaryQuantize(NativeCall):
         cdef Py_ssize_t n = x.shape[0], size
         cdef int8_t[::1] plain
         cdef uint8_t[::1] packed
-        if codes.dtype.name == "uint8":
+        if codes.dtype.kind == "u":
             packed = codes
             size = (n + TM_GROUP - 1) // TM_GROUP * TM_GROUP_BYTES
         else:
@@ -42,7 +42,7 @@ cdef class TernaryQuantize(NativeCall):
             raise ValueError(
                 f"x has {n} elements in blocks of {block}, codes {codes.shape[0]} and scales {scales.shape[0]}"
             )
-        if codes.dtype.name == "uint8":
+        if codes.dtype.kind == "u":
             self.args.packed = &packed[0]
         else:
             self.args.codes = &plain[0]

@@ -1,5 +1,5 @@
-"""From a public function to a kernel: pick the variant, bind it, run it, and turn what it found into errors and a
-receipt."""
+"""From a public function to a kernel: pick the variant, bind it, run it, and turn what it found into errors, and into a
+receipt for whoever asks."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from tritmark.harness.spec import (
     Launch,
     Op,
     Pipelined,
-    Receipt,
     Requirement,
     Values,
     Variant,
 )
 from tritmark.kernels import cpu, offload
+from tritmark.kernels.offload import FinishedCall
 
 _TUNED = tuned.SELECT.encode()
 
@@ -122,7 +122,7 @@ def threads_for(key: KernelKey, threads: int | None) -> int:
 
 def run(
     op: Op, variant: Variant, inputs: Arrays, outputs: Arrays, axes: Axes, threads: int, *, flat: bool = False
-) -> Receipt:
+) -> FinishedCall:
     """Bind and run once, on the device of the variant; arrays are copied there and back where it has a memory of its
     own.
 
@@ -138,12 +138,12 @@ def run(
     launch = variant.bind(inputs, outputs, axes, threads)
     launch.run()
     raise_for_bad(op, inputs, launch, flat, axes)
-    return offload.receipt(device, variant, launch)
+    return FinishedCall(device, variant, (launch,))
 
 
 def _resident(
     device: Device, op: Op, variant: Variant, inputs: Arrays, outputs: Arrays, axes: Axes, flat: bool
-) -> Receipt:
+) -> FinishedCall:
     """Arrays lie on the device already; inputs that do not are copied there, and outputs must."""
     for name, array in (*inputs.items(), *outputs.items()):
         found = array.device if isinstance(array, ResidentArray) else "in the host's memory"
@@ -152,12 +152,12 @@ def _resident(
     launch = offload.bound(device, variant, inputs, outputs, axes)
     launch.run()
     raise_for_bad(op, inputs, launch, flat, axes)
-    return offload.receipt(device, variant, launch)
+    return FinishedCall(device, variant, (launch,))
 
 
 def _offloaded(
     device: Device, op: Op, variant: Variant, inputs: Arrays, outputs: Arrays, axes: Axes, flat: bool
-) -> Receipt:
+) -> FinishedCall:
     done = (
         offload.again(device, variant, inputs, outputs, axes)
         or offload.transfers(device).pipelined(op, variant, inputs, outputs, axes)
@@ -165,12 +165,12 @@ def _offloaded(
     )
     if done is not None:
         raise_for_bad(op, inputs, done, flat, axes)
-        return offload.joined([offload.receipt(device, variant, launch) for launch in done.launches])
+        return FinishedCall(device, variant, done.launches)
     launch, there = offload.launch(device, op, variant, inputs, axes)
     launch.run()
     raise_for_bad(op, inputs, launch, flat, axes)
     offload.fetch(device, there, outputs)
-    return offload.receipt(device, variant, launch)
+    return FinishedCall(device, variant, (launch,))
 
 
 def raise_for_bad(

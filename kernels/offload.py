@@ -243,6 +243,22 @@ def fetch(device: Device, arrays: Arrays, outputs: Mapping[str, npt.NDArray[Any]
         back.download(array, outputs[name])
 
 
+@dataclass(slots=True)
+class FinishedCall:
+    """What a call ran. To tell of it takes up to half as long as a small call, and most callers never ask."""
+
+    device: Device
+    variant: Variant
+    launches: Sequence[Launch]
+    note: str = ""
+    """What the receipt says beside what the launches do."""
+
+    def receipt(self) -> Receipt:
+        """Of all launches, as they are now: one that runs again counts those runs too."""
+        found = joined([receipt(self.device, self.variant, each) for each in self.launches])
+        return replace(found, note="; ".join(filter(None, (found.note, self.note)))) if self.note else found
+
+
 def receipt(device: Device, variant: Variant, done: Launch) -> Receipt:
     """What a launch says about itself, with what the device's launcher collected."""
     proof = device.proof(done)

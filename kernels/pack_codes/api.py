@@ -47,8 +47,8 @@ def with_receipt(
     key = KernelKey(device, OP.name, format, "uint8")
     outputs = dispatch.outputs_for(OP, axes, key, {}, {"codes": whole})
     inputs = {"codes": whole, "scales": np.ascontiguousarray(scales)}
-    receipt = dispatch.run(OP, dispatch.select(key, axes, variant), inputs, outputs, axes, 1)
-    return outputs["packed"], receipt
+    ran = dispatch.run(OP, dispatch.select(key, axes, variant), inputs, outputs, axes, 1)
+    return outputs["packed"], ran.receipt()
 
 
 def device_format(op: str, name: str) -> Format:

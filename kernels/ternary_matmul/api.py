@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -16,6 +15,7 @@ from tritmark.harness.spec import KernelKey, Receipt, Requirement
 from tritmark.kernels import dispatch, plans
 from tritmark.kernels.foreign import takes_any_array
 from tritmark.kernels.formats import FORMATS
+from tritmark.kernels.offload import FinishedCall
 from tritmark.kernels.packed import PackedWeights, product_with
 from tritmark.kernels.ternary_matmul.spec import OP, dtypes
 
@@ -55,7 +55,7 @@ def ternary_matmul(
         found = weights.plans.run(dispatch.registry(), activations, act_scale, dtype, out, variant, threads)
         if found is not None:
             return cast("npt.NDArray[Any]", found)
-    result, _ = with_receipt(
+    result, _ = _computed(
         activations, weights, act_scale=act_scale, dtype=dtype, out=out, variant=variant, threads=threads, device=device
     )
     if planned and type(activations) is np.ndarray:
@@ -64,6 +64,14 @@ def ternary_matmul(
 
 
 def with_receipt(
+    activations: npt.NDArray[np.int8], weights: PackedWeights, **asked: Any
+) -> tuple[npt.NDArray[Any], Receipt]:
+    """As ternary_matmul, and for a `requirement`, with the receipt of what ran."""
+    result, ran = _computed(activations, weights, **asked)
+    return result, ran.receipt()
+
+
+def _computed(
     activations: npt.NDArray[np.int8],
     weights: PackedWeights,
     *,
@@ -74,8 +82,7 @@ def with_receipt(
     threads: int | None = None,
     device: str = "cpu",
     requirement: Requirement = Requirement.LATENCY,
-) -> tuple[npt.NDArray[Any], Receipt]:
-    """As ternary_matmul, with the receipt of what ran."""
+) -> tuple[npt.NDArray[Any], FinishedCall]:
     if not isinstance(weights, PackedWeights):
         raise InvalidArgumentError(
             op=OP.name,
@@ -97,11 +104,10 @@ def with_receipt(
     outputs = dispatch.outputs_for(OP, axes, key, {"out": given}, {**inputs, "weights": weights.data})
     chosen = product_with(weights, device, key.dtype, axes, variant or weights.variant, threads, requirement)
     encoded = {**inputs, "weights": weights.packed_as(chosen.key.format, device)}
-    receipt = dispatch.run(OP, chosen, encoded, outputs, axes, dispatch.threads_for(key, threads))
+    ran = dispatch.run(OP, chosen, encoded, outputs, axes, dispatch.threads_for(key, threads))
+    ran.note = weights.repacked_note(chosen)
     result = outputs["out"]
-    return (result.reshape(-1) if single else result) if out is None else out, replace(
-        receipt, note=weights.repacked_note(chosen)
-    )
+    return (result.reshape(-1) if single else result) if out is None else out, ran
 
 
 def _dtype_name(dtype: Any, format: str, device: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from tritmark.kernels import dispatch
 from tritmark.kernels.cuda.launch import DEVICE
 from tritmark.kernels.foreign import takes_any_array
 from tritmark.kernels.formats import FORMATS
+from tritmark.kernels.offload import FinishedCall
 from tritmark.kernels.packed import PackedWeights
 from tritmark.kernels.ternary_matmul_a16.spec import DTYPES, OPS
 
@@ -47,11 +47,19 @@ def ternary_matmul_a16(
     above 2^20, a GPU older than 8.0, a device that is not there), DeviceError where a GPU fails; `out` is then
     untouched.
     """
-    result, _ = with_receipt(activations, weights, dtype=dtype, out=out, variant=variant, device=device)
+    result, _ = _computed(activations, weights, dtype=dtype, out=out, variant=variant, device=device)
     return result
 
 
 def with_receipt(
+    activations: npt.NDArray[Any], weights: PackedWeights, **asked: Any
+) -> tuple[npt.NDArray[Any], Receipt]:
+    """As ternary_matmul_a16, with the receipt of what ran."""
+    result, ran = _computed(activations, weights, **asked)
+    return result, ran.receipt()
+
+
+def _computed(
     activations: npt.NDArray[Any],
     weights: PackedWeights,
     *,
@@ -59,8 +67,7 @@ def with_receipt(
     out: npt.NDArray[Any] | None = None,
     variant: str | None = None,
     device: str = DEVICE,
-) -> tuple[npt.NDArray[Any], Receipt]:
-    """As ternary_matmul_a16, with the receipt of what ran."""
+) -> tuple[npt.NDArray[Any], FinishedCall]:
     if not isinstance(weights, PackedWeights):
         raise _refuse("weights", f"a {type(weights).__name__}", "PackedWeights, as pack_weights makes them")
     form = FORMATS[weights.format]
@@ -83,11 +90,10 @@ def with_receipt(
     outputs = dispatch.outputs_for(op, axes, key, {"out": given}, {**inputs, "weights": weights.data})
     chosen = dispatch.select(key, axes, variant)
     encoded = {**inputs, "weights": weights.packed_as(FORMAT, device)}
-    receipt = dispatch.run(op, chosen, encoded, outputs, axes, dispatch.threads_for(key, None))
+    ran = dispatch.run(op, chosen, encoded, outputs, axes, dispatch.threads_for(key, None))
+    ran.note = weights.repacked_note(chosen)
     result = outputs["out"]
-    return (result.reshape(-1) if single else result) if out is None else out, replace(
-        receipt, note=weights.repacked_note(chosen)
-    )
+    return (result.reshape(-1) if single else result) if out is None else out, ran
 
 
 def _refuse(argument: str, found: str, legal: str) -> InvalidArgumentError:

@@ -71,7 +71,7 @@ def with_receipt(
     axes = {"N": N, "K": K}
     key = KernelKey(device, OP.name, format, "int8")
     outputs = dispatch.outputs_for(OP, axes, key, {}, {"packed": flat})
-    receipt = dispatch.run(OP, dispatch.select(key, axes, variant), {"packed": flat}, outputs, axes, 1)
+    receipt = dispatch.run(OP, dispatch.select(key, axes, variant), {"packed": flat}, outputs, axes, 1).receipt()
     scales = outputs["scales"]
     if isinstance(scales, ResidentArray) and form.scale_per != "tensor":
         there: Any = scales

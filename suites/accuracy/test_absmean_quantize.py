@@ -137,7 +137,7 @@ def test_the_shape_is_kept_and_out_is_filled(shape):
 def test_the_receipt_names_what_ran(isa):
     x, outputs = np.ones(100, np.float32), {"codes": np.empty(100, np.int8), "scale": np.empty((), np.float32)}
     variant = dispatch.registry().select_best(KEY, {"n": 100}, isa)
-    receipt = dispatch.run(OP, variant, {"x": x}, outputs, {"n": 100}, 1)
+    receipt = dispatch.run(OP, variant, {"x": x}, outputs, {"n": 100}, 1).receipt()
     assert (receipt.kernel, receipt.ran, receipt.runs) == (f"cpu/absmean_quantize/none/int8/{isa}", isa, 1)
 
 

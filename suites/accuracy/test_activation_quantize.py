@@ -183,7 +183,7 @@ def test_the_receipt_names_what_ran(isa):
     axes = {"M": 2, "K": 100}
     variant = dispatch.registry().select_best(KEY, axes, isa)
     outputs = dispatch.outputs_for(OP, axes, KEY, {}, {})
-    receipt = dispatch.run(OP, variant, {"x": np.ones((2, 100), np.float32)}, outputs, axes, 1)
+    receipt = dispatch.run(OP, variant, {"x": np.ones((2, 100), np.float32)}, outputs, axes, 1).receipt()
     assert (receipt.kernel, receipt.ran, receipt.runs) == (f"{KEY}/{isa}", isa, 1)
 
 

@@ -75,7 +75,7 @@ def test_the_shape_is_kept_and_out_is_filled(shape):
 def test_the_receipt_names_what_ran(isa):
     q, x = np.ones(100, np.int8), np.empty(100, np.float32)
     variant = dispatch.registry().select_best(KEY, {"n": 100}, isa)
-    receipt = dispatch.run(OP, variant, {"q": q, "scale": 1.0}, {"x": x}, {"n": 100}, 1)
+    receipt = dispatch.run(OP, variant, {"q": q, "scale": 1.0}, {"x": x}, {"n": 100}, 1).receipt()
     assert (receipt.kernel, receipt.ran, receipt.runs) == (f"cpu/i2s_dequantize/none/float32/{isa}", isa, 1)
 
 

@@ -89,7 +89,7 @@ def test_the_shape_is_kept_and_out_is_filled(shape):
 def test_the_receipt_names_what_ran(isa):
     x, q = np.ones(100, np.float32), np.empty(100, np.int8)
     variant = dispatch.registry().select_best(KEY, {"n": 100}, isa)
-    receipt = dispatch.run(OP, variant, {"x": x, "scale": 1.0}, {"q": q}, {"n": 100}, 1)
+    receipt = dispatch.run(OP, variant, {"x": x, "scale": 1.0}, {"q": q}, {"n": 100}, 1).receipt()
     assert (receipt.kernel, receipt.ran, receipt.runs) == (f"cpu/i2s_quantize/none/int8/{isa}", isa, 1)
 
 

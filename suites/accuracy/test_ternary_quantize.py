@@ -196,7 +196,7 @@ def test_the_receipt_names_what_ran(isa, key):
     axes = {"n": 100, "block": 32}
     variant = dispatch.registry().select_best(key, axes, isa)
     outputs = dispatch.outputs_for(OP, axes, key, {}, {})
-    receipt = dispatch.run(OP, variant, {"x": np.ones(100, np.float32)}, outputs, axes, 1)
+    receipt = dispatch.run(OP, variant, {"x": np.ones(100, np.float32)}, outputs, axes, 1).receipt()
     assert (receipt.kernel, receipt.ran, receipt.runs) == (f"{key}/{isa}", isa, 1)
 
 

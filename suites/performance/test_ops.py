@@ -27,6 +27,7 @@ from tritmark.harness.spec import Receipt
 from tritmark.kernels import OPS, PROVIDER, PackedWeights, QuantizedLinear, cpu, dispatch, pack_weights, plans
 from tritmark.kernels.formats import FORMATS
 from tritmark.kernels.input_dtypes import narrow
+from tritmark.kernels.offload import FinishedCall
 from tritmark.kernels.ternary_matmul.api import with_receipt
 
 pytestmark = pytest.mark.timing
@@ -111,18 +112,18 @@ def vector_call(case: Case) -> Callable[[], Any]:
 
 def ran(call: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> Receipt:
     """The receipt of the kernel that a call of a public function ran last."""
-    receipts: list[Receipt] = []
+    seen: list[FinishedCall] = []
     run = dispatch.run
 
-    def told(*arguments: Any, **more: Any) -> Receipt:
-        receipts.append(run(*arguments, **more))
-        return receipts[-1]
+    def told(*arguments: Any, **more: Any) -> FinishedCall:
+        seen.append(run(*arguments, **more))
+        return seen[-1]
 
     with monkeypatch.context() as patch:
         patch.setattr(dispatch, "run", told)
         patch.setattr(plans, "quantize_plans", NoPlans)  # a call that finds a plan asks dispatch for nothing
         call()
-    return receipts[-1]
+    return seen[-1].receipt()
 
 
 def tell(benchmark: BenchmarkFixture, case: Case, receipt: Receipt) -> None:
