@@ -101,11 +101,13 @@ class QuantizedLinear:
             planned = self.device == "cpu"
             if planned:
                 told = self.weights, self.bias, self.variant, self.threads, self.requirement
-                found = self._plans.run(dispatch.registry(), x, told)
+                found, wide = self._plans.run(dispatch.registry(), x, told), None
+                if found is None and (wide := plans.widened(x)) is not None:
+                    found = self._plans.run(dispatch.registry(), wide, told)
                 if found is not None:
                     return cast("npt.NDArray[np.float32]", found)
             y: npt.NDArray[np.float32] = self._computed(x)
-            if planned and self.native and x.dtype == np.float32:
+            if planned and self.native and (x.dtype == np.float32 or wide is not None):
                 weights, bias, variant, threads, asked = told
                 plans.plan_linear(self._plans, weights, bias, x.size // self.in_features, variant, threads, asked)
             return y

@@ -50,8 +50,11 @@ def activation_quantize(
     not there or K is too large, DeviceError where a GPU fails; `out` is then untouched.
     """
     planned = type(x) is np.ndarray and nonfinite == "error" and device == "cpu"
+    wide = None
     if planned and (out is None or type(out) is ActivationQuantized):
         found = plans.quantize_plans().run(dispatch.registry(), x, out, variant, threads)
+        if found is None and out is None and variant is None and (wide := plans.widened(x)) is not None:
+            found = plans.quantize_plans().run(dispatch.registry(), wide, None, None, threads)
         if found is not None:
             return ActivationQuantized._make(found)
     rows = _rows(x)
@@ -67,7 +70,7 @@ def activation_quantize(
     checked = dispatch.finite(OP, "x", rows, nonfinite, preflight=out is not None)
     outputs = {"q": arrays[0].reshape(rows.shape), "scale": arrays[1], "sum": arrays[2]}
     dispatch.run(OP, chosen, {"x": checked}, outputs, axes, dispatch.threads_for(key, threads), flat=True)
-    if planned and key == KEY:
+    if planned and (key == KEY or wide is not None):
         plans.plan_quantize(axes["M"], axes["K"], variant, threads)
     return ActivationQuantized(*(array.reshape(shape) for array, shape in zip(outputs.values(), shapes, strict=True)))
 

@@ -4,7 +4,8 @@
 
 For each N x K (weights N x K, one row of activations) and number of threads, in us: each function's call from Python,
 its kernels alone, timed in a C loop, and the difference: the least of rounds, in each of which the call and its kernels
-take turns, for whatever else the machine does only adds. Weights are as warm as the last round left them.
+take turns, for whatever else the machine does only adds. Weights are as warm as the last round left them. Of calls
+with bfloat16 the kernels are those that read float32: what it takes to widen them is the call's.
 
 Where ONNX Runtime is installed (`pip install '.[peers]'`): its session's call, MatMulNBits of 2 bits in blocks of 128
 at accuracy level 4, over that of QuantizedLinear, and both with arrays that were bound beforehand; in a process for
@@ -21,14 +22,26 @@ from statistics import median
 from time import perf_counter, sleep
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from tritmark.harness.machine.cpu import bind_threads
 from tritmark.harness.spec import Launch
-from tritmark.kernels import QuantizedLinear, activation_quantize, cpu, dispatch, pack_weights, ternary_matmul
+from tritmark.kernels import (
+    QuantizedLinear,
+    activation_quantize,
+    cpu,
+    dispatch,
+    i2s_quantize,
+    pack_weights,
+    ternary_matmul,
+    ternary_quantize,
+)
 from tritmark.kernels.activation_quantize.spec import KEY
+from tritmark.kernels.i2s_quantize.api import KEY as I2S_KEY
 from tritmark.kernels.packed import product_with
 from tritmark.kernels.peers import onnx
+from tritmark.kernels.ternary_quantize.spec import PACKED
 
 SHAPES = ("64x256", "2560x2560", "6912x2560", "2560x6912")
 SAMPLE_S = 5e-4
@@ -73,13 +86,24 @@ def kernels(N: int, K: int, threads: int) -> dict[str, tuple[Call, Launch]]:
     inputs = {"activations": q, "weights": packed, "weight_scale": weights.weight_scale, "act_scale": scale}
     product = second.bind(inputs, {"out": out}, axes, threads)
     bound, with_bias = layer.bind(x), biased.bind(x)
+    narrow, size = x.astype(ml_dtypes.bfloat16), {"n": K}
+    ternary = i2s_quantize(x, 0.5)
+    divide = dispatch.select(I2S_KEY, size, None).bind({"x": x[0], "scale": 0.5}, {"q": ternary[0]}, size, threads)
+    packed_row, blocks = ternary_quantize(x, packed=True), {"n": K, "block": 128}
+    by_block = dispatch.select(PACKED, blocks, None).bind(
+        {"x": x[0]}, {"codes": packed_row.packed, "scales": packed_row.scales}, blocks, threads
+    )
     return {
+        "i2s_quantize": (lambda: i2s_quantize(x, 0.5, threads=threads), divide),
+        "ternary_quantize, packed": (lambda: ternary_quantize(x, packed=True, threads=threads), by_block),
         "activation_quantize": (lambda: activation_quantize(x, threads=threads), quantize),
+        "activation_quantize, bfloat16": (lambda: activation_quantize(narrow, threads=threads), quantize),
         "ternary_matmul, out=": (
             lambda: ternary_matmul(q, weights, act_scale=scale, out=out, threads=threads),
             product,
         ),
         "QuantizedLinear": (lambda: layer(x), bound.launch),
+        "QuantizedLinear, bfloat16": (lambda: layer(narrow), bound.launch),
         "QuantizedLinear, bias": (lambda: biased(x), with_bias.launch),
         "QuantizedLinear.bind": (bound.run, bound.launch),
         "QuantizedLinear.bind, bias": (with_bias.run, with_bias.launch),
@@ -159,9 +183,9 @@ def main() -> None:
     for shape in told.shapes:
         N, K = map(int, shape.split("x"))
         for threads in told.threads:
-            print(f"\n{shape}, threads: {threads}{'':14}call us  kernels us  difference")
+            print(f"\n{shape}, threads: {threads}{'':16}call us  kernels us  difference")
             for name, row in costs(N, K, threads, told.rounds).items():
-                print(f"  {name:28}" + "".join(f"{us:12.2f}" for us in row))
+                print(f"  {name:30}" + "".join(f"{us:12.2f}" for us in row))
             if absent is None:
                 for kind, (mine, theirs, ratio) in beside(N, K, threads, told.rounds).items():
                     print(f"  {kind} call: {mine:.1f} us, ONNX Runtime {theirs:.1f} us: {ratio:.2f} times")

@@ -15,6 +15,7 @@ from functools import cache
 from typing import Any
 from unittest.mock import patch
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import Phase, find, given, settings
@@ -292,14 +293,16 @@ def _bits(made: Any) -> tuple[Any, ...]:
 
 
 ROWS = ("plain", "apart", "strided", "NaN", "infinite", "float64", "swapped", "unaligned", "empty", "0-d", "4-d",
-        "subclass", "short", "fortran")  # fmt: skip
+        "subclass", "short", "fortran", "float16", "bfloat16", "float16 apart", "bfloat16 strided", "float16 NaN",
+        "bfloat16 infinite", "swapped float16", "int16", "float16 subclass")  # fmt: skip
 
 
 def floats(kind: str, shape: tuple[int, ...], seed: int) -> Any:
     x = np.random.default_rng(seed).standard_normal((*shape, 2), dtype=np.float32)
     plain = np.ascontiguousarray(x[..., 0])
-    if kind in {"NaN", "infinite"}:
-        plain.flat[seed % plain.size] = np.nan if kind == "NaN" else -np.inf
+    if kind.endswith(("NaN", "infinite")):
+        plain.flat[seed % plain.size] = np.nan if kind.endswith("NaN") else -np.inf
+    half, brain = plain.astype(np.float16), plain.astype(ml_dtypes.bfloat16)
     other: dict[str, Any] = {
         "apart": lambda: np.concatenate([plain, plain], axis=-1)[..., : shape[-1]],
         "strided": lambda: x[..., 0],
@@ -312,8 +315,15 @@ def floats(kind: str, shape: tuple[int, ...], seed: int) -> Any:
         "subclass": lambda: plain.view(Subclass),
         "short": lambda: np.delete(plain, 0, -1),
         "fortran": lambda: np.asfortranarray(plain),
+        "float16 apart": lambda: np.concatenate([half, half], axis=-1)[..., : shape[-1]],
+        "bfloat16 strided": lambda: np.repeat(brain, 2, axis=-1)[..., ::2],
+        "swapped float16": lambda: half.astype(">f2"),
+        "int16": lambda: half.view(np.int16),
+        "float16 subclass": lambda: half.view(Subclass),
     }
-    return other.get(kind, lambda: plain)()
+    if kind in other:
+        return other[kind]()
+    return half if kind.startswith("float16") else brain if kind.startswith("bfloat16") else plain
 
 
 def made_by(call: Any) -> tuple[Any, ...]:
@@ -390,7 +400,7 @@ def test_a_layer_with_a_plan_is_that_of_the_long_way(
     assert made_by(lambda: mine(x)) == expected
     if len(expected) > 2:
         assert mine.receipt == receipt
-        if x.flags.c_contiguous and x.flags.aligned and type(x) is np.ndarray:
+        if x.flags.c_contiguous and x.flags.aligned and type(x) is np.ndarray and x.dtype == np.float32:
             bound = mine.bind(x)
             assert _bits(bound.run()) == expected
             assert bound.receipt == receipt
@@ -414,6 +424,43 @@ def test_plain_calls_find_a_plan(format: str, shape: tuple[int, ...]) -> None:
     assert layer._plans.last is None
     assert np.array_equal(layer(x), expected)
     assert layer._plans.last is not None
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16"])
+def test_calls_with_16_bits_find_the_plan_of_32(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    weights, x = pack_weights(CODES, 0.5), floats(kind, (7, K), 1)
+    layer = QuantizedLinear(weights)
+    quantized, expected = activation_quantize(x, threads=1), layer(x)  # both go the long way, and make a plan
+    monkeypatch.setattr(dispatch, "run", lambda *_: pytest.fail("a call went the long way"))
+    assert _bits(activation_quantize(x, threads=1)) == _bits(quantized)
+    assert _bits(layer(x)) == _bits(expected)
+
+
+@pytest.mark.parametrize("told", [{"variant": "scalar"}, {"nonfinite": "zero"}, {"out": True}, {"rows": 2000}])
+def test_16_bits_are_widened_for_plain_and_small_calls_alone(
+    told: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = floats("float16", (told.pop("rows", 3), K), 1)
+    made = activation_quantize(x)
+    if told.get("out"):
+        told["out"] = made
+    run, asked = dispatch.run, list[str]()
+
+    def seen(op: Any, variant: Any, *given: Any, **more: Any) -> Any:
+        asked.append(variant.key.format)
+        return run(op, variant, *given, **more)
+
+    monkeypatch.setattr(dispatch, "run", seen)
+    assert _bits(activation_quantize(x, **told)) == _bits(made)
+    assert asked == ["float16"]
+
+
+def test_a_signalling_nan_of_16_bits_is_refused() -> None:
+    x = np.full((1, K), 0x3C00, np.uint16).view(np.float16)
+    activation_quantize(x)
+    x.view(np.uint16)[0, 9] = 0x7D01
+    with pytest.raises(InvalidArgumentError, match="x is nan at index 9"):
+        activation_quantize(x)
 
 
 def test_a_plan_keeps_no_array_of_a_call() -> None:
