@@ -49,8 +49,8 @@ def linear_plans() -> Any:
 
 def widened(x: npt.NDArray[Any]) -> npt.NDArray[np.float32] | None:
     """C-contiguous values of float16 or bfloat16 in float32, which every kernel takes them in, for a call that finds a
-    plan so; None for others, and where the copy takes more than ROOM: there it gains 8 % at most (a layer of 2560 x
-    6912, 64 rows and more)."""
+    plan so; None for others, and where the copy takes more than ROOM. By turns on a Zen 3, outside of this project,
+    bfloat16 through a layer of 2560 x 2560 gains 17 % at ROOM and 2 at 2.5 times as much."""
     if x.dtype.itemsize != 2 or not x.flags.c_contiguous or 2 * x.nbytes > ROOM:
         return None
     if x.dtype == named_dtype("bfloat16"):  # its bits are the first of float32's, and no NaN is converted

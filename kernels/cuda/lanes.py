@@ -93,18 +93,19 @@ left, on another host: copies there were under way for 262 to 272 ms of 285 to 2
 alone they need 256; for 4 to 6 before the first and 8 to 10 after the last nothing was, and for 2 to 13 in between,
 where the largest have ended.
 
-By the times at which each round trip began, was put into its stream, had been done and had its results, on two hosts:
-after the last of them both took 1.3 to 4.3 ms more, one 0.7 to 1.2, for all threads woke at once and gave back what
-they had. Now each ends when nothing waits. By several_gpus.py, in turns: 0.526 and 0.282, 0.518 and 0.277, 0.520 and
-0.279 s before; 0.524 and 0.279, 0.519 and 0.274 with it, and 0.523 and 0.295 while copies alone were slower too. Not
-kept: results put into the stream right behind the kernels, though a third of the largest ones waited 3 to 11 ms for
-other streams' uploads before and none then (0.524 and 0.288, 0.518 and 0.272, 0.522 and 0.281 in the same turns);
-results' pages written to while inputs are on their way, 3 to 6 ms less on one and up to 5 more on both; up to 32 queues
-of the device's for 8 (CUDA_DEVICE_MAX_CONNECTIONS), the same; results by a kernel that writes to the host's memory, in
-1 to 132 blocks (of copies alone on one 514 to 571 ms, where the device's own copies make it 513 and none 510). The
-first two together leave nothing on its way for 2 to 6 ms of a run on both, not 3 to 15, and take as long: copies that
-are under way are slower by that. So what is left is their rate: on one host 286 ms, 268 without results, 257 without
-kernels and Python too.
+By the times at which each round trip began, was put into its stream, had been done and had its results, on two hosts,
+outside of this project: after the last of them both took 1.3 to 4.3 ms more, one 0.7 to 2.0, for all threads woke at
+once and gave back what they had. Now each ends when nothing waits. By several_gpus.py, in turns on one host: 0.526 and
+0.282, 0.518 and 0.277, 0.520 and 0.279 s before; 0.524 and 0.279, 0.519 and 0.274 with it, and 0.523 and 0.295 while
+copies alone were slower too. Not kept: results put into the stream right behind the kernels, though a third of the
+largest ones took 6 to 11 ms to fetch, the others 3, for they waited for other streams' uploads, and none did then
+(0.524 and 0.288, 0.518 and 0.272, 0.522 and 0.281 in the same turns); results' pages written to while inputs are on
+their way, from 7 ms less to 1 more on one and from 8 less to 14 more on both, on four hosts; 32 queues of the device's
+for 8 (CUDA_DEVICE_MAX_CONNECTIONS), 273 for 272; results by a kernel that writes to the host's memory, in 1 to 132
+blocks (of copies alone on one 514 to 571 ms, where the device's own copies make it 513 and none 510). The first two
+together leave nothing on its way for 2 to 6 ms of a run on both, not 3 to 16, and take as long: copies that are under
+way are slower by that. So what is left is their rate: on one host 286 ms, 268 without results, 257 without kernels and
+Python too.
 
 From ordinary memory, where the host has the work, small pieces are no slower (31.5 and 54.3; 29.7 and 53.4 in pieces of
 8 MiB). Changed nothing: one, two or three uploads at a time for each GPU; results put into the stream before the
