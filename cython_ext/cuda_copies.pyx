@@ -67,6 +67,7 @@ cdef extern from "src/cuda_copies/round_trip.h":
         uint64_t bad
         size_t up
         size_t down
+        size_t down_bytes
     int tm_trip_run(const tm_trip *trip, tm_trip_done *done) nogil
 
 cdef enum:
@@ -131,7 +132,9 @@ cdef class CopyLanes:
             code = tm_copy_run(&copy)
         return code
 
-    def round_trip(self, inputs, launches, uint64_t bad, outputs, CopyLanes back not None) -> tuple[int, int, int, int]:
+    def round_trip(
+        self, inputs, launches, uint64_t bad, outputs, CopyLanes back not None
+    ) -> tuple[int, int, int, int, int]:
         """Copy inputs to the device, set the eight bytes at `bad` to all ones, launch, and copy outputs back unless these
         bytes are others then; without the GIL, complete on return, and one at a time for these lanes and those of
         `back`. Over the latter outputs come where all inputs are in pinned memory.
@@ -139,7 +142,7 @@ cdef class CopyLanes:
         `inputs` and `outputs` are (address, bytes, the device's pointer): those in pinned memory are copied by the
         device itself, others over the lanes. `launches` are (handle of the function, grid, block, bytes of dynamic
         shared memory, arguments as bytes). Returns the driver's CUresult, 0 where all went well, what lies at `bad`,
-        and the copies there and back. Raises ValueError for more than 16 of either.
+        the copies there and back, and the bytes of the latter. Raises ValueError for more than 16 of either.
         """
         cdef tm_trip_array ups[MOST]
         cdef tm_trip_array downs[MOST]
@@ -178,4 +181,4 @@ cdef class CopyLanes:
         trip.bad = bad
         with nogil:
             code = tm_trip_run(&trip, &done)
-        return code, done.bad, done.up, done.down
+        return code, done.bad, done.up, done.down, done.down_bytes

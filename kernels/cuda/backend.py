@@ -92,10 +92,10 @@ class ArrayCopier(Protocol):
         bad: int,
         outputs: Sequence[HostCopy],
         back: ArrayCopier,
-    ) -> tuple[int, int, int]:
+    ) -> tuple[int, int, int, int]:
         """Copy inputs there, set the eight bytes at `bad` to NONE_BAD and launch; where they are that still, copy
         outputs back, over the lanes of `back` where all inputs are pinned. Pinned arrays need no lane. Returns what is
-        at `bad`, and the copies there and back."""
+        at `bad`, the copies there and back, and the bytes of the latter."""
 
 
 class Backend(Protocol):

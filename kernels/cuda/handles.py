@@ -247,13 +247,13 @@ class DriverArrayCopier:
         bad: int,
         outputs: Sequence[HostCopy],
         back: ArrayCopier,
-    ) -> tuple[int, int, int]:
+    ) -> tuple[int, int, int, int]:
         assert isinstance(back, DriverArrayCopier)
         with self._backend:
             there, results = ([_addressed(each) for each in copies] for copies in (inputs, outputs))
-            code, found, up, down = self._lanes.round_trip(there, launches, bad, results, back._lanes)
+            code, found, up, down, nbytes = self._lanes.round_trip(there, launches, bad, results, back._lanes)
             self._took(code, "copying there, launching and copying back")
-        return found, up, down
+        return found, up, down, nbytes
 
     def _took(self, code: int, doing: str) -> None:
         if code:

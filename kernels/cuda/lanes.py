@@ -97,15 +97,19 @@ By the times at which each round trip began, was put into its stream, had been d
 outside of this project: after the last of them both took 1.3 to 4.3 ms more, one 0.7 to 2.0, for all threads woke at
 once and gave back what they had. Now each ends when nothing waits. By several_gpus.py, in turns on one host: 0.526 and
 0.282, 0.518 and 0.277, 0.520 and 0.279 s before; 0.524 and 0.279, 0.519 and 0.274 with it, and 0.523 and 0.295 while
-copies alone were slower too. Not kept: results put into the stream right behind the kernels, though a third of the
-largest ones took 6 to 11 ms to fetch, the others 3, for they waited for other streams' uploads, and none did then
-(0.524 and 0.288, 0.518 and 0.272, 0.522 and 0.281 in the same turns); results' pages written to while inputs are on
-their way, from 7 ms less to 1 more on one and from 8 less to 14 more on both, on four hosts; 32 queues of the device's
-for 8 (CUDA_DEVICE_MAX_CONNECTIONS), 273 for 272; results by a kernel that writes to the host's memory, in 1 to 132
-blocks (of copies alone on one 514 to 571 ms, where the device's own copies make it 513 and none 510). The first two
-together leave nothing on its way for 2 to 6 ms of a run on both, not 3 to 16, and take as long: copies that are under
-way are slower by that. So what is left is their rate: on one host 286 ms, 268 without results, 257 without kernels and
-Python too.
+copies alone were slower too. Not kept: results' pages written to while inputs are on their way, from 7 ms less to 1
+more on one and from 8 less to 14 more on both, on four hosts; 32 queues of the device's for 8
+(CUDA_DEVICE_MAX_CONNECTIONS), 273 for 272; results by a kernel that writes to the host's memory, in 1 to 132 blocks (of
+copies alone on one 514 to 571 ms, where the device's own copies make it 513 and none 510).
+
+A third of the largest results took 6 to 11 ms to fetch, the others 3: they waited for other streams' copies there. Now
+the first two pieces are put into the stream right behind the kernels, into the lane's buffers, and wait no more. In 24
+turns within one process, outside of this project: 522.6 and 273.6 ms before, 519.6 and 271.0 so. By several_gpus.py, in
+turns, on one host 0.518 and 0.273, 0.517 and 0.276, 0.517 and 0.270 s before, 1.90, 1.87 and 1.91 times as fast; 0.516
+and 0.267, 0.516 and 0.264, 0.518 and 0.272 so, 1.93, 1.96 and 1.90. On another (9 turns) 0.521 and 0.270, 0.520 and
+0.272, 0.517 and 0.267 before; 0.516 and 0.266, 0.515 and 0.264, 0.517 and 0.269. On a busy one, where copies alone are
+1.87 to 1.94 times as fast, 1.73, 1.69 and 1.83 times before, 1.79, 1.78 and 1.81. What is left is the rate of copies
+that are under way: on one host 286 ms on both, 268 without results, 257 without kernels and Python too.
 
 From ordinary memory, where the host has the work, small pieces are no slower (31.5 and 54.3; 29.7 and 53.4 in pieces of
 8 MiB). Changed nothing: one, two or three uploads at a time for each GPU; results put into the stream before the
@@ -128,7 +132,6 @@ import numpy.typing as npt
 
 from tritmark.harness.machine.cpu import affinity, usable_cores
 from tritmark.kernels.cuda.backend import Allocation, ArrayCopier, Backend, HostCopy, RawLaunch, Stream
-from tritmark.kernels.cuda.kernel import NONE_BAD
 from tritmark.kernels.cuda.stats import CountedCopies
 
 COPIERS = 8
@@ -242,10 +245,9 @@ class Lanes:
             if trip is None:
                 return None
             there, back = trip
-            found, up, down = there.round_trip(inputs, launches, bad, outputs, back)
+            found, up, down, nbytes = there.round_trip(inputs, launches, bad, outputs, back)
         self._copies.sent(up, sum(values.nbytes for values, _ in inputs))
-        came = outputs if found == NONE_BAD else ()
-        self._copies.fetched(down, NONE_BAD.nbytes + sum(values.nbytes for values, _ in came))
+        self._copies.fetched(down, nbytes)
         return found
 
     def _after_what_has_no_stream(self) -> None:

@@ -19,12 +19,13 @@ static int is_pinned(const tm_trip *trip, const tm_trip_array *array)
     return !trip->attributes(3, wanted, into, at) && kind == HOST && begin <= at && at + array->bytes <= begin + bytes;
 }
 
-static int are_pinned(const tm_trip *trip, const tm_trip_array *arrays, size_t count)
+/* How many of them do. */
+static size_t pinned_count(const tm_trip *trip, const tm_trip_array *arrays, size_t count)
 {
-    size_t i = 0;
-    while (i < count && is_pinned(trip, arrays + i))
-        i++;
-    return i == count;
+    size_t pinned = 0;
+    for (size_t i = 0; i < count; i++)
+        pinned += is_pinned(trip, arrays + i);
+    return pinned;
 }
 
 /* All copies of one direction. Those of pinned memory are only put into the stream. */
@@ -81,22 +82,80 @@ static int enqueued(const tm_trip *trip, tm_trip_done *done, void *stream)
     return code;
 }
 
+/* Results on their way to ordinary memory, piece by piece, over the two buffers of a lane by turns. */
+typedef struct {
+    size_t index, at; /* the output and the byte at which the next piece begins */
+    tm_trip_array pieces[2]; /* one for each buffer; no bytes where none is left */
+} results;
+
+static tm_trip_array taken(const tm_trip *trip, results *left)
+{
+    for (; left->index < trip->output_count; left->index++, left->at = 0) {
+        const tm_trip_array *const whole = trip->outputs + left->index;
+        const size_t at = left->at, rest = whole->bytes - at, piece = trip->back->piece;
+        if (rest) {
+            left->at += rest < piece ? rest : piece;
+            return (tm_trip_array){whole->host + at, whole->device + at, left->at - at};
+        }
+    }
+    return (tm_trip_array){NULL, 0, 0};
+}
+
+/* Put the next piece on its way into a buffer. */
+static int begun(const tm_trip *trip, results *left, size_t slot, void *stream, tm_trip_done *done)
+{
+    const tm_trip_array piece = left->pieces[slot] = taken(trip, left);
+    if (!piece.bytes)
+        return 0;
+    done->down += 1, done->down_bytes += piece.bytes;
+    return trip->back->driver.down(trip->back->lanes[0].buffers[slot], piece.device, piece.bytes, stream);
+}
+
+/* All results, of which the first piece of each buffer is there. */
+static int fetched(const tm_trip *trip, results *left, tm_trip_done *done)
+{
+    const tm_copy_lane *const lane = trip->back->lanes;
+    const tm_copy_driver *const driver = &trip->back->driver;
+    int code = 0;
+    for (size_t slot = 0; !code && left->pieces[slot].bytes; slot = 1 - slot) {
+        const tm_trip_array piece = left->pieces[slot];
+        code = driver->wait(lane->streams[slot]);
+        if (!code) {
+            memcpy(piece.host, lane->buffers[slot], piece.bytes);
+            code = begun(trip, left, slot, lane->streams[slot], done);
+        }
+    }
+    for (size_t slot = 0; code && slot < 2; slot++)
+        driver->wait(lane->streams[slot]);
+    return code;
+}
+
 int tm_trip_run(const tm_trip *trip, tm_trip_done *done)
 {
     const tm_copy_driver *const driver = &trip->there->driver;
     void *const stream = trip->there->lanes[0].streams[0];
-    *done = (tm_trip_done){TM_TRIP_NONE_BAD, 0, 0};
+    results left = {0};
+    *done = (tm_trip_done){.bad = TM_TRIP_NONE_BAD};
     int code = enqueued(trip, done, stream);
+    const int pinned = pinned_count(trip, trip->inputs, trip->input_count) == trip->input_count;
+    /* What comes behind the kernels in their stream does not wait for other streams' copies there. It goes to buffers
+     * alone, for an element may have been refused. */
+    const int early = pinned && !pinned_count(trip, trip->outputs, trip->output_count);
+    for (size_t slot = 0; early && !code && slot < 2; slot++)
+        code = begun(trip, &left, slot, stream, done);
     int waited = driver->wait(stream);
     code = code ? code : waited;
     if (code)
         return code;
-    done->down = 1;
+    done->down += 1, done->down_bytes += sizeof done->bad;
     memcpy(&done->bad, trip->there->lanes[0].buffers[0], sizeof done->bad);
     if (done->bad != TM_TRIP_NONE_BAD)
         return 0;
-    const tm_copy *const back = are_pinned(trip, trip->inputs, trip->input_count) ? trip->back : trip->there;
-    code = copied(trip, back, trip->outputs, trip->output_count, 0, &done->down);
+    if (early)
+        return fetched(trip, &left, done);
+    code = copied(trip, pinned ? trip->back : trip->there, trip->outputs, trip->output_count, 0, &done->down);
     waited = driver->wait(stream);
+    for (size_t i = 0; i < trip->output_count; i++)
+        done->down_bytes += trip->outputs[i].bytes;
     return code ? code : waited;
 }

@@ -38,8 +38,9 @@ typedef struct {
 #define TM_TRIP_NONE_BAD UINT64_MAX
 
 typedef struct {
-    uint64_t bad; /* what is there; unless TM_TRIP_NONE_BAD, nothing was copied back */
+    uint64_t bad; /* what is there; unless TM_TRIP_NONE_BAD, the outputs are as they were */
     size_t up, down; /* copies */
+    size_t down_bytes;
 } tm_trip_done;
 
 /* Do all of it; nothing is under way when it returns. The first CUresult that is none, or 0. The context has to be

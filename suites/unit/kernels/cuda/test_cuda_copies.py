@@ -188,11 +188,14 @@ def test_no_lanes_and_no_bytes_are_refused() -> None:
 
 
 class Trip:
-    """Bytes to a device, whose kernel adds 1, and back in larger pieces."""
+    """Bytes to a device, whose kernel adds 1, and back in larger pieces, as two outputs: `first` bytes and the rest."""
 
     back_piece = 250
 
-    def __init__(self, nbytes: int, pinned: tuple[bool, bool], refuses: int = 0, bad: int = NONE_BAD) -> None:
+    def __init__(
+        self, nbytes: int, pinned: tuple[bool, bool], refuses: int = 0, bad: int = NONE_BAD, first: int = 0
+    ) -> None:
+        self._first = first
         self.driver = LateDriver(refuses)
         self.host = np.random.default_rng(nbytes).integers(0, 256, nbytes, np.uint8)
         self.back = np.full(nbytes, 99, np.uint8)
@@ -214,27 +217,42 @@ class Trip:
             [(self.host.ctypes.data, self.host.nbytes, start)],
             [(5, (6, 7, 8), (9, 10, 11), 12, arguments)],
             self._bad.ctypes.data,
-            [(self.back.ctypes.data, self.back.nbytes, to)],
+            [
+                (self.back.ctypes.data + at, nbytes, to + at)
+                for at, nbytes in ((0, self._first), (self._first, self.back.nbytes - self._first))
+            ],
             back,
         )
 
 
-@given(st.integers(0, 3000), st.integers(8, 700), st.integers(1, 4), st.tuples(st.booleans(), st.booleans()))
-def test_a_round_trip_computes_what_it_copies(nbytes: int, piece: int, count: int, pinned: tuple[bool, bool]) -> None:
-    trip = Trip(nbytes, pinned)
-    of = (piece, trip.back_piece if pinned[0] or not nbytes else piece)
-    pieces = [min(1, nbytes) if there else -(-nbytes // each) for there, each in zip(pinned, of, strict=True)]
-    assert trip.run(count, piece) == (0, NONE_BAD, pieces[0], 1 + pieces[1])
+@given(st.integers(0, 3000), st.integers(8, 700), st.integers(1, 4), st.tuples(st.booleans(), st.booleans()), st.data())
+def test_a_round_trip_computes_what_it_copies(
+    nbytes: int, piece: int, count: int, pinned: tuple[bool, bool], data: st.DataObject
+) -> None:
+    first = data.draw(st.integers(0, nbytes))
+    trip = Trip(nbytes, pinned, first=first)
+    back = trip.back_piece if pinned[0] or not nbytes else piece
+    up = min(1, nbytes) if pinned[0] else -(-nbytes // piece)
+    down = sum(min(1, each) if pinned[1] else -(-each // back) for each in (first, nbytes - first))
+    assert trip.run(count, piece) == (0, NONE_BAD, up, 1 + down, 8 + nbytes)
     np.testing.assert_array_equal(trip.back, trip.host + np.uint8(1))
     assert trip.driver.launched == [(5, 6, 7, 8, 9, 10, 11, 12)]
     assert not trip.driver.waiting
 
 
-@pytest.mark.parametrize("pinned", [(False, False), (True, True)])
+@pytest.mark.parametrize("pinned", [(False, False), (True, True), (False, True)])
 def test_results_stay_where_the_kernel_refused_an_element(pinned: tuple[bool, bool]) -> None:
     trip = Trip(1000, pinned, bad=7)
-    assert trip.run(2, 100) == (0, 7, 1 if pinned[0] else 10, 1)
+    assert trip.run(2, 100) == (0, 7, 1 if pinned[0] else 10, 1, 8)
     assert (trip.back == 99).all()
+
+
+def test_results_from_pinned_inputs_are_on_their_way_before_it_is_known_whether_an_element_was_refused() -> None:
+    """Behind the kernel in its stream, as many as there are buffers, and no further than these."""
+    trip = Trip(1000, (True, False), bad=7)
+    assert trip.run(2, 100) == (0, 7, 1, 3, 8 + 2 * trip.back_piece)
+    assert (trip.back == 99).all()
+    assert len({stream for _, stream in trip.driver.used}) == 1
 
 
 def test_memory_that_is_pinned_in_part_goes_over_lanes() -> None:
@@ -367,7 +385,7 @@ def test_results_of_a_round_trip_come_in_few_pieces_where_what_goes_there_does(p
     backend.driver.writes = bad.ctypes.data, struct.pack("Q", 5)
     launch = (1, (1, 1, 1), (1, 1, 1), 0, struct.pack("QQQ", there.ctypes.data, there.ctypes.data, 0))
     assert lanes.round_trip(up, [launch], bad.ctypes.data, back) == 5
-    assert stats.bytes_downloaded == 2 * nbytes + 3 * bad.nbytes
+    assert stats.bytes_downloaded == (3 if pinned else 2) * nbytes + 3 * bad.nbytes
 
 
 def test_lanes_wait_for_copies_without_a_stream_once() -> None:
