@@ -40,6 +40,7 @@ cdef extern from "src/host_plan/linear.h":
         size_t M
         size_t N
         size_t K
+        float weight_scale
         int32_t kind
     ctypedef struct tm_linear_args:
         tm_run run
@@ -53,6 +54,7 @@ cdef extern from "src/host_plan/linear.h":
 
 cdef enum:
     MOST_PLANS = 64
+    MOST_ROOMLESS = 4096
     MOST_EXACT = 1 << 24
     CACHE_LINE = 64
 
@@ -107,8 +109,10 @@ cdef class Plans:
     cdef list values
     cdef object registry
     cdef object version
+    cdef Py_ssize_t most
 
     def __init__(self, *variables):
+        self.most = MOST_PLANS
         self.variables = tuple([each.encode() for each in variables])
         self.values = [None] * len(variables)
         self.kept = {}
@@ -141,10 +145,13 @@ cdef class Plans:
     def __contains__(self, key) -> bool:
         return key in self.kept
 
+    def __len__(self) -> int:
+        return len(self.kept)
+
     def keep(self, registry, key, plan) -> None:
         """Keep a plan that was chosen by that registry since the plans were last asked."""
         if self.current(registry):
-            if len(self.kept) >= MOST_PLANS:
+            if len(self.kept) >= self.most:
                 self.kept.clear()
             self.kept[key] = plan
 
@@ -429,39 +436,62 @@ cdef class LinearPlan:
 
     cdef object run(self, const Py_buffer *rows, object shape):
         """A new array of that shape with the leading axes of the rows, or None."""
-        cdef tm_linear_args args = self.args
-        cdef tm_activation_quantize_args first = self.first
-        cdef tm_ternary_matmul_args second = self.second
         cdef Py_buffer made
-        cdef size_t M = second.M, K = second.K
-        cdef size_t codes = (M * K + CACHE_LINE - 1) // CACHE_LINE * CACHE_LINE
-        cdef char *room
-        cdef char *begin
+        cdef bint done
         cdef object result = _empty(shape, _float32)
         if (self.alone and self.busy) or not look(result, &made, b"f", True):
             return None
-        room = <char *>malloc(codes + M * (sizeof(float) + sizeof(int32_t)) + CACHE_LINE)
-        if room == NULL:
+        try:
+            done = self.computed(<uintptr_t>rows.buf, self.second.weights, self.second.weight_scale, made.buf)
+        finally:
             PyBuffer_Release(&made)
+        return result if done else None
+
+    def run_at(self, uintptr_t rows, uintptr_t weights, float weight_scale, uintptr_t out) -> bool:
+        """With weights, and all else, at addresses: float32 rows and output, C-contiguous. Whether all rows are finite;
+        else the output is untouched. For a plan without room of its own."""
+        return self.computed(rows, <const uint8_t *>weights, weight_scale, <void *>out)
+
+    cdef bint computed(self, uintptr_t rows, const uint8_t *weights, float weight_scale, void *out) except -1:
+        """Whether all rows are finite."""
+        cdef tm_linear_args args = self.args
+        cdef tm_activation_quantize_args first = self.first
+        cdef tm_ternary_matmul_args second = self.second
+        cdef size_t M = second.M, K = second.K
+        cdef size_t codes = (M * K + CACHE_LINE - 1) // CACHE_LINE * CACHE_LINE
+        cdef char *room = <char *>malloc(codes + M * (sizeof(float) + sizeof(int32_t)) + CACHE_LINE)
+        cdef char *begin
+        if room == NULL:
             raise MemoryError()
         begin = <char *>((<uintptr_t>room + CACHE_LINE - 1) // CACHE_LINE * CACHE_LINE)
         args.first, args.second = &first, &second
-        first.x, first.stride = <const float *>rows.buf, K
+        first.x, first.stride = <const float *>rows, K
         first.q = <int8_t *>begin
         first.scale = <float *>(begin + codes)
         first.sum = <int32_t *>(begin + codes + M * sizeof(float))
         second.a, second.lda = first.q, K
-        second.act_scale, second.out = first.scale, made.buf
+        second.weights, second.weight_scale = weights, weight_scale
+        second.act_scale, second.out = first.scale, out
         self.busy = True
         with nogil:
             tm_linear(&args)
         self.busy = False
         free(room)
-        PyBuffer_Release(&made)
-        if args.run.bad >= 0:
-            return None
-        self.ran = args.run
-        return result
+        if args.run.bad < 0:
+            self.ran = args.run
+        return args.run.bad < 0
+
+
+cdef class AddressPlans(Plans):
+    """Plans of layers without room of their own, which are run with addresses, by keys of whoever keeps them."""
+
+    def __init__(self, *variables):
+        super().__init__(*variables)
+        self.most = MOST_ROOMLESS
+
+    def get(self, registry, key):
+        """The plan, or None."""
+        return self.kept.get(key) if self.current(registry) else None
 
 
 cdef class LinearPlans(Plans):

@@ -8,6 +8,7 @@ TRITMARK_FORCE_ISA and TRITMARK_TUNED are what they were.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -18,11 +19,13 @@ import numpy.typing as npt
 from tritmark.harness import tuned
 from tritmark.harness.dtypes import named_dtype
 from tritmark.harness.registry import Registry
-from tritmark.harness.spec import Axes, Launch, Receipt, Requirement, Variant
+from tritmark.harness.spec import Axes, KernelKey, Launch, Receipt, Requirement, Variant
 from tritmark.kernels import cpu, dispatch, prefetch
 from tritmark.kernels.activation_quantize.spec import KEY as QUANTIZE_KEY
+from tritmark.kernels.formats import FORMATS
 from tritmark.kernels.packed import PackedWeights, product_with
 from tritmark.kernels.ternary_matmul.cpu import kept
+from tritmark.kernels.ternary_matmul.spec import OP as TERNARY_MATMUL
 
 ROOM = 1 << 20
 """Bytes that a plan keeps of memory that a call works in, at most: calls that take more take milliseconds, and so go
@@ -45,6 +48,11 @@ def quantize_plans() -> Any:
 def linear_plans() -> Any:
     """None yet, for one layer."""
     return native().LinearPlans(*_RESTS_ON)
+
+
+def address_plans() -> Any:
+    """None yet, of layers whose arrays are another library's: for get, and plan_addresses."""
+    return native().AddressPlans(*_RESTS_ON)
 
 
 def widened(x: npt.NDArray[Any]) -> npt.NDArray[np.float32] | None:
@@ -119,6 +127,24 @@ def plan_linear(
     _keep(plans, M, made)
 
 
+def plan_addresses(plans: Any, key: Any, format: str, axes: Axes, threads: int, told: tuple[Any, ...]) -> None:
+    """Have the next call with that key find a plan of layers without bias, whose weights have one scale and are in that
+    format: its `run_at`, for the addresses of float32 rows, weights and output and the scale of the weights, and then
+    what is told here. None is made where the product works in memory of its own."""
+
+    def made() -> Any:
+        product = dispatch.select(KernelKey("cpu", TERNARY_MATMUL.name, format, "float32"), axes, None, threads)
+        quantize = dispatch.select(QUANTIZE_KEY, {"M": axes["M"], "K": axes["K"]}, None, threads)
+        if not (cpu.own(product) and cpu.own(quantize)) or _room(product, axes):
+            return None
+        data = np.empty(math.prod(FORMATS[format].packed_shape((axes["N"], axes["K"]))), np.uint8)
+        launches = _quantize(quantize, axes, threads), _bound(product, data, np.float32(1), axes, threads)
+        plan = native().LinearPlan(native().LinearCall(*launches), product, None, None, False)
+        return plan.run_at, *told
+
+    _keep(plans, key, made)
+
+
 def receipt_of(plan: Any, weights: PackedWeights) -> Receipt:
     """That of the last call that a layer's plan ran."""
     return Receipt(
@@ -178,11 +204,15 @@ def _quantize(chosen: Variant, axes: Axes, threads: int | None) -> Launch:
 
 def _product(chosen: Variant, weights: PackedWeights, axes: Axes, threads: int | None) -> Launch:
     """The same."""
+    return _bound(chosen, _read(chosen, weights), weights.weight_scale, axes, threads)
+
+
+def _bound(chosen: Variant, weights: npt.NDArray[np.uint8], scale: Any, axes: Axes, threads: int | None) -> Launch:
     M, N, K = axes["M"], axes["N"], axes["K"]
     inputs = {
         "activations": np.empty((M, K), np.int8),
-        "weights": _read(chosen, weights),
-        "weight_scale": weights.weight_scale,
+        "weights": weights,
+        "weight_scale": scale,
         "act_scale": np.empty(M, np.float32),
     }
     outputs = {"out": np.empty((M, N), chosen.key.dtype)}

@@ -72,7 +72,7 @@ class BitLinear(torch.nn.Module):  # type: ignore[misc]
         self.weight_scale_rule, self.activation_bits = weight_scale_rule, activation_bits
         shape = HF_PACK.packed_shape(HF_PACK.check_shape("BitLinear", "features", (out_features, in_features)))
         self.register_buffer("weight", torch.empty(shape, dtype=torch.uint8, device=device))
-        self.register_buffer("weight_scale", torch.ones(1, device=device))
+        self.register_buffer("weight_scale", torch.ones(1, device=device, dtype=torch.float32))
         self.register_parameter(
             "bias", torch.nn.Parameter(torch.zeros(out_features, device=device, dtype=dtype)) if bias else None
         )

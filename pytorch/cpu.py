@@ -1,14 +1,20 @@
-"""The ops on CPU tensors: the native kernels, in the tensors' own memory."""
+"""The ops on CPU tensors: the native kernels, in the tensors' own memory.
+
+A layer's shape that was met before finds a plan (kernels/plans.py), which is run with the tensors' addresses. Of what
+is left, Python's questions to tensors and PyTorch's allocator take most.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 
+from tritmark.harness.dtypes import strides_of
 from tritmark.harness.spec import Axes, KernelKey, Op
-from tritmark.kernels import FORMATS, dispatch
+from tritmark.kernels import FORMATS, dispatch, plans
 from tritmark.kernels.activation_quantize.spec import OP as ACTIVATION_QUANTIZE
 from tritmark.kernels.activation_quantize.spec import key_for
 from tritmark.kernels.array_library import TorchTensors
@@ -19,12 +25,21 @@ from tritmark.torch import contract
 
 numpy = TorchTensors().host
 """The memory of a CPU tensor as a NumPy array, bfloat16 too."""
+_PLANS = plans.address_plans()
+
+
+def _new_empty(shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    return torch.empty_strided(shape, strides, dtype=dtype, device="cpu")
+
+
+# Without the dispatcher, in a third of the time; what torch.compile's own code calls.
+_empty: Callable[..., torch.Tensor] = getattr(torch._C._dynamo.guards, "_empty_strided_cpu", _new_empty)
 
 
 def activation_quantize(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """See ops."""
     K = contract.check_rows("activation_quantize", "x", x, contract.FLOATS)
-    q, scale = torch.empty(x.shape, dtype=torch.int8), torch.empty(x.shape[:-1])
+    q, scale = x.new_empty(x.shape, dtype=torch.int8), x.new_empty(x.shape[:-1], dtype=torch.float32)
     if x.numel():
         _quantize(x.contiguous().view(-1, K), q.view(-1, K), scale.view(-1))
     return q, scale
@@ -48,7 +63,7 @@ def ternary_matmul(
 ) -> torch.Tensor:
     """See ops."""
     M, K = contract.check_matmul(activations, weights, weight_scale, act_scale, N, format, out_dtype)
-    out = torch.empty((*activations.shape[:-1], N), dtype=_computed(out_dtype))
+    out = activations.new_empty((*activations.shape[:-1], N), dtype=_computed(out_dtype))
     if M:
         scale = act_scale.contiguous().view(-1)
         wrong = torch.nonzero(~(torch.isfinite(scale) & (scale > 0)))
@@ -89,16 +104,64 @@ def linear(
     out_dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
     """See ops."""
+    # What a call is checked for but for values, and what the choice of kernels rests on.
+    key = (
+        x.shape,
+        x.dtype,
+        weights.shape,
+        weights.dtype,
+        weights.is_cpu and weights.is_contiguous(),
+        N,
+        format,
+        None if bias is None else (bias.shape, bias.dtype, bias.is_cpu),
+        out_dtype,
+        torch.get_num_threads(),
+    )
     wanted = out_dtype or x.dtype
+    found = _PLANS.get(dispatch.registry(), key)
+    if found is not None:
+        run_at, shape, strides = found
+        out = _planned(run_at, shape, strides, x, weights, weight_scale)
+        if out is not None:
+            if bias is not None:
+                out += bias
+            return out if wanted is torch.float32 else out.to(wanted)
     M, K, dtype = contract.check_linear(x, weights, weight_scale, N, format, bias, wanted)
-    out = torch.empty((M, N), dtype=_computed(dtype))
+    out = x.new_empty((M, N), dtype=_computed(dtype))
     if M:
-        q, scale = torch.empty((M, K), dtype=torch.int8), torch.empty(M)
+        q, scale = x.new_empty((M, K), dtype=torch.int8), x.new_empty(M, dtype=torch.float32)
         _quantize(x.contiguous().view(M, K), q, scale)
         _multiply(q, weights, weight_scale, scale, out, format)
         if bias is not None:
             out += bias
+        if found is None and weights.is_contiguous() and FORMATS[format].scale_per == "tensor" and _narrow_enough(x):
+            made = (*x.shape[:-1], N)
+            plans.plan_addresses(_PLANS, key, format, {"M": M, "N": N, "K": K}, key[-1], (made, strides_of(made, 1)))
     return out.to(wanted).view(*x.shape[:-1], N)
+
+
+def _narrow_enough(x: torch.Tensor) -> bool:
+    """Whether a plan takes rows of that dtype, in float32."""
+    return x.dtype is torch.float32 or 4 * x.numel() <= plans.ROOM
+
+
+def _planned(
+    run_at: Callable[..., bool],
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    x: torch.Tensor,
+    weights: torch.Tensor,
+    weight_scale: float,
+) -> torch.Tensor | None:
+    """The product in float32; None where a value is for the contract to refuse, or the rows are not aligned."""
+    rows = x.contiguous()
+    if rows.dtype is not torch.float32:
+        rows = rows.float()
+    address = rows.data_ptr()
+    if address % 4 or not contract.LEAST < weight_scale < contract.PAST:
+        return None
+    out = _empty(shape, strides, torch.float32)
+    return out if run_at(address, weights.data_ptr(), weight_scale, out.data_ptr()) else None
 
 
 linear_forward = linear_constant = linear
@@ -128,7 +191,7 @@ ternary_matmul_a16_constant = ternary_matmul_a16
 def i2s_quantize(x: torch.Tensor, scale: float) -> torch.Tensor:
     """See ops."""
     contract.check_elements("i2s_quantize", "x", x, contract.FLOATS, scale)
-    q = torch.empty(x.shape, dtype=torch.int8)
+    q = x.new_empty(x.shape, dtype=torch.int8)
     if x.numel():
         inputs = {"x": numpy(x.float().contiguous().view(-1)), "scale": scale}
         key = KernelKey("cpu", I2S_QUANTIZE.name, "none", "int8")
@@ -139,7 +202,7 @@ def i2s_quantize(x: torch.Tensor, scale: float) -> torch.Tensor:
 def i2s_dequantize(q: torch.Tensor, scale: float) -> torch.Tensor:
     """See ops."""
     contract.check_elements("i2s_dequantize", "q", q, (torch.int8,), scale)
-    x = torch.empty(q.shape)
+    x = q.new_empty(q.shape, dtype=torch.float32)
     if q.numel():
         inputs = {"q": numpy(q.contiguous().view(-1)), "scale": scale}
         key = KernelKey("cpu", I2S_DEQUANTIZE.name, "none", "float32")

@@ -5,7 +5,8 @@
 For each N x K (weights N x K, one row of activations) and number of threads, in us: each function's call from Python,
 its kernels alone, timed in a C loop, and the difference: the least of rounds, in each of which the call and its kernels
 take turns, for whatever else the machine does only adds. Weights are as warm as the last round left them. Of calls
-with bfloat16 the kernels are those that read float32: what it takes to widen them is the call's.
+with bfloat16 the kernels are those that read float32: what it takes to widen them is the call's. Where PyTorch is
+installed, BitLinear's calls too, of which none needs a gradient.
 
 Where ONNX Runtime is installed (`pip install '.[peers]'`): its session's call, MatMulNBits of 2 bits in blocks of 128
 at accuracy level 4, over that of QuantizedLinear, and both with arrays that were bound beforehand; in a process for
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from functools import partial
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from statistics import median
@@ -73,6 +75,20 @@ def counted(call: Call) -> int:
     return max(1, int(SAMPLE_S / seconds(call, 3)))
 
 
+def pytorch_layers(N: int, K: int, x: np.ndarray, threads: int) -> dict[str, Call]:
+    """BitLinear's calls; none where PyTorch is not installed."""
+    try:
+        import torch
+
+        from tritmark.torch import BitLinear
+    except ImportError:
+        return {}
+    torch.set_num_threads(threads)
+    layer: Any = BitLinear.from_float(torch.nn.Linear(K, N, bias=False))
+    rows = torch.from_numpy(x)
+    return {"BitLinear": partial(layer, rows), "BitLinear, bfloat16": partial(layer, rows.bfloat16())}
+
+
 def kernels(N: int, K: int, threads: int) -> dict[str, tuple[Call, Launch]]:
     """Each call, and what it runs at last."""
     codes, x, bias = drawn(N, K)
@@ -93,7 +109,9 @@ def kernels(N: int, K: int, threads: int) -> dict[str, tuple[Call, Launch]]:
     by_block = dispatch.select(PACKED, blocks, None).bind(
         {"x": x[0]}, {"codes": packed_row.packed, "scales": packed_row.scales}, blocks, threads
     )
+    layers = pytorch_layers(N, K, x, threads)
     return {
+        **{name: (call, bound.launch) for name, call in layers.items()},
         "i2s_quantize": (lambda: i2s_quantize(x, 0.5, threads=threads), divide),
         "ternary_quantize, packed": (lambda: ternary_quantize(x, packed=True, threads=threads), by_block),
         "activation_quantize": (lambda: activation_quantize(x, threads=threads), quantize),

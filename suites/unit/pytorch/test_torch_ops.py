@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -184,6 +185,31 @@ def test_every_op_has_a_case() -> None:
 def test_pytorchs_own_checks_pass(case: str) -> None:
     name, arguments = CASES[case]
     torch.library.opcheck(getattr(OPS, name).default, arguments)
+
+
+@pytest.fixture(params=["dtype", "device"])
+def defaults(request: pytest.FixtureRequest) -> Iterator[None]:
+    """PyTorch's own are others."""
+    if request.param == "device":
+        with torch.device("meta"):
+            yield
+        return
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.usefixtures("defaults")
+def test_pytorchs_defaults_do_not_count(case: str) -> None:
+    name, arguments = CASES[case]
+    found = getattr(OPS, name)(*arguments)
+    with torch.device("cpu"):
+        torch.set_default_dtype(torch.float32)
+        wanted = getattr(OPS, name)(*arguments)
+    for mine, other in zip(*((each if isinstance(each, tuple) else (each,)) for each in (found, wanted)), strict=True):
+        assert mine.dtype is other.dtype
+        assert torch.equal(mine, other)
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])

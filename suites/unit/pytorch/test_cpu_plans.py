@@ -1,0 +1,271 @@
+"""Layers on CPU tensors whose shape was met before: the same bits and the same errors as at first, from the memory of
+the tensors that are given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch: Any = pytest.importorskip("torch", reason="torch is not installed; tox -e torch has it")
+
+from hypothesis import given, settings  # noqa: E402
+from hypothesis import strategies as st  # noqa: E402
+
+from tritmark.harness import tuned  # noqa: E402
+from tritmark.harness.errors import InvalidArgumentError  # noqa: E402
+from tritmark.kernels import FORMATS, plans  # noqa: E402
+from tritmark.kernels.cpu import FORCE  # noqa: E402
+from tritmark.kernels.ternary_matmul.cpu import FORMATS as CPU_FORMATS  # noqa: E402
+from tritmark.kernels.ternary_matmul.cpu import kept as memory_of  # noqa: E402
+from tritmark.torch import BitLinear, cpu  # noqa: E402
+
+FLOATS = (torch.float32, torch.bfloat16, torch.float16)
+OUT_DTYPES = (None, *FLOATS)
+LINEAR = torch.ops.tritmark.linear
+SCALE = 0.375
+N, K = 24, 96
+
+
+def packed(N: int, K: int, format: str = "tile64", seed: int = 0) -> Any:
+    codes = np.random.default_rng(seed).integers(-1, 2, (N, K), dtype=np.int8)
+    form = FORMATS[format]
+    scale = np.float32(SCALE) if form.scale_per == "tensor" else np.ones(form.scale_shape((N, K)), np.float32)
+    return torch.from_numpy(form.pack(codes, scale, tail="error"))
+
+
+def rows(*shape: int, seed: int = 1, dtype: Any = torch.float32) -> Any:
+    return torch.from_numpy(np.random.default_rng(seed).normal(size=shape)).to(dtype)
+
+
+class Kept:
+    """Plans that say how often they ran to the end."""
+
+    def __init__(self) -> None:
+        self.clear()
+        self.ran = 0
+
+    def clear(self) -> None:
+        self._plans = plans.address_plans()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._plans, name)
+
+    def __len__(self) -> int:
+        return len(self._plans)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._plans
+
+    def get(self, registry: Any, key: Any) -> Any:
+        found = self._plans.get(registry, key)
+        if found is None:
+            return None
+        run_at, *told = found
+
+        def counted(*given: Any) -> bool:
+            done: bool = run_at(*given)
+            self.ran += done
+            return done
+
+        return counted, *told
+
+
+@pytest.fixture
+def kept(monkeypatch: pytest.MonkeyPatch) -> Kept:
+    found = Kept()
+    monkeypatch.setattr(cpu, "_PLANS", found)
+    return found
+
+
+@settings(max_examples=60)
+@given(
+    lead=st.lists(st.integers(1, 4), max_size=3),
+    N=st.integers(1, 70),
+    K=st.integers(1, 200),
+    dtypes=st.tuples(st.sampled_from(FLOATS), st.sampled_from(OUT_DTYPES)),
+    bias=st.sampled_from(OUT_DTYPES),
+    strided=st.booleans(),
+    seed=st.integers(0, 1 << 32),
+)
+def test_a_plan_makes_the_bits_of_the_long_way(
+    lead: list[int], N: int, K: int, dtypes: tuple[Any, Any], bias: Any, strided: bool, seed: int
+) -> None:
+    """With other rows, weights and scale than it was made with."""
+    found = Kept()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cpu, "_PLANS", found)
+        add = None if bias is None else rows(N, seed=seed + 1, dtype=bias)
+
+        def called(seed: int, scale: float) -> Any:
+            x = rows(*lead, 2 * K if strided else K, seed=seed, dtype=dtypes[0])[..., :: 1 + strided]
+            return LINEAR(x, packed(N, K, seed=seed), scale, N, "tile64", add, dtypes[1])
+
+        called(seed, 0.5)
+        planned, ran = called(seed + 1, SCALE), found.ran
+        patch.setattr(cpu, "_PLANS", Kept())
+        wanted = called(seed + 1, SCALE)
+    assert ran == 1
+    assert planned.dtype is wanted.dtype
+    assert planned.shape == wanted.shape
+    assert torch.equal(planned, wanted)
+
+
+def test_a_layer_runs_it_from_its_second_call_on(kept: Kept) -> None:
+    layer = BitLinear.from_float(torch.nn.Linear(K, N))
+    with torch.inference_mode():
+        x = rows(2, K)
+        first = layer(x)
+        assert kept.ran == 0
+        for count in (1, 2):
+            assert torch.equal(layer(x), first)
+            assert kept.ran == count
+        other = BitLinear.from_float(torch.nn.Linear(K, N))
+        y = other(x)  # of the same shape, so the same plan
+        assert kept.ran == 3
+        kept.clear()
+        assert torch.equal(y, other(x))
+        assert kept.ran == 3
+    assert not torch.equal(y, first)
+
+
+def test_what_weights_hold_now_counts(kept: Kept) -> None:
+    x, weights = rows(1, K), packed(N, K)
+    first = [LINEAR(x, weights, SCALE, N, "tile64") for _ in range(2)][1]
+    weights.copy_(packed(N, K, seed=5))
+    changed = LINEAR(x, weights, SCALE, N, "tile64")
+    assert kept.ran == 2
+    assert not torch.equal(changed, first)
+    assert torch.equal(changed, LINEAR(x.double().float(), packed(N, K, seed=5), SCALE, N, "tile64"))
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_what_is_not_finite_is_refused_as_at_first(kept: Kept, dtype: Any, bad: float) -> None:
+    x, weights = rows(3, K, dtype=dtype), packed(N, K)
+    wrong = x.clone()
+    wrong[1, 2] = bad
+    said = []
+    for _ in range(2):
+        with pytest.raises(InvalidArgumentError) as caught:
+            LINEAR(wrong, weights, SCALE, N, "tile64")
+        said.append(str(caught.value))
+        LINEAR(x, weights, SCALE, N, "tile64")
+    assert said[0] == said[1]
+    assert str(K + 2) in said[0]
+    assert kept.ran == 1
+
+
+@pytest.mark.parametrize("scale", [0.0, -1.0, torch.nan, torch.inf, 1e39, 1e-46])
+def test_a_scale_that_is_none_is_refused_as_at_first(kept: Kept, scale: float) -> None:
+    x, weights = rows(3, K), packed(N, K)
+    for _ in range(2):
+        with pytest.raises(InvalidArgumentError, match="weight_scale"):
+            LINEAR(x, weights, scale, N, "tile64")
+        LINEAR(x, weights, SCALE, N, "tile64")
+    assert kept.ran == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "argument"),
+    [
+        ({"weights": packed(N, K).float()}, "weights"),
+        ({"weights": packed(N, K)[:-1]}, "weights"),
+        ({"N": N + 64}, "weights"),
+        ({"format": "no such"}, "format"),
+        ({"bias": torch.ones(N + 1)}, "bias"),
+        ({"bias": torch.ones(N, dtype=torch.int32)}, "bias"),
+        ({"out_dtype": torch.int32}, "out_dtype"),
+        ({"x": rows(3, K).double()}, "x"),
+        ({"x": rows(3, K + 1)}, "weights"),
+    ],
+)
+def test_a_call_like_one_that_was_planned_is_checked_all_the_same(
+    kept: Kept, change: dict[str, Any], argument: str
+) -> None:
+    told = {
+        "x": rows(3, K),
+        "weights": packed(N, K).reshape(-1),
+        "weight_scale": SCALE,
+        "N": N,
+        "format": "tile64",
+        "bias": torch.ones(N),
+        "out_dtype": None,
+    }
+    for _ in range(2):
+        LINEAR(*told.values())
+    with pytest.raises(InvalidArgumentError, match=f"argument {argument}|{argument} "):
+        LINEAR(*{**told, **change}.values())
+    assert kept.ran == 1
+
+
+def test_rows_that_are_not_aligned_go_the_long_way(kept: Kept) -> None:
+    x, weights = rows(2, K), packed(N, K)
+    wanted = [LINEAR(x, weights, SCALE, N, "tile64") for _ in range(2)][1]
+    memory = torch.zeros(4 * x.numel() + 1, dtype=torch.uint8)
+    memory[1:] = x.reshape(-1).view(torch.uint8)
+    askew = torch.frombuffer(memory.numpy(), dtype=torch.float32, offset=1).view(2, K)
+    assert torch.equal(LINEAR(askew, weights, SCALE, N, "tile64"), wanted)
+    assert kept.ran == 1
+
+
+def test_it_is_dropped_with_what_the_choice_rests_on(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, weights = rows(1, K), packed(N, K)
+
+    def call() -> Any:
+        return LINEAR(x, weights, SCALE, N, "tile64")
+
+    wanted = [call() for _ in range(2)][1]
+    monkeypatch.setenv(FORCE, "scalar")
+    assert torch.equal(call(), wanted)
+    assert kept.ran == 1
+    assert torch.equal(call(), wanted)
+    assert kept.ran == 2
+    tuned.forget()
+    assert torch.equal(call(), wanted)
+    assert kept.ran == 2
+    threads = torch.get_num_threads()
+    torch.set_num_threads(threads + 1)
+    try:
+        assert torch.equal(call(), wanted)
+        assert kept.ran == 2
+    finally:
+        torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_wide_rows_of_16_bits_are_not_widened(kept: Kept, dtype: Any) -> None:
+    """They would cost as much memory as a plan spares time."""
+    M = plans.ROOM // 4 // K + 1
+    x, weights = rows(M, K, dtype=dtype), packed(N, K)
+    for _ in range(2):
+        LINEAR(x, weights, SCALE, N, "tile64")
+    assert kept.ran == (dtype is torch.float32)
+
+
+@pytest.mark.parametrize("format", CPU_FORMATS)
+def test_every_format_with_a_kernel_gives_the_same_again(kept: Kept, format: str) -> None:
+    """Of those with one scale, whose kernels need no memory of their own, from a plan."""
+    one, room = FORMATS[format].scale_per == "tensor", memory_of(format, {"M": 2, "N": 64, "K": 256})
+    weights, x, scale = packed(64, 256, format), rows(2, 256), SCALE if one else 1.0
+    first, second = (LINEAR(x, weights, scale, 64, format) for _ in range(2))
+    assert torch.equal(first, second)
+    assert kept.ran == (one and not room)
+    if not one:
+        with pytest.raises(InvalidArgumentError, match="weight_scale"):
+            LINEAR(x, weights, SCALE, 64, format)
+
+
+def test_no_rows_and_weights_apart_are_not_planned(kept: Kept) -> None:
+    weights = packed(N, K)
+    for _ in range(2):
+        assert LINEAR(rows(0, K), weights, SCALE, N, "tile64").shape == (0, N)
+    assert kept.ran == 0
+
+
+def test_they_are_kept_up_to_a_number(kept: Kept) -> None:
+    weights, x = packed(1, 1), rows(4200, 1)
+    for M in range(1, 4201):
+        LINEAR(x[:M], weights, SCALE, 1, "tile64")
+    assert 0 < len(kept) <= 4096
