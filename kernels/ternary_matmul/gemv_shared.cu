@@ -16,6 +16,9 @@
  *      registers that multiply them, a step by the warps of one tile, where each warp read a row of shared memory before
  *      it began. Predicted for 8 x 13824 x 2560 on an H100, where 4.6 of 6.0 are there for 2 rows too: an eighth less of
  *      what comes behind the wait, 0.3, and 0.1 for the sums.
+ *   v3: int32 outputs took 0.4 to 0.6 us less for 6 to 8 rows, so what makes factors and floats is long. Eight threads
+ *      divided, in a branch of their own, before the block met to multiply; now all divide a row's, without a branch
+ *      (common.cuh), and the compiler puts that between the products. Predicted: half of the difference.
  *
  * us a launch, weights constant and cold in L2, bfloat16 outputs, in a CUDA graph of such launches one behind the other, on
  * an NVIDIA H200 (132 SMs), some thirty instances by turns with what was launched before (gemv_mma.cu), outside of this
@@ -36,6 +39,16 @@
  * Of that, 8 x 13824 x 2560: 112 rows alone 5.84, sums alone 5.90. Slower there: 1 7 5 (6.22), 1 6 5 (6.01), 2 4 4 (6.20),
  * 2 7 5 (6.30), 4 2 5 (6.69), 2 4 5 and 2 4 10, which read half as much of shared memory (7.37: more than half of the
  * registers, so that two launches have no room); at 14336 x 4096 1 4 8 (8.07), 2 4 8 (8.56), 1 7 8 (8.60), 1 4 16 (9.05).
+ * On an H200, by turns, float32 outputs, us:
+ *   M, N x K           v2      v3                            M, N x K           v2      v3
+ *   2, 13824 x 2560    3.92    3.90                          2, 14336 x 4096    6.19    6.20
+ *   4, 13824 x 2560    4.20    4.14                          4, 14336 x 4096    6.35    6.22
+ *   6, 13824 x 2560    4.85    4.46                          8, 14336 x 4096    6.78    6.72
+ *   7, 13824 x 2560    5.19    4.72
+ *   8, 13824 x 2560    5.20    4.72    (bfloat16 5.25, 4.78)
+ * Not so: the scales asked for before the activations (6.57); the outputs of a thread all made before the first is stored,
+ * 4.88 with v2's division, 5.82 with v3's (both together need more registers than two launches have), and slower for 2 to
+ * 4 rows (4.09 for 3.92).
  * Further rows cost what their activations take from L2, 20 KB for each multiprocessor, and through shared memory.
  * No faster, and so not launched: 2560 x 2560 (2.47 before, 3.56 here, M = 8), 2560 x 6912 (4.03, 4.64), 3840 x 2560 (2.67,
  * 3.54), 4096 x 4096 (3.58, 3.81), 6912 x 2560 (3.91, 4.33), 20480 x 3200 (8.98, 11.08), 27648 x 5120 (16.12, 16.83),
@@ -114,17 +127,16 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_gemv_shared(
     }
     if (threadIdx.x < M)
         row_sums[threadIdx.x] = 0;
-    const bool divides = kind && threadIdx.x < M;
-    const float scale = divides ? scale_early(act_scale + threadIdx.x) : 1.0f;
+    const float scale = kind && lane < M ? scale_early(act_scale + lane) : 1.0f;
     if (constant)
         let_the_next_begin();
-    if (divides)
-        factors[threadIdx.x] = output_factor(weight_scale, scale);
 #ifndef TRITMARK_SIMULATOR
     asm volatile("cp.async.wait_all;" ::: "memory");
 #endif
     __syncthreads();
 
+    /* Of row `lane`, by all warps: in a branch it would not go between the products. */
+    const double factor = output_factor(weight_scale, scale);
     int acc[PAIRS][4][4] = {}; /* pair of 8-row groups, field, element of the fragment */
     int row_sum = 0; /* of row g, of those steps that the warps of this tile add up */
 #pragma unroll
@@ -157,6 +169,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_gemv_shared(
         row_sum += __shfl_xor_sync(0xffffffffu, row_sum, apart);
     if (t == 0 && g < M)
         atomicAdd(row_sums + g, row_sum);
+    if (threadIdx.x < M)
+        factors[threadIdx.x] = factor;
 #pragma unroll
     for (int p = 0; p < PAIRS; p++)
 #pragma unroll

@@ -90,6 +90,20 @@ def test_products_give_the_cpus_bits(cuda: CudaContext, M: int, dtype: str) -> N
     assert (receipt.device_ns > 0) != cuda.backend.simulated
 
 
+@pytest.mark.parametrize("M", [1, 2, 8, 20])
+def test_scales_of_all_magnitudes_give_the_cpus_bits(M: int) -> None:
+    """Subnormal ones too: a GPU divides them without __ddiv_rn."""
+    ends = [2.0**-149, 2.0**-126, 1.0, float(np.finfo(np.float32).max)]
+    activations, codes = RNG.integers(-128, 128, (M, 321), dtype=np.int8), RNG.integers(-1, 2, (65, 321), dtype=np.int8)
+    for weight_scale in ends:
+        weights = pack_weights(codes, weight_scale)
+        drawn = np.exp2(RNG.uniform(-149, 128, M)).astype(np.float32)
+        for act_scale in (drawn, *(np.full(M, end, np.float32) for end in ends)):
+            with np.errstate(over="ignore"):
+                out = ternary_matmul(activations, weights, act_scale=act_scale, device="cuda")
+                assert np.array_equal(out, ternary_matmul(activations, weights, act_scale=act_scale))
+
+
 def test_a_layer_keeps_its_weights_on_the_device(cuda: CudaContext) -> None:
     W = RNG.standard_normal((96, 130)).astype(np.float32)
     here, there = QuantizedLinear(W), QuantizedLinear(W, device="cuda")
