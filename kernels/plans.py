@@ -129,7 +129,7 @@ def plan_linear(
 
 def plan_addresses(plans: Any, key: Any, format: str, axes: Axes, threads: int, told: tuple[Any, ...]) -> None:
     """Have the next call with that key find a plan of layers without bias, whose weights have one scale and are in that
-    format: its `run_at`, for the addresses of float32 rows, weights and output and the scale of the weights, and then
+    format: its `run_at`, for the addresses of rows, weights and output and the scale of the weights, and then
     what is told here. None is made where the product works in memory of its own."""
 
     def made() -> Any:

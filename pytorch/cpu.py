@@ -120,12 +120,12 @@ def linear(
     wanted = out_dtype or x.dtype
     found = _PLANS.get(dispatch.registry(), key)
     if found is not None:
-        run_at, shape, strides = found
-        out = _planned(run_at, shape, strides, x, weights, weight_scale)
+        run_at, shape, strides, made = found
+        out = _planned(run_at, shape, strides, made, x, weights, weight_scale)
         if out is not None:
             if bias is not None:
                 out += bias
-            return out if wanted is torch.float32 else out.to(wanted)
+            return out if made is wanted else out.to(wanted)
     M, K, dtype = contract.check_linear(x, weights, weight_scale, N, format, bias, wanted)
     out = x.new_empty((M, N), dtype=_computed(dtype))
     if M:
@@ -135,8 +135,9 @@ def linear(
         if bias is not None:
             out += bias
         if found is None and weights.is_contiguous() and FORMATS[format].scale_per == "tensor" and _narrow_enough(x):
-            made = (*x.shape[:-1], N)
-            plans.plan_addresses(_PLANS, key, format, {"M": M, "N": N, "K": K}, key[-1], (made, strides_of(made, 1)))
+            lead = (*x.shape[:-1], N)
+            told = lead, strides_of(lead, 1), _computed(dtype)
+            plans.plan_addresses(_PLANS, key, format, {"M": M, "N": N, "K": K}, key[-1], told)
     return out.to(wanted).view(*x.shape[:-1], N)
 
 
@@ -149,19 +150,22 @@ def _planned(
     run_at: Callable[..., bool],
     shape: tuple[int, ...],
     strides: tuple[int, ...],
+    dtype: torch.dtype,
     x: torch.Tensor,
     weights: torch.Tensor,
     weight_scale: float,
 ) -> torch.Tensor | None:
-    """The product in float32; None where a value is for the contract to refuse, or the rows are not aligned."""
+    """The product in that dtype; None where a value is for the contract to refuse, or the rows are not aligned."""
     rows = x.contiguous()
-    if rows.dtype is not torch.float32:
+    narrow = rows.dtype is torch.bfloat16
+    if not narrow and rows.dtype is not torch.float32:
         rows = rows.float()
     address = rows.data_ptr()
-    if address % 4 or not contract.LEAST < weight_scale < contract.PAST:
+    if address % (2 if narrow else 4) or not contract.LEAST < weight_scale < contract.PAST:
         return None
-    out = _empty(shape, strides, torch.float32)
-    return out if run_at(address, weights.data_ptr(), weight_scale, out.data_ptr()) else None
+    out = _empty(shape, strides, dtype)
+    done = run_at(address, weights.data_ptr(), weight_scale, out.data_ptr(), narrow, dtype is torch.bfloat16)
+    return out if done else None
 
 
 linear_forward = linear_constant = linear

@@ -200,14 +200,32 @@ def test_a_call_like_one_that_was_planned_is_checked_all_the_same(
     assert kept.ran == 1
 
 
-def test_rows_that_are_not_aligned_go_the_long_way(kept: Kept) -> None:
-    x, weights = rows(2, K), packed(N, K)
+@pytest.mark.parametrize(("dtype", "offset"), [(torch.float32, 1), (torch.float32, 2), (torch.bfloat16, 1)])
+def test_rows_that_are_not_aligned_go_the_long_way(kept: Kept, dtype: Any, offset: int) -> None:
+    x, weights = rows(2, K, dtype=dtype), packed(N, K)
     wanted = [LINEAR(x, weights, SCALE, N, "tile64") for _ in range(2)][1]
-    memory = torch.zeros(4 * x.numel() + 1, dtype=torch.uint8)
-    memory[1:] = x.reshape(-1).view(torch.uint8)
-    askew = torch.frombuffer(memory.numpy(), dtype=torch.float32, offset=1).view(2, K)
+    memory = torch.zeros(x.element_size() * x.numel() + offset, dtype=torch.uint8)
+    memory[offset:] = x.reshape(-1).view(torch.uint8)
+    askew = torch.frombuffer(memory.numpy(), dtype=dtype, offset=offset).view(2, K)
     assert torch.equal(LINEAR(askew, weights, SCALE, N, "tile64"), wanted)
     assert kept.ran == 1
+
+
+def test_rows_of_bfloat16_need_be_aligned_to_two_bytes_alone(kept: Kept) -> None:
+    x, weights = rows(2 * K + 1, dtype=torch.bfloat16), packed(N, K)
+    wanted = [LINEAR(x[1:].view(2, K).clone(), weights, SCALE, N, "tile64") for _ in range(2)][1]
+    assert torch.equal(LINEAR(x[1:].view(2, K), weights, SCALE, N, "tile64"), wanted)
+    assert kept.ran == 2
+
+
+def test_an_output_beyond_bfloat16_is_infinite(kept: Kept) -> None:
+    """And one between two numbers of it is the even one, as at first."""
+    x, weights = 1e30 * rows(7, K, dtype=torch.bfloat16), packed(N, K)
+    first, second = (LINEAR(x, weights, 3e8, N, "tile64") for _ in range(2))
+    assert kept.ran == 1
+    assert torch.equal(first, second)
+    assert torch.isinf(first).any()
+    assert not torch.isinf(first).all()
 
 
 def test_it_is_dropped_with_what_the_choice_rests_on(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
