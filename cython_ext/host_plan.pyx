@@ -50,13 +50,11 @@ cdef extern from "src/host_plan/linear.h":
         tm_ternary_matmul_args *second
         const float *bias
     int tm_linear(void *args) noexcept nogil
-    void tm_widen_bfloat16(float *to, const uint16_t *start, size_t count) noexcept nogil
-    void tm_narrow_bfloat16(uint16_t *to, const float *start, size_t count) noexcept nogil
     size_t tm_first_nonfinite(const float *x, size_t begin, size_t end) noexcept nogil
 
 cdef enum:
     MOST_PLANS = 64
-    MOST_ROOMLESS = 4096
+    MOST_ROOMLESS = 4096  # a few hundred bytes each
     MOST_EXACT = 1 << 24
     CACHE_LINE = 64
 
@@ -444,62 +442,44 @@ cdef class LinearPlan:
         if (self.alone and self.busy) or not look(result, &made, b"f", True):
             return None
         try:
-            done = self.computed(rows.buf, self.second.weights, self.second.weight_scale, made.buf, False, False)
+            done = self.computed(rows.buf, self.second.weights, self.second.weight_scale, made.buf)
         finally:
             PyBuffer_Release(&made)
         return result if done else None
 
-    def run_at(
-        self, uintptr_t rows, uintptr_t weights, float weight_scale, uintptr_t out, bint narrow_rows, bint narrow_out
-    ) -> bool:
-        """With weights, and all else, at addresses: C-contiguous rows and output, float32 or, where told, bfloat16.
-        Whether all rows are finite; else the output is untouched. For a plan without room of its own."""
-        return self.computed(
-            <void *>rows, <const uint8_t *>weights, weight_scale, <void *>out, narrow_rows, narrow_out
-        )
+    def run_at(self, uintptr_t rows, uintptr_t weights, float weight_scale, uintptr_t out) -> bool:
+        """With rows, weights and output, all C-contiguous, at addresses, of the dtypes that the call was bound for. Whether
+        all rows are finite; else the output is untouched. For a plan without room of its own."""
+        return self.computed(<void *>rows, <const uint8_t *>weights, weight_scale, <void *>out)
 
-    cdef bint computed(
-        self, const void *rows, const uint8_t *weights, float weight_scale, void *out, bint narrow_rows, bint narrow_out
-    ) except -1:
+    cdef bint computed(self, const void *rows, const uint8_t *weights, float weight_scale, void *out) except -1:
         """Whether all rows are finite."""
         cdef tm_linear_args args = self.args
         cdef tm_activation_quantize_args first = self.first
         cdef tm_ternary_matmul_args second = self.second
-        cdef size_t M = second.M, N = second.N, K = second.K
-        cdef size_t codes = lines(M * K), wide = lines(M * K * sizeof(float) if narrow_rows else 0)
-        cdef size_t made = lines(M * N * sizeof(float) if narrow_out else 0)
-        cdef char *room = <char *>malloc(codes + wide + made + M * (sizeof(float) + sizeof(int32_t)) + CACHE_LINE)
+        cdef size_t M = second.M, K = second.K
+        cdef size_t codes = (M * K + CACHE_LINE - 1) // CACHE_LINE * CACHE_LINE
+        cdef char *room = <char *>malloc(codes + M * (sizeof(float) + sizeof(int32_t)) + CACHE_LINE)
         cdef char *begin
-        cdef float *values
         if room == NULL:
             raise MemoryError()
-        begin = <char *><uintptr_t>lines(<size_t>room)
-        values = <float *>(begin + codes)
+        begin = <char *>((<uintptr_t>room + CACHE_LINE - 1) // CACHE_LINE * CACHE_LINE)
         args.first, args.second = &first, &second
-        first.x, first.stride = <const void *>values if narrow_rows else rows, K
+        first.x, first.stride = rows, K
         first.q = <int8_t *>begin
-        first.scale = <float *>(begin + codes + wide + made)
-        first.sum = <int32_t *>(begin + codes + wide + made + M * sizeof(float))
+        first.scale = <float *>(begin + codes)
+        first.sum = <int32_t *>(begin + codes + M * sizeof(float))
         second.a, second.lda = first.q, K
         second.weights, second.weight_scale = weights, weight_scale
-        second.act_scale, second.out = first.scale, <void *>(begin + codes + wide) if narrow_out else out
+        second.act_scale, second.out = first.scale, out
         self.busy = True
         with nogil:
-            if narrow_rows:
-                tm_widen_bfloat16(values, <const uint16_t *>rows, M * K)
             tm_linear(&args)
-            if narrow_out and args.run.bad < 0:
-                tm_narrow_bfloat16(<uint16_t *>out, <const float *>second.out, M * N)
         self.busy = False
         free(room)
         if args.run.bad < 0:
             self.ran = args.run
         return args.run.bad < 0
-
-
-cdef inline size_t lines(size_t size) noexcept:
-    """Up to a multiple of a cache line."""
-    return (size + CACHE_LINE - 1) // CACHE_LINE * CACHE_LINE
 
 
 cdef class AddressPlans(Plans):

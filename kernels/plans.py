@@ -22,6 +22,7 @@ from tritmark.harness.registry import Registry
 from tritmark.harness.spec import Axes, KernelKey, Launch, Receipt, Requirement, Variant
 from tritmark.kernels import cpu, dispatch, prefetch
 from tritmark.kernels.activation_quantize.spec import KEY as QUANTIZE_KEY
+from tritmark.kernels.activation_quantize.spec import key_for
 from tritmark.kernels.formats import FORMATS
 from tritmark.kernels.packed import PackedWeights, product_with
 from tritmark.kernels.ternary_matmul.cpu import kept
@@ -127,18 +128,21 @@ def plan_linear(
     _keep(plans, M, made)
 
 
-def plan_addresses(plans: Any, key: Any, format: str, axes: Axes, threads: int, told: tuple[Any, ...]) -> None:
+def plan_addresses(
+    plans: Any, key: Any, format: str, dtypes: tuple[str, str], axes: Axes, threads: int, told: tuple[Any, ...]
+) -> None:
     """Have the next call with that key find a plan of layers without bias, whose weights have one scale and are in that
-    format: its `run_at`, for the addresses of rows, weights and output and the scale of the weights, and then
-    what is told here. None is made where the product works in memory of its own."""
+    format: its `run_at`, for the addresses of rows, weights and output, whose first and last have these dtypes, and the
+    scale of the weights, and then what is told here. None is made where the product works in memory of its own."""
+    rows, output = dtypes
 
     def made() -> Any:
-        product = dispatch.select(KernelKey("cpu", TERNARY_MATMUL.name, format, "float32"), axes, None, threads)
-        quantize = dispatch.select(QUANTIZE_KEY, {"M": axes["M"], "K": axes["K"]}, None, threads)
+        product = dispatch.select(KernelKey("cpu", TERNARY_MATMUL.name, format, output), axes, None, threads)
+        quantize = dispatch.select(key_for(rows, "cpu"), {"M": axes["M"], "K": axes["K"]}, None, threads)
         if not (cpu.own(product) and cpu.own(quantize)) or _room(product, axes):
             return None
         data = np.empty(math.prod(FORMATS[format].packed_shape((axes["N"], axes["K"]))), np.uint8)
-        launches = _quantize(quantize, axes, threads), _bound(product, data, np.float32(1), axes, threads)
+        launches = _quantize(quantize, axes, threads, rows), _bound(product, data, np.float32(1), axes, threads)
         plan = native().LinearPlan(native().LinearCall(*launches), product, None, None, False)
         return plan.run_at, *told
 
@@ -195,11 +199,13 @@ def _read(chosen: Variant, weights: PackedWeights) -> npt.NDArray[np.uint8]:
     return found
 
 
-def _quantize(chosen: Variant, axes: Axes, threads: int | None) -> Launch:
+def _quantize(chosen: Variant, axes: Axes, threads: int | None, dtype: str = "float32") -> Launch:
     """Bound to arrays of no content: a plan brings the addresses of others."""
     M, K = axes["M"], axes["K"]
     outputs = {"q": np.empty((M, K), np.int8), "scale": np.empty(M, np.float32), "sum": np.empty(M, np.int32)}
-    return chosen.bind({"x": np.empty((M, K), np.float32)}, outputs, axes, dispatch.threads_for(chosen.key, threads))
+    return chosen.bind(
+        {"x": np.empty((M, K), named_dtype(dtype))}, outputs, axes, dispatch.threads_for(chosen.key, threads)
+    )
 
 
 def _product(chosen: Variant, weights: PackedWeights, axes: Axes, threads: int | None) -> Launch:
@@ -215,5 +221,5 @@ def _bound(chosen: Variant, weights: npt.NDArray[np.uint8], scale: Any, axes: Ax
         "weight_scale": scale,
         "act_scale": np.empty(M, np.float32),
     }
-    outputs = {"out": np.empty((M, N), chosen.key.dtype)}
+    outputs = {"out": np.empty((M, N), named_dtype(chosen.key.dtype))}
     return chosen.bind(inputs, outputs, axes, dispatch.threads_for(chosen.key, threads))

@@ -22,18 +22,14 @@ from tritmark.kernels.i2s_dequantize.spec import OP as I2S_DEQUANTIZE
 from tritmark.kernels.i2s_quantize.spec import OP as I2S_QUANTIZE
 from tritmark.kernels.ternary_matmul.spec import OP as TERNARY_MATMUL
 from tritmark.torch import contract
+from tritmark.torch.allocator import allocator
 
 numpy = TorchTensors().host
 """The memory of a CPU tensor as a NumPy array, bfloat16 too."""
 _PLANS = plans.address_plans()
 
 
-def _new_empty(shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    return torch.empty_strided(shape, strides, dtype=dtype, device="cpu")
-
-
-# Without the dispatcher, in a third of the time; what torch.compile's own code calls.
-_empty: Callable[..., torch.Tensor] = getattr(torch._C._dynamo.guards, "_empty_strided_cpu", _new_empty)
+_empty = allocator("cpu")
 
 
 def activation_quantize(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -134,16 +130,12 @@ def linear(
         _multiply(q, weights, weight_scale, scale, out, format)
         if bias is not None:
             out += bias
-        if found is None and weights.is_contiguous() and FORMATS[format].scale_per == "tensor" and _narrow_enough(x):
+        if found is None and FORMATS[format].scale_per == "tensor":
             lead = (*x.shape[:-1], N)
-            told = lead, strides_of(lead, 1), _computed(dtype)
-            plans.plan_addresses(_PLANS, key, format, {"M": M, "N": N, "K": K}, key[-1], told)
+            told = lead, strides_of(lead, 1), out.dtype
+            dtypes = contract.FLOATS[x.dtype], contract.FLOATS[out.dtype]
+            plans.plan_addresses(_PLANS, key, format, dtypes, {"M": M, "N": N, "K": K}, key[-1], told)
     return out.to(wanted).view(*x.shape[:-1], N)
-
-
-def _narrow_enough(x: torch.Tensor) -> bool:
-    """Whether a plan takes rows of that dtype, in float32."""
-    return x.dtype is torch.float32 or 4 * x.numel() <= plans.ROOM
 
 
 def _planned(
@@ -157,15 +149,11 @@ def _planned(
 ) -> torch.Tensor | None:
     """The product in that dtype; None where a value is for the contract to refuse, or the rows are not aligned."""
     rows = x.contiguous()
-    narrow = rows.dtype is torch.bfloat16
-    if not narrow and rows.dtype is not torch.float32:
-        rows = rows.float()
     address = rows.data_ptr()
-    if address % (2 if narrow else 4) or not contract.LEAST < weight_scale < contract.PAST:
+    if address % rows.element_size() or not contract.LEAST < weight_scale < contract.PAST:
         return None
     out = _empty(shape, strides, dtype)
-    done = run_at(address, weights.data_ptr(), weight_scale, out.data_ptr(), narrow, dtype is torch.bfloat16)
-    return out if done else None
+    return out if run_at(address, weights.data_ptr(), weight_scale, out.data_ptr()) else None
 
 
 linear_forward = linear_constant = linear

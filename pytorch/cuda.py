@@ -30,6 +30,7 @@ from tritmark.kernels.packed import known_format
 from tritmark.kernels.ternary_matmul_a16.spec import OPS as TERNARY_MATMUL_A16
 from tritmark.kernels.unpack_codes.spec import OP as UNPACK_CODES
 from tritmark.torch import contract
+from tritmark.torch.allocator import allocator
 
 _WIDE = 15
 """What an address of 16-byte loads has no bit of."""
@@ -82,13 +83,8 @@ def _raw_stream(index: int) -> int:
 # The same without making an object of it; what torch.compile's own code calls.
 _stream: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", _raw_stream)
 
-
-def _new_empty(shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    return torch.empty_strided(shape, strides, dtype=dtype, device="cuda")
-
-
-# On the current device, without the dispatcher; what torch.compile's own code calls. A device of -1 is nobody's.
-_empty: Callable[..., torch.Tensor] = getattr(torch._C._dynamo.guards, "_empty_strided_cuda", _new_empty)
+_empty = allocator("cuda")
+# A device of -1 is nobody's.
 _current_device: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", lambda: -2)
 
 

@@ -1,19 +1,5 @@
 #include "linear.h"
 
-void tm_widen_bfloat16(float *to, const uint16_t *from, size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        const uint32_t bits = (uint32_t)from[i] << 16;
-        memcpy(to + i, &bits, sizeof bits);
-    }
-}
-
-void tm_narrow_bfloat16(uint16_t *to, const float *from, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        to[i] = tm_bfloat16(from[i]);
-}
-
 int tm_linear(void *args)
 {
     tm_linear_args *linear = args;

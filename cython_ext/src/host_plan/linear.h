@@ -13,10 +13,6 @@ typedef struct tm_linear_args {
     const float *bias;              /* N, or NULL */
 } tm_linear_args;
 
-void tm_widen_bfloat16(float *to, const uint16_t *from, size_t count);
-/* Rounded to nearest even; no NaN. */
-void tm_narrow_bfloat16(uint16_t *to, const float *from, size_t count);
-
 /* Returns 0. Where x has an element that is not finite, the output is not touched. */
 int tm_linear(void *args);
 

@@ -206,6 +206,18 @@ def test_casts_leave_the_scale_as_it_is(layer: Any) -> None:
     assert torch.equal(layer(rows(3)), y)
 
 
+def test_pytorchs_default_dtype_leaves_the_scale_as_it_is() -> None:
+    state = BitLinear.from_packed(hf_packed(codes_of()), 0.3).state_dict()
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        layer = BitLinear(K, N)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    layer.load_state_dict(state)
+    assert layer.weight_scale.dtype == torch.float32
+    assert layer.weight_scale == np.float32(0.3)
+
+
 def test_under_autocast_the_output_is_of_its_dtype(layer: Any) -> None:
     with torch.autocast("cpu", torch.bfloat16):
         y = layer(rows(3))

@@ -20,6 +20,7 @@ from tritmark.kernels.cpu import FORCE  # noqa: E402
 from tritmark.kernels.ternary_matmul.cpu import FORMATS as CPU_FORMATS  # noqa: E402
 from tritmark.kernels.ternary_matmul.cpu import kept as memory_of  # noqa: E402
 from tritmark.torch import BitLinear, cpu  # noqa: E402
+from tritmark.torch.allocator import allocator  # noqa: E402
 
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 OUT_DTYPES = (None, *FLOATS)
@@ -172,6 +173,7 @@ def test_a_scale_that_is_none_is_refused_as_at_first(kept: Kept, scale: float) -
     [
         ({"weights": packed(N, K).float()}, "weights"),
         ({"weights": packed(N, K)[:-1]}, "weights"),
+        ({"weights": torch.stack([packed(N, K)] * 2, dim=-1)[..., 0]}, "weights"),
         ({"N": N + 64}, "weights"),
         ({"format": "no such"}, "format"),
         ({"bias": torch.ones(N + 1)}, "bias"),
@@ -253,13 +255,12 @@ def test_it_is_dropped_with_what_the_choice_rests_on(kept: Kept, monkeypatch: py
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-def test_wide_rows_of_16_bits_are_not_widened(kept: Kept, dtype: Any) -> None:
-    """They would cost as much memory as a plan spares time."""
-    M = plans.ROOM // 4 // K + 1
-    x, weights = rows(M, K, dtype=dtype), packed(N, K)
-    for _ in range(2):
-        LINEAR(x, weights, SCALE, N, "tile64")
-    assert kept.ran == (dtype is torch.float32)
+def test_many_rows_find_a_plan_too(kept: Kept, dtype: Any) -> None:
+    """It keeps no memory of their size."""
+    x, weights = rows(3000, K, dtype=dtype), packed(N, K)
+    first, second = (LINEAR(x, weights, SCALE, N, "tile64") for _ in range(2))
+    assert torch.equal(first, second)
+    assert kept.ran == 1
 
 
 @pytest.mark.parametrize("format", CPU_FORMATS)
@@ -275,11 +276,17 @@ def test_every_format_with_a_kernel_gives_the_same_again(kept: Kept, format: str
             LINEAR(x, weights, SCALE, 64, format)
 
 
-def test_no_rows_and_weights_apart_are_not_planned(kept: Kept) -> None:
+def test_no_rows_are_not_planned(kept: Kept) -> None:
     weights = packed(N, K)
     for _ in range(2):
         assert LINEAR(rows(0, K), weights, SCALE, N, "tile64").shape == (0, N)
     assert kept.ran == 0
+
+
+def test_without_pytorchs_own_function_outputs_go_through_its_dispatcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(torch._C._dynamo.guards, "_empty_strided_cpu")
+    made = allocator("cpu")((2, 3), (3, 1), torch.bfloat16)
+    assert (made.shape, made.stride(), made.dtype, made.device.type) == ((2, 3), (3, 1), torch.bfloat16, "cpu")
 
 
 def test_they_are_kept_up_to_a_number(kept: Kept) -> None:
