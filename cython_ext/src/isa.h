@@ -13,7 +13,6 @@
 
 #if defined(__x86_64__)
 #define TM_X86 1
-#include <immintrin.h>
 #else
 #define TM_X86 0
 #endif
@@ -23,7 +22,6 @@
 #if defined(__clang__) && __clang_major__ < 16
 #error "clang has the intrinsics of an instruction set that an attribute names from version 16 on; take that, or GCC"
 #endif
-#include <arm_neon.h>
 #else
 #define TM_ARM 0
 #endif

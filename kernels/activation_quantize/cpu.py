@@ -8,11 +8,8 @@ import numpy as np
 
 from tritmark.harness.spec import Arrays, Axes, Launch, MaxSize
 from tritmark.kernels import cpu
-from tritmark.kernels.activation_quantize.spec import KEY
+from tritmark.kernels.activation_quantize.spec import KEY, MAX_K
 from tritmark.kernels.input_dtypes import FORMATS, NARROW
-
-MAX_K = (2**31 - 1) // 128
-"""Past it, the sum of a row of -128 no longer fits int32."""
 
 
 def _bind(format: str, isa: str, inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:

@@ -7,8 +7,7 @@ from functools import partial
 import numpy as np
 
 from tritmark.harness.spec import KernelKey, MaxSize, Tier, Variant
-from tritmark.kernels.activation_quantize.cpu import MAX_K
-from tritmark.kernels.activation_quantize.spec import OP
+from tritmark.kernels.activation_quantize.spec import MAX_K, OP
 from tritmark.kernels.cuda.kernel import Kernel, Step
 from tritmark.kernels.cuda.launch import DEVICE, Call, variant
 from tritmark.kernels.cuda.params import MOST_BLOCKS

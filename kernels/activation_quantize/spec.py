@@ -13,12 +13,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tritmark.harness.spec import Axes, Family, KernelKey, Op, Tensor, Traffic, Values
+from tritmark.harness.spec import Axes, Family, KernelKey, Op, Sizes, Tensor, Traffic, Values
 from tritmark.harness.validate.families import FLOAT_FAMILIES, ROWS, floats
 from tritmark.kernels import input_dtypes
 from tritmark.kernels.activation_quantize.reference import reference
 
 KEY = KernelKey("cpu", "activation_quantize", "none", "int8")
+MAX_K = (2**31 - 1) // 128
+"""Past it, the sum of a row of -128 no longer fits int32."""
 
 
 def key_for(dtype: str, device: str) -> KernelKey:
@@ -85,6 +87,6 @@ OP = Op(
     outputs_like=_outputs_like,
     reference=reference,
     traffic=_traffic,
-    sizes={"M": ROWS},
+    sizes={"M": ROWS, "K": Sizes(largest=MAX_K)},
     apart=lambda axes, key: ("M", 1),
 )

@@ -1,8 +1,7 @@
 """The contract of float_narrow.
 
 To nearest even; what lies half a step or more past the largest finite value becomes infinity. A NaN becomes the quiet
-NaN of its sign and its payload's leading bits, as IEEE 754-2019 (6.2.3) recommends and as x86 (F16C) and ARM do it. The
-families hold infinities, and no NaN.
+NaN of its sign and its payload's leading bits, as IEEE 754-2019 (6.2.3) recommends and as x86 (F16C) and ARM do it.
 """
 
 from __future__ import annotations
@@ -14,10 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tritmark.harness.spec import Axes, Family, KernelKey, Op, Tensor, Traffic
-from tritmark.harness.validate.families import ELEMENTS, FLOAT_FAMILIES, floats
+from tritmark.harness.validate.families import ELEMENTS, FLOAT_FAMILIES, NONFINITE, floats, with_nonfinite
 from tritmark.kernels.float_narrow.reference import reference
 
 DTYPES = ("float16", "bfloat16")
+FAMILIES = (*FLOAT_FAMILIES, NONFINITE)
 
 _F32 = np.finfo(np.float32)
 _F16 = np.finfo(np.float16)
@@ -50,6 +50,8 @@ def values(family: str, n: int, rng: np.random.Generator) -> npt.NDArray[np.floa
             np.float32,
         )
         return rng.choice(np.concatenate([pool, -pool]), n)
+    if family == NONFINITE:
+        return with_nonfinite(floats("normal", (n,), rng), rng, 1 + n // 4)
     return floats(family, (n,), rng)
 
 
@@ -87,7 +89,7 @@ OP = Op(
     inputs=(Tensor("x", ("n",), "float32", "any values"),),
     outputs=(Tensor("h", ("n",), "key", "the same, rounded"),),
     family=Family.EXACT,
-    families=FLOAT_FAMILIES,
+    families=FAMILIES,
     generate=_generate,
     outputs_like=_outputs_like,
     reference=reference,

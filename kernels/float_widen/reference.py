@@ -21,6 +21,18 @@ def widened(h: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
     return np.where(np.isnan(made), nan.view(np.float32), made)
 
 
+def held(x: npt.NDArray[np.float32], dtype: str) -> npt.NDArray[Any]:
+    """`x` narrowed, except that a signalling NaN stays one: what is to be widened may hold it."""
+    made = narrowed(x, dtype)
+    quiet, _, kept = NAN_BITS[dtype]
+    of_quiet = quiet & ~(0x7C00 if dtype == "float16" else 0x7F80)
+    signalling = np.isnan(x) & (x.view(np.uint32) >> 22 & 1 == 0)
+    words = made.view(np.uint16)[signalling] & np.uint16(0xFFFF ^ of_quiet)
+    # Without any bit of its payload it would be an infinity.
+    made.view(np.uint16)[signalling] = np.where(words & kept, words, words | 1)
+    return made
+
+
 def reference(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
     """The logical input is float32; what is to be widened is that in the key's format."""
-    return {"x": widened(narrowed(inputs["h"], key.format))}
+    return {"x": widened(held(inputs["h"], key.format))}

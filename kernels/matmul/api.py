@@ -149,6 +149,7 @@ def _narrowed(array: npt.NDArray[np.float32], dtype: str) -> tuple[DeviceArray, 
 def _gpu(device: str, *arrays: Any) -> int:
     """The number of that GPU. Raises NoCompatibleKernelError where it is not there, InvalidArgumentError for what is no
     GPU, and for arrays that lie on another."""
+    dispatch.check_device("matmul", device)
     kind, index = numbered(device) or (device, 0)
     dispatch.registry().device(device, f"matmul on {device!r}")
     if kind != DEVICE:

@@ -14,15 +14,15 @@ import numpy as np
 import numpy.typing as npt
 
 from tritmark.harness.dtypes import named_dtype
-from tritmark.harness.spec import Axes, Family, KernelKey, Op, Tensor, Traffic
-from tritmark.harness.validate.families import ROWS, floats
+from tritmark.harness.spec import Axes, Family, KernelKey, Op, Sizes, Tensor, Traffic
+from tritmark.harness.validate.families import NONFINITE, ROWS, floats, with_nonfinite
 from tritmark.kernels.matmul.reference import reference
 
 NAMES = {"float32": "matmul_fp32", "float16": "matmul_fp16", "bfloat16": "matmul_bf16"}
 """Each input dtype's op."""
 MAX_K = 1 << 20
 """The bound of the sums is 12 roundings for 4 of the K; past this it would say nothing."""
-FAMILIES = ("uniform", "normal", "heavy", "constant", "zero", "ties", "denormals", "one_nonzero", "large")
+FAMILIES = ("uniform", "normal", "heavy", "constant", "zero", "ties", "denormals", "one_nonzero", "large", NONFINITE)
 LARGEST = np.float32(1e4)
 """Inputs' largest: float16 holds it, and float32 the sums of its squares. That of one factor alone in the family
 "large"."""
@@ -34,7 +34,7 @@ _LEAST_NORMAL = {"float32": 2.0**-126, "float16": 2.0**-14, "bfloat16": 2.0**-12
 
 
 def _generate(dtype: str, axes: Axes, family: str, rng: np.random.Generator) -> dict[str, Any]:
-    def matrix(rows: int, columns: int) -> npt.NDArray[Any]:
+    def matrix(rows: int, columns: int, family: str = family) -> npt.NDArray[Any]:
         values = floats(family, (rows, columns), rng)
         if family == "denormals":
             values = values * np.float32(_LEAST_NORMAL[dtype] / _LEAST_NORMAL["float32"])
@@ -42,6 +42,12 @@ def _generate(dtype: str, axes: Axes, family: str, rng: np.random.Generator) -> 
 
     if family == "large":
         return _large(dtype, axes, rng)
+    if family == NONFINITE:
+        made = {"a": matrix(axes["M"], axes["K"], "normal"), "b": matrix(axes["K"], axes["N"], "normal")}
+        # Of one factor alone or both: most rows and columns stay finite.
+        for name in rng.permutation(list(made))[: int(rng.integers(1, 3))]:
+            made[name] = with_nonfinite(made[name], rng, 4)
+        return made
     return {"a": matrix(axes["M"], axes["K"]), "b": matrix(axes["K"], axes["N"])}
 
 
@@ -74,7 +80,7 @@ def _op(dtype: str) -> Op:
         axes=("M", "N", "K"),
         inputs=(
             Tensor("a", ("M", "K"), dtype, "left factor; NaN and infinities go through"),
-            Tensor("b", ("K", "N"), dtype, "right factor"),
+            Tensor("b", ("K", "N"), dtype, "right factor; NaN and infinities go through"),
         ),
         outputs=(Tensor("c", ("M", "N"), "float32", "the product"),),
         family=Family.BOUNDED,
@@ -83,7 +89,7 @@ def _op(dtype: str) -> Op:
         outputs_like=_outputs_like,
         reference=reference,
         traffic=partial(_traffic, 4 if dtype == "float32" else 2),
-        sizes={"M": ROWS},
+        sizes={"M": ROWS, "K": Sizes(largest=MAX_K)},
         apart=lambda axes, key: ("M", 1),
     )
 

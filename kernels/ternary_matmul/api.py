@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from tritmark.harness.contract import unify
+from tritmark.harness.contract import dtype_name, unify
 from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.resident import ResidentArray
 from tritmark.harness.spec import KernelKey, Receipt, Requirement
@@ -93,7 +93,7 @@ def _computed(
     known = isinstance(activations, np.ndarray | ResidentArray)
     single = known and activations.ndim == 1
     rows: Any = activations.reshape(1, -1) if single else activations
-    scale = act_scale if isinstance(act_scale, ResidentArray) else np.asarray(act_scale, dtype=np.float32)
+    scale = act_scale if isinstance(act_scale, ResidentArray) else _scale(act_scale)
     N, K = weights.shape
     if known and not scale.shape:
         scale = np.full(rows.shape[:1], scale)
@@ -102,7 +102,7 @@ def _computed(
     axes = unify(OP, inputs, {"N": N, "K": K})
     given = out.reshape(1, -1) if single and isinstance(out, np.ndarray | ResidentArray) else out
     outputs = dispatch.outputs_for(OP, axes, key, {"out": given}, {**inputs, "weights": weights.data})
-    chosen = product_with(weights, device, key.dtype, axes, variant or weights.variant, threads, requirement)
+    chosen = product_with(weights, device, key.dtype, axes, weights.asked(variant), threads, requirement)
     encoded = {**inputs, "weights": weights.packed_as(chosen.key.format, device)}
     ran = dispatch.run(OP, chosen, encoded, outputs, axes, dispatch.threads_for(key, threads))
     ran.note = weights.repacked_note(chosen)
@@ -110,9 +110,17 @@ def _computed(
     return (result.reshape(-1) if single else result) if out is None else out, ran
 
 
+def _scale(act_scale: Any) -> npt.NDArray[np.float32]:
+    try:
+        return np.asarray(act_scale, dtype=np.float32)
+    except (TypeError, ValueError):
+        legal = "float32, one number or one for each row"
+        raise InvalidArgumentError(op=OP.name, argument="act_scale", found=repr(act_scale), legal=legal) from None
+
+
 def _dtype_name(dtype: Any, format: str, device: str) -> str:
-    name, legal = dtype if isinstance(dtype, str) else np.dtype(dtype).name, dtypes(format, device)
+    name, legal = dtype_name(OP.name, dtype), dtypes(format, device)
     if name not in legal:
         found = f"{name!r} for {format}, which has {FORMATS[format].scales}" if name == "int32" else repr(name)
         raise InvalidArgumentError(op=OP.name, argument="dtype", found=found, legal=", ".join(legal))
-    return str(name)
+    return name

@@ -11,11 +11,8 @@ from tritmark.kernels import cpu
 from tritmark.kernels.formats import BUILT_IN
 from tritmark.kernels.formats.tl_layout import TL
 from tritmark.kernels.ternary_matmul.scales import grouped
-from tritmark.kernels.ternary_matmul.spec import dtypes
+from tritmark.kernels.ternary_matmul.spec import MAX_K, dtypes
 from tritmark.kernels.ternary_matmul.tables import table_bytes, tiles
-
-MAX_K = (1 << 23) - 1
-"""Past it, 2 * 128 * K no longer fits the int32 accumulators."""
 
 FORMATS: dict[str, tuple[str, tuple[Constraint, ...]]] = {
     "tile64": ("ternary_matmul", ()),
@@ -64,6 +61,8 @@ that it brings into tile64, TM_SLAB, TM_TILE and TM_ARRANGED in cython_ext/src/t
 _DIGITS, _FEW = 80, {"scalar": 8, "avx2": 2, "avxvnni": 8, "avx512": 8}
 """Rows of weights of a tile of tile80, TM_TILE80 in its tile80.h, and for each set how many rows of activations meet
 its digits as they are."""
+_AS_ONE = {"tq2_0": 4, "q2_0": 4, "tq1_0": 2}
+"""The most rows of activations that AVX-512 takes as it takes one, in registers: TM_FEW in groups.h, FEW of tq1_0."""
 _OF_ARM = frozenset({"neon", "dotprod", "i8mm"})
 _ARRANGED_OF_ARM = frozenset({"tile80", "tl1", "tl2"})
 """Formats whose weights these bring into tile64, for any number of rows of activations."""
@@ -85,7 +84,7 @@ def stack_bytes(format: str, isa: str, axes: Axes) -> int:
         return cores * (sums + _ARRANGED) if format in _ARRANGED_OF_ARM else 0
     if format == "tile80" and (isa == "scalar" or _FEW[isa] >= M):
         return cores * 4 * min(M, _FEW[isa]) * _DIGITS
-    if M == 1 or isa == "scalar":
+    if M == 1 or isa == "scalar" or (isa == "avx512" and _AS_ONE.get(format, 1) >= M):
         return 0
     if grouped(format) is not None:
         return cores * _PANEL_SUM * min(M, _PANEL_SUMS)

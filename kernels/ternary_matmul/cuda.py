@@ -27,11 +27,9 @@ from tritmark.kernels.ternary_matmul.cuda_arguments import (
     scalars,
 )
 from tritmark.kernels.ternary_matmul.cuda_gemv_shared import Shared
-from tritmark.kernels.ternary_matmul.spec import OP, dtypes
+from tritmark.kernels.ternary_matmul.spec import MAX_K, OP, dtypes
 
 FORMAT = "row16"
-MAX_K = (1 << 23) - 1
-"""As on the CPU: past it, 2 * 128 * K no longer fits the int32 accumulators."""
 
 # --- tiled, v1
 # ----------------------------------------------------------------------------------------------------------------------

@@ -14,9 +14,8 @@ from tritmark.kernels.cuda.launch import DEVICE, Call, variant
 from tritmark.kernels.cuda.tuning import Steps, instance_name
 from tritmark.kernels.formats.gpu_int2 import COLUMNS
 from tritmark.kernels.formats.gpu_int2 import ROWS as STRIP
-from tritmark.kernels.ternary_matmul.cuda import MAX_K
 from tritmark.kernels.ternary_matmul.cuda_arguments import KINDS, SHARED, WARP
-from tritmark.kernels.ternary_matmul.spec import OP, dtypes
+from tritmark.kernels.ternary_matmul.spec import MAX_K, OP, dtypes
 
 FORMAT = "gpu_int2"
 LOAD = 128

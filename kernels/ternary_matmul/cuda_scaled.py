@@ -14,9 +14,8 @@ from tritmark.kernels.cuda.kernel import Kernel, Step
 from tritmark.kernels.cuda.launch import DEVICE, Call, variant
 from tritmark.kernels.formats.ggml_blocks import BLOCK as GROUP
 from tritmark.kernels.formats.iq_bn import BLOCK
-from tritmark.kernels.ternary_matmul.cuda import MAX_K
 from tritmark.kernels.ternary_matmul.cuda_arguments import KINDS, SHARED, WARP, activation_row_bytes, arrays, scalars
-from tritmark.kernels.ternary_matmul.spec import OP, dtypes
+from tritmark.kernels.ternary_matmul.spec import MAX_K, OP, dtypes
 
 FORMATS = {"tq2_0": GROUP, "iq2_bn": BLOCK}
 """And what K is a multiple of."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tritmark.harness.numbered import numbered
-from tritmark.harness.spec import Arrays, Axes, Family, KernelKey, Op, StoredWeights, Tensor, Traffic, Values
+from tritmark.harness.spec import Arrays, Axes, Family, KernelKey, Op, Sizes, StoredWeights, Tensor, Traffic, Values
 from tritmark.harness.validate.families import INTEGER_FAMILIES, ROWS, integers, scales, scales_apart
 from tritmark.kernels.formats import FORMATS
 from tritmark.kernels.formats.tiles import Tiles
@@ -18,6 +18,9 @@ from tritmark.kernels.ternary_matmul.scales import grouped, holds_ternary, weigh
 
 DTYPES = ("int32", "float32", "bfloat16")
 """Output dtypes; int32 is the accumulators themselves."""
+
+MAX_K = (1 << 23) - 1
+"""Past it, 2 * 128 * K no longer fits the int32 accumulators."""
 
 CUDA_DTYPES = (*DTYPES, "float16")
 """The same on CUDA devices. On the CPU float16 is what a caller makes of float32: the bits are the same."""
@@ -116,7 +119,7 @@ OP = Op(
     outputs_like=_outputs_like,
     reference=reference,
     traffic=_traffic,
-    sizes={"M": ROWS},
+    sizes={"M": ROWS, "K": Sizes(largest=MAX_K)},
     apart=_apart,
     weights=lambda axes: axes["N"] * axes["K"],
     interchangeable=interchangeable,

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tritmark.harness.contract import unify
+from tritmark.harness.contract import dtype_name, unify
 from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.resident import ResidentArray
 from tritmark.harness.spec import KernelKey, Receipt
@@ -77,7 +77,8 @@ def _computed(
     found = activations.dtype.name if known else f"a {type(activations).__name__}"
     if found not in OPS:
         raise _refuse("activations", found, "an array of bfloat16 or float16")
-    op, name = OPS[found], dtype if isinstance(dtype, str) else np.dtype(dtype).name
+    op = OPS[found]
+    name = dtype_name(op.name, dtype)
     if name not in DTYPES:
         raise _refuse("dtype", repr(name), ", ".join(DTYPES))
     single = activations.ndim == 1

@@ -20,7 +20,15 @@ HALF_LEAST = 2.0**-150
 
 
 def reference(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
-    """The product in float64, and its bound."""
+    """The product in float64, and its bound; of what is NaN or infinite in the product the bound says nothing.
+
+    A weight of 0 times an infinity is NaN, as in the product of matrices that it stands for.
+    """
+    with np.errstate(invalid="ignore"):
+        return _product(inputs, key)
+
+
+def _product(inputs: Arrays, key: KernelKey) -> dict[str, Any]:
     activations, weights = inputs["activations"], inputs["weights"]
     scale = np.float64(inputs["weight_scale"])
     wide = weights.T.astype(np.float64)

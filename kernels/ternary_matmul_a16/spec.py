@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tritmark.harness.dtypes import named_dtype
-from tritmark.harness.spec import Arrays, Axes, Family, KernelKey, Op, Tensor, Traffic, Values
-from tritmark.harness.validate.families import ROWS, floats, integers, scales
+from tritmark.harness.spec import Arrays, Axes, Family, KernelKey, Op, Sizes, Tensor, Traffic, Values
+from tritmark.harness.validate.families import NONFINITE, ROWS, floats, integers, scales, with_nonfinite
 from tritmark.kernels.formats import FORMATS
 from tritmark.kernels.ternary_matmul.scales import holds_ternary
 from tritmark.kernels.ternary_matmul_a16.reference import reference
@@ -22,7 +22,7 @@ DTYPES = ("float32", "bfloat16", "float16")
 """Output dtypes."""
 MAX_K = 1 << 20
 """As of matmul, whose bound the sums have."""
-FAMILIES = ("uniform", "normal", "heavy", "constant", "zero", "ties", "denormals", "extremes", "one_nonzero")
+FAMILIES = ("uniform", "normal", "heavy", "constant", "zero", "ties", "denormals", "extremes", "one_nonzero", NONFINITE)
 _LARGEST = {"bfloat16": 1e30, "float16": 65504.0}
 """Of the activations: float32 holds a million of them."""
 _LEAST_NORMAL = {"bfloat16": 2.0**-126, "float16": 2.0**-14}
@@ -35,6 +35,8 @@ def takes(format: str) -> bool:
 
 
 def _activations(dtype: str, axes: Axes, family: str, rng: np.random.Generator) -> npt.NDArray[Any]:
+    if family == NONFINITE:
+        return with_nonfinite(_activations(dtype, axes, "normal", rng), rng, 4)
     values = floats(family, (axes["M"], axes["K"]), rng).astype(np.float64)
     if family == "denormals":
         values *= _LEAST_NORMAL[dtype] / _LEAST_NORMAL["bfloat16"]
@@ -96,7 +98,7 @@ def _op(dtype: str) -> Op:
         outputs_like=_outputs_like,
         reference=reference,
         traffic=_traffic,
-        sizes={"M": ROWS},
+        sizes={"M": ROWS, "K": Sizes(largest=MAX_K)},
         apart=lambda axes, key: ("N", 64),
         weights=lambda axes: axes["N"] * axes["K"],
     )

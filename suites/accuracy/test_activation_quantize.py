@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from tritmark.harness.errors import InvalidArgumentError, NoCompatibleKernelError
 from tritmark.kernels import activation_quantize, cpu, dispatch
 from tritmark.kernels.activation_quantize.api import ActivationQuantized
-from tritmark.kernels.activation_quantize.cpu import MAX_K
 from tritmark.kernels.activation_quantize.reference import reference
-from tritmark.kernels.activation_quantize.spec import KEY, OP
+from tritmark.kernels.activation_quantize.spec import KEY, MAX_K, OP
 from tritmark.kernels.input_dtypes import FORMATS, narrow
 
 F32 = np.finfo(np.float32)
@@ -25,6 +24,10 @@ SHAPES = st.one_of(
     st.tuples(st.just(1), st.integers(600, 5000)),
     st.tuples(st.integers(300, 900), st.integers(100, 130)),
 )
+LENGTHS = range(1, 131)
+"""Two steps of the longest, 64, and what is left of a third."""
+BEHIND = 3
+"""NaN in the input behind a row: a kernel that reads too far takes them for the row's own. In the output no codes."""
 
 
 def _expected(x):
@@ -94,6 +97,27 @@ def _float32(exact):
     near = np.float32(float(exact))
     candidates = [np.nextafter(near, np.float32(-np.inf)), near, np.nextafter(near, np.float32(np.inf))]
     return min(candidates, key=lambda c: (abs(Fraction(float(c)) - exact), int(c.view(np.uint32)) & 1))
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("family", OP.families)
+def test_rows_of_every_length(isa, format, family):
+    M = 5
+    native, rng = cpu.native("activation_quantize"), np.random.default_rng(7)
+    for K in LENGTHS:
+        x = narrow(OP.generate({"M": M, "K": K}, family, rng)["x"], format)
+        wanted = reference({"x": x.astype(np.float32)}, {"M": M, "K": K}, KEY)
+        wide = np.full((M, K + BEHIND), np.nan, x.dtype)
+        wide[:, :K] = x
+        given = wide if x.dtype == np.float32 else wide.view(np.uint16)
+        codes, scale, total = np.full(M * K + BEHIND, 77, np.int8), np.empty(M, np.float32), np.empty(M, np.int32)
+        launch = native.ActivationQuantize(isa, format, given[:, :K], codes[: M * K].reshape(M, K), scale, total, 1)
+        launch.run()
+        assert (launch.ran, launch.bad) == (isa, -1), K
+        assert np.array_equal(codes[: M * K].reshape(M, K), wanted["q"]), K
+        assert np.array_equal(scale.view(np.uint32), wanted["scale"].view(np.uint32)), K
+        assert np.array_equal(total, wanted["sum"]), K
+        assert np.all(codes[M * K :] == 77), K
 
 
 @given(

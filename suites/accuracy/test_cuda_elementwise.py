@@ -25,7 +25,7 @@ from tritmark.kernels.float_narrow.reference import narrowed
 from tritmark.kernels.float_narrow.spec import OP as FLOAT_NARROW
 from tritmark.kernels.float_widen import cuda as widen_cuda
 from tritmark.kernels.float_widen.api import float_widen
-from tritmark.kernels.float_widen.reference import widened
+from tritmark.kernels.float_widen.reference import held, widened
 from tritmark.kernels.float_widen.spec import OP as FLOAT_WIDEN
 from tritmark.kernels.i2s_dequantize import cuda as dequantize_cuda
 from tritmark.kernels.i2s_dequantize.spec import OP as I2S_DEQUANTIZE
@@ -245,7 +245,7 @@ def test_the_reference_rounds_as_exact_fractions_do(dtype: str, digits: int, lea
     largest = Fraction(float(ml_dtypes.finfo(named_dtype(dtype)).max))
     for value, found in zip(x.tolist(), narrowed(x, dtype).astype(np.float64).tolist(), strict=True):
         if not np.isfinite(value):
-            assert found == value
+            assert found == value or (np.isnan(found) and np.isnan(value))
             continue
         _, exponent = np.frexp(value)
         unit = Fraction(2) ** max(int(exponent) - digits, least)
@@ -265,6 +265,14 @@ def test_a_nan_stays_quiet_and_keeps_its_sign_and_leading_payload():
         0x7FC02000,
         0xFFC12000,
     ]
+
+
+@pytest.mark.parametrize(("dtype", "signalling"), [("float16", 0x7C01), ("bfloat16", 0x7F81)])
+def test_what_is_widened_may_hold_a_signalling_nan(dtype: str, signalling: int):
+    x = np.array([0x7F800001, 0x7FC00000, 0x7F800000, 0x3F800000], np.uint32).view(np.float32)
+    found, plain = held(x, dtype).view(np.uint16), narrowed(x, dtype).view(np.uint16)
+    assert found[0] == signalling
+    assert found[1:].tolist() == plain[1:].tolist()
 
 
 @pytest.mark.usefixtures("cuda")

@@ -14,6 +14,7 @@ from tritmark.kernels.cuda.kernel import OVERLAPPING
 from tritmark.kernels.cuda.launch import alone, compute
 from tritmark.kernels.ternary_matmul import cuda as kernels
 from tritmark.kernels.ternary_matmul.cuda_arguments import SHARED, WARP
+from tritmark.kernels.ternary_matmul.spec import MAX_K
 
 VARIANTS = {(variant.name, variant.key.dtype): variant for variant in kernels.VARIANTS}
 NAMES = tuple(dict.fromkeys(name for name, _ in VARIANTS))
@@ -179,7 +180,7 @@ def test_both_tiles_of_v1(cuda, monkeypatch):
         same(product(cuda, VARIANTS["tiled", "int32"], data), expected(data, "int32"))
 
 
-@given(M=st.integers(2, 8), N=st.integers(1, 1 << 20), K=st.integers(1, kernels.MAX_K), sms=st.integers(1, 200))
+@given(M=st.integers(2, 8), N=st.integers(1, 1 << 20), K=st.integers(1, MAX_K), sms=st.integers(1, 200))
 def test_a_chosen_instance_fits_its_block_and_its_sums(M, N, K, sms):
     shape = kernels.gemv_shape(M, N, K, sms)
     warps = shape.warps(M, K)
@@ -192,7 +193,7 @@ def test_a_chosen_instance_fits_its_block_and_its_sums(M, N, K, sms):
 
 @given(
     N=st.integers(1, (1 << 31) - 1) | st.integers(1, 60000),
-    K=st.integers(1, 50000) | st.integers(1, kernels.MAX_K),
+    K=st.integers(1, 50000) | st.integers(1, MAX_K),
     sms=st.integers(1, 200),
     early=st.booleans(),
 )
@@ -213,7 +214,7 @@ def test_a_chosen_instance_for_one_row_fits_its_block_and_its_sums(N, K, sms, ea
     assert kernels.WARP_K * shape.seg > K
 
 
-@given(N=st.integers(1, 1 << 20), K=st.integers(1, kernels.MAX_K), sms=st.integers(1, 200))
+@given(N=st.integers(1, 1 << 20), K=st.integers(1, MAX_K), sms=st.integers(1, 200))
 def test_a_chosen_configuration_of_dp4a_fits_its_block(N, K, sms):
     _, threads, split = kernels.dp4a_shape(N, K, sms)
     assert threads % (kernels.LANES * split) == 0

@@ -20,10 +20,11 @@ from tritmark.harness.validate.drawn import judge_drawn
 from tritmark.kernels import FORMATS, OPS, PackedWeights, QuantizedLinear, pack_weights
 from tritmark.kernels.cuda.context import cuda_context
 from tritmark.kernels.cuda.launch import Call, compute
-from tritmark.kernels.ternary_matmul import cuda, cuda_gpu_int2
+from tritmark.kernels.ternary_matmul import cuda_gpu_int2
 from tritmark.kernels.ternary_matmul.api import with_receipt
 from tritmark.kernels.ternary_matmul.cuda_arguments import SHARED
 from tritmark.kernels.ternary_matmul.cuda_gpu_int2 import KERNELS, MMA, MMA_K, ONE, mma_for, warps_of
+from tritmark.kernels.ternary_matmul.spec import MAX_K
 
 if TYPE_CHECKING:
     from tritmark.kernels.cuda.context import CudaContext
@@ -146,7 +147,7 @@ def test_activations_at_another_address_are_refused(context: CudaContext, name: 
     instance=st.sampled_from(list(KERNELS)),
     M=st.integers(1, 5000),
     strips=st.integers(1, 1 << 16),
-    K=st.integers(1, MMA_K // 32) | st.integers(1, cuda.MAX_K // 32),
+    K=st.integers(1, MMA_K // 32) | st.integers(1, MAX_K // 32),
     sms=st.integers(1, 200),
 )
 def test_a_block_fits_and_its_sums_do(instance: cuda_gpu_int2.Instance, M: int, strips: int, K: int, sms: int) -> None:

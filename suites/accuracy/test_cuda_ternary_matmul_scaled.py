@@ -20,10 +20,11 @@ from tritmark.harness.validate.drawn import judge_drawn
 from tritmark.kernels import FORMATS, OPS, PackedWeights, QuantizedLinear, dispatch, pack_weights
 from tritmark.kernels.cuda.context import cuda_context
 from tritmark.kernels.cuda.launch import Call, compute
-from tritmark.kernels.ternary_matmul import cuda, cuda_scaled
+from tritmark.kernels.ternary_matmul import cuda_scaled
 from tritmark.kernels.ternary_matmul.api import with_receipt
 from tritmark.kernels.ternary_matmul.cuda_arguments import SHARED
 from tritmark.kernels.ternary_matmul.cuda_scaled import KERNELS, ScaledDp4a, ScaledMma, instances, mma_for
+from tritmark.kernels.ternary_matmul.spec import MAX_K
 
 if TYPE_CHECKING:
     from tritmark.kernels.cuda.context import CudaContext
@@ -239,7 +240,7 @@ def test_activations_at_another_address_are_refused(context: CudaContext, format
 @given(
     instance=st.sampled_from(list(KERNELS)),
     N=st.integers(1, 1 << 20),
-    groups=st.integers(1, 200) | st.integers(1, cuda.MAX_K // 256),
+    groups=st.integers(1, 200) | st.integers(1, MAX_K // 256),
     sms=st.integers(1, 200),
 )
 def test_a_block_fits(instance: cuda_scaled.Instance, N: int, groups: int, sms: int) -> None:

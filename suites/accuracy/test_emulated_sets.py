@@ -201,7 +201,7 @@ def test_panels_of_avxvnni_give_the_contracts_bits(
 
 
 PANEL_SETS = ["avx2", "avxvnni"] + ["avx512"] * (cpu.ISAS["avx512"].features <= cpu.features())
-PANEL_SHAPES = [(2, 5, 3), (3, 17, 2), (1, 3, 5), (5, 37, 7), (70, 20, 2), (1, 3, 38), (1, 3, 133)]
+PANEL_SHAPES = [(2, 5, 3), (4, 6, 9), (3, 17, 2), (1, 3, 5), (5, 37, 7), (70, 20, 2), (1, 3, 38), (1, 3, 133)]
 
 
 def panel_fault_seen(driver: Driver, formats: Iterable[str] = PANELED) -> bool:
@@ -243,7 +243,7 @@ def test_panels_are_exact_where_sums_are_largest(avxvnni: Driver, kernel: str, e
         Edit("ternary_matmul/tq1_0/tq1_0_avx2.h", "blend_epi32(both, zero, 0x0f)", "blend_epi32(both, zero, 0xf0)"),
         Edit("ternary_matmul/tq1_0/tq1_0_avx2.h", "first, 1, arranged + 960", "first, 2, arranged + 960"),
         Edit("ternary_matmul/tq1_0/tq1_0_avx2.h", "TM_TQ1_0_GROUP + 240 + 4 * n", "TM_TQ1_0_GROUP + 240 + 3 * n"),
-        Edit("ternary_matmul/q2_0/q2_0.h", "M == 1 ? TM_Q2_0_BLOCK", "M < 3 ? TM_Q2_0_BLOCK"),
+        Edit("ternary_matmul/q2_0/arrange_avx2.h", "args->M <= TM_Q2_0_FEW", "args->M <= TM_Q2_0_FEW + 1"),
         Edit(
             "ternary_matmul/q2_0/q2_0_avx2.h",
             "_mm256_extracti128_si256(words, 1), 0xc",
@@ -275,7 +275,7 @@ def test_a_fault_in_panels_is_seen(builder: Builder, fault: Edit) -> None:
         Edit("ternary_matmul/tq1_0/avx512.c", "groups[2 * i + 1])", "groups[2 * i])"),
         Edit("ternary_matmul/tq1_0/avx512.c", "groups[2] + TM_TQ1_0_SECOND", "groups[1] + TM_TQ1_0_SECOND"),
         Edit("ternary_matmul/tq1_0/avx512.c", "groups[i] + TM_TQ1_0_THIRD", "groups[i] + TM_TQ1_0_SECOND"),
-        Edit("ternary_matmul/tq1_0/avx512.c", "x + 160 + 16 * n)", "x + 144 + 16 * n)"),
+        Edit("ternary_matmul/tq1_0/avx512.c", "lda + 160 + 16 * (size_t)n", "lda + 144 + 16 * (size_t)n"),
         Edit("ternary_matmul/tq1_0/avx512.c", "first, second, 0xdd", "first, second, 0x88"),
         Edit("ternary_matmul/q2_0/avx512.c", "count, row, TM_ROWS, at", "TM_ROWS, row, TM_ROWS, at"),
         Edit(
@@ -283,8 +283,12 @@ def test_a_fault_in_panels_is_seen(builder: Builder, fault: Edit) -> None:
             "across = _mm512_setr_epi32(0, 0, 0, 0, 1",
             "across = _mm512_setr_epi32(0, 0, 0, 0, 0",
         ),
-        Edit("ternary_matmul/q2_0/avx512.c", "of[r] += four(at[r], groups - g,", "of[r] += four(at[0], groups - g,"),
-        Edit("ternary_matmul/q2_0/avx512.c", "(args->act_sums + g))))", "(args->act_sums))))"),
+        Edit("ternary_matmul/q2_0/avx512.c", "at[r], groups - g, args->a", "at[0], groups - g, args->a"),
+        Edit(
+            "ternary_matmul/q2_0/avx512.c",
+            "*of_x = args->act_sums + (size_t)m * groups + g",
+            "*of_x = args->act_sums + g",
+        ),
         Edit("ternary_matmul/tq1_0/avx512.c", "TM_TQ1_0_THIRD - 12", "TM_TQ1_0_THIRD - 8"),
         Edit("ternary_matmul/tq1_0/avx512.c", "160 + 16 * n + 4", "160 + 15 * n + 4"),
         Edit("ternary_matmul/tq1_0/avx512.c", "room[12 + part / 2]", "room[12]"),
@@ -292,10 +296,10 @@ def test_a_fault_in_panels_is_seen(builder: Builder, fault: Edit) -> None:
         Edit("ternary_matmul/tq1_0/avx512.c", "n < 4; n++, w[3] = thrice(w[3])", "n < 4; n++"),
         Edit("ternary_matmul/tq1_0/avx512.c", "DIGIT_SHIFT = 6", "DIGIT_SHIFT = 5"),
         Edit("ternary_matmul/tq2_0/avx512.c", "32 * (i % 4)", "32 * (i % 3)"),
-        Edit("ternary_matmul/four_rows.h", "count, row, TM_ROWS, at", "TM_ROWS, row, TM_ROWS, at"),
+        Edit("ternary_matmul/four_rows.h", "there, row, TM_ROWS, at", "TM_ROWS, row, TM_ROWS, at"),
         Edit("ternary_matmul/fours.h", "groups[i] + scale_at", "groups[0] + scale_at"),
-        Edit("ternary_matmul/four_rows.h", "_mm_set1_epi32(args->act_sums[g])", "_mm_set1_epi32(args->act_sums[0])"),
-        Edit("ternary_matmul/four_rows.h", "r < count; r++)\n", "r < TM_ROWS; r++)\n"),
+        Edit("ternary_matmul/four_rows.h", "args->act_sums[(size_t)m * groups + g]", "args->act_sums[g]"),
+        Edit("ternary_matmul/four_rows.h", "r < there; r++)\n", "r < TM_ROWS; r++)\n"),
         Edit("ternary_matmul/tq2_0/avx512.c", "w[r], (unsigned)(2 * g)", "w[r], (unsigned)g"),
         Edit("ternary_matmul/tq2_0/avx512.c", "i * TM_TQ2_0_BYTES, arranged", "i * TM_TQ2_0_BYTES + 1, arranged"),
         Edit("ternary_matmul/panels_avx512.h", "room[2 * part + i / 4]", "room[0 * part + i / 4]"),
@@ -305,7 +309,7 @@ def test_a_fault_in_panels_is_seen(builder: Builder, fault: Edit) -> None:
         Edit("ternary_matmul/panels_avx512.h", "at + 16 * v, how.scale_at", "at, how.scale_at"),
         Edit("ternary_matmul/panels_avx512.h", "if (left == 3)", "if (left == 4)"),
         Edit("ternary_matmul/panels_avx512.h", "else if (left)", "else if (left == 1)"),
-        Edit("ternary_matmul/panels_avx512.h", "unit, 16, TM_PANEL_SUMS, narrow", "unit, 32, TM_PANEL_SUMS, narrow"),
+        Edit("ternary_matmul/panels_avx512.h", "n < stop; n += 16)", "n < stop; n += 32)"),
     ],
     ids=str,
 )
@@ -470,6 +474,7 @@ def test_a_fault_in_four_rows_of_avx512_is_seen(builder: Builder, fault: Edit) -
 ARRANGING = (
     Edit("ternary_matmul/i2_s_x86/avx512.c", "ARRANGED = 48", "ARRANGED = 2"),
     Edit("ternary_matmul/iq2_bn_r4/avx512.c", "ARRANGED = 192", "ARRANGED = 2"),
+    Edit("ternary_matmul/tiles_avx512.h", "TM_TILES_INTEL = 12", "TM_TILES_INTEL = 2"),
 )
 """So that few rows of activations meet weights that are arranged as tile64."""
 
@@ -493,7 +498,7 @@ ARRANGING = (
             "iq2_bn_r4",
             Edit("ternary_matmul/iq2_bn_r4/iq2_bn_r4.h", "(n + i) / TM_FOUR, acc + i", "n / TM_FOUR, acc + i"),
         ),
-        ("iq2_bn_r4", Edit("ternary_matmul/tiles.h", "a + 4 * k, args->lda, acc", "a, args->lda, acc")),
+        ("iq2_bn_r4", Edit("ternary_matmul/tiles.h", "groups, a + 4 * k, args->lda", "groups, a, args->lda")),
     ],
     ids=str,
 )

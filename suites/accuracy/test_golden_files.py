@@ -150,8 +150,13 @@ READERS: dict[str, Callable[[Vector], None]] = {
     "iq2_bn_r4_[!z]*": packer,
     "iq*_zero": zeros,
     "q2_0_*": packer,
+    "pq2_0_*": packer,
+    "ptq1_0_*": packer,
     "tl1_*": packer,
     "tl2_*": packer,
+    "tile64_*": packer,
+    "tile80_*": packer,
+    "row16_*": packer,
 }
 """What reads the files whose names match."""
 

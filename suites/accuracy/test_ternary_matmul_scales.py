@@ -36,6 +36,7 @@ from tritmark.kernels import (
 )
 from tritmark.kernels.formats import Format
 from tritmark.kernels.ternary_matmul.api import with_receipt
+from tritmark.kernels.ternary_matmul.cpu import FORMATS as OF_CPU
 from tritmark.kernels.ternary_matmul.reference import accumulate, reference
 from tritmark.kernels.ternary_matmul.scales import weight_scales
 
@@ -341,6 +342,30 @@ def test_the_bound_covers_what_float64_loses(seed, blocks):
 def wanted(inputs: Arrays, axes: Axes, dtype: str) -> Any:
     key = KernelKey("cpu", OP.name, "tq2_0", dtype)
     return expectations(OP, axes, key, reference(inputs, axes, key))
+
+
+GROUPED = [each for each in OF_CPU if FORMATS[each].scale_per == "group"]
+
+
+@pytest.mark.parametrize("format", GROUPED)
+@pytest.mark.parametrize(("N", "groups"), [(1, 1), (3, 4), (66, 5), (21, 7), (8, 40)])
+def test_rows_side_by_side_are_what_each_is_alone(format: str, N: int, groups: int) -> None:
+    """Kernels take 1, 2 to 4 and more rows in ways of their own; 40 groups of 256 are a long row."""
+    rng = np.random.default_rng(5)
+    K = FORMATS[format].group * groups
+    weights = pack_weights(
+        rng.integers(-1, 2, (N, K), dtype=np.int8),
+        rng.uniform(-2, 2, (N, groups)).astype(np.float16).astype(np.float32),
+        format=format,
+    )
+    x, act_scale = rng.integers(-128, 128, (7, K + 9), dtype=np.int8)[:, :K], rng.uniform(1, 99, 7).astype(np.float32)
+    for isa in (each for each in cpu.KERNELS[f"ternary_matmul_{format}"] if each.features <= cpu.features()):
+        alone = [
+            ternary_matmul(x[m : m + 1], weights, act_scale=act_scale[m : m + 1], variant=isa.name) for m in range(7)
+        ]
+        for M in range(2, 8):
+            together = ternary_matmul(x[:M], weights, act_scale=act_scale[:M], variant=isa.name, threads=2)
+            assert np.array_equal(together.view(np.uint32), np.concatenate(alone[:M]).view(np.uint32)), (isa.name, M)
 
 
 def test_with_one_scale_nothing_is_laxer() -> None:

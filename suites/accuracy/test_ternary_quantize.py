@@ -27,6 +27,10 @@ LAYOUT = {
     "stream": st.booleans(),
     "threads": st.integers(1, 4),
 }
+LENGTHS = range(1, 131)
+"""Two steps of the longest, 64, and what is left of a third."""
+BEHIND = 3
+"""NaN in the input behind a row: a kernel that reads too far takes them for the row's own. In the output no codes."""
 
 
 def _expected(x, block, key=CODES):
@@ -87,6 +91,26 @@ def test_the_bits_are_the_contracts(
     assert _same(x, values)
     assert (launch.ran, launch.runs, launch.bad) == (isa, 1, -1)
     assert 1 <= launch.threads_used <= max(1, min(threads, n // 16_384))
+
+
+@pytest.mark.parametrize("family", OP.families)
+def test_blocks_of_every_length(isa, family):
+    M = 5
+    native, rng = cpu.native("ternary_quantize"), np.random.default_rng(7)
+    for block in LENGTHS:
+        n = M * block - block // 3  # the last one is shorter
+        axes = {"n": n, "block": block}
+        x = OP.generate(axes, family, rng)["x"]
+        wanted = reference({"x": x}, axes, CODES)
+        held = np.full(n + BEHIND, np.nan, np.float32)
+        held[:n] = x
+        codes, scales = np.full(n + BEHIND, 77, np.int8), np.empty(M, np.float32)
+        launch = native.TernaryQuantize(isa, held[:n], block, codes[:n], scales, False, 1)
+        launch.run()
+        assert (launch.ran, launch.bad) == (isa, -1), block
+        assert np.array_equal(codes[:n], wanted["codes"]), block
+        assert np.array_equal(scales.view(np.uint32), wanted["scales"].view(np.uint32)), block
+        assert np.all(codes[n:] == 77), block
 
 
 @given(

@@ -6,7 +6,8 @@ For each N x K (weights N x K, one row of activations) and number of threads, in
 its kernels alone, timed in a C loop, and the difference: the least of rounds, in each of which the call and its kernels
 take turns, for whatever else the machine does only adds. Weights are as warm as the last round left them. Of calls
 with bfloat16 the kernels are those that read float32: what it takes to widen them is the call's. Where PyTorch is
-installed, BitLinear's calls too, of which none needs a gradient.
+installed, BitLinear's calls too, of which none needs a gradient, and a compiled torch.nn.Linear's, most of whose time
+is what torch.compile takes by itself.
 
 Where ONNX Runtime is installed (`pip install '.[peers]'`): its session's call, MatMulNBits of 2 bits in blocks of 128
 at accuracy level 4, over that of QuantizedLinear, and both with arrays that were bound beforehand; in a process for
@@ -84,9 +85,15 @@ def pytorch_layers(N: int, K: int, x: np.ndarray, threads: int) -> dict[str, Cal
     except ImportError:
         return {}
     torch.set_num_threads(threads)
-    layer: Any = BitLinear.from_float(torch.nn.Linear(K, N, bias=False))
+    plain = torch.nn.Linear(K, N, bias=False).requires_grad_(False)
+    layer: Any = BitLinear.from_float(plain)
     rows = torch.from_numpy(x)
-    return {"BitLinear": partial(layer, rows), "BitLinear, bfloat16": partial(layer, rows.bfloat16())}
+    return {
+        "BitLinear": partial(layer, rows),
+        "BitLinear, bfloat16": partial(layer, rows.bfloat16()),
+        "BitLinear, compiled": partial(torch.compile(layer, fullgraph=True), rows),
+        "torch.nn.Linear, compiled": partial(torch.compile(plain, fullgraph=True), rows),
+    }
 
 
 def kernels(N: int, K: int, threads: int) -> dict[str, tuple[Call, Launch]]:

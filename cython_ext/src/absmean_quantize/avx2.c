@@ -2,6 +2,8 @@
 #include "absmean_quantize.h"
 
 #if TM_X86
+#include "../intrinsics.h"
+
 TM_BEGIN(avx2)
 
 #include "../steps/avx2.h"

@@ -12,6 +12,8 @@
 #include "absmean_quantize.h"
 
 #if TM_X86
+#include "../intrinsics.h"
+
 TM_BEGIN(avx512)
 
 #include "../steps/avx512.h"

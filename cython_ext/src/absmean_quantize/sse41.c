@@ -2,6 +2,8 @@
 #include "absmean_quantize.h"
 
 #if TM_X86
+#include "../intrinsics.h"
+
 TM_BEGIN(sse41)
 
 #include "../steps/sse41.h"

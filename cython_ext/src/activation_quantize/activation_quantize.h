@@ -33,32 +33,28 @@ TM_KERNELS(activation_quantize);
 /* 32,768 elements take about 3 us, which pays for a wake-up. */
 enum { TM_ACTIVATION_GRAIN = 32768 };
 
-/* Of one kind of input each. */
-typedef struct tm_activation_steps {
-    uint32_t (*absmax)(const void *x, size_t n); /* as doubled bits */
-    int32_t (*codes)(const void *x, size_t n, float scale, int8_t *q); /* returns their sum */
-} tm_activation_steps;
+/* Defines `body`, with a loop over rows for each kind of input. All is inlined: two calls through pointers were up to a third
+ * of the time of a row of a few numbers. `absmax` is that of floats, `largest` gives the doubled bits of 16-bit numbers,
+ * `codes` takes the kind last. */
+#define TM_ACTIVATION_BODY(absmax, largest, codes) \
+    static inline __attribute__((always_inline)) uint32_t tm_row_absmax(const void *x, size_t n, enum tm_input input) \
+    { \
+        return input == TM_FLOAT32   ? absmax(x, n) \
+               : input == TM_FLOAT16 ? tm_doubled_float16(largest(x, n)) \
+                                     : (uint32_t)largest(x, n) << 16; \
+    } \
+    static void body(void *args, size_t begin, size_t end) \
+    { \
+        switch (((const tm_activation_quantize_args *)args)->input) { \
+        case TM_FLOAT32: tm_activation_rows(args, begin, end, TM_FLOAT32, tm_row_absmax, codes); break; \
+        case TM_FLOAT16: tm_activation_rows(args, begin, end, TM_FLOAT16, tm_row_absmax, codes); break; \
+        default: tm_activation_rows(args, begin, end, TM_BFLOAT16, tm_row_absmax, codes); break; \
+        } \
+    }
 
-/* Those of all kinds: `absmax` of floats, `largest` of the doubled bits of 16-bit numbers, and `codes`, which is always
- * inlined and takes the kind last. */
-#define TM_ACTIVATION_STEPS(absmax, largest, codes) \
-    static uint32_t absmax_float32(const void *x, size_t n) { return absmax(x, n); } \
-    static uint32_t absmax_float16(const void *x, size_t n) { return tm_doubled_float16(largest(x, n)); } \
-    static uint32_t absmax_bfloat16(const void *x, size_t n) { return (uint32_t)largest(x, n) << 16; } \
-    static int32_t codes_float32(const void *x, size_t n, float scale, int8_t *q) \
-    { \
-        return codes(x, n, scale, q, TM_FLOAT32); \
-    } \
-    static int32_t codes_float16(const void *x, size_t n, float scale, int8_t *q) \
-    { \
-        return codes(x, n, scale, q, TM_FLOAT16); \
-    } \
-    static int32_t codes_bfloat16(const void *x, size_t n, float scale, int8_t *q) \
-    { \
-        return codes(x, n, scale, q, TM_BFLOAT16); \
-    } \
-    static const tm_activation_steps steps[TM_INPUTS] = { \
-        {absmax_float32, codes_float32}, {absmax_float16, codes_float16}, {absmax_bfloat16, codes_bfloat16}}
+/* The largest magnitude of a row, as doubled bits; its codes, of which the sum is returned. */
+typedef uint32_t (*tm_activation_absmax)(const void *x, size_t n, enum tm_input input);
+typedef int32_t (*tm_activation_codes)(const void *x, size_t n, float scale, int8_t *q, enum tm_input input);
 
 /* x[i] as a float. */
 static inline __attribute__((always_inline)) float tm_input_at(const void *x, size_t i, enum tm_input input)
@@ -119,19 +115,6 @@ tm_activation_plain(const void *x, size_t n, float scale, int8_t *q, enum tm_inp
     return sum;
 }
 
-#if TM_X86
-TM_BEGIN(sse41)
-
-static inline uint16_t tm_highest16_sse41(__m128i u16x8)
-{
-    /* The instruction finds the least of eight. */
-    const __m128i ones_u16x8 = _mm_set1_epi16(-1);
-    return (uint16_t)~_mm_extract_epi16(_mm_minpos_epu16(_mm_xor_si128(u16x8, ones_u16x8)), 0);
-}
-
-TM_END
-#endif
-
 /* The first number of a row that is NaN or infinite. */
 static inline size_t tm_first_bad(const void *x, size_t n, enum tm_input input)
 {
@@ -147,20 +130,19 @@ static inline size_t tm_first_bad(const void *x, size_t n, enum tm_input input)
  * every row, and where their address agrees with an output's in its last 12 bits such a read waits for the stores.
  * Rows of 64 took up to 4 % longer for it, by where the arguments happened to lie (suites/gate/placed.py). */
 static inline __attribute__((always_inline)) void tm_activation_rows(
-    tm_activation_quantize_args *args, size_t begin, size_t end, const tm_activation_steps *of_kind)
+    tm_activation_quantize_args *args, size_t begin, size_t end, const enum tm_input input, tm_activation_absmax absmax,
+    tm_activation_codes codes)
 {
-    const enum tm_input input = args->input;
-    const tm_activation_steps *steps = of_kind + input;
     const void *x = tm_input_from(args->x, begin * args->stride, input);
     int8_t *q = args->q + begin * args->K;
     float *scales = args->scale + begin;
     int32_t *sums = args->sum + begin;
     const size_t K = args->K, stride = args->stride;
     for (size_t left = end - begin; left; left--) {
-        uint32_t largest = steps->absmax(x, K);
+        uint32_t largest = absmax(x, K, input);
         float scale = tm_activation_scale(largest);
         *scales++ = scale;
-        *sums++ = steps->codes(x, K, scale, q);
+        *sums++ = codes(x, K, scale, q, input);
         if (largest >= TM_DOUBLED_INF)
             tm_report_bad(&args->run, (end - left) * K + tm_first_bad(x, K, input));
         x = tm_input_from(x, stride, input);

@@ -7,6 +7,9 @@
 #include "activation_quantize.h"
 
 #if TM_X86
+#include "../intrinsics.h"
+#include "largest16.h"
+
 TM_BEGIN(avx512)
 
 static inline __m512i rounded16(__m512 x_f32x16, __m512 scale_f32x16)
@@ -85,9 +88,7 @@ codes(const void *x, size_t n, float scale, int8_t *q, enum tm_input input)
     return _mm512_reduce_add_epi32(sum_i32x16);
 }
 
-TM_ACTIVATION_STEPS(tm_absmax_avx512, largest16, codes);
-
-static void body(void *args, size_t begin, size_t end) { tm_activation_rows(args, begin, end, steps); }
+TM_ACTIVATION_BODY(tm_absmax_avx512, largest16, codes)
 
 int tm_activation_quantize_avx512(void *args) { return tm_activation_run(args, body, TM_RANK(avx512)); }
 

@@ -7,6 +7,8 @@
 #include <string.h>
 
 #if TM_X86
+#include "../intrinsics.h"
+
 TM_BEGIN(amx)
 
 #include "zmm.h"

@@ -3,6 +3,8 @@
 #include "ceilings.h"
 
 #if TM_ARM
+#include "../intrinsics.h"
+
 TM_BEGIN(i8mm)
 
 #include "neon.h"

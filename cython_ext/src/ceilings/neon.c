@@ -2,6 +2,8 @@
 #include "ceilings.h"
 
 #if TM_ARM
+#include "../intrinsics.h"
+
 TM_BEGIN(neon)
 
 #include "neon.h"

@@ -2,6 +2,8 @@
 #include "ceilings.h"
 
 #if TM_X86
+#include "../intrinsics.h"
+
 TM_BEGIN(sse41)
 
 #define VEC 16

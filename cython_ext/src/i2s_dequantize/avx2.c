@@ -2,6 +2,8 @@
 #include "i2s_dequantize.h"
 
 #if TM_X86
+#include "../intrinsics.h"
+
 TM_BEGIN(avx2)
 
 static inline __m256 widen(const int8_t *q, __m256 scale_f32x8)

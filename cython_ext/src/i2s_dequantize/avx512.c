@@ -15,6 +15,8 @@
 #include "i2s_dequantize.h"
 
 #if TM_X86
+#include "../intrinsics.h"
+
 TM_BEGIN(avx512)
 
 static inline __m512 widen(const int8_t *q, __m512 scale_f32x16)

@@ -4,6 +4,8 @@
 #include <string.h>
 
 #if TM_X86
+#include "../intrinsics.h"
+
 TM_BEGIN(sse41)
 
 static inline __m128 widen(const int8_t *q, __m128 scale_f32x4)

@@ -3,6 +3,8 @@
 #include "i2s_quantize.h"
 
 #if TM_X86
+#include "../intrinsics.h"
+
 TM_BEGIN(avx2)
 
 #include "../steps/avx2.h"

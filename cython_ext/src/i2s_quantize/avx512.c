@@ -11,6 +11,8 @@
 #include "i2s_quantize.h"
 
 #if TM_X86
+#include "../intrinsics.h"
+
 TM_BEGIN(avx512)
 
 #include "../steps/avx512.h"

@@ -56,7 +56,7 @@
 #include <time.h>
 #include <unistd.h>
 #if defined(__x86_64__)
-#include <immintrin.h>
+#include <xmmintrin.h>
 #endif
 
 enum {

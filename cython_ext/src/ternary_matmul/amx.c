@@ -122,6 +122,8 @@
 #include "../amx_tiles.h"
 
 #if TM_X86
+#include "../intrinsics.h"
+
 TM_BEGIN(amx)
 
 #include "amx_outputs.h"

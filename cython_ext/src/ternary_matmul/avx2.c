@@ -17,6 +17,8 @@
 #include "tiles.h"
 
 #if TM_X86
+#include "../intrinsics.h"
+
 TM_BEGIN(avx2)
 #include "tiles_avx2.h"
 

@@ -42,6 +42,8 @@
 #include "tiles.h"
 
 #if TM_X86
+#include "../intrinsics.h"
+
 TM_BEGIN(avx512)
 #include "tiles_avx512.h"
 

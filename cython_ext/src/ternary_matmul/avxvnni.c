@@ -7,6 +7,8 @@
 #include "tiles.h"
 
 #if TM_X86
+#include "../intrinsics.h"
+
 TM_BEGIN(avxvnni)
 #include "tiles_avxvnni.h"
 

@@ -6,6 +6,8 @@
 #include "tiles.h"
 
 #if TM_ARM
+#include "../intrinsics.h"
+
 TM_BEGIN(dotprod)
 #include "tiles_dotprod.h"
 

@@ -1,52 +1,84 @@
-/* One row of activations times formats with a scale for each group of weights, a group of four rows at a time, which share
- * what is loaded of the activations; their sums stay in lanes. Included behind TM_BEGIN, and compiled for the including
- * file's set. */
+/* Few rows of activations times formats with a scale for each group of weights, a group of four rows of weights at a
+ * time, which share what is loaded of the activations, as these share what is decoded. Sums stay in lanes. Included
+ * behind TM_BEGIN, and compiled for the including file's set.
+ *
+ * Panels of 16 rows of weights (panels_avx512.h), by which more rows go, pass through the stack. Time over theirs, 2560 x
+ * 2560, interleaved, one thread of an Intel Xeon (Emerald Rapids) that others kept busy, in the caches / from memory:
+ *            M = 2         3             4
+ *   tq2_0    0.82 / 0.74   0.88 / 1.00   0.94 / 0.82
+ *   q2_0     0.80 / 0.84   0.86 / 0.63   0.83 / 0.70 (from memory M = 3 and 4 at 1536 x 13824)
+ *   tq1_0    0.81 / 0.81   1.04 / 0.86   1.09 / 0.90, so only 2 rows do */
 #ifndef TM_FOUR_ROWS_H
 #define TM_FOUR_ROWS_H
 
 #include "fours.h"
 
-/* sum(code * x) of a group of each of TM_ROWS rows; `x` is its share of the activations, in their order or the format's. */
-typedef __m128i (*tm_group_rows)(const uint8_t *const *groups, const int8_t *x);
+/* sums[m] = sum(code * x) of a group of each of TM_ROWS rows, `x` being its share of the first of `count` rows of
+ * activations, in their order or the format's, which lie `lda` bytes apart. `count` is a constant at each call. */
+typedef void (*tm_group_rows)(
+    const int count, const uint8_t *const *groups, const int8_t *x, size_t lda, __m128i *sums);
 
 /* Of what four rows take whole lines are fetched ahead, in the order in which they lie, from behind the last row on. What is
  * left out is a line of 33 with groups of 66 bytes; fetched too, for most of them once more, it took tq2_0 1.1 of the time
  * from memory, on Zen 4. */
-static inline __attribute__((always_inline)) void tm_groups_rows_one_by(
-    const enum tm_prefetch_level level, size_t ahead, const tm_ternary_matmul_args *args, size_t begin, size_t end,
-    tm_grouped form, size_t scale_at, const int8_t *x, tm_group_rows sums)
+static inline __attribute__((always_inline)) void tm_groups_rows_by(
+    const enum tm_prefetch_level level, size_t ahead, const int count, const tm_ternary_matmul_args *args, size_t begin,
+    size_t end, tm_grouped form, size_t scale_at, const int8_t *x, size_t lda, tm_group_rows sums)
 {
     const size_t groups = args->K / form.weights, row = groups * form.bytes, taken = TM_ROWS * form.bytes;
     const size_t stop = TM_ROWS * end < args->N ? TM_ROWS * end : args->N;
     for (size_t n = TM_ROWS * begin; n < stop; n += TM_ROWS) {
-        const size_t count = stop - n < TM_ROWS ? stop - n : TM_ROWS;
+        const size_t there = stop - n < TM_ROWS ? stop - n : TM_ROWS;
         const uint8_t *at[TM_ROWS];
-        tm_rows_begin(args, n, count, row, TM_ROWS, at);
+        tm_rows_begin(args, n, there, row, TM_ROWS, at);
         const uint8_t *fetched = at[TM_ROWS - 1];
-        __m256d sum = _mm256_setzero_pd();
+        __m256d sum[TM_FEW];
+#pragma GCC unroll 4
+        for (int m = 0; m < count; m++)
+            sum[m] = _mm256_setzero_pd();
         for (size_t g = 0; g < groups; g++) {
             tm_prefetch_lines(fetched, taken / TM_PREFETCH_LINE * TM_PREFETCH_LINE, level, ahead);
             fetched += taken;
-            const __m128i part = _mm_sub_epi32(sums(at, x + g * form.weights), _mm_set1_epi32(args->act_sums[g]));
-            sum = _mm256_add_pd(sum, _mm256_mul_pd(tm_four_scales(at, scale_at), _mm256_cvtepi32_pd(part)));
+            __m128i part[TM_FEW];
+            sums(count, at, x + g * form.weights, lda, part);
+            const __m256d scales = tm_four_scales(at, scale_at);
+#pragma GCC unroll 4
+            for (int m = 0; m < count; m++) {
+                const __m128i less = _mm_sub_epi32(part[m], _mm_set1_epi32(args->act_sums[(size_t)m * groups + g]));
+                sum[m] = _mm256_add_pd(sum[m], _mm256_mul_pd(scales, _mm256_cvtepi32_pd(less)));
+            }
 #pragma GCC unroll 4
             for (int r = 0; r < TM_ROWS; r++)
                 at[r] += form.bytes;
         }
-        double of[TM_ROWS];
-        _mm256_storeu_pd(of, sum);
-        for (size_t r = 0; r < count; r++)
-            tm_group_store(args, 0, n + r, of[r]);
+#pragma GCC unroll 4
+        for (int m = 0; m < count; m++) {
+            double of[TM_ROWS];
+            _mm256_storeu_pd(of, sum[m]);
+            for (size_t r = 0; r < there; r++)
+                tm_group_store(args, (size_t)m, n + r, of[r]);
+        }
     }
 }
 
-/* As tm_groups_one: the same products, added in the same order. */
-static inline __attribute__((always_inline)) void tm_groups_rows_one(
-    const tm_ternary_matmul_args *args, size_t begin, size_t end, tm_grouped form, size_t scale_at, const int8_t *x,
-    tm_group_rows sums)
+/* As tm_groups_one, of 1 to `most` rows of activations, at most TM_FEW: the same products, added in the same order. With
+ * several rows the level of what is fetched ahead is looked at each time: three copies of each would take as many times
+ * as long to compile. */
+static inline __attribute__((always_inline)) void tm_groups_rows_few(
+    const int most, const tm_ternary_matmul_args *args, size_t begin, size_t end, tm_grouped form, size_t scale_at,
+    const int8_t *x, size_t lda, tm_group_rows sums)
 {
-    TM_PREFETCHED(
-        tm_rows_prefetch(args->K), tm_groups_rows_one_by(level, ahead, args, begin, end, form, scale_at, x, sums));
+    const tm_prefetch fetch = tm_rows_prefetch(args->K);
+#define FEW(level, ahead, count) tm_groups_rows_by(level, ahead, count, args, begin, end, form, scale_at, x, lda, sums)
+    if (args->M == 1)
+        TM_PREFETCHED(fetch, FEW(level, ahead, 1));
+    else if (most == 2 || args->M == 2)
+        FEW(fetch.level, fetch.bytes, 2);
+    else if (most == 3 || args->M == 3)
+        FEW(fetch.level, fetch.bytes, 3);
+    else
+        FEW(fetch.level, fetch.bytes, 4);
+#undef FEW
 }
 
 #endif

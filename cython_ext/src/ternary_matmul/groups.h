@@ -9,6 +9,8 @@
 
 #include "rows.h"
 
+enum { TM_FEW = 4 }; /* most rows of activations that AVX-512 takes as it takes one (four_rows.h) */
+
 /* sum(code * x) of one group of the weights and of the activations. */
 typedef int32_t (*tm_group_one)(const uint8_t *group, const int8_t *x);
 

@@ -7,6 +7,8 @@
 #include "tiles.h"
 
 #if TM_ARM
+#include "../intrinsics.h"
+
 TM_BEGIN(neon)
 #include "tiles_neon.h"
 

@@ -237,14 +237,21 @@ static inline __attribute__((always_inline)) void tm_panel(
     }
 }
 
-/* Rows [begin, end) of the weights in units of `unit`; narrow and wide: tm_panel of 16 and 32 rows. */
+/* Rows [begin, end) of the weights in units of `unit`; narrow and wide: tm_panel of 16 and 32 rows. 16 rows that are left
+ * behind the last 32 take a narrow one. */
 static inline __attribute__((always_inline)) void tm_panels_by_rows(
     const tm_ternary_matmul_args *args, size_t begin, size_t end, size_t unit, tm_panel_by narrow, tm_panel_by wide)
 {
-    if (args->M < TM_PANEL_WIDE)
-        tm_panels(args, begin, end, unit, 16, TM_PANEL_SUMS, narrow);
-    else
-        tm_panels(args, begin, end, unit, 32, TM_PANEL_SUMS, wide);
+    const size_t stop = unit * end < args->N ? unit * end : args->N;
+    for (size_t first = 0; first < args->M; first += TM_PANEL_SUMS) {
+        const size_t last = args->M - first < TM_PANEL_SUMS ? args->M : first + TM_PANEL_SUMS;
+        size_t n = unit * begin;
+        if (args->M >= TM_PANEL_WIDE)
+            for (; n + 16 < stop; n += 32)
+                wide(args, n, stop - n < 32 ? stop - n : 32, first, last);
+        for (; n < stop; n += 16)
+            narrow(args, n, stop - n < 16 ? stop - n : 16, first, last);
+    }
 }
 
 /* What the sums of each group begin with, in place of its activations' sum in `act_sums`, codes being w + 1. */

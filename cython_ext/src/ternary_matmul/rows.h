@@ -117,4 +117,41 @@ static inline __attribute__((always_inline)) void tm_matmul_rows(
     }
 }
 
+/* As tm_rows_micro; as many bytes as the rows take are fetched, as tm_rows_one does. */
+typedef void (*tm_rows_fetching)(
+    tm_prefetch fetch, const uint8_t *const *rows, const int8_t *a, size_t lda, int count, size_t K,
+    int32_t (*acc)[TM_ROWS]);
+
+/* As tm_matmul_rows, with weights fetched while the first block of activations meets those before them, and not all at once
+ * beforehand: 40 and more lines in a row are more than a core has buffers for. */
+static inline __attribute__((always_inline)) void tm_matmul_rows_fetched(
+    const tm_ternary_matmul_args *args, size_t begin, size_t end, size_t row_bytes, int block, tm_prefetch fetch,
+    tm_rows_fetching micro)
+{
+    const size_t stop = TM_ROWS * end < args->N ? TM_ROWS * end : args->N;
+    for (size_t first = 0; first < args->M; first += TM_ROWS_SUMS) {
+        const size_t last = args->M - first < TM_ROWS_SUMS ? args->M : first + TM_ROWS_SUMS;
+        int32_t act_sum[TM_ROWS_SUMS];
+        double factor[TM_ROWS_SUMS];
+        for (size_t m = first; m < last; m++) {
+            act_sum[m - first] = tm_sum(args->a + m * args->lda, args->K);
+            factor[m - first] = tm_matmul_factor(args, m);
+        }
+        for (size_t n = TM_ROWS * begin; n < stop; n += TM_ROWS) {
+            const size_t count = stop - n < TM_ROWS ? stop - n : TM_ROWS;
+            const uint8_t *rows[TM_ROWS];
+            tm_rows_begin(args, n, count, row_bytes, TM_ROWS, rows);
+            for (size_t m = first; m < last; m += (size_t)block) {
+                const int taken = last - m < (size_t)block ? (int)(last - m) : block;
+                int32_t acc[TM_MATMUL_BLOCK][TM_ROWS];
+                micro(
+                    m == first ? fetch : (tm_prefetch){TM_PREFETCH_NONE, 0}, rows, args->a + m * args->lda, args->lda,
+                    taken, args->K, acc);
+                for (size_t i = 0; i < (size_t)taken; i++)
+                    tm_matmul_store_by(args, m + i, n, count, acc[i], act_sum[m + i - first], factor[m + i - first]);
+            }
+        }
+    }
+}
+
 #endif

@@ -2,6 +2,8 @@
 #include "tiles.h"
 
 #if TM_X86
+#include "../intrinsics.h"
+
 TM_BEGIN(sse41)
 
 enum { FLUSH = 64, ROWS = 2 };
@@ -52,9 +54,10 @@ static inline __attribute__((always_inline)) void quarter_by(
     }
 }
 
-static void micro(const uint8_t *tile, size_t groups, const int8_t *a, size_t lda, int rows, int32_t (*acc)[TM_TILE])
+static void micro(
+    const uint8_t *tile, size_t groups, const int8_t *a, size_t lda, int rows, int there, int32_t (*acc)[TM_TILE])
 {
-    for (int quarter = 0; quarter < 4; quarter++) {
+    for (int quarter = 0; quarter < tm_tile_parts(there, 4); quarter++) {
         if (rows == 2)
             quarter_by(2, quarter, tile, groups, a, lda, acc);
         else

@@ -56,9 +56,10 @@ typedef struct tm_ternary_matmul_args {
 
 TM_KERNELS(ternary_matmul);
 
-/* sum(code * a) of `groups` groups of one tile and `rows` rows of activations, added to acc[row][64]. */
+/* sum(code * a) of `groups` groups of one tile and `rows` rows of activations, added to acc[row][64]: those of the first
+ * `there` rows of the tile at least, which are what the last tile has. */
 typedef void (*tm_micro)(
-    const uint8_t *tile, size_t groups, const int8_t *a, size_t lda, int rows, int32_t (*acc)[TM_TILE]);
+    const uint8_t *tile, size_t groups, const int8_t *a, size_t lda, int rows, int there, int32_t (*acc)[TM_TILE]);
 
 static inline uint16_t tm_bfloat16(float value)
 {

@@ -103,15 +103,21 @@ static inline __attribute__((always_inline)) void tm_slab_begin(
     }
 }
 
+/* Row 16 * g + i of a tile is in lane i. Of `parts` equal parts of the lanes, how many have one of the first `there` rows. */
+static inline int tm_tile_parts(int there, int parts)
+{
+    return there >= TM_TILE / 4 ? parts : (there * parts + TM_TILE / 4 - 1) / (TM_TILE / 4);
+}
+
 /* `groups` groups of a tile meet all rows of the slab, in blocks that differ by one row at most. */
 static inline __attribute__((always_inline)) void tm_slab_pass(
     const tm_slab *slab, int block, tm_micro micro, const uint8_t *tile, size_t groups, const int8_t *a, size_t lda,
-    int32_t (*acc)[TM_TILE])
+    int there, int32_t (*acc)[TM_TILE])
 {
     const int blocks = (slab->rows + block - 1) / block;
     for (int b = 0; b < blocks; b++) {
         const int first = slab->rows * b / blocks, rows = slab->rows * (b + 1) / blocks - first;
-        micro(tile, groups, a + (size_t)first * lda, lda, rows, acc + first);
+        micro(tile, groups, a + (size_t)first * lda, lda, rows, there, acc + first);
     }
 }
 
@@ -133,7 +139,7 @@ static inline __attribute__((always_inline)) void tm_matmul_arranged_by(
     for (size_t pair = begin; pair < end; pair++) {
         if (pair == begin || pair % across == 0)
             tm_slab_begin(&slab, args, pair / across, slabs);
-        const size_t t = pair % across;
+        const size_t t = pair % across, n = t * TM_TILE, count = args->N - n < TM_TILE ? args->N - n : TM_TILE;
         const uint8_t *tile = args->weights + t * ((args->K + 3) / 4) * TM_TILE;
         const int8_t *a = args->a + slab.first * args->lda;
         size_t step = slab.rows > block ? tm_blocking_here().groups : TM_MATMUL_CHUNK;
@@ -147,16 +153,16 @@ static inline __attribute__((always_inline)) void tm_matmul_arranged_by(
             if (arrange)
                 arrange(args, t, k, groups, arranged[0]);
             tm_slab_pass(
-                &slab, block, micro, arrange ? arranged[0] : tile + k * TM_TILE, groups, a + 4 * k, args->lda, acc);
+                &slab, block, micro, arrange ? arranged[0] : tile + k * TM_TILE, groups, a + 4 * k, args->lda,
+                (int)count, acc);
         }
         if (args->K % 4) {
             if (arrange)
                 arrange(args, t, whole, 1, arranged[0]);
             tm_slab_pass(
                 &slab, block, micro, arrange ? arranged[0] : tile + whole * TM_TILE, 1, slab.last[0],
-                sizeof slab.last[0], acc);
+                sizeof slab.last[0], (int)count, acc);
         }
-        const size_t n = t * TM_TILE, count = args->N - n < TM_TILE ? args->N - n : TM_TILE;
         for (int r = 0; r < slab.rows; r++)
             store(args, slab.first + (size_t)r, n, count, acc[r], slab.act_sum[r], slab.factor[r]);
     }

@@ -99,30 +99,35 @@ static inline __attribute__((always_inline)) void tm_tiles_fields_by(
     }
 }
 
-/* The first of the four passes brings the weights near; each takes a quarter of the sums. */
+/* The first of the four passes brings the weights near; each takes a quarter of the sums. Those that the last tile has no
+ * rows for are left out. */
 static inline __attribute__((always_inline)) void tm_tiles_rows_by(
     const int rows, const enum tm_prefetch_level level, size_t ahead, const uint8_t *tile, size_t groups,
-    const int8_t *a, size_t lda, int32_t (*acc)[TM_TILE])
+    const int8_t *a, size_t lda, int there, int32_t (*acc)[TM_TILE])
 {
+    const int second_pair = there > TM_TILE / 2, second_half = tm_tile_parts(there, 2) > 1;
     for (size_t k = 0; k < groups; k += TM_TILES_NEAR) {
         const size_t near = groups - k < TM_TILES_NEAR ? groups - k : TM_TILES_NEAR;
         tm_tiles_fields_by(rows, 0, 0, level, ahead, tile + k * TM_TILE, near, a + 4 * k, lda, acc);
-        tm_tiles_fields_by(rows, 1, 0, TM_PREFETCH_NONE, 0, tile + k * TM_TILE, near, a + 4 * k, lda, acc);
-        tm_tiles_fields_by(rows, 0, 1, TM_PREFETCH_NONE, 0, tile + k * TM_TILE, near, a + 4 * k, lda, acc);
-        tm_tiles_fields_by(rows, 1, 1, TM_PREFETCH_NONE, 0, tile + k * TM_TILE, near, a + 4 * k, lda, acc);
+        if (second_pair)
+            tm_tiles_fields_by(rows, 1, 0, TM_PREFETCH_NONE, 0, tile + k * TM_TILE, near, a + 4 * k, lda, acc);
+        if (second_half)
+            tm_tiles_fields_by(rows, 0, 1, TM_PREFETCH_NONE, 0, tile + k * TM_TILE, near, a + 4 * k, lda, acc);
+        if (second_pair)
+            tm_tiles_fields_by(rows, 1, 1, TM_PREFETCH_NONE, 0, tile + k * TM_TILE, near, a + 4 * k, lda, acc);
     }
 }
 
 static inline __attribute__((always_inline)) void tm_tiles_micro_by(
     const enum tm_prefetch_level level, size_t ahead, const uint8_t *tile, size_t groups, const int8_t *a, size_t lda,
-    int rows, int32_t (*acc)[TM_TILE])
+    int rows, int there, int32_t (*acc)[TM_TILE])
 {
     switch (rows) {
     case 1: tm_tiles_one_row(level, ahead, tile, groups, a, acc[0]); break;
-    case 2: tm_tiles_rows_by(2, level, ahead, tile, groups, a, lda, acc); break;
-    case 3: tm_tiles_rows_by(3, level, ahead, tile, groups, a, lda, acc); break;
-    case 4: tm_tiles_rows_by(4, level, ahead, tile, groups, a, lda, acc); break;
-    default: tm_tiles_rows_by(5, level, ahead, tile, groups, a, lda, acc); break;
+    case 2: tm_tiles_rows_by(2, level, ahead, tile, groups, a, lda, there, acc); break;
+    case 3: tm_tiles_rows_by(3, level, ahead, tile, groups, a, lda, there, acc); break;
+    case 4: tm_tiles_rows_by(4, level, ahead, tile, groups, a, lda, there, acc); break;
+    default: tm_tiles_rows_by(5, level, ahead, tile, groups, a, lda, there, acc); break;
     }
 }
 

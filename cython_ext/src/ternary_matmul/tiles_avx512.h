@@ -130,10 +130,66 @@ static inline __attribute__((always_inline)) void tm_tiles_one_row(
     tm_tiles_settle(acc, u[0][0], u[0][1], u[0][2], u[0][3]);
 }
 
+/* Of the last tile, where it has 16 rows at most: one field, and so a quarter of the products. As many sums as in
+ * tm_tiles_groups_by, or each waits for the one before: `sets` groups at a time. */
+static inline __attribute__((always_inline)) void tm_tiles_narrow_by(
+    const int rows, const int sets, const uint8_t *tile, size_t groups, const int8_t *a, size_t lda,
+    int32_t (*acc)[TM_TILE])
+{
+    const __m512i m3 = _mm512_set1_epi8(3);
+    __m512i u[4][TM_TILES_ROWS];
+#pragma GCC unroll 4
+    for (int s = 0; s < sets; s++)
+#pragma GCC unroll 6
+        for (int r = 0; r < rows; r++)
+            u[s][r] = _mm512_setzero_si512();
+    size_t k = 0;
+    for (; k + (size_t)sets <= groups; k += (size_t)sets)
+#pragma GCC unroll 4
+        for (int s = 0; s < sets; s++) {
+            const size_t at = k + (size_t)s;
+            const __m512i w = _mm512_and_si512(_mm512_loadu_si512(tile + at * TM_TILE), m3);
+#pragma GCC unroll 6
+            for (int r = 0; r < rows; r++)
+                u[s][r] = tm_dot_64(u[s][r], w, tm_tiles_four(a + (size_t)r * lda + 4 * at));
+        }
+    for (; k < groups; k++) {
+        const __m512i w = _mm512_and_si512(_mm512_loadu_si512(tile + k * TM_TILE), m3);
+#pragma GCC unroll 6
+        for (int r = 0; r < rows; r++)
+            u[0][r] = tm_dot_64(u[0][r], w, tm_tiles_four(a + (size_t)r * lda + 4 * k));
+    }
+#pragma GCC unroll 6
+    for (int r = 0; r < rows; r++) {
+        __m512i sum = _mm512_add_epi32(_mm512_load_si512(acc[r]), u[0][r]);
+#pragma GCC unroll 3
+        for (int s = 1; s < sets; s++)
+            sum = _mm512_add_epi32(sum, u[s][r]);
+        _mm512_store_si512(acc[r], sum);
+    }
+}
+
+static __attribute__((noinline)) void tm_tiles_narrow(
+    const uint8_t *tile, size_t groups, const int8_t *a, size_t lda, int rows, int32_t (*acc)[TM_TILE])
+{
+    switch (rows) {
+    case 1: tm_tiles_narrow_by(1, 4, tile, groups, a, lda, acc); break;
+    case 2: tm_tiles_narrow_by(2, 4, tile, groups, a, lda, acc); break;
+    case 3: tm_tiles_narrow_by(3, 4, tile, groups, a, lda, acc); break;
+    case 4: tm_tiles_narrow_by(4, 3, tile, groups, a, lda, acc); break;
+    case 5: tm_tiles_narrow_by(5, 2, tile, groups, a, lda, acc); break;
+    default: tm_tiles_narrow_by(6, 2, tile, groups, a, lda, acc); break;
+    }
+}
+
 static inline __attribute__((always_inline)) void tm_tiles_micro_by(
     const enum tm_prefetch_level level, size_t ahead, const uint8_t *tile, size_t groups, const int8_t *a, size_t lda,
-    int rows, int32_t (*acc)[TM_TILE])
+    int rows, int there, int32_t (*acc)[TM_TILE])
 {
+    if (there <= TM_TILE / 4) {
+        tm_tiles_narrow(tile, groups, a, lda, rows, acc);
+        return;
+    }
     switch (rows) {
     case 1: tm_tiles_one_row(level, ahead, tile, groups, a, acc[0]); break;
     case 2: tm_tiles_groups_by(2, level, ahead, tile, groups, a, lda, acc); break;

@@ -17,6 +17,11 @@ static inline __m256i tm_tiles_four(const int8_t *a)
     return _mm256_set1_epi32(word);
 }
 
+static inline __attribute__((always_inline)) tm_lanes_i32x8 tm_tiles_dot(tm_lanes_i32x8 u, __m256i w, __m256i a)
+{
+    return (tm_lanes_i32x8)_mm256_dpbusd_avx_epi32((__m256i)u, w, a);
+}
+
 /* Add (u - below) >> shift, `below` being the sum under the next smaller mask. */
 static inline void tm_tiles_settle(int32_t *acc, tm_lanes_i32x8 u, tm_lanes_i32x8 below, int shift)
 {
@@ -54,7 +59,7 @@ static inline __attribute__((always_inline)) void tm_tiles_halves_by(
                 const __m256i masked = g < 3 ? _mm256_and_si256(w, m[g]) : w;
 #pragma GCC unroll 2
                 for (int r = 0; r < rows; r++)
-                    u[r][h][g] = (tm_lanes_i32x8)_mm256_dpbusd_avx_epi32((__m256i)u[r][h][g], masked, a_i8x32[r]);
+                    u[r][h][g] = tm_tiles_dot(u[r][h][g], masked, a_i8x32[r]);
             }
         }
     }
@@ -67,9 +72,47 @@ static inline __attribute__((always_inline)) void tm_tiles_halves_by(
                 tm_tiles_settle(acc[r] + 16 * g + 8 * (first + h), u[r][h][g], g ? u[r][h][g - 1] : zero, 2 * g);
 }
 
-static void tm_tiles_micro(
-    const uint8_t *tile, size_t groups, const int8_t *a, size_t lda, int rows, int32_t (*acc)[TM_TILE])
+/* The first field of a half of each group, of the last tile where it has 16 rows at most; four groups at a time, or a product
+ * waits for the one before. */
+static inline __attribute__((always_inline)) void tm_tiles_narrow_by(
+    const int rows, int half, const uint8_t *tile, size_t groups, const int8_t *a, size_t lda, int32_t (*acc)[TM_TILE])
 {
+    enum { SETS = 4 };
+    const __m256i m3 = _mm256_set1_epi8(3);
+    const tm_lanes_i32x8 zero = {0};
+    tm_lanes_i32x8 u[SETS][TM_TILES_ROWS];
+#pragma GCC unroll 4
+    for (int s = 0; s < SETS; s++)
+#pragma GCC unroll 2
+        for (int r = 0; r < rows; r++)
+            u[s][r] = zero;
+    for (size_t k = 0; k < groups; k += SETS)
+#pragma GCC unroll 4
+        for (int s = 0; s < SETS; s++) {
+            if (k + (size_t)s >= groups)
+                break;
+            const uint8_t *bytes = tile + (k + (size_t)s) * TM_TILE + 32 * half;
+            const __m256i w = _mm256_and_si256(_mm256_loadu_si256((const __m256i *)bytes), m3);
+#pragma GCC unroll 2
+            for (int r = 0; r < rows; r++)
+                u[s][r] = tm_tiles_dot(u[s][r], w, tm_tiles_four(a + (size_t)r * lda + 4 * (k + (size_t)s)));
+        }
+#pragma GCC unroll 2
+    for (int r = 0; r < rows; r++)
+        tm_tiles_settle(acc[r] + 8 * half, u[0][r] + u[1][r] + u[2][r] + u[3][r], zero, 0);
+}
+
+static void tm_tiles_micro(
+    const uint8_t *tile, size_t groups, const int8_t *a, size_t lda, int rows, int there, int32_t (*acc)[TM_TILE])
+{
+    if (there <= TM_TILE / 4) {
+        for (int half = 0; half < tm_tile_parts(there, 2); half++)
+            if (rows > 1)
+                tm_tiles_narrow_by(2, half, tile, groups, a, lda, acc);
+            else
+                tm_tiles_narrow_by(1, half, tile, groups, a, lda, acc);
+        return;
+    }
     if (rows > 1) {
         tm_tiles_halves_by(2, 1, 0, TM_PREFETCH_NONE, 0, tile, groups, a, lda, acc);
         tm_tiles_halves_by(2, 1, 1, TM_PREFETCH_NONE, 0, tile, groups, a, lda, acc);

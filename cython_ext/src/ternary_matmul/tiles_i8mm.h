@@ -95,12 +95,12 @@ static inline __attribute__((always_inline)) void tm_tiles_quarter(
 }
 
 static void tm_tiles_micro(
-    const uint8_t *tile, size_t groups, const int8_t *a, size_t lda, int rows, int32_t (*acc)[TM_TILE])
+    const uint8_t *tile, size_t groups, const int8_t *a, size_t lda, int rows, int there, int32_t (*acc)[TM_TILE])
 {
     if (rows == 1)
         tm_dot_quarters(1, 4, 0, tile, groups, a, lda, acc);
     else
-        for (int quarter = 0; quarter < 4; quarter++) {
+        for (int quarter = 0; quarter < tm_tile_parts(there, 4); quarter++) {
             if (rows == 2)
                 tm_tiles_quarter(1, 2, quarter, tile, groups, a, lda, acc);
             else

@@ -67,13 +67,13 @@ static inline __attribute__((always_inline)) void tm_tiles_quarters(
 }
 
 static void tm_tiles_micro(
-    const uint8_t *tile, size_t groups, const int8_t *a, size_t lda, int rows, int32_t (*acc)[TM_TILE])
+    const uint8_t *tile, size_t groups, const int8_t *a, size_t lda, int rows, int there, int32_t (*acc)[TM_TILE])
 {
     if (rows == 1)
-        for (int first = 0; first < 4; first += 2)
+        for (int first = 0; first < tm_tile_parts(there, 4); first += 2)
             tm_tiles_quarters(1, 2, first, tile, groups, a, lda, acc);
     else
-        for (int first = 0; first < 4; first++)
+        for (int first = 0; first < tm_tile_parts(there, 4); first++)
             tm_tiles_quarters(2, 1, first, tile, groups, a, lda, acc);
 }
 

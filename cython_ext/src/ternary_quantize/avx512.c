@@ -20,6 +20,8 @@
 #include "ymm.h"
 
 #if TM_X86
+#include "../intrinsics.h"
+
 TM_BEGIN(avx512)
 
 static inline __m128i codes16(__m512 x_f32x16, __m512 half_f32x16, __m512 minus_f32x16)

@@ -2,6 +2,9 @@
 #include "ternary_quantize.h"
 
 #if TM_X86
+#include "../intrinsics.h"
+#include "../absmax_x86.h"
+
 TM_BEGIN(sse41)
 
 static inline void put(void *to, __m128i bytes_u8x16, int stream)
@@ -12,12 +15,16 @@ static inline void put(void *to, __m128i bytes_u8x16, int stream)
         _mm_storeu_si128(to, bytes_u8x16);
 }
 
-static inline __m128i codes4(const float *x, __m128 half_f32x4, __m128 minus_f32x4)
+static inline __m128i coded4(__m128 x_f32x4, __m128 half_f32x4, __m128 minus_f32x4)
 {
-    __m128 x_f32x4 = _mm_loadu_ps(x);
     __m128i above_i32x4 = _mm_castps_si128(_mm_cmpgt_ps(x_f32x4, half_f32x4));
     __m128i below_i32x4 = _mm_castps_si128(_mm_cmplt_ps(x_f32x4, minus_f32x4));
     return _mm_sub_epi32(below_i32x4, above_i32x4);
+}
+
+static inline __m128i codes4(const float *x, __m128 half_f32x4, __m128 minus_f32x4)
+{
+    return coded4(_mm_loadu_ps(x), half_f32x4, minus_f32x4);
 }
 
 static void codes(const float *x, size_t n, float half, int8_t *codes, int stream)
@@ -31,7 +38,12 @@ static void codes(const float *x, size_t n, float half, int8_t *codes, int strea
             _mm_packs_epi32(codes4(x + i + 8, half_f32x4, minus_f32x4), codes4(x + i + 12, half_f32x4, minus_f32x4));
         put(codes + i, _mm_packs_epi16(a_i16x8, b_i16x8), stream);
     }
-    tm_codes_plain(x + i, n - i, half, codes + i);
+    for (; i < n; i += 4) {
+        const size_t count = n - i < 4 ? n - i : 4;
+        const __m128 x_f32x4 = count < 4 ? _mm_castsi128_ps(tm_first3_sse41(x + i, count)) : _mm_loadu_ps(x + i);
+        const __m128i q_i32x4 = coded4(x_f32x4, half_f32x4, minus_f32x4), q_i16x8 = _mm_packs_epi32(q_i32x4, q_i32x4);
+        tm_store_codes(codes + i, (uint32_t)_mm_cvtsi128_si32(_mm_packs_epi16(q_i16x8, q_i16x8)), count);
+    }
 }
 
 static inline __m128i times4(__m128i x_i8x16)

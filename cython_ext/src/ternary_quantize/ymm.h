@@ -5,6 +5,8 @@
 #include "ternary_quantize.h"
 
 #if TM_X86
+#include "../absmax_x86.h"
+
 TM_BEGIN(avx2)
 
 static inline void tm_put32(void *to, __m256i bytes_u8x32, int stream)

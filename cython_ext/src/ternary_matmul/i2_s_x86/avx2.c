@@ -23,6 +23,8 @@
 #include "i2_s_x86.h"
 
 #if TM_X86
+#include "../../intrinsics.h"
+
 TM_BEGIN(avx2)
 #include "../dots_maddubs.h"
 #include "../tiles_avx2.h"

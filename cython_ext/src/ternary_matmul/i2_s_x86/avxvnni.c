@@ -10,6 +10,8 @@
 #include "i2_s_x86.h"
 
 #if TM_X86
+#include "../../intrinsics.h"
+
 TM_BEGIN(avxvnni)
 #include "../dots_dpbusd.h"
 #include "../tiles_avxvnni.h"

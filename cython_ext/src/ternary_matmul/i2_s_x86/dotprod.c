@@ -2,6 +2,8 @@
 #include "i2_s_x86.h"
 
 #if TM_ARM
+#include "../../intrinsics.h"
+
 TM_BEGIN(dotprod)
 #include "../dots_sdot.h"
 #include "i2_s_x86_neon.h"

@@ -3,6 +3,8 @@
 #include "i2_s_x86.h"
 
 #if TM_ARM
+#include "../../intrinsics.h"
+
 TM_BEGIN(neon)
 #include "../dots_smlal.h"
 #include "i2_s_x86_neon.h"

@@ -19,6 +19,8 @@
 #include "iq2_bn_r4.h"
 
 #if TM_X86
+#include "../../intrinsics.h"
+
 TM_BEGIN(avx2)
 #include "../tiles_avx2.h"
 #include "../turned_avx2.h"

@@ -19,6 +19,8 @@
 #include "iq2_bn_r4.h"
 
 #if TM_X86
+#include "../../intrinsics.h"
+
 TM_BEGIN(avx512)
 #include "../rows_avx512.h"
 #include "../tiles_avx512.h"

@@ -10,6 +10,8 @@
 #include "iq2_bn_r4.h"
 
 #if TM_X86
+#include "../../intrinsics.h"
+
 TM_BEGIN(avxvnni)
 #include "../dots_dpbusd.h"
 #include "iq2_bn_r4_avx2.h"

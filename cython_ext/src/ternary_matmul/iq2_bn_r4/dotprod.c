@@ -4,6 +4,8 @@
 #include "iq2_bn_r4.h"
 
 #if TM_ARM
+#include "../../intrinsics.h"
+
 TM_BEGIN(dotprod)
 
 enum { TM_FOURS_AT_ONCE = TM_FOURS, TM_FOURS_ROWS = TM_MATMUL_BLOCK, TM_FOURS_COLUMNS = 1 << 23 };

@@ -4,6 +4,8 @@
 #include "iq2_bn_r4.h"
 
 #if TM_ARM
+#include "../../intrinsics.h"
+
 TM_BEGIN(neon)
 
 enum { TM_FOURS_AT_ONCE = 2, TM_FOURS_ROWS = 2, TM_FOURS_COLUMNS = 80 / 4 * 16 };

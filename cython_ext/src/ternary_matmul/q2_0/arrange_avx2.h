@@ -1,4 +1,5 @@
-/* What the instruction sets share of q2_0. Included behind TM_BEGIN, and compiled for the including file's set. */
+/* What the instruction sets share of q2_0. Included behind TM_BEGIN, and compiled for the including file's set, which defines
+ * TM_Q2_0_FEW: most rows of activations that do not meet groups one by one. */
 #ifndef TM_Q2_0_ARRANGE_AVX2_H
 #define TM_Q2_0_ARRANGE_AVX2_H
 
@@ -7,7 +8,7 @@ static void tm_q2_0_arrange_rows(void *given, size_t begin, size_t end)
 {
     const tm_ternary_matmul_args *args = given;
     const __m128i order = _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-    const size_t padded = tm_q2_0_padded(args->K), span = tm_q2_0_span(args->M);
+    const size_t padded = tm_q2_0_padded(args->K), span = args->M <= TM_Q2_0_FEW ? TM_Q2_0_BLOCK : TM_Q2_0_GROUP;
     for (size_t m = begin; m < end; m++) {
         const int8_t *x = args->a + m * args->lda;
         int8_t *to = tm_q2_0_arranged(args, m);

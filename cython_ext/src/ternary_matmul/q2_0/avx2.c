@@ -9,6 +9,8 @@
 #include "q2_0.h"
 
 #if TM_X86
+#include "../../intrinsics.h"
+
 TM_BEGIN(avx2)
 #include "../dots_maddubs.h"
 #include "q2_0_avx2.h"

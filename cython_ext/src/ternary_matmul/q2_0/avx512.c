@@ -5,7 +5,7 @@
  * groups' scales, which another permutation collects, in float64. Four such vectors are added up together: of four rows, or
  * of a row's sixteen groups where rows are long.
  *
- * Several rows: panels_avx512.h. Of a group's 16 bytes each dword, transposed, is in its row's lane, and its four shifts
+ * Up to TM_FEW rows share what is decoded of four rows of weights; more go by panels_avx512.h. Of a group's 16 bytes each dword, transposed, is in its row's lane, and its four shifts
  * meet four activations each from memory.
  *
  * Story (Zen 4, one thread, 2560 x 2560, in the caches; tq2_0 takes 72 and 650 us):
@@ -22,9 +22,13 @@
 #include "q2_0.h"
 
 #if TM_X86
+#include "../../intrinsics.h"
+
 TM_BEGIN(avx512)
 #include "../panels_avx512.h"
 #include "../rows_avx512.h"
+
+enum { TM_Q2_0_FEW = TM_FEW };
 #include "arrange_avx2.h"
 
 /* The 64 bytes of codes of four groups, of whose bytes `low` has the first 64 and `high` the others. */
@@ -66,21 +70,28 @@ static inline __attribute__((always_inline)) double four(
         _mm256_mul_pd(_mm256_cvtps_pd(_mm_cvtph_ps(halves)), _mm256_cvtepi32_pd(_mm_sub_epi32(sums, of_x))));
 }
 
-/* Lane i: the products of the sums in lanes i, 4 + i, 8 + i and 12 + i, and the scales of the four groups of which low[i] has
- * the first 64 bytes, added up by pairs. */
-static inline __attribute__((always_inline)) __m256d products(const __m512i low[4], __m512i sums)
+/* The scales of the four groups of which low[i] has the first 64 bytes, as float64: of group j in lane 4 * j + i. */
+typedef struct tm_scales {
+    __m512d low, high;
+} tm_scales;
+
+static inline __attribute__((always_inline)) tm_scales scales_of(const __m512i low[4])
 {
     /* Words 0, 9, 18 and 27 of one vector at 4 * j, of the other at 4 * j + 1. */
-    const __m512i scales =
+    const __m512i words =
         _mm512_zextsi256_si512(_mm256_setr_epi16(0, 32, 0, 32, 9, 41, 9, 41, 18, 50, 18, 50, 27, 59, 27, 59));
     const __m256i halves = _mm256_blend_epi32(
-        _mm512_castsi512_si256(_mm512_permutex2var_epi16(low[0], scales, low[1])),
-        _mm512_castsi512_si256(_mm512_permutex2var_epi16(low[2], scales, low[3])), 0xaa);
+        _mm512_castsi512_si256(_mm512_permutex2var_epi16(low[0], words, low[1])),
+        _mm512_castsi512_si256(_mm512_permutex2var_epi16(low[2], words, low[3])), 0xaa);
     const __m512 wide = _mm512_cvtph_ps(halves);
-    const __m512d p01 =
-        _mm512_mul_pd(_mm512_cvtps_pd(_mm512_castps512_ps256(wide)), _mm512_cvtepi32_pd(_mm512_castsi512_si256(sums)));
-    const __m512d p23 = _mm512_mul_pd(
-        _mm512_cvtps_pd(_mm512_extractf32x8_ps(wide, 1)), _mm512_cvtepi32_pd(_mm512_extracti64x4_epi64(sums, 1)));
+    return (tm_scales){_mm512_cvtps_pd(_mm512_castps512_ps256(wide)), _mm512_cvtps_pd(_mm512_extractf32x8_ps(wide, 1))};
+}
+
+/* Lane i: the products of the sums in lanes i, 4 + i, 8 + i and 12 + i, and their scales, added up by pairs. */
+static inline __attribute__((always_inline)) __m256d products(tm_scales scales, __m512i sums)
+{
+    const __m512d p01 = _mm512_mul_pd(scales.low, _mm512_cvtepi32_pd(_mm512_castsi512_si256(sums)));
+    const __m512d p23 = _mm512_mul_pd(scales.high, _mm512_cvtepi32_pd(_mm512_extracti64x4_epi64(sums, 1)));
     return _mm256_add_pd(
         _mm256_add_pd(_mm512_castpd512_pd256(p01), _mm512_extractf64x4_pd(p01, 1)),
         _mm256_add_pd(_mm512_castpd512_pd256(p23), _mm512_extractf64x4_pd(p23, 1)));
@@ -103,13 +114,14 @@ static inline __attribute__((always_inline)) void sixteen(
     }
     const __m512i sums =
         _mm512_sub_epi32(tm_quarter_sums_of(v), _mm512_permutexvar_epi32(across, _mm512_loadu_si512(act_sums)));
-    _mm256_storeu_pd(fours, products(low, sums));
+    _mm256_storeu_pd(fours, products(scales_of(low), sums));
 }
 
-/* Four rows of the weights, four groups of each at a time, which share what is loaded of the activations: group j of row r
- * is lane 4 * j + r. */
+/* Four rows of the weights, four groups of each at a time, which share what is loaded of the activations, as `rows` of these
+ * share what is decoded: group j of row r is lane 4 * j + r. */
 static inline __attribute__((always_inline)) void four_rows(
-    const enum tm_prefetch_level level, size_t ahead, const tm_ternary_matmul_args *args, size_t begin, size_t end)
+    const enum tm_prefetch_level level, size_t ahead, const int rows, const tm_ternary_matmul_args *args, size_t begin,
+    size_t end)
 {
     const __m512i m3 = _mm512_set1_epi8(3);
     const __m512i across = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
@@ -121,41 +133,74 @@ static inline __attribute__((always_inline)) void four_rows(
         const uint8_t *at[TM_ROWS];
         tm_rows_begin(args, n, count, row, TM_ROWS, at);
         const uint8_t *fetched = at[TM_ROWS - 1];
-        __m256d sum = _mm256_setzero_pd();
+        __m256d sum[TM_FEW];
+#pragma GCC unroll 4
+        for (int m = 0; m < rows; m++)
+            sum[m] = _mm256_setzero_pd();
         size_t g = 0;
         for (; g + TM_Q2_0_FOUR <= groups; g += TM_Q2_0_FOUR) {
             const int8_t *const x = args->a + g * TM_Q2_0_GROUP;
-            __m512i low[TM_ROWS], w[TM_ROWS], s_i32x16[TM_ROWS];
+            __m512i low[TM_ROWS], w[TM_ROWS], s_i32x16[TM_FEW][TM_ROWS];
             tm_prefetch_lines(fetched, TM_ROWS * STEP / TM_PREFETCH_LINE * TM_PREFETCH_LINE, level, ahead);
             fetched += TM_ROWS * STEP;
 #pragma GCC unroll 4
             for (int r = 0; r < TM_ROWS; r++) {
                 low[r] = tm_loaded(at[r]);
                 w[r] = codes_of(low[r], _mm512_zextsi128_si512(_mm_loadl_epi64((const __m128i *)(at[r] + 64))));
-                s_i32x16[r] = _mm512_setzero_si512();
+#pragma GCC unroll 4
+                for (int m = 0; m < rows; m++)
+                    s_i32x16[m][r] = _mm512_setzero_si512();
                 at[r] += STEP;
             }
 #pragma GCC unroll 4
             for (int s = 0; s < 4; s++) {
-                __m512i a = _mm512_loadu_si512(x + 64 * s);
-                __asm__("" : "+v"(a)); /* or compilers load it for each row */
+                __m512i c[TM_ROWS];
 #pragma GCC unroll 4
                 for (int r = 0; r < TM_ROWS; r++)
-                    s_i32x16[r] =
-                        tm_dot_64(s_i32x16[r], _mm512_and_si512(_mm512_srli_epi16(w[r], (unsigned)(2 * s)), m3), a);
+                    c[r] = _mm512_and_si512(_mm512_srli_epi16(w[r], (unsigned)(2 * s)), m3);
+#pragma GCC unroll 4
+                for (int m = 0; m < rows; m++) {
+                    __m512i a = _mm512_loadu_si512(x + (size_t)m * args->lda + 64 * s);
+                    __asm__("" : "+v"(a)); /* or compilers load it for each row */
+#pragma GCC unroll 4
+                    for (int r = 0; r < TM_ROWS; r++)
+                        s_i32x16[m][r] = tm_dot_64(s_i32x16[m][r], c[r], a);
+                }
             }
-            const __m512i less = _mm512_permutexvar_epi32(
-                across, _mm512_zextsi128_si512(_mm_loadu_si128((const __m128i *)(args->act_sums + g))));
-            const __m512i sums = _mm512_sub_epi32(tm_quarter_sums_of(s_i32x16), less);
-            sum = _mm256_add_pd(sum, products(low, sums));
+            const tm_scales scales = scales_of(low);
+#pragma GCC unroll 4
+            for (int m = 0; m < rows; m++) {
+                const int32_t *of_x = args->act_sums + (size_t)m * groups + g;
+                const __m512i less =
+                    _mm512_permutexvar_epi32(across, _mm512_zextsi128_si512(_mm_loadu_si128((const __m128i *)of_x)));
+                const __m512i sums = _mm512_sub_epi32(tm_quarter_sums_of(s_i32x16[m]), less);
+                sum[m] = _mm256_add_pd(sum[m], products(scales, sums));
+            }
         }
-        double of[TM_ROWS];
-        _mm256_storeu_pd(of, sum);
-        for (size_t r = 0; r < count; r++) {
-            if (g < groups)
-                of[r] += four(at[r], groups - g, args->a + g * TM_Q2_0_GROUP, args->act_sums + g);
-            tm_group_store(args, 0, n + r, of[r]);
+#pragma GCC unroll 4
+        for (int m = 0; m < rows; m++) {
+            double of[TM_ROWS];
+            _mm256_storeu_pd(of, sum[m]);
+            for (size_t r = 0; r < count; r++) {
+                if (g < groups)
+                    of[r] += four(
+                        at[r], groups - g, args->a + (size_t)m * args->lda + g * TM_Q2_0_GROUP,
+                        args->act_sums + (size_t)m * groups + g);
+                tm_group_store(args, (size_t)m, n + r, of[r]);
+            }
         }
+    }
+}
+
+/* As tm_groups_rows_few. */
+static inline __attribute__((always_inline)) void few(const tm_ternary_matmul_args *args, size_t begin, size_t end)
+{
+    const tm_prefetch fetch = tm_rows_prefetch(args->K);
+    switch (args->M) {
+    case 1: TM_PREFETCHED(fetch, four_rows(level, ahead, 1, args, begin, end)); break;
+    case 2: four_rows(fetch.level, fetch.bytes, 2, args, begin, end); break;
+    case 3: four_rows(fetch.level, fetch.bytes, 3, args, begin, end); break;
+    default: four_rows(fetch.level, fetch.bytes, 4, args, begin, end); break;
     }
 }
 
@@ -188,8 +233,8 @@ static void wide(const tm_ternary_matmul_args *args, size_t n, size_t count, siz
 static void body(void *given, size_t begin, size_t end)
 {
     const tm_ternary_matmul_args moved = tm_q2_0_moved(given);
-    if (moved.M == 1 && moved.K <= TM_ROWS_LONG)
-        TM_PREFETCHED(tm_rows_prefetch(moved.K), four_rows(level, ahead, &moved, begin, end));
+    if (moved.M > 1 ? moved.M <= TM_FEW : moved.K <= TM_ROWS_LONG)
+        few(&moved, begin, end);
     else if (moved.M == 1)
         tm_q2_0_one(&moved, 0, moved.a, begin, end, four, sixteen);
     else
@@ -200,7 +245,7 @@ int tm_ternary_matmul_q2_0_avx512(void *given)
 {
     tm_ternary_matmul_args *args = given;
     tm_q2_0_arrange(args);
-    if (args->M == 1)
+    if (args->M <= TM_FEW)
         return tm_q2_0_run(args, body, TM_RANK(avx512));
     const tm_ternary_matmul_args moved = tm_q2_0_moved(args);
     tm_panel_begin(&moved, TM_Q2_0_GROUP, 0, tm_panel_starts);

@@ -2,6 +2,8 @@
 #include "q2_0.h"
 
 #if TM_X86
+#include "../../intrinsics.h"
+
 TM_BEGIN(avxvnni)
 #include "../dots_dpbusd.h"
 #include "q2_0_avx2.h"

@@ -2,6 +2,8 @@
 #include "q2_0.h"
 
 #if TM_ARM
+#include "../../intrinsics.h"
+
 TM_BEGIN(dotprod)
 #include "../dots_sdot.h"
 #include "q2_0_neon.h"

@@ -3,6 +3,8 @@
 #include "q2_0.h"
 
 #if TM_ARM
+#include "../../intrinsics.h"
+
 TM_BEGIN(neon)
 #include "../dots_smlal.h"
 #include "q2_0_neon.h"

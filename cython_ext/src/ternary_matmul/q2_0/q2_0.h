@@ -4,9 +4,9 @@
  * + 3, from the lowest bits up. Field 3 means +2.
  *
  * What a shift by 2*s brings down to the lowest bits of its bytes are the weights s, 4 + s, 8 + s, ...: so the vector
- * kernels keep a copy of the activations, behind their sums, in which these lie together: of a single row a[4*i + s] of
- * each 256 at 64*s + i; of several, which meet groups one by one, a[4*i + s] of each 64 at 16*s + i. Rows are filled up
- * with zeros.
+ * kernels keep a copy of the activations, behind their sums, in which these lie together: of one row, and with AVX-512 of up
+ * to TM_FEW, a[4*i + s] of each 256 at 64*s + i; of several, which meet groups one by one, a[4*i + s] of each 64 at 16*s +
+ * i. Rows are filled up with zeros.
  *
  * The sum of a group's products is exact in int32. Times its scale, exact in float64, it is added up by fours, (p0 + p1)
  * + (p2 + p3), and these in their order: so that four groups can be summed at once, and the bits are the same for every
@@ -20,7 +20,7 @@ enum {
     TM_Q2_0_GROUP = 64,
     TM_Q2_0_BYTES = 18,
     TM_Q2_0_CODES = 2, /* where they begin */
-    TM_Q2_0_BLOCK = 256, /* activations that change places, where there is one row of them */
+    TM_Q2_0_BLOCK = 256, /* activations that change places, where there are few rows of them */
     TM_Q2_0_FOUR = 4, /* groups that are added up before they are added to a row's sum */
     TM_Q2_0_UNIT = 16, /* rows of weights that threads divide the work by */
 };
@@ -38,17 +38,14 @@ static inline uint16_t tm_q2_0_stored(const uint8_t *group)
     return bits;
 }
 
-/* Activations that change places with each other. */
-static inline size_t tm_q2_0_span(size_t M) { return M == 1 ? TM_Q2_0_BLOCK : TM_Q2_0_GROUP; }
-
 static inline size_t tm_q2_0_padded(size_t K) { return (K + TM_Q2_0_BLOCK - 1) / TM_Q2_0_BLOCK * TM_Q2_0_BLOCK; }
 
-/* Row m of the activations in the other order. A single row begins at a line of the cache: a load across two takes the
+/* Row m of the activations in the other order. Few rows begin at a line of the cache: a load across two takes the
  * time of two. Of several, four bytes of which are loaded at a time, that made nothing faster and 16 rows 5 % slower. */
 static inline int8_t *tm_q2_0_arranged(const tm_ternary_matmul_args *args, size_t m)
 {
     const uintptr_t behind = (uintptr_t)(args->act_sums + args->M * (args->K / TM_Q2_0_GROUP));
-    return (int8_t *)(args->M == 1 ? (behind + 63) & ~(uintptr_t)63 : behind) + m * tm_q2_0_padded(args->K);
+    return (int8_t *)(args->M <= TM_FEW ? (behind + 63) & ~(uintptr_t)63 : behind) + m * tm_q2_0_padded(args->K);
 }
 
 /* The same with the arranged activations in place of the given. */

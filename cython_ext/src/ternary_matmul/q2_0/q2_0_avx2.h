@@ -4,6 +4,8 @@
 
 #include "../panels_avx2.h"
 #include "../rows_avx2.h"
+
+enum { TM_Q2_0_FEW = 1 };
 #include "arrange_avx2.h"
 
 /* The codes of two groups, or of one beside itself. */

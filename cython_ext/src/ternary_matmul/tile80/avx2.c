@@ -9,6 +9,8 @@
 #include "tile80.h"
 
 #if TM_X86
+#include "../../intrinsics.h"
+
 TM_BEGIN(avx2)
 #include "../tiles_avx2.h"
 #include "arrange_avx2.h"

@@ -26,6 +26,8 @@
 #include "tile80.h"
 
 #if TM_X86
+#include "../../intrinsics.h"
+
 TM_BEGIN(avx512)
 #include "../tiles_avx512.h"
 

@@ -6,6 +6,8 @@
 #include "tile80.h"
 
 #if TM_X86
+#include "../../intrinsics.h"
+
 TM_BEGIN(avxvnni)
 #include "../tiles_avxvnni.h"
 #include "arrange_avx2.h"

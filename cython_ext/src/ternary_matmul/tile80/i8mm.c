@@ -5,6 +5,8 @@
 #include "../tiles.h"
 
 #if TM_ARM
+#include "../../intrinsics.h"
+
 TM_BEGIN(i8mm)
 #include "../tiles_i8mm.h"
 #include "arrange_neon.h"

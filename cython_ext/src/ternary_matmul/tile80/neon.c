@@ -5,6 +5,8 @@
 #include "../tiles.h"
 
 #if TM_ARM
+#include "../../intrinsics.h"
+
 TM_BEGIN(neon)
 #include "../tiles_neon.h"
 #include "arrange_neon.h"

@@ -8,6 +8,8 @@
 #include "tl1.h"
 
 #if TM_X86
+#include "../../intrinsics.h"
+
 TM_BEGIN(avx2)
 #include "tl1_avx2.h"
 

@@ -7,6 +7,8 @@
 #include "tl1.h"
 
 #if TM_X86
+#include "../../intrinsics.h"
+
 TM_BEGIN(avx512)
 #include "../lut_avx512.h"
 #include "../rows_avx512.h"

@@ -10,6 +10,8 @@
 #include "tl2.h"
 
 #if TM_X86
+#include "../../intrinsics.h"
+
 TM_BEGIN(avx2)
 #include "tl2_avx2.h"
 

@@ -2,6 +2,8 @@
 #include "tq1_0.h"
 
 #if TM_X86
+#include "../../intrinsics.h"
+
 TM_BEGIN(amx)
 #include "../panels_amx.h"
 

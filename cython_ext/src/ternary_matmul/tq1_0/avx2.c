@@ -7,6 +7,8 @@
 #include "tq1_0.h"
 
 #if TM_X86
+#include "../../intrinsics.h"
+
 TM_BEGIN(avx2)
 #include "../dots_maddubs.h"
 #include "tq1_0_avx2.h"

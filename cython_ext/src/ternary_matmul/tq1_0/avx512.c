@@ -7,7 +7,7 @@
  * q; of the last 4 bytes all digits are one vector. Where rows are long, four groups of one row in the same way (fours.h),
  * for which the activations are arranged once.
  *
- * Several rows: panels_avx512.h, which goes on with the story, and whose digits are told after the bytes have changed places. With r = max(q - 1, 0), digit
+ * Up to FEW rows go the same way (four_rows.h), more by panels_avx512.h, which goes on with the story, and whose digits are told after the bytes have changed places. With r = max(q - 1, 0), digit
  * 0 of q is in the top two bits of avg(r, avg(r, 0)), where avg rounds up; there they stay, and the sums come down by 6.
  *
  * Story (Zen 4, in the caches):
@@ -32,10 +32,14 @@
 #include "tq1_0.h"
 
 #if TM_X86
+#include "../../intrinsics.h"
+
 TM_BEGIN(avx512)
 #include "../four_rows.h"
 #include "../panels_avx512.h"
 #include "../rows_avx512.h"
+
+enum { FEW = 2 }; /* most rows of activations whose digits are not decoded */
 
 static inline float scale(const uint8_t *group) { return _cvtsh_ss(tm_tq1_0_stored(group)); }
 
@@ -109,45 +113,64 @@ static inline __attribute__((always_inline)) __m128i four(const uint8_t *groups,
     return four_sums(pair[0], pair[1], s_i32x16);
 }
 
-/* The sums of a group of four rows. */
-static inline __attribute__((always_inline)) __m128i four_rows(const uint8_t *const *groups, const int8_t *x)
+/* One digit of the bytes `q` with its activations, for all of `these`; then the bytes are the next, for `next`. */
+static inline __attribute__((always_inline)) void digits_met(
+    const int count, __m512i *q, const __m512i *a, __m512i *these, __m512i *next)
 {
-    __m512i q[2], these[2], next[2];
+#pragma GCC unroll 4
+    for (int m = 0; m < count; m++)
+        these[m] = tm_dot_64(these[m], *q, a[m]);
+    *q = thrice(*q);
+#pragma GCC unroll 4
+    for (int m = 0; m < count; m++)
+        next[m] = tm_dot_64(next[m], *q, a[m]);
+}
+
+/* The sums of a group of four rows. */
+static inline __attribute__((always_inline)) void four_rows(
+    const int count, const uint8_t *const *groups, const int8_t *x, size_t lda, __m128i *sums)
+{
+    __m512i q[2], a[TM_FEW], these[3][TM_FEW], next[3][TM_FEW];
+#pragma GCC unroll 3
+    for (int i = 0; i < 3; i++)
+#pragma GCC unroll 4
+        for (int m = 0; m < count; m++)
+            these[i][m] = next[i][m] = _mm512_setzero_si512();
 #pragma GCC unroll 2
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 2; i++)
         q[i] = tm_halves((const int8_t *)groups[2 * i], (const int8_t *)groups[2 * i + 1]);
-        these[i] = next[i] = _mm512_setzero_si512();
-    }
 #pragma GCC unroll 5
     for (int n = 0; n < 5; n++) {
-        const __m512i a = _mm512_broadcast_i64x4(_mm256_loadu_si256((const __m256i *)(x + 32 * n)));
+#pragma GCC unroll 4
+        for (int m = 0; m < count; m++)
+            a[m] = _mm512_broadcast_i64x4(_mm256_loadu_si256((const __m256i *)(x + (size_t)m * lda + 32 * (size_t)n)));
 #pragma GCC unroll 2
-        for (int i = 0; i < 2; i++) {
-            these[i] = tm_dot_64(these[i], q[i], a);
-            q[i] = thrice(q[i]);
-            next[i] = tm_dot_64(next[i], q[i], a);
-        }
+        for (int i = 0; i < 2; i++)
+            digits_met(count, q + i, a, these[i], next[i]);
     }
     __m512i last = seconds(groups);
-    __m512i of_last = _mm512_setzero_si512(), behind = of_last;
-#pragma GCC unroll 5
-    for (int n = 0; n < 5; n++) {
-        const __m512i a = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(x + 160 + 16 * n)));
-        of_last = tm_dot_64(of_last, last, a);
-        last = thrice(last);
-        behind = tm_dot_64(behind, last, a);
+#pragma GCC unroll 6
+    for (int n = 0; n < 6; n++) {
+        if (n == 5)
+            last = thirds(groups);
+#pragma GCC unroll 4
+        for (int m = 0; m < count; m++)
+            a[m] =
+                _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(x + (size_t)m * lda + 160 + 16 * (size_t)n)));
+        digits_met(count, &last, a, these[2], next[2]);
     }
-    last = thirds(groups);
-    const __m512i a = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(x + 240)));
-    of_last = tm_dot_64(of_last, last, a);
-    behind = tm_dot_64(behind, thrice(last), a);
-    return four_sums(scaled(these[0], next[0]), scaled(these[1], next[1]), scaled(of_last, behind));
+#pragma GCC unroll 4
+    for (int m = 0; m < count; m++)
+        sums[m] = four_sums(
+            scaled(these[0][m], next[0][m]), scaled(these[1][m], next[1][m]), scaled(these[2][m], next[2][m]));
 }
 
 static inline int32_t one(const uint8_t *group, const int8_t *x)
 {
     const uint8_t *const same[TM_ROWS] = {group, group, group, group};
-    return _mm_cvtsi128_si32(four_rows(same, x));
+    __m128i sum;
+    four_rows(1, same, x, 0, &sum);
+    return _mm_cvtsi128_si32(sum);
 }
 
 /* Four groups of the activations in the order in which `four` meets them. */
@@ -228,8 +251,8 @@ static void wide(const tm_ternary_matmul_args *args, size_t n, size_t count, siz
 static void body(void *given, size_t begin, size_t end)
 {
     const tm_ternary_matmul_args *args = given;
-    if (args->M == 1 && args->K <= TM_ROWS_LONG) {
-        tm_groups_rows_one(args, begin, end, FORM, TM_TQ1_0_SCALE, args->a, four_rows);
+    if (args->M > 1 ? args->M <= FEW : args->K <= TM_ROWS_LONG) {
+        tm_groups_rows_few(FEW, args, begin, end, FORM, TM_TQ1_0_SCALE, args->a, args->lda, four_rows);
     } else if (args->M == 1) {
         const int8_t *arranged = tm_tq1_0_arranged(args);
         const size_t fours = args->K / (TM_FOUR * TM_TQ1_0_GROUP);
@@ -250,7 +273,8 @@ int tm_ternary_matmul_tq1_0_avx512(void *given)
             arrange(to, args->a + k);
         arrange(to, args->a + args->K - together);
     }
-    return tm_panel_run(args, TM_TQ1_0_GROUP, DIGIT_SHIFT, body, TM_RANK(avx512));
+    return args->M <= FEW ? tm_groups_run(args, TM_TQ1_0_GROUP, body, TM_RANK(avx512))
+                          : tm_panel_run(args, TM_TQ1_0_GROUP, DIGIT_SHIFT, body, TM_RANK(avx512));
 }
 
 TM_END

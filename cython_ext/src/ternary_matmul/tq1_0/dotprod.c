@@ -2,6 +2,8 @@
 #include "tq1_0.h"
 
 #if TM_ARM
+#include "../../intrinsics.h"
+
 TM_BEGIN(dotprod)
 #include "../dots_sdot.h"
 #include "tq1_0_neon.h"

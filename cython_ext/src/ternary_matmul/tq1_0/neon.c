@@ -3,6 +3,8 @@
 #include "tq1_0.h"
 
 #if TM_ARM
+#include "../../intrinsics.h"
+
 TM_BEGIN(neon)
 #include "../dots_smlal.h"
 #include "tq1_0_neon.h"

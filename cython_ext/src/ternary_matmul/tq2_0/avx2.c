@@ -8,6 +8,8 @@
 #include "tq2_0.h"
 
 #if TM_X86
+#include "../../intrinsics.h"
+
 TM_BEGIN(avx2)
 #include "../dots_maddubs.h"
 #include "tq2_0_avx2.h"

@@ -18,7 +18,7 @@
  *       rows of 8192), in the caches / from memory: Zen 4, one and two threads, 0.77 to 0.88 / 0.80 to 1.03; an Intel Xeon
  *       (Emerald Rapids), one thread and 16, 0.57 to 0.92 / 0.80 to 1.04
  *
- * Several rows: by panels of rows of weights (panels_avx512.h, which goes on with the story); what shifts bring down of four bytes of each row meets
+ * Up to TM_FEW rows go the same way (four_rows.h), more by panels of rows of weights (panels_avx512.h, which goes on with the story); what shifts bring down of four bytes of each row meets
  * four activations side by side. Before, 4 rows of weights shared what was loaded of the activations, and each group of
  * each was added up across lanes: 42 % of what VNNI computes. Predicted for panels: 64 vpdpbusd of 76 instructions. Beside
  * that (`tritmark gate 6504dec a85763a --op ternary_matmul --variant avx512 --suite speed`, two threads, 2560 x 2560, hot):
@@ -26,6 +26,8 @@
 #include "tq2_0.h"
 
 #if TM_X86
+#include "../../intrinsics.h"
+
 TM_BEGIN(avx512)
 #include "../four_rows.h"
 #include "../panels_avx512.h"
@@ -72,24 +74,36 @@ static inline __attribute__((always_inline)) __m128i four(const uint8_t *groups,
 }
 
 /* The sums of a group of four rows. */
-static inline __attribute__((always_inline)) __m128i four_rows(const uint8_t *const *groups, const int8_t *arranged)
+static inline __attribute__((always_inline)) void four_rows(
+    const int count, const uint8_t *const *groups, const int8_t *arranged, size_t lda, __m128i *sums)
 {
     const __m512i m3 = _mm512_set1_epi8(3);
-    __m512i w[TM_ROWS], s_i32x16[TM_ROWS];
+    __m512i w[TM_ROWS], s_i32x16[TM_FEW][TM_ROWS];
 #pragma GCC unroll 4
     for (int r = 0; r < TM_ROWS; r++) {
         w[r] = tm_loaded(groups[r]);
-        s_i32x16[r] = _mm512_setzero_si512();
+#pragma GCC unroll 4
+        for (int m = 0; m < count; m++)
+            s_i32x16[m][r] = _mm512_setzero_si512();
     }
 #pragma GCC unroll 4
     for (int g = 0; g < 4; g++) {
-        __m512i a = _mm512_loadu_si512(arranged + 64 * g);
-        __asm__("" : "+v"(a)); /* or compilers load it for each row */
+        __m512i c[TM_ROWS];
 #pragma GCC unroll 4
         for (int r = 0; r < TM_ROWS; r++)
-            s_i32x16[r] = tm_dot_64(s_i32x16[r], _mm512_and_si512(_mm512_srli_epi16(w[r], (unsigned)(2 * g)), m3), a);
+            c[r] = _mm512_and_si512(_mm512_srli_epi16(w[r], (unsigned)(2 * g)), m3);
+#pragma GCC unroll 4
+        for (int m = 0; m < count; m++) {
+            __m512i a = _mm512_loadu_si512(arranged + (size_t)m * lda + 64 * g);
+            __asm__("" : "+v"(a)); /* or compilers load it for each row */
+#pragma GCC unroll 4
+            for (int r = 0; r < TM_ROWS; r++)
+                s_i32x16[m][r] = tm_dot_64(s_i32x16[m][r], c[r], a);
+        }
     }
-    return tm_wide_sums_of(s_i32x16);
+#pragma GCC unroll 4
+    for (int m = 0; m < count; m++)
+        sums[m] = tm_wide_sums_of(s_i32x16[m]);
 }
 
 static inline __attribute__((always_inline)) void prepare(const uint8_t *const *groups, __m512i *room)
@@ -126,8 +140,8 @@ static void wide(const tm_ternary_matmul_args *args, size_t n, size_t count, siz
 static void body(void *given, size_t begin, size_t end)
 {
     const tm_ternary_matmul_args *args = given;
-    if (args->M == 1 && args->K <= TM_ROWS_LONG)
-        tm_groups_rows_one(args, begin, end, FORM, TM_TQ2_0_SCALE, tm_tq2_0_arranged(args), four_rows);
+    if (args->M > 1 ? args->M <= TM_FEW : args->K <= TM_ROWS_LONG)
+        tm_groups_rows_few(TM_FEW, args, begin, end, FORM, TM_TQ2_0_SCALE, tm_tq2_0_arranged(args), args->K, four_rows);
     else if (args->M == 1)
         tm_groups_fours(args, begin, end, FORM, TM_TQ2_0_SCALE, one, four, tm_tq2_0_arranged(args), NULL);
     else
@@ -137,15 +151,17 @@ static void body(void *given, size_t begin, size_t end)
 int tm_ternary_matmul_tq2_0_avx512(void *given)
 {
     tm_ternary_matmul_args *args = given;
-    if (args->M == 1) {
-        int8_t *to = tm_tq2_0_arranged(args);
+    if (args->M > TM_FEW)
+        return tm_panel_run(args, TM_TQ2_0_GROUP, 0, body, TM_RANK(avx512));
+    int8_t *to = tm_tq2_0_arranged(args);
+    for (size_t m = 0; m < args->M; m++)
         for (size_t k = 0; k < args->K; k += TM_TQ2_0_GROUP)
             for (size_t g = 0; g < 4; g++, to += 64) {
-                memcpy(to, args->a + k + 32 * g, 32);
-                memcpy(to + 32, args->a + k + 32 * g + TM_TQ2_0_HALF, 32);
+                const int8_t *a = args->a + m * args->lda + k + 32 * g;
+                memcpy(to, a, 32);
+                memcpy(to + 32, a + TM_TQ2_0_HALF, 32);
             }
-    }
-    return tm_panel_run(args, TM_TQ2_0_GROUP, 0, body, TM_RANK(avx512));
+    return tm_groups_run(args, TM_TQ2_0_GROUP, body, TM_RANK(avx512));
 }
 
 TM_END

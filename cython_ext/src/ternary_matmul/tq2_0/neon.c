@@ -3,6 +3,8 @@
 #include "tq2_0.h"
 
 #if TM_ARM
+#include "../../intrinsics.h"
+
 TM_BEGIN(neon)
 #include "../dots_smlal.h"
 #include "tq2_0_neon.h"

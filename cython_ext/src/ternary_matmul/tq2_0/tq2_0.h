@@ -16,17 +16,18 @@ TM_KERNELS(ternary_matmul_tq2_0);
 /* See tm_amx_panels. */
 void tm_tq2_0_decoded_avx512(const uint8_t *const *groups, int8_t *to);
 
-/* One row of activations in the order in which AVX-512 meets it: in each 256, a[128 * h + 32 * g + i] at 64 * g + 32 * h +
- * i. It lies behind the sums of its groups, from a line of the cache on: a load across two takes the time of two. */
+/* Rows of activations, up to TM_FEW, in the order in which AVX-512 meets them: in each 256, a[128 * h + 32 * g + i] at 64 * g
+ * + 32 * h + i. They lie behind the sums of their groups, from a line of the cache on: a load across two takes the time of
+ * two. */
 static inline int8_t *tm_tq2_0_arranged(const tm_ternary_matmul_args *args)
 {
-    return (int8_t *)(((uintptr_t)(args->act_sums + args->K / TM_TQ2_0_GROUP) + 63) & ~(uintptr_t)63);
+    return (int8_t *)(((uintptr_t)(args->act_sums + args->M * (args->K / TM_TQ2_0_GROUP)) + 63) & ~(uintptr_t)63);
 }
 
-/* Bytes of the room that sums take, and with one row of activations the row itself in that order. */
+/* Bytes of the room that sums take, and of few rows of activations the rows themselves in that order. */
 static inline size_t tm_tq2_0_room(size_t M, size_t K)
 {
-    return tm_groups_room(M, K, TM_TQ2_0_GROUP) + (M == 1 ? K + 63 : 0);
+    return tm_groups_room(M, K, TM_TQ2_0_GROUP) + (M <= TM_FEW ? M * K + 63 : 0);
 }
 
 /* A group's scale as it is stored. */

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from tritmark.harness.errors import CompileError, DeviceUnavailableError, UsageError
+from tritmark.harness.errors import BadEnvironmentError, CompileError, DeviceUnavailableError, UsageError
 from tritmark.kernels.cuda import compile as compiler
 from tritmark.kernels.cuda.kernel import Kernel
 
@@ -30,7 +30,8 @@ elif "--list-gpu-arch" in sys.argv:
     print("compute_90\\ncompute_75\\ncompute_100")
 else:
     source = open(sys.argv[-1]).read()
-    call = dict(arguments=sys.argv[1:], flags=os.environ.get("NVCC_APPEND_FLAGS"), files=sorted(os.listdir(".")))
+    flags, prepended = (os.environ.get(f"NVCC_{{each}}_FLAGS") for each in ("APPEND", "PREPEND"))
+    call = dict(arguments=sys.argv[1:], flags=flags, prepended=prepended, files=sorted(os.listdir(".")))
     with open(os.path.join(here, "calls"), "a") as calls:
         calls.write(json.dumps(call) + "\\n")
     time.sleep(0.05)
@@ -291,10 +292,19 @@ def test_local_sources(tmp_path: Path) -> None:
         compiler.local_sources(tmp_path / "absent.cu")
 
 
-def test_meddling_environment_is_kept_out(nvcc: Nvcc, source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NVCC_APPEND_FLAGS", "-use_fast_math")
+@pytest.mark.parametrize("name", ["NVCC_APPEND_FLAGS", "NVCC_PREPEND_FLAGS"])
+def test_options_of_the_installation_reach_nvcc_and_the_key(
+    nvcc: Nvcc, source: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     compiler.compile_kernel(kernel(source), "sm_90")
-    assert nvcc.calls[0]["flags"] is None
+    for flags in ("-ccbin=g++-13", "-ccbin=g++-12"):
+        monkeypatch.setenv(name, flags)
+        assert not compiler.compile_kernel(kernel(source), "sm_90").cached
+        assert compiler.compile_kernel(kernel(source), "sm_90").cached
+        assert nvcc.calls[-1]["flags" if "APPEND" in name else "prepended"] == flags
+    monkeypatch.delenv(name)
+    assert compiler.compile_kernel(kernel(source), "sm_90").cached
+    assert len(nvcc.calls) == 3
 
 
 def test_compile_error_has_the_compilers_words(nvcc: Nvcc, source: Path) -> None:
@@ -312,7 +322,7 @@ def test_compiler_that_does_not_run(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     path.write_text("not a program\n")
     path.chmod(0o755)
     monkeypatch.setenv(compiler.NVCC, str(path))
-    with pytest.raises(CompileError, match=compiler.NVCC):
+    with pytest.raises(BadEnvironmentError, match=compiler.NVCC):
         compiler.compile_kernel(kernel(source), "sm_90")
 
 
@@ -342,7 +352,7 @@ def test_code_does_not_depend_on_the_place(tmp_path: Path, source: Path, monkeyp
 
 @pytest.mark.usefixtures("real")
 def test_unknown_architecture_names_the_known(source: Path) -> None:
-    with pytest.raises(CompileError, match=r"(?s)sm_10'.*makes code for sm_") as caught:
+    with pytest.raises(BadEnvironmentError, match=r"(?s)sm_10'.*makes code for sm_") as caught:
         compiler.compile_kernel(kernel(source), "sm_10")
     assert "sm_80" in caught.value.next_step
 

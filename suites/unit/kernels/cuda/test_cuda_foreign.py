@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_up_library import NAMESPACE, MadeUpArray, asarray
+from made_up_library import NAMESPACE, MadeUpArray, apart, asarray
 
 from tritmark.harness.errors import DeviceUnavailableError, InvalidArgumentError
 from tritmark.kernels import (
@@ -27,6 +27,8 @@ from tritmark.kernels import (
     unpack_codes,
 )
 from tritmark.kernels.cuda.context import CudaContext
+from tritmark.kernels.cuda.foreign_array import ForeignArray
+from tritmark.kernels.cuda.peer import GpuArray
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(6, 128)).astype(np.float32)
@@ -96,6 +98,23 @@ def test_results_are_the_librarys_and_the_same(simulator: CudaContext, name: str
         assert np.shape(one) == np.shape(other)
 
 
+@pytest.mark.parametrize("way", ["offset", "strided"])
+@pytest.mark.parametrize("name", CALLS)
+def test_inputs_that_are_strided_or_offset_are_copied(simulator: CudaContext, name: str, way: str) -> None:
+    function, arguments, options = CALLS[name]
+    if name == "unpack_codes":
+        arguments = pack_codes(CODES, 0.5), *arguments[1:]
+    expected = function(*arguments, **options, **({} if name in PLACED else {"device": "cuda"}))
+
+    def moved(value: Any) -> Any:
+        return apart(value, way) if isinstance(value, np.ndarray) else there(value)
+
+    made = host(function(*map(moved, arguments), **{key: moved(value) for key, value in options.items()}))
+    pairs = zip(made, expected, strict=True) if isinstance(made, tuple) else [(made, expected)]
+    for one, other in pairs:
+        np.testing.assert_array_equal(one, other)
+
+
 def test_out_is_filled_and_given_back(simulator: CudaContext) -> None:
     out = there(np.zeros((6, 128), np.int8))
     assert i2s_quantize(there(X), 0.5, out=out) is out
@@ -151,3 +170,44 @@ def test_arrays_that_may_not_be_written_are_taken_copied_and_never_filled(
     np.testing.assert_array_equal(host(y), QuantizedLinear(WEIGHTS, X[0, :16].copy())(X))
     with pytest.raises(InvalidArgumentError, match="out is read-only"):
         i2s_quantize(there(X), 0.5, out=there(np.zeros((6, 128), np.int8)))
+
+
+def test_a_layer_binds_once_for_a_shape_and_results_stay_apart(simulator: CudaContext) -> None:
+    layer, plain = QuantizedLinear(WEIGHTS, device="cuda"), QuantizedLinear(WEIGHTS)
+    rows = [RNG.normal(size=(3, 128)).astype(np.float32) for _ in range(4)]
+    found = [layer(there(x)) for x in rows[:2]]
+    loaded = simulator.pool.leaks().nbytes
+    found += [layer(there(x)) for x in rows[2:]]
+    for x, y in zip(rows, found, strict=True):  # none was written by a later call
+        np.testing.assert_array_equal(host(y), plain(x))
+    assert simulator.pool.leaks().nbytes == loaded + 2 * plain(rows[0]).nbytes
+    assert layer.receipt is not None
+    assert layer.receipt.launches >= 8
+
+
+def test_a_layer_on_the_device_refuses_what_is_not_finite_and_goes_on(simulator: CudaContext) -> None:
+    layer = QuantizedLinear(WEIGHTS, device="cuda")
+    bad = X.copy()
+    bad[2, 5] = np.inf
+    for _ in range(2):
+        with pytest.raises(InvalidArgumentError, match=r"inf at index \(2, 5\)"):
+            layer(there(bad))
+        np.testing.assert_array_equal(host(layer(there(X))), QuantizedLinear(WEIGHTS)(X))
+
+
+def test_a_layer_binds_each_call_where_arrays_may_not_be_written(
+    simulator: CudaContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ForeignArray, "writable", property(lambda self: False))
+    monkeypatch.setattr(ForeignArray, "assign", lambda *_: pytest.fail("was written"))
+    layer = QuantizedLinear(WEIGHTS, device="cuda")
+    for _ in range(2):
+        np.testing.assert_array_equal(host(layer(there(X))), QuantizedLinear(WEIGHTS)(X))
+
+
+def test_a_layer_takes_arrays_of_tritmarks_own(simulator: CudaContext) -> None:
+    layer, x = QuantizedLinear(WEIGHTS, device="cuda"), GpuArray(simulator.upload(X), 0)
+    for _ in range(2):
+        y = layer._resident(x)
+        assert isinstance(y, GpuArray)
+        np.testing.assert_array_equal(y.numpy(), QuantizedLinear(WEIGHTS)(X))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import pytest
 
 from tritmark.harness.errors import InvalidArgumentError
-from tritmark.kernels import i2s_quantize, pack_codes, ternary_quantize
+from tritmark.kernels import QuantizedLinear, i2s_quantize, pack_codes, ternary_quantize
 from tritmark.kernels.cuda.context import CudaContext, cuda_context, simulated
 from tritmark.kernels.cuda.kernel import NONE_BAD
 from tritmark.kernels.cuda.lanes import Lanes
@@ -167,3 +169,63 @@ def test_codes_of_every_size_follow_each_other(trips: list[int]) -> None:
         found = [pack_codes(codes, 0.5, device="cuda") for codes in each]
     for mine, theirs in zip(found, expected, strict=True):
         np.testing.assert_array_equal(mine.data, theirs.data)
+
+
+def test_a_layer_binds_once_for_a_number_of_rows(trips: list[int], request: pytest.FixtureRequest) -> None:
+    W = RNG.standard_normal((48, 96), np.float32)
+    bias = floats(48)
+    here, there = QuantizedLinear(W, bias), QuantizedLinear(W, bias, device="cuda")
+    pool = cuda_context().pool
+    before = pool.leaks().nbytes
+    there(floats(96 * 2).reshape(2, 96))
+    made = pool.figures().allocations
+    for _ in range(3):
+        x = RNG.standard_normal((2, 96), np.float32)
+        assert np.array_equal(there(x), here(x))
+    assert pool.figures().allocations == made
+    assert len(trips) == trips_of(request, 3)
+    receipt = there.receipt
+    assert receipt is not None
+    assert receipt.launches >= 8
+    assert simulated() or receipt.device_ns > 0
+    for rows in (1, 3, 2):
+        x = RNG.standard_normal((rows, 96), np.float32).astype(np.float16)
+        assert np.array_equal(there(x), here(x))
+    del there
+    assert pool.leaks().nbytes <= before
+
+
+@pytest.mark.usefixtures("trips")
+def test_a_layer_refuses_what_is_not_finite_and_goes_on() -> None:
+    W = RNG.standard_normal((48, 96), np.float32)
+    here, there = QuantizedLinear(W), QuantizedLinear(W, device="cuda")
+    x = RNG.standard_normal((2, 96), np.float32)
+    bad = x.copy()
+    bad[1, 7] = np.nan
+    for _ in range(2):
+        assert np.array_equal(there(x), here(x))
+        with pytest.raises(InvalidArgumentError, match=r"nan at index \(1, 7\)"):
+            there(bad)
+    assert np.array_equal(there(x), here(x))
+
+
+@pytest.mark.usefixtures("trips")
+def test_a_layer_with_other_weights_binds_anew() -> None:
+    one, two = (QuantizedLinear(RNG.standard_normal((48, 96), np.float32), device="cuda") for _ in range(2))
+    x = RNG.standard_normal((1, 96), np.float32)
+    one(x)
+    expected = two(x)
+    one.weights = two.weights
+    assert np.array_equal(one(x), expected)
+    twin = copy.deepcopy(one)
+    assert np.array_equal(twin(x), expected)
+
+
+@pytest.mark.usefixtures("trips")
+def test_threads_share_a_layer() -> None:
+    W = RNG.standard_normal((48, 96), np.float32)
+    here, there = QuantizedLinear(W), QuantizedLinear(W, device="cuda")
+    rows = [RNG.standard_normal((1, 96), np.float32) for _ in range(12)]
+    with ThreadPoolExecutor(3) as pool:
+        found = list(pool.map(there, rows))
+    assert all(np.array_equal(each, here(x)) for each, x in zip(found, rows, strict=True))

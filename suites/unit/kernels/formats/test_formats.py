@@ -27,7 +27,7 @@ Codes = npt.NDArray[np.int8]
 Shape = tuple[int, int]
 
 every_format = pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS)
-FIELDS = [form for form in FORMATS.values() if form.name not in ("tq1_0", "iq1_bn", "tl1", "tl2", "tile80")]
+FIELDS = [form for form in FORMATS.values() if form.name not in ("tq1_0", "ptq1_0", "iq1_bn", "tl1", "tl2", "tile80")]
 RESERVING = [form for form in FIELDS if len(form.codes) == 3]
 every_format_of_fields = pytest.mark.parametrize("form", FIELDS, ids=[form.name for form in FIELDS])
 every_format_with_a_reserved_field = pytest.mark.parametrize("form", RESERVING, ids=[form.name for form in RESERVING])
@@ -135,6 +135,7 @@ def test_bits_per_weight_count_scales_and_padding() -> None:
     assert FORMATS["tq2_0"].bits_per_weight((3, 512)) == 66 * 8 / 256
     assert FORMATS["q2_0"].bits_per_weight((3, 512)) == 18 * 8 / 64
     assert FORMATS["pq2_0"].bits_per_weight((3, 512)) == 34 * 8 / 128
+    assert FORMATS["ptq1_0"].bits_per_weight((3, 512)) == 28 * 8 / 128
     assert FORMATS["iq2_bn_r4"].bits_per_weight((4, 512)) == 2 + 32 / 512
     assert FORMATS["tile64"].bits_per_weight((64, 64)) == 2 + 64 * 8 / 4096
     assert FORMATS["tile64"].bits_per_weight((1, 1)) == 8 * (64 + 64)
@@ -178,6 +179,7 @@ def test_block_and_scale_of_each_format() -> None:
         "iq2_bn_r4": (256, "row"),
         "q2_0": (64, "group"),
         "pq2_0": (128, "group"),
+        "ptq1_0": (128, "group"),
         "tile80": (320, "tensor"),
     }
 
@@ -400,6 +402,40 @@ def test_digits_are_where_the_formula_of_tq1_0_puts_them(rows: int, blocks: int,
     np.testing.assert_array_equal(packed, -(-values * 256 // 243))
 
 
+def digit_place_of_128(n: int, k: int, columns: int) -> tuple[int, int]:
+    """The same in PTQ1_0."""
+    block, e = divmod(n * columns + k, 128)
+    if e < 80:
+        return block * 28 + e % 16, 4 - e // 16
+    if e < 120:
+        return block * 28 + 16 + (e - 80) % 8, 4 - (e - 80) // 8
+    return block * 28 + 24 + e % 2, 4 - (e - 120) // 2
+
+
+@given(st.integers(1, 3), st.integers(1, 3), st.integers(0, 99))
+def test_digits_are_where_the_formula_of_ptq1_0_puts_them(rows: int, blocks: int, seed: int) -> None:
+    shape = (rows, 128 * blocks)
+    codes = ternary(shape, seed)
+    packed = FORMATS["ptq1_0"].pack(codes, 0.0).ravel()
+    values = np.zeros(packed.size, int)
+    for (n, k), w in np.ndenumerate(codes):
+        byte, power = digit_place_of_128(n, k, shape[1])
+        values[byte] += (int(w) + 1) * 3**power
+    np.testing.assert_array_equal(packed, -(-values * 256 // 243))
+
+
+def test_weights_go_into_smaller_groups_with_their_scales_repeated() -> None:
+    scale = np.array([[1.5, -2], [0.25, 4]], np.float32)
+    for coarse, fine in (("pq2_0", "q2_0"), ("ptq1_0", "q2_0"), ("tq1_0", "pq2_0"), ("tq2_0", "q2_0")):
+        source, target = FORMATS[coarse], FORMATS[fine]
+        shape = (2, 2 * source.group)
+        assert target.refusal(source, shape) is None
+        repeated = target.regrouped(scale, source)
+        np.testing.assert_array_equal(repeated, np.repeat(scale, source.group // target.group, axis=1))
+        assert source.refusal(target, shape) is not None
+        assert target.regrouped(repeated, target) is repeated
+
+
 @pytest.mark.parametrize("byte", [0, 31, 32, 47, 48, 51])
 def test_bytes_that_no_digits_make_are_refused(byte: int) -> None:
     """llama.cpp writes 243 of the 256 bytes, and 81 where a byte has four digits: those of which every decoder makes
@@ -428,6 +464,7 @@ def test_bytes_that_no_digits_make_are_refused(byte: int) -> None:
         ("iq2_bn_r4", (4, 100), 4, 64),
         ("q2_0", (4, 100), 1, 64),
         ("pq2_0", (4, 192), 1, 128),
+        ("ptq1_0", (4, 192), 1, 128),
     ],
 )
 def test_shapes_that_the_layout_does_not_admit_are_refused(name: str, shape: Shape, rows: int, columns: int) -> None:

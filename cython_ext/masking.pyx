@@ -1,0 +1,61 @@
+"""Boundary of processes that find fewer features of their processor: src/masking/masking.c. Loads no pool of threads;
+raises OSError with the system's number."""
+
+import os
+
+cdef extern from "src/masking/masking.h":
+    ctypedef struct tm_bit:
+        size_t step
+        const char *name
+        int here
+    const char *tm_step_name(size_t index)
+    tm_bit tm_bit_at(size_t index)
+    int tm_masking_missing()
+    int tm_masking_begin(size_t step, int trapping)
+    enum: TM_STAND_IN
+    enum: TM_STAND_IN_2
+
+CPUID = b"\x0f\xa2"
+STAND_IN = bytes((TM_STAND_IN, TM_STAND_IN_2))
+"""What stands in place of CPUID's bytes in code that was changed."""
+
+
+def steps() -> dict[str, list[tuple[str, bool]]]:
+    """The steps in falling order, each with the features that come with it: their names in /proc/cpuinfo ("" where it
+    has none), and whether the processor has them. Empty where it is none of x86-64."""
+    cdef size_t index = 0
+    cdef tm_bit each = tm_bit_at(0)
+    names, found = [], {}
+    while tm_step_name(index) != NULL:
+        names.append(tm_step_name(index).decode())
+        index += 1
+    index = 0
+    while each.name != NULL:
+        found.setdefault(names[each.step], []).append((each.name.decode(), each.here != 0))
+        index += 1
+        each = tm_bit_at(index)
+    return {name: found.get(name, []) for name in names} if found else {}
+
+
+cdef int told(int number) except -1:
+    if number:
+        raise OSError(number, os.strerror(number))
+    return 0
+
+
+def possible() -> None:
+    """Raises OSError where CPUID cannot be made to trap here. Changes nothing."""
+    told(tm_masking_missing())
+
+
+def begin(str step, bint trapping) -> None:
+    """Have code of this thread, and of those that it starts, find none of the steps above that one, by having CPUID
+    trap or by what stands in for it. For good."""
+    cdef size_t index = 0
+    wanted = step.encode()
+    while tm_step_name(index) != NULL:
+        if tm_step_name(index) == wanted:
+            told(tm_masking_begin(index, trapping))
+            return
+        index += 1
+    raise ValueError(step)

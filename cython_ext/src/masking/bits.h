@@ -1,0 +1,78 @@
+/* Which bits of CPUID come with which step of x86-64, as Intel's and AMD's manuals have them, and what /proc/cpuinfo
+ * calls them: the only list of it. A process that is held to a step finds none of the steps above it. Steps are the
+ * sets of isas.h in falling order, and avx, which no kernel here is written for and others dispatch to. Beside what
+ * names a step stands what processors got with it, so that code which asks for that alone is held too; the bits of leaf
+ * 13 are the registers' that the processor can save. */
+#ifndef TM_MASKING_BITS_H
+#define TM_MASKING_BITS_H
+
+#define TM_STEPS(X) X(amx) X(avx512) X(avxvnni) X(avx2) X(avx) X(sse41) X(scalar)
+
+/* X(step, signature): leaf 1 of a processor of Intel's that had no more, for clones of functions and code that ask by
+ * the model: Skylake-SP, Alder Lake, Haswell, Sandy Bridge, Nehalem, and the first Core 2. */
+#define TM_SIGNATURES(X) \
+    X(avx512, 0x50654) X(avxvnni, 0x90672) X(avx2, 0x306c3) X(avx, 0x206a7) X(sse41, 0x106a5) X(scalar, 0x6f6)
+
+enum { TM_EAX, TM_EBX, TM_ECX, TM_EDX };
+
+/* X(step, leaf, subleaf, register, bit, name); "" where /proc/cpuinfo has none. */
+#define TM_BITS(X) \
+    X(amx, 7, 0, TM_EDX, 24, "amx_tile") \
+    X(amx, 7, 0, TM_EDX, 25, "amx_int8") \
+    X(amx, 7, 0, TM_EDX, 22, "amx_bf16") \
+    X(amx, 7, 1, TM_EAX, 21, "amx_fp16") \
+    X(amx, 7, 1, TM_EDX, 8, "amx_complex") \
+    X(amx, 13, 0, TM_EAX, 17, "") \
+    X(amx, 13, 0, TM_EAX, 18, "") \
+    X(avx512, 7, 0, TM_EBX, 16, "avx512f") \
+    X(avx512, 7, 0, TM_EBX, 17, "avx512dq") \
+    X(avx512, 7, 0, TM_EBX, 21, "avx512ifma") \
+    X(avx512, 7, 0, TM_EBX, 26, "avx512pf") \
+    X(avx512, 7, 0, TM_EBX, 27, "avx512er") \
+    X(avx512, 7, 0, TM_EBX, 28, "avx512cd") \
+    X(avx512, 7, 0, TM_EBX, 30, "avx512bw") \
+    X(avx512, 7, 0, TM_EBX, 31, "avx512vl") \
+    X(avx512, 7, 0, TM_ECX, 1, "avx512vbmi") \
+    X(avx512, 7, 0, TM_ECX, 6, "avx512_vbmi2") \
+    X(avx512, 7, 0, TM_ECX, 11, "avx512_vnni") \
+    X(avx512, 7, 0, TM_ECX, 12, "avx512_bitalg") \
+    X(avx512, 7, 0, TM_ECX, 14, "avx512_vpopcntdq") \
+    X(avx512, 7, 0, TM_EDX, 2, "avx512_4vnniw") \
+    X(avx512, 7, 0, TM_EDX, 3, "avx512_4fmaps") \
+    X(avx512, 7, 0, TM_EDX, 8, "avx512_vp2intersect") \
+    X(avx512, 7, 0, TM_EDX, 23, "avx512_fp16") \
+    X(avx512, 7, 1, TM_EAX, 5, "avx512_bf16") \
+    X(avx512, 7, 1, TM_EDX, 19, "avx10") \
+    X(avx512, 13, 0, TM_EAX, 5, "") \
+    X(avx512, 13, 0, TM_EAX, 6, "") \
+    X(avx512, 13, 0, TM_EAX, 7, "") \
+    X(avxvnni, 7, 1, TM_EAX, 4, "avx_vnni") \
+    X(avxvnni, 7, 1, TM_EAX, 23, "avx_ifma") \
+    X(avxvnni, 7, 1, TM_EDX, 4, "avx_vnni_int8") \
+    X(avxvnni, 7, 1, TM_EDX, 5, "avx_ne_convert") \
+    X(avxvnni, 7, 1, TM_EDX, 10, "avx_vnni_int16") \
+    X(avx2, 7, 0, TM_EBX, 5, "avx2") \
+    X(avx2, 7, 0, TM_EBX, 3, "bmi1") \
+    X(avx2, 7, 0, TM_EBX, 8, "bmi2") \
+    X(avx2, 7, 0, TM_ECX, 9, "vaes") \
+    X(avx2, 7, 0, TM_ECX, 10, "vpclmulqdq") \
+    X(avx2, 1, 0, TM_ECX, 12, "fma") \
+    X(avx2, 1, 0, TM_ECX, 22, "movbe") \
+    X(avx2, 1, 0, TM_ECX, 29, "f16c") \
+    X(avx2, 0x80000001, 0, TM_ECX, 5, "abm") \
+    X(avx, 1, 0, TM_ECX, 28, "avx") \
+    X(avx, 0x80000001, 0, TM_ECX, 11, "xop") \
+    X(avx, 0x80000001, 0, TM_ECX, 16, "fma4") \
+    X(avx, 13, 0, TM_EAX, 2, "") \
+    X(sse41, 1, 0, TM_ECX, 19, "sse4_1") \
+    X(sse41, 1, 0, TM_ECX, 20, "sse4_2") \
+    X(sse41, 1, 0, TM_ECX, 0, "pni") \
+    X(sse41, 1, 0, TM_ECX, 9, "ssse3") \
+    X(sse41, 1, 0, TM_ECX, 23, "popcnt") \
+    X(sse41, 1, 0, TM_ECX, 1, "pclmulqdq") \
+    X(sse41, 1, 0, TM_ECX, 25, "aes") \
+    X(sse41, 7, 0, TM_EBX, 29, "sha_ni") \
+    X(sse41, 7, 0, TM_ECX, 8, "gfni") \
+    X(sse41, 0x80000001, 0, TM_ECX, 6, "sse4a")
+
+#endif
