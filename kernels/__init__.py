@@ -18,6 +18,7 @@ from tritmark.kernels.dispatch import register
 from tritmark.kernels.float_narrow.api import float_narrow
 from tritmark.kernels.float_widen.api import float_widen
 from tritmark.kernels.formats import BUILT_IN, FORMATS
+from tritmark.kernels.formats.stq1_0 import READ_ONLY
 from tritmark.kernels.golden import vectors
 from tritmark.kernels.i2s_dequantize.api import i2s_dequantize
 from tritmark.kernels.i2s_quantize.api import i2s_quantize
@@ -106,6 +107,7 @@ PROVIDER = Provider(
     oracles=ORACLES,
     adapters=_adapters,
     functions=("i2s_gpu_", "ternary_gpu_", "gemm_", "wmma_", "convert_gpu_"),
+    read_formats=READ_ONLY,
     weight_types=WEIGHT_TYPES,
     ternarize=ternarize,
     evaluate_stored=_evaluate_stored,

@@ -44,6 +44,12 @@ class ArrayLibrary(Protocol):
     def empty(self, like: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
         """A new array where another is, content undefined."""
 
+    def copied(self, value: Any) -> Any:
+        """A C-contiguous copy in memory of its own."""
+
+    def assign(self, to: Any, value: Any) -> None:
+        """Copy the elements of an array into another of the same shape and dtype, where arrays may be written."""
+
     def sum(self, value: Any, array: npt.NDArray[Any]) -> Any:
         """One of the library's arrays and a NumPy array, added."""
 
@@ -81,6 +87,14 @@ class TorchTensors:
         """See ArrayLibrary."""
         return self._torch.empty(shape, dtype=getattr(self._torch, dtype.name), device=like.device)
 
+    def copied(self, value: Any) -> Any:
+        """See ArrayLibrary."""
+        return value.detach().clone(memory_format=self._torch.contiguous_format)
+
+    def assign(self, to: Any, value: Any) -> None:
+        """See ArrayLibrary."""
+        to.copy_(value.detach())
+
     def sum(self, value: Any, array: npt.NDArray[Any]) -> Any:
         """See ArrayLibrary."""
         return value.add_(self.given(array).to(value.device))
@@ -116,6 +130,18 @@ class ArrayApi:
         with _entered(device):
             named = {} if device is None or hasattr(device, "__enter__") else {"device": device}
             return self._namespace.empty(shape, dtype=getattr(self._namespace, dtype.name), **named)
+
+    def copied(self, value: Any) -> Any:
+        """See ArrayLibrary."""
+        made = self.empty(value, tuple(value.shape), self.there(value).dtype)
+        with _entered(getattr(value, "device", None)):
+            made[...] = value
+        return made
+
+    def assign(self, to: Any, value: Any) -> None:
+        """See ArrayLibrary."""
+        with _entered(getattr(to, "device", None)):
+            to[...] = value
 
     def sum(self, value: Any, array: npt.NDArray[Any]) -> Any:
         """See ArrayLibrary."""

@@ -54,7 +54,7 @@ class BoundLinear:
         axes = {"M": M, "N": N, "K": K}
         asked = (threads, requirement)
         quantize = dispatch.select(replace(QUANTIZE_KEY, device=device), {"M": M, "K": K}, None, *asked)
-        self._product = product_with(weights, device, "float32", axes, variant or weights.variant, *asked)
+        self._product = product_with(weights, device, "float32", axes, weights.asked(variant), *asked)
         count = dispatch.threads_for(self._product.key, threads)
         first = quantize.bind({"x": x.reshape(M, K)}, {"q": q, "scale": scale, "sum": sums}, {"M": M, "K": K}, count)
         inputs = {
@@ -69,6 +69,13 @@ class BoundLinear:
         plain = bias is None or (native and bias.flags.c_contiguous and bias.flags.aligned)
         self.launch: Any = call(first, self._second, bias if plain else None)
         self._bias = None if plain else bias
+
+    def __repr__(self) -> str:
+        key = self._product.key
+        return (
+            f"BoundLinear(x={self.x.shape}, out={self.out.shape}, format={self._weights.format!r}, "
+            f"device={key.device!r}, kernel={self._product.id!r})"
+        )
 
     def run(self) -> npt.NDArray[np.float32]:
         """`out`, filled. Raises InvalidArgumentError where `x` has an element that is not finite; `out` is then

@@ -12,6 +12,7 @@ from tritmark.harness.nearest import nearest
 from tritmark.harness.spec import (
     Arrays,
     Axes,
+    CArgument,
     Ceiling,
     Clock,
     CodeFile,
@@ -27,6 +28,7 @@ from tritmark.harness.spec import (
     no_workspace,
 )
 from tritmark.kernels import extensions, prefetch
+from tritmark.kernels.masking import MASKING
 
 FORCE = "TRITMARK_FORCE_ISA"
 
@@ -173,6 +175,11 @@ def _clock() -> Clock:
     return clock
 
 
+def _function(name: str, address: int, arguments: Sequence[CArgument], threads: int, owners: object) -> Launch:
+    launch: Launch = native("function").FunctionCall(name, address, arguments, threads, owners)
+    return launch
+
+
 def _thread_times(calls: Callable[[], object]) -> ThreadTimes | None:
     from tritmark.kernels.threads import watched
 
@@ -243,4 +250,6 @@ DEVICE = Device(
     identity=_identity,
     placed=_placed,
     thread_times=_thread_times,
+    function=_function,
+    masking=MASKING,
 )

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from tritmark.harness import tuned
-from tritmark.harness.contract import check_output
+from tritmark.harness.contract import check_output, check_threads, check_variant
 from tritmark.harness.dtypes import named_dtype
-from tritmark.harness.errors import InvalidArgumentError
+from tritmark.harness.errors import InvalidArgumentError, NoCompatibleKernelError
+from tritmark.harness.nearest import nearest
 from tritmark.harness.numbered import same_device
 from tritmark.harness.providers import installed
 from tritmark.harness.registry import Registry
@@ -53,8 +54,17 @@ def register(*variants: Variant) -> None:
     installed().add(*variants)
 
 
+def check_device(op: str, device: Any) -> None:
+    """Raise NoCompatibleKernelError for what is no text, as the registry does for a name that no device has."""
+    if not isinstance(device, str):
+        why = f"unknown device type; {nearest(device, registry().devices)}"
+        raise NoCompatibleKernelError(request=f"{op} on {device!r}", candidates=[(repr(device), why)])
+
+
 def on_device(key: KernelKey, device: str) -> KernelKey:
-    """The key on that device; most often it is the one itself."""
+    """The key on that device; most often it is the one itself. Raises NoCompatibleKernelError for what is
+    no name."""
+    check_device(key.op, device)
     return key if device == key.device else _moved(key, device)
 
 
@@ -70,7 +80,12 @@ def select(
     threads: int | None = None,
     requirement: Requirement = Requirement.LATENCY,
 ) -> Variant:
-    """As Registry.select_best, remembered: a layer asks the same at each call."""
+    """As Registry.select_best, remembered: a layer asks the same at each call. Raises InvalidArgumentError for what is
+    no name and no number of threads."""
+    if name is not None or threads is not None or type(key.device) is not str:  # most calls give neither
+        check_device(key.op, key.device)
+        check_variant(key.op, name)
+        check_threads(key.op, threads)
     known = registry()
     return _select(known, key, tuple(axes.items()), name, threads, requirement, state(known, key.device))
 
@@ -112,12 +127,10 @@ def outputs_for(op: Op, axes: Axes, key: KernelKey, given: Mapping[str, Any], in
 
 
 def threads_for(key: KernelKey, threads: int | None) -> int:
-    """The number of threads to allow: as asked for, or every physical core. Raises InvalidArgumentError below 1."""
-    if threads is None:
-        return registry().devices[key.device].cores()
-    if threads < 1:
-        raise InvalidArgumentError(op=key.op, argument="threads", found=str(threads), legal="at least 1")
-    return threads
+    """The number of threads to allow: as asked for, or every physical core. Raises InvalidArgumentError for what is no
+    number of threads."""
+    check_threads(key.op, threads)
+    return registry().devices[key.device].cores() if threads is None else int(threads)
 
 
 def run(
@@ -213,7 +226,7 @@ def finite(op: Op, name: str, array: Any, nonfinite: str, preflight: bool) -> An
 
     Where the caller gave the output array (`preflight`), they are looked for beforehand, so that it stays untouched.
     """
-    if nonfinite not in {"error", "zero"}:
+    if nonfinite not in ("error", "zero"):
         raise InvalidArgumentError(op=op.name, argument="nonfinite", found=repr(nonfinite), legal='"error" or "zero"')
     if isinstance(array, ResidentArray):
         if nonfinite == "zero":

@@ -23,6 +23,7 @@ from tritmark.harness.measure.statistics import LEAST_SAMPLES, median
 from tritmark.harness.measure.stopping import AtLeast, TimeLimit
 from tritmark.harness.record import Layer, LayerScheme, Status
 from tritmark.harness.weights import TensorInfo, WeightSource
+from tritmark.harness.weights.quantized import near_ties
 from tritmark.kernels import dispatch
 from tritmark.kernels.absmean_quantize.api import absmean_quantize
 from tritmark.kernels.activation_quantize.api import activation_quantize
@@ -62,6 +63,8 @@ def evaluate_matrix(source: WeightSource, info: TensorInfo, *, threads: int, see
         x = np.random.default_rng([seed, N, K]).standard_normal((1, K), dtype=np.float32)
         exact = np.concatenate([rows.astype(np.float64) @ x[0].astype(np.float64) for _, rows in _slabs(weights)])
         absmean, packed = _absmean(weights, x, exact, threads)
+        ties = near_ties(weights, np.float32(packed.scale), info.dtype) / weights.size
+        absmean = absmean.model_copy(update={"near_ties": ties})
         block = _block(weights, x, exact, threads)
         timing = _race(weights, packed, x, seed)
     except _WrongError as wrong:

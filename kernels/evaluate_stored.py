@@ -11,7 +11,8 @@ import numpy.typing as npt
 from tritmark.harness.record import LayerScheme, Status
 from tritmark.harness.spec import KernelKey, Variant
 from tritmark.harness.weights import TernaryInfo, TernaryWeights
-from tritmark.kernels.formats import FORMATS
+from tritmark.harness.weights.scales import fitted
+from tritmark.kernels.formats import FORMATS, Format
 from tritmark.kernels.packed import PackedWeights
 from tritmark.kernels.ternary_matmul.api import with_receipt
 from tritmark.kernels.ternary_matmul.reference import reference
@@ -32,7 +33,7 @@ def evaluate_stored(
     WeightFileError and InvalidArgumentError for weights that cannot be read or multiplied with. Memory: the codes, the
     bytes of the file and of the kernel's format, and a slab.
     """
-    codes, scale = weights.read(info)
+    codes, scale = weights.read_stored(info)
     N, K = info.shape
     rng = np.random.default_rng([seed, N, K])
     # As in a model: one token takes another kernel than several.
@@ -45,12 +46,15 @@ def evaluate_stored(
     axes = {"M": most, "N": N, "K": K}
     exact: dict[str, dict[str, Any]] = {}
     largest = 0.0
+    scales: dict[str, Any] = {}
     for variant in variants:
         format = variant.key.format
         if format not in exact:
+            scales[format] = _scale(weights, info, format, scale)
             # Which formats have groups decides how errors are bounded; the numbers are the same.
-            exact[format] = reference(inputs, axes, KernelKey(variant.key.device, OP.name, format, "float32"))
-        packed = _packed(weights, info, format, codes, scale)
+            key = KernelKey(variant.key.device, OP.name, format, "float32")
+            exact[format] = reference({**inputs, "weight_scale": scales[format]}, axes, key)
+        packed = _packed(weights, info, format, codes, scales[format])
         rows = slice(taken[variant.id])
         y, _ = with_receipt(
             activations[rows],
@@ -66,7 +70,7 @@ def evaluate_stored(
         largest = max(largest, share)
     scheme = LayerScheme(
         scheme="as stored",
-        format=info.format,
+        format=info.format or f"{info.dtype}, {info.layout}",
         zeros=1 - np.count_nonzero(codes) / codes.size,
         snr_db=None,
         cosine=None,
@@ -81,10 +85,18 @@ def evaluate_stored(
 
 def _packed(weights: TernaryWeights, info: TernaryInfo, format: str, codes: Any, scale: Any) -> PackedWeights:
     if format == info.format:
-        data = weights.source.read_bytes(info.name).reshape(FORMATS[format].packed_shape(info.shape))
+        data = weights.packed(info).reshape(FORMATS[format].packed_shape(info.shape))
     else:
         data = FORMATS[format].pack(codes, scale, tail="error")
     return PackedWeights(data, format, info.shape, scale)
+
+
+def _scale(weights: TernaryWeights, info: TernaryInfo, format: str, scale: Any) -> Any:
+    """The matrix's scales as the format has them: floats have as many as they need, master weights one."""
+    if info.layout is not None:
+        return fitted(info.name, scale, info.shape, FORMATS[format])
+    own = weights.format(info) if info.format else None
+    return FORMATS[format].regrouped(scale, own) if isinstance(own, Format) else scale
 
 
 def _rows(variant: Variant, info: TernaryInfo) -> int:

@@ -13,13 +13,13 @@ from tritmark.kernels import prefetch
 def native(module: str) -> Any:
     """The extension module of that name. Importing tritmark.kernels loads none but `cpu`.
 
-    All others bring the pool of threads, which is told its limits when it is loaded.
+    All others but `masking` bring the pool of threads, which gets its limits when it is loaded.
     """
     loaded = prefetch.extension() if module == prefetch.OP else import_module(f"tritmark.cython_ext.{module}")
     if module == "pool":
         from tritmark.kernels.threads import prepare
 
         prepare(loaded)
-    elif module != "cpu":
+    elif module not in {"cpu", "masking"}:
         native("pool")
     return loaded

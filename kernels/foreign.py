@@ -19,6 +19,10 @@ R = TypeVar("R")
 
 _HOSTS = frozenset((1, 3))
 """DLPack's numbers of memory that the CPU can read: its own, and such as is pinned for a GPU."""
+_OUTPUT = "out"
+"""The argument that functions fill, where they take one."""
+WIDE = 16
+"""Bytes that addresses on a GPU are a multiple of, for what kernels load at once."""
 _GPU = 2
 """DLPack's number of a GPU of NVIDIA's."""
 
@@ -35,7 +39,7 @@ def takes_any_array(function: Callable[P, R]) -> Callable[P, R]:
             return function(*args, **kwargs)
         adopted = AdoptedArguments(function.__name__)
         taken = [adopted.take(value) for value in args]
-        named = {name: adopted.take(value) for name, value in kwargs.items()}
+        named = {name: adopted.take(value, fill=name == _OUTPUT) for name, value in kwargs.items()}
         if adopted.device and placed:
             named.setdefault("device", adopted.device)
         made = function(*taken, **named)
@@ -56,8 +60,10 @@ class AdoptedArguments:
         self._origin: dict[int, tuple[Any, Any]] = {}
         """By the id of what stands for it: that, and the library's own array."""
 
-    def take(self, value: Any) -> Any:
-        """The argument as the function takes it. Raises InvalidArgumentError where the library does not hand it out."""
+    def take(self, value: Any, *, fill: bool = False) -> Any:
+        """The argument as the function takes it. An input on a GPU that is strided or begins between two multiples of
+        16 bytes is copied there; what the function is to `fill` is not. Raises InvalidArgumentError where the library
+        does not hand it out."""
         if isinstance(value, tuple) and hasattr(value, "_fields"):
             return type(value)(*(self.take(each) for each in value))
         library = library_of(value)
@@ -67,7 +73,7 @@ class AdoptedArguments:
             return value.item()
         try:
             kind, index = value.__dlpack_device__()
-            found = library.host(value) if kind in _HOSTS else self._resident(library, value, int(kind), index)
+            found = library.host(value) if kind in _HOSTS else self._resident(library, value, int(kind), index, fill)
         except (InvalidArgumentError, DeviceError):
             raise
         except (BufferError, RuntimeError, TypeError, ValueError) as why:
@@ -91,11 +97,13 @@ class AdoptedArguments:
             return self._library.given(value)
         return value
 
-    def _resident(self, library: ArrayLibrary, value: Any, kind: int, index: int) -> ResidentArray:
+    def _resident(self, library: ArrayLibrary, value: Any, kind: int, index: int, fill: bool) -> ResidentArray:
         if kind != _GPU:
             raise BufferError(f"it is on a device of DLPack's type {kind}")
         from tritmark.kernels.cuda.foreign_array import foreign_array
 
         found = foreign_array(library, value, index)
+        if not fill and found.size and (not found.contiguous or found.pointer % WIDE):
+            found = foreign_array(library, library.copied(value), index)
         self.device = self.device or found.device
         return found

@@ -3,52 +3,59 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
+from tritmark.harness.contract import check_threads, check_variant
 from tritmark.harness.errors import InvalidArgumentError, NoCompatibleKernelError
 from tritmark.harness.nearest import misspelt
 from tritmark.harness.numbered import same_device
 from tritmark.harness.resident import ResidentArray
-from tritmark.harness.spec import Device, Receipt, Requirement
-from tritmark.kernels import dispatch, offload, plans
+from tritmark.harness.spec import Receipt, Requirement, Variant
+from tritmark.kernels import dispatch, plans
 from tritmark.kernels.absmean_quantize.api import absmean_quantize
 from tritmark.kernels.activation_quantize.api import activation_quantize
-from tritmark.kernels.activation_quantize.spec import OP as ACTIVATION_QUANTIZE
 from tritmark.kernels.activation_quantize.spec import key_for
 from tritmark.kernels.bound_linear import BoundLinear
 from tritmark.kernels.foreign import AdoptedArguments
 from tritmark.kernels.formats import FORMATS
 from tritmark.kernels.input_dtypes import NARROW
-from tritmark.kernels.packed import PackedWeights, known_format, pack_weights, preferred_format, product_with
+from tritmark.kernels.layer_on_device import LayerCall, LayerOnDevice
+from tritmark.kernels.packed import (
+    PackedWeights,
+    check_named,
+    known_format,
+    pack_weights,
+    preferred_format,
+    product_with,
+)
 from tritmark.kernels.ternary_matmul.api import with_receipt
-from tritmark.kernels.ternary_matmul.spec import OP as TERNARY_MATMUL
 
 _LOG = logging.getLogger(__name__)
 _OP = "QuantizedLinear"
 _TAKEN = ("float32", *NARROW)
-"""Dtypes of activations."""
+"""Dtypes of activations, and of weights that are not packed."""
 
 
 class QuantizedLinear:
     """y = x @ W.T + bias with ternary weights W (N, K) and int8 activations: float32, float16 or bfloat16 in, float32
     out.
 
-    `weights` is float (N, K), quantized by the absmean rule of BitNet b1.58 and packed in `format` (that of the
-    device's best kernel unless told), or PackedWeights; where no kernel computes from their format, they are repacked
-    once, and `receipt` says so. `device` is "cpu", "cuda", one GPU of several such as "cuda:1", or a package's; where
-    it has a memory of its own, weights and quantized activations stay there. `bias` is float32 (N,). The kernel is
-    picked by shape at each call; `variant` forces one. Where `tritmark select` was asked for the shape and the
-    `requirement` ("latency", "throughput", "memory", "exactness"; see harness.spec.Requirement), kernel and format are
-    those that it found to be the best, the format with one row of activations; until then the built-in ones. Where no
-    native kernel can take the weights (a format with other scales than any kernel's), each call computes with
-    dequantized weights in float32, warns through logging at construction, and says so in `receipt`.
+    `weights` is float32, float16 or bfloat16 (N, K), quantized by the absmean rule of BitNet b1.58 and packed in
+    `format` (that of the device's best kernel unless told), or PackedWeights; where no kernel computes from their
+    format, they are repacked once, and `receipt` says so. `device` is "cpu", "cuda", one GPU of several such as
+    "cuda:1", or a package's; where it has a memory of its own, weights and quantized activations stay there. `bias` is
+    float32 (N,). The kernel is picked by shape at each call; `variant` forces one. Where `tritmark select` was asked
+    for the shape and the `requirement` ("latency", "throughput", "memory", "exactness"; see harness.spec.Requirement),
+    kernel and format are those that it found to be the best, the format with one row of activations; until then the
+    built-in ones. Where no native kernel can take the weights (a format with other scales than any kernel's), each call
+    computes with dequantized weights in float32, warns through logging at construction, and says so in `receipt`.
 
-    Raises NoCompatibleKernelError for a device that is not there, InvalidArgumentError for an unknown format or
-    requirement, for weights or bias that the contract refuses, and for "exactness" of weights whose groups have scales.
+    Raises NoCompatibleKernelError for a device that is not there and a variant that takes these weights at no shape,
+    InvalidArgumentError for an unknown format or requirement, for an invalid `threads` or `variant`, for weights or
+    bias that the contract refuses, and for "exactness" of weights whose groups have scales.
     """
 
     def __init__(
@@ -62,6 +69,9 @@ class QuantizedLinear:
         threads: int | None = None,
         requirement: str = Requirement.LATENCY,
     ) -> None:
+        dispatch.check_device(_OP, device)
+        check_variant(_OP, variant)
+        check_threads(_OP, threads)
         self.device, self.variant, self.threads = device, variant, threads
         self._requirement = _known_requirement(requirement)
         registry = dispatch.registry()
@@ -72,10 +82,14 @@ class QuantizedLinear:
             weights if isinstance(weights, PackedWeights) else self._packed(AdoptedArguments(_OP).take(weights), format)
         )
         self._check_requirement()
+        if variant is not None:
+            check_named(self.weights, device, variant)
         self.out_features, self.in_features = self.weights.shape
         self.bias = _checked_bias(AdoptedArguments(_OP).take(bias), self.out_features)
-        self._receipt: Receipt | None = None
+        self._receipt: Receipt | LayerCall | None = None
         self._plans = plans.linear_plans()
+        self._on_device = LayerOnDevice()
+        self._chosen: tuple[tuple[Any, ...], tuple[Variant, Variant]] | None = None
         self._float: npt.NDArray[np.float32] | None = None
         axes = {"M": 1, "N": self.out_features, "K": self.in_features}
         self.native = True
@@ -93,6 +107,20 @@ class QuantizedLinear:
             )
             _LOG.warning("%s (%d x %d): %s", _OP, self.out_features, self.in_features, self._note)
             self._float = self.weights.dequantize()
+
+    def __repr__(self) -> str:
+        axes = {"M": 1, "N": self.out_features, "K": self.in_features}
+        name = self.weights.asked(self.variant)
+        try:
+            kernel = product_with(self.weights, self.device, "float32", axes, name, self.threads, self.requirement).id
+        except NoCompatibleKernelError:
+            kernel = "none for one row" if self.native else "none: dequantized weights"
+        further = "" if self.threads is None else f", threads={self.threads}"
+        return (
+            f"QuantizedLinear(in_features={self.in_features}, out_features={self.out_features}, "
+            f"bias={self.bias is not None}, format={self.weights.format!r}, device={self.device!r}, "
+            f"kernel={kernel!r}{further})"
+        )
 
     def forward(self, x: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
         """x float32, float16 or bfloat16 (ml_dtypes), (K,), (M, K) or (B, M, K), to float32 of the same leading shape
@@ -150,9 +178,16 @@ class QuantizedLinear:
 
     @property
     def receipt(self) -> Receipt | None:
-        """What ran in the last call."""
+        """What ran in the last call. On a device with a memory of its own, launches are bound once for a shape, and
+        the receipt counts all calls that they made."""
         last = self._plans.last
-        return self._receipt if last is None else plans.receipt_of(last, self.weights)
+        if last is not None:
+            return plans.receipt_of(last, self.weights)
+        return self._receipt.receipt() if isinstance(self._receipt, LayerCall) else self._receipt
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For copies and pickles: what the last call ran is kept as its receipt."""
+        return self.__dict__ | {"_receipt": self.receipt, "_chosen": None}
 
     def _check_requirement(self) -> None:
         form = FORMATS[self.weights.format]
@@ -188,7 +223,7 @@ class QuantizedLinear:
     def _check(self, x: Any) -> None:
         if (
             not isinstance(x, np.ndarray | ResidentArray)
-            or str(x.dtype) not in _TAKEN
+            or (x.dtype != np.float32 and str(x.dtype) not in _TAKEN)  # to write a dtype takes microseconds
             or x.ndim not in {1, 2, 3}
             or x.shape[-1] != self.in_features
             or not x.size
@@ -203,15 +238,19 @@ class QuantizedLinear:
         if not same_device(rows.device, self.device) or not self.native:
             legal = f"on {self.device}, where the layer is" if self.native else "on cpu: no kernel takes these weights"
             raise InvalidArgumentError(op=_OP, argument="x", found=f"on {rows.device}", legal=legal)
-        y = rows.new((rows.shape[0], self.out_features), np.float32)
-        self._offloaded(dispatch.registry().devices[self.device], rows, y)
+        device = dispatch.registry().devices[self.device]
+        self._receipt, y = self._on_device.run_there(
+            device, self._kernels(rows), self.weights, self.device, rows, self.out_features
+        )
+        self._plans.last = None
         return y if self.bias is None else y.sum(self.bias)
 
     def _native(self, rows: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
         device = dispatch.registry().devices[self.device]
         if device.memory is not None:
             there = np.empty((len(rows), self.out_features), np.float32)
-            self._offloaded(device, rows, there)
+            ran = self._on_device.run(device, self._kernels(rows), self.weights, self.device, rows, there)
+            self._receipt, self._plans.last = ran, None
             return there
         quantized = activation_quantize(rows, threads=self.threads, device=self.device)
         y, receipt = with_receipt(
@@ -226,33 +265,21 @@ class QuantizedLinear:
         self._ran(receipt)
         return y
 
-    def _offloaded(
-        self, device: Device, rows: npt.NDArray[Any] | ResidentArray, y: npt.NDArray[np.float32] | ResidentArray
-    ) -> None:
-        """Fill y. Weights stay on the device, and so do the quantized activations."""
+    def _kernels(self, rows: npt.NDArray[Any] | ResidentArray) -> tuple[Variant, Variant]:
+        """What quantizes these rows, and what multiplies them; looked for anew where anything that decides it changed,
+        since to look takes as long as to copy the rows."""
         M, K = rows.shape
         asked = (self.threads, self.requirement)
-        quantize = dispatch.select(key_for(str(rows.dtype), self.device), {"M": M, "K": K}, None, *asked)
-        first, quantized = offload.launch(device, ACTIVATION_QUANTIZE, quantize, {"x": rows}, {"M": M, "K": K})
-        first.run()
-        dispatch.raise_for_bad(ACTIVATION_QUANTIZE, {"x": rows}, first)
-        axes = {"M": M, "N": self.out_features, "K": K}
-        product = product_with(self.weights, self.device, "float32", axes, self.variant, *asked)
-        inputs = {
-            "activations": quantized["q"],
-            "weights": self.weights.packed_as(product.key.format, self.device),
-            "weight_scale": self.weights.weight_scale,
-            "act_scale": quantized["scale"],
-        }
-        if isinstance(y, ResidentArray):
-            second = offload.bound(device, product, inputs, {"out": y}, axes)
-            second.run()
-        else:
-            second, outputs = offload.launch(device, TERNARY_MATMUL, product, inputs, axes)
-            second.run()
-            offload.fetch(device, outputs, {"out": y})
-        joined = offload.joined([offload.receipt(device, quantize, first), offload.receipt(device, product, second)])
-        self._ran(replace(joined, note=self.weights.repacked_note(product)))
+        state = dispatch.state(dispatch.registry(), self.device)
+        decides = (state, rows.shape, rows.dtype, self.weights, self.device, self.variant, *asked)
+        if self._chosen is None or self._chosen[0] != decides:
+            axes = {"M": M, "N": self.out_features, "K": K}
+            kernels = (
+                dispatch.select(key_for(str(rows.dtype), self.device), {"M": M, "K": K}, None, *asked),
+                product_with(self.weights, self.device, "float32", axes, self.variant, *asked),
+            )
+            self._chosen = decides, kernels
+        return self._chosen[1]
 
     def _dequantized(self, rows: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
         assert self._float is not None
@@ -263,26 +290,21 @@ class QuantizedLinear:
 
 
 def _known_requirement(told: str) -> Requirement:
-    if told not in set(Requirement):
+    if told not in list(Requirement):
         legal = ", ".join(Requirement)
         raise InvalidArgumentError(op=_OP, argument="requirement", found=misspelt(str(told), Requirement), legal=legal)
     return Requirement(told)
 
 
 def _checked_weights(weights: Any) -> npt.NDArray[Any]:
-    if (
-        not isinstance(weights, np.ndarray)
-        or weights.ndim != 2
-        or not np.issubdtype(weights.dtype, np.floating)
-        or not weights.size
-    ):
+    if not isinstance(weights, np.ndarray) or weights.ndim != 2 or str(weights.dtype) not in _TAKEN or not weights.size:
         found = (
             f"{weights.dtype} of shape {weights.shape}"
             if isinstance(weights, np.ndarray)
             else f"a {type(weights).__name__}"
         )
         raise InvalidArgumentError(
-            op=_OP, argument="weights", found=found, legal="floating point (N, K), not empty, or PackedWeights"
+            op=_OP, argument="weights", found=found, legal=f"{', '.join(_TAKEN)} (N, K), not empty, or PackedWeights"
         )
     return weights
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tritmark.harness.dtypes import named_dtype
+from tritmark.harness.dtypes import dtype_of, named_dtype
 from tritmark.harness.errors import DeviceError, InsufficientMemoryError
 from tritmark.harness.spec import (
     Arrays,
@@ -112,7 +112,7 @@ def transfers(device: Device) -> DeviceTransfers:
 
 def new(memory: Memory, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Any:
     """An array of undefined content in a device's memory."""
-    kind = np.dtype(dtype)
+    kind = dtype_of(dtype)
     return memory.view(memory.allocate(max(1, math.prod(shape) * kind.itemsize)), 0, shape, kind)
 
 
@@ -129,11 +129,50 @@ class KeptLaunch:
     """What it needs on the device."""
 
 
-class _Kept:
-    """What a thread has bound, the latest used last."""
+class ChainedLaunch:
+    """Launches of which each reads what the one before it made, run as one. `bad` is that of the first."""
+
+    def __init__(self, *launches: Any) -> None:
+        self.launches = launches
+
+    @property
+    def bad(self) -> int:
+        """See Launch."""
+        found: int = self.launches[0].bad
+        return found
+
+    @property
+    def bad_pointer(self) -> int:
+        """Where the first writes what `bad` reports, on a device with such an address."""
+        found: int = self.launches[0].bad_pointer
+        return found
+
+    @property
+    def raw_launches(self) -> tuple[Any, ...] | None:
+        """All of them for a round trip without Python in between, where the device's launches are of that kind."""
+        each = [getattr(one, "raw_launches", None) for one in self.launches]
+        return None if None in each else tuple(raw for some in each if some is not None for raw in some)
+
+    def run(self) -> None:
+        """Run each once, and wait."""
+        for each in self.launches:
+            each.run()
+
+    def count(self, runs: int) -> None:
+        """So many runs were given to the device."""
+        for each in self.launches:
+            each.count(runs)
+
+
+class KeptLaunches:
+    """Launches that were bound, the latest used last."""
 
     def __init__(self) -> None:
         self.launches: list[KeptLaunch] = []
+
+    def find(self, asked: tuple[Any, ...]) -> KeptLaunch | None:
+        """The launch that was bound for that."""
+        return next((each for each in self.launches if each.asked == asked), None)
 
     def use(self, one: KeptLaunch) -> None:
         """Keep it, and of the others those latest used that fit into KEPT_BYTES."""
@@ -143,7 +182,7 @@ class _Kept:
             del self.launches[0]
 
 
-_KEPT: ContextVar[_Kept | None] = ContextVar("tritmark_kept", default=None)
+_KEPT: ContextVar[KeptLaunches | None] = ContextVar("tritmark_kept", default=None)
 
 
 @contextmanager
@@ -151,7 +190,7 @@ def kept() -> Iterator[None]:
     """Within it, a call of this thread that differs from one before in its arrays' contents alone takes over that
     one's memory on the device, and its launch. They are given back at the end, or when the latest need more than
     KEPT_BYTES, or when another call has too little without. Receipts count all calls of a launch."""
-    before = _KEPT.set(_Kept())
+    before = _KEPT.set(KeptLaunches())
     try:
         yield
     finally:
@@ -171,11 +210,11 @@ def again(
     if keeping is None:
         return None
     asked = _asked(variant, inputs, axes)
-    found = next((each for each in keeping.launches if each.asked == asked), None)
+    found = keeping.find(asked)
     if found is None:
         return None
     keeping.use(found)
-    return _run(device, found, inputs, outputs)
+    return run_kept(device, found, inputs, outputs)
 
 
 def bind_and_run(
@@ -194,7 +233,7 @@ def bind_and_run(
     taken = {name: new(memory, each.shape, each.dtype) if _array(each) else each for name, each in inputs.items()}
     made = KeptLaunch(variant.bind(taken, there, axes, 1), taken, there, _asked(variant, inputs, axes), sum(sizes))
     keeping.use(made)
-    return _run(device, made, inputs, outputs)
+    return run_kept(device, made, inputs, outputs)
 
 
 def launch(device: Device, op: Op, variant: Variant, inputs: Arrays, axes: Axes) -> tuple[Launch, dict[str, Any]]:
@@ -226,7 +265,8 @@ def _outputs_there(
     return {name: new(memory, shape, dtype) for name, (shape, dtype) in like.items()}, sizes
 
 
-def _run(device: Device, made: KeptLaunch, inputs: Arrays, outputs: Mapping[str, npt.NDArray[Any]]) -> Pipelined:
+def run_kept(device: Device, made: KeptLaunch, inputs: Arrays, outputs: Mapping[str, npt.NDArray[Any]]) -> Pipelined:
+    """Copy the inputs that are NumPy's to where it was bound, run it, and copy its outputs back."""
     up = [(made.inputs[name], value) for name, value in inputs.items() if _array(value)]
     return transfers(device).run(made.launch, up, [(made.outputs[name], into) for name, into in outputs.items()])
 

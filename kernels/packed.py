@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tritmark.harness.contract import check_threads, check_variant
 from tritmark.harness.errors import InvalidArgumentError, NoCompatibleKernelError
 from tritmark.harness.machine.numa import topology
 from tritmark.harness.nearest import misspelt
@@ -17,6 +18,7 @@ from tritmark.harness.registry import Registry
 from tritmark.harness.spec import Axes, Device, KernelKey, Requirement, Variant
 from tritmark.kernels import dispatch, offload
 from tritmark.kernels.formats import FORMATS, Format
+from tritmark.kernels.huge_pages import HUGE_PAGES
 from tritmark.kernels.placement import Placement, placed
 from tritmark.kernels.ternary_matmul.spec import interchangeable
 
@@ -25,7 +27,8 @@ _PRODUCT = "ternary_matmul"
 
 @dataclass(frozen=True, eq=False)
 class PackedWeights:
-    """A ternary (N, K) matrix in a format's bytes. Raises InvalidArgumentError for a format that does not exist."""
+    """A ternary (N, K) matrix in a format's bytes. Raises InvalidArgumentError for a format that does not exist and
+    for fewer bytes than it has for the shape."""
 
     data: npt.NDArray[np.uint8]
     """The bytes, as FORMATS[format].pack gives them."""
@@ -45,7 +48,32 @@ class PackedWeights:
     """Plans of products with these weights on the CPU, once there are any (kernels/plans.py)."""
 
     def __post_init__(self) -> None:
-        known_format("PackedWeights", self.format)
+        form = known_format("PackedWeights", self.format)
+        check_variant("PackedWeights", self.variant)
+        least = form.packed_bytes(self.shape)
+        known = isinstance(self.data, np.ndarray) and self.data.dtype == np.uint8
+        if not known or self.data.nbytes < least:
+            kind = f"{self.data.dtype}" if isinstance(self.data, np.ndarray) else f"a {type(self.data).__name__}"
+            found = f"{self.data.nbytes} bytes" if known else kind
+            legal = f"an array of uint8 of {least} bytes, as {self.format} has for {self.shape}"
+            raise InvalidArgumentError(op="PackedWeights", argument="data", found=found, legal=legal)
+
+    def __repr__(self) -> str:
+        scale = np.asarray(self.scale)
+        told = f"{scale:.6g}" if not scale.shape else f"{scale.dtype} of shape {scale.shape}"
+        further = "".join(
+            f", {name}={value!r}"
+            for name, value in (("variant", self.variant), ("placement", self.placement))
+            if value is not None
+        )
+        return (
+            f"PackedWeights(shape={self.shape}, format={self.format!r}, scale={told}, "
+            f"nbytes={self.data.nbytes}{further})"
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For copies and pickles: without what is kept on devices, and without plans, which are made anew."""
+        return self.__dict__ | {"_kept": {}, "plans": None}
 
     @classmethod
     def from_bytes(
@@ -92,6 +120,10 @@ class PackedWeights:
         there = topology()
         homes = {node: there.home(node) for node in there.working}
         return {node: self if home is None else self.placed(home) for node, home in homes.items()} or {0: self}
+
+    def asked(self, variant: str | None) -> str | None:
+        """The variant that a product is forced to: the one that it names, or else that of these weights."""
+        return self.variant if variant is None else variant
 
     @property
     def weight_scale(self) -> np.float32:
@@ -140,7 +172,9 @@ class PackedWeights:
             raise InvalidArgumentError(
                 op="PackedWeights.packed_as", argument="format", found=f"{format!r}: {why}", legal="one that holds them"
             )
-        packed = FORMATS[format].pack(*self.unpack(), tail="error")
+        codes, scale = self.unpack()
+        form = FORMATS[format]
+        packed = HUGE_PAGES.copied(form.pack(codes, form.regrouped(scale, FORMATS[self.format]), tail="error"))
         return packed if self.placement is None else placed(packed, self.placement).reshape(packed.shape)
 
     def repacked_note(self, variant: Variant) -> str:
@@ -168,12 +202,14 @@ def pack_weights(
     these weights. Raises InvalidArgumentError for an unknown format, a code or a scale that the format cannot
     store, and a shape whose tail the format would lose, and NoCompatibleKernelError for a variant that cannot
     run here or not on that format.
+
+    The bytes lie in huge pages beside those of other weights (kernels/huge_pages.py), where the system has them.
     """
     if format is None:
         known = isinstance(codes, np.ndarray) and codes.ndim == 2
         format = preferred_format(device, (int(codes.shape[0]), int(codes.shape[1])) if known else None)
     form = known_format("pack_weights", format)
-    data = form.pack(codes, scale, tail="error")
+    data = HUGE_PAGES.copied(form.pack(codes, scale, tail="error"))
     N, K = codes.shape
     kept = form.check_scale("pack_weights", scale, (int(N), int(K)))
     made = PackedWeights(data, format, (int(N), int(K)), kept.astype(form.scale_dtype).astype(np.float32), variant)
@@ -184,7 +220,7 @@ def pack_weights(
 
 def known_format(op: str, name: str) -> Format:
     """The format of that name. Raises InvalidArgumentError where there is none."""
-    if name not in FORMATS:
+    if not isinstance(name, str) or name not in FORMATS:
         raise InvalidArgumentError(op=op, argument="format", found=misspelt(name, FORMATS), legal=", ".join(FORMATS))
     return FORMATS[name]
 
@@ -212,6 +248,7 @@ def preferred_format(
 
     Raises NoCompatibleKernelError for a device that no product runs on.
     """
+    dispatch.check_device("pack_weights", device)
     registry = dispatch.registry()
     registry.number(device)
     found = _formats(registry, registry.version, device, "float32")
@@ -240,12 +277,31 @@ def product_with(
     those whose format holds them without a change. `name` forces one; else a measured choice counts, as for
     Registry.select_best.
 
-    Raises NoCompatibleKernelError, which says for each format and variant why it is refused.
+    Raises NoCompatibleKernelError, which says for each format and variant why it is refused, InvalidArgumentError for
+    what is no name and no number of threads.
     """
+    if name is not None or threads is not None or type(device) is not str:  # most calls give neither
+        dispatch.check_device(_PRODUCT, device)
+        check_variant(_PRODUCT, name)
+        check_threads(_PRODUCT, threads)
     registry = dispatch.registry()
     key = KernelKey(device, _PRODUCT, weights.format, dtype)
     asked = (name, threads, requirement)
     return _product(registry, dispatch.state(registry, device), weights.shape, key, tuple(axes.items()), *asked)
+
+
+def check_named(weights: PackedWeights, device: str, name: str) -> None:
+    """Check that a variant of that name computes products with these weights on that device and machine, whatever the
+    number of rows. Raises NoCompatibleKernelError as product_with does."""
+    registry = dispatch.registry()
+    own = FORMATS[weights.format]
+    for format in _formats(registry, registry.version, device, "float32"):
+        why = _beside(own) if format == own.name else FORMATS[format].refusal(own, weights.shape)
+        found = registry.candidates(KernelKey(device, _PRODUCT, format, "float32")) if why is None else ()
+        if any(variant.name == name and refusal is None for variant, refusal in found):
+            return
+    N, K = weights.shape
+    product_with(weights, device, "float32", {"M": 1, "N": N, "K": K}, name)
 
 
 @lru_cache(maxsize=4096)

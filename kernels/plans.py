@@ -94,7 +94,7 @@ def plan_product(weights: PackedWeights, M: int, dtype: Any, variant: str | None
 
     def made() -> Any:
         axes = _axes(weights, M)
-        chosen = product_with(weights, "cpu", name, axes, variant or weights.variant, threads)
+        chosen = product_with(weights, "cpu", name, axes, weights.asked(variant), threads)
         if not _kept(chosen, axes):
             return None
         launch, room = _product(chosen, weights, axes, threads), _room(chosen, axes) > 0
@@ -117,7 +117,7 @@ def plan_linear(
     def made() -> Any:
         axes = _axes(weights, M)
         asked = (threads, requirement)
-        product = product_with(weights, "cpu", "float32", axes, variant or weights.variant, *asked)
+        product = product_with(weights, "cpu", "float32", axes, weights.asked(variant), *asked)
         quantize = dispatch.select(QUANTIZE_KEY, {"M": M, "K": axes["K"]}, None, *asked)
         if not (_kept(product, axes) and cpu.own(quantize)) or not _plain(bias):
             return None

@@ -17,8 +17,12 @@ WEIGHT_TYPES: tuple[WeightType, ...] = (
     WeightType(dtype="i2_s", layouts={"x86": "i2_s_x86", "arm": "i2_s_arm", "x86_r4": "i2_s_x86_r4"}),
     *(
         WeightType(dtype=name, layouts={"": name})
-        for name in ("tq1_0", "tq2_0", "q2_0", "iq1_bn", "iq2_bn", "iq2_bn_r4")
+        for name in ("tq1_0", "tq2_0", "q2_0", "pq2_0", "ptq1_0", "iq1_bn", "iq2_bn", "iq2_bn_r4")
     ),
+    WeightType(dtype="stq1_0", layouts={"": "stq1_0"}, written=False),
+    # Type 42 where the places of its tensors do not tell, and STQ1_0 under that number.
+    WeightType(dtype="type_42", layouts={"g64": "q2_0", "g128": "pq2_0"}, written=False, usual=False),
+    WeightType(dtype="type_42_stq", layouts={"quads": "stq1_0_quads", "stride16": "stq1_0"}, written=False),
     WeightType(dtype=PACKED_ROWS, layouts={"": "hf_pack"}),
 )
 

@@ -6,8 +6,8 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tritmark.harness.formats.originals import Asked, Golden, asked, golden
 from tritmark.harness.formats.pairs import Repacked, Repacking, pairs
+from tritmark.harness.originals import Asked, Golden, asked, golden, without_originals
 from tritmark.harness.providers import Installed
 
 
@@ -28,6 +28,11 @@ class Examined:
             *(f"{each.format}, asked {each.oracle}: {each.why}" for each in self.asked if each.why),
         ]
 
+    def unchecked(self) -> tuple[str, ...]:
+        """Formats whose order of bytes was compared with no original: that they pass says only that packer and
+        unpacker agree."""
+        return without_originals(self.formats, self.golden, self.asked)
+
     def outcomes(self) -> Counter[Repacked]:
         """How many pairs ended how."""
         return Counter(each.outcome for each in self.pairs)
@@ -37,6 +42,7 @@ class Examined:
         return {
             "well": not self.wrong(),
             "formats": list(self.formats),
+            "unchecked": list(self.unchecked()),
             "pairs": [asdict(each) for each in self.pairs],
             "golden": [asdict(each) for each in self.golden],
             "oracles": [asdict(each) for each in self.asked],

@@ -1,9 +1,10 @@
 """Whether two weight files hold the same model: names, shapes, codes, scales, and the values of everything else.
 
-Names are compared as GGUF has them (published_names), so a GGUF file and one of Hugging Face's can hold the same model.
-Codes and scales are compared whatever format each side has them in: one scale for a tensor is the same as that number
-for each of its rows. Other tensors are the same if their bytes are, or, where both are floats, if their values are,
-widened to float32. Two tensors are in memory at a time.
+Names are matched as GGUF has them (published_names), so a GGUF file and one of Hugging Face's can hold the same model,
+and reported as the files have them. Codes and scales are compared whatever format each side has them in: one scale for
+a tensor is the same as that number for each of its rows. Where one side holds codes and the other floats, code times
+scale is compared with the floats; no rule quantizes anything. Other tensors are the same if their bytes are, or their
+values, widened to float32: 0 and -0 are one value, and so are two NaNs. Two tensors are in memory at a time.
 """
 
 from __future__ import annotations
@@ -18,12 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tritmark.harness.errors import WeightFileError
+from tritmark.harness.weights import hadamard
 from tritmark.harness.weights.names import inert_path
 from tritmark.harness.weights.published_names import gguf_name
 from tritmark.harness.weights.scales import by_row, first_difference
 from tritmark.harness.weights.source import WeightSource, open_weights
 from tritmark.harness.weights.tensor import TensorInfo
-from tritmark.harness.weights.ternary import Conventions, Holders, TernaryInfo, TernaryWeights
+from tritmark.harness.weights.ternary import Conventions, Holders, TernaryInfo, TernaryWeights, require_needed
 
 _SLAB = 1 << 22
 """Elements whose values are compared at a time."""
@@ -33,12 +35,14 @@ _WIDENED = ("float32", "float16", "bfloat16")
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What differs, in a tensor by its name in GGUF."""
+    """What differs, in a tensor by its name in the first file, or in the only one that has it."""
 
     name: str
     what: str
-    """name, shape, dtype, codes, scales, values or bytes."""
+    """name, shape, dtype, codes, scales, values, bytes or metadata."""
     told: str
+    other_name: str = ""
+    """In the second file, where it is another one there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +50,12 @@ class ModelComparison:
     """What was found. `differences` has the first of each tensor, in the first file's order."""
 
     matrices: int
-    """Tensors with codes on both sides."""
+    """Tensors with codes on one side or both."""
     others: int
     """The rest of those that both have."""
     differences: tuple[Difference, ...]
+    aside: tuple[str, ...] = ()
+    """Files beside either that are no part of the model, and were not read."""
 
 
 def compare(
@@ -66,6 +72,7 @@ def compare(
     """
     with open_weights(a) as first, open_weights(b) as second:
         left, right = (_Operand(each, holders, conventions) for each in (first, second))
+        require_needed(left.ternary, right.ternary)
         return _compared(left, right, progress)
 
 
@@ -74,7 +81,8 @@ class _Operand:
 
     def __init__(self, source: WeightSource, holders: Holders, conventions: Conventions | None) -> None:
         self.source = source
-        self.ternary = TernaryWeights(source, holders, conventions)
+        # Without a rule: floats are compared as floats.
+        self.ternary = TernaryWeights(source, holders._replace(ternarize=None), conventions, beside_another=True)
         self.tensors: dict[str, TensorInfo] = {}
         for tensor in source.tensors:
             name = gguf_name(tensor.name)
@@ -89,24 +97,40 @@ class _Operand:
 def _compared(a: _Operand, b: _Operand, progress: Callable[[str, int], None]) -> ModelComparison:
     names = [name for name in a.tensors if name in b.tensors]
     differences = [
-        Difference(name, "name", f"only in {inert_path(one.source.path)}")
+        Difference(one.tensors[name].name, "name", f"only in {inert_path(one.source.path)}")
         for one, other in ((a, b), (b, a))
         for name in one.tensors
         if name not in other.tensors
     ]
+    differences += _metadata(a.source, b.source)
     matrices = 0
     for name in names:
         progress(name, len(names))
         x, y = a.tensors[name], b.tensors[name]
         p, q = a.ternary.matrix(x.name), b.ternary.matrix(y.name)
-        if p is not None and q is not None and (p.format or q.format):
-            matrices += 1
+        matrices += p is not None or q is not None
+        if p is not None and q is not None:
             found = _codes(a, p, b, q)
+        elif p is not None:
+            found = _products(a, p, b.source, y)
+        elif q is not None:
+            found = _products(b, q, a.source, x, swapped=True)
         else:
             found = _values(a.source, x, b.source, y)
         if found is not None:
-            differences.append(Difference(name, *found))
-    return ModelComparison(matrices, len(names) - matrices, tuple(differences))
+            differences.append(Difference(x.name, *found, y.name if y.name != x.name else ""))
+    aside = (*a.source.aside, *b.source.aside)
+    return ModelComparison(matrices, len(names) - matrices, tuple(differences), aside)
+
+
+def _metadata(a: WeightSource, b: WeightSource) -> Iterator[Difference]:
+    """Keys that change what the weights mean."""
+    left, right = hadamard.pairs(a), hadamard.pairs(b)
+    for key in dict.fromkeys((*left, *right)):
+        if key not in left or key not in right:
+            yield Difference(key, "metadata", f"only in {inert_path((a if key in left else b).path)}")
+        elif left[key] != right[key]:
+            yield Difference(key, "metadata", "of other values")
 
 
 def _codes(a: _Operand, p: TernaryInfo, b: _Operand, q: TernaryInfo) -> tuple[str, str] | None:
@@ -119,7 +143,7 @@ def _codes(a: _Operand, p: TernaryInfo, b: _Operand, q: TernaryInfo) -> tuple[st
         if differs.any():
             row, column = _index(differs, differs.shape)
             index = row + part.start, column
-            return "codes", f"{codes[index]} and {other[index]} at {index}"
+            return "codes", f"{codes[index]} and {other[index]} at {list(index)}"
     left, right = by_row(scale, p.shape), by_row(other_scale, p.shape)
     at = first_difference(left, right)
     if at is None:
@@ -135,36 +159,90 @@ def _values(a: WeightSource, x: TensorInfo, b: WeightSource, y: TensorInfo) -> t
     if x.dtype == y.dtype:
         if x.nbytes != y.nbytes:
             raise WeightFileError(path=a.path, found=f"{x.nbytes} and {y.nbytes} bytes of {x.dtype}", legal="as many")
-        done = 0
-        for left, right in zip(a.chunks(x.name), b.chunks(y.name), strict=True):
-            if left != right:
-                differs = np.frombuffer(left, np.uint8) != np.frombuffer(right, np.uint8)
-                return "bytes", f"byte {done + int(np.argmax(differs))} of {x.dtype}"
-            done += len(left)
-        return None
-    if not {x.dtype, y.dtype} <= set(_WIDENED):
+        at = _first_byte(a, x, b, y)
+        if at is None:
+            return None
+        if x.dtype == "float64" or not x.readable:  # float32 would not tell all of them apart
+            return _element(a, x, b, y, at)
+    elif not {x.dtype, y.dtype} <= set(_WIDENED):
         return "dtype", f"{x.dtype} and {y.dtype}"
-    for start, first, second in _widened(a, x, b, y):
-        unlike = first.view(np.uint32) != second.view(np.uint32)
-        if unlike.any():
-            index = _index(unlike, first.shape)
-            at = (index[0] + start, *index[1:]) if index else index
-            return "values", f"{first[index]} and {second[index]} at {at}"
+    elif x.shape and 0 in x.shape:
+        return None
+    for rows in _slabs(x.shape):
+        index = _first_unlike(first := _read(a, x, rows), second := _read(b, y, rows))
+        if index is not None:
+            return "values", _told(first[index], second[index], index, rows.start)
     return None
 
 
-def _widened(
-    a: WeightSource, x: TensorInfo, b: WeightSource, y: TensorInfo
-) -> Iterator[tuple[int, NDArray[Any], NDArray[Any]]]:
-    if len(x.shape) < 2:
-        yield 0, a.read(x.name), b.read(y.name)
-        return
-    for rows in _slabs(x.shape):
-        yield rows.start, a.read(x.name, rows), b.read(y.name, rows)
+def _products(
+    a: _Operand, p: TernaryInfo, b: WeightSource, y: TensorInfo, *, swapped: bool = False
+) -> tuple[str, str] | None:
+    """Codes times scales against floats; `swapped` where the floats are those of the first file."""
+    if p.shape != y.shape:
+        shapes = (y.shape, p.shape) if swapped else (p.shape, y.shape)
+        return "shape", "{} and {}".format(*shapes)
+    if not y.readable:
+        dtypes = (y.dtype, p.dtype) if swapped else (p.dtype, y.dtype)
+        return "dtype", "{} and {}".format(*dtypes)
+    codes, scale = a.ternary.read(p)
+    scales = by_row(scale, p.shape)
+    for rows in _slabs(p.shape):
+        here = np.repeat(scales[rows], p.shape[1] // scales.shape[1], axis=1)
+        with np.errstate(invalid="ignore"):  # of a scale that is no number, which differs from all others
+            pair = [codes[rows] * here, b.read(y.name, rows)]
+        first, second = reversed(pair) if swapped else pair
+        index = _first_unlike(first, second)
+        if index is not None:
+            return "values", _told(first[index], second[index], index, rows.start)
+    return None
+
+
+def _read(source: WeightSource, tensor: TensorInfo, rows: slice) -> NDArray[np.float32]:
+    return source.read(tensor.name, rows) if len(tensor.shape) > 1 else source.read(tensor.name)
+
+
+def _first_unlike(first: NDArray[Any], second: NDArray[Any]) -> tuple[int, ...] | None:
+    unlike = (first != second) & ~(np.isnan(first) & np.isnan(second))
+    return _index(unlike, first.shape) if unlike.any() else None
+
+
+def _told(first: Any, second: Any, index: tuple[int, ...], row: int = 0) -> str:
+    at = [index[0] + row, *index[1:]] if index else []
+    return f"{first} and {second} at {at}"
+
+
+def _first_byte(a: WeightSource, x: TensorInfo, b: WeightSource, y: TensorInfo) -> int | None:
+    done = 0
+    for left, right in zip(a.chunks(x.name), b.chunks(y.name), strict=True):
+        if left != right:
+            return done + int(np.argmax(np.frombuffer(left, np.uint8) != np.frombuffer(right, np.uint8)))
+        done += len(left)
+    return None
+
+
+def _element(a: WeightSource, x: TensorInfo, b: WeightSource, y: TensorInfo, at: int) -> tuple[str, str]:
+    """What the two have around byte `at`, the first that differs."""
+    try:
+        dtype = np.dtype(x.dtype)
+    except TypeError:
+        dtype = None
+    if dtype is None or dtype.itemsize * prod(x.shape) != x.nbytes:
+        return "bytes", f"byte {at} of {x.dtype}"
+    number = at // dtype.itemsize
+    first, second = (
+        source.read_bytes(tensor.name)[number * dtype.itemsize : (number + 1) * dtype.itemsize].view(dtype)[0]
+        for source, tensor in ((a, x), (b, y))
+    )
+    index = tuple(int(each) for each in np.unravel_index(number, x.shape)) if x.shape else ()
+    return "values", _told(first, second, index)
 
 
 def _slabs(shape: tuple[int, ...]) -> Iterator[slice]:
-    """Rows that have _SLAB elements together, or one."""
+    """Rows that have _SLAB elements together, or one; all there is of what has no rows."""
+    if len(shape) < 2:
+        yield slice(0, 0)
+        return
     step = max(1, _SLAB // max(1, prod(shape[1:])))
     for first in range(0, shape[0], step):
         yield slice(first, min(first + step, shape[0]))

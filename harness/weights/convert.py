@@ -1,7 +1,8 @@
 """One weight file from others, with the ternary matrices in another format and everything else as it was.
 
-Codes are the same and scales are the same numbers, or it is refused; nothing is rounded. In memory is one tensor: its
-codes, and the bytes it had and will have. Tensors that hold no codes are copied byte for byte, in pieces.
+Codes are the same and scales are the same numbers, or it is refused; nothing is rounded. Floats that are not ternary
+become codes only where that is asked for, and what they lose is measured. In memory is one tensor: its codes, and the
+bytes it had and will have. Tensors that hold no codes are copied byte for byte, in pieces.
 """
 
 from __future__ import annotations
@@ -18,16 +19,17 @@ import numpy as np
 from tritmark.harness.errors import InvalidArgumentError, UsageError, WeightFileError
 from tritmark.harness.nearest import nearest
 from tritmark.harness.weights.atomic_file import written
+from tritmark.harness.weights.companions import SCALE_SUFFIX
+from tritmark.harness.weights.configuration import MULTIPLY
 from tritmark.harness.weights.names import inert, inert_path
 from tritmark.harness.weights.outlines import Outline, OutlinedTensor, gguf_outline, safetensors_outline
 from tritmark.harness.weights.published_names import gguf_name, hf_name
+from tritmark.harness.weights.quantized import NOTHING, RULES, Loss, loss
 from tritmark.harness.weights.scales import fitted
 from tritmark.harness.weights.source import open_weights
 from tritmark.harness.weights.ternary import (
-    MULTIPLY,
     PACKED_ROWS,
     ROWS_TO_A_BYTE,
-    SCALE_SUFFIX,
     WEIGHT_SCALE_KEY,
     CodeFormat,
     Conventions,
@@ -46,6 +48,14 @@ class Converted:
     matrices: int
     others: int
     nbytes: int
+    floats: int = 0
+    """Linear layers of floats that are not ternary, among the others: copied as they were."""
+    quantized: int = 0
+    """Those that were quantized, among the matrices."""
+    loss: Loss = NOTHING
+    """What these lost, together."""
+    aside: tuple[str, ...] = ()
+    """Files beside that are no part of the model, and were not read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +85,13 @@ def convert(
     holders: Holders,
     conventions: Conventions | None = None,
     progress: Callable[[str, int], None] = lambda name, total: None,
+    *,
+    quantize: str = "",
 ) -> Converted:
     """Write the weights at `path` to `out`, a .gguf or .safetensors file, with ternary matrices in `format`.
+
+    With `quantize`, a name in quantized.RULES, linear layers of floats that are not ternary become codes by that rule.
+    Without, they are copied where other matrices are ternary, and else it is refused.
 
     Names are those published for the kind of file (published_names). `out` is replaced only when the new file was read
     back and every code, scale and byte is there; until then it is as it was. `progress(name, total)` is told of each of
@@ -85,15 +100,22 @@ def convert(
     Raises UsageError for an `out` or `format` that cannot be, or a disk that refuses; WeightFileError for weights that
     cannot be read; InvalidArgumentError, which names tensor and value, for what does not fit.
     """
+    if quantize not in {"", *RULES}:
+        raise UsageError(f"--quantize {quantize!r}; legal: {' or '.join(RULES)}")
     if out.suffix not in SUFFIXES:
         raise UsageError(f"{out}: ends in {out.suffix!r}; legal: {' or '.join(SUFFIXES)}")
     type = _type(format, out.suffix, holders)
     form: CodeFormat = holders.formats[format]
     with open_weights(path) as source:
-        weights = TernaryWeights(source, holders, conventions)
+        weights = TernaryWeights(source, holders, conventions, quantize=bool(quantize))
         if not weights.matrices:
             legal = f"types with codes ({', '.join(holders.types)}), or linear layers by their published names"
             raise WeightFileError(path=inert_path(path), found="no ternary matrix", legal=legal)
+        if not quantize:
+            _refuse_floats(weights)
+        if out.suffix != ".gguf" and weights.transform:
+            legal = "a .gguf file, which keeps the keys"
+            raise InvalidArgumentError(op="convert", argument="OUT", found=f"{out}; {weights.transform}", legal=legal)
         parts = _plan(weights, form, type, out.suffix)
         planned = [each for part in parts for each in (part.planned, part.scale) if each is not None]
         _names_once(planned)
@@ -102,16 +124,29 @@ def convert(
         else:
             outline = safetensors_outline(planned, {"format": "pt", WEIGHT_SCALE_KEY: MULTIPLY})
         with written(out) as temporary:
-            digests = _write(temporary, weights, parts, outline, planned, form, progress)
+            digests, lost = _write(temporary, weights, parts, outline, planned, form, holders, progress)
             _verify(temporary, digests, holders, Conventions())
-    matrices = sum(part.info is not None for part in parts)
-    return Converted(matrices, len(parts) - matrices, outline.size)
+    infos = [part.info for part in parts if part.info is not None]
+    quantized = sum(info.ruled for info in infos)
+    others = len(parts) - len(infos)
+    return Converted(len(infos), others, outline.size, len(weights.floats) - quantized, quantized, lost, source.aside)
+
+
+def _refuse_floats(weights: TernaryWeights) -> None:
+    """Raise InvalidArgumentError where every matrix would be quantized, which was not asked for."""
+    ruled = [info for info in weights.matrices if info.ruled]
+    if ruled:
+        found = (
+            f"missing, and {len(ruled)} linear layers hold floats that are not ternary, first {inert(ruled[0].name)}"
+        )
+        legal = f"{' or '.join(RULES)}, which makes codes of them and reports what that loses"
+        raise InvalidArgumentError(op="convert", argument="--quantize", found=found, legal=legal)
 
 
 def _type(format: str, suffix: str, holders: Holders) -> _Type:
     legal = {}
     for dtype, type in holders.types.items():
-        if (dtype == PACKED_ROWS) == (suffix == ".safetensors"):
+        if type.written and (dtype == PACKED_ROWS) == (suffix == ".safetensors"):
             usual = next(iter(type.layouts))
             for layout, name in type.layouts.items():
                 legal[name] = _Type(dtype, "" if layout == usual else layout)
@@ -164,11 +199,12 @@ def _write(
     outline: Outline,
     planned: list[OutlinedTensor],
     form: CodeFormat,
+    holders: Holders,
     progress: Callable[[str, int], None],
-) -> dict[str, bytes]:
-    """Write the file; gives for each tensor what `_digest` says of it."""
+) -> tuple[dict[str, bytes], Loss]:
+    """Write the file; gives for each tensor what `_digest` says of it, and what quantizing lost."""
     offsets = dict(zip((each.name for each in planned), outline.offsets, strict=True))
-    digests = {}
+    digests, lost = {}, NOTHING
     with path.open("xb") as file:
         file.truncate(outline.size)
         for piece in outline.header:
@@ -185,7 +221,9 @@ def _write(
                 digests[name] = digest.digest()
                 continue
             codes, scale = weights.read(part.info)
-            scale = fitted(part.source, scale, part.info.shape, form)
+            if part.info.ruled:
+                lost += loss(weights.source.read(part.source), codes, scale, part.info.dtype)
+            scale = _fitted(part, scale, form, holders)
             digests[name] = _digest(codes, scale)
             _write_packed(file, part, form, codes, scale)
             if part.scale is not None:
@@ -193,7 +231,36 @@ def _write(
                 file.write(np.float32(scale).astype("<f4").tobytes())
         file.flush()
         os.fsync(file.fileno())
-    return digests
+    return digests, lost
+
+
+def _fitted(part: _Part, scale: Any, form: CodeFormat, holders: Holders) -> Any:
+    assert part.info is not None
+    try:
+        return fitted(part.source, scale, part.info.shape, form)
+    except InvalidArgumentError as error:
+        others = _that_hold(part, scale, holders)
+        if not others:
+            raise
+        legal = f"{error.legal}; formats that hold these scales: {', '.join(others)}"
+        raise InvalidArgumentError(op=error.op, argument=error.argument, found=error.found, legal=legal) from error
+
+
+def _that_hold(part: _Part, scale: Any, holders: Holders) -> list[str]:
+    """The formats of files that have room for the matrix with its scales."""
+    assert part.info is not None
+    found = []
+    for dtype, type in holders.types.items():
+        for name in type.layouts.values():
+            form = holders.formats.get(name)
+            try:
+                if form is not None:
+                    _require_room(part.info, form, _Type(dtype, ""))
+                    fitted(part.source, scale, part.info.shape, form)
+                    found.append(name)
+            except InvalidArgumentError:
+                continue
+    return found
 
 
 def _write_packed(file: BinaryIO, part: _Part, form: CodeFormat, codes: Any, scale: Any) -> None:
@@ -219,7 +286,7 @@ def _verify(path: Path, digests: dict[str, bytes], holders: Holders, conventions
             raise WeightFileError(path=inert_path(path), found="other tensors than were written", legal="the same")
         for name, expected in digests.items():
             info = weights.matrix(name)
-            if info is not None:
+            if info is not None and info.format:
                 found = _digest(*weights.read(info))
             else:
                 digest = sha256()

@@ -1,20 +1,22 @@
 """The header of a .gguf file, checked in full.
 
 Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, versions 2 and 3, little-endian. The gguf package's
-GGUFReader maps the file and believes every count in it, so the walk is done here, inside bounds; the package gives the
-table of types (elements and bytes a block) and, in decode.py, the values of block types. It takes 100 ms to import and
-is imported when the first GGUF file is opened.
+GGUFReader maps the file and believes every count in it, so the walk is done here, inside bounds; gguf_types.py has the
+table of types, and the package gives, in decode.py, the values of block types.
 
-ggml itself refuses tensors that are not laid end to end in the order of the header, and so does this.
+ggml itself refuses tensors that are not laid end to end in the order of the header, and so does this. A tensor of
+a type whose size is not known reaches to where the next one begins, the last one to the end of the file.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import struct
+from collections.abc import Sequence
 from typing import NamedTuple
 
+from tritmark.harness.weights import type_42
+from tritmark.harness.weights.gguf_types import GgufType, gguf_types, unread_type
 from tritmark.harness.weights.names import inert
 from tritmark.harness.weights.plain_file import PlainFile
 from tritmark.harness.weights.tensor import FileHeader, KeyValue, TensorInfo
@@ -53,37 +55,14 @@ _LEAST_PAIR_BYTES = 8 + 4 + 1
 _LEAST_TENSOR_BYTES = 8 + 4 + 4 + 8
 
 
-class GgufType(NamedTuple):
-    """How a type of tensors lies in a file."""
+class _TensorEntry(NamedTuple):
+    """What the header says of a tensor."""
 
-    dtype: str
-    block_elements: int
-    block_bytes: int
-    row_bytes: int = 0
-    """For each row's scale."""
-    trailer_bytes: int = 0
-    """Behind all blocks."""
-    file_type: int | None = None
-    """general.file_type of a model that is mostly of it, where it has one."""
-
-    def nbytes(self, shape: tuple[int, ...]) -> int:
-        """Size of a tensor of this shape."""
-        blocks = math.prod(shape) // self.block_elements
-        return blocks * self.block_bytes + math.prod(shape[:-1]) * self.row_bytes + self.trailer_bytes
-
-
-_OTHERS = {
-    # bitnet.cpp: 4 codes a byte, and 32 bytes with the scale at the end.
-    36: GgufType("i2_s", 4, 1, trailer_bytes=32, file_type=40),
-    42: GgufType("q2_0", 64, 18, file_type=41),
-    # ik_llama.cpp: a scale for each row, float16 and float32; of iq2_bn_r4 four rows lie side by side.
-    134: GgufType("iq1_bn", 64, 13, row_bytes=2, file_type=136),
-    135: GgufType("iq2_bn", 64, 16, row_bytes=4, file_type=137),
-    335: GgufType("iq2_bn_r4", 64, 16, row_bytes=4, file_type=337),
-}
-"""Types that the gguf package does not know, or did not always. Numbers: microsoft/BitNet's ggml, ggml-org/ggml
-include/ggml.h, and ikawrakow/ik_llama.cpp; file types from the llama.h beside each."""
-_FILE_TYPES = {"float32": 0, "float16": 1, "bfloat16": 32, "tq1_0": 36, "tq2_0": 37}
+    name: str
+    shape: tuple[int, ...]
+    code: int
+    offset: int
+    """From the start of the data."""
 
 
 class _Cursor:
@@ -156,38 +135,70 @@ class _Cursor:
 def read_header(file: PlainFile) -> FileHeader:
     """The header of a .gguf file: tensors in file order, shapes in NumPy's order. Of a split model this is one part.
 
-    Refused with WeightFileError: a header that is not what the format says or runs past the file, and tensors of
-    unknown type, twice of one name, not aligned, overlapping, with holes between them, or past the end of the file.
+    Refused with WeightFileError: a header that is not what the format says or runs past the file, and tensors twice of
+    one name, not aligned, overlapping, with holes between them, or past the end of the file.
     """
     cursor = _Cursor(file)
     tensor_count, pair_count = _counts(cursor)
     pairs, facts = _pairs(cursor, pair_count)
     alignment = _alignment(file, facts)
-    types = gguf_types()
     names: set[str] = set()
-    end = 0
-    relative = []
+    entries = []
     for _ in range(tensor_count):
-        tensor = _tensor(cursor, types)
-        if tensor.name in names:
-            raise file.error(f"two tensors named {inert(tensor.name)}", "names used once")
-        names.add(tensor.name)
-        if tensor.offset != end:
-            raise file.error(
-                f"the data of tensor {inert(tensor.name)} begins at byte {tensor.offset} of the data",
-                f"{end}, the next multiple of {alignment} after the tensor before it",
-            )
-        end = round_up(end + tensor.nbytes, alignment)
-        relative.append(tensor)
+        entry = _entry(cursor)
+        if entry.name in names:
+            raise file.error(f"two tensors named {inert(entry.name)}", "names used once")
+        names.add(entry.name)
+        entries.append(entry)
     data = round_up(cursor.at, alignment)
-    placed = [dataclasses.replace(tensor, offset=data + tensor.offset) for tensor in relative]
-    for tensor in placed:
-        if tensor.offset + tensor.nbytes > file.size:
+    return FileHeader(_placed(file, entries, data, alignment, facts), pairs, facts)
+
+
+def _placed(
+    file: PlainFile, entries: Sequence[_TensorEntry], data: int, alignment: int, facts: dict[str, str | int]
+) -> tuple[TensorInfo, ...]:
+    """The tensors where they lie in the file, whose data begins at byte `data`."""
+    types: dict[int, GgufType | None] = dict(gguf_types())
+    if not entries:
+        return ()
+    following = [*(entry.offset for entry in entries), max(file.size - data, 0)][1:]
+    extents = [
+        type_42.Extent(entry.name, entry.shape, data + entry.offset, data + end, entry is entries[-1])
+        for entry, end in zip(entries, following, strict=True)
+        if entry.code == type_42.NUMBER
+    ]
+    if extents:
+        types[type_42.NUMBER] = type_42.layout_of(file, extents, alignment, facts.get(LAYOUT_KEY))
+    placed = []
+    least: int | None = 0
+    for entry, end in zip(entries, following, strict=True):
+        what = f"tensor {inert(entry.name)}"
+        if entry.offset != least and (least is not None or entry.offset % alignment):
+            after = least if least is not None else f"a multiple of {alignment}"
             raise file.error(
-                f"tensor {inert(tensor.name)} ends at byte {tensor.offset + tensor.nbytes} of a file of {file.size}",
-                "tensors inside the file",
+                f"the data of {what} begins at byte {entry.offset} of the data",
+                f"{after}, the next multiple of {alignment} after the tensor before it",
             )
-    return FileHeader(tuple(placed), pairs, facts)
+        kind = types.get(entry.code)
+        if kind is None:
+            dtype, nbytes, least = unread_type(entry.code), end - entry.offset, None
+            if nbytes < (math.prod(entry.shape) > 0):
+                raise file.error(f"{what} of type {entry.code} in {nbytes} bytes", "tensors that do not overlap")
+        else:
+            columns = entry.shape[-1] if entry.shape else 1
+            if columns % kind.block_elements:
+                raise file.error(
+                    f"{what} is {kind.dtype} with {columns} columns", f"a multiple of {kind.block_elements}"
+                )
+            dtype, nbytes = kind.dtype, kind.nbytes(entry.shape)
+            least = round_up(entry.offset + nbytes, alignment)
+        placed.append(TensorInfo(entry.name, entry.shape, dtype, nbytes, file.path, data + entry.offset))
+    for each in placed:
+        end = each.offset + each.nbytes
+        if end > file.size:
+            found = f"tensor {inert(each.name)} ends at byte {end} of a file of {file.size}"
+            raise file.error(found, "tensors inside the file")
+    return tuple(placed)
 
 
 def _counts(cursor: _Cursor) -> tuple[int, int]:
@@ -262,21 +273,8 @@ def _skip_value(cursor: _Cursor, kind: int, key: str) -> None:
     cursor.skip(_SCALAR_BYTES[kind] * count, what)
 
 
-def gguf_types() -> dict[int, GgufType]:
-    """Every type that a tensor can have, by its number."""
-    from gguf.constants import GGML_QUANT_SIZES
-
-    plain = {"F": "float", "I": "int", "BF": "bfloat"}
-    table = {}
-    for code, (elements, size) in GGML_QUANT_SIZES.items():
-        letters = code.name.rstrip("0123456789")
-        dtype = plain[letters] + code.name[len(letters) :] if letters in plain else code.name.lower()
-        table[int(code)] = GgufType(dtype, elements, size, file_type=_FILE_TYPES.get(dtype))
-    return {**table, **_OTHERS}
-
-
-def _tensor(cursor: _Cursor, types: dict[int, GgufType]) -> TensorInfo:
-    """One tensor's entry, its offset still counted from the start of the data."""
+def _entry(cursor: _Cursor) -> _TensorEntry:
+    """One tensor's entry."""
     file = cursor.file
     name = cursor.text("a tensor's name")
     what = f"tensor {inert(name)}"
@@ -287,14 +285,7 @@ def _tensor(cursor: _Cursor, types: dict[int, GgufType]) -> TensorInfo:
     # Zeros are left out of the product: numpy cannot make an array of shape (0, 2**63) either.
     if math.prod(max(size, 1) for size in shape) > MAX_ELEMENTS:
         raise file.error(f"{what} has shape {shape}", f"at most {MAX_ELEMENTS} elements")
-    code = cursor.u32(what)
-    if code not in types:
-        raise file.error(f"{what} has type {code}", f"one of {sorted(types)}")
-    kind = types[code]
-    columns = shape[-1] if shape else 1
-    if columns % kind.block_elements:
-        raise file.error(f"{what} is {kind.dtype} with {columns} columns", f"a multiple of {kind.block_elements}")
-    return TensorInfo(name, shape, kind.dtype, kind.nbytes(shape), file.path, cursor.u64(what))
+    return _TensorEntry(name, shape, cursor.u32(what), cursor.u64(what))
 
 
 def round_up(count: int, alignment: int) -> int:

@@ -7,20 +7,23 @@ import re
 from pathlib import Path
 
 from tritmark.harness.errors import WeightFileError
+from tritmark.harness.weights import configuration, index
 from tritmark.harness.weights.names import inert, inert_path
 
 PREFIX = "hf:"
 
+_COMMIT = re.compile(r"[0-9a-f]{40}")
 _PART = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
 _SPEC = re.compile(rf"hf:({_PART}/{_PART})(?:@([A-Za-z0-9_][A-Za-z0-9_./-]*))?")
 
 
 def download(spec: str) -> Path:
-    """The local folder with the .safetensors files and the config.json in the top folder of
-    `hf:OWNER/NAME[@REVISION]`.
+    """The local folder with the .safetensors files of `hf:OWNER/NAME[@REVISION]` in its top folder, and what says how
+    they are to be read: the index.json and the configuration.
 
-    The client keeps its own cache, and asks the network only for what is not there. Raises WeightFileError for a
-    malformed `spec`, a missing library, and whatever the library raises.
+    Where there is an index, only the files that it names are fetched. The client keeps its own cache, and asks the
+    network only for what is not there. Raises WeightFileError for a malformed `spec`, a missing library, whatever the
+    library raises, and for an index that cannot be read.
     """
     match = _SPEC.fullmatch(spec)
     if match is None:
@@ -35,18 +38,30 @@ def download(spec: str) -> Path:
             found=f"huggingface_hub cannot be imported ({error})",
             legal="`pip install huggingface_hub`, or a local path",
         ) from error
-    try:
-        folder = library.snapshot_download(
-            repo_id=match[1],
-            revision=match[2],
-            allow_patterns=["*.safetensors", "config.json"],
-            ignore_patterns=["*/*"],
-        )
-    except Exception as error:
-        # The client raises its own, its HTTP library's and the system's errors, with no common base.
-        raise WeightFileError(
-            path=spec,
-            found=f"{type(error).__name__}: {inert(str(error))}",
-            legal="a repository that can be reached and read",
-        ) from error
-    return Path(folder)
+    revision = match[2]
+
+    def fetched(patterns: list[str]) -> Path:
+        try:
+            folder = library.snapshot_download(
+                repo_id=match[1], revision=revision, allow_patterns=patterns, ignore_patterns=["*/*"]
+            )
+        except Exception as error:
+            # The client raises its own, its HTTP library's and the system's errors, with no common base.
+            raise WeightFileError(
+                path=spec,
+                found=f"{type(error).__name__}: {inert(str(error))}",
+                legal="a repository that can be reached and read",
+            ) from error
+        return Path(folder)
+
+    folder = fetched([f"*{index.SUFFIX}", *configuration.FILES])
+    if _COMMIT.fullmatch(folder.name):
+        revision = folder.name  # what a branch means may change between the two requests
+    found = index.path_of(folder)
+    # Names, not patterns: an index may name what looks like one.
+    return fetched([_literal(name) for name in index.names_of(found)] if found is not None else ["*.safetensors"])
+
+
+def _literal(name: str) -> str:
+    """A pattern of fnmatch that only this name fits."""
+    return re.sub(r"([*?[])", r"[\1]", name)

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tritmark.harness.errors import InvalidArgumentError
-from tritmark.harness.weights import gguf_file, safetensors_file
+from tritmark.harness.weights import gguf_file, safetensors_file, type_42
+from tritmark.harness.weights.gguf_types import Q2_0, gguf_types, is_unread, number_of
 from tritmark.harness.weights.names import inert
 from tritmark.harness.weights.source import WeightSource
 
@@ -45,22 +46,30 @@ def gguf_outline(source: WeightSource, tensors: Sequence[OutlinedTensor], dtype:
 
     Raises InvalidArgumentError for tensors that GGUF cannot hold.
     """
-    numbers = {type.dtype: number for number, type in gguf_file.gguf_types().items()}
     facts = source.header.facts if source.suffix == ".gguf" else {}
     alignment = int(facts.get(gguf_file.ALIGNMENT_KEY, gguf_file.DEFAULT_ALIGNMENT))
-    infos, offsets, at = [], [], 0
+    infos, offsets, at, end_of_data = [], [], 0, 0
     for each in tensors:
-        if each.dtype not in numbers:
-            raise _unfit(each.name, f"of dtype {each.dtype}", f"one that GGUF has: {', '.join(sorted(numbers))}")
+        number = number_of(each.dtype)
+        if number is None:
+            legal = ", ".join(sorted({type.dtype for type in gguf_types().values()}))
+            raise _unfit(each.name, f"of dtype {each.dtype}", f"one that GGUF has: {legal}")
         if len(each.shape) > gguf_file.MAX_DIMS:
             raise _unfit(each.name, f"of {len(each.shape)} dimensions", f"at most {gguf_file.MAX_DIMS} in GGUF")
+        if each.dtype in {type_42.OPEN, type_42.QUADS} and dtype == Q2_0.dtype:
+            legal = "a format other than q2_0 for the matrices, as a type has one layout in a file"
+            raise _unfit(each.name, f"in another layout than {dtype} under type {type_42.NUMBER}", legal)
         dims = each.shape[::-1]
-        place = struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, numbers[each.dtype], at)
+        place = struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, number, at)
         infos.append(_text(each.name) + place)
         offsets.append(at)
-        at = gguf_file.round_up(at + each.nbytes, alignment)
-    file_type = gguf_file.gguf_types()[numbers[dtype]].file_type
-    kept, made = _pairs(source, file_type, layout)
+        # What reaches to the end of the file must not grow by padding.
+        end_of_data = at + each.nbytes
+        at = gguf_file.round_up(end_of_data, alignment)
+        end_of_data = end_of_data if is_unread(each.dtype) else at
+    file_type = next(type.file_type for type in gguf_types().values() if type.dtype == dtype)
+    # Type 42 has other meanings, and the places of small tensors do not always tell.
+    kept, made = _pairs(source, file_type, layout or ("g64" if dtype == Q2_0.dtype else ""))
     pairs_bytes = sum(nbytes for _, nbytes in kept) + len(made.data)
     head = _MAGIC + struct.pack("<IQQ", _VERSION, len(tensors), len(kept) + made.count)
     described = b"".join(infos)
@@ -74,7 +83,7 @@ def gguf_outline(source: WeightSource, tensors: Sequence[OutlinedTensor], dtype:
         yield made.data
         yield described + bytes(data - end)
 
-    return Outline(header(), tuple(data + offset for offset in offsets), data + at)
+    return Outline(header(), tuple(data + offset for offset in offsets), data + end_of_data)
 
 
 @dataclass(frozen=True, slots=True)

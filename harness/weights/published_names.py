@@ -18,6 +18,7 @@ _LINEAR = {
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
 }
+_MODULES = frozenset(name.rpartition(".")[2] for name in _LINEAR.values())
 _BLOCK = {
     **_LINEAR,
     "attn_norm": "input_layernorm",
@@ -57,3 +58,9 @@ def is_linear(name: str) -> bool:
     """Whether it is the weight of one of a block's seven linear layers, in either kind of name."""
     match = _GGUF.fullmatch(gguf_name(name))
     return match is not None and match[2] in _LINEAR and match[3] == "weight"
+
+
+def looks_linear(name: str) -> bool:
+    """Whether it is called like one on Hugging Face, in whatever part of a model: a tower, an expert."""
+    module, _, end = name.rpartition(".")
+    return end == "weight" and module.rpartition(".")[2] in _MODULES

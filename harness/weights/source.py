@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from tritmark.harness.errors import InvalidArgumentError, WeightFileError
 from tritmark.harness.weights import gguf_file, hub, safetensors_file, shards
 from tritmark.harness.weights.decode import read_float32
+from tritmark.harness.weights.index import ALONE, Index, index_of
 from tritmark.harness.weights.names import inert, inert_path
 from tritmark.harness.weights.plain_file import PlainFile, reason
 from tritmark.harness.weights.tensor import DEQUANTIZED, FLOATS, FileHeader, TensorInfo
@@ -29,14 +30,17 @@ CHUNK = 1 << 22
 class WeightSource:
     """Checked weight files, open for reading; use it in a `with` block, or call `close`."""
 
-    def __init__(self, path: str | Path, files: list[Path]) -> None:
-        """Open and check `files`; see `open_weights`, which finds them."""
+    def __init__(self, path: str | Path, files: list[Path], index: Index | None = None) -> None:
+        """Open and check `files`; see `open_weights`, which finds them. Of a tensor that several have, `index` says
+        which is the model's."""
         self.path = str(path)
         """As the caller named it."""
         self.folder = files[0].parent
         """Where the files lie."""
         self.suffix = files[0].suffix
         """Which kind of files they are: .safetensors or .gguf."""
+        self.aside: tuple[str, ...] = ()
+        """Of a folder the names of the .safetensors files that are no part of the model, and are not read."""
         self._placed: dict[str, tuple[TensorInfo, PlainFile]] = {}
         headers: list[FileHeader] = []
         with ExitStack() as opened:
@@ -49,13 +53,18 @@ class WeightSource:
                 if each.suffix == ".gguf":
                     shards.check_part(file, headers[-1].facts, len(headers) - 1, len(files))
                 for tensor in headers[-1].tensors:
+                    if index is not None and not index.keeps(tensor.name, each.name):
+                        continue
                     if tensor.name in self._placed:
                         other = inert_path(self._placed[tensor.name][0].file.name)
                         raise file.error(f"tensor {inert(tensor.name)}, which {other} has too", "names used once")
                     self._placed[tensor.name] = tensor, file
+            if index is not None:
+                index.require(self._placed)
             if self.suffix == ".gguf":
                 shards.check_total(self._first, headers[0].facts, len(self._placed))
             self._opened = opened.pop_all()
+        self._facts = [header.facts for header in headers]
         self.header = headers[0]
         """That of the first file; of a split model it has all metadata."""
         self.tensors: tuple[TensorInfo, ...] = tuple(tensor for tensor, _ in self._placed.values())
@@ -90,6 +99,15 @@ class WeightSource:
         shape = (count, *tensor.shape[1:])
         return read_float32(file, tensor.dtype, shape, tensor.offset + first * row_bytes, count * row_bytes)
 
+    def fact(self, key: str) -> str | int | None:
+        """What all .safetensors files say of `key` in their metadata, or None. Raises WeightFileError where they
+        contradict each other, or only some say it."""
+        said = {facts.get(key) for facts in self._facts}
+        if len(said) > 1:
+            found = f"{inert(key)}: {' and '.join(sorted(map(inert, said)))}, by the metadata of its files"
+            raise WeightFileError(path=inert_path(self.path), found=found, legal="files of one model, which agree")
+        return said.pop()
+
     def tensor(self, name: str) -> TensorInfo | None:
         """The tensor of that name, or None."""
         return self._placed[name][0] if name in self._placed else None
@@ -113,6 +131,10 @@ class WeightSource:
     def error(self, name: str, found: str, legal: str) -> WeightFileError:
         """The error to raise about the tensor called `name`."""
         return self._placed[name][1].error(f"tensor {inert(name)}: {found}", legal)
+
+    def file_error(self, found: str, legal: str) -> WeightFileError:
+        """The error to raise about the first file, which has the metadata."""
+        return self._first.error(found, legal)
 
     def close(self) -> None:
         """Close the files; closing twice is harmless."""
@@ -139,10 +161,12 @@ def open_weights(path: str | Path) -> WeightSource:
     """Open and check the weights at `path`: a .safetensors file, a folder of them, a .gguf file, or
     `hf:OWNER/NAME[@REVISION]`.
 
-    In a folder each *.safetensors file is a shard; no name may come twice, and of files numbered -00001-of-00003 none
-    may be missing. Subfolders and the index.json are not looked at. Of a split GGUF model (numbered like shards, and
-    its header says so) any part may be named; all of them are needed. `hf:` needs huggingface_hub and gets the files in
-    the repository's top folder into that library's cache.
+    Of a folder the files that its index.json names are read, all of which must be there with the tensors that it says
+    they have. Without one that is model.safetensors, where it is there, as transformers loads it; else every
+    *.safetensors file, where no name may come twice, and of files numbered -00001-of-00003 none may be missing.
+    Subfolders are not looked at. Of a split GGUF model (numbered like shards, and its header says so) any part may be
+    named; all of them are needed. `hf:` needs huggingface_hub and gets the same files of the repository's top folder
+    into that library's cache.
 
     Raises WeightFileError for anything else and for a file that is truncated, lying or hostile, before memory is taken
     for it.
@@ -153,17 +177,35 @@ def open_weights(path: str | Path) -> WeightSource:
     place = str(hub.download(text)) if text.startswith(hub.PREFIX) else text
     try:
         is_folder = stat.S_ISDIR(os.stat(place).st_mode)
-        files = sorted(Path(place).glob("[!.]*.safetensors")) if is_folder else [Path(place)]
+        index = index_of(Path(place)) if is_folder else None
+        files = _of_folder(Path(place), index) if is_folder else [Path(place)]
     except (OSError, ValueError) as error:
+        if isinstance(error, WeightFileError):
+            raise
         raise WeightFileError(path=inert_path(text), found=reason(error), legal=_LEGAL) from error
     if not files or files[0].suffix not in _READERS:
         found = f"a file named {inert(files[0].name)}" if files else "a folder without .safetensors files"
         raise WeightFileError(path=inert_path(text), found=found, legal=_LEGAL)
-    if is_folder:
+    if is_folder and index is None:
         shards.require_all(place, {file.name for file in files})
     elif files[0].suffix == ".gguf":
         files = shards.parts(files[0])
-    return WeightSource(path, files)
+    source = WeightSource(path, files, index)
+    if is_folder:
+        source.aside = tuple(sorted({file.name for file in _all_of(Path(place))} - {file.name for file in files}))
+    return source
+
+
+def _of_folder(folder: Path, index: Index | None) -> list[Path]:
+    if index is not None:
+        return index.files
+    files = _all_of(folder)
+    alone = [file for file in files if file.name == ALONE]
+    return alone or files
+
+
+def _all_of(folder: Path) -> list[Path]:
+    return sorted(folder.glob("[!.]*.safetensors"))
 
 
 def _row_range(tensor: TensorInfo, rows: slice) -> tuple[int, int]:

@@ -1,8 +1,14 @@
 """Ternary weights as they lie in files: codes and scales, never quantized again.
 
-Three kinds of matrices are ternary: a type of GGUF's that holds codes; a uint8 tensor NAME with four rows to a byte, as
-Hugging Face publishes BitNet models, whose scale is the tensor NAME_scale; and, where a rule for them is given, the
-float weights of a linear layer ("master weights"), which the model itself quantizes whenever it runs.
+These matrices are ternary:
+
+- a type of GGUF's that holds codes;
+- a uint8 tensor NAME with four rows to a byte, as Hugging Face publishes BitNet models, whose scale is NAME_scale;
+- floats or int8 that are all -1, 0 or 1 beside a NAME_scale, as a packed model is saved that was unpacked on load;
+- the floats of a linear layer, in any part of a model, that are ternary exactly (float_codes): the codes and scales
+  are their own;
+- where a rule is given and nothing else in the file is ternary, or where it is asked for, the other floats of linear
+  layers ("master weights"), which the model itself quantizes whenever it runs.
 
 What files do not say, `Conventions` do:
 
@@ -10,17 +16,15 @@ What files do not say, `Conventions` do:
   of a GGUF file; else the usual one.
 - Whether a code stands for code * weight_scale or code / weight_scale. In transformers (integrations/bitnet.py) the
   class AutoBitLinear, which bitnet-b1.58-2B-4T uses, multiplies, and BitLinear divides. As asked for; else the metadata
-  tritmark.weight_scale of a .safetensors file; else `linear_class` under `quantization_config` in the config.json
-  beside it, bitlinear where there is such a configuration without a class; else it is multiplied. A quotient is
-  1 / weight_scale in float32, rounded once.
+  tritmark.weight_scale of a .safetensors file; else `linear_class` of the configuration beside it (configuration),
+  bitlinear where there is one without a class; else it is multiplied. A quotient is 1 / weight_scale in float32,
+  rounded once.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -28,22 +32,24 @@ from numpy.typing import NDArray
 
 from tritmark.harness.errors import InvalidArgumentError, WeightFileError
 from tritmark.harness.spec import Ternarized, WeightType
+from tritmark.harness.weights import hadamard
+from tritmark.harness.weights.companions import SCALE_SUFFIX, require_understood
+from tritmark.harness.weights.configuration import DIVIDE, MULTIPLY, NONE, ONLINE, configuration_of
+from tritmark.harness.weights.finite import check_finite, require_finite, scales_finite, slabs
+from tritmark.harness.weights.float_codes import FloatLayout, first_other_than_codes, layout_of, split
 from tritmark.harness.weights.gguf_file import LAYOUT_KEY
+from tritmark.harness.weights.gguf_scales import ScalesBeside
+from tritmark.harness.weights.gguf_types import described
 from tritmark.harness.weights.names import inert
-from tritmark.harness.weights.plain_file import PlainFile
-from tritmark.harness.weights.published_names import is_linear
+from tritmark.harness.weights.published_names import is_linear, looks_linear
 from tritmark.harness.weights.source import WeightSource
 from tritmark.harness.weights.tensor import FLOATS, TensorInfo
 
 PACKED_ROWS = "packed_rows"
 """The type of a uint8 tensor (R, K) with rows n, n + R, n + 2R and n + 3R in a byte: N is 4 * R, for files do not say
 if it was less."""
-SCALE_SUFFIX = "_scale"
 ROWS_TO_A_BYTE = 4
 WEIGHT_SCALE_KEY = "tritmark.weight_scale"
-MULTIPLY, DIVIDE = "multiply", "divide"
-_CLASSES = {"autobitlinear": MULTIPLY, "bitlinear": DIVIDE}
-_LARGEST_CONFIG = 1 << 20
 
 Codes = NDArray[np.int8]
 
@@ -79,6 +85,8 @@ class CodeFormat(Protocol):
 
     def pack(self, codes: Codes, scale: Any, *, tail: Literal["drop", "error"]) -> NDArray[np.uint8]: ...
 
+    def stored_scales(self, packed: NDArray[np.uint8], shape: tuple[int, int]) -> Any: ...
+
     def unpack(
         self, packed: NDArray[np.uint8], shape: tuple[int, int], *, tail: Literal["drop", "error"]
     ) -> tuple[Codes, Any]: ...
@@ -99,7 +107,7 @@ class Holders(NamedTuple):
     types: Mapping[str, WeightType]
     formats: Mapping[str, Any]
     ternarize: Callable[[Any], Ternarized] | None = None
-    """The rule for master weights; None: they are floats like any others."""
+    """The rule for master weights; None: floats without a scale beside them are floats like any others."""
 
 
 class _Installed(Protocol):
@@ -109,7 +117,7 @@ class _Installed(Protocol):
     def weight_types(self) -> Mapping[str, WeightType]: ...
 
     @property
-    def formats(self) -> Mapping[str, Any]: ...
+    def read_formats(self) -> Mapping[str, Any]: ...
 
     @property
     def ternarize(self) -> Callable[[Any], Ternarized] | None: ...
@@ -117,7 +125,7 @@ class _Installed(Protocol):
 
 def holders_of(installed: _Installed) -> Holders:
     """All that is installed."""
-    return Holders(installed.weight_types, installed.formats, installed.ternarize)
+    return Holders(installed.weight_types, installed.read_formats, installed.ternarize)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,11 +137,15 @@ class TernaryInfo:
     shape: tuple[int, int]
     """(N, K)."""
     dtype: str
-    """Its type: a WeightType's, or the float dtype of master weights."""
+    """Its type: a WeightType's, or the dtype of floats or int8."""
     format: str
-    """What its bytes are in; "" for master weights."""
+    """What its bytes are in; "" for floats and int8."""
     scale: TensorInfo | None = None
     """Where the scale lies, if not in the bytes."""
+    layout: FloatLayout | None = None
+    """How the scales of floats and int8 lie that are ternary exactly; None for all others."""
+    factor: TensorInfo | None = None
+    """What the weights are multiplied by beyond that (see gguf_scales)."""
 
     @property
     def name(self) -> str:
@@ -145,33 +157,66 @@ class TernaryInfo:
         """Size in the file, with a scale beside."""
         return self.tensor.nbytes + (self.scale.nbytes if self.scale is not None else 0)
 
+    @property
+    def ruled(self) -> bool:
+        """Whether its codes are not the file's own: a rule makes them of floats."""
+        return not self.format and self.layout is None
+
 
 class TernaryWeights:
     """The ternary matrices of an open source."""
 
-    def __init__(self, source: WeightSource, holders: Holders, conventions: Conventions | None = None) -> None:
-        """Find them; nothing of them is read yet.
+    def __init__(
+        self,
+        source: WeightSource,
+        holders: Holders,
+        conventions: Conventions | None = None,
+        *,
+        quantize: bool = False,
+        beside_another: bool = False,
+    ) -> None:
+        """Find them. Floats of linear layers are read once, each only until it is known that they are not ternary.
 
-        Raises InvalidArgumentError for conventions that nothing in the file needs or that do not exist, WeightFileError
-        for packed rows without a scale of one number, and for a config.json that cannot be read.
+        With `quantize` those that are not are matrices too, whatever else the file holds. `beside_another` is for
+        one of two files with the same conventions, of which one may need none (require_needed).
+
+        Raises InvalidArgumentError for conventions that nothing in the file needs or that do not exist;
+        WeightFileError for packed rows without a scale, for scales and tensors beside a matrix that are not
+        understood, and for a configuration that cannot be read or means another kind of weights.
         """
         self.source = source
         self._holders = holders
-        self._asked = conventions or Conventions()
-        found = [self._found(tensor) for tensor in source.tensors]
-        stored = tuple(each for each in found if each is not None and each.format)
-        self.matrices: tuple[TernaryInfo, ...] = stored or tuple(each for each in found if each is not None)
-        """In file order. Where some are stored as codes, floats are what the model keeps as floats."""
-        self._by_name = {each.name: each for each in self.matrices}
-        self.scales = frozenset(each.scale.name for each in self.matrices if each.scale is not None)
+        self.asked = conventions or Conventions()
+        """What was asked for where the file does not say."""
+        self.transform = hadamard.told(source)
+        """What the model does to activations before the products, in a sentence; "" for nothing."""
+        self._beside = ScalesBeside(source) if source.suffix == ".gguf" else None
+        own = source.suffix != ".safetensors" or source.fact(WEIGHT_SCALE_KEY) is not None
+        self._config = NONE if own else configuration_of(source.folder, asked=bool(self.asked.weight_scale))
+        found = [each for each in map(self._found, source.tensors) if each is not None]
+        self.scales = frozenset(part.name for each in found for part in (each.scale, each.factor) if part is not None)
         """Tensors that hold nothing but the scale of a matrix."""
-        self.weight_scale = self._weight_scale() if self.scales else MULTIPLY
+        self.has_weight_scales = any(each.scale is not None for each in found)
+        """Whether a scale lies beside a matrix that is multiplied or divided by, as the convention says."""
+        self.weight_scale = self._weight_scale() if self.has_weight_scales else MULTIPLY
         """multiply or divide."""
+        found = [self._with_layout(each) for each in found]
+        self.matrices: tuple[TernaryInfo, ...] = tuple(found if quantize else _decided(found))
+        """In file order. Where some are ternary, other floats are what the model keeps as floats."""
+        self.floats: tuple[TernaryInfo, ...] = tuple(each for each in found if each.ruled)
+        """Linear layers of floats that are not ternary, whether they are among the matrices or not."""
+        self._by_name = {each.name: each for each in self.matrices}
         self._check_asked()
+        if not beside_another:
+            require_needed(self)
 
     def matrix(self, name: str) -> TernaryInfo | None:
         """The ternary matrix of that name, or None."""
         return self._by_name.get(name)
+
+    def is_ternary(self, tensor: TensorInfo) -> bool:
+        """Whether its type holds codes, whatever its shape."""
+        return tensor.dtype in self._holders.types and tensor.dtype != PACKED_ROWS
 
     def format(self, info: TernaryInfo) -> CodeFormat:
         """The format of a matrix that has one. Raises WeightFileError where nothing installed brings it."""
@@ -184,41 +229,167 @@ class TernaryWeights:
     def read(self, info: TernaryInfo) -> tuple[Codes, Any]:
         """int8 codes (N, K), and what code 1 stands for: float32, one number or of the format's `scale_shape`.
 
-        In memory is what is stored, once, and the codes. Raises WeightFileError for bytes that the format refuses.
+        Of floats with several scales these are (N,), or (N, K / group). A factor beside the matrix is multiplied in,
+        rounded once. In memory is what is stored, once, and the codes. Raises WeightFileError for bytes that the format
+        refuses, and for numbers that are not finite.
         """
+        codes, scale = self.read_stored(info)
+        if info.factor is None or self._beside is None:
+            return codes, scale
+        with np.errstate(over="ignore"):
+            scale = np.float32(scale) * self._beside.read(info.factor)
+        scales_finite(self.source, info.name, scale)
+        return codes, scale
+
+    def packed(self, info: TernaryInfo) -> NDArray[np.uint8]:
+        """The matrix's bytes in its format, which it has, flat."""
+        stored = self.source.read_bytes(info.name)
+        return stored[: self.format(info).packed_bytes(info.shape)]  # of an open type what is behind is padding
+
+    def read_stored(self, info: TernaryInfo) -> tuple[Codes, Any]:
+        """The same without the factor, by which llama.cpp multiplies the product."""
         if not info.format:
-            assert self._holders.ternarize is not None
-            try:
-                made = self._holders.ternarize(self.source.read(info.name))
-            except InvalidArgumentError as error:
-                raise self.source.error(info.name, str(error), "finite weights") from error
-            return made.codes, made.scale
+            return self._of_numbers(info)
         form = self.format(info)
         try:
-            codes, scale = form.unpack(self.source.read_bytes(info.name), info.shape, tail="error")
+            codes, scale = form.unpack(self.packed(info), info.shape, tail="error")
         except InvalidArgumentError as error:
             raise self.source.error(info.name, f"{error.argument} is {error.found}", error.legal) from error
-        return codes, scale if info.scale is None else self._scale_beside(info.scale)
+        scale = scale if info.scale is None else self._scale_beside(info)
+        scales_finite(self.source, info.name, scale)
+        return codes, scale
 
     def _found(self, tensor: TensorInfo) -> TernaryInfo | None:
         if len(tensor.shape) != 2 or 0 in tensor.shape:
+            packed = tensor.dtype == "uint8" and self.source.suffix == ".safetensors"
+            if packed and tensor.shape and 0 not in tensor.shape and is_linear(tensor.name):
+                found = f"uint8 of shape {tensor.shape} in place of a linear layer's weights"
+                raise self.source.error(tensor.name, found, "packed rows (R, K)")
             return None
         shape = tensor.shape[0], tensor.shape[1]
         if tensor.dtype == "uint8" and PACKED_ROWS in self._holders.types:
             return self._packed_rows(tensor)
         if tensor.dtype in self._holders.types:
-            return TernaryInfo(tensor, shape, tensor.dtype, self._layout(self._holders.types[tensor.dtype]))
-        if tensor.dtype in FLOATS and is_linear(tensor.name) and self._holders.ternarize is not None:
-            return TernaryInfo(tensor, shape, tensor.dtype, "")
+            layout = self._layout(self._holders.types[tensor.dtype])
+            factor = self._beside.factor(tensor) if self._beside is not None else None
+            return TernaryInfo(tensor, shape, tensor.dtype, layout, factor=factor)
+        if self.source.suffix == ".safetensors" and tensor.name.endswith("weight"):
+            scale = self.source.tensor(tensor.name + SCALE_SUFFIX)
+            if scale is not None and tensor.dtype in {*FLOATS, "int8"}:
+                self._require_converted(tensor)
+                return TernaryInfo(tensor, shape, tensor.dtype, "", scale)
+        named = is_linear(tensor.name)
+        if tensor.dtype in FLOATS and (named or looks_linear(tensor.name)) and self._holders.ternarize is not None:
+            if self._config.keeps(tensor.name):
+                return None
+            # Such a model quantizes its floats at each call, be they ternary or not.
+            own = None if self._config.mode == ONLINE else self._own_layout(tensor)
+            if not named and (own is None or own.constant):
+                return None  # which of a model's other parts are quantized is not known
+            if self.source.suffix == ".safetensors":
+                require_understood(self.source, tensor.name)
+            return TernaryInfo(tensor, shape, tensor.dtype, "", layout=own)
         return None
+
+    def _require_converted(self, tensor: TensorInfo) -> None:
+        """Refuse codes in a module that the configuration keeps as floats, in one without weight_scale, and beside
+        tensors that are not understood."""
+        require_understood(self.source, tensor.name)
+        beside = f"has {inert(tensor.name + SCALE_SUFFIX)} beside it"
+        if self._config.keeps(tensor.name):
+            legal = "no codes in what modules_to_not_convert of the configuration names"
+            raise self.source.error(tensor.name, beside, legal)
+        if self._config.mode == ONLINE:
+            legal = "no weight_scale where the configuration says quantization_mode online"
+            raise self.source.error(tensor.name, beside, legal)
+
+    def _own_layout(self, tensor: TensorInfo) -> FloatLayout | None:
+        if tensor.dtype == "float64" and not self._fits_float32(tensor):
+            return None
+
+        def rows(part: slice) -> NDArray[np.float32]:
+            values = self.source.read(tensor.name, part)
+            check_finite(self.source, tensor.name, values, part.start)
+            return values
+
+        return layout_of(rows, slabs(tensor.shape), tensor.shape[1])
+
+    def _fits_float32(self, tensor: TensorInfo) -> bool:
+        with np.errstate(over="ignore", invalid="ignore"):
+            stored = (np.frombuffer(chunk, "<f8") for chunk in self.source.chunks(tensor.name))
+            return all(np.array_equal(each, each.astype(np.float32), equal_nan=True) for each in stored)
+
+    def _with_layout(self, info: TernaryInfo) -> TernaryInfo:
+        """With that of the scale beside it, where it has one."""
+        if info.format or info.scale is None:
+            return info
+        scale = np.asarray(self._scale_beside(info))
+        kinds: dict[int, Literal["tensor", "row", "group"]] = {0: "tensor", 1: "row", 2: "group"}
+        with np.errstate(over="ignore"):
+            float16 = bool((scale.astype(np.float16).astype(np.float32) == scale).all())
+        group = info.shape[1] // scale.shape[1] if scale.ndim == 2 else 0
+        return replace(info, layout=FloatLayout(kinds[scale.ndim], group, float16))
+
+    def require_finite(self) -> None:
+        """Raise WeightFileError where floats or scales of a matrix are no finite numbers, or codes beside a scale are
+        none. Each is read once."""
+        for info in self.matrices:
+            if info.format and info.format not in self._holders.formats:
+                continue  # which is said of it where it is read
+            if info.scale is not None:
+                self._scale_beside(info)
+            elif info.format:
+                scales_finite(self.source, info.name, self.format(info).stored_scales(self.packed(info), info.shape))
+            if not info.format:
+                if info.scale is not None:
+                    self._codes_beside(info)
+                elif info.layout is None:
+                    require_finite(self.source, info.tensor)
+            if info.factor is not None and self._beside is not None:
+                self._beside.read(info.factor)
+
+    def _of_numbers(self, info: TernaryInfo) -> tuple[Codes, Any]:
+        if info.scale is not None:
+            return self._codes_beside(info), self._scale_beside(info)
+        values = self.source.read(info.name)
+        check_finite(self.source, info.name, values)
+        if info.layout is not None:
+            return split(values, info.layout)
+        assert self._holders.ternarize is not None
+        try:
+            made = self._holders.ternarize(values)
+        except InvalidArgumentError as error:
+            raise self.source.error(info.name, str(error), "finite weights") from error
+        return made.codes, made.scale
+
+    def _codes_beside(self, info: TernaryInfo) -> Codes:
+        codes = np.empty(info.shape, np.int8)
+        stored = None
+        if info.dtype == "int8":
+            stored = self.source.read_bytes(info.name).view(np.int8).reshape(info.shape)
+        for rows in slabs(info.shape):
+            if stored is not None:
+                values = stored[rows].astype(np.float32)
+            else:
+                values = self.source.read(info.name, rows)
+                check_finite(self.source, info.name, values, rows.start)
+            at = first_other_than_codes(values)
+            if at is not None:
+                assert info.scale is not None
+                found = f"{values[at]:g} at [{at[0] + rows.start}, {at[1]}]"
+                raise self.source.error(info.name, found, f"codes -1, 0 and 1 beside {inert(info.scale.name)}")
+            codes[rows] = values
+        return codes
 
     def _packed_rows(self, tensor: TensorInfo) -> TernaryInfo | None:
         scale = self.source.tensor(tensor.name + SCALE_SUFFIX)
         if scale is None:
             if is_linear(tensor.name):
+                require_understood(self.source, tensor.name)
                 legal = f"packed rows with their scale in {inert(tensor.name + SCALE_SUFFIX)}"
                 raise self.source.error(tensor.name, "uint8 without a scale", legal)
             return None
+        self._require_converted(tensor)
         if scale.dtype not in FLOATS or np.prod(scale.shape) != 1:
             raise self.source.error(scale.name, f"{scale.dtype} of shape {scale.shape}", "one float")
         rows, columns = tensor.shape
@@ -230,69 +401,86 @@ class TernaryWeights:
         if len(type.layouts) == 1:
             return type.layouts[usual]
         said = self.source.header.facts.get(LAYOUT_KEY, usual)
-        layout = self._asked.layout or str(said)
+        layout = self.asked.layout or str(said if type.usual or said != usual else "")
+        if not layout:
+            found = (
+                f"{described(type.dtype)}, whose tensors here fit blocks of {', '.join(type.layouts.values())} alike"
+            )
+            legal = f"--layout {' or '.join(type.layouts)}: q2_0 has 18 bytes for 64 weights, pq2_0 34 bytes for 128"
+            raise WeightFileError(path=self.source.path, found=found, legal=legal)
         if layout in type.layouts:
             return type.layouts[layout]
         legal = " or ".join(type.layouts)
-        if self._asked.layout:
+        if self.asked.layout:
             raise InvalidArgumentError(op="weights", argument="layout", found=repr(layout), legal=legal)
         raise WeightFileError(path=self.source.path, found=f"{LAYOUT_KEY} {inert(said)}", legal=legal)
 
-    def _scale_beside(self, scale: TensorInfo) -> np.float32:
-        stored = self.source.read(scale.name).reshape(())[()]
+    def _scale_beside(self, info: TernaryInfo) -> Any:
+        """float32: one number, (N,), or (N, groups) where it has such a shape."""
+        tensor = info.scale
+        assert tensor is not None
+        N, K = info.shape
+        rows, several = len(tensor.shape) == 2 and tensor.shape[0] == N, np.prod(tensor.shape) != 1
+        fits = not several or tensor.shape == (N,) or (rows and tensor.shape[1] > 0 and K % tensor.shape[1] == 0)
+        if tensor.dtype not in FLOATS or not fits:
+            legal = f"one float, ({N},), ({N}, 1) or ({N}, groups) with as many columns in each"
+            raise self.source.error(tensor.name, f"{tensor.dtype} of shape {tensor.shape}", legal)
+        stored = self.source.read(tensor.name)
         with np.errstate(all="ignore"):
-            value = np.float32(stored if self.weight_scale == MULTIPLY else np.float32(1) / stored)
-        if not (np.isfinite(value) and value >= 0):
+            values = stored if self.weight_scale == MULTIPLY else np.float32(1) / stored
+        wrong = ~(np.isfinite(values) & (values >= 0))
+        if wrong.any():
+            index = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
+            at = f" at {[int(each) for each in index]}" if several else ""
             legal = f"a number to {self.weight_scale} by that leaves a finite one >= 0"
-            raise self.source.error(scale.name, str(stored), legal)
-        return value
+            raise self.source.error(tensor.name, f"{stored[index]}{at}", legal)
+        if not several:
+            return np.float32(values.reshape(())[()])
+        return values.reshape(N) if values.size == N else values
 
     def _weight_scale(self) -> str:
-        said = self.source.header.facts.get(WEIGHT_SCALE_KEY)
+        said = self.source.fact(WEIGHT_SCALE_KEY)
         if said not in {None, MULTIPLY, DIVIDE}:
             found = f"{WEIGHT_SCALE_KEY} {inert(said)}"
             raise WeightFileError(path=self.source.path, found=found, legal=f"{MULTIPLY} or {DIVIDE}")
-        if self._asked.weight_scale:
-            return self._asked.weight_scale
-        return str(said) if said is not None else _of_config(self.source.folder / "config.json")
+        if self.asked.weight_scale:
+            return self.asked.weight_scale
+        return str(said) if said is not None else self._config.weight_scale
 
     def _check_asked(self) -> None:
-        asked = self._asked
+        asked = self.asked
         if asked.weight_scale not in {"", MULTIPLY, DIVIDE}:
             legal = f"{MULTIPLY} or {DIVIDE}"
             raise InvalidArgumentError(
                 op="weights", argument="weight_scale", found=repr(asked.weight_scale), legal=legal
             )
-        several = {name for name, type in self._holders.types.items() if len(type.layouts) > 1}
-        if asked.layout and not any(each.dtype in several for each in self.matrices):
-            found = f"{asked.layout!r}, and {self.source.path} has no tensor that it could be of"
-            legal = f"only beside tensors of type {', '.join(sorted(several))}"
-            raise InvalidArgumentError(op="weights", argument="layout", found=found, legal=legal)
-        if asked.weight_scale and not self.scales:
-            found = f"{asked.weight_scale!r}, and {self.source.path} has no scales beside packed rows"
-            legal = f"only beside tensors NAME{SCALE_SUFFIX}"
-            raise InvalidArgumentError(op="weights", argument="weight_scale", found=found, legal=legal)
+
+    @property
+    def needs_layout(self) -> tuple[str, ...]:
+        """The types among the matrices that have several layouts."""
+        several = [name for name, type in self._holders.types.items() if len(type.layouts) > 1]
+        return tuple(name for name in several if any(each.dtype == name for each in self.matrices))
 
 
-def _of_config(path: Path) -> str:
-    if not path.exists():
-        return MULTIPLY
-    file = PlainFile(path)
-    try:
-        if file.size > _LARGEST_CONFIG:
-            raise file.error(f"{file.size} bytes", f"a configuration of at most {_LARGEST_CONFIG}")
-        config = json.loads(file.read(0, file.size))
-    except (ValueError, RecursionError) as error:
-        if isinstance(error, WeightFileError):
-            raise
-        raise file.error(f"not JSON: {inert(str(error))}", "JSON") from error
-    finally:
-        file.close()
-    quantization = config.get("quantization_config") if isinstance(config, dict) else None
-    if not isinstance(quantization, dict):
-        return MULTIPLY
-    linear_class = quantization.get("linear_class", "bitlinear")
-    if not isinstance(linear_class, str) or linear_class not in _CLASSES:
-        legal = f"{' or '.join(_CLASSES)}; or say --weight-scale"
-        raise file.error(f"linear_class {inert(linear_class)}", legal)
-    return _CLASSES[linear_class]
+def require_needed(*sides: TernaryWeights) -> None:
+    """Raise InvalidArgumentError for a convention that was asked for and that no side needs; all have the same ones."""
+    asked = sides[0].asked
+    places = " and ".join(side.source.path for side in sides)
+    if asked.layout and not any(side.needs_layout for side in sides):
+        found = f"{asked.layout!r}, and {places} has no tensor that it could be of"
+        legal = "only beside tensors of a type that has several layouts"
+        raise InvalidArgumentError(op="weights", argument="layout", found=found, legal=legal)
+    if asked.weight_scale and not any(side.has_weight_scales for side in sides):
+        found = f"{asked.weight_scale!r}, and {places} has no scales beside packed rows"
+        legal = f"only beside tensors NAME{SCALE_SUFFIX}"
+        raise InvalidArgumentError(op="weights", argument="weight_scale", found=found, legal=legal)
+
+
+def _decided(found: list[TernaryInfo]) -> list[TernaryInfo]:
+    """The matrices of a file where no rule was asked for: what is ternary by itself, or all where nothing is. A
+    constant matrix of floats is what its neighbours are."""
+    stored = any(each.format or each.scale is not None for each in found)
+    proven = [each for each in found if not each.ruled and not (each.layout is not None and each.layout.constant)]
+    if stored:
+        return proven
+    return [each for each in found if not each.ruled] if proven else found

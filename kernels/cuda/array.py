@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tritmark.harness.dtypes import strides_of
+from tritmark.harness.dtypes import dtype_of, strides_of
 from tritmark.kernels.cuda.backend import Allocation, Stream
 
 
@@ -43,7 +43,7 @@ class DeviceArray:
         self.owner = owner
         self._offset = pointer - owner.pointer
         self.shape = shape
-        self.dtype: np.dtype[Any] = np.dtype(dtype)
+        self.dtype: np.dtype[Any] = dtype_of(dtype)
         self.strides = strides or strides_of(shape, self.dtype.itemsize)
         self._interface: dict[str, Any] | None = None
         self._filled = self._output = False

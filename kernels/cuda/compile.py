@@ -21,13 +21,15 @@ import re
 import shutil
 import stat
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from pathlib import Path, PurePath
 
 from tritmark.harness import caches
-from tritmark.harness.errors import CompileError, DeviceUnavailableError, UsageError
+from tritmark.harness.errors import BadEnvironmentError, CompileError, DeviceUnavailableError, UsageError
+from tritmark.harness.locks import locked
 from tritmark.harness.nearest import nearest
 from tritmark.kernels.cuda.kernel import Kernel
 
@@ -48,8 +50,9 @@ _LOADERS = ("nvcc", SOURCE_MODULE)
 LIMIT_S = 600
 _LOG = logging.getLogger(__name__)
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', re.MULTILINE)
-MEDDLING = ("NVCC_APPEND_FLAGS", "NVCC_PREPEND_FLAGS")
-"""Environment variables that would change the code behind the cache's back."""
+FLAGS = ("NVCC_APPEND_FLAGS", "NVCC_PREPEND_FLAGS")
+"""Environment variables with options that an installation needs, such as -ccbin: nvcc reads them, and the cache's key
+has them."""
 ARCHITECTURES = ("-arch", "-gencode", "--gpu-architecture", "--generate-code")
 """How options begin that name an architecture."""
 REPORT = ("-Xptxas", "-v")
@@ -114,12 +117,10 @@ def _run(arguments: Sequence[str | Path], folder: Path | None = None) -> tuple[i
     """Exit status, and what was said on both outputs."""
     import subprocess
 
-    environment = {name: value for name, value in os.environ.items() if name not in MEDDLING}
     try:
         done = subprocess.run(
             [str(argument) for argument in arguments],
             cwd=folder,
-            env=environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -127,7 +128,9 @@ def _run(arguments: Sequence[str | Path], folder: Path | None = None) -> tuple[i
             check=False,
         )
     except OSError as why:
-        raise CompileError(f"{arguments[0]} cannot be run ({why})", next_step=f"set {NVCC} to a working nvcc") from None
+        raise BadEnvironmentError(
+            f"{arguments[0]} cannot be run ({why})", next_step=f"set {NVCC} to a working nvcc"
+        ) from None
     except subprocess.TimeoutExpired:
         raise CompileError(
             f"{arguments[0]} took over {LIMIT_S} s", next_step="make the source smaller, or try another compiler"
@@ -139,7 +142,9 @@ def _run(arguments: Sequence[str | Path], folder: Path | None = None) -> tuple[i
 def _version_text(nvcc: Path) -> str:
     status, said = _run([nvcc, "--version"])
     if status or "release" not in said:
-        raise CompileError(f"{nvcc} --version failed: {said.strip()[-200:]}", next_step=f"set {NVCC} to a working nvcc")
+        raise BadEnvironmentError(
+            f"{nvcc} --version failed: {said.strip()[-200:]}", next_step=f"set {NVCC} to a working nvcc"
+        )
     return said
 
 
@@ -155,7 +160,7 @@ def architectures() -> tuple[str, ...]:
     status, said = _run([find_nvcc(), "--list-gpu-arch"])
     found = {int(number) for number in re.findall(r"^compute_(\d+)\s*$", said, re.MULTILINE)}
     if status or not found:
-        raise CompileError(
+        raise BadEnvironmentError(
             f"nvcc --list-gpu-arch failed: {said.strip()[-200:]}", next_step=f"set {NVCC} to a working nvcc"
         )
     return tuple(f"sm_{number}" for number in sorted(found))
@@ -197,9 +202,9 @@ def options_of(kernel: Kernel, arch: str) -> tuple[str, ...]:
 
 def stored_as(nvcc: Path, sources: dict[PurePath, str], options: Sequence[str]) -> Path:
     """Where the cache keeps what they make."""
-    key = sha256(
-        json.dumps([[(str(name), text) for name, text in sources.items()], list(options), _version_text(nvcc)]).encode()
-    ).hexdigest()
+    parts: list[object] = [[(str(name), text) for name, text in sources.items()], list(options), _version_text(nvcc)]
+    flags = {name: os.environ[name] for name in FLAGS if os.environ.get(name)}
+    key = sha256(json.dumps([*parts, flags] if flags else parts).encode()).hexdigest()
     return cache_folder() / f"{key}.cubin"
 
 
@@ -213,20 +218,15 @@ def compile_source(path: Path, options: Sequence[str]) -> Cubin:
     found = _load(stored)
     if found:
         return found
-    from filelock import FileLock
-
-    lock = FileLock(stored.with_suffix(".lock"))
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        must_be_private(folder)
-        lock.acquire()
-    except OSError as why:
-        not_kept(folder, why)
-        return _compile(nvcc, sources, options)
-    try:
+    with ExitStack() as stack:
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            must_be_private(folder)
+            stack.enter_context(locked(stored.with_suffix(".lock")))
+        except OSError as why:
+            not_kept(folder, why)
+            return _compile(nvcc, sources, options)
         return _load(stored) or _store(stored, _compile(nvcc, sources, options))
-    finally:
-        lock.release()
 
 
 def not_kept(folder: Path, why: OSError) -> None:
@@ -306,8 +306,8 @@ def _compile(nvcc: Path, sources: dict[PurePath, str], options: Sequence[str]) -
         with TemporaryDirectory(prefix="tritmark-") as scratch:
             return _compile_in(Path(scratch), nvcc, sources, options)
     except OSError as why:
-        raise CompileError(
-            f"no scratch folder for the compiler ({why})", next_step="make context there, or set TMPDIR"
+        raise BadEnvironmentError(
+            f"no scratch folder for the compiler ({why})", next_step="free some room there, or set TMPDIR"
         ) from None
 
 
@@ -318,13 +318,35 @@ def _compile_in(folder: Path, nvcc: Path, sources: dict[PurePath, str], options:
     source = next(iter(sources))
     status, said = _run([nvcc, "-cubin", *REPORT, *options, "-o", "out.cubin", str(source)], folder)
     if status:
+        _must_compile(folder, nvcc, options)
         raise refused(source, options, said)
     return Cubin((folder / "out.cubin").read_bytes(), said, cached=False)
 
 
+def _must_compile(folder: Path, nvcc: Path, options: Sequence[str]) -> None:
+    """Raises BadEnvironmentError where nvcc compiles nothing for that architecture, as where the system's g++ is too
+    new for it: no kernel is to blame then."""
+    (folder / "probe.cu").write_text('extern "C" __global__ void probe() {}\n', encoding="utf-8")
+    target = [each for each in options if each.startswith(ARCHITECTURES)]
+    status, said = _run([nvcc, "-cubin", *target, "-o", "probe.cubin", "probe.cu"], folder)
+    if status:
+        raise BadEnvironmentError(
+            f"nvcc compiles nothing ({' '.join(_told(target))}), not even an empty kernel:\n{_errors(said)}\n",
+            next_step=(_remedy(said) or f"name the host compiler that it wants: {FLAGS[0]}=-ccbin=g++-13")
+            + ", or leave the GPU out: --device cpu",
+        )
+
+
+def _told(options: Sequence[str]) -> list[str]:
+    return [*options, *(f"{name}={os.environ[name]}" for name in FLAGS if os.environ.get(name))]
+
+
 def refused(source: PurePath, options: Sequence[str], said: str) -> CompileError:
     """The error for a source that nvcc did not take, with what it said."""
-    return CompileError(f"{source} does not compile ({' '.join(options)}):\n{_errors(said)}\n", next_step=_mend(said))
+    return CompileError(
+        f"{source} does not compile ({' '.join(_told(options))}):\n{_errors(said)}\n",
+        next_step=_remedy(said) or "mend the source; the CPU's kernels are not concerned",
+    )
 
 
 def _errors(said: str) -> str:
@@ -334,7 +356,8 @@ def _errors(said: str) -> str:
     return text if len(text) <= 2000 else text[:2000] + "\n..."
 
 
-def _mend(said: str) -> str:
+def _remedy(said: str) -> str:
+    """What helps against an installation that nvcc complains of; "" where it complains of something else."""
     if "Unsupported gpu architecture" in said:
         return (
             f"{compiler()} makes code for {', '.join(architectures())}; install a toolkit that knows the device, "
@@ -344,4 +367,4 @@ def _mend(said: str) -> str:
         return "install g++, which nvcc needs"
     if "nv/target" in said:
         return "pip install nvidia-cuda-cccl of nvcc's version"
-    return "mend the source; the CPU's kernels are not concerned"
+    return ""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
+from tritmark.harness.dtypes import dtype_of
 from tritmark.harness.resident import ResidentArray
 from tritmark.kernels.array_library import ArrayLibrary
 from tritmark.kernels.cuda.array import DeviceArray
@@ -61,7 +61,16 @@ class ForeignArray(DeviceArray, ResidentArray):
 
     def new(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> ForeignArray:
         """See ResidentArray."""
-        return ForeignArray(self._library, self._library.empty(self.owned, shape, np.dtype(dtype)), self.index)
+        return ForeignArray(self._library, self._library.empty(self.owned, shape, dtype_of(dtype)), self.index)
+
+    def assign(self, other: Any) -> None:
+        """See ResidentArray."""
+        self._library.assign(self.owned, other.owned)
+        self._context.backend.synchronize()  # whichever stream the library copies in
+
+    def copied(self) -> ForeignArray:
+        """See ResidentArray."""
+        return ForeignArray(self._library, self._library.copied(self.owned), self.index)
 
     def sum(self, values: npt.NDArray[Any]) -> ForeignArray:
         """See ResidentArray."""

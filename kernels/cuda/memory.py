@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from tritmark.harness.dtypes import dtype_of
 from tritmark.harness.errors import DeviceError, FreedMemoryError, InsufficientMemoryError
 from tritmark.kernels.cuda.array import DeviceArray
 from tritmark.kernels.cuda.backend import Backend
@@ -229,7 +230,7 @@ class MemoryPool:
 
         `label` tells it from others in reports.
         """
-        kind = np.dtype(dtype)
+        kind = dtype_of(dtype)
         owner = self._allocate(max(1, math.prod(shape) * kind.itemsize), shape, kind, label)
         return DeviceArray(self.copies, owner, owner.pointer, shape, kind)
 

@@ -60,6 +60,17 @@ class GpuArray(DeviceArray, ResidentArray):
         """See ResidentArray."""
         return GpuArray(cuda_context(self.index).array(shape, dtype), self.index)
 
+    def assign(self, other: Any) -> None:
+        """See ResidentArray."""
+        backend = cuda_context(self.index).backend
+        backend.copy_from(self.pointer, backend, other.pointer, other.nbytes)
+
+    def copied(self) -> GpuArray:
+        """See ResidentArray."""
+        made = self.new(self.shape, self.dtype)
+        made.assign(self)
+        return made
+
     def sum(self, values: npt.NDArray[Any]) -> GpuArray:
         """See ResidentArray."""
         raise InvalidArgumentError(op="sum", argument="self", found=f"on {self.device}", legal="a library's array")

@@ -11,18 +11,19 @@ import os
 import re
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path, PurePath
 from tempfile import TemporaryDirectory
 from threading import Lock
 from typing import Any
 
 from tritmark.harness.errors import UsageError
+from tritmark.harness.locks import locked
 from tritmark.kernels.cuda import compile as compiler
 from tritmark.kernels.cuda.compile import Cubin
 from tritmark.kernels.cuda.kernel import Kernel
 
-REFUSED = (*compiler.MEDDLING, "PYCUDA_DISABLE_CACHE")
+REFUSED = (*compiler.FLAGS, "PYCUDA_DISABLE_CACHE")
 """Environment variables that PyCUDA obeys, or hands to nvcc: with the first ones the code would be another than its
 hash in the cache says, without the cache nobody could tell what was loaded."""
 
@@ -94,19 +95,16 @@ def _split(options: Sequence[str]) -> tuple[tuple[str, ...], dict[str, str]]:
 def _folder(place: Path) -> Iterator[tuple[Path, bool]]:
     """The folder with what PyCUDA keeps of one kernel, and whether it was there; new, it is put in its place at the
     end, and where nothing can be kept it goes."""
-    from filelock import FileLock
-
-    try:
-        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        compiler.must_be_private(place.parent)
-        lock = FileLock(place.with_suffix(".pycuda.lock"))
-        lock.acquire()
-    except OSError as why:
-        compiler.not_kept(place.parent, why)
-        with TemporaryDirectory(prefix="tritmark-") as scratch:
-            yield Path(scratch), False
-        return
-    try:
+    with ExitStack() as stack:
+        try:
+            place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            compiler.must_be_private(place.parent)
+            stack.enter_context(locked(place.with_suffix(".pycuda.lock")))
+        except OSError as why:
+            compiler.not_kept(place.parent, why)
+            with TemporaryDirectory(prefix="tritmark-") as scratch:
+                yield Path(scratch), False
+            return
         if place.is_dir():
             yield place, True
             return
@@ -115,5 +113,3 @@ def _folder(place: Path) -> Iterator[tuple[Path, bool]]:
             made.mkdir()
             yield made, False
             os.replace(made, place)
-    finally:
-        lock.release()

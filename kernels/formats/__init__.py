@@ -17,6 +17,7 @@ from tritmark.kernels.formats.i2_s import I2_S_ARM, I2_S_X86, I2_S_X86_R4, QK256
 from tritmark.kernels.formats.iq2_bn_r4 import IQ2_BN_R4
 from tritmark.kernels.formats.iq_bn import IQ1_BN, IQ2_BN
 from tritmark.kernels.formats.ort_q2 import ORT_Q2
+from tritmark.kernels.formats.ptq1_0 import PTQ1_0
 from tritmark.kernels.formats.q2_0 import PQ2_0, Q2_0
 from tritmark.kernels.formats.row16 import ROW16
 from tritmark.kernels.formats.tile64 import TILE64
@@ -53,6 +54,7 @@ BUILT_IN: Mapping[str, Format] = MappingProxyType(
             IQ2_BN_R4,
             Q2_0,
             PQ2_0,
+            PTQ1_0,
             TILE80,
         )
     }

@@ -98,7 +98,8 @@ class Format(ABC):
 
     def refusal(self, other: Format, shape: Shape) -> str | None:
         """Why weights (N, K) of another format cannot be repacked into this one without a change, or None."""
-        if (self.scale_per, self.group) != (other.scale_per, other.group):
+        finer = self.group and other.group % self.group == 0
+        if self.scale_per != other.scale_per or (self.group != other.group and not finer):
             return f"{other.name} has {other.scales}, {self.name} {self.scales}"
         if np.promote_types(self.scale_dtype, other.scale_dtype) != self.scale_dtype:
             return f"{other.name} has scales of {other.scale_dtype}, {self.name} of {self.scale_dtype}"
@@ -107,6 +108,14 @@ class Format(ABC):
         if not self.holds(shape):
             return f"{self.name} has no room for weights of shape {shape}"
         return None
+
+    def regrouped(self, scale: Scale, other: Format) -> Scale:
+        """Scales of another format whose weights this one holds (`refusal`), repeated where its groups are smaller."""
+        return scale if self.group == other.group else np.repeat(scale, other.group // self.group, axis=1)
+
+    def stored_scales(self, packed: NDArray[np.uint8], shape: Shape) -> Scale:
+        """The scales alone, of flat bytes of `packed_shape(shape)`, as `unpack` gives them; not checked."""
+        return self._unpack(packed, shape)[1]
 
     def holds(self, shape: Shape) -> bool:
         """Whether the layout has room for all weights of a matrix of this shape."""

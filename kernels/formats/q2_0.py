@@ -42,8 +42,13 @@ class Q2(Format):
         blocks, weights = packed.reshape(-1, self.group // 4 + 2), codes.reshape(-1, self.group // 4, 4)
         for part in slabs(len(blocks), self.group):
             split_fields(blocks[part, 2:], [weights[part, :, g] for g in range(4)])
+        return codes, self.stored_scales(packed, shape)
+
+    def stored_scales(self, packed: NDArray[np.uint8], shape: Shape) -> Scale:
+        """See Format."""
+        blocks = packed.reshape(-1, self.group // 4 + 2)
         stored = np.ascontiguousarray(blocks[:, :2]).view("<f2")
-        return codes, stored.astype(np.float32).reshape(shape[0], -1)
+        return stored.astype(np.float32).reshape(shape[0], -1)
 
 
 def _rule(group: int) -> Rule:

@@ -12,9 +12,6 @@ from tritmark.kernels.formats.bits import slabs
 from tritmark.kernels.formats.digits import BYTE, CODE, check_bytes, written
 from tritmark.kernels.formats.ggml_blocks import BLOCK, Blocks
 
-_PARTS = ((0, 160, 0, 5, 32), (160, 240, 32, 5, 16), (240, 256, 48, 4, 4))
-"""The three parts of a block: first weight, end of weights, first byte, weights in a byte, bytes. Weight j of a part
-is in byte j % bytes, its digit j // bytes counted from the most significant."""
 _POWERS = np.array([81, 27, 9, 3, 1], np.uint8)
 _WRITTEN = {5: written(range(243)), 4: written(range(0, 243, 3))}
 """Which bytes come from five digits, and from four: there the lowest is 0."""
@@ -22,16 +19,19 @@ _WRITTEN = {5: written(range(243)), 4: written(range(0, 243, 3))}
 
 @dataclass(frozen=True, kw_only=True)
 class TQ1(Blocks):
-    """160 weights in 32 bytes and 80 in 16, five base-3 digits w + 1 to a byte, 16 weights in 4 bytes of four; then the
-    float16 scale d.
+    """Five base-3 digits w + 1 to a byte, the last weights of a block four to a byte; then the float16 scale d.
 
     `quantize` follows libggml on x86-64, as that of TQ2_0 does. Where a NaN makes it forget the magnitudes before it, a
     digit may be no digit; the bytes are libggml's, and read back as other weights or are refused.
     """
 
+    parts: tuple[tuple[int, int, int, int, int], ...]
+    """Of a block: first weight, end of weights, first byte, weights in a byte, bytes. Weight j of a part is in byte
+    j % bytes, its digit j // bytes counted from the most significant."""
+
     def _join(self, weights: NDArray[np.int8], body: NDArray[np.uint8]) -> None:
-        for part in slabs(len(body), BLOCK):
-            for first, end, at, count, width in _PARTS:
+        for part in slabs(len(body), self.block):
+            for first, end, at, count, width in self.parts:
                 digits = weights[part, first:end].reshape(-1, count, width).view(np.uint8)
                 # All sums are modulo 256, as in libggml; the digits' + 1 are added at the end.
                 value = np.full((len(digits), width), _POWERS[:count].sum(), np.uint8)
@@ -40,8 +40,8 @@ class TQ1(Blocks):
                 body[part, at : at + width] = BYTE[value]
 
     def _split(self, body: NDArray[np.uint8], weights: NDArray[np.int8]) -> None:
-        for part in slabs(len(body), BLOCK):
-            for first, end, at, count, width in _PARTS:
+        for part in slabs(len(body), self.block):
+            for first, end, at, count, width in self.parts:
                 found = body[part, at : at + width]
                 check_bytes(f"formats.{self.name}.unpack", found, _WRITTEN[count], count, block=part.start, at=at)
                 digits = weights[part, first:end].reshape(-1, count, width)
@@ -54,6 +54,7 @@ TQ1_0 = TQ1(
     block=BLOCK,
     column_multiple=BLOCK,
     code_bytes=52,
+    parts=((0, 160, 0, 5, 32), (160, 240, 32, 5, 16), (240, 256, 48, 4, 4)),
     scale_per="group",
     group=BLOCK,
     scale_dtype="float16",

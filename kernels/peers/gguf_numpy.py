@@ -1,5 +1,6 @@
 """gguf's NumPy quantizers as a peer of ternary_quantize, those with which llama.cpp's scripts write weight files, and
-its dequantizers with NumPy's product as one of ternary_matmul."""
+its dequantizers with NumPy's product as one of ternary_matmul. Both are references: written in NumPy to define the
+bytes, so their values are compared and their time is not."""
 
 from __future__ import annotations
 
@@ -86,6 +87,7 @@ PEERS = (
             bind=partial(_bind_product, format.name),
             outputs=("out",),
             bound=partial(float_bound, format.name),
+            reference=True,
         )
         for format in GROUPED
         if format.name in _TYPES
@@ -103,5 +105,6 @@ PEERS = (
         outputs=("codes",),
         refusal=tq2_0.refusal,
         bound=tq2_0.bound,
+        reference=True,
     ),
 )

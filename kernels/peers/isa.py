@@ -99,7 +99,7 @@ def compiled(library: Path, *before: Path) -> frozenset[str] | str:
 
 @cache
 def _told(paths: tuple[str, ...]) -> frozenset[str] | str:
-    command = [sys.executable, "-c", _ASK, json.dumps(paths), json.dumps(list(_TELLS))]
+    command = [sys.executable, "-P", "-c", _ASK, json.dumps(paths), json.dumps(list(_TELLS))]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE_S, check=True)
         told = json.loads(done.stdout)

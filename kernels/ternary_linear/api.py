@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tritmark.harness.contract import check_array
+from tritmark.harness.contract import check_array, dtype_name
 from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.resident import ResidentArray
 from tritmark.harness.spec import KernelKey
@@ -56,7 +56,7 @@ def ternary_linear(
     if x.shape[1] != K:
         legal = f"K = {K}, as the weights have it"
         raise InvalidArgumentError(op=_OP, argument="x", found=f"of shape {x.shape}", legal=legal)
-    name = dtype if isinstance(dtype, str) else np.dtype(dtype).name
+    name = dtype_name(_OP, dtype)
     if name not in OUTPUTS:
         raise InvalidArgumentError(op=_OP, argument="dtype", found=repr(name), legal=" or ".join(OUTPUTS))
     axes = {"M": int(x.shape[0]), "N": N, "K": K}

@@ -18,6 +18,7 @@ from tritmark.kernels.ternary_linear.spec import OUTPUTS
 from tritmark.kernels.ternary_matmul import cuda as products
 from tritmark.kernels.ternary_matmul import cuda_gemm
 from tritmark.kernels.ternary_matmul.cuda_arguments import KINDS, SHARED, WARP, constant, reads_early, scalars
+from tritmark.kernels.ternary_matmul.spec import MAX_K as PRODUCT_K
 
 FORMAT = products.FORMAT
 
@@ -158,7 +159,7 @@ def _variants(x_dtype: str, dtype: str) -> tuple[Variant, ...]:
             "v1 of activation_quantize, then square tiles in shared memory",
             (v1, *products.TILED.values()),
             partial(_both, f"{quantize}/v1", simple, dtype),
-            constraints=(*activations.LIMITS, MaxSize("K", products.MAX_K)),
+            constraints=(*activations.LIMITS, MaxSize("K", PRODUCT_K)),
             workspace=partial(_workspace, simple, dtype),
         ),
         variant(

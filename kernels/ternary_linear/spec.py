@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tritmark.harness.spec import Arrays, Axes, Family, KernelKey, Op, Tensor, Traffic, Values
-from tritmark.harness.validate.families import FLOAT_FAMILIES, ROWS, scales
+from tritmark.harness.validate.families import FLOAT_FAMILIES, scales
 from tritmark.kernels.activation_quantize.spec import OP as ACTIVATION_QUANTIZE
 from tritmark.kernels.input_dtypes import narrow
 from tritmark.kernels.ternary_linear.reference import NAMES, read_as, reference
@@ -77,7 +77,7 @@ def _op(dtype: str, name: str) -> Op:
         outputs_like=_outputs_like,
         reference=reference,
         traffic=partial(_traffic, 4 if dtype == "float32" else 2),
-        sizes={"M": ROWS},
+        sizes=TERNARY_MATMUL.sizes,
         apart=TERNARY_MATMUL.apart,
         weights=lambda axes: axes["N"] * axes["K"],
     )

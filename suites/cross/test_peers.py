@@ -331,3 +331,18 @@ def test_onnx_runtime_s_product_keeps_the_arrays_it_works_in() -> None:
 def test_what_c_would_read_past_is_refused(ggml: None, call: Callable[[], object]) -> None:
     with pytest.raises(InvalidArgumentError):
         call()
+
+
+def test_numpy_is_no_library_to_migrate_from(
+    there: Callable[[Peer], None], compare: Callable[..., PeerComparison]
+) -> None:
+    """A kernel 1,400 times as fast as a format's definition in NumPy recommended a migration."""
+    in_numpy = [peer for peer in PEERS if "NumPy" in peer.source]
+    assert {(peer.name, peer.op) for peer in in_numpy} == {("gguf", "ternary_matmul"), ("gguf", "ternary_quantize")}
+    assert all(peer.reference for peer in in_numpy)
+    for peer in (each for each in PRODUCTS if each in in_numpy and "float32" in each.dtypes):
+        there(peer)
+        axes = {"M": 1, "N": 4, "K": 256}
+        found = compare(kernel(peer, "cpu", "scalar"), peer, axes, "uniform", measure=True)
+        assert (found.match, found.reference, found.speedup) == (True, True, None)
+        assert (found.migration_recommended, found.migration_within_tenth) == (False, None)

@@ -19,8 +19,9 @@ from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tritmark.harness.caches import CACHE
-from tritmark.harness.errors import CompileError, DeviceUnavailableError, UsageError
+from tritmark.harness.caches import CACHE, runs_code
+from tritmark.harness.errors import BadEnvironmentError, CompileError, DeviceUnavailableError
+from tritmark.harness.locks import locked
 from tritmark.kernels.cuda.compile import cache_folder, local_sources, must_be_private
 from tritmark.kernels.cuda.kernel import Kernel
 
@@ -76,7 +77,14 @@ def _run(command: Sequence[str | Path], text: str | None = None, folder: Path | 
     """What it writes. Raises CompileError with its own words."""
     import subprocess
 
-    done = subprocess.run(list(map(str, command)), input=text, capture_output=True, text=True, cwd=folder, check=False)
+    try:
+        done = subprocess.run(
+            list(map(str, command)), input=text, capture_output=True, text=True, cwd=folder, check=False
+        )
+    except OSError as why:
+        raise BadEnvironmentError(
+            f"{command[0]} cannot be run ({why})", next_step="install g++, and see the limits (ulimit -a)"
+        ) from None
     if done.returncode:
         said = done.stderr.strip()
         raise CompileError(
@@ -102,22 +110,25 @@ def _headers() -> dict[str, str]:
 
 def _kept(parts: object, make: Callable[[Path], None], stem: str) -> Path:
     """The shared object made from `parts`, from the cache, or made now. Raises UsageError where others could write
-    to the cache."""
-    from filelock import FileLock
-
+    to the cache, BadEnvironmentError where nothing can be kept or loaded."""
     folder = cache_folder().parent / "simulator"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         must_be_private(folder)
     except OSError as why:
-        raise UsageError(
-            f"{folder} cannot be made: {why.strerror or why}; legal: set {CACHE} to a folder that can"
+        raise BadEnvironmentError(
+            f"{folder} cannot be made: {why.strerror or why}", next_step=f"set {CACHE} to a folder that can"
         ) from None
+    if not runs_code(folder):
+        raise BadEnvironmentError(
+            f"{folder} is mounted noexec, so no compiled kernel can be loaded from there",
+            next_step=f"set {CACHE} to a folder elsewhere",
+        )
     path = (
         folder / f"{stem}-{sha256(json.dumps([parts, compiler()[1], os.uname().machine]).encode()).hexdigest()[:40]}.so"
     )
     if not path.exists():
-        with FileLock(folder / f"{path.stem}.lock"):
+        with locked(folder / f"{path.stem}.lock"):
             if not path.exists():
                 temporary = path.with_suffix(f".{os.getpid()}.tmp")
                 make(temporary)
@@ -133,7 +144,10 @@ def runtime() -> Path:
     name = f"tritmark-simulator-{sha256(text.encode()).hexdigest()[:16]}.so"
 
     def make(into: Path) -> None:
-        _run([compiler()[0], *_RUNTIME_FLAGS, "-shared", f"-Wl,-soname,{name}", "-o", into, source, "-ldl"])
+        try:
+            _run([compiler()[0], *_RUNTIME_FLAGS, "-shared", f"-Wl,-soname,{name}", "-o", into, source, "-ldl"])
+        except CompileError as why:  # of ours: no kernel is to blame
+            raise BadEnvironmentError(why.found, next_step="install another g++, or leave --device cuda out") from None
 
     return _kept([text, _RUNTIME_FLAGS], make, "runtime")
 

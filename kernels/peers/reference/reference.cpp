@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <initializer_list>
 #include <system_error>
 #include <thread>
@@ -35,13 +36,14 @@ To bits_of(From from)
     return to;
 }
 
-// A double in a narrower type, to nearest even, as its 16 bits.
+// A double in a narrower type, to nearest even, as its 16 bits. A NaN becomes the quiet one of its sign.
 uint16_t narrowed(double x, Narrow type)
 {
     const int stored = type.precision - 1;
     const uint32_t sign = std::signbit(x) ? 0x8000u : 0u;
     const uint32_t infinity = uint32_t(type.largest - type.least + 2) << stored;
     if (std::isinf(x)) return uint16_t(sign | infinity);
+    if (std::isnan(x)) return uint16_t(sign | infinity | 1u << (stored - 1));
     const double magnitude = std::fabs(x);
     if (magnitude == 0) return uint16_t(sign);
     const int exponent = std::max(std::ilogb(magnitude), type.least);
@@ -285,11 +287,17 @@ int of_tl2(const uint8_t *packed, int64_t row, int64_t column, int64_t N, int64_
 
 // --- work on several cores -------------------------------------------------------------------------------------------
 
+// What products call once a part, and once an output with its place and its sum. Were their types parameters of
+// templates, the compiler would take twice as long for this file.
+using Part = std::function<void(int64_t begin, int64_t end)>;
+using StoreExact = std::function<void(int64_t m, int64_t n, int64_t sum)>;
+using StoreDouble = std::function<void(int64_t m, int64_t n, double sum)>;
+using StoreAt = std::function<void(int64_t at, double sum)>;
+
 // Calls `body(begin, end)` for parts that are all of 0..count, side by side where a part has 2^26 operations or more.
 // Each element is computed by one thread, in the same order as by one alone. The threads end before this does, so
 // nothing is timed beside them.
-template <class Body>
-void side_by_side(int64_t count, int64_t operations_of_each, Body body)
+void side_by_side(int64_t count, int64_t operations_of_each, const Part &body)
 {
     const int64_t cores = std::max<int64_t>(1, std::thread::hardware_concurrency());
     const int64_t parts =
@@ -298,7 +306,7 @@ void side_by_side(int64_t count, int64_t operations_of_each, Body body)
     for (int64_t part = 1; part < parts; ++part) {
         const int64_t begin = count * part / parts, end = count * (part + 1) / parts;
         try {
-            others.emplace_back(body, begin, end);
+            others.emplace_back(std::cref(body), begin, end);
         } catch (const std::system_error &) {  // no more threads are allowed here
             body(begin, end);
         }
@@ -307,9 +315,9 @@ void side_by_side(int64_t count, int64_t operations_of_each, Body body)
     for (std::thread &other : others) other.join();
 }
 
-template <class Store>
 void product(
-    Weight weight, const int8_t *activations, const uint8_t *weights, int64_t M, int64_t N, int64_t K, Store store)
+    Weight weight, const int8_t *activations, const uint8_t *weights, int64_t M, int64_t N, int64_t K,
+    const StoreExact &store)
 {
     side_by_side(N, M * K, [&](int64_t begin, int64_t end) {
         std::vector<int> row(static_cast<size_t>(K));
@@ -326,8 +334,8 @@ void product(
 
 // Each weight is its code times the scale of its block of 256, which with an activation makes a product that double
 // holds.
-template <class Store>
-void grouped_product(const int8_t *activations, const uint8_t *weights, int64_t M, int64_t N, int64_t K, Store store)
+void grouped_product(
+    const int8_t *activations, const uint8_t *weights, int64_t M, int64_t N, int64_t K, const StoreDouble &store)
 {
     side_by_side(N, M * K, [&](int64_t begin, int64_t end) {
         std::vector<double> row(static_cast<size_t>(K));
@@ -367,9 +375,9 @@ void float_product(const Float *a, const Float *b, float *c, int64_t M, int64_t 
 }
 
 // 16-bit activations times row16: `store` gets the place and the sum, in float64.
-template <class Store>
 void float_ternary_product(
-    const uint16_t *activations, const uint8_t *weights, Narrow type, int64_t M, int64_t N, int64_t K, Store store)
+    const uint16_t *activations, const uint8_t *weights, Narrow type, int64_t M, int64_t N, int64_t K,
+    const StoreAt &store)
 {
     std::vector<double> wide(static_cast<size_t>(M * K));
     for (int64_t i = 0; i < M * K; ++i) wide[size_t(i)] = widened(activations[i], type);
@@ -717,10 +725,9 @@ int of_iq2_bn(const uint8_t *packed, int64_t row, int64_t column, int64_t, int64
     return taken(packed, {iq2_bn_scale(row, K) + 4 + column / 64 * 16 + e % 16, int(2 * (e / 16))});
 }
 
-template <
-    int (*code)(const uint8_t *, int64_t, int64_t, int64_t, int64_t), int64_t (*scale_at)(int64_t, int64_t),
-    class Store>
-void row_scaled_product(const int8_t *activations, const uint8_t *weights, int64_t M, int64_t N, int64_t K, Store store)
+template <int (*code)(const uint8_t *, int64_t, int64_t, int64_t, int64_t), int64_t (*scale_at)(int64_t, int64_t)>
+void row_scaled_product(
+    const int8_t *activations, const uint8_t *weights, int64_t M, int64_t N, int64_t K, const StoreDouble &store)
 {
     product(code, activations, weights, M, N, K, [&](int64_t m, int64_t n, int64_t sum) {
         float scale;
@@ -762,9 +769,9 @@ Scaled of_tq1_0(const uint8_t *packed, int64_t flat)
     return {int(fraction * 3 >> 8) - 1, half_at(block + 52)};
 }
 
-template <Scaled (*weight)(const uint8_t *, int64_t), class Store>
+template <Scaled (*weight)(const uint8_t *, int64_t)>
 void block_scaled_product(
-    const int8_t *activations, const uint8_t *weights, int64_t M, int64_t N, int64_t K, Store store)
+    const int8_t *activations, const uint8_t *weights, int64_t M, int64_t N, int64_t K, const StoreDouble &store)
 {
     side_by_side(N, M * K, [&](int64_t begin, int64_t end) {
         for (int64_t n = begin; n < end; ++n)

@@ -28,6 +28,7 @@ from tritmark.harness.weights import Conventions, TernaryWeights, holders_of, op
 from tritmark.harness.weights import convert as conversion
 from tritmark.harness.weights.compare import ModelComparison, compare
 from tritmark.harness.weights.convert import Converted, convert
+from tritmark.harness.weights.published_names import hf_name
 from tritmark.harness.weights.scales import by_row, first_difference, fitted
 from tritmark.kernels.formats import FORMATS
 
@@ -36,6 +37,8 @@ models = import_module("made_up_models")
 SMALL = models.SMALL
 MATRICES = [(name, shape) for name, shape in SMALL.matrices()]
 OTHERS = len(SMALL.others())
+
+HOLDERS = holders_of(installed())
 
 KINDS = {
     "i2_s": lambda folder: models.write_gguf(folder / "a.gguf", SMALL),
@@ -142,8 +145,32 @@ def test_scales_by_which_is_divided_become_those_by_which_is_multiplied(tmp_path
 
 def test_masters_become_codes_by_the_models_rule(tmp_path: Path) -> None:
     source = models.write_masters(tmp_path / "a.safetensors", SMALL)
-    to(source, tmp_path / "b.gguf", "i2_s_x86")
-    assert compared(source, tmp_path / "b.gguf") == ModelComparison(14, OTHERS, ())
+    with pytest.raises(InvalidArgumentError, match=r"--quantize is missing, and 14 linear layers .*; legal: absmean"):
+        to(source, tmp_path / "b.gguf", "i2_s_x86")
+    found = convert(source, tmp_path / "b.gguf", "i2_s_x86", HOLDERS, quantize="absmean")
+    assert (found.matrices, found.quantized, found.floats) == (14, 14, 0)
+    with open_weights(tmp_path / "b.gguf") as written, open_weights(source) as floats:
+        weights = TernaryWeights(written, HOLDERS)
+        power = noise = 0.0
+        for info in weights.matrices:
+            codes, scale = weights.read(info)
+            before = floats.read(hf_name(info.name)).astype(np.float64)
+            power, noise = power + (before**2).sum(), noise + ((before - codes * np.float64(scale)) ** 2).sum()
+            name = info.name.removesuffix(".weight")
+            np.testing.assert_array_equal(codes, SMALL.codes(name, info.shape))
+    assert found.loss.snr_db is not None
+    # two sums of n terms in another order, each within n roundings
+    slack = 2 * found.loss.elements * np.finfo(np.float64).eps * 10 / np.log(10)
+    assert abs(found.loss.snr_db - 10 * np.log10(power / noise)) <= slack
+
+
+def test_floats_that_are_ternary_keep_their_scale(tmp_path: Path) -> None:
+    source = models.write_exact(tmp_path / "a.safetensors", SMALL)
+    for quantize in ("", "absmean"):
+        found = convert(source, tmp_path / "b.gguf", "i2_s_x86", HOLDERS, quantize=quantize)
+        assert (found.matrices, found.quantized, found.floats) == (14, 0, 0)
+        assert compared(source, tmp_path / "b.gguf") == ModelComparison(14, OTHERS, ())
+        assert compared(tmp_path / "b.gguf", models.write_gguf(tmp_path / "c.gguf", SMALL)).differences == ()
 
 
 # ---- what does not fit
@@ -195,7 +222,7 @@ REFUSED: dict[str, tuple[Callable[[Path], Path], str, str]] = {
     "a scale that is not finite": (
         lambda folder: one(folder / "a.gguf", CODES, np.float32(np.inf)),
         "i2_s_x86",
-        "ffn_up.weight' is with scale inf; legal: a finite float32",
+        "ffn_up.weight': a scale of inf in row 0, block 0; legal: finite scales",
     ),
     "columns that are no multiple": (
         lambda folder: packed(folder / "a.safetensors", CODES[:, :384], 1.0),
@@ -222,7 +249,7 @@ def test_what_does_not_fit_is_refused_and_nothing_is_written(tmp_path: Path, nam
     out.write_bytes(b"before")
     source = make(tmp_path)
     there = sorted(path.name for path in tmp_path.iterdir())
-    with pytest.raises(InvalidArgumentError, match=told):
+    with pytest.raises((InvalidArgumentError, WeightFileError), match=told):
         to(source, out, target)
     assert out.read_bytes() == b"before"
     assert sorted(path.name for path in tmp_path.iterdir()) == there
@@ -328,14 +355,18 @@ NORM = "model__norm__weight"
 ONE_CODE = models.Model(2, 256, 64, 512, changed={"blk.1.ffn_up": (300, 7)})
 REVERSED = SMALL.others()["output_norm.weight"][::-1].copy()
 DIFFERENCES: dict[str, tuple[dict[str, Any], str, str]] = {
-    "codes": ({}, "blk.1.ffn_up", "at (300, 7)"),
+    "codes": ({}, "blk.1.ffn_up", "at [300, 7]"),
     "scales": ({UP + "_scale": np.array([9], np.float32)}, "blk.1.ffn_up", "and 9.0 at row 0, column 0"),
     "name": ({NORM: None}, "output_norm", "only in"),
     "name of another": ({"extra__weight": np.zeros(3, np.float32)}, "extra", "only in"),
     "shape": ({NORM: np.zeros(128, np.float32)}, "output_norm", "(256,) and (128,)"),
-    "values": ({NORM: np.zeros(256, np.float32)}, "output_norm", "and 0.0 at (0,)"),
+    "values": ({NORM: np.zeros(256, np.float32)}, "output_norm", "and 0.0 at [0]"),
     "dtype": ({NORM: np.zeros(256, np.int8)}, "output_norm", "bfloat16 and int8"),
-    "bytes": ({NORM: REVERSED}, "output_norm", "byte "),
+    "values of one dtype": (
+        {NORM: REVERSED},
+        "output_norm",
+        f"{np.float32(REVERSED[-1])} and {np.float32(REVERSED[0])} at [0]",
+    ),
 }
 
 
@@ -346,6 +377,25 @@ def test_the_first_difference_is_named(tmp_path: Path, what: str) -> None:
     (difference,) = compared(models.write_gguf(tmp_path / "a.gguf", SMALL), other).differences
     assert (difference.name, difference.what) == (f"{name}.weight", what.partition(" ")[0])
     assert words in difference.told
+
+
+def test_what_only_one_of_two_files_needs_may_be_asked_for(tmp_path: Path) -> None:
+    class Halves(models.Model):  # type: ignore[misc, name-defined]
+        """With a scale of which the reciprocal is exact."""
+
+        def scale(self, name: str) -> np.float32:
+            return np.float32(0.5)
+
+    model = Halves(layers=1, width=256, kv=64, ffn=256)
+    arm = models.write_gguf(tmp_path / "a.gguf", model, lane=16)
+    divided = models.write_safetensors(tmp_path / "b.safetensors", model, divide=True)
+    asked = Conventions(layout="arm", weight_scale="divide")
+    assert compare(arm, divided, HOLDERS, asked) == ModelComparison(7, len(model.others()), ())
+    assert len(compare(arm, divided, HOLDERS, Conventions(layout="arm")).differences) == 7
+    with pytest.raises(InvalidArgumentError, match=r"layout is 'arm', and .* has no tensor that it could be of"):
+        compare(divided, divided, HOLDERS, asked)
+    with pytest.raises(InvalidArgumentError, match=r"weight_scale is 'divide', and .* has no scales"):
+        compare(arm, arm, HOLDERS, asked)
 
 
 def test_floats_of_the_same_values_are_the_same(tmp_path: Path) -> None:
@@ -372,7 +422,19 @@ def test_the_commands(tmp_path: Path) -> None:
     status, text = told("compare", source, out)
     assert status == 1
     assert "blk.0.attn_v.weight: codes: " in text
-    assert "at (1, 2)" in text
+    assert "at [1, 2]" in text
+
+
+def test_files_that_are_not_read_are_named(tmp_path: Path) -> None:
+    models.write_safetensors(tmp_path / "model.safetensors", SMALL)
+    (tmp_path / "consolidated.safetensors").write_bytes(b"old")
+    for arguments in (
+        ("convert", tmp_path, tmp_path / "b.gguf", "--format", "i2_s_x86"),
+        ("compare", tmp_path, tmp_path),
+    ):
+        status, text = told(*arguments)
+        assert status == 0
+        assert "Not read, for they are no part of the model: consolidated.safetensors" in text
 
 
 FOR_EVER = """

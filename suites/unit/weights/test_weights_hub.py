@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from fnmatch import fnmatch
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -42,10 +44,44 @@ def test_a_repository_is_fetched_and_read(
     with open_weights(spec) as source:
         assert source.path == spec
         np.testing.assert_array_equal(source.read("w"), np.eye(3, dtype=np.float32))
-    (call,) = asked
-    assert (call["repo_id"], call["revision"]) == (repo, revision)
-    assert call["allow_patterns"] == ["*.safetensors", "config.json"]  # never the pickles beside them
-    assert call["ignore_patterns"] == ["*/*"]
+    described, weights = asked
+    for call in asked:
+        assert (call["repo_id"], call["revision"]) == (repo, revision)
+        assert call["ignore_patterns"] == ["*/*"]
+    patterns = described["allow_patterns"]
+    assert isinstance(patterns, list)
+    assert {"config.json", "*.safetensors.index.json"} <= set(patterns)
+    assert all(each.endswith(".json") for each in patterns)
+    assert weights["allow_patterns"] == ["*.safetensors"]  # never the pickles beside them
+
+
+@pytest.mark.parametrize("shard", ["model-a.safetensors", "m[1].safetensors"])
+def test_only_what_the_index_names_is_fetched(asked: list[dict[str, object]], tmp_path: Path, shard: str) -> None:
+    (tmp_path / "model.safetensors").rename(tmp_path / shard)
+    save_file({"w": np.zeros((3, 3), np.float32)}, tmp_path / "consolidated.safetensors")
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"w": shard}}))
+    with open_weights("hf:a/b") as source:
+        np.testing.assert_array_equal(source.read("w"), np.eye(3, dtype=np.float32))
+    patterns = asked[-1]["allow_patterns"]
+    assert isinstance(patterns, list)
+    assert len(patterns) == 1
+    names = [shard, "consolidated.safetensors", "model-b.safetensors"]
+    assert [name for name in names if fnmatch(name, patterns[0])] == [shard]
+
+
+def test_both_requests_are_of_one_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / ("0123456789" * 4)
+    folder.mkdir()
+    save_file({"w": np.eye(3, dtype=np.float32)}, folder / "model.safetensors")
+    revisions = []
+
+    def snapshot_download(**arguments: object) -> str:
+        revisions.append(arguments["revision"])
+        return str(folder)
+
+    monkeypatch.setitem(sys.modules, "huggingface_hub", SimpleNamespace(snapshot_download=snapshot_download))
+    open_weights("hf:a/b@main").close()
+    assert revisions == ["main", folder.name]
 
 
 @pytest.mark.parametrize(
@@ -90,4 +126,4 @@ def test_a_repository_without_safetensors_says_so(asked: list[dict[str, object]]
     (tmp_path / "model.safetensors").unlink()
     with pytest.raises(WeightFileError, match=r"hf:a/b: a folder without \.safetensors"):
         open_weights("hf:a/b")
-    assert len(asked) == 1
+    assert len(asked) == 2

@@ -146,7 +146,6 @@ def test_a_folder_of_shards_is_one_source(tmp_path: Path) -> None:
     parts = [{f"layer{part}.{row}": values((4, 3), seed=10 * part + row) for row in range(3)} for part in range(3)]
     for number, tensors in enumerate(parts, 1):
         save_file(tensors, tmp_path / f"model-{number:05}-of-00003.safetensors")
-    (tmp_path / "model.safetensors.index.json").write_text("not looked at")
     (tmp_path / "._model-00001-of-00003.safetensors").write_text("left by another system")
     with open_weights(tmp_path) as source:
         assert [tensor.name[:6] for tensor in source.tensors] == ["layer0"] * 3 + ["layer1"] * 3 + ["layer2"] * 3

@@ -81,6 +81,10 @@ def test_master_weights_have_the_models_own_rule(tmp_path: Path) -> None:
             assert scale == np.float32(np.mean(np.abs(source.read(info.name)), dtype=np.float64))
 
 
+def test_floats_that_are_ternary_are_read_as_they_are(tmp_path: Path) -> None:
+    assert check(models.write_exact(tmp_path / "m.safetensors", SMALL)) == {"bfloat16"}
+
+
 def configured(**quantization: Any) -> str:
     return json.dumps({"quantization_config": {"quant_method": "bitnet", **quantization}})
 

@@ -1,4 +1,7 @@
-"""The formats against others: bytes that the original packers wrote, and packers of other projects."""
+"""The formats against others: bytes that the original packers wrote, and packers of other projects.
+
+That a packer and its unpacker agree does not show whose order of bytes it is: only one of these two does.
+"""
 
 from __future__ import annotations
 
@@ -55,6 +58,23 @@ def asked(formats: Mapping[str, Any], oracles: Iterable[FormatOracle]) -> list[A
                 why = f"{type(error).__name__}: {error}"
             found.append(Asked(name, oracle.name, None, why, oracle.version()))
     return found
+
+
+def unchecked(
+    formats: Mapping[str, Any], vectors: Iterable[GoldenVector], oracles: Iterable[FormatOracle]
+) -> tuple[str, ...]:
+    """Those formats whose order of bytes nothing vouches for, in their order; see `without_originals`. Oracles are
+    asked only about formats without a golden vector."""
+    judged = golden(formats, (each for each in vectors if each.format in formats))
+    left = {name: formats[name] for name in without_originals(formats, judged, ())}
+    return without_originals(formats, judged, asked(left, oracles))
+
+
+def without_originals(formats: Iterable[str], judged: Iterable[Golden], told: Iterable[Asked]) -> tuple[str, ...]:
+    """Those formats that neither agree with a golden vector nor with another project's packer."""
+    agreed = {each.format for each in judged if each.why is None}
+    agreed |= {each.format for each in told if each.missing is None and each.why is None}
+    return tuple(name for name in formats if name not in agreed)
 
 
 def _judged(format: Any, vector: GoldenVector) -> str | None:

@@ -1,0 +1,149 @@
+"""How the configuration beside .safetensors files says that they are quantized, wherever loaders look for it.
+
+- config.json: `quantization_config` at the top or under any inner configuration (text_config, ...),
+  `compression_config` of compressed-tensors, `quantization` of MLX.
+- files of their own: quantization_config.json, quantize_config.json (GPTQ), quant_config.json (AWQ),
+  hf_quant_config.json (ModelOpt).
+
+Of BitNet (integrations/bitnet.py of transformers): `linear_class` autobitlinear multiplies by weight_scale, bitlinear,
+which is the default, divides; `quantization_mode` online has no weight_scale and quantizes floats by absmean at each
+call; `modules_to_not_convert` stay floats. Every other method is refused: its tensors mean something else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tritmark.harness.errors import WeightFileError
+from tritmark.harness.weights.names import inert, inert_path
+from tritmark.harness.weights.small_json import read_json
+
+MULTIPLY, DIVIDE = "multiply", "divide"
+OFFLINE, ONLINE = "offline", "online"
+FILES = ("config.json", "quantization_config.json", "quantize_config.json", "quant_config.json", "hf_quant_config.json")
+"""Files that are read."""
+
+_CLASSES = {"autobitlinear": MULTIPLY, "bitlinear": DIVIDE}
+_OWN = {"quantize_config.json": "gptq", "quant_config.json": "awq", "hf_quant_config.json": "modelopt"}
+"""The method of a file of its own that names none."""
+_KNOWN = {
+    "gptq": "GPTQ: integers of 2 to 8 bits with zero points",
+    "awq": "AWQ: integers of 4 bits with zero points",
+    "compressed-tensors": "compressed-tensors",
+    "bitsandbytes": "bitsandbytes: NF4, FP4 or int8",
+    "fp8": "float8 with scales",
+    "modelopt": "ModelOpt of NVIDIA",
+    "mlx": "MLX: integers with a scale and a bias for each group",
+}
+_IMPLIED = {"quantization": {"quant_method": "mlx"}, "compression_config": {"quant_method": "compressed-tensors"}}
+"""By the key in config.json."""
+_LARGEST = 1 << 20
+_DEPTH = 4
+_PATTERN = frozenset("*+?[](){}|^$\\")
+
+
+@dataclass(frozen=True, slots=True)
+class Quantization:
+    """What a BitNet configuration says."""
+
+    weight_scale: str = MULTIPLY
+    """multiply or divide; "" for a linear_class that is not known."""
+    mode: str = OFFLINE
+    kept: frozenset[str] = frozenset()
+    """Modules that stay floats."""
+
+    def keeps(self, name: str) -> bool:
+        """Whether the tensor lies in a module that stays floats, by transformers' rule (should_convert_module)."""
+        module = name.rpartition(".")[0]
+        return any(module.startswith(each) or module.endswith(each) or f"{each}." in module for each in self.kept)
+
+
+NONE = Quantization()
+"""Where there is no configuration."""
+
+
+def configuration_of(folder: Path, *, asked: bool = False) -> Quantization:
+    """What the files in the folder say; NONE where they say nothing.
+
+    With `asked` the user has said what weight_scale does, so a linear_class that is not known is no error. Raises
+    WeightFileError for files that cannot be read, that contradict each other, or that name another method than bitnet.
+    """
+    first: tuple[str, Quantization] | None = None
+    for place, said in _places(folder):
+        found = _bitnet(folder, place, said, asked)
+        if first is not None and found != first[1]:
+            told = f"{place} and {first[0]} contradict each other: {_shown(found)}, {_shown(first[1])}"
+            raise WeightFileError(path=inert_path(folder), found=told, legal="one meaning; which one is right?")
+        first = first or (place, found)
+    return first[1] if first is not None else NONE
+
+
+def _places(folder: Path) -> Iterator[tuple[str, dict[str, object]]]:
+    """Every quantization that is described, with where."""
+    for file in FILES:
+        path = folder / file
+        if not path.exists():
+            continue
+        config = read_json(path, _LARGEST)
+        if not isinstance(config, dict):
+            continue
+        if file == "config.json":
+            yield from _within(path, config, file, 0)
+            continue
+        inner = config.get("quantization")
+        said = inner if file == "hf_quant_config.json" and isinstance(inner, dict) else config
+        yield file, {"quant_method": _OWN[file], **said} if file in _OWN else said
+
+
+def _within(path: Path, config: dict[str, object], place: str, depth: int) -> Iterator[tuple[str, dict[str, object]]]:
+    for key, inner in config.items():
+        here = f"{place}: {key}"
+        if key == "quantization_config" or key in _IMPLIED:
+            if inner is None or inner == {}:
+                continue
+            if not isinstance(inner, dict):
+                raise WeightFileError(path=inert_path(path), found=f"{key} {inert(inner)}", legal="an object")
+            yield here, {**_IMPLIED.get(key, {}), **inner}
+        elif isinstance(inner, dict) and depth < _DEPTH:
+            yield from _within(path, inner, f"{place}: {inert(key)}", depth + 1)
+
+
+def _bitnet(folder: Path, place: str, said: dict[str, object], asked: bool) -> Quantization:
+    def wrong(found: str, legal: str) -> WeightFileError:
+        return WeightFileError(path=inert_path(folder), found=f"{place}: {found}", legal=legal)
+
+    own = "linear_class" in said or "quantization_mode" in said
+    method = said.get("quant_method", "bitnet" if own else _unnamed(said))
+    if method != "bitnet":
+        known = _KNOWN.get(method, "") if isinstance(method, str) else ""
+        told = f"quant_method {inert(method)}" + (f" ({known})" if known else "")
+        raise wrong(
+            f"{told}, whose tensors are no ternary codes by any rule known here", "quant_method bitnet, or none"
+        )
+    linear_class = said.get("linear_class", "bitlinear")
+    if not isinstance(linear_class, str) or (linear_class not in _CLASSES and not asked):
+        raise wrong(f"linear_class {inert(linear_class)}", f"{' or '.join(_CLASSES)}; or say --weight-scale")
+    mode = said.get("quantization_mode", OFFLINE)
+    if mode not in {OFFLINE, ONLINE}:
+        raise wrong(f"quantization_mode {inert(mode)}", f"{OFFLINE} or {ONLINE}")
+    kept = said.get("modules_to_not_convert") or []
+    if not isinstance(kept, list) or not all(isinstance(each, str) and each for each in kept):
+        raise wrong(f"modules_to_not_convert {inert(kept)}", "a list of names of modules")
+    for each in kept:
+        if _PATTERN & set(each):
+            raise wrong(f"modules_to_not_convert has {inert(each)}", "names without patterns")
+    return Quantization(_CLASSES.get(linear_class, ""), str(mode), frozenset(kept))
+
+
+def _unnamed(said: dict[str, object]) -> object:
+    """What a description without a quant_method is of."""
+    if "bits" in said or "group_size" in said:
+        return "mlx"
+    return "bitnet" if set(said) <= {"modules_to_not_convert", "use_rms_norm", "rms_norm_eps"} else None
+
+
+def _shown(found: Quantization) -> str:
+    kept = ", ".join(map(inert, sorted(found.kept))) or "no module"
+    return f"{found.weight_scale or 'another linear_class'}, {found.mode}, {kept} kept as floats"

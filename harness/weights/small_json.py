@@ -1,0 +1,36 @@
+"""JSON files beside weights: index.json and config.json, bounded and checked before anything is built on them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tritmark.harness.errors import WeightFileError
+from tritmark.harness.weights.names import inert
+from tritmark.harness.weights.plain_file import PlainFile
+
+
+def read_json(path: Path, largest: int) -> object:
+    """What the file holds. Raises WeightFileError for what is not JSON, for more than `largest` bytes, and for a key
+    that comes twice, of which parsers take one or the other."""
+    file = PlainFile(path)
+
+    def once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            keys = [key for key, _ in pairs]
+            again = next(key for number, key in enumerate(keys) if key in keys[:number])
+            raise file.error(f"the key {inert(again)} twice", "keys used once")
+        return found
+
+    try:
+        if file.size > largest:
+            raise file.error(f"{file.size} bytes", f"at most {largest}")
+        found: object = json.loads(file.read(0, file.size), object_pairs_hook=once)
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, WeightFileError):
+            raise
+        raise file.error(f"not JSON: {inert(str(error))}", "JSON") from error
+    finally:
+        file.close()
+    return found
