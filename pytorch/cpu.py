@@ -18,6 +18,7 @@ from tritmark.kernels import FORMATS, dispatch, plans
 from tritmark.kernels.activation_quantize.spec import OP as ACTIVATION_QUANTIZE
 from tritmark.kernels.activation_quantize.spec import key_for
 from tritmark.kernels.array_library import TorchTensors
+from tritmark.kernels.huge_pages import HUGE_PAGES
 from tritmark.kernels.i2s_dequantize.spec import OP as I2S_DEQUANTIZE
 from tritmark.kernels.i2s_quantize.spec import OP as I2S_QUANTIZE
 from tritmark.kernels.ternary_matmul.spec import OP as TERNARY_MATMUL
@@ -90,6 +91,11 @@ def _multiply(
     _run(TERNARY_MATMUL, key, inputs, {"out": numpy(out)}, {"M": M, "N": N, "K": K})
 
 
+def told(weights: torch.Tensor) -> tuple[Any, ...]:
+    """What linear asks packed weights for, last their address: for weights that stay as they are."""
+    return weights.shape, weights.dtype, weights.is_cpu and weights.is_contiguous(), weights.data_ptr()
+
+
 def linear(
     x: torch.Tensor,
     weights: torch.Tensor,
@@ -98,15 +104,17 @@ def linear(
     format: str,
     bias: torch.Tensor | None = None,
     out_dtype: torch.dtype | None = None,
+    of_weights: tuple[Any, ...] | None = None,
 ) -> torch.Tensor:
-    """See ops."""
+    """See ops; `of_weights` is what `told` gave for the weights."""
+    shape_of, dtype_of, whole, place = of_weights or told(weights)
     # What a call is checked for but for values, and what the choice of kernels rests on.
     key = (
         x.shape,
         x.dtype,
-        weights.shape,
-        weights.dtype,
-        weights.is_cpu and weights.is_contiguous(),
+        shape_of,
+        dtype_of,
+        whole,
         N,
         format,
         None if bias is None else (bias.shape, bias.dtype, bias.is_cpu),
@@ -117,7 +125,7 @@ def linear(
     found = _PLANS.get(dispatch.registry(), key)
     if found is not None:
         run_at, shape, strides, made = found
-        out = _planned(run_at, shape, strides, made, x, weights, weight_scale)
+        out = _planned(run_at, shape, strides, made, x, place, weight_scale)
         if out is not None:
             if bias is not None:
                 out += bias
@@ -132,9 +140,9 @@ def linear(
             out += bias
         if found is None and FORMATS[format].scale_per == "tensor":
             lead = (*x.shape[:-1], N)
-            told = lead, strides_of(lead, 1), out.dtype
+            of_output = lead, strides_of(lead, 1), out.dtype
             dtypes = contract.FLOATS[x.dtype], contract.FLOATS[out.dtype]
-            plans.plan_addresses(_PLANS, key, format, dtypes, {"M": M, "N": N, "K": K}, key[-1], told)
+            plans.plan_addresses(_PLANS, key, format, dtypes, {"M": M, "N": N, "K": K}, key[-1], of_output)
     return out.to(wanted).view(*x.shape[:-1], N)
 
 
@@ -144,16 +152,17 @@ def _planned(
     strides: tuple[int, ...],
     dtype: torch.dtype,
     x: torch.Tensor,
-    weights: torch.Tensor,
+    weights: int,
     weight_scale: float,
 ) -> torch.Tensor | None:
-    """The product in that dtype; None where a value is for the contract to refuse, or the rows are not aligned."""
+    """The product in that dtype, of weights at an address; None where a value is for the contract to refuse, or the
+    rows are not aligned."""
     rows = x.contiguous()
     address = rows.data_ptr()
     if address % rows.element_size() or not contract.LEAST < weight_scale < contract.PAST:
         return None
     out = _empty(shape, strides, dtype)
-    return out if run_at(address, weights.data_ptr(), weight_scale, out.data_ptr()) else None
+    return out if run_at(address, weights, weight_scale, out.data_ptr()) else None
 
 
 linear_forward = linear_constant = linear
@@ -205,7 +214,7 @@ def i2s_dequantize(q: torch.Tensor, scale: float) -> torch.Tensor:
 def pack(codes: torch.Tensor, scale: float, format: str) -> torch.Tensor:
     """See ops."""
     form = contract.check_codes(codes, scale, format)
-    return torch.from_numpy(form.pack(numpy(codes), np.float32(scale), tail="error"))
+    return torch.from_numpy(HUGE_PAGES.copied(form.pack(numpy(codes), np.float32(scale), tail="error")))
 
 
 def unpack(packed: torch.Tensor, N: int, K: int, format: str) -> torch.Tensor:

@@ -128,6 +128,11 @@ def _whole(x: torch.Tensor) -> torch.Tensor:
     return x.clone() if x.data_ptr() & _WIDE else x
 
 
+def told(weights: torch.Tensor) -> tuple[Any, ...]:
+    """What linear asks packed weights for, last their address: for weights that stay as they are."""
+    return weights.numel(), weights.dtype, weights.get_device(), weights.is_contiguous(), weights.data_ptr()
+
+
 def _linear(constant: bool) -> Callable[..., torch.Tensor]:
     """linear, of weights that are constant or not, see ops."""
 
@@ -139,21 +144,23 @@ def _linear(constant: bool) -> Callable[..., torch.Tensor]:
         format: str,
         bias: torch.Tensor | None = None,
         out_dtype: torch.dtype | None = None,
+        of_weights: tuple[Any, ...] | None = None,
     ) -> torch.Tensor:
         address = x.data_ptr()
         if address & _WIDE or not x.is_contiguous():
             x = _whole(x)
             address = x.data_ptr()
         where = x.get_device()
+        bytes_of, dtype_of, index_of, whole, place = of_weights or told(weights)
         # torch.Size and torch.dtype, which Python looks up by their own hashes.
         key = (
             x.shape,
             x.dtype,
             where,
-            weights.numel(),
-            weights.dtype,
-            weights.get_device(),
-            weights.is_contiguous(),
+            bytes_of,
+            dtype_of,
+            index_of,
+            whole,
             N,
             format,
             out_dtype,
@@ -178,7 +185,7 @@ def _linear(constant: bool) -> Callable[..., torch.Tensor]:
         launch, room, shape, strides, dtype, wanted, _, _ = plan
         out = _empty(shape, strides, dtype) if where == _current_device() else x.new_empty(shape, dtype=dtype)
         space = weights.new_empty((room,)) if room else None
-        addresses = address, weights.data_ptr(), out.data_ptr(), 0 if space is None else space.data_ptr()
+        addresses = address, place, out.data_ptr(), 0 if space is None else space.data_ptr()
         try:
             code = launch(_stream(where), addresses, weight_scale)
         except ValueError as why:

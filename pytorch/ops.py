@@ -22,6 +22,12 @@ InvalidArgumentError for arguments outside of that, and NoCompatibleKernelError 
   activations' dtype unless told. NaN and infinities go through. Its gradient with respect to the activations is that of
   the product with dequantized weights. On the CPU PyTorch computes it, from weights that are unpacked at each call.
 - `ternary_matmul_a16_constant`: the same without a gradient, of weights as for `linear_constant`.
+- `bit_linear(x, weight, weight_scale, N, divide=False, bias=None, out_dtype=None)`: `linear` of a layer's state as
+  checkpoints have it: `weight` in Hugging Face's layout, uint8 (ceil(N/4), K), and the tensor of its scale, of one
+  number, by whose inverse is multiplied with `divide`. What kernels read is made from the weights at the first call
+  with them, and again once they were written. `bit_linear_forward`: the same without a gradient.
+- `bit_linear_a16(activations, weight, weight_scale, N, divide=False, out_dtype=None)`: `ternary_matmul_a16` of such a
+  state. `bit_linear_a16_forward`: the same without a gradient.
 - `i2s_quantize(x, scale)`, `i2s_dequantize(q, scale)`: see the functions of that name in tritmark.kernels.
 - `pack(codes, scale, format)`, `unpack(packed, N, K, format)`: ternary codes int8 (N, K) in a format with one scale,
   and back.
@@ -38,7 +44,8 @@ from typing import Any
 import torch
 
 from tritmark.kernels import FORMATS
-from tritmark.torch import contract, cpu, cuda
+from tritmark.torch import contract, state
+from tritmark.torch.followed import DEVICES
 
 _LINEAR = (
     "(Tensor x, Tensor weights, float weight_scale, int N, str format, Tensor? bias=None, ScalarType? out_dtype=None)"
@@ -56,6 +63,7 @@ SCHEMAS = {
     "linear_constant": _LINEAR,
     "ternary_matmul_a16": _A16,
     "ternary_matmul_a16_constant": _A16,
+    **state.SCHEMAS,
     "i2s_quantize": "(Tensor x, float scale) -> Tensor",
     "i2s_dequantize": "(Tensor q, float scale) -> Tensor",
     "pack": "(Tensor codes, float scale, str format) -> Tensor",
@@ -129,6 +137,10 @@ _SHAPES = {
     "linear_constant": _linear,
     "ternary_matmul_a16": _ternary_matmul_a16,
     "ternary_matmul_a16_constant": _ternary_matmul_a16,
+    "bit_linear": state.linear_shape,
+    "bit_linear_forward": state.linear_shape,
+    "bit_linear_a16": state.a16_shape,
+    "bit_linear_a16_forward": state.a16_shape,
     "i2s_quantize": _i2s_quantize,
     "i2s_dequantize": _i2s_dequantize,
     "pack": _pack,
@@ -173,20 +185,30 @@ def _gradient_a16(ctx: Any, upstream: torch.Tensor) -> tuple[torch.Tensor | None
     return found, None, None, None, None, None
 
 
+_GRADIENTS = (
+    ("linear", _kept_for_gradient, _gradient),
+    ("ternary_matmul_a16", _kept_for_a16, _gradient_a16),
+    ("bit_linear", state.keep_linear, state.linear_gradient),
+    ("bit_linear_a16", state.keep_a16, state.a16_gradient),
+)
+"""Ops that have one: what is kept for it, and the gradient."""
+
+
 def _registered() -> torch.library.Library:
     """The library with every op."""
     library = torch.library.Library("tritmark", "DEF")
     for name, schema in SCHEMAS.items():
         library.define(name + schema, tags=(torch.Tag.pt2_compliant_tag,))
-        library.impl(name, getattr(cpu, name), "CPU")
-        library.impl(name, getattr(cuda, name), "CUDA")
+        for kind, device in DEVICES.items():
+            compute = state.computes(name, kind) if name in state.SCHEMAS else getattr(device, name)
+            library.impl(name, compute, kind.upper())
         torch.library.register_fake(f"tritmark::{name}", _SHAPES[name], lib=library)
-    torch.library.register_autograd("tritmark::linear", _gradient, setup_context=_kept_for_gradient, lib=library)
-    torch.library.register_autograd(
-        "tritmark::ternary_matmul_a16", _gradient_a16, setup_context=_kept_for_a16, lib=library
-    )
+    for name, keep, gradient in _GRADIENTS:
+        torch.library.register_autograd(f"tritmark::{name}", gradient, setup_context=keep, lib=library)
     return library
 
 
 _LIBRARY = _registered()
 """Kept, for the ops go with it."""
+OPS: Any = torch.ops.tritmark
+"""The ops, for what imports them from here, so that they are there."""

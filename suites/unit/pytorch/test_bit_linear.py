@@ -16,7 +16,7 @@ torch: Any = pytest.importorskip("torch", reason="torch is not installed; tox -e
 from plain_bitlinear import hf_packed, product  # noqa: E402
 
 from tritmark.harness.errors import InvalidArgumentError  # noqa: E402
-from tritmark.torch import BitLinear  # noqa: E402
+from tritmark.torch import BitLinear, derived  # noqa: E402
 
 N, K = 24, 80
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -147,13 +147,13 @@ def test_copies_compute_the_same_and_stand_alone(layer: Any, way: Any) -> None:
 def test_a_pickle_holds_the_weights_once(layer: Any) -> None:
     large = BitLinear(1024, 512)
     assert len(pickle.dumps(large)) < 1.1 * large.weight.numel() + 4096
-    assert layer.__getstate__()["_buffers"]["packed"] is None
-    assert layer.packed is not None
+    large(torch.ones(1, 1024))
+    assert len(pickle.dumps(large)) < 1.1 * large.weight.numel() + 4096
 
 
 def test_what_kernels_read_is_made_once(layer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     packed = layer.packed
-    monkeypatch.setattr(BitLinear, "repack", lambda self: pytest.fail("repacked"))
+    monkeypatch.setattr(derived, "_made", lambda *args: pytest.fail("made anew"))
     layer(rows(3))
     assert layer.to("cpu").float().half().packed is packed
 
@@ -163,16 +163,22 @@ def replica(layer: Any) -> Any:
     made = layer._replicate_for_data_parallel()
     if layer.bias is not None:
         made.bias = layer.bias.detach().clone()
-    made._buffers["packed"] = layer.packed.clone()
+    made._buffers = {name: each.clone() for name, each in layer._buffers.items()}
     return made
 
 
-def test_a_replica_of_dataparallel_computes_the_same(layer: Any) -> None:
+def test_a_replica_of_dataparallel_computes_the_same(layer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From a copy of what the layer has made: it is one of a call."""
+    expected = layer(rows(3))
+    monkeypatch.setattr(derived, "_made", lambda *args: pytest.fail("made anew"))
+    assert torch.equal(replica(layer)(rows(3)), expected)
+    layer.weight_scale.mul_(2)
+    monkeypatch.undo()
     assert torch.equal(replica(layer)(rows(3)), layer(rows(3)))
 
 
 def test_what_is_copied_at_each_call_is_not_constant(layer: Any) -> None:
-    """And what a module made by itself is."""
+    """And what a module made by itself is, which the ops of a state read."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Called(TorchDispatchMode):  # type: ignore[misc]
@@ -186,9 +192,9 @@ def test_what_is_copied_at_each_call_is_not_constant(layer: Any) -> None:
 
     x = rows(2)
     each_wanted = (
-        (layer, "linear_constant"),
-        (copy.deepcopy(layer), "linear_constant"),
-        (replica(layer), "linear_forward"),
+        (layer, "bit_linear_forward"),
+        (copy.deepcopy(layer), "bit_linear_forward"),
+        (replica(layer), "linear"),
     )
     with torch.no_grad(), Called() as called:
         for each, wanted in each_wanted:

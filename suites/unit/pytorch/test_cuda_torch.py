@@ -16,6 +16,8 @@ import pytest
 
 torch: Any = pytest.importorskip("torch", reason="torch is not installed; tox -e torch has it")
 
+from plain_bitlinear import hf_packed  # noqa: E402
+
 from tritmark.harness.errors import InvalidArgumentError, NoCompatibleKernelError  # noqa: E402
 from tritmark.kernels import FORMATS, pack_weights, ternary_matmul  # noqa: E402
 from tritmark.torch import BitLinear, cuda  # noqa: E402
@@ -241,6 +243,10 @@ CASES: dict[str, tuple[Any, ...]] = {
     "linear": (rows(2, 3, K).requires_grad_(),),
     "linear_forward": (rows(1, K, dtype=torch.float16),),
     "linear_constant": (rows(1, K, dtype=torch.bfloat16),),
+    "bit_linear": (rows(2, 3, K).requires_grad_(),),
+    "bit_linear_forward": (rows(1, K, dtype=torch.bfloat16),),
+    "bit_linear_a16": (rows(2, K, dtype=torch.bfloat16).requires_grad_(),),
+    "bit_linear_a16_forward": (rows(1, K, dtype=torch.float16),),
     "ternary_matmul_a16": (rows(2, K, dtype=torch.bfloat16).requires_grad_(),),
     "ternary_matmul_a16_constant": (rows(1, K, dtype=torch.float16),),
     "i2s_quantize": (rows(5, 7), SCALE),
@@ -262,6 +268,8 @@ def test_pytorchs_own_checks_pass(device: Any, name: str) -> None:
         given = [q, *product, scale, N, "row16"]
     elif name.startswith(("linear", "ternary_matmul_a16")):
         given = [*given, *product, N, "row16"]
+    elif name.startswith("bit_linear"):
+        given = [*given, hf_packed(codes_of(N, K)).to(device), torch.tensor([SCALE], device=device), N]
     torch.library.opcheck(getattr(OPS, name).default, tuple(given))
 
 
@@ -283,7 +291,7 @@ def test_a_layer_of_16_bits_is_the_op(device: Any, bias: bool) -> None:
     """In a CUDA graph too, and with inputs that change between its replays."""
     layer = BitLinear.from_float(torch.nn.Linear(K, N, bias=bias), activation_bits=16).to(device).requires_grad_(False)
     x = rows(2, K, dtype=torch.bfloat16).to(device)
-    product = OPS.ternary_matmul_a16(x, layer.packed, layer._scale, N, "row16", torch.float32)
+    product = OPS.ternary_matmul_a16(x, layer.packed, layer.weight_scale.item(), N, "row16", torch.float32)
     expected = (product if layer.bias is None else product + layer.bias).bfloat16()
     assert torch.equal(layer(x), expected)
     graph, given = torch.cuda.CUDAGraph(), torch.zeros_like(x)

@@ -85,8 +85,8 @@ def layers(bias: bool) -> tuple[Any, Any]:
 def test_a_layer_does_not_quantize_activations(dtype: Any, bias: bool) -> None:
     eight, sixteen = layers(bias)
     x = rows(5, K, dtype=dtype)
-    codes = torch.ops.tritmark.unpack(sixteen.packed, N, K, sixteen._format)
-    dense = x.float() @ codes.float().t() * sixteen._scale
+    codes = torch.ops.tritmark.unpack(sixteen.weight, N, K, "hf_pack")
+    dense = x.float() @ codes.float().t() * sixteen.weight_scale
     expected = (dense + sixteen.bias if bias else dense).to(dtype)
     found = sixteen(x)
     assert found.dtype == dtype

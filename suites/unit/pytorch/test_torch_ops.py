@@ -152,6 +152,7 @@ def test_a_format_with_several_scales_has_a_product_and_no_gradient() -> None:
 
 
 X = rows(2, 3, 96)
+STATE = (hf_packed(CODES), torch.tensor([SCALE]), 40)
 Q, ACT_SCALE = OPS.activation_quantize(X)
 CASES: dict[str, tuple[str, tuple[Any, ...]]] = {
     "quantize": ("activation_quantize", (X,)),
@@ -170,6 +171,13 @@ CASES: dict[str, tuple[str, tuple[Any, ...]]] = {
     "16 bits": ("ternary_matmul_a16", (X.bfloat16(), *LINEAR)),
     "16 bits of constant weights": ("ternary_matmul_a16_constant", (X.bfloat16(), *LINEAR)),
     "16 bits with gradients": ("ternary_matmul_a16", (X.half().requires_grad_(), *LINEAR, torch.float32)),
+    "a state": ("bit_linear_forward", (X, *STATE)),
+    "a state with gradients": (
+        "bit_linear",
+        (X.clone().requires_grad_(), *STATE, True, torch.ones(40).requires_grad_()),
+    ),
+    "a state, 16 bits": ("bit_linear_a16_forward", (X.bfloat16(), *STATE)),
+    "a state, 16 bits with gradients": ("bit_linear_a16", (X.half().requires_grad_(), *STATE, True, torch.float32)),
     "i2s_quantize": ("i2s_quantize", (X.transpose(0, 2), SCALE)),
     "i2s_dequantize": ("i2s_dequantize", (Q, SCALE)),
     "pack": ("pack", (CODES, SCALE, "tile64")),
@@ -237,6 +245,28 @@ def test_a_gradient_is_traced_too() -> None:
     torch._dynamo.reset()
 
 
+@pytest.mark.parametrize("divide", [False, True])
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_the_ops_of_a_state_are_those_of_packed_weights(dtype: Any, divide: bool) -> None:
+    """Outputs and gradients, of rows of weights that are no multiple of 4 too."""
+    for N in (40, 38):
+        codes = CODES[:N]
+        state = OPS.pack(codes, 1.0, "hf_pack"), torch.tensor([1 / SCALE if divide else SCALE]), N, divide
+        weights, bias = (packed_of(codes), SCALE, N, "tile64"), rows(N, seed=1)
+        for ours, theirs, more in (("bit_linear", "linear", (bias,)), ("bit_linear_a16", "ternary_matmul_a16", ())):
+            if ours == "bit_linear_a16" and dtype is torch.float32:
+                continue
+            found = []
+            for name, arguments in ((ours, state), (theirs, weights)):
+                x = X.to(dtype, copy=True).requires_grad_()
+                y = getattr(OPS, name)(x, *arguments, *more)
+                y.backward(torch.from_numpy(np.random.default_rng(3).integers(-3, 4, y.shape)).to(dtype))
+                found.append((y, x.grad))
+            assert torch.equal(found[0][0], found[1][0])
+            assert torch.equal(found[0][1], found[1][1])
+            assert torch.equal(getattr(OPS, f"{ours}_forward")(X.to(dtype), *state, *more), found[1][0])
+
+
 WRONG: dict[str, tuple[str, tuple[Any, ...], str]] = {
     "x of integers": ("linear", (X.int(), *LINEAR), "x is of dtype torch.int32"),
     "x of float64": ("activation_quantize", (X.double(),), "x is of dtype torch.float64"),
@@ -263,6 +293,21 @@ WRONG: dict[str, tuple[str, tuple[Any, ...], str]] = {
     "a code that is none": ("pack", (CODES + 1, SCALE, "tile64"), r"codes is 2 at"),
     "codes in one axis": ("pack", (CODES[0], SCALE, "tile64"), "codes is"),
     "several scales": ("pack", (CODES, SCALE, "tq2_0"), "one that has one scale"),
+    "a state of floats": ("bit_linear", (X, CODES.float(), *STATE[1:]), r"weight is torch.float32 \(40, 96\)"),
+    "a state of other rows": ("bit_linear", (X, *STATE[:2], 44), r"torch.uint8 \(ceil\(N/4\), K\), for N = 44"),
+    "a state of other columns": ("bit_linear", (X[..., 1:], *STATE), "x is of shape"),
+    "a state with two scales": ("bit_linear_forward", (X, STATE[0], torch.ones(2), 40), "one number of a floating"),
+    "a state with a scale of nothing": (
+        "bit_linear_a16",
+        (X.half(), STATE[0], torch.zeros(1), 40),
+        "weight_scale is 0.0",
+    ),
+    "a state with a NaN": ("bit_linear", (X, STATE[0], torch.full((1,), torch.nan), 40), "weight_scale is nan"),
+    "a state whose inverse is too large": (
+        "bit_linear",
+        (X, STATE[0], torch.full((1,), 1e-40), 40, True),
+        "its inverse too",
+    ),
     "bytes of nothing": ("unpack", (PACKED[:8], 40, 96, "tile64"), "8 bytes"),
     "a field that is none": ("unpack", (torch.full((10, 96), 255, dtype=torch.uint8), 40, 96, "hf_pack"), "field 3"),
 }

@@ -197,3 +197,53 @@ def test_what_the_driver_refuses_is_an_error(calls: Calls, code: int, error: typ
     calls.code = code
     with pytest.raises(error, match=f"CUDA error {code}"):
         cuda.linear(rows(2, K), THERE, *LINEAR[1])
+
+
+WITHOUT_ML_DTYPES = """
+import sys
+import torch
+from tritmark.kernels import FORMATS
+from tritmark.kernels.cuda import linear_plan, plan
+from tritmark.torch import cuda
+
+class Nothing(plan.Planner):
+    def run(self, *given): pass
+    def add(self, *given): pass
+    def made(self): return lambda *given: 0, 0
+
+for module in (cuda, linear_plan):
+    module.Planner = Nothing
+for name in ("add_product", "add_quantization"):
+    setattr(cuda, name, lambda *given: None)
+cuda.primary_context = cuda._stream = cuda.linear_plan = lambda *given, **more: (lambda *given: 0, 0)
+cuda._empty = lambda shape, strides, dtype: torch.empty_strided(shape, strides, dtype=dtype)
+cuda._current_device = lambda: -1  # what CPU tensors say of theirs
+assert "ml_dtypes" not in sys.modules
+q, weights = (
+    torch.zeros(2, 64, dtype=torch.int8),
+    torch.zeros(FORMATS["row16"].packed_shape((64, 64)), dtype=torch.uint8),
+)
+for dtype in (torch.bfloat16, torch.float16, torch.float32):
+    x = torch.zeros(2, 64, dtype=dtype)
+    for call in (
+        lambda: cuda.i2s_quantize(x, 0.5),
+        lambda: cuda.activation_quantize(x),
+        lambda: cuda.ternary_matmul(q, weights, 0.5, torch.ones(2), 64, "row16", dtype),
+        lambda: dtype is torch.float32 or cuda.ternary_matmul_a16(x, weights, 0.5, 64, "row16"),
+        lambda: cuda.linear(x, weights, 0.5, 64, "row16"),
+        lambda: cuda.i2s_dequantize(q, 0.5),
+        lambda: cuda.pack(q, 0.5, "row16"),
+    ):
+        call()
+print("done")
+"""
+
+
+def test_no_op_rests_on_what_was_imported() -> None:
+    """NumPy knows the name bfloat16 once ml_dtypes was imported, so this is a process of its own, and i2s_quantize of
+    bfloat16 comes first."""
+    import subprocess
+    import sys
+
+    ran = subprocess.run([sys.executable, "-c", WITHOUT_ML_DTYPES], capture_output=True, text=True, check=False)
+    assert ran.stdout == "done\n", ran.stderr

@@ -1,0 +1,81 @@
+"""What a layer computes from, as long as its state is what that was made of."""
+
+from __future__ import annotations
+
+import weakref
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from tritmark.torch import cpu, cuda
+from tritmark.torch.derived import DDP, Derived, derived, sample_of, scale_of, version_of
+
+DEVICES: dict[str, ModuleType] = {"cpu": cpu, "cuda": cuda}
+"""What computes the ops on each kind of device."""
+
+BY_WEIGHT: dict[int, weakref.ref[Followed]] = {}
+"""What layers hold, by the id of the weights that are theirs, for ops that are called with these."""
+
+
+class Followed:
+    """What a layer computes from, and the state that it was made of.
+
+    It holds as long as the layer has these tensors, with these versions, at these addresses, and, on the CPU, these
+    samples.
+    """
+
+    __slots__ = (
+        "N",
+        "__weakref__",
+        "address",
+        "derived",
+        "divide",
+        "factor",
+        "kind",
+        "memory",
+        "sample",
+        "sampled",
+        "scale",
+        "scale_address",
+        "scale_sample",
+        "scale_sampled",
+        "scale_version",
+        "told",
+        "version",
+        "weight",
+    )
+
+    def __init__(
+        self, weight: torch.Tensor, scale: torch.Tensor, N: int, divide: bool, before: Followed | None
+    ) -> None:
+        """Raises InvalidArgumentError for a state that is none."""
+        # What tells of changes is read first: a write meanwhile is one after it.
+        self.weight, self.version, self.address = weight, version_of(weight), weight.data_ptr()
+        self.scale, self.scale_version, self.scale_address = scale, version_of(scale), scale.data_ptr()
+        self.memory = weight.detach(), scale.detach()  # kept, so that nothing else comes to these addresses
+        self.sample, self.scale_sample = sample_of(weight), sample_of(scale)
+        self.sampled = 0 if self.sample is None else self.sample[0]
+        self.scale_sampled = 0 if self.scale_sample is None else self.scale_sample[0]
+        self.derived: Derived = derived(weight, N, None if before is None else before.derived)
+        self.factor, self.divide = scale_of(scale, divide), divide
+        self.N = N
+        self.kind: str = weight.device.type
+        self.told: tuple[Any, ...] = DEVICES[self.kind].told(self.derived.packed)
+        if self.version is not None and self.scale_version is not None:
+            place = id(weight)
+            BY_WEIGHT[place] = weakref.ref(self, lambda gone: BY_WEIGHT.get(place) is gone and BY_WEIGHT.pop(place))
+
+    def holds(self, weight: torch.Tensor, scale: torch.Tensor) -> bool:
+        """Whether it is of this state: a call of a layer asks that, so by what costs least."""
+        return (
+            weight is self.weight
+            and scale is self.scale
+            and weight.data_ptr() == self.address
+            and scale.data_ptr() == self.scale_address
+            and weight._version == self.version
+            and scale._version == self.scale_version
+            and (self.sample is None or self.sample[0] == self.sampled)
+            and (self.scale_sample is None or self.scale_sample[0] == self.scale_sampled)
+            and DDP._active_ddp_module is None
+        )
