@@ -4,14 +4,17 @@ from."""
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import stat
 from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
 
-from tritmark.harness.caches import CACHE, cache_folder
-from tritmark.harness.errors import CompileError, UsageError
+from tritmark.harness.caches import CACHE, cache_folder, runs_code
+from tritmark.harness.candidate.located import digest_of
+from tritmark.harness.errors import BadEnvironmentError, CompileError, UsageError
+from tritmark.harness.locks import locked
 
 OPTIONS = ("-O3", "-march=native")
 """Unless the manifest has others."""
@@ -28,9 +31,8 @@ SUFFIXES = tuple(_COMPILERS)
 
 def compiled(source: Path, options: Sequence[str]) -> Path:
     """The library of a source. Raises CompileError with the compiler's words, UsageError where nothing can be kept."""
-    from filelock import FileLock
-
     compiler = _compiler(source.suffix)
+    folder = _folder()
     # A sanitizer's functions are in the program that loads the library, and -Wall would turn the options' own -Werror
     # against more.
     closed = () if any(each.startswith("-fsanitize") for each in options) else (_CLOSED,)
@@ -39,15 +41,16 @@ def compiled(source: Path, options: Sequence[str]) -> Path:
     # some linkers drop a library that stands before what needs it
     libraries = [each for each in options if each.startswith("-l")]
     # Macros that the options define, those of the processor under -march=native among them, are part of the text.
-    text, _ = _run([compiler, *flags, "-E", "-dD", str(source)], source)
-    version, _ = _run([compiler, "--version"], source)
-    key = sha256("\0".join([compiler, version, *flags, text]).encode()).hexdigest()
-    folder = _folder()
+    text, _ = _run([*compiler, *flags, "-E", "-dD", str(source)], source, compiler)
+    version, _ = _run([*compiler, "--version"], source, compiler)
+    key = sha256("\0".join([*compiler, version, *flags, text]).encode("utf-8", "surrogateescape")).hexdigest()
     known = _known(folder, key)
     if known is not None:
         return known
-    with FileLock(folder / f"{key}.lock"):
-        return _known(folder, key) or _made(folder, key, [compiler, *flags, str(source), *libraries, "-lm"], source)
+    with locked(folder / f"{key}.lock"):
+        return _known(folder, key) or _made(
+            folder, key, [*compiler, *flags, str(source), *libraries, "-lm"], source, compiler
+        )
 
 
 def warnings(library: Path) -> str:
@@ -67,15 +70,15 @@ def _shortened(said: str) -> str:
 def _known(folder: Path, key: str) -> Path | None:
     """What the cache has under that key, if it still is what was put there: its name ends with its hash."""
     for path in sorted(folder.glob(f"{key}-*.so")):
-        if path.stem == f"{key}-{sha256(path.read_bytes()).hexdigest()}":
+        if path.stem == f"{key}-{digest_of(path.read_bytes())}":
             return path
     return None
 
 
-def _made(folder: Path, key: str, command: list[str], source: Path) -> Path:
+def _made(folder: Path, key: str, command: list[str], source: Path, compiler: Sequence[str]) -> Path:
     temporary = folder / f"{key}.{os.getpid()}.tmp"
     try:
-        _, said = _run([*command, "-o", str(temporary)], source)
+        _, said = _run([*command, "-o", str(temporary)], source, compiler)
         path = folder / f"{key}-{sha256(temporary.read_bytes()).hexdigest()}.so"
         if said.strip():
             path.with_suffix(".txt").write_text(said, encoding="utf-8", errors="replace")
@@ -91,9 +94,14 @@ def _folder() -> Path:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = folder.stat()
     except OSError as error:
-        raise UsageError(
-            f"{folder} cannot be made: {error.strerror or error}; legal: set {CACHE} to a folder that can"
+        raise BadEnvironmentError(
+            f"{folder} cannot be made: {error.strerror or error}", next_step=f"set {CACHE} to a folder that can"
         ) from None
+    if not runs_code(folder):
+        raise BadEnvironmentError(
+            f"{folder} is mounted noexec, so no compiled kernel can be loaded from there",
+            next_step=f"set {CACHE} to a folder elsewhere",
+        )
     if found.st_uid != os.geteuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise UsageError(
             f"{folder} belongs to, or can be written by, others; legal: a folder of your own: chmod 700, or set {CACHE}"
@@ -101,27 +109,42 @@ def _folder() -> Path:
     return folder
 
 
-def _compiler(suffix: str) -> str:
+def _compiler(suffix: str) -> tuple[str, ...]:
+    """The words of the compiler's command: CC may be of several, such as "ccache gcc"."""
     variable, names = _COMPILERS[suffix]
     told = os.environ.get(variable, "").strip()
-    for name in (told,) if told else names:
-        found = shutil.which(name)
+    for words in (command_of(told, variable),) if told else ((name,) for name in names):
+        found = shutil.which(words[0])
         if found is not None:
-            return found
-    raise CompileError(
+            return (found, *words[1:])
+    raise BadEnvironmentError(
         f"no compiler for {suffix}: {told or ', '.join(names)} not found",
         next_step=f"install one, or set {variable} to one, or give the compiled .so",
     )
 
 
-def _run(command: Sequence[str], source: Path) -> tuple[str, str]:
-    """Standard output and the error stream."""
+def command_of(told: str, variable: str) -> tuple[str, ...]:
+    """The words of a command as an environment variable has it. Raises BadEnvironmentError for quotes without an
+    end."""
+    if shutil.which(told) is not None:  # a path with blanks in it
+        return (told,)
+    try:
+        return tuple(shlex.split(told))
+    except ValueError as why:
+        raise BadEnvironmentError(
+            f"{variable} is {told!r} ({why})", next_step="write it as a shell reads it, such as 'ccache gcc'"
+        ) from None
+
+
+def _run(command: Sequence[str], source: Path, compiler: Sequence[str]) -> tuple[str, str]:
+    """Standard output and the error stream. Raises CompileError for what is wrong with the source, BadEnvironmentError
+    where the compiler compiles nothing at all."""
     import subprocess
 
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=LIMIT_S, check=False)
     except OSError as why:
-        raise CompileError(
+        raise BadEnvironmentError(
             f"{command[0]} cannot be run ({why})", next_step="name another compiler in CC or CXX"
         ) from None
     except subprocess.TimeoutExpired:
@@ -130,8 +153,37 @@ def _run(command: Sequence[str], source: Path) -> tuple[str, str]:
         ) from None
     said = done.stderr.decode("utf-8", "replace")
     if done.returncode:
+        _must_compile(compiler, source.suffix)
         raise CompileError(
             f"{source} does not compile:\n{_shortened(said)}\n",
             next_step="mend the source, or the options in its manifest",
         )
     return done.stdout.decode("utf-8", "replace"), said
+
+
+def _must_compile(compiler: Sequence[str], suffix: str) -> None:
+    """Raises BadEnvironmentError where it does not make a library of a function that every compiler takes."""
+    import subprocess
+    from tempfile import TemporaryDirectory
+
+    try:
+        with TemporaryDirectory(prefix="tritmark-") as name:
+            probe = Path(name, f"probe{suffix}")
+            probe.write_text("int tritmark_probe(void) { return 0; }\n", encoding="utf-8")
+            done = subprocess.run(
+                [*compiler, "-shared", "-fPIC", str(probe), "-o", str(Path(name, "probe.so"))],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=LIMIT_S,
+                check=False,
+            )
+    except (OSError, subprocess.TimeoutExpired) as why:
+        raise BadEnvironmentError(
+            f"{' '.join(compiler)} cannot be run ({why})", next_step="see TMPDIR and the limits (ulimit -a)"
+        ) from None
+    if done.returncode:
+        said = _shortened(done.stderr.decode("utf-8", "replace"))
+        raise BadEnvironmentError(
+            f"{' '.join(compiler)} compiles nothing, not even an empty function:\n{said}\n",
+            next_step="mend the compiler, or name another one in CC or CXX",
+        )

@@ -7,6 +7,8 @@ import struct
 
 _DYNSYM = 11
 _SHARED = 3
+_INDIRECT = 10
+"""STT_GNU_IFUNC: a resolver gives the address of the function."""
 _MACHINES = {"x86_64": 62, "aarch64": 183, "riscv64": 243, "ppc64le": 21, "s390x": 22}
 
 
@@ -14,8 +16,9 @@ class NotALibraryError(ValueError):
     """Why a file is no library that this machine can load."""
 
 
-def exported(data: bytes) -> tuple[str, ...]:
-    """Names of the functions and variables that a 64-bit little-endian ELF library defines. Raises NotALibraryError."""
+def exported(data: bytes, *, indirect: bool = False) -> tuple[str, ...]:
+    """Names of the functions and variables that a 64-bit little-endian ELF library defines, or only those of functions
+    whose address a resolver gives when the library is loaded. Raises NotALibraryError."""
     if data[:4] != b"\x7fELF":
         raise NotALibraryError("no ELF file")
     if data[4:6] != b"\x02\x01":
@@ -26,18 +29,19 @@ def exported(data: bytes) -> tuple[str, ...]:
             raise NotALibraryError("no shared library (was it linked with -shared?)")
         if machine != _MACHINES.get(platform.machine(), machine):
             raise NotALibraryError(f"made for another processor (ELF machine {machine}) than this {platform.machine()}")
-        return tuple(_names(data))
+        return tuple(name for name, kind in _names(data) if kind == _INDIRECT or not indirect)
     except (struct.error, IndexError, OverflowError, ValueError) as error:
         if isinstance(error, NotALibraryError):
             raise
         raise NotALibraryError(f"damaged ({error})") from None
 
 
-def _names(data: bytes) -> list[str]:
+def _names(data: bytes) -> list[tuple[str, int]]:
+    """Each with its type."""
     (table,) = struct.unpack_from("<Q", data, 40)
     size, count = struct.unpack_from("<HH", data, 58)
     sections = [struct.unpack_from("<IIQQQQIIQQ", data, table + nth * size) for nth in range(count)]
-    found: list[str] = []
+    found: list[tuple[str, int]] = []
     for _, kind, _, _, offset, length, link, _, _, entry in sections:
         if kind != _DYNSYM:
             continue
@@ -47,5 +51,5 @@ def _names(data: bytes) -> list[str]:
             # Defined here (section), and global or weak.
             if name and section and info >> 4 in {1, 2}:
                 end = data.index(b"\0", strings + name)
-                found.append(data[strings + name : end].decode("ascii"))
+                found.append((data[strings + name : end].decode("ascii"), info & 15))
     return found

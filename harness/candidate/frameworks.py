@@ -3,6 +3,7 @@ way in."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
@@ -42,11 +43,16 @@ class Numpy:
 
     kind = "NumPy array"
 
+    started = 0
+    """Threads that libraries of linear algebra have started in this process for what they were told. They stay."""
+
     def begin(self, threads: int) -> None:
         for library in _blas():
             # To be told a number, even the one that it has, makes OpenBLAS start its threads.
             if library.num_threads != threads:
+                before = _threads()
                 library.set_num_threads(threads)
+                Numpy.started += max(0, _threads() - before)
 
     def array(self, value: Any) -> Any:
         return value
@@ -60,6 +66,14 @@ class Numpy:
         into[...] = value
 
     def wait(self) -> None: ...
+
+
+def _threads() -> int:
+    """Of this process, in any language; 0 where the system does not tell."""
+    try:
+        return len(os.listdir("/proc/self/task"))
+    except OSError:
+        return 0
 
 
 @cache

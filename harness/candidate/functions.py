@@ -25,6 +25,7 @@ from tritmark.harness.nearest import nearest
 from tritmark.harness.spec import (
     Arrays,
     Axes,
+    CodeFile,
     Constraint,
     KernelKey,
     Launch,
@@ -157,6 +158,7 @@ class _Reader:
             reports_nonfinite=False,
             workspace=workspace.value,
             code_hash=digest,
+            code=partial(source_code, str(path.resolve())),
         )
 
     def _parameters(self, op: Op) -> tuple[str, ...]:
@@ -241,6 +243,11 @@ def _module(path: str, digest: str) -> ModuleType:
     except Exception as error:
         raise UsageError(f"{path}: cannot be run: {type(error).__name__}: {error}") from error
     return module
+
+
+def source_code(path: str, target: str, binaries: frozenset[str] = frozenset()) -> tuple[CodeFile, ...]:
+    """A Python file, for those who read sources."""
+    return (CodeFile(kind="python", name=Path(path).name, entries=(), target="", path=path),)
 
 
 def _bind(source: _Source, op: Op, name: str, inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:

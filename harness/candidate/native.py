@@ -2,7 +2,7 @@
 
 How much is known of what ran: the address that is called lies in the file whose hash the receipt has, under the
 function's name, as the dynamic linker tells (dladdr), and it was called so often. What the function itself calls, it
-alone knows.
+alone knows. The device binds it, so the native clock calls it as it calls the device's own kernels.
 """
 
 from __future__ import annotations
@@ -12,20 +12,29 @@ import platform
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from tritmark.harness.caches import runs_code
 from tritmark.harness.candidate import compiling
 from tritmark.harness.candidate.elf import NotALibraryError, exported
+from tritmark.harness.candidate.located import digest_of
 from tritmark.harness.candidate.manifest import Argument, ArgumentKind, Described, WithManifest
 from tritmark.harness.candidate.nonfinite import first_nonfinite
-from tritmark.harness.errors import InvalidArgumentError, UsageError
+from tritmark.harness.dtypes import named_dtype
+from tritmark.harness.errors import BadEnvironmentError, InvalidArgumentError, UsageError
 from tritmark.harness.nearest import nearest
 from tritmark.harness.record import HOST
-from tritmark.harness.spec import Arrays, Axes, CodeFile, KernelKey, Launch, Tier, Variant
+from tritmark.harness.spec import (
+    Arrays,
+    Axes,
+    CArgument,
+    CodeFile,
+    FunctionBinder,
+    KernelKey,
+    Tier,
+    Variant,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,6 +42,10 @@ if TYPE_CHECKING:
     from tritmark.harness.providers import Installed
 
 SUFFIXES = (*compiling.SUFFIXES, ".so")
+_WORD = 8
+"""Bytes of a register."""
+_MOST_ARGUMENTS = 64
+"""More than any op has; a device's call has room for as many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +63,28 @@ class NativeFile(WithManifest):
     def variants(self, installed: Installed) -> Sequence[Variant]:
         """Compile it where that is needed. Raises UsageError and CompileError; loads nothing."""
         kernel = self.described(installed, launched=False)
+        call = installed.registry.devices[HOST].function
+        if call is None:
+            raise UsageError(f"device {HOST!r} calls no functions in C; legal: a Device with `function`")
         library = Path(self.library) if Path(self.library).is_file() else _library(kernel)
+        if not runs_code(library):
+            raise BadEnvironmentError(
+                f"{library} lies where nothing may be run (mounted noexec)", next_step="copy it to another folder"
+            )
+        if len(kernel.arguments) > _MOST_ARGUMENTS:
+            raise kernel.located.error(
+                kernel.located.find("arguments"),
+                f"{len(kernel.arguments)} arguments; legal: at most {_MOST_ARGUMENTS} (give the function each once)",
+            )
         data = library.read_bytes()
         _has(kernel, data)
-        code = sha256(data).hexdigest()
+        code = digest_of(data)
         variant = Variant(
             key=KernelKey(HOST, kernel.op.name, kernel.format, kernel.dtype),
             name=kernel.name,
             tier=Tier.CANDIDATE,
             summary=f"{kernel.function} of {kernel.path.name}",
-            bind=partial(_bind, kernel, str(library.resolve()), code),
+            bind=partial(NativeLaunch, kernel, str(library.resolve()), code, call),
             constraints=kernel.constraints,
             alignment=kernel.alignment,
             dense=kernel.dense,
@@ -116,7 +141,7 @@ class _Found(ctypes.Structure):
 
 @cache
 def _loaded(library: str, code: str) -> ctypes.CDLL:
-    if sha256(Path(library).read_bytes()).hexdigest() != code:
+    if digest_of(Path(library).read_bytes()) != code:
         raise UsageError(f"{library}: changed while it was checked; legal: a file that stays as it is")
     try:
         return ctypes.CDLL(library)
@@ -124,59 +149,69 @@ def _loaded(library: str, code: str) -> ctypes.CDLL:
         raise UsageError(f"{library}: cannot be loaded: {error}") from None
 
 
-def _symbol(function: Any, library: str) -> str:
-    """The name under which the linker knows the address that is called; "" where it lies in another file."""
+def _symbol(function: Any, name: str, library: str) -> str:
+    """The name under which the linker knows the address that is called; "" where it lies in another file. What a
+    resolver gave may have no name of its own, and is called by that of the indirect function."""
     found = _Found()
     address = ctypes.cast(function, ctypes.c_void_p)
-    if not ctypes.CDLL(None).dladdr(address, ctypes.byref(found)) or found.address != address.value or not found.symbol:
+    if not ctypes.CDLL(None).dladdr(address, ctypes.byref(found)) or Path(found.file.decode()).resolve() != Path(
+        library
+    ):
         return ""
-    same = Path(found.file.decode()).resolve() == Path(library)
-    return str(found.symbol.decode()) if same else ""
-
-
-def _bind(
-    kernel: Described, library: str, code: str, inputs: Arrays, outputs: Arrays, axes: Axes, threads: int
-) -> Launch:
-    return NativeLaunch(kernel, library, code, inputs, outputs, axes, threads)
+    if name in exported(Path(library).read_bytes(), indirect=True):
+        return name
+    return str(found.symbol.decode()) if found.address == address.value and found.symbol else ""
 
 
 class NativeLaunch:
-    """A C function bound to its arguments."""
-
-    pointer = None
-    """Its signature is not the native clock's, so Python's times it."""
+    """A C function bound to its arguments: the device calls it, as it calls its own kernels."""
 
     def __init__(
-        self, kernel: Described, library: str, code: str, inputs: Arrays, outputs: Arrays, axes: Axes, threads: int
+        self,
+        kernel: Described,
+        library: str,
+        code: str,
+        call: FunctionBinder,
+        inputs: Arrays,
+        outputs: Arrays,
+        axes: Axes,
+        threads: int,
     ) -> None:
         function = getattr(_loaded(library, code), kernel.function)
-        function.restype = None
-        self._kernel = kernel
+        self._op = kernel.op
+        self._reports_bad = kernel.reports_bad
         self._inputs = inputs
-        self._arrays = (*inputs.values(), *outputs.values())  # keeps them alive
-        self._bad = ctypes.c_int64(-1)
-        self._function = function
-        self._symbol = _symbol(function, library)
-        given = _Given(kernel, {**inputs, **outputs}, axes, threads, self._bad)
-        self._arguments = tuple(given.value(argument) for argument in kernel.arguments)
-        self.ran = ""
-        self.runs = 0
-        takes_threads = any(argument.kind is ArgumentKind.THREADS for argument in kernel.arguments)
-        self.threads_used = threads if takes_threads else 1
+        self._name = f"{kernel.name.removesuffix(kernel.function)}{_symbol(function, kernel.function, library)}"
+        given = _Given(kernel, {**inputs, **outputs}, axes, threads)
+        self._call = call(
+            self._name,
+            ctypes.cast(function, ctypes.c_void_p).value or 0,
+            [given.value(argument) for argument in kernel.arguments],
+            threads if any(argument.kind is ArgumentKind.THREADS for argument in kernel.arguments) else 1,
+            (*inputs.values(), *outputs.values()),
+        )
+        self.run = self._call.run  # a call costs no Python of this class
+        self.pointer = self._call.pointer
 
-    def run(self) -> None:
-        """Call it once."""
-        self._bad.value = -1
-        self._function(*self._arguments)
-        self.runs += 1
-        self.ran = f"{self._kernel.name.removesuffix(self._kernel.function)}{self._symbol}"
+    @property
+    def ran(self) -> str:
+        """See Launch."""
+        return self._call.ran
+
+    @property
+    def runs(self) -> int:
+        """See Launch."""
+        return self._call.runs
+
+    @property
+    def threads_used(self) -> int:
+        """See Launch: as many as the function was given."""
+        return self._call.threads_used
 
     @property
     def bad(self) -> int:
         """What the function left in `bad`; of one that has no such argument, what the harness finds in the inputs."""
-        if self._kernel.reports_bad:
-            return self._bad.value
-        return first_nonfinite(self._kernel.op, self._inputs)
+        return self._call.bad if self._reports_bad else first_nonfinite(self._op, self._inputs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,23 +222,22 @@ class _Given:
     values: Mapping[str, Any]
     axes: Axes
     threads: int
-    bad: ctypes.c_int64
 
-    def value(self, argument: Argument) -> Any:
-        """The argument as ctypes passes it."""
+    def value(self, argument: Argument) -> CArgument:
+        """The argument as a register holds it."""
         match argument.kind:
             case ArgumentKind.AXIS:
-                return (ctypes.c_int32 if argument.int32 else ctypes.c_int64)(self.axes[argument.name])
+                return _integer(self.axes[argument.name])
             case ArgumentKind.THREADS:
-                return ctypes.c_int(self.threads)
+                return _integer(self.threads)
             case ArgumentKind.BAD:
-                return ctypes.byref(self.bad)
+                return None
             case ArgumentKind.STRIDE:
                 array = self._array(argument.name)
-                return ctypes.c_int64(array.strides[0] // array.itemsize)
+                return _integer(array.strides[0] // array.itemsize)
         if argument.kind is ArgumentKind.INPUT and not self.kernel.tensor(argument.name).axes:
             return _number(self.kernel.tensor(argument.name).dtype, self._array(argument.name))
-        return ctypes.c_void_p(self._array(argument.name).ctypes.data)
+        return _integer(self._array(argument.name).ctypes.data)
 
     def _array(self, name: str) -> Any:
         if name not in self.values:
@@ -216,6 +250,12 @@ class _Given:
         return self.values[name]
 
 
-def _number(dtype: str, value: Any) -> Any:
-    kind = np.ctypeslib.as_ctypes_type(np.dtype(dtype))
-    return kind(np.dtype(dtype).type(value).item())
+def _integer(value: int) -> CArgument:
+    return False, value.to_bytes(_WORD, "little", signed=value < 0)
+
+
+def _number(dtype: str, value: Any) -> CArgument:
+    number = named_dtype(dtype).type(value)
+    if number.dtype.kind in "iub":
+        return _integer(int(number))
+    return True, bytes(number.tobytes()).ljust(_WORD, b"\0")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from tritmark.harness.errors import AmbiguousKernelError, NoCompatibleKernelError, UsageError
 from tritmark.harness.providers import Installed
-from tritmark.harness.record import DIMENSIONS
+from tritmark.harness.record import DIMENSIONS, NotJudged, Unseen
 from tritmark.harness.spec import KernelKey, Variant
 from tritmark.harness.suite import Selected, Suite
 
@@ -30,8 +30,8 @@ class Plan:
     mine: tuple[Variant, ...]
     rivals: tuple[Variant, ...]
     suite: Suite
-    left_out: int
-    """Workloads that are there to be measured, left out where a simulator has no speed."""
+    not_judged: tuple[NotJudged, ...]
+    """Workloads of the suite that are left out, and why."""
 
     @property
     def ids(self) -> frozenset[str]:
@@ -76,8 +76,19 @@ def planned(
     keys = dict.fromkeys(variant.key for variant in chosen)
     timed = keys if "performance" in dimensions else ()
     rivals = dict.fromkeys(rival for key in timed for rival in _rivals(installed, key, narrowed, ours))
-    left_out = sum(each.workload.measure for each in selected) - sum(each.workload.measure for each in judged)
-    return Plan(chosen, tuple(rivals), narrowed, left_out)
+    left_out = [
+        *_left_out(selected, judged, "they are there to be measured, and a simulator has no speed (simulated)"),
+        *_left_out(judged, few, f"of one kernel's shapes, {SHAPES} are timed: the first, the middle one and the last"),
+    ]
+    return Plan(chosen, tuple(rivals), narrowed, tuple(left_out))
+
+
+def _left_out(before: Sequence[Selected], after: Sequence[Selected], told: str) -> Iterator[NotJudged]:
+    """The measured workloads that are in the first and not in the second."""
+    kept = {each.workload.id for each in after}
+    gone = dict.fromkeys(each.workload.id for each in before if each.workload.measure and each.workload.id not in kept)
+    if gone:
+        yield NotJudged(kind=Unseen.WORKLOADS, about=tuple(gone), told=told)
 
 
 def _few(chosen: Sequence[Variant], selected: Sequence[Selected]) -> list[Selected]:

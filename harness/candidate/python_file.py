@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tritmark.harness.candidate.functions import source_code
 from tritmark.harness.errors import UsageError
 from tritmark.harness.spec import Variant
 
@@ -36,4 +38,5 @@ class PythonFile:
             raise UsageError(
                 f"{self.path}: VARIANTS is {found!r:.80}; legal: a sequence of tritmark.harness.spec.Variant"
             )
-        return found
+        code = partial(source_code, str(Path(self.path).resolve()))
+        return [each if each.code("", frozenset()) else replace(each, code=code) for each in found]

@@ -3,6 +3,8 @@ counted."""
 
 from __future__ import annotations
 
+from tritmark.harness.disassembly.dispatch import asks, linked, of_features
 from tritmark.harness.disassembly.read import code_of
+from tritmark.harness.disassembly.tools import ToolError
 
-__all__ = ["code_of"]
+__all__ = ["ToolError", "asks", "code_of", "linked", "of_features"]

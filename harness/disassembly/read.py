@@ -26,6 +26,7 @@ def code_of(variant: Variant, receipt: Receipt | None = None, target: str = "") 
         files = variant.code(target, frozenset(binary for binary, _ in launched))
     except TritmarkError as error:
         return Code(notes=(str(error),))
+    files = tuple(file for file in files if file.kind != "python")
     if not files:
         return None
     functions: list[Function] = []

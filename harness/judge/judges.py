@@ -9,20 +9,23 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from math import inf
 from multiprocessing import forkserver
 from typing import TYPE_CHECKING
 
-from tritmark.harness.errors import TritmarkError
+from tritmark.harness.errors import BadEnvironmentError, Failure, TritmarkError
 from tritmark.harness.interruption import end_pool, uninterrupted
 from tritmark.harness.judge.judging import NOT_RIGHT, Judgement, Judging, Listed
+from tritmark.harness.judge.paths import OtherPath, decided, paths
 from tritmark.harness.machine.cpu import BINDING, affinity
+from tritmark.harness.machine.session import cause, killed_for_memory
 from tritmark.harness.providers import Installed, load
 from tritmark.harness.record import Accuracy, MemoryUse, Status
 from tritmark.harness.spec import Variant
@@ -30,7 +33,7 @@ from tritmark.harness.validate.accuracy import Judged
 from tritmark.harness.validate.compare import BrokenReferenceError
 from tritmark.harness.validate.drawn import Draw, Part, judge_parts, merged
 from tritmark.harness.worker import Workers
-from tritmark.harness.worker.process import CONTEXT, importing, prepare
+from tritmark.harness.worker.process import CONTEXT, importing, prepare, starting
 from tritmark.harness.worker.serve import settle
 
 if TYPE_CHECKING:
@@ -95,6 +98,7 @@ def judged(
     if not together:
         return
     done: dict[int, list[_Found]] = {}
+    killed_before = killed_for_memory()
     for _ in range(_TRIES):
         lost: list[tuple[list[int], list[Task]]] = []
         for numbers, parts, told in _side_by_side(together, limits, jobs):
@@ -108,6 +112,9 @@ def judged(
         together = lost
         if not lost:
             return
+    of_session = cause(Failure.ERROR, signal.SIGKILL, wanted=0, killed_before=killed_before)
+    if of_session is not None:
+        raise of_session
     for number in dict.fromkeys(number for numbers, _ in together for number in numbers):
         reason = f"its judge died {_TRIES} times: somebody ended that process, or the system, for want of memory"
         died = Accuracy(status=Status.ERROR, reason=reason)
@@ -122,7 +129,7 @@ def _side_by_side(
     which ends all."""
     prepare()
     address: str = vars(forkserver._forkserver)["_forkserver_address"]
-    with uninterrupted():
+    with starting(), uninterrupted():
         pool = ProcessPoolExecutor(
             min(jobs, len(together)), CONTEXT, _begin, (dict(os.environ), affinity(), limits.candidates, address)
         )
@@ -131,7 +138,7 @@ def _side_by_side(
         AT_WORK.append(pool)
         of: dict[Future[list[_Found]], tuple[list[int], list[Task]]] = {}
         for numbers, parts in together:
-            with importing(), uninterrupted(), _breaking(pool):
+            with starting(), importing(), uninterrupted(), _breaking(pool):
                 of[pool.submit(_work, parts, limits)] = numbers, parts
         broken = len(of) < len(together)
         yield from ((*each, None) for each in together if each not in of.values())
@@ -277,6 +284,28 @@ def _workers(installed: Installed, limits: Limits) -> Workers:
     )
 
 
+def _parts(workers: Workers, variants: Sequence[Variant], draw: Draw) -> list[Part]:
+    """What the cases are for each variant, on all its paths that can be reached here, side by side on the same data."""
+    with ExitStack() as stack:
+        others = [stack.enter_context(paths(workers, variant)) for variant in variants]
+        at_work = [(worker.variant, worker.device) for worker in map(workers.of, variants)]
+        elsewhere = [(path.worker.variant, path.worker.device) for found, _ in others for path in found]
+        parts = iter(judge_parts(workers.installed.ops[draw.key.op], at_work, draw, elsewhere))
+        here = [next(parts) for _ in variants]
+        return [
+            _of_all(part, [(path, next(parts)) for path in found], kept)
+            for part, (found, kept) in zip(here, others, strict=True)
+        ]
+
+
+def _of_all(here: Part, others: Sequence[tuple[OtherPath, Part]], kept: tuple[str, ...]) -> Part:
+    judged = [(path, part.judged.accuracy) for path, part in others]
+    accuracy, place = decided(here.judged.accuracy, judged, kept)
+    chosen = here if place is None else others[place][1]
+    seconds = sum(part.judged.seconds for part in (here, *(part for _, part in others)))
+    return replace(chosen, judged=replace(chosen.judged, accuracy=accuracy, seconds=seconds))
+
+
 def _judged(workers: Workers, task: Task) -> _Found:
     installed = workers.installed
     installed.registry.number(task.on.key.device)
@@ -286,13 +315,11 @@ def _judged(workers: Workers, task: Task) -> _Found:
         judging = Judging(workers, task.on)
         return [(variant.id, judging.judge(variant)) for variant in chosen]
     try:
-        each = [workers.of(variant) for variant in chosen]
-        parts = judge_parts(
-            installed.ops[task.on.key.op], [(worker.variant, worker.device) for worker in each], task.on
-        )
-        return list(zip(task.variants, parts, strict=True))
+        return list(zip(task.variants, _parts(workers, chosen, task.on), strict=True))
     except BrokenReferenceError as error:
         reason = str(error)
+    except BadEnvironmentError:
+        raise
     except TritmarkError as error:
         reason = f"{type(error).__name__}: {error}"
     return [(each, Accuracy(status=Status.ERROR, reason=reason)) for each in task.variants]

@@ -6,13 +6,15 @@ values) stays here. What is timed is in timing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tritmark.harness.disassembly import code_of
 from tritmark.harness.errors import InvalidArgumentError
+from tritmark.harness.judge.limits import accuracy_limits
+from tritmark.harness.judge.paths import decided, paths
 from tritmark.harness.record import (
     Accuracy,
     Cause,
@@ -28,6 +30,7 @@ from tritmark.harness.record import (
 )
 from tritmark.harness.spec import Device, KernelKey, Op, Receipt, Tier, Variant, Workload
 from tritmark.harness.validate.accuracy import Judged, judge, misfit
+from tritmark.harness.validate.borrowed import borrowed
 from tritmark.harness.validate.cases import Cases, Material, admitted
 from tritmark.harness.validate.compare import BrokenReferenceError
 from tritmark.harness.validate.guard_names import guard_of, in_order
@@ -37,6 +40,7 @@ from tritmark.harness.worker import Workers
 
 if TYPE_CHECKING:
     from tritmark.harness.judge.request import Request
+    from tritmark.harness.worker.workers import Worker
 
 _Guarded = TypeVar("_Guarded", bound=Guarded)
 _Verdict = TypeVar("_Verdict", bound=Verdict)
@@ -69,6 +73,8 @@ UNTIMED = LeftOut("the suite does not time it here", Cause.SUITE, untimed=True)
 DRAWN = LeftOut("accuracy is judged here", Cause.SUITE)
 """Why Runs of drawn cases have nothing but accuracy."""
 NOT_RIGHT = LeftOut("only a kernel that is right is measured")
+RIVAL_OF_NONE = LeftOut("no kernel of the file is right here, so there is no time to compare with")
+"""Why a built-in kernel that is there to be compared with is not timed."""
 PEER = LeftOut("it is somebody else's itself", Cause.SUITE)
 """Why a peer is not cross-validated."""
 
@@ -196,8 +202,20 @@ class Judging:
             return Accuracy(status=Status.NOT_RUN, reason=f"it does not take these inputs: {error}"), None
         except BrokenReferenceError as error:
             return Accuracy(status=Status.ERROR, reason=str(error)), None
-        worker = self._workers.of(variant)
-        found = judge(
+        found = self._judged(self._workers.of(variant), cases)
+        if found.accuracy.status is Status.PASS:
+            with paths(self._workers, variant) as (others, kept):
+                once = replace(cases, second=None)
+                elsewhere = [(path, self._judged(path.worker, once).accuracy) for path in others]
+                found = replace(found, accuracy=decided(found.accuracy, elsewhere, kept)[0])
+        if found.accuracy.status in {Status.ERROR, Status.FAIL}:  # it may have left its process in any state
+            self._workers.renew(variant)
+        installed = self._workers.installed.registry.variants
+        return _completed(found, self._op, variant, self._device, installed, isolated=self._workers.isolated)
+
+    def _judged(self, worker: Worker, cases: Cases) -> Judged:
+        listed = self._listed
+        return judge(
             self._op,
             worker.variant,
             cases,
@@ -207,9 +225,6 @@ class Judging:
             seed=listed.seed,
             device=worker.device,
         )
-        if found.accuracy.status in {Status.ERROR, Status.FAIL}:  # it may have left its process in any state
-            self._workers.renew(variant)
-        return _completed(found, variant, self._device, isolated=self._workers.isolated)
 
     def _memory(self, variant: Variant) -> MemoryUse:
         key, axes = self._listed.key, self._listed.workload.axes
@@ -265,21 +280,31 @@ def refused(device: Device, variant: Variant, refusals: Mapping[str, str | None]
     return LeftOut(refusal, Cause.MACHINE if lacking else None)
 
 
-def _completed(found: Judged, variant: Variant, device: Device, *, isolated: bool) -> tuple[Accuracy, Receipt | None]:
-    """The judgement with what is known here: the code's hash, and that the candidate had a process of its own."""
+def _completed(
+    found: Judged, op: Op, variant: Variant, device: Device, installed: Iterable[Variant], *, isolated: bool
+) -> tuple[Accuracy, Receipt | None]:
+    """The judgement with what is known here: the code's hash, that the candidate had a process of its own, and what
+    the verdict does not cover."""
     receipt = found.receipt
     if receipt is not None and not receipt.code_hash:
         receipt = replace(receipt, code_hash=variant.code_hash or device.code_hash(variant.id))
-    if not isolated:
-        return found.accuracy, receipt
-    return found.accuracy.model_copy(update={"guards": (*found.accuracy.guards, "process")}), receipt
+    calls: tuple[str, ...] = ()
+    if variant.tier is Tier.CANDIDATE and device.memory is None:
+        calls = borrowed(found.code, [each for each in installed if each.key.device == variant.key.device])
+    limits = accuracy_limits(found.accuracy, op, variant, device, calls, isolated=isolated)
+    known: dict[str, Any] = {"limits": limits, "borrowed": calls}
+    if isolated:
+        known["guards"] = (*found.accuracy.guards, "process")
+    return found.accuracy.model_copy(update=known), receipt
 
 
-def drawn_run(group: Group, variant: Variant, found: Judged, device: Device, request: Request) -> Run:
-    """The Run of a variant on drawn cases."""
+def drawn_run(
+    group: Group, variant: Variant, found: Judged, device: Device, request: Request, installed: Iterable[Variant]
+) -> Run:
+    """The Run of a variant on drawn cases; `installed`: all that there are."""
     accuracy, receipt = found.accuracy, found.receipt
     if accuracy.status is not Status.NOT_RUN:
-        accuracy, receipt = _completed(found, variant, device, isolated=request.isolated)
+        accuracy, receipt = _completed(found, group.op, variant, device, installed, isolated=request.isolated)
     return _untimed(
         group, variant, request.seed, request.threads or device.cores(), accuracy, receipt, found.seconds, DRAWN
     )

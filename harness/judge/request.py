@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from tritmark.harness.providers import Candidate, PeerLibrary
-from tritmark.harness.record import DIMENSIONS, Layer, Run
+from tritmark.harness.record import DIMENSIONS, Layer, NotJudged, Run
 from tritmark.harness.store import Partial
 from tritmark.harness.suite import Suite
 from tritmark.harness.weights import Conventions
@@ -18,8 +18,8 @@ class Observer(Protocol):
     def began(self, partial: Partial) -> None:
         """From here on what is finished is on disk."""
 
-    def planned(self, total: int) -> None:
-        """So many Runs and layers will be done."""
+    def planned(self, total: int, timed: int = 0) -> None:
+        """So many Runs and layers will be done; `timed` of them take times of kernels, one after the other."""
 
     def started(self, what: str) -> None:
         """What is being done now."""
@@ -61,3 +61,5 @@ class Request:
     """The rule whose proposal this follows."""
     dimensions: frozenset[str] = frozenset(DIMENSIONS)
     """What is judged. Accuracy is judged wherever another dimension is: only a kernel that is right is measured."""
+    not_judged: tuple[NotJudged, ...] = ()
+    """What the caller left out beforehand, for the Record."""

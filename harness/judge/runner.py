@@ -13,13 +13,22 @@ from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from tritmark.harness.errors import InvalidArgumentError, TritmarkError, UsageError, WeightFileError
+from tritmark.harness.errors import (
+    BadEnvironmentError,
+    InvalidArgumentError,
+    TritmarkError,
+    UsageError,
+    WeightFileError,
+)
 from tritmark.harness.judge import stored
 from tritmark.harness.judge.judges import MOST, Limits, Task, judged
 from tritmark.harness.judge.judging import (
+    NOT_RIGHT,
+    RIVAL_OF_NONE,
     SIMULATED,
     Group,
     Judgement,
+    LeftOut,
     Listed,
     drawn_run,
     listed_run,
@@ -27,6 +36,7 @@ from tritmark.harness.judge.judging import (
     run_id,
     threads_of,
 )
+from tritmark.harness.judge.not_judged import SIMULATED_SHARE, not_judged
 from tritmark.harness.judge.request import Observer, Request
 from tritmark.harness.judge.timing import GroupTiming
 from tritmark.harness.measure.buffers import rotation
@@ -38,18 +48,22 @@ from tritmark.harness.record import Accuracy, Environment, Lane, Layer, Machine,
 from tritmark.harness.spec import PEER_ISA, Device, KernelKey, Peer, Tier, Variant, Workload
 from tritmark.harness.store import Header, Options, Partial, Store, new_id
 from tritmark.harness.suite import Selected
+from tritmark.harness.utf8 import escaped
 from tritmark.harness.validate.accuracy import Judged
 from tritmark.harness.validate.cases import Material
 from tritmark.harness.validate.collect import known
 from tritmark.harness.validate.drawn import Draw
 from tritmark.harness.weights import TensorInfo, TernaryWeights, WeightSource, holders_of, open_weights
+from tritmark.harness.weights.finite import require_finite
+from tritmark.harness.weights.left_out import is_embedding, left_out
 from tritmark.harness.worker import Workers
 
 _MATERIALS = 1 << 24
 """Elements of inputs that are kept for the next key of the same workloads."""
 
-SIMULATED_SHARE = 4
-"""A simulator, which takes a hundred times as long for a call, judges one in so many of the cases."""
+_FEW_DRAWN = 120
+"""Up to so many drawn cases a suite is to be quick: far cases, which take as long as all others, are then for the
+user's kernels alone. Built-in ones have them in `full`."""
 
 _MEMORY = 2 << 30
 _TIMES = 8
@@ -117,7 +131,7 @@ def plan(installed: Installed, request: Request) -> list[Group]:
 
 def _wanted(variant: Variant, item: Selected, request: Request) -> bool:
     """Whether a workload is for that variant, if it is a peer: where the suite has peers and it is installed, and
-    wherever it was asked for. Held to an instruction set, it has to say why it cannot be."""
+    wherever it was asked for. HeldTo to an instruction set, it has to say why it cannot be."""
     asked = variant.tier is not Tier.PEER or request.variant != "*" or variant.id in request.peers
     return asked or (item.peers and (PEER_ISA in os.environ or variant.missing() is None))
 
@@ -164,25 +178,37 @@ def execute(
             stored.planned(installed, request, weights, list(_present(installed, request).values())) if weights else {}
         )
         # Where a file has codes, its floats are what a model keeps as floats.
-        as_stored = weights is not None and any(info.format for info in weights.matrices)
-        layers = tuple(source.matrices()) if source and not as_stored else ()
+        as_stored = weights is not None and any(not info.ruled for info in weights.matrices)
+        layers = (
+            tuple(each for each in source.matrices() if not is_embedding(each.name)) if source and not as_stored else ()
+        )
         if source and not layers and not as_stored:
-            raise WeightFileError(
-                path=request.weights, found="no ternary matrix, and no 2-D tensor of floats", legal="weights with one"
-            )
+            found = "no ternary matrix, and no 2-D tensor of floats"
+            rest = left_out(weights, set()) if weights is not None else ()
+            found += "".join(f"; {len(each.names)} left out: {each.reason}" for each in rest)
+            raise WeightFileError(path=request.weights, found=found, legal="weights with one")
+        if weights is not None and source is not None:  # the file's fault is never a kernel's
+            weights.require_finite()
+            for each in layers:
+                require_finite(source, each)
         if weights is not None:  # whose memory is bounded
             give_back_large()
         if layers and not any(provider.evaluate_matrix for provider in installed.providers.values()):
             raise UsageError("no provider evaluates weights; --weights cannot be obeyed")
         options = _options(installed, request)
         observer.started("machine")
-        roofs = "performance" in request.dimensions and any(group.workload.measure for group in groups)
+        # Their probes cycle through several times the last-level cache, more memory than studying weights may take.
+        roofed = _measured(groups) if "performance" in request.dimensions else frozenset()
         groups += stored.groups(linear)
-        partial = stack.enter_context(_begun(installed, request, options, store, resume, roofs=roofs))
+        partial = stack.enter_context(_begun(installed, request, options, store, resume))
         observer.began(partial)
-        observer.planned(sum(len(group.variants) for group in groups) + (len(linear) if as_stored else len(layers)))
+        observer.planned(
+            sum(len(group.variants) for group in groups) + (len(linear) if as_stored else len(layers)),
+            _timed(installed, groups, request),
+        )
         order = {group.run_id(variant): place for place, group in enumerate(groups) for variant in group.variants}
-        runs = tuple(sorted(_runs(installed, groups, request, peers, partial, observer), key=lambda run: order[run.id]))
+        ended = _runs(installed, groups, request, peers, partial, observer, roofed)
+        runs = tuple(sorted(ended, key=lambda run: order[run.id]))
         evaluated = tuple(_layers(installed, source, layers, request, partial, observer)) if source else ()
         if weights is not None and as_stored:
             evaluated = tuple(_stored_layers(installed, weights, linear, request, partial, observer))
@@ -190,19 +216,33 @@ def execute(
         record = Record(
             id=header.id,
             created=header.created,
-            suite=request.suite.name if request.suite else "",
+            suite=escaped(request.suite.name) if request.suite else "",
             complete=True,
             environment=header.environment,
             machine=header.machine,
             lanes=tuple(_lanes(installed, request, runs, evaluated)),
             runs=runs,
-            weights_path=request.weights,
+            weights_path=escaped(request.weights),
             layers=evaluated,
             linear_layers=tuple(stored.sums(linear, runs)),
+            not_judged=not_judged(installed, request, runs, evaluated, weights),
+            weights_note=weights.transform if weights is not None else "",
             addresses=request.addresses,
         )
         record = _advised(record, store)
         return record, partial.complete(record)
+
+
+def _timed(installed: Installed, groups: Iterable[Group], request: Request) -> int:
+    """How many Runs will be timed, if they are right."""
+    count = 0
+    for group in groups:
+        measured = group.workload.measure and "performance" in request.dimensions
+        if measured and not installed.registry.devices[group.key.device].simulated():
+            found = installed.registry.candidates(group.key, group.workload.axes or None)
+            refused = {variant.id for variant, why in found if why is not None}
+            count += sum(variant.id not in refused for variant in group.variants)
+    return count
 
 
 def _advised(record: Record, store: Store) -> Record:
@@ -214,7 +254,7 @@ def _advised(record: Record, store: Store) -> Record:
     found = {
         "proposals": advise(record, ledger_of(store).weights()),
         "unadvised": unadvised(record),
-        "counts": counted(record.runs),
+        "counts": counted(record.own),
     }
     return record.model_copy(update=found)
 
@@ -231,7 +271,7 @@ def _matching(what: str, glob: str, names: Mapping[str, Iterable[str]], where: s
 def _options(installed: Installed, request: Request) -> Options:
     forced = {name: device.forced() for name, device in installed.registry.devices.items()}
     return Options(
-        suite=request.suite.name if request.suite else "",
+        suite=escaped(request.suite.name) if request.suite else "",
         suite_digest=request.suite.digest if request.suite else "",
         op=request.op,
         variant=request.variant,
@@ -240,7 +280,7 @@ def _options(installed: Installed, request: Request) -> Options:
             f"{name} (simulated)" if device.simulated() else name
             for name, device in _present(installed, request).items()
         ),
-        weights=request.weights,
+        weights=escaped(request.weights),
         layout=request.conventions.layout,
         weight_scale=request.conventions.weight_scale,
         threads=request.threads or 0,
@@ -253,17 +293,16 @@ def _present(installed: Installed, request: Request) -> dict[str, Device]:
     return {name: device for name, device in _chosen(installed, request).items() if device.missing() is None}
 
 
+def _measured(groups: Iterable[Group]) -> frozenset[str]:
+    """Ids of the Runs that the suite times."""
+    return frozenset(group.run_id(variant) for group in groups if group.workload.measure for variant in group.variants)
+
+
 @contextmanager
 def _begun(
-    installed: Installed, request: Request, options: Options, store: Store, resume: str | None, *, roofs: bool
+    installed: Installed, request: Request, options: Options, store: Store, resume: str | None
 ) -> Iterator[Partial]:
-    """A new or resumed partial run. Without `roofs` no ceilings are measured.
-
-    Their probes cycle through several times the last-level cache, more memory than studying weights may take, and
-    layers need none.
-    """
-    from tritmark.harness.measure.ceilings import measure_ceilings
-    from tritmark.harness.measure.nodes import measure_nodes
+    """A new or resumed partial run."""
     from tritmark.harness.record.facts import machine_facts, prefetch_facts
     from tritmark.harness.record.versions import environment
 
@@ -272,10 +311,8 @@ def _begun(
     compilers = dict.fromkeys(device.compiler() for device in present)
     here = environment(request.command, request.seed, compiler="; ".join(filter(None, compilers)))
     if resume is None:
-        ceilings = tuple(each for device in present if roofs for each in measure_ceilings(device))
         prefetch = tuple(each for device in present for each in prefetch_facts(device))
-        rates = tuple(each for device in present if roofs for each in measure_nodes(device))
-        machine = facts.model_copy(update={"ceilings": ceilings, "prefetch": prefetch, "node_bandwidths": rates})
+        machine = facts.model_copy(update={"prefetch": prefetch})
         created = datetime.now(UTC).isoformat(timespec="seconds")
         header = Header(id=new_id(), created=created, options=options, environment=here, machine=machine)
         with store.begin(header) as partial:
@@ -307,7 +344,10 @@ def _runs(
     peers: Sequence[Peer],
     partial: Partial,
     observer: Observer,
+    roofed: frozenset[str],
 ) -> Iterator[Run]:
+    """Every Run, in the order in which they end. `roofed`: ids of those that are shown against the machine's
+    ceilings."""
     done = partial.finished_runs()
     # Weights alone keep memory small.
     judges = MOST if request.suite is not None else 1
@@ -323,6 +363,15 @@ def _runs(
             wrong.add(run.kernel)
         observer.finished(run)
         yield run
+    to_time = [
+        variant
+        for group in groups
+        for variant in group.variants
+        if group.run_id(variant) in roofed & judgements.keys()
+        and judgements[group.run_id(variant)].left_out is None
+        and _unmeasured(variant, request, installed, wrong) is None
+    ]
+    _roofs(installed, dict.fromkeys(variant.key.device for variant in to_time), partial, observer)
     materials = _Materials(request.seed)
     with Workers(
         installed,
@@ -344,10 +393,48 @@ def _runs(
                     timing = GroupTiming(
                         workers, group, materials.of(group), on, roofs=roofs, peers=peers, libraries=request.libraries
                     )
-                run = timing.run(variant, judgements[id], wrong=variant.id in wrong)
+                run = timing.run(variant, judgements[id], _unmeasured(variant, request, installed, wrong))
+                workers.must_be_fair()
                 partial.add(run)
                 observer.finished(run)
                 yield run
+
+
+def _roofs(installed: Installed, devices: Iterable[str], partial: Partial, observer: Observer) -> None:
+    """Measure the ceilings of devices on which something will be timed: not before it is known to be right, for that
+    takes seconds. A resumed run keeps those that it has."""
+    from tritmark.harness.measure.ceilings import measure_ceilings
+    from tritmark.harness.measure.nodes import measure_nodes
+
+    machine = partial.header.machine
+    known = {each.device for each in machine.ceilings}
+    for device in [installed.registry.devices[name] for name in devices if name not in known]:
+        observer.started(f"what {device.type} can do at most")
+        ceilings, rates = measure_ceilings(device), measure_nodes(device)
+        machine = machine.model_copy(
+            update={
+                "ceilings": (*machine.ceilings, *ceilings),
+                "node_bandwidths": (*machine.node_bandwidths, *rates),
+            }
+        )
+    if machine is not partial.header.machine:
+        partial.on(machine)
+
+
+def _unmeasured(variant: Variant, request: Request, installed: Installed, wrong: set[str]) -> LeftOut | None:
+    """Why nothing of a variant is measured: it is not right, or nothing that it would be compared with is."""
+    if variant.id in wrong:
+        return NOT_RIGHT
+    if variant.id not in request.rivals or request.only is None:
+        return None
+    key = variant.key
+    of_file = [
+        each
+        for each in installed.registry.variants
+        if each.id in request.only - request.rivals
+        and (each.key.device, each.key.op, each.key.dtype) == (key.device, key.op, key.dtype)
+    ]
+    return RIVAL_OF_NONE if of_file and all(each.id in wrong for each in of_file) else None
 
 
 def _untimed(
@@ -378,7 +465,7 @@ def _untimed(
             if known is not None:
                 yield known
             elif refusal is not None and group.workload.drawn:
-                yield drawn_run(group, variant, Judged(refusal.verdict(Accuracy), None), device, request)
+                yield drawn_run(group, variant, Judged(refusal.verdict(Accuracy), None), device, request, ())
             elif refusal is not None:
                 yield listed_run(group, variant, on, Judgement.refusing(refusal))
             else:
@@ -388,7 +475,15 @@ def _untimed(
             tasks.append(
                 Task(
                     tuple(chosen),
-                    Draw(group.key, count, group.corners, request.seed, request.threads or device.cores()),
+                    Draw(
+                        group.key,
+                        count,
+                        group.corners,
+                        request.seed,
+                        request.threads or device.cores(),
+                        far=not device.simulated()
+                        and (group.workload.drawn > _FEW_DRAWN or not installed.added.isdisjoint(chosen)),
+                    ),
                 )
             )
         elif chosen:
@@ -396,7 +491,8 @@ def _untimed(
     observer.started("accuracy and memory, side by side")
     for task, variant, found in judged(installed, tasks, limits):
         if isinstance(found, Judged):
-            yield drawn_run(drawn[variant.id], variant, found, installed.registry.devices[variant.key.device], request)
+            device = installed.registry.devices[variant.key.device]
+            yield drawn_run(drawn[variant.id], variant, found, device, request, installed.registry.variants)
             continue
         assert isinstance(task.on, Listed)
         id = run_id(variant, task.on.workload)
@@ -464,7 +560,7 @@ def _layers(
             observer.started(info.name)
             try:
                 layer = evaluate_matrix(source, info, threads=threads, seed=request.seed)
-            except WeightFileError:
+            except (WeightFileError, BadEnvironmentError):
                 raise
             except (TritmarkError, MemoryError) as error:
                 rows, columns = info.shape
@@ -491,7 +587,7 @@ def _stored_layers(
     observer: Observer,
 ) -> Iterator[Layer]:
     done = partial.finished_layers()
-    for info in weights.matrices:
+    for info in (each for each in weights.matrices if each.name in linear):
         layer = done.get(info.name)
         if layer is None:
             observer.started(info.name)

@@ -12,13 +12,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum
 
-from tritmark.harness.errors import InvalidArgumentError, NoCompatibleKernelError, TritmarkError
+from tritmark.harness.errors import BadEnvironmentError, InvalidArgumentError, NoCompatibleKernelError, TritmarkError
 from tritmark.harness.judge.judging import Group
 from tritmark.harness.judge.request import Request
 from tritmark.harness.providers import Installed
 from tritmark.harness.record import Layer, LinearLayers, Run, Status
 from tritmark.harness.spec import Device, KernelKey, Op, StoredMatrix, Variant, Workload
 from tritmark.harness.weights import TernaryInfo, TernaryWeights
+from tritmark.harness.weights.float_codes import FloatLayout
+from tritmark.harness.weights.left_out import judged
+from tritmark.harness.weights.ternary import CodeFormat
 
 TOKENS = (1, 512)
 """One token, as when a model answers, and a prompt."""
@@ -46,10 +49,10 @@ Plan = Mapping[str, tuple[Chosen, ...]]
 def planned(installed: Installed, request: Request, weights: TernaryWeights, devices: Sequence[Device]) -> Plan:
     """What times each layer, on each of the devices that has a kernel for its format or for one that holds the same;
     layers of one shape and format share it."""
-    known: dict[tuple[tuple[int, int], str], tuple[Chosen, ...]] = {}
+    known: dict[tuple[object, ...], tuple[Chosen, ...]] = {}
     plan: dict[str, tuple[Chosen, ...]] = {}
-    for info in weights.matrices:
-        kind = info.shape, info.format
+    for info in judged(weights):
+        kind = info.shape, info.format, info.layout
         if kind not in known:
             known[kind] = tuple(_chosen(installed, request, info, devices))
         plan[info.name] = known[kind]
@@ -100,10 +103,20 @@ def _holds(installed: Installed, name: str, info: TernaryInfo) -> bool:
     form = installed.formats.get(name)
     if form is None or name == info.format:
         return form is not None
+    if info.layout is not None:
+        return bool(form.holds(info.shape)) and _holds_scales(form, info.layout)
     if not info.format:  # master weights: one scale
         return bool(form.scale_per == "tensor" and form.holds(info.shape))
-    own = installed.formats.get(info.format)
+    own = installed.read_formats.get(info.format)
     return own is not None and form.refusal(own, info.shape) is None
+
+
+def _holds_scales(form: CodeFormat, layout: FloatLayout) -> bool:
+    if form.scale_dtype == "float16" and not layout.float16:
+        return False
+    if form.scale_per == "group":
+        return layout.scale_per != "group" or layout.group % form.group == 0
+    return layout.scale_per in {form.scale_per, "tensor"}
 
 
 def evaluated(
@@ -116,7 +129,7 @@ def evaluated(
         shape=info.shape,
         dtype=info.dtype,
         bytes=info.nbytes,
-        format=info.format,
+        format=info.format or f"{info.dtype}, {info.layout}",
         runs=tuple(each.run_id for each in chosen),
     )
     evaluate = next((each.evaluate_stored for each in installed.providers.values() if each.evaluate_stored), None)
@@ -125,10 +138,12 @@ def evaluated(
     simulated = {name for name, device in installed.registry.devices.items() if device.simulated()}
     variants = [each for each in variants if each.key.device not in simulated] or variants
     if evaluate is None or not variants:
-        reason = f"no kernel here computes from {info.format}, or from a format that holds the same"
+        reason = f"no kernel here computes from {found.format}, or from a format that holds the same"
         return found.model_copy(update={"status": Status.NOT_RUN, "reason": reason})
     try:
         told = evaluate(weights, info, variants, seed=request.seed, threads=request.threads)
+    except BadEnvironmentError:
+        raise
     except (TritmarkError, MemoryError) as error:
         reason = str(error) if isinstance(error, InvalidArgumentError) else f"{type(error).__name__}: {error}"
         return found.model_copy(update={"status": Status.ERROR, "reason": reason})

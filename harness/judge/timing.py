@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tritmark.harness.judge.judging import NOT_RIGHT, PEER, Group, Judgement, Listed, broke, cases_of, unasked
+from tritmark.harness.judge.judging import NOT_RIGHT, PEER, Group, Judgement, LeftOut, Listed, broke, cases_of, unasked
+from tritmark.harness.measure.surroundings import Surroundings
 from tritmark.harness.measure.survey import Roofs
-from tritmark.harness.record import Cross, MemoryUse, Performance, Run, Status
+from tritmark.harness.record import Cross, MachineLoad, MemoryUse, Performance, Run, Status
 from tritmark.harness.spec import Peer, Receipt, Tier, Variant
 from tritmark.harness.validate.cases import Cases, Material, admitted
 from tritmark.harness.validate.collect import Collected, collect_task
@@ -57,18 +58,21 @@ class GroupTiming:
         self._roofs = roofs
         self._known: Cases | None = None
         self._exchangeable: Exchangeable | None = None
+        self._load: MachineLoad | None = None
 
-    def run(self, variant: Variant, judgement: Judgement, *, wrong: bool) -> Run:
-        """The Run of a variant of which everything else is known; `wrong` if it failed on other workloads, so that
-        nothing of it is measured."""
+    def run(self, variant: Variant, judgement: Judgement, unmeasured: LeftOut | None) -> Run:
+        """The Run of a variant of which everything else is known; `unmeasured`: why nothing of it is measured, such as
+        that it failed on other workloads."""
         group, listed = self._group, self._listed
         start = perf_counter()
         accuracy, receipt, memory, found = judgement.accuracy, judgement.receipt, judgement.memory, None
         left_out = judgement.left_out
-        if left_out is None and wrong:
-            left_out = NOT_RIGHT
+        if left_out is None and unmeasured is not None:
+            left_out = unmeasured
+        if left_out is NOT_RIGHT:
             memory = memory if memory.status is Status.NOT_RUN else NOT_RIGHT.verdict(MemoryUse)
         untimed = left_out or unasked("performance", listed.dimensions)
+        self._load = None
         if untimed is not None:
             performance = untimed.verdict(Performance)
         else:
@@ -98,6 +102,7 @@ class GroupTiming:
             plain=None if found is None else found.plain,
             node_use=None if found is None else found.node_use,
             code=judgement.code if found is not None else None,
+            load=self._load,
         )
 
     @property
@@ -130,8 +135,11 @@ class GroupTiming:
         encoded = tuple(self._material.encoded(group.key.format))
         try:
             cases = admitted(self._cases, variant, group.workload.axes)
+            worker = self._workers.of(variant)
+            worker.begin()
+            surroundings = Surroundings(_gpu(receipt))
             performance, found = timed(
-                self._workers.of(variant),
+                worker,
                 cases,
                 encoded,
                 group.workload.axes,
@@ -143,6 +151,7 @@ class GroupTiming:
             )
         except Exception as error:
             return broke(Performance, self._workers, variant, error), receipt, None
+        self._load = surroundings.load()
         if variant.id not in self._workers.installed.added:  # whose process could say of the ceilings what it likes
             self._roofs[device] = found.roofs
         return performance, found.evidence.added_to(receipt) if receipt is not None else None, found
@@ -211,3 +220,8 @@ class GroupTiming:
             return found
 
         return self._crossing.judge(collected)
+
+
+def _gpu(receipt: Receipt | None) -> str:
+    """The UUID of the first device that a receipt names; "" on the host."""
+    return "" if receipt is None or receipt.simulated else receipt.uuid.partition(", ")[0]

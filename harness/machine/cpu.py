@@ -8,7 +8,7 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-from tritmark.harness.machine.files import SYS, line
+from tritmark.harness.machine.files import SYS, line, number
 
 CPUS = Path("devices/system/cpu")
 CGROUP = Path("fs/cgroup")
@@ -117,6 +117,27 @@ def last_level(sys: Path = SYS) -> int | None:
 def governor(sys: Path = SYS) -> str | None:
     """What decides about the clock frequency; None where it is not told, as in most virtual machines."""
     return line(sys / CPUS / f"cpu{min(affinity())}" / "cpufreq" / "scaling_governor")
+
+
+def clocks(sys: Path = SYS, proc: Path = Path("/proc")) -> list[int]:
+    """Hz of each core that this process may use, at this moment; empty where nothing is told. Virtual machines often
+    show a constant."""
+    told = [number(sys / CPUS / f"cpu{core}" / "cpufreq" / "scaling_cur_freq") for core in sorted(affinity())]
+    found = [1000 * khz for khz in told if khz]
+    return found or _clocks_of_cpuinfo(proc)
+
+
+def _clocks_of_cpuinfo(proc: Path) -> list[int]:
+    found, core = [], -1
+    with suppress(OSError):
+        for each in (proc / "cpuinfo").read_text(encoding="utf-8").splitlines():
+            name, _, value = each.partition(":")
+            with suppress(ValueError):
+                if name.strip() == "processor":
+                    core = int(value)
+                elif name.strip() == "cpu MHz" and core in affinity():
+                    found.append(round(float(value) * 1e6))
+    return found
 
 
 def numa_nodes(sys: Path = SYS) -> int:

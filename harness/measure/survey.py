@@ -138,6 +138,13 @@ class Survey:
         """The fastest probe of that name at about `nbytes` (the next power of two and its half belong together)."""
         return self._known(name, self.probes(name), field, nbytes, threads, cold)
 
+    def again(self, name: str, field: Field, nbytes: int, *, threads: int, cold: bool) -> Roof:
+        """The same looked for anew, and closer; it takes the place of the one before."""
+        probes = self.probes(name)
+        roof = self._find(probes, field, nbytes, threads, cold, closer=True)
+        self._roofs[self._key(name, probes, nbytes, threads, cold)] = roof
+        return roof
+
     def forget(self, name: str) -> None:
         """Look for that roof anew the next time, and closer: a kernel was faster."""
         self._doubted.add(name)
@@ -175,12 +182,18 @@ class Survey:
         return probes
 
     def _known(self, name: str, probes: list[Ceiling], field: Field, nbytes: int, threads: int, cold: bool) -> Roof:
-        key = (name, len(probes), nbytes.bit_length(), threads, cold)
+        key = self._key(name, probes, nbytes, threads, cold)
         if key not in self._roofs:
-            self._roofs[key] = self._find(probes, field, nbytes, threads, cold)
+            self._roofs[key] = self._find(probes, field, nbytes, threads, cold, closer=name in self._doubted)
         return self._roofs[key]
 
-    def _find(self, probes: list[Ceiling], field: Field, nbytes: int, threads: int, cold: bool) -> Roof:
+    @staticmethod
+    def _key(name: str, probes: list[Ceiling], nbytes: int, threads: int, cold: bool) -> tuple[Any, ...]:
+        return name, len(probes), nbytes.bit_length(), threads, cold
+
+    def _find(
+        self, probes: list[Ceiling], field: Field, nbytes: int, threads: int, cold: bool, *, closer: bool
+    ) -> Roof:
         rng = np.random.default_rng(nbytes)
         sides: list[tuple[Ceiling, int, Timed]] = []
         for ceiling in probes:
@@ -198,7 +211,7 @@ class Survey:
         fastest = [float("inf")] * len(sides)
         left = list(range(len(sides)))
         begun = perf_counter_ns()
-        each_ns = _NS_EACH * (_CLOSER if probes[0].name in self._doubted else 1)
+        each_ns = _NS_EACH * (_CLOSER if closer else 1)
         while len(times[left[0]]) < LEAST_SAMPLES or perf_counter_ns() - begun < each_ns * len(left):
             for index in rng.permutation(left):
                 ceiling, _, timed = sides[index]

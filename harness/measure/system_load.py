@@ -6,7 +6,7 @@ from time import perf_counter, process_time
 
 from tritmark.harness.machine.cpu import affinity
 
-_SHORTEST_S = 0.2
+SHORTEST_S = 0.2
 """The kernel counts in hundredths of a second; over less time than this that says nothing."""
 
 
@@ -20,7 +20,7 @@ class SystemLoad:
     def cores(self) -> float | None:
         """Cores' worth of time taken so far; None where too little time has passed to tell."""
         wall, own, busy = (now - then for now, then in zip(_now(), self._begin, strict=True))
-        return max(0.0, busy - own) / wall if wall >= _SHORTEST_S else None
+        return max(0.0, busy - own) / wall if wall >= SHORTEST_S else None
 
 
 def crowded(taken: float | None, threads: int, cores: int, share: float) -> bool:
@@ -28,16 +28,23 @@ def crowded(taken: float | None, threads: int, cores: int, share: float) -> bool
     return taken is not None and taken - max(0, cores - threads) > share * threads
 
 
-def _now() -> tuple[float, float, float]:
-    """Seconds: of the clock, of this process, and of everybody on the cores that it may use, what the hypervisor
-    takes included."""
+def core_times() -> tuple[float, float]:
+    """Seconds so far, on the cores that this process may use: in which they were busy, what the hypervisor took
+    included, and what it took of that."""
     import psutil
 
     allowed = affinity()
-    everybody = 0.0
+    busy = stolen = 0.0
     for core, times in enumerate(psutil.cpu_times(percpu=True)):
         if core in allowed:
             idle = times.idle + getattr(times, "iowait", 0.0)
             # Linux counts a guest's time in user, and in nice, already.
-            everybody += sum(times) - idle - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
-    return perf_counter(), process_time(), everybody
+            busy += sum(times) - idle - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
+            stolen += getattr(times, "steal", 0.0)
+    return busy, stolen
+
+
+def _now() -> tuple[float, float, float]:
+    """Seconds: of the clock, of this process, and of everybody on the cores that it may use, what the hypervisor
+    takes included."""
+    return perf_counter(), process_time(), core_times()[0]

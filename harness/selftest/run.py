@@ -18,6 +18,8 @@ from math import prod
 from multiprocessing import get_context
 from typing import Protocol
 
+import numpy as np
+
 from tritmark.harness.dtypes import named_dtype
 from tritmark.harness.errors import TritmarkError, UsageError
 from tritmark.harness.interruption import end_pool, uninterrupted
@@ -30,7 +32,7 @@ from tritmark.harness.selftest.mutants import generic, special
 from tritmark.harness.selftest.population import Chunk, ChunkResult, DrawnMutants, chunks, judged
 from tritmark.harness.selftest.site import MutantSite, Outputs, site
 from tritmark.harness.selftest.stand_in import MutantPlan, variant
-from tritmark.harness.spec import EquivalentMutants, KernelKey, Mutant, Op, Workload
+from tritmark.harness.spec import EquivalentMutants, KernelKey, Mutant, Op, Variant, Workload
 from tritmark.harness.suite import Selected
 from tritmark.harness.validate import accuracy
 from tritmark.harness.validate.accuracy import Judged
@@ -272,7 +274,9 @@ def _begin(cores: frozenset[int]) -> None:
 
 
 def _one(installed: Installed, work: Chunk | Group, judge: Judge) -> ChunkResult | Part:
-    return judged(installed, work) if isinstance(work, Chunk) else _planted(installed, work, judge)
+    # Mutants compute with values that no kernel would have; what NumPy warns of is their purpose.
+    with np.errstate(all="ignore"):
+        return judged(installed, work) if isinstance(work, Chunk) else _planted(installed, work, judge)
 
 
 Group = tuple[Workload, tuple[KernelKey, ...], tuple[str, ...]]
@@ -283,31 +287,87 @@ Part = tuple[list[Planted], list[str]]
 DRAWN = 24
 """Workloads that a suite's drawn cases give for fixed mutants. They are the same each time, as the mutants are."""
 
+LEAST = DRAWN // 2
+"""Of these as many at least are for each key: where its kernels take fewer, others are drawn for it."""
+
 
 def _workloads(installed: Installed, item: Selected) -> Iterator[Selected]:
     """The workload, or where it stands for drawn cases, some of them with the layout that is nearest: the same for
     all keys of an op that has kernels for the CPU, as the suite's others are, and each key's own where shapes are
-    those that a format takes."""
+    those that a format takes, or where its kernels take few of the others.
+
+    The judgement draws cases for each kernel, so a mutant that no shape of its key can show would say nothing about it.
+    """
     if not item.workload.drawn:
         yield item
         return
     op = installed.ops[item.workload.op]
     keys = [key for key in installed.keys(op.name) if item.admits(key.format, key.dtype, key.device)]
-    shared = [key for key in keys if key.device == "cpu"][:1]
-    for key in shared or keys:
-        fitting = [variant for variant in installed.registry.without_peers if variant.key == key]
-        drawer = Drawer(
-            op, min(fitting, key=lambda variant: len(variant.constraints)), cores=THREADS, threaded=True, seed=0
+    shared = _cases(installed, op, next((key for key in keys if key.device == "cpu"), None), DRAWN)
+    for case in shared:
+        yield Selected(case, (), ())
+    of_constraints: dict[tuple[object, ...], tuple[KernelKey, int, dict[str, None]]] = {}
+    for key in keys:
+        limits = _least_limited(installed, key).constraints
+        few = sum(all(limit.refusal(case.axes) is None for limit in limits) for case in shared)
+        least = LEAST if shared else DRAWN
+        if few < least:
+            mark = (key.format, limits) if shared else (key,)
+            of_constraints.setdefault(mark, (key, least - few, {}))[2][key.dtype] = None
+    for key, count, dtypes in of_constraints.values():
+        for case in _cases(installed, op, key, count)[:count]:
+            yield Selected(case, (key.format,), tuple(dtypes))
+
+
+def _cases(installed: Installed, op: Op, key: KernelKey | None, count: int) -> list[Workload]:
+    if key is None:
+        return []
+    drawer = Drawer(op, _least_limited(installed, key), cores=THREADS, threaded=True, seed=0)
+    return [
+        Workload(
+            op=op.name,
+            axes=case.axes,
+            family=case.family,
+            layout="aligned" if case.layout == "aligned" else "unaligned",
         )
-        for case in drawer.draw(DRAWN):
-            layout = "aligned" if case.layout == "aligned" else "unaligned"
-            made = Workload(op=op.name, axes=case.axes, family=case.family, layout=layout)
-            yield Selected(made, () if shared else (key.format,), () if shared else (key.dtype,))
+        for case in drawer.draw(count)
+    ]
+
+
+def _least_limited(installed: Installed, key: KernelKey) -> Variant:
+    fitting = [variant for variant in installed.registry.without_peers if variant.key == key]
+    return min(fitting, key=lambda variant: len(variant.constraints))
+
+
+def _of_families(installed: Installed, selected: Iterable[Selected]) -> Iterator[Selected]:
+    """What is selected, drawn cases as workloads, and for ops with such behind them one of each family of values that a
+    key has none of."""
+    met: dict[KernelKey, set[str]] = {}
+    ops: set[str] = set()
+    for one in selected:
+        if one.workload.drawn:
+            ops.add(one.workload.op)
+        for item in _workloads(installed, one):
+            yield item
+            for key in _keys(installed, item):
+                met.setdefault(key, set()).add(item.workload.family)
+    drawn = {
+        (key.op, key.format, key.dtype): key
+        for key in (each.key for each in reversed(installed.registry.without_peers))
+    }
+    for key, families in ((key, met[key]) for key in met if key.op in ops):
+        op = installed.ops[key.op]
+        lacking = set(op.families) - families
+        # Without a number there is a case of each class.
+        for case in _cases(installed, op, drawn[key.op, key.format, key.dtype], 0) if lacking else ():
+            if case.family in lacking:
+                lacking.discard(case.family)
+                yield Selected(case, (key.format,), (key.dtype,))
 
 
 def _groups(installed: Installed, selected: Iterable[Selected], result: Result) -> list[Group]:
     groups: dict[tuple[object, ...], tuple[Workload, tuple[KernelKey, ...], list[str]]] = {}
-    for item in (each for one in selected for each in _workloads(installed, one)):
+    for item in _of_families(installed, selected):
         workload, op = item.workload, installed.ops[item.workload.op]
         keys = _keys(installed, item)
         if not keys or workload.drawn:

@@ -88,8 +88,8 @@ def _sign(flat: Array) -> Any:
 
 
 def admits(expected: Expected, found: Array) -> bool:
-    """Whether the op's contract admits these values. Written apart from the judgement's own comparison, which is
-    what is tested."""
+    """Whether the op's contract admits these values: any NaN for a NaN. Written apart from the judgement's own
+    comparison, which is what is tested."""
     if expected.family is Family.EXACT:
         return bool(np.array_equal(bits(found), bits(expected.values)))
     if expected.family is Family.ROUNDED:
@@ -100,6 +100,7 @@ def admits(expected: Expected, found: Array) -> bool:
             (a == b)
             | zeros
             | (((a ^ b) & _sign(a)) == 0) & ((a == b + one) | (b == a + one)) & ~np.isnan(found.reshape(-1))
+            | np.isnan(expected.values.reshape(-1)) & np.isnan(found.reshape(-1))
         )
         return bool(near.all())
     assert expected.bound is not None
@@ -107,4 +108,5 @@ def admits(expected: Expected, found: Array) -> bool:
         exact = expected.exact.astype(np.float64)
         error = np.abs(found.astype(np.float64) - exact)
         overflow = (rounded(exact + np.copysign(expected.bound, exact), found.dtype) == found) & np.isinf(found)
-    return bool(((error <= expected.bound) | overflow).all())
+    neither = np.isnan(exact) & np.isnan(found)
+    return bool(((error <= expected.bound) | overflow | neither).all())

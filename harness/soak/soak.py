@@ -25,6 +25,7 @@ from types import TracebackType
 
 import numpy as np
 
+from tritmark.harness.judge.judges import pids
 from tritmark.harness.judge.request import Request
 from tritmark.harness.judge.runner import execute, plan
 from tritmark.harness.machine.memory import resident
@@ -82,8 +83,18 @@ class Soaked:
 
     @property
     def passed(self) -> bool:
-        """Nothing wrong, nothing lost."""
-        return bool(self.runs) and not (self.wrong or self.unexplained or self.crashes or self.lost or self.left_over)
+        """Faults were planted, and nothing went wrong, nothing got lost."""
+        return self.tried and not self.failed
+
+    @property
+    def failed(self) -> bool:
+        """Something went wrong, with or without a fault."""
+        return bool(self.wrong or self.unexplained or self.crashes or self.lost or self.left_over)
+
+    @property
+    def tried(self) -> bool:
+        """Whether there was a Run and a fault: without, nothing was tried that could have gone wrong."""
+        return bool(self.runs and self.faults)
 
 
 def soak(
@@ -149,7 +160,8 @@ def _batch(
     planned = {group.run_id(variant) for group in plan(installed, request) for variant in group.variants}
     found.batches += 1
     try:
-        with _Saboteur(random.Random(rng.random())) as saboteur:
+        # The first fault is planted as early as can be: a short soak has one too.
+        with _Saboteur(random.Random(rng.random()), surely=not found.faults) as saboteur:
             _, path = execute(installed, request, store, saboteur)
         record = read(path)
     except Exception:
@@ -174,11 +186,14 @@ def _batch(
 
 
 class _Saboteur:
-    """Observes a run and now and then sends a worker a signal, some milliseconds after a Run has begun."""
+    """Observes a run and now and then sends a worker a signal, some milliseconds after a Run has begun. `surely`: one
+    as soon as there is a worker."""
 
-    def __init__(self, rng: random.Random) -> None:
-        self._rng = rng
-        self._timer: threading.Timer | None = None
+    def __init__(self, rng: random.Random, *, surely: bool = False) -> None:
+        self._rng, self._surely = rng, surely
+        self._hunter: threading.Thread | None = None
+        self._over = threading.Event()
+        """What the hunter is after is over."""
         self.sent = 0
         self.finished_ids: set[str] = set()
 
@@ -193,49 +208,50 @@ class _Saboteur:
     def began(self, partial: Partial) -> None:
         """See Observer."""
 
-    def planned(self, total: int) -> None:
+    def planned(self, total: int, timed: int = 0) -> None:
         """See Observer."""
 
     def started(self, what: str) -> None:
         """See Observer."""
         self._stop()
-        if self._rng.random() < _ODDS:
-            self._timer = threading.Timer(
-                self._rng.uniform(0, _LATEST_S), self._shoot, [self._rng.choice(FAULTS), self._rng.random()]
-            )
-            self._timer.start()
+        if self._surely or self._rng.random() < _ODDS:
+            shot = self._rng.choice(FAULTS), self._rng.random(), self._rng.uniform(0, _LATEST_S)
+            self._over.clear()
+            self._hunter = threading.Thread(target=self._hunt, args=shot)
+            self._hunter.start()
 
     def finished(self, found: Run | Layer) -> None:
         """See Observer."""
         if isinstance(found, Run):
             self.finished_ids.add(found.id)
 
-    def _shoot(self, number: signal.Signals, where: float) -> None:
-        workers = _workers()
-        if workers:
-            with suppress(ProcessLookupError):
-                os.kill(workers[int(where * len(workers))], number)
-                self.sent += 1
+    def _hunt(self, number: signal.Signals, where: float, after_s: float) -> None:
+        while not self._over.wait(after_s):
+            # Before a judge is known, what looks like a worker could be one.
+            workers = _workers() if pids() or not self._surely else []
+            if workers:
+                with suppress(ProcessLookupError):
+                    os.kill(workers[int(where * len(workers))], number)
+                    self.sent += 1
+                    self._surely = False
+            if not self._surely:
+                return
 
     def _stop(self) -> None:
-        timer, self._timer = self._timer, None
-        if timer is not None:
-            timer.cancel()
-            timer.join()
+        self._over.set()
+        if self._hunter is not None:
+            self._hunter.join()
 
 
 def _workers() -> list[int]:
     """Processes of workers that live: the children of this process's children, less the judges."""
     import psutil
 
-    from tritmark.harness.judge.judges import pids
-
     found = []
     for child in psutil.Process().children():
         with suppress(psutil.Error):
             found += [each.pid for each in child.children() if each.status() != psutil.STATUS_ZOMBIE]
-    judges = pids()
-    return [pid for pid in found if pid not in judges]
+    return [pid for pid in found if pid not in pids()]
 
 
 def _slope(samples: list[tuple[int, int]]) -> Slope | None:

@@ -99,6 +99,19 @@ class ThreadTimes:
     """and that of the one that had the most."""
 
 
+CArgument = tuple[bool, bytes] | None
+"""One argument of a C function: whether it is a floating-point number, and 8 bytes as a register holds it; None is the
+address of the launch's `bad`."""
+
+
+class FunctionBinder(Protocol):
+    """Binds C functions to their arguments."""
+
+    def __call__(self, name: str, address: int, arguments: Sequence[CArgument], threads: int, owners: object) -> Launch:
+        """The function at that address as a launch with a `pointer`: `ran` is `name`, `threads_used` is `threads`,
+        `bad` what the function left there (-1 before each call). `owners` live as long as the launch."""
+
+
 class Clock(Protocol):
     """Times launches without the cost of the Python call."""
 
@@ -174,6 +187,31 @@ class Prefetching:
     identity: Callable[[], Mapping[str, str]]
 
 
+@dataclass(frozen=True, slots=True)
+class HeldTo:
+    """What a process is held to: a step of Masking. `files` have the code that is to find nothing above it, as far as
+    that is known."""
+
+    step: str
+    files: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Masking:
+    """Processes in which code that asks for the hardware's features finds fewer than there are, so that it takes the
+    paths that it would take elsewhere.
+
+    `steps()` are what a process can be held to, in falling order, each with the steps above it that are here.
+    `missing()` says why none can be here, or None. `begin(held)` holds this process for good, before code of others is
+    loaded; it gives what tells of the features all the same, with the reason, and raises DeviceUnavailableError where
+    it is not held.
+    """
+
+    steps: Callable[[], Mapping[str, tuple[str, ...]]]
+    missing: Callable[[], str | None]
+    begin: Callable[[HeldTo], Mapping[str, str]]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Numbering:
     """How one of several devices of a kind is chosen by its number, as TYPE:0, TYPE:1; TYPE alone is the first.
@@ -218,6 +256,9 @@ class Device:
     `thread_times(calls)` calls `calls()`, which runs kernels, and tells what threads did in them: None where they
     shared no work among threads that the device knows of, as those that bring threads of their own; it is None itself
     where the device has no such threads.
+    `function` binds C functions of users as launches that `clock()` times like the device's own; None where the device
+    calls none.
+    `masking` has processes find fewer features; None where that cannot be done.
     """
 
     type: str
@@ -244,3 +285,5 @@ class Device:
     identity: Callable[[], Mapping[str, str]] | None = None
     placed: Callable[[Any, int], Any] | None = None
     thread_times: Callable[[Callable[[], object]], ThreadTimes | None] | None = None
+    function: FunctionBinder | None = None
+    masking: Masking | None = None

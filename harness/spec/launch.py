@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Protocol
 
 
@@ -77,6 +77,11 @@ class Proof:
     better here than the built-in choice, and how weights were fetched ahead for that reason (`tritmark tune`); "" where
     the built-in choice ran."""
 
+    def __repr__(self) -> str:
+        told = ((each, getattr(self, each.name)) for each in fields(self))
+        shown = ", ".join(f"{each.name}={value!r}" for each, value in told if value != each.default)
+        return f"{type(self).__name__}({shown})"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt(Proof):
@@ -94,3 +99,5 @@ class Receipt(Proof):
     """False where no kernel exists and dequantized computation took its place."""
     note: str = ""
     """Why something other than what was asked for ran."""
+
+    __repr__ = Proof.__repr__

@@ -86,6 +86,8 @@ class Sizes:
     most: int = 4352
     often: tuple[int, ...] = ()
     """Sizes of which one is taken in half of the cases."""
+    largest: int = 0
+    """The largest that the contract admits, where a case is to have it; 0: none is."""
 
 
 def _as_given(inputs: Arrays, axes: Axes, format: str) -> dict[str, Any]:

@@ -120,11 +120,15 @@ class WeightType:
     """A type of tensors in weight files that holds codes and scales, and the format that its bytes are in.
 
     `dtype` is its name in small letters, as `harness.weights` gives it. `layouts` names a format for each layout that
-    such tensors can have without their file saying which; the first is the usual one.
+    such tensors can have without their file saying which; the first is the usual one, unless `usual` is false: then one
+    has to be asked for.
     """
 
     dtype: str
     layouts: Mapping[str, str]
+    usual: bool = True
+    written: bool = True
+    """Whether `tritmark convert` writes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +208,8 @@ class Provider:
     adapters: Callable[[str, str], Sequence[Variant]] | None = None
     """`adapters(name, path)` makes peers of a library that a user has built, by the adapter of that name; it loads
     nothing and raises UsageError. None: the package has no adapters."""
+    read_formats: Mapping[str, Any] = field(default_factory=dict)
+    """Formats of weight types that cannot hold any ternary weights: they are read, and nothing is packed in them."""
     weight_types: tuple[WeightType, ...] = ()
     """The types of tensors whose codes are read as they are."""
     ternarize: Callable[[Any], Ternarized] | None = None

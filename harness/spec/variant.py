@@ -96,7 +96,7 @@ class CodeFile:
     """Compiled code of a variant, for the tools that read it: a file, or the bytes of one."""
 
     kind: str
-    """cubin (of a GPU) or native (of the host)."""
+    """cubin (of a GPU), native (of the host) or python (a source)."""
     name: str
     """For people."""
     entries: tuple[str, ...]

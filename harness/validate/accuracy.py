@@ -46,6 +46,8 @@ class Judged:
     receipt: Receipt | None
     seconds: float = 0.0
     """Of the process that judged, where many variants are judged by turns; 0 where whoever asked has a clock."""
+    code: frozenset[str] = frozenset()
+    """Files whose code its process had; see validate.borrowed."""
 
 
 def misfit(variant: Variant, inputs: Mapping[str, Any], layout: str, device: Device | None = None) -> str | None:
@@ -84,6 +86,7 @@ def judge(
     setting = Setting(op, variant, axes, named(layout, arrays, apart), threads, device)
     tally = Tally(op, guards=(*GUARDS, *ISOLATED) if isinstance(setting.memory, SharedMemory) else GUARDS)
     trial: Trial | None = None
+    watch: StateWatch | None = None
     edge: Edge = "start" if cases.second is not None else "end"
     try:
         watch = StateWatch(getattr(setting.memory, "worker", None), threads)
@@ -108,7 +111,7 @@ def judge(
         verdict = tally.verdict()
     if trial is not None:
         trial.testify(tally)
-    return Judged(verdict, tally.evidence.receipt(variant))
+    return Judged(verdict, tally.evidence.receipt(variant), code=watch.code if watch is not None else frozenset())
 
 
 def _small(case: Case) -> bool:

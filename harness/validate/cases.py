@@ -93,9 +93,16 @@ class Material:
     """
 
     def __init__(
-        self, op: Op, workload: Workload, seed: int, *, salts: Sequence[Mapping[str, str] | None] = (None, None)
+        self,
+        op: Op,
+        workload: Workload,
+        seed: int,
+        *,
+        salts: Sequence[Mapping[str, str] | None] = (None, None),
+        near: bool = False,
     ) -> None:
-        """`salts`: for each set what salts.salted makes of it; None: nothing."""
+        """`salts`: for each set what salts.salted makes of it; None: nothing. `near`: the second set is the first with
+        some elements changed, where there are not FEW."""
         self.op = op
         self.workload = workload
         # The same data for every layout, key and variant of the same shape and family.
@@ -113,7 +120,8 @@ class Material:
 
             def second(draw: int) -> Arrays:
                 rng = np.random.default_rng([seed, mark, 1, draw] if draw else [seed, mark, 1])
-                return {**_generated(op, workload, rng, salts[1]), **scalars}
+                made = {**_generated(op, workload, rng, salts[1]), **scalars}
+                return _near(first, made, rng) if near and _elements(op, workload.axes) > FEW else made
 
             self._logical, self._second = (first, second(0)), second
         self._encoded: dict[str, tuple[Mapping[str, Any], ...]] = {}
@@ -199,11 +207,16 @@ def admitted(cases: Cases, variant: Variant, axes: Axes) -> Cases:
     if variant.bound is None:
         return replace(cases, in_place=cases.in_place and not variant.packs)
     first, *further = (
-        replace(case, expected=_within(case, variant.bound(case.logical, axes)))
+        replace(case, expected=_within(case, _bounds(variant.bound, case.logical, axes)))
         for case in (cases.first, cases.second)
         if case is not None
     )
     return Cases(first, further[0] if further else None, in_place=cases.in_place and not variant.packs)
+
+
+def _bounds(bound: Callable[[Arrays, Axes], Mapping[str, Any]], logical: Arrays, axes: Axes) -> Mapping[str, Any]:
+    with np.errstate(invalid="ignore"):  # of what is NaN or infinite it says nothing
+        return bound(logical, axes)
 
 
 def _within(case: Case, bounds: Mapping[str, Any]) -> tuple[Expected, ...]:
@@ -213,9 +226,10 @@ def _within(case: Case, bounds: Mapping[str, Any]) -> tuple[Expected, ...]:
             found.append(each)
             continue
         bound = np.broadcast_to(np.asarray(bounds[each.name], np.float64), each.values.shape)
+        bound = np.where(np.isfinite(each.exact.astype(np.float64)), bound, 0.0)  # infinity, and NaN, are exact
         if not (np.isfinite(bound) & (bound >= 0)).all():
             raise BrokenReferenceError(f"the bound of {each.name} is negative or not finite")
-        with np.errstate(over="ignore"):  # of a value that overflows only the infinity is right anyway
+        with np.errstate(over="ignore", invalid="ignore"):  # of a value that overflows only the infinity is right
             rounding = np.abs(each.values.astype(np.float64) - each.exact.astype(np.float64))
         bound = np.maximum(bound, np.where(np.isfinite(rounding), rounding, 0.0))  # nobody comes nearer
         found.append(replace(each, family=Family.BOUNDED, bound=bound))
@@ -225,6 +239,25 @@ def _within(case: Case, bounds: Mapping[str, Any]) -> tuple[Expected, ...]:
 def _generated(op: Op, workload: Workload, rng: np.random.Generator, salts: Mapping[str, str] | None) -> dict[str, Any]:
     made = op.generate(workload.axes, workload.family, rng)
     return made if salts is None else salted(op, made, salts, rng)
+
+
+def _near(first: Arrays, second: Arrays, rng: np.random.Generator) -> dict[str, Any]:
+    """The first with some elements of the second: one to three anywhere, or a short run, in each array."""
+    made = dict(second)
+    for name, value in second.items():
+        if is_array(value) and value.shape == np.shape(first[name]):
+            array = np.array(first[name])
+            flat, other = array.reshape(-1), value.reshape(-1)
+            begin = int(rng.integers(flat.size))
+            run = slice(begin, begin + int(rng.integers(1, 65)))
+            chosen: Any = run if rng.random() < 0.5 else rng.integers(flat.size, size=int(rng.integers(1, 4)))
+            # In some families one array is large where the other is small: none gets larger, or sums overflow.
+            with np.errstate(invalid="ignore"):  # signalling NaN, which may come in
+                most = np.fmax.reduce(np.abs(flat.astype(np.float64)))
+                larger = np.abs(other[chosen].astype(np.float64)) > most
+            flat[chosen] = np.where(larger, flat[chosen], other[chosen])
+            made[name] = array
+    return made
 
 
 def _with_stored(

@@ -12,6 +12,7 @@ from tritmark.harness.dtypes import named_dtype
 from tritmark.harness.record import Divergence
 from tritmark.harness.spec import Arrays, Axes, Family, KernelKey, Op
 from tritmark.harness.validate.bitwise import same
+from tritmark.harness.validate.families import NONFINITE
 from tritmark.harness.validate.guards import bits
 
 _BLOCK = 1 << 16
@@ -58,7 +59,8 @@ def is_float(dtype: np.dtype[Any]) -> bool:
 def expectations(op: Op, axes: Axes, key: KernelKey, reference: Arrays) -> tuple[Expected, ...]:
     """What the reference says, checked and brought to the outputs' dtypes.
 
-    A float output of an op whose results are rounded is judged by its bound where the reference gives one.
+    A float output of an op whose results are rounded is judged by its bound where the reference gives one. Where the
+    op has the family "nonfinite", a NaN is expected where the reference has one, and an infinity that it has is exact.
 
     Raises BrokenReferenceError for a missing output, a wrong shape, a NaN, a dtype that cannot be compared bit for bit,
     an integer that the output's dtype cannot hold, and a bound that is missing, negative or not finite.
@@ -87,8 +89,9 @@ def _expected(op: Op, name: str, reference: Arrays, shape: tuple[int, ...], dtyp
             raise broken(f"goes past {dtype}")
         values = exact.astype(dtype)
         return Expected(name, Family.EXACT, _frozen(values), values, None)
+    through = NONFINITE in op.families
     nan = np.flatnonzero(np.isnan(exact))
-    if nan.size:
+    if nan.size and not through:
         raise broken(f"is NaN at index {_index(int(nan[0]), shape)}, which would match anything")
     if op.family is Family.EXACT and exact.dtype != dtype:
         raise broken(f"is {exact.dtype}, and only {dtype} can be compared bit for bit")
@@ -100,6 +103,8 @@ def _expected(op: Op, name: str, reference: Arrays, shape: tuple[int, ...], dtyp
         if f"{name}.bound" not in reference:
             raise broken("has no bound")
         bound = np.broadcast_to(np.asarray(reference[f"{name}.bound"], np.float64), shape)
+        if through:
+            bound = np.where(np.isfinite(exact), bound, 0.0)
         if not (np.isfinite(bound) & (bound >= 0)).all():
             raise broken("has a bound that is negative or not finite")
     return Expected(name, family, _frozen(values), exact, bound)
@@ -131,10 +136,17 @@ def compare(expected: Expected, found: npt.NDArray[Any]) -> Comparison:
         first = Divergence(
             output=expected.name,
             index=_index(at, found.shape),
-            expected=str(values[at]),
-            found=str(flat[at]),
+            expected=_shown(values[at], beside=flat[at]),
+            found=_shown(flat[at], beside=values[at]),
         )
     return Comparison(indices, largest_error, largest_ulp, first)
+
+
+def _shown(value: Any, beside: Any) -> str:
+    """A number in words; of a NaN beside another one its bits too."""
+    if not is_float(value.dtype) or not (np.isnan(value) and np.isnan(beside)):
+        return str(value)
+    return f"{value} ({bits(np.asarray(value))[0]:#x})"
 
 
 def _compared(
@@ -150,10 +162,10 @@ def _compared(
     if family is Family.EXACT:
         wrong = bits(found) != bits(values)
     elif family is Family.ROUNDED:
-        wrong = ~(ulps <= 1)
+        wrong = ~(ulps <= 1) & ~_both_nan(exact, found)
     else:
         assert bound is not None
-        wrong = ~(error <= bound) & ~_overflowed(exact, bound, found)
+        wrong = ~(error <= bound) & ~_overflowed(exact, bound, found) & ~_both_nan(exact, found)
     return np.flatnonzero(wrong), _largest(error), _largest(ulps)
 
 
@@ -191,6 +203,12 @@ def _overflowed(
             furthest = exact.astype(np.float64) + np.copysign(bound, exact)
             infinite &= (rounded(furthest, found.dtype) == found).reshape(-1)
     return infinite
+
+
+def _both_nan(exact: npt.NDArray[Any], found: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Where a NaN is expected and was found, flat: of a sum its sign and payload are not defined."""
+    expected: npt.NDArray[np.bool_] = np.isnan(exact.reshape(-1))
+    return expected & np.isnan(found.reshape(-1)) if expected.any() else expected
 
 
 def _difference(found: npt.NDArray[Any], exact: npt.NDArray[Any]) -> npt.NDArray[np.float64]:

@@ -54,6 +54,12 @@ _STEP = 8
 _SHARE = 0.15
 """Of the CPU time of a lap: what does less is no thread that was started to share the work."""
 
+UNCOUNTED = (
+    "how many threads work in its calls was not looked at, and its times may hold what others took: "
+    "/proc/PID/task/TID/schedstat cannot be read"
+)
+"""What a performance verdict does not cover where the kernel keeps no account of threads."""
+
 _LEAST_NS = 2_000_000
 _TICK_NS = 4_000_000
 """How often the kernel brings the account of a running thread up to date, as distributions set it (250 a second);
@@ -121,12 +127,22 @@ def confirm(
         status = Status.FAIL
     elif doubts and status is Status.PASS:
         status = Status.AMBIGUOUS
+    limits = performance.limits
+    if pid is not None and Account.of(pid) is None:
+        limits += (UNCOUNTED,)
     reason = "; ".join(filter(None, (*map(str, dict.fromkeys(faults)), *doubts, performance.reason)))
     doubted = performance.doubted or bool(faults or doubts)
     # What the candidate's process says of itself is added to, and takes nothing from what was found here.
     spoke = in_order((*performance.caught_by, *(fault.guard for fault in faults)))
     return performance.model_copy(
-        update={"status": status, "reason": reason, "caught_by": spoke, "doubted": doubted, "tests": tests}
+        update={
+            "status": status,
+            "reason": reason,
+            "caught_by": spoke,
+            "limits": limits,
+            "doubted": doubted,
+            "tests": tests,
+        }
     )
 
 
@@ -313,7 +329,7 @@ def lap_faults(
     ran = waited = 0
     start = Account.of(pid)
     while len(times) < _LAPS or (perf_counter_ns() - begun < _DOUBT_NS and min(times) > LIE * claimed_ns):
-        taken, spent = _timed(here, rounds, turn, pid, threads)
+        taken, spent = elapsed(here, rounds, turn, pid, threads)
         times.append(max(0, taken - asking) / (rounds * turn))
         if spent is not None:
             work.append(max(0, spent.total - asking) / (rounds * turn * threads))
@@ -393,9 +409,11 @@ class Account:
                 ):
                     threads[each], waited[each], _ = map(int, file.read().split())
             # How a process's clock is numbered is part of Linux's interface; see clock_getcpuclockid(3).
-            return Account(clock_gettime_ns((~pid << 3) | 2), threads, waited)
+            total = clock_gettime_ns((~pid << 3) | 2)
         except OSError:
             return None
+        # A process has a thread: where none is reported, this kernel keeps no scheduler statistics.
+        return Account(total, threads, waited) if threads else None
 
     def since(self, start: Account) -> Account:
         """What was added since then, of threads that did more than a small share of it."""
@@ -423,7 +441,7 @@ def children(pid: int | None) -> int:
     return count
 
 
-def _timed(
+def elapsed(
     lap: Callable[[int, int], None], rounds: int, calls: int, pid: int | None, threads: int = 1
 ) -> tuple[int, Account | None]:
     """What a lap took, and what the process spent on it. Time in which its threads, or this one, could have run and
@@ -455,4 +473,4 @@ def _waited() -> int:
 
 def _fastest(lap: Callable[[int, int], None], rounds: int, calls: int, pid: int | None, threads: int = 1) -> int:
     """What it takes at least: others can hold up any one try."""
-    return min(_timed(lap, rounds, calls, pid, threads)[0] for _ in range(_LAPS))
+    return min(elapsed(lap, rounds, calls, pid, threads)[0] for _ in range(_LAPS))

@@ -243,6 +243,7 @@ def _admitted(expected: Expected, bounds: Mapping[str, Any] | None) -> Expected:
     if bounds is None:
         return replace(expected, family=Family.EXACT, bound=None)
     bound = np.broadcast_to(np.asarray(bounds[expected.name], np.float64), expected.values.shape)
+    bound = np.where(np.isfinite(expected.exact.astype(np.float64)), bound, 0.0)  # infinity, and NaN, are exact
     return replace(expected, family=Family.BOUNDED, bound=bound)
 
 
@@ -303,7 +304,8 @@ def _outside(
     admits; None for a bound that would admit anything."""
     found: dict[str, list[npt.NDArray[np.intp]]] = {each.name: [] for each in asked}
     for part in parts:
-        bounds = None if peer.bound is None else peer.bound(part.logical, part.axes)
+        with np.errstate(invalid="ignore"):  # of what is NaN or infinite it says nothing
+            bounds = None if peer.bound is None else peer.bound(part.logical, part.axes)
         for each in asked:
             values = part.of(each.name, each.values)
             exact = values if each.exact is each.values else part.of(each.name, each.exact)

@@ -10,6 +10,10 @@ pairs meet early (AETG: Cohen, Dalal, Fredman, Patton, "The AETG system", IEEE T
 1997).
 
 Shapes that a kernel's constraints or a format refuse are rounded to ones that they admit, never dropped.
+
+Beside these, each axis of several is far larger than usual in two cases: with few of the others, and with more of them.
+An axis whose largest size the op names has it there: a sum of the largest K in float32 is wrong past 2^24, and a
+kernel may take another path for several rows.
 """
 
 from __future__ import annotations
@@ -97,7 +101,25 @@ _MOST_PACKED = 1 << 28
 """The product of all axes past which no shape is tried: n and block of the largest that a constraint asks for, 16384
 each, are within."""
 
+_FAR_SIZES = (1 << 16) + 1, (1 << 16) + (1 << 14)
+"""Between these is an axis of a far case: 16 bits do not hold it, nor does a grid's second axis."""
+_FAR_ELEMENTS, _FAR_WORK = 1 << 22, 1 << 26
+"""As _MOST_ELEMENTS and _MOST_WORK, of far cases."""
+_LARGEST_ELEMENTS = (1 << 25) + (1 << 10)
+"""The same of the case with the largest size: two rows of the largest K, and what multiplies them."""
+_FEW, _MORE = (2, 5), (9, 40)
+"""The sizes of the other axes of far cases."""
+_HALVED = 6
+"""How often the largest size is halved, where constraints or the format admit none near it."""
+_SUMMED = "constant"
+"""The family whose sums are the largest."""
+
+_NEAR_SHARE = 0.25
+"""How often the second set of data is the first with some elements changed: a kernel that knows its data again by a few
+of them gives what it gave before."""
+
 _FACTORS = tuple(1 << power for power in range(1, 16))
+_THIRDS = tuple(3 * factor for factor in _FACTORS)
 
 T = TypeVar("T")
 
@@ -117,6 +139,10 @@ class Drawn:
     """Of its data, and of what else is random about it."""
     salts: tuple[Mapping[str, str], Mapping[str, str]] = ({}, {})
     """Of each of its two sets of data: what all of some inputs is, by their names; see salts."""
+    near: bool = False
+    """The second set of data is the first with some elements changed."""
+    alone: bool = False
+    """There is one set of data only: the case is large."""
 
     def __str__(self) -> str:
         shape = ", ".join(f"{axis}={size}" for axis, size in self.axes.items())
@@ -251,6 +277,50 @@ class Drawer:
                         cases.append(case)
         return cases
 
+    def far(self) -> list[Drawn]:
+        """Cases in which one axis is far larger than the others; none of an op with one axis, or where the constraints
+        admit none."""
+        if len(self._axes) < 2:
+            return []
+        found = [self._far_case(axis, span) for axis in self._axes for span in (_FEW, _MORE)]
+        found += [self._largest_case(axis) for axis in self._axes if self._op.sizes.get(axis, Sizes()).largest]
+        return [case for case in found if case is not None]
+
+    def _far_case(self, axis: str, span: tuple[int, int]) -> Drawn | None:
+        axes = {each: self._rng.randint(*span) for each in self._axes} | {axis: self._rng.randint(*_FAR_SIZES)}
+        self._shorten(axes, axis, _FAR_ELEMENTS, _FAR_WORK)
+        rounded = self._fitting_far(axes)
+        if rounded is None or rounded[axis] < _FAR_SIZES[0]:
+            return None
+        # Whole blocks of a format may be many elements: one such case is enough.
+        if self._elements(rounded) > (_LARGEST_ELEMENTS if span == _FEW else _FAR_ELEMENTS):
+            return None
+        return self._alone(rounded, self._families.deal())
+
+    def _largest_case(self, axis: str) -> Drawn | None:
+        """Two of the first other axis, one of the rest, and the largest size, or the next less that is admitted."""
+        first, *rest = (each for each in self._axes if each != axis)
+        family = _SUMMED if _SUMMED in self._op.families else self._families.deal()
+        for halved in range(_HALVED):
+            largest = self._op.sizes[axis].largest >> halved
+            for size in dict.fromkeys(largest // factor * factor for factor in (1, *_FACTORS, *_THIRDS)):
+                axes = {first: 2, **dict.fromkeys(rest, 1), axis: size}
+                rounded = self._fitting_far({each: axes[each] for each in self._axes})
+                if rounded is not None and rounded[axis] == size and self._elements(rounded) <= _LARGEST_ELEMENTS:
+                    return self._alone(rounded, family)
+        return None
+
+    def _fitting_far(self, axes: Axes) -> dict[str, int] | None:
+        # To encode what is large takes long: what the format refuses is then left out.
+        return fitting(self._op, self._variant, axes, encoded=self._op.holds is not None)
+
+    def _alone(self, axes: dict[str, int], family: str) -> Drawn:
+        layout, threads = self._layouts.deal(), self._threads.deal()
+        placement = self._placed(layout, axes)
+        return self._taken(
+            Drawn(self._number, axes, family, threads, layout, placement, self._seed(), ({}, {}), alone=True)
+        )
+
     @property
     def missing(self) -> list[str]:
         """Classes that the contract and the constraints admit, as far as was tried, and that no case is in."""
@@ -315,7 +385,8 @@ class Drawer:
         if rounded is None:
             return None
         placement, salts = self._placed(layout, rounded), (self._dealt_salts(), self._dealt_salts())
-        return self._taken(Drawn(self._number, rounded, family, threads, layout, placement, self._seed(), salts))
+        near = self._rng.random() < _NEAR_SHARE
+        return self._taken(Drawn(self._number, rounded, family, threads, layout, placement, self._seed(), salts, near))
 
     def _taken(self, case: Drawn) -> Drawn:
         self._number += 1
@@ -331,18 +402,23 @@ class Drawer:
 
     def _shape(self, axes: dict[str, int], kept: str) -> dict[str, int]:
         """The axes, shortened where they are too much, the axis `kept` last, and rounded to the constraints."""
-        while self._too_much(axes):
+        self._shorten(axes, kept, _MOST_ELEMENTS, _MOST_WORK)
+        return fitting(self._op, self._variant, axes, encoded=False) or axes
+
+    def _shorten(self, axes: dict[str, int], kept: str, elements: int, work: int) -> None:
+        while self._too_much(axes, elements, work):
             rest = [axis for axis in axes if axis != kept and axes[axis] > 1] or list(axes)
             largest = max(rest, key=lambda axis: axes[axis])
             # What many powers of two divide stays so.
             odd = self._rng.randrange(2) if axes[largest] % (2 * _BLOCK) else 0
             axes[largest] = max(1, axes[largest] // 2 + odd)
-        return fitting(self._op, self._variant, axes, encoded=False) or axes
 
-    def _too_much(self, axes: Axes) -> bool:
-        elements = sum(prod(axes.get(axis, 1) for axis in tensor.axes) for tensor in self._arrays)
+    def _too_much(self, axes: Axes, elements: int, work: int) -> bool:
         # With two axes the product is no more than the elements of a matrix, or, of blocks, no work at all.
-        return elements > _MOST_ELEMENTS or (len(axes) > 2 and prod(axes.values()) > _MOST_WORK)
+        return self._elements(axes) > elements or (len(axes) > 2 and prod(axes.values()) > work)
+
+    def _elements(self, axes: Axes) -> int:
+        return sum(prod(axes.get(axis, 1) for axis in tensor.axes) for tensor in self._arrays)
 
     def _placed(self, layout: str, axes: Axes) -> Placement:
         """Where arrays lie: each array takes every address modulo _LINE, and every distance of its rows, equally

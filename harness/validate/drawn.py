@@ -21,7 +21,7 @@ from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.record import Status
 from tritmark.harness.spec import Axes, Device, KernelKey, Op, Variant, Workload
 from tritmark.harness.validate.accuracy import NONFINITE_ROUNDS, Judged, ended, trapped
-from tritmark.harness.validate.cases import Cases, Material, admitted
+from tritmark.harness.validate.cases import Case, Cases, Material, admitted
 from tritmark.harness.validate.draw import Drawer, Drawn, edge_of
 from tritmark.harness.validate.evidence import added
 from tritmark.harness.validate.guard_names import Complaint, Guard, in_order
@@ -76,10 +76,15 @@ class Data:
 
     def _made(self, case: Drawn) -> Cases | None:
         workload = Workload(op=self.op.name, axes=case.axes, family=case.family)
+        if case.alone:
+            self._known.clear()  # it is large
         # A format may refuse what the contract admits, such as scales under the least that it holds.
         for salts in (case.salts, (None, None)):
             with suppress(InvalidArgumentError):
-                return Material(self.op, workload, case.seed, salts=salts).cases(self.key)
+                material = Material(self.op, workload, case.seed, salts=salts, near=case.near)
+                if case.alone:
+                    material.forget_second()
+                return material.cases(self.key)
         return None
 
 
@@ -98,10 +103,11 @@ class Part:
 
 
 class DrawnJudgement:
-    """One variant on one case after the other. `device` None: it works in this process, on the host's memory."""
+    """One variant on one case after the other. `device` None: it works in this process, on the host's memory.
+    `briefly`: each case once on either set of data, and not many times over."""
 
-    def __init__(self, op: Op, variant: Variant, *, device: Device | None) -> None:
-        self._op, self.variant, self._device = op, variant, device
+    def __init__(self, op: Op, variant: Variant, *, device: Device | None, briefly: bool = False) -> None:
+        self._op, self.variant, self._device, self._briefly = op, variant, device, briefly
         memory = self._memory = device.memory() if device is not None and device.memory is not None else None
         self._tally = Tally(op, guards=(*GUARDS, *ISOLATED) if isinstance(memory, SharedMemory) else GUARDS)
         self._watch: StateWatch | None = None
@@ -139,7 +145,7 @@ class DrawnJudgement:
             # Not as many as it used: of a pool's threads those that came too late took no part, and stay all the same.
             self._watch.threads = max(self._watch.threads, case.threads)
             self._watch.begin()
-            trial.run_nonfinite(tally, cases.first, NONFINITE_ROUNDS)
+            trial.run_nonfinite(tally, cases.first, 1 if case.alone or self._briefly else NONFINITE_ROUNDS)
             last = cases.first
             if cases.second is not None:
                 last = cases.second
@@ -148,8 +154,8 @@ class DrawnJudgement:
                 else:
                     trial = trial.successor(tally, last, case.seed + 1, edge)
                 trial.run(tally, last)
-            own_memory = not (self._memory is None or isinstance(self._memory, SharedMemory))
-            trial.repeat(tally, last, _repeats(cases, case.axes) // (DEVICE_SHARE if own_memory else 1))
+            if not self._briefly:
+                self._repeat(trial, last, case)
         except BrokenCandidateError as error:
             self._broken = ended(tally, error, trapped(setting, cases.first, case.seed, edge, error), f"; in {case}")
         if trial is not None:
@@ -162,6 +168,11 @@ class DrawnJudgement:
             self._cases[each] += 1
             self._failed[each] += failed
 
+    def _repeat(self, trial: Trial, last: Case, case: Drawn) -> None:
+        own_memory = not (self._memory is None or isinstance(self._memory, SharedMemory))
+        nbytes = sum(each.values.nbytes for each in last.expected)
+        trial.repeat(self._tally, last, repeats(nbytes, case.axes) // (DEVICE_SHARE if own_memory else 1))
+
     def part(self, drawer: Drawer, seed: int) -> Part:
         """What it adds up to. `seed` is the invocation's."""
         tally = self._tally
@@ -173,12 +184,13 @@ class DrawnJudgement:
         verdict = tally.verdict(self._broken).model_copy(
             update={"calls": tally.calls, "seed": seed, "failed_case": self._first_failed}
         )
-        judged = Judged(verdict, tally.evidence.receipt(self.variant), self._seconds)
+        code = self._watch.code if self._watch is not None else frozenset[str]()
+        judged = Judged(verdict, tally.evidence.receipt(self.variant), self._seconds, code)
         return Part(judged, tuple(drawer.missing), tuple(sorted(drawer.tally.singles)), self._cases, self._failed)
 
 
-def _repeats(cases: Cases, axes: Axes) -> int:
-    nbytes = sum(each.values.nbytes for each in cases.first.expected)
+def repeats(nbytes: int, axes: Axes) -> int:
+    """How often a case with so many bytes of outputs is repeated."""
     return min(_MOST_REPEATS, _REPEATED_BYTES // max(1, nbytes), _REPEATED_WORK // prod(axes.values()))
 
 
@@ -195,21 +207,29 @@ class Draw:
     part: int = 0
     """Of `parts`, each of which takes every so many-th case."""
     parts: int = 1
+    far: bool = False
+    """Cases too in which one axis is far larger than the others."""
 
 
-def judge_parts(op: Op, variants: Sequence[tuple[Variant, Device | None]], draw: Draw) -> list[Part]:
-    """Judge variants of one key, side by side on the same data. Raises BrokenReferenceError where nothing can be
-    judged against."""
+def judge_parts(
+    op: Op,
+    variants: Sequence[tuple[Variant, Device | None]],
+    draw: Draw,
+    briefly: Sequence[tuple[Variant, Device | None]] = (),
+) -> list[Part]:
+    """Judge variants of one key, side by side on the same data; behind these others, `briefly`: see DrawnJudgement.
+    Raises BrokenReferenceError where nothing can be judged against."""
     data = Data(op, draw.key)
     drawn: dict[tuple[object, ...], tuple[Drawer, list[Drawn]]] = {}
     at_work = []
-    for variant, device in variants:
+    for nth, (variant, device) in enumerate((*variants, *briefly)):
         threaded = device is None or isinstance(device.memory and device.memory(), SharedMemory)
         same = (variant.constraints, variant.dense, variant.alignment, threaded)
         if same not in drawn:
             drawer = Drawer(op, variant, cores=draw.cores, threaded=threaded, seed=draw.seed)
-            drawn[same] = drawer, drawer.draw(draw.count, draw.corners)
-        at_work.append((DrawnJudgement(op, variant, device=device), *drawn[same]))
+            drawn[same] = drawer, [*drawer.draw(draw.count, draw.corners), *(drawer.far() if draw.far else ())]
+        judgement = DrawnJudgement(op, variant, device=device, briefly=nth >= len(variants))
+        at_work.append((judgement, *drawn[same]))
     for number in range(max((len(cases) for _, _, cases in at_work), default=0)):
         for judgement, drawer, cases in at_work:
             if number % draw.parts == draw.part and number < len(cases) and not judgement.ended:
@@ -231,9 +251,11 @@ def judge_drawn(
     seed: int,
     cores: int,
     device: Device | None,
+    far: bool = False,
 ) -> Judged:
-    """Judge one variant here, on `count` cases beside the corners. `device` None: it works on the host's memory."""
-    return merged(judge_parts(op, [(variant, device)], Draw(key, count, tuple(corners), seed, cores)))
+    """Judge one variant here, on `count` cases beside the corners, and if `far` on those of Drawer.far. `device` None:
+    it works on the host's memory."""
+    return merged(judge_parts(op, [(variant, device)], Draw(key, count, tuple(corners), seed, cores, far=far)))
 
 
 def merged(parts: Sequence[Part]) -> Judged:
@@ -270,10 +292,13 @@ def merged(parts: Sequence[Part]) -> Judged:
                 "covered": covered,
                 "uncovered": (*missing, *skipped),
                 "rarest": rarest(calls) if calls else None,
+                "held_to": tuple(each for each in found[0].held_to if all(each in other.held_to for other in found)),
+                "limits": tuple(dict.fromkeys(limit for each in found for limit in each.limits)),
             }
         ),
         added([part.judged.receipt for part in parts]),
         sum(part.judged.seconds for part in parts),
+        frozenset[str]().union(*(part.judged.code for part in parts)),
     )
 
 

@@ -3,7 +3,8 @@
 Families: "uniform", "normal", "heavy" (tails of a Cauchy distribution), "constant", "zero", "ties" (exact halves of a
 step and their neighbours), "denormals", "extremes" (the largest and smallest of the type), "one_nonzero"; for products
 of integers "corners" (rows that are the least or the greatest throughout: the largest sums of either sign) and "scales"
-(ordinary values beside scales of any size).
+(ordinary values beside scales of any size); where a contract defines what becomes of NaN and infinity "nonfinite"
+(ordinary values with some of them).
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ FLOAT_FAMILIES = ("uniform", "normal", "heavy", "constant", "zero", "ties", "den
 KINDS = 10
 """Patterns of values that are no finite numbers: infinity, quiet NaN, NaN with all bits set, signalling NaN with the
 least bit of its payload and with the greatest, each of both signs."""
+
+NONFINITE = "nonfinite"
+"""A family of ops whose inputs may hold NaN and infinity: what becomes of them is judged as every other value is."""
 
 INTEGER_FAMILIES = ("uniform", "normal", "constant", "zero", "extremes", "one_nonzero")
 
@@ -132,6 +136,17 @@ def forbidden(dtype: np.dtype[Any], kind: int) -> int:
     exponent = ((1 << (bits - 1 - mantissa)) - 1) << mantissa
     payload = (0, 1 << (mantissa - 1), 1, (1 << mantissa) - 1, 1 << (mantissa - 2))[kind // 2]
     return exponent | payload | (kind % 2) << (bits - 1)
+
+
+def with_nonfinite(values: npt.NDArray[Any], rng: np.random.Generator, most: int) -> npt.NDArray[Any]:
+    """The values with up to `most` of them, and at least one, replaced by NaN of any kind or infinity."""
+    made = np.array(values)
+    flat = made.reshape(-1).view(f"u{made.dtype.itemsize}")
+    for at in rng.integers(flat.size, size=int(rng.integers(1, most + 1))):
+        # Half of them are infinities: these are 2 of the KINDS.
+        kind = int(rng.integers(2) if rng.random() < 0.5 else rng.integers(KINDS))
+        flat[at] = forbidden(made.dtype, kind)
+    return made
 
 
 def _finfo(dtype: np.dtype[Any]) -> Any:

@@ -54,7 +54,7 @@ class Guard(StrEnum):
     FLOOR = "floor"
     """A time under the physical floor."""
     CLOCK = "clock"
-    """A claimed time that the parent's own clock does not confirm."""
+    """A claimed time that the parent's own clock, or the CPU time of judged laps, does not confirm."""
     STATE = "state"
     """Settings, signals, timers, files, threads, children that are not as they were found."""
     LEAK = Failure.LEAK.value
@@ -78,7 +78,9 @@ class Complaint:
 
 def guard_of(error: BaseException) -> Guard:
     """Which guard an exception of a candidate, or of its process, is."""
-    return Guard(failure_of(error).value)
+    kind = failure_of(error)
+    # No verdict is made of what the session is to blame for: the caller of the worker raises it again.
+    return Guard.ERROR if kind is Failure.ENVIRONMENT else Guard(kind.value)
 
 
 def in_order(names: Iterable[str]) -> tuple[str, ...]:

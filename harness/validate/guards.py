@@ -11,7 +11,8 @@ flush against a page that traps: any access beyond that edge, a read too, ends t
 seen; what it finds differs from run to run, so a result that depends on it is wrong in one of them.
 
 For a device with a memory of its own, array and zones lie in a buffer there. All of it is copied there before a run and
-back after it, and judged on the host.
+back after it, and judged on the host. Where a simulator sees every access, an array begins or ends with its allocation,
+to the byte: a read outside by one byte is seen too, whatever becomes of what it found.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import numpy.typing as npt
 from tritmark.harness.dtypes import strides_of
 from tritmark.harness.errors import UsageError
 from tritmark.harness.spec import Memory
-from tritmark.harness.worker.remote import SharedMemory
+from tritmark.harness.worker.remote import RemoteMemory, SharedMemory
 from tritmark.harness.worker.shared import Edge
 
 ZONE = 4096
@@ -59,9 +60,10 @@ class GuardedArray:
     `shape` and `dtype` are the array's. `offset` is how many bytes past a multiple of `alignment` it begins. `gap` is
     how many bytes of canary lie between its rows (2-D only). `seed` fixes the patterns. `memory` is the device's own,
     None for the host's. `edge`: the end at which a page that traps takes the zone's place, where the memory is a
-    worker's. With `flush` an array ends right at the page behind it, wherever that has it begin; else past the end of
-    one that is not a multiple of the alignment there remain some bytes of canary. `writable`: whether who is handed the
-    array may write it or its zones; where not, an array of a worker's lies in pages that trap the attempt.
+    worker's; where accesses outside of that memory's allocations trap, the end that the array shares with its own. With
+    `flush` an array ends right at the page behind it, wherever that has it begin; else past the end of one that is not
+    a multiple of the alignment there remain some bytes of canary. `writable`: whether who is handed the array may write
+    it or its zones; where not, an array of a worker's lies in pages that trap the attempt.
 
     `array` is what is judged, `handle` what a launch is bound to: the same array on the host, its mirror in the
     device's memory else.
@@ -99,7 +101,12 @@ class GuardedArray:
         else:
             # At an odd multiple of the alignment: nothing beyond it may be relied on.
             start = -(-ZONE // MEMORY_ALIGNMENT) * MEMORY_ALIGNMENT + alignment % MEMORY_ALIGNMENT + offset
-            self._raw = np.empty(start + span + ZONE, np.uint8)
+            after = ZONE
+            if (
+                isinstance(memory, RemoteMemory) and memory.traps
+            ):  # what is no part of an allocation: there is no zone at that end
+                start, after = offset if edge == "start" else start, 0 if edge == "end" else ZONE
+            self._raw = np.empty(start + span + after, np.uint8)
         self._before = self._raw[:start]
         self._after = self._raw[start + span :]
         inside = self._raw[start : start + span]

@@ -51,6 +51,9 @@ _LOADED = 2.0
 """A machine's speed may change by that much from one moment to the next. Beyond it, in its fastest sample, the probe
 was held up."""
 
+THROUGH_PYTHON = "its times hold what each call through Python costs: its code is Python's to call, not the clock's"
+"""What a performance verdict says of a kernel on which the device's own clock has nothing to call."""
+
 _PATIENCE = 8
 _OVERHEAD_S = 0.01
 
@@ -185,6 +188,7 @@ class Bench:
             status=Status.FAIL if faults else Status.PASS,
             reason="; ".join((*map(str, faults), *remarks)),
             caught_by=in_order(fault.guard for fault in faults),
+            limits=() if launches[0].pointer is not None else (THROUGH_PYTHON,),
             cold=cold,
             hot=hot,
             call_overhead_ns=overhead,

@@ -2,16 +2,17 @@
 
 A workload has two sets of data. Where an op's pieces do not know of each other (`Op.apart`), any of them may come from
 the other data, and the outputs of just that piece change: 2^MOST mixtures, none of which a kernel can have met before,
-for a few microseconds each. Where every output depends on every input, a stretch of elements comes from the other data,
-one stretch at a time. A kernel that keeps results and looks at a few elements to know its data again leaves outputs
-that are wrong.
+for a few microseconds each. Half of them change in a short run of elements alone, at any place: a kernel that looks at
+one line of each unit to know its data again does not see that. Where every output depends on every input, a stretch of
+elements comes from the other data, one stretch at a time. A kernel that keeps results and looks at a few elements
+leaves outputs that are wrong.
 
 The process of the candidate knows where pieces lie; what they should give stays with the parent.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,6 +32,9 @@ _PART = 1024
 """A piece is at most this part of its axis, or one unit: so little that was just written is no help to a cold call
 (a unit of a product's weights may be more: 64 rows of 2560)."""
 
+_RUNS_TRIED = 8
+"""Draws of a run until the data differ there: codes are often the same in both."""
+
 _STRETCHES = 3
 _STRETCH = 64
 _WHOLE = 1 << 22
@@ -44,6 +48,17 @@ class Piece:
 
     inputs: Mapping[str, tuple[int, int]]
     outputs: Mapping[str, tuple[int, int, int]]
+    held: tuple[Mapping[str, npt.NDArray[Any]], ...] = ()
+    """For either data, the elements of each input when it is exchanged over that data; () where that is all of the
+    other data's."""
+
+    def content(self, name: str, cases: Sequence[Arrays], case: int, *, exchanged: bool) -> npt.NDArray[Any]:
+        """The elements of an input that it holds over the data `case`, of which `cases` are the encoded inputs."""
+        if exchanged and self.held:
+            return self.held[case][name]
+        begin, end = self.inputs[name]
+        found: npt.NDArray[Any] = np.ascontiguousarray(cases[case ^ exchanged][name]).reshape(-1)[begin:end]
+        return found
 
     def of(self, name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """The piece's part of an output: a view."""
@@ -111,30 +126,84 @@ def _pieces(
     outputs = grown(op, key, axes, axis, size)
     if outputs is None:
         return None
-    pieces = tuple(
-        Piece(
-            {name: (int(start) // size * length, (int(start) // size + 1) * length) for name, length in inputs.items()},
-            {
-                name: (at, int(start) // size * length, (int(start) // size + 1) * length)
-                for name, (at, length) in outputs.items()
-            },
-        )
-        for start in starts
-    )
     where = np.concatenate([np.arange(start, start + size) for start in starts])
     within = {**axes, axis: where.size}
-    expected = []
+    runs = _runs(logical, where, along, len(starts), rng)
+    mixed, expected, held = [], [], []
     for case in (0, 1):
-        mixed = {
-            name: value.take(where, along[name]) if name in along else value
-            for name, value in logical[1 - case].items()
-        }
-        mixed |= {name: value for name, value in logical[case].items() if name not in along}
-        whole = expectations(op, within, key, op.reference(mixed, within, key))
+        mixed.append(_mixed(logical, case, where, along, len(starts), runs))
+        whole = expectations(op, within, key, op.reference(mixed[case], within, key))
         expected.append(
             tuple(tuple(_part(each, *outputs[each.name], nth) for each in whole) for nth in range(len(starts)))
         )
-    return Exchangeable(Pieces(pieces), tuple(expected))
+        made = op.encode(mixed[case], within, key.format)
+        held.append({name: made[name].reshape(-1) for name in inputs})
+    pieces = []
+    for nth, start in enumerate(starts):
+        begin = int(start) // size
+        there = {name: slice(nth * length, (nth + 1) * length) for name, length in inputs.items()}
+        pieces.append(
+            Piece(
+                {name: (begin * length, (begin + 1) * length) for name, length in inputs.items()},
+                {name: (at, begin * length, (begin + 1) * length) for name, (at, length) in outputs.items()},
+                tuple({name: each[name][part].copy() for name, part in there.items()} for each in held)
+                if nth in runs
+                else (),
+            )
+        )
+    return Exchangeable(Pieces(tuple(pieces)), tuple(expected))
+
+
+def _runs(
+    logical: tuple[Arrays, ...],
+    where: npt.NDArray[Any],
+    along: Mapping[str, int],
+    count: int,
+    rng: np.random.Generator,
+) -> dict[int, tuple[str, int, int]]:
+    """For about half of the pieces, by number: an input, and the elements of the piece's part, flat, that change."""
+    found: dict[int, tuple[str, int, int]] = {}
+    for nth in range(count):
+        if rng.random() < 0.5:
+            continue
+        name = str(rng.choice(sorted(along)))
+        one, two = (_piece_of(each[name].take(where, along[name]), along[name], count, nth) for each in logical)
+        for _ in range(_RUNS_TRIED):
+            length = int(np.exp(rng.uniform(0, np.log(max(1, one.size // 4)))))
+            begin = int(rng.integers(one.size - length + 1))
+            if not np.array_equal(one.reshape(-1)[begin : begin + length], two.reshape(-1)[begin : begin + length]):
+                found[nth] = name, begin, begin + length
+                break
+    return found
+
+
+def _mixed(
+    logical: tuple[Arrays, ...],
+    case: int,
+    where: npt.NDArray[Any],
+    along: Mapping[str, int],
+    count: int,
+    runs: Mapping[int, tuple[str, int, int]],
+) -> Arrays:
+    """What the pieces hold when they are exchanged over the data `case`, one behind the other."""
+    here, other = logical[case], logical[1 - case]
+    mixed = {
+        name: np.array(other[name].take(where, along[name])) if name in along else value for name, value in here.items()
+    }
+    for nth, (changed, begin, end) in runs.items():
+        for name, axis in along.items():
+            part = _piece_of(mixed[name], axis, count, nth)
+            kept = _piece_of(here[name].take(where, axis), axis, count, nth).copy()
+            if name == changed:
+                kept.reshape(-1)[begin:end] = part.reshape(-1)[begin:end]
+            part[...] = kept
+    return mixed
+
+
+def _piece_of(array: npt.NDArray[Any], axis: int, count: int, nth: int) -> npt.NDArray[Any]:
+    """The nth of so many equal parts along an axis: a view."""
+    length = array.shape[axis] // count
+    return array[(slice(None),) * axis + (slice(nth * length, (nth + 1) * length),)]
 
 
 def grown(op: Op, key: KernelKey, axes: Axes, axis: str, size: int) -> dict[str, tuple[int, int]] | None:
@@ -198,10 +267,11 @@ def _stretches(
         return NOTHING
     name = max(plain, key=lambda each: int(logical[0][each].size))
     total = int(logical[0][name].size)
-    length = max(1, total // _STRETCH)
+    longest = max(1, total // _STRETCH)
     pieces, expected = [], []
     outputs = {each.name: (-1, 0, 0) for each in op.outputs}
-    for start in rng.choice(total - length, min(_STRETCHES, total - length), replace=False):
+    for nth, start in enumerate(rng.choice(total - longest, min(_STRETCHES, total - longest), replace=False)):
+        length = int(np.exp(rng.uniform(0, np.log(longest)))) if nth else longest
         begin, end = int(start), int(start) + length
         value = logical[0][name].copy()
         value.reshape(-1)[begin:end] = logical[1][name].reshape(-1)[begin:end]

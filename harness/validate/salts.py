@@ -42,9 +42,21 @@ def salted(op: Op, logical: Arrays, dealt: Mapping[str, str], rng: Rng) -> dict[
     for tensor in op.inputs:
         array = np.asarray(made[tensor.name])
         if tensor.name in dealt:
-            made[tensor.name] = _as(array.dtype, kinds(tensor)[dealt[tensor.name]](_plain(array), rng), tensor, array)
+            made[tensor.name] = _of_kind(array, tensor, kinds(tensor)[dealt[tensor.name]], rng)
         elif tensor.axes and tensor.values is not Values.POSITIVE and rng.random() >= _UNSALTED:
             made[tensor.name] = _strewn(array, tensor, rng)
+    return made
+
+
+def _of_kind(array: Array, tensor: Tensor, change: Change, rng: Rng) -> Array:
+    """The array changed so, except NaN and infinity that it holds: those stay, and are no part of the kind."""
+    plain = _plain(array)
+    outside = ~np.isfinite(plain)
+    if not outside.any():
+        return _as(array.dtype, change(plain, rng), tensor, array)
+    finite = np.where(outside, 0, plain).astype(plain.dtype)
+    made = np.array(_as(array.dtype, change(finite, rng), tensor, finite))
+    made[outside] = array[outside]
     return made
 
 
@@ -153,6 +165,16 @@ def _scaled(low: float, high: float) -> Change:
     return changed
 
 
+def _near(value: float) -> Change:
+    """All of about that magnitude, a little more and less: by up to one part in 2^k."""
+
+    def changed(values: Array, rng: Rng) -> Array:
+        share = np.ldexp(rng.uniform(-1, 1, values.shape), -int(rng.integers(24)))
+        return np.asarray(np.copysign(value * (1 + share), values), np.float32)
+
+    return changed
+
+
 def _peak(place: Callable[[int, Rng], int], magnitude: Callable[[Array, Rng], float]) -> Change:
     """One element is the largest."""
 
@@ -227,6 +249,9 @@ _FLOATS: Mapping[str, Change] = {
     "all the same": lambda values, rng: np.full_like(values, rng.standard_normal()),
     "1 and -1 by turns": _alternating(1, -1),
     "small": _scaled(-37, -5),
+    # The least scales of contracts.
+    "near 1e-5": _near(1e-5),
+    "near 1e-8": _near(1e-8),
     "no zero": lambda values, rng: _nonzero(values),
     "powers of two": _powers,
     "whole numbers": lambda values, rng: np.rint(np.clip(values, -1e4, 1e4)),

@@ -98,9 +98,9 @@ class Sets:
         the piece's part of the outputs is filled with POISON too, where that costs little: on the host."""
         each, made = self.each[index], list[ArrayChange]()
         each.exchanged ^= {piece}
-        source = self.cases[each.case ^ (piece in each.exchanged)]
-        for name, (begin, end) in self.pieces.each[piece].inputs.items():
-            part = np.ascontiguousarray(source[name]).reshape(-1)[begin:end]
+        held = self.pieces.each[piece]
+        for name, (begin, _) in held.inputs.items():
+            part = held.content(name, self.cases, each.case, exchanged=piece in each.exchanged)
             there = self.memory.view(each.raw_inputs[name], begin * part.itemsize, (1, part.nbytes), np.uint8)
             made.append(ArrayChange(there, part.view(np.uint8).reshape(1, -1)))
         if spoil and self.memory is HOST:
@@ -192,9 +192,10 @@ class Sets:
         for name, value in self.cases[here.case].items():
             if is_array(value):
                 given = np.array(value) if here.exchanged else value
-                for piece in here.exchanged:
-                    begin, end = self.pieces.each[piece].inputs.get(name, (0, 0))
-                    given.reshape(-1)[begin:end] = self.cases[1 - here.case][name].reshape(-1)[begin:end]
+                for piece in (self.pieces.each[number] for number in here.exchanged):
+                    if name in piece.inputs:
+                        begin, end = piece.inputs[name]
+                        given.reshape(-1)[begin:end] = piece.content(name, self.cases, here.case, exchanged=True)
                 found = np.empty(value.nbytes, np.uint8)
                 self.memory.read(self.each[index].inputs[name], found)
                 if not same(found.view(value.dtype), given):

@@ -2,9 +2,9 @@
 
 Read from outside, in /proc, wherever that tells; see worker.inside for the rest. Some of it a first call may change,
 and no later one: a runtime opens files and maps memory when it is first used. A pool of threads may stay, one less than
-the threads that a call may use; one for each library of linear algebra that is loaded, which are all told that number
-(see candidate.frameworks). The rest is the same before the first call and after the last one. What grows from call to
-call is the memory dimension's.
+the threads that a call may use: one for each library of linear algebra that is loaded, which are all told that number
+(see candidate.frameworks), and one of the candidate's own beside them. The rest is the same before the first call and
+after the last one. What grows from call to call is the memory dimension's.
 """
 
 from __future__ import annotations
@@ -20,13 +20,16 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import psutil
+
 from tritmark.harness.errors import CandidateError, WorkerError
 from tritmark.harness.machine.cpu import BINDING, CPUS
 from tritmark.harness.machine.files import SYS, line
+from tritmark.harness.validate.borrowed import mapped_code
 from tritmark.harness.validate.guard_names import Complaint, Guard
 from tritmark.harness.validate.trial import BrokenCandidateError, broken
 from tritmark.harness.worker.floating import USUAL
-from tritmark.harness.worker.inside import Inside, Loaded, inside
+from tritmark.harness.worker.inside import FIRST_CALL, Inside, Loaded, inside
 from tritmark.harness.worker.shared import MADE
 
 if TYPE_CHECKING:
@@ -36,7 +39,21 @@ _ENDING_S = 0.5
 """Seconds in which threads and children that are about to end may do so; nobody waits where nothing is left."""
 _MOST = 4
 _LIMITS = {name: getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")}
-_STATUS = {"Umask": "the umask", "SigBlk": "the blocked signals", "NoNewPrivs": "no_new_privs", "Seccomp": "seccomp"}
+_STATUS = {
+    "Umask": "the umask",
+    "SigBlk": "the blocked signals",
+    "NoNewPrivs": "no_new_privs",
+    "Seccomp": "seccomp",
+    "THP_enabled": "transparent huge pages",
+    "VmLck": "the memory that is locked",
+}
+_FILES = {
+    "comm": "the name of the process",
+    "oom_score_adj": "the score for want of memory",
+    "personality": "the personality",
+    "coredump_filter": "the filter of core dumps",
+}
+"""Files of /proc/PID that hold one setting."""
 _SIGNALS = {"SigIgn": "the ignored signals", "SigCgt": "the signals with handlers"}
 _OF_THE_C_LIBRARY = 0b11 << 31
 """Signals 32 and 33: glibc takes them for itself when the first thread is made (nptl(7))."""
@@ -71,11 +88,16 @@ class Outside:
     """Files that are mapped so that writing changes them."""
     executable: frozenset[str]
     """Mappings that can be written and executed."""
+    segments: frozenset[str] = frozenset()
+    """System V segments of shared memory that it made, whether they are attached or not."""
+    code: frozenset[str] = frozenset()
+    """Files whose code is mapped."""
 
     @staticmethod
     def of(pid: int) -> Outside:
         """Read all of it. Raises OSError where the process is gone."""
-        shared, executable, openmp, pools = _maps(pid)
+        maps = Path(f"/proc/{pid}/maps").read_text()
+        shared, executable, openmp, pools = _maps(maps)
         return Outside(
             _settings(pid),
             frozenset(os.sched_getaffinity(pid)),
@@ -86,6 +108,8 @@ class Outside:
             _descriptors(pid),
             shared,
             executable,
+            _segments(pid),
+            mapped_code(maps),
         )
 
 
@@ -101,6 +125,8 @@ class StateWatch:
         self._worker = worker
         self.threads = threads
         """The most that a call was allowed."""
+        self.code: frozenset[str] = frozenset()
+        """Files whose code was mapped after the first run, or at the end; see validate.borrowed."""
         self._begin: tuple[Inside, Outside] | None = None
         self._process = None
         if worker is None:
@@ -114,13 +140,16 @@ class StateWatch:
 
     def begin(self) -> None:
         """What a first call may change is as it stays from now on. Again called, it does nothing."""
-        self._begin = self._begin or self._both()
+        if self._begin is None:
+            self._begin = self._both()
+            self.code |= self._begin[1].code
 
     def end(self) -> list[str]:
         """What was left changed, in words; nothing where the process is gone, which has been told."""
         if self._worker is None or self._worker.process is not self._process or not self._worker.alive:
             return []
         within, without = self._settled()
+        self.code |= without.code
         first_within, first = self._found
         begun_within, begun = self._begin or self._found
         settings = {
@@ -133,11 +162,11 @@ class StateWatch:
         faults = [*_floating(within), *settings.values(), *_timers(first_within, within)]
         if self._worker.pid is not None:
             faults += _handlers(first_within, within) or masks
-            faults += _loaded(within.first_bound or begun_within.loaded, within.loaded)
-            faults += self._processes(first, begun, without)
+            faults += _loaded(within.first_bound or begun_within.loaded, begun_within.loaded, within.loaded)
+            faults += self._processes(first, begun, without, within.pools)
         return [str(Complaint(Guard.STATE, fault)) for fault in faults]
 
-    def _processes(self, first: Outside, begun: Outside, now: Outside) -> list[str]:
+    def _processes(self, first: Outside, begun: Outside, now: Outside, pools: int) -> list[str]:
         faults = []
         if now.cores not in {first.cores, _first_place(first.cores) if now.openmp else first.cores}:
             faults.append(
@@ -147,7 +176,7 @@ class StateWatch:
                     _listed(map(str, sorted(now.cores))),
                 )
             )
-        if self._too_many(now):
+        if self._too_many(now, pools):
             faults.append(
                 f"it left {now.threads} threads, and found {first.threads}; of {self.threads} threads one calls"
             )
@@ -162,17 +191,18 @@ class StateWatch:
         if closed:
             faults.append(f"it closed {len(closed)} descriptors that it found: {_listed(closed)}")
         for what, before_, after in (
-            ("shared", begun.shared, now.shared),
-            ("writable and executable", begun.executable, now.executable),
+            ("mappings that are shared", begun.shared, now.shared),
+            ("mappings that are writable and executable", begun.executable, now.executable),
+            ("segments of System V", begun.segments, now.segments),
         ):
             if after - before_:
-                faults.append(
-                    f"it left {len(after - before_)} mappings that are {what}: {_listed(sorted(after - before_))}"
-                )
+                faults.append(f"it left {len(after - before_)} {what}: {_listed(sorted(after - before_))}")
         return faults
 
-    def _too_many(self, now: Outside) -> bool:
-        return now.threads - self._found[1].threads > now.pools * (self.threads - 1)
+    def _too_many(self, now: Outside, pools: int) -> bool:
+        """More than each library of linear algebra may have, and than a pool of the candidate's own beside theirs."""
+        own = self.threads - 1
+        return now.threads - self._found[1].threads > max(now.pools * own, own and own + pools)
 
     def _settled(self) -> tuple[Inside, Outside]:
         """The state once what is about to end has ended."""
@@ -180,7 +210,7 @@ class StateWatch:
         while True:
             found = self._both()
             if monotonic() > until or not (
-                self._too_many(found[1]) or _new(self._found[1].children, found[1].children)
+                self._too_many(found[1], found[0].pools) or _new(self._found[1].children, found[1].children)
             ):
                 return found
             sleep(0.01)
@@ -270,7 +300,7 @@ def _timers(first: Inside, now: Inside) -> list[str]:
     ]
 
 
-def _loaded(before: Loaded, now: Loaded) -> list[str]:
+def _loaded(before: Loaded, begun: Loaded, now: Loaded) -> list[str]:
     faults = [
         _changed(f"{name} in the environment", repr(before.environment.get(name)), repr(now.environment.get(name)))
         for name in sorted({*before.environment, *now.environment})
@@ -278,6 +308,11 @@ def _loaded(before: Loaded, now: Loaded) -> list[str]:
     ]
     if before.locale != now.locale:
         faults.append(_changed("the locale", before.locale, now.locale))
+    for name, value in now.settings.items():
+        # Of a library that was loaded since then there is none before.
+        was = (begun if name in FIRST_CALL else before).settings.get(name, value)
+        if was != value:
+            faults.append(_changed(name, was, value))
     return faults
 
 
@@ -304,9 +339,14 @@ def _settings(pid: int) -> dict[str, str]:
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     found |= {"the nice value": fields[16], "the scheduling policy": fields[38], "the real-time priority": fields[37]}
     found["the working directory"] = os.readlink(f"/proc/{pid}/cwd")
+    with suppress(psutil.Error):
+        found["the class of its input and output"] = " ".join(map(str, psutil.Process(pid).ionice()))
     found |= {
         f"the limit {name}": "{} of {}".format(*resource.prlimit(pid, number)) for name, number in _LIMITS.items()
     }
+    for file, called in _FILES.items():
+        with suppress(OSError):  # a kernel without it, or one that does not tell
+            found[called] = Path(f"/proc/{pid}/{file}").read_text().strip()
     with suppress(OSError):  # a kernel without checkpoints
         found["the number of POSIX timers"] = str(Path(f"/proc/{pid}/timers").read_text().count("ID:"))
     return found
@@ -341,10 +381,16 @@ def _descriptors(pid: int) -> dict[int, str]:
     return found
 
 
-def _maps(pid: int) -> tuple[frozenset[str], frozenset[str], bool, int]:
+def _segments(pid: int) -> frozenset[str]:
+    with suppress(OSError, ValueError, IndexError):  # a kernel without them
+        rows = [each.split() for each in Path("/proc/sysvipc/shm").read_text().splitlines()[1:]]
+        return frozenset(f"segment {row[1]} of {row[3]} bytes" for row in rows if int(row[4]) == pid)
+    return frozenset()
+
+
+def _maps(told: str) -> tuple[frozenset[str], frozenset[str], bool, int]:
     """Files that are mapped shared and writable, mappings that can be written and executed, whether there is a
     runtime of OpenMP, and how many libraries of linear algebra there are."""
-    told = Path(f"/proc/{pid}/maps").read_text()
     shared, executable = set(), set()
     for each in _WRITABLE.findall(told):
         addresses, access, _, _, inode, *path = each.split(maxsplit=5)

@@ -6,13 +6,20 @@ from typing import TYPE_CHECKING
 
 from tritmark.harness.errors import Failure, WorkerError
 from tritmark.harness.measure.survey import Roofs
-from tritmark.harness.record import Performance
+from tritmark.harness.record import Performance, Status
 from tritmark.harness.spec import Arrays, Axes
+from tritmark.harness.validate.audit import LARGE
 from tritmark.harness.validate.cases import Cases
 from tritmark.harness.validate.confirm import Meanwhile, audit_faults, confirm, part_faults
-from tritmark.harness.validate.guard_names import Complaint
+from tritmark.harness.validate.guard_names import Complaint, Guard, in_order
 from tritmark.harness.validate.measured import BUDGET_S, Measured, finish, lap, measure, seen
 from tritmark.harness.validate.pieces import Exchangeable
+from tritmark.harness.validate.proof import prove
+from tritmark.harness.validate.shared_sets import SharedSets, set_bytes
+from tritmark.harness.validate.state import StateWatch
+from tritmark.harness.worker import tasks
+from tritmark.harness.worker.remote import SharedMemory
+from tritmark.harness.worker.workers import Isolated
 
 if TYPE_CHECKING:
     from tritmark.harness.worker.workers import Worker
@@ -41,6 +48,7 @@ def timed(
 
     `roofs` is what is known of the device's ceilings. Raises what the candidate raises, CandidateError and WorkerError.
     """
+    watch = _watched(worker, cases, encoded, axes, changes, layout=layout, threads=threads)
     worker.begin()  # what others take from it is told from what it takes itself
     meanwhile = Meanwhile(worker.pid)
     found: Measured = worker.call(
@@ -57,6 +65,7 @@ def timed(
         changes.pieces,
         timeout_s=MEASURE_S,
     )
+    left = watch.end()
     performance = confirm(
         found.performance,
         _faults(worker, cases, changes),
@@ -66,7 +75,44 @@ def timed(
         held_up=meanwhile.crowded(threads),
     )
     worker.call("letting go of its buffers", finish)
-    return performance, found
+    performance = prove(worker, performance, cases, encoded, axes, changes, layout=layout, threads=threads, seed=seed)
+    return _with_state(performance, list(dict.fromkeys([*left, *watch.end()]))), found
+
+
+def _watched(
+    worker: Worker,
+    cases: Cases,
+    encoded: tuple[Arrays, ...],
+    axes: Axes,
+    changes: Exchangeable,
+    *,
+    layout: str,
+    threads: int,
+) -> StateWatch:
+    """A watch of the worker's process. It begins after a first call, which may open and map what others may not."""
+    memory = worker.device.memory() if worker.device.memory is not None else None
+    large = set_bytes(cases, encoded[0], layout) > LARGE
+    if not isinstance(worker, Isolated) or not isinstance(memory, SharedMemory) or large:
+        return StateWatch(None)
+    watch = StateWatch(worker, threads)
+    sets = SharedSets(cases, encoded, changes, layout, memory, 1)
+    worker.call("binding for its first call", tasks.bind_row, (sets.given(0),), dict(axes), threads)
+    worker.call("its first call", tasks.run_row, 1)
+    worker.call("letting go of its first call", tasks.drop_row)
+    watch.begin()
+    return watch
+
+
+def _with_state(performance: Performance, faults: list[str]) -> Performance:
+    if not faults:
+        return performance
+    return performance.model_copy(
+        update={
+            "status": Status.FAIL,
+            "reason": "; ".join([*(f"while it was timed, {each}" for each in faults), performance.reason]).rstrip("; "),
+            "caught_by": in_order((*performance.caught_by, Guard.STATE)),
+        }
+    )
 
 
 def _faults(worker: Worker, cases: Cases, changes: Exchangeable) -> list[Complaint]:

@@ -250,6 +250,13 @@ class Trial:
             if not same(guarded.array, case.inputs[name]):
                 tally.complain(Guard.INPUTS, f"the input {name} was changed")
 
+    def written(self) -> dict[str, npt.NDArray[np.uint8]]:
+        """The bytes that the last run left in each output, without the gaps between its rows: copies."""
+        return {
+            name: np.array(guarded.array, order="C").reshape(-1).view(np.uint8)
+            for name, guarded in self._outputs.items()
+        }
+
     def run_nonfinite(self, tally: Tally, case: Case, rounds: int) -> None:
         """Put values that are no finite numbers into each input that has to be finite, and see whether the launch tells
         where.
@@ -277,13 +284,11 @@ class Trial:
                     *((int(at), rng.integers(KINDS)) for at in further if at > first),
                 ):
                     _set_bits(array, at, forbidden(array.dtype, int(kind)))
-                shown = (
-                    f"{array[np.unravel_index(first, array.shape)]} (bits "
-                    f"{forbidden(array.dtype, int(kinds[nth % KINDS])):#x})"
-                )
+                put = array[np.unravel_index(first, array.shape)]
                 self._run(tally)
                 tally.calls += 1
                 if self.bad != first:
+                    shown = f"{put} (bits {forbidden(array.dtype, int(kinds[nth % KINDS])):#x})"
                     tally.complain(
                         Guard.NONFINITE, f"{shown} at index {first} of {tensor.name} is reported as at {self.bad}"
                     )

@@ -8,6 +8,7 @@ import mmap
 import os
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,7 +28,8 @@ _BLOCK = 512
 
 
 class UnreadableError(Exception):
-    """The high-water mark cannot be set back or read here; the text says why."""
+    """What a process holds, or its high-water mark, cannot be read here; the text says why, the same for every
+    process."""
 
 
 class ProcessMemory(NamedTuple):
@@ -41,22 +43,27 @@ class ProcessMemory(NamedTuple):
     """Page tables, files without a name that only it has open, and System V segments that it made."""
     descriptors: int
     """How many are open; no bytes."""
+    files: int = 0
+    """What it wrote to files on disks, less what was there no more before it got there, and what all files in memory
+    (tmpfs) hold, whichever process wrote them."""
 
 
-def account(pid: int, *, exact: bool) -> ProcessMemory | None:
-    """What the process holds now; None where this system does not tell. `exact`: what is resident is counted page by
-    page, which takes milliseconds, and is not off by what `miscount` says."""
-    folder = PROC / str(pid)
+def account(pid: int, *, exact: bool) -> ProcessMemory:
+    """What the process holds now. `exact`: what is resident is counted page by page, which takes milliseconds, and is
+    not off by what `miscount` says. Raises UnreadableError where this system does not tell."""
+    status = _read(pid, "status")
+    if exact:
+        resident = _kibibytes("smaps_rollup", _read(pid, "smaps_rollup"), _OWN, needed=b"Anonymous")
+    else:
+        resident = _kibibytes("status", status, _OWN_COUNTED, needed=b"RssAnon")
+    mapped, tables = (_kibibytes("status", status, frozenset({name}), name) for name in (b"VmSize", b"VmPTE"))
     try:
-        status = (folder / "status").read_bytes()
-        resident = (
-            _kibibytes((folder / "smaps_rollup").read_bytes(), _OWN) if exact else _kibibytes(status, _OWN_COUNTED)
-        )
-        files, descriptors = _open_files(folder / "fd")
-    except (OSError, ValueError, IndexError):
-        return None
-    mapped, tables = (_kibibytes(status, frozenset({name})) for name in (b"VmSize", b"VmPTE"))
-    return ProcessMemory(resident, mapped, tables + files + _segments(pid), descriptors)
+        files, descriptors = _open_files(PROC / str(pid) / "fd")
+    except OSError as error:
+        raise UnreadableError(_words("fd", error)) from None
+    return ProcessMemory(
+        resident, mapped, tables + files + _segments(pid), descriptors, _written(pid) + held_in_memory()
+    )
 
 
 def peak(pid: int, work: Callable[[], object]) -> int:
@@ -65,11 +72,10 @@ def peak(pid: int, work: Callable[[], object]) -> int:
     Free memory of the heap has to be given back to the system first (heap.trim): what `work` takes from there would not
     show otherwise. And pages have to be small meanwhile: a huge one counts as 2 MiB, however little of it is wanted.
     """
-    clear = PROC / str(pid) / "clear_refs"
     try:
-        clear.write_bytes(_RESET)
+        (PROC / str(pid) / "clear_refs").write_bytes(_RESET)
     except OSError as error:
-        raise UnreadableError(f"{clear}: {error.strerror}") from None
+        raise UnreadableError(_words("clear_refs", error)) from None
     before = _marks(pid)[1]
     work()
     return max(0, _marks(pid)[0] - before)
@@ -107,23 +113,36 @@ def touch() -> None:
 
 def _marks(pid: int) -> tuple[int, int]:
     """The high-water mark of resident memory and what is resident now, bytes."""
-    status = PROC / str(pid) / "status"
+    told = _read(pid, "status")
+    most, now = (_kibibytes("status", told, frozenset({name}), name) for name in (b"VmHWM", b"VmRSS"))
+    return most, now
+
+
+def _read(pid: int, name: str) -> bytes:
     try:
-        told = status.read_bytes()
+        return (PROC / str(pid) / name).read_bytes()
     except OSError as error:
-        raise UnreadableError(f"{status}: {error.strerror}") from None
-    if b"\nVmHWM:" not in told or b"\nVmRSS:" not in told:
-        raise UnreadableError(f"{status} has no VmHWM and VmRSS")
-    return _kibibytes(told, frozenset({b"VmHWM"})), _kibibytes(told, frozenset({b"VmRSS"}))
+        raise UnreadableError(_words(name, error)) from None
 
 
-def _kibibytes(told: bytes, names: frozenset[bytes]) -> int:
-    """The sum of the lines of those names, in bytes."""
-    total = 0
+def _words(name: str, error: OSError) -> str:
+    return f"{PROC}/PID/{name}: {error.strerror or error}"
+
+
+def _kibibytes(file: str, told: bytes, names: frozenset[bytes], needed: bytes) -> int:
+    """The sum of the lines of those names, in bytes. A line that is not there would count as 0, so the one that is
+    `needed` has to be."""
+    total, there = 0, False
     for line in told.splitlines():
         name, _, rest = line.partition(b":")
         if name in names:
-            total += int(rest.split()[0]) << 10
+            there |= name == needed
+            try:
+                total += int(rest.split()[0]) << 10
+            except (ValueError, IndexError):
+                raise UnreadableError(f"{PROC}/PID/{file}: {name.decode()} has no number") from None
+    if not there:
+        raise UnreadableError(f"{PROC}/PID/{file} has no {needed.decode()}")
     return total
 
 
@@ -143,6 +162,37 @@ def _open_files(folder: Path) -> tuple[int, int]:
             if not found.st_nlink:
                 held[found.st_ino] = found.st_blocks * _BLOCK
     return sum(held.values()), count
+
+
+def held_in_memory() -> int:
+    """Bytes that files in memory (tmpfs) take, of all that are mounted here and can be written."""
+    total = 0
+    for folder in _in_memory():
+        with suppress(OSError):
+            found = os.statvfs(folder)
+            total += (found.f_blocks - found.f_bfree) * found.f_frsize
+    return total
+
+
+@cache
+def _in_memory() -> tuple[str, ...]:
+    """A folder of each such file system."""
+    folders: dict[int, str] = {}
+    for line in (PROC / "self/mountinfo").read_text().splitlines():
+        fields, _, kind = line.partition(" - ")
+        folder = fields.split()[4].encode().decode("unicode_escape")
+        if kind.split()[0] == "tmpfs" and os.access(folder, os.W_OK):
+            with suppress(OSError):
+                folders.setdefault(os.stat(folder).st_dev, folder)
+    return tuple(folders.values())
+
+
+def _written(pid: int) -> int:
+    told = dict(line.split(b": ") for line in _read(pid, "io").splitlines())
+    try:
+        return int(told[b"write_bytes"]) - int(told[b"cancelled_write_bytes"])
+    except (KeyError, ValueError):
+        raise UnreadableError(f"{PROC}/PID/io has no write_bytes") from None
 
 
 def _segments(pid: int) -> int:

@@ -12,17 +12,20 @@ import resource
 import signal
 import socket
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import cache
 from multiprocessing import forkserver, reduction, resource_tracker
 from multiprocessing.connection import wait
 from time import monotonic
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from tritmark.harness.errors import CandidateError, Failure, WorkerError
+from tritmark.harness.errors import BadEnvironmentError, CandidateError, Failure, WorkerError
 from tritmark.harness.interruption import uninterrupted
 from tritmark.harness.machine.cpu import affinity
+from tritmark.harness.machine.session import cause, killed_for_memory, must_suffice
+from tritmark.harness.spec import HeldTo
 from tritmark.harness.worker.channel import Channel, GarbledError
 from tritmark.harness.worker.serve import Raised, TaskRequest, serve
 
@@ -42,7 +45,8 @@ _PRELOADED = (
     "platformdirs",  # where what was measured here lies, which a first call may ask
     "tritmark.harness.worker.blas",  # looks at what is loaded by then
 )
-_RAISED = frozenset({Failure.MEMORY, Failure.DEVICE, Failure.LEAK, Failure.ERROR})
+_WARNINGS = "PYTHONWARNINGS"
+_RAISED = frozenset({Failure.MEMORY, Failure.DEVICE, Failure.LEAK, Failure.ENVIRONMENT, Failure.ERROR})
 """What an exception of a candidate can be; the others are seen from here."""
 
 _STACK, _HEAP = 8 << 20, 64 << 20
@@ -63,19 +67,65 @@ def _of_threads() -> int:
 
 
 def prepare() -> None:
-    """Start the server that workers are forked from, if it does not run yet."""
+    """Start the server that workers are forked from, if it does not run yet. Raises BadEnvironmentError where this
+    session allows none."""
+    _suffices()
     CONTEXT.set_forkserver_preload(list(_PRELOADED))
-    with uninterrupted():
-        resource_tracker.ensure_running()  # first: where it has to start, it ends with SIGINT not blocked
-    with importing(), uninterrupted():
-        forkserver._forkserver.ensure_running()  # of the object, where a judge has put another one; see judge.judges
+    with starting():
+        with _by_itself(), uninterrupted():
+            resource_tracker.ensure_running()  # first: where it has to start, it ends with SIGINT not blocked
+        with importing(), _by_itself(), uninterrupted():
+            # of the object, where a judge has put another one; see judge.judges
+            forkserver._forkserver.ensure_running()
+
+
+@cache
+def _suffices() -> None:
+    must_suffice()
+
+
+@contextmanager
+def starting() -> Iterator[None]:
+    """While processes are started: what the system refuses is raised as BadEnvironmentError."""
+    try:
+        yield
+    except (OSError, EOFError) as error:
+        why = (error.strerror if isinstance(error, OSError) else "") or str(error) or "its server ended"
+        raise BadEnvironmentError(
+            f"no process can be started to judge kernels ({why})",
+            next_step="see the limits of processes, files, memory and CPU time (ulimit -a), TMPDIR (a short path) and "
+            "/dev/shm",
+        ) from error
+
+
+@contextmanager
+def _by_itself() -> Iterator[None]:
+    """While a Python is started that workers come from: with -P, so that it imports nothing from the current folder,
+    and without what the user said of warnings, which would be errors of kernels."""
+    from multiprocessing import util
+
+    given: Callable[[], list[str]] = vars(util)["_args_from_interpreter_flags"]
+    told = os.environ.pop(_WARNINGS, None)
+
+    def arguments() -> list[str]:
+        kept = [each for each in given() if not each.startswith("-W") and each != "-P"]
+        return [*kept, "-P"]
+
+    vars(util)["_args_from_interpreter_flags"] = arguments
+    try:
+        yield
+    finally:
+        vars(util)["_args_from_interpreter_flags"] = given
+        if told is not None:
+            os.environ[_WARNINGS] = told
 
 
 class WorkerProcess:
     """One process for one variant. Not for several threads at once.
 
     `memory_bytes`: address space that it may take beyond what it has when it starts and what its threads reserve (0:
-    unlimited), and resident memory. `environment`: variables beyond those of this process.
+    unlimited), and resident memory. `environment`: variables beyond those of this process. `held_to`: see
+    spec.Masking.
     """
 
     def __init__(
@@ -86,18 +136,21 @@ class WorkerProcess:
         memory_bytes: int,
         limit_address_space: bool,
         environment: Mapping[str, str] = MappingProxyType({}),
+        held_to: HeldTo | None = None,
     ) -> None:
         prepare()
         self._memory_bytes = memory_bytes
         self.found: Any = None
         """Its state when it was first looked at; see validate.state."""
-        mine, its = CONTEXT.Pipe(duplex=True)
+        self._limit = limit = memory_bytes + _of_threads() if limit_address_space and memory_bytes else 0
+        self._killed_before = killed_for_memory()
+        with starting():
+            mine, its = CONTEXT.Pipe(duplex=True)
+            self._log = os.memfd_create("tritmark-log", os.MFD_CLOEXEC)
         self._channel = Channel(mine, trusted=False)
-        self._log = os.memfd_create("tritmark-log", os.MFD_CLOEXEC)
-        limit = memory_bytes + _of_threads() if limit_address_space and memory_bytes else 0
-        arguments = (its, tuple(candidates), variant_id, {**os.environ, **environment}, affinity(), limit)
+        arguments = (its, tuple(candidates), variant_id, {**os.environ, **environment}, affinity(), limit, held_to)
         self._process = CONTEXT.Process(target=serve, args=arguments, name=f"tritmark {variant_id}", daemon=True)
-        with importing(), uninterrupted():
+        with importing(), starting(), uninterrupted():
             self._process.start()
         its.close()
         try:
@@ -117,6 +170,11 @@ class WorkerProcess:
     def alive(self) -> bool:
         """Whether it still answers."""
         return self._log >= 0
+
+    @property
+    def exitcode(self) -> int | None:
+        """What it ended with, the negative number of a signal; None while it goes on."""
+        return self._process.exitcode
 
     def call(self, what: str, timeout_s: float, request: TaskRequest) -> Any:
         """The task's result; `what` says for messages what was being done.
@@ -166,6 +224,10 @@ class WorkerProcess:
             # Told by the candidate's process, which may forge it: it decides what an ERROR is called, and not that it
             # is one.
             kind = reply.kind if isinstance(reply.kind, Failure) and reply.kind in _RAISED else Failure.ERROR
+            if kind is Failure.ENVIRONMENT:
+                found, _, remedy = reply.text.partition("; next: ")
+                raise BadEnvironmentError(found, next_step=remedy)
+            self._must_be_its_own(kind)
             raise CandidateError(kind, reply.name, reply.text, reply.trace)
         return reply.result
 
@@ -183,9 +245,17 @@ class WorkerProcess:
         code = self._process.exitcode
         if code is None:
             return self._failed(Failure.PROTOCOL, f"closed its end of the connection in {what}, and was killed")
+        self._must_be_its_own(Failure.CRASH if code < 0 else Failure.EXIT, -min(0, code))
         if code < 0:
             return self._failed(Failure.CRASH, f"was killed by {_signal(-code)} in {what}")
         return self._failed(Failure.EXIT, f"ended with exit status {code} in {what}")
+
+    def _must_be_its_own(self, kind: Failure, died_of: int = 0) -> None:
+        """Raises BadEnvironmentError where the session may be what ended it."""
+        found = cause(kind, died_of, wanted=self._limit, killed_before=self._killed_before)
+        if found is not None:
+            self._end()
+            raise found
 
     def _failed(self, kind: Failure, found: str) -> WorkerError:
         log = self._tail()

@@ -167,13 +167,13 @@ class SharedMemory:
 class RemoteMemory:
     """The memory of a device that the worker works on: see Memory.
 
-    Small buffers lie side by side in one of the worker's, unless they are to be `apart`: what lies so goes there and
-    back in one copy.
+    Small buffers lie side by side in one of the worker's, so that they go there and back in one copy. Where an access
+    outside of an allocation `traps`, as in a simulator, each is one of its own.
     """
 
-    def __init__(self, worker: Caller, *, apart: bool) -> None:
+    def __init__(self, worker: Caller, *, traps: bool) -> None:
         self.worker = worker
-        self._apart = apart
+        self.traps = traps
         self.shared = SharedMemory(worker)
         """The host's memory beside it, through which copies go."""
         self._process: WorkerProcess | None = None
@@ -193,7 +193,7 @@ class RemoteMemory:
 
     def allocate(self, nbytes: int) -> Buffer:
         """See Memory."""
-        if self._apart:
+        if self.traps:
             return self._own(nbytes)
         if self._common is None or self._process is not self.worker.process or not self.worker.alive:
             self._common = self._own(_COMMON)
@@ -410,7 +410,7 @@ def device(real: Device, worker: Caller) -> Device:
     if real.memory is None:
         shared = SharedMemory(worker)
         return replace(real, memory=lambda: shared)
-    memory = RemoteMemory(worker, apart=real.simulated())  # a simulator sees accesses outside of each buffer
+    memory = RemoteMemory(worker, traps=real.simulated())
 
     def proof(launch: Launch) -> Proof | None:
         return launch.proof if isinstance(launch, RemoteLaunch) else None

@@ -11,14 +11,16 @@ import socket
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import forkserver, reduction, resource_tracker
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tritmark.harness.errors import Failure, failure_of
 from tritmark.harness.machine.cpu import affinity
+from tritmark.harness.machine.session import address_space, mapped
+from tritmark.harness.spec import HeldTo
 from tritmark.harness.worker.channel import Channel
 from tritmark.harness.worker.site import Site, site
 
@@ -68,10 +70,11 @@ def serve(
     environment: dict[str, str],
     cores: frozenset[int],
     memory_bytes: int,
+    held_to: HeldTo | None = None,
 ) -> None:
     """Run in the new process, on those logical cores: OpenMP may have bound the parent to one of them.
-    `memory_bytes` limits the address space from here on, 0 not at all. First comes the descriptor of what takes all
-    that the candidate prints."""
+    `memory_bytes` limits the address space from here on, 0 not at all; `held_to` is what site takes. First comes the
+    descriptor of what takes all that the candidate prints."""
     _let_go_of_the_server()
     settle(cores)
     # What a candidate starts stays below it, also where who started it has ended.
@@ -83,12 +86,12 @@ def serve(
         return  # the parent was interrupted meanwhile
     for stream in (1, 2):
         os.dup2(log, stream)
-    faulthandler.enable()
+    faulthandler.enable(2)  # Python has no sys.stderr where the harness was started without
     os.environ.clear()
     os.environ.update({**environment, **_ONE_THREAD})
     channel = Channel(connection, trusted=True)
     try:
-        here = site(candidates, variant_id)
+        here = site(candidates, variant_id, held_to)
         begin: Done | Raised = Done(None)
     except BaseException as error:
         begin = _raised(error)
@@ -98,21 +101,22 @@ def serve(
         return
     if memory_bytes:
         # Beyond what is mapped already; most of that is never touched.
-        mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (mapped + memory_bytes, resource.RLIM_INFINITY))
+        resource.setrlimit(resource.RLIMIT_AS, address_space(mapped() + memory_bytes))
     while True:
         try:
             request = channel.receive()
         except EOFError:
             return
         channel.send(_do(here, request))
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
 
 
 def settle(cores: frozenset[int]) -> None:
     """Make a new process one of the harness's: it may run on those logical cores, ends with the harness, and leaves
     Ctrl-C to it."""
-    os.sched_setaffinity(0, cores)
+    with suppress(OSError):  # a sandbox may refuse it, or have taken a core away: where it is, it stays
+        os.sched_setaffinity(0, cores)
     affinity()  # before OpenMP binds this process
     # Its parent is the server that forked it, which ends with the harness.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

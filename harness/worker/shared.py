@@ -17,6 +17,8 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from tritmark.harness.errors import BadEnvironmentError
+
 Edge = Literal["start", "end"]
 """Which end of a block lies against a page that traps."""
 
@@ -53,6 +55,11 @@ class SharedBlock:
                 self._reopen()
         except OSError as error:
             self.close()
+            if mine and error.errno not in {errno.ENOMEM, errno.ENOSPC, errno.EAGAIN}:
+                raise BadEnvironmentError(
+                    f"{nbytes} bytes of shared memory cannot be made: {error.strerror or error}",
+                    next_step="raise the limits of open files and of a file's size: ulimit -n, ulimit -f",
+                ) from error
             raise MemoryError(f"{nbytes} bytes of shared memory: {error.strerror or error}") from error
         start = PAGE if edge == "start" else PAGE + inside - nbytes
         whole = np.frombuffer(mapping, np.uint8)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tritmark.harness.spec import Device, Launch, Op, Variant
+from tritmark.harness.spec import Device, HeldTo, Launch, Op, Variant
 
 if TYPE_CHECKING:
     from tritmark.harness.providers import Candidate, Installed
@@ -35,17 +35,31 @@ class Site:
         return self.installed.registry.devices[self.variant.key.device]
 
 
-def site(candidates: Sequence[Candidate], variant_id: str) -> Site:
-    """The site of one variant, from what is installed here. Raises UsageError for a candidate that cannot be taken."""
+UNMASKED = "what tells of features all the same"
+"""In `Site.kept`: see Masking.begin."""
+
+
+def site(candidates: Sequence[Candidate], variant_id: str, held_to: HeldTo | None = None) -> Site:
+    """The site of one variant, from what is installed here; `held_to`: see spec.Masking. Raises UsageError for a
+    candidate that cannot be taken."""
     from tritmark.harness.errors import UsageError
     from tritmark.harness.providers import load
 
-    installed = load(candidates)
-    installed.registry.number(variant_id.partition("/")[0])
+    kind = variant_id.partition("/")[0]
+    unmasked: dict[str, str] = {}
+
+    def hold(found: Installed) -> None:
+        if held_to is not None:  # a kind that is held is none that has numbers
+            masking = found.registry.devices[kind].masking
+            assert masking is not None
+            unmasked.update(masking.begin(held_to))
+
+    installed = load(candidates, hold)
+    installed.registry.number(kind)
     for variant in installed.registry.variants:
         if variant.id == variant_id:
             variant.load()
-            return Site(installed, variant)
+            return Site(installed, variant, kept={UNMASKED: unmasked})
     raise UsageError(
         f"{variant_id}: is not registered in the worker; a package that registers it must do so wherever it is imported"
     )

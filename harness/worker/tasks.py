@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -37,9 +37,8 @@ class Handle:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Ran:
-    """What a launch tells after a run."""
+class Ran(NamedTuple):
+    """What a launch tells after a run. Thousands are sent: a frozen dataclass takes Python to pack and to unpack."""
 
     ran: str
     runs: int
@@ -116,6 +115,29 @@ def run_many(site: Site, number: int, runs: int, copied: tuple[tuple[Handle, Han
                 _memory(site).read(output, kept[index])
                 _memory(site).write(output, poison)
     return tuple(found)
+
+
+_ROW = "a row of launches"
+
+
+def bind_row(site: Site, given: tuple[tuple[Arrays, Arrays], ...], axes: Axes, threads: int) -> None:
+    """Bind the variant to each of those inputs and outputs, for run_row."""
+    from tritmark.harness.measure.clocks import clock_for
+
+    row = [site.variant.bind(_resolved(site, each), _resolved(site, out), axes, threads) for each, out in given]
+    site.kept[_ROW] = row, clock_for(site.device, row)
+
+
+def run_row(site: Site, calls: int) -> int:
+    """Call so many of the launches that bind_row bound, in their order; the nanoseconds that the device's clock, which
+    is this process's, shows for them."""
+    row, clock = site.kept[_ROW]
+    return int(clock.sample(row, 0, calls)) if calls else 0
+
+
+def drop_row(site: Site) -> None:
+    """Forget these launches."""
+    site.kept.pop(_ROW, None)
 
 
 def told(site: Site, number: int) -> Ran:

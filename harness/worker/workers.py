@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tritmark.harness.errors import BadEnvironmentError
 from tritmark.harness.providers import Installed
-from tritmark.harness.spec import Device, Tier, Variant
+from tritmark.harness.spec import Device, HeldTo, Tier, Variant
 from tritmark.harness.worker import remote
 from tritmark.harness.worker.process import WorkerProcess
 from tritmark.harness.worker.serve import TaskRequest
@@ -112,11 +113,18 @@ class Isolated:
 
     def call(self, what: str, task: Callable[..., Any], *args: Any, timeout_s: float | None = None) -> Any:
         """See Worker."""
-        process = self._begun()
-        dropped, self._dropped = self._dropped, ([], [])
-        return process.call(
-            what, timeout_s or self._workers.timeout_s, TaskRequest(task, args, tuple(dropped[0]), tuple(dropped[1]))
-        )
+        self._workers.must_be_fair()
+        try:
+            process = self._begun()
+            dropped, self._dropped = self._dropped, ([], [])
+            return process.call(
+                what,
+                timeout_s or self._workers.timeout_s,
+                TaskRequest(task, args, tuple(dropped[0]), tuple(dropped[1])),
+            )
+        except BadEnvironmentError as error:
+            self._workers.at_fault = error
+            raise
 
     def _begun(self) -> WorkerProcess:
         if self.process is None or not self.process.alive:
@@ -131,6 +139,7 @@ class Isolated:
                 # that others wrote, on many cores.
                 limit_address_space=not own_memory and self._real.tier is not Tier.PEER,
                 environment=device.environment(),
+                held_to=workers.held_to,
             )
         return self.process
 
@@ -145,7 +154,8 @@ class Workers(AbstractContextManager["Workers"]):
     """One worker for each variant.
 
     `timeout_s`: seconds that one call of a candidate may take. `memory_bytes`: what a candidate on the host may take
-    beyond what its process has when it starts, 0 for no limit.
+    beyond what its process has when it starts, 0 for no limit. `held_to`: what all its processes are
+    held to; see spec.Masking.
     """
 
     def __init__(
@@ -156,13 +166,18 @@ class Workers(AbstractContextManager["Workers"]):
         isolated: bool = True,
         timeout_s: float = 120.0,
         memory_bytes: int = 0,
+        held_to: HeldTo | None = None,
     ) -> None:
         self.installed = installed
         self.candidates = tuple(candidates)
         self.isolated = isolated
         self.timeout_s = timeout_s
         self.memory_bytes = memory_bytes
+        self.held_to = held_to
         self._alive: OrderedDict[str, Isolated] = OrderedDict()
+        self.at_fault: BadEnvironmentError | None = None
+        """What of the session kept a candidate from running. Whatever caught it on its way, no verdict that was taken
+        after it counts."""
 
     def of(self, variant: Variant) -> Worker:
         """The worker of that variant. Few of those that were not asked for last keep their processes."""
@@ -176,12 +191,35 @@ class Workers(AbstractContextManager["Workers"]):
             oldest.close()
         return found
 
+    def held(self, to: HeldTo) -> Workers:
+        """The same, with all processes held to a step of the device's Masking."""
+        return Workers(
+            self.installed,
+            self.candidates,
+            isolated=self.isolated,
+            timeout_s=self.timeout_s,
+            memory_bytes=self.memory_bytes,
+            held_to=to,
+        )
+
     def renew(self, variant: Variant) -> None:
         """Whatever state that variant's process is in, the next call finds a fresh one."""
         known = self._alive.pop(variant.id, None)
         if known is not None:
             known.close()
 
-    def __exit__(self, *problem: object) -> None:
+    def must_be_fair(self) -> None:
+        """Raises BadEnvironmentError where the session was at fault: to be asked before a verdict is kept, and at the
+        end."""
+        if self.at_fault is not None:
+            raise self.at_fault
+
+    def close(self) -> None:
+        """End all processes."""
         while self._alive:
             self._alive.popitem()[1].close()
+
+    def __exit__(self, kind: type[BaseException] | None, *problem: object) -> None:
+        self.close()
+        if kind is None or issubclass(kind, Exception):  # and not an interruption
+            self.must_be_fair()

@@ -196,14 +196,39 @@ BAD: dict[str, tuple[str, Bad]] = {
     ),
     "dimensions of huge and zero": ("tensor 'b' has shape (4611686018427387904, 0)", lambda: with_b(dims=(0, 1 << 62))),
     "dimension larger than the data": ("tensor 'b' ends at byte 292 of a file of 286", lambda: with_b(dims=(3, 6))),
-    "tensor type 4, long gone": ("tensor 'b' has type 4", lambda: with_b(kind=4)),
-    "tensor type 2**32 - 1": ("tensor 'b' has type 4294967295", lambda: with_b(kind=(1 << 32) - 1)),
+    "unknown type past the end": (
+        "the data of tensor 'b' begins at byte 33 of",
+        lambda: gguf_bytes(tensors=(tensor(b"a", kind=77), tensor(b"b", (3, 5), F16, 33))),
+    ),
+    "unknown type over another": (
+        "tensor 'a' of type 77 in 0 bytes",
+        lambda: gguf_bytes(tensors=(tensor(b"a", kind=77), tensor(b"b", (3, 5), F16, 0))),
+    ),
+    "unknown type of no bytes": (
+        "tensor 'b' of type 77 in 0 bytes",
+        lambda: gguf_bytes(tensors=(GOOD_TENSORS[0], tensor(b"b", (3, 5), 77, 32)), data=32),
+    ),
+    "tensor after an unknown type, cut": (
+        "tensor 'b' ends at byte 286 of a file of 285",
+        lambda: gguf_bytes(tensors=(tensor(b"a", kind=77), GOOD_TENSORS[1]), data=61),
+    ),
+    "type 42 whose extents fit nothing": (
+        "tensor 'a' of type 42, 320 bytes for 1024 weights",
+        lambda: gguf_bytes(tensors=(tensor(b"a", (256, 4), 42), tensor(b"b", (3, 5), F16, 320)), data=350),
+    ),
+    "type 42 of two layouts": (
+        "tensor 'a' of type 42, 320 bytes for 1024 weights",
+        lambda: gguf_bytes(tensors=(tensor(b"a", (256, 4), 42), tensor(b"b", (256, 4), 42, 320)), data=320 + 288),
+    ),
     "block type with part of a block": ("tensor 'b' is q4_0 with 31 columns", lambda: with_b(kind=2, dims=(31, 1))),
     "ternary type with part of a block": (
         "tensor 'b' is tq2_0 with 128 columns",
         lambda: with_b(kind=35, dims=(128, 2)),
     ),
-    "q2_0 with part of a block": ("tensor 'b' is q2_0 with 32 columns", lambda: with_b(kind=42, dims=(32, 1))),
+    "q2_0 with part of a block": (
+        "tensor 'b' of type 42, 30 bytes for 32 weights",
+        lambda: with_b(kind=42, dims=(32, 1)),
+    ),
     "iq1_bn cut in a row's scale": (
         "tensor 'b' ends at byte 286 of a file of 285",
         lambda: gguf_bytes(tensors=(GOOD_TENSORS[0], tensor(b"b", (64, 2), 134, 32)), data=61),
@@ -239,10 +264,10 @@ BAD: dict[str, tuple[str, Bad]] = {
         lambda: gguf_bytes(tensors=GOOD_TENSORS[::-1]),
     ),
     "name with ANSI and right-to-left marks": (
-        "tensor '\\x1b[2J\\u202e<b>' has type 77",
-        lambda: with_b(name="\x1b[2J\u202e<b>".encode(), kind=77),
+        "tensor '\\x1b[2J\\u202e<b>' is tq2_0 with 3 columns",
+        lambda: with_b(name="\x1b[2J\u202e<b>".encode(), kind=35),
     ),
-    "name of 60,000 characters": ("tensor", lambda: with_b(name=b"n" * 60_000, kind=77)),
+    "name of 60,000 characters": ("tensor", lambda: with_b(name=b"n" * 60_000, kind=35)),
 }
 
 
@@ -281,6 +306,14 @@ def q8_0(scale: int) -> bytes:
 ODD: dict[str, Bad] = {
     "good": lambda: GOOD,
     "version 2": lambda: gguf_bytes(version=2),
+    "tensor type 4, long gone": lambda: with_b(kind=4),
+    "tensor type 2**32 - 1": lambda: with_b(kind=(1 << 32) - 1),
+    "unknown type first": lambda: gguf_bytes(tensors=(tensor(b"a", kind=77), GOOD_TENSORS[1])),
+    "pq2_0": lambda: blocks(142, 128, bytes(34)),
+    "ptq1_0": lambda: blocks(143, 128, bytes(28)),
+    "stq1_0": lambda: blocks(43, 256, bytes(42)),
+    "stq1_0 as type 42": lambda: blocks(42, 256, bytes(42)),
+    "type 42 that may be two layouts": lambda: blocks(42, 128, bytes(64)),
     "no tensors": lambda: gguf_bytes(tensors=(), data=0),
     "no pairs": lambda: gguf_bytes(pairs=()),
     "a tensor of no rows": lambda: gguf_bytes(tensors=(tensor(b"a", (4, 0)),), data=0),

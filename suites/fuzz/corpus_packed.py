@@ -78,6 +78,7 @@ SHAPES = {
     "iq2_bn_r4": (4, 64),
     "q2_0": (1, 64),
     "pq2_0": (1, 128),
+    "ptq1_0": (1, 128),
     "tile80": (81, 5),
 }
 """The smallest awkward shape of each format."""
@@ -85,6 +86,7 @@ TRAILER = {"i2_s_x86": 32, "i2_s_arm": 32, "i2_s_x86_r4": 32, "tile64": 64, "til
 """Where the scale of formats that have one begins, in bytes from the end."""
 ILLEGAL = {
     "tq1_0": (0, 1, "1 in byte 0 of block 0"),
+    "ptq1_0": (0, 1, "1 in byte 0 of block 0"),
     "iq1_bn": (2, 1, "1 in byte 0 of block 0"),
     "tile80": (0, 1, "1 in byte 0 of block 0"),
     "iq2_bn": (4, 0xFF, "field 3 for the weight at (0, 0)"),

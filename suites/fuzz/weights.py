@@ -25,7 +25,7 @@ _BY_GGUF = {
 }
 
 
-_UNKNOWN = {"i2_s", "q2_0", "iq1_bn", "iq2_bn", "iq2_bn_r4"}
+_UNKNOWN = {"i2_s", "q2_0", "pq2_0", "ptq1_0", "stq1_0", "iq1_bn", "iq2_bn", "iq2_bn_r4"}
 
 
 def read_all(path: Path) -> Tensors | None:
@@ -71,7 +71,7 @@ def _as_safetensors(path: Path, tensors: Tensors) -> None:
 
 
 def _as_gguf(path: Path, tensors: Tensors) -> None:
-    if any(dtype in _UNKNOWN for _, dtype, _ in tensors.values()):
+    if any(dtype in _UNKNOWN or dtype.startswith("type_") for _, dtype, _ in tensors.values()):
         return  # the library refuses the whole file
     library: dict[str, Any] = {each.name: each for each in gguf.GGUFReader(path).tensors}
     assert set(library) == set(tensors)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib.metadata import EntryPoint
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,9 +23,13 @@ from tritmark.harness.candidate.plan import planned
 from tritmark.harness.cli.check import check
 from tritmark.harness.cli.new import new
 from tritmark.harness.errors import TritmarkError, UsageError
+from tritmark.harness.judge.judging import NOT_RIGHT, RIVAL_OF_NONE, LeftOut
+from tritmark.harness.judge.request import Request
+from tritmark.harness.judge.runner import _unmeasured
+from tritmark.harness.measure import ceilings
 from tritmark.harness.providers import VARIANTS, load
 from tritmark.harness.record import Record, Status
-from tritmark.harness.spec import Variant
+from tritmark.harness.spec import Tier, Variant
 from tritmark.harness.validate.drawn import judge_drawn
 
 pytestmark = [pytest.mark.long, pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")]
@@ -83,6 +90,8 @@ def test_an_example_passes(tmp_path: Path, name: str, ran: int) -> None:
     hashes = {each.receipt.code_hash for each in mine if each.receipt is not None}
     assert len(hashes) == 1
     assert f"accuracy     PASS {ran}" in output
+    assert "1 of 1 kernel is right" in output, "the built-in one is not counted"
+    assert "beside the built-in cpu/" in output
     assert "Report:" in output
 
 
@@ -90,6 +99,8 @@ def test_the_example_for_a_gpu_passes_in_the_simulator(tmp_path: Path, monkeypat
     monkeypatch.setenv("TRITMARK_CUDA", "simulator")
     status, output, error = run(EXAMPLES / "quantize_cuda.cu", tmp_path, "--in-process")
     assert status == 0, (output, error)
+    kernel = next(each.kernel for each in record(tmp_path).runs if "quantize_cuda" in each.variant)
+    assert f"{kernel} (simulated)" in " ".join(output.split())
     assert all(
         each.receipt is not None and each.receipt.simulated
         for each in record(tmp_path).runs
@@ -100,6 +111,9 @@ def test_the_example_for_a_gpu_passes_in_the_simulator(tmp_path: Path, monkeypat
 def test_the_wrong_example_fails_and_is_told_why(tmp_path: Path) -> None:
     status, output, _ = run(EXAMPLES / "wrong_rounding.c", tmp_path)
     assert status == 1
+    reasons = {each.accuracy.reason for each in record(tmp_path).runs if each.accuracy.failed}
+    assert any("expected 0" in reason for reason in reasons)
+    assert all(output.count(reason) <= 1 for reason in reasons)
     assert "expected 0" in output
     by = {
         each.workload.family: each.accuracy.status for each in record(tmp_path).runs if "wrong_rounding" in each.variant
@@ -108,6 +122,47 @@ def test_the_wrong_example_fails_and_is_told_why(tmp_path: Path) -> None:
     others = [each for each in record(tmp_path).runs if "wrong_rounding" not in each.variant]
     assert others
     assert all(each.accuracy.status is not Status.FAIL for each in others)
+
+
+def test_a_kernel_found_wrong_is_not_timed_nor_is_its_rival_nor_the_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ceilings, "measure_ceilings", lambda device: pytest.fail("ceilings were measured"))
+    suite = tmp_path / "measured.toml"
+    suite.write_text(SUITE.replace("shapes", "measure = true\nshapes", 1), encoding="utf-8")
+    arguments = ["check", str(EXAMPLES / "wrong_rounding.c"), "--suite", str(suite), "--out", str(tmp_path / "results")]
+    assert RUNNER.invoke(app, arguments).exit_code == 1
+    found = record(tmp_path).runs
+    assert {each.performance.status for each in found} == {Status.NOT_RUN}
+    rivals = [each for each in found if "wrong_rounding" not in each.variant]
+    assert {each.performance.reason for each in rivals} == {RIVAL_OF_NONE.reason}
+    assert {each.accuracy.status for each in rivals} == {Status.PASS}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ((), {"one": None, "two": None, "rival": None}),
+        (("one",), {"one": NOT_RIGHT, "two": None, "rival": None}),
+        (("one", "two"), {"one": NOT_RIGHT, "two": NOT_RIGHT, "rival": RIVAL_OF_NONE}),
+        (("rival",), {"one": None, "two": None, "rival": NOT_RIGHT}),
+    ],
+)
+def test_a_rival_is_timed_where_one_kernel_of_the_file_is_right(
+    wrong: tuple[str, ...], told: dict[str, LeftOut | None]
+) -> None:
+    (first, *_) = (each for each in INSTALLED.registry.variants if each.key.op == "i2s_quantize")
+    variants = {name: replace(first, name=name, tier=Tier.CANDIDATE) for name in ("one", "two", "rival")}
+    other = replace(first, name="other", tier=Tier.CANDIDATE, key=replace(first.key, dtype="int16"))
+    registry = SimpleNamespace(variants=[*variants.values(), other])
+    installed: Any = SimpleNamespace(registry=registry)
+    request = Request(
+        suite=None,
+        only=frozenset(each.id for each in registry.variants),
+        rivals=frozenset({variants["rival"].id}),
+    )
+    fails = {variants[name].id for name in wrong}
+    assert {name: _unmeasured(each, request, installed, fails) for name, each in variants.items()} == told
 
 
 @pytest.mark.parametrize(
@@ -261,8 +316,6 @@ def test_variants_that_cannot_be_taken_are_told_and_the_rest_goes_on(
 
 
 def test_accuracy_alone_measures_nothing_and_needs_no_rival(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tritmark.harness.measure import ceilings
-
     monkeypatch.setattr(ceilings, "measure_ceilings", lambda device: pytest.fail("ceilings were measured"))
     suite = tmp_path / "measured.toml"
     suite.write_text(SUITE.replace('op = "i2s_q', 'measure = true\nop = "i2s_q'), encoding="utf-8")

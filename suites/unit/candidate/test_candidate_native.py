@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import shutil
 import sys
 from pathlib import Path
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from tritmark.harness.candidate.elf import NotALibraryError, exported
 from tritmark.harness.candidate.native import NativeFile
 from tritmark.harness.candidate.opening import open_candidate
-from tritmark.harness.errors import CompileError, UsageError
+from tritmark.harness.errors import BadEnvironmentError, CompileError, UsageError
 from tritmark.harness.record import Status
 
 pytestmark = [
@@ -34,7 +35,8 @@ def test_a_c_function_is_a_kernel(tmp_path: Path, suffix: str, layout: str) -> N
     launch, outputs = bound(variant)
     launch.run()
     launch.run()
-    assert (launch.ran, launch.runs, launch.threads_used, launch.bad, launch.pointer) == ("my.f", 2, 1, -1, None)
+    assert (launch.ran, launch.runs, launch.threads_used, launch.bad) == ("my.f", 2, 1, -1)
+    assert launch.pointer is not None
     np.testing.assert_array_equal(outputs["x"], [0, 2, 4, 6, 8])
 
 
@@ -49,6 +51,25 @@ def test_a_library_is_taken_as_it_is_and_its_hash_is_told(tmp_path: Path) -> Non
     (variant,) = variants(library)
     assert verdict(variant)[0] is Status.PASS
     assert variant.code_hash == sha256(library.read_bytes()).hexdigest()
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="instruction sets of x86-64")
+@pytest.mark.parametrize(
+    "exported_so",
+    [
+        '__attribute__((target_clones("avx2", "default")))\nvoid f',
+        "static void g(const int8_t *q, float scale, float *x, int64_t n);\n"
+        "static void *chosen(void) { return (void *)g; }\n"
+        'void f(const int8_t *q, float scale, float *x, int64_t n) __attribute__((ifunc("chosen")));\nstatic void g',
+    ],
+    ids=["clones", "ifunc"],
+)
+def test_a_function_whose_address_a_resolver_gives_has_its_own_name(tmp_path: Path, exported_so: str) -> None:
+    (variant,) = variants(native(tmp_path, SOURCE.replace("void f", exported_so)))
+    assert verdict(variant) == (Status.PASS, "")
+    launch, _ = bound(variant)
+    launch.run()
+    assert launch.ran == "my.f"
 
 
 def test_a_wrong_function_is_failed(tmp_path: Path) -> None:
@@ -182,7 +203,7 @@ def test_warnings_are_told_each_time_and_are_no_errors(tmp_path: Path) -> None:
 
 def test_a_compiler_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CC", "no-such-compiler")
-    with pytest.raises(CompileError, match="no-such-compiler not found; next: install one, or set CC"):
+    with pytest.raises(BadEnvironmentError, match="no-such-compiler not found; next: install one, or set CC"):
         variants(native(tmp_path))
 
 

@@ -46,6 +46,10 @@ class MadeUpArray:
     def __getitem__(self, index: Any) -> Any:
         return self.host()[index]
 
+    def __setitem__(self, index: Any, values: MadeUpArray) -> None:
+        assert index is Ellipsis
+        self.there.write(values.host())
+
     def __add__(self, other: MadeUpArray) -> MadeUpArray:
         return asarray(self.host() + other.host())
 
@@ -58,6 +62,17 @@ class MadeUpArray:
 
 def asarray(values: np.ndarray[Any, Any]) -> MadeUpArray:
     return MadeUpArray(cuda_context().upload(values))
+
+
+def apart(values: np.ndarray[Any, Any], way: str) -> MadeUpArray:
+    """The same values at an address that is a multiple of the element's size alone ("offset"), or in rows that lie two
+    rows apart ("strided")."""
+    if way == "offset":
+        flat = np.concatenate([np.zeros(1, values.dtype), values.reshape(-1)])
+        return MadeUpArray(cuda_context().upload(flat).view(values.shape, offset=values.itemsize))
+    rows = np.repeat(values, 2, axis=0)
+    strides = (values.strides[0] * 2, *values.strides[1:])
+    return MadeUpArray(cuda_context().upload(rows).view(values.shape, strides=strides))
 
 
 def empty(shape: tuple[int, ...], dtype: Any) -> MadeUpArray:

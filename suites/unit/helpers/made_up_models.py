@@ -231,10 +231,22 @@ def write_shards(folder: Path, model: Model, count: int = 3) -> Path:
     return folder
 
 
+def write_exact(path: Path, model: Model) -> Path:
+    """bf16 code times scale: what is ternary by itself."""
+    return _floats(path, model, noise=0.0)
+
+
 def write_masters(path: Path, model: Model) -> Path:
     """bf16 master weights: code times scale, with some noise that absmean takes away again."""
+    return _floats(path, model, noise=0.05)
+
+
+def _floats(path: Path, model: Model, noise: float) -> Path:
     tensors = {f"{hf_name(name.removesuffix('.weight'))}.weight": values for name, values in model.others().items()}
     for name, shape in model.matrices():
-        tensors[f"{hf_name(name)}.weight"] = (model.codes(name, shape) * model.scale(name)).astype(ml_dtypes.bfloat16)
+        added = noise * model._rng(name + "/noise").uniform(-1, 1, shape)
+        tensors[f"{hf_name(name)}.weight"] = ((model.codes(name, shape) + added) * model.scale(name)).astype(
+            ml_dtypes.bfloat16
+        )
     save_file(tensors, path, metadata={"format": "pt"})
     return path

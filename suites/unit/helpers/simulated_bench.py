@@ -134,6 +134,7 @@ def measured(
     turn: Rotation = TURN,
     device: Device = DEVICE,
     cost: float = 20_000,
+    budget_s: float = 0.02,
 ) -> tuple[Performance, Bench]:
     """The figures of a kernel that does `work(inputs, outputs, which run)` and takes `cost` nanoseconds."""
 
@@ -150,7 +151,7 @@ def measured(
         axes=AXES,
         device=device,
         seed=seed,
-        budget_s=0.02,
+        budget_s=budget_s,
         turn=turn,
         pieces=changes.pieces,
     )  # fmt: skip

@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+import builtins
 import ctypes
+import decimal
+import gc
+import io
 import locale
+import logging
 import mmap
 import os
+import random
 import resource
 import signal
+import socket
 import sys
 import threading
 import time
+import warnings
+from collections.abc import Callable
+from importlib.machinery import PathFinder
 from typing import Any
 
 import numpy as np
+import psutil
 
+from tritmark.harness.candidate.frameworks import Numpy
 from tritmark.harness.errors import CandidateError
-from tritmark.harness.worker import Site
+from tritmark.harness.worker import Site, tasks
 from tritmark.harness.worker.tasks import Handle, resolve
 
 
@@ -146,6 +158,53 @@ def leave(site: Site, what: str) -> None:
     elif what == "locale":
         now = locale.setlocale(locale.LC_ALL)
         locale.setlocale(locale.LC_ALL, "C.UTF-8" if now == "C" else "C")
+    elif what in _SETTINGS:
+        _SETTINGS[what]()
+
+
+_KEPT: list[mmap.mmap] = []
+
+
+def alternate_stack() -> None:
+    """Have signals handled on another stack."""
+    stack = mmap.mmap(-1, 1 << 16, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    _KEPT.append(stack)
+    address = ctypes.addressof(ctypes.c_char.from_buffer(stack))
+    assert ctypes.CDLL(None).sigaltstack((ctypes.c_uint64 * 3)(address, 0, 1 << 16), None) == 0
+
+
+_SETTINGS: dict[str, Callable[[], object]] = {
+    "huge pages": lambda: ctypes.CDLL(None).prctl(41, 1, 0, 0, 0),
+    "slack": lambda: ctypes.CDLL(None).prctl(29, 12345, 0, 0, 0),
+    "collector": gc.disable,
+    "errors": lambda: np.seterr(over="raise"),
+    "random": random.random,
+    "numpy random": np.random.random,
+    "switch": lambda: sys.setswitchinterval(0.5),
+    "recursion": lambda: sys.setrecursionlimit(12345),
+    "trace": lambda: sys.setprofile(lambda *told: None),
+    "path": lambda: sys.path.append("/"),
+    "locked": lambda: ctypes.CDLL(None).mlock(ctypes.c_void_p(id(sys) // 4096 * 4096), 4096),
+    "name": lambda: ctypes.CDLL(None).prctl(15, b"left"),
+    "orphans": lambda: ctypes.CDLL(None).prctl(36, 0),
+    "io": lambda: psutil.Process().ionice(psutil.IOPRIO_CLASS_IDLE),
+    "streams": lambda: setattr(sys, "stdout", io.StringIO()),
+    "signal stack": alternate_stack,
+    "finders": lambda: sys.meta_path.append(PathFinder()),
+    "exceptions": lambda: setattr(sys, "excepthook", print),
+    "digits": lambda: sys.set_int_max_str_digits(5000),
+    "built-in": lambda: setattr(builtins, "tritmark_left", 1),
+    "frozen": gc.freeze,
+    "heard": lambda: gc.callbacks.append(print),
+    "filters": lambda: warnings.simplefilter("ignore"),
+    "buffer": lambda: np.setbufsize(16384),
+    "printing": lambda: np.set_printoptions(precision=3),
+    "stack": lambda: threading.stack_size(1 << 20),
+    "decimal": lambda: setattr(decimal.getcontext(), "prec", 5),
+    "logging": lambda: logging.disable(50),
+    "sockets": lambda: socket.setdefaulttimeout(5),
+    "segment": lambda: ctypes.CDLL(None).shmget(0, 4096, 0o1600),
+}
 
 
 def threads_of_a_product(site: Site) -> int:
@@ -167,3 +226,22 @@ def scipys_own(site: Site) -> None:
 def two_threads(site: Site) -> None:
     for _ in range(2):
         threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+
+
+def pools(site: Site, threads: int) -> None:
+    """Allow NumPy's library of linear algebra so many threads, and start a pool of as many as a call may have."""
+    Numpy().begin(threads)
+    assert np.linalg.inv(np.eye(300, dtype=np.float32))[0, 0] == 1
+    for _ in range(threads - 1):
+        threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+    Numpy().begin(1)
+
+
+def one_thread_more(site: Site) -> None:
+    threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+
+
+def skips_calls(site: Site, calls: int) -> int:
+    """In place of tasks.run_row, as a candidate could put it there: makes every other call, and reports all."""
+    row, clock = site.kept[tasks._ROW]
+    return int(2 * clock.sample(row[::2], 0, len(row[::2]))) if calls else 0

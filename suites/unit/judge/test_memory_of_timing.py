@@ -44,7 +44,7 @@ def timed(path: Path) -> Run:
         judgement = Judging(workers, listed).judge(variant)
         material = Material(group.op, group.workload, 0)
         timing = GroupTiming(workers, group, material, listed, roofs={}, peers=known(here))
-        return timing.run(variant, judgement, wrong=False)
+        return timing.run(variant, judgement, None)
 
 
 @pytest.mark.timing

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from tritmark.harness.judge import stored
 from tritmark.harness.judge.request import Request
@@ -19,6 +20,7 @@ from tritmark.harness.record import Run, Status
 from tritmark.harness.text import linear
 from tritmark.harness.validate.cases import Material
 from tritmark.harness.weights import TernaryWeights, holders_of, open_weights
+from tritmark.harness.weights.scales import fitted
 
 sys.path.append(str(Path(__file__).parents[1] / "helpers"))
 models, records = map(import_module, ("made_up_models", "made_up_records"))
@@ -159,3 +161,27 @@ def test_masters_are_timed_with_the_codes_that_their_model_makes(masters: Path) 
     for found, at in ((one, 0), (prompt, 1)):
         cold = [runs[chosen[at].run_id].performance.cold for chosen in plan.values()]
         assert found.total_ns == fsum(each.timing.median_ns for each in cold if each is not None)
+
+
+@pytest.mark.parametrize("columns", [512, 256, 128, 64, 32])
+@pytest.mark.parametrize("step", [2.0**-8, 0.1])
+def test_ternary_floats_are_timed_in_formats_that_hold_their_scales(tmp_path: Path, columns: int, step: float) -> None:
+    here = installed()
+    codes = np.random.default_rng(0).integers(-1, 2, (16, 512 // columns, columns)).astype(np.float32)
+    scales = np.arange(1, 1 + 16 * 512 // columns, dtype=np.float32) * np.float32(step)
+    floats = (codes * scales.reshape(16, -1, 1)).reshape(16, 512)
+    save_file({"model.layers.0.mlp.up_proj.weight": floats}, tmp_path / "m.safetensors")
+    with open_weights(tmp_path / "m.safetensors") as source:
+        weights = TernaryWeights(source, holders_of(here))
+        request = Request(suite=None, weights=str(tmp_path / "m.safetensors"))
+        plan = stored.planned(here, request, weights, [here.registry.devices["cpu"]])
+        (info,) = weights.matrices
+        codes_of, scale = weights.read(info)
+        np.testing.assert_array_equal(codes_of, codes.reshape(16, 512))
+        for group in stored.groups(plan):
+            fitted(info.name, scale, info.shape, here.formats[group.key.format])  # refuses what does not hold them
+        # Scales that float16 lacks are held for a row alone, and no format has groups of 32.
+        expected = columns != 32 and (step == 2.0**-8 or columns == 512)
+        assert bool(stored.groups(plan)) is expected
+        layer = stored.evaluated(here, request, weights, info, plan[info.name])
+        assert layer.status is (Status.PASS if expected else Status.NOT_RUN), layer.reason

@@ -97,7 +97,6 @@ def test_the_table_of_facts_has_them(gpu_record: Record) -> None:
 
 def test_what_is_simulated_is_told(simulated_record: Record, gpu_record: Record) -> None:
     assert [(str(line), str(line.style)) for line in tables.lanes(simulated_record)] == [
-        ("cpu: ran", ""),
         ("cuda: ran", "yellow"),
     ]
     simulated, honest = (

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import ctypes
 import os
+import pickle
 import platform
 import subprocess
 from collections.abc import Callable
@@ -204,6 +206,19 @@ def test_what_is_not_told_is_none(sys: Path, tmp_path_factory: pytest.TempPathFa
     assert (cpu.governor(sys), cpu.numa_nodes(sys), memory.huge_pages(sys)) == ("powersave", 2, "madvise")
     nothing = tmp_path_factory.mktemp("empty")
     assert (cpu.governor(nothing), cpu.numa_nodes(nothing), memory.huge_pages(nothing)) == (None, 1, None)
+
+
+def test_clocks_of_the_cores_that_are_ours(sys: Path, tmp_path: Path) -> None:
+    """The frequency driver's, or else those of /proc/cpuinfo."""
+    told = "".join(f"processor\t: {core}\ncpu MHz\t\t: {2000 + core}.5\n\n" for core in range(4))
+    plant(tmp_path, "proc/cpuinfo", told)
+    assert cpu.clocks(sys, tmp_path / "proc") == [2_001_500_000, 2_002_500_000, 2_003_500_000]
+    for core in (0, 3):
+        plant(sys, f"devices/system/cpu/cpu{core}/cpufreq/scaling_cur_freq", f"{1_200_000 + core}")
+    assert cpu.clocks(sys, tmp_path / "proc") == [1_200_003_000]
+    assert cpu.clocks(tmp_path / "nothing", tmp_path / "nothing") == []
+    plant(tmp_path, "proc/cpuinfo", "processor\t: 1\ncpu MHz\t\t: unknown")
+    assert cpu.clocks(tmp_path / "nothing", tmp_path / "proc") == []
 
 
 def test_hypervisor_is_named_where_there_is_one(sys: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -419,6 +434,13 @@ def test_the_clock_runs_each_launch_in_its_turn() -> None:
     assert [launch.runs for launch in launches] == [2, 2, 3]
     native_clock.sample(launches, 4, 1)
     assert [launch.runs for launch in launches] == [2, 3, 3]
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_what_holds_addresses_is_not_copied(copied: Callable[[Any], Any]) -> None:
+    for each in (clock.NativeClock(), *probes(1)):
+        with pytest.raises(TypeError, match="cannot pickle"):
+            copied(each)
 
 
 def test_the_clock_tells_sequences_apart() -> None:

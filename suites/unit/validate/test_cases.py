@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from constant_launch import writing
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tritmark.harness.record import Status
@@ -16,6 +16,7 @@ from tritmark.kernels import OPS, PROVIDER
 
 BY_NAME = {op.name: op for op in OPS}
 QUANTIZE = BY_NAME["i2s_quantize"]
+PRODUCT = BY_NAME["matmul_bf16"]
 KEY = KernelKey("cpu", "i2s_quantize", "none", "int8")
 KEYS = (
     KEY,
@@ -74,3 +75,25 @@ def test_each_key_gets_the_same_sets_whichever_was_asked_for_before() -> None:
             assert other.second is not None
             for name, value in one.second.logical.items():
                 np.testing.assert_array_equal(value, other.second.logical[name])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_near_second_set_goes_past_no_bound(seed: int) -> None:
+    """One factor is large where the other is small: elements of both draws would give sums past float32."""
+    work = Workload(op="matmul_bf16", axes={"M": 14, "N": 45, "K": 60}, family="large")
+    for case in Material(PRODUCT, work, seed, near=True).logical:
+        with np.errstate(over="raise"):
+            assert np.isfinite(case["a"].astype(np.float32) @ case["b"].astype(np.float32)).all()
+
+
+@given(st.integers(FEW + 1, 5000), st.integers(0, 2**32))
+def test_a_near_second_set_differs_from_the_first_in_some_elements_only(n: int, seed: int) -> None:
+    work = Workload(op=QUANTIZE.name, axes={"n": n}, family="normal")
+    first, second = Material(QUANTIZE, work, seed, near=True).logical
+    differ = np.flatnonzero(first["x"] != second["x"])
+    assume(differ.size)  # elements that are larger than all of the first stay out
+    assert differ.size <= 64
+    assert differ.size <= 3 or differ[-1] - differ[0] < 64
+    assert first["scale"] == second["scale"]
+    other = Material(QUANTIZE, work, seed).logical[1]["x"]
+    assert np.array_equal(second["x"][differ], other[differ])

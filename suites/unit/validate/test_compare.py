@@ -21,12 +21,13 @@ from tritmark.harness.validate.compare import (
     largest_difference,
     rounded,
 )
+from tritmark.harness.validate.families import NONFINITE
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 
 
-def contract(family: Family, dtype: str) -> tuple[Op, KernelKey]:
+def contract(family: Family, dtype: str, families: tuple[str, ...] = ()) -> tuple[Op, KernelKey]:
     op = Op(
         name="fake",
         summary="",
@@ -35,7 +36,7 @@ def contract(family: Family, dtype: str) -> tuple[Op, KernelKey]:
         inputs=(),
         outputs=(Tensor("y", ("n",), "key", ""),),
         family=family,
-        families=(),
+        families=families,
         generate=lambda axes, family, rng: {},
         encode=lambda inputs, axes, format: {},
         outputs_like=lambda axes, key: {"y": ((axes["n"],), dtype)},
@@ -89,6 +90,34 @@ def test_nan_is_never_right() -> None:
     assert judge(Family.ROUNDED, np.array([1.0, 1.0]), found).wrong.tolist() == [0]
     assert judge(Family.EXACT, np.array([1.0, 1.0], np.float32), found).wrong.tolist() == [0]
     assert judge(Family.BOUNDED, np.array([1.0, 1.0], np.float32), found, [1e30, 1e30]).wrong.tolist() == [0]
+
+
+@pytest.mark.parametrize("family", [Family.ROUNDED, Family.BOUNDED])
+def test_where_nan_and_infinity_go_through_each_is_expected_where_the_reference_has_it(family: Family) -> None:
+    op, key = contract(family, "float32", (NONFINITE,))
+    # What a reference says of the error of such a value is no number.
+    reference = {"y": np.array([np.nan, np.inf, -np.inf, 1.0]), "y.bound": np.array([np.nan, np.inf, np.nan, 0.0])}
+    if family is Family.ROUNDED:
+        del reference["y.bound"]
+    (only,) = expectations(op, {"n": 4}, key, reference)
+
+    def wrong(*found: float) -> list[int]:
+        return [int(each) for each in compare(only, np.array(found, np.float32)).wrong]
+
+    assert wrong(-np.nan, np.inf, -np.inf, 1.0) == []
+    assert wrong(np.inf, -np.inf, np.nan, np.nan) == [0, 1, 2, 3]
+    assert wrong(0.0, 1.0, -1.0, np.inf) == [0, 1, 2, 3]
+
+
+def test_an_exact_nan_is_the_same_bits_and_its_bits_are_shown() -> None:
+    op, key = contract(Family.EXACT, "float32", (NONFINITE,))
+    values = np.array([0x7FC00001, 0xFFC00000], np.uint32).view(np.float32)
+    (only,) = expectations(op, {"n": 2}, key, {"y": values})
+    assert compare(only, values.copy()).wrong.size == 0
+    found = compare(only, np.array([0x7FC00001, 0x7FC00000], np.uint32).view(np.float32))
+    assert found.wrong.tolist() == [1]
+    assert found.first is not None
+    assert (found.first.expected, found.first.found) == ("nan (0xffc00000)", "nan (0x7fc00000)")
 
 
 def test_overflow_is_rounded_to_infinity() -> None:

@@ -141,7 +141,7 @@ def test_cpu_time_of_threads_that_wait_for_each_other_proves_nothing_in_a_crowd(
         each = {str(nth): ran for nth in range(threads)}
         return ran, Account(ran * threads, each, dict.fromkeys(each, ran * waited))
 
-    monkeypatch.setattr("tritmark.harness.validate.confirm._timed", taken)
+    monkeypatch.setattr("tritmark.harness.validate.confirm.elapsed", taken)
     monkeypatch.setattr("tritmark.harness.validate.confirm._DOUBT_NS", 0)
     monkeypatch.setattr(Meanwhile, "crowded", lambda self, threads: True)
     faults, doubts = lap_faults(lambda temperature, rounds, calls: None, call_ns, 1, threads, os.getpid())

@@ -147,6 +147,57 @@ def test_each_class_of_axis_and_almost_each_pair_meets() -> None:
     assert len({case.seed for case in cases}) == len(cases)
 
 
+FAR = 1 << 16
+
+
+@pytest.mark.parametrize("name", ["ternary_matmul", "matmul_fp32", "activation_quantize", "ternary_quantize"])
+def test_each_axis_is_far_larger_than_the_others_once_beside_few_and_once_beside_more(name: str) -> None:
+    op = INSTALLED.ops[name]
+    key = KernelKey("cpu", name, "tile64" if name == "ternary_matmul" else "none", "float32")
+    cases = drawer(op, replace(made(key, right_product), key=key)).far()
+    for axis in op.axes:
+        others = [
+            {size for other, size in case.axes.items() if other != axis} for case in cases if case.axes[axis] > FAR
+        ]
+        assert any(max(each) <= 5 for each in others), axis
+        assert any(min(each) >= 9 for each in others), axis
+        assert all(max(each) <= FAR for each in others)
+    assert {case.alone for case in cases} == {True}
+    assert len({case.number for case in cases}) == len(cases)
+
+
+@pytest.mark.parametrize(
+    ("constraints", "format", "K", "rows"),
+    [
+        ((), "tile64", (1 << 23) - 1, 2),
+        ((MaxSize("M", 1),), "tile64", (1 << 23) - 1, 1),
+        ((), "tq2_0", (1 << 23) - 256, 2),
+        ((MaxSize("K", 100_000),), "tile64", 0, 0),
+    ],
+)
+def test_the_largest_k_has_several_rows_and_the_largest_sums(
+    constraints: tuple[Any, ...], format: str, K: int, rows: int
+) -> None:
+    key = replace(FLOAT, format=format)
+    cases = drawer(PRODUCT, replace(made(key, right_product), constraints=constraints)).far()
+    largest = [case for case in cases if case.axes["K"] > 1 << 20]
+    assert [(case.axes["K"], case.axes["M"], case.family) for case in largest] == ([(K, rows, "constant")] if K else [])
+
+
+def test_a_kernel_is_judged_on_far_cases_where_they_are_asked_for() -> None:
+    def work(kernel: Kernel) -> None:
+        right_product(kernel)
+        if kernel.axes["M"] > FAR:
+            kernel.outputs["out"][FAR:] = 0
+
+    variant = made(FLOAT, work)
+    asked: dict[str, Any] = {"corners": (), "count": 3, "seed": 5, "cores": 2, "device": None}
+    assert judge_drawn(PRODUCT, variant, FLOAT, **asked).accuracy.status is not Status.FAIL
+    found = judge_drawn(PRODUCT, variant, FLOAT, far=True, **asked).accuracy
+    assert found.status is Status.FAIL
+    assert f"out[{FAR}, 0]" in found.reason
+
+
 def test_residues_are_dealt_alike() -> None:
     variant = made(KernelKey("cpu", "i2s_dequantize", "none", "float32"), lambda kernel: None)
     cases = drawer(ELEMENTWISE, variant).draw(4 * RESIDUES)
@@ -270,7 +321,8 @@ def test_every_kind_of_input_is_dealt_early_and_admitted(op: str) -> None:
                 assert (found.shape, found.dtype) == (before.shape, before.dtype)
                 with np.errstate(invalid="ignore"):
                     values = found.astype(np.float64)
-                assert not np.isnan(values).any()
+                    finite = np.isfinite(before.astype(np.float64))
+                assert not np.isnan(values[finite]).any()
                 assert tensor.values is Values.ANY or np.isfinite(values).all(), (kind, family)
                 assert tensor.values is not Values.POSITIVE or (values > 0).all(), (kind, family)
                 assert tensor.values is not Values.TERNARY or np.isin(values, (-1, 0, 1)).all(), (kind, family)

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 from tritmark.harness.errors import UsageError
 from tritmark.harness.validate.guards import ALIGNMENT, ZONE, GuardedArray, layout_offset
+from tritmark.harness.worker.remote import RemoteMemory
+from tritmark.harness.worker.shared import Edge
 
 DTYPES = [np.dtype(name) for name in ("int8", "int32", "float32", "float64")] + [np.dtype(ml_dtypes.bfloat16)]
 shapes = st.lists(st.integers(1, 9), min_size=1, max_size=3).map(tuple)
@@ -37,6 +39,39 @@ def test_arrays_stand_where_the_layout_says(shape: tuple[int, ...], dtype: np.dt
 def test_a_variant_gets_the_alignment_that_it_needs(alignment: int) -> None:
     guarded = GuardedArray((3,), np.dtype("int8"), seed=1, alignment=alignment)
     assert guarded.array.ctypes.data % alignment == 0
+
+
+class Allocations:
+    """A worker that makes nothing."""
+
+    process, alive = None, True
+
+    def number(self) -> int:
+        return 1
+
+    def call(self, what: str, task: Any, *args: Any) -> None:
+        pass
+
+    def drop_buffer(self, number: int) -> None:
+        pass
+
+
+@given(shapes, st.sampled_from(DTYPES), st.sampled_from([0, 1, 3]), st.sampled_from(["start", "end"]))
+def test_where_an_access_outside_of_an_allocation_traps_the_array_begins_or_ends_with_it(
+    shape: tuple[int, ...], dtype: np.dtype[Any], past: int, edge: Edge
+) -> None:
+    offset = past * dtype.itemsize
+    for traps in (True, False):
+        memory = RemoteMemory(Allocations(), traps=traps)  # type: ignore[arg-type]
+        guarded = GuardedArray(shape, dtype, seed=1, offset=offset, memory=memory, edge=edge)
+        begin, nbytes = guarded.handle.offset, guarded.array.nbytes
+        after = guarded.mirrored[0].nbytes - begin - nbytes
+        assert begin % ALIGNMENT == offset % ALIGNMENT
+        assert (begin == offset) is (traps and edge == "start")
+        assert (after == 0) is (traps and edge == "end")
+        assert after in {0, ZONE}
+        guarded.arm()
+        assert guarded.broken() == ""
 
 
 def test_unknown_layout_is_refused() -> None:

@@ -333,6 +333,12 @@ def test_what_is_too_small_to_get_cold_has_no_cold_figure(monkeypatch: pytest.Mo
     assert "no cold figure" in found.reason
 
 
+def test_times_that_hold_a_call_through_python_are_said_to() -> None:
+    assert bench().measure(Candidate(2).variant(), 1).limits == ()
+    (told,) = bench().measure(Candidate(2, pointer=None).variant(), 1).limits
+    assert "through Python" in told
+
+
 def test_call_overhead_is_a_figure_of_its_own() -> None:
     def overhead(found: Performance) -> float | None:
         return found.call_overhead_ns

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from worker_tasks import leave, scipys_own, two_threads
+from worker_tasks import leave, one_thread_more, pools, scipys_own, two_threads
 
 from tritmark.harness.candidate import PythonFile
 from tritmark.harness.machine.cpu import BINDING
@@ -90,6 +90,36 @@ LEFT = {
     "mapping": r"it left 1 mappings that are shared: /memfd:mine",
     "executable": r"it left 1 mappings that are writable and executable: anonymous memory at",
     "locale": r"it left the locale at ",
+    "huge pages": r"it left transparent huge pages at 0, and found 1",
+    "slack": r"it left the timer slack at 12345, and found \d+",
+    "collector": r"it left the garbage collector at off .*, and found on",
+    "errors": r"it left what NumPy does at floating-point errors at .*'over': 'raise'.*, and found .*'over': 'warn'",
+    "random": r"it left the state of Python's random numbers at [0-9a-f]{8}, and found [0-9a-f]{8}",
+    "numpy random": r"it left the state of NumPy's random numbers at [0-9a-f]{8}, and found [0-9a-f]{8}",
+    "switch": r"it left the switch interval at 0.5 s, and found 0.005 s",
+    "recursion": r"it left the recursion limit at 12345, and found \d+",
+    "trace": r"it left the profile function at one of worker_tasks, and found none",
+    "path": r"it left the path of modules at ",
+    "locked": r"it left the memory that is locked at 4 kB, and found 0 kB",
+    "name": r"it left the name of the process at left, and found ",
+    "orphans": r"it left whether it takes in orphans at 0, and found 1",
+    "io": r"it left the class of its input and output at .*3 .*, and found ",
+    "streams": r"it left the standard streams at [0-9a-f]{8}, and found [0-9a-f]{8}",
+    "signal stack": r"it left the stack for signals at 65536 bytes at 0x\w+, 0, and found ",
+    "finders": r"it left what finds modules at [0-9a-f]{8}, and found [0-9a-f]{8}",
+    "exceptions": r"it left the hooks of exceptions at one of builtins, one of sys, and found one of ",
+    "digits": r"it left the digits of an integer at 5000, and found 4300",
+    "built-in": r"it left the built-in functions at [0-9a-f]{8}, and found [0-9a-f]{8}",
+    "frozen": r"it left the objects that the garbage collector passes over at \d+, and found \d+",
+    "heard": r"it left what hears of the garbage collector at 1, and found 0",
+    "filters": r"it left the filters of warnings at [0-9a-f]{8}, and found [0-9a-f]{8}",
+    "buffer": r"it left NumPy's buffer at 16384 elements, and found 8192 elements",
+    "printing": r"it left how NumPy prints at [0-9a-f]{8}, and found [0-9a-f]{8}",
+    "stack": r"it left the stack of threads at 1048576 bytes, and found 0 bytes",
+    "decimal": r"it left the context of decimal at 5 .*, and found 28 ",
+    "logging": r"it left the level of logging at 30 50, and found 30 0",
+    "sockets": r"it left the time limit of sockets at 5.0, and found None",
+    "segment": r"it left 1 segments of System V: segment \d+ of 4096 bytes",
 }
 
 
@@ -133,6 +163,16 @@ def test_each_library_of_linear_algebra_may_keep_a_pool(workers: Workers) -> Non
     assert watch.end() == []
     watch = StateWatch(worker, 1)  # type: ignore[arg-type]
     assert "it left 3 threads, and found 1" in watch.end()[0]
+
+
+def test_a_pool_of_its_own_may_stay_beside_one_for_linear_algebra(workers: Workers) -> None:
+    worker = of(workers)
+    watch = StateWatch(worker, 4)  # type: ignore[arg-type]
+    worker.call("starting two pools", pools, 4)
+    watch.begin()
+    assert watch.end() == []
+    worker.call("starting another thread", one_thread_more)
+    assert re.search(r"it left [58] threads, and found 1; of 4 threads one calls", watch.end()[0])
 
 
 def test_blocks_of_the_harness_are_no_files_of_a_candidate(workers: Workers) -> None:

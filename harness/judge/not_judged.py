@@ -1,0 +1,116 @@
+"""What an invocation did not judge: one list, which the terminal, the Record and the report show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from tritmark.harness.judge.request import Request
+from tritmark.harness.originals import unchecked
+from tritmark.harness.providers import Installed
+from tritmark.harness.record import Layer, NotJudged, Run, Status, Unseen
+from tritmark.harness.weights import TernaryWeights
+from tritmark.harness.weights.left_out import left_out
+
+SIMULATED_SHARE = 4
+"""A simulator, which takes a hundred times as long for a call, judges one in so many of the drawn cases."""
+
+_DIMENSIONS = {
+    "accuracy": Unseen.ACCURACY,
+    "performance": Unseen.PERFORMANCE,
+    "memory": Unseen.MEMORY,
+}
+"""Dimensions whose verdicts have limits."""
+
+
+def not_judged(
+    installed: Installed,
+    request: Request,
+    runs: Sequence[Run],
+    layers: Sequence[Layer] = (),
+    weights: TernaryWeights | None = None,
+) -> tuple[NotJudged, ...]:
+    """All of it, the graver kinds first. `layers` are those of `weights`."""
+    found = [
+        *request.not_judged,
+        *(_tensors(weights, layers) if weights is not None else ()),
+        *_workloads(request, runs),
+        *_limits(runs),
+        *_order(installed, runs, layers),
+        *_simulated(runs),
+    ]
+    return tuple(sorted(found, key=lambda each: list(Unseen).index(each.kind)))
+
+
+def tensors_left_out(sizes: Iterable[tuple[str, int]], total: int, told: str) -> NotJudged:
+    """Tensors of a weight file, with their bytes, that were left out of `total` bytes, and why."""
+    known = dict(sizes)
+    share = sum(known.values()) / total if total else None
+    return NotJudged(kind=Unseen.TENSORS, about=tuple(known), told=told, share=share)
+
+
+def _tensors(weights: TernaryWeights, layers: Sequence[Layer]) -> Iterator[NotJudged]:
+    """What of a weight file was multiplied by nothing, by why, the most bytes first."""
+    sizes = {each.name: each.nbytes for each in weights.source.tensors}
+    total = sum(sizes.values())
+    refused: dict[str, list[str]] = {}
+    for layer in layers:
+        if layer.status is Status.NOT_RUN:
+            refused.setdefault(layer.reason, []).append(layer.name)
+    found = [
+        *refused.items(),
+        *((each.reason, each.names) for each in left_out(weights, {each.name for each in layers})),
+    ]
+    found.sort(key=lambda each: -sum(sizes[name] for name in each[1]))
+    yield from (tensors_left_out([(name, sizes[name]) for name in names], total, why) for why, names in found)
+
+
+def _limits(runs: Sequence[Run]) -> Iterator[NotJudged]:
+    for dimension, kind in _DIMENSIONS.items():
+        found: dict[str, dict[str, None]] = {}
+        for run in runs:
+            for limit in getattr(run, dimension).limits:
+                found.setdefault(limit, {})[run.kernel] = None
+        yield from (NotJudged(kind=kind, about=tuple(kernels), told=limit) for limit, kernels in found.items())
+
+
+def _order(installed: Installed, runs: Sequence[Run], layers: Sequence[Layer]) -> Iterator[NotJudged]:
+    ran = [run.format for run in runs if run.accuracy.status is not Status.NOT_RUN]
+    ran += [layer.format for layer in layers if layer.status is not Status.NOT_RUN]
+    formats = {name: installed.formats[name] for name in dict.fromkeys(ran) if name in installed.formats}
+    providers = installed.providers.values()
+    names = unchecked(
+        formats,
+        (vector for provider in providers for vector in provider.golden()) if formats else (),
+        (oracle for provider in providers for oracle in provider.oracles),
+    )
+    if names:
+        told = "no bytes of an original packer were there to compare with: only packer and unpacker agree"
+        yield NotJudged(kind=Unseen.ORDER, about=names, told=f"{told} (tritmark formats)")
+
+
+def _simulated(runs: Sequence[Run]) -> Iterator[NotJudged]:
+    devices = dict.fromkeys(run.device for run in runs if run.receipt is not None and run.receipt.simulated)
+    if devices:
+        told = (
+            "a simulator ran the kernels (simulated): their values are judged, no speed and nothing of the device "
+            f"itself; of drawn cases it had one in {SIMULATED_SHARE}, and none with an axis of more than 2^16"
+        )
+        yield NotJudged(kind=Unseen.SIMULATED, about=tuple(devices), told=told)
+
+
+def _workloads(request: Request, runs: Sequence[Run]) -> Iterator[NotJudged]:
+    """Workloads of the suite that every kernel which they are for refuses."""
+    listed = {item.workload.id for item in request.suite.selected} if request.suite is not None else set()
+    reasons: dict[str, list[str]] = {}
+    judged = set()
+    for run in runs:
+        if run.accuracy.status is Status.NOT_RUN:
+            reasons.setdefault(run.workload.id, []).append(run.accuracy.reason)
+        else:
+            judged.add(run.workload.id)
+    refused: dict[str, list[str]] = {}
+    for id, why in reasons.items():
+        if id in listed and id not in judged:
+            refused.setdefault(max(why, key=why.count), []).append(id)
+    for reason, ids in refused.items():
+        yield NotJudged(kind=Unseen.WORKLOADS, about=tuple(ids), told=f"no kernel took them: {reason}")

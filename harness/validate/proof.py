@@ -1,0 +1,294 @@
+"""Laps whose outputs are all judged: what this process itself can say of a kernel's time.
+
+Samples, audits and figures come from the candidate's process, whose code a candidate can replace, by Python or through
+the interpreter that its process holds. So a claim has to hold here too. As many sets of arrays as a lap has calls lie
+in memory that both processes share. Before a lap this process gives some sets other inputs and makes each output wrong
+somewhere; then it asks for one call on each set, by its own clock, and judges what every call left. No call can be left
+out, whatever asks for it, and a lap's time is that of work that was done.
+
+A claim under what the fastest lap proves is refuted. What an honest kernel gains where it was timed, by one set of
+arrays in the caches and by huge pages, is at most what a probe gains that does nothing but read as many bytes; it is
+measured here, and taken off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import ceil, inf
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tritmark.harness.errors import UsageError
+from tritmark.harness.machine.cpu import caches
+from tritmark.harness.measure.alternate import Timed, calibrate
+from tritmark.harness.measure.buffers import HOST
+from tritmark.harness.measure.statistics import median
+from tritmark.harness.record import Performance, Status
+from tritmark.harness.record.model import TOO_NOISY
+from tritmark.harness.spec import Arrays, Axes, Device
+from tritmark.harness.validate.audit import LARGE
+from tritmark.harness.validate.cases import Cases
+from tritmark.harness.validate.confirm import LIE, Account, Meanwhile, elapsed, statistical
+from tritmark.harness.validate.guard_names import Complaint, Guard, in_order
+from tritmark.harness.validate.performance import TELLING
+from tritmark.harness.validate.pieces import Exchangeable
+from tritmark.harness.validate.shared_sets import SharedSets, set_bytes
+from tritmark.harness.worker import tasks
+from tritmark.harness.worker.remote import SharedMemory
+from tritmark.harness.worker.shared import SharedBlock
+
+if TYPE_CHECKING:
+    from tritmark.harness.worker.workers import Worker
+
+_LAP_NS = 3_000_000
+"""What a lap takes at most by the claim: thirty times what asking for it does, and short enough to pass undisturbed now
+and then beside others."""
+_MOST_CALLS = 512
+_SHARED = 64 << 20
+_LAPS = 8
+"""Laps at least, and with them calls whose outputs are judged; see _MOST_NS."""
+_DOUBT_NS = 1_000_000_000
+_MOST_NS = 3_000_000_000
+"""After so long two laps are enough: they take hundreds of times what was claimed."""
+_PROBES = 8
+_LINE = 128
+_IDLE = 0.01
+
+
+@dataclass(slots=True)
+class _Laps:
+    """What laps showed so far."""
+
+    times: list[float] = field(default_factory=list)
+    """Nanoseconds a call, the time of asking included, and what one thread waited for a core left out."""
+    raw: list[float] = field(default_factory=list)
+    """The same with all of it: several threads wait at the same time, and it is not known for how long together."""
+    work: list[float] = field(default_factory=list)
+    """CPU time a call, from the change before the lap to the look behind it."""
+    asking: list[float] = field(default_factory=list)
+    """Nanoseconds that asking for no calls takes."""
+    busy: list[float] = field(default_factory=list)
+    """CPU time of asking."""
+    shown: list[float] = field(default_factory=list)
+    """Nanoseconds a call by the clock of the candidate's process."""
+    looks: int = 0
+    faults: list[Complaint] = field(default_factory=list)
+
+    def least(self, calls: int, *, alone: bool) -> tuple[float, float]:
+        """What a call took at least, in the quickest lap, and what the candidate's process showed of that lap.
+
+        By the clock; of a thread that works `alone` by its CPU time too, which nothing that others do adds to, and in
+        which work is that is done behind the lap. What a lap takes beside its calls, on caches that it finds cold, is
+        not more than what asking for none takes twice.
+        """
+        found = [(self.times if alone else self.raw, self.asking)]
+        if alone and self.work:
+            found.append((self.work, self.busy))
+        bounds = []
+        for times, asking in found:
+            quickest = int(np.argmin(times))
+            bounds.append((max(0.0, times[quickest] - 2 * median(asking) / calls), self.shown[quickest]))
+        return max(bounds)
+
+    def slow_clock(self, calls: int) -> Complaint | None:
+        """The candidate's process has a clock that shows less than the CPU time of a thread that worked alone."""
+        if not self.work:
+            return None
+        quickest = int(np.argmin(self.work))
+        least, shown = self.work[quickest] - 2 * median(self.busy) / calls, self.shown[quickest]
+        if shown >= (1 - TELLING) * least:
+            return None
+        return Complaint(
+            Guard.CLOCK, f"its process's clock shows {shown:.0f} ns a call for laps that took {least:.0f} ns a call"
+        )
+
+
+def prove(
+    worker: Worker,
+    performance: Performance,
+    cases: Cases,
+    encoded: tuple[Arrays, ...],
+    axes: Axes,
+    changes: Exchangeable,
+    *,
+    layout: str,
+    threads: int,
+    seed: int,
+) -> Performance:
+    """The performance with what laps on shared memory show: FAIL where outputs are wrong or a claim is under what they
+    prove. Where that rests on the clock and others kept the cores busy, a limit says that a claim is not proven. Only
+    of kernels on the host in a process of their own.
+
+    Raises what the candidate raises, CandidateError and WorkerError.
+    """
+    memory = worker.device.memory() if worker.device.memory is not None else None
+    timings = {
+        name: footing.timing
+        for name, footing in (("cold", performance.cold), ("hot", performance.hot))
+        if footing is not None
+    }
+    # What others do to samples widens the interval.
+    claims = {name: max(timing.median_ns, timing.high_ns) for name, timing in timings.items()}
+    decided = performance.failed and not statistical(performance)
+    if decided or not claims or not isinstance(memory, SharedMemory) or worker.pid is None:
+        return performance
+    nbytes = set_bytes(cases, encoded[0], layout)
+    if nbytes > LARGE:
+        told = f"its times were not proven by laps whose outputs are judged: a set of its arrays has {nbytes} bytes"
+        return performance.model_copy(update={"limits": (*performance.limits, told)})
+    count = _count(min(timing.median_ns for timing in timings.values()), nbytes)
+    rng = np.random.default_rng([seed, nbytes])
+    sets = SharedSets(cases, encoded, changes, layout, memory, count)
+    given = tuple(sets.given(int(index)) for index in rng.permutation(count))
+    worker.call("binding for laps", tasks.bind_row, given, dict(axes), threads)
+    near = caches().get("L2", 0) // 2
+    gains = _gains(worker.device, count, nbytes, {"read": performance.read, "write": performance.written}, threads)
+    meanwhile, begun, found = Meanwhile(worker.pid), perf_counter_ns(), _Laps()
+    start = Account.of(worker.pid)
+    while True:
+        _lap(worker, sets, found, rng)
+        alone = threads == 1 or _alone(worker.pid, start)
+        spent = perf_counter_ns() - begun
+        laps = len(found.times) >= (_LAPS if spent < _MOST_NS else 2)
+        least = found.least(count, alone=alone)[0] if laps else 0.0
+        proven = {name: max(0.0, least - gains[name]) for name in claims}
+        most = {name: _most(name, alone=alone, hot=count * nbytes <= near, cold="cold" in claims) for name in claims}
+        refuted = {name: claim for name, claim in claims.items() if proven[name] > most[name] * claim}
+        unproven = [name for name, claim in claims.items() if proven[name] > (1 + TOO_NOISY) * claim]
+        enough = laps and (not (refuted or unproven) or spent > _DOUBT_NS)
+        if found.faults or enough:
+            break
+    worker.call("letting go of its laps", tasks.drop_row)
+    busy = meanwhile.crowded(threads)
+    slow = found.slow_clock(count) if alone and not found.faults else None
+    found.faults += [] if slow is None else [slow]
+    return _judged(performance, found, refuted, proven, busy=busy, alone=alone)
+
+
+def _most(name: str, *, alone: bool, hot: bool, cold: bool) -> float:
+    """How many times a claim what laps prove may be. What several threads wait for each other, and what a kernel makes
+    of one set that is hotter than a lap's many sets can be (`hot`: these are as near), is not known so well."""
+    if name == "hot" and not hot and cold:
+        return inf
+    if not alone or (name == "hot" and not hot):
+        return LIE
+    return 1 + (TELLING if name == "cold" else TOO_NOISY)
+
+
+def _alone(pid: int, start: Account | None) -> bool:
+    """Whether one thread of a process worked since then, and no other did anything for which it could have waited."""
+    now = Account.of(pid)
+    if now is None or start is None:
+        return False
+    did = [spent - start.threads.get(each, 0) for each, spent in now.threads.items()]
+    return sum(spent > _IDLE * sum(did) for spent in did) == 1
+
+
+def _judged(
+    performance: Performance,
+    found: _Laps,
+    refuted: dict[str, float],
+    proven: dict[str, float],
+    *,
+    busy: bool,
+    alone: bool,
+) -> Performance:
+    faults, limits = list(dict.fromkeys(found.faults)), performance.limits
+    for name, claim in refuted.items():
+        if busy and not alone:
+            limits += (f"its {name} time was not proven: others kept the cores busy while laps were judged",)
+        else:
+            told = f"{claim:.0f} ns a call are claimed, and laps whose outputs were judged prove {proven[name]:.0f} ns"
+            faults.append(Complaint(Guard.CLOCK, f"{name}: {told}"))
+    for name, footing in (("cold", performance.cold), ("hot", performance.hot)):
+        if footing is None or name in refuted:
+            continue
+        # Others that keep the cores busy keep the caches, too.
+        if proven[name] > (LIE if busy else 1 + TOO_NOISY) * footing.timing.median_ns:
+            limits += (f"its {name} time was not proven: laps whose outputs were judged took longer",)
+    return performance.model_copy(
+        update={
+            "status": Status.FAIL if faults else performance.status,
+            "reason": "; ".join(filter(None, (*map(str, faults), performance.reason))),
+            "caught_by": in_order((*performance.caught_by, *(fault.guard for fault in faults))),
+            "limits": limits,
+            "doubted": performance.doubted or bool(faults),
+            "tests": performance.tests + 1,
+            "looks": found.looks,
+            "proven_cold_ns": proven.get("cold"),
+            "proven_hot_ns": proven.get("hot"),
+        }
+    )
+
+
+def _count(claimed_ns: float, nbytes: int) -> int:
+    """How many sets: as many as a lap of some length has calls."""
+    return max(1, min(ceil(_LAP_NS / claimed_ns), _MOST_CALLS, _SHARED // nbytes))
+
+
+def _lap(worker: Worker, sets: SharedSets, found: _Laps, rng: np.random.Generator) -> None:
+    """One lap, and what asking for one takes. The first is not timed: what is touched for the first time is slow."""
+
+    def taken(calls: int) -> tuple[float, float, float | None, float]:
+        shown = 0.0
+
+        def ask(rounds: int, calls: int) -> None:
+            nonlocal shown
+            shown = worker.call("a judged lap", tasks.run_row, calls)
+
+        before, begun = Account.of(worker.pid), perf_counter_ns()
+        without, _ = elapsed(ask, 1, calls, worker.pid)
+        wall = perf_counter_ns() - begun
+        if calls:
+            more, judged = sets.faults(f"lap {len(found.times)}", rng)
+            found.faults += more
+            found.looks += judged
+        after = Account.of(worker.pid)
+        return without, wall, None if before is None or after is None else after.total - before.total, shown
+
+    first = not found.looks
+    sets.change(rng)
+    without, wall, busy, shown = taken(sets.count)
+    if first:
+        return
+    found.times.append(without / sets.count)
+    found.raw.append(wall / sets.count)
+    if busy is not None:
+        found.work.append(busy / sets.count)
+    found.shown.append(shown / sets.count)
+    asking, _, idle, _ = taken(0)
+    found.asking.append(asking)
+    found.busy.append(idle or 0.0)
+
+
+def _gains(device: Device, count: int, nbytes: int, moved: Mapping[str, int], threads: int) -> dict[str, float]:
+    """Nanoseconds by which so many bytes are read and written sooner where a kernel was timed than in a lap, which has
+    `count` sets of `nbytes` in memory as shared as theirs: hot, in one buffer of huge pages; cold, in many of them."""
+    shared = SharedBlock(count * nbytes).bytes.reshape(count, nbytes)
+    many = HOST.allocate(count * nbytes).reshape(count, nbytes)
+    shared[...] = many[...] = 1  # pages that were never written are all the same one
+    gains = {"hot": 0.0, "cold": 0.0}
+    for name, each in moved.items():
+        size = min(each, nbytes) // _LINE * _LINE
+        if size:
+            rows = ([row[:size] for row in shared], [many[0][:size]], [row[:size] for row in many])
+            laps, hot, cold = _moving(device, name, rows, threads)
+            gains["hot"] += max(0.0, laps - hot)
+            gains["cold"] += max(0.0, laps - cold)
+    return gains
+
+
+def _moving(device: Device, name: str, rows: Sequence[Sequence[Any]], threads: int) -> list[float]:
+    """Nanoseconds that the probe of that name takes for one buffer of each row, one after the other, in the fastest of
+    short interleaved samples: each side is as fast as it can be."""
+    probe = next((each for each in device.ceilings().values() if each.name == name), None)
+    if probe is None or device.clock is None:
+        raise UsageError(f"device {device.type!r} has no clock, or no probe for {name!r}")
+    sides = [Timed([probe.bind(buffer, threads) for buffer in row], device.clock()) for row in rows]
+    for side in sides:
+        side.take(len(side.launches))
+        calibrate(side)
+    return [min(times) for times in zip(*([side.sample() for side in sides] for _ in range(_PROBES)), strict=True)]
