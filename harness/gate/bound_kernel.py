@@ -6,7 +6,6 @@ from __future__ import annotations
 import sys
 import types
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -194,25 +193,3 @@ def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 def _bytes(array: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-
-
-def save(folder: Path, arrays: Mapping[str, Any]) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """Write arrays and numbers as bytes, one file each; dtype and shape of each, which the other process needs to
-    read them."""
-    told = {}
-    for name, value in arrays.items():
-        array = np.ascontiguousarray(value)
-        (folder / name).write_bytes(array.tobytes())
-        told[name] = (array.dtype.name, tuple(np.asarray(value).shape))
-    return told
-
-
-def read(folder: Path, told: Mapping[str, Any]) -> dict[str, Any]:
-    """What `save` wrote; what has no axes is a NumPy scalar again."""
-    from tritmark.harness.dtypes import named_dtype
-
-    found: dict[str, Any] = {}
-    for name, (dtype, shape) in told.items():
-        array = np.frombuffer((folder / name).read_bytes(), named_dtype(dtype)).reshape(tuple(shape)).copy()
-        found[name] = array if shape else array[()]
-    return found

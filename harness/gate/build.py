@@ -1,8 +1,8 @@
 """From a revision, a wheel or a folder to a folder with installed packages.
 
 A revision is exported, built to a wheel by the project's own backend in pip's isolated environment, as asv does it, and
-kept in the user's cache under its commit, the Python and the compiler. Whoever needs the same at the same time waits
-for the first. What nobody has asked for in KEPT_S goes when something new is built.
+kept in the user's cache under its commit, the Python and the compiler. Two gates that need the same build at once make
+it once. Builds that were not used for KEPT_S are removed when a new one is made.
 """
 
 from __future__ import annotations
@@ -14,18 +14,33 @@ import sys
 import sysconfig
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import sha256
+from importlib.machinery import PathFinder
 from pathlib import Path
 
-from tritmark.harness.errors import UsageError
+from tritmark.harness.caches import CACHE, cache_folder, runs_code
+from tritmark.harness.candidate.compiling import command_of
+from tritmark.harness.errors import BadEnvironmentError, UsageError
+from tritmark.harness.gate.compilers import cached_compilers
 from tritmark.harness.gate.identity import site_digest
 from tritmark.harness.gate.opened import BuildError
+from tritmark.harness.gate.part import WHOLE, BuildPart, lacks, narrow, stand_in
+from tritmark.harness.locks import locked
+from tritmark.harness.machine.repository import OUTSIDE, git, must_be_whole, refused_by_git
 
 KEPT_S = 30 * 86400.0
 _LOG_LINES = 25
+_CYTHON, _OF_CYTHON = ".pyx", (".c", ".cpp")
+_COMPILED = frozenset({".c", ".cc", ".cpp", ".cxx", _CYTHON})
+_COMPILERS = "ccache"
+"""Folder of the compilers' stand-ins. A build that sees by their path that they are ccache precompiles no header, with
+which ccache would keep no object."""
+_OTHERWISE = frozenset({"PYTHONPATH", "PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_USER", "PIP_REQUIRE_VIRTUALENV"})
+"""Environment variables with which pip would put a build elsewhere, or take modules from elsewhere."""
 _FLAGS = ("CC", "CXX", "CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS", "TRITMARK_CFLAGS")
 """Environment variables that change what a compiler makes."""
 
@@ -44,37 +59,90 @@ class Built:
         return site_digest(self.site)
 
 
-def built(given: str, told: Callable[[str], None] = lambda text: None, folder: Path | None = None) -> Built:
+@dataclass(frozen=True)
+class Making:
+    """A revision that is being built, for progress."""
+
+    title: str
+    source: Path
+    sources: int
+    """Files that its compilers are expected to be given; each of Cython's counts twice, as it is made into C first."""
+
+    @cached_property
+    def _of_cython(self) -> list[Path]:
+        return list(self.source.rglob(f"*{_CYTHON}"))
+
+    def compiled(self) -> int:
+        """How many of them are compiled: objects, and the C of Cython's, lie below its source."""
+        try:
+            made = sum(any(each.with_suffix(end).exists() for end in _OF_CYTHON) for each in self._of_cython)
+            return made + sum(1 for _ in self.source.rglob("*.o"))
+        except OSError:  # it is being removed
+            return self.sources
+
+
+def built(
+    given: str,
+    begun: Callable[[Making], None] = lambda making: None,
+    folder: Path | None = None,
+    part: BuildPart = WHOLE,
+) -> Built:
     """The build that `given` names: a `.whl`, a folder with installed packages, or a revision of the git repository in
-    `folder` (the current one). `told` is told what is being done.
+    `folder` (the current one). `begun` is called where one has to be made; of a revision `part` is enough.
 
     Raises UsageError for what is none of these, BuildError where it cannot be built.
     """
     path = Path(given)
     if given.endswith(".whl"):
-        if not path.is_file():
-            raise UsageError(f"{given}: no such file")
+        must_exist(given)
         digest = sha256(path.read_bytes()).hexdigest()
         return Built(given, _cached(digest, lambda site: _unpack(path, site)))
     if path.is_dir() and any(path.glob("*.dist-info")):
         return Built(given, path.resolve())
     commit, subject, top = _revision(given, folder or Path.cwd())
     key = f"{commit}-{sysconfig.get_config_var('SOABI')}-{sha256(_compiler().encode()).hexdigest()[:12]}"
+    narrowed = _folder() / f"{key}{part.mark}"
+    if (_folder() / key).is_dir() or (narrowed.is_dir() and lacks(narrowed)):
+        part = WHOLE
 
     def make(site: Path) -> None:
-        told(f"building {given} ({commit[:10]})")
         with tempfile.TemporaryDirectory(prefix="tritmark-gate-") as name:
-            _export(top, commit, Path(name, "source"))
-            _unpack(_wheel(Path(name), given), site)
+            source = Path(name, "source")
+            for some in dict.fromkeys((part, WHOLE)):
+                _export(top, commit, source)
+                dropped = narrow(source, some)
+                begun(Making(f"{given} ({commit[:10]})", source, _sources(source, dropped)))
+                try:
+                    wheel = _wheel(Path(name), given)
+                except BuildError:
+                    if not dropped:
+                        raise
+                    shutil.rmtree(source)  # its build names the modules, or is broken: then the whole one says so
+                    continue
+                _unpack(wheel, site)
+                stand_in(site, some, dropped)
+                return
 
-    return Built(given, _cached(key, make), commit, subject)
+    return Built(given, _cached(f"{key}{part.mark}", make), commit, subject)
+
+
+def must_exist(given: str, folder: Path | None = None) -> None:
+    """Raises UsageError for what is no wheel, no folder with packages and no revision."""
+    path = Path(given)
+    if given.endswith(".whl"):
+        if not path.is_file():
+            raise UsageError(f"{given}: no such file")
+    elif not (path.is_dir() and any(path.glob("*.dist-info"))):
+        _revision(given, folder or Path.cwd())
 
 
 def _revision(given: str, folder: Path) -> tuple[str, str, Path]:
     """Full hash and subject of the commit, and the repository's top. Raises UsageError."""
     try:
         top = _git(folder, "rev-parse", "--show-toplevel")
-    except subprocess.CalledProcessError:
+    except subprocess.CalledProcessError as why:
+        if OUTSIDE not in why.stderr:
+            raise refused_by_git(folder, why.stderr) from None
         raise UsageError(
             f"{given!r} is neither a wheel nor a folder with installed packages, and {folder} is no git "
             "repository; go to a checkout"
@@ -82,6 +150,7 @@ def _revision(given: str, folder: Path) -> tuple[str, str, Path]:
     try:
         commit = _git(folder, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{given}^{{commit}}")
     except subprocess.CalledProcessError:
+        must_be_whole(Path(top), given)
         raise UsageError(
             f"{given!r} is no revision of {top}; legal: what `git rev-parse` takes, a .whl, or a folder of packages"
         ) from None
@@ -90,25 +159,41 @@ def _revision(given: str, folder: Path) -> tuple[str, str, Path]:
 
 def _git(folder: Path, *arguments: str) -> str:
     try:
-        done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=True)
-    except FileNotFoundError:
-        raise UsageError("git is not installed; gate two wheels or folders instead, or install git") from None
-    return done.stdout.strip()
+        return git(folder, *arguments)
+    except OSError as why:
+        raise BadEnvironmentError(
+            f"git cannot be run ({why.strerror})", next_step="install git, or gate two wheels or folders"
+        ) from None
 
 
 def _export(top: Path, commit: str, to: Path) -> None:
     """The tracked files of a commit."""
     to.mkdir()
-    with subprocess.Popen(
-        ["git", "-C", str(top), "archive", "--format=tar", commit], stdout=subprocess.PIPE
-    ) as archive:
-        unpacked = subprocess.run(
-            ["tar", "-x", "-C", str(to)], stdin=archive.stdout, capture_output=True, text=True, check=False
-        )
-    if archive.returncode or unpacked.returncode:
-        raise BuildError(
-            f"{commit} could not be exported from {top}: {unpacked.stderr.strip() or 'git archive failed'}"
-        )
+    tar = to.with_suffix(".tar")
+    try:
+        _git(top, "archive", "--format=tar", f"--output={tar}", commit)
+        subprocess.run(["tar", "-x", "-f", str(tar), "-C", str(to)], capture_output=True, text=True, check=True)
+    except OSError as why:
+        raise BadEnvironmentError(f"tar cannot be run ({why.strerror})", next_step="install tar") from None
+    except subprocess.CalledProcessError as why:
+        raise BadEnvironmentError(
+            f"{commit} could not be exported from {top}: {why.stderr.strip()}",
+            next_step="free some room (TMPDIR), or let git fetch what it lacks: git fetch --refetch",
+        ) from None
+    tar.unlink()
+
+
+def _sources(source: Path, without: Collection[str] = ()) -> int:
+    """Files in C, C++ and Cython: where there are Cython's, of the folders that have them, for others are examples and
+    tests there. Those below folders that are called `without` are left out: a module's lie in one of its name."""
+    found = [path.relative_to(source) for path in source.rglob("*") if path.suffix in _COMPILED and path.is_file()]
+    rooms = {path.parts[0] for path in found if path.suffix == _CYTHON}
+    given = [
+        path
+        for path in found
+        if (not rooms or path.parts[0] in rooms) and not any(part in without for part in path.parts[:-1])
+    ]
+    return len(given) + sum(path.suffix == _CYTHON for path in given)
 
 
 def _wheel(folder: Path, given: str) -> Path:
@@ -128,35 +213,47 @@ def _unpack(wheel: Path, site: Path) -> None:
 def _run(arguments: Sequence[str], folder: Path, failed: str) -> None:
     """pip, of this Python and without what this process was told to import from. Raises BuildError with the end of
     what it said."""
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment = {name: value for name, value in os.environ.items() if name not in _OTHERWISE}
+    environment |= cached_compilers(_folder() / _COMPILERS, environment)
+    # Not importlib.util.find_spec: setuptools hooks it, and takes a search for pip as a start of pip.
+    if PathFinder.find_spec("pip") is None:
+        raise BadEnvironmentError(
+            f"{sys.executable} has no pip, which builds commits and unpacks wheels",
+            next_step=f"{sys.executable} -m ensurepip, or install your system's python3-pip",
+        )
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", *arguments]
     done = subprocess.run(
         command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
     )
     if done.returncode:
+        compiler = _compiler_command()[0]
+        if shutil.which(compiler) is None:
+            raise BadEnvironmentError(f"{failed}, and there is no {compiler}", next_step="install one, or set CC")
         end = "\n".join(done.stdout.strip().splitlines()[-_LOG_LINES:])
         raise BuildError(f"{failed} (pip ended with status {done.returncode}); the end of its log:\n{end}")
 
 
 def _compiler() -> str:
     """What decides which machine code comes from the same source."""
-    command = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()[0]
+    command = _compiler_command()
     try:
-        said = subprocess.run([command, "--version"], capture_output=True, text=True, check=True).stdout
+        said = subprocess.run([*command, "--version"], capture_output=True, text=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError):
         said = ""  # the build itself will say that there is no compiler, if it needs one
-    return "\n".join([command, said, *(f"{name}={os.environ[name]}" for name in _FLAGS if name in os.environ)])
+    return "\n".join(
+        [" ".join(command), said, *(f"{name}={os.environ[name]}" for name in _FLAGS if name in os.environ)]
+    )
+
+
+def _compiler_command() -> tuple[str, ...]:
+    return command_of(os.environ.get("CC", "").strip() or sysconfig.get_config_var("CC") or "cc", "CC")
 
 
 def _cached(key: str, make: Callable[[Path], None]) -> Path:
     """The folder of that key in the user's cache; `make` fills it where it is not there yet."""
-    from filelock import FileLock
-    from platformdirs import user_cache_path
-
-    cache = user_cache_path("tritmark") / "gate"
-    cache.mkdir(parents=True, exist_ok=True)
+    cache = _folder()
     site = cache / key
-    with FileLock(cache / f"{key}.lock"):
+    with locked(cache / f"{key}.lock"):
         if not site.is_dir():
             with tempfile.TemporaryDirectory(dir=cache) as name:
                 fresh = Path(name, "site")
@@ -167,12 +264,33 @@ def _cached(key: str, make: Callable[[Path], None]) -> Path:
     return site
 
 
+def _folder() -> Path:
+    cache = cache_folder("gate")
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=cache):
+            pass
+    except OSError as why:
+        raise BadEnvironmentError(
+            f"{cache}: builds cannot be kept there: {why.strerror or why}", next_step=f"set {CACHE} to another folder"
+        ) from None
+    if cache.stat().st_uid != os.geteuid():
+        raise BadEnvironmentError(
+            f"{cache} belongs to another user, who could change what is run", next_step=f"set {CACHE} to your own"
+        )
+    if not runs_code(cache):
+        raise BadEnvironmentError(
+            f"{cache} is mounted noexec, so no build can be loaded from there", next_step=f"set {CACHE} elsewhere"
+        )
+    return cache
+
+
 def _tidy(cache: Path) -> None:
     """Remove the builds that were last asked for more than KEPT_S ago."""
-    from filelock import FileLock, Timeout
+    from filelock import Timeout
 
     for site in cache.iterdir():
-        if not site.is_dir() or time.time() - site.stat().st_mtime <= KEPT_S:
+        if not site.is_dir() or site.name == _COMPILERS or time.time() - site.stat().st_mtime <= KEPT_S:
             continue
-        with suppress(Timeout), FileLock(cache / f"{site.name}.lock", timeout=0):
+        with suppress(Timeout), locked(cache / f"{site.name}.lock", 0):
             shutil.rmtree(site, ignore_errors=True)

@@ -5,26 +5,34 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import TypeAdapter
 
 from tritmark.harness.dtypes import named_dtype
+from tritmark.harness.gate import answers as in_drawn_case
 from tritmark.harness.gate import benchmarks
-from tritmark.harness.gate.bound_kernel import BoundKernel, LocalBoundKernel, read, save
+from tritmark.harness.gate.answers import Answers, read_answers, save_answers
+from tritmark.harness.gate.arrays import read, save
+from tritmark.harness.gate.bound_kernel import BoundKernel, LocalBoundKernel
 from tritmark.harness.gate.json_rpc import Child, serve
 from tritmark.harness.gate.opened import Opened
 from tritmark.harness.gate.task import GateTask
 from tritmark.harness.record import Divergence
 from tritmark.harness.spec import Family
 from tritmark.harness.validate.compare import BrokenReferenceError, compare, expectations, is_float
+from tritmark.harness.validate.draw import Drawn
 
 _START_S = 120.0
 _BIND_S = 300.0
 _SAMPLE_S = 60.0
+
+_CASE = TypeAdapter(Drawn)
 
 Outputs = Mapping[str, npt.NDArray[np.uint8]]
 
@@ -46,6 +54,16 @@ class BuildHost(Protocol):
 
     def judge(self, task: GateTask, kernel: Any, own: Outputs, other: Outputs) -> tuple[str, Divergence | None]:
         """What is wrong with the outputs of another build on the data of `kernel`, which gave `own`; "" for nothing."""
+
+    def draw(self, task: GateTask, count: int, cores: int) -> list[Drawn]:
+        """See answers.draw."""
+
+    def answers(self, task: GateTask, case: Drawn, beside: Answers | None = None) -> Answers | None:
+        """What the kernel gives back in a drawn case, on the data of `beside`, where that is given. See
+        answers.answers."""
+
+    def judge_answers(self, task: GateTask, case: Drawn, own: Answers, other: Answers) -> tuple[str, Divergence | None]:
+        """See answers.judge."""
 
 
 class LocalBuildHost:
@@ -106,6 +124,15 @@ class LocalBuildHost:
                 )
         return "", None
 
+    def draw(self, task: GateTask, count: int, cores: int) -> list[Drawn]:
+        return in_drawn_case.draw(self.build, task, count, cores)
+
+    def answers(self, task: GateTask, case: Drawn, beside: Answers | None = None) -> Answers | None:
+        return in_drawn_case.answers(self.build, task, case, None if beside is None else beside.logical)
+
+    def judge_answers(self, task: GateTask, case: Drawn, own: Answers, other: Answers) -> tuple[str, Divergence | None]:
+        return in_drawn_case.judge(self.build, task, case, own, other)
+
 
 class RemoteBuildHost:
     """A build alone in a process of its own, which opens it when it is asked for the first time. Raises WorkerError
@@ -150,6 +177,34 @@ class RemoteBuildHost:
                 kernel=kernel.number,
                 folders=[str(each) for each in folders],
                 told=told,
+            )
+        return why, Divergence.model_validate(first) if first is not None else None
+
+    def draw(self, task: GateTask, count: int, cores: int) -> list[Drawn]:
+        told = self.ask("draw", task=task.model_dump(), count=count, cores=cores)
+        return [_CASE.validate_python(each) for each in told]
+
+    def answers(self, task: GateTask, case: Drawn, beside: Answers | None = None) -> Answers | None:
+        with tempfile.TemporaryDirectory(dir=self.folder) as name:
+            told = self.ask(
+                "answers",
+                _BIND_S,
+                task=task.model_dump(),
+                case=asdict(case),
+                beside=save_answers(Path(name, "beside"), beside),
+                folder=str(Path(name, "found")),
+            )
+            return read_answers(told)
+
+    def judge_answers(self, task: GateTask, case: Drawn, own: Answers, other: Answers) -> tuple[str, Divergence | None]:
+        with tempfile.TemporaryDirectory(dir=self.folder) as name:
+            why, first = self.ask(
+                "judge_answers",
+                _BIND_S,
+                task=task.model_dump(),
+                case=asdict(case),
+                own=save_answers(Path(name, "own"), own),
+                other=save_answers(Path(name, "other"), other),
             )
         return why, Divergence.model_validate(first) if first is not None else None
 
@@ -246,6 +301,20 @@ class _Alone:
     def _judge(self, task: Any, kernel: int, folders: Any, told: Any) -> Any:
         own, other = (read(Path(folder), each) for folder, each in zip(folders, told, strict=True))
         why, first = self._host.judge(GateTask.model_validate(task), self._bound[kernel], own, other)
+        return why, first.model_dump() if first is not None else None
+
+    def _draw(self, task: Any, count: int, cores: int) -> Any:
+        return [asdict(case) for case in self._host.draw(GateTask.model_validate(task), count, cores)]
+
+    def _answers(self, task: Any, case: Any, beside: Any, folder: str) -> Any:
+        found = self._host.answers(GateTask.model_validate(task), _CASE.validate_python(case), read_answers(beside))
+        return save_answers(Path(folder), found)
+
+    def _judge_answers(self, task: Any, case: Any, own: Any, other: Any) -> Any:
+        ours, theirs = read_answers(own), read_answers(other)
+        assert ours is not None
+        assert theirs is not None
+        why, first = self._host.judge_answers(GateTask.model_validate(task), _CASE.validate_python(case), ours, theirs)
         return why, first.model_dump() if first is not None else None
 
 

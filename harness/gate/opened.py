@@ -9,10 +9,10 @@ its own `harness.spec`.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
-from functools import partial
+from functools import partial, wraps
 from importlib import invalidate_caches
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
@@ -21,11 +21,23 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
-from tritmark.harness.errors import TritmarkError
+from tritmark.harness.errors import InvalidArgumentError, TritmarkError
 from tritmark.harness.providers import GROUP, VARIANTS, Installed
-from tritmark.harness.spec import Device, Family, Op, Provider, Variant
+from tritmark.harness.spec import (
+    Device,
+    Family,
+    MaxSize,
+    MinSize,
+    MultipleOf,
+    Op,
+    Provider,
+    Sizes,
+    Tensor,
+    Values,
+    Variant,
+)
 
-Noun = TypeVar("Noun", Op, Device, Provider, Variant)
+Noun = TypeVar("Noun", Op, Device, Provider, Variant, Tensor, Sizes, MinSize, MaxSize, MultipleOf)
 
 
 class BuildError(TritmarkError, RuntimeError):
@@ -50,6 +62,9 @@ class Opened:
         self._tops = frozenset(_tops(self.site))
         self._modules: dict[str, ModuleType] = {}
         self._aside: dict[str, ModuleType] = {}
+        self._seen: set[str] = set()
+        self._own: set[str] = set()
+        """Of the names seen, those of modules that would be this build's."""
         self._inside = 0
         self._finder = _Finder(self.site, self._tops)
         with self.inside():
@@ -87,8 +102,11 @@ class Opened:
         return module.partition(".")[0] in self._tops
 
     def _taken(self) -> dict[str, ModuleType]:
-        names = [name for name in sys.modules if name.partition(".")[0] in self._tops]
-        return {name: sys.modules.pop(name) for name in names}
+        # Sets, because this happens twice each time that a kernel of either build runs.
+        fresh = sys.modules.keys() - self._seen
+        self._seen |= fresh
+        self._own |= {name for name in fresh if self.has(name)}
+        return {name: sys.modules.pop(name) for name in sys.modules.keys() & self._own}
 
     def _load(self, providers: dict[str, EntryPoint], further: Sequence[EntryPoint]) -> Installed:
         point: EntryPoint | None = None
@@ -101,7 +119,7 @@ class Opened:
             for point in further:
                 brought = point.load()
                 for variant in brought() if callable(brought) else brought:
-                    installed.add(_ours(Variant, variant))
+                    installed.add(_variant(variant))
         except Exception as error:
             where = f"entry point {point.name!r} ({point.value})" if point is not None else "what its providers bring"
             raise BuildError(f"{self.site}: {where} cannot be used: {type(error).__name__}: {error}") from error
@@ -122,7 +140,9 @@ class _Finder(MetaPathFinder):
         top, _, below = fullname.partition(".")
         if top not in self._tops:
             return None
-        spec = PathFinder.find_spec(fullname, path if below else [self._site], target)
+        # tritmark's own path names other installations too.
+        where = [each for each in path or () if Path(each).is_relative_to(self._site)] if below else [self._site]
+        spec = PathFinder.find_spec(fullname, where, target)
         if spec is None:
             raise ModuleNotFoundError(f"No module named {fullname!r} in {self._site}", name=fullname)
         if spec.loader is None and not below:
@@ -147,10 +167,54 @@ def _tops(site: Path) -> Iterator[str]:
 def _provider(brought: Any) -> Provider:
     """What a build brings, as this harness has it: what a build of before or after lacks is as if nobody had said
     anything about it."""
-    ops = tuple(_ours(Op, op, family=Family(str(op.family))) for op in brought.ops)  # a family is compared by identity
+    ops = tuple(map(_op, brought.ops))
     devices = tuple(_ours(Device, device) for device in brought.devices)
-    variants = tuple(_ours(Variant, variant) for variant in brought.variants)
+    variants = tuple(map(_variant, brought.variants))
     return _ours(Provider, brought, ops=ops, variants=variants, devices=devices, peers=(), libraries=tuple, calls=tuple)
+
+
+def _op(brought: Any) -> Op:
+    """Members of enumerations are compared by identity, and errors are caught by their class: both have to be ours."""
+    return _ours(
+        Op,
+        brought,
+        family=Family(str(brought.family)),
+        inputs=tuple(map(_tensor, brought.inputs)),
+        outputs=tuple(map(_tensor, brought.outputs)),
+        sizes={axis: _ours(Sizes, sizes) for axis, sizes in getattr(brought, "sizes", {}).items()},
+        **{name: _argument_errors(getattr(brought, name)) for name in ("generate", "encode") if hasattr(brought, name)},
+    )
+
+
+def _tensor(brought: Any) -> Tensor:
+    return _ours(Tensor, brought, values=Values(str(getattr(brought, "values", Values.ANY))))
+
+
+def _variant(brought: Any) -> Variant:
+    return _ours(Variant, brought, constraints=tuple(map(_constraint, getattr(brought, "constraints", ()))))
+
+
+def _constraint(brought: Any) -> Any:
+    """Test cases are rounded to the kinds of limits that this harness knows; others only refuse."""
+    kinds: dict[str, Any] = {each.__name__: each for each in (MinSize, MaxSize, MultipleOf)}
+    kind = kinds.get(type(brought).__name__)
+    return brought if kind is None else _ours(kind, brought)
+
+
+def _argument_errors(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function with its build's InvalidArgumentError as ours."""
+
+    @wraps(function)
+    def call(*arguments: Any, **named: Any) -> Any:
+        try:
+            return function(*arguments, **named)
+        except Exception as error:
+            if type(error).__name__ != InvalidArgumentError.__name__ or isinstance(error, InvalidArgumentError):
+                raise
+            told = {each: str(getattr(error, each, "")) for each in ("op", "argument", "found", "legal")}
+            raise InvalidArgumentError(**told) from error
+
+    return call
 
 
 def _ours(kind: type[Noun], brought: Any, **other: Any) -> Noun:

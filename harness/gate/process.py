@@ -14,6 +14,7 @@ from typing import Any
 from tritmark.harness.errors import TritmarkError, UsageError
 from tritmark.harness.gate import benchmarks
 from tritmark.harness.gate.build_host import BuildHost, LocalBuildHost, RemoteBuildHost
+from tritmark.harness.gate.drawn_cases import Compared, compare_drawn
 from tritmark.harness.gate.json_rpc import Child, ToldError, serve
 from tritmark.harness.gate.result import Benchmark
 from tritmark.harness.gate.task import GateTask
@@ -30,8 +31,8 @@ class GateProcess(Child):
         super().__init__("tritmark.harness.gate.process")
         try:
             self.opened: dict[str, Any] = self.ask("open", _OPEN_S, base=str(base), head=str(head), why=why_apart)
-        except BaseException:
-            self.close(at_once=True)
+        except BaseException as error:
+            self.__exit__(type(error), error, None)
             raise
 
     @property
@@ -51,6 +52,12 @@ class GateProcess(Child):
             self.ask("gate", _BENCHMARK_S, task=task.model_dump(), limits=limits, trust_code=trust_code)
         )
 
+    def compare(self, task: GateTask, count: int, *, trust_code: bool) -> Compared:
+        """See drawn_cases.compare_drawn."""
+        return Compared.model_validate(
+            self.ask("compare", _BENCHMARK_S, task=task.model_dump(), count=count, trust_code=trust_code)
+        )
+
 
 class _Both:
     """Both builds, on this end."""
@@ -66,11 +73,14 @@ class _Both:
             return self._open(**asked)
         if what == "plan":
             return self._plan(benchmarks.Wanted.model_validate(asked["wanted"]))
+        task = GateTask.model_validate(asked["task"])
+        if what == "compare":
+            found = compare_drawn(self._base, self._head, task, asked["count"], stage, trust_code=asked["trust_code"])
+            return found.model_dump(mode="json")
         from tritmark.harness.gate.measuring import gate
         from tritmark.harness.gate.verdict import GateLimits
 
-        task = GateTask.model_validate(asked["task"])
-        found = gate(
+        measured = gate(
             self._base,
             self._head,
             task,
@@ -79,7 +89,7 @@ class _Both:
             trust_code=asked["trust_code"],
             twin=self._twin,
         )
-        return found.model_dump(mode="json")
+        return measured.model_dump(mode="json")
 
     def close(self) -> None:
         """End the processes below this one."""

@@ -19,7 +19,8 @@ _SPECIAL = re.compile(r"[^\w \n/=.,+%();–-]|_")
 def commands(result: GateResult) -> str:
     """A workflow command a line for each benchmark that changed, worst first (GitHub shows ten of a kind), and the
     conclusion."""
-    lines = [
+    lines = [f"::warning title=Not compared::{_data(visible(note))}" for note in result.notes]
+    lines += [
         _annotation(each, strict=result.strict)
         for each in sorted_benchmarks(result)
         if each.outcome in _levels(result.strict)
@@ -74,6 +75,7 @@ def summary(result: GateResult) -> str:
     lines = [
         f"### {markdown(conclusion(result))}",
         "",
+        *(f"**{markdown(note)}**\n" for note in result.notes),
         (
             f"{markdown(counts(result))}. HEAD <code>{markdown(build(result.head))}</code>, BASE "
             f"<code>{markdown(build(result.base))}</code>."

@@ -33,6 +33,8 @@ def junit(result: GateResult) -> str:
     properties = ET.SubElement(suite, "properties")
     for side, build in (("base", result.base), ("head", result.head)):
         ET.SubElement(properties, "property", name=side, value=name(build.commit or build.given))
+    for note in result.notes:
+        ET.SubElement(properties, "property", name="note", value=name(note))
     for each in result.benchmarks:
         _case(suite, each)
     ET.indent(root, " ")

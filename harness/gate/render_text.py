@@ -11,6 +11,7 @@ from tritmark.harness.gate.result import Benchmark, GateResult, Outcome
 from tritmark.harness.gate.wording import (
     build,
     change,
+    compared,
     conclusion,
     counts,
     kernel,
@@ -18,6 +19,7 @@ from tritmark.harness.gate.wording import (
     percent,
     place,
     sorted_benchmarks,
+    took,
 )
 from tritmark.harness.record import Status
 from tritmark.harness.text.table import plain_table
@@ -63,15 +65,17 @@ def show(result: GateResult, console: Console) -> None:
             Text(f"{Outcome.NOT_RUN.value} {count} benchmarks: {visible(reason)}", style="dim"), soft_wrap=True
         )
     style = {Status.FAIL: "bold red", Status.AMBIGUOUS: "yellow"}.get(result.status, "bold green")
-    console.print(Text(f"{counts(result)}. {conclusion(result)}", style=style), soft_wrap=True)
+    console.print(Text(f"{counts(result)}. {conclusion(result)} {took(result)}", style=style), soft_wrap=True)
 
 
 def _head(result: GateResult) -> list[str]:
     how = "both builds in one process" if result.together else "a process for each build, by turns"
     lines = [
+        *(f"NOTE {visible(note)}" for note in result.notes),
         f"BASE {build(result.base)}",
         f"HEAD {build(result.head)}",
         f"{how}{f'; {visible(result.why)}' if result.why else ''}",
+        *compared(result),
     ]
     return [
         *lines,

@@ -10,8 +10,8 @@ from pydantic import Field, model_validator
 
 from tritmark.harness.record import Divergence, Environment, Machine, Model, Ratio, Status
 
-GATE_VERSION = 1
-"""Of the document; files of a later version are refused."""
+GATE_VERSION = 3
+"""Of the document; files of a later version are refused. 2: notes. 3: cases, building_seconds."""
 
 UNIT = 1e-6
 """What the whole numbers that log ratios are kept as count."""
@@ -106,6 +106,9 @@ class Benchmark(Model):
     """Natural logarithm of HEAD over BASE for each adjacent pair, in the order taken, in units of 1e-6."""
     noise: tuple[int, ...] = ()
     """The same of BASE against a second binding of BASE."""
+    cases: int = 0
+    """Drawn cases on which outputs of both builds were compared, whatever the workload; 0 where the machine code is the
+    same."""
     confirmed: tuple[Confirmation, ...] = ()
     """What fresh processes said of an alarm."""
     first: Divergence | None = None
@@ -130,6 +133,8 @@ class GateResult(Model):
     created: str
     """UTC, ISO 8601."""
     seconds: float
+    building_seconds: float = 0.0
+    """Of these, until both were built."""
     complete: bool = True
     """False where it was interrupted: what is listed was done."""
     base: Build
@@ -145,6 +150,8 @@ class GateResult(Model):
     """Both builds ran in one process; else in two that took turns."""
     why: str = ""
     """Why they were kept apart, or what to bear in mind about this gate."""
+    notes: tuple[str, ...] = ()
+    """What a reader has to know before all else, such as changes that are in neither build."""
     machine: Machine
     environment: Environment
     benchmarks: tuple[Benchmark, ...] = ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -10,15 +10,22 @@ from pathlib import Path
 from time import perf_counter
 from typing import Protocol
 
-from tritmark.harness.errors import UsageError, WorkerError
+from tritmark.harness.errors import NothingToCompareError, TritmarkError, UsageError, WorkerError
 from tritmark.harness.gate.benchmarks import Planned, Wanted
-from tritmark.harness.gate.build import Built, built
+from tritmark.harness.gate.both_built import BuildObserver, both_built
+from tritmark.harness.gate.build import Built
+from tritmark.harness.gate.compared import compared_kernels, left_out, remarks
+from tritmark.harness.gate.drawn_cases import Compared
+from tritmark.harness.gate.given import same, uncommitted
 from tritmark.harness.gate.json_rpc import Stage, ToldError
 from tritmark.harness.gate.measuring import benchmark
+from tritmark.harness.gate.part import WHOLE, lacks, part_of
 from tritmark.harness.gate.process import GateProcess
 from tritmark.harness.gate.result import Benchmark, Build, Confirmation, GateResult, Outcome
 from tritmark.harness.gate.task import GateTask
 from tritmark.harness.gate.verdict import GateLimits
+from tritmark.harness.machine.session import must_suffice
+from tritmark.harness.providers import load
 
 CONFIRMATIONS = 2
 """Fresh launches that have to say SLOWER as well. Where a launch puts its memory and code moves a kernel for as long
@@ -31,17 +38,14 @@ _OF_BASE = frozenset({Stage.RUNNING_BASE, Stage.MEASURING_BASE})
 """Where a process that ends tells nothing of HEAD."""
 
 
-class GateObserver(Protocol):
+class GateObserver(BuildObserver, Protocol):
     """Who wants to know how it goes on."""
 
-    def planned(self, total: int) -> None:
-        """So many benchmarks."""
-
-    def started(self, what: str) -> None:
-        """This is being done."""
+    def noted(self, what: str) -> None:
+        """A reader has to know of this, before all else."""
 
     def finished(self, found: Benchmark) -> None:
-        """One further."""
+        """One further of what was planned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,38 +75,90 @@ class GateRequest:
 def run(request: GateRequest, observer: GateObserver) -> GateResult:
     """Everything. An interruption (KeyboardInterrupt) ends it with what is done by then.
 
-    Raises UsageError, BuildError; TritmarkError for builds that no process can hold.
+    Raises NothingToCompareError before anything is built where BASE and HEAD are the same, and else UsageError,
+    BuildError; TritmarkError for builds that no process can hold.
     """
+    must_suffice()
+    note = uncommitted(request.base, request.head, request.folder)
+    if note:
+        observer.noted(note)
+    nothing = same(request.base, request.head, request.folder) if request.trust_code else ""
+    if nothing:
+        raise NothingToCompareError(nothing)
     begun, created = perf_counter(), datetime.now(UTC).isoformat(timespec="seconds")
-    sides = [_built(given, request, observer) for given in (request.base, request.head)]
-    observer.started("opening both builds")
+    notes: tuple[str, ...] = (note,) if note else ()
     with ExitStack() as stack:
-        gate = _Gate(request, sides[0].site, sides[1].site, stack)
-        opened = gate.launch.opened
+        ready = _ready(request, observer, stack)
+        notes += tuple(remarks(ready.compared))
+        opened = ready.gate.launch.opened
         found: list[Benchmark] = []
         complete = True
         try:
-            planned = gate.launch.plan(request.wanted)
-            if not planned:
-                raise UsageError(
-                    f"nothing that suite {request.wanted.suite} measures is left by --op, --variant and --device"
-                )
-            observer.planned(len(planned))
-            for each in gate.benchmarks(planned, observer.started):
+            observer.planned(len(ready.planned))
+            for each in ready.gate.benchmarks(ready.planned, ready.compared, observer.started):
                 found.append(each)
                 observer.finished(each)
         except KeyboardInterrupt:
             if not found:
                 raise
             complete = False
+        seconds = Seconds(perf_counter() - begun, ready.building)
         return _result(
-            request, sides, opened, found, created=created, seconds=perf_counter() - begun, complete=complete
+            request, ready.sides, opened, found, created=created, seconds=seconds, complete=complete, notes=notes
         )
 
 
-def _built(given: str, request: GateRequest, observer: GateObserver) -> Built:
-    observer.started(f"finding {given}")
-    return built(given, observer.started, request.folder)
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """Both builds open, and what is known before anything is timed."""
+
+    sides: tuple[Built, Built]
+    building: float
+    """Seconds."""
+    gate: _Gate
+    planned: list[Planned]
+    compared: dict[str, Compared]
+
+
+def _ready(request: GateRequest, observer: GateObserver, stack: ExitStack) -> _Ready:
+    """Build, open and compare; whole builds where a part of them turns out to be too little."""
+    part = WHOLE if request.wanted.op == "*" else part_of(load(), request.wanted.op)
+    begun = perf_counter()
+    if part is not WHOLE:
+        sides = both_built(request.base, request.head, request.folder, observer, part)
+        building = perf_counter() - begun
+        with ExitStack() as tried:
+            try:
+                ready = _opened(request, sides, building, observer, tried)
+            except TritmarkError:
+                if not any(lacks(side.site) for side in sides):
+                    raise
+            else:
+                if not any(lacks(side.site) for side in sides):
+                    stack.enter_context(tried.pop_all())
+                    return ready
+    sides = both_built(request.base, request.head, request.folder, observer)
+    return _opened(request, sides, perf_counter() - begun, observer, stack)
+
+
+def _opened(
+    request: GateRequest, sides: tuple[Built, Built], building: float, observer: GateObserver, stack: ExitStack
+) -> _Ready:
+    observer.started("opening both builds")
+    gate = _Gate(request, sides[0].site, sides[1].site, stack)
+    planned = gate.launch.plan(request.wanted)
+    if not planned:
+        raise UsageError(f"nothing that suite {request.wanted.suite} measures is left by --op, --variant and --device")
+    compared = compared_kernels(sides[0].site, sides[1].site, planned, observer, trust_code=request.trust_code)
+    return _Ready(sides, building, gate, planned, compared)
+
+
+@dataclass(frozen=True, slots=True)
+class Seconds:
+    """How long a gate took, and building of it."""
+
+    whole: float
+    building: float
 
 
 class _Gate:
@@ -112,19 +168,25 @@ class _Gate:
         self._request, self._base, self._head, self._stack = request, base, head, stack
         self.launch = self._fresh()
 
-    def benchmarks(self, planned: Sequence[Planned], started: Callable[[str], None]) -> Iterator[Benchmark]:
-        """Each verdict, alarms confirmed."""
+    def benchmarks(
+        self, planned: Sequence[Planned], compared: Mapping[str, Compared], started: Callable[[str], None]
+    ) -> Iterator[Benchmark]:
+        """Each verdict, alarms confirmed. What differs on drawn cases is not measured."""
         for each in planned:
-            task, left_out = each.task, _left_out(each)
-            if left_out is not None:
-                yield left_out
+            task, without = each.task, left_out(each)
+            if without is not None:
+                yield without
+                continue
+            drawn = compared[task.kernel]
+            if drawn.outcome is not None:
+                yield benchmark(task, drawn.outcome, drawn.reason, first=drawn.first, cases=drawn.cases)
                 continue
             started(task.id)
             found = self._one(self.launch, task)
             if found.outcome is Outcome.SLOWER:
                 started(f"confirming {task.id}")
                 found = confirmed(found, [self._again(task) for _ in range(CONFIRMATIONS)])
-            yield found
+            yield found.model_copy(update={"cases": drawn.cases})
 
     def _fresh(self) -> GateProcess:
         return self._stack.enter_context(GateProcess(self._base, self._head, why_apart=self._request.why_apart))
@@ -172,20 +234,6 @@ def confirmed(found: Benchmark, again: Sequence[Benchmark]) -> Benchmark:
     return found.model_copy(update={"outcome": Outcome.AMBIGUOUS, "confirmed": launches, "reason": reason})
 
 
-def _left_out(planned: Planned) -> Benchmark | None:
-    """What cannot be compared, and why; None for what can."""
-    task, base, head = planned.task, planned.base, planned.head
-    if base is not None and base.absent:
-        return benchmark(task, Outcome.ADDED, "only HEAD has this kernel")
-    if head is not None and head.absent:
-        return benchmark(task, Outcome.REMOVED, "only BASE has this kernel")
-    if base is None and head is not None:
-        return benchmark(task, Outcome.REMOVED, f"BASE runs it here and HEAD does not: {head.reason}")
-    if base is not None and head is None:
-        return benchmark(task, Outcome.ADDED, f"HEAD runs it here and BASE does not: {base.reason}")
-    return None if base is None else benchmark(task, Outcome.NOT_RUN, base.reason)
-
-
 def _result(
     request: GateRequest,
     sides: Sequence[Built],
@@ -193,8 +241,9 @@ def _result(
     found: Sequence[Benchmark],
     *,
     created: str,
-    seconds: float,
+    seconds: Seconds,
     complete: bool,
+    notes: tuple[str, ...],
 ) -> GateResult:
     from tritmark.harness.record.facts import machine_facts
     from tritmark.harness.record.versions import environment
@@ -214,7 +263,8 @@ def _result(
     wanted = request.wanted
     return GateResult(
         created=created,
-        seconds=seconds,
+        seconds=seconds.whole,
+        building_seconds=seconds.building,
         complete=complete,
         base=base,
         head=head,
@@ -226,6 +276,7 @@ def _result(
         budget=request.limits.seconds,
         together=bool(opened["together"]),
         why=str(opened["why"]),
+        notes=notes,
         machine=machine_facts(),
         environment=environment(request.command, wanted.seed),
         benchmarks=tuple(found),

@@ -97,3 +97,19 @@ def conclusion(result: GateResult) -> str:
     else:
         said = "passes"
     return f"The gate {said}{'' if result.complete else '; it was interrupted'}."
+
+
+def compared(result: GateResult) -> list[str]:
+    """On how many drawn cases outputs were compared, in a sentence; none where machine code was the same."""
+    cases = {kernel(each): each.cases for each in result.benchmarks if each.cases}
+    if not cases:
+        return []
+    counts = sorted({min(cases.values()), max(cases.values())})
+    on = f"{' to '.join(map(str, counts))} drawn cases of {len(cases)} kernel{'s' * (len(cases) > 1)}"
+    return [f"outputs of both builds compared on {on}; repeat with --seed {result.environment.seed}"]
+
+
+def took(result: GateResult) -> str:
+    """How long it took."""
+    building = round(result.building_seconds)
+    return f"It took {result.seconds:.0f} s{f', {building} s of these to build both' if building else ''}."

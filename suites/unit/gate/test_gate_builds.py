@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import shutil
@@ -17,8 +18,9 @@ from gate_requests import Silent
 
 import tritmark.harness
 from tritmark.harness.errors import UsageError
+from tritmark.harness.gate import build
 from tritmark.harness.gate.benchmarks import Wanted
-from tritmark.harness.gate.build import built
+from tritmark.harness.gate.build import Making, built
 from tritmark.harness.gate.build_host import LocalBuildHost
 from tritmark.harness.gate.identity import sections_hash, site_digest
 from tritmark.harness.gate.opened import BuildError, Opened
@@ -57,7 +59,7 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_revision_is_built_once_and_a_broken_one_says_how(repository: Path) -> None:
-    said: list[str] = []
+    said: list[Making] = []
     first = built("HEAD", said.append, repository)
     assert (first.subject, len(first.commit), len(said)) == ("Begin", 40, 1)
     assert (first.site / "gated.py").read_text() == (repository / "gated.py").read_text()
@@ -69,6 +71,20 @@ def test_a_revision_is_built_once_and_a_broken_one_says_how(repository: Path) ->
     with pytest.raises(BuildError, match="the compiler says no"):
         built("HEAD", said.append, repository)
     assert not [path for path in first.site.parent.iterdir() if path.name.startswith("tmp")]
+
+
+def test_pip_runs_apart_and_no_import_hook_hears_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """setuptools' hook leaves distutils to the standard library in a process that looks for pip."""
+    asked: list[str] = []
+
+    class Hook:
+        def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+            asked.append(name)
+
+    monkeypatch.setattr(sys, "meta_path", [Hook(), *sys.meta_path])
+    with pytest.raises(BuildError, match="it fails"):
+        build._run(["install", "--no-index", str(tmp_path / "missing")], tmp_path, "it fails")
+    assert "pip" not in asked
 
 
 def test_builds_that_nobody_asks_for_any_more_go(repository: Path) -> None:
@@ -192,6 +208,20 @@ def test_suites_are_read_by_this_harness_and_not_by_the_builds(copies: list[Path
     assert LocalBuildHost(site).tasks(wanted) == LocalBuildHost(copies[0]).tasks(wanted) != []
 
 
+def test_a_build_takes_no_part_of_another_installation(tmp_path: Path) -> None:
+    nothing = "from types import SimpleNamespace\nPROVIDER = SimpleNamespace(ops=(), devices=(), variants=())"
+    site = gate_sites.site(tmp_path / "site", nothing)
+    (site / "tritmark/kernels").mkdir(parents=True)
+    assert tritmark.__file__ is not None
+    shutil.copy(tritmark.__file__, site / "tritmark")
+    (site / "tritmark/kernels/__init__.py").write_text("OF_THE_BUILD = True")
+    build = Opened(site)
+    with build.inside():
+        assert importlib.import_module("tritmark.kernels").OF_THE_BUILD
+        with pytest.raises(ModuleNotFoundError, match=rf"No module named 'tritmark.harness' in {re.escape(str(site))}"):
+            importlib.import_module("tritmark.harness")
+
+
 def test_a_digest_is_of_what_is_installed_and_not_of_how(tmp_path: Path) -> None:
     one = gate_sites.site(tmp_path / "one", "a = 1")
     two = gate_sites.site(tmp_path / "two", "a = 1")
@@ -201,7 +231,9 @@ def test_a_digest_is_of_what_is_installed_and_not_of_how(tmp_path: Path) -> None
 
 
 @pytest.mark.timing
-def test_this_package_with_a_slowed_kernel_fails_and_what_was_not_touched_is_the_same(copies: list[Path]) -> None:
+def test_this_package_with_another_kernel_under_the_name_fails_and_what_was_not_touched_is_the_same(
+    copies: list[Path],
+) -> None:
     base = LocalBuildHost(copies[0])
     with base.build.inside():
         features = base.build.installed.registry.devices["cpu"].features()
@@ -212,6 +244,9 @@ def test_this_package_with_a_slowed_kernel_fails_and_what_was_not_touched_is_the
     )
     result = run(request, Silent())
     outcomes = {each.op: each.outcome for each in result.benchmarks}
-    assert outcomes == {"i2s_quantize": Outcome.SLOWER, "i2s_dequantize": Outcome.SAME}
-    assert [each.identical for each in result.benchmarks if each.op == "i2s_dequantize"] == [True]
+    assert outcomes == {"i2s_quantize": Outcome.DIFFERS, "i2s_dequantize": Outcome.SAME}
+    reasons = [each.reason for each in result.benchmarks if each.op == "i2s_quantize"]
+    assert reasons
+    assert all("scalar ran in place of avx2" in reason for reason in reasons), reasons
+    assert all(each.identical for each in result.benchmarks if each.op == "i2s_dequantize")
     assert result.status is Status.FAIL

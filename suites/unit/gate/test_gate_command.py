@@ -88,14 +88,34 @@ def test_a_missing_device_and_an_interruption_have_their_own(invoke: Invoke) -> 
 def test_a_file_gets_the_form_and_standard_output_text(invoke: Invoke, tmp_path: Path) -> None:
     out = tmp_path / "gate.json"
     status, shown, request = invoke(
-        "--format", "json", "--out", str(out), "--budget", "2.5", "--suite", "a.toml", outcomes=(Outcome.SAME,)
+        "--format",
+        "json",
+        "--out",
+        str(out),
+        "--budget",
+        "2.5",
+        "--suite",
+        "a.toml",
+        "--seed",
+        "7",
+        outcomes=(Outcome.SAME,),
     )
     assert status == 0
     assert GateResult.model_validate_json(out.read_text()).benchmarks[0].outcome is Outcome.SAME
     assert "1 SAME" in shown
     assert not shown.startswith("{")
     assert request.limits.seconds == 2.5
-    assert request.wanted == Wanted(suite=str(Path("a.toml").resolve()))
+    assert request.wanted == Wanted(suite=str(Path("a.toml").resolve()), seed=7)
     status, shown, _ = invoke("--out", str(tmp_path / "no" / "file"), outcomes=(Outcome.SAME,))
     assert status == 2
     assert "cannot be written" in shown
+
+
+def test_cases_are_others_each_time_unless_a_seed_is_given(invoke: Invoke) -> None:
+    seeds = {invoke(outcomes=(Outcome.SAME,))[2].wanted.seed for _ in range(3)}
+    assert len(seeds) == 3
+
+
+def test_how_long_it_took_is_said(invoke: Invoke) -> None:
+    _, shown, _ = invoke(outcomes=(Outcome.SAME,))
+    assert "The gate passes. It took 1 s." in shown

@@ -84,7 +84,7 @@ def test_builds_of_several_threads_are_apart(tmp_path: Path) -> None:
     for threads in (1, 2):
         folder = tmp_path / str(threads)
         folder.mkdir()
-        results.append(gate(folder, text, text, threads=threads))
+        results.append(gate(folder, text, f"{text}# differs\n", threads=threads))
     assert [(result.together, result.why) for result in results] == [(True, ""), (False, SEVERAL)]
 
 

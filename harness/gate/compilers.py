@@ -1,0 +1,54 @@
+"""Compilers of two builds that run at once: each through ccache, where that is installed, and no file twice.
+
+A build finds them by PATH, under the names that it would use anyway, so nothing about its commands changes. Two
+revisions have most files in common. Of two equal commands the second waits for the first, and ccache answers it.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shlex
+import shutil
+import sysconfig
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+_SCRIPT = """#!/bin/sh
+key=$(printf '%s ' "$@" | cksum | tr -d ' ')
+exec {flock} {locks}/"$key" {command} "$@"
+"""
+
+
+def cached_compilers(folder: Path, environment: Mapping[str, str]) -> dict[str, str]:
+    """Environment variables that have builds find compilers in `folder`, which is filled; none without ccache and
+    flock.
+
+    A compiler that CC or CXX name by a path is used as it is.
+    """
+    ccache, flock = shutil.which("ccache"), shutil.which("flock")
+    if ccache is None or flock is None:
+        return {}
+    locks = folder / "locks"
+    locks.mkdir(parents=True, exist_ok=True)
+    for variable in ("CC", "CXX"):
+        name = (environment.get(variable) or str(sysconfig.get_config_var(variable) or "")).split(maxsplit=1)[0:1]
+        real = shutil.which(name[0]) if name and "/" not in name[0] else None
+        if real is None:
+            continue
+        # Some distributions put ccache into PATH under the compilers' names.
+        command = [real] if Path(real).resolve().name == "ccache" else [ccache, real]
+        script = folder / name[0]
+        text = _SCRIPT.format(flock=flock, locks=shlex.quote(str(locks)), command=shlex.join(command))
+        if not script.is_file() or script.read_text(encoding="utf-8") != text:
+            fresh = script.with_suffix(f".{secrets.token_hex(8)}")  # both builds may be here at once
+            fresh.write_text(text, encoding="utf-8")
+            fresh.chmod(0o755)
+            fresh.replace(script)
+    return {
+        "PATH": f"{folder}{os.pathsep}{environment.get('PATH', os.defpath)}",
+        # Builds lie in folders of their own there, which say nothing about the code.
+        "CCACHE_BASEDIR": environment.get("CCACHE_BASEDIR", tempfile.gettempdir()),
+        "CCACHE_NOHASHDIR": environment.get("CCACHE_NOHASHDIR", "true"),
+    }

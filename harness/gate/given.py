@@ -1,0 +1,66 @@
+"""What can be said of BASE and HEAD before either is built: that they are the same, and what is in neither."""
+
+from __future__ import annotations
+
+import subprocess
+from hashlib import sha256
+from pathlib import Path
+
+from tritmark.harness.gate.identity import site_digest
+
+_MOST = 3
+
+
+def same(base: str, head: str, folder: Path | None = None) -> str:
+    """Why there is nothing to compare; "" where there may be. What cannot be found is left to who builds it."""
+    folder = folder or Path.cwd()
+    contents = [_content(each, folder) for each in (base, head)]
+    if not contents[0] or contents[0] != contents[1]:
+        return ""
+    what, _ = contents[0]
+    commits = {_git(folder, "rev-parse", "--verify", "--quiet", f"{each}^{{commit}}") for each in (base, head)}
+    if what == "files" and len(commits) == 1:
+        what = f"commit {(commits.pop() or '')[:12]}"
+    return (
+        f"BASE {base} and HEAD {head} are the same {what}, so there is nothing to compare; next: commit what you "
+        "changed, or name two builds that differ"
+    )
+
+
+def uncommitted(base: str, head: str, folder: Path | None = None) -> str:
+    """Which changes are in neither build, where revisions are compared; "" where there are none."""
+    folder = folder or Path.cwd()
+    if not any(_tree(each, folder) for each in (base, head)):
+        return ""
+    changed = [line[3:] for line in (_git(folder, "status", "--porcelain", "-uno") or "").splitlines()]
+    if not changed:
+        return ""
+    names = ", ".join(changed[:_MOST]) + (f" and {len(changed) - _MOST} more" if len(changed) > _MOST else "")
+    return (
+        f"changes that are not committed ({names}) are in neither build: revisions are compared as they were committed"
+    )
+
+
+def _content(given: str, folder: Path) -> tuple[str, str] | None:
+    """What kind of thing it is, and a hash of what it holds; None for what cannot be found."""
+    path = Path(given)
+    if given.endswith(".whl"):
+        return ("wheel", sha256(path.read_bytes()).hexdigest()) if path.is_file() else None
+    if path.is_dir() and any(path.glob("*.dist-info")):
+        return "build", site_digest(path.resolve())
+    tree = _tree(given, folder)
+    return ("files", tree) if tree else None
+
+
+def _tree(given: str, folder: Path) -> str | None:
+    """The hash of all files of a revision: two commits may have the same."""
+    return _git(folder, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{given}^{{tree}}")
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    """What git says; None where it refuses, or is not there."""
+    try:
+        done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=False)
+    except OSError:
+        return None
+    return None if done.returncode else done.stdout.rstrip("\n")
