@@ -13,6 +13,37 @@ from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.resident import ResidentArray
 from tritmark.harness.spec import Arrays, Op, Tensor, Values
 
+MOST_THREADS = 2**31 - 1
+"""What native code counts threads in."""
+
+
+def check_threads(op: str, threads: Any) -> None:
+    """Raise InvalidArgumentError for anything except None and a whole number of 1 or more."""
+    whole = isinstance(threads, int | np.integer) and not isinstance(threads, bool)
+    if threads is not None and not (whole and 1 <= threads <= MOST_THREADS):
+        legal = "a whole number of at least 1, or None for every physical core"
+        raise InvalidArgumentError(op=op, argument="threads", found=repr(threads), legal=legal)
+
+
+def check_variant(op: str, variant: Any) -> None:
+    """Raise InvalidArgumentError for anything except None and text; whether a variant has that name is the registry's
+    question."""
+    if variant is not None and not (isinstance(variant, str) and variant):
+        legal = "the name of a variant, as `tritmark list variants` shows them, or None for the best one"
+        raise InvalidArgumentError(op=op, argument="variant", found=repr(variant), legal=legal)
+
+
+def dtype_name(op: str, dtype: Any) -> str:
+    """The name of a dtype that is given as NumPy takes it, or by its name, which may be none of NumPy's. Raises
+    InvalidArgumentError for what is neither."""
+    if isinstance(dtype, str):
+        return dtype
+    try:
+        return str(np.dtype(dtype).name)
+    except TypeError:
+        legal = "a dtype, or its name"
+        raise InvalidArgumentError(op=op, argument="dtype", found=repr(dtype), legal=legal) from None
+
 
 def unify(op: Op, arrays: Arrays, axes: dict[str, int] | None = None) -> dict[str, int]:
     """Check the inputs of `op` and return the sizes of the symbolic axes that they fix.

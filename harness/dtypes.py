@@ -6,6 +6,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 
 @cache
@@ -19,6 +20,12 @@ def named_dtype(name: str) -> np.dtype[Any]:
 
         other: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
         return other
+
+
+def dtype_of(dtype: npt.DTypeLike) -> np.dtype[Any]:
+    """As np.dtype, and by the names of ml_dtypes too, which NumPy knows only once that was imported. Raises TypeError
+    or AttributeError."""
+    return named_dtype(dtype) if isinstance(dtype, str) else np.dtype(dtype)
 
 
 def strides_of(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:

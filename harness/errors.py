@@ -7,8 +7,21 @@ from collections.abc import Sequence
 from enum import StrEnum
 
 
+def _remade(kind: type[TritmarkError], args: tuple[object, ...], state: dict[str, object]) -> TritmarkError:
+    made = kind.__new__(kind, *args)
+    made.args = args
+    vars(made).update(state)
+    return made
+
+
 class TritmarkError(Exception):
-    """Base of every error that tritmark raises on purpose."""
+    """Base of every error that tritmark raises on purpose. It can be pickled, so it passes from one process to another
+    whatever its `__init__` takes."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # By default an exception is remade by __init__(*args), which takes keywords here: a pool then counts its
+        # process as dead, and the reason is lost.
+        return _remade, (type(self), self.args, dict(vars(self)))
 
 
 class InvalidArgumentError(TritmarkError, ValueError):
@@ -49,6 +62,16 @@ class UsageError(TritmarkError, ValueError):
     """A command line, suite file or environment variable that cannot be obeyed (exit status USAGE)."""
 
 
+class BadEnvironmentError(TritmarkError, RuntimeError):
+    """Something around tritmark is at fault, and no kernel, commit or argument: a limit, a folder, git, pip (exit
+    status ENVIRONMENT). `next_step` is the remedy."""
+
+    def __init__(self, found: str, *, next_step: str) -> None:
+        self.found = found
+        self.next_step = next_step
+        super().__init__(f"{found}; next: {next_step}")
+
+
 class RecordError(TritmarkError, ValueError):
     """A Record that cannot be read: truncated, of another version, or not a Record."""
 
@@ -57,6 +80,10 @@ class RecordError(TritmarkError, ValueError):
         self.found = found
         self.legal = legal
         super().__init__(f"{path}: {found}; legal: {legal}")
+
+
+class NothingToCompareError(UsageError):
+    """Both sides of a comparison are the same."""
 
 
 class WeightFileError(TritmarkError, ValueError):
@@ -138,6 +165,8 @@ class Failure(StrEnum):
     """Its kernel broke on the device."""
     LEAK = "leak"
     """Its process had no file descriptor left."""
+    ENVIRONMENT = "environment"
+    """Something around it is at fault: a BadEnvironmentError."""
     ERROR = "error"
     """Any other exception."""
 
@@ -146,6 +175,8 @@ def failure_of(error: BaseException) -> Failure:
     """Which failure an exception is, where it was raised."""
     if isinstance(error, WorkerError | CandidateError):
         return error.kind
+    if isinstance(error, BadEnvironmentError):
+        return Failure.ENVIRONMENT
     if isinstance(error, MemoryError):
         return Failure.MEMORY
     if isinstance(error, OSError) and error.errno == errno.EMFILE:

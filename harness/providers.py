@@ -79,6 +79,11 @@ class Installed:
                     raise RegistrationError(f"provider {name}: format {format_name!r} is registered already")
                 self.formats[format_name] = format
         everything = self.providers.values()
+        self.read_formats: dict[str, Any] = {
+            **{name: each for provider in everything for name, each in provider.read_formats.items()},
+            **self.formats,
+        }
+        """All formats that weight files are read from."""
         self.registry = Registry(
             (device for provider in everything for device in provider.devices),
             (variant for provider in everything for variant in provider.variants),
@@ -195,8 +200,9 @@ class Installed:
         return named[name]
 
 
-def load(candidates: Sequence[Candidate] = ()) -> Installed:
-    """Load every installed provider, the variants of other packages, and candidates beside them.
+def load(candidates: Sequence[Candidate] = (), before: Callable[[Installed], object] = lambda found: None) -> Installed:
+    """Load every installed provider, the variants of other packages, and candidates beside them; `before` is called
+    with the rest before a candidate is asked for its variants.
 
     What cannot be loaded, or clashes with what was taken before it, is left out and stands in `Installed.problems`;
     tritmark's own packages come first. Raises UsageError where no provider is left, and for a candidate that cannot be
@@ -224,6 +230,7 @@ def load(candidates: Sequence[Candidate] = ()) -> Installed:
             installed.add(*_variants(point))
         except (Exception, SystemExit) as error:
             problems.append(_problem(point, error))
+    before(installed)
     for candidate in candidates:
         for variant in candidate.variants(installed):
             installed.add(variant)

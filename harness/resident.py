@@ -61,6 +61,14 @@ class ResidentArray(ABC):
         """Another array of the library on the same device, content undefined."""
 
     @abstractmethod
+    def assign(self, other: Any) -> None:
+        """Fill this one with the elements of another of its shape and dtype; complete on return."""
+
+    @abstractmethod
+    def copied(self) -> ResidentArray:
+        """The same elements in a new C-contiguous array."""
+
+    @abstractmethod
     def sum(self, values: npt.NDArray[Any]) -> ResidentArray:
         """This one, which may be written for it, and an array of the host's, added."""
 

@@ -13,18 +13,29 @@ import re
 import secrets
 import shutil
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 from time import time
 from typing import TypeVar
 
-from filelock import FileLock, Timeout
+from filelock import Timeout
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tritmark.harness.errors import RecordError, UsageError
-from tritmark.harness.record import DIMENSIONS, SCHEMA_VERSION, Environment, Layer, Machine, Record, Run, with_digest
+from tritmark.harness.locks import locked
+from tritmark.harness.record import (
+    DIMENSIONS,
+    SCHEMA_VERSION,
+    Environment,
+    Layer,
+    Machine,
+    Record,
+    Run,
+    read_digest,
+    with_digest,
+)
 
 _ID = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{8}")
 _WRITER = re.compile(r"\.([0-9]+)\.[0-9a-f]{8}\.tmp$")
@@ -100,9 +111,31 @@ def write_atomically(path: Path, text: str, *, durable: bool = True) -> None:
 
 
 def read(path: Path) -> Record:
-    """Read a Record. Raises RecordError for one that is missing, truncated, corrupt or of a newer version; the file
-    stays as it is."""
+    """Read a Record. Raises RecordError for one that is missing, truncated, corrupt, of a newer version, or changed
+    after it was written; the file stays as it is."""
+    record = read_anyhow(path)
+    changed = changed_since(path.read_bytes(), record)
+    if changed:
+        legal = f"a Record as `tritmark run` wrote it; next: tritmark verify {path}"
+        raise RecordError(path=str(path), found=changed, legal=legal)
+    return record
+
+
+def read_anyhow(path: Path) -> Record:
+    """The same of one that may have been changed, for who says so of it."""
     return _read(path, Record, f"a Record of schema version 1 to {SCHEMA_VERSION}, as `tritmark run` writes it")
+
+
+def changed_since(data: bytes, record: Record) -> str:
+    """How the bytes of a Record's file show that they were changed after it was written; "" where they do not."""
+    found = read_digest(data)
+    if found is not None:
+        if found.unchanged:
+            return ""
+        return f"the file was changed after it was written: it says {found.claimed}, and has {found.found}"
+    if record.schema_version == 1 and not record.digest:
+        return ""  # no digest was written before version 2
+    return "the file was changed after it was written: it does not end with a digest, and version 2 writes one"
 
 
 class Store:
@@ -145,20 +178,17 @@ class Store:
         folder = self._inside(header.id, ".partial")
         self._sweep()
         being_made = self.runs / f".{header.id}.tmp"
-        lock = FileLock(being_made / "lock", timeout=0)
-        try:
-            being_made.mkdir(parents=True)
-            write_atomically(being_made / "header.json", header.model_dump_json())
-            # Locked before it can be seen, so that nobody resumes what has just begun. The lock goes along with the
-            # folder's new name.
-            lock.acquire()
-            being_made.rename(folder)
-        except OSError as error:
-            raise UsageError(f"{folder}: cannot be made: {error.strerror or error}") from error
-        try:
+        with ExitStack() as stack:
+            try:
+                being_made.mkdir(parents=True)
+                write_atomically(being_made / "header.json", header.model_dump_json())
+                # Locked before it can be seen, so that no other command resumes what has just begun. The lock goes
+                # along with the folder's new name.
+                stack.enter_context(locked(being_made / "lock", 0))
+                being_made.rename(folder)
+            except OSError as error:
+                raise UsageError(f"{folder}: cannot be made: {error.strerror or error}") from error
             yield Partial(self, folder, header)
-        finally:
-            lock.release()
 
     @contextmanager
     def resume(self, name: str = "") -> Iterator[Partial]:
@@ -173,15 +203,12 @@ class Store:
             folder = self._inside(id, ".partial")
             if id not in there:
                 raise UsageError(f"{folder}: no such interrupted run; there are: {', '.join(there) or 'none'}")
-            lock = FileLock(folder / "lock", timeout=0)
-            with suppress(Timeout):
-                lock.acquire()
-            if not lock.is_locked:
-                continue
-            try:
+            with ExitStack() as stack:
+                try:
+                    stack.enter_context(locked(folder / "lock", 0))
+                except Timeout:
+                    continue
                 yield Partial(self, folder, _read(folder / "header.json", Header, "the header of an interrupted run"))
-            finally:
-                lock.release()
             return
         if candidates:
             raise UsageError(f"{self.runs / candidates[0]}.partial: is still going on in another process")
@@ -234,6 +261,12 @@ class Partial:
     def __init__(self, store: Store, folder: Path, header: Header) -> None:
         self.store = store
         self.folder = folder
+        self.header = header
+
+    def on(self, machine: Machine) -> None:
+        """Keep what is known of the machine now."""
+        header = self.header.model_copy(update={"machine": machine})
+        write_atomically(self.folder / "header.json", header.model_dump_json())
         self.header = header
 
     def add(self, found: Run | Layer) -> None:

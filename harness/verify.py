@@ -23,7 +23,7 @@ from tritmark.harness.measure.statistics import LEAST_SAMPLES, median
 from tritmark.harness.providers import load
 from tritmark.harness.record import HOST, FileDigest, Footing, Gpu, Ratio, Record, Run, Status, Timing, read_digest
 from tritmark.harness.spec import Receipt
-from tritmark.harness.store import read
+from tritmark.harness.store import read, read_anyhow
 from tritmark.harness.text.groups import counted
 from tritmark.harness.validate.performance import TELLING
 
@@ -37,6 +37,8 @@ _STAND_IN = re.compile(r"mock|fake|dummy|stub", re.IGNORECASE)
 _ROUNDING = 1e-9
 """Another NumPy may round the last digits of a quantile differently, no more."""
 _MOST_FAULTS = 10
+_OWN_COUNTS = 9
+"""The version from which on a Record's counts leave out peers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,7 @@ def verify(path: Path, *, allow_simulated: bool = False) -> Verification:
     """
     data = b""
     try:
-        record = read(path)
+        record = read_anyhow(path)
         data = path.read_bytes()
     except OSError as error:
         raise RecordError(
@@ -106,6 +108,21 @@ def verify(path: Path, *, allow_simulated: bool = False) -> Verification:
     )
 
 
+def believed(path: Path) -> tuple[Record, tuple[str, ...]]:
+    """The Record in that file, and what refutes it: what shows the one shows the other.
+
+    Raises RecordError for what is no Record, or was changed after it was written.
+    """
+    record = read(path)
+    return record, refuted(record)
+
+
+def refuted(record: Record) -> tuple[str, ...]:
+    """What in a Record contradicts itself or cannot be, in sentences; empty where it can be believed. That a simulator
+    made it is no fault of a Record that says so."""
+    return tuple(f"{each.name}: {fault}" for each in check(record, allow_simulated=True) for fault in each.faults)
+
+
 def check(record: Record, *, allow_simulated: bool = False) -> tuple[RecordCheck, ...]:
     """Every check but that of the file's digest."""
     claims = [run for run in record.runs if run.device != HOST and _claims(run)]
@@ -114,6 +131,7 @@ def check(record: Record, *, allow_simulated: bool = False) -> tuple[RecordCheck
     return (
         _of("statuses", f"{len(record.runs)} Runs, {len(record.layers)} layers", _each(record.runs, _statuses)),
         _of("counts", "those of the Runs" if record.counts else "none were kept", _counts(record)),
+        _of("limits", f"{len(record.not_judged)} things were not judged, and are listed", _limits(record)),
         _of("figures", f"{len(figures)} follow from their samples", _each(record.runs, _figures)),
         _of("duplicates", "none", _duplicates(record)),
         _of(
@@ -198,10 +216,20 @@ def rarest(calls: int) -> float:
 
 
 def _counts(record: Record) -> Iterator[str]:
-    found = counted(record.runs)
+    found = counted(record.runs if record.schema_version < _OWN_COUNTS else record.own)
     for dimension, counts in record.counts.items():
         if counts != found.get(dimension):
             yield f"{dimension} is counted as {counts}, and the Runs give {found.get(dimension)}"
+
+
+def _limits(record: Record) -> Iterator[str]:
+    """What a verdict says that it does not cover stands in the list that the headline is made of."""
+    told = {(each.told, name) for each in record.not_judged for name in each.about}
+    for run in record.runs:
+        for verdict in (run.accuracy, run.performance, run.memory):
+            for limit in verdict.limits:
+                if (limit, run.kernel) not in told:
+                    yield f"{run.id}: its limit is not among what was not judged: {limit}"
 
 
 def _figures(run: Run) -> Iterator[str]:

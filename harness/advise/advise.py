@@ -1,9 +1,5 @@
-"""From a Record to proposals: rules judge every Run that was timed, guards say what may be promised, and the surest
-gain comes first.
-
-Kernels that a sibling outruns come after all others: whoever has the faster one already gains nothing by tuning the
-slower.
-"""
+"""From a Record to proposals: rules judge every Run that was timed, guards say what may be promised, and `rank` puts
+them in order."""
 
 from __future__ import annotations
 
@@ -11,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from tritmark.harness.advise.evidence import Around, Evidence
 from tritmark.harness.advise.interval import capped
+from tritmark.harness.advise.rank import rank
 from tritmark.harness.advise.rule import Finding, Rule
 from tritmark.harness.advise.rules import RULES
 from tritmark.harness.record import Fact, Gain, Proposal, Record, Run
@@ -21,20 +18,16 @@ from tritmark.harness.text.visible import quoted
 def advise(
     record: Record, weights: Mapping[str, float] | None = None, rules: Iterable[Rule] = RULES
 ) -> tuple[Proposal, ...]:
-    """What could be changed, the surest gain first, of kernels that no sibling outruns before that of others.
+    """What could be changed, in the order of `rank`; what a sibling is there for already is left out (`Rule.moot`).
 
-    A gain ends at t/R. Gains of one Run overlap: they are alternatives and are never added. `weights` is how much of a
-    rule's lower bound counts in the order, 1 for a rule that is not in it; see `Ledger.weights`.
+    A gain ends at t/R. Gains of one Run overlap: they are alternatives and are never added. `weights`: see `rank`.
     """
-    around = Around(record)
-    known = weights or {}
-    found = []
+    around, rules = Around(record), tuple(rules)
+    found: list[Proposal] = []
     for run in measured(record):
         evidence = Evidence(record, run, around)
-        for each in of_run(evidence, rules):
-            low, high = _rank(each.gain, known.get(each.rule, 1.0))
-            found.append(((not evidence.fastest, -low, -high, each.rule, each.run), each))
-    return tuple(each for _, each in sorted(found, key=lambda both: both[0]))
+        found += of_run(evidence, [rule for rule in rules if rule.moot is None or not rule.moot(evidence)])
+    return tuple(each for ranked in rank(record, found, weights) for each in ranked.proposals)
 
 
 def of_run(evidence: Evidence, rules: Iterable[Rule] = RULES) -> tuple[Proposal, ...]:
@@ -67,10 +60,6 @@ def forbidden(evidence: Evidence) -> tuple[Rule, str] | None:
 
 def _forbidden(evidence: Evidence, gain: Gain, rules: Iterable[Rule]) -> bool:
     return any(rule.forbids is not None and rule.forbids(evidence, gain) is not None for rule in rules)
-
-
-def _rank(gain: Gain, weight: float) -> tuple[float, float]:
-    return 1 + weight * (gain.low - 1), 1 + weight * (gain.high - 1)
 
 
 def _proposal(evidence: Evidence, rule: Rule, finding: Finding, gain: Gain) -> Proposal:

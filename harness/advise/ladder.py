@@ -37,8 +37,9 @@ def kernels(run: Run) -> tuple[str, ...]:
 def has(features: Iterable[str], isa: str) -> bool:
     """Whether a processor that lists these features has what the set needs. Linux spells "sse4.1", "avxvnni" and
     "amx-int8" as sse4_1, avx_vnni and amx_int8."""
-    return {_bare(name) for name in ladder()[isa]} <= {_bare(name) for name in features}
+    return {bare(name) for name in ladder()[isa]} <= {bare(name) for name in features}
 
 
-def _bare(feature: str) -> str:
+def bare(feature: str) -> str:
+    """A feature's name without the marks in which spellings differ."""
     return feature.replace(".", "").replace("_", "").replace("-", "")

@@ -13,10 +13,10 @@ from math import exp, log, sqrt
 from pathlib import Path
 from statistics import median
 
-from filelock import FileLock
 from pydantic import ValidationError
 
 from tritmark.harness.errors import RecordError
+from tritmark.harness.locks import locked
 from tritmark.harness.record import Gain
 from tritmark.harness.record.model import Model
 from tritmark.harness.store import write_atomically
@@ -160,7 +160,7 @@ def add(path: Path, outcomes: Iterable[LedgerEntry]) -> Ledger:
     UsageError; the file then stays as it is."""
     aside = path.parent / "runs"  # which is not committed
     aside.mkdir(parents=True, exist_ok=True)
-    with FileLock(aside / f".{path.name}.lock"):
+    with locked(aside / f".{path.name}.lock"):
         ledger = read(path).with_(outcomes)
         write_atomically(path, text(ledger))
     return ledger

@@ -41,5 +41,8 @@ class Rule:
     """What it looks at, the formula, the source, and the thresholds with how they were found."""
     judge: Callable[[Evidence], Finding | None] = _silent
     """What it says about a Run, or None where it does not apply or what it needs is not there."""
+    moot: Callable[[Evidence], bool] | None = None
+    """Whether what it asks for is another kernel's business, so that `advise` leaves it out; the rule's score
+    (suites/advise/score.py) asks `judge` alone."""
     forbids: Callable[[Evidence, Gain], str | None] | None = None
     """Of a guard, which gives no advice of its own: why this gain must not be promised for the Run, or None."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from tritmark.harness import tuned
+from tritmark.harness import locks, tuned
 from tritmark.harness.errors import UsageError
 from tritmark.harness.spec import Axes
 from tritmark.harness.store import write_atomically
@@ -34,11 +34,9 @@ def keep(variant: str, axes: Axes, identity: Mapping[str, str], choice: Choice |
 @contextmanager
 def locked(where: Path) -> Iterator[Path]:
     """Nobody else who does the same reads or writes the file meanwhile. Raises UsageError where it cannot be."""
-    from filelock import FileLock
-
     try:
         where.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with FileLock(where.with_suffix(".lock")):
+        with locks.locked(where.with_suffix(".lock")):
             # Only who has the lock writes, so these are of processes that were killed.
             for left_over in where.parent.glob(f".{where.name}.*.tmp"):
                 left_over.unlink(missing_ok=True)

@@ -16,6 +16,7 @@ from time import monotonic
 import numpy as np
 
 from tritmark.harness import prefetched
+from tritmark.harness.autotune import ties
 from tritmark.harness.autotune.keep import locked
 from tritmark.harness.measure.alternate import Timed, alternate, calibrate
 from tritmark.harness.measure.buffers import memory_of, rotation
@@ -76,7 +77,7 @@ def tune_prefetch(
         confirmed = _once_more(trials, asked, names[0], best, rng, CONFIRMING * seconds) if best else None
     finally:
         asked.use("")
-    if confirmed is not None and confirmed.high >= 1 - LAYOUT_NOISE:
+    if confirmed is not None and (confirmed.too_noisy or confirmed.high >= 1 - LAYOUT_NOISE):
         best, note = "", f"{best} was not faster than {names[0]} by more than noise once more"
     found = TunedPrefetch(
         device=device.type,
@@ -134,13 +135,14 @@ def over(trials: Sequence[TimedShape], temperature: Temperature, strategy: str, 
 
 
 def fastest(trials: Sequence[TimedShape], names: Sequence[str]) -> tuple[str, str]:
-    """The strategy that beats the first one cold by more than noise, by most, and is not slower hot; "" for none. And
-    why a faster one was left out."""
+    """The strategy that beats the first one cold by more than noise, by most, and is not slower hot; "" for none. Of
+    those that tie the first one. And why a faster one was left out."""
     note = ""
     cold = {name: over(trials, COLD, name, names[0]) for name in names[1:]}
-    for name in sorted(cold, key=lambda name: cold[name].median):
-        if cold[name].high >= 1 - LAYOUT_NOISE:
-            continue
+    left = {name: ratio for name, ratio in cold.items() if ratio.high < 1 - LAYOUT_NOISE and not ratio.too_noisy}
+    while left:
+        name, _, _ = ties.taken(left, names, lambda a, b: over(trials, COLD, a, b))
+        del left[name]
         hot = over(trials, HOT, name, names[0])
         if hot.low <= 1 + LAYOUT_NOISE:
             return name, note

@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 from time import monotonic
 from typing import Any
 
+from tritmark.harness.autotune import ties
 from tritmark.harness.autotune.keep import keep
 from tritmark.harness.autotune.tasks import Named, Raced, names_task, outputs_task, race_task
 from tritmark.harness.dtypes import named_dtype
@@ -55,6 +56,9 @@ class Tuned:
     """The one that is kept; "" for the built-in choice."""
     confirmed: Raced | None = None
     """The best of the screening once more: its time over the built-in choice's."""
+    tie: str = ""
+    """The instance that was the fastest by its median, where what is kept could not be told apart from it and comes
+    first; "" where there is no tie."""
     note: str = ""
     """Why there is no choice, where that is not what the times say."""
 
@@ -157,17 +161,34 @@ class _Tuner:
     def _choose(self, first: Case) -> None:
         """The fastest, if it is right on all families of inputs and faster once more."""
         found = self._found
-        quicker = [name for name, raced in found.raced.items() if raced.ratio.median < 1]
-        for name in sorted(quicker, key=lambda name: found.raced[name].ratio.median):
+        quicker = {name: raced.ratio for name, raced in found.raced.items() if _faster(raced.ratio)}
+        while quicker:
             if self._left() <= 0:
                 found.note = "the time was up before the fastest was judged and timed once more"
                 return
+            name, fastest, tie = ties.taken(quicker, found.names, lambda a, b: self._again(a, b, first))
+            del quicker[name]
             if not all(self._right(name, self._case(family)) for family in self._op.families[1:]):
                 continue
             found.confirmed = self._race(name, first, min(CONFIRMING_S, max(SCREENING_S, self._left())))
-            if found.confirmed is not None and found.confirmed.ratio.high < 1 - LAYOUT_NOISE:
-                found.chosen = name
-            return
+            again = None if found.confirmed is None else found.confirmed.ratio
+            if again is not None and _faster(again) and again.high < 1 - LAYOUT_NOISE:
+                found.chosen, found.tie = name, fastest if tie is not None else ""
+                return
+            if tie is None:
+                return
+
+    def _again(self, name: str, other: str, case: Case) -> Ratio | None:
+        """The time of one instance over another's, from both interleaved with the built-in choice."""
+        a, b = (self._race(each, case, min(CONFIRMING_S, max(SCREENING_S, self._left()))) for each in (name, other))
+        if a is None or b is None:
+            return None
+        return Ratio(
+            median=a.ratio.median / b.ratio.median,
+            low=a.ratio.low / b.ratio.high,
+            high=a.ratio.high / b.ratio.low,
+            pairs=min(a.ratio.pairs, b.ratio.pairs),
+        )
 
     def _keep(self, named: Named) -> None:
         job, found = self._job, self._found
@@ -232,3 +253,8 @@ class _Tuner:
             self._found.broke[name] = f"{type(why).__name__}: {why}"
             return None
         return raced
+
+
+def _faster(ratio: Ratio) -> bool:
+    """Whether a time over another is less, and not too noisy to be compared."""
+    return ratio.median < 1 and not ratio.too_noisy

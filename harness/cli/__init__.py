@@ -6,7 +6,16 @@ Every command imports what it needs when it is called, so that the quick ones ar
 
 from __future__ import annotations
 
+from tritmark.harness import search_path  # noqa: F401  # isort: skip (before what the current folder could shadow)
+
+import errno
+import os
+import resource
+import signal
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated
 
 import typer
@@ -19,7 +28,7 @@ from tritmark.harness.cli.console import console
 from tritmark.harness.cli.convert import convert
 from tritmark.harness.cli.doctor import doctor
 from tritmark.harness.cli.examples import epilog
-from tritmark.harness.cli.exit_status import MEANINGS, USAGE
+from tritmark.harness.cli.exit_status import ENVIRONMENT, MEANINGS, USAGE
 from tritmark.harness.cli.formats import formats
 from tritmark.harness.cli.frame import frame
 from tritmark.harness.cli.gate import gate
@@ -35,11 +44,13 @@ from tritmark.harness.cli.schema import schema
 from tritmark.harness.cli.select import select
 from tritmark.harness.cli.selftest import selftest
 from tritmark.harness.cli.soak import soak
+from tritmark.harness.cli.streams import OutputRefusedError, give_up_output, standing
 from tritmark.harness.cli.tune import tune
 from tritmark.harness.cli.verify import verify
-from tritmark.harness.errors import TritmarkError
+from tritmark.harness.errors import BadEnvironmentError, TritmarkError
 from tritmark.harness.interruption import interrupted_once
 from tritmark.harness.machine.cpu import bind_threads
+from tritmark.harness.machine.session import lift
 
 app = typer.Typer(
     name="tritmark",
@@ -52,15 +63,87 @@ app = typer.Typer(
 )
 
 
+_REFUSALS = frozenset(
+    {
+        errno.ENOSPC,
+        errno.EDQUOT,
+        errno.EROFS,
+        errno.EMFILE,
+        errno.ENFILE,
+        errno.EAGAIN,
+        errno.ENOMEM,
+        errno.EFBIG,
+        errno.EIO,
+    }
+)
+"""Numbers of errors that say something of the system, whatever was asked of it."""
+
+
 def main() -> None:
-    """Run the command line; a TritmarkError is one message on the error stream and the status of bad usage."""
+    """Run the command line; a TritmarkError is one message on the error stream and the status of bad usage, or that of
+    the environment."""
+    lift()
     bind_threads()
+    with standing():
+        try:
+            try:
+                with interrupted_once(), _in_time():
+                    _must_be_somewhere()
+                    app(prog_name="tritmark")
+            finally:
+                sys.stdout.flush()
+        except OutputRefusedError as error:
+            give_up_output()
+            _end(ENVIRONMENT, "" if error.quiet else str(error))
+        except (BadEnvironmentError, _OutOfTimeError) as error:
+            _end(ENVIRONMENT, str(error))
+        except TritmarkError as error:
+            _end(USAGE, str(error))
+        except MemoryError as error:
+            _end(ENVIRONMENT, f"this process gets no more memory ({error}); next: give it more, or free some")
+        except OSError as error:
+            if error.errno not in _REFUSALS:
+                raise
+            _end(ENVIRONMENT, f"the system refuses: {error}; next: see `ulimit -a`, `df`, and what else runs here")
+
+
+class _OutOfTimeError(BaseException):
+    """Not an Exception: it comes at any place, and is no fault of the one that it comes at."""
+
+
+@contextmanager
+def _in_time() -> Iterator[None]:
+    """Where CPU time is limited: its end is met as an error, while there is time left to say so."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGXCPU, _out_of_time)
     try:
-        with interrupted_once():
-            app(prog_name="tritmark")
-    except TritmarkError as error:
-        console(stderr=True).print(f"tritmark: {error}", style="red", soft_wrap=True)
-        sys.exit(USAGE)
+        yield
+    finally:
+        limited = resource.getrlimit(resource.RLIMIT_CPU)[0] != resource.RLIM_INFINITY
+        # What is left is to report an error and to end; the limit that cannot be met comes later.
+        signal.signal(signal.SIGXCPU, signal.SIG_IGN if limited else before)
+
+
+def _end(status: int, text: str) -> None:
+    if text:
+        console(stderr=True).print(f"tritmark: {text}", style="red", soft_wrap=True)
+    sys.exit(status)
+
+
+def _must_be_somewhere() -> None:
+    try:
+        os.getcwd()
+    except OSError as error:
+        raise BadEnvironmentError(
+            f"the current folder cannot be found ({error.strerror}), as where it was deleted",
+            next_step="go to a folder that is there: cd",
+        ) from None
+
+
+def _out_of_time(number: int, frame: object) -> None:
+    raise _OutOfTimeError("the limit of CPU time is reached; what was finished is kept; next: raise it: ulimit -t")
 
 
 def _version(wanted: bool) -> None:

@@ -13,9 +13,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tritmark.harness.advise.ledger import Ledger
-    from tritmark.harness.record import Proposal, Record
+    from tritmark.harness.advise.rank import RankedProposal
+    from tritmark.harness.record import Record
 
-_SHOWN = 10
+SHOWN = 10
+"""So many proposals are shown where not all are asked for."""
+
+_REASONS = 3
+"""So many of what was not looked at are shown where not all are asked for."""
 
 
 def advise(
@@ -36,7 +41,9 @@ def advise(
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
-    everything: Annotated[bool, typer.Option("--all", help=f"Every proposal, not the first {_SHOWN}.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help=f"Every proposal with its evidence, not the first {SHOWN}.")
+    ] = False,
     out: Annotated[Path, typer.Option(metavar="DIR", file_okay=False, help="Where Records and the ledger are.")] = Path(
         "results"
     ),
@@ -44,7 +51,9 @@ def advise(
     """Say what to change next: for each kernel of a Record the evidence, the edit, and the gain that it should
     bring."""
     from tritmark.harness.advise.outcome import ledger_of
-    from tritmark.harness.store import Store, read
+    from tritmark.harness.store import Store
+    from tritmark.harness.text.distrust import distrust
+    from tritmark.harness.verify import believed
 
     store = Store(out)
     ledger = ledger_of(store)
@@ -53,12 +62,14 @@ def advise(
     elif explain:
         typer.echo(_explained(explain, ledger), nl=False)
     else:
-        found = read(store.find(record) if record else store.latest())
+        found, faults = believed(store.find(record) if record else store.latest())
+        told = distrust(faults)
         if ncu is not None:
             from tritmark.harness.disassembly.ncu import with_counters
 
             found = with_counters(found, ncu)
-        typer.echo(_advised(found, ledger, as_json=as_json, most=None if everything else _SHOWN), nl=False)
+        most = None if everything else SHOWN
+        typer.echo(_advised(found, ledger, told, as_json=as_json, most=most), nl=False)
 
 
 def _listed(ledger: Ledger, *, as_json: bool) -> str:
@@ -97,37 +108,73 @@ def _explained(name: str, ledger: Ledger) -> str:
     )
 
 
-def _advised(record: Record, ledger: Ledger, *, as_json: bool, most: int | None) -> str:
+def _advised(record: Record, ledger: Ledger, distrust: str, *, as_json: bool, most: int | None) -> str:
     from tritmark.harness.advise.advise import advise as proposals_of
     from tritmark.harness.advise.missing import unadvised
+    from tritmark.harness.advise.rank import rank
 
-    proposals, missing = proposals_of(record, ledger.weights()), unadvised(record)
+    weights = ledger.weights()
+    proposals, missing = proposals_of(record, weights), unadvised(record)
     if as_json:
         import json
 
         rows = [proposal.model_dump(mode="json") for proposal in proposals]
-        return json.dumps({"record": record.id, "proposals": rows, "unadvised": missing}, indent=1) + "\n"
+        told = {"record": record.id, "distrust": distrust, "proposals": rows, "unadvised": missing}
+        return json.dumps(told, indent=1) + "\n"
+    from tritmark.harness.text.units import counted
     from tritmark.harness.text.visible import visible
 
-    shown = proposals[:most]
-    lines = [line for rank, proposal in enumerate(shown, 1) for line in (*_told(rank, proposal, ledger), "")]
-    if len(proposals) > len(shown):
-        lines += [f"{len(proposals) - len(shown):,} more: --all", ""]
-    if not proposals:
+    ranked = rank(record, proposals, weights)
+    shown = ranked[:most]
+    lines = [distrust, ""] if distrust else []
+    lines += [
+        line for number, each in enumerate(shown, 1) for line in (*_told(number, each, ledger, whole=most is None), "")
+    ]
+    if not ranked:
         lines += ["no rule proposes anything", ""]
-    lines += ["Not looked at:", *(f"  {each}" for each in missing)] if missing else []
+    elif most is not None:
+        more = f"{counted(len(ranked) - len(shown), 'further proposal')}, " if len(ranked) > len(shown) else ""
+        lines += [f"{more}the evidence and the other workloads of each: the same command with --all", ""]
+    lines += _not_looked_at(missing, most)
     return "".join(f"{visible(line)}\n" for line in lines)
 
 
-def _told(rank: int, proposal: Proposal, ledger: Ledger) -> Sequence[str]:
-    gain = proposal.gain
-    told = f"gain: {gain.low:.2f}x to {gain.high:.2f}x; the machine allows {proposal.ceiling:.2f}x"
-    return (
-        f"{rank}. {proposal.title} [{proposal.rule}]",
-        f"   {proposal.kernel}  {proposal.workload}",
-        f"   {told}; the rule: {ledger.standing(proposal.rule)}",
-        *(f"   {fact.name}: {fact.value}  ({fact.source})" for fact in proposal.evidence),
-        f"   edit: {proposal.edit}",
-        f"   reproduce: {proposal.reproduce}",
-        f"   verify: {proposal.verify}",
+def _not_looked_at(missing: Sequence[str], most: int | None) -> Sequence[str]:
+    if not missing:
+        return ()
+    shown = missing if most is None else missing[:_REASONS]
+    more = [f"  and {len(missing) - len(shown):,} more: --all"] if len(missing) > len(shown) else []
+    return ("Not looked at:", *(f"  {each}" for each in shown), *more)
+
+
+def _told(number: int, ranked: RankedProposal, ledger: Ledger, *, whole: bool) -> Sequence[str]:
+    from tritmark.harness.text.units import counted, time
+
+    proposal, gain = ranked.proposal, ranked.proposal.gain
+    others = f", and {counted(len(ranked.others), 'more workload')}" if ranked.others else ""
+    saved = f"should save {time(ranked.saved_ns)} of {time(ranked.of_ns)}"
+    told = f"{saved}; gain {gain.low:.2f}x to {gain.high:.2f}x, the machine allows {proposal.ceiling:.2f}x"
+    marks = "".join(
+        f"; {mark}"
+        for mark, applies in (
+            ("another variant is faster", ranked.outrun),
+            ("shorter than what its call costs", ranked.short),
+        )
+        if applies
     )
+    lines = [
+        f"{number}. {proposal.title} [{proposal.rule}: {ledger.standing(proposal.rule)}]",
+        f"   {proposal.kernel}  {proposal.workload}{others}",
+        f"   {told}{marks}",
+    ]
+    if whole:
+        lines += [f"   {fact.name}: {fact.value}  ({fact.source})" for fact in proposal.evidence]
+    lines += [f"   edit: {proposal.edit}"]
+    if whole:
+        lines += [f"   reproduce: {proposal.reproduce}"]
+    lines += [f"   verify: {proposal.verify}"]
+    if whole:
+        lines += [
+            f"   also at {each.workload}: gain {each.gain.low:.2f}x to {each.gain.high:.2f}x" for each in ranked.others
+        ]
+    return lines

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tritmark.harness.providers import Installed
     from tritmark.harness.spec import Axes
 
-_SUITE = "league"
+_SUITE = "speed"
 
 
 def autotune(
@@ -147,5 +147,7 @@ def _show(found: list[Tuned]) -> None:
         for kind, reasons in (("wrong", each.wrong), ("broke", each.broke)):
             for name, why in reasons.items():
                 told.print(visible(f"{place}: {name} {kind}: {why}"), style="red", soft_wrap=True)
+        if each.tie:
+            told.print(visible(f"{place}: a tie with {each.tie}: the first in the list is kept"), soft_wrap=True)
         if each.note:
             told.print(visible(f"{place}: {each.note}"), soft_wrap=True)

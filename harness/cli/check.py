@@ -67,8 +67,10 @@ def check(
 ) -> None:
     """Judge a kernel of your own against the built-in ones, and write a Record and a report."""
     began = monotonic()
+    from tritmark.harness.record.facts import ask
     from tritmark.harness.worker.process import prepare
 
+    ask()
     if not in_process:
         prepare()  # it imports while this process does, and while the file is compiled
     from tritmark.harness.candidate.native import NativeFile
@@ -79,6 +81,7 @@ def check(
     from tritmark.harness.providers import load
     from tritmark.harness.record import Status
     from tritmark.harness.store import Store
+    from tritmark.harness.text.outcome import deciding
     from tritmark.harness.text.visible import visible
 
     candidate = open_candidate(file)
@@ -103,9 +106,6 @@ def check(
         errors.print(f"tritmark: {name} is missing: {why}", style="red", soft_wrap=True)
     if len(absent) == len({each.key.device for each in plan.mine}):
         raise typer.Exit(UNAVAILABLE)
-    if plan.left_out:
-        told = f"{plan.left_out} workloads are there to be measured, and a simulator has no speed: they are left out"
-        errors.print(f"tritmark: {told}", soft_wrap=True)
     devices = {each.key.device for each in plan.mine}
     store = Store(out)
     request = Request(
@@ -120,6 +120,7 @@ def check(
         isolated=not in_process,
         timeout_s=timeout,
         dimensions=dimensions,
+        not_judged=plan.not_judged,
     )
     record = executed(installed, request, store, resume or None)
     show(record, store, as_json, told=partial(_tell, record, plan), seconds=monotonic() - began)
@@ -128,19 +129,21 @@ def check(
     if all(run.accuracy.status is Status.NOT_RUN for run in own):
         reasons = "; ".join(dict.fromkeys(run.accuracy.reason for run in own))
         raise UsageError(f"{file}: ran on no workload: {reasons}")
-    raise typer.Exit(
-        status_of(record.model_copy(update={"runs": tuple(own)}) if record.passed else record, strict=strict)
-    )
+    judged = deciding(record.model_copy(update={"runs": tuple(own)}), record)
+    raise typer.Exit(status_of(judged, strict=strict))
 
 
 def _tell(record: Record, plan: Plan) -> None:
     from tritmark.harness.cli import comparison, tables
 
+    ids = {variant.id for variant in plan.mine}
+    own = record.model_copy(update={"runs": tuple(run for run in record.runs if run.kernel in ids)})
     table = comparison.times(record, plan)
-    left_out = tables.not_run(record)
+    left_out = tables.not_run(own)
     paragraphs(
         console(),
-        [tables.verdict(record)],
+        [tables.verdict(own, of=record)],
+        list(tables.not_judged(record)),
         list(comparison.verdicts(record, plan)),
         list(comparison.reasons(record, plan)),
         list(comparison.proposals(record, plan)),

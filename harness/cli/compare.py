@@ -22,7 +22,9 @@ def compare(
     layout: options.Layout = "",
     weight_scale: options.WeightScale = "",
 ) -> None:
-    """Say whether two files hold the same model: names, shapes, codes, scales, and all other values."""
+    """Say whether two files hold the same model: names, shapes, codes, scales, and all other values.
+
+    Codes are compared with floats by what they stand for, code times scale; nothing is quantized."""
     from tritmark.harness.cli.progress import Following, ProgressLine
     from tritmark.harness.providers import load
     from tritmark.harness.text.visible import visible
@@ -32,11 +34,15 @@ def compare(
     with ProgressLine(console(stderr=True)) as line:
         found = compared(a, b, holders_of(load()), Conventions(layout, weight_scale), Following(line))
         line.advance()
+    if found.aside:
+        names = visible(", ".join(found.aside))
+        console().print(f"Not read, for they are no part of the model: {names}", soft_wrap=True)
     counts = f"{found.matrices} ternary matrices and {found.others} other tensors are in both"
     if not found.differences:
         console().print(f"The same model: {counts}, and nothing differs", soft_wrap=True)
         return
     console().print(f"Different: {counts}; {len(found.differences)} differ, first:", soft_wrap=True)
     for each in found.differences[:_MOST]:
-        console().print(visible(f"{each.name}: {each.what}: {each.told}"), soft_wrap=True)
+        also = f" ({each.other_name} in {b})" if each.other_name else ""
+        console().print(visible(f"{each.name}: {each.what}: {each.told}{also}"), soft_wrap=True)
     raise typer.Exit(FAILED)

@@ -10,8 +10,9 @@ from rich.text import Text
 
 from tritmark.harness.candidate.plan import Plan
 from tritmark.harness.cli.tables import STYLES
-from tritmark.harness.record import DIMENSIONS, Proposal, Record, Run, Status, Timing, Verdict
+from tritmark.harness.record import DIMENSIONS, Cause, Proposal, Record, Run, Status, Timing, Verdict
 from tritmark.harness.report import answer
+from tritmark.harness.spec import Variant
 from tritmark.harness.text import groups, units
 from tritmark.harness.text.table import plain_table
 from tritmark.harness.text.visible import visible
@@ -21,11 +22,14 @@ _MOST_REASONS = 3
 
 def verdicts(record: Record, plan: Plan) -> Iterator[Text]:
     """Each of the candidate's variants with a line for each dimension, and a line for each built-in one."""
+    simulated = groups.simulated(record)
     for variant in plan.mine:
-        yield Text(visible(variant.id), style="bold")
+        title = visible(variant.id) + (" (simulated)" if variant.key.device in simulated else "")
+        yield Text(title, style="bold")
         runs = [run for run in record.runs if run.kernel == variant.id]
         for dimension in DIMENSIONS:
-            yield Text(f"  {dimension:<12} ").append_text(_counts([run.verdict(dimension) for run in runs]))
+            line = Text(f"  {dimension:<12} ").append_text(_counts([run.verdict(dimension) for run in runs]))
+            yield line.append(_speed(record, plan, variant)) if dimension == "performance" else line
         for power in dict.fromkeys(filter(None, map(answer.power, runs))):
             yield Text(f"  {visible(power)}")
     for variant in plan.rivals:
@@ -34,8 +38,41 @@ def verdicts(record: Record, plan: Plan) -> Iterator[Text]:
         yield told.append_text(_counts([run.verdict(dimension) for run in runs for dimension in DIMENSIONS]))
 
 
+def _speed(record: Record, plan: Plan, variant: Variant) -> str:
+    """What a PASS of performance leaves open: that the kernel was measured says nothing of how fast it is."""
+    pairs = [pair for pair in _pairs(record, plan) if pair[0].kernel == variant.id and pair[1] is not None]
+    both = [
+        (a, b)
+        for mine, other in pairs
+        for data in ("cold", "hot")
+        if (a := _timing(mine, data)) is not None and (b := _timing(other, data)) is not None
+    ]
+    found = [b.median_ns / a.median_ns for a, b in both if not (a.too_noisy or b.too_noisy)]
+    middle = groups.mean(found)
+    if middle is None:
+        return " (measured, no more): too noisy to compare" if both else ""
+    names = " and ".join(dict.fromkeys(visible(other.variant) for _, other in pairs if other is not None))
+    span = "" if len(found) == 1 else f" ({_times(min(found))} to {_times(max(found))})"
+    return f" (measured, no more): {_times(middle)} the speed of the built-in {names}{span}"
+
+
+def _times(ratio: float) -> str:
+    return f"{units.number(ratio)}x"
+
+
+def _pairs(record: Record, plan: Plan) -> Iterator[tuple[Run, Run | None]]:
+    """Each Run of the candidate that was measured, and the built-in kernel's on the same data."""
+    mine, rivals = ({variant.id for variant in variants} for variants in (plan.mine, plan.rivals))
+    theirs = {(run.device, run.dtype, run.workload.id): run for run in record.runs if run.kernel in rivals}
+    for run in record.runs:
+        if run.kernel in mine and (run.performance.cold or run.performance.hot):
+            yield run, theirs.get((run.device, run.dtype, run.workload.id))
+
+
 def _counts(found: Sequence[Verdict]) -> Text:
-    counts = Counter(each.status for each in found)
+    """How many ended how; without those that the suite left to others, where these judged it."""
+    judged = any(each.status is not Status.NOT_RUN for each in found)
+    counts = Counter(each.status for each in found if not (judged and each.cause is Cause.SUITE))
     told = [
         Text(f"{status.value.upper()} {counts[status]:,}", style=STYLES[status])
         for status in groups.WORST_FIRST
@@ -83,24 +120,26 @@ def times(record: Record, plan: Plan) -> Table | None:
     """For each workload that was measured: the candidate's time beside the built-in kernel's. None where nothing was
     measured.
 
-    The two were not timed by turns, so their ratio says roughly how they compare, and claims nothing.
+    The two were not interleaved, so their ratio says roughly how they compare, and claims nothing.
     """
-    figures = ("yours", "built in", "about")
+    figures = ("yours", "built in", "speed")
     several = len(plan.mine) > 1
     table = plain_table("Times", *(["kernel"] if several else []), "shape", "data", *figures, right=figures)
-    mine, rivals = ({variant.id for variant in variants} for variants in (plan.mine, plan.rivals))
-    theirs = {(run.device, run.dtype, run.workload.id): run for run in record.runs if run.kernel in rivals}
-    for run in record.runs:
-        if run.kernel not in mine or not (run.performance.cold or run.performance.hot):
-            continue
-        other = theirs.get((run.device, run.dtype, run.workload.id))
+    for run, other in _pairs(record, plan):
         head = [*([visible(run.variant)] if several else []), groups.shape(run.workload)]
         for data in ("cold", "hot"):
             a, b = (_timing(each, data) for each in (run, other))
             told = [_told(each, timing) for each, timing in ((run, a), (other, b))]
-            table.add_row(*head, data, *told, f"{a.median_ns / b.median_ns:.2f}x" if a and b else units.NONE)
-            head = [""] * len(head)
+            if any(each is not None and getattr(each.performance, data) for each in (run, other)):
+                table.add_row(*head, data, *told, _ratio(a, b))
+                head = [""] * len(head)
     return table if table.rows else None
+
+
+def _ratio(mine: Timing | None, other: Timing | None) -> str:
+    if mine is None or other is None:
+        return units.NONE
+    return units.NOISY if mine.too_noisy or other.too_noisy else _times(other.median_ns / mine.median_ns)
 
 
 def _timing(run: Run | None, data: str) -> Timing | None:

@@ -43,7 +43,7 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "autotune": (
         ("tritmark autotune --shape 16,2560,2560 --shape 512,14336,4096", "the best instances for two products"),
-        ("tritmark autotune --suite league --seconds 600", "for every measured shape of a suite, in ten minutes"),
+        ("tritmark autotune --suite speed --seconds 600", "for every measured shape of a suite, in ten minutes"),
     ),
     "tune": (
         ("tritmark tune cpu", "how far ahead weights are fetched on this machine, and what that buys"),
@@ -79,7 +79,7 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("tritmark report --all", "a page over all Records"),
     ),
     "league": (
-        ("tritmark league", "a few minutes: products at one model's shapes, every kernel beside the best"),
+        ("tritmark league", "products at one layer of a model, for 1, 16 and 128 tokens, beside the best"),
         ("tritmark league --device cuda", "the GPU's kernels alone"),
         ("tritmark league --peer bitnet.cpp=build/libbitnet.so", "bitnet.cpp among them, as you have built it"),
         ("tritmark league results/runs/ID.json", "the same of what a Record has, without ratios taken by turns"),
@@ -88,7 +88,10 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("tritmark precision", "fp32, fp16 and bf16 on the GPU: time, error, memory, copies"),
         ("tritmark precision 512x13824x2560 --error 1e-3", "the fastest that is as exact as that"),
     ),
-    "verify": (("tritmark verify results/baselines/cpu-zen4-2-cores.speed.json", "digest, receipts and figures"),),
+    "verify": (
+        ("tritmark verify", "the newest Record: digest, receipts and figures"),
+        ("tritmark verify results/baselines/cpu-zen4-2-cores.speed.json", "another one"),
+    ),
     "doctor": (
         ("tritmark doctor", "what of this machine spoils figures, and what to do about it"),
         ("tritmark doctor --json", f"for scripts; exit status {FAILED} where something has to be mended"),

@@ -9,6 +9,8 @@ USAGE = 2
 UNAVAILABLE = 3
 AMBIGUOUS = 4
 UNJUDGED = 5
+ENVIRONMENT = 6
+UNTRIED = 7
 INTERRUPTED = 130
 
 MEANINGS = {
@@ -21,6 +23,10 @@ MEANINGS = {
     AMBIGUOUS: "with `--strict` (`run`, `check`, `gate`): nothing failed, but a verdict is AMBIGUOUS",
     UNJUDGED: "with `--strict` (`run`, `check`): nothing failed and nothing is AMBIGUOUS, but a dimension of a kernel "
     "was judged in none of its Runs",
+    ENVIRONMENT: "the machine or the session is at fault, and no kernel or commit: a limit (`ulimit`), a refused "
+    "output, git, pip, a cache; the message names the remedy",
+    UNTRIED: "nothing was tried, so nothing passed: `gate`: BASE and HEAD are the same; `soak`: no fault could be "
+    "planted",
     INTERRUPTED: "interrupted (Ctrl-C); what was finished is kept",
 }
 """As the README and `tritmark --help` tell them."""

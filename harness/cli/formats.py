@@ -55,6 +55,12 @@ def show(found: Examined) -> None:
         "room in both.\n"
     )
     screen.print(_originals(found))
+    unchecked = found.unchecked()
+    if unchecked:
+        screen.print(
+            "unchecked: no original bytes and no other project's packer were there to compare with, so the byte order "
+            "is not judged."
+        )
     screen.print()
     wrong, outcomes = found.wrong(), found.outcomes()
     for line in wrong[:_MANY]:
@@ -67,7 +73,8 @@ def show(found: Examined) -> None:
     screen.print(
         f"{'FAIL' if wrong else 'PASS'}: of {counted(outcomes.total(), 'pair')} {same} hold the same, "
         f"{outcomes.total() - same - bad} are refused with a reason (--json has them), {bad} are wrong. "
-        f"{len(used)} of {counted(len(files), 'golden file')} are used."
+        f"{len(used)} of {counted(len(files), 'golden file')} are used. "
+        f"The byte order of {len(unchecked)} of {counted(len(found.formats), 'format')} is unchecked."
     )
 
 
@@ -93,11 +100,12 @@ def _matrix(found: Examined) -> Table:
 def _originals(found: Examined) -> Table:
     from tritmark.harness.text.table import plain_table
 
+    unchecked = found.unchecked()
     table = plain_table("Against the originals", "format", "golden vectors", "packers of other projects")
     for name in dict.fromkeys([*found.formats, *(each.format for each in found.golden)]):
         vectors = [each for each in found.golden if each.format == name]
         right = sum(each.why is None for each in vectors)
-        told = f"{right} of {len(vectors)} right" if vectors else "none"
+        told = f"{right} of {len(vectors)} right" if vectors else "unchecked" if name in unchecked else "none"
         asked = [
             f"not asked, {each.oracle} is {each.missing}"
             if each.missing

@@ -51,8 +51,12 @@ def frame(
         raise UsageError("--to parquet needs --out FILE: it is no text")
     from tritmark.harness.frame import table
     from tritmark.harness.store import Store
+    from tritmark.harness.text.visible import visible
 
     made = table.table(table.find(records or [], Store(results)), samples=samples)
+    for id in dict.fromkeys(made["record"][~made["believed"]]):
+        told = f"tritmark: NOT BELIEVED: tritmark verify refutes {visible(id)}; see the column believed"
+        console(stderr=True).print(told, style="bold red", soft_wrap=True)
     if out is None:
         typer.echo(table.csv(made), nl=False)
         return

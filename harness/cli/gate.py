@@ -11,7 +11,7 @@ import typer
 
 from tritmark.harness.cli import completion, options
 from tritmark.harness.cli.console import console
-from tritmark.harness.cli.exit_status import AMBIGUOUS, FAILED, INTERRUPTED, PASSED, UNAVAILABLE
+from tritmark.harness.cli.exit_status import AMBIGUOUS, FAILED, INTERRUPTED, PASSED, UNAVAILABLE, UNTRIED
 from tritmark.harness.gate.form import Form, tell
 
 if TYPE_CHECKING:
@@ -29,10 +29,13 @@ def gate(
     op: options.Op = "*",
     variant: options.Variant = "*",
     device: options.Device = "*",
-    threads: Annotated[int, typer.Option(min=1, help="Threads of a kernel on the CPU.")] = 1,
+    threads: Annotated[
+        int, typer.Option(min=1, callback=options.checked_threads, help="Threads of a kernel on the CPU.")
+    ] = 1,
     budget: Annotated[
         float, typer.Option(metavar="SECONDS", help="For measuring one benchmark; five times that for calls over 1 ms.")
     ] = 1.0,
+    seed: options.Seed = None,
     strict: Annotated[
         bool, typer.Option("--strict", help=f"Status {AMBIGUOUS} where something could not be told.")
     ] = False,
@@ -47,24 +50,35 @@ def gate(
         ),
     ] = None,
 ) -> None:
-    """Say whether HEAD's kernels are slower than BASE's: both are built, and timed by turns in one process."""
+    """Say whether HEAD's kernels are slower than BASE's, or compute something else: both are built, compared on drawn
+    cases, and timed in one process, interleaved."""
+    from secrets import randbits
+
     from tritmark.harness.cli.gate_progress import GateTerminal
-    from tritmark.harness.errors import UsageError
+    from tritmark.harness.errors import NothingToCompareError, UsageError
     from tritmark.harness.gate.benchmarks import Wanted
     from tritmark.harness.gate.run import GateRequest, run
     from tritmark.harness.gate.verdict import GateLimits
+    from tritmark.harness.text.visible import visible
 
+    # Another each time, so that no change can know the cases.
+    drawn = randbits(32) if seed is None else seed
     request = GateRequest(
         base=base,
         head=head,
-        wanted=Wanted(suite=_where(suite), op=op, variant=variant, device=device, threads=threads),
+        wanted=Wanted(suite=_where(suite), op=op, variant=variant, device=device, threads=threads, seed=drawn),
         limits=GateLimits(seconds=budget),
         strict=strict,
         apart=apart,
         command=("tritmark", *sys.argv[1:]),
     )
-    with GateTerminal(console(stderr=True)) as terminal:
-        result = run(request, terminal)
+    errors = console(stderr=True)
+    try:
+        with GateTerminal(errors) as terminal:
+            result = run(request, terminal)
+    except NothingToCompareError as nothing:
+        errors.print(f"tritmark: {visible(str(nothing))}", style="yellow", soft_wrap=True)
+        raise typer.Exit(UNTRIED) from None
     if out is not None:
         try:
             with out.open("w", encoding="utf-8") as file:

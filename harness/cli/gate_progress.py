@@ -1,14 +1,33 @@
-"""The gate's progress on the error stream: one line with the time left, and a line for each benchmark that makes it
-fail."""
+"""The gate's progress on the error stream: one line with the time left, and how many benchmarks make it fail."""
 
 from __future__ import annotations
 
+from rich.text import Text
+
 from tritmark.harness.cli.progress import ProgressLine
 from tritmark.harness.gate.result import Benchmark
+from tritmark.harness.text.visible import visible
 
 
 class GateTerminal(ProgressLine):
     """See GateObserver."""
+
+    _done = 0
+
+    def planned(self, total: int, timed: int = 0) -> None:
+        """Other work begins: files to compile, kernels to compare, benchmarks."""
+        self._done = 0
+        self.restarted(total)
+
+    def advanced(self, done: int) -> None:
+        """So many of what was planned are done."""
+        for _ in range(done - self._done):
+            self.advance()
+        self._done = max(done, self._done)
+
+    def noted(self, what: str) -> None:
+        """Write it above the line."""
+        self._console.print(Text(f"tritmark: {visible(what)}", style="yellow"), soft_wrap=True)
 
     def finished(self, found: Benchmark) -> None:
         """One further."""

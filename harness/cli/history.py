@@ -23,14 +23,16 @@ def history(
         bool, typer.Option("--register-machine", help="Tell asv what this machine is called, print the name, and end.")
     ] = False,
 ) -> None:
-    """List what became slower over the commits that asv measured."""
-    from tritmark.harness.history.identity import register
+    """List what became slower over the commits that asv measured on this machine; what it measured elsewhere is
+    listed apart, and does not decide the exit status."""
+    from tritmark.harness.history.identity import machine_name, register
 
     if register_machine:
         typer.echo(register())
         return
     from tritmark.harness.history import regressions as found_by
     from tritmark.harness.history.results import values
+    from tritmark.harness.machine.repository import must_be_whole
     from tritmark.harness.text.visible import visible
 
     def told(text: str) -> None:
@@ -39,18 +41,36 @@ def history(
     commits = found_by.order(Path.cwd())
     first = found_by.since(since, Path.cwd(), commits) if since else 0
     measured = list(values(results, told))
+    if any(each.commit not in commits for each in measured):
+        must_be_whole(Path.cwd(), "a commit that was measured")
     found = [each for each in found_by.regressions(measured, commits, told) if commits[each.bad] >= first]
-    standing = [each for each in found if each.reverted is None]
-    shown = found if everything else standing
-    count = len({each.commit for each in measured})
+    machine = machine_name()
+    own, others = found_by.apart(found if everything else [each for each in found if each.reverted is None], machine)
+    standing = [each for each in own if each.reverted is None]
+    commits_here = {each.commit for each in measured if each.machine == machine}
+    elsewhere = sorted({each.machine for each in measured} - {machine})
     if as_json:
         import json
 
-        typer.echo(
-            json.dumps({"version": 1, "commits": count, "regressions": [each.told() for each in shown]}, indent=1)
-        )
+        as_told = {
+            "version": 2,
+            "machine": machine,
+            "commits": len(commits_here),
+            "regressions": [each.told() for each in own],
+            "other_machines": elsewhere,
+            "regressions_elsewhere": [each.told() for each in others],
+        }
+        typer.echo(json.dumps(as_told, indent=1))
     else:
-        for each in shown:
+        for each in own:
             typer.echo(visible(each.line()))
-        typer.echo(f"{len(standing)} regressions stand, over {count} commits measured")
+        typer.echo(f"{len(standing)} regressions stand, over {len(commits_here)} commits measured on {machine}")
+        if not commits_here:
+            typer.echo("nothing was measured on this machine yet; next: tritmark history --register-machine, asv run")
+        if elsewhere:
+            typer.echo(f"\nResults of {visible(' and '.join(elsewhere))}, which say nothing of this machine:")
+            for each in others:
+                typer.echo(visible(each.line()))
+            if not others:
+                typer.echo("no regressions there")
     raise typer.Exit(FAILED if standing else PASSED)

@@ -51,21 +51,25 @@ def league(
     ] = False,
     out: options.Out = Path("results"),
 ) -> None:
-    """Put every kernel on this machine side by side: HTML, Markdown and JSON under DIR/league."""
+    """Put the fastest kernel of each format and every peer side by side: HTML, Markdown, JSON under DIR/league."""
     from tritmark.harness.league.contenders import tables
     from tritmark.harness.league.model import League
     from tritmark.harness.report.league import write
     from tritmark.harness.report.machine import one_line
-    from tritmark.harness.store import Store, read
+    from tritmark.harness.store import Store
+    from tritmark.harness.text.distrust import distrust
+    from tritmark.harness.text.visible import visible
+    from tritmark.harness.verify import believed, refuted
 
     if record and (suite or device != "*" or threads is not None or seed is not None or peer):
         raise UsageError("a Record is measured already; legal beside it: --json and --out")
     store = Store(out)
     session: Session | None = None
     if record:
-        found = read(store.find(record))
+        found, faults = believed(store.find(record))
     else:
         found, session = _measured(suite or _SUITE, device, threads, seed, peer or [], store)
+        faults = refuted(found)
     taken = () if session is None else (session.ratios, session.calls, session.best)
     made = League(
         record=found.id,
@@ -73,6 +77,7 @@ def league(
         suite=found.suite,
         tritmark=found.environment.tritmark,
         machine=one_line(found),
+        distrust=distrust(faults),
         tables=tables(found, *taken),
     )
     if not made.tables:
@@ -82,6 +87,8 @@ def league(
     except OSError as error:
         raise UsageError(f"{out / 'league'}: the table cannot be written: {error}") from error
     errors = console(stderr=True)
+    if made.distrust:
+        errors.print(f"tritmark: {visible(made.distrust)}", style="bold red", soft_wrap=True)
     for problem in session.problems if session is not None else ():
         errors.print(f"tritmark: not taken by turns: {problem}", style="yellow", soft_wrap=True)
     if as_json:
@@ -99,8 +106,10 @@ def _measured(
 ) -> tuple[Record, Session]:
     from tritmark.harness.candidate.adapted import AdaptedLibrary
     from tritmark.harness.cli.execute import executed, seed_of
+    from tritmark.harness.cli.progress import Following, ProgressLine
     from tritmark.harness.judge.request import Request
     from tritmark.harness.judge.runner import missing
+    from tritmark.harness.league.contenders import by_work
     from tritmark.harness.league.turns import taken
     from tritmark.harness.providers import load
     from tritmark.harness.worker.process import prepare
@@ -123,9 +132,10 @@ def _measured(
         errors.print(f"tritmark: {device} is missing: {why}", style="red", soft_wrap=True)
         raise typer.Exit(UNAVAILABLE)
     record = executed(installed, request, store, None)
-    return record, taken(
-        installed, record, lambda text: errors.print(text, style="dim", soft_wrap=True), candidates=adapted
-    )
+    places = len(by_work(record))
+    with ProgressLine(errors) as line:
+        following = Following(line)
+        return record, taken(installed, record, lambda text: following(text, places), candidates=adapted)
 
 
 def _table(each: LeagueTable) -> Table:

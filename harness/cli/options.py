@@ -8,7 +8,31 @@ from typing import Annotated
 import typer
 
 from tritmark.harness.cli import completion
+from tritmark.harness.cli.console import console
 from tritmark.harness.cli.exit_status import AMBIGUOUS, UNJUDGED
+
+_MOST_THREADS = 4096
+"""More than a host of today has cores: a slip of the finger."""
+
+
+def checked_threads(context: typer.Context, threads: int | None) -> int | None:
+    """The number, with a warning where threads would have to share cores."""
+    if threads is None or context.resilient_parsing:
+        return threads
+    from tritmark.harness.machine.cpu import usable_cores
+
+    cores = usable_cores()
+    if threads > _MOST_THREADS:
+        raise typer.BadParameter(f"{threads} is more than {_MOST_THREADS}; this process may keep {cores} cores busy.")
+    if threads > cores:
+        told = f"--threads {threads}: this process may keep {cores} cores busy"
+        console(stderr=True).print(
+            f"tritmark: {told}; threads that share cores say little of how fast a kernel is",
+            style="yellow",
+            soft_wrap=True,
+        )
+    return threads
+
 
 Op = Annotated[str, typer.Option(metavar="GLOB", autocompletion=completion.ops, help="Only these ops.")]
 Variant = Annotated[
@@ -36,7 +60,8 @@ Numbered = Annotated[
     ),
 ]
 Threads = Annotated[
-    int | None, typer.Option(min=1, help="Threads; every physical core unless told.", show_default=False)
+    int | None,
+    typer.Option(min=1, callback=checked_threads, help="Threads; every physical core unless told.", show_default=False),
 ]
 Seed = Annotated[
     int | None, typer.Option(min=0, help="Repeats the data of an earlier time; drawn unless told.", show_default=False)
@@ -64,7 +89,8 @@ Layout = Annotated[
     str,
     typer.Option(
         metavar="NAME",
-        help="How I2_S tensors lie, which their file does not say: x86, arm or x86_r4; x86 unless told.",
+        help="How tensors lie whose file does not say: of I2_S x86, arm or x86_r4, x86 unless told; of GGUF type 42 "
+        "g64 or g128, or of its STQ1_0 quads or stride16.",
         show_default=False,
     ),
 ]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from tritmark.harness.cli import exit_status
 from tritmark.harness.record import DIMENSIONS, Record, Run, Status
+from tritmark.harness.text.outcome import outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,18 +41,16 @@ def unjudged(runs: Sequence[Run]) -> Iterator[Unjudged]:
                 yield Unjudged(kernel, dimension, reasons[0])
 
 
-def ambiguous(record: Record) -> bool:
-    """Whether anything could not be decided."""
-    verdicts = [run.verdict(dimension) for run in record.runs for dimension in DIMENSIONS]
-    return any(each.status is Status.AMBIGUOUS for each in (*verdicts, *record.layers))
-
-
 def status_of(record: Record, *, strict: bool) -> int:
-    """FAILED or PASSED; `strict` tells apart from PASSED what was not decided and what was not judged."""
-    if not record.passed:
+    """FAILED, UNTRIED where the Record holds nothing, or PASSED; `strict` tells apart from PASSED what was not decided
+    and what was not judged."""
+    found = outcome(record)
+    if found.failed:
         return exit_status.FAILED
-    if strict and ambiguous(record):
+    if found.empty:
+        return exit_status.UNTRIED
+    if strict and found.status is Status.AMBIGUOUS:
         return exit_status.AMBIGUOUS
-    if strict and next(unjudged(record.runs), None) is not None:
+    if strict and (found.layers.get(Status.NOT_RUN) or next(unjudged(record.own), None) is not None):
         return exit_status.UNJUDGED
     return exit_status.PASSED

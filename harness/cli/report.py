@@ -79,15 +79,24 @@ def report(
 
 
 def given_for(record: Record, store: Store, *, baseline: Record | None = None, path: str = "") -> Given:
-    """What a page shows beside a Record: the baseline, and how often the rules of its proposals were right."""
+    """What a page shows beside a Record: the baseline, what refutes either, and how often the rules of its proposals
+    were right."""
     from tritmark.harness.report.section import Given
+    from tritmark.harness.text.distrust import distrust
+    from tritmark.harness.text.visible import visible
+    from tritmark.harness.verify import refuted
 
-    rules = {}
-    if record.proposals:
-        from tritmark.harness.advise.outcome import ledger_of
+    told = distrust(refuted(record))
+    if baseline is not None:
+        told = "; ".join(filter(None, (told, distrust(refuted(baseline), f"the baseline {baseline.id}"))))
+    if told:
+        typer.echo(f"tritmark: {visible(told)}", err=True)
+    if not record.proposals:
+        return Given(baseline=baseline, path=path, distrust=told)
+    from tritmark.harness.advise.outcome import ledger_of
 
-        rules = dict(ledger_of(store).told())
-    return Given(baseline=baseline, rules=rules, path=path)
+    ledger = ledger_of(store)
+    return Given(baseline=baseline, rules=ledger.told(), weights=ledger.weights(), path=path, distrust=told)
 
 
 def _given(path: Path, against: str, history: Path | None, store: Store) -> tuple[Record, Given]:

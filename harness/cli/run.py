@@ -92,8 +92,10 @@ def run(
     began = monotonic()
     if partial and not resume:
         raise UsageError(f"unexpected argument {partial!r}; to go on with that run, add --resume")
+    from tritmark.harness.record.facts import ask
     from tritmark.harness.worker.process import prepare
 
+    ask()
     if not in_process:
         prepare()  # it imports while this process does
     from tritmark.harness.candidate.adapted import AdaptedLibrary

@@ -125,6 +125,14 @@ def _show(found: list[MeasuredChoice], why: bool) -> None:
     told.print(shown)
     for each in found:
         place = visible(each.question.place)
+        if each.tie_ratio is not None:
+            kept, other = map(_short, each.tie)
+            times = units.times(each.tie_ratio)
+            told.print(
+                f"{place}: a tie: {visible(kept)} takes {times} of {visible(other)}'s time, within noise; the first by "
+                "the table and by name is kept",
+                soft_wrap=True,
+            )
         if each.note:
             told.print(f"{place}: nothing is kept: {visible(each.note)}", soft_wrap=True)
         listed = {name: reason for name, reason in each.why.items() if why or name in each.failed}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,8 +16,11 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from tritmark.harness.selftest.population import DrawnMutants
-    from tritmark.harness.selftest.run import Result
+    from tritmark.harness.selftest.population import DrawnMutants, Fate
+    from tritmark.harness.selftest.run import Missed, Result
+
+_MOST_LINES = 3
+"""Of what was not found, each kind: the rest is in --json."""
 
 
 def selftest(
@@ -43,6 +47,7 @@ def selftest(
     from tritmark.harness.providers import load
     from tritmark.harness.selftest.run import execute
 
+    began = monotonic()
     drawn = randbelow(1 << 31) if seed is None else seed
     if bugs:
         from tritmark.harness.cli.selftest_bugs import tell
@@ -53,7 +58,7 @@ def selftest(
     if as_json:
         typer.echo(json.dumps(document(result), indent=1))
     else:
-        _show(result)
+        _show(result, monotonic() - began)
     raise typer.Exit(PASSED if result.passed else FAILED)
 
 
@@ -127,36 +132,51 @@ def _counts(tally: Any) -> dict[str, int]:
     return {outcome.value: count for outcome, count in sorted(tally.counts.items())}
 
 
-def _show(result: Result) -> None:
+def _show(result: Result, seconds: float) -> None:
+    """One page: a line for each op, the first of what was not found, both shares, and how long it took. --json has all
+    of it."""
+    from tritmark.harness.cli.show import paragraphs
+
     screen = console()
-    screen.print(_workloads(result), end="\n\n")
-    screen.print(_ops(result), end="\n\n")
-    for (op, reason), mutants in _harmless(result).items():
-        screen.print(f"Not applicable to {op}: {', '.join(mutants)}: {reason}", soft_wrap=True)
-    for line in result.left_out:
-        screen.print(f"Left out, too large: {line}", soft_wrap=True)
-    for line in result.alarms:
-        screen.print(f"False alarm, no mutant was planted: {line}", style="bold red", soft_wrap=True)
-    for each in result.missed():
-        where = f"survives {each.where}" if each.where else f"{each.outcome.value} on every workload of the suite"
-        screen.print(f"Not caught: {each.key}: {each.mutant}: {where}", style="bold red", soft_wrap=True)
+    paragraphs(screen, (_ops(result),))
+    alarms = [*result.alarms, *result.drawn.alarms]
+    _some(screen, [f"False alarm, no mutant was planted: {line}" for line in alarms], "bold red")
+    _some(screen, [_missed(each) for each in result.missed()], "bold red")
+    _some(screen, [_survivor(each) for each in result.drawn.survivors], "red")
+    if result.left_out:
+        screen.print(f"Left out, too large: {len(result.left_out):,} workloads", soft_wrap=True)
     _show_drawn(screen, result.drawn)
     said = "reached" if result.share >= result.goal and not result.alarms else "missed"
-    screen.print(f"Kill rate: {_percent(result.share)} at the least of any op, goal {_percent(result.goal)}: {said}")
+    screen.print(
+        f"Kill rate: {_percent(result.share)} at the least of any op, goal {_percent(result.goal)}: {said}; it took "
+        f"{seconds:.0f} s",
+        soft_wrap=True,
+    )
+
+
+def _some(screen: Console, lines: list[str], style: str) -> None:
+    from tritmark.harness.text.visible import visible
+
+    # Folded lines would split the names of kernels.
+    for line in lines[:_MOST_LINES]:
+        screen.print(visible(line), style=style, soft_wrap=True)
+    if len(lines) > _MOST_LINES:
+        screen.print(f"and {len(lines) - _MOST_LINES:,} more like that: --json", style=style, soft_wrap=True)
+
+
+def _missed(each: Missed) -> str:
+    where = f"survives {each.where}" if each.where else f"{each.outcome.value} on every workload of the suite"
+    return f"Not caught: {each.key}: {each.mutant}: {where}"
+
+
+def _survivor(each: Fate) -> str:
+    met = "" if each.struck is None else f"; it struck {each.struck} times" if each.struck else "; no case fired it"
+    return f"Survived: {each.key} no. {each.number} ({each.kind}): {each.text}{met}"
 
 
 def _show_drawn(screen: Console, drawn: DrawnMutants) -> None:
     from tritmark.harness.selftest.population import GOAL, interval
 
-    for what in ("kind", "op"):
-        screen.print(_drawn_table(drawn, what), end="\n\n")
-    for line in drawn.alarms:
-        screen.print(f"False alarm, no mutant was drawn: {line}", style="bold red", soft_wrap=True)
-    for each in drawn.survivors:
-        met = "" if each.struck is None else f"; it struck {each.struck} times" if each.struck else "; no case fired it"
-        screen.print(
-            f"Survived: {each.key} no. {each.number} ({each.kind}): {each.text}{met}", style="red", soft_wrap=True
-        )
     low, high = interval(drawn.killed, len(drawn.fates))
     said = "may be reached" if drawn.passed else "missed"
     screen.print(
@@ -167,79 +187,21 @@ def _show_drawn(screen: Console, drawn: DrawnMutants) -> None:
     )
 
 
-def _drawn_table(drawn: DrawnMutants, what: str) -> Table:
-    from tritmark.harness.selftest.population import interval
-    from tritmark.harness.text.table import plain_table
-
-    columns = ("drawn", "killed", "share", "low", "high")
-    table = plain_table(f"Drawn mutants by {'trigger' if what == 'kind' else what}", what, *columns, right=columns)
-    for name, (killed, count) in drawn.by(what).items():
-        low, high = interval(killed, count)
-        table.add_row(name, str(count), str(killed), _percent(killed / count), _percent(low), _percent(high))
-    return table
-
-
-def _harmless(result: Result) -> dict[tuple[str, str], list[str]]:
-    from tritmark.harness.selftest.run import MutantOutcome
-
-    found: dict[tuple[str, str], list[str]] = {}
-    for (key, mutant), outcome in result.mutants().items():
-        if outcome is MutantOutcome.HARMLESS:
-            mutants = found.setdefault((f"{key.op} ({key.format}, {key.dtype})", result.harmless[key, mutant]), [])
-            mutants.append(mutant)
-    return found
-
-
 def _ops(result: Result) -> Table:
+    """A line for each op: how many fixed mutants a workload and the whole suite kill, and how many drawn ones."""
     from tritmark.harness.selftest.run import MutantOutcome
     from tritmark.harness.text.table import plain_table
 
-    columns = (
-        "planted",
-        "killed",
-        "survived",
-        "equivalent",
-        "admitted",
-        "caught",
-        "mutants",
-        "caught by the suite",
-        "not applicable",
-    )
-    table = plain_table(f"Mutants planted on the suite {result.suite}", "op", *columns, right=columns)
+    heads = ("mutants", "caught", "of those planted", "drawn", "killed")
+    table = plain_table(f"Mutants on the suite {result.suite}", "op", *heads, right=heads)
+    drawn = result.drawn.by("op")
     for op, (each, whole) in result.ops().items():
-        counts = [
-            each.counts[outcome]
-            for outcome in (
-                MutantOutcome.KILLED,
-                MutantOutcome.SURVIVED,
-                MutantOutcome.EQUIVALENT,
-                MutantOutcome.ADMITTED,
-            )
-        ]
-        harmless = whole.counts[MutantOutcome.HARMLESS]
-        mutants = whole.counts.total() - harmless
-        row = [each.counts.total(), *counts, _percent(each.share), mutants, _percent(whole.share), harmless]
-        table.add_row(op, *map(str, row))
-    return table
-
-
-def _workloads(result: Result) -> Table:
-    from tritmark.harness.selftest.run import MutantOutcome
-    from tritmark.harness.text.table import plain_table
-
-    columns = ("killed", "survived", "equivalent", "admitted", "caught")
-    table = plain_table("Workloads", "workload", *columns, right=columns)
-    for (_, workload), tally in result.workloads().items():
-        counts = [
-            tally.counts[outcome]
-            for outcome in (
-                MutantOutcome.KILLED,
-                MutantOutcome.SURVIVED,
-                MutantOutcome.EQUIVALENT,
-                MutantOutcome.ADMITTED,
-            )
-        ]
-        table.add_row(workload, *map(str, counts), _percent(tally.share))
+        mutants = whole.counts.total() - whole.counts[MutantOutcome.HARMLESS]
+        killed, count = drawn.get(op, (0, 0))
+        row = [_percent(whole.share), _percent(each.share), f"{count:,}", f"{killed:,}"]
+        table.add_row(op, f"{mutants:,}", *row)
+    table.caption = "Caught: by the whole suite, and where a workload shows what they do; drawn: others each time."
+    table.caption_justify = "left"
     return table
 
 

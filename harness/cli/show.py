@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from tritmark.harness.cli.console import console
+from tritmark.harness.errors import BadEnvironmentError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,29 +28,52 @@ def show(
     told: Callable[[], None] | None = None,
     seconds: float | None = None,
 ) -> None:
-    """`told` tells the Record in place of what `tritmark run` says."""
+    """`told` tells the Record in place of what `tritmark run` says. Last come where the Record and its page are, the
+    command that looks further, and how long it took."""
+    from tritmark.harness.cli import overview
+
     errors = console(stderr=True)
     page: Path | None = None
     try:
         page = _report(record, store)
     except OSError as error:
         errors.print(f"tritmark: the report cannot be written: {error}", style="red", soft_wrap=True)
-    if as_json:
-        from tritmark.harness.record import with_digest
+    path = store.path(record.id)
+    try:
+        if as_json:
+            from tritmark.harness.record import with_digest
 
-        typer.echo(with_digest(record), nl=False)
-    else:
-        (told or partial(_tell, record, every=every))()
-    if not record.passed:
-        errors.print(f"Repeat with --seed {record.environment.seed}")
+            typer.echo(with_digest(record), nl=False)
+            for line in overview.failures(record):
+                errors.print(line, soft_wrap=True)
+        else:
+            (told or partial(_tell, record, every=every))()
+    except BadEnvironmentError:
+        errors.print(f"Record: {path} ({_size(path)})", soft_wrap=True)
+        raise
     # The Record must be alone on standard output, paths then go elsewhere.
     paths = errors if as_json else console()
-    path = store.path(record.id)
     paths.print(f"Record: {path} ({_size(path)})", soft_wrap=True)
     if page is not None:
         paths.print(f"Report: {page} ({_size(page)})", soft_wrap=True)
+    paths.print(f"Next: {_further(record)}", soft_wrap=True)
     if seconds is not None:
         paths.print(f"Time: {seconds:.1f} s", soft_wrap=True)
+
+
+def _further(record: Record) -> str:
+    """The one command to go on with, and what it does."""
+    from tritmark.harness.cli import overview
+    from tritmark.harness.text import commands
+    from tritmark.harness.text.outcome import outcome
+
+    if not outcome(record).passed:
+        return f"{commands.of_failure(record)}  # the same data again"
+    if overview.noisy(record):
+        return "tritmark doctor  # what disturbs this machine"
+    if record.proposals:
+        return f"{commands.of_advice(record)}  # what to change next"
+    return f"{commands.of_report(record)} --open  # every kernel at every shape"
 
 
 def _size(path: Path) -> str:
@@ -58,29 +82,40 @@ def _size(path: Path) -> str:
 
 
 def _tell(record: Record, *, every: bool) -> None:
-    """The verdict first, then a line for each op and format; what every variant did at every shape where there is
-    room, or `every`."""
-    from tritmark.harness.cli import tables
+    """Two screens: the verdict, at most ten lines worth reading, what was not judged. Where `every`, all that was
+    judged and measured too."""
+    from tritmark.harness.cli import overview, tables
 
     out = console()
-    paragraphs(out, [tables.verdict(record)], list(tables.failures(record)), tables.best(record, out.width))
-    if any(not layer.format for layer in record.layers):
-        paragraphs(out, [tables.layers(record)])
-    if every or out.width >= tables.ROOM_FOR_DETAILS:
-        paragraphs(out, tables.details(record))
-        paragraphs(out, tables.threads(record))
-    elif record.runs:
-        paragraphs(out, ["Every variant at every shape: --table, a wider terminal, or the report."])
-    left_out = tables.not_run(record)
-    paragraphs(out, [left_out] if left_out is not None else [], list(tables.lanes(record)))
-    paragraphs(out, list(tables.stored(record)))
+    found = [*overview.failures(record), *overview.suspicions(record)]
+    most = max(1, overview.MOST_LINES - len(found))
+    best = overview.fastest(record, out.width, most) or overview.right(record, most)
+    paragraphs(out, [tables.verdict(record)], found, () if best is None else (best,))
+    changed = overview.layers(record, overview.MOST_LINES if best is None else overview.MOST_LINES // 2)
+    paragraphs(out, tables.stored(record), () if changed is None else (changed,))
+    if every:
+        if any(not layer.format for layer in record.layers):
+            paragraphs(out, (tables.layers(record),))
+        paragraphs(out, tables.best(record, out.width), tables.details(record), tables.threads(record))
+        left_out = tables.not_run(record)
+        paragraphs(out, () if left_out is None else (left_out,))
+    paragraphs(out, [*tables.quantized(record), *tables.lanes(record)], list(tables.not_judged(record)))
 
 
 def paragraphs(out: Console, *parts: Iterable[Any]) -> None:
-    """Tables, and lists of lines, with an empty line after each."""
+    """Tables, and lists of lines, with an empty line after each. A table whose words do not fit the terminal is printed
+    as wide as they are, for what is cut off is lost."""
+    from rich.table import Table
+
+    from tritmark.harness.text.table import fit
+
+    width = out.width
     for part in parts:
         for each in part:
+            if isinstance(each, Table):
+                out.width = max(width, fit(each, width))
             out.print(each)
+            out.width = width
             if not isinstance(part, list):
                 out.print("")
         if isinstance(part, list) and part:

@@ -8,7 +8,7 @@ import typer
 
 from tritmark.harness.cli import options
 from tritmark.harness.cli.console import console
-from tritmark.harness.cli.exit_status import FAILED, PASSED
+from tritmark.harness.cli.exit_status import FAILED, PASSED, UNTRIED
 
 if TYPE_CHECKING:
     from tritmark.harness.soak.soak import Soaked
@@ -56,4 +56,10 @@ def soak(
         typer.echo(f"{name}: {value}")
     for each in (*found.wrong, *found.unexplained, *found.crashes):
         typer.echo(visible(each))
-    raise typer.Exit(PASSED if found.passed else FAILED)
+    if found.passed:
+        typer.echo(f"PASS: {found.faults} faults were planted, and nothing went wrong or got lost")
+    elif found.failed:
+        typer.echo("FAIL: see above")
+    else:
+        typer.echo("NOT RUN: no fault could be planted, so nothing was tried; next: --minutes for longer")
+    raise typer.Exit(PASSED if found.passed else FAILED if found.failed else UNTRIED)

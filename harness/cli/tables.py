@@ -7,12 +7,23 @@ from collections.abc import Iterator
 from rich.table import Table
 from rich.text import Text
 
-from tritmark.harness.record import DIMENSIONS, Footing, Layer, Machine, Record, Run, Status
+from tritmark.harness.record import (
+    DIMENSIONS,
+    Footing,
+    Layer,
+    Machine,
+    Record,
+    Run,
+    Status,
+    contradicted,
+    contradictions,
+)
 from tritmark.harness.report import answer
 from tritmark.harness.report import gpu as gpu_section
 from tritmark.harness.report import machine as machine_section
-from tritmark.harness.text import groups, linear, units
-from tritmark.harness.text.table import plain_table
+from tritmark.harness.text import groups, linear, units, unseen
+from tritmark.harness.text.outcome import FAILED, deciding, outcome
+from tritmark.harness.text.table import filled_table, plain_table
 from tritmark.harness.text.visible import sentence, visible
 
 STYLES = {
@@ -28,45 +39,38 @@ _TOLD = frozenset({Status.FAIL, Status.ERROR, Status.AMBIGUOUS})
 _FIGURES = ("cases", "cold", "ceil.", "hot", "ceil. ")
 _ROOM_FOR_HOT = 75
 """Columns of a terminal: the name of an op, two times with their intervals and two shares take as many."""
-ROOM_FOR_DETAILS = 100
-"""Columns in which the shapes of a matrix product and its figures stand on one line."""
-_MOST_FAILURES = 10
 _MOST_CAUSES = 5
+_MOST_LAYERS = 5
 
 
 def _status(status: Status) -> Text:
     return Text(status.value, style=STYLES[status])
 
 
-def verdict(record: Record) -> Text:
+def verdict(record: Record, *, of: Record | None = None) -> Text:
     """One paragraph: how it ended, how many kernels are right, how close they come to the ceilings, and what is not
-    believed."""
-    found = answer.status(record)
+    believed. Where these are some Runs `of` a Record that failed, they failed too: the exit status is that of all."""
+    found = outcome(record if of is None else deciding(record, of)).status
     text = Text(f"{found.value.upper()}: ", style=STYLES[found])
     for each in answer.answers(record):
         text.append(
             f"{visible(' '.join(answer.in_words(each.told).split()))} ",
             style=STYLES[each.status] if each.status in _TOLD else "",
         )
+    beside = [] if of is None else [run for run in of.own if run not in record.runs and groups.verdict(run) in FAILED]
+    if beside:
+        kernels = len({run.kernel for run in beside})
+        told = f"{units.counted(kernels, 'built-in kernel')} beside {'fails' if kernels == 1 else 'fail'}. "
+        text.append(told, style=STYLES[Status.FAIL])
     text.rstrip()
     return text
 
 
-def failures(record: Record) -> Iterator[Text]:
-    """A line for each kernel that failed, with the first reason."""
-    failed = [kernel for kernel in groups.kernels(record) if kernel.status in {Status.FAIL, Status.ERROR}]
-    for kernel in failed[:_MOST_FAILURES]:
-        run = kernel.first
-        dimension = next(name for name in DIMENSIONS if run.verdict(name).failed)
-        told = (
-            f"{kernel.id}: {dimension} {run.verdict(dimension).status.value.upper()}: "
-            f"{sentence(run.verdict(dimension).reason)}"
-        )
-        if run.accuracy.failed_case:
-            told += f" ({run.accuracy.failed_case})"
-        yield Text(visible(told), style=STYLES[kernel.status])
-    if len(failed) > _MOST_FAILURES:
-        yield Text(f"and {len(failed) - _MOST_FAILURES:,} more, in the report")
+def not_judged(record: Record) -> Iterator[Text]:
+    """A line for each thing that no verdict covers."""
+    for each in record.not_judged:
+        told = " ".join(unseen.line(each).split())
+        yield Text(f"not judged: {visible(told)}", style="yellow")
 
 
 def best(record: Record, width: int) -> Iterator[Table]:
@@ -85,15 +89,19 @@ def best(record: Record, width: int) -> Iterator[Table]:
         measured = any(key in sound for key in of_device)
         heads = ["op, format, best variant" if measured else "op, format", "right"]
         heads += (["cold", "ceil.", "hot", "ceil. "] if hot else ["cold", "ceil."]) if measured else []
-        table = plain_table(title, *heads, "not PASS", right=heads[1:])
-        table.padding = (0, 1, 0, 0)
+        rows = []
         for key, runs in of_device.items():
             several = sum(each[:3] == key[:3] for each in of_device) > 1
-            table.add_row(*_line(key, runs, sound.get(key, []), several=several, measured=measured, hot=hot))
+            if not measured or key in sound or _told(runs):
+                rows.append(_line(key, runs, sound.get(key, []), several=several, measured=measured, hot=hot))
+        table = filled_table(title, (*heads, "not PASS"), rows, right=heads[1:])
+        table.padding = (0, 1, 0, 0)
         if measured:
             table.caption = (
                 "At the workload that moves most; ±: half of the 95 % interval; ceil.: percent of the ceiling."
             )
+            if len(rows) < len(of_device):
+                table.caption += f" Not timed here: {len(of_device) - len(rows):,} other ops and formats."
             table.caption_justify = "left"
         yield table
 
@@ -112,13 +120,17 @@ def _line(
         ]
         for footing in footings:
             cells += ("doubted", units.NONE) if run is None and any(map(groups.doubted, runs)) else _footing(footing)
+    return [visible(" ".join(words)), groups.of_which_right(runs), *cells, _told(runs)]
+
+
+def _told(runs: list[Run]) -> Text:
+    """What is not PASS; empty where all is."""
     not_passed: dict[str, Status] = {}
     for status in (Status.FAIL, Status.ERROR, Status.AMBIGUOUS):
         bad = sum(groups.verdict(each) is status for each in runs)
         if bad:
             not_passed[f"{bad:,} {status.value.upper()}"] = status
-    told = Text(" ").join(Text(text, style=STYLES[status]) for text, status in not_passed.items())
-    return [visible(" ".join(words)), groups.of_which_right(runs), *cells, told]
+    return Text(" ").join(Text(text, style=STYLES[status]) for text, status in not_passed.items())
 
 
 def _footing(footing: Footing | None) -> tuple[str, str]:
@@ -129,25 +141,36 @@ def _footing(footing: Footing | None) -> tuple[str, str]:
 
 
 def details(record: Record) -> Iterator[Table]:
-    """For each op a table with a line for each variant, and one more for each further shape that it was measured at."""
+    """For each op a table with a line for each variant, and one more for each further shape that it was measured at;
+    variants that were judged and not timed are named below it."""
     for op, runs in _by_op(record).items():
-        table = plain_table(
-            visible(op), "variant", "cases", "shape", "cold", "ceil.", "hot", "ceil. ", "not PASS", right=_FIGURES
-        )
+        rows: list[list[Text | str]] = []
+        untimed: dict[str, list[str]] = {}
         for of in groups.by_kernel(runs).values():
             run = of[0]
-            name = " ".join(
-                word for word in (run.device, run.format, run.dtype, run.variant) if word not in {"none", "cpu"}
-            )
+            kind = " ".join(word for word in (run.device, run.format, run.dtype) if word not in {"none", "cpu"})
+            name = f"{kind} {run.variant}"
             verdicts = {name: groups.worst(each.verdict(name).status for each in of) for name in DIMENSIONS}
             bad = [f"{name} {status.value.upper()}" for name, status in verdicts.items() if status in _TOLD]
             told = Text(", ".join(bad), style=STYLES[groups.worst(verdicts.values())])
-            head: list[Text | str] = [visible(name), units.short(sum(each.accuracy.cases for each in of))]
             measured = [each for each in of if each.performance.cold or each.performance.hot]
+            if not measured and not bad:
+                untimed.setdefault(kind, []).append(run.variant)
+                continue
+            head: list[Text | str] = [visible(name), units.short(sum(each.accuracy.cases for each in of))]
             first, *further = [_figures(each) for each in measured] or [("",) * 5]
-            table.add_row(*head, *first, told)
-            for row in further:
-                table.add_row("", "", *row, "")
+            rows.append([*head, *first, told])
+            rows += [["", "", *row, ""] for row in further]
+        table = filled_table(
+            visible(op),
+            ("variant", "cases", "shape", "cold", "ceil.", "hot", "ceil. ", "not PASS"),
+            rows,
+            right=_FIGURES,
+        )
+        if untimed:
+            named = "; ".join(f"{kind} {', '.join(variants)}" for kind, variants in untimed.items())
+            table.caption = f"Judged and not timed: {visible(named)}"
+            table.caption_justify = "left"
         yield table
 
 
@@ -157,12 +180,12 @@ def threads(record: Record) -> Iterator[Table]:
     runs = [run for run in record.runs if run.scaling and not groups.doubted(run)]
     if not runs:
         return
-    heads = ("threads", "as fast as on one", "efficiency", "balance", "utilization")
+    heads = ("threads", "as fast as on one", "balance", "utilization")
     table = plain_table("Threads, hot", "kernel", "shape", *heads, right=heads)
     for run in runs:
         most = run.scaling[-1]
         name = " ".join(word for word in (run.op, run.format, run.dtype, run.variant) if word != "none")
-        shares = [most.speedup.median / most.threads, most.balance, most.utilization]
+        shares = [most.balance, most.utilization]
         table.add_row(
             visible(name),
             visible(groups.shape(run.workload)),
@@ -192,8 +215,16 @@ def _figures(run: Run) -> tuple[str, ...]:
 
 
 def not_run(record: Record) -> Table | None:
-    """What was not run, by cause, with counts; None where all of it was."""
-    causes = groups.not_run(record.runs)
+    """What was not run, by cause, with counts; None where all of it was. A dimension of a kernel that another of its
+    Runs judged is no gap."""
+    judged = {
+        (run.kernel, name)
+        for run in record.runs
+        for name in DIMENSIONS
+        if run.verdict(name).status is not Status.NOT_RUN
+    }
+    gaps = {run.verdict(name).reason for run in record.runs for name in DIMENSIONS if (run.kernel, name) not in judged}
+    causes = [each for each in groups.not_run(record.runs) if each[1] in gaps]
     if not causes:
         return None
     table = plain_table("Not run", "Runs", "kernels", "what and why", right=("Runs", "kernels"))
@@ -206,7 +237,7 @@ def not_run(record: Record) -> Table | None:
 
 
 def stored(record: Record) -> Iterator[Table | Text]:
-    """A row for each kind of linear layer as it is stored, those that did not pass by themselves, and the sums."""
+    """A row for each kind of linear layer as it is stored, those that are not decided by themselves, and the sums."""
     kinds: dict[tuple[tuple[int, int], str], list[Layer]] = {}
     for layer in record.layers:
         if layer.format:
@@ -219,12 +250,13 @@ def stored(record: Record) -> Iterator[Table | Text]:
             each_line = "\n".join(visible(each) for each in kernel.split(", "))
             table.add_row("x".join(map(str, shape)), format, f"{right} of {len(of)}", each_line)
         yield table
-    wrong = [layer for layer in record.layers if layer.format and layer.status is not Status.PASS]
-    for layer in wrong[:_MOST_FAILURES]:
-        told = f"{layer.name}: {layer.status.value.upper()}: {sentence(layer.reason)}"
-        yield Text(visible(told), style=STYLES[layer.status])
-    if len(wrong) > _MOST_FAILURES:
-        yield Text(f"and {len(wrong) - _MOST_FAILURES:,} more, in the report")
+    told = {Status.PASS, Status.FAIL, Status.ERROR}
+    wrong = [layer for layer in record.layers if layer.format and layer.status not in told]
+    for layer in wrong[:_MOST_LAYERS]:
+        line = f"{layer.name}: {layer.status.value.upper()}: {sentence(layer.reason)}"
+        yield Text(visible(line), style=STYLES[layer.status])
+    if len(wrong) > _MOST_LAYERS:
+        yield Text(f"and {len(wrong) - _MOST_LAYERS:,} more, in the report")
     for each in record.linear_layers:
         yield Text(visible(linear.told(each)), style="" if each.total_ns is not None else "yellow")
 
@@ -245,17 +277,31 @@ def layers(record: Record) -> Table:
                 units.cosine(scheme.output_cosine),
                 units.size(scheme.packed_bytes),
             ]
-        faster = units.NONE if layer.speedup is None else f"{layer.speedup.median:.1f}x"
+        faster = units.faster(layer.speedup)
         table.add_row(*head, *told, units.time(layer.matmul_ns), units.time(layer.float32_ns), faster)
     return table
 
 
+def quantized(record: Record) -> Iterator[Text]:
+    """What quantizing the floats of layers loses, where it was done."""
+    found = [layer.schemes[0] for layer in record.layers if not layer.format and layer.schemes]
+    snr = [scheme.snr_db for scheme in found if scheme.snr_db is not None]
+    ties = [scheme.near_ties for scheme in found if scheme.near_ties is not None]
+    if snr:
+        told = f"{len(found)} layers hold floats and were quantized by {found[0].scheme}"
+        told += f": SNR {units.decibel(min(snr))} to {units.decibel(max(snr))}"
+        told += f", at most {max(ties):.2%} of a layer's codes within rounding of a tie" if ties else ""
+        yield Text(told, style="yellow")
+
+
 def lanes(record: Record) -> Iterator[Text]:
-    """A line for each device: whether it ran, and why not."""
+    """A line for each device that did not run, with the reason, or of which there is something to say."""
     for lane in record.lanes:
-        if lane.ran:
+        if lane.ran and (lane.reason or lane.simulated):
             style = "yellow" if lane.simulated else ""
-            yield Text(f"{lane.device}: ran" + (f", {visible(lane.reason)}" if lane.reason else ""), style=style)
+            yield Text(", ".join(filter(None, (f"{lane.device}: ran", visible(lane.reason)))), style=style)
+        elif lane.ran:
+            continue
         else:
             yield Text(f"{lane.device}: not run: {visible(lane.reason)}", style="yellow")
 
@@ -289,7 +335,12 @@ def ceilings(machine: Machine) -> Table:
     table = plain_table(
         "Ceilings", "device", "ceiling", "level", "threads", "bytes", "rate", right=("threads", "bytes", "rate")
     )
+    doubted = contradicted(machine.ceilings)
     for each in machine.ceilings:
-        rate = units.rate(each.rate, each.unit)
+        rate = units.rate(each.rate, each.unit) + (", doubted" if each in doubted else "")
         table.add_row(each.device, each.name, each.level, str(each.threads), units.size(each.nbytes), rate)
+    if doubted:
+        pairs = "; ".join(visible(each.told) for each in contradictions(machine.ceilings))
+        table.caption = f"Doubted, because they contradict each other: {pairs}."
+        table.caption_justify = "left"
     return table

@@ -13,7 +13,10 @@ from tritmark.harness.cli.exit_status import FAILED, PASSED
 
 
 def verify(
-    record: Annotated[str, typer.Argument(metavar="RECORD", autocompletion=completion.records, help="Path or id.")],
+    record: Annotated[
+        str,
+        typer.Argument(metavar="RECORD", autocompletion=completion.records, help="Path or id; the newest unless told."),
+    ] = "",
     allow_simulated: Annotated[
         bool,
         typer.Option(
@@ -28,7 +31,8 @@ def verify(
     from tritmark.harness import verify as verification
     from tritmark.harness.store import Store
 
-    found = verification.verify(Store(out).find(record), allow_simulated=allow_simulated)
+    store = Store(out)
+    found = verification.verify(store.find(record) if record else store.latest(), allow_simulated=allow_simulated)
     if as_json:
         import json
 

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 from tritmark.harness.doctor.check import Check, State
-from tritmark.harness.errors import CompileError
+from tritmark.harness.errors import BadEnvironmentError
 from tritmark.harness.machine import cpu, memory, numa
 from tritmark.harness.machine.files import SYS, line, number
 
@@ -18,9 +18,12 @@ _COUNTERS_FOR_OWN = 2
 
 
 def huge_pages(sys: Path = SYS) -> Check:
-    """Whether buffers can lie in huge pages."""
+    """Whether buffers and packed weights can lie in huge pages."""
     found = memory.huge_pages(sys)
-    means = "buffers ask for huge pages; in small ones large kernels also wait for the translation of addresses"
+    means = (
+        "buffers and packed weights ask for huge pages; in small ones large kernels also wait for the translation of "
+        "addresses"
+    )
     if found in {"always", "madvise"}:
         return Check("huge pages", State.OK, found, means)
     mend = (
@@ -121,8 +124,8 @@ def compiler() -> Check:
     found = []
     for suffix in compiling.SUFFIXES:
         try:
-            found.append(compiling._compiler(suffix))
-        except CompileError as error:
+            found.append(" ".join(compiling._compiler(suffix)))
+        except BadEnvironmentError as error:
             return Check("compiler", State.ABSENT, error.found, means, f"sudo apt install g++, or {error.next_step}")
     return Check("compiler", State.OK, ", ".join(found), means)
 

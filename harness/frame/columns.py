@@ -62,6 +62,13 @@ def _footing(temperature: Literal["cold", "hot"]) -> tuple[Column, ...]:
             of(lambda each: each.timing.high_ns),
         ),
         Column(
+            f"{temperature}_too_noisy",
+            "yes/no",
+            "",
+            "the interval of the time or of the fraction is wider than 25 %: not to be compared with others",
+            of(lambda each: each.too_noisy),
+        ),
+        Column(
             f"{temperature}_samples",
             "integer",
             "",
@@ -99,6 +106,21 @@ def _footing(temperature: Literal["cold", "hot"]) -> tuple[Column, ...]:
             "bytes that a call touches at least",
             of(lambda each: each.footprint),
         ),
+    )
+
+
+def _load() -> tuple[Column, ...]:
+    def of(name: str) -> Callable[[Record, Run], Any]:
+        return lambda record, run: getattr(run.load, name, None)
+
+    clock = "clock of its cores at the begin and the end of that"
+    return (
+        Column("load_others", "number", "cores", "that others took while it was timed", of("others")),
+        Column("load_stolen", "number", "cores", "of these, what the hypervisor took (steal time)", of("stolen")),
+        Column("load_clock_low", "integer", "Hz", f"slowest {clock}", of("clock_low_hz")),
+        Column("load_clock_high", "integer", "Hz", f"fastest {clock}", of("clock_high_hz")),
+        Column("load_device_clock_low", "integer", "Hz", "the same of the GPU", of("device_clock_low_hz")),
+        Column("load_device_clock_high", "integer", "Hz", "the same of the GPU", of("device_clock_high_hz")),
     )
 
 
@@ -162,8 +184,21 @@ def _proposals(record: Record, run: Run) -> int:
     return sum(each.run == run.id for each in record.proposals)
 
 
+def _limits(record: Record, run: Run) -> str:
+    return "; ".join(limit for each in (run.accuracy, run.performance, run.memory) for limit in each.limits)
+
+
+BELIEVED = Column(
+    "believed",
+    "yes/no",
+    "",
+    "`tritmark verify` finds nothing in the Record that refutes it",
+    lambda record, run: None,  # the table asks once for each Record
+)
+
 COLUMNS: tuple[Column, ...] = (
     Column("record", "text", "", "id of the Record", lambda record, run: record.id),
+    BELIEVED,
     Column("schema_version", "integer", "", "of the Record's file", lambda record, run: record.schema_version),
     Column("created", "text", "UTC", "when it was made, ISO 8601", lambda record, run: record.created),
     Column("tritmark", "text", "", "version that made it", lambda record, run: record.environment.tritmark),
@@ -194,6 +229,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("seed", "integer", "", "of its data", lambda record, run: run.workload.seed),
     Column("threads", "integer", "", "that the kernel was given", lambda record, run: run.threads),
     Column("seconds", "number", "s", "how long the whole Run took", lambda record, run: run.seconds),
+    *_load(),
     Column("passed", "yes/no", "", "no dimension failed or broke", lambda record, run: run.passed),
     *_verdict("accuracy"),
     Column("cases", "integer", "", "input sets that were judged", lambda record, run: run.accuracy.cases),
@@ -361,6 +397,7 @@ COLUMNS: tuple[Column, ...] = (
         lambda record, run: getattr(run.receipt, "tuned", None),
     ),
     Column("proposals", "integer", "", "how many rules have advice for the Run", _proposals),
+    Column("limits", "text", "", "what its verdicts do not cover; empty where they have no limits", _limits),
 )
 """A column for each size of an axis follows them: `axis_M`, `axis_N` and so on, for the axes that the ops of the
 Records have."""

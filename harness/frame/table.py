@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tritmark.harness.errors import UsageError
-from tritmark.harness.frame.columns import AXES, COLUMNS, SAMPLES, Kind
+from tritmark.harness.frame.columns import AXES, BELIEVED, COLUMNS, SAMPLES, Kind
 from tritmark.harness.record import Run
-from tritmark.harness.store import Store, read
+from tritmark.harness.store import Store
 from tritmark.harness.text.visible import visible
+from tritmark.harness.verify import believed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -61,16 +62,17 @@ def table(paths: Iterable[Path], *, samples: bool = False) -> pd.DataFrame:
     """One table over the Records in these files: a row for each Run, or with `samples` one for each sample of each Run
     that was timed.
 
-    Raises RecordError for a file that is no Record. See COLUMNS, and SAMPLES.
+    Raises RecordError for a file that is no Record, or was changed after it was written. See COLUMNS, and SAMPLES.
     """
     import pandas as pd
 
     rows: list[dict[str, Any]] = []
     axes: dict[str, None] = {}
     for path in paths:
-        record = read(path)
+        record, faults = believed(path)
         for run in record.runs:
             row = {column.name: column.value(record, run) for column in COLUMNS}
+            row[BELIEVED.name] = not faults
             for axis, size in run.workload.axes.items():
                 axes[f"axis_{axis}"] = None
                 row[f"axis_{axis}"] = size

@@ -9,9 +9,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tritmark.harness.errors import UsageError
+from tritmark.harness.errors import BadEnvironmentError, UsageError
 from tritmark.harness.history.results import Value
 from tritmark.harness.history.steps import rises
+from tritmark.harness.machine.repository import OUTSIDE, git, must_be_whole, refused_by_git
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,15 +116,30 @@ def _of(values: Sequence[Value]) -> list[Regression]:
     ]
 
 
+def apart(found: Iterable[Regression], machine: str) -> tuple[list[Regression], list[Regression]]:
+    """Those of this machine, and those that the results of others show: these came with the clone, or from a disk that
+    is shared, and say nothing of what this one measured."""
+    known = list(found)
+    return [each for each in known if each.machine == machine], [each for each in known if each.machine != machine]
+
+
 def _git(folder: Path, *arguments: str, wrong: str = "") -> str:
     try:
-        done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=False)
+        return git(folder, *arguments)
     except OSError as why:
-        raise UsageError(f"git cannot be run ({why}); the history needs it for the order of commits") from why
-    if done.returncode and wrong:
+        raise BadEnvironmentError(
+            f"git cannot be run ({why.strerror}), and the history needs it for the order of commits",
+            next_step="install git",
+        ) from None
+    except subprocess.CalledProcessError as why:
+        if wrong:
+            must_be_whole(folder, wrong)
+            raise UsageError(
+                f"--since {wrong}: neither a revision of this repository nor a date; legal: main~20, 1a2b3c4, "
+                "2026-01-31"
+            ) from None
+        if OUTSIDE not in why.stderr:
+            raise refused_by_git(folder, why.stderr) from None
         raise UsageError(
-            f"--since {wrong}: neither a revision of this repository nor a date; legal: main~20, 1a2b3c4, 2026-01-31"
-        )
-    if done.returncode:
-        raise UsageError(f"{folder}: git says: {done.stderr.strip()}; next: run this in a clone of the project")
-    return done.stdout
+            f"{folder}: git says: {why.stderr.strip()}; next: run this in a clone of the project"
+        ) from None

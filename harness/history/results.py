@@ -1,9 +1,11 @@
 """asv's results on disk, read through asv's own modules. What cannot be read is set aside, so that asv does not
-write over it."""
+write over it. Files that git tracks stay as they are: git brings them back.
+"""
 
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product
@@ -76,7 +78,10 @@ def _of(results: Any, machine: str) -> Iterator[Value]:
 
 
 def _set_aside(path: Path, why: str) -> str:
-    """Rename a file that is damaged or of a later asv to a name that is free and that asv does not read."""
+    """Rename a file that is damaged or of a later asv to a name that is free and that asv does not read. One that git
+    tracks stays."""
+    if _tracked(path):
+        return f"{path}: left out, cannot be read ({why}); next: git checkout -- {path}"
     for number in range(1, 1000):
         aside = path.with_name(f"{path.name}{_ASIDE}" + (f"-{number}" if number > 1 else ""))
         if aside.exists():
@@ -87,6 +92,14 @@ def _set_aside(path: Path, why: str) -> str:
             return f"{path}: left out, and cannot be set aside ({error.strerror}): {why}"
         return f"{path}: cannot be read ({why}); set aside as {aside.name}"
     return f"{path}: left out: {why}"
+
+
+def _tracked(path: Path) -> bool:
+    command = ["git", "-C", str(path.parent), "ls-files", "--error-unmatch", "--", path.name]
+    try:
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+    except OSError:
+        return False
 
 
 def _words(why: Exception) -> str:

@@ -9,6 +9,7 @@ from tritmark.harness.league.model import Basis, Contender, LeagueTable, Pace, W
 from tritmark.harness.record import Accuracy, Footing, PeerComparison, Ratio, Record, Run, Status
 from tritmark.harness.spec import Family
 from tritmark.harness.text import groups
+from tritmark.harness.validate.performance import TELLING
 
 Temperature = Literal["cold", "hot"]
 TEMPERATURES: tuple[Temperature, ...] = ("cold", "hot")
@@ -43,8 +44,14 @@ def admitted(runs: Sequence[Run], right: Sequence[Run]) -> list[Run]:
 
 
 def best_of(runs: Sequence[Run], temperature: Temperature) -> Run | None:
-    """The quickest of the Runs whose figures are believed, by figures that were not taken by turns."""
-    timed = [run for run in runs if _footing(run, temperature) is not None and not groups.doubted(run)]
+    """The quickest of the Runs whose figures are believed and not too noisy; the figures were not interleaved."""
+    timed = [
+        run
+        for run in runs
+        if (footing := _footing(run, temperature)) is not None
+        and not footing.timing.too_noisy
+        and not groups.doubted(run)
+    ]
     return min(timed, key=lambda run: _ns(run, temperature), default=None)
 
 
@@ -56,7 +63,7 @@ def tables(
 ) -> tuple[LeagueTable, ...]:
     """The league table of a Record. `turns` and `found_best`: ratios that were taken for it, and beside whom; where
     there are none, those that follow from the Record."""
-    right = groups.right(record)
+    right = groups.selectable(record)
     made = []
     for work, runs in by_work(record).items():
         ids = {run.id: run for run in runs}
@@ -81,10 +88,11 @@ def tables(
     return tuple(made)
 
 
-def _order(contender: Contender) -> tuple[bool, bool, float]:
+def _order(contender: Contender) -> tuple[bool, bool, bool, float]:
     pace = contender.cold or contender.hot
     return (
         contender.verdict in {Status.FAIL, Status.ERROR},
+        pace is not None and pace.too_noisy,
         contender.cold is None,
         pace.ns if pace is not None else float("inf"),
     )
@@ -101,7 +109,7 @@ def _contender(run: Run, best: Mapping[Temperature, Run | None], turns: Turns) -
     reason = next((each.reason for each in (accuracy, run.performance, run.memory, run.cross) if each.failed), "")
     return Contender(
         kernel=run.kernel,
-        variant=run.variant,
+        variant=run.variant + (f" (calls {' and '.join(accuracy.borrowed)})" if accuracy.borrowed else ""),
         format=run.format,
         verdict=groups.verdict(run),
         reason=reason,
@@ -132,7 +140,21 @@ def _pace(run: Run, best: Run | None, temperature: Temperature, turns: Turns) ->
         share=None if against.lost else against.fraction,
         behind=behind,
         basis=basis,
+        contradicts=behind is not None and best is not None and contradicts(behind, run, best, temperature),
     )
+
+
+def contradicts(behind: Ratio, run: Run, best: Run, temperature: Temperature) -> bool:
+    """Whether a Run's time over the best's, as it was taken, and the quotient of the two times cannot both be true.
+
+    The times were taken at different moments, between which a machine's speed changes by a few percent: their
+    intervals have to lie further apart than TELLING.
+    """
+    own, theirs = _footing(run, temperature), _footing(best, temperature)
+    if own is None or theirs is None or theirs.timing.low_ns <= 0:
+        return False
+    low, high = own.timing.low_ns / theirs.timing.high_ns, own.timing.high_ns / theirs.timing.low_ns
+    return behind.low > (1 + TELLING) * high or (1 + TELLING) * behind.high < low
 
 
 def _behind(run: Run, best: Run | None, temperature: Temperature, turns: Turns) -> tuple[Ratio | None, Basis]:

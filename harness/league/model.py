@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from tritmark.harness.record.model import Model, Ratio, Status
+from tritmark.harness.record.model import TOO_NOISY, Model, Ratio, Status, half_width
 
 
 class Basis(StrEnum):
@@ -33,6 +33,15 @@ class Pace(Model):
     behind: Ratio | None = None
     """Its time over the best's."""
     basis: Basis = Basis.NONE
+    contradicts: bool = False
+    """`behind` lies outside of what its time and the best's allow, intervals included: the machine was another when one
+    of them was taken."""
+
+    @property
+    def too_noisy(self) -> bool:
+        """The interval of the time is too wide to compare it with others."""
+        known = self.low_ns is not None and self.high_ns is not None
+        return known and half_width(self.ns, self.low_ns or 0.0, self.high_ns or 0.0) > TOO_NOISY
 
 
 class Contender(Model):
@@ -83,7 +92,7 @@ class LeagueTable(Model):
     title: str = ""
     threads: int
     contenders: tuple[Contender, ...]
-    """The quickest first: cold, then what has no cold figure; what is not right comes last."""
+    """The quickest first: cold, then what has no cold figure, then what is too noisy; what is not right comes last."""
     calls: tuple[WholeCall, ...] = ()
 
 
@@ -96,4 +105,6 @@ class League(Model):
     suite: str
     tritmark: str
     machine: str
+    distrust: str = ""
+    """What refutes the Record; "" where nothing does."""
     tables: tuple[LeagueTable, ...]

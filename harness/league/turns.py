@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tritmark.harness.league.contenders import TEMPERATURES, Temperature, Work, admitted, best_of, by_work
+from tritmark.harness.league.contenders import TEMPERATURES, Temperature, Work, admitted, best_of, by_work, contradicts
 from tritmark.harness.league.model import WholeCall
 from tritmark.harness.measure.alternate import Timed, alternate, calibrate
 from tritmark.harness.measure.buffers import memory_of, rotation
@@ -55,7 +55,7 @@ def taken(
 
     What raises there, or in its process, is a problem of that pair alone.
     """
-    session, right = Session(), groups.right(record)
+    session, right = Session(), groups.selectable(record)
     variants = {variant.id: variant for variant in installed.registry.variants}
     with Workers(installed, candidates) as workers:
         for work, runs in by_work(record).items():
@@ -66,15 +66,20 @@ def taken(
             material = Material(installed.ops[first.op], workload, facts.seed)
             known = [run for run in admitted(runs, right) if run.kernel in variants]
             for temperature in TEMPERATURES:
-                best = best_of(known, temperature)
+                rival = best = best_of(known, temperature)
                 ratios: dict[str, Ratio] = {}
                 problems: list[str] = []
                 for _ in range(_ROUNDS):
                     if best is None:
                         break
-                    ratios, problems = _beside(workers, variants, best, known, material, temperature)
-                    session.best[work, temperature] = best.id
-                    best = sooner(best, known, ratios)
+                    rival = best
+                    ratios, problems = _beside(workers, variants, rival, known, material, temperature)
+                    session.best[work, temperature] = rival.id
+                    best = sooner(rival, known, ratios)
+                doubted = [run for run in known if _doubted(ratios.get(run.id), run, rival, temperature)]
+                if rival is not None and doubted:
+                    again, further = _beside(workers, variants, rival, doubted, material, temperature)
+                    ratios, problems = ratios | again, problems + further
                 session.ratios.update({(run, temperature): ratio for run, ratio in ratios.items()})
                 session.problems += problems
             called = best_of([run for run in known if not run.peer], "hot")
@@ -110,9 +115,20 @@ def _beside(
     return ratios, problems
 
 
+def _doubted(ratio: Ratio | None, run: Run, best: Run | None, temperature: Temperature) -> bool:
+    """Whether a ratio has to be taken once more before it is shown, marked if need be."""
+    if ratio is None or best is None:
+        return False
+    return ratio.too_noisy or contradicts(ratio, run, best, temperature)
+
+
 def sooner(best: Run, known: Sequence[Run], ratios: Mapping[str, Ratio]) -> Run | None:
     """The one that was quickest beside the best, where its whole interval says that it is quicker."""
-    quicker = [run for run in known if run.id != best.id and run.id in ratios and ratios[run.id].high < 1]
+    quicker = [
+        run
+        for run in known
+        if run.id != best.id and (ratio := ratios.get(run.id)) is not None and ratio.high < 1 and not ratio.too_noisy
+    ]
     return min(quicker, key=lambda run: ratios[run.id].median, default=None)
 
 

@@ -7,7 +7,9 @@ A Run that could not be judged has a status that says so; contradictory states a
 from __future__ import annotations
 
 from tritmark.harness.record.code import Code, Function
+from tritmark.harness.record.contradictions import Contradiction, contradicted, contradictions
 from tritmark.harness.record.digest import FileDigest, read_digest, with_digest
+from tritmark.harness.record.load import MachineLoad
 from tritmark.harness.record.machine import (
     CeilingFacts,
     Gpu,
@@ -17,7 +19,8 @@ from tritmark.harness.record.machine import (
     PrefetchFigure,
     TunedPrefetch,
 )
-from tritmark.harness.record.model import Cause, Divergence, Model, Ratio, Slope, Status, Verdict
+from tritmark.harness.record.model import TOO_NOISY, Cause, Divergence, Model, Ratio, Slope, Status, Verdict, half_width
+from tritmark.harness.record.not_judged import NotJudged, Unseen
 from tritmark.harness.record.proposal import Fact, Gain, Proposal
 from tritmark.harness.record.record import HOST, SCHEMA_VERSION, Environment, Lane, Record
 from tritmark.harness.record.run import (
@@ -48,11 +51,13 @@ __all__ = [
     "DIMENSIONS",
     "HOST",
     "SCHEMA_VERSION",
+    "TOO_NOISY",
     "Accuracy",
     "Against",
     "Cause",
     "CeilingFacts",
     "Code",
+    "Contradiction",
     "Cross",
     "DeviceMemory",
     "Divergence",
@@ -69,10 +74,12 @@ __all__ = [
     "LayerScheme",
     "LinearLayers",
     "Machine",
+    "MachineLoad",
     "MemoryUse",
     "Model",
     "NodeBandwidth",
     "NodeUse",
+    "NotJudged",
     "NumaNode",
     "PeerComparison",
     "Performance",
@@ -87,8 +94,12 @@ __all__ = [
     "Timing",
     "Transfer",
     "TunedPrefetch",
+    "Unseen",
     "Verdict",
     "WorkloadFacts",
+    "contradicted",
+    "contradictions",
+    "half_width",
     "read_digest",
     "with_digest",
 ]

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
+import subprocess
+import sys
+from collections.abc import Mapping
+from concurrent.futures import Future
 from dataclasses import fields
 from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from tritmark.harness.machine import cpu, memory, numa
@@ -16,25 +24,69 @@ if TYPE_CHECKING:
     from tritmark.harness.spec import Device
 
 
-@cache
-def _told() -> dict[str, Any]:
-    """What py-cpuinfo says. It takes about a second, for it asks CPUID in a process of its own and measures the clock's
-    rate, and a process stays on one processor."""
-    import cpuinfo
+_ASK = """
+import json
+from cpuinfo import cpuinfo
+print("\\n" + json.dumps(cpuinfo._get_cpu_info_internal()))
+"""
+"""get_cpu_info of py-cpuinfo reads the output of a Python of its own, and with it what any start-up file prints."""
 
-    told: dict[str, Any] = cpuinfo.get_cpu_info()
+
+def _environment() -> dict[str, str]:
+    found = find_spec("cpuinfo")
+    (package,) = (found and found.submodule_search_locations) or ("",)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    return environment | {"PYTHONPATH": str(Path(package).parent), "PYTHONSAFEPATH": "1"}
+
+
+def _read(environment: Mapping[str, str]) -> dict[str, Any]:
+    from tritmark.harness.errors import BadEnvironmentError, Failure
+    from tritmark.harness.machine.session import cause
+
+    command = [sys.executable, "-c", _ASK]
+    done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    lines = done.stdout.decode("utf-8", "replace").rstrip().splitlines()
+    try:
+        told: dict[str, Any] = json.loads(lines[-1])
+    except (IndexError, ValueError):
+        why = cause(Failure.CRASH, max(0, -done.returncode), wanted=0, killed_before=None)
+        if why is not None:
+            raise why from None
+        words = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["it printed nothing"]
+        raise BadEnvironmentError(
+            f"py-cpuinfo cannot read this CPU: {words[-1]}", next_step=f"run {sys.executable} -m cpuinfo"
+        ) from None
     return told
 
 
+@cache
+def ask() -> Future[dict[str, Any]]:
+    """Begin to ask py-cpuinfo, and what it reports. It asks CPUID and measures the clock's rate, which takes 0.3 s to a
+    second, most of it asleep; machine_facts waits for what is left of that. It starts Pythons, which must see neither
+    the user's PYTHON variables nor the current folder. The result raises BadEnvironmentError where it fails."""
+    future: Future[dict[str, Any]] = Future()
+
+    def answer(environment: Mapping[str, str]) -> None:
+        try:
+            future.set_result(_read(environment))
+        except BaseException as error:
+            future.set_exception(error)
+
+    # The environment as it is now: others may change it meanwhile. A command that ends early waits for no daemon.
+    Thread(target=answer, args=(_environment(),), daemon=True).start()
+    return future
+
+
 def machine_facts() -> Machine:
-    """What the host and its GPUs are, without their ceilings. Takes about 0.2 to 1 s for the first time."""
+    """What the host and its GPUs are, without their ceilings. Takes about 0.2 to 1 s for the first time. Raises
+    BadEnvironmentError where py-cpuinfo fails."""
     from hashlib import sha256
 
     import psutil
 
     from tritmark.harness.record import Machine, NumaNode
 
-    told = _told()
+    told = ask().result()
     flags = frozenset(told.get("flags", ()))
     name = told.get("brand_raw") or platform.processor() or platform.machine()
     caches, total = cpu.caches(), memory.total()

@@ -20,6 +20,8 @@ class CeilingFacts(Model):
     nbytes: int
     rate: float
     unit: str
+    repeats: int = 0
+    """How often it was measured again because it contradicted another ceiling."""
 
 
 class NumaNode(Model):

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from math import inf
 from typing import Self
 
 from pydantic import BaseModel, ConfigDict, model_validator
+
+TOO_NOISY = 0.25
+"""Half of a figure's 95 % interval, as a share of the figure, above which it is too noisy to compare with others. Two
+figures just below it that differ by less than 1.67x cannot be ordered. `python suites/performance/noise_of_records.py`
+counts those above it in the Records under results/baselines."""
 
 
 class Status(StrEnum):
@@ -81,6 +87,11 @@ class Ratio(Model):
     high: float
     pairs: int
 
+    @property
+    def too_noisy(self) -> bool:
+        """Its interval is wider than TOO_NOISY."""
+        return half_width(self.median, self.low, self.high) > TOO_NOISY
+
 
 class Slope(Model):
     """Growth in bytes a call, with the 95 % interval of the slope through all samples."""
@@ -88,3 +99,11 @@ class Slope(Model):
     median: float
     low: float
     high: float
+
+
+def half_width(median: float, low: float, high: float) -> float:
+    """Half of the interval from `low` to `high`, as a share of `median`; 0 for an interval without width, and infinite
+    for one around 0."""
+    if high <= low:
+        return 0.0
+    return (high - low) / (2 * abs(median)) if median else inf

@@ -7,15 +7,17 @@ from typing import Annotated
 from pydantic import Field
 
 from tritmark.harness.record.machine import Machine
-from tritmark.harness.record.model import Model, Status
+from tritmark.harness.record.model import Model
+from tritmark.harness.record.not_judged import NotJudged
 from tritmark.harness.record.proposal import Proposal
 from tritmark.harness.record.run import Layer, LinearLayers, Run
 
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 9
 """1: one device, the host. 2: GPUs, receipts of launches, the probe's samples, and a digest. 3: memory and
 cross-validation. 4: compiled code, thread scaling, proposals. 5: drawn cases, what they reached and the rarest fault
 they would have shown; doubted figures. 6: the guards that spoke, what caused a NOT RUN, and a device's own units. 7:
-linear layers as they are stored.
+linear layers as they are stored. 8: limits of verdicts, and what was not judged. 9: what else the machine did while a
+Run was timed, ceilings that were measured again, and laps whose outputs were judged.
 Files of earlier versions are still read."""
 
 
@@ -63,13 +65,18 @@ class Record(Model):
     lanes: tuple[Lane, ...] = ()
     runs: tuple[Run, ...] = ()
     counts: dict[str, dict[str, int]] = Field(default_factory=dict)
-    """For each dimension how many Runs ended in which status; empty before version 5."""
+    """For each dimension how many own Runs ended in which status; empty before version 5, of all Runs before version
+    9."""
+    not_judged: tuple[NotJudged, ...] = ()
+    """What no verdict here covers, as the headline says; empty before version 8."""
     weights_path: str = ""
     layers: tuple[Layer, ...] = ()
     linear_layers: tuple[LinearLayers, ...] = ()
     """For each device and number of tokens."""
+    weights_note: str = ""
+    """What the model does beyond products with the stored weights, as its file says: nothing of it was judged."""
     proposals: tuple[Proposal, ...] = ()
-    """The most certain gain first; those of kernels that a sibling outruns come last."""
+    """The largest expected saving first; those of kernels that a sibling outruns come last."""
     unadvised: tuple[str, ...] = ()
     """What advice would have needed and was not there, each with the reason and the next step."""
     addresses: str = ""
@@ -79,9 +86,7 @@ class Record(Model):
     the last field."""
 
     @property
-    def passed(self) -> bool:
-        """Every Run and layer passed, and there was at least one. Of others' kernels only where there are no others
-        beside them: what is wrong with these is no fault of what was asked about."""
-        runs = [run for run in self.runs if not run.peer] or self.runs
-        fine = all(run.passed for run in runs) and all(layer.status is Status.PASS for layer in self.layers)
-        return fine and bool(self.runs or self.layers)
+    def own(self) -> tuple[Run, ...]:
+        """The Runs that verdict, headline and exit status rest on: all that are no peers', or all where only peers were
+        asked about. What is wrong with others' kernels is no fault of those beside them."""
+        return tuple(run for run in self.runs if not run.peer) or self.runs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tritmark.harness.record.code import Code
+from tritmark.harness.record.load import MachineLoad
 from tritmark.harness.record.model import Model, Ratio, Verdict
 from tritmark.harness.record.verdicts import Accuracy, Cross, DeviceMemory, MemoryUse, Performance, Transfer
 from tritmark.harness.spec import Receipt
@@ -86,6 +87,8 @@ class Run(Model):
     """Whether the kernel is somebody else's: its verdicts are told, and the Record passes without it."""
     node_use: NodeUse | None = None
     """None where the host has one node, on a device with a memory of its own, and where nothing was timed."""
+    load: MachineLoad | None = None
+    """None where nothing was timed, and before version 9."""
 
     def verdict(self, dimension: str) -> Verdict:
         """The verdict of one of DIMENSIONS."""
@@ -122,6 +125,9 @@ class LayerScheme(Model):
     """Largest difference of the product from the same in float64, over the bound that was computed beforehand."""
     quantize_ns: float | None
     """None where nothing was quantized."""
+    near_ties: float | None = None
+    """Share of codes that another rounding of the stored float by one unit in its last place could change; None where
+    nothing was quantized, and before it was counted."""
 
 
 class Layer(Verdict):

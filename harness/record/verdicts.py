@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from tritmark.harness.record.model import Divergence, Model, Ratio, Slope, Verdict
+from tritmark.harness.record.model import TOO_NOISY, Divergence, Model, Ratio, Slope, Verdict, half_width
 
 
 class Guarded(Verdict):
@@ -13,6 +13,8 @@ class Guarded(Verdict):
     caught_by: tuple[str, ...] = ()
     """The names of these guards, in the order in which a kernel meets them; none in a PASS, and none before version
     6."""
+    limits: tuple[str, ...] = ()
+    """What the verdict does not cover, a sentence each, whatever its status is; none before version 8."""
 
 
 class Accuracy(Guarded):
@@ -47,6 +49,12 @@ class Accuracy(Guarded):
     """What the cases were drawn with; 0 where none were."""
     failed_case: str = ""
     """The case that failed, so that it can be repeated; "" where none did."""
+    borrowed: tuple[str, ...] = ()
+    """Whose kernels it calls: installed ones, or a peer's library, as their code was in its process. Its times are
+    theirs, and it is the best of no place."""
+    held_to: tuple[str, ...] = ()
+    """Of code that asks which processor it runs on: the steps below this processor's that it was judged at too, by
+    processes in which it finds no features above them."""
 
 
 class Timing(Model):
@@ -70,6 +78,11 @@ class Timing(Model):
     """Which clock: the native loop's, or Python's."""
     buffers: int
     """Distinct sets of arrays that were cycled through: 1 is hot."""
+
+    @property
+    def too_noisy(self) -> bool:
+        """The interval of the median is wider than TOO_NOISY."""
+        return half_width(self.median_ns, self.low_ns, self.high_ns) > TOO_NOISY
 
 
 class Against(Model):
@@ -105,6 +118,11 @@ class Footing(Model):
     rotation: int
     """Bytes that are touched before a buffer comes round again."""
 
+    @property
+    def too_noisy(self) -> bool:
+        """Its time is, or the part of the ceiling that is shown beside it."""
+        return self.timing.too_noisy or (not self.against.lost and self.against.fraction.too_noisy)
+
 
 class Performance(Guarded):
     """Cold and hot figures, and what the Python call adds."""
@@ -124,6 +142,13 @@ class Performance(Guarded):
     work."""
     repeated: int = 0
     """How many of those tests spoke and were made again, in a fresh process."""
+    looks: int = 0
+    """Calls in laps on shared memory whose outputs the harness's own process judged; 0 where no such laps were made,
+    and before version 9."""
+    proven_cold_ns: float | None = None
+    """What a cold call takes at least by the harness's own clock, over those laps; None where none were made."""
+    proven_hot_ns: float | None = None
+    """The same of a hot call: less what reading as many bytes gains in caches."""
 
 
 class DeviceMemory(Model):

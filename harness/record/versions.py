@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tritmark.harness import caches
+from tritmark.harness.utf8 import escaped
 
 if TYPE_CHECKING:
     from tritmark.harness.record import Environment
@@ -21,6 +22,7 @@ PREFIXES = (
     "OMP_",
     "GOMP_",
     "KMP_",
+    "NVCC_",
     "BITNET_GPU_FAKE",
     "CUDA_DEVICE",
     "CUDA_LAUNCH",
@@ -78,11 +80,11 @@ def environment(command: Sequence[str], seed: int, *, compiler: str = "") -> Env
         compiler=compiler,
         # Where caches lie changes nothing, and is a path that no other machine has.
         variables={
-            name: value
+            escaped(name): escaped(value)
             for name, value in sorted(os.environ.items())
             if name.startswith(PREFIXES) and name != caches.CACHE
         },
         commit=commit(Path.cwd()),
-        command=tuple(command),
+        command=tuple(map(escaped, command)),
         seed=seed,
     )

@@ -4,11 +4,13 @@ terminal, the page and Markdown begin with the same ones."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from tritmark.harness.record import DIMENSIONS, Record, Run, Status
-from tritmark.harness.text import groups, units
+from tritmark.harness.record import DIMENSIONS, TOO_NOISY, Cause, Record, Run, Status
+from tritmark.harness.report import load
+from tritmark.harness.text import groups, units, unseen
+from tritmark.harness.text.outcome import outcome
 from tritmark.harness.text.visible import sentence
 
 _FIGURE = re.compile(r"\d[\d.,]*")
@@ -35,24 +37,24 @@ class Doubt:
     runs: tuple[Run, ...]
 
 
-def status(record: Record) -> Status:
-    """The whole Record's: NOT_RUN where nothing was judged, AMBIGUOUS where something could not be decided."""
-    if not record.runs and not record.layers:
-        return Status.NOT_RUN
-    if not record.passed:
-        return Status.FAIL
-    verdicts = [run.verdict(dimension).status for run in record.runs for dimension in DIMENSIONS]
-    return groups.worst([*verdicts, *(layer.status for layer in record.layers)])
-
-
 def answers(record: Record) -> list[Answer]:
     """In the order in which they are asked. Those that there is nothing to say on are left out."""
-    found = [_right(record), _layers(record), _fast(record), _beside(record), _others(record), _doubted(record)]
+    found = [
+        _right(record),
+        _layers(record),
+        _note(record),
+        _fast(record),
+        _beside(record),
+        _others(record),
+        _peers(record),
+        _doubted(record),
+        _unseen(record),
+    ]
     return [each for each in found if each is not None]
 
 
 def _right(record: Record) -> Answer | None:
-    kernels = groups.by_kernel(record.runs)
+    kernels = groups.by_kernel(record.own)
     if not kernels:
         return None
     ended = {name: groups.worst(run.accuracy.status for run in runs) for name, runs in kernels.items()}
@@ -65,11 +67,14 @@ def _right(record: Record) -> Answer | None:
         for found, word in ((wrong, "wrong or broken"), (by[Status.AMBIGUOUS], "not decided"))
         if found
     ]
+    simulated = [name for name, runs in kernels.items() if any(run.receipt and run.receipt.simulated for run in runs)]
+    if simulated:
+        parts.append(f"{len(simulated):,} of them simulated")
     told = [", ".join(parts)]
     if by[Status.NOT_RUN]:
         told.append(f"{units.counted(len(by[Status.NOT_RUN]), 'further kernel')} could not be run here")
-    told += _power([run for run in record.runs if run.accuracy.calls])
-    classes = dict.fromkeys(name for run in record.runs for name in run.accuracy.uncovered)
+    told += _power([run for run in record.own if run.accuracy.calls])
+    classes = dict.fromkeys(name for run in record.own for name in run.accuracy.uncovered)
     if classes:
         shown = "; ".join(list(classes)[:_MOST_CLASSES])
         more = len(classes) - _MOST_CLASSES
@@ -111,13 +116,21 @@ def _layers(record: Record) -> Answer | None:
     return Answer("Weights?", groups.worst(statuses), (told,))
 
 
+def _note(record: Record) -> Answer | None:
+    """What of the model is not applied to its weights."""
+    return Answer("Not applied?", Status.NOT_RUN, (record.weights_note,)) if record.weights_note else None
+
+
 def _fast(record: Record) -> Answer | None:
     best = [groups.best_variant(runs) for runs in groups.by_key(groups.right(record)).values()]
     parts = [groups.mean(groups.part(run.performance.cold or run.performance.hot) for run in runs) for runs in best]
     reached = [part for part in parts if part is not None]
     if not reached:
-        reasons = groups.causes(record.runs, "performance")
-        return Answer("How fast?", Status.NOT_RUN, (f"Nothing was measured: {reasons[-1]}",)) if reasons else None
+        if any(figure.footing.too_noisy for figure in groups.figures(groups.sound(record))):
+            told = "How close kernels come to the machine's limits is not known: the figures are too noisy"
+            return Answer("How fast?", Status.AMBIGUOUS, (told,))
+        reason = _unmeasured(record)
+        return Answer("How fast?", Status.NOT_RUN, (f"Nothing was measured: {reason}",)) if reason else None
     span = (
         units.percent(min(reached)) if len(reached) == 1 else f"{100 * min(reached):.0f} to {100 * max(reached):.0f} %"
     )
@@ -129,6 +142,19 @@ def _fast(record: Record) -> Answer | None:
     told = f"{who} {span} of what this machine can do"
     measured = [run for run in record.runs if run.performance.cold or run.performance.hot]
     return Answer("How fast?", groups.worst(run.performance.status for run in measured), (told,))
+
+
+def _unmeasured(record: Record) -> str:
+    """Why nothing was: what a simulator ran has no speed, whatever else some shapes lack; else what kept most of the
+    Runs from it whose values were judged, those of drawn cases last, which have no speed anywhere."""
+    left_out = [run for run in record.runs if run.performance.status is Status.NOT_RUN]
+    simulated = [run for run in left_out if run.performance.cause is Cause.SIMULATOR]
+    devices = groups.simulated(record)
+    if devices and not simulated:
+        return f"{' and '.join(devices)} was simulated: it has no speed"
+    ran = [run for run in left_out if run.accuracy.status is not Status.NOT_RUN]
+    listed = [run for run in ran if run.workload.axes]
+    return next(iter(groups.causes(simulated or listed or ran or left_out, "performance")), "")
 
 
 def _beside(record: Record) -> Answer | None:
@@ -161,7 +187,7 @@ def _others(record: Record) -> Answer | None:
     """Memory, cross-validation and speed, where one of them failed."""
     told = []
     for dimension in DIMENSIONS[1:]:
-        failed = dict.fromkeys(run.kernel for run in record.runs if run.verdict(dimension).failed)
+        failed = dict.fromkeys(run.kernel for run in record.own if run.verdict(dimension).failed)
         if failed:
             told.append(
                 f"{units.counted(len(failed), 'kernel')} {'fails' if len(failed) == 1 else 'fail'} in {dimension}"
@@ -169,10 +195,23 @@ def _others(record: Record) -> Answer | None:
     return Answer("What else failed?", Status.FAIL, tuple(told)) if told else None
 
 
+def _peers(record: Record) -> Answer | None:
+    """Other projects' kernels that failed beside those that were asked about."""
+    own = {run.id for run in record.own}
+    failed = {
+        dimension: len({run.kernel for run in record.runs if run.id not in own and run.verdict(dimension).failed})
+        for dimension in DIMENSIONS
+    }
+    if not any(failed.values()):
+        return None
+    found = ", ".join(f"{count:,} in {dimension}" for dimension, count in failed.items() if count)
+    return Answer("Peers?", Status.NOT_RUN, (f"Of other projects' kernels, which do not count here, fail: {found}",))
+
+
 def doubts(record: Record) -> list[Doubt]:
     """What is AMBIGUOUS, by reason; the commonest first."""
     found: dict[tuple[str, str], list[Run]] = {}
-    for run in record.runs:
+    for run in record.own:
         for dimension in DIMENSIONS:
             verdict = run.verdict(dimension)
             if verdict.status is Status.AMBIGUOUS:
@@ -184,7 +223,7 @@ def doubts(record: Record) -> list[Doubt]:
 def _doubted(record: Record) -> Answer | None:
     found = doubts(record)
     shaky = [run for run in record.runs if groups.doubted(run)]
-    told = []
+    told = list(_noise(record))
     if shaky:
         told.append(
             f"{units.counted(len(shaky), 'figure')} of {_measured(record):,} Runs are not shown, because a guard "
@@ -192,7 +231,7 @@ def _doubted(record: Record) -> Answer | None:
         )
     if found:
         runs = dict.fromkeys(run.id for doubt in found for run in doubt.runs)
-        told.append(f"{units.counted(len(runs), 'Run')} of {len(record.runs):,} could not be decided")
+        told.append(f"{units.counted(len(runs), 'Run')} of {len(record.own):,} could not be decided")
         told += [
             f"{len(doubt.runs):,} in {doubt.dimension}, such as: {sentence(doubt.reason)}"
             for doubt in found[:_MOST_DOUBTS]
@@ -200,8 +239,27 @@ def _doubted(record: Record) -> Answer | None:
         if len(found) > _MOST_DOUBTS:
             told.append(f"{units.counted(len(found) - _MOST_DOUBTS, 'further reason')}: see the report")
     if not told:
-        return Answer("Not believed?", Status.PASS, ("No verdict is AMBIGUOUS and no figure is doubted",))
+        return Answer("Not believed?", Status.PASS, ("No verdict is AMBIGUOUS, no figure is doubted or too noisy",))
     return Answer("Not believed?", Status.AMBIGUOUS, tuple(told))
+
+
+def _noise(record: Record) -> Iterator[str]:
+    """How many figures are too noisy, and whether the machine was busy."""
+    found = outcome(record)
+    if found.noisy:
+        verb = "is" if found.noisy == 1 else "are"
+        yield (
+            f"{found.noisy:,} of {units.counted(found.figures, 'figure')} {verb} too noisy (95 % interval wider than "
+            f"±{100 * TOO_NOISY:.0f} %) and not compared with others"
+        )
+    crowd = load.crowd(record)
+    if crowd:
+        yield crowd
+
+
+def _unseen(record: Record) -> Answer | None:
+    told = unseen.headline(record)
+    return Answer("Not judged?", Status.NOT_RUN, (told,)) if told else None
 
 
 def _measured(record: Record) -> int:

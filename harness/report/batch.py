@@ -117,9 +117,8 @@ def _plot(place: tuple[str, str], lines: dict[str, dict[int, Run]]) -> dict[str,
 
 
 def _context(record: Record) -> dict[str, Any] | None:
-    timed = [
-        run for run in groups.sound(record) if (footing := _footing(run)) is not None and footing.timing.low_ns > 0
-    ]
+    steady = groups.steady(groups.sound(record))
+    timed = [run for run in steady if (footing := _footing(run)) is not None and footing.timing.low_ns > 0]
     found = curves([run for run in timed if all(value > 0 for value in run.workload.axes.values())])
     if not found:
         return None
@@ -137,4 +136,6 @@ def _context(record: Record) -> dict[str, Any] | None:
     return {"plots": kept, "more": len(ordered) - len(kept)}
 
 
-SECTION = Section("batch", "Time against batch and size", "batch.html", _context)
+SECTION = Section(
+    "batch", "Time against batch and size", "batch.html", _context, about="time along one axis of the shape"
+)

@@ -46,7 +46,8 @@ class Axis:
         near = self.even or self.high / self.low < _NEAR
         found = _even(self.low, self.high, most) if near else _decades(self.low, self.high)
         while len(found) > most:
-            found = found[::2]
+            # 1 stays, which ratios are read against.
+            found = found[found.index(1) % 2 :: 2] if 1 in found else found[::2]
         return found
 
 
@@ -104,10 +105,13 @@ def forest(entries: Sequence[ForestEntry], title: str) -> dict[str, Any]:
         WIDTH - _FIGURES - 6,
     )
     y, rows, headings = 4.0, [], []
+    spans: list[dict[str, float]] = []
     for number, entry in enumerate(entries):
         if not number or entry.heading != entries[number - 1].heading:
             headings.append({"y": y + 11, "text": label(entry.heading, 62)})
             y += _HEAD
+            spans.append({"from": y})
+        spans[-1]["to"] = y + _ROW
         rows.append(
             {
                 "y": y + _ROW / 2,
@@ -126,6 +130,7 @@ def forest(entries: Sequence[ForestEntry], title: str) -> dict[str, Any]:
         "title": title,
         "rows": rows,
         "headings": headings,
+        "spans": spans,
         "ticks": ticks,
         "one": scale.at(1),
         "bottom": y,
@@ -143,16 +148,20 @@ class Bar:
 
 
 _BAR_LABELS, _BAR_END, _MOST_PERCENT = 86, WIDTH - 24, 200.0
+_PAIR = 20
+"""Height of two bars."""
 
 
 def bars(groups: Sequence[tuple[str, Sequence[Bar]]], title: str) -> dict[str, Any]:
     """Pairs of bars under headings, from 0 to 100 percent and beyond where one is longer."""
     taken = [value for _, bars in groups for bar in bars for value in (bar.cold, bar.hot) if value is not None]
-    end = 1.06 * min(_MOST_PERCENT, max(100.0, *taken))
+    end = 1.06 * min(_MOST_PERCENT, max([100.0, *taken]))
     y, rows, headings = 2.0, [], []
+    spans: list[dict[str, float]] = []
     for heading, each in groups:
         headings.append({"y": y + 11, "text": label(heading, 62)})
         y += _HEAD - 2
+        spans.append({"from": y, "to": y + _PAIR * len(each)})
         for bar in each:
             pair = [
                 {"y": y + 1 + 9 * number, "to": _percent_at(value, end), "text": round(value), "kind": kind}
@@ -161,12 +170,13 @@ def bars(groups: Sequence[tuple[str, Sequence[Bar]]], title: str) -> dict[str, A
             ]
             tip = ", ".join(f"{mark['kind']} {mark['text']} %" for mark in pair)
             rows.append({"y": y, "name": label(bar.name, 15), "bars": pair, "tip": f"{heading}, {bar.name}: {tip}"})
-            y += 20
+            y += _PAIR
     ticks = [{"x": _percent_at(value, end), "text": value} for value in range(0, int(end) + 1, 25 if end < 130 else 50)]
     return {
         "title": title,
         "rows": rows,
         "headings": headings,
+        "spans": spans,
         "ticks": ticks,
         "begin": _BAR_LABELS,
         "one": _percent_at(100, end),

@@ -54,4 +54,6 @@ def _context(record: Record) -> dict[str, Any] | None:
     }
 
 
-SECTION = Section("code", "Compiled code", "code.html", _context)
+SECTION = Section(
+    "code", "Compiled code", "code.html", _context, about="instructions, loops and spills of each function"
+)

@@ -24,8 +24,8 @@ _FEWEST = 2
 BAND = 0.02
 """Changes up to this part of 1 are taken for noise: identical code that was timed by turns raised alarms within it
 and none beyond, see measure/alternate.py. How far identical code differs from session to session was not measured;
-the intervals, quotients of the ends of two 95 % intervals, are wide for that, and the page sends whoever wants a
-verdict to `tritmark gate`."""
+the intervals, quotients of the ends of two 95 % intervals, are wide for that, and the page names `tritmark gate` for a
+verdict."""
 
 
 class Change(StrEnum):
@@ -150,7 +150,7 @@ def _beside(record: Record, given: Given) -> dict[str, Any] | None:
     found = compare(record, given.baseline)
     worst = {Change.SLOWER: 0, Change.FASTER: 1, Change.UNSURE: 2, Change.SAME: 3}
     ordered = sorted(found.pairs, key=lambda pair: (worst[pair.change], pair.ratio.median))
-    drawn = ordered[:_MOST_ROWS]
+    drawn = [pair for pair in ordered if not pair.ratio.too_noisy][:_MOST_ROWS]
     entries = [
         chart.ForestEntry(
             pair.change.value,

@@ -1,4 +1,4 @@
-"""Cross-validation: each kernel beside each implementation of somebody else and beside references, who is right
+"""Cross-validation: each kernel beside each other implementation and beside references, which of them is correct
 where they differ, and, references aside, which is faster."""
 
 from __future__ import annotations
@@ -138,4 +138,6 @@ def _context(record: Record) -> dict[str, Any] | None:
     }
 
 
-SECTION = Section("cross", "Cross-validation", "cross.html", _context)
+SECTION = Section(
+    "cross", "Cross-validation", "cross.html", _context, about="values and times beside other implementations"
+)

@@ -70,4 +70,6 @@ def _beside(record: Record, given: Given) -> dict[str, Any]:
     }
 
 
-SECTION = Section("environment", "Environment", "environment.html", beside=_beside)
+SECTION = Section(
+    "environment", "Environment", "environment.html", beside=_beside, about="versions, packages and variables"
+)

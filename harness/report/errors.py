@@ -3,6 +3,7 @@ the worst inputs."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from tritmark.harness.record import Record, Run, Status
@@ -40,10 +41,13 @@ def _row(key: tuple[str, ...], runs: list[Run]) -> dict[str, Any]:
         "elements": sum(run.accuracy.elements for run in runs),
         "mismatches": sum(run.accuracy.mismatches for run in runs),
         "families": sorted({run.accuracy.family for run in runs if run.accuracy.family}),
-        "largest": max(
-            (run.accuracy.largest_error for run in runs if run.accuracy.largest_error is not None), default=None
-        ),
+        "ulp": _most(run.accuracy.largest_ulp for run in runs),
+        "error": _most(run.accuracy.largest_error for run in runs),
     }
+
+
+def _most(taken: Iterable[float | None]) -> float | None:
+    return max((each for each in taken if each is not None), default=None)
 
 
 def _context(record: Record) -> dict[str, Any] | None:
@@ -68,4 +72,4 @@ def _context(record: Record) -> dict[str, Any] | None:
     }
 
 
-SECTION = Section("errors", "Errors", "errors.html", _context)
+SECTION = Section("errors", "Errors", "errors.html", _context, about="how far outputs lie from the reference")

@@ -185,7 +185,7 @@ def _against_host(record: Record) -> list[dict[str, Any]]:
     """For each op, dtype and workload that both were measured on, the quickest kernel of the host and of each other
     device."""
     found: dict[tuple[str, str, str], dict[str, list[Run]]] = {}
-    for run in groups.sound(record):
+    for run in groups.steady(groups.sound(record)):
         if run.performance.cold is not None:
             found.setdefault((run.op, run.dtype, run.workload.id), {}).setdefault(run.device, []).append(run)
     rows = []
@@ -207,7 +207,7 @@ def _context(record: Record) -> dict[str, Any] | None:
     if not runs:
         return None
     measured = [run for run in groups.sound(record) if run.device != HOST]
-    bandwidth = _bandwidth(record, groups.fastest(measured) if len(measured) > _MOST_ROWS else measured)
+    bandwidth = _bandwidth(record, groups.fastest(groups.steady(measured)) if len(measured) > _MOST_ROWS else measured)
     ran = {run.receipt.uuid for run in runs if run.receipt is not None}
     devices = {run.device for run in runs}
     units = {lane.device: lane.units for lane in record.lanes if lane.device in devices and lane.units}
@@ -237,4 +237,4 @@ def _context(record: Record) -> dict[str, Any] | None:
     }
 
 
-SECTION = Section("gpu", "Devices", "gpu.html", _context)
+SECTION = Section("gpu", "Devices", "gpu.html", _context, about="bandwidth, launches, copies, memory and receipts")

@@ -17,9 +17,9 @@ def _context(record: Record) -> dict[str, Any] | None:
     found = [(run, run.plain) for run in record.runs if run.plain is not None and run.plain.low > 0]
     if not found:
         return None
-    ordered = sorted(found, key=lambda both: -both[1].median)
+    ordered = sorted(found, key=lambda both: (both[1].too_noisy, -both[1].median))
     drawn: dict[str, list[chart.ForestEntry]] = {}
-    for run, ratio in ordered[:_MOST_ROWS]:
+    for run, ratio in [both for both in ordered if not both[1].too_noisy][:_MOST_ROWS]:
         heading = f"{run.op} {run.format} {run.dtype} {run.variant}"
         drawn.setdefault(heading, []).append(
             chart.ForestEntry(heading, groups.shape(run.workload), ratio, units.times(ratio))
@@ -27,11 +27,17 @@ def _context(record: Record) -> dict[str, Any] | None:
     entries = [entry for under in drawn.values() for entry in under]
     title = f"Plain launches over graphs for {units.counted(len(entries), 'Run')}; the table has the same figures"
     return {
-        "plot": chart.forest(entries, title),
+        "plot": chart.forest(entries, title) if entries else None,
         "rows": ordered[:_MOST_TABLE],
         "drawn": len(entries),
         "all": len(found),
     }
 
 
-SECTION = Section("graph", "Graph against plain launches", "graph.html", _context)
+SECTION = Section(
+    "graph",
+    "Graph against plain launches",
+    "graph.html",
+    _context,
+    about="launches one by one over the same in a graph",
+)

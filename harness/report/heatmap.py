@@ -24,12 +24,13 @@ def _fraction(run: Run) -> float | None:
     return groups.part(run.performance.cold or run.performance.hot)
 
 
-def _best(runs: list[Run], shape: str) -> float | None:
-    return max((_fraction(run) or 0.0 for run in runs if groups.shape(run.workload) == shape), default=None)
-
-
-def _cell(fraction: float | None, top: float) -> dict[str, Any] | None:
-    return None if fraction is None else {"value": fraction, "level": level(fraction), "best": fraction == top}
+def _cell(runs: list[Run], shape: str, least: float) -> dict[str, Any] | None:
+    """Of the Run that takes the least time; over all variants that is `least`."""
+    run = min((each for each in runs if groups.shape(each.workload) == shape), key=groups.median_ns, default=None)
+    if run is None:
+        return None
+    fraction = _fraction(run) or 0.0
+    return {"value": fraction, "level": level(fraction), "best": groups.median_ns(run) == least}
 
 
 def _group(key: tuple[str, ...], runs: list[Run]) -> dict[str, Any]:
@@ -44,18 +45,21 @@ def _group(key: tuple[str, ...], runs: list[Run]) -> dict[str, Any]:
     }
     shapes = sorted(kept, key=lambda shape: tuple(by_shape[shape][0].workload.axes.values()))
     variants = groups.by_variant(runs)
-    best = {
-        variant: {shape: _best(same, shape) for shape in shapes}
-        for variant, same in list(variants.items())[:_MOST_KERNELS]
+    kept_variants = list(variants.items())[:_MOST_KERNELS]
+    least = {
+        shape: min(
+            (groups.median_ns(run) for _, same in kept_variants for run in same if groups.shape(run.workload) == shape),
+            default=0.0,
+        )
+        for shape in shapes
     }
-    tops = {shape: max((each[shape] or 0.0 for each in best.values()), default=0.0) for shape in shapes}
     rows = [
         {
             "variant": variant,
-            "kernel": variants[variant][0].kernel,
-            "cells": [_cell(each[shape], tops[shape]) for shape in shapes],
+            "kernel": same[0].kernel,
+            "cells": [_cell(same, shape, least[shape]) for shape in shapes],
         }
-        for variant, each in best.items()
+        for variant, same in kept_variants
     ]
     titles = [next((run.workload.title for run in by_shape[shape] if run.workload.title), "") for shape in shapes]
     return {
@@ -72,11 +76,13 @@ def _size(run: Run) -> int:
 
 
 def _context(record: Record) -> dict[str, Any] | None:
-    found = groups.by_key(groups.sound(record))
+    found = groups.by_key(groups.steady(groups.sound(record)))
     if not found:
         return None
     several = len({device for device, *_ in found}) > 1
     return {"maps": [_group(key if several else key[1:], runs) for key, runs in found.items()]}
 
 
-SECTION = Section("shapes", "Kernel by shape", "heatmap.html", _context)
+SECTION = Section(
+    "shapes", "Kernel by shape", "heatmap.html", _context, about="percent of the ceiling, variant by shape"
+)

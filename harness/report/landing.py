@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from tritmark.harness.errors import RecordError
-from tritmark.harness.record import Record, Status
+from tritmark.harness.record import Record
 from tritmark.harness.report import chart, machine, summary
 from tritmark.harness.text import groups, units
+from tritmark.harness.text.distrust import distrust
+from tritmark.harness.text.outcome import FAILED, outcome
 
 _MOST_PLOTS = 12
 NAME = "index.html"
@@ -36,6 +38,8 @@ class Row:
     proposals: int
     noise: float | None
     simulated: bool
+    refuted: bool
+    """`tritmark verify` refutes it."""
     best: dict[str, float]
     """Kernel to its mean part of the ceiling, cold or else hot."""
 
@@ -48,13 +52,13 @@ class Unread:
     reason: str
 
 
-def row(record: Record, page: str) -> Row:
+def row(record: Record, page: str, *, refuted: bool = False) -> Row:
     """What the page says of a Record."""
     from tritmark.harness.report.compare import noise
 
     floor = noise(record)
     best: dict[str, float] = {}
-    for kernel, runs in groups.by_kernel(groups.sound(record)).items():
+    for kernel, runs in groups.by_kernel(groups.steady(groups.sound(record))).items():
         taken = groups.mean(groups.part(run.performance.cold or run.performance.hot) for run in runs)
         if taken:
             best[f"{kernel}, {record.suite}"] = taken
@@ -69,11 +73,12 @@ def row(record: Record, page: str) -> Row:
         machine_id=record.machine.id,
         machine=machine.one_line(record),
         runs=len(record.runs),
-        failed=sum(groups.verdict(run) in {Status.FAIL, Status.ERROR} for run in record.runs),
+        failed=outcome(record).count(*FAILED),
         proposals=len(record.proposals),
         noise=floor[0] if floor else None,
         simulated=bool(groups.simulated(record)),
-        best=best,
+        refuted=refuted,
+        best={} if refuted else best,
     )
 
 
@@ -130,21 +135,24 @@ def build_all(paths: Sequence[Path], folder: Path) -> Path:
     """Write `folder`/index.html over the Records in `paths`, with the report of each that has none yet or an older one;
     returns its path.
 
-    A file that cannot be read is named on the page with the reason. Raises OSError where a page cannot be written.
+    A file that cannot be read, or was changed, is named on the page with the reason; one that contradicts itself is
+    marked. Raises OSError where a page cannot be written.
     """
-    from tritmark.harness.report.page import build, put
-    from tritmark.harness.store import read
+    from tritmark.harness.report.page import build, page_name, put
+    from tritmark.harness.report.section import Given
+    from tritmark.harness.verify import believed
 
     rows: list[Row] = []
     unread: list[Unread] = []
     for path in paths:
         try:
-            record = read(path)
-            page = folder / f"{record.id}.html"
+            record, faults = believed(path)
+            told = distrust(faults)
+            page = folder / f"{page_name(record.id, folder, told)}.html"
             if not page.is_file() or page.stat().st_mtime < path.stat().st_mtime:
-                page = build(record, folder)
+                page = build(record, folder, Given(distrust=told))
         except RecordError as error:
             unread.append(Unread(path.name, str(error)))
             continue
-        rows.append(row(record, page.name))
+        rows.append(row(record, page.name, refuted=bool(faults)))
     return put(folder, NAME, landing(rows, unread))

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tritmark.harness.league.model import Basis, Contender, League, LeagueTable, Pace, WholeCall
+from tritmark.harness.record import Status
 from tritmark.harness.report.markdown import code, table
 from tritmark.harness.text import units
 
@@ -22,6 +23,12 @@ LEGEND = {
     "c": "not by turns with the best: each was timed by turns with the same ceiling, and the ratio is made from both",
     "k": "not by turns with the best: with another kernel, which was timed with the best",
 }
+CONTRADICTS = "!"
+"""Behind a ratio that contradicts the two times; what it means."""
+CONTRADICTION = (
+    "the ratio and the two times contradict each other beyond their 95 % intervals: the machine changed between them; "
+    "trust the ratio, which is interleaved, and measure again on a quiet machine"
+)
 
 
 def title(table_: LeagueTable) -> str:
@@ -36,37 +43,54 @@ def behind(pace: Pace | None) -> str:
         return units.NONE
     if pace.basis is Basis.BEST:
         return BEST
-    return " ".join(filter(None, (units.times(pace.behind), _BASES[pace.basis])))
+    marks = (_BASES[pace.basis], CONTRADICTS if pace.contradicts else "")
+    return " ".join(filter(None, (units.times(pace.behind), *marks)))
 
 
 def figures_of(pace: Pace | None) -> tuple[str, str, str]:
     """Time, part of the ceiling, ratio to the best."""
     if pace is None:
         return units.NONE, units.NONE, units.NONE
-    return units.time(pace.ns), units.percent(None if pace.share is None else pace.share.median), behind(pace)
+    time = f"{units.time(pace.ns)}, {units.NOISY}" if pace.too_noisy else units.time(pace.ns)
+    share = None if pace.share is None or pace.share.too_noisy else pace.share.median
+    return time, units.percent(share), behind(pace)
 
 
 def exactness(contender: Contender) -> str:
-    """Exact, or how far it was off at most: from the reference, or a peer from the kernel."""
+    """Exact, or the largest absolute error: from the reference, or a peer from the kernel."""
     if contender.exact is None:
         return units.NONE
     error = units.number(contender.largest_error)
     if contender.peer:
         return "as the kernel's" if contender.exact else f"{error} from the kernel's at most"
-    return "exact" if contender.exact else f"off by {error} at most"
+    if contender.exact:
+        return "exact"
+    # An absolute error alone looks like a fault beside a PASS: outputs of thousands of products are large.
+    bound = "within its bound, " if contender.verdict is Status.PASS else ""
+    return f"{bound}off by {error} at most"
 
 
 def notes(league: League) -> list[str]:
     """What the marks behind ratios mean, of those that occur."""
-    paces = (pace for each in league.tables for one in each.contenders for pace in (one.cold, one.hot))
-    marks = {_BASES[pace.basis] for pace in paces if pace is not None and pace.behind is not None}
-    return [f"{mark}: {told}" for mark, told in LEGEND.items() if mark in marks]
+    each = [pace for table in league.tables for one in table.contenders for pace in (one.cold, one.hot)]
+    paces = [pace for pace in each if pace is not None]
+    marks = {_BASES[pace.basis] for pace in paces if pace.behind is not None}
+    told = [f"{mark}: {told}" for mark, told in LEGEND.items() if mark in marks]
+    if any(pace.contradicts for pace in paces):
+        told.append(f"{CONTRADICTS}: {CONTRADICTION}")
+    noisy = sum(pace.too_noisy for pace in paces)
+    if noisy:
+        of = units.counted(len(paces), "time")
+        told.append(
+            f"{noisy:,} of {of} {'is' if noisy == 1 else 'are'} too noisy: no best kernel, and below the others"
+        )
+    return told
 
 
 def headline(league: League) -> str:
     """How much is compared."""
     kernels = {one.kernel for each in league.tables for one in each.contenders}
-    return f"{units.counted(len(kernels), 'kernel')} at {units.counted(len(league.tables), 'place')}"
+    return f"{units.counted(len(kernels), 'kernel')} on {units.counted(len(league.tables), 'workload')}"
 
 
 def html(league: League) -> str:
@@ -83,6 +107,7 @@ def html(league: League) -> str:
         exactness=exactness,
         name_of=name_of,
         called=called,
+        distrust=league.distrust,
     )
 
 
@@ -95,7 +120,8 @@ def called(call: WholeCall) -> str:
 
 def markdown(league: League) -> str:
     """The same as Markdown."""
-    lines = [
+    lines = [f"**NOT BELIEVED** {code(league.distrust)}", ""] if league.distrust else []
+    lines += [
         f"### League: {headline(league)}",
         "",
         f"Record {code(league.record)}, suite {code(league.suite)}, tritmark {code(league.tritmark)}.  ",
@@ -126,7 +152,7 @@ def _calls(each: LeagueTable) -> Iterator[str]:
             (code(call.name), code(call.takes), units.time(call.ns), called(call), _missing(call))
             for call in each.calls
         )
-        yield from table(("whole call", "takes", " hot", " x best", "not called"), rows)
+        yield from table(("whole call from Python", "takes", " hot", " x best", "not called"), rows)
 
 
 def _missing(call: WholeCall) -> str:
@@ -139,10 +165,11 @@ def name_of(one: Contender) -> str:
 
 
 def write(league: League, folder: Path) -> dict[str, Path]:
-    """Write `folder`/<record id>.html, .md and .json, each whole or not at all; returns their paths by suffix. Raises
-    OSError where one cannot be written, RecordError where the id cannot be a file's name."""
-    from tritmark.harness.report.page import named, put
+    """Write `folder`/<record id>.html, .md and .json, each whole or not at all; returns their paths by suffix. Those of
+    a Record that is not believed have other names. Raises OSError where one cannot be written, RecordError where the id
+    cannot be a file's name."""
+    from tritmark.harness.report.page import page_name, put
 
-    name = named(league.record, folder)
+    name = page_name(league.record, folder, league.distrust)
     texts = {"html": html(league), "md": markdown(league), "json": f"{league.model_dump_json(indent=1)}\n"}
     return {suffix: put(folder, f"{name}.{suffix}", text) for suffix, text in texts.items()}

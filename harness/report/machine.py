@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from tritmark.harness.record import CeilingFacts, Machine, Record, TunedPrefetch
+from tritmark.harness.record import (
+    CeilingFacts,
+    Contradiction,
+    Machine,
+    Record,
+    TunedPrefetch,
+    contradicted,
+    contradictions,
+)
 from tritmark.harness.report.section import Section
 from tritmark.harness.text import units
 
@@ -92,10 +100,23 @@ def _outcome(tuned: TunedPrefetch) -> str:
     return f"{found}; kernels of this Record: {used}"
 
 
+def _told(found: Contradiction) -> str:
+    """What contradicts what, and whether a second measurement said the same."""
+    again = ", measured again" if found.fast.repeats and found.slow.repeats else ""
+    return f"{found.told}{again}"
+
+
 def _context(record: Record) -> dict[str, Any]:
     threads = sorted({ceiling.threads for ceiling in record.machine.ceilings})
     prefetch = [(each, _outcome(each)) for each in record.machine.prefetch]
-    return {"facts": _facts(record), "ceilings": _ceilings(record), "threads": threads, "prefetch": prefetch}
+    return {
+        "facts": _facts(record),
+        "ceilings": _ceilings(record),
+        "doubted": contradicted(record.machine.ceilings),
+        "contradictions": [_told(each) for each in contradictions(record.machine.ceilings)],
+        "threads": threads,
+        "prefetch": prefetch,
+    }
 
 
-SECTION = Section("machine", "Machine", "machine.html", _context)
+SECTION = Section("machine", "Machine", "machine.html", _context, about="the host and its measured ceilings")

@@ -8,10 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
+from tritmark.harness.advise.rank import rank
 from tritmark.harness.record import Record, Status
-from tritmark.harness.report import answer, compare, machine, summary, verdicts
+from tritmark.harness.report import answer, compare, load, machine, summary, verdicts
 from tritmark.harness.report.section import NOTHING, Given
-from tritmark.harness.text import groups, units
+from tritmark.harness.text import groups, units, unseen
 from tritmark.harness.text.visible import visible
 
 _MOST_FAILURES = 10
@@ -47,7 +48,8 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 def markdown(record: Record, given: Given = NOTHING) -> str:
     """The report of `record` as Markdown."""
-    lines = [f"### {summary.status(record)}: {summary.headline(record)}", ""]
+    lines = [f"**NOT BELIEVED** {code(given.distrust)}", ""] if given.distrust else []
+    lines += [f"### {summary.status(record)}: {summary.headline(record)}", ""]
     told = answer.answers(record)
     lines += [f"- {each.question} **{each.status.value.upper()}** {code(answer.in_words(each.told))}" for each in told]
     lines += [""] if told else []
@@ -58,11 +60,14 @@ def markdown(record: Record, given: Given = NOTHING) -> str:
     lines += [f"Lanes: {', '.join(lanes)}.  " if record.lanes else "", f"Machine: {code(machine.one_line(record))}.  "]
     noise = compare.noise(record)
     lines += [
-        f"Noise floor: ±{units.percent(noise[0])}.  " if noise else "",
+        f"Noise floor: {units.spread(noise[0])}.  " if noise else "",
+        f"While timed: {load.told(record)}.  " if load.told(record) else "",
         f"Record {code(record.id)}, suite {code(record.suite)}.",
         "",
     ]
     lines += _failures(record)
+    if record.not_judged:
+        lines += ["#### What was not judged", "", *(f"- {code(unseen.line(each))}" for each in record.not_judged), ""]
     if given.baseline is not None:
         lines += _comparison(record, given.baseline)
     lines += _proposals(record, given)
@@ -97,8 +102,8 @@ def _comparison(record: Record, baseline: Record) -> list[str]:
     counts = ", ".join(f"{len(found.having(change)):,} {change.value}" for change in compare.Change)
     lines += [
         (
-            f"{counts}; changes within ±{units.percent(compare.BAND)} are noise. Not taken by turns: `tritmark "
-            "gate BASE HEAD` does that."
+            f"{counts}; changes within ±{units.percent(compare.BAND)} are noise. Not interleaved: `tritmark gate "
+            "BASE HEAD` does that."
         ),
         "",
     ]
@@ -124,24 +129,24 @@ def _comparison(record: Record, baseline: Record) -> list[str]:
 def _proposals(record: Record, given: Given) -> list[str]:
     if not record.proposals:
         return []
-    # The same rule on another shape of the same kernel is the same edit.
-    first = list({(each.rule, each.kernel): each for each in reversed(record.proposals)}.values())[::-1]
+    ranked = rank(record, record.proposals, given.weighed())
     rows = [
         (
-            f"{units.number(each.gain.low)}x to {units.number(each.gain.high)}x",
-            code(each.title),
-            code(each.kernel),
-            code(each.edit),
-            code(each.rule) + (f" {code(given.rules[each.rule])}" if each.rule in given.rules else ""),
+            f"{units.time(one.saved_ns)} of {units.time(one.of_ns)}",
+            f"{units.number(one.proposal.gain.low)}x to {units.number(one.proposal.gain.high)}x",
+            code(one.proposal.title),
+            code(one.proposal.kernel),
+            code(one.proposal.edit),
+            f"{code(one.proposal.rule)} {code(given.rules.get(one.proposal.rule, 'never tried'))}",
         )
-        for each in first[:_MOST_PROPOSALS]
+        for one in ranked[:_MOST_PROPOSALS]
     ]
-    more = len(first) - len(rows)
+    more = len(ranked) - len(rows)
     return [
         "#### What to change next",
         "",
-        *table((" Gain", "What", "Kernel", "Edit", "Rule"), rows),
-        *([f"And {more:,} less certain ones.", ""] if more else []),
+        *table((" Expected saving", " Gain", "What", "Kernel", "Edit", "Rule"), rows),
+        *([f"And {more:,} more, which should save less or are less certain.", ""] if more else []),
     ]
 
 

@@ -56,4 +56,4 @@ def _context(record: Record) -> dict[str, Any] | None:
     }
 
 
-SECTION = Section("memory", "Memory", "memory.html", _context)
+SECTION = Section("memory", "Memory", "memory.html", _context, about="what calls take, keep and leak")

@@ -26,4 +26,6 @@ def _context(record: Record) -> dict[str, Any]:
     }
 
 
-SECTION = Section("method", "Method and limits", "method.html", _context)
+SECTION = Section(
+    "method", "Method and limits", "method.html", _context, about="how figures are taken, and what they do not show"
+)

@@ -38,6 +38,7 @@ from tritmark.harness.report import (
 )
 from tritmark.harness.report.section import NOTHING, Given, Section
 from tritmark.harness.text import groups
+from tritmark.harness.text.distrust import SUFFIX
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -77,13 +78,19 @@ _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 
 
 def build(record: Record, folder: Path, given: Given = NOTHING) -> Path:
-    """Write the report of `record` to `folder`/<record id>.html, whole or not at all, and return its path.
+    """Write the report of `record` to `folder`/<record id>.html, whole or not at all, and return its path. One that is
+    not believed has another name, and never takes the place of the page that is.
 
     `given` is what the page shows beside the Record. `folder` is made where it is missing. The same gives the same
     bytes. Raises RecordError where the Record's id cannot be a file's name, and OSError where the file cannot be
     written.
     """
-    return put(folder, f"{named(record.id, folder)}.html", render(record, given))
+    return put(folder, f"{page_name(record.id, folder, given.distrust)}.html", render(record, given))
+
+
+def page_name(id: str, folder: Path, distrust: str) -> str:
+    """What a Record's pages in `folder` are called, without the suffix. Raises RecordError as `named` does."""
+    return f"{named(id, folder)}{SUFFIX if distrust else ''}"
 
 
 def named(id: str, folder: Path) -> str:
@@ -122,7 +129,11 @@ def render(record: Record, given: Given = NOTHING) -> str:
         context = section.variables(record, given)
         if context is not None:
             bodies[section.id] = Markup(templates.get_template(section.template).render(record=record, **context))
-    parts = [{"id": each.id, "title": each.title, "body": bodies[each.id]} for each in SECTIONS if each.id in bodies]
+    parts = [
+        {"id": each.id, "title": each.title, "about": each.about, "body": bodies[each.id]}
+        for each in SECTIONS
+        if each.id in bodies
+    ]
     return document(
         "page.html",
         record=record,
@@ -130,11 +141,13 @@ def render(record: Record, given: Given = NOTHING) -> str:
         status=summary.status(record),
         headline=summary.headline(record),
         simulated=groups.simulated(record),
+        distrust=given.distrust,
     )
 
 
-def document(template: str, **variables: Any) -> str:
-    """A template that extends frame.html, with the one style and the one script and their hashes."""
+def document(template: str, *, distrust: str = "", **variables: Any) -> str:
+    """A template that extends frame.html, with the one style and the one script and their hashes, and under its title
+    why what it shows is not believed."""
     from markupsafe import Markup
 
     templates = _templates()
@@ -144,6 +157,7 @@ def document(template: str, **variables: Any) -> str:
         script=Markup(script),
         style_hash=_policy_hash(style),
         script_hash=_policy_hash(script),
+        distrust=distrust,
         **variables,
     )
 

@@ -24,26 +24,33 @@ def _context(record: Record) -> dict[str, Any] | None:
     if not timed:
         return None
     # The figure of a short call is half the call's own cost: where not all can be drawn, the long ones are.
-    kept = sorted(timed, key=lambda both: -(both[1].peer_ns or 0.0))[:_MOST_ROWS]
+    compared = [(run, each) for run, each in timed if each.speedup is not None and not each.speedup.too_noisy]
+    kept = sorted(compared, key=lambda both: -(both[1].peer_ns or 0.0))[:_MOST_ROWS]
     order = {id(each): place for place, (_, each) in enumerate(timed)}
-    drawn = sorted(kept, key=lambda both: (both[0].op, groups.shape(both[0].workload), order[id(both[1])]))
+    drawn = sorted(kept, key=lambda both: (_heading(both[0]), order[id(both[1])]))
     title = (
         f"Speed against other implementations in {units.counted(len(drawn), 'comparison')}; the table has the "
         "same figures"
     )
     return {
-        "plot": chart.forest([_entry(run, each) for run, each in drawn], title),
+        "plot": chart.forest([_entry(run, each) for run, each in drawn], title) if drawn else None,
         "rows": drawn + [both for both in timed if both not in drawn][: _MOST_TABLE - len(drawn)],
         "drawn": len(drawn),
         "timed": len(timed),
     }
 
 
+def _heading(run: Run) -> str:
+    words = (word for word in (run.op, run.format, run.dtype) if word != "none")
+    return f"{' '.join(words)}, {groups.shape(run.workload)}"
+
+
 def _entry(run: Run, each: PeerComparison) -> chart.ForestEntry:
     assert each.speedup is not None
-    heading = f"{run.op}, {groups.place(run.workload)}"
     name = f"{label(run.variant, max(8, 21 - len(each.peer)))} / {each.peer}"
-    return chart.ForestEntry(heading, name, each.speedup, f"{run.kernel}: {units.times(each.speedup)}")
+    return chart.ForestEntry(_heading(run), name, each.speedup, f"{run.kernel}: {units.times(each.speedup)}")
 
 
-SECTION = Section("peers", "Speed against others", "peers.html", _context)
+SECTION = Section(
+    "peers", "Speed against others", "peers.html", _context, about="interleaved times beside other implementations"
+)

@@ -6,10 +6,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from tritmark.harness.record import Proposal, Record
+from tritmark.harness.advise.rank import rank
+from tritmark.harness.record import Record
 from tritmark.harness.report.section import Given, Section
 
-_OPEN = 3
+_SHOWN = 10
 _MOST = 24
 
 
@@ -17,23 +18,25 @@ def _beside(record: Record, given: Given) -> dict[str, Any] | None:
     if not record.proposals and not record.unadvised and not record.addresses:
         return None
     runs = {run.id for run in record.runs}
-    # The same rule on another shape of the same kernel is the same edit: it stands under the most certain one.
-    found: dict[tuple[str, str], list[Proposal]] = {}
-    for each in record.proposals:
-        found.setdefault((each.rule, each.kernel), []).append(each)
+    ranked = rank(record, record.proposals, given.weighed())
     cards = [
         {
-            "proposal": same[0],
-            "known": same[0].run in runs,
-            "others": same[1:],
-            "record": given.rules.get(rule, ""),
-            "open": rank < _OPEN,
-            "rank": rank + 1,
+            "proposal": each.proposal,
+            "ranked": each,
+            "known": each.proposal.run in runs,
+            "others": each.others,
+            "record": given.rules.get(each.proposal.rule, ""),
+            "open": place == 1,
+            "rank": place,
         }
-        for rank, ((rule, _), same) in enumerate(list(found.items())[:_MOST])
+        for place, each in enumerate(ranked[:_MOST], 1)
     ]
-    rest = Counter(rule for rule, _ in list(found)[_MOST:])
-    return {"cards": cards, "rest": rest.most_common(), "unadvised": record.unadvised}
+    return {
+        "cards": cards[:_SHOWN],
+        "further": cards[_SHOWN:],
+        "rest": Counter(each.proposal.rule for each in ranked[_MOST:]).most_common(),
+        "unadvised": record.unadvised,
+    }
 
 
 SECTION = Section("next", "What to change next", "proposals.html", beside=_beside)

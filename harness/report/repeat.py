@@ -30,4 +30,4 @@ def _context(record: Record) -> dict[str, Any]:
     }
 
 
-SECTION = Section("repeat", "Repeat a figure", "repeat.html", _context)
+SECTION = Section("repeat", "Repeat a figure", "repeat.html", _context, about="the command behind each figure")

@@ -3,11 +3,12 @@ Patterson 2009)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
-from tritmark.harness.record import HOST, CeilingFacts, Record, Run
+from tritmark.harness.record import HOST, CeilingFacts, Record, Run, contradicted
 from tritmark.harness.report.plot import GRID, INK, MARKERS, MUTED, PAPER, SERIES, svg
 from tritmark.harness.report.section import Section
 from tritmark.harness.text import groups, units
@@ -22,6 +23,11 @@ _PLOT_PT = 250
 _AXIS_PT = 34
 _LEGEND_PT = 15
 _BYTES = "bytes/s"
+_TEMPERATURES = ("cold", "hot")
+_LETTER_PT, _LINE_PT = 4.8, 10.0
+"""Room for a letter of a line's name, and its height, in points."""
+_PLACES = 24
+"""How many places along a line are tried for its name."""
 
 
 def _work(run: Run) -> tuple[float, float]:
@@ -32,14 +38,17 @@ def _work(run: Run) -> tuple[float, float]:
 
 def _drawn(runs: list[Run]) -> list[Run]:
     runs = [run for run in runs if _work(run)[1] > 0]
-    return runs if len(runs) <= _MOST_POINTS else groups.fastest(runs)[:_MOST_POINTS]
+    return runs if len(runs) <= _MOST_POINTS else groups.fastest(groups.steady(runs))[:_MOST_POINTS]
 
 
 def roofs(record: Record, device: str) -> list[CeilingFacts]:
     """A device's ceilings, each with the threads that do best: reading from each level, writing to memory,
-    computing; the fastest first."""
+    computing; the fastest first. Those that contradict each other are left out."""
     found: dict[tuple[str, str], CeilingFacts] = {}
+    doubted = contradicted(record.machine.ceilings)
     for ceiling in record.machine.ceilings:
+        if ceiling in doubted:
+            continue
         known = found.get((ceiling.name, ceiling.level))
         wanted = ceiling.name in {"read", "compute"} or (ceiling.name, ceiling.level) == ("write", "memory")
         if wanted and ceiling.device == device and ceiling.rate > 0 and (known is None or ceiling.rate > known.rate):
@@ -51,7 +60,9 @@ def _row(run: Run) -> dict[str, Any]:
     operations, intensity = _work(run)
     footings = {"cold": run.performance.cold, "hot": run.performance.hot}
     speeds = {
-        name: operations / footing.timing.median_ns * 1e9 if footing and footing.timing.median_ns > 0 else None
+        name: operations / footing.timing.median_ns * 1e9
+        if footing and footing.timing.median_ns > 0 and not footing.timing.too_noisy
+        else None
         for name, footing in footings.items()
     }
     limits = sorted({footing.against.ceiling for footing in footings.values() if footing})
@@ -79,7 +90,9 @@ def _draw(figure: Figure, rows: list[dict[str, Any]], ceilings: list[CeilingFact
     highest = max([*speeds, peak or max((ceiling.rate * right for ceiling in bandwidths), default=0)])
     axes.set(xlim=(left, right), ylim=(slowest / 2, highest * 3))
     tips = _points(axes, rows)
-    _roofs(axes, bandwidths, peak)
+    _roofs(
+        axes, bandwidths, peak, [(row["intensity"], row[name]) for row in rows for name in _TEMPERATURES if row[name]]
+    )
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(LogLocator(numticks=9))
         axis.set_minor_formatter(NullFormatter())
@@ -123,29 +136,76 @@ def _points(axes: Axes, rows: list[dict[str, Any]]) -> dict[str, str]:
     return tips
 
 
-def _roofs(axes: Axes, bandwidths: list[CeilingFacts], peak: float | None) -> None:
+def _roofs(
+    axes: Axes, bandwidths: list[CeilingFacts], peak: float | None, points: Sequence[tuple[float, float]]
+) -> None:
     left, right = axes.get_xlim()
+    taken: list[_Box] = []
     if peak:
         axes.plot([left, right], [peak] * 2, color=INK, linewidth=1)
         axes.annotate(
             "compute", (right, peak), xytext=(0, 2), textcoords="offset points", ha="right", va="bottom", fontsize=8
         )
-    for number, ceiling in enumerate(bandwidths):
+        corner = _box(axes, right, peak, "compute")
+        taken.append(corner.moved(-corner.width / 2, corner.height / 2 + 2))
+    marks = [_box(axes, x, y, "o") for x, y in points]
+    for ceiling in bandwidths:
         end = min(right, peak / ceiling.rate) if peak else right
         if end <= left:
             continue
         dashes = "dashed" if ceiling.name == "write" else "solid"
         axes.plot([left, end], [ceiling.rate * left, ceiling.rate * end], color=MUTED, linewidth=1, linestyle=dashes)
-        # A short name stands on the line itself, which is broken behind it; neighbours, which may be close, take turns
-        # in height.
-        place = max(left, end / (1.4, 2.4, 4.2)[number % 3])
+        # A name stands on the line itself, which is broken behind it, where it meets no other name and fewest points;
+        # lines that are too close for that are named in the text below only.
         name = label("write" if ceiling.name == "write" else ceiling.level, 10)
-        box = {"facecolor": PAPER, "edgecolor": "none", "pad": 0.6}
-        axes.text(place, ceiling.rate * place, name, ha="center", va="center", fontsize=8, bbox=box, zorder=3)
+        places = [left * (end / left) ** ((number + 0.5) / _PLACES) for number in range(_PLACES)]
+        free = [
+            (sum(box.meets(mark) for mark in marks), place, box)
+            for place in places
+            if (box := _box(axes, place, ceiling.rate * place, name)).inside(axes)
+            and not any(box.meets(other) for other in taken)
+        ]
+        if not free:
+            continue
+        _, place, box = min(free, key=lambda one: (one[0], -one[1]))
+        taken.append(box)
+        ground = {"facecolor": PAPER, "edgecolor": "none", "pad": 0.6}
+        axes.text(place, ceiling.rate * place, name, ha="center", va="center", fontsize=8, bbox=ground, zorder=3)
+
+
+@dataclass(frozen=True, slots=True)
+class _Box:
+    """A text's place in the figure, in points, about its middle."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+
+    def moved(self, x: float, y: float) -> _Box:
+        """The same elsewhere."""
+        return replace(self, x=self.x + x, y=self.y + y)
+
+    def meets(self, other: _Box) -> bool:
+        """Whether the two overlap."""
+        apart_x, apart_y = abs(self.x - other.x), abs(self.y - other.y)
+        return 2 * apart_x < self.width + other.width and 2 * apart_y < self.height + other.height
+
+    def inside(self, axes: Axes) -> bool:
+        """Whether all of it lies between the axes."""
+        left, bottom, right, top = (float(each) * 72 / axes.figure.dpi for each in axes.bbox.extents)
+        beside, above = self.width / 2, self.height / 2
+        return left + beside <= self.x <= right - beside and bottom + above <= self.y <= top - above
+
+
+def _box(axes: Axes, x: float, y: float, text: str) -> _Box:
+    at_x, at_y = axes.transData.transform((x, y)) * 72 / axes.figure.dpi
+    return _Box(float(at_x), float(at_y), _LETTER_PT * len(text) + 2, _LINE_PT)
 
 
 def _device(record: Record, number: int, runs: list[Run]) -> dict[str, Any]:
-    rows = [row for row in map(_row, _drawn(runs)) if row["cold"] or row["hot"]]
+    compared = [run for run in runs if any(not figure.footing.timing.too_noisy for figure in groups.figures([run]))]
+    rows = [row for row in map(_row, _drawn(compared)) if row["cold"] or row["hot"]]
     ceilings = roofs(record, runs[0].device)
     title = (
         f"Roofline: {units.counted(len(rows), 'Run')} and {units.counted(len(ceilings), 'ceiling')}; the "
@@ -160,7 +220,9 @@ def _device(record: Record, number: int, runs: list[Run]) -> dict[str, Any]:
         "host": runs[0].device == HOST,
         "rows": rows,
         "roofs": ceilings,
-        "left_out": len(runs) - len(rows),
+        "left_out": len(compared) - len(rows),
+        "doubted": sum(each.device == runs[0].device for each in contradicted(record.machine.ceilings)),
+        "noisy": sum(figure.footing.timing.too_noisy for figure in groups.figures(runs)),
         "plot": plot,
     }
 
@@ -174,4 +236,4 @@ def _context(record: Record) -> dict[str, Any] | None:
     return {"devices": drawn} if drawn else None
 
 
-SECTION = Section("roofline", "Roofline", "roofline.html", _context)
+SECTION = Section("roofline", "Roofline", "roofline.html", _context, about="each Run under the measured ceilings")

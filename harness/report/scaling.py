@@ -25,7 +25,7 @@ def _point(threads: int, low: float, middle: float, high: float) -> chart.Point:
 
 
 def _line(run: Run) -> tuple[str, list[chart.Point]]:
-    taken = [each for each in run.scaling if each.speedup.low > 0]
+    taken = [each for each in run.scaling if each.speedup.low > 0 and not each.speedup.too_noisy]
     points = [_point(each.threads, each.speedup.low, each.speedup.median, each.speedup.high) for each in taken]
     if all(point.x != 1 for point in points):
         points = [chart.Point(1, 1, 1, 1, "1 thread, 1x by definition"), *points]
@@ -43,6 +43,11 @@ def _group(heading: str, runs: list[Run]) -> dict[str, Any]:
     }
 
 
+def _compares(run: Run) -> bool:
+    """Whether there is a figure on several threads that is not too noisy to draw."""
+    return any(each.threads > 1 and each.speedup.low > 0 and not each.speedup.too_noisy for each in run.scaling)
+
+
 def _context(record: Record) -> dict[str, Any] | None:
     runs = [run for run in record.runs if any(each.threads > 1 and each.speedup.low > 0 for each in run.scaling)]
     if not runs:
@@ -50,7 +55,8 @@ def _context(record: Record) -> dict[str, Any] | None:
     found: dict[str, list[Run]] = {}
     for run in runs:
         found.setdefault(f"{run.op} {run.format} {run.dtype}, {groups.place(run.workload)}", []).append(run)
-    plots = [_group(heading, same) for heading, same in list(found.items())[:_MOST_PLOTS]]
+    drawn = {heading: told for heading, same in found.items() if (told := [run for run in same if _compares(run)])}
+    plots = [_group(heading, same) for heading, same in list(drawn.items())[:_MOST_PLOTS]]
     rows = [(run, each) for run in runs for each in run.scaling]
     return {
         "plots": plots,
@@ -60,4 +66,4 @@ def _context(record: Record) -> dict[str, Any] | None:
     }
 
 
-SECTION = Section("threads", "Threads", "scaling.html", _context)
+SECTION = Section("threads", "Threads", "scaling.html", _context, about="speed-up over one thread")

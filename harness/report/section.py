@@ -52,10 +52,19 @@ class Given:
     history: History | None = None
     rules: Mapping[str, str] = field(default_factory=dict)
     """For each rule of the proposals: how often its predictions came true, in words."""
+    weights: Mapping[str, float] = field(default_factory=dict)
+    """For each rule that was tried how much of what it predicts counts in the order of the proposals; 1 for one that
+    only `rules` has."""
     path: str = ""
     """Where the Record lies."""
+    distrust: str = ""
+    """What refutes the Record or its baseline, for the head of the page; "" where nothing does."""
     room: int = 0
     """Bytes that are left for raw samples."""
+
+    def weighed(self) -> Mapping[str, float]:
+        """The weight of every rule that was tried."""
+        return {**dict.fromkeys(self.rules, 1.0), **self.weights}
 
 
 NOTHING = Given()
@@ -75,6 +84,8 @@ class Section:
     template: str
     context: Callable[[Record], dict[str, Any] | None] | None = None
     beside: Callable[[Record, Given], dict[str, Any] | None] | None = None
+    about: str = ""
+    """What a folded section shows, in a phrase beside its title; "" for one that stands open."""
 
     def variables(self, record: Record, given: Given = NOTHING) -> dict[str, Any] | None:
         """The variables of the template, or None where there is nothing to show."""

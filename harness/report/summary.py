@@ -3,12 +3,14 @@ are to its ceilings."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from tritmark.harness.record import Record, Run, Status, Verdict
-from tritmark.harness.report import answer, compare, machine, verdicts
+from tritmark.harness.record import TOO_NOISY, Record, Run, Status, Verdict
+from tritmark.harness.report import answer, compare, load, machine, verdicts
 from tritmark.harness.report.section import Given, Section
-from tritmark.harness.text import groups, units
+from tritmark.harness.text import groups, units, unseen
+from tritmark.harness.text.outcome import FAILED, outcome
 
 _DIMENSIONS = (
     ("accuracy", "Accuracy"),
@@ -22,33 +24,30 @@ _MOST_REASONS = 12
 
 def headline(record: Record) -> str:
     """One line that says how it ended."""
-    parts = []
-    if record.runs:
-        parts.append(_told(_run_verdicts(record), "Run"))
-    if record.layers:
-        parts.append(_told([layer.status for layer in record.layers], "layer"))
+    found = outcome(record)
+    parts = [_told(counts, noun) for counts, noun in ((found.runs, "Run"), (found.layers, "layer")) if counts]
+    if found.noisy:
+        parts.append(f"{found.noisy:,} of {units.counted(found.figures, 'figure')} too noisy")
     line = ", ".join(parts) or "nothing ran"
     return line[0].upper() + line[1:]
 
 
-def _told(statuses: list[Status], noun: str) -> str:
-    total = units.counted(len(statuses), noun)
-    bad = sum(status in {Status.FAIL, Status.ERROR} for status in statuses)
-    doubts = [
-        f"{statuses.count(doubt):,} {doubt.value}" for doubt in (Status.AMBIGUOUS, Status.NOT_RUN) if doubt in statuses
-    ]
+def _told(counts: Mapping[Status, int], noun: str) -> str:
+    total = units.counted(sum(counts.values()), noun)
+    bad = sum(counts.get(status, 0) for status in FAILED)
+    doubts = [f"{counts[doubt]:,} {doubt.value}" for doubt in (Status.AMBIGUOUS, Status.NOT_RUN) if counts.get(doubt)]
     told = f"{bad:,} of {total} failed" if bad else f"no failure in {total}"
     return f"{told} ({', '.join(doubts)})" if doubts else told
 
 
 def status(record: Record) -> str:
     """PASS, FAIL, AMBIGUOUS, NOT RUN, or INCOMPLETE where nothing failed but not everything was run."""
-    found = answer.status(record)
+    found = outcome(record).status
     return found.value.upper() if record.complete or found is Status.FAIL else "INCOMPLETE"
 
 
 def _run_verdicts(record: Record) -> list[Status]:
-    return [groups.verdict(run) for run in record.runs]
+    return [groups.verdict(run) for run in record.own]
 
 
 def _tally(name: str, statuses: list[Status]) -> dict[str, Any]:
@@ -60,8 +59,12 @@ def _tallies(record: Record) -> list[dict[str, Any]]:
     if record.runs:
         rows.append(_tally("Runs", _run_verdicts(record)))
         for field, name in _DIMENSIONS:
-            verdicts: list[Verdict] = [getattr(run, field) for run in record.runs]
+            verdicts: list[Verdict] = [getattr(run, field) for run in record.own]
             rows.append(_tally(name, [verdict.status for verdict in verdicts]))
+    own = {run.id for run in record.own}
+    others = [run for run in record.runs if run.id not in own]
+    if others:
+        rows.append(_tally("Other projects' kernels, which do not count", [groups.verdict(run) for run in others]))
     if record.layers:
         rows.append(_tally("Layers of the weights", [layer.status for layer in record.layers]))
     return rows
@@ -96,11 +99,13 @@ def _beside(record: Record, given: Given) -> dict[str, Any]:
         "status": status(record),
         "regressed": _regressed(record, given),
         "noise": compare.noise(record),
+        "too_noisy": TOO_NOISY,
         "headline": headline(record),
         "statuses": groups.WORST_FIRST,
         "tallies": _tallies(record),
         "answers": answer.answers(record),
         "doubts": answer.doubts(record),
+        "not_judged": [unseen.line(each) for each in record.not_judged],
         "left_out": left_out[:_MOST_REASONS],
         "more_left_out": max(0, len(left_out) - _MOST_REASONS),
         "failed": [kernel for kernel in groups.kernels(record) if kernel.status in {Status.FAIL, Status.ERROR}],
@@ -113,6 +118,7 @@ def _beside(record: Record, given: Given) -> dict[str, Any]:
         "most": _MOST_FAILURES,
         "machine_line": machine.one_line(record),
         "notes": verdicts.notes,
+        "load": load.told(record),
         "seconds": sum(run.seconds for run in record.runs),
     }
 

@@ -22,14 +22,14 @@ def _by_shape(runs: list[Run]) -> dict[str, list[Run]]:
 
 def _bar(run: Run, several: bool) -> chart.Bar:
     cold, hot = (
-        None if (share := groups.fraction(footing)) is None else 100 * share.median
+        None if (part := groups.part(footing)) is None else 100 * part
         for footing in (run.performance.cold, run.performance.hot)
     )
     return chart.Bar(f"{run.variant} x{run.threads}" if several else run.variant, cold, hot)
 
 
 def _group(number: int, key: tuple[str, ...], runs: list[Run]) -> dict[str, Any]:
-    drawn = runs if len(runs) <= _MOST_RUNS else groups.fastest(runs)[:_MOST_RUNS]
+    drawn = runs if len(runs) <= _MOST_RUNS else groups.fastest(groups.steady(runs))[:_MOST_RUNS]
     shapes = _by_shape(drawn)
     title = f"Percent of the ceiling, cold and hot, of {' '.join(key)}; the table beside it has the same figures"
     pairs = [
@@ -37,8 +37,10 @@ def _group(number: int, key: tuple[str, ...], runs: list[Run]) -> dict[str, Any]
         for shape, same in shapes.items()
     ]
     plot = chart.bars(pairs, title) if number < _MOST_PLOTS else None
+    steady = groups.steady(runs)
     runs = [run for found in _by_shape(runs).values() for run in found]
-    return {"key": key, "runs": runs, "best": groups.best_variant(runs), "plot": plot, "drawn": len(drawn)}
+    best = groups.best_variant(steady) if steady else []
+    return {"key": key, "runs": runs, "best": best, "plot": plot, "drawn": len(drawn)}
 
 
 def _context(record: Record) -> dict[str, Any] | None:
@@ -51,4 +53,6 @@ def _context(record: Record) -> dict[str, Any] | None:
     }
 
 
-SECTION = Section("temperature", "Cold and hot", "temperature.html", _context)
+SECTION = Section(
+    "temperature", "Cold and hot", "temperature.html", _context, about="time and percent of the ceiling of each Run"
+)

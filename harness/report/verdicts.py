@@ -1,11 +1,13 @@
-"""Every kernel's verdict in a row, and its single Runs folded away under it: what failed comes first, and open."""
+"""The verdict of every kernel that ran in a row, and its single Runs folded away under it: what failed comes first,
+and open. Kernels that could not be run stand in one line."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from tritmark.harness.record import Record, Run, Status
-from tritmark.harness.report import answer
+from tritmark.harness.record import DIMENSIONS, Record, Run, Status
+from tritmark.harness.report import answer, load
 from tritmark.harness.report.section import Section
 from tritmark.harness.text import groups
 
@@ -57,16 +59,38 @@ def notes(run: Run) -> list[str]:
         found.append(run.receipt.note)
     if run.receipt is not None and run.receipt.tuned:
         found.append(f"as was found to be faster here than the built-in choice: {run.receipt.tuned}")
+    surroundings = load.told_of(run)
+    if surroundings:
+        found.append(surroundings)
     return found
+
+
+def _ran(kernel: groups.KernelRuns) -> bool:
+    """Whether anything was judged or measured of it."""
+    statuses = {run.verdict(dimension).status for run in kernel.runs for dimension in DIMENSIONS}
+    return statuses != {Status.NOT_RUN}
+
+
+def _causes(left_out: Sequence[groups.KernelRuns]) -> list[tuple[str, list[groups.KernelRuns]]]:
+    """Why kernels were not run, the commonest cause first, each with its kernels."""
+    found: dict[str, list[groups.KernelRuns]] = {}
+    for kernel in left_out:
+        reason = next(iter(groups.causes(kernel.runs, "accuracy")), "")
+        found.setdefault(reason or "no reason is in the Record", []).append(kernel)
+    return sorted(found.items(), key=lambda both: -len(both[1]))
 
 
 def _context(record: Record) -> dict[str, Any] | None:
     if not record.runs:
         return None
-    rows = [_row(kernel) for kernel in groups.kernels(record)]
+    kernels = groups.kernels(record)
+    left_out = [kernel for kernel in kernels if not _ran(kernel)]
+    rows = [_row(kernel) for kernel in kernels if _ran(kernel)]
     return {
         "rows": rows,
         "fine": [row for row in rows if row["fine"]],
+        "left_out": left_out,
+        "causes": _causes(left_out),
         "notes": notes,
         "several": len(groups.devices(record)) > 1,
     }

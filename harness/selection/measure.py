@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from time import monotonic
@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from tritmark.harness.autotune import ties
 from tritmark.harness.autotune.keep import keep
 from tritmark.harness.autotune.tune import CONFIRMING_S, SCREENING_S, untimed
 from tritmark.harness.dtypes import named_dtype
@@ -52,6 +53,10 @@ class MeasuredChoice:
     """Id of what is kept; "" where nothing is."""
     ratio: Ratio | None = None
     """Its time over the built-in choice's, measured once more; None for that itself."""
+    tie: tuple[str, str] = ("", "")
+    """What is kept, and the one that was the fastest by its median, where these two could not be told apart."""
+    tie_ratio: Ratio | None = None
+    """The time of the first over the second's, interleaved, measured for that."""
     failed: set[str] = field(default_factory=set)
     """Ids of candidates that are not right, or broke."""
     note: str = ""
@@ -90,6 +95,8 @@ class _Measuring:
         self._cases: dict[KernelKey, Case] = {}
         """Those of the usual family of inputs with the most rows, which are asked for again and again."""
         self._found = MeasuredChoice(question=question, why=dict(question.refused))
+        self._noisy: list[Variant] = []
+        """What could not be compared with what it had to beat."""
 
     def run(self) -> MeasuredChoice:
         found, question = self._found, self._question
@@ -157,10 +164,14 @@ class _Measuring:
             else:
                 ratio = self._race(each, first, self._most, SCREENING_S)
                 if ratio is not None:
-                    found.screened[each.id] = ratio
                     self._tell(each, f"{_times(ratio)} of {_short(first)}'s time")
+                    if self._compares(each, ratio):
+                        found.screened[each.id] = ratio
         best, confirmed = self._confirmed(first)
         if best is None:
+            return
+        if best is first and self._noisy:
+            found.note = f"too noisy to choose, twice: {', '.join(map(_short, self._noisy))}; repeat on a quiet machine"
             return
         if best is not builtin and confirmed is None:  # the table's best of those that are admitted
             confirmed = self._race(best, builtin, self._most, self._share())
@@ -175,30 +186,54 @@ class _Measuring:
         its time over the built-in choice's where that was what it had to beat; or the one to beat."""
         found = self._found
         builtin = self._question.builtin
-        quicker = sorted((ratio.median, id) for id, ratio in found.screened.items() if ratio.median < 1)
-        for _, id in quicker:
+        quicker = {id: ratio for id, ratio in found.screened.items() if ratio.median < 1}
+        while quicker:
             if self._left() <= 0:
                 found.note = "the time was up before the fastest was judged and timed once more"
                 return None, None
+            id, fastest, tie = ties.taken(quicker, self._order(quicker), self._race_ids)
             each = self._by_id[id]
+            del quicker[id]
             if not all(
                 self._right(each, family, axes) for axes in (self._most, self._least) for family in self._op.families
             ):
                 continue
             ratio = self._race(each, first, self._most, self._share())
-            if ratio is None:
+            if ratio is None or not self._compares(each, ratio):
                 continue
             if ratio.high >= 1 - LAYOUT_NOISE:
                 self._tell(each, f"{_times(ratio)} of {_short(first)}'s time once more: not surely faster")
-                break
+                if tie is None:
+                    if ties.tied(ratio):
+                        found.tie, found.tie_ratio = (first.id, id), _inverse(ratio)
+                    break
+                continue
             if self._least != self._most:
                 fewer = self._race(each, first, self._least, self._share())
+                if fewer is not None and not self._compares(each, fewer):
+                    continue
                 if fewer is None or fewer.low > 1 + LAYOUT_NOISE:
                     what = "broke" if fewer is None else f"{_times(fewer)} of {_short(first)}'s time"
                     self._tell(each, f"{what} with the fewest rows of the class")
                     continue
+            if tie is not None:
+                found.tie, found.tie_ratio = (id, fastest), tie
             return each, ratio if first is builtin else None
         return first, None
+
+    def _compares(self, variant: Variant, ratio: Ratio) -> bool:
+        """Whether a ratio says which of the two is faster: one that is too noisy does where it is surely slower."""
+        if ratio.too_noisy and ratio.low < 1:
+            self._noisy.append(variant)
+            return False
+        return True
+
+    def _order(self, ids: Iterable[str]) -> list[str]:
+        """In which those that tie are taken: by the table, the highest first, and by id."""
+        return sorted(ids, key=lambda id: ([-int(part) for part in self._by_id[id].precedence], id))
+
+    def _race_ids(self, id: str, other: str) -> Ratio | None:
+        return self._race(self._by_id[id], self._by_id[other], self._most, self._share())
 
     def _tell(self, variant: Variant, what: str) -> None:
         before = self._found.why.get(variant.id, "")
@@ -260,7 +295,7 @@ class _Measuring:
         return True
 
     def _race(self, variant: Variant, other: Variant, axes: Axes, seconds: float) -> Ratio | None:
-        """The time of one over the other's, by turns; None where that broke."""
+        """The time of one over the other's, interleaved, once more where it is too noisy; None where that broke."""
         family = self._op.families[0]
         own, theirs = (dict(self._case(each, family, axes).inputs) for each in (variant, other))
         arguments: tuple[Any, ...] = other.id, own, theirs, dict(axes), self._question.threads, self._seed
@@ -269,14 +304,22 @@ class _Measuring:
         try:
             ratio: Ratio | None = self._call(variant, what, by_turns_task, *arguments, cold, seconds)
             if ratio is None:  # nothing so small gets cold
-                ratio = self._call(variant, what, by_turns_task, *arguments, False, seconds)
+                cold = False
+                ratio = self._call(variant, what, by_turns_task, *arguments, cold, seconds)
+            if ratio is not None and ratio.too_noisy and self._left() > 0:
+                ratio = self._call(variant, what, by_turns_task, *arguments, cold, seconds)
         except _BrokeError:
             return None
         return ratio
 
 
+def _inverse(ratio: Ratio) -> Ratio:
+    return Ratio(median=1 / ratio.median, low=1 / ratio.high, high=1 / ratio.low, pairs=ratio.pairs)
+
+
 def _times(ratio: Ratio) -> str:
-    return f"{ratio.median:.3f} [{ratio.low:.3f}, {ratio.high:.3f}]"
+    interval = "(too noisy)" if ratio.too_noisy else f"[{ratio.low:.3f}, {ratio.high:.3f}]"
+    return f"{ratio.median:.3f} {interval}"
 
 
 def _short(variant: Variant) -> str:

@@ -36,6 +36,19 @@ def of_machine(record: Record) -> str:
     return _line(record, "tritmark", "machine")
 
 
+def of_failure(record: Record) -> str:
+    """The first kernel that failed, on the same data; the whole invocation where it was a user's kernel or a layer."""
+    failed = next((run for run in record.runs if not run.passed and not run.peer), None)
+    if failed is None or record.environment.command[1:2] != ("run",):
+        return whole(record)
+    return of_run(record, failed)
+
+
+def of_advice(record: Record) -> str:
+    """What to change next, by what the Record shows."""
+    return " ".join(map(quoted, ("tritmark", "advise", *_out(record.environment.command), record.id)))
+
+
 def of_report(record: Record) -> str:
     """This page, from its Record."""
     return " ".join(map(quoted, ("tritmark", "report", *_out(record.environment.command), record.id)))

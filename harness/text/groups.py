@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, fsum, log
 
@@ -88,10 +88,45 @@ def sound(record: Record) -> list[Run]:
 
 
 def right(record: Record) -> list[Run]:
-    """Those of the sound Runs whose kernel is wrong in no other Run: a wrong kernel is nobody's best, nor is
-    one that nobody selects."""
-    wrong = {run.kernel for run in record.runs if run.accuracy.failed or run.peer}
+    """Those of the sound Runs that may be the best: the kernel may be selected, and its time is not too noisy."""
+    return steady(selectable(record))
+
+
+def selectable(record: Record) -> list[Run]:
+    """The sound Runs of kernels that are incorrect in no other Run, call no other kernel, and are no peers, which are
+    never selected."""
+    wrong = {run.kernel for run in record.runs if run.accuracy.failed or run.peer or run.accuracy.borrowed}
     return [run for run in sound(record) if run.kernel not in wrong]
+
+
+def steady(runs: Iterable[Run]) -> list[Run]:
+    """Those whose time can be compared: cold, or hot where there is no cold figure, and not too noisy."""
+    return [run for run in runs if (footing := _compared(run)) is None or not footing.timing.too_noisy]
+
+
+def _compared(run: Run) -> Footing | None:
+    return run.performance.cold or run.performance.hot
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A Run's time at one temperature, and the part of the ceiling that goes with it."""
+
+    run: Run
+    data: str
+    """cold or hot."""
+    footing: Footing
+
+
+def figures(runs: Iterable[Run]) -> list[Figure]:
+    """Every figure that no guard doubts."""
+    return [
+        Figure(run, data, footing)
+        for run in runs
+        if not doubted(run)
+        for data, footing in (("cold", run.performance.cold), ("hot", run.performance.hot))
+        if footing is not None
+    ]
 
 
 def of_which_right(runs: Iterable[Run]) -> str:
@@ -139,9 +174,9 @@ def counted(runs: Sequence[Run]) -> dict[str, dict[str, int]]:
 
 
 def part(footing: Footing | None) -> float | None:
-    """The part of the ceiling that was reached; None, too, where the probe was no ceiling."""
+    """The part of the ceiling that was reached; None, too, where the probe was no ceiling or this is too noisy."""
     ratio = fraction(footing)
-    return None if ratio is None else ratio.median
+    return None if ratio is None or ratio.too_noisy else ratio.median
 
 
 def fraction(footing: Footing | None) -> Ratio | None:
@@ -195,29 +230,42 @@ def by_variant(runs: Iterable[Run]) -> Mapping[str, list[Run]]:
 
 
 def best_variant(runs: Iterable[Run]) -> list[Run]:
-    """The Runs of the variant with the highest mean part of the ceiling: cold, or hot where there is no cold figure."""
-    groups = by_variant(runs)
-    return max(
-        groups.values(),
-        key=lambda group: mean(part(run.performance.cold or run.performance.hot) for run in group) or 0.0,
-    )
+    """The Runs of the variant that takes the least time where most bytes move: cold, or hot where there is no cold
+    figure. Of equal times the earlier one in the Record."""
+    taken = list(runs)
+    place = largest(taken).workload.id
+    best = min((run for run in taken if run.workload.id == place), key=median_ns)
+    return [run for run in taken if run.variant == best.variant]
 
 
 def largest(runs: Iterable[Run]) -> Run:
-    """The Run whose workload moves most."""
-    return max(runs, key=lambda run: run.performance.read + run.performance.written)
+    """The Run whose workload moves most; of several on that workload the one that takes the least time."""
+    return max(runs, key=lambda run: (run.performance.read + run.performance.written, -median_ns(run)))
 
 
 def fastest(runs: Iterable[Run]) -> list[Run]:
-    """For each key, workload and number of threads the Run that reached the highest part of the ceiling."""
-    found: dict[tuple[str, ...], Run] = {}
+    """For each key, workload and number of threads the Run that takes the least time."""
+    return list(_least(runs, lambda run: (run.device, run.op, run.format, run.dtype, run.workload.id, run.threads)))
+
+
+def wins(record: Record, best: Run) -> tuple[int, int]:
+    """On how many of the workloads of its key the variant of `best` takes the least time of the right kernels, and how
+    many workloads there are."""
+    same = by_key(right(record)).get((best.device, best.op, best.format, best.dtype), [])
+    least = _least(same, lambda run: run.workload.id)
+    return sum(run.variant == best.variant for run in least), len(least)
+
+
+def _least(runs: Iterable[Run], place: Callable[[Run], Hashable]) -> Collection[Run]:
+    found: dict[Hashable, Run] = {}
     for run in runs:
-        place = (run.device, run.op, run.format, run.dtype, run.workload.id, str(run.threads))
-        known = found.get(place)
-        if known is None or _speed(run) > _speed(known):
-            found[place] = run
-    return list(found.values())
+        known = found.get(place(run))
+        if known is None or median_ns(run) < median_ns(known):
+            found[place(run)] = run
+    return found.values()
 
 
-def _speed(run: Run) -> float:
-    return part(run.performance.cold or run.performance.hot) or 0.0
+def median_ns(run: Run) -> float:
+    """Time of a call: cold, or hot where there is no cold figure; infinite where there is neither."""
+    footing = _compared(run)
+    return float("inf") if footing is None else footing.timing.median_ns

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tritmark.harness.record import LinearLayers
+from tritmark.harness.record import TOO_NOISY, LinearLayers, half_width
 from tritmark.harness.text import units
 
 
@@ -15,7 +15,9 @@ def told(found: LinearLayers) -> str:
     cold = "weights cold" if not found.hot else f"weights cold, but of {found.hot} that are too small for it"
     between = ""
     if found.low_ns is not None and found.high_ns is not None:
-        between = f" ({units.time(found.low_ns)} to {units.time(found.high_ns)})"
+        noisy = half_width(found.total_ns, found.low_ns, found.high_ns) > TOO_NOISY
+        ends = f" ({units.time(found.low_ns)} to {units.time(found.high_ns)})"
+        between = f" ({units.NOISY})" if noisy else ends
     uncertain = f"; AMBIGUOUS figures of {found.uncertain} layers are in it" if found.uncertain else ""
     return (
         f"{found.device}: {what} takes {units.time(found.total_ns)}{between} in {found.layers} linear layers, which "

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from tritmark.harness.record import Ratio, Timing
+from tritmark.harness.record import TOO_NOISY, Ratio, Timing, half_width
 
 NONE = "–"
+NOISY = "too noisy"
+"""What stands in place of an interval that is wider than TOO_NOISY."""
 FILTERS = (
     "count",
     "number",
@@ -20,6 +22,7 @@ FILTERS = (
     "short",
     "counted",
     "timed",
+    "spread",
     "share",
     "one_in",
 )
@@ -72,33 +75,36 @@ def percent(fraction: float | None) -> str:
     return NONE if fraction is None else f"{100 * fraction:.1f} %"
 
 
+def spread(half: float) -> str:
+    """Half of an interval as a share: ±0.4 %, or "over ±25 %" where that is too noisy."""
+    return f"over ±{100 * TOO_NOISY:.0f} %" if half > TOO_NOISY else f"±{percent(half)}"
+
+
 def fraction(ratio: Ratio | None) -> str:
     """A part of the ceiling with its interval, in percent."""
-    return NONE if ratio is None else f"{100 * ratio.median:.1f} % ({100 * ratio.low:.1f} to {100 * ratio.high:.1f})"
-
-
-def within(median: float | None, low: float, high: float, unit: str = " %") -> str:
-    """Half of the 95 % interval, in percent of the median: ±0.4 %."""
-    if not median:
+    if ratio is None:
         return NONE
-    half = 50 * (high - low) / abs(median)
-    if half >= 99.5:
-        return f"±>99{unit}"  # the interval holds next to nothing, and its ends are far from alike
-    return f"±{half:.1f}{unit}" if half < 9.95 else f"±{half:.0f}{unit}"
+    middle = f"{100 * ratio.median:.1f} %"
+    return f"{middle}, {NOISY}" if ratio.too_noisy else f"{middle} ({100 * ratio.low:.1f} to {100 * ratio.high:.1f})"
 
 
 def timed(timing: Timing | None, unit: str = " %") -> str:
-    """A time with half of its interval: 158 µs ±0.4 %."""
-    return (
-        NONE
-        if timing is None
-        else f"{time(timing.median_ns)} {within(timing.median_ns, timing.low_ns, timing.high_ns, unit)}"
-    )
+    """A time with half of its interval: 158 µs ±0.4 %; with an interval that is too wide: 158 µs, too noisy."""
+    if timing is None:
+        return NONE
+    if timing.too_noisy:
+        return f"{time(timing.median_ns)}, {NOISY}"
+    half = 100 * half_width(timing.median_ns, timing.low_ns, timing.high_ns)
+    return f"{time(timing.median_ns)} ±{f'{half:.1f}' if half < 9.95 else f'{half:.0f}'}{unit}"
 
 
 def share(ratio: Ratio | None) -> str:
     """A part of the ceiling with half of its interval, in percent: 96.1 ±0.4 %."""
-    return NONE if ratio is None else f"{100 * ratio.median:.1f} ±{50 * (ratio.high - ratio.low):.1f} %"
+    if ratio is None:
+        return NONE
+    if ratio.too_noisy:
+        return f"{100 * ratio.median:.0f} %, {NOISY}"
+    return f"{100 * ratio.median:.1f} ±{50 * (ratio.high - ratio.low):.1f} %"
 
 
 def one_in(share: float) -> str:
@@ -107,8 +113,18 @@ def one_in(share: float) -> str:
 
 
 def times(ratio: Ratio | None) -> str:
-    """A ratio with its interval: 3.1x (3.0 to 3.2)."""
-    return NONE if ratio is None else f"{_three(ratio.median)}x ({_three(ratio.low)} to {_three(ratio.high)})"
+    """A ratio with its interval: 3.1x (3.0 to 3.2); with one that is too wide: 3.1x, too noisy."""
+    if ratio is None:
+        return NONE
+    middle = f"{_three(ratio.median)}x"
+    return f"{middle}, {NOISY}" if ratio.too_noisy else f"{middle} ({_three(ratio.low)} to {_three(ratio.high)})"
+
+
+def faster(ratio: Ratio | None) -> str:
+    """A ratio without its interval: 3.1x, or that it is too noisy."""
+    if ratio is None:
+        return NONE
+    return NOISY if ratio.too_noisy else f"{ratio.median:.1f}x"
 
 
 def prefetch(strategy: str) -> str:

@@ -10,13 +10,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tritmark.harness.advise.advise import advise
+from tritmark.harness.advise.missing import unadvised
+from tritmark.harness.league.contenders import tables
+from tritmark.harness.league.model import League
 from tritmark.harness.record import (
+    Accuracy,
     Code,
     Cross,
     Fact,
     Function,
     Gain,
+    MemoryUse,
     PeerComparison,
+    Performance,
     Proposal,
     Ratio,
     Record,
@@ -26,6 +33,7 @@ from tritmark.harness.record import (
 )
 from tritmark.harness.report import build
 from tritmark.harness.report.landing import build_all
+from tritmark.harness.report.league import write
 from tritmark.harness.report.section import Given, History, HistoryLine, SpeedChange
 from tritmark.harness.store import read
 
@@ -45,7 +53,7 @@ def ratio(middle: float, width: float = 0.02) -> Ratio:
 
 
 def peers(number: int) -> Cross:
-    """One that is slower, one that is as fast."""
+    """One that is slower, one that is as fast, and a reference, which is never timed."""
     figures = {"ggml": 4.0 + number % 3, "onnxruntime": 1.0}
     found = tuple(
         PeerComparison(
@@ -60,7 +68,8 @@ def peers(number: int) -> Cross:
         )
         for name, each in figures.items()
     )
-    return Cross(status=Status.PASS, peers=found)
+    own = PeerComparison(status=Status.PASS, peer="our own", version="sha256:" + "0a" * 32, match=True, reference=True)
+    return Cross(status=Status.PASS, peers=(*found, own))
 
 
 def code(run: Run) -> Code:
@@ -70,8 +79,8 @@ def code(run: Run) -> Code:
         target="x86-64",
         stack=64,
         instructions={"vpaddd": 9},
-        loop={"vpaddd": 4},
-        loads={512: 2},
+        loop={"vpdpbusd": 64, "vmovdqa32": 28, "vpbroadcastd": 16, "vextracti64x4": 16, "vpmaddubsw": 12, "vpsrlw": 9},
+        loads={8: 1, 32: 34, 64: 2, 256: 176, 512: 2},
     )
     return Code(
         functions=(function, Function(name="gemv", target="sm_90", registers=40, spilled=16, shared=1024)),
@@ -169,9 +178,52 @@ def record() -> Record:
     return filled(whole.model_copy(update={"runs": whole.runs[:18]}))
 
 
+def league(record: Record) -> League:
+    """The league table of the Record's own figures."""
+    return League(
+        record=record.id,
+        created=record.created,
+        suite=record.suite,
+        tritmark=record.environment.tritmark,
+        machine=record.machine.cpu,
+        tables=tables(record),
+    )
+
+
+def as_smoke(record: Record) -> Record:
+    """As large as a Record of the suite smoke: 96 kernels that were judged and measured at one shape, and 39 that could
+    not be run, with the advice that follows."""
+    one = list({run.kernel: run for run in record.runs}.values())
+    runs = []
+    for number in range(96):
+        run = one[number % len(one)]
+        runs.append(
+            named(run, f"{run.variant}_{number}").model_copy(update={"cross": peers(number), "code": code(run)})
+        )
+    reason = "the processor does not have avx512_fp16"
+    none = {"status": Status.NOT_RUN, "reason": reason}
+    for number in range(39):
+        run = named(one[number % len(one)], f"absent_{number}")
+        verdicts = {
+            "accuracy": Accuracy.model_validate(none),
+            "performance": Performance.model_validate(none),
+            "memory": MemoryUse.model_validate(none),
+            "cross": Cross.model_validate(none),
+        }
+        runs.append(run.model_copy(update=verdicts))
+    whole = record.model_copy(update={"id": "smoke", "suite": "smoke", "runs": tuple(runs)})
+    return whole.model_copy(update={"proposals": advise(whole), "unadvised": unadvised(whole)})
+
+
+def named(run: Run, variant: str) -> Run:
+    """The same of another variant."""
+    kernel = f"{run.kernel.rpartition('/')[0]}/{variant}"
+    return run.model_copy(update={"variant": variant, "kernel": kernel, "id": f"{kernel} {run.workload.id}"})
+
+
 @pytest.fixture(scope="session")
 def pages(record: Record, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """cpu: everything; gpu: two devices; all: the landing page."""
+    """cpu: everything; gpu: two devices; smoke: as many kernels as that suite has; all: the landing page; league."""
     folder = tmp_path_factory.mktemp("pages")
     cpu = build(
         record,
@@ -180,9 +232,12 @@ def pages(record: Record, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
     )
     whole = read(BASELINES / "nvidia-h200.gpu.json")
     gpu = build(filled(whole.model_copy(update={"runs": whole.runs[::16]})), folder)
+    smoke = as_smoke(read(BASELINES / "cpu-zen4-2-cores.speed.json"))
     return {
         "cpu": cpu,
         "gpu": gpu,
+        "smoke": build(smoke, folder),
+        "league": write(league(smoke), folder / "league")["html"],
         "all": build_all([*sorted(BASELINES.glob("*.json")), BASELINES / "none.json"], folder / "all"),
     }
 

@@ -134,16 +134,25 @@ def test_narrow_screens_do_not_scroll_sideways(
         assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
+VISIBLE = "all => all.map((each) => each.checkVisibility())"
+
+
 @pytest.mark.parametrize("script", [True, False])
-def test_print_opens_everything(browser: Browser, pages: dict[str, Path], script: bool) -> None:
+def test_paper_has_what_is_open_and_all_that_is_folded_in_it(
+    browser: Browser, pages: dict[str, Path], script: bool
+) -> None:
     with opened(browser, pages["cpu"], java_script_enabled=script) as page:
-        assert page.locator("details:not([open])").count() > 3
+        folds = page.locator("details:not([open], .part, .many, .many details, .part details) > :not(summary)")
+        closed = page.locator("details.part:not([open]) > section")
+        assert folds.count() > 3
+        assert closed.count() > 8
+        assert not any(folds.evaluate_all(VISIBLE)), "folded away on the screen"
         page.emulate_media(media="print")
-        heights = page.locator("details:not([open]) table").evaluate_all(
-            "all => all.map((each) => each.getBoundingClientRect().height)"
-        )
-        assert heights
-        assert min(heights) > 10, "folded away on paper"
+        assert all(folds.evaluate_all(VISIBLE)), "folded away on paper"
+        assert not any(closed.evaluate_all(VISIBLE)), "closed sections fill 70 pages"
+        for summary in page.locator("details.part > summary").all():
+            summary.click()
+        assert all(page.locator("details.part > section").evaluate_all(VISIBLE))
         assert page.locator("nav").is_hidden()
         assert page.locator("main button:not(th button)").evaluate_all(
             "all => all.every((each) => !each.checkVisibility())"
@@ -180,7 +189,9 @@ def test_figures_sort_by_size_whatever_the_unit(browser: Browser, pages: dict[st
     units = {"ns": 1.0, "µs": 1e3, "ms": 1e6, "s": 1e9}
     with opened(browser, pages["cpu"]) as page:
         page.locator("#baseline th button", has_text="Now").click()
-        shown = [text.split() for text in page.locator("#baseline tbody tr td:nth-child(6)").all_text_contents()]
+        place = page.locator("#baseline thead th").all_text_contents().index("Now") + 1
+        column = page.locator(f"#baseline tbody tr > :nth-child({place})")
+        shown = [text.split() for text in column.all_text_contents()]
     times = [float(number.replace(",", "")) * units[unit] for number, unit in shown]
     assert len(times) > 5
     assert times == sorted(times)

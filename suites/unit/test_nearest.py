@@ -30,7 +30,7 @@ from tritmark.kernels.ternary_quantize.api import ternary_quantize
 
 LEGAL = ("i2_s_x86", "i2_s_x86_r4", "tile64", "AVX2")
 CODES, X = np.zeros((4, 256), np.int8), np.zeros((1, 256), np.int8)
-PACKED = PackedWeights(np.zeros(0, np.uint8), "tile64", (4, 256), 1.0)
+PACKED = PackedWeights(np.zeros(1 << 13, np.uint8), "tile64", (4, 256), 1.0)
 
 
 @pytest.mark.parametrize(

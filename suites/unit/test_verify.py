@@ -17,7 +17,19 @@ from tritmark.harness import cli, providers
 from tritmark.harness.errors import RecordError
 from tritmark.harness.measure import ceilings
 from tritmark.harness.providers import Installed
-from tritmark.harness.record import SCHEMA_VERSION, Footing, Lane, Layer, Record, Run, Status, read_digest, with_digest
+from tritmark.harness.record import (
+    SCHEMA_VERSION,
+    Footing,
+    Lane,
+    Layer,
+    NotJudged,
+    Record,
+    Run,
+    Status,
+    Unseen,
+    read_digest,
+    with_digest,
+)
 from tritmark.harness.spec import Receipt, Variant
 from tritmark.harness.store import read
 from tritmark.harness.text.groups import counted
@@ -71,7 +83,7 @@ def test_an_honest_record_passes(file: Path, gpu_record: Record) -> None:
     found = verify(file)
     assert found.passed, found
     assert found.id == gpu_record.id
-    assert [each.status for each in found.checks] == ["PASS"] * 10
+    assert [each.status for each in found.checks] == ["PASS"] * 11
 
 
 def test_a_record_of_version_1_passes_without_a_digest() -> None:
@@ -79,7 +91,7 @@ def test_a_record_of_version_1_passes_without_a_digest() -> None:
         pytest.skip("the checkout's baselines are not here")
     found = verify(BASELINE)
     assert found.passed, found
-    assert [each.status for each in found.checks] == ["NOTE", *["PASS"] * 9]
+    assert [each.status for each in found.checks] == ["NOTE", *["PASS"] * 10]
     assert "written before version 2" in found.checks[0].told
 
 
@@ -575,7 +587,7 @@ def test_the_command_prints_each_check_and_ends_with_its_status(
 ) -> None:
     status, out, _ = command(str(file))
     assert status == 0
-    assert [line.split()[0] for line in out.splitlines()] == ["PASS"] * 10
+    assert [line.split()[0] for line in out.splitlines()] == ["PASS"] * 11
     file.write_text(with_digest(with_receipt(gpu_record, launches=0)))
     status, out, _ = command(str(file))
     assert status == 1
@@ -598,7 +610,7 @@ def test_the_command_takes_an_id_and_prints_json(
     status, out, _ = command(gpu_record.id, "--out", str(tmp_path), "--json")
     told = json.loads(out)
     assert status == 0
-    assert (told["record"], told["passed"], len(told["checks"])) == (gpu_record.id, True, 10)
+    assert (told["record"], told["passed"], len(told["checks"])) == (gpu_record.id, True, 11)
     assert {each["status"] for each in told["checks"]} == {"pass"}
 
 
@@ -633,3 +645,16 @@ def test_counts_are_those_of_the_runs(gpu_record: Record) -> None:
     ):
         (found,) = (each for each in check(gpu_record.model_copy(update={"counts": counts})) if each.name == "counts")
         assert (not found.faults) is right
+
+
+def test_a_limit_that_is_not_listed_is_found(gpu_record: Record) -> None:
+    """A PASS with a limit, in a Record whose headline does not say so."""
+    first, *others = gpu_record.runs
+    limit = "other paths were not run"
+    limited = first.model_copy(update={"accuracy": first.accuracy.model_copy(update={"limits": (limit,)})})
+    hidden = gpu_record.model_copy(update={"runs": (limited, *others)})
+    (found,) = (each for each in check(hidden) if each.name == "limits")
+    assert found.faults == (f"{first.id}: its limit is not among what was not judged: {limit}",)
+    listed = NotJudged(kind=Unseen.ACCURACY, about=(first.kernel,), told=limit)
+    (found,) = (each for each in check(hidden.model_copy(update={"not_judged": (listed,)})) if each.name == "limits")
+    assert found.status == "PASS"

@@ -33,7 +33,8 @@ _EDITS = {
     (
         "host",
         "compute",
-    ): "use the widest dot-product instructions, with several independent accumulators; unpack once for several rows",
+    ): "use the dot-product instructions of the kernel's instruction set, with several independent accumulators; "
+    "unpack once for several rows",
 }
 
 

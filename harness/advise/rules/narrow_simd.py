@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from tritmark.harness.advise import code_facts
 from tritmark.harness.advise.evidence import Evidence
+from tritmark.harness.advise.ladder import bare, ladder
 from tritmark.harness.advise.rule import Finding, Rule
 from tritmark.harness.record import Fact, Function
 
@@ -58,6 +59,18 @@ def _judge(evidence: Evidence) -> Finding | None:
     )
 
 
+def _moot(evidence: Evidence) -> bool:
+    """A kernel that is named after an instruction set is to use no other: wider vectors, and dot products where its
+    set has none, are those of a kernel for a better set."""
+    named, features = ladder().get(evidence.run.variant), set(evidence.machine.features)
+    if named is None:
+        return False
+    own = {bare(name) for name in named}
+    widest = next((needed for _, needed in WIDTHS if needed <= features), set())
+    dots = {bare(name) for name in DOTS & features} if code_facts.product(evidence) else set()
+    return not {bare(name) for name in widest} <= own or (bool(dots) and not dots & own)
+
+
 def _evidence(
     evidence: Evidence, function: Function, packed: int, widest: int, counts: Mapping[str, int]
 ) -> tuple[Fact, ...]:
@@ -84,7 +97,9 @@ or on narrower ones than the processor has, or integer products are added up wit
 Loops of AMX's products of tiles are left alone.
 Formula: the ratio of lanes (of {LANE} bits for scalar code), twice that without {DOT}; promised from
 {code_facts.REACHED} of what it adds to 1 to what bytes and operations allow. It speaks only where the time lies far
-above that of bytes and operations: memory does not become faster by wider vectors. The ladder of this package's own
-instruction sets is what it can be held against: `python suites/advise/score.py --code RECORD`.""",
+above that of bytes and operations: memory does not become faster by wider vectors. Variants that are named after a
+lesser instruction set are left alone, as their set has no wider vectors; they are what the rule can be held against:
+`python suites/advise/score.py --code RECORD`.""",
     judge=_judge,
+    moot=_moot,
 )

@@ -90,6 +90,7 @@ tables.forEach((table, number) => {
 });
 
 // The filter keeps the rows, and the folds of kernels, that have every word.
+const parts = all("details.part");
 let units = null;
 const filter = (text) => {
   const words = text.toLowerCase().split(/\s+/).filter(Boolean);
@@ -104,13 +105,23 @@ const filter = (text) => {
     shown += !body.hidden;
   }
   for (const fold of all("details.kernel")) fold.hidden = words.length > 0 && !fold.querySelector("tbody > tr:not([hidden])");
-  count.textContent = words.length ? `${shown.toLocaleString("en")} of ${units.length.toLocaleString("en")} rows` : "";
+  const closed = parts.filter((part) => !part.open && part.querySelector("table:not(.heat) tbody > tr:not([hidden])")).length;
+  count.textContent = words.length ? `${shown.toLocaleString("en")} of ${units.length.toLocaleString("en")} rows${closed ? `, also in ${closed} closed sections` : ""}` : "";
 };
 const box = make("input", { type: "search", id: "filter", placeholder: "avx512 M=1", spellcheck: false, autocomplete: "off" });
 const count = make("output", { htmlFor: "filter" });
 const tools = make("p", { className: "tools" });
 tools.append(make("label", { htmlFor: "filter", textContent: "Filter the tables" }), box, count);
 document.querySelector("header").append(tools);
+if (parts.length) {
+  const button = make("button", { type: "button", textContent: "Open all sections" });
+  button.addEventListener("click", () => {
+    const open = parts.some((part) => !part.open);
+    for (const part of parts) part.open = open;
+    button.textContent = open ? "Close all sections" : "Open all sections";
+  });
+  tools.append(button);
+}
 let waiting = 0;
 box.addEventListener("input", () => {
   clearTimeout(waiting);
@@ -138,9 +149,10 @@ const load = () => {
 addEventListener("hashchange", load);
 load();
 
+// Paper gets what is open, and what is folded away in it; closed sections and the Runs of many kernels would fill 70 pages.
 let opened = [];
 addEventListener("beforeprint", () => {
-  opened = all("details:not([open])");
+  opened = all("details:not([open], .part, .many, .many details)");
   for (const fold of opened) fold.open = true;
 });
 addEventListener("afterprint", () => {

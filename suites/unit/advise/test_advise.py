@@ -4,6 +4,7 @@ exceeds the ceiling."""
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,8 +20,10 @@ from typer.testing import CliRunner
 from tritmark.harness.advise.advise import advise, forbidden, of_run
 from tritmark.harness.advise.evidence import Evidence
 from tritmark.harness.advise.missing import unadvised
+from tritmark.harness.advise.rank import rank
 from tritmark.harness.advise.rule import Rule
 from tritmark.harness.advise.rules import RULES
+from tritmark.harness.cli.advise import SHOWN
 from tritmark.harness.cli.advise import advise as command
 from tritmark.harness.errors import UsageError
 from tritmark.harness.record import (
@@ -30,6 +33,7 @@ from tritmark.harness.record import (
     MemoryUse,
     NodeBandwidth,
     NodeUse,
+    Proposal,
     Ratio,
     Record,
     Run,
@@ -142,6 +146,9 @@ def test_noise_forbids_what_it_would_hide(gpu_record: Record, on_gpu: Run) -> No
     assert "20.00 % wide" in (noise(loud, Gain(low=1, high=1.19)) or "")
     assert noise(loud, Gain(low=1, high=1.21)) is None
     assert noise(quiet, Gain(low=1, high=1.009)) is not None
+    wild, edge = (Evidence(gpu_record, shaped(on_gpu, e=e)) for e in (0.3, 0.24))
+    assert "the figures are too noisy" in (noise(wild, Gain(low=5, high=9)) or "")  # however large the gain
+    assert noise(edge, Gain(low=5, high=9)) is None
     unsure = shaped(on_gpu, performance={"status": Status.AMBIGUOUS, "reason": "too noisy"})
     assert "too noisy" in (noise(Evidence(gpu_record, unsure), Gain(low=2, high=3)) or "")
 
@@ -478,6 +485,98 @@ def test_kernels_that_a_sibling_outruns_come_last_and_name_it(gpu_record: Record
     assert [[fact.value for fact in each.evidence] for each in found] == [[], ["fast, 100 ns"]]
 
 
+def weighed(record: Record, *found: tuple[Run, str, float, float]) -> tuple[Proposal, ...]:
+    """Proposals of these rules for these Runs, with these gains."""
+    return tuple(
+        Proposal(
+            rule=rule,
+            run=run.id,
+            kernel=run.kernel,
+            workload=run.workload.id,
+            title=rule,
+            evidence=(),
+            gain=Gain(low=low, high=high),
+            ceiling=high,
+            edit="do it",
+            reproduce="tritmark run",
+            verify="tritmark run",
+        )
+        for run, rule, low, high in found
+    )
+
+
+def lone(run: Run, name: str, t: float, **more: Any) -> Run:
+    """A kernel of its own on a workload of its own, without siblings and neighbours."""
+    workload = run.workload.model_copy(update={"id": f"workload of {name}"})
+    return shaped(run, t=t, variant=name, kernel=name, id=f"{name} at {t}", workload=workload, **more)
+
+
+def test_the_largest_saving_of_all_workloads_comes_first(gpu_record: Record, on_cpu: Run) -> None:
+    """A large ratio of a short call saves less than a small one of a long call; workloads of one kernel add up."""
+    short, long = lone(on_cpu, "short", 2_000.0), lone(on_cpu, "long", 90_000.0)
+    parts = [lone(on_cpu, "parts", 30_000.0 + number) for number in range(4)]
+    record = only(gpu_record, short, long, *parts)
+    found = rank(
+        record,
+        weighed(record, (short, "a", 8.0, 9.0), (long, "a", 2.0, 2.0), *((part, "a", 2.0, 2.0) for part in parts)),
+    )
+    assert [each.proposal.kernel for each in found] == ["parts", "long", "short"]
+    assert [each.of_ns for each in found] == pytest.approx([120_006.0, 90_000.0, 2_000.0])
+    assert [each.saved_ns for each in found] == pytest.approx([60_003.0, 45_000.0, 2_000.0 * (1 - (1 / 8 + 1 / 9) / 2)])
+    assert found[0].proposal.run == parts[-1].id, "the workload that saves most stands for all"
+    assert len(found[0].others) == 3
+
+
+def test_rules_with_a_record_come_before_untried_ones(gpu_record: Record, on_cpu: Run) -> None:
+    long, short = lone(on_cpu, "long", 90_000.0), lone(on_cpu, "short", 9_000.0)
+    record = only(gpu_record, long, short)
+    proposals = weighed(record, (long, "untried", 5.0, 9.0), (short, "kept", 1.5, 2.0), (short, "missed", 1.5, 2.0))
+    found = rank(record, proposals, {"kept": 1.0, "missed": 0.2})
+    assert [each.proposal.rule for each in found] == ["kept", "untried", "missed"]
+    assert [each.tried for each in found] == [True, False, True]
+    assert found[2].saved_ns == pytest.approx(0.2 * found[0].saved_ns), "the record weighs what is promised"
+
+
+def test_kernels_shorter_than_their_call_come_last(gpu_record: Record, on_cpu: Run) -> None:
+    """190 ns that could be 95 are nothing to a caller who pays 300 for the call; alone they are still shown."""
+    cost = {"call_overhead_ns": 300.0}
+    short = lone(on_cpu, "short", 190.0, performance=cost)
+    long = lone(on_cpu, "long", 301.0, performance=cost)
+    record = only(gpu_record, short, long)
+    proposals = weighed(record, (short, "kept", 9.0, 9.0), (long, "untried", 1.1, 1.2))
+    found = rank(record, proposals, {"kept": 1.0})
+    assert [(each.proposal.kernel, each.short) for each in found] == [("long", False), ("short", True)]
+    unknown = only(gpu_record, shaped(short, t=190.0), shaped(long, t=301.0))
+    assert [each.short for each in rank(unknown, proposals)] == [False, False], "the cost of a call was not measured"
+    both = [lone(on_cpu, "one", 190.0, performance=cost), lone(on_cpu, "one", 9_000.0, performance=cost)]
+    (one,) = rank(only(gpu_record, *both), weighed(gpu_record, *((run, "kept", 2.0, 2.0) for run in both)))
+    assert (one.short, one.of_ns) == (False, 9_000.0), "a kernel with a long workload counts with that"
+
+
+def test_a_noisy_kernel_is_still_outrun(gpu_record: Record, on_cpu: Run) -> None:
+    """Noise wider than the time itself hid a sibling that was 50 times as fast."""
+    slow = shaped(on_cpu, variant="slow", kernel="slow", id="slow", t=1_700_000.0, e=3.0)
+    hot = slow.performance.hot
+    assert hot is not None
+    timing = hot.timing.model_copy(update={"low_ns": 900_000.0, "high_ns": 12_000_000.0})
+    performance = slow.performance.model_copy(update={"hot": hot.model_copy(update={"timing": timing})})
+    slow = slow.model_copy(update={"performance": performance})
+    fast = shaped(on_cpu, variant="fast", kernel="fast", id="fast", t=32_000.0)
+    record = only(gpu_record, slow, fast)
+    assert not Evidence(record, slow).fastest
+    assert Evidence(record, fast).fastest
+    within = shaped(on_cpu, variant="fast", kernel="fast", id="fast", t=950_000.0)
+    assert Evidence(only(gpu_record, slow, within), slow).fastest, "no faster than the noise allows"
+
+
+def test_a_proposal_of_a_run_that_is_not_there_is_last(gpu_record: Record, on_cpu: Run) -> None:
+    run = lone(on_cpu, "there", 9_000.0)
+    record = only(gpu_record, run)
+    gone = lone(on_cpu, "gone", 9_000.0)
+    found = rank(record, weighed(record, (gone, "a", 2.0, 3.0), (run, "a", 1.1, 1.2)))
+    assert [(each.proposal.kernel, each.of_ns) for each in found] == [("there", 9_000.0), ("gone", 0.0)]
+
+
 def test_commands_name_the_kernel_and_the_rule(gpu_record: Record, on_gpu: Run) -> None:
     run = shaped(on_gpu, fraction=0.1)
     (proposal,) = advise(only(gpu_record, run), rules=(fixed("a rule", 2, 3),))
@@ -534,3 +633,19 @@ def test_the_command_lists_explains_and_advises(told: Callable[..., str], gpu_re
     assert "verify: tritmark run" in text
     assert "Not looked at:" in text
     assert len(told("RECORD", "--all")) > len(text)
+
+
+def test_the_command_prints_ten_proposals_on_one_page(told: Callable[..., str], gpu_record: Record) -> None:
+    edits = {(each.rule, each.kernel) for each in advise(gpu_record)}
+    assert len(edits) > SHOWN
+    text, whole = told("RECORD"), told("RECORD", "--all")
+    numbers = [line.split(".")[0] for line in text.splitlines() if re.match(r"\d+\. ", line)]
+    assert numbers == [str(number) for number in range(1, SHOWN + 1)]
+    assert len(text.splitlines()) <= 72
+    assert f"{len(edits) - SHOWN} further proposals" in text
+    assert "--all" in text
+    assert text.count("should save ") == SHOWN
+    assert whole.count("should save ") == len(edits)
+    assert "[latency-bound: never tried]" in whole
+    evidence = next(fact for proposal in advise(gpu_record) for fact in proposal.evidence)
+    assert f"{evidence.name}: {evidence.value}" in whole

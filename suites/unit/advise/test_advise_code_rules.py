@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tritmark.harness.advise.advise import advise
 from tritmark.harness.advise.evidence import Evidence
 from tritmark.harness.advise.rule import Finding
 from tritmark.harness.advise.rules import RULES
@@ -273,6 +274,32 @@ def test_narrow_simd(gpu_record: Record, function: Function, features: tuple[str
         )
         is None
     )
+
+
+DOTTED = PACKED.model_copy(update={"loop": {"vpmaddubsw": 6, "add": 2}, "vectors": {256: 6}})
+
+
+@pytest.mark.parametrize(
+    ("variant", "features", "function", "op", "told"),
+    [
+        ("avx2", AVX512, PACKED.model_copy(update={"vectors": {256: 6}}), "i2s_quantize", False),
+        ("sse41", AVX512, PACKED.model_copy(update={"vectors": {128: 6}}), "i2s_quantize", False),
+        ("sse41", ("sse4_1", "avx2"), PACKED.model_copy(update={"vectors": {128: 6}}), "i2s_quantize", False),
+        ("scalar", AVX512, SCALAR, "i2s_quantize", False),
+        ("avx2", ("sse4_1", "avx2", "avx_vnni"), DOTTED, "ternary_matmul", False),
+        ("avxvnni", ("sse4_1", "avx2", "avx_vnni"), DOTTED, "ternary_matmul", True),
+        ("avx2", ("sse4_1", "avx2"), SCALAR, "i2s_quantize", True),
+        ("avx512", AVX512, PACKED.model_copy(update={"vectors": {256: 6}}), "i2s_quantize", True),
+        ("mine", AVX512, PACKED.model_copy(update={"vectors": {256: 6}}), "i2s_quantize", True),
+    ],
+)
+def test_a_kernel_named_after_a_set_is_not_told_to_use_another(
+    gpu_record: Record, variant: str, features: tuple[str, ...], function: Function, op: str, told: bool
+) -> None:
+    run = timed(gpu_record, "cpu", op=op, code=coded(function), variant=variant)
+    machine = gpu_record.machine.model_copy(update={"features": features})
+    record = gpu_record.model_copy(update={"runs": (run,), "machine": machine})
+    assert ("narrow-simd" in {each.rule for each in advise(record)}) == told
 
 
 def test_loop_chain(gpu_record: Record) -> None:

@@ -26,12 +26,14 @@ from typer.testing import CliRunner
 from tritmark.harness import caches, tuned
 from tritmark.harness.autotune import tune as tuning
 from tritmark.harness.autotune.keep import keep
+from tritmark.harness.autotune.tasks import Raced
 from tritmark.harness.autotune.tune import Tuned, jobs, tune
 from tritmark.harness.cli import app
 from tritmark.harness.cli.exit_status import PASSED
 from tritmark.harness.errors import UsageError
 from tritmark.harness.gate import json_rpc
 from tritmark.harness.providers import Installed
+from tritmark.harness.record import Ratio
 from tritmark.harness.spec import Arrays, Axes, Device, Instances, KernelKey, Launch, Provider, Tier, Variant
 from tritmark.harness.tuned import Choice
 from tritmark.harness.worker import Workers
@@ -188,8 +190,34 @@ def test_what_is_no_faster_than_noise_is_not_kept(ns: float) -> None:
     assert kept() == ""
 
 
+@pytest.mark.parametrize(("first", "again", "chosen"), [(0.01, 0.01, "other"), (0.4, 0.01, ""), (0.01, 0.4, "")])
+def test_what_is_too_noisy_is_not_chosen(
+    first: float, again: float, chosen: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Surely faster, and by how much is not known: at first, or once more."""
+    halves = iter([first, again])
+
+    def raced(*arguments: Any) -> Raced:
+        half = next(halves)
+        return Raced(Ratio(median=0.5, low=0.5 * (1 - half), high=0.5 * (1 + half), pairs=9), 1000.0, cold=False)
+
+    monkeypatch.setattr(tuning, "race_task", raced)
+    assert run(made({"built-in": (1.0, None), "other": (0.5, None)})).chosen == chosen
+
+
 def test_a_little_faster_is_seen_through_noise() -> None:
     assert run(made({"built-in": (1.0, None), "other": (0.95, None)}, noise=0.02)).chosen == "other"
+
+
+@pytest.mark.parametrize("lucky", [0, 1])
+def test_a_tie_goes_to_the_first_whichever_was_luckier(lucky: int) -> None:
+    times = [0.8, 0.8]
+    times[lucky] -= 0.0004
+    first, second = times
+    found = run(made({"built-in": (1.0, None), "zeta": (first, None), "alpha": (second, None)}))
+    assert found.chosen == kept() == "zeta"
+    assert found.tie == ("alpha" if lucky else "")
+    assert run(made({"built-in": (1.0, None), "zeta": (0.85, None), "alpha": (0.8, None)})).chosen == "alpha"
 
 
 def test_without_time_nothing_changes() -> None:

@@ -25,7 +25,7 @@ from tritmark.harness.errors import UsageError
 from tritmark.harness.measure.alternate import Timed
 from tritmark.harness.measure.buffers import Rotation
 from tritmark.harness.providers import load
-from tritmark.harness.record import TunedPrefetch
+from tritmark.harness.record import Ratio, TunedPrefetch
 from tritmark.harness.record.facts import prefetch_facts
 from tritmark.harness.spec import Device, Prefetching
 from tritmark.harness.validate.performance import LAYOUT_NOISE
@@ -126,6 +126,21 @@ def test_what_wins_once_only_is_not_chosen(here: Path, monkeypatch: pytest.Monke
     it, _ = found(SLOW, monkeypatch)
     assert it.chosen == ""
     assert "was not faster than built in by more than noise once more" in it.note
+
+
+def test_what_is_too_noisy_is_not_chosen(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Faster in every round, and by how much is not known."""
+    one = [1.0] * 12
+    steady, shaky = [0.8] * 12, [0.3, 0.9] * 6
+    ns = {(COLD, "a"): one, (COLD, "b"): shaky, (COLD, "c"): steady, (HOT, "a"): one, (HOT, "b"): one, (HOT, "c"): one}
+    trial = TimedShape({}, {}, ns)
+    assert over([trial], COLD, "b", "a").high < 1 - LAYOUT_NOISE
+    assert fastest([trial], ("a", "b")) == ("", "")
+    assert fastest([trial], ("a", "b", "c")) == ("c", "")
+    again = Ratio(median=0.5, low=0.2, high=0.9, pairs=12)
+    monkeypatch.setattr(tuning, "_once_more", lambda *arguments: again)
+    it, _ = found(SLOW | {"quick": (0.9, 1.0)}, monkeypatch)
+    assert (it.chosen, it.confirmed) == ("", again)
 
 
 @given(

@@ -18,8 +18,10 @@ import pytest
 from command_line import COUNT, RUN, SETS, SUITE, Outcome, only_record, with_variants
 from constant_launch import writing
 
+from tritmark.harness.machine.cpu import affinity
 from tritmark.harness.record import Record, Status
 from tritmark.harness.spec import Launch, Variant
+from tritmark.harness.text.outcome import outcome as outcome_of
 from tritmark.kernels import PROVIDER
 from tritmark.kernels.cpu import FORCE
 
@@ -30,7 +32,7 @@ def test_a_run_that_passes(tritmark: Callable[..., Outcome]) -> None:
     outcome = tritmark(*RUN, "--seed", "5")
     assert outcome.status == 0, outcome.err
     record = only_record()
-    assert record.passed
+    assert outcome_of(record).passed
     assert record.complete
     assert record.environment.seed == 5
     assert record.environment.command == ("tritmark", *RUN, "--seed", "5")
@@ -64,6 +66,21 @@ def test_what_is_not_timed_is_judged_in_all_that_needs_no_clock(tritmark: Callab
     assert (run.accuracy.status, run.memory.status, run.cross.status) == (Status.PASS,) * 3
     assert (run.performance.status, run.performance.reason) == (Status.NOT_RUN, "the suite does not time it here")
     assert [peer.speedup for peer in run.cross.peers] == [None] * len(run.cross.peers)
+
+
+def test_what_others_did_while_a_run_was_timed_is_in_the_record(tritmark: Callable[..., Outcome]) -> None:
+    table = '[[workloads]]\nop = "i2s_quantize"\nshapes = [{ n = 2048 }]\nmeasure = true\nfastest = 1\n'
+    Path("timed.toml").write_text(f'title = "timed"\n{table}')
+    outcome = tritmark("run", "--suite", "timed.toml", "--device", "cpu")
+    assert outcome.status == 0, outcome.err
+    (run,) = only_record().runs
+    assert run.performance.hot is not None
+    assert run.load is not None
+    assert run.load.cores == len(affinity())
+    assert 0 < run.load.seconds < run.seconds
+    assert run.load.others is not None
+    assert run.load.stolen is not None
+    assert 0 <= run.load.stolen <= run.load.others
 
 
 def test_json_is_alone_on_standard_output(tritmark: Callable[..., Outcome]) -> None:
@@ -104,12 +121,16 @@ def test_a_wrong_kernel_is_status_1(tritmark: Callable[..., Outcome], monkeypatc
     with_variants(monkeypatch, break_one)
     outcome = tritmark(*RUN)
     assert outcome.status == 1
-    assert "FAIL cpu/i2s_quantize/none/int8/scalar" in outcome.err
     record = only_record()
-    assert f"Repeat with --seed {record.environment.seed}\n" in outcome.err
+    told = outcome.out + outcome.err
+    assert told.count("cpu/i2s_quantize/none/int8/scalar: accuracy FAIL: ") == 1
+    assert " 2 failed " in outcome.err
+    (line,) = (line for line in outcome.out.splitlines() if line.startswith("Next: "))
+    assert "--variant cpu/i2s_quantize/none/int8/scalar" in line
+    assert f"--seed {record.environment.seed} " in line
     assert record.counts["accuracy"]["fail"] == 2
     assert {run.variant for run in record.runs if run.accuracy.status is Status.FAIL} == {"scalar"}
-    assert not record.passed
+    assert not outcome_of(record).passed
 
 
 def test_a_kernel_that_raises_is_status_1_and_the_others_go_on(
@@ -121,7 +142,7 @@ def test_a_kernel_that_raises_is_status_1_and_the_others_go_on(
     with_variants(monkeypatch, lambda variant: replace(variant, bind=explode) if variant.name == "scalar" else variant)
     outcome = tritmark(*RUN)
     assert outcome.status == 1
-    assert "[red]\\x1b[31mboom" in outcome.err
+    assert "[red]\\x1b[31mboom" in outcome.out
     record = only_record()
     assert {run.accuracy.status for run in record.runs if run.variant == "scalar"} == {Status.ERROR}
     assert any(run.accuracy.status is Status.PASS for run in record.runs)
@@ -255,6 +276,36 @@ def test_reports_are_built_again(tritmark: Callable[..., Outcome]) -> None:
         assert outcome.status == 0
         assert outcome.out == f"{page}\n"
         assert page.read_bytes() == before
+
+
+def test_the_newest_record_is_verified_unless_told(tritmark: Callable[..., Outcome]) -> None:
+    refused = tritmark("verify")
+    assert refused.status == 2
+    assert "no Record" in refused.err
+    assert tritmark(*RUN, "--op", "i2s*", "--variant", "scalar").status == 0
+    first = only_record().id
+    assert tritmark("verify", "--json").status == 0
+    time.sleep(1)  # ids tell seconds
+    assert tritmark(*RUN, "--op", "i2s*", "--variant", "scalar").status == 0
+    found = json.loads(tritmark("verify", "--json").out)
+    assert found["passed"]
+    assert found["record"] != first
+    assert json.loads(tritmark("verify", first, "--json").out)["record"] == first
+
+
+@pytest.mark.parametrize("command", [RUN, ("check", "none.c"), ("league",), ("gate", "a.whl", "b.whl")])
+def test_more_threads_than_cores_are_warned_of(
+    tritmark: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr("tritmark.harness.machine.cpu.usable_cores", lambda: 2)
+    nothing = ("--op", "none") if command[0] in {"run", "gate"} else ("--device", "none")
+    for threads, warned in (("99", True), ("3", True), ("2", False), ("1", False)):
+        outcome = tritmark(*command, *nothing, "--threads", threads)
+        assert outcome.status == 2
+        assert (f"--threads {threads}: this process may keep 2 cores busy" in outcome.err) is warned
+    refused = tritmark(*command, "--threads", "99999")
+    assert refused.status == 2
+    assert "99999 is more than 4096" in refused.err
 
 
 def test_version_and_help(tritmark: Callable[..., Outcome]) -> None:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from made_up_records import small_record
+import re
+from random import Random
+from typing import Any, cast
+
+import pytest
+from made_up_records import clean_runs, record_of, small_record
+from rich.text import Text
 
 from tritmark.harness.candidate.plan import Plan
 from tritmark.harness.cli import comparison
 from tritmark.harness.providers import load
-from tritmark.harness.record import Gain, Proposal
+from tritmark.harness.record import Cause, Gain, Performance, Proposal, Record, Run, Status
 
 INSTALLED = load()
 
@@ -44,6 +50,105 @@ def test_only_sure_gains_of_the_kernel_that_is_checked_are_told_and_each_rule_on
         }
     )
     variants = {variant.id: variant for variant in INSTALLED.registry.variants}
-    plan = Plan((variants[kernel],), (variants[other],), INSTALLED.suite("quick"), 0)
+    plan = Plan((variants[kernel],), (variants[other],), INSTALLED.suite("quick"), ())
     told = [str(line) for line in comparison.proposals(found, plan)]
     assert told == [f"{variants[kernel].name}: narrow-simd on w, at least 2.50x: mend narrow-simd"]
+
+
+def beside() -> tuple[Record, Plan]:
+    """scalar as the user's kernel, beside the built-in avx2."""
+    from types import SimpleNamespace
+
+    runs = [
+        run for run in clean_runs(Random(3), edges=1) if run.op == "i2s_quantize" and run.variant in {"scalar", "avx2"}
+    ]
+    known = {run.variant: SimpleNamespace(id=run.kernel, name=run.variant, key=run) for run in runs}
+    plan: Any = Plan((cast(Any, known["scalar"]),), (cast(Any, known["avx2"]),), cast(Any, None), ())
+    return record_of(runs), plan
+
+
+def told(record: Record, plan: Plan) -> list[str]:
+    return [str(line) for line in comparison.verdicts(record, plan)]
+
+
+def test_a_pass_of_performance_says_how_fast_beside_the_built_in_kernel() -> None:
+    record, plan = beside()
+    (line,) = (line for line in told(record, plan) if line.startswith("  performance"))
+    runs = {
+        variant: {run.workload.id: run for run in record.runs if run.variant == variant}
+        for variant in ("scalar", "avx2")
+    }
+    ratios = [
+        getattr(runs["avx2"][place].performance, data).timing.median_ns
+        / getattr(run.performance, data).timing.median_ns
+        for place, run in runs["scalar"].items()
+        for data in ("cold", "hot")
+        if getattr(run.performance, data) is not None
+    ]
+    found = re.search(r"\(measured, no more\): (\S+)x the speed of the built-in avx2 \((\S+)x to (\S+)x\)$", line)
+    assert found, line
+    low, high = float(found[2]), float(found[3])
+    assert low == pytest.approx(min(ratios), rel=5e-3)
+    assert high == pytest.approx(max(ratios), rel=5e-3)
+    assert low <= float(found[1]) <= high < 1
+
+
+@pytest.mark.parametrize("variant", ["scalar", "avx2"])
+def test_times_that_are_too_noisy_are_no_speed(variant: str) -> None:
+    record, plan = beside()
+
+    def wide(run: Run) -> Run:
+        found = run.performance
+        assert found.cold is not None
+        timing = found.cold.timing.model_copy(update={"low_ns": found.cold.timing.median_ns / 3})
+        cold = found.cold.model_copy(update={"timing": timing})
+        return run.model_copy(update={"performance": found.model_copy(update={"cold": cold, "hot": None})})
+
+    runs = [run for run in record.runs if run.performance.cold is not None]
+    shaky = record_of([wide(run) if run.variant == variant else run for run in runs])
+    (line,) = (line for line in told(shaky, plan) if line.startswith("  performance"))
+    assert line.endswith(" (measured, no more): too noisy to compare")
+    table = comparison.times(shaky, plan)
+    assert table is not None
+    cold = [
+        speed for data, speed in zip(table.columns[1].cells, table.columns[-1].cells, strict=True) if data == "cold"
+    ]
+    assert cold
+    assert set(cold) == {"too noisy"}
+
+
+def test_without_a_figure_of_both_nothing_is_said_of_speed() -> None:
+    record, plan = beside()
+    left = [
+        run.model_copy(update={"performance": Performance(status=Status.NOT_RUN, reason="not asked for")})
+        if run.variant == "avx2"
+        else run
+        for run in record.runs
+    ]
+    assert not any("the speed of" in line for line in told(record_of(left), plan))
+
+
+def test_what_the_suite_left_to_other_runs_is_not_counted() -> None:
+    record, plan = beside()
+    skipped = Performance(status=Status.NOT_RUN, reason="accuracy is judged here", cause=Cause.SUITE)
+    (first, *rest) = [run for run in record.runs if run.variant == "scalar"]
+    others = [run for run in record.runs if run.variant == "avx2"]
+    some = record_of([first.model_copy(update={"performance": skipped}), *rest, *others])
+    (line,) = (line for line in told(some, plan) if line.startswith("  performance"))
+    timed = [run.performance.status for run in rest]
+    expected = f"  performance  PASS {timed.count(Status.PASS)}, NOT RUN {timed.count(Status.NOT_RUN)} ("
+    assert line.startswith(expected)
+    none = record_of([run.model_copy(update={"performance": skipped}) for run in (first, *rest)])
+    (line,) = (line for line in told(none, plan) if line.startswith("  performance"))
+    assert line == f"  performance  NOT RUN {len(rest) + 1}"
+
+
+def test_what_a_simulator_judged_says_so() -> None:
+    from made_up_records import on_the_simulator
+
+    record = on_the_simulator()
+    variants = {variant.id: variant for variant in INSTALLED.registry.variants}
+    run = next(run for run in record.runs if run.device == "cuda" and run.kernel in variants)
+    plan = Plan((variants[run.kernel],), (), INSTALLED.suite("quick"), ())
+    title, *_ = comparison.verdicts(record, plan)
+    assert title == Text(f"{run.kernel} (simulated)", style="bold")

@@ -20,10 +20,11 @@ from rich.console import Console
 from tritmark.harness import cli
 from tritmark.harness.cli import completion, exit_status, progress
 from tritmark.harness.cli.examples import EXAMPLES, epilog
-from tritmark.harness.cli.progress import Terminal
+from tritmark.harness.cli.gate_progress import GateTerminal
+from tritmark.harness.cli.progress import Following, ProgressLine, Terminal
 from tritmark.harness.errors import UsageError
 from tritmark.harness.providers import load
-from tritmark.harness.record import Record
+from tritmark.harness.record import Performance, Record, Status
 
 COMMAND = typer.main.get_command(cli.app)
 NAMES = sorted(COMMAND.commands)  # type: ignore[attr-defined]
@@ -132,14 +133,14 @@ def test_a_pipe_gets_colours_only_where_they_are_forced() -> None:
 @pytest.mark.parametrize("width", [80, 120])
 def test_progress_tells_the_time_left(gpu_record: Record, width: int) -> None:
     stream = io.StringIO()
-    terminal = Terminal(Console(file=stream, force_terminal=True, width=width, color_system=None))
+    untimed = gpu_record.runs[0].model_copy(update={"performance": Performance(status=Status.NOT_RUN, reason="no")})
     now = 0.0
-    terminal._bar.get_time = lambda: now
+    terminal = Terminal(Console(file=stream, force_terminal=True, width=width, color_system=None), lambda: now)
     with terminal:
         terminal.planned(10)
         for _ in range(5):
             now += 2.0
-            terminal.finished(gpu_record.runs[0])
+            terminal.finished(untimed)
             terminal.started("the next\x1b[31m" + " and so on" * 20)
         terminal._bar.refresh()
         told = re.sub(r"\x1b\[[0-9?;]*[a-zA-Z]", "", stream.getvalue())
@@ -176,13 +177,13 @@ def test_progress_is_told_each_minute_where_lines_cannot_be_redrawn(
     stream = io.StringIO()
     with Terminal(Console(file=stream, width=120)) as terminal:
         terminal.started("machine")
-        wait_for("Z 0/? machine\n")
+        wait_for("Z machine\n")
         terminal.planned(2)
         terminal.finished(gpu_record.runs[0])
         terminal.started("the next\x1b[31m [red]" + " and so on" * 20)
         wait_for("Z 1/2 the next\\x1b[31m [red]" + " and so on" * 20 + "\n")
     *told, last = stream.getvalue().splitlines()
-    assert all(re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ [01]/[2?] ", line) for line in told), told
+    assert all(re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ (machine$|[01]/2 )", line) for line in told), told
     assert "1/2" in last
     time.sleep(0.05)
     assert stream.getvalue().splitlines() == [*told, last]
@@ -196,6 +197,82 @@ def test_only_a_terminal_that_redraws_its_line_gets_no_other(
     assert (Terminal(Console(file=io.StringIO(), force_terminal=terminal))._log is None) is silent
     monkeypatch.setenv("TERM", "dumb")
     assert Terminal(Console(file=io.StringIO(), force_terminal=terminal))._log is not None
+
+
+def test_the_time_left_is_that_of_the_work_left() -> None:
+    """A league's: 15 of 122 need no work, the first result of the others takes minutes, and timed ones take longer."""
+    now = 0.0
+    line = ProgressLine(Console(file=io.StringIO()), lambda: now)
+    line.planned(122, timed=60)
+    for _ in range(15):
+        line.advance()
+    assert line._pace.left() is None
+    line.started("accuracy and memory")
+    now = 210.0
+    assert line._pace.left() is None, "nothing is known of the pace"
+    line.advance()
+    work = 122 + 5 * 60
+    assert line._pace.left() == pytest.approx(210 * (work - 16))
+    now = 1000.0
+    assert line._pace.left() == pytest.approx(1000 * (work - 16)), "what is waited for lowers the pace"
+    for _ in range(46):
+        line.advance()
+    for _ in range(59):
+        now += 6.0
+        line.advance(timed=True)
+    assert line._pace.left() == pytest.approx(now / (work - 15 - 6) * 6)
+    now += 3600.0
+    assert line._pace.left() == pytest.approx(max(3600, now / (work - 15 - 6) * 6)), "what was waited for, at least"
+    line.advance(timed=True)
+    assert line._pace.left() == 0
+
+
+def test_nothing_past_the_end_is_left_or_counted_below_zero() -> None:
+    now = 0.0
+    line = ProgressLine(Console(file=io.StringIO()), lambda: now)
+    line.planned(2)
+    line.started("x")
+    for _ in range(5):
+        now += 1.0
+        line.advance()
+        assert (line._pace.left() or 0) >= 0
+    (task,) = line._bar.tasks
+    assert task.completed <= 2
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_what_is_followed_is_complete_at_the_end(count: int) -> None:
+    stream = io.StringIO()
+    with ProgressLine(Console(file=stream, width=120)) as line:
+        following = Following(line)
+        for number in range(count):
+            following(f"piece {number}", count)
+    assert f"{count}/{count}" in stream.getvalue()
+
+
+def test_what_breaks_off_is_not_complete() -> None:
+    def broken_off() -> None:
+        with ProgressLine(Console(file=stream, width=120)) as line:
+            Following(line)("piece", 1)
+            raise UsageError("x")
+
+    stream = io.StringIO()
+    with pytest.raises(UsageError):
+        broken_off()
+    assert "0/1" in stream.getvalue()
+
+
+def test_a_phase_without_a_number_has_neither_a_count_nor_an_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "EVERY_S", 0.01)
+    stream = io.StringIO()
+    with GateTerminal(Console(file=stream, width=120)) as terminal:
+        terminal.started("building main")
+        time.sleep(0.1)
+        terminal._bar.refresh()
+    told = stream.getvalue()
+    assert "Z building main\n" in told
+    assert "0/" not in told
+    assert "left" not in told
 
 
 # Completion
@@ -299,7 +376,7 @@ def test_a_misspelt_key_that_is_needed_is_told_as_misspelt(tmp_path: Path) -> No
 
 
 def test_the_statuses_differ() -> None:
-    assert list(exit_status.MEANINGS) == [0, 1, 2, 3, 4, 5, 130]
+    assert list(exit_status.MEANINGS) == [0, 1, 2, 3, 4, 5, 6, 7, 130]
 
 
 def test_ctrl_c_in_any_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -314,3 +391,8 @@ def test_ctrl_c_in_any_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
         cli.main()
     assert stop.value.code == 130
     assert "Traceback" not in capsys.readouterr().err
+
+
+def test_a_program_that_imports_the_command_line_keeps_its_search_path() -> None:
+    code = "import sys; before = list(sys.path); import tritmark.harness.cli; assert sys.path == before"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -108,6 +108,46 @@ def test_a_format_that_is_wrong_both_ways_is_seen_by_its_golden_vectors() -> Non
     assert len(told.wrong()) == 2
 
 
+def test_an_order_of_its_own_is_unchecked() -> None:
+    """Packer and unpacker agree, and with nothing else: it passes, and is no format that was compared."""
+
+    def reordered(pack: Callable[..., Any], codes: Any, scale: Any) -> Any:
+        return pack(codes[::-1], scale)
+
+    def restored(unpack: Callable[..., Any], *args: Any) -> Any:
+        codes, scale = unpack(*args)
+        return codes[::-1], scale
+
+    strange = changed("hf_pack", "strange", _pack=reordered, _unpack=restored)
+    told = found(strange)
+    assert told.wrong() == []
+    assert told.unchecked() == ("strange",)
+    assert told.as_json()["unchecked"] == ["strange"]
+    assert found(BUILT_IN["hf_pack"]).unchecked() == (), "it has golden vectors"
+
+
+def test_only_agreement_with_an_original_checks_an_order() -> None:
+    """Not a golden vector that it fails, nor an oracle that is not installed or disagrees."""
+    (vector, *_) = (each for each in PROVIDER.golden() if each.format == "hf_pack")
+    wrong = replace(vector, format="strange", packed=255 - vector.packed)
+    strange = changed("hf_pack", "strange")
+    oracle = FormatOracle(
+        name="another",
+        formats=frozenset({"strange"}),
+        version=lambda: "another 1",
+        missing=lambda: None,
+        complaint=lambda form, rng: None,
+    )
+    absent, disagreeing = (
+        replace(oracle, missing=lambda: "not installed"),
+        replace(oracle, complaint=lambda form, rng: "other bytes"),
+    )
+    assert "strange" in found(strange, golden=lambda: [wrong], oracles=(absent, disagreeing)).unchecked()
+    assert "strange" not in found(strange, golden=tuple, oracles=(oracle,)).unchecked()
+    right = replace(vector, format="strange")
+    assert "strange" not in found(strange, golden=lambda: [right], oracles=()).unchecked()
+
+
 @pytest.mark.parametrize("name", ["tq1_0", "tq2_0", "iq1_bn"])
 def test_a_wrong_rule_is_seen_by_golden_vectors_and_other_packers(name: str) -> None:
     right = BUILT_IN[name].rule
@@ -197,6 +237,16 @@ def test_the_matrix_is_readable_at_any_width(command: Callable[..., tuple[int, s
     )
 
 
+def test_the_command_says_which_order_is_unchecked(command: Callable[..., tuple[int, str]]) -> None:
+    status, told = command(BUILT_IN["qk256"], 100)
+    assert status == 0
+    (row,) = (line.split() for line in told.splitlines() if line.startswith("qk256"))
+    assert row == ["qk256", "unchecked", "none"]
+    assert "so the byte order is not judged" in " ".join(told.split())
+    assert "The byte order of 1 of 4 formats is unchecked." in " ".join(told.split())
+    assert "unchecked:" not in command(BUILT_IN["hf_pack"], 100)[1]
+
+
 def test_a_planted_fault_fails_the_command(command: Callable[..., tuple[int, str]]) -> None:
     status, told = command(changed("hf_pack", _unpack=negated), 140)
     assert status == 1
@@ -216,4 +266,4 @@ def test_json_has_every_cell_with_its_reason(
     assert (ended, content["well"]) == (status, not status)
     assert len(content["pairs"]) == len(content["formats"]) ** 2
     assert all(each["why"] for each in content["pairs"] if each["outcome"] != "same")
-    assert {each["format"] for each in content["golden"]} == {"i2_s_x86", "tq2_0", "hf_pack"}
+    assert {each["format"] for each in content["golden"]} == {*TOGETHER, "hf_pack"}

@@ -20,7 +20,7 @@ from asv.results import Results
 from typer.testing import CliRunner
 
 from tritmark.harness.cli.history import history
-from tritmark.harness.errors import UsageError
+from tritmark.harness.errors import BadEnvironmentError, UsageError
 from tritmark.harness.history.identity import machine_name, register
 from tritmark.harness.history.regressions import order, regressions, since
 from tritmark.harness.history.results import RATIO, values
@@ -93,6 +93,7 @@ def test_any_series_is_taken(series):
 def repository(tmp_path, monkeypatch):
     """A clone with 24 commits and their full hashes, oldest first."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("tritmark.harness.history.identity.machine_name", lambda: NAME)
     for name in ("AUTHOR", "COMMITTER"):
         monkeypatch.setenv(f"GIT_{name}_NAME", "n")
         monkeypatch.setenv(f"GIT_{name}_EMAIL", "n@example.org")
@@ -133,6 +134,15 @@ def asked(*arguments):
     return CliRunner().invoke(app, list(arguments))
 
 
+def history_of(results):
+    app = typer.Typer()
+    app.command()(history)
+    done = CliRunner().invoke(app, ["--results", str(results)])
+    if isinstance(done.exception, BadEnvironmentError):
+        raise done.exception
+    return done.exit_code
+
+
 def test_the_command_lists_what_stands(repository):
     folder, commits = repository
     written(folder / "results/asv", commits, noisy([1.0] * 14 + [1.07] * 10))
@@ -163,8 +173,53 @@ def test_a_reverted_regression_is_listed_only_when_asked(repository):
     folder, commits = repository
     written(folder / "results/asv", commits, noisy([1.0] * 8 + [1.07] * 8 + [1.0] * 8))
     found = asked()
-    assert (found.exit_code, found.stdout) == (0, "0 regressions stand, over 24 commits measured\n")
+    assert (found.exit_code, found.stdout) == (0, f"0 regressions stand, over 24 commits measured on {NAME}\n")
     assert f"reverted in {commits[16][:10]}" in asked("--all").stdout
+
+
+OTHER = "another-cpu-2-cores-ba9876543210"
+
+
+def test_a_fresh_clone_reports_its_own_state(repository):
+    """The results that came with it are another machine's: listed apart, and no status of this one."""
+    folder, commits = repository
+    written(folder / "results/asv", commits, noisy([1.0] * 14 + [1.07] * 10), machine=OTHER)
+    found = asked()
+    assert found.exit_code == 0
+    lines = found.stdout.splitlines()
+    assert lines[0] == f"0 regressions stand, over 0 commits measured on {NAME}"
+    assert "nothing was measured on this machine yet" in lines[1]
+    assert f"Results of {OTHER}, which say nothing of this machine:" in lines
+    assert any(commits[14][:10] in line and OTHER in line for line in lines)
+    told = json.loads(asked("--json").stdout)
+    assert (told["machine"], told["commits"], told["regressions"]) == (NAME, 0, [])
+    assert [each["bad"] for each in told["regressions_elsewhere"]] == [commits[14]]
+
+
+def test_this_machine_s_regression_counts_beside_another_s(repository):
+    folder, commits = repository
+    written(folder / "results/asv", commits, noisy([1.0] * 24), machine=OTHER)
+    written(folder / "results/asv", commits, noisy([1.0] * 14 + [1.07] * 10))
+    found = asked()
+    assert found.exit_code == 1
+    assert found.stdout.splitlines()[0].endswith(f"on {NAME}")
+    assert "no regressions there" in found.stdout
+
+
+def test_a_tracked_file_is_left_as_it_is(repository):
+    folder, commits = repository
+    results = folder / "results/asv"
+    written(results, commits, noisy([1.0] * 24))
+    path = next((results / NAME).glob(f"{commits[3][:8]}*.json"))
+    path.write_bytes(b"{")
+    subprocess.run(["git", "add", "--", str(path)], check=True)
+    before = subprocess.run(["git", "status", "--porcelain"], capture_output=True, check=True).stdout
+    told: list[str] = []
+    assert len(list(values(results, told.append))) == 23
+    assert "git checkout" in told[0]
+    assert path.read_bytes() == b"{"
+    assert asked().exit_code == 0
+    assert subprocess.run(["git", "status", "--porcelain"], capture_output=True, check=True).stdout == before
 
 
 def test_two_machines_are_never_compared(repository):
@@ -199,6 +254,31 @@ def test_commits_of_elsewhere_are_left_out(repository):
     told: list[str] = []
     assert regressions(values(folder / "results/asv", told.append), order(folder), told.append) == []
     assert told == ["left out: results of 1 commits that are not in the history of HEAD"]
+
+
+def test_in_a_shallow_clone_nothing_is_left_out_in_silence(repository, tmp_path, monkeypatch):
+    """It has no commits before some, so regressions at them would be missing."""
+    folder, commits = repository
+    written(folder / "results/asv", commits, noisy([1.0] * 24))
+    shallow = tmp_path / "shallow"
+    subprocess.run(["git", "clone", "--quiet", "--depth", "5", folder.as_uri(), shallow], check=True)
+    monkeypatch.chdir(shallow)
+    with pytest.raises(BadEnvironmentError, match=r"is a shallow clone.*next: git fetch --unshallow"):
+        history_of(folder / "results/asv")
+    with pytest.raises(BadEnvironmentError, match="shallow clone"):
+        since(commits[0], shallow, order(shallow))
+    subprocess.run(["git", "fetch", "--quiet", "--unshallow"], check=True)
+    assert history_of(folder / "results/asv") == 0
+
+
+def test_git_that_refuses_or_is_missing_is_named(repository, monkeypatch):
+    folder, _ = repository
+    (folder / ".git/config").write_text("[core\n")
+    with pytest.raises(BadEnvironmentError, match=r"git refuses it: fatal: bad config line"):
+        order(folder)
+    monkeypatch.setenv("PATH", str(folder))
+    with pytest.raises(BadEnvironmentError, match=r"git cannot be run.*next: install git"):
+        order(folder)
 
 
 def test_bad_usage_is_told(tmp_path, monkeypatch):

@@ -15,11 +15,13 @@ from typer.testing import CliRunner
 
 from tritmark.harness.cli import app
 from tritmark.harness.cli.exit_status import UNAVAILABLE
+from tritmark.harness.league import turns
 from tritmark.harness.league.contenders import TEMPERATURES, admitted, best_of, by_work, tables
 from tritmark.harness.league.model import Basis, Contender, League, LeagueTable, WholeCall
 from tritmark.harness.league.turns import sooner
+from tritmark.harness.providers import load
 from tritmark.harness.record import Accuracy, Cross, PeerComparison, Ratio, Record, Run, Status
-from tritmark.harness.report.league import html, markdown, write
+from tritmark.harness.report.league import behind, headline, html, markdown, write
 from tritmark.harness.store import Store
 from tritmark.harness.text import groups
 
@@ -148,6 +150,93 @@ def test_whoever_is_quicker_by_turns_is_the_best(runs: dict[str, Run]) -> None:
     assert found["avx512"].cold.basis is Basis.BEST
 
 
+def timed(run: Run, ns: float, *, half: float = 0.01) -> Run:
+    """The Run with that cold time, and half of its interval as a share of it."""
+    assert run.performance.cold is not None
+    timing = run.performance.cold.timing.model_copy(
+        update={"median_ns": ns, "low_ns": ns * (1 - half), "high_ns": ns * (1 + half)}
+    )
+    cold = run.performance.cold.model_copy(update={"timing": timing})
+    return run.model_copy(update={"performance": run.performance.model_copy(update={"cold": cold})})
+
+
+def ratio_of(median: float, half: float = 0.01) -> Ratio:
+    return Ratio(median=median, low=median * (1 - half), high=median * (1 + half), pairs=40)
+
+
+def test_a_time_that_is_too_noisy_is_no_best_and_stands_below(runs: dict[str, Run]) -> None:
+    noisy, *others = timed(runs["avx512"], 1.0, half=0.3), runs["avx2"], runs["scalar"]
+    record = record_of([noisy, *others])
+    (table,) = tables(record)
+    assert [each.variant for each in table.contenders] == ["avx2", "scalar", "avx512"]
+    assert table.contenders[0].cold is not None
+    assert table.contenders[0].cold.basis is Basis.BEST
+    league = league_of(record)
+    assert "1.00 ns, too noisy" in markdown(league)
+    assert "1 of 6 times is too noisy: no best kernel, and below the others" in " ".join(html(league).split())
+    assert "too noisy" not in markdown(league_of(record_of(list(runs.values()))))
+    ((_, measured),) = by_work(record).items()
+    assert noisy in admitted(measured, groups.selectable(record))  # interleaved, it may yet turn out to be the best
+
+
+@pytest.mark.parametrize(
+    ("own", "best", "ratio", "contradicted"),
+    [
+        ((61.7e6, 0.01), (16.2e6, 0.01), ratio_of(0.953), True),  # of a busy machine
+        ((16.2e6, 0.01), (61.7e6, 0.01), ratio_of(0.953), True),
+        ((16.2e6, 0.01), (16.2e6, 0.01), ratio_of(0.953), False),
+        ((61.7e6, 0.01), (16.2e6, 0.01), ratio_of(3.8), False),
+        ((61.7e6, 0.01), (16.2e6, 0.01), ratio_of(3.6), False),  # within what a machine's speed changes
+        ((61.7e6, 0.9), (16.2e6, 0.9), ratio_of(0.953), False),  # intervals that hold nearly everything
+    ],
+)
+def test_a_ratio_that_contradicts_the_times_is_marked(
+    own: tuple[float, float], best: tuple[float, float], ratio: Ratio, contradicted: bool, runs: dict[str, Run]
+) -> None:
+    run, rival = (timed(runs[name], ns, half=half) for name, (ns, half) in (("avx2", own), ("avx512", best)))
+    record = record_of([run, rival])
+    ((work, _),) = by_work(record).items()
+    league = league_of(record, turns={(run.id, "cold"): ratio}, found_best={(work, "cold"): rival.id})
+    pace = by_name(league.tables[0])["avx2"].cold
+    assert pace is not None
+    assert pace.contradicts is contradicted
+    assert behind(pace).endswith(" !") is contradicted
+    text = " ".join(html(league).split())
+    assert ("contradict each other beyond their 95 % intervals" in text) is contradicted
+    assert League.model_validate_json(league.model_dump_json()) == league
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "looks"),
+    [
+        (ratio_of(1.5), ratio_of(9.0), 1),  # as the times say
+        (ratio_of(0.4), ratio_of(1.5), 2),
+        (ratio_of(0.4), ratio_of(0.4), 2),
+        (ratio_of(1.5, 0.4), ratio_of(1.4), 2),  # too noisy
+    ],
+)
+def test_what_contradicts_the_times_is_taken_once_more(
+    first: Ratio, second: Ratio, looks: int, runs: dict[str, Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, best = timed(runs["avx2"], 15e6), timed(runs["avx512"], 10e6)
+    taken_of: list[str] = []
+
+    def beside(
+        workers: Any, variants: Any, rival: Run, known: list[Run], *further: Any
+    ) -> tuple[dict[str, Ratio], Any]:
+        if further[-1] == "hot":
+            return {}, []
+        taken_of.extend(each.id for each in known if each.id != rival.id)
+        return {run.id: first if len(taken_of) == 1 else second}, []
+
+    monkeypatch.setattr(turns, "_beside", beside)
+    monkeypatch.setattr(turns, "_calls", lambda *arguments: ())
+    monkeypatch.setattr(turns, "sooner", lambda *arguments: None)
+    session = turns.taken(load(), record_of([run, best]), lambda text: None)
+    assert taken_of == [run.id] * looks
+    assert session.ratios[run.id, "cold"] == (first if looks == 1 else second)
+
+
 def test_doubted_figures_are_not_shown(runs: dict[str, Run]) -> None:
     run = runs["avx512"]
     doubted = run.model_copy(update={"performance": run.performance.model_copy(update={"doubted": True})})
@@ -249,6 +338,18 @@ def test_pages_say_all_of_it(runs: dict[str, Run]) -> None:
         assert "c: not by turns with the best" in page
         assert "k: not" not in page
     assert League.model_validate_json(made.model_dump_json()) == made
+
+
+def test_an_error_beside_a_pass_is_within_its_bound(runs: dict[str, Run]) -> None:
+    """ "off by 136 at most" beside PASS read like a fault; beside FAIL it is one."""
+    accuracy: dict[str, Any] = {"family": "bounded", "elements": 9, "largest_ulp": 1e6, "largest_error": 136.0}
+    passed = Accuracy(status=Status.PASS, **accuracy)
+    failed = Accuracy(status=Status.FAIL, reason="outside of the bound", mismatches=1, **accuracy)
+    for found, told in ((passed, "within its bound, off by 136 at most"), (failed, "off by 136 at most")):
+        record = record_of([runs["avx512"].model_copy(update={"accuracy": found})])
+        cells = re.findall(r"<td>([^<]*)</td>", html(league_of(record)))
+        assert told in cells
+    assert headline(league_of(record_of(list(runs.values())))).endswith("kernels on 1 workload")
 
 
 def test_nothing_in_a_record_breaks_the_page() -> None:

@@ -33,6 +33,7 @@ from tritmark.harness.record import (
     read_digest,
 )
 from tritmark.harness.store import Header, Options, Store, new_id, read, write_atomically
+from tritmark.harness.text.outcome import outcome
 
 pytestmark = pytest.mark.interpreter
 
@@ -228,7 +229,7 @@ def test_two_at_once_lose_nothing(tmp_path: Path) -> None:
     store = Store(tmp_path)
     assert len(store.records()) == 40
     for id in store.records():
-        assert read(store.path(id)).passed
+        assert outcome(read(store.path(id))).passed
     assert len(names(store.runs)) == 40
 
 
@@ -348,12 +349,12 @@ def test_contradictions_are_refused_when_they_are_made() -> None:
 
 
 def test_a_record_passes_only_if_something_ran_and_nothing_failed() -> None:
-    assert record("a", run("x")).passed
-    assert not record("a").passed
-    assert not record("a", run("x"), run("y", Status.FAIL)).passed
-    assert not record("a", run("x", Status.ERROR)).passed
+    assert outcome(record("a", run("x"))).passed
+    assert not outcome(record("a")).passed
+    assert not outcome(record("a", run("x"), run("y", Status.FAIL))).passed
+    assert not outcome(record("a", run("x", Status.ERROR))).passed
     bad = Layer(status=Status.FAIL, reason="why", name="w", shape=(1, 1), dtype="float32", bytes=4)
-    assert not record("a", run("x")).model_copy(update={"layers": (bad,)}).passed
+    assert not outcome(record("a", run("x")).model_copy(update={"layers": (bad,)})).passed
 
 
 def test_what_killed_invocations_left_is_swept(tmp_path: Path) -> None:

@@ -9,11 +9,25 @@ from typing import Any
 import pytest
 from made_up_records import HOSTILE, MARKS, clean_runs, record_of
 
-from tritmark.harness.record import Accuracy, MemoryUse, Performance, Record, Run, Status, WorkloadFacts
+from tritmark.harness.cli import overview
+from tritmark.harness.cli.outcome import status_of
+from tritmark.harness.record import (
+    Accuracy,
+    Cross,
+    MemoryUse,
+    Performance,
+    Record,
+    Run,
+    Status,
+    Verdict,
+    WorkloadFacts,
+)
 from tritmark.harness.report import answer, summary
 from tritmark.harness.report.markdown import markdown
 from tritmark.harness.report.page import render
+from tritmark.harness.text import groups
 from tritmark.harness.text.commands import whole
+from tritmark.harness.text.outcome import outcome
 
 DRAWN = Performance(status=Status.NOT_RUN, reason="accuracy is judged here")
 
@@ -56,7 +70,7 @@ def test_the_questions_come_before_any_table() -> None:
     places = [told.index(question) for question in ("Right?", "How fast?", "Not believed?")]
     assert places == sorted(places)
     assert "PASS 18 of 18 kernels are right." in told
-    assert "No verdict is AMBIGUOUS and no figure is doubted." in told
+    assert "No verdict is AMBIGUOUS, no figure is doubted or too noisy." in told
     assert summary.status(quick()) == "PASS"
 
 
@@ -97,6 +111,109 @@ def test_a_wrong_kernel_is_nobody_s_best_and_its_case_is_told() -> None:
     assert "avx2" not in row
     assert f"Case: {case}" in words(page)
     assert "FAIL 17 of 18 kernels are right, 1 wrong or broken." in words(page)
+
+
+def slower_in_percent(run: Run, variant: str, ns: float, part: float, **workload: Any) -> Run:
+    """The Run of a variant, cold in this time and at this part of the ceiling."""
+    cold = run.performance.cold
+    assert cold is not None
+    timing = cold.timing.model_copy(update={"median_ns": ns, "low_ns": ns, "high_ns": ns})
+    fraction = cold.against.fraction.model_copy(update={"median": part, "low": part, "high": part})
+    footing = cold.model_copy(
+        update={"timing": timing, "against": cold.against.model_copy(update={"fraction": fraction})}
+    )
+    performance = run.performance.model_copy(update={"cold": footing, **workload.pop("performance", {})})
+    kernel = f"{run.kernel.rpartition('/')[0]}/{variant}"
+    facts = run.workload.model_copy(update=workload)
+    update = {"variant": variant, "kernel": kernel, "id": f"{kernel} {facts.id}", "workload": facts}
+    return run.model_copy(update={**update, "performance": performance})
+
+
+def test_the_best_variant_takes_the_least_time() -> None:
+    """The probe beside the slower one was slower too: 80 % of the ceiling, and 330 us in place of 310."""
+    run = next(run for run in quick().runs if run.op == "i2s_quantize" and run.performance.cold)
+    percent, least = slower_in_percent(run, "percent", 330e3, 0.8), slower_in_percent(run, "least", 310e3, 0.7)
+    small = {"id": "small", "axes": {"n": 64}, "performance": {"read": 10, "written": 10}}
+    tiny = slower_in_percent(run, "least", 900.0, 0.1, **small), slower_in_percent(run, "percent", 800.0, 0.1, **small)
+    runs = [percent, *tiny, least]
+    assert {each.variant for each in groups.best_variant(runs)} == {"least"}
+    assert groups.largest(groups.best_variant(runs)) == least
+    assert groups.fastest(runs) == [least, tiny[1]]
+    record = record_of(runs)
+    assert groups.wins(record, least) == (1, 2)
+    assert groups.wins(record, percent) == (1, 2)
+    page = render(record)
+    table = page[page.index("<caption><span>The best variant") :]
+    row = next(row for row in table.split("<tr>") if "i2s_quantize" in row)
+    assert "310 µs" in row
+    assert "1 of 2" in row
+    assert "330 µs" not in row
+    assert "`least`" in markdown(record)
+    shapes = page[page.index('<section id="shapes"') :]
+    row = next(row for row in shapes.split("<tr>") if ">least</a>" in row)
+    assert "◆ 70" in row
+
+
+def test_a_variant_without_a_time_is_never_the_best() -> None:
+    run = next(run for run in quick().runs if run.op == "i2s_quantize" and run.performance.cold)
+    timed = slower_in_percent(run, "timed", 1e9, 0.01)
+    bare = run.model_copy(update={"performance": run.performance.model_copy(update={"cold": None, "hot": None})})
+    assert {each.variant for each in groups.best_variant([bare, timed])} == {"timed"}
+
+
+def test_what_could_not_be_run_is_one_line_with_its_causes() -> None:
+    record = quick()
+    none: dict[str, Any] = {"status": Status.NOT_RUN, "reason": "the processor does not have amx"}
+    verdicts = {
+        "accuracy": Accuracy(**none),
+        "performance": Performance(**none),
+        "memory": MemoryUse(**none),
+        "cross": Cross(**none),
+    }
+    absent = [
+        record.runs[0].model_copy(update={**verdicts, "kernel": f"cpu/amx_{number}", "id": f"amx {number}"})
+        for number in range(39)
+    ]
+    other = absent[0].model_copy(
+        update={"kernel": "cpu/other", "id": "other", "accuracy": Accuracy(**{**none, "reason": "K is no multiple"})}
+    )
+    page = render(record_of([*record.runs, *absent, other]))
+    section = page[page.index('<section id="verdicts"') : page.index('<section id="errors"')]
+    told = words(section)
+    assert "NOT RUN 40 kernels could not be run here: the processor does not have amx, and 1 more cause" in told
+    assert "K is no multiple: cpu/other" in told
+    rows = section[section.index("<tbody>") : section.index("</tbody>")]
+    assert rows.count("<tr>") == len({run.kernel for run in record.runs})
+    assert section.count('<details class="kernel"') == len({run.kernel for run in record.runs})
+    for run in (*absent, other):
+        assert section.count(f'id="{groups.anchor(run.kernel)}"') == 1, "links to it still lead somewhere"
+
+
+def test_a_kernel_that_was_judged_in_part_keeps_its_row() -> None:
+    record = quick()
+    run = record.runs[0]
+    run = run.model_copy(update={"accuracy": Accuracy(status=Status.NOT_RUN, reason="no reference here")})
+    page = render(record_of([run]))
+    assert "could not be run here" not in words(page[page.index('<section id="verdicts"') :])
+
+
+def test_an_absolute_error_has_its_own_heading() -> None:
+    """1.01e+31 under "units of the last place" was an absolute error."""
+    record = quick()
+    accuracy = record.runs[0].accuracy.model_copy(update={"largest_error": 1.01e31, "largest_ulp": 0.5})
+    page = render(record_of([record.runs[0].model_copy(update={"accuracy": accuracy}), *record.runs[1:]]))
+    section = page[page.index('<section id="errors"') :]
+    table = section[: section.index("</table>")]
+    heads = [words(each) for each in re.findall(r"<tr>(.*?)</tr>", table[: table.index("</thead>")])]
+    names = re.findall(r"<th[^>]*>([^<]*)</th>", table[: table.index("</thead>")])
+    assert names[-2:] == ["ulp", "absolute"]
+    assert "Largest error" in heads[0]
+    assert "1.01e+31" in table
+    caption = re.search(r"<caption><span>(.*?)</span>", table)
+    assert caption is not None
+    assert "units of the last place" not in caption[1]
+    row = words(next(row for row in table.split("<tr>") if "1.01e+31" in row))
+    assert re.search(r"0\.5\d* 1\.01e\+31", row), "ulp, then the absolute error"
 
 
 def test_a_doubted_figure_is_not_printed() -> None:
@@ -141,8 +258,47 @@ def test_the_status_of_the_whole(verdict: dict[str, Any], expected: str) -> None
     assert [each.told for each in others] == ([("1 kernel fails in memory",)] if expected == "FAIL" else [])
 
 
+@pytest.mark.parametrize("failed", ["accuracy", "memory", "cross"])
+@pytest.mark.parametrize("status", [Status.FAIL, Status.ERROR, Status.AMBIGUOUS])
+def test_another_projects_kernel_does_not_fail_those_beside_it(failed: str, status: Status) -> None:
+    """Headline, exit status, counts and page agree; failures of a peer are reported apart."""
+    record = quick()
+    kinds: dict[str, type[Verdict]] = {"accuracy": Accuracy, "memory": MemoryUse, "cross": Cross}
+    wrong = {failed: kinds[failed](status=status, reason="leaks")}
+    peer = record.runs[0].model_copy(
+        update={"id": "cpu/theirs", "kernel": "cpu/theirs", "variant": "theirs", "peer": True, **wrong}
+    )
+    beside = record_of([*record.runs, peer])
+    told = {each.question: each.told for each in answer.answers(beside)}
+    before = {each.question: each.told for each in answer.answers(record)}
+    assert outcome(beside).status is outcome(record).status is Status.PASS
+    assert {strict: status_of(beside, strict=strict) for strict in (False, True)} == {
+        strict: status_of(record, strict=strict) for strict in (False, True)
+    }
+    assert told == before | ({"Peers?": told["Peers?"]} if status is not Status.AMBIGUOUS else {})
+    assert summary.headline(beside) == summary.headline(record)
+    if status is not Status.AMBIGUOUS:
+        assert told["Peers?"] == (f"Of other projects' kernels, which do not count here, fail: 1 in {failed}",)
+        (line,) = overview.failures(beside)
+        assert "cpu/theirs" in line.plain
+        assert "another project's kernel" in line.plain
+    assert "kernels, which do not count" in words(render(beside))
+    alone = record_of([peer])
+    assert outcome(alone).status is (Status.AMBIGUOUS if status is Status.AMBIGUOUS else Status.FAIL)
+
+
 def test_the_command_that_repeats_has_the_seed() -> None:
     record = quick()
     assert whole(record).endswith("tritmark run --suite quick --seed 20250311")
     told = record.environment.model_copy(update={"command": ("tritmark", "run", "--seed", "4")})
     assert whole(record.model_copy(update={"environment": told})).endswith("tritmark run --seed 4")
+
+
+def test_what_of_the_model_is_not_applied_is_in_the_headline() -> None:
+    record = quick().model_copy(update={"weights_note": "the transform is not applied"})
+    (found,) = [each for each in answer.answers(record) if each.question == "Not applied?"]
+    assert found.status is Status.NOT_RUN
+    assert found.told == ("the transform is not applied",)
+    for text in (markdown(record), "".join(render(record))):
+        assert "the transform is not applied" in text
+    assert outcome(record).status is outcome(quick()).status

@@ -62,7 +62,13 @@ def quicker(record: Record, factor: float, which: slice = slice(None), width: fl
         if footing is None:
             return None
         against = footing.against.model_copy(
-            update={"fraction": ratio(footing.against.fraction.median * factor, width)}
+            update={
+                "fraction": ratio(footing.against.fraction.median * factor, width).model_copy(
+                    update={"pairs": footing.against.fraction.pairs}
+                ),
+                "probe_ns": tuple(factor * each for each in footing.against.probe_ns),
+                "rate": footing.against.rate / factor,
+            }
         )
         return footing.model_copy(update={"against": against})
 
@@ -313,6 +319,25 @@ def test_crossover_lies_where_the_curves_meet(gpu_record: Record) -> None:
     assert where == pytest.approx(40)
 
 
+def test_lines_of_a_chart_stand_beside_rows_only() -> None:
+    entries = [chart.ForestEntry(heading, name, ratio(2.0), "") for heading in ("a", "b") for name in ("x", "y", "z")]
+    plot = chart.forest(entries, "title")
+    rows, spans = [row["y"] for row in plot["rows"]], plot["spans"]
+    assert len(spans) == 2
+    assert all(any(span["from"] < y < span["to"] for span in spans) for y in rows)
+    assert not any(span["from"] < heading["y"] < span["to"] for span in spans for heading in plot["headings"])
+    bars = chart.bars([(heading, [chart.Bar("v", 50.0, 40.0)] * 3) for heading in ("a", "b")], "title")
+    assert not any(
+        span["from"] < heading["y"] - 1 < span["to"] for span in bars["spans"] for heading in bars["headings"]
+    )
+    assert all(any(span["from"] <= row["y"] < span["to"] for span in bars["spans"]) for row in bars["rows"])
+
+
+def test_one_keeps_its_tick() -> None:
+    for low, high in ((0.0009, 1900.0), (0.002, 1400.0), (0.03, 900.0), (0.9, 1600.0)):
+        assert 1 in chart.Axis(low, high, 0, 100).ticks()
+
+
 @drawn(
     st.floats(1e-6, 1e9).flatmap(
         lambda low: st.tuples(st.just(low), st.floats(1.001, 1e6).map(lambda factor: low * factor))
@@ -474,7 +499,7 @@ def test_command(gpu_record: Record, tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.chdir(tmp_path)
     runs = tmp_path / "results" / "runs"
     runs.mkdir(parents=True)
-    now, early = gpu_record, quicker(gpu_record, 1.2)
+    now, early = gpu_record, quicker(gpu_record, 0.8)
     for record in (now, early):
         (runs / f"{record.id}.json").write_text(with_digest(record), encoding="utf-8")
     runner = CliRunner()

@@ -19,16 +19,19 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from tritmark.harness import caches, tuned
+from tritmark.harness.autotune.ties import taken as broken
 from tritmark.harness.cli import app
 from tritmark.harness.cli.exit_status import PASSED
 from tritmark.harness.errors import NoCompatibleKernelError, UsageError
 from tritmark.harness.gate import json_rpc
 from tritmark.harness.providers import Installed
+from tritmark.harness.record import Ratio
 from tritmark.harness.registry import Registry, fewest, shape_class
 from tritmark.harness.selection import measure as measuring
 from tritmark.harness.selection.measure import MeasuredChoice, measure
 from tritmark.harness.selection.questions import questions
 from tritmark.harness.spec import Arrays, Axes, Device, KernelKey, Launch, Op, Provider, Requirement, Tier, Variant
+from tritmark.harness.validate.performance import LAYOUT_NOISE
 from tritmark.harness.worker import Workers
 from tritmark.kernels import OPS
 
@@ -227,6 +230,37 @@ def test_what_is_no_faster_than_noise_is_not_taken(ns: float) -> None:
         installed = made(made_variant("plain", ns), made_variant("best", 1.0), noise=0.02, seed=seed)
         assert run(installed).chosen == f"{KEY}/best"
         assert taken(installed.registry) == "best"
+
+
+@pytest.mark.parametrize(
+    ("ratios", "chosen"),
+    [
+        ({"plain": [(0.5, 0.01)]}, "plain"),
+        ({"plain": [(0.5, 0.4)]}, ""),  # surely faster, and by how much is not known
+        ({"plain": [(0.9, 0.9)]}, ""),
+        ({"plain": [(0.5, 0.4), (0.5, 0.01)]}, "plain"),  # the second look shows it
+        ({"plain": [(3.0, 0.3)]}, "best"),  # surely slower
+        ({"plain": [(0.9, 0.9)], "slow": [(0.8, 0.01)]}, "slow"),  # the others are compared
+    ],
+)
+def test_what_is_too_noisy_is_not_chosen(
+    ratios: dict[str, list[tuple[float, float]]], chosen: str, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its median over what it had to beat, and half of the interval as a share of that; the last is repeated."""
+    left = {name: list(of) for name, of in ratios.items()}
+
+    def raced(site: Any, *arguments: Any) -> Ratio:
+        of = left[site.variant.name]
+        middle, half = of.pop(0) if len(of) > 1 else of[0]
+        return Ratio(median=middle, low=middle * (1 - half), high=middle * (1 + half), pairs=9)
+
+    monkeypatch.setattr(measuring, "by_turns_task", raced)
+    found = run(made(*(made_variant(name, 1.0) for name in ratios), made_variant("best", 1.0)))
+    assert found.chosen == (f"{KEY}/{chosen}" if chosen else "")
+    assert place.exists() is bool(chosen)
+    if not chosen:
+        assert found.note == "too noisy to choose, twice: one/plain; repeat on a quiet machine"
+        assert "(too noisy)" in found.why[f"{KEY}/plain"]
 
 
 def test_what_is_slower_at_the_other_end_of_the_class_is_not_taken() -> None:
@@ -437,7 +471,9 @@ def test_what_cannot_be_asked_for(arguments: list[str], said: str) -> None:
 
 
 @pytest.mark.timing
-def test_the_command_says_what_became_of_each_candidate(place: Path) -> None:
+def test_the_command_says_what_became_of_each_candidate(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # It times real kernels, beside whatever else the machine does; test_what_is_too_noisy_is_not_chosen has the rule.
+    monkeypatch.setattr(Ratio, "too_noisy", False)
     found = CliRunner().invoke(
         app,
         [
@@ -450,3 +486,59 @@ def test_the_command_says_what_became_of_each_candidate(place: Path) -> None:
     assert stored.axes == {"M": 1, "K": 64, "threads": stored.axes["threads"]}
     for name in ("scalar", "sse41", "avx2", "avx512"):
         assert f"/{name}: " in found.output or stored.instance.endswith(f"/{name}")
+
+
+def level(first: float, second: float, **more: Any) -> Installed:
+    """Two of one tier, both faster than the built-in choice."""
+    variants = (made_variant("zeta", first, rank=1), made_variant("alpha", second, rank=0))
+    return made(*variants, made_variant("best", 1.0), **more)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_tie_is_said_and_broken_the_same_way_each_time(seed: int) -> None:
+    """Whichever of the two was luckier: the first by the table, which is not the first by name here."""
+    for first, second in ((0.870, 0.8705), (0.8705, 0.870)):
+        found = run(level(first, second, noise=0.01, seed=seed))
+        assert found.chosen == f"{KEY}/zeta"
+        assert found.ratio is not None
+        assert found.ratio.high < 1
+        if found.tie_ratio is not None:
+            assert found.tie == (f"{KEY}/zeta", f"{KEY}/alpha")
+            assert found.tie_ratio.low <= 1 + LAYOUT_NOISE
+
+
+def test_the_tie_is_verified_by_a_second_measurement() -> None:
+    found = run(level(0.8705, 0.870))
+    assert found.tie == (f"{KEY}/zeta", f"{KEY}/alpha")
+    assert found.tie_ratio is not None
+    assert found.tie_ratio.median == pytest.approx(0.8705 / 0.870, rel=1e-3)
+
+
+def test_what_is_surely_faster_is_no_tie() -> None:
+    found = run(level(0.9, 0.8))
+    assert (found.chosen, found.tie_ratio) == (f"{KEY}/alpha", None)
+
+
+def test_a_tie_with_the_built_in_choice_is_said() -> None:
+    found = run(made(made_variant("plain", 0.998), made_variant("best", 1.0)))
+    assert found.chosen == f"{KEY}/best"
+    assert found.tie == (f"{KEY}/best", f"{KEY}/plain")
+    assert found.tie_ratio is not None
+    assert found.tie_ratio.median == pytest.approx(1 / 0.998, rel=1e-3)
+
+
+@given(st.lists(st.tuples(st.floats(0.5, 0.99), st.floats(0.0, 0.05)), min_size=1, max_size=6))
+def test_only_what_may_be_as_fast_ties(drawn: list[tuple[float, float]]) -> None:
+    """The fastest by its median is always among those that may be taken, and what is taken before it overlaps it."""
+    screened = {
+        str(nth): Ratio(median=middle, low=middle - half, high=middle + half, pairs=9)
+        for nth, (middle, half) in enumerate(drawn)
+    }
+    order = sorted(screened)
+    same = Ratio(median=1.0, low=0.999, high=1.001, pairs=9)
+    name, fastest, _ = broken(screened, order, lambda name, other: same)
+    assert screened[fastest].median == min(each.median for each in screened.values())
+    assert order.index(name) <= order.index(fastest)
+    assert screened[name].low <= screened[fastest].high * (1 + LAYOUT_NOISE)
+    slower = Ratio(median=1.1, low=1.05, high=1.15, pairs=9)
+    assert broken(screened, order, lambda name, other: slower)[:2] == (fastest, fastest)

@@ -4,6 +4,7 @@ mutant may hide."""
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,19 +14,20 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from tritmark.harness.cli.selftest import document, selftest
+from tritmark.harness.cli.selftest import _show, document, selftest
 from tritmark.harness.providers import Installed, load
 from tritmark.harness.record import Status
 from tritmark.harness.selftest import run
 from tritmark.harness.selftest.consequence import Consequence, of_outputs, of_runs
 from tritmark.harness.selftest.mutants import generic
-from tritmark.harness.selftest.population import COUNT
+from tritmark.harness.selftest.population import COUNT, DrawnMutants, Fate
 from tritmark.harness.selftest.run import Missed, MutantOutcome, Planted, Result, execute
-from tritmark.harness.selftest.site import MutantSite, site
+from tritmark.harness.selftest.site import MutantSite, admits, site
 from tritmark.harness.selftest.stand_in import MutantPlan, variant
-from tritmark.harness.spec import EquivalentMutants, KernelKey, Workload
+from tritmark.harness.spec import EquivalentMutants, Family, KernelKey, Workload
 from tritmark.harness.validate.accuracy import Judged, judge
 from tritmark.harness.validate.cases import Material
+from tritmark.harness.validate.compare import Expected, compare
 from tritmark.harness.validate.guards import GuardedArray
 from tritmark.harness.validate.trial import Tally, Trial
 from tritmark.kernels import OPS
@@ -241,6 +243,26 @@ class TestConsequence:
             assert of_outputs(there, off_by.__getitem__) is expected
 
 
+@pytest.mark.parametrize("family", [Family.ROUNDED, Family.BOUNDED])
+def test_a_nan_is_admitted_where_one_is_expected(family: Family) -> None:
+    """Of any sign and payload, as the judgement has it; else every mutant that changes a NaN would do harm."""
+    values = np.array([1.0, np.nan, np.inf], np.float32)
+    bound = np.zeros(3) if family is Family.BOUNDED else None
+    expected = Expected("y", family, values, values.astype(np.float64), bound)
+    other = np.array([0x3F800000, 0xFFC00123, 0x7F800000], np.uint32).view(np.float32)
+    assert np.isnan(other[1])
+    for found, fits in (
+        (values, True),
+        (other, True),
+        (np.array([1, 2, np.inf], np.float32), False),
+        (np.array([np.nan, np.nan, np.inf], np.float32), False),
+        (np.array([1, np.nan, np.nan], np.float32), False),
+        (np.array([1, np.nan, -np.inf], np.float32), False),
+    ):
+        assert admits(expected, found) is fits
+        assert (not compare(expected, found).wrong.size) is fits, "the judgement says the same"
+
+
 KEY = KernelKey("cpu", "an_op", "none", "int8")
 
 
@@ -309,6 +331,23 @@ def test_large_workloads_are_left_out_with_a_line(installed: Installed, tmp_path
     assert execute(installed, str(path), count=0).left_out == ["i2s_quantize[n=4194304]/normal/aligned: 20 MiB"]
 
 
+def test_every_key_of_an_op_has_workloads_that_its_kernels_take(installed: Installed) -> None:
+    """Of 24 shapes that were drawn for the op's first key 3 were multiples of 256, which tq2_0 asks for: seven of its
+    mutants did nothing in any of them."""
+    selected = [each for each in installed.suite("quick").selected if each.workload.op == "ternary_quantize"]
+    groups = run._groups(installed, [each for each in selected if each.workload.drawn], Result("quick", 0.98))
+    count = Counter(key for _, keys, _ in groups for key in keys)
+    assert min(count.values()) >= run.LEAST
+    assert {key.format for key in count} >= {"none", "tq2_0"}
+    met = {(key, workload.family) for workload, keys, _ in groups for key in keys}
+    assert met == {(key, family) for key in count for family in installed.ops["ternary_quantize"].families}
+
+
+def test_the_goal_is_reached_for_formats_that_take_few_shapes(installed: Installed) -> None:
+    found = execute(installed, "quick", "ternary_quantize", count=0)
+    assert found.share >= found.goal
+
+
 def test_the_command(suite: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tritmark.harness.machine.cpu.physical_cores", lambda: 1)
     monkeypatch.delenv("COLUMNS", raising=False)
@@ -323,9 +362,57 @@ def test_the_command(suite: str, monkeypatch: pytest.MonkeyPatch) -> None:
         f"i2s_quantize[n={n}]/ties/aligned" for n in (1, 128, 133)
     ]
     shown = CliRunner().invoke(app, ["--suite", suite, "--op", "i2s_quantize"])
-    assert "i2s_quantize[n=133]/ties/aligned" in shown.stdout
+    (row,) = (line for line in shown.stdout.splitlines() if line.startswith("i2s_quantize "))
+    assert "100.0 %" in row
     assert "Kill rate: " in shown.stdout
     assert "again with --seed " in shown.stdout
+
+
+@pytest.mark.parametrize("width", ["80", "120"])
+def test_the_command_prints_one_page(
+    width: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", width)
+    keys = [KernelKey("cpu", op.name, "i2_s_x86", "bfloat16") for op in OPS]
+    planted = [
+        Planted(f"{key.op}[n=4099]/normal/unaligned", key, f"{kind} of {number}", outcome)
+        for key in keys
+        for number, (kind, outcome) in enumerate(
+            [("killed", MutantOutcome.KILLED), ("tie", MutantOutcome.SURVIVED)] * 9
+        )
+    ]
+    fates = [
+        Fate(key, number, "two triggers", "adds 1 where the row is odd and K is 15 " * 2, "", 3)
+        for key in keys
+        for number in range(30)
+    ]
+    lines = [f"{key.op}[n=9]: {'an alarm ' * 12}" for key in keys]
+    _show(Result("quick", 0.98, planted, lines, lines, drawn=DrawnMutants(5, fates, 3, lines)), 36.4)
+    told = capsys.readouterr().out.splitlines()
+    assert sum(max(1, -(-len(line) // int(width))) for line in told) <= 60
+    assert all(sum(line.startswith(f"{key.op} ") for line in told) == 1 for key in keys)
+    assert told[-1].startswith("Kill rate: ")
+    assert told[-1].endswith("; it took 36 s")
+    # Names stay whole, however narrow the terminal is.
+    assert sum("i2_s_x86/bfloat16: " in line or "i2_s_x86/bfloat16 no. " in line for line in told) == 6
+
+
+def test_what_numpy_warns_of_in_mutants_is_not_told(installed: Installed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Warnings are errors here."""
+
+    def overflowing(*_: Any) -> tuple[list[Planted], list[str]]:
+        huge = np.full(3, 3e38, np.float32)
+        assert np.isinf(huge * huge).all()
+        assert np.isnan(huge * huge - huge * huge).all()
+        assert np.isinf(huge.astype(np.float16)).all()
+        return [], []
+
+    monkeypatch.setattr(run, "_planted", overflowing)
+    with pytest.raises(RuntimeWarning, match="overflow"):
+        overflowing()
+    assert run._one(
+        installed, (Workload(op="i2s_quantize", axes={"n": 1}, family="normal", layout="aligned"), (), ()), judge
+    ) == ([], [])
 
 
 def test_a_document_tells_all(result: Result) -> None:

@@ -12,7 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
+from tritmark.harness.cli import exit_status
+from tritmark.harness.cli.soak import soak as command
 from tritmark.harness.judge.judges import pids
 from tritmark.harness.providers import load
 from tritmark.harness.record import Accuracy, Record, Status
@@ -37,6 +41,7 @@ def small(monkeypatch: pytest.MonkeyPatch, items: list[Any]) -> None:
     monkeypatch.setattr(room, "BATCH", 2)
     monkeypatch.setattr(room, "_ODDS", 0.0)
     monkeypatch.setattr(room, "TIMEOUT_S", 30.0)
+    monkeypatch.setattr(room, "FAULTS", (signal.SIGKILL,))
 
 
 def once(monkeypatch: pytest.MonkeyPatch, change: Callable[[Record], Record] | None = None) -> Soaked:
@@ -47,12 +52,26 @@ def once(monkeypatch: pytest.MonkeyPatch, change: Callable[[Record], Record] | N
 
 
 def test_nothing_is_found_where_nothing_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The shortest soak plants one fault as well, and no more where the odds are 0."""
     found = once(monkeypatch)
     assert found.passed
     assert found.batches == 1
     assert found.runs == sum(found.ops.values()) > 0
-    assert found.calls >= 3 * found.runs // 4
-    assert (found.faults, found.attributed, found.lost, found.left_over) == (0, 0, 0, 0)
+    assert (found.faults, found.lost, found.left_over) == (1, 0, 0)
+    assert found.attributed <= 1
+
+
+def test_without_a_fault_nothing_was_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "_workers", list)
+    found = once(monkeypatch)
+    assert found.calls >= 3 * found.runs // 4 > 0
+    assert (found.faults, found.passed, found.failed) == (0, False, False)
+    monkeypatch.setattr(room, "soak", lambda *args, **kwargs: found)
+    app = typer.Typer()
+    app.command()(command)
+    done = CliRunner().invoke(app, ["--minutes", "0.01"])
+    assert done.exit_code == exit_status.UNTRIED
+    assert "no fault could be planted" in done.stdout
 
 
 def test_a_lost_run_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,6 +87,7 @@ def test_a_run_that_does_not_pass_is_found(monkeypatch: pytest.MonkeyPatch, stat
         accuracy = first.accuracy.model_copy(update={"status": status, "reason": "q[3] is 1, expected 0"})
         return record.model_copy(update={"runs": (first.model_copy(update={"accuracy": accuracy}), *others)})
 
+    monkeypatch.setattr(room, "_workers", list)  # no fault is planted, which an error could be attributed to
     found = once(monkeypatch, spoil)
     assert len(getattr(found, where)) == 1
     assert "q[3] is 1, expected 0" in getattr(found, where)[0]

@@ -76,7 +76,7 @@ def _sent(arg: Any) -> Any:
 @pytest.mark.parametrize("apart", [False, True])
 def test_what_is_written_comes_back(apart: bool) -> None:
     worker = Worker()
-    memory = RemoteMemory(worker, apart=apart)  # type: ignore[arg-type]
+    memory = RemoteMemory(worker, traps=apart)  # type: ignore[arg-type]
     rng = np.random.default_rng(1)
     for sizes in ((1000, 1, 4097), (9 << 20, 12), (255,)):
         buffers = [memory.allocate(nbytes) for nbytes in sizes]
@@ -92,7 +92,7 @@ def test_what_is_written_comes_back(apart: bool) -> None:
 @pytest.mark.parametrize(("apart", "copies"), [(False, 2), (True, 6)])
 def test_small_buffers_go_in_one_copy(apart: bool, copies: int) -> None:
     worker = Worker()
-    memory = RemoteMemory(worker, apart=apart)  # type: ignore[arg-type]
+    memory = RemoteMemory(worker, traps=apart)  # type: ignore[arg-type]
     pairs = [(memory.allocate(nbytes), np.full(nbytes, 3, np.uint8)) for nbytes in (100, 300, 7)]
     memory.write_all(pairs)
     memory.read_all(pairs)
@@ -100,7 +100,7 @@ def test_small_buffers_go_in_one_copy(apart: bool, copies: int) -> None:
 
 
 def test_a_buffer_that_is_not_copied_keeps_what_it_holds() -> None:
-    memory = RemoteMemory(Worker(), apart=False)  # type: ignore[arg-type]
+    memory = RemoteMemory(Worker(), traps=False)  # type: ignore[arg-type]
     first, between, last = (memory.allocate(500) for _ in range(3))
     memory.write(between, np.full(500, 9, np.uint8))
     memory.write_all([(first, np.full(500, 1, np.uint8)), (last, np.full(500, 2, np.uint8))])
@@ -110,7 +110,7 @@ def test_a_buffer_that_is_not_copied_keeps_what_it_holds() -> None:
 
 
 def test_places_are_used_again_only_when_all_are_free() -> None:
-    memory = RemoteMemory(Worker(), apart=False)  # type: ignore[arg-type]
+    memory = RemoteMemory(Worker(), traps=False)  # type: ignore[arg-type]
     first, second = memory.allocate(300), memory.allocate(300)
     assert first.start % 256 == second.start % 256 == 0
     assert second.start >= first.start + 300
@@ -123,7 +123,7 @@ def test_places_are_used_again_only_when_all_are_free() -> None:
 
 def test_another_process_has_none_of_the_old_buffers() -> None:
     worker = Worker()
-    memory = RemoteMemory(worker, apart=False)  # type: ignore[arg-type]
+    memory = RemoteMemory(worker, traps=False)  # type: ignore[arg-type]
     old = memory.allocate(300)
     worker.process = object()
     new = memory.allocate(300)

@@ -31,7 +31,7 @@ from worker_tasks import (
 )
 
 from tritmark.harness.candidate import PythonFile
-from tritmark.harness.errors import CandidateError, Failure, UsageError, WorkerError
+from tritmark.harness.errors import BadEnvironmentError, CandidateError, Failure, UsageError, WorkerError
 from tritmark.harness.machine.cpu import affinity
 from tritmark.harness.providers import Installed, load
 from tritmark.harness.record import Accuracy, Status
@@ -233,6 +233,13 @@ def test_a_reply_cannot_call_anything(workers: Workers) -> None:
 
 @pytest.mark.parametrize("kind", [*Failure, "clock", 7, [Failure.MEMORY]], ids=str)
 def test_what_was_raised_cannot_pass_for_what_only_the_parent_sees(workers: Workers, kind: object) -> None:
+    if kind is Failure.ENVIRONMENT:  # ends the command, so a forger gains nothing
+        with pytest.raises(BadEnvironmentError):
+            workers.of(named(workers.installed, "honest")).call("forging", raise_as, kind)
+        with pytest.raises(BadEnvironmentError):
+            workers.must_be_fair()
+        workers.at_fault = None
+        return
     with pytest.raises(CandidateError, match="Forged: whatever") as caught:
         workers.of(named(workers.installed, "honest")).call("forging", raise_as, kind)
     right = isinstance(kind, Failure) and kind in {Failure.MEMORY, Failure.DEVICE, Failure.LEAK, Failure.ERROR}

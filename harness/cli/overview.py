@@ -1,0 +1,193 @@
+"""What `tritmark run` prints below its verdict: at most ten lines worth reading. What failed comes first, then what is
+noisy or contradicts itself, then the fastest kernel of each op."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from rich.table import Table
+from rich.text import Text
+
+from tritmark.harness.cli.tables import STYLES
+from tritmark.harness.record import DIMENSIONS, Footing, Layer, Record, Run, Status, contradictions, half_width
+from tritmark.harness.text import groups, units
+from tritmark.harness.text.table import plain_table
+from tritmark.harness.text.visible import sentence, visible
+
+MOST_LINES = 10
+_MOST_FAILURES = 5
+_ROOM_FOR_SHAPES = 75
+
+
+def failures(record: Record) -> list[Text]:
+    """A line for each kernel and layer that failed, with the first reason; one more where there are too many."""
+    own = {run.kernel for run in record.own}
+    kernels = [kernel for kernel in groups.kernels(record) if kernel.status in {Status.FAIL, Status.ERROR}]
+    kernels.sort(key=lambda kernel: kernel.id not in own)
+    layers = [layer for layer in record.layers if layer.status in {Status.FAIL, Status.ERROR}]
+    failed = [_failure(kernel, kernel.id in own) for kernel in kernels[:_MOST_FAILURES]]
+    lines = [*failed, *map(_failed_layer, layers[:_MOST_FAILURES])][:_MOST_FAILURES]
+    more = len(kernels) + len(layers) - len(lines)
+    return [*lines, Text(f"and {more:,} more, in the report")] if more else lines
+
+
+def _failed_layer(layer: Layer) -> Text:
+    told = f"{layer.name}: {layer.status.value.upper()}: {sentence(layer.reason)}"
+    return Text(visible(told), style=STYLES[layer.status])
+
+
+def _failure(kernel: groups.KernelRuns, own: bool) -> Text:
+    run = kernel.first
+    dimension = next(name for name in DIMENSIONS if run.verdict(name).failed)
+    verdict = run.verdict(dimension)
+    told = f"{kernel.id}: {dimension} {verdict.status.value.upper()}: {sentence(verdict.reason)}"
+    if run.accuracy.failed_case:
+        told += f" ({run.accuracy.failed_case})"
+    if not own:
+        told += " (another project's kernel: it does not count here)"
+    return Text(visible(told), style=STYLES[kernel.status])
+
+
+def suspicions(record: Record) -> list[Text]:
+    """A line for figures that vary too much to compare kernels by, and one for ceilings that contradict each other."""
+    return [Text(each, style="yellow") for each in (_noise(record), _ceilings(record)) if each]
+
+
+def noisy(record: Record) -> bool:
+    """Whether there is one of them."""
+    return bool(suspicions(record))
+
+
+def _noise(record: Record) -> str:
+    """How many are too noisy stands in the verdict, with the rule; here is the widest, and what to do."""
+    wide = [figure for figure in groups.figures(record.runs) if figure.footing.too_noisy]
+    if not wide:
+        return ""
+    worst = max(wide, key=_width)
+    what = units.timed(worst.footing.timing) if worst.footing.timing.too_noisy else "beside its limit"
+    return f"Most noisy: {visible(worst.run.kernel)} {worst.data}, {what}. Repeat on a quiet machine."
+
+
+def _width(figure: groups.Figure) -> float:
+    time, share = figure.footing.timing, figure.footing.against.fraction
+    part = 0.0 if figure.footing.against.lost else half_width(share.median, share.low, share.high)
+    return max(half_width(time.median_ns, time.low_ns, time.high_ns), part)
+
+
+def _ceilings(record: Record) -> str:
+    found = contradictions(record.machine.ceilings)
+    if not found:
+        return ""
+    more = f" and {len(found) - 1:,} more" if len(found) > 1 else ""
+    return (
+        f"Suspicious: {visible(found[0].told)}{more}: percentages of these ceilings are too low or too high, "
+        "and rooflines leave them out."
+    )
+
+
+def fastest(record: Record, width: int, most: int = MOST_LINES) -> Table | None:
+    """A line for each op and device: the kernel that takes the least time at the workload that most kernels were timed
+    at, cold where there is such a figure. `most` lines at most, those of the ops with the most kernels; None where
+    nothing was timed.
+
+    Made to fit `width` columns without breaking words.
+    """
+    found = _fastest(record)
+    if not found:
+        return None
+    kernels = Counter((device, op) for device, op, _ in {(run.device, run.op, run.kernel) for run in record.runs})
+    first = sorted(found, key=lambda run: -kernels[run.device, run.op])[:most]
+    shown = [run for run in found if run in first]
+    several = len(groups.devices(record)) > 1
+    shapes = width >= _ROOM_FOR_SHAPES
+    heads = [*(["device"] if several else []), "op", "fastest kernel", *(["shape"] if shapes else []), "time", "limit"]
+    table = plain_table("", *heads, right=("time", "limit"))
+    table.title = None
+    table.padding = (0, 1, 0, 0)
+    for run in shown:
+        footing = _best(run)
+        assert footing is not None
+        part = groups.part(footing)
+        cells = [*([visible(run.device)] if several else []), visible(run.op), visible(_name(record, run))]
+        cells += [visible(groups.shape(run.workload)) + (", hot" if run.performance.cold is None else "")] * shapes
+        table.add_row(*cells, units.timed(footing.timing, "%"), "" if part is None else f"{100 * part:.0f}%")
+    more = len(found) - len(shown)
+    table.caption = (
+        "Weights in memory unless hot; ±: half of the 95 % interval; limit: percent of what this machine can do."
+    )
+    if more:
+        table.caption += f" {units.counted(more, 'op')} more, in the report."
+    table.caption_justify = "left"
+    return table
+
+
+def right(record: Record, most: int = MOST_LINES) -> Table | None:
+    """A line for each op and device, where nothing was timed: how many of its kernels are right. `most` lines at most;
+    None where there are none."""
+    of_op: dict[tuple[str, str], list[Run]] = {}
+    for run in record.runs:
+        of_op.setdefault((run.device, run.op), []).append(run)
+    if not of_op:
+        return None
+    table = plain_table("", "device", "op", "right", right=("right",))
+    table.title = None
+    for (device, op), runs in list(of_op.items())[:most]:
+        table.add_row(visible(device), visible(op), groups.of_which_right(runs))
+    if len(of_op) > most:
+        table.caption = f"{units.counted(len(of_op) - most, 'op')} more, in the report."
+        table.caption_justify = "left"
+    return table
+
+
+def layers(record: Record, most: int = MOST_LINES) -> Table | None:
+    """A line for each of the matrices of floats that quantization changes most; None where there are none."""
+    schemes = [(layer, layer.schemes[0]) for layer in record.layers if not layer.format and layer.schemes]
+    known = [(layer, scheme) for layer, scheme in schemes if scheme.snr_db is not None]
+    if not known:
+        return None
+    heads = ("SNR", "cosine", "packed", "faster")
+    table = plain_table("Weights that quantization changes most", "layer", *heads, right=heads)
+    for layer, scheme in sorted(known, key=lambda pair: pair[1].snr_db or 0.0)[:most]:
+        faster = units.faster(layer.speedup)
+        figures = units.decibel(scheme.snr_db), units.cosine(scheme.output_cosine), units.size(scheme.packed_bytes)
+        table.add_row(visible(layer.name), *figures, faster)
+    table.caption = f"{min(most, len(known)):,} of {units.counted(len(schemes), 'layer')}; all of them: --table."
+    table.caption_justify = "left"
+    return table
+
+
+def _fastest(record: Record) -> list[Run]:
+    of_op: dict[tuple[str, str], list[Run]] = {}
+    for run in groups.right(record):
+        of_op.setdefault((run.device, run.op), []).append(run)
+    return [min(_most_compared(runs), key=_time) for runs in of_op.values()]
+
+
+def _most_compared(runs: Sequence[Run]) -> list[Run]:
+    by_place: dict[str, list[Run]] = {}
+    for run in runs:
+        by_place.setdefault(run.workload.id, []).append(run)
+    return max(by_place.values(), key=_compared)
+
+
+def _compared(runs: Sequence[Run]) -> tuple[int, int]:
+    """How many kernels a workload compares, and what it moves."""
+    return len({run.kernel for run in runs}), max(run.performance.read + run.performance.written for run in runs)
+
+
+def _best(run: Run) -> Footing | None:
+    return run.performance.cold or run.performance.hot
+
+
+def _time(run: Run) -> float:
+    footing = _best(run)
+    return float("inf") if footing is None else footing.timing.median_ns
+
+
+def _name(record: Record, run: Run) -> str:
+    """Format, dtype and variant; the dtype where the op has several in that format."""
+    key = run.device, run.op, run.format
+    several = len({each.dtype for each in record.runs if (each.device, each.op, each.format) == key}) > 1
+    words = (run.format, run.dtype if several else "none", run.variant)
+    return " ".join(word for word in words if word != "none")

@@ -1,0 +1,83 @@
+"""What else the machine did while Runs were timed, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+
+from tritmark.harness.measure.system_load import crowded
+from tritmark.harness.record import MachineLoad, Record, Run
+from tritmark.harness.text import units
+from tritmark.harness.validate.performance import TELLING
+
+
+def loads(record: Record) -> list[MachineLoad]:
+    """Of each Run that was timed and says of it."""
+    return [run.load for run in record.runs if run.load is not None]
+
+
+def busy(record: Record) -> list[Run]:
+    """The Runs during which others left less than the kernel's threads needed."""
+    return [
+        run
+        for run in record.runs
+        if run.load is not None and crowded(run.load.others, run.threads, run.load.cores, TELLING)
+    ]
+
+
+def told(record: Record) -> str:
+    """One phrase for the whole Record; "" where nothing is known."""
+    found = loads(record)
+    others = [each.others for each in found if each.others is not None]
+    parts = []
+    if others:
+        stolen = max(each.stolen or 0.0 for each in found)
+        cores = found[0].cores
+        parts.append(
+            f"others took {_cores(median(others))} of {cores} cores in the median Run, {_cores(max(others))} at most"
+        )
+        parts.append(f"steal {_cores(stolen)} at most")
+    parts += _clocks(found)
+    return ", ".join(parts)
+
+
+def told_of(run: Run) -> str:
+    """The same of a Run; "" where nothing is known."""
+    found = run.load
+    if found is None:
+        return ""
+    parts = []
+    if found.others is not None:
+        parts.append(f"others took {_cores(found.others)} of {found.cores} cores")
+    if found.stolen is not None:
+        parts.append(f"steal {_cores(found.stolen)}")
+    parts += _clocks([found])
+    return f"while timed: {', '.join(parts)}" if parts else ""
+
+
+def crowd(record: Record) -> str:
+    """A sentence where others kept the cores busy; "" else."""
+    runs = busy(record)
+    if not runs:
+        return ""
+    worst = max((run.load for run in runs if run.load is not None), key=lambda load: load.others or 0.0)
+    of = f"{len(runs):,} of {units.counted(len(loads(record)), 'timed Run')}"
+    return f"Others kept the cores busy during {of}: up to {_cores(worst.others or 0.0)} of {worst.cores} cores"
+
+
+def _cores(share: float) -> str:
+    return f"{share:.1f}" if share >= 0.05 else "0"
+
+
+def _clocks(found: Sequence[MachineLoad]) -> list[str]:
+    pairs = (
+        ("clock", [(each.clock_low_hz, each.clock_high_hz) for each in found]),
+        ("GPU clock", [(each.device_clock_low_hz, each.device_clock_high_hz) for each in found]),
+    )
+    told = []
+    for name, ends in pairs:
+        hz = [end for pair in ends for end in pair if end is not None]
+        if hz:
+            low, high = units.rate(min(hz), "Hz"), units.rate(max(hz), "Hz")
+            told.append(f"{name} {low}" if low == high else f"{name} {low} to {high}")
+    return told

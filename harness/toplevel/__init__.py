@@ -1,0 +1,43 @@
+"""tritmark: benchmark and validation harness for BitNet (1.58-bit, ternary) kernels.
+
+`tritmark.kernels` has the kernels, `tritmark.torch` the PyTorch ops and modules. Each part is imported at its first
+use. Other distributions may bring further parts: a folder `tritmark/` without an `__init__.py`.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module as _import_module
+from pkgutil import extend_path as _extend_path
+from pkgutil import iter_modules as _iter_modules
+from typing import Any as _Any
+
+_own = list(__path__)
+_found: list[str] = list(_extend_path([], __name__))
+# In the order of sys.path, as for a namespace package: of two installations the first one is used. No entry of sys.path
+# has this folder where another finder loaded it, such as the gate's, which opens two builds.
+__path__ = _found if set(_own) <= set(_found) else [*_own, *_found]
+
+__version__: str
+"""Of the installed distribution."""
+
+
+def __getattr__(name: str) -> _Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        globals()[name] = version("tritmark")
+        return globals()[name]
+    if not name.startswith("_"):
+        from importlib.util import find_spec
+
+        if find_spec(f"{__name__}.{name}") is not None:
+            return _import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}; its parts are {', '.join(_parts())}")
+
+
+def __dir__() -> list[str]:
+    return [*(name for name in globals() if name.startswith("__")), "__version__", *_parts()]
+
+
+def _parts() -> list[str]:
+    return sorted({each.name for each in _iter_modules(__path__) if not each.name.startswith("_")})

@@ -1,0 +1,9 @@
+"""Names of files whose bytes are no UTF-8, which Linux allows: Python holds those bytes as lone surrogates, which
+neither JSON nor a terminal takes."""
+
+from __future__ import annotations
+
+
+def escaped(text: str) -> str:
+    r"""The text with each such byte written as \xe9."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
