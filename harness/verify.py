@@ -25,6 +25,7 @@ from tritmark.harness.record import HOST, FileDigest, Footing, Gpu, Ratio, Recor
 from tritmark.harness.spec import Receipt
 from tritmark.harness.store import read, read_anyhow
 from tritmark.harness.text.groups import counted
+from tritmark.harness.validate.draw import THREADS
 from tritmark.harness.validate.performance import TELLING
 
 SIMULATOR = "SIMULATOR"
@@ -373,8 +374,10 @@ def _kernels(run: Run) -> Iterator[str]:
         return
     if receipt.ran != run.variant:
         yield f"{receipt.ran or 'nothing'} ran in place of {run.variant}"
-    if receipt.runs < 1 or not 1 <= receipt.threads <= max(1, run.threads):
-        yield f"{receipt.runs} runs on {receipt.threads} of {run.threads} threads"
+    # Drawn cases, which have no axes of their own, have thread counts of their own too.
+    allowed = max(1, run.threads, *(() if run.workload.axes else THREADS))
+    if receipt.runs < 1 or not 1 <= receipt.threads <= allowed:
+        yield f"{receipt.runs} runs on {receipt.threads} of {allowed} threads"
     if receipt.code_hash and not _HASH.fullmatch(receipt.code_hash):
         yield f"{receipt.code_hash!r} is no SHA-256"
     if run.device == HOST and (receipt.uuid or receipt.functions or receipt.launches or receipt.simulated):

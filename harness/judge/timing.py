@@ -20,6 +20,7 @@ from tritmark.harness.validate.collect import Collected, collect_task
 from tritmark.harness.validate.confirm import confirmed, statistical
 from tritmark.harness.validate.measured import Measured
 from tritmark.harness.validate.pieces import NOTHING, Exchangeable, exchangeable
+from tritmark.harness.validate.state import others_start_threads
 from tritmark.harness.validate.timed import timed
 from tritmark.harness.validate.usage import Usage
 from tritmark.harness.worker import Workers
@@ -203,17 +204,18 @@ class GroupTiming:
             worker = self._workers.of(variant)
             inputs = material.logical[0], material.encoded(group.key.format)[0]
             try:
-                found: Collected = worker.call(
-                    f"cross-validating with {peer.name}",
-                    collect_task,
-                    peer.name,
-                    self._libraries,
-                    *inputs,
-                    axes,
-                    self._listed.threads,
-                    self._listed.seed,
-                    measured,
-                )
+                with others_start_threads(worker):
+                    found: Collected = worker.call(
+                        f"cross-validating with {peer.name}",
+                        collect_task,
+                        peer.name,
+                        self._libraries,
+                        *inputs,
+                        axes,
+                        self._listed.threads,
+                        self._listed.seed,
+                        measured,
+                    )
             except Exception:
                 self._workers.renew(variant)
                 raise

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from tritmark.harness.machine import cpu
+from tritmark.harness.measure.buffers import empty
 from tritmark.harness.spec import Ceiling, Device
 
 if TYPE_CHECKING:
@@ -18,6 +21,9 @@ _TIMES = 8
 """So many times the threads' own caches are enough for the last cache's probe: no more than an eighth of it can lie in
 them. A virtual machine is shown the whole last cache of its host, which others use too: half of 300 MiB was read at
 half of memory's rate, took 20 ms a call, and contradicted memory, so that all was measured twice."""
+
+_PROBE_BYTES, _PROBES = 1 << 20, 16
+"""For each thread, so that waking all of them pays, and how often it is tried."""
 
 
 def measure_ceilings(device: Device) -> list[CeilingFacts]:
@@ -88,3 +94,16 @@ def _places(
     if shared > 2 * own:
         private["L3"] = min(shared, _TIMES * own) if own else shared
     return [*((level, nbytes, False) for level, nbytes in private.items()), ("memory", cold, True)]
+
+
+def start_threads(device: Device, threads: int) -> None:
+    """Have the threads with which the device's probes work, `threads` with the caller: what they take is there from
+    then on. Does nothing on a device that has no read probe."""
+    probe = device.ceilings().get("read")
+    if probe is None:
+        return
+    launch = probe.bind(empty((_PROBE_BYTES * threads,), np.uint8), threads)
+    for _ in range(_PROBES):
+        launch.run()
+        if launch.threads_used >= threads:
+            return

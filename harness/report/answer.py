@@ -129,6 +129,8 @@ def _fast(record: Record) -> Answer | None:
         if any(figure.footing.too_noisy for figure in groups.figures(groups.sound(record))):
             told = "How close kernels come to the machine's limits is not known: the figures are too noisy"
             return Answer("How fast?", Status.AMBIGUOUS, (told,))
+        if any(run.performance.cold or run.performance.hot for run in record.runs):
+            return Answer("How fast?", Status.NOT_RUN, ("Only kernels of other projects were measured",))
         reason = _unmeasured(record)
         return Answer("How fast?", Status.NOT_RUN, (f"Nothing was measured: {reason}",)) if reason else None
     span = (

@@ -223,7 +223,9 @@ def judge_parts(
     drawn: dict[tuple[object, ...], tuple[Drawer, list[Drawn]]] = {}
     at_work = []
     for nth, (variant, device) in enumerate((*variants, *briefly)):
-        threaded = device is None or isinstance(device.memory and device.memory(), SharedMemory)
+        # What packs its inputs may keep as many threads as it had first.
+        here = device is None or isinstance(device.memory and device.memory(), SharedMemory)
+        threaded = here and not variant.packs
         same = (variant.constraints, variant.dense, variant.alignment, threaded)
         if same not in drawn:
             drawer = Drawer(op, variant, cores=draw.cores, threaded=threaded, seed=draw.seed)

@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tritmark.harness.dtypes import named_dtype
-from tritmark.harness.measure.buffers import HOST, empty, memory_of
+from tritmark.harness.measure.buffers import HOST, memory_of
+from tritmark.harness.measure.ceilings import start_threads
 from tritmark.harness.measure.heap import allocated, faults, held, settle, trim
 from tritmark.harness.spec import Arrays, Axes, Device, Launch, Op, Variant
 from tritmark.harness.validate.cases import is_array
@@ -31,8 +32,6 @@ variant declares."""
 _BENCH = "memory bench"
 _PILOT_S = 0.005
 _INDEX = 8
-_PROBE_BYTES = 1 << 16
-"""Of the empty kernel's buffer: some pages, so that every thread has work."""
 
 
 class Place(Protocol):
@@ -176,12 +175,8 @@ def release(site: Place) -> None:
 
 
 def probe(site: Place) -> None:
-    """Run a kernel that does next to nothing with as many threads: a probe of the device's. What the threads take is
-    there from then on."""
-    bench = _bench(site)
-    ceiling = site.device.ceilings().get("read")
-    if ceiling is not None:
-        ceiling.bind(empty((_PROBE_BYTES,), np.uint8), bench.threads).run()
+    """Have as many threads as a call may: what they take is there from then on."""
+    start_threads(site.device, _bench(site).threads)
 
 
 def once(site: Place, kind: Kind) -> None:

@@ -13,9 +13,10 @@ import os
 import re
 import resource
 import signal
-from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -80,7 +81,8 @@ class Outside:
     """Whether a runtime of OpenMP is loaded."""
     pools: int
     """How many libraries with a pool of threads for each that a call may use are loaded, at least 1."""
-    threads: int
+    threads: tuple[str, ...]
+    """What each is called."""
     children: tuple[str, ...]
     descriptors: Mapping[int, str]
     """What each points to."""
@@ -103,7 +105,7 @@ class Outside:
             frozenset(os.sched_getaffinity(pid)),
             openmp,
             pools,
-            len(os.listdir(f"/proc/{pid}/task")),
+            _threads(pid),
             _children(pid),
             _descriptors(pid),
             shared,
@@ -144,11 +146,12 @@ class StateWatch:
             self._begin = self._both()
             self.code |= self._begin[1].code
 
-    def end(self) -> list[str]:
-        """What was left changed, in words; nothing where the process is gone, which has been told."""
+    def end(self, *, launches: bool = True) -> list[str]:
+        """What was left changed, in words; nothing where the process is gone, which has been told. Without `launches`
+        there are some yet, which may have threads."""
         if self._worker is None or self._worker.process is not self._process or not self._worker.alive:
             return []
-        within, without = self._settled()
+        within, without = self._settled() if launches else self._both()
         self.code |= without.code
         first_within, first = self._found
         begun_within, begun = self._begin or self._found
@@ -163,10 +166,10 @@ class StateWatch:
         if self._worker.pid is not None:
             faults += _handlers(first_within, within) or masks
             faults += _loaded(within.first_bound or begun_within.loaded, begun_within.loaded, within.loaded)
-            faults += self._processes(first, begun, without, within.pools)
+            faults += self._processes(first, begun, without, within.pools if launches else None)
         return [str(Complaint(Guard.STATE, fault)) for fault in faults]
 
-    def _processes(self, first: Outside, begun: Outside, now: Outside, pools: int) -> list[str]:
+    def _processes(self, first: Outside, begun: Outside, now: Outside, pools: int | None) -> list[str]:
         faults = []
         if now.cores not in {first.cores, _first_place(first.cores) if now.openmp else first.cores}:
             faults.append(
@@ -176,9 +179,10 @@ class StateWatch:
                     _listed(map(str, sorted(now.cores))),
                 )
             )
-        if self._too_many(now, pools):
+        if pools is not None and self._too_many(now, pools):
             faults.append(
-                f"it left {now.threads} threads, and found {first.threads}; of {self.threads} threads one calls"
+                f"it left {len(now.threads)} threads, and found {len(first.threads)}; of {self.threads} threads one "
+                f"calls ({_counted(now.threads)})"
             )
         left = _new(first.children, now.children)
         if left:
@@ -202,7 +206,7 @@ class StateWatch:
     def _too_many(self, now: Outside, pools: int) -> bool:
         """More than each library of linear algebra may have, and than a pool of the candidate's own beside theirs."""
         own = self.threads - 1
-        return now.threads - self._found[1].threads > max(now.pools * own, own and own + pools)
+        return len(now.threads) - len(self._found[1].threads) > max(now.pools * own, own and own + pools)
 
     def _settled(self) -> tuple[Inside, Outside]:
         """The state once what is about to end has ended."""
@@ -241,7 +245,23 @@ class StateWatch:
             ) from error
 
 
-_NOTHING = Inside(), Outside({}, frozenset(), False, 1, 0, (), {}, frozenset(), frozenset())
+@contextmanager
+def others_start_threads(worker: object) -> Iterator[None]:
+    """Threads that a process has more afterwards are not its kernel's, but those of a peer, or of probes."""
+    process, pid = getattr(worker, "process", None), getattr(worker, "pid", None)
+    before = _threads(pid) if pid is not None else ()
+    yield
+    if pid is None or process is None or process.found is None:
+        return
+    try:
+        more = len(_threads(pid)) - len(before)
+    except OSError:  # it is gone, and what comes next starts a fresh one
+        return
+    within, without = process.found
+    process.found = within, replace(without, threads=without.threads + ("another's",) * max(0, more))
+
+
+_NOTHING = Inside(), Outside({}, frozenset(), False, 1, (), (), {}, frozenset(), frozenset())
 
 
 def _changed(what: str, before: str, after: str) -> str:
@@ -252,6 +272,19 @@ def _listed(things: Any) -> str:
     found = list(things)
     more = f" and {len(found) - _MOST} more" if len(found) > _MOST else ""
     return ", ".join(found[:_MOST]) + more
+
+
+def _threads(pid: int) -> tuple[str, ...]:
+    """What the threads of a process are called. Raises OSError where it is gone."""
+    found = []
+    for each in os.listdir(f"/proc/{pid}/task"):
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+            found.append(Path(f"/proc/{pid}/task/{each}/comm").read_text(errors="replace").strip())
+    return tuple(found)
+
+
+def _counted(names: tuple[str, ...]) -> str:
+    return _listed(f"{count} {name}" for name, count in Counter(names).most_common())
 
 
 def _new(before: tuple[T, ...], after: tuple[T, ...]) -> list[T]:

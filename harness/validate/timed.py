@@ -16,7 +16,7 @@ from tritmark.harness.validate.measured import BUDGET_S, Measured, finish, lap, 
 from tritmark.harness.validate.pieces import Exchangeable
 from tritmark.harness.validate.proof import prove
 from tritmark.harness.validate.shared_sets import SharedSets, set_bytes
-from tritmark.harness.validate.state import StateWatch
+from tritmark.harness.validate.state import StateWatch, others_start_threads
 from tritmark.harness.worker import tasks
 from tritmark.harness.worker.remote import SharedMemory
 from tritmark.harness.worker.workers import Isolated
@@ -65,7 +65,7 @@ def timed(
         changes.pieces,
         timeout_s=MEASURE_S,
     )
-    left = watch.end()
+    left = watch.end(launches=False)
     performance = confirm(
         found.performance,
         _faults(worker, cases, changes),
@@ -94,6 +94,8 @@ def _watched(
     large = set_bytes(cases, encoded[0], layout) > LARGE
     if not isinstance(worker, Isolated) or not isinstance(memory, SharedMemory) or large:
         return StateWatch(None)
+    with others_start_threads(worker):
+        worker.call("starting the threads of probes", tasks.start_threads, threads)
     watch = StateWatch(worker, threads)
     sets = SharedSets(cases, encoded, changes, layout, memory, 1)
     worker.call("binding for its first call", tasks.bind_row, (sets.given(0),), dict(axes), threads)

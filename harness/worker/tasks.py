@@ -140,6 +140,13 @@ def drop_row(site: Site) -> None:
     site.kept.pop(_ROW, None)
 
 
+def start_threads(site: Site, threads: int) -> None:
+    """Have the threads with which probes work beside the kernel; see measure.ceilings."""
+    from tritmark.harness.measure.ceilings import start_threads
+
+    start_threads(site.device, threads)
+
+
 def told(site: Site, number: int) -> Ran:
     """What a launch tells without running again."""
     launch = site.launches[number]

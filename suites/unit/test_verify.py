@@ -247,6 +247,16 @@ def test_a_cpu_behind_a_gpu_is_found(gpu_record: Record, lie: dict[str, Any], sa
     assert any(said in fault for each in found.values() for fault in each), found
 
 
+def test_drawn_cases_have_thread_counts_of_their_own(gpu_record: Record) -> None:
+    listed = with_receipt(gpu_record, threads=6)
+    assert "6 of 1 threads" in str(faults(listed)["kernels"])
+    index = on_gpu(gpu_record)
+    facts = listed.runs[index].workload.model_copy(update={"axes": {}})
+    assert "kernels" not in faults(with_run(listed, index, workload=facts))
+    nine = with_run(with_receipt(gpu_record, threads=9), index, workload=facts)
+    assert "9 of 8 threads" in str(faults(nine)["kernels"])
+
+
 def test_functions_of_peers_have_any_name(gpu_record: Record) -> None:
     theirs = with_receipt(gpu_record, functions=("nvjet_hsh_128x256",))
     assert "nvjet_hsh_128x256" in str(faults(theirs)["receipts"])

@@ -5,14 +5,17 @@ from __future__ import annotations
 import ctypes
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from candidate_files import INSTALLED, SOURCE, native, variants
+from candidate_files import INSTALLED, MANIFEST, SOURCE, native, variants
 
 from tritmark.harness.measure.clocks import clock_for
 from tritmark.harness.measure.statistics import median
+from tritmark.harness.store import read
+from tritmark.harness.verify import verify
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler"),
@@ -86,3 +89,25 @@ def test_a_short_function_takes_what_a_loop_in_c_shows(tmp_path: Path, wanted_ns
     assert any(
         abs(median([ratio(n) for _ in range(9)]) - 1) < 0.05 for n in (sizes() * part // 8 for part in range(4, 9))
     )
+
+
+@pytest.mark.timing
+def test_threads_that_a_function_keeps_are_beside_those_of_probes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """OpenMP's stay for the next call, and so do those of the probes of ceilings, which work in the same process."""
+    manifest = MANIFEST.replace('"n"]', '"n", "threads"]\noptions = ["-fopenmp"]')
+    source = SOURCE.replace(
+        "int64_t n)\n{", "int64_t n, int threads)\n{\n#pragma omp parallel for num_threads(threads)"
+    )
+    native(tmp_path, source, manifest)
+    monkeypatch.chdir(tmp_path)
+    subprocess.run(  # whatever its status: beside others figures may be in doubt
+        [sys.executable, "-m", "tritmark", "check", "my.c", "--threads", "2", "--out", "out"],
+        check=False,
+        capture_output=True,
+    )
+    (path,) = (tmp_path / "out" / "runs").glob("*.json")
+    (run,) = (run for run in read(path).runs if run.performance.hot is not None and "my" in run.kernel)
+    assert run.performance.caught_by == (), run.performance.reason
+    assert verify(path).passed

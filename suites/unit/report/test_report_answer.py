@@ -99,6 +99,13 @@ def test_what_drawn_cases_say_is_shown() -> None:
     assert HOSTILE not in re.sub("`[^`]*`", "", markdown(record))
 
 
+def test_where_others_kernels_alone_were_measured_the_page_says_so() -> None:
+    theirs = record_of([run.model_copy(update={"peer": True}) for run in quick().runs])
+    told = first_screen(theirs)
+    assert "Only kernels of other projects were measured" in told
+    assert "Nothing was measured" not in told
+
+
 def test_a_wrong_kernel_is_nobody_s_best_and_its_case_is_told() -> None:
     record = quick()
     best = next(run for run in record.runs if run.variant == "avx2" and run.op == "i2s_quantize")

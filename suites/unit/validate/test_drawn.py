@@ -372,6 +372,19 @@ def test_a_right_product_passes_and_says_what_it_was_judged_on() -> None:
     assert found.seed == 5
 
 
+@pytest.mark.parametrize("packs", [False, True])
+def test_what_packs_its_inputs_is_always_given_all_threads(packs: bool) -> None:
+    """It may keep as many threads as it had first."""
+    found: Counter[int] = Counter()
+
+    def counting(kernel: Kernel) -> None:
+        found[kernel.threads] += 1
+        right_product(kernel)
+
+    verdict(made(FLOAT, counting, packs=packs), count=30)
+    assert (set(found) == {2}) is packs
+
+
 def _a_power(size: int) -> bool:
     return size & (size - 1) == 0
 

@@ -23,7 +23,7 @@ from tritmark.harness.record import Status
 from tritmark.harness.spec import Variant, Workload
 from tritmark.harness.validate.accuracy import judge
 from tritmark.harness.validate.cases import Material
-from tritmark.harness.validate.state import StateWatch
+from tritmark.harness.validate.state import StateWatch, others_start_threads
 from tritmark.harness.worker import Worker, Workers
 from tritmark.harness.worker.floating import changed
 from tritmark.kernels.cpu import features
@@ -173,6 +173,17 @@ def test_a_pool_of_its_own_may_stay_beside_one_for_linear_algebra(workers: Worke
     assert watch.end() == []
     worker.call("starting another thread", one_thread_more)
     assert re.search(r"it left [58] threads, and found 1; of 4 threads one calls", watch.end()[0])
+
+
+def test_threads_that_others_start_are_not_the_kernels(workers: Workers) -> None:
+    worker = of(workers)
+    watch = StateWatch(worker, 2)  # type: ignore[arg-type]
+    watch.begin()
+    with others_start_threads(worker):
+        worker.call("leaving threads", two_threads)
+    assert StateWatch(worker, 1).end() == []  # type: ignore[arg-type]
+    worker.call("starting another thread", one_thread_more)
+    assert "it left 4 threads, and found 3" in StateWatch(worker, 1).end()[0]  # type: ignore[arg-type]
 
 
 def test_blocks_of_the_harness_are_no_files_of_a_candidate(workers: Workers) -> None:
