@@ -17,6 +17,7 @@ from pathlib import Path
 
 _SCRIPT = """#!/bin/sh
 key=$(printf '%s ' "$@" | cksum | tr -d ' ')
+PATH={path}
 exec {flock} {locks}/"$key" {command} "$@"
 """
 
@@ -30,6 +31,9 @@ def cached_compilers(folder: Path, environment: Mapping[str, str]) -> dict[str, 
     ccache, flock = shutil.which("ccache"), shutil.which("flock")
     if ccache is None or flock is None:
         return {}
+    # ccache looks the compiler up in PATH, where it must not find the script again, which would wait for itself.
+    given = environment.get("PATH", os.defpath)
+    path = os.pathsep.join(each for each in given.split(os.pathsep) if Path(each) != folder)
     locks = folder / "locks"
     locks.mkdir(parents=True, exist_ok=True)
     for variable in ("CC", "CXX"):
@@ -40,14 +44,16 @@ def cached_compilers(folder: Path, environment: Mapping[str, str]) -> dict[str, 
         # Some distributions put ccache into PATH under the compilers' names.
         command = [real] if Path(real).resolve().name == "ccache" else [ccache, real]
         script = folder / name[0]
-        text = _SCRIPT.format(flock=flock, locks=shlex.quote(str(locks)), command=shlex.join(command))
+        text = _SCRIPT.format(
+            path=shlex.quote(path), flock=flock, locks=shlex.quote(str(locks)), command=shlex.join(command)
+        )
         if not script.is_file() or script.read_text(encoding="utf-8") != text:
             fresh = script.with_suffix(f".{secrets.token_hex(8)}")  # both builds may be here at once
             fresh.write_text(text, encoding="utf-8")
             fresh.chmod(0o755)
             fresh.replace(script)
     return {
-        "PATH": f"{folder}{os.pathsep}{environment.get('PATH', os.defpath)}",
+        "PATH": f"{folder}{os.pathsep}{path}",
         # Builds lie in folders of their own there, which say nothing about the code.
         "CCACHE_BASEDIR": environment.get("CCACHE_BASEDIR", tempfile.gettempdir()),
         "CCACHE_NOHASHDIR": environment.get("CCACHE_NOHASHDIR", "true"),

@@ -94,6 +94,19 @@ def test_what_ccache_stands_for_already_is_not_doubled(tmp_path: Path, tools: Pa
     assert f" {tools / 'ccache'} " not in found
 
 
+def test_ccache_finds_the_compiler_and_not_the_script_again(tmp_path: Path, tools: Path) -> None:
+    """Under a compiler's name ccache runs the first of that name in PATH that is not itself."""
+    (tools / "mycc").rename(script(tmp_path / "real/mycc", ""))
+    elsewhere = f'[ "$each" -ef {tools} ] || [ ! -x "$each/${{0##*/}}" ] || exec "$each/${{0##*/}}" "$@"'
+    script(tools / "ccache", f"IFS=:; for each in $PATH; do {elsewhere}; done")
+    (tools / "mycc").symlink_to("ccache")
+    path = f"{tools}{os.pathsep}{tmp_path / 'real'}{os.pathsep}{os.environ['PATH']}"
+    given = {**os.environ, "PATH": f"{tmp_path / 'c'}{os.pathsep}{path}"}
+    environment = given | cached_compilers(tmp_path / "c", given)
+    subprocess.run(["mycc", "a.c"], env=environment, cwd=tmp_path, check=True, timeout=30)
+    assert (tmp_path / "log").read_text().splitlines() == ["begin a.c", "end a.c"]
+
+
 @pytest.mark.parametrize(
     "change",
     [
