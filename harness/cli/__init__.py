@@ -37,6 +37,7 @@ from tritmark.harness.cli.league import league
 from tritmark.harness.cli.list import list_
 from tritmark.harness.cli.machine import machine
 from tritmark.harness.cli.new import new
+from tritmark.harness.cli.once import Once
 from tritmark.harness.cli.precision import precision
 from tritmark.harness.cli.report import report
 from tritmark.harness.cli.run import run
@@ -189,4 +190,4 @@ for _command in (
     compare,
 ):
     _name = _command.__name__.rstrip("_")
-    app.command(_name, epilog=epilog(_name))(_command)
+    app.command(_name, cls=Once, epilog=epilog(_name))(_command)

@@ -360,6 +360,30 @@ def test_the_shell_gets_its_script(monkeypatch: pytest.MonkeyPatch, capsys: pyte
     assert "complete -o default -F _tritmark_completion tritmark" in capsys.readouterr().out
 
 
+# Options
+
+
+@pytest.mark.parametrize(
+    ("arguments", "refused"),
+    [
+        (["run", "--variant", "avx2", "--variant", "scalar"], "--variant"),
+        (["check", "my.c", "--seed=1", "--suite", "smoke", "--seed=1"], "--seed"),
+        (["gate", "a", "b", "--op", "x", "--op", "y"], "--op"),
+        (["check", "my.c", "--dimension", "accuracy", "--dimension", "memory"], ""),
+        (["report", "--open", "--open", "--format", "md"], ""),
+    ],
+    ids=lambda each: " ".join(each) if isinstance(each, list) else each,
+)
+def test_an_option_of_one_value_is_given_once(arguments: list[str], refused: str) -> None:
+    command = COMMAND.commands[arguments[0]]  # type: ignore[attr-defined]
+    if not refused:
+        command.make_context(arguments[0], arguments[1:])
+        return
+    with pytest.raises(Exception, match="it is given 2 times, and takes one value") as caught:
+        command.make_context(arguments[0], arguments[1:])
+    assert caught.value.param.opts[0] == refused  # type: ignore[attr-defined]
+
+
 # Files of users
 
 
