@@ -417,5 +417,8 @@ def test_the_specification_names_files_that_are_there() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+    text = page.read_text()
+    inline_links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text)
+    definitions = re.findall(r"^\[[^\]]+\]: ([^#:\s]+)$", text, re.MULTILINE)
+    for target in (*inline_links, *definitions):
         assert (page.parent / target).exists(), target
