@@ -1,5 +1,5 @@
-"""The exit statuses of every command, and what each means. README's table says the same, and a test compares the
-two."""
+"""The exit statuses of every command, and what each means. The table of docs/commands.md says the same, and a test
+compares the two."""
 
 from __future__ import annotations
 
@@ -29,4 +29,4 @@ MEANINGS = {
     "planted",
     INTERRUPTED: "interrupted (Ctrl-C); what was finished is kept",
 }
-"""As the README and `tritmark --help` tell them."""
+"""As docs/commands.md and `tritmark --help` show them."""

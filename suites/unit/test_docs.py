@@ -1,4 +1,4 @@
-"""README, HACKING, CONTRIBUTING and docs/: each command in them runs, or is at least what the programs understand."""
+"""README, HACKING, CONTRIBUTING and docs/ with its guides: each command in them runs, or its program understands it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,12 @@ from tritmark.harness.cli import exit_status
 pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "HACKING.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCS = ROOT / "docs"
+PAGES = [
+    *(ROOT / name for name in ("README.md", "HACKING.md", "CONTRIBUTING.md")),
+    *sorted(DOCS.glob("*.md")),
+    *sorted((DOCS / "guides").glob("*.md")),
+]
 COMMANDS: dict[str, Any] = typer.main.get_command(cli.app).commands  # type: ignore[attr-defined]
 
 RUN = (
@@ -262,8 +267,8 @@ def test_they_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytes
 
 
 def test_python_in_them_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    (code,) = blocks((ROOT / "README.md").read_text(), "python")
-    exec(compile(code, "README.md", "exec"), {"__name__": "docs"})
+    (code,) = blocks((DOCS / "python.md").read_text(), "python")
+    exec(compile(code, "docs/python.md", "exec"), {"__name__": "docs"})
     assert "ternary_matmul" in capsys.readouterr().out
     (code,) = blocks((ROOT / "docs" / "kernel.md").read_text(), "python")
     names: dict[str, Any] = {"__name__": "docs"}
@@ -297,9 +302,8 @@ def test_the_entry_point_in_them_is_that_of_the_example() -> None:
 
 
 def test_the_slowed_kernel_is_slowed(tmp_path: Path) -> None:
-    """The line that the README has edit a kernel still finds what it edits, once, and the kernel then does its work
-    twice."""
-    (line,) = (line for line in in_blocks((ROOT / "README.md").read_text()) if line.startswith("sed "))
+    """The line of the tutorial that edits a kernel still matches one line, and the kernel then does its work twice."""
+    (line,) = (line for line in in_blocks((DOCS / "tutorial.md").read_text()) if line.startswith("sed "))
     name = shlex.split(line)[-1]
     copy = tmp_path / name
     copy.parent.mkdir(parents=True)
@@ -313,8 +317,8 @@ def test_the_slowed_kernel_is_slowed(tmp_path: Path) -> None:
     assert "tm_parallel(" in added[0]
 
 
-def test_the_readme_has_every_command_and_option() -> None:
-    text = (ROOT / "README.md").read_text()
+def test_the_page_on_commands_has_every_command_and_its_options_exist() -> None:
+    text = (DOCS / "commands.md").read_text()
     rows = re.findall(r"^\| `tritmark (\w+)(.*?)` \| (.*) \|$", text, re.MULTILINE)
     told = {name for name, _, _ in rows}
     assert told == set(COMMANDS)
@@ -324,8 +328,8 @@ def test_the_readme_has_every_command_and_option() -> None:
             assert option in legal, f"tritmark {name} has no {option}"
 
 
-def test_the_readme_has_every_exit_status() -> None:
-    text = (ROOT / "README.md").read_text()
+def test_the_page_on_commands_has_every_exit_status() -> None:
+    text = (DOCS / "commands.md").read_text()
     table = text[text.index("| exit status |") :]
     told = {int(number): meaning for number, meaning in re.findall(r"^\| (\d+) \| (.*) \|$", table, re.MULTILINE)}
     assert told == exit_status.MEANINGS
@@ -413,5 +417,8 @@ def test_the_specification_names_files_that_are_there() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+    text = page.read_text()
+    inline_links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text)
+    definitions = re.findall(r"^\[[^\]]+\]: ([^#:\s]+)$", text, re.MULTILINE)
+    for target in (*inline_links, *definitions):
         assert (page.parent / target).exists(), target
