@@ -165,7 +165,10 @@ def environment() -> str:
             f"docs/reference_pages.py: not described: {sorted(read - described)}; "
             f"described and not read by the code: {sorted(described - read)}"
         )
-    parts = ["# Environment variables", "A Record keeps the values of those that were set."]
+    parts = [
+        "# Environment variables",
+        "A Record keeps the `TRITMARK_*` variables that were set, except `TRITMARK_CACHE`.",
+    ]
     for title, described_here in (("For users", VARIABLES), ("For tests", TESTING)):
         rows = [(f"`{name}`", values, meaning) for name, (values, meaning) in described_here.items()]
         parts += [f"## {title}", table("variable", "values", "what it does", rows=rows)]
@@ -204,11 +207,26 @@ def torch_page() -> str:
             "# tritmark.torch",
             "[tritmark in PyTorch](../pytorch.md) has an example.",
             "## BitLinear",
-            directive("autoclass", "tritmark.torch.BitLinear", members=True),
+            directive("autoclass", f"tritmark.torch.BitLinear({signature_of_bit_linear()})", members=True),
             "## torch.ops.tritmark",
             ops.partition("\n\n")[2],
         ]
     )
+
+
+def signature_of_bit_linear() -> str:
+    """The parameters of BitLinear, from the text: without PyTorch its class is only a stand-in."""
+    module = ast.parse((ROOT / "pytorch" / "bit_linear.py").read_text(encoding="utf-8"))
+    (made,) = (
+        each
+        for cls in module.body
+        if isinstance(cls, ast.ClassDef) and cls.name == "BitLinear"
+        for each in cls.body
+        if isinstance(each, ast.FunctionDef) and each.name == "__init__"
+    )
+    for each in (*made.args.args, *made.args.kwonlyargs):
+        each.annotation = None
+    return ast.unparse(made.args).removeprefix("self, ")
 
 
 def directive(name: str, what: str, *, members: bool = False) -> str:
