@@ -335,13 +335,38 @@ def test_the_page_on_commands_has_every_exit_status() -> None:
     assert told == exit_status.MEANINGS
 
 
-def test_the_page_on_records_is_what_the_code_says() -> None:
-    """`python docs/generate.py` makes it so."""
-    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
+def script(name: str) -> Any:
+    """A script of docs/, imported."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
-    generate = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(generate)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_reference_has_every_command_option_and_exit_status() -> None:
+    pages = dict(script("reference_pages").pages())
+    for name, command in COMMANDS.items():
+        page = pages[f"commands/{name}.md"]
+        assert f"[`tritmark {name}`]({name}.md)" in pages["commands/index.md"]
+        for option in (each for parameter in command.params for each in parameter.opts if each.startswith("-")):
+            assert option in page, f"{name}: {option}"
+    for status, meaning in exit_status.MEANINGS.items():
+        assert f"| {status} | {meaning} |" in pages["exit_statuses.md"]
+
+
+def test_an_environment_variable_without_a_description_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    reference = script("reference_pages")
+    assert "`TRITMARK_FORCE_ISA`" in reference.environment()
+    monkeypatch.delitem(reference.VARIABLES, "TRITMARK_TUNED")
+    with pytest.raises(ValueError, match=r"not described: \['TRITMARK_TUNED'\]"):
+        reference.environment()
+
+
+def test_the_page_on_records_is_what_the_code_says() -> None:
+    """`python docs/generate.py` makes it so."""
+    generate = script("generate")
     text = generate.PAGE.read_text()
     assert generate.page(text) == text
 
