@@ -1,10 +1,13 @@
-"""Writes the tables of docs/record.md from the code: `python docs/generate.py` after a change of the Record or of
-the table's columns."""
+"""Writes the tables of docs/record.md from the code, and those of docs/performance.md and the README from the Records
+under results/baselines: `python docs/generate.py` after a change of the Record, of the table's columns, or of a
+baseline."""
 
 from __future__ import annotations
 
 import ast
 import inspect
+import re
+import sys
 import textwrap
 import typing
 from pathlib import Path
@@ -13,8 +16,12 @@ from typing import Any
 from tritmark.harness import record
 from tritmark.harness.frame.columns import AXES, COLUMNS, SAMPLES
 
-PAGE = Path(__file__).with_name("record.md")
-BEGIN, END = "<!-- generated: {} -->", "<!-- end -->"
+sys.path.insert(0, str(Path(__file__).parent))
+import figures
+
+HERE = Path(__file__).parent
+PAGES = (HERE / "record.md", HERE / "performance.md", HERE.parent / "README.md")
+BEGIN, END = re.compile(r"<!-- generated: (\S+) -->\n"), "<!-- end -->"
 
 
 def fields() -> str:
@@ -107,17 +114,31 @@ def columns() -> str:
     return "\n".join(["| column | type | unit | what it holds |", "|---|---|---|---|", *lines])
 
 
+def part(name: str) -> str:
+    """A generated part by its name: of the code, or KIND:BASELINE."""
+    makers = {"schema": fields, "columns": columns}
+    kind, _, of = name.partition(":")
+    return makers[name]() if name in makers else OF_BASELINES[kind](of)
+
+
+OF_BASELINES = {
+    "record": figures.section,
+    "peers": figures.beside_peers,
+    "output": figures.output,
+    "headlines": figures.headlines,
+}
+
+
 def page(text: str) -> str:
     """The page's text with its generated parts made anew."""
-    for name, made in (("schema", fields()), ("columns", columns())):
-        before, mark, rest = text.partition(BEGIN.format(name) + "\n")
-        _, end, after = rest.partition(END)
-        assert mark, name
-        assert end, name
-        text = f"{before}{mark}{made}\n{end}{after}"
-    return text
+    made, end = [], 0
+    for found in BEGIN.finditer(text):
+        made += [text[end : found.end()], part(found[1]), "\n"]
+        end = text.index(END, found.end())
+    return "".join(made) + text[end:]
 
 
 if __name__ == "__main__":
-    now = PAGE.read_text(encoding="utf-8")
-    PAGE.write_text(page(now), encoding="utf-8")
+    for path in PAGES:
+        now = path.read_text(encoding="utf-8")
+        path.write_text(page(now), encoding="utf-8")

@@ -364,10 +364,13 @@ def test_an_environment_variable_without_a_description_is_an_error(monkeypatch: 
         reference.environment()
 
 
-def test_the_page_on_records_is_what_the_code_says() -> None:
+@pytest.mark.parametrize("name", ["record.md", "performance.md", "README.md"])
+def test_generated_parts_are_what_the_code_and_the_baselines_say(name: str) -> None:
     """`python docs/generate.py` makes it so."""
     generate = script("generate")
-    text = generate.PAGE.read_text()
+    (path,) = (path for path in generate.PAGES if path.name == name)
+    text = path.read_text()
+    assert generate.BEGIN.search(text)
     assert generate.page(text) == text
 
 
