@@ -1,4 +1,4 @@
-"""README, HACKING, CONTRIBUTING and docs/ with its guides: each command in them runs, or its program understands it."""
+"""README, HACKING, CONTRIBUTING and the pages of docs/: each command runs, or its program understands it."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ PAGES = [
     *(ROOT / name for name in ("README.md", "HACKING.md", "CONTRIBUTING.md")),
     *sorted(DOCS.glob("*.md")),
     *sorted((DOCS / "guides").glob("*.md")),
+    *sorted((DOCS / "kernels").glob("*.md")),
 ]
 COMMANDS: dict[str, Any] = typer.main.get_command(cli.app).commands  # type: ignore[attr-defined]
 

@@ -1,44 +1,25 @@
-/* A pool of threads that costs less than 1 us a call while it is hot, and that nobody has to wait for.
+/* A pool of threads that costs less than 1 us a call while it is hot, and that waits for no thread that has not begun.
  *
- * A call is cut into one share for each thread. A thread takes pieces from the front of its own share, each half of
- * what is left, and then pieces from the back of the others'. So in a quiet process every thread meets the same
- * items in each call, which its own caches may still have, and where a thread is late (asleep, or without a core
- * because another library's threads spin there) the others do its share. The caller takes back what was offered to
- * workers that have not begun, and waits for those alone that have.
+ * Shares: a call is cut into one share for each thread. A thread takes pieces from the front of its own share, each half
+ * of what is left, then pieces from the back of the others'. In a quiet process a thread meets the same items in each
+ * call; where a thread is late, the others do its share. The caller takes back what workers have not begun.
  *
- * A worker has one word that says what it is to do: FREE, CLAIMED by a caller that is about to give it a job, a
- * job, or TAKEN. Callers claim free workers by compare-and-swap and take jobs back by it, so several may call at
- * once, each with workers of its own. There are never more threads in jobs than the process may use cores.
+ * Workers: one word is FREE, CLAIMED by a caller that is about to give a job, a job, or TAKEN. Callers claim workers and
+ * take jobs back by compare-and-swap, so several may call at once. Threads in jobs never exceed the cores allowed.
  *
- * Workers wait by spinning for SPIN_NS, or less where that was in vain the last times, then asleep on a futex. From
- * KEEP_NS on they offer their core to others (sched_yield) after each LOOK_NS, and where somebody took it they sleep as
- * soon as they have it back. That may take Linux a tick of its timer, 4 ms, in which nothing wakes them, for they are not
- * asleep: calls that come meanwhile go without them. So for CROWDED waits they do not offer it again but sleep, and to wake
- * a thread of short slices is to run it. On two cores of Zen 4 (Linux 6.18), by turns with ONNX Runtime's threads, a call
- * of 239 us took 385 and takes 236 (`suites/performance/fork_join.py`).
+ * Waiting: workers spin for SPIN_NS, less where that was in vain before, then sleep on a futex. After KEEP_NS they offer
+ * their core (sched_yield) every LOOK_NS. If another thread took it, they sleep instead for CROWDED waits: Linux gives a
+ * core back after a tick of 4 ms, in which a thread that does not sleep cannot be woken. A worker that has begun may lose
+ * its core too: before its caller sleeps, it has the worker continue on the core that it leaves (bring_still).
  *
- * A worker that has begun may lose its core in the same way, and its caller has to wait for it. So the caller, before it
- * sleeps, has such a worker go on on the core that it leaves (bring_still): the worker was kept off that core, and Linux
- * would not take it there. By turns with ONNX Runtime's threads as above, calls of 1.1 ms, `fork_join.py --before a3ef6f1`:
- * in the mean 1.52 to 1.73 ms before and 1.44 to 1.58 now, the 99th of a hundred 5.1 to 8.2 and 2.2 to 4.6; the median 1.09
- * to 1.22 and 1.16 to 1.33, for a worker that lost no tick has no time to its credit. On 16 cores beside 16 such threads,
- * outside of this project: linears of 64 rows by 2560 x 2560 took 0.32 ms in the mean and take 0.20, of 512 rows 2.0 and
- * 1.3; and 3.2 where the next call left it to Linux where a worker wakes that had been brought, which put two on one core,
- * and where all of them were brought at once.
+ * NUMA: each worker stays on the cores of one node. The shares of a node follow each other, so a range of items is the
+ * same node's in every call, and a thread helps its own node first. A call of no more threads than the caller's node has
+ * physical cores stays there. With one node, tm_pool_nodes is not called and none of this is done (cores.c).
  *
- * On a machine of several NUMA nodes each worker is kept on the cores of one. The shares of a node follow each other in
- * the nodes' order, so that a range of items is the same node's in every call, and a thread that has done its own helps
- * the others of its node first. A call of no more threads than the caller's node has physical cores stays there. Where
- * there is one node, tm_pool_nodes is not called, and nothing of this is done. The nodes are cores.c's.
+ * Limits: clocks are read only while tm_pool_watch is on. While PyTorch's OpenMP threads spin, a call is shared out over
+ * them (team.h). After fork() the child's pool is empty. At exit workers are detached and own only their stacks.
  *
- * While somebody watches (tm_pool_watch), each thread of a job reads the clock of its own processor time before and
- * after its work. Otherwise no clock is read for it, and nothing is written: a job carries one word that says so.
- *
- * Where PyTorch has just worked in the process, its OpenMP threads spin on all cores, and a call would have little but
- * the caller's thread until they sleep, however short the slices of workers are. It is shared out over them: see team.h.
- *
- * After fork() the child has the calling thread alone: its pool begins empty. At the end of a process workers are
- * detached and own nothing but their stacks. */
+ * Cost: `python suites/performance/fork_join.py`. Versions and what lost: docs/kernels/pool.md. */
 #define _GNU_SOURCE
 #include "pool.h"
 #include "cores.h"
@@ -111,7 +92,7 @@ typedef struct worker {
     seat seat;
     _Atomic int32_t node; /* on which it was last; where there are several */
     int32_t apart;        /* the core that it was kept off, or -1 */
-    uint64_t cores;       /* which cores it runs on, as `place` tells them, once a job has told */
+    uint64_t cores;       /* which cores it runs on, as `place` numbers them, once a job has set it */
     int32_t home, away; /* the core on which it began its last job; whether it did not end it there, see bring_still */
     _Atomic int32_t brought; /* whether a caller has it run on the caller's core */
     _Atomic pid_t thread;
@@ -158,7 +139,7 @@ static void control_as(uint32_t control) { (void)control; }
 #endif
 
 /* Waiting for `most` nanoseconds: `turn` returns 0 once they are over, or once this thread has lost its core to
- * another, which it offers it to from KEEP_NS on where it `offers`. */
+ * another. Where it `offers`, it offers its core to others after KEEP_NS. */
 typedef struct spin {
     int64_t most, begun, seen, offered;
     uint32_t turns;
@@ -208,7 +189,7 @@ static void run_piece(const job *j, uint32_t begin, uint32_t count)
     j->body(j->args, begin * j->chunk, end < j->items ? end : j->items);
 }
 
-/* All that there is to do for the thread on that seat, which has `done` something before, or not. */
+/* All work of a job for the thread on that seat. `done`: whether it has done some of it before. */
 static void work(job *j, const seat *own, int done)
 {
     const uint32_t near = own->high - own->low;
@@ -234,7 +215,7 @@ static void work(job *j, const seat *own, int done)
     }
 }
 
-/* What a worker's `cores` are once it runs on those of a mask that a node has; on those of the mask for node -1. */
+/* A worker's `cores` once it runs on those cores of a mask that are a node's; for node -1 on all of the mask. */
 static uint64_t place(const tm_mask *cores, int32_t node) { return cores->id + 2 * ((uint64_t)(uint32_t)node + 1); }
 
 /* Linux 6.12 lets a thread that wakes run before one with longer slices: without it, a worker whose core another
@@ -373,8 +354,7 @@ static int32_t claim(int32_t count, int32_t *claimed, int32_t found, int32_t nod
     return found;
 }
 
-/* Have a worker that sleeps wake on another core than this one: Linux may put both on one, where they only take turns.
- */
+/* Have a worker that sleeps wake on another core than this one: Linux may put both on one, where they share it. */
 static void keep_apart(worker *w, const tm_mask *cores, int32_t node)
 {
     const int32_t here_now = sched_getcpu();
@@ -409,8 +389,8 @@ static void offer(job *j, worker *w, const seat *given)
         wake(&w->asleep);
 }
 
-/* Waking takes the caller some microseconds, so it is for calls that take longer, and for calls that come one right
- * after the other: the first chunk tells, and the clock. Where it does not pay, the others do the sleepers' shares. */
+/* Waking takes the caller some microseconds, so it pays for calls that take longer (the first chunk is timed) and for
+ * calls that follow each other closely. Where it does not pay, the others do the sleepers' shares. */
 static void offer_sleepers(job *j, const seat *own, const int32_t *sleepers, const seat *seats, int32_t count)
 {
     uint32_t begin;
@@ -462,10 +442,9 @@ static seat seat_by_node(const tm_mask *cores, const int32_t *claimed, int32_t c
     return own;
 }
 
-/* Have a worker go on on this thread's core, which is about to leave it, that has begun and whose processor time stands
- * where it was: Linux has given its core to another library's thread for the rest of a tick, and it may not run here
- * (keep_apart). It goes back when it is done. One at a time, for several would only take turns here. Returns whether there
- * is one. */
+/* Move a worker that has begun and has no core (its processor time stands still) to this thread's core, which this thread
+ * is about to leave: Linux gave its own to another library's thread for the rest of a tick, and keep_apart keeps it off
+ * this one. It goes back when it is done. One at a time: several would share this core. Returns whether there is one. */
 static int bring_still(const job *j, const int32_t *claimed, int32_t count, int64_t *ran)
 {
     worker *still = NULL;
@@ -493,7 +472,7 @@ static int bring_still(const job *j, const int32_t *claimed, int32_t count, int6
     return 1;
 }
 
-/* Until those have ended that have begun. */
+/* Until the workers that have begun are done. */
 static void wait_for_workers(job *j, const int32_t *claimed, int32_t count)
 {
     int64_t ran[MOST];

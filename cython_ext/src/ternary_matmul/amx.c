@@ -1,122 +1,23 @@
-/* ternary_matmul with AMX int8: tiles of 16 rows of activations by 16 rows of weights, 64 columns an instruction.
+/* ternary_matmul of tile64 with AMX int8, and of other formats that become tile64 first (amx.h).
  *
- * The 64 bytes of a group, under one of the nested masks of avx512.c, are a row of the tile that tdpbsud wants on its
- * right: 16 rows of weights by 4 columns. So 16 groups, masked with 3, 15 and 63, are three tiles, and as they lie in
- * memory a fourth; the sums are told apart at the end as there, once for 32768 columns. Activations are the tile on the
- * left, packed (amx_rows.h) or where they lie.
+ * Layout: the 64 bytes of a group, under one of the nested masks of avx512.c, are one row of the right tile of tdpbusd:
+ * 16 rows of weights by 4 columns. 16 groups under the masks 3, 15 and 63 are three tiles; unmasked, as they lie in
+ * memory, they are the fourth. The sums of the four are separated at the end as in avx512.c, once in 32768 columns.
+ * Activations are the left tile, packed (amx_rows.h) or in place.
  *
- * A product takes 16 cycles, a load of a tile 8 from L1. Four sums stay in tiles: 32 rows of activations under two
- * masks, (3, 15) and then (63, none), which takes four loads and four products a step of 64 columns; or 16 rows under
- * all masks, with five loads. What else there is to do is done in the shadow of products:
- * - Each block of rows makes its masked groups itself, AHEAD steps before their use, into a ring that stays in L1: a
- *   load of a tile takes nothing from stores on their way, it waits until they are in L1.
- * - Rows whose last sums were stored by the block before are told apart and written out, some in a step.
- * - Lines that are about to be written, sums' and outputs', are fetched.
+ * Algorithm: four tiles of sums stay in registers: 32 rows of activations under two masks, (3, 15) then (63, none), with
+ * four loads and four products a step of 64 columns; or 16 rows under all masks, with five loads. Between the products
+ * - masked groups are made AHEAD steps before their use, into a ring that stays in L1: a tile load gets nothing from
+ *   pending stores, it waits until they are in L1;
+ * - rows whose sums were stored by the block before are settled and written out, some rows a step;
+ * - lines of sums and outputs that are written soon are prefetched.
  *
- * Fewer than 16 rows of activations leave a part of the tile empty, and a product of few takes less, but each KiB of
- * weights takes the loads and the masks all the same; and a call has 0.6 us to do for the tiles' sake. So few rows, and
- * few products, go by AVX-512, which this set has (tm_amx_takes). Time by AVX-512 over that by tiles, on such a machine
- * as below, by turns, outside of the project: the geometric mean of 640 x 2560, 2560 x 2560, 2560 x 6912, 6912 x 2560 and
- * 13824 x 2560 in the caches; the least of the second to fourth of them from memory:
- *   rows                      1     2     3     4     5     6     8     12    15
- *   caches, 1 thread          0.77  0.84  0.96  1.13        1.54  2.04  2.54  3.02
- *   caches, 16 threads        0.59  0.74  0.88  1.00        1.24  1.41  1.78  1.92
- *   memory, 1 thread                0.80  0.87  0.96  0.92  1.10  1.45        1.97
- *   memory, 16 threads              0.70  0.90  0.93  0.95  1.03  1.08        1.59
- * and of small weights, one thread:
- *   64 x 64                               0.78  0.78  0.79        0.81        0.87
- *   128 x 256                             0.76  0.79  0.84        0.96        1.19
- *   256 x 256                             0.78  0.84  0.90        1.10        1.43
- *   512 x 512                             0.90  1.02  1.11        1.49        1.92
- * With 16 threads 6 and 8 rows are at 0.86 and 0.94 with 512 x 512, 0.88 and 0.96 with 640 x 640, 0.91 and 0.96 with
- * 1024 x 1024, 1.04 and 1.23 with 640 x 2560; 16 rows at 1.02 at least from 512 x 512 on. There 2^20 products in place of
- * 2^19 as what pays for one more thread gain 21 % with 16 rows by 256 x 256, and lose 9 % with 32.
+ * Limit: a product takes 16 cycles, a tile load 8 from L1. Fills of L1 with activations and weights from L2, and lines of
+ * outputs from L3, take load cycles and miss slots of L1. Few rows leave a part of each tile empty and still pay for all
+ * masks and loads, and a call pays for the tiles' setup, so few rows and small products go by AVX-512 (tm_amx_takes).
  *
- * Cycles that a step of four products takes beside its 64, in loops of nothing else, measured outside of this project
- * on a virtual machine with AMX (the host of an H100), in moments in which the core's other hyperthread was idle:
- *   all tiles from L1                                                                       0
- *   masked groups made into a ring of 4 steps, activations from L1                          1
- *   activations from L2, packed or with lines of a tile in many sets, nothing made          1
- *   both, all loads before the products                                                     17; rows in place 30
- *   the same with the hint that L1 need not keep activations (tileloaddt1)                  14; rows in place 38
- *   and groups made between products                                                        8; rows in place 23 to 34
- *   masked groups made into a ring of 16 steps, which L1 does not hold beside the rest      118
- *   masked groups loaded from a panel of all steps in L2, nothing made                      24
- *   sums stored and loaded every 8 steps, which would let a panel stay in L1                26
- *   the fourth, with activations fetched into L1 a step ahead                               36
- * So what comes from L2 is short: activations and weights do, and nothing else.
- *
- * The same of the kernel itself, by turns in moments in which the other hyperthread was idle: share of what products alone
- * reach with parts left out, 64 and 512 rows by 2560 x 2560, one thread, outside of this project:
- *   as it is                                                     0.52   0.54
- *   no masked groups made                                        0.61   0.64
- *   sums neither told apart nor written out                      0.65   0.64
- *   neither of both                                              0.75   0.72
- *   nor lines fetched, nor sums stored                           0.83   0.82
- *   and activations and weights from L1                          0.89   0.86
- *   masked groups made then, all else left out                   0.87   0.86
- *   masked groups made with activations and weights from L2      0.72   0.73
- * Masked groups cost next to nothing where all comes from L1, and much where it comes from L2, which costs little by
- * itself. That is what would be if a line that enters L1 took a cycle in which L1 gives nothing: of a step 48 enter (32 of
- * activations, 16 of weights), and 80 are read, two a cycle: 88 cycles for the 64 of the products, 0.73; without masked
- * groups 40 and 64, 72 cycles. Under all masks at once 32 enter, 96 are read and 48 are written. Of what is written out 0.03
- * to 0.06 are outputs' lines: all sums told apart in one step, four rows in a step, lines fetched into L1 to be written (8
- * or 16 steps ahead, or two or four rows), or for rows below FAR too are no better.
- *
- * Loops that do parts of v3 and nothing else, outside of this project (64 and 512 rows by 2560 x 2560, one core, the other
- * hyperthread idle):
- *   masked groups made, sums stored                              0.77   0.78
- *   activations packed beforehand                                0.73   0.72
- *   sums told apart, into one line of L1                         0.79   0.79
- *   outputs written                                              0.62   0.57
- *   and fetched before                                           0.61   0.61
- * So it is not the work of telling sums apart, but the outputs' lines. Each comes from L3, and takes for 300 cycles one of
- * the 16 places that all misses of L1 share, which activations and weights from L2 take most of as it is. Stores past the
- * caches need none, 0.73 and 0.71; but whoever reads outputs then waits for memory: with all of them added up behind each
- * product it is 0.56 and 0.60 for 0.62 and 0.56, or 0.64 and 0.60 with stretches as in v4. Activations that stay in L1 over
- * a stretch of tiles: 16 rows under all masks, of 8, 16, 20 or 40 steps 0.55, 0.65, 0.70, 0.74, with 32 rows and 6 to 12
- * steps 0.55 to 0.64; groups under two masks of 10 to 20 steps that stay there over all rows 0.40 to 0.62 with 64 rows and
- * 0.65 to 0.70 with 512: sums are stored and loaded for each.
- *
- * Versions, share of what products alone reach, one thread, int32 outputs, by turns on such a machine, medians of
- * moments in which the other hyperthread was idle / busy (which halves products too):
- *   rows x N x K        v2            v3
- *   16 x 2560 x 2560    0.40 / 0.32   0.60 / 0.55
- *   32                  0.42 / 0.37   0.57 / 0.57
- *   48                  0.32 / 0.36   0.47 / 0.54
- *   64                  0.37 / 0.39   0.55 / 0.58
- *   128                 0.38 / 0.40   0.58 / 0.58
- *   512                 0.32 / 0.37   0.52 / 0.55
- *   2048                0.31 / 0.36   0.50 / 0.58
- *   16 x 4096 x 4096    0.29 / 0.30   0.46 / 0.54
- *   64                  0.34 / 0.36   0.56 / 0.59
- *   512                 0.38 / 0.36   0.57 / 0.58
- *
- * v4 has a block of rows pass a stretch of tiles before the next one does, where each tile was passed by all blocks: what a
- * row of outputs gets lies side by side, in pages that are known and lines that L2 fetches ahead. By turns with v3 on such
- * machines, outside of this project, one thread, 512 rows, float32 outputs, time over v3's:
- *   outputs in pages of  4 KiB         2 MiB
- *   2560 x 2560          0.83 to 0.97  0.97 to 1.00
- *   6912 x 2560          0.73 to 0.84  0.95 to 0.96
- *   13824 x 2560         0.77 to 0.84  0.96
- *   4096 x 4096          0.95 to 1.06  0.93 to 0.98
- * and with 128 rows 0.87 to 1.01, 2048 0.78 to 1.02; with 16 threads and 64 to 2048 rows 0.87 to 1.13. Rows of 6912 took
- * 1.06 of the time by stretches of three tiles; with fewer than four each tile is passed by all blocks, as in v3. Stretches of
- * 16 tiles take 0.98 to 1.05 of the time, of four 0.98 to 1.07. `tritmark gate 9398583 71505fc --op ternary_matmul --variant
- * amx --suite FILE`, whose outputs lie in large pages, found no change with 16 threads but two of 27 FASTER.
- *
- * v5 takes weights of other formats, too (amx.h, which says what that gains). tile64's time changed by -0.9 to +1.0 % with one
- * thread (`tritmark gate 2143827 d6844ee --op ternary_matmul --variant amx --suite FILE`, 16, 64 and 512 rows).
- *
- * v1 made a panel of 1024 columns under all masks at once and went over it once for each pair of masks and 32 rows: 0.7
- * of v2. v2 had a panel of up to 64 steps of two masks, 128 KiB, over which all rows of a slab passed. v3 is what is
- * described above but for the stretches; left out, at 64 x 2560 x 2560 where it had 0.56: masks 0.10 more, writing out
- * 0.12, fetching weights ahead 0.02 (which gains 0.02 to 0.07 where they come from memory). No better: 16 rows under all
- * masks only (busy 0.03 less); AHEAD 3 or 5; lines of outputs that stay in L2 fetched; two masks' groups of 8 to 20 steps as
- * a panel in L1, over which all rows pass before the next is made, sums stored and loaded between (in loops outside of this
- * project, 64 rows and more of 2560 x 2560: 0.60 without writing out, and 0.45 with). All threads: 0.6 to 0.8 of v2's time.
- * `tritmark gate 9faa553 c4d2394 --op ternary_matmul --variant amx --suite speed`, on a machine with AMX, compares v2 with
- * v3: 25 to 36 % less time from 8 to 512 rows of 2560 x 2560, with `--threads 16` 17 to 44 %. */
+ * Rates: `python suites/performance/instruction_sets.py --sets avx512 amx --rows 16 64 512` on a machine with AMX.
+ * Versions, measurements and what lost: docs/kernels/amx.md. */
 #include "amx.h"
 
 #include "../amx_tiles.h"
@@ -149,7 +50,7 @@ typedef struct work {
     group ring[PLACES][3 * GROUPS];
     group last[PLACES][GROUPS]; /* weights of the last step, where they fill none, of a tile, and of those before it */
     int32_t u[BLOCK][TM_TILE]; /* sums under each mask, of 16 rows of weights */
-    int32_t sums[BLOCK][TM_TILE]; /* rows' own, of the spans before */
+    int32_t sums[BLOCK][TM_TILE]; /* the rows' own, of earlier spans */
     float scales[TM_TILE]; /* of the rows of weights whose sums are due, where each has its own */
     const slab *of;
     const uint8_t *tiles; /* weights from the first row of tile `first_tile` on */
@@ -157,7 +58,7 @@ typedef struct work {
     tm_prefetch fetch;
     uint32_t configured;
     size_t used; /* place in the ring of the next step */
-    struct { /* rows whose sums under the masks are there, to be told apart */
+    struct { /* rows whose sums under the masks are complete, to be settled */
         size_t row, end, m, n; /* of the block; its first row in the slab, of the weights */
         int more, whole; /* whether there are spans before; whether none is behind */
     } due;
@@ -190,7 +91,7 @@ static void configure(size_t even, size_t odd, int weights, work *w)
     tm_tile_configure(&config);
 }
 
-/* The next pass to make: low and high masks, spans, then what the walk says. */
+/* The next pass to make: low and high masks, then spans, then the next step of the walk. */
 static __attribute__((noinline)) void next_pass(work *w)
 {
     const slab *s = w->of;
@@ -301,7 +202,7 @@ static inline __attribute__((always_inline)) void store_16(
         _mm256_storeu_si256(out, bfloat16_of(both, scaled));
 }
 
-/* What the masks' sums of one row that is due say of the rows' own, see avx512.c. */
+/* From the masks' sums of one row that is due, the sums of each row of weights, see avx512.c. */
 static inline __attribute__((always_inline)) void settle(const int32_t kind, const int scaled, work *w)
 {
     const tm_ternary_matmul_args *args = w->of->args;
@@ -372,11 +273,11 @@ static inline void zero_sums(void)
     tm_tile_zero(3);
 }
 
-/* A range of steps, of a tile of weights and a block of rows, within a span that is told apart at once. */
+/* A range of steps, of a tile of weights and a block of rows, within a span that is settled at once. */
 typedef struct range {
     const uint8_t *weights;
     size_t number, m, begin, steps; /* on the walk; row of the slab */
-    size_t settles; /* rows that are told apart in a step */
+    size_t settles; /* rows that are settled in a step */
     size_t fetched; /* lines of the block's outputs that are fetched, which are written when the next block passes */
     size_t every; /* so many-th of them */
     const char *out; /* the first */
@@ -527,7 +428,7 @@ static void pass_of_one(const range *r, work *w)
     tm_tile_store(3, w->u[0] + 3 * SIDE, stride);
 }
 
-/* A block of rows by a tile, whose sums are told apart meanwhile or by whoever comes next. */
+/* A block of rows by a tile. Its sums are settled during the next block, or at the end of the walk. */
 static void block(const walk *at, work *w)
 {
     const slab *s = w->of;

@@ -2,14 +2,7 @@
  * in which tiles are loaded. To be included between TM_BEGIN and TM_END.
  *
  * Copies are made where enough is done with them: tiles of rows that lie far apart come from L2 more slowly than those
- * whose lines follow each other.
- *
- * What the numbers gained, by turns on the machine of amx.c, outside of this project; time in that of v2 (2560 x 2560):
- *   PACKS    one thread, 32 to 512 rows: packed 0.54 to 0.59, in place 0.78 to 0.87
- *   PAIRS    16 threads, 128 rows: 8 pairs 0.65, 4 0.72, 2 0.81
- *   PAIRS_ARRANGED   16 threads, 64 and 128 rows of 2560 x 2560, over tile64's time: i2_s_x86 8 pairs 1.46 and 1.19, 4 1.23
- *            and 1.17, 2 1.11 and 1.28; tl2 2.12 and 1.59, 1.53 and 1.27, 1.35 and 1.27; 512 rows of 2560 x 6912, tl2 1.68,
- *            1.39, 1.56 */
+ * whose lines follow each other. How PACKS, PAIRS and PAIRS_ARRANGED were chosen: docs/kernels/amx.md. */
 #ifndef TM_AMX_ROWS_H
 #define TM_AMX_ROWS_H
 
@@ -35,7 +28,7 @@ typedef struct slab {
     size_t group; /* rows that a thread takes with a tile of weights: whole blocks */
     size_t steps, rest; /* in K, the last one's columns included; groups in that, where they fill no step */
     int by_fours; /* whether of each 64 columns the first of each four are packed together, then the second */
-    uint8_t *packed; /* tiles of 16 rows by 64 columns, see packed_row; or NULL: rows lie in place, but for */
+    uint8_t *packed; /* tiles of 16 rows by 64 columns, see packed_row; or NULL: rows lie in place, except */
     int8_t (*last)[STEP]; /* their last columns, where these fill no step; then zeros */
     int32_t act_sum[SLAB];
     double factor[SLAB];

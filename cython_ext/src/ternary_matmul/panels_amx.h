@@ -1,32 +1,19 @@
 /* Several rows of activations times formats with a scale for each group of weights with AMX int8: panels of 32 rows of
  * weights, decoded once for all rows of activations that a thread takes with them. Included behind TM_BEGIN(amx).
  *
- * Codes less 1 are bytes, in tiles of 16 rows by 64 columns, so that sums need nothing taken back. Of a unit of 256
- * columns, a group or four, a block of 32 rows of activations makes 32 x 32 sums in four tiles. What becomes of those,
- * products with scales in float64 that are added to totals, is done between the tiles' products of the block or unit that
- * comes next, and so are outputs. Totals of TOTALS rows of activations stay in L1 while all units pass.
+ * Layout: codes less 1 are bytes, in tiles of 16 rows by 64 columns, so no correction is subtracted from the sums.
  *
- * Predicted, in cycles of a step of 64 columns, whose four products take 64: 128 lines loaded, two a cycle, half of
- * them tiles, and of the totals 64 vectors' conversion and multiply-add on two ports, so 64 to 130, where AVX-512
- * takes 512 for vpdpbusd alone; it takes about 200 (1.47 times as long as tile64, whose products are 0.48 of its
- * time). Time over AVX-512's by turns on a virtual machine with AMX (Intel Emerald Rapids, the host of an H100),
- * outside of this project, float32 outputs, 2560 x 2560, 6912 x 2560 and 2560 x 6912 in the caches (on such a machine
- * `python suites/performance/instruction_sets.py --format tq2_0 --sets avx512 amx --rows 16 64 512` compares them):
- *   rows                   6             8             16            32            64            128           512
- *   tq2_0    1 thread      0.68 to 0.73  0.58 to 0.64  0.46 to 0.50  0.38 to 0.39  0.29 to 0.31  0.30 to 0.35  0.31 to 0.36
- *           16 threads     0.80 to 0.94  0.71 to 0.78  0.50 to 0.56  0.48 to 0.52  0.38 to 0.40  0.35 to 0.37  0.29 to 0.30
- *   tq1_0    1 thread      0.81 to 0.88  0.70 to 0.81  0.59 to 0.60  0.42 to 0.44  0.35          0.30 to 0.37  0.31 to 0.36
- *           16 threads     0.88 to 1.15  0.79 to 0.86  0.55 to 0.66  0.52 to 0.57  0.39 to 0.43  0.30 to 0.38  0.29 to 0.31
- *   q2_0     1 thread      0.94 to 1.08  0.87 to 0.92  0.77 to 0.79  0.75 to 0.79  0.58 to 0.60  0.50 to 0.53  0.47 to 0.53
- *           16 threads     1.02 to 1.11  0.86 to 0.95  0.61 to 0.73  0.52 to 0.57  0.36 to 0.46  0.30 to 0.42  0.31 to 0.35
- * so tq1_0 and q2_0 go here from 8 rows on. tile64 takes 0.53 to 0.68 of tq2_0's time from 64 rows on.
+ * Algorithm: of a unit of 256 columns, one group or four, a block of 32 rows of activations makes 32 x 32 sums in four
+ * tiles. Their products with the scales, in float64, are added to totals between the tiles' products of the next block
+ * or unit, and outputs are written there too. A unit is decoded just before its first use. The totals of TOTALS rows of
+ * activations stay in L1 while all units pass.
  *
- * Versions: v1 decoded a panel whole before its first use, wrote outputs from the totals at the end, and took 0.96 to 1.24
- * of AVX-512's time at 6 and 8 rows of tq2_0, 0.30 to 0.41 from 64 on. v2 decodes a unit just before its first use and writes
- * outputs between products. Of 256 rows of 2560 x 2560, 1.49 of tile64's time in v1, the products are 0.48, what loads
- * take beside them 0.22, stores of tiles 0.2, totals 0.18, decoding 0.18, outputs 0.22. No better: 32, 96 or 128 rows' totals;
- * sums left for one or two steps before they are added; outputs at the end of TOTALS rows, or their lines fetched before; v2
- * with its totals' loop by columns and outputs within it, whose pointers were loaded for each vector, 2.1. */
+ * Limit: the four products of a step of 64 columns take 64 cycles; 128 lines loaded, and conversion and multiply-add of 64
+ * vectors of totals on two ports, predict 64 to 130 cycles. It takes longer than that: stores of tiles, decoding and
+ * outputs add to it.
+ *
+ * Compare with AVX-512 on a machine with AMX: `python suites/performance/instruction_sets.py --format tq2_0 --sets avx512
+ * amx --rows 16 64 512`. Versions, measurements and what lost: docs/kernels/amx.md. */
 #ifndef TM_PANELS_AMX_H
 #define TM_PANELS_AMX_H
 

@@ -1,4 +1,5 @@
-/* The micro kernels over tile64 with AVX-512 VNNI; avx512.c has their story. Included behind TM_BEGIN(avx512). */
+/* The micro kernels over tile64 with AVX-512 VNNI; versions: docs/kernels/tile64_avx512.md. Included behind
+ * TM_BEGIN(avx512). */
 #ifndef TM_TILES_AVX512_H
 #define TM_TILES_AVX512_H
 

@@ -2,24 +2,11 @@
  * ../avx2.c.
  *
  * A maddubs adds at most 512 in magnitude, so 64 of them, 16 blocks, fit int16; then pmaddwd by 1 moves them to
- * int32. Many rows: see avx512.c.
+ * int32. One row of activations: two rows of weights at once, so three loads for a block and not five; weights are
+ * prefetched a line for each block. Many rows: weights become tile64, as in avx512.c.
  *
- * One row, weights fetched ahead (Zen 3, one and two threads, 2560 x 6912, 6912 x 2560 and 4096 x 14336; time over that
- * without, by turns, outside of the project, from memory / in the caches):
- *   v1  a row at a time, before it is met                           0.82 to 1.01 / 0.80 to 1.29
- *   v2  a line for every second block                               0.83 to 0.90 / 0.84 to 1.15
- *   v3  a line for every block, which asks for each line twice      0.79 to 0.90 / 0.84 to 1.08
- *   v4  v3 with the address in one register                         0.75 to 0.94 / 0.60 to 0.99
- *   v5  v4 as a function of its own and not inlined thrice; v4 takes 1.00 to 1.12 / 0.99 to 1.22 of its time
- * Sums of a vector type of int16, without the moves that GCC 12 puts into this loop: the same in the caches, 1.00 to 1.12
- * from memory.
- *   v6  two rows of weights at once, in sums of that type: three loads for a block in place of five. With the moves it took
- *       1.15 to 1.3 of v5's time. Time over v5's (`python suites/performance/gemv.py --format i2_s_x86 --no-peers --variant
- *       avx2 --before SO_OF_374c58e`, 2560 x 2560, 6912 x 2560, 2560 x 6912, 1536 x 13824), in the caches / from memory: Zen
- *       4, one and two threads, 0.87 to 0.97 / 0.92 to 1.03; a Xeon (Emerald Rapids), one thread and 16, 0.81 to 0.97 / 0.83
- *       to 0.97
- * Codes of two fields masked in one place, so that one shift of a block does for three, but sums are flushed after 16 blocks
- * and not 64: 0.97 to 0.99 of v5. */
+ * Rates: `python suites/performance/gemv.py --format i2_s_x86 --no-peers --variant avx2 --shapes 2560x2560`.
+ * Versions and what lost: docs/kernels/i2_s_x86.md. */
 #include "i2_s_x86.h"
 
 #if TM_X86

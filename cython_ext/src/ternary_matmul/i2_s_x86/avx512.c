@@ -1,56 +1,20 @@
 /* ternary_matmul of i2_s_x86 with AVX-512 VNNI.
  *
- * One row of activations: a block at a time of four rows of weights, in 32-byte vectors, which share what is loaded of the
- * activations; codes in their places, 16 sums. Where rows are longer than TM_ROWS_LONG row after row (row_after_row.h, which
- * says how codes come down).
+ * One row of activations: a block at a time of four rows of weights, in 32-byte vectors, which share each load of the
+ * activations. Codes are masked in place, in 16 sums. Weights are prefetched into L1 in the order in which they lie. Rows
+ * of weights longer than TM_ROWS_LONG lie too far apart for that and go one after the other (row_after_row.h).
  *
- * Several rows: two blocks at a time, 32 activations of each beside one another; 4 rows of weights share what is loaded
- * of the activations, and each row of activations what is shifted out of the weights; 16 sums are all that fit.
+ * Several rows: two blocks at a time, 32 activations of each side by side. 4 rows of weights share each load of the
+ * activations, and all rows of activations share the shifted codes; the registers hold 16 sums.
  *
- * Story (`tritmark run --suite speed --op ternary_matmul --variant avx512` times what stands here; the versions before
- * it are gone):
- *   v1  4 rows of weights at once, shifted, 64-byte vectors: memory sees four streams a row long, and is slow
- *   v2  v1, the next 4 rows fetched in their order (rows.h): as fast as tile64 from memory where rows are short, slower
- *       where they are long
- *   v3  row after row, masks in place, activations arranged for 64 bytes: faster in the caches, slower from memory
- *       Why 64-byte loads one row long are slower from memory than 32-byte ones was not found; fetching ahead changes
- *       nothing.
- *   v4  v3 in 32-byte vectors, nothing to arrange, one load in the loop
- *   v5  weights are fetched ahead on Intel's cores, where v3's finding does not hold: from memory 0.60 to 0.62 of the time
- *       with one thread, 0.69 to 0.73 with 16 (fours.h has how that was measured)
- *   v6  two sets of sums, a block's each: four sums that are added to every 4 cycles are no more than what Zen 4 takes for
- *       vpdpbusd to end, 8 cycles for 64 bytes, 10 on Intel's cores; rows of 20 blocks overlapped, longer ones did not. In
- *       the caches 0.90
- *   v7  vpdpbusd in assembly: GCC 12 moved each sum twice, 16 of 45 instructions for 64 bytes. 6 cycles, of which the 10
- *       loads take 5. Alone it is up to 1.3 times slower from memory,
- *   v8  and with weights fetched ahead on Zen 4, too (ternary_matmul.h), faster. Time over v5's, M = 1:
- *         in the caches, `tritmark gate 3ca4dec 5fbdd2e --op ternary_matmul --variant avx512` of 2560 x 2560, 6912 x 2560 and
- *         2560 x 6912: Zen 4 0.71 to 0.72 with one thread, 0.76 to 0.81 with two. By `python suites/performance/gemv.py
- *         --format i2_s_x86 --no-peers --before SO_OF_3ca4dec`: Intel Xeon (Emerald Rapids) 0.63 to 0.67 with one thread, 0.70
- *         to 0.78 with 16. From memory, the same way: Zen 4 0.83 where rows are 2560 long, 0.58 at 6912, 0.46 at 13824 with
- *         one thread, 0.95, 0.80, 0.74 with two; the Xeon 0.88 to 0.94
- *   v9  four rows of weights at once again, one load of the activations for all, where v8 had 10 loads for 64 bytes, and what
- *       is fetched ahead is what they take, in the order in which it lies, from behind the last of them on, into L1. Steps of
- *       128 bytes in loops of nothing else (outside of the project, Zen 4, cycles of which the products alone take 8): v8
- *       13.5; two rows 13.3; two rows as one 64-byte vector, activations broadcast, 13.1; four rows 10.4; two rows in 64-byte
- *       vectors with arranged activations 10.2; tile64's 10.0. Predicted 0.77 in the caches. Rows longer than 8192 lie too
- *       far apart for L1: from memory 1.07 at 10240, with 8 KiB into L2 1.18, and 1.04 at 8192 (by prefetching.py and the
- *       script below, one thread); those go as in v8. Time over
- *       v8's, M = 1, by `python suites/performance/gemv.py --format i2_s_x86 --no-peers --before SO_OF_374c58e` of 2560 x
- *       2560, 6912 x 2560 and 2560 x 6912, in the caches / from memory: Zen 4 0.82 to 0.91 / 0.87 to 1.03, with two threads
- *       too; the Xeon 0.78 to 0.93 / 0.97 to 1.03 with one thread and 16
+ * Many rows, ARRANGED and more: weights become tile64, a stretch of a tile at a time (tiles.h), so that L1 holds what all
+ * rows of activations meet. The conversion takes 160 instructions for 4096 weights.
  *
- *   v10 2 and more rows: weights are fetched in the loop that meets them, 8 lines at a time, and not four whole rows beforehand;
- *       one transposition adds up four sums. Time over v9's, interleaved, one thread of the busy Xeon, 2560 x 2560, 2560 x 6912,
- *       1536 x 13824: M = 2 to 4 from memory 0.65 to 0.79, in the caches 0.68 to 0.90; M = 5 to 11 0.75 to 0.90. M = 2 from
- *       memory takes 1.08 to 1.12 of tile64's time, before 1.41 to 1.57
+ * Limit, one row: one load of activations for four rows, and 4 vpdpbusd for each 32 bytes of weights; from memory its
+ * bandwidth.
  *
- * Many rows: before, every four rows of weights met all rows of activations, which no L1 holds: 61 % of what VNNI
- * computes at M = 128, where tile64 reaches 94 %. So weights become tile64, a stretch of a tile at a time, and go there
- * (tiles.h). Predicted: 160 instructions for 4096 weights, 5 % of the product of 64 rows. Time against before (`tritmark
- * gate 58d6a8b d80a47b --suite league --op ternary_matmul --variant 'cpu/ternary_matmul/i2_s_x86/float32/avx?*'`, Zen 4, two
- * threads, 2560 x 2560): -8 % at M = 128; with AVX2 -25 % at 16 and -31 % at 128. Below ARRANGED it is slower here, on
- * Intel's cores quicker from few rows on. */
+ * Rates: `python suites/performance/gemv.py --format i2_s_x86 --no-peers --shapes 2560x2560 --threads 1`.
+ * Versions and what lost: docs/kernels/i2_s_x86.md. */
 #include "i2_s_x86.h"
 
 #if TM_X86
@@ -175,8 +139,8 @@ static void micro(
     }
 }
 
-/* Groups of a tile, from whole blocks. 16 bytes of 16 rows are turned so that a vector has 4 bytes of each row, which are
- * four groups' codes; of four such vectors, of the tile's quarters, each byte's four codes change places. */
+/* Groups of a tile, from whole blocks. 16 bytes of 16 rows are transposed so that a vector has 4 bytes of each row, which
+ * are four groups' codes. Then the codes of four such vectors, one for each quarter of the tile, are transposed too. */
 void tm_i2_s_arrange_avx512(const tm_ternary_matmul_args *args, size_t t, size_t k, size_t groups, uint8_t *to)
 {
     const uint8_t *rows[TM_TILE];

@@ -3,7 +3,8 @@
  *
  * One thread of Zen 4 takes 10 to 11 cycles for 64 bytes with one row of activations, 87 to 89 thousand million weights a second
  * (`python suites/performance/gemv.py --format tl1 --no-peers --threads 1 --shapes 2560x6912`, in the caches). 4 look-ups and a
- * shift take 5 on the port of shuffles, and the 4 loads of 32 bytes into both halves go there, too. From memory: lut.h. */
+ * shift take 5 on the port of shuffles, and the 4 loads of 32 bytes into both halves go there, too. From memory:
+ * docs/kernels/lut.md. */
 #include "tl1.h"
 
 #if TM_X86

@@ -2,33 +2,20 @@
  *
  * One row of activations: no digit is decoded. 3 * q = 256 * digit + (3 * q modulo 256), so the sum of the digits'
  * products is (3 * sum(q * x) - sum((3 * q modulo 256) * x)) / 256, exact in every lane: two vpdpbusd and two additions
- * for each 64 digits. A lane of either sum is under 5 * 4 * 255 * 128, and three times that fits int32. A group of four rows
- * at a time (four_rows.h): their first 32 bytes are two vectors, the next 16 one, and each goes from digit to digit by 3 *
- * q; of the last 4 bytes all digits are one vector. Where rows are long, four groups of one row in the same way (fours.h),
- * for which the activations are arranged once.
+ * for each 64 digits. A lane of either sum is under 5 * 4 * 255 * 128, and three times that fits int32. A group of four
+ * rows at a time (four_rows.h): their first 32 bytes are two vectors, the next 16 one, and each goes from digit to digit
+ * by 3 * q; of the last 4 bytes all digits are one vector. Rows of weights longer than TM_ROWS_LONG: four groups of one
+ * row in the same way (fours.h), for which the activations are arranged once.
  *
- * Up to FEW rows go the same way (four_rows.h), more by panels_avx512.h, which goes on with the story, and whose digits are told after the bytes have changed places. With r = max(q - 1, 0), digit
- * 0 of q is in the top two bits of avg(r, avg(r, 0)), where avg rounds up; there they stay, and the sums come down by 6.
+ * Several rows: up to FEW go the same way, more by panels_avx512.h. There the bytes of 16 rows of weights are transposed
+ * before their digits are decoded, which moves 13 dwords a group and row in place of 64. With r = max(q - 1, 0), digit 0
+ * of q is in the top two bits of avg(r, avg(r, 0)), where avg rounds up; there they stay, and the sums come down by 6.
  *
- * Story (Zen 4, in the caches):
- *   v1  a group at a time, one thread, 2560 x 2560: 148 us, where tq2_0 took 70
- *   v2  3q of one vector taken for half of the next, 12 additions fewer: a longer chain, and slower, 166 us; taken back
- *   v3  four groups at a time: predicted 107 instructions for four groups instead of about 340, so less than half the time.
- *       Measured beside v1 (`tritmark gate 6504dec a85763a --op ternary_matmul --variant avx512 --suite speed`, two threads):
- *       -44 % at 2560 x 6912, -35 % at 6912 x 2560, where the last two of ten groups take a whole four
- *   v4  several rows by panels of 16 rows of weights, whose digits are decoded once for all rows of activations: beside
- *       v3, where four rows of weights met four of activations, -47 % at M = 16, -53 % at 128 (2560 x 2560); up to 4 rows
- *       it is no faster
- *   v5  for every number of rows, the bytes of 16 rows change places before their digits are told, which is 13 dwords a
- *       group and row in place of 64: predicted 510 instructions for a group of 16 rows instead of 970, so with 64 for
- *       each row of activations 0.7 of the time at M = 4 and 0.77 at M = 16. Measured (`tritmark gate
- *       251a8de c37da71 --op ternary_matmul --variant avx512 --suite FILE.toml`, 2560 x 2560, hot, one thread): -30 % at M =
- *       2, -28 % at 4, -25 % at 8, -17 % at 16, -9 % at 128
- *   v6  one row of activations: a group of four rows and not four groups of one, and rows of fewer than four groups no longer
- *       in a way of their own. Time over v5's (`python suites/performance/gemv.py --format tq1_0 --no-peers --before
- *       SO_OF_374c58e`, 2560 x 2560, 6912 x 2560 and 2560 x 6912), in the caches / from memory: Zen 4, one and two threads,
- *       0.77 to 0.89 / 0.76 to 0.88; an Intel Xeon (Emerald Rapids), one thread and 16, 0.75 to 0.85 / 0.76 to 0.93; 640 x 512
- *       on Zen 4 0.52 to 0.69. At 1536 x 13824 0.90 / 1.00 to 1.04, so rows of more than TM_ROWS_LONG go as in v5 */
+ * Limit: one row, two vpdpbusd and two additions for each 64 digits; several rows, about 510 instructions to decode a
+ * group of 16 rows of weights, and 64 for each row of activations.
+ *
+ * Rates: `python suites/performance/gemv.py --format tq1_0 --no-peers --shapes 2560x2560 --threads 1`.
+ * Versions and what lost: docs/kernels/tq1_0.md. */
 #include "tq1_0.h"
 
 #if TM_X86
@@ -205,7 +192,7 @@ static inline __attribute__((always_inline)) void prepare(const uint8_t *const *
         room[12 + n] = w[3];
 }
 
-/* Two parts have five digits of each of three dwords, and one of the last: of those 16 the first has half. */
+/* Two parts have 16 digits together: five of each of three dwords, and one of the last. The first part has half. */
 static inline __attribute__((always_inline)) void part_codes(
     const __m512i *room, int part, __m512i codes[TM_PANEL_STEPS])
 {
