@@ -125,11 +125,12 @@ def _fast(record: Record) -> Answer | None:
     best = [groups.best_variant(runs) for runs in groups.by_key(groups.right(record)).values()]
     parts = [groups.mean(groups.part(run.performance.cold or run.performance.hot) for run in runs) for runs in best]
     reached = [part for part in parts if part is not None]
+    measured = [run for run in record.runs if run.performance.cold or run.performance.hot]
     if not reached:
         if any(figure.footing.too_noisy for figure in groups.figures(groups.sound(record))):
             told = "How close kernels come to the machine's limits is not known: the figures are too noisy"
             return Answer("How fast?", Status.AMBIGUOUS, (told,))
-        if any(run.performance.cold or run.performance.hot for run in record.runs):
+        if measured and all(run.peer for run in measured):
             return Answer("How fast?", Status.NOT_RUN, ("Only kernels of other projects were measured",))
         reason = _unmeasured(record)
         return Answer("How fast?", Status.NOT_RUN, (f"Nothing was measured: {reason}",)) if reason else None
@@ -142,7 +143,6 @@ def _fast(record: Record) -> Answer | None:
         else f"The best kernels of {len(reached):,} ops and formats reach"
     )
     told = f"{who} {span} of what this machine can do"
-    measured = [run for run in record.runs if run.performance.cold or run.performance.hot]
     return Answer("How fast?", groups.worst(run.performance.status for run in measured), (told,))
 
 
