@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperOption
 
 
 class Once(TyperCommand):
@@ -17,8 +17,7 @@ class Once(TyperCommand):
         if not ctx.resilient_parsing:
             _, _, order = self.make_parser(ctx).parse_args(args=list(args))
             for param, times in Counter(order).items():
-                takes_one = not getattr(param, "multiple", False) and not getattr(param, "is_flag", False)
-                if times > 1 and param.param_type_name == "option" and takes_one:
+                if times > 1 and isinstance(param, TyperOption) and not param.multiple and not param.is_flag:
                     raise typer.BadParameter(f"it is given {times} times, and takes one value", ctx=ctx, param=param)
         parsed: list[str] = super().parse_args(ctx, args)
         return parsed
