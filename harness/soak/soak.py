@@ -37,6 +37,7 @@ from tritmark.harness.store import Partial, Store, read
 from tritmark.harness.suite import Selected, Suite
 from tritmark.harness.validate.guard_names import Guard
 from tritmark.harness.validate.guards import LAYOUTS
+from tritmark.harness.worker.process import LOG
 
 BATCH = 25
 """Workloads in a Record."""
@@ -227,8 +228,7 @@ class _Saboteur:
 
     def _hunt(self, number: signal.Signals, where: float, after_s: float) -> None:
         while not self._over.wait(after_s):
-            # Before a judge is known, what looks like a worker could be one.
-            workers = _workers() if pids() or not self._surely else []
+            workers = [pid for pid in _workers() if _has_log(pid)]
             if workers:
                 with suppress(ProcessLookupError):
                     os.kill(workers[int(where * len(workers))], number)
@@ -252,6 +252,13 @@ def _workers() -> list[int]:
         with suppress(psutil.Error):
             found += [each.pid for each in child.children() if each.status() != psutil.STATUS_ZOMBIE]
     return [pid for pid in found if pid not in pids()]
+
+
+def _has_log(pid: int) -> bool:
+    """Whether a process has the log of a worker: a judge that is being started looks like a worker and has none."""
+    with suppress(OSError):
+        return any(LOG in os.readlink(f"/proc/{pid}/fd/{number}") for number in os.listdir(f"/proc/{pid}/fd"))
+    return False
 
 
 def _slope(samples: list[tuple[int, int]]) -> Slope | None:

@@ -53,6 +53,9 @@ _STACK, _HEAP = 8 << 20, 64 << 20
 """Bytes of a thread's stack where the system sets no limit, at most, and of its heap (HEAP_MAX_SIZE of the GNU C
 library)."""
 
+LOG = "tritmark-log"
+"""Name of the file in memory that a worker's standard output and error go to."""
+
 _GRACE_S = 1.0
 _LOOK_S = 0.2
 _LOG_TAIL = 2000
@@ -146,7 +149,7 @@ class WorkerProcess:
         self._killed_before = killed_for_memory()
         with starting():
             mine, its = CONTEXT.Pipe(duplex=True)
-            self._log = os.memfd_create("tritmark-log", os.MFD_CLOEXEC)
+            self._log = os.memfd_create(LOG, os.MFD_CLOEXEC)
         self._channel = Channel(mine, trusted=False)
         arguments = (its, tuple(candidates), variant_id, {**os.environ, **environment}, affinity(), limit, held_to)
         self._process = CONTEXT.Process(target=serve, args=arguments, name=f"tritmark {variant_id}", daemon=True)

@@ -17,7 +17,6 @@ from typer.testing import CliRunner
 
 from tritmark.harness.cli import exit_status
 from tritmark.harness.cli.soak import soak as command
-from tritmark.harness.judge.judges import pids
 from tritmark.harness.providers import load
 from tritmark.harness.record import Accuracy, Record, Status
 from tritmark.harness.soak import soak as room
@@ -128,8 +127,7 @@ def test_workers_that_are_shot_at_are_told_from_kernels_that_break(monkeypatch: 
     def hunt(saboteur: Any, known: set[int]) -> None:
         end = time.monotonic() + 5
         while time.monotonic() < end and not saboteur.sent:
-            # Before its judge is known, the only process beside it could be that.
-            for pid in set(room._workers()) - known if pids() else ():
+            for pid in {pid for pid in room._workers() if room._has_log(pid)} - known:
                 known.add(pid)
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
