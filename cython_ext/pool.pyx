@@ -63,7 +63,7 @@ def set_nodes(nodes, first) -> None:
     """Keep workers on the cores of one node each, and shares of the same node beside each other.
 
     `nodes` are the cores of each NUMA node that has some, in the order of the nodes' numbers, 64 at most; `first` is
-    for a core the first of those that share its physical one. Fewer than two nodes: nothing of that is done. To be
+    for a core the first of those that share its physical one. Fewer than two nodes: nothing of that is done. TableFormat be
     called before the first call that is shared.
     """
     cdef size_t count = 1 + max([core for cores in nodes for core in cores], default=-1), at

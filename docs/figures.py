@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from tritmark.harness.record import HOST, Footing, Record, Run
+from tritmark.harness.record import HOST, Measurement, Record, Run
 from tritmark.harness.store import read
 from tritmark.harness.text import groups, units
 
@@ -58,7 +58,7 @@ def _row(run: Run) -> list[str]:
     return [f"`{run.op}` {run.variant}", f"{kept}{run.dtype}", shape, *figures]
 
 
-def _figure(footing: Footing | None) -> tuple[str, str]:
+def _figure(footing: Measurement | None) -> tuple[str, str]:
     if footing is None:
         return "", ""
     return units.timed(footing.timing), f"{units.percent(footing.against.fraction.median)} of {footing.against.ceiling}"
@@ -125,12 +125,12 @@ def headlines(_: str) -> str:
         rows.append([f"`{op}`, {shape}, {temperature}", machine, f"{time}, {part}", f"{record}, `{command}`"])
     for name, machine in (("nvidia-h200.peers", "H200"), ("nvidia-h100.peers", "H100")):
         ratios = [float(row[4]) for row in _peer_rows(name) if row[0] == "1"]
-        told = f"{min(ratios):.1f} to {max(ratios):.1f}x tritmark's time"
+        words = f"{min(ratios):.1f} to {max(ratios):.1f}x tritmark's time"
         text = f"[text](results/baselines/{name}.txt), `python suites/performance/gpu_peers.py`"
-        rows.append(["fastest peer, one token, interleaved", machine, told, text])
+        rows.append(["fastest peer, one token, interleaved", machine, words, text])
     decode = (BASELINES / "nvidia-h200.decode-step.txt").read_text(encoding="utf-8")
     times = dict(re.findall(r"^(\w+ \w+) +([\d.]+)", decode, re.MULTILINE))
-    told = f"{times['tritmark BitLinear']} µs; humming-kernels W2A8 {times['humming W2A8']} µs"
+    words = f"{times['tritmark BitLinear']} µs; humming-kernels W2A8 {times['humming W2A8']} µs"
     text = "[text](results/baselines/nvidia-h200.decode-step.txt), `python suites/performance/decode_step.py`"
-    rows.append(["linear layers of a block of bitnet-b1.58-2B-4T, decoding, interleaved", "H200", told, text])
+    rows.append(["linear layers of a block of bitnet-b1.58-2B-4T, decoding, interleaved", "H200", words, text])
     return _table(["kernel and size", "machine", "result", "file and command"], rows)

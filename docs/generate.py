@@ -30,13 +30,13 @@ def fields() -> str:
     met = ["Record"]
     parts = []
     for name in met:
-        told = schema if name == "Record" else schema["$defs"][name]
+        reported = schema if name == "Record" else schema["$defs"][name]
         described = descriptions(name)
         rows = []
-        for field, what in told["properties"].items():
+        for field, what in reported["properties"].items():
             met += [each for each in named(what) if each not in met and "properties" in schema["$defs"][each]]
             rows.append(f"| `{field}` | {kind(what, schema)} | {described.get(field, '')} |")
-        lead = told.get("description", "").partition("\n\n")[0].replace("\n", " ")
+        lead = reported.get("description", "").partition("\n\n")[0].replace("\n", " ")
         parts.append("\n".join([f"### {name}", lead, "", "| field | type | what it is |", "|---|---|---|", *rows]))
     return "\n\n".join(parts)
 
@@ -90,9 +90,9 @@ def kind(what: dict[str, Any], schema: dict[str, Any]) -> str:
     """A type in words."""
     if "$ref" in what:
         (name,) = named(what)
-        told = schema["$defs"][name]
-        if "enum" in told:
-            return ", ".join(f"`{each}`" for each in told["enum"])
+        reported = schema["$defs"][name]
+        if "enum" in reported:
+            return ", ".join(f"`{each}`" for each in reported["enum"])
         return f"[{name}](#{name.lower()})"
     if "anyOf" in what:
         return " or ".join(kind(each, schema) for each in what["anyOf"])

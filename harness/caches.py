@@ -13,9 +13,9 @@ CACHE = "TRITMARK_CACHE"
 def cache_folder(name: str) -> Path:
     """The folder of the cache of that name, which need not exist. Of a user without a home folder, as containers run
     under numbers that no passwd knows, it lies among the temporary files and has the user's number in its name."""
-    told = os.environ.get(CACHE, "").strip()
-    if told:
-        return Path(told) / name
+    reported = os.environ.get(CACHE, "").strip()
+    if reported:
+        return Path(reported) / name
     from platformdirs import user_cache_dir
 
     try:

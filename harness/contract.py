@@ -92,14 +92,14 @@ def check_array(op: str, tensor: Tensor, value: Any, dtype: str | None = None) -
     if there:
         # Its values stay where they are: what no kernel finds is not looked for.
         item = value.dtype.itemsize
-        apart = tensor.rows_apart and value.strides[0] >= value.shape[-1] * item and value.strides[-1] == item
+        apart = tensor.strided_rows and value.strides[0] >= value.shape[-1] * item and value.strides[-1] == item
         if not value.contiguous and not apart:
-            legal = "rows contiguous and in order" if tensor.rows_apart else "C-contiguous"
+            legal = "rows contiguous and in order" if tensor.strided_rows else "C-contiguous"
             raise refuse(f"strided {value.strides}", legal)
         return
-    row = value[0] if tensor.rows_apart else value
-    if not row.flags.c_contiguous or (tensor.rows_apart and value.strides[0] < row.nbytes and value.shape[0] > 1):
-        legal = "rows contiguous and in order" if tensor.rows_apart else "C-contiguous"
+    row = value[0] if tensor.strided_rows else value
+    if not row.flags.c_contiguous or (tensor.strided_rows and value.strides[0] < row.nbytes and value.shape[0] > 1):
+        legal = "rows contiguous and in order" if tensor.strided_rows else "C-contiguous"
         raise refuse(f"strided {value.strides}", f"{legal}; np.ascontiguousarray makes a copy that is")
     if not value.flags.aligned:
         raise refuse(f"at address {value.ctypes.data:#x}", f"aligned to its {value.itemsize}-byte elements")

@@ -26,7 +26,7 @@ class Golden:
 
 
 @dataclass(frozen=True)
-class Asked:
+class OracleCheck:
     """What another project's packer says of a format."""
 
     format: str
@@ -43,20 +43,20 @@ def golden(formats: Mapping[str, Any], vectors: Iterable[GoldenVector]) -> list[
     return [Golden(each.file, each.format, _judged(formats.get(each.format), each)) for each in vectors]
 
 
-def asked(formats: Mapping[str, Any], oracles: Iterable[FormatOracle]) -> list[Asked]:
+def asked(formats: Mapping[str, Any], oracles: Iterable[FormatOracle]) -> list[OracleCheck]:
     """Each oracle about each of its formats that is installed."""
     found = []
     for oracle in oracles:
         missing = oracle.missing()
         for name in (name for name in formats if name in oracle.formats):
             if missing is not None:
-                found.append(Asked(name, oracle.name, missing))
+                found.append(OracleCheck(name, oracle.name, missing))
                 continue
             try:
                 why = oracle.complaint(formats[name], np.random.default_rng(0))
             except Exception as error:  # whatever another package does
                 why = f"{type(error).__name__}: {error}"
-            found.append(Asked(name, oracle.name, None, why, oracle.version()))
+            found.append(OracleCheck(name, oracle.name, None, why, oracle.version()))
     return found
 
 
@@ -70,10 +70,12 @@ def unchecked(
     return without_originals(formats, judged, asked(left, oracles))
 
 
-def without_originals(formats: Iterable[str], judged: Iterable[Golden], told: Iterable[Asked]) -> tuple[str, ...]:
+def without_originals(
+    formats: Iterable[str], judged: Iterable[Golden], given: Iterable[OracleCheck]
+) -> tuple[str, ...]:
     """Those formats that neither agree with a golden vector nor with another project's packer."""
     agreed = {each.format for each in judged if each.why is None}
-    agreed |= {each.format for each in told if each.missing is None and each.why is None}
+    agreed |= {each.format for each in given if each.missing is None and each.why is None}
     return tuple(name for name in formats if name not in agreed)
 
 

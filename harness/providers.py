@@ -20,7 +20,7 @@ from tritmark.harness.registry import Registry
 from tritmark.harness.spec import KernelKey, Op, Peer, Provider, Ternarized, Variant, WeightType
 
 if TYPE_CHECKING:
-    from tritmark.harness.suite import Known, Suite
+    from tritmark.harness.suite import KnownNames, Suite
 
 _OWN = "tritmark"
 GROUP = "tritmark.providers"
@@ -148,12 +148,12 @@ class Installed:
         return list(dict.fromkeys(variant.key for variant in self.registry.variants if variant.key.op == op))
 
     @cached_property
-    def known(self) -> Known:
+    def known(self) -> KnownNames:
         """What suites may name."""
-        from tritmark.harness.suite import Known
+        from tritmark.harness.suite import KnownNames
 
         keys = {op: self.keys(op) for op in self.ops}
-        return Known(
+        return KnownNames(
             self.ops.values(),
             {op: [key.format for key in found] for op, found in keys.items()},
             {op: [key.dtype for key in found] for op, found in keys.items()},
@@ -263,8 +263,8 @@ def _points(group: str) -> list[EntryPoint]:
 
 
 def _problem(point: EntryPoint, error: BaseException) -> Problem:
-    told = "".join(traceback.format_exception(error))
-    return Problem(point.name, point.group, point.value, f"{type(error).__name__}: {error}", told)
+    text = "".join(traceback.format_exception(error))
+    return Problem(point.name, point.group, point.value, f"{type(error).__name__}: {error}", text)
 
 
 def _load(point: EntryPoint) -> Provider:

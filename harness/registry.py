@@ -67,8 +67,8 @@ class Question:
         """What an answer holds for: that of the device, and as "code" the SHA-256 of the candidates with their code. So
         with any other candidate, or another build of one, it is stale."""
         assert self.device.identity is not None  # else nothing is asked
-        told = sorted((each.id, coded(self.device, each)) for each in self.candidates)
-        return {**self.device.identity(), "code": sha256(repr(told).encode()).hexdigest()}
+        reported = sorted((each.id, coded(self.device, each)) for each in self.candidates)
+        return {**self.device.identity(), "code": sha256(repr(reported).encode()).hexdigest()}
 
 
 class Registry:
@@ -200,9 +200,11 @@ class Registry:
         Where the device is missing, what it says about that is the refusal of all.
         """
         self.number(key.device)
-        return self._told(key, axes, self._variants.get(key, {}).values())
+        return self._with_refusals(key, axes, self._variants.get(key, {}).values())
 
-    def _told(self, key: KernelKey, axes: Axes | None, variants: Iterable[Variant]) -> list[tuple[Variant, str | None]]:
+    def _with_refusals(
+        self, key: KernelKey, axes: Axes | None, variants: Iterable[Variant]
+    ) -> list[tuple[Variant, str | None]]:
         device = self._devices.get(key.device)
         missing = device.missing() if device else f"unknown device type {key.device!r}"
         if device is None or missing is not None:
@@ -249,8 +251,8 @@ class Registry:
         variants = self._variants.get(key, {}).values()
         # What is taken by name only is not even looked for: that may take longer than the call.
         looked_at = [each for each in variants if not each.tier.named_only or each.name == name]
-        told = dict(zip((each.name for each in looked_at), self._told(key, axes, looked_at), strict=True))
-        found = [told.get(each.name, (each, _BY_NAME.get(each.tier))) for each in variants]
+        reported = dict(zip((each.name for each in looked_at), self._with_refusals(key, axes, looked_at), strict=True))
+        found = [reported.get(each.name, (each, _BY_NAME.get(each.tier))) for each in variants]
         forced = name if name is not None else _forced(device, {variant.name for variant, _ in found})
         if forced is not None and device.missing() is None:
             lacking = sorted(device.ladder().get(forced, frozenset()) - device.features())
@@ -286,7 +288,9 @@ class Registry:
         for key in keys:
             variants = list(self._variants.get(key, {}).values())
             refused += [(each.id, _BY_NAME[each.tier]) for each in variants if each.tier.named_only]
-            for variant, refusal in self._told(key, axes, [each for each in variants if not each.tier.named_only]):
+            for variant, refusal in self._with_refusals(
+                key, axes, [each for each in variants if not each.tier.named_only]
+            ):
                 if refusal is None:
                     fitting.append(variant)
                 else:

@@ -77,7 +77,7 @@ class ResidentArray(ABC):
         """One element, on the host."""
 
 
-def resident(values: Iterable[Any]) -> ResidentArray | None:
+def first_on_device(values: Iterable[Any]) -> ResidentArray | None:
     """The first of them that lies in a device's memory, or None."""
     for value in values:
         # To ask an abstract class takes longer than to see what most of them are.

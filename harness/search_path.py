@@ -14,9 +14,9 @@ _VARIABLE = "PYTHONPATH"
 
 def leave_out_current_folder() -> None:
     """Take it out of `sys.path`, and out of PYTHONPATH, which processes that are started here read."""
-    told = os.environ.get(_VARIABLE)
-    named = [each for each in (told or "").split(os.pathsep) if each]
-    if told is not None:
+    reported = os.environ.get(_VARIABLE)
+    named = [each for each in (reported or "").split(os.pathsep) if each]
+    if reported is not None:
         os.environ[_VARIABLE] = os.pathsep.join(named)
     try:
         here = os.getcwd()

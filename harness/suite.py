@@ -101,7 +101,7 @@ class ModelShapes(_Table):
         yield from self.shapes
 
 
-class Selected:
+class SelectedWorkload:
     """A workload with the formats, dtypes and device types that it is meant for (empty: all), and for how many of
     each key's kernels, those of the highest tiers first (0: all); and whether for those of other projects too."""
 
@@ -123,9 +123,9 @@ class Selected:
         self.dtypes = frozenset(dtypes)
         self.devices = frozenset(devices)
 
-    def with_workload(self, workload: Workload) -> Selected:
+    def with_workload(self, workload: Workload) -> SelectedWorkload:
         """The same for another workload."""
-        return Selected(
+        return SelectedWorkload(
             workload, tuple(self.formats), tuple(self.dtypes), tuple(self.devices), self.fastest, self.peers
         )
 
@@ -140,7 +140,7 @@ class Selected:
 class Suite:
     """A suite that was read and checked against the ops that exist."""
 
-    def __init__(self, name: str, title: str, digest: str, selected: tuple[Selected, ...]) -> None:
+    def __init__(self, name: str, title: str, digest: str, selected: tuple[SelectedWorkload, ...]) -> None:
         self.name = name
         self.title = title
         self.digest = digest
@@ -148,7 +148,7 @@ class Suite:
         self.selected = selected
 
 
-class Known:
+class KnownNames:
     """What a suite may name: ops, for each the formats and dtypes that have kernels, and device types."""
 
     def __init__(
@@ -164,7 +164,7 @@ class Known:
         self.devices = sorted(set(devices))
 
 
-def read_suite(path: Path, name: str, known: Known) -> Suite:
+def read_suite(path: Path, name: str, known: KnownNames) -> Suite:
     """Read a suite file. Raises UsageError, with the file and the key, for whatever is wrong with it."""
     text = _text(path)
     suite = _parse(path, text, SuiteFile)
@@ -177,7 +177,7 @@ def read_suite(path: Path, name: str, known: Known) -> Suite:
         inner = _text(beside)
         digest.update(inner.encode())
         models = {key: _validated(beside, table, ModelShapes, key) for key, table in _toml(beside, inner).items()}
-    merged: dict[tuple[str, frozenset[str], frozenset[str], frozenset[str]], Selected] = {}
+    merged: dict[tuple[str, frozenset[str], frozenset[str], frozenset[str]], SelectedWorkload] = {}
     for index, entry in enumerate(suite.workloads):
         for item in _expand(path, f"workloads[{index}]", entry, suite.shapes, models, known):
             key = (item.workload.id, item.formats, item.dtypes, item.devices)
@@ -244,8 +244,8 @@ def _expand(
     entry: Entry,
     shapes: Mapping[str, list[dict[str, int]]],
     models: Mapping[str, ModelShapes],
-    known: Known,
-) -> Iterator[Selected]:
+    known: KnownNames,
+) -> Iterator[SelectedWorkload]:
     def refuse(key: str, found: str, offer: str) -> UsageError:
         return UsageError(f"{path}: {at}.{key}: {found}; {offer}")
 
@@ -268,14 +268,14 @@ def _expand(
                     "legal: one of the two; what is drawn has every shape, family and layout",
                 )
         drawn = Workload(op=op.name, axes={}, family="drawn", layout="drawn", title=entry.title, drawn=entry.drawn)
-        yield Selected(drawn, entry.formats, entry.dtypes, entry.devices, peers=entry.peers)
+        yield SelectedWorkload(drawn, entry.formats, entry.dtypes, entry.devices, peers=entry.peers)
         return
     if not (entry.timed or entry.measure):
         raise refuse("timed", "false, and nothing is measured", "legal: true, or measure = true beside it")
-    families = op.families if entry.families == "all" else entry.families
+    families = op.input_families if entry.families == "all" else entry.families
     for name in families:
-        if name not in op.families:
-            raise refuse("families", f"{op.name} has no input family {name!r}", nearest(name, op.families))
+        if name not in op.input_families:
+            raise refuse("families", f"{op.name} has no input family {name!r}", nearest(name, op.input_families))
 
     titled: list[tuple[dict[str, int], str]] = []
     for shape in entry.shapes:
@@ -312,4 +312,4 @@ def _expand(
                     timed=entry.timed,
                     title=title,
                 )
-                yield Selected(workload, entry.formats, entry.dtypes, entry.devices, entry.fastest, entry.peers)
+                yield SelectedWorkload(workload, entry.formats, entry.dtypes, entry.devices, entry.fastest, entry.peers)

@@ -21,7 +21,7 @@ import numpy as np
 from tritmark.harness.errors import RecordError
 from tritmark.harness.measure.statistics import LEAST_SAMPLES, median
 from tritmark.harness.providers import load
-from tritmark.harness.record import HOST, FileDigest, Footing, Gpu, Ratio, Record, Run, Status, Timing, read_digest
+from tritmark.harness.record import HOST, FileDigest, Gpu, Measurement, Ratio, Record, Run, Status, Timing, read_digest
 from tritmark.harness.spec import Receipt
 from tritmark.harness.store import read, read_anyhow
 from tritmark.harness.text.groups import counted
@@ -47,7 +47,7 @@ class RecordCheck:
     """One thing that was looked at. Without faults it passed; `told` says what was found then."""
 
     name: str
-    told: str
+    detail: str
     faults: tuple[str, ...] = ()
     note: bool = False
     """Nothing is wrong, and a reader has to know of it."""
@@ -61,7 +61,7 @@ class RecordCheck:
     def lines(self) -> list[str]:
         """A line, and one more for each further fault."""
         if not self.faults:
-            return [f"{self.status} {self.name}: {self.told}"]
+            return [f"{self.status} {self.name}: {self.detail}"]
         first, *further = self.faults[:_MOST_FAULTS]
         more = [f"and {len(self.faults) - _MOST_FAULTS} more"] if len(self.faults) > _MOST_FAULTS else []
         return [f"{self.status} {self.name}: {first}", *(f"     {self.name}: {text}" for text in (*further, *more))]
@@ -163,8 +163,8 @@ def _digest(found: FileDigest | None, version: int, digest: str = "") -> RecordC
     return RecordCheck("digest", "", ("the file does not end with one, and version 2 writes one",))
 
 
-def _of(name: str, told: str, faults: Iterable[str]) -> RecordCheck:
-    return RecordCheck(name, told, tuple(faults))
+def _of(name: str, given: str, faults: Iterable[str]) -> RecordCheck:
+    return RecordCheck(name, given, tuple(faults))
 
 
 def _each(runs: Iterable[Run], rule: Callable[[Run], Iterator[str]]) -> Iterator[str]:
@@ -173,7 +173,7 @@ def _each(runs: Iterable[Run], rule: Callable[[Run], Iterator[str]]) -> Iterator
             yield f"{run.id}: {fault}"
 
 
-def _footings(run: Run) -> list[tuple[str, Footing]]:
+def _footings(run: Run) -> list[tuple[str, Measurement]]:
     both = (("cold", run.performance.cold), ("hot", run.performance.hot))
     return [(name, footing) for name, footing in both if footing is not None]
 
@@ -225,11 +225,11 @@ def _counts(record: Record) -> Iterator[str]:
 
 def _limits(record: Record) -> Iterator[str]:
     """What a verdict says that it does not cover stands in the list that the headline is made of."""
-    told = {(each.told, name) for each in record.not_judged for name in each.about}
+    reported = {(each.told, name) for each in record.not_judged for name in each.about}
     for run in record.runs:
         for verdict in (run.accuracy, run.performance, run.memory):
             for limit in verdict.limits:
-                if (limit, run.kernel) not in told:
+                if (limit, run.kernel) not in reported:
                     yield f"{run.id}: its limit is not among what was not judged: {limit}"
 
 
@@ -275,7 +275,7 @@ def _timing(timing: Timing) -> Iterator[str]:
         yield f"the interval from {timing.low_ns:.6g} to {timing.high_ns:.6g} ns is none of its median's"
 
 
-def _fraction(footing: Footing) -> Iterator[str]:
+def _fraction(footing: Measurement) -> Iterator[str]:
     """The part of the ceiling and its rate, from the pairs of samples; from bounds where version 1 kept only the
     kernel's."""
     samples, against = footing.timing.samples_ns, footing.against
@@ -486,10 +486,10 @@ def _simulated(record: Record, claims: Sequence[Run], allowed: bool) -> RecordCh
     faults += [
         f"{each.device} {each.name}: claims a rate" for each in record.machine.ceilings if each.device in devices
     ]
-    told = "SIMULATED: proves correctness, claims no speed"
+    text = "SIMULATED: proves correctness, claims no speed"
     if not allowed:
-        faults.append(f"{told}; as that it can be taken with --allow-simulated")
-    return RecordCheck("simulated", told, tuple(faults), note=True)
+        faults.append(f"{text}; as that it can be taken with --allow-simulated")
+    return RecordCheck("simulated", text, tuple(faults), note=True)
 
 
 # What is possible

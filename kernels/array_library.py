@@ -114,10 +114,10 @@ class ArrayApi:
 
     def there(self, value: Any) -> ArrayOnDevice:
         """See ArrayLibrary."""
-        told = value.__cuda_array_interface__
-        pointer, _ = told["data"]
+        reported = value.__cuda_array_interface__
+        pointer, _ = reported["data"]
         return ArrayOnDevice(
-            tuple(told["shape"]), np.dtype(told["typestr"]), tuple(told.get("strides") or ()), int(pointer)
+            tuple(reported["shape"]), np.dtype(reported["typestr"]), tuple(reported.get("strides") or ()), int(pointer)
         )
 
     def given(self, array: npt.NDArray[Any]) -> Any:

@@ -65,7 +65,7 @@ class BoundLinear:
         }
         self._second = self._product.bind(inputs, {"out": out.reshape(M, N)}, axes, count)
         native = cpu.own(quantize) and cpu.own(self._product)
-        call: Any = cpu.native("host_plan").LinearCall if native else _InTurn
+        call: Any = cpu.native("host_plan").LinearCall if native else _ForeignLinear
         plain = bias is None or (native and bias.flags.c_contiguous and bias.flags.aligned)
         self.launch: Any = call(first, self._second, bias if plain else None)
         self._bias = None if plain else bias
@@ -96,7 +96,7 @@ class BoundLinear:
         return replace(found, note=self._weights.repacked_note(self._product))
 
 
-class _InTurn:
+class _ForeignLinear:
     """Kernels of other packages, as LinearCall has ours."""
 
     def __init__(self, quantize: Launch, product: Launch, bias: None) -> None:

@@ -19,7 +19,7 @@ from tritmark.harness.nearest import nearest
 from tritmark.harness.numbered import same_device
 from tritmark.harness.providers import installed
 from tritmark.harness.registry import Registry
-from tritmark.harness.resident import ResidentArray, resident
+from tritmark.harness.resident import ResidentArray, first_on_device
 from tritmark.harness.spec import (
     Arrays,
     Axes,
@@ -118,7 +118,7 @@ def outputs_for(op: Op, axes: Axes, key: KernelKey, given: Mapping[str, Any], in
         shape, dtype = like[tensor.name]
         out = given.get(tensor.name)
         if out is None:
-            near = resident(inputs.values())
+            near = first_on_device(inputs.values())
             out = np.empty(shape, named_dtype(dtype)) if near is None else near.new(shape, named_dtype(dtype))
         else:
             check_output(op.name, tensor, out, shape, dtype, inputs)
@@ -144,7 +144,7 @@ def run(
     given them looks beforehand), and a DeviceError where the device cannot do it.
     """
     device = registry().devices[variant.key.device]
-    if resident((*inputs.values(), *outputs.values())) is not None:
+    if first_on_device((*inputs.values(), *outputs.values())) is not None:
         return _resident(device, op, variant, inputs, outputs, axes, flat)
     if device.memory is not None:
         return _offloaded(device, op, variant, inputs, outputs, axes, flat)

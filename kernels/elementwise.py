@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tritmark.harness.contract import check_array, check_output
-from tritmark.harness.resident import ResidentArray, resident
+from tritmark.harness.resident import ResidentArray, first_on_device
 from tritmark.harness.spec import Arrays, Axes, KernelKey, Op, Tensor
 from tritmark.kernels import dispatch
 from tritmark.kernels.input_dtypes import NARROW
@@ -22,7 +22,7 @@ def output(op: Op, tensor: Tensor, out: Any, shape: tuple[int, ...], inputs: Arr
     """`out`, or a new array of `shape` where it is None, flat. Raises InvalidArgumentError where `out` breaks the
     contract."""
     if out is None:
-        like = resident(inputs.values())
+        like = first_on_device(inputs.values())
         if like is not None:
             return like.new((math.prod(shape),), tensor.dtype)
         return np.empty(shape, tensor.dtype).reshape(-1)

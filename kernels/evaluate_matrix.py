@@ -20,7 +20,7 @@ from tritmark.harness.errors import TritmarkError
 from tritmark.harness.measure.alternate import Timed, alternate, calibrate
 from tritmark.harness.measure.clocks import PythonClock, clock_for
 from tritmark.harness.measure.statistics import LEAST_SAMPLES, median
-from tritmark.harness.measure.stopping import AtLeast, TimeLimit
+from tritmark.harness.measure.stopping import MinimumSamples, TimeLimit
 from tritmark.harness.record import Layer, LayerScheme, Status
 from tritmark.harness.weights import TensorInfo, WeightSource
 from tritmark.harness.weights.quantized import near_ties
@@ -277,7 +277,7 @@ def _race(weights: Float32, packed: PackedWeights, x: Float32, seed: int) -> dic
         calibrate(ours)
         ours.calls += ours.calls % len(token)
         calibrate(numpy)
-        found = alternate(ours, numpy, rng, AtLeast(LEAST_SAMPLES, TimeLimit(_RACE_S)))
+        found = alternate(ours, numpy, rng, MinimumSamples(LEAST_SAMPLES, TimeLimit(_RACE_S)))
     return {
         "kernel": product.id,
         "matmul_ns": len(token) * median(found.a_ns),

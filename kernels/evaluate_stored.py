@@ -116,6 +116,6 @@ def _judged(y: npt.NDArray[np.float32], expected: dict[str, Any]) -> tuple[float
     over = ~(error <= bound)
     if over.any():
         m, n = (int(each) for each in np.unravel_index(int(np.argmax(over)), over.shape))
-        told = f"row {n} of the weights gives {y[m, n]} for token {m}, expected {right[m, n]} within {bound[m, n]}"
-        return 0.0, told
+        text = f"row {n} of the weights gives {y[m, n]} for token {m}, expected {right[m, n]} within {bound[m, n]}"
+        return 0.0, text
     return float(np.max(np.divide(error, bound, out=np.zeros_like(error), where=bound > 0))), ""

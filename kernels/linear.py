@@ -128,15 +128,15 @@ class QuantizedLinear:
         if isinstance(x, np.ndarray):
             planned = self.device == "cpu"
             if planned:
-                told = self.weights, self.bias, self.variant, self.threads, self.requirement
-                found, wide = self._plans.run(dispatch.registry(), x, told), None
+                reported = self.weights, self.bias, self.variant, self.threads, self.requirement
+                found, wide = self._plans.run(dispatch.registry(), x, reported), None
                 if found is None and (wide := plans.widened(x)) is not None:
-                    found = self._plans.run(dispatch.registry(), wide, told)
+                    found = self._plans.run(dispatch.registry(), wide, reported)
                 if found is not None:
                     return cast("npt.NDArray[np.float32]", found)
             y: npt.NDArray[np.float32] = self._computed(x)
             if planned and self.native and (x.dtype == np.float32 or wide is not None):
-                weights, bias, variant, threads, asked = told
+                weights, bias, variant, threads, asked = reported
                 plans.plan_linear(self._plans, weights, bias, x.size // self.in_features, variant, threads, asked)
             return y
         adopted = AdoptedArguments(_OP)
@@ -289,11 +289,11 @@ class QuantizedLinear:
         return y
 
 
-def _known_requirement(told: str) -> Requirement:
-    if told not in list(Requirement):
+def _known_requirement(given: str) -> Requirement:
+    if given not in list(Requirement):
         legal = ", ".join(Requirement)
-        raise InvalidArgumentError(op=_OP, argument="requirement", found=misspelt(str(told), Requirement), legal=legal)
-    return Requirement(told)
+        raise InvalidArgumentError(op=_OP, argument="requirement", found=misspelt(str(given), Requirement), legal=legal)
+    return Requirement(given)
 
 
 def _checked_weights(weights: Any) -> npt.NDArray[Any]:

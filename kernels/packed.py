@@ -60,14 +60,14 @@ class PackedWeights:
 
     def __repr__(self) -> str:
         scale = np.asarray(self.scale)
-        told = f"{scale:.6g}" if not scale.shape else f"{scale.dtype} of shape {scale.shape}"
+        text = f"{scale:.6g}" if not scale.shape else f"{scale.dtype} of shape {scale.shape}"
         further = "".join(
             f", {name}={value!r}"
             for name, value in (("variant", self.variant), ("placement", self.placement))
             if value is not None
         )
         return (
-            f"PackedWeights(shape={self.shape}, format={self.format!r}, scale={told}, "
+            f"PackedWeights(shape={self.shape}, format={self.format!r}, scale={text}, "
             f"nbytes={self.data.nbytes}{further})"
         )
 
@@ -334,13 +334,13 @@ def _product(
         if found and format == own:
             return found[0]
     if not found:
-        told = ", ".join(f"{axis}={size}" for axis, size in axes)
+        text = ", ".join(f"{axis}={size}" for axis, size in axes)
         there = [
             variant.name
             for variant in registry.without_peers
             if (variant.key.device, variant.key.op) == (key.device, key.op)
         ]
-        request = f"{key} with {told}" + (f", variant {misspelt(name, there)}" if name else "")
+        request = f"{key} with {text}" + (f", variant {misspelt(name, there)}" if name else "")
         raise NoCompatibleKernelError(request=request, candidates=refused)
     return max(found, key=lambda variant: variant.precedence)
 

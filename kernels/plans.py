@@ -129,7 +129,7 @@ def plan_linear(
 
 
 def plan_addresses(
-    plans: Any, key: Any, format: str, dtypes: tuple[str, str], axes: Axes, threads: int, told: tuple[Any, ...]
+    plans: Any, key: Any, format: str, dtypes: tuple[str, str], axes: Axes, threads: int, given: tuple[Any, ...]
 ) -> None:
     """Have the next call with that key find a plan of layers without bias, whose weights have one scale and are in that
     format: its `run_at`, for the addresses of rows, weights and output, whose first and last have these dtypes, and the
@@ -144,7 +144,7 @@ def plan_addresses(
         data = np.empty(math.prod(FORMATS[format].packed_shape((axes["N"], axes["K"]))), np.uint8)
         launches = _quantize(quantize, axes, threads, rows), _bound(product, data, np.float32(1), axes, threads)
         plan = native().LinearPlan(native().LinearCall(*launches), product, None, None, False)
-        return plan.run_at, *told
+        return plan.run_at, *given
 
     _keep(plans, key, made)
 

@@ -95,8 +95,8 @@ def tuned_now(format: str) -> str:
 @cache
 def identity() -> dict[str, str]:
     """What a finding holds for: the processor with its caches, and the code of the kernels."""
-    told = [each.partition(":") for each in (line(Path("/proc/cpuinfo")) or "").partition("\n\n")[0].splitlines()]
-    facts = {name.strip(): value.strip() for name, _, value in told}
+    reported = [each.partition(":") for each in (line(Path("/proc/cpuinfo")) or "").partition("\n\n")[0].splitlines()]
+    facts = {name.strip(): value.strip() for name, _, value in reported}
     names = [facts.get(name, "?") for name in ("vendor_id", "model name", "cpu family", "model", "stepping")]
     sizes = ", ".join(f"{name} {nbytes}" for name, nbytes in sorted(caches().items()))
     code = sha256(Path(import_module(f"tritmark.cython_ext.{OP}").__file__ or "").read_bytes()).hexdigest()

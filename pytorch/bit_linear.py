@@ -193,7 +193,7 @@ class BitLinear(torch.nn.Module):  # type: ignore[misc]
             )
             return product if bias is None else (product + bias).to(x.dtype)
         found: torch.Tensor = DEVICES[kind].linear_constant(
-            x, packed, held.factor, self.out_features, format, bias, dtype, held.told
+            x, packed, held.factor, self.out_features, format, bias, dtype, held.weights_mark
         )
         return found
 

@@ -91,7 +91,7 @@ def _multiply(
     _run(TERNARY_MATMUL, key, inputs, {"out": numpy(out)}, {"M": M, "N": N, "K": K})
 
 
-def told(weights: torch.Tensor) -> tuple[Any, ...]:
+def weights_mark(weights: torch.Tensor) -> tuple[Any, ...]:
     """What linear asks packed weights for, last their address: for weights that stay as they are."""
     return weights.shape, weights.dtype, weights.is_cpu and weights.is_contiguous(), weights.data_ptr()
 
@@ -107,7 +107,7 @@ def linear(
     of_weights: tuple[Any, ...] | None = None,
 ) -> torch.Tensor:
     """See ops; `of_weights` is what `told` gave for the weights."""
-    shape_of, dtype_of, whole, place = of_weights or told(weights)
+    shape_of, dtype_of, whole, place = of_weights or weights_mark(weights)
     # What a call is checked for but for values, and what the choice of kernels rests on.
     key = (
         x.shape,

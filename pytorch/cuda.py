@@ -128,7 +128,7 @@ def _whole(x: torch.Tensor) -> torch.Tensor:
     return x.clone() if x.data_ptr() & _WIDE else x
 
 
-def told(weights: torch.Tensor) -> tuple[Any, ...]:
+def weights_mark(weights: torch.Tensor) -> tuple[Any, ...]:
     """What linear asks packed weights for, last their address: for weights that stay as they are."""
     return weights.numel(), weights.dtype, weights.get_device(), weights.is_contiguous(), weights.data_ptr()
 
@@ -151,7 +151,7 @@ def _linear(constant: bool) -> Callable[..., torch.Tensor]:
             x = _whole(x)
             address = x.data_ptr()
         where = x.get_device()
-        bytes_of, dtype_of, index_of, whole, place = of_weights or told(weights)
+        bytes_of, dtype_of, index_of, whole, place = of_weights or weights_mark(weights)
         # torch.Size and torch.dtype, which Python looks up by their own hashes.
         key = (
             x.shape,

@@ -41,9 +41,9 @@ class Followed:
         "scale_sample",
         "scale_sampled",
         "scale_version",
-        "told",
         "version",
         "weight",
+        "weights_mark",
     )
 
     def __init__(
@@ -61,7 +61,7 @@ class Followed:
         self.factor, self.divide = scale_of(scale, divide), divide
         self.N = N
         self.kind: str = weight.device.type
-        self.told: tuple[Any, ...] = DEVICES[self.kind].told(self.derived.packed)
+        self.weights_mark: tuple[Any, ...] = DEVICES[self.kind].weights_mark(self.derived.packed)
         if self.version is not None and self.scale_version is not None:
             place = id(weight)
             BY_WEIGHT[place] = weakref.ref(self, lambda gone: BY_WEIGHT.get(place) is gone and BY_WEIGHT.pop(place))

@@ -49,7 +49,7 @@ def _linear(device: ModuleType) -> Callable[..., torch.Tensor]:
         if held is not None and held.divide is divide and held.N == N and held.holds(weight, weight_scale):
             packed, format, _ = held.derived
             if x.shape[-1:] == weight.shape[1:]:
-                return compute(x, packed, held.factor, N, format, bias, out_dtype, held.told)
+                return compute(x, packed, held.factor, N, format, bias, out_dtype, held.weights_mark)
         made = derived(weight, N)
         _check_width(x, weight)
         return compute(x, made.packed, scale_of(weight_scale, divide), N, made.format, bias, out_dtype)

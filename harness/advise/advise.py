@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from tritmark.harness.advise.evidence import Around, Evidence
+from tritmark.harness.advise.evidence import Evidence, RunIndex
 from tritmark.harness.advise.interval import capped
 from tritmark.harness.advise.rank import rank
 from tritmark.harness.advise.rule import Finding, Rule
@@ -22,7 +22,7 @@ def advise(
 
     A gain ends at t/R. Gains of one Run overlap: they are alternatives and are never added. `weights`: see `rank`.
     """
-    around, rules = Around(record), tuple(rules)
+    around, rules = RunIndex(record), tuple(rules)
     found: list[Proposal] = []
     for run in measured(record):
         evidence = Evidence(record, run, around)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from tritmark.harness.record import HOST, CeilingFacts, Code, Footing, Machine, Record, Run, Timing
+from tritmark.harness.record import HOST, CeilingFacts, Code, Machine, Measurement, Record, Run, Timing
 
 LAUNCH = "launch"
 """The ceiling whose rate is empty launches a second."""
@@ -25,7 +25,7 @@ LEAST_GAIN = 0.01
 """Less is never promised: where the compiler happens to lay the code alone moves a kernel by 0.1 to 0.4 %."""
 
 
-class Around:
+class RunIndex:
     """A Record's timed Runs by what makes them neighbours and siblings: made once, looking up thousands of Runs
     stays quick."""
 
@@ -62,7 +62,7 @@ class Evidence:
 
     record: Record
     run: Run
-    around: Around | None = None
+    around: RunIndex | None = None
     """The Record's, where somebody made it already."""
 
     def __post_init__(self) -> None:
@@ -85,7 +85,7 @@ class Evidence:
         return self.run.device != HOST
 
     @property
-    def _hot(self) -> Footing:
+    def _hot(self) -> Measurement:
         assert self.run.performance.hot is not None
         return self.run.performance.hot
 
@@ -186,13 +186,13 @@ class Evidence:
     @cached_property
     def neighbours(self) -> tuple[Run, ...]:
         """Timed Runs of the same kernel on as many threads, of the same layout, at other shapes."""
-        return (self.around or Around(self.record)).neighbours(self.run)
+        return (self.around or RunIndex(self.record)).neighbours(self.run)
 
     @cached_property
     def siblings(self) -> tuple[Run, ...]:
         """Timed Runs of other variants for the same op, format, dtype and device, on the same workload and as many
         threads."""
-        return (self.around or Around(self.record)).siblings(self.run)
+        return (self.around or RunIndex(self.record)).siblings(self.run)
 
     def ceiling(self, name: str, level: str = "") -> float | None:
         """The fastest rate of that name (and level) that the survey found for the Run's device and threads; None

@@ -69,7 +69,7 @@ class LedgerEntry(Model):
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class RuleStatistics:
     """A rule's record."""
 
     hits: int
@@ -92,8 +92,8 @@ class Standing:
     def __str__(self) -> str:
         if not self.trials:
             return "never tried"
-        told = f"{self.hits} of {self.trials} promises kept, measured over predicted {self.bias:.2f}"
-        return told if self.weight == 1 else f"{told}, ranked down to {self.weight:.2f}"
+        words = f"{self.hits} of {self.trials} promises kept, measured over predicted {self.bias:.2f}"
+        return words if self.weight == 1 else f"{words}, ranked down to {self.weight:.2f}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,18 +110,18 @@ class Ledger:
         """This ledger and more outcomes; one about the same promise takes the earlier one's place."""
         return Ledger((*self.outcomes, *more))
 
-    def standing(self, rule: str) -> Standing:
+    def standing(self, rule: str) -> RuleStatistics:
         """The record of a rule."""
         own = [outcome for outcome in self.outcomes if outcome.rule == rule]
         hits = sum(outcome.hit for outcome in own)
         offsets = [log(each.measured.median / sqrt(each.predicted.low * each.predicted.high)) for each in own]
-        return Standing(hits, len(own) - hits, exp(median(offsets)) if offsets else None)
+        return RuleStatistics(hits, len(own) - hits, exp(median(offsets)) if offsets else None)
 
     def weights(self) -> Mapping[str, float]:
         """For each rule that was tried how much its lower bound counts; see Standing.weight."""
         return {rule: self.standing(rule).weight for rule in sorted({outcome.rule for outcome in self.outcomes})}
 
-    def told(self) -> Mapping[str, str]:
+    def summaries(self) -> Mapping[str, str]:
         """For each rule that was tried its record in words."""
         return {rule: str(self.standing(rule)) for rule in sorted({outcome.rule for outcome in self.outcomes})}
 

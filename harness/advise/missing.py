@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 
 from tritmark.harness.advise.advise import forbidden, measured
-from tritmark.harness.advise.evidence import Around, Evidence
+from tritmark.harness.advise.evidence import Evidence, RunIndex
 from tritmark.harness.advise.ladder import has, kernels
 from tritmark.harness.disassembly.ncu import COMMAND
 from tritmark.harness.record import HOST, Record, Run
@@ -24,7 +24,7 @@ def unadvised(record: Record) -> tuple[str, ...]:
     threaded = [run for run in hosts if run.threads > 1]
     return (
         *_forbidden(record, runs),
-        *_told(
+        *_counted(
             [run for run in runs if run.code is None],
             "no compiled code was read, so rules on it are silent; `pip install nvidia-cuda-nvdisasm`, install "
             "binutils and llvm, and measure again",
@@ -33,7 +33,7 @@ def unadvised(record: Record) -> tuple[str, ...]:
             f"compiled code: {note}"
             for note in dict.fromkeys(note for run in runs if run.code is not None for note in run.code.notes)
         ),
-        *_told(
+        *_counted(
             [
                 run
                 for run in devices
@@ -42,19 +42,19 @@ def unadvised(record: Record) -> tuple[str, ...]:
             "Nsight Compute's counters are not available; put a workload, without `measure`, into ONE.toml, "
             f"`{COMMAND}` where the driver lets you, then `tritmark advise --ncu FILE.csv`",
         ),
-        *_told(
+        *_counted(
             devices if all(run.plain is None for run in devices) else [],
             "launches one by one were not compared with a graph; measure again, with a device that has a clock "
             "for that",
         ),
-        *_told(
+        *_counted(
             [run for run in devices if run.upload is None or run.download is None],
             "copies to the device and back were not timed; measure again",
         ),
-        *_told(
+        *_counted(
             [run for run in threaded if not run.scaling], "the speed-up over one thread was not measured; measure again"
         ),
-        *_told(
+        *_counted(
             [run for run in hosts if run.memory.page_faults is None],
             "page faults were not counted; measure again, on Linux",
         ),
@@ -62,7 +62,7 @@ def unadvised(record: Record) -> tuple[str, ...]:
     )
 
 
-def _told(runs: list[Run], what: str) -> tuple[str, ...]:
+def _counted(runs: list[Run], what: str) -> tuple[str, ...]:
     return (f"{counted(len(runs), 'Run')}: {what}",) if runs else ()
 
 
@@ -80,7 +80,7 @@ def _forbidden(record: Record, runs: tuple[Run, ...]) -> tuple[str, ...]:
 def _lesser(record: Record, runs: list[Run]) -> tuple[str, ...]:
     """Runs with a lesser instruction set than the op has a kernel for and the processor has, without a better one
     beside them."""
-    around, alone = Around(record), dict[str, list[Run]]()
+    around, alone = RunIndex(record), dict[str, list[Run]]()
     for run in runs:
         here = [name for name in kernels(run) if has(record.machine.features, name)]
         if run.variant in here[:-1] and not any(
@@ -88,7 +88,9 @@ def _lesser(record: Record, runs: list[Run]) -> tuple[str, ...]:
         ):
             alone.setdefault(here[-1], []).append(run)
     return tuple(
-        told for best, found in alone.items() for told in _told(found, _brings(best, sorted({run.op for run in found})))
+        reported
+        for best, found in alone.items()
+        for reported in _counted(found, _brings(best, sorted({run.op for run in found})))
     )
 
 

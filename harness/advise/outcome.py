@@ -8,7 +8,7 @@ from tritmark.harness.advise.advise import advise
 from tritmark.harness.advise.ledger import NAME as LEDGER
 from tritmark.harness.advise.ledger import Ledger, LedgerEntry, MeasuredGain, add, read
 from tritmark.harness.errors import UsageError
-from tritmark.harness.record import Footing, Proposal, Record, Run
+from tritmark.harness.record import Measurement, Proposal, Record, Run
 from tritmark.harness.store import Store
 from tritmark.harness.store import read as read_record
 
@@ -102,6 +102,6 @@ def _outcome(
     )
 
 
-def _hot(run: Run) -> Footing:
+def _hot(run: Run) -> Measurement:
     assert run.performance.hot is not None
     return run.performance.hot

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import fsum
 from statistics import median
 
-from tritmark.harness.advise.evidence import Around, Evidence
+from tritmark.harness.advise.evidence import Evidence, RunIndex
 from tritmark.harness.record import HOST, Gain, Proposal, Record, Run
 
 SHORT = 1.0
@@ -69,7 +69,7 @@ def rank(
     the rules that were tried, and how much of a predicted saving counts; see `Ledger.weights`.
     """
     known = weights or {}
-    around, cost = Around(record), call_ns(record)
+    around, cost = RunIndex(record), call_ns(record)
     runs = {run.id: run for run in record.runs if run.performance.hot is not None}
     found: dict[tuple[str, str], list[Proposal]] = {}
     for each in proposals:
@@ -87,7 +87,7 @@ def _ranked(
     same: list[Proposal],
     runs: Mapping[str, Run],
     weights: Mapping[str, float],
-    around: Around,
+    around: RunIndex,
     cost: float,
 ) -> RankedProposal:
     weight = weights.get(same[0].rule, 1.0)

@@ -22,7 +22,7 @@ from tritmark.harness.measure.alternate import Timed, alternate, calibrate
 from tritmark.harness.measure.buffers import memory_of, rotation
 from tritmark.harness.measure.clocks import clock_for
 from tritmark.harness.measure.statistics import ENOUGH_SAMPLES, LEAST_SAMPLES, interval
-from tritmark.harness.measure.stopping import AtLeast, First, Interval, TimeLimit
+from tritmark.harness.measure.stopping import First, Interval, MinimumSamples, TimeLimit
 from tritmark.harness.providers import Installed
 from tritmark.harness.record import PrefetchFigure, Ratio, TunedPrefetch
 from tritmark.harness.spec import Axes, Device, Prefetching, Workload
@@ -174,7 +174,7 @@ def _trial(
 ) -> TimedShape:
     op, memory = installed.ops[asked.key.op], memory_of(device)
     variant = installed.registry.select_best(asked.key, axes)
-    material = Material(op, Workload(op=op.name, axes=axes, family=op.families[0]), seed)
+    material = Material(op, Workload(op=op.name, axes=axes, family=op.input_families[0]), seed)
     inputs = material.encoded(asked.key.format)[0]
     sets = Sets(op, asked.key, axes, (inputs,), memory, "aligned", rotation(memory))
     launches = [variant.bind(each.inputs, each.outputs, axes, threads) for each in sets.each]
@@ -207,8 +207,8 @@ def _once_more(
     raced = []
     for trial in trials:
         enough = First(
-            AtLeast(ENOUGH_SAMPLES, Interval(LAYOUT_NOISE)),
-            AtLeast(LEAST_SAMPLES, TimeLimit(seconds / len(trials))),
+            MinimumSamples(ENOUGH_SAMPLES, Interval(LAYOUT_NOISE)),
+            MinimumSamples(LEAST_SAMPLES, TimeLimit(seconds / len(trials))),
         )
         cold = trial.timed[COLD]
         found = alternate(_Told(cold, asked.use, builtin), _Told(cold, asked.use, best), rng, enough)

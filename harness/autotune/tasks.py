@@ -13,7 +13,7 @@ from tritmark.harness.measure.alternate import Timed, alternate, calibrate
 from tritmark.harness.measure.buffers import Rotation, memory_of, rotation
 from tritmark.harness.measure.clocks import clock_for
 from tritmark.harness.measure.statistics import ENOUGH_SAMPLES, LEAST_SAMPLES, median
-from tritmark.harness.measure.stopping import AtLeast, First, Interval, TimeLimit
+from tritmark.harness.measure.stopping import First, Interval, MinimumSamples, TimeLimit
 from tritmark.harness.record import Ratio
 from tritmark.harness.spec import Arrays, Axes, Instances, Launch, Variant
 from tritmark.harness.validate.performance import LAYOUT_NOISE
@@ -80,8 +80,8 @@ def race_task(site: Site, name: str, inputs: Arrays, axes: Axes, threads: int, s
 
     first, second = side(builtin), side(rival)
     enough = First(
-        AtLeast(ENOUGH_SAMPLES, Interval(LAYOUT_NOISE)),
-        AtLeast(LEAST_SAMPLES, TimeLimit(seconds)),
+        MinimumSamples(ENOUGH_SAMPLES, Interval(LAYOUT_NOISE)),
+        MinimumSamples(LEAST_SAMPLES, TimeLimit(seconds)),
     )
     raced = alternate(first, second, np.random.default_rng([seed, *name.encode()]), enough)
     return Raced(raced.ratio(), median(raced.a_ns), sets.cold)

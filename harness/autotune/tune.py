@@ -106,7 +106,7 @@ def untimed(device: Device) -> str:
 
 
 def tune(
-    workers: Workers, asked: Sequence[Job], *, seconds: float, seed: int, told: Callable[[Tuned], None] | None = None
+    workers: Workers, asked: Sequence[Job], *, seconds: float, seed: int, report: Callable[[Tuned], None] | None = None
 ) -> list[Tuned]:
     """What is found in that many seconds in all, each job in its share of what is left; kept as it is found."""
     if not asked:
@@ -115,8 +115,8 @@ def tune(
     for index, job in enumerate(asked):
         now = monotonic()
         found.append(_Tuner(workers, job, seed, now + (end - now) / (len(asked) - index)).run())
-        if told is not None:
-            told(found[-1])
+        if report is not None:
+            report(found[-1])
     return found
 
 
@@ -138,7 +138,7 @@ class _Tuner:
             return found
         found.names = named.names
         builtin, *others = found.names
-        first = self._case(self._op.families[0])
+        first = self._case(self._op.input_families[0])
         if not self._right(builtin, first):
             found.note = "the built-in choice is not right"
             return found
@@ -168,7 +168,7 @@ class _Tuner:
                 return
             name, fastest, tie = ties.taken(quicker, found.names, lambda a, b: self._again(a, b, first))
             del quicker[name]
-            if not all(self._right(name, self._case(family)) for family in self._op.families[1:]):
+            if not all(self._right(name, self._case(family)) for family in self._op.input_families[1:]):
                 continue
             found.confirmed = self._race(name, first, min(CONFIRMING_S, max(SCREENING_S, self._left())))
             again = None if found.confirmed is None else found.confirmed.ratio

@@ -112,27 +112,27 @@ def _folder() -> Path:
 def _compiler(suffix: str) -> tuple[str, ...]:
     """The words of the compiler's command: CC may be of several, such as "ccache gcc"."""
     variable, names = _COMPILERS[suffix]
-    told = os.environ.get(variable, "").strip()
-    for words in (command_of(told, variable),) if told else ((name,) for name in names):
+    reported = os.environ.get(variable, "").strip()
+    for words in (command_of(reported, variable),) if reported else ((name,) for name in names):
         found = shutil.which(words[0])
         if found is not None:
             return (found, *words[1:])
     raise BadEnvironmentError(
-        f"no compiler for {suffix}: {told or ', '.join(names)} not found",
+        f"no compiler for {suffix}: {reported or ', '.join(names)} not found",
         next_step=f"install one, or set {variable} to one, or give the compiled .so",
     )
 
 
-def command_of(told: str, variable: str) -> tuple[str, ...]:
+def command_of(given: str, variable: str) -> tuple[str, ...]:
     """The words of a command as an environment variable has it. Raises BadEnvironmentError for quotes without an
     end."""
-    if shutil.which(told) is not None:  # a path with blanks in it
-        return (told,)
+    if shutil.which(given) is not None:  # a path with blanks in it
+        return (given,)
     try:
-        return tuple(shlex.split(told))
+        return tuple(shlex.split(given))
     except ValueError as why:
         raise BadEnvironmentError(
-            f"{variable} is {told!r} ({why})", next_step="write it as a shell reads it, such as 'ccache gcc'"
+            f"{variable} is {given!r} ({why})", next_step="write it as a shell reads it, such as 'ccache gcc'"
         ) from None
 
 

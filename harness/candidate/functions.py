@@ -130,28 +130,30 @@ class _Reader:
 
     def variant(self, digest: str) -> Variant:
         """What it stands for."""
-        told = self._told
+        reported = self._told
         for name in ("op", "dtype", "format", "device", "framework"):
-            if not isinstance(told[name], str):
-                raise self._error(self._place(name), f"{name} is {told[name]!r}; legal: a string")
+            if not isinstance(reported[name], str):
+                raise self._error(self._place(name), f"{name} is {reported[name]!r}; legal: a string")
         at = {name: self._offset(self._place(name)) for name in ("op", "format", "dtype")}
-        op = check_names(self._located, at, self._installed, told["op"], told["format"], told["dtype"])
+        op = check_names(self._located, at, self._installed, reported["op"], reported["format"], reported["dtype"])
         for name, legal in (("device", self._installed.registry.devices), ("framework", FRAMEWORKS)):
-            if told[name] not in legal:
-                raise self._error(self._place(name), f"unknown {name} {told[name]!r}; {nearest(told[name], legal)}")
-        alignment = told["alignment"]
+            if reported[name] not in legal:
+                raise self._error(
+                    self._place(name), f"unknown {name} {reported[name]!r}; {nearest(reported[name], legal)}"
+                )
+        alignment = reported["alignment"]
         if type(alignment) is not int or alignment < 1 or alignment & (alignment - 1):
             raise self._error(self._place("alignment"), f"alignment is {alignment!r}; legal: a power of two")
         workspace = self._workspace(op)
         path = Path(self._located.path)
         name = variant_name(path, self._function.name)
-        key = KernelKey(told["device"], op.name, told["format"], told["dtype"])
-        source = _Source(str(path), digest, self._function.name, self._parameters(op), told["framework"])
+        key = KernelKey(reported["device"], op.name, reported["format"], reported["dtype"])
+        source = _Source(str(path), digest, self._function.name, self._parameters(op), reported["framework"])
         return Variant(
             key=key,
             name=name,
             tier=Tier.CANDIDATE,
-            summary=f"{self._function.name} of {path.name}, {told['framework']}",
+            summary=f"{self._function.name} of {path.name}, {reported['framework']}",
             bind=partial(_bind, source, op, name),
             constraints=self._limits(op),
             alignment=alignment,
@@ -177,14 +179,14 @@ class _Reader:
         return tuple(parameter.arg for parameter in (*arguments.args, *arguments.kwonlyargs))
 
     def _workspace(self, op: Op) -> Expression:
-        told = self._told["workspace"]
-        if not isinstance(told, str) and (type(told) is not int or told < 0):
+        reported = self._told["workspace"]
+        if not isinstance(reported, str) and (type(reported) is not int or reported < 0):
             raise self._error(
                 self._place("workspace"),
-                f"workspace is {told!r}; legal: bytes, as a number or an expression over the axes",
+                f"workspace is {reported!r}; legal: bytes, as a number or an expression over the axes",
             )
         try:
-            return parse(str(told), op.axes)
+            return parse(str(reported), op.axes)
         except ExpressionError as error:
             raise self._error(self._place("workspace"), f"workspace: {error}") from None
 
@@ -328,8 +330,8 @@ class FunctionLaunch:
                     f"a {self._framework.kind}",
                 )
             if value.dtype != into.dtype or tuple(value.shape) != tuple(into.shape):
-                told = f"{into.dtype} of shape {tuple(into.shape)}"
-                raise self._wrong(name, f"returned as {value.dtype} of shape {tuple(value.shape)}", told)
+                text = f"{into.dtype} of shape {tuple(into.shape)}"
+                raise self._wrong(name, f"returned as {value.dtype} of shape {tuple(value.shape)}", text)
             self._framework.copy(into, value)
 
     def _wrong(self, argument: str, found: str, legal: str) -> InvalidArgumentError:

@@ -194,30 +194,30 @@ def read_manifest(source: Path, manifest: Path, text: str, installed: Installed,
     """Read the manifest of a source. `launched`: it needs grid and block. Raises UsageError with file, line and
     column."""
     located = Located(str(manifest), text)
-    told = _parsed(located)
-    at = {key: located.find(key, getattr(told, key)) for key in ("op", "format", "dtype")}
-    op = check_names(located, at, installed, told.op, told.format, told.dtype)
-    arguments = tuple(_argument(located, op, word) for word in told.arguments)
+    reported = _parsed(located)
+    at = {key: located.find(key, getattr(reported, key)) for key in ("op", "format", "dtype")}
+    op = check_names(located, at, installed, reported.op, reported.format, reported.dtype)
+    arguments = tuple(_argument(located, op, word) for word in reported.arguments)
     _complete(located, op, arguments)
     strides = {argument.name for argument in arguments if argument.kind is ArgumentKind.STRIDE}
-    apart = [tensor.name for tensor in op.inputs if tensor.rows_apart and tensor.name not in strides]
-    if told.alignment & (told.alignment - 1):
-        raise located.error(located.find("alignment"), f"alignment is {told.alignment}; legal: a power of two")
-    limits = (*_limits(located, op, told), *(MaxSize(a.name, (1 << 31) - 1) for a in arguments if a.int32))
+    apart = [tensor.name for tensor in op.inputs if tensor.strided_rows and tensor.name not in strides]
+    if reported.alignment & (reported.alignment - 1):
+        raise located.error(located.find("alignment"), f"alignment is {reported.alignment}; legal: a power of two")
+    limits = (*_limits(located, op, reported), *(MaxSize(a.name, (1 << 31) - 1) for a in arguments if a.int32))
     return Described(
         path=source,
         op=op,
-        format=told.format,
-        dtype=told.dtype,
-        function=told.function,
+        format=reported.format,
+        dtype=reported.dtype,
+        function=reported.function,
         arguments=arguments,
-        geometry=_geometry(located, op, told, launched=launched),
-        capability=_capability(told.capability),
-        alignment=told.alignment,
+        geometry=_geometry(located, op, reported, launched=launched),
+        capability=_capability(reported.capability),
+        alignment=reported.alignment,
         dense=frozenset(apart),
-        workspace=_workspace(located, op, told, launched=launched),
+        workspace=_workspace(located, op, reported, launched=launched),
         constraints=limits,
-        options=tuple(told.options),
+        options=tuple(reported.options),
         located=located,
     )
 
@@ -260,7 +260,7 @@ def _argument(located: Located, op: Op, word: str) -> Argument:
             raise located.error(located.find("arguments", word), f"{word!r}: {nearest(width, ('int32', 'int64'))}")
         return Argument(ArgumentKind.AXIS, name, width == "int32")
     if word.endswith(".stride") and word.removesuffix(".stride") in {
-        tensor.name for tensor in op.inputs if tensor.rows_apart
+        tensor.name for tensor in op.inputs if tensor.strided_rows
     }:
         return Argument(ArgumentKind.STRIDE, word.removesuffix(".stride"))
     # An op that unpacks has inputs which it gets packed, under the names of its outputs.
@@ -273,7 +273,7 @@ def _argument(located: Located, op: Op, word: str) -> Argument:
 
 def argument_names(op: Op) -> list[str]:
     """Every word that an op's arguments may be."""
-    strides = [f"{tensor.name}.stride" for tensor in op.inputs if tensor.rows_apart]
+    strides = [f"{tensor.name}.stride" for tensor in op.inputs if tensor.strided_rows]
     return [
         *(tensor.name for tensor in (*op.inputs, *op.outputs)),
         *op.axes,
@@ -284,19 +284,19 @@ def argument_names(op: Op) -> list[str]:
 
 
 def _complete(located: Located, op: Op, arguments: Iterable[Argument]) -> None:
-    told = [argument.name for argument in arguments if argument.kind is ArgumentKind.OUTPUT]
+    reported = [argument.name for argument in arguments if argument.kind is ArgumentKind.OUTPUT]
     for tensor in op.outputs:
-        if told.count(tensor.name) != 1:
-            how = "missing" if tensor.name not in told else "named twice"
+        if reported.count(tensor.name) != 1:
+            how = "missing" if tensor.name not in reported else "named twice"
             raise located.error(
                 located.find("arguments"), f"the output {tensor.name!r} is {how}; legal: each output of {op.name} once"
             )
 
 
-def _limits(located: Located, op: Op, told: Manifest) -> tuple[Constraint, ...]:
+def _limits(located: Located, op: Op, given: Manifest) -> tuple[Constraint, ...]:
     limits: list[Constraint] = []
     for key, make in (("multiple_of", MultipleOf), ("min", MinSize), ("max", MaxSize)):
-        for axis, size in getattr(told, key).items():
+        for axis, size in getattr(given, key).items():
             if axis not in op.axes:
                 raise located.error(
                     located.find(key, axis), f"{op.name} has no axis {axis!r}; {nearest(axis, op.axes)}"
@@ -305,27 +305,29 @@ def _limits(located: Located, op: Op, told: Manifest) -> tuple[Constraint, ...]:
     return tuple(limits)
 
 
-def _geometry(located: Located, op: Op, told: Manifest, *, launched: bool) -> Geometry | None:
+def _geometry(located: Located, op: Op, given: Manifest, *, launched: bool) -> Geometry | None:
     for key in ("grid", "block"):
-        if launched and getattr(told, key) is None:
+        if launched and getattr(given, key) is None:
             raise located.error(0, f"key {key!r} is missing; a kernel of a .cu needs grid and block")
-        if not launched and getattr(told, key) is not None:
+        if not launched and getattr(given, key) is not None:
             raise located.error(located.find(key), f"{key} is for kernels of a .cu; this one is called as a function")
-    if told.grid is None or told.block is None:
+    if given.grid is None or given.block is None:
         return None
 
     def dims(key: str, value: Dims) -> tuple[Expression, ...]:
         return tuple(_expression(located, op, key, each) for each in (value if isinstance(value, list) else [value]))
 
-    return Geometry(dims("grid", told.grid), dims("block", told.block), _expression(located, op, "shared", told.shared))
+    return Geometry(
+        dims("grid", given.grid), dims("block", given.block), _expression(located, op, "shared", given.shared)
+    )
 
 
-def _workspace(located: Located, op: Op, told: Manifest, *, launched: bool) -> Expression:
-    if launched and told.workspace:
+def _workspace(located: Located, op: Op, given: Manifest, *, launched: bool) -> Expression:
+    if launched and given.workspace:
         raise located.error(
             located.find("workspace"), "workspace is for functions; a kernel of a .cu is given no scratch memory"
         )
-    return _expression(located, op, "workspace", told.workspace)
+    return _expression(located, op, "workspace", given.workspace)
 
 
 def _expression(located: Located, op: Op, key: str, value: int | str) -> Expression:

@@ -117,15 +117,17 @@ def _has(kernel: Described, data: bytes) -> None:
         raise UsageError(f"{kernel.path}: {error}; legal: a shared library of this machine") from None
     if kernel.function in names:
         return
-    told = kernel.located
-    at = told.find("function", kernel.function)
+    reported = kernel.located
+    at = reported.find("function", kernel.function)
     mangled = [name for name in names if name.startswith(f"_Z{len(kernel.function)}{kernel.function}")]
     if mangled:
-        raise told.error(
+        raise reported.error(
             at, f'{kernel.path.name} has {kernel.function!r} as a C++ function ({mangled[0]}); legal: extern "C"'
         )
     plain = [name for name in names if not name.startswith("_")]
-    raise told.error(at, f"{kernel.path.name} has no function {kernel.function!r}; {nearest(kernel.function, plain)}")
+    raise reported.error(
+        at, f"{kernel.path.name} has no function {kernel.function!r}; {nearest(kernel.function, plain)}"
+    )
 
 
 class _Found(ctypes.Structure):

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 
 from tritmark.harness.errors import AmbiguousKernelError, NoCompatibleKernelError, UsageError
 from tritmark.harness.providers import Installed
-from tritmark.harness.record import DIMENSIONS, NotJudged, Unseen
+from tritmark.harness.record import DIMENSIONS, NotJudged, NotJudgedKind
 from tritmark.harness.spec import KernelKey, Variant
-from tritmark.harness.suite import Selected, Suite
+from tritmark.harness.suite import SelectedWorkload, Suite
 
 SUITE = "check"
 """What the suite of such a Record is called."""
@@ -83,15 +83,15 @@ def planned(
     return Plan(chosen, tuple(rivals), narrowed, tuple(left_out))
 
 
-def _left_out(before: Sequence[Selected], after: Sequence[Selected], told: str) -> Iterator[NotJudged]:
+def _left_out(before: Sequence[SelectedWorkload], after: Sequence[SelectedWorkload], given: str) -> Iterator[NotJudged]:
     """The measured workloads that are in the first and not in the second."""
     kept = {each.workload.id for each in after}
     gone = dict.fromkeys(each.workload.id for each in before if each.workload.measure and each.workload.id not in kept)
     if gone:
-        yield NotJudged(kind=Unseen.WORKLOADS, about=tuple(gone), told=told)
+        yield NotJudged(kind=NotJudgedKind.WORKLOADS, about=tuple(gone), told=given)
 
 
-def _few(chosen: Sequence[Variant], selected: Sequence[Selected]) -> list[Selected]:
+def _few(chosen: Sequence[Variant], selected: Sequence[SelectedWorkload]) -> list[SelectedWorkload]:
     """The workloads less those beyond SHAPES that each of the variants would be timed on."""
     kept: set[str] = set()
     for variant in chosen:

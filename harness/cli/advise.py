@@ -63,13 +63,13 @@ def advise(
         typer.echo(_explained(explain, ledger), nl=False)
     else:
         found, faults = believed(store.find(record) if record else store.latest())
-        told = distrust(faults)
+        reported = distrust(faults)
         if ncu is not None:
             from tritmark.harness.disassembly.ncu import with_counters
 
             found = with_counters(found, ncu)
         most = None if everything else SHOWN
-        typer.echo(_advised(found, ledger, told, as_json=as_json, most=most), nl=False)
+        typer.echo(_advised(found, ledger, reported, as_json=as_json, most=most), nl=False)
 
 
 def _listed(ledger: Ledger, *, as_json: bool) -> str:
@@ -90,10 +90,10 @@ def _listed(ledger: Ledger, *, as_json: bool) -> str:
         ]
         return json.dumps(rows, indent=1) + "\n"
     width = max(len(rule.name) for rule in RULES)
-    told = ("guards the others" if rule.forbids is not None else str(ledger.standing(rule.name)) for rule in RULES)
+    reported = ("guards the others" if rule.forbids is not None else str(ledger.standing(rule.name)) for rule in RULES)
     return "".join(
         f"{rule.number:>2}  {rule.name:<{width}}  {rule.title} [{record}]\n"
-        for rule, record in zip(RULES, told, strict=True)
+        for rule, record in zip(RULES, reported, strict=True)
     )
 
 
@@ -119,8 +119,8 @@ def _advised(record: Record, ledger: Ledger, distrust: str, *, as_json: bool, mo
         import json
 
         rows = [proposal.model_dump(mode="json") for proposal in proposals]
-        told = {"record": record.id, "distrust": distrust, "proposals": rows, "unadvised": missing}
-        return json.dumps(told, indent=1) + "\n"
+        reported = {"record": record.id, "distrust": distrust, "proposals": rows, "unadvised": missing}
+        return json.dumps(reported, indent=1) + "\n"
     from tritmark.harness.text.units import counted
     from tritmark.harness.text.visible import visible
 
@@ -128,7 +128,7 @@ def _advised(record: Record, ledger: Ledger, distrust: str, *, as_json: bool, mo
     shown = ranked[:most]
     lines = [distrust, ""] if distrust else []
     lines += [
-        line for number, each in enumerate(shown, 1) for line in (*_told(number, each, ledger, whole=most is None), "")
+        line for number, each in enumerate(shown, 1) for line in (*_lines(number, each, ledger, whole=most is None), "")
     ]
     if not ranked:
         lines += ["no rule proposes anything", ""]
@@ -147,13 +147,13 @@ def _not_looked_at(missing: Sequence[str], most: int | None) -> Sequence[str]:
     return ("Not looked at:", *(f"  {each}" for each in shown), *more)
 
 
-def _told(number: int, ranked: RankedProposal, ledger: Ledger, *, whole: bool) -> Sequence[str]:
+def _lines(number: int, ranked: RankedProposal, ledger: Ledger, *, whole: bool) -> Sequence[str]:
     from tritmark.harness.text.units import counted, time
 
     proposal, gain = ranked.proposal, ranked.proposal.gain
     others = f", and {counted(len(ranked.others), 'more workload')}" if ranked.others else ""
     saved = f"should save {time(ranked.saved_ns)} of {time(ranked.of_ns)}"
-    told = f"{saved}; gain {gain.low:.2f}x to {gain.high:.2f}x, the machine allows {proposal.ceiling:.2f}x"
+    text = f"{saved}; gain {gain.low:.2f}x to {gain.high:.2f}x, the machine allows {proposal.ceiling:.2f}x"
     marks = "".join(
         f"; {mark}"
         for mark, applies in (
@@ -165,7 +165,7 @@ def _told(number: int, ranked: RankedProposal, ledger: Ledger, *, whole: bool) -
     lines = [
         f"{number}. {proposal.title} [{proposal.rule}: {ledger.standing(proposal.rule)}]",
         f"   {proposal.kernel}  {proposal.workload}{others}",
-        f"   {told}{marks}",
+        f"   {text}{marks}",
     ]
     if whole:
         lines += [f"   {fact.name}: {fact.value}  ({fact.source})" for fact in proposal.evidence]

@@ -68,7 +68,7 @@ def autotune(
             asked,
             seconds=seconds,
             seed=secrets.randbits(32) if seed is None else seed,
-            told=lambda each: errors.print(_line(each), style="dim", soft_wrap=True),
+            report=lambda each: errors.print(_line(each), style="dim", soft_wrap=True),
         )
     _show(found)
     if any(each.chosen for each in found):

@@ -123,7 +123,7 @@ def check(
         not_judged=plan.not_judged,
     )
     record = executed(installed, request, store, resume or None)
-    show(record, store, as_json, told=partial(_tell, record, plan), seconds=monotonic() - began)
+    show(record, store, as_json, report=partial(_tell, record, plan), seconds=monotonic() - began)
     ids = {variant.id for variant in plan.mine}
     own = [run for run in record.runs if run.kernel in ids]
     if all(run.accuracy.status is Status.NOT_RUN for run in own):

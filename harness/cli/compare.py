@@ -25,14 +25,14 @@ def compare(
     """Say whether two files hold the same model: names, shapes, codes, scales, and all other values.
 
     Codes are compared with floats by what they stand for, code times scale; nothing is quantized."""
-    from tritmark.harness.cli.progress import Following, ProgressLine
+    from tritmark.harness.cli.progress import ProgressCallback, ProgressLine
     from tritmark.harness.providers import load
     from tritmark.harness.text.visible import visible
     from tritmark.harness.weights import Conventions, holders_of
     from tritmark.harness.weights.compare import compare as compared
 
     with ProgressLine(console(stderr=True)) as line:
-        found = compared(a, b, holders_of(load()), Conventions(layout, weight_scale), Following(line))
+        found = compared(a, b, holders_of(load()), Conventions(layout, weight_scale), ProgressCallback(line))
         line.advance()
     if found.aside:
         names = visible(", ".join(found.aside))
@@ -44,5 +44,5 @@ def compare(
     console().print(f"Different: {counts}; {len(found.differences)} differ, first:", soft_wrap=True)
     for each in found.differences[:_MOST]:
         also = f" ({each.other_name} in {b})" if each.other_name else ""
-        console().print(visible(f"{each.name}: {each.what}: {each.told}{also}"), soft_wrap=True)
+        console().print(visible(f"{each.name}: {each.what}: {each.description}{also}"), soft_wrap=True)
     raise typer.Exit(FAILED)

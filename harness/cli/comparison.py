@@ -34,8 +34,8 @@ def verdicts(record: Record, plan: Plan) -> Iterator[Text]:
             yield Text(f"  {visible(power)}")
     for variant in plan.rivals:
         runs = [run for run in record.runs if run.kernel == variant.id]
-        told = Text(f"beside the built-in {visible(variant.id)}: ")
-        yield told.append_text(_counts([run.verdict(dimension) for run in runs for dimension in DIMENSIONS]))
+        reported = Text(f"beside the built-in {visible(variant.id)}: ")
+        yield reported.append_text(_counts([run.verdict(dimension) for run in runs for dimension in DIMENSIONS]))
 
 
 def _speed(record: Record, plan: Plan, variant: Variant) -> str:
@@ -73,12 +73,12 @@ def _counts(found: Sequence[Verdict]) -> Text:
     """How many ended how; without those that the suite left to others, where these judged it."""
     judged = any(each.status is not Status.NOT_RUN for each in found)
     counts = Counter(each.status for each in found if not (judged and each.cause is Cause.SUITE))
-    told = [
+    reported = [
         Text(f"{status.value.upper()} {counts[status]:,}", style=STYLES[status])
         for status in groups.WORST_FIRST
         if counts[status]
     ]
-    return Text(", ").join(told) if told else Text(units.NONE)
+    return Text(", ").join(reported) if reported else Text(units.NONE)
 
 
 def reasons(record: Record, plan: Plan) -> Iterator[Text]:
@@ -112,8 +112,8 @@ def proposals(record: Record, plan: Plan) -> Iterator[Text]:
             if each.kernel == variant.id and each.gain.low > 1:
                 found.setdefault(each.rule, each)
         for rule, each in found.items():
-            told = f"{visible(variant.name)}: {rule} on {each.workload}, at least {each.gain.low:.2f}x: {each.edit}"
-            yield Text(visible(told))
+            text = f"{visible(variant.name)}: {rule} on {each.workload}, at least {each.gain.low:.2f}x: {each.edit}"
+            yield Text(visible(text))
 
 
 def times(record: Record, plan: Plan) -> Table | None:
@@ -129,9 +129,9 @@ def times(record: Record, plan: Plan) -> Table | None:
         head = [*([visible(run.variant)] if several else []), groups.shape(run.workload)]
         for data in ("cold", "hot"):
             a, b = (_timing(each, data) for each in (run, other))
-            told = [_told(each, timing) for each, timing in ((run, a), (other, b))]
+            reported = [_time(each, timing) for each, timing in ((run, a), (other, b))]
             if any(each is not None and getattr(each.performance, data) for each in (run, other)):
-                table.add_row(*head, data, *told, _ratio(a, b))
+                table.add_row(*head, data, *reported, _ratio(a, b))
                 head = [""] * len(head)
     return table if table.rows else None
 
@@ -147,5 +147,5 @@ def _timing(run: Run | None, data: str) -> Timing | None:
     return None if footing is None else footing.timing
 
 
-def _told(run: Run | None, timing: Timing | None) -> str:
+def _time(run: Run | None, timing: Timing | None) -> str:
     return "doubted" if run is not None and groups.doubted(run) else units.timed(timing)

@@ -30,7 +30,7 @@ def convert(
     ] = "",
 ) -> None:
     """Write a model's ternary weights in another format: the same codes and scales, or nothing."""
-    from tritmark.harness.cli.progress import Following, ProgressLine
+    from tritmark.harness.cli.progress import ProgressCallback, ProgressLine
     from tritmark.harness.providers import load
     from tritmark.harness.text.units import size
     from tritmark.harness.text.visible import visible
@@ -39,16 +39,16 @@ def convert(
 
     with ProgressLine(console(stderr=True)) as line:
         asked = Conventions(layout, weight_scale)
-        found = converted(source, out, format, holders_of(load()), asked, Following(line), quantize=quantize)
+        found = converted(source, out, format, holders_of(load()), asked, ProgressCallback(line), quantize=quantize)
         line.advance()
-    told = f"{found.matrices} matrices in {format}, {found.others} other tensors as they were, {size(found.nbytes)}"
-    console().print(f"{out}: {told}; read back, and the same", soft_wrap=True)
+    text = f"{found.matrices} matrices in {format}, {found.others} other tensors as they were, {size(found.nbytes)}"
+    console().print(f"{out}: {text}; read back, and the same", soft_wrap=True)
     if found.quantized:
         lossy = f"{found.quantized} of the matrices were floats and are quantized by {quantize}: {found.loss}"
         console().print(lossy, soft_wrap=True)
     if found.floats:
-        told = f"{found.floats} linear layers hold floats that are not ternary and stay floats"
-        console().print(f"{told}; --quantize absmean makes codes of them", soft_wrap=True)
+        text = f"{found.floats} linear layers hold floats that are not ternary and stay floats"
+        console().print(f"{text}; --quantize absmean makes codes of them", soft_wrap=True)
     if found.aside:
         names = visible(", ".join(found.aside))
         console().print(f"Not read, for they are no part of the model: {names}", soft_wrap=True)

@@ -42,8 +42,8 @@ def executed(installed: Installed, request: Request, store: Store, resume: str |
         with terminal:
             record, _ = execute(installed, request, store, terminal, resume)
     except KeyboardInterrupt:
-        for told in terminal.failures:
-            console(stderr=True).print(told, style="red", soft_wrap=True)
+        for reported in terminal.failures:
+            console(stderr=True).print(reported, style="red", soft_wrap=True)
         _interrupted(request, terminal.partial)
         raise typer.Exit(INTERRUPTED) from None
     return record

@@ -105,7 +105,7 @@ def _originals(found: Examined) -> Table:
     for name in dict.fromkeys([*found.formats, *(each.format for each in found.golden)]):
         vectors = [each for each in found.golden if each.format == name]
         right = sum(each.why is None for each in vectors)
-        told = f"{right} of {len(vectors)} right" if vectors else "unchecked" if name in unchecked else "none"
+        text = f"{right} of {len(vectors)} right" if vectors else "unchecked" if name in unchecked else "none"
         asked = [
             f"not asked, {each.oracle} is {each.missing}"
             if each.missing
@@ -113,5 +113,5 @@ def _originals(found: Examined) -> Table:
             for each in found.asked
             if each.format == name
         ]
-        table.add_row(name, told, "; ".join(asked) or "none")
+        table.add_row(name, text, "; ".join(asked) or "none")
     return table

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
-class To(StrEnum):
+class TableFormat(StrEnum):
     """What the table is written as."""
 
     CSV = "csv"
@@ -32,7 +32,7 @@ def frame(
             help="Paths, ids, or patterns over them; unless told, all in DIR.",
         ),
     ] = None,
-    to: Annotated[To, typer.Option(help="CSV, or Parquet, which keeps the types.")] = To.CSV,
+    to: Annotated[TableFormat, typer.Option(help="CSV, or Parquet, which keeps the types.")] = TableFormat.CSV,
     out: Annotated[
         Path | None,
         typer.Option(metavar="FILE", dir_okay=False, help="Where it goes; CSV to standard output unless told."),
@@ -47,7 +47,7 @@ def frame(
     if columns:
         console().print(described())
         return
-    if to is To.PARQUET and out is None:
+    if to is TableFormat.PARQUET and out is None:
         raise UsageError("--to parquet needs --out FILE: it is no text")
     from tritmark.harness.frame import table
     from tritmark.harness.store import Store
@@ -55,12 +55,12 @@ def frame(
 
     made = table.table(table.find(records or [], Store(results)), samples=samples)
     for id in dict.fromkeys(made["record"][~made["believed"]]):
-        told = f"tritmark: NOT BELIEVED: tritmark verify refutes {visible(id)}; see the column believed"
-        console(stderr=True).print(told, style="bold red", soft_wrap=True)
+        text = f"tritmark: NOT BELIEVED: tritmark verify refutes {visible(id)}; see the column believed"
+        console(stderr=True).print(text, style="bold red", soft_wrap=True)
     if out is None:
         typer.echo(table.csv(made), nl=False)
         return
-    table.write(out, table.csv(made).encode() if to is To.CSV else table.parquet(made))
+    table.write(out, table.csv(made).encode() if to is TableFormat.CSV else table.parquet(made))
     console(stderr=True).print(f"{len(made)} rows, {len(made.columns)} columns: {out}", soft_wrap=True)
 
 

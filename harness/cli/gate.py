@@ -12,7 +12,7 @@ import typer
 from tritmark.harness.cli import completion, options
 from tritmark.harness.cli.console import console
 from tritmark.harness.cli.exit_status import AMBIGUOUS, FAILED, INTERRUPTED, PASSED, UNAVAILABLE, UNTRIED
-from tritmark.harness.gate.form import Form, tell
+from tritmark.harness.gate.form import OutputFormat, tell
 
 if TYPE_CHECKING:
     from tritmark.harness.gate.result import GateResult
@@ -42,7 +42,7 @@ def gate(
     apart: Annotated[
         bool, typer.Option("--apart", help="Each build in a process of its own, by turns, as with several threads.")
     ] = False,
-    form: Annotated[Form, typer.Option("--format", help="How the result is told.")] = Form.TEXT,
+    form: Annotated[OutputFormat, typer.Option("--format", help="How the result is told.")] = OutputFormat.TEXT,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -56,7 +56,7 @@ def gate(
 
     from tritmark.harness.cli.gate_progress import GateTerminal
     from tritmark.harness.errors import NothingToCompareError, UsageError
-    from tritmark.harness.gate.benchmarks import Wanted
+    from tritmark.harness.gate.benchmarks import BenchmarkFilter
     from tritmark.harness.gate.run import GateRequest, run
     from tritmark.harness.gate.verdict import GateLimits
     from tritmark.harness.text.visible import visible
@@ -66,7 +66,7 @@ def gate(
     request = GateRequest(
         base=base,
         head=head,
-        wanted=Wanted(suite=_where(suite), op=op, variant=variant, device=device, threads=threads, seed=drawn),
+        wanted=BenchmarkFilter(suite=_where(suite), op=op, variant=variant, device=device, threads=threads, seed=drawn),
         limits=GateLimits(seconds=budget),
         strict=strict,
         apart=apart,
@@ -85,7 +85,7 @@ def gate(
                 tell(result, form, console(file), os.environ)
         except OSError as error:
             raise UsageError(f"{out}: cannot be written: {error}") from error
-        form = Form.TEXT
+        form = OutputFormat.TEXT
     tell(result, form, console(), os.environ)
     raise typer.Exit(_status(result))
 

@@ -35,15 +35,15 @@ def history(
     from tritmark.harness.machine.repository import must_be_whole
     from tritmark.harness.text.visible import visible
 
-    def told(text: str) -> None:
+    def warn(text: str) -> None:
         typer.echo(f"tritmark: {visible(text)}", err=True)
 
     commits = found_by.order(Path.cwd())
     first = found_by.since(since, Path.cwd(), commits) if since else 0
-    measured = list(values(results, told))
+    measured = list(values(results, warn))
     if any(each.commit not in commits for each in measured):
         must_be_whole(Path.cwd(), "a commit that was measured")
-    found = [each for each in found_by.regressions(measured, commits, told) if commits[each.bad] >= first]
+    found = [each for each in found_by.regressions(measured, commits, warn) if commits[each.bad] >= first]
     machine = machine_name()
     own, others = found_by.apart(found if everything else [each for each in found if each.reverted is None], machine)
     standing = [each for each in own if each.reverted is None]
@@ -56,9 +56,9 @@ def history(
             "version": 2,
             "machine": machine,
             "commits": len(commits_here),
-            "regressions": [each.told() for each in own],
+            "regressions": [each.as_json() for each in own],
             "other_machines": elsewhere,
-            "regressions_elsewhere": [each.told() for each in others],
+            "regressions_elsewhere": [each.as_json() for each in others],
         }
         typer.echo(json.dumps(as_told, indent=1))
     else:

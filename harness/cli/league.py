@@ -106,7 +106,7 @@ def _measured(
 ) -> tuple[Record, Session]:
     from tritmark.harness.candidate.adapted import AdaptedLibrary
     from tritmark.harness.cli.execute import executed, seed_of
-    from tritmark.harness.cli.progress import Following, ProgressLine
+    from tritmark.harness.cli.progress import ProgressCallback, ProgressLine
     from tritmark.harness.judge.request import Request
     from tritmark.harness.judge.runner import missing
     from tritmark.harness.league.contenders import by_work
@@ -134,7 +134,7 @@ def _measured(
     record = executed(installed, request, store, None)
     places = len(by_work(record))
     with ProgressLine(errors) as line:
-        following = Following(line)
+        following = ProgressCallback(line)
         return record, taken(installed, record, lambda text: following(text, places), candidates=adapted)
 
 

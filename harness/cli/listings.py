@@ -13,7 +13,7 @@ def ops(installed: Installed) -> Table:
     """The contracts."""
     table = plain_table("Ops", "op", "axes", "judged", "input families", "what it does")
     for op in installed.ops.values():
-        table.add_row(op.name, " ".join(op.axes), op.family.value, " ".join(op.families), op.summary)
+        table.add_row(op.name, " ".join(op.axes), op.tolerance_kind.value, " ".join(op.input_families), op.summary)
     return table
 
 

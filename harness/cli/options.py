@@ -25,9 +25,9 @@ def checked_threads(context: typer.Context, threads: int | None) -> int | None:
     if threads > _MOST_THREADS:
         raise typer.BadParameter(f"{threads} is more than {_MOST_THREADS}; this process may keep {cores} cores busy.")
     if threads > cores:
-        told = f"--threads {threads}: this process may keep {cores} cores busy"
+        text = f"--threads {threads}: this process may keep {cores} cores busy"
         console(stderr=True).print(
-            f"tritmark: {told}; threads that share cores say little of how fast a kernel is",
+            f"tritmark: {text}; threads that share cores say little of how fast a kernel is",
             style="yellow",
             soft_wrap=True,
         )

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tritmark.harness.cli.tables import STYLES
-from tritmark.harness.record import DIMENSIONS, Footing, Layer, Record, Run, Status, contradictions, half_width
+from tritmark.harness.record import DIMENSIONS, Layer, Measurement, Record, Run, Status, contradictions, half_width
 from tritmark.harness.text import groups, units
 from tritmark.harness.text.table import plain_table
 from tritmark.harness.text.visible import sentence, visible
@@ -33,20 +33,20 @@ def failures(record: Record) -> list[Text]:
 
 
 def _failed_layer(layer: Layer) -> Text:
-    told = f"{layer.name}: {layer.status.value.upper()}: {sentence(layer.reason)}"
-    return Text(visible(told), style=STYLES[layer.status])
+    text = f"{layer.name}: {layer.status.value.upper()}: {sentence(layer.reason)}"
+    return Text(visible(text), style=STYLES[layer.status])
 
 
 def _failure(kernel: groups.KernelRuns, own: bool) -> Text:
     run = kernel.first
     dimension = next(name for name in DIMENSIONS if run.verdict(name).failed)
     verdict = run.verdict(dimension)
-    told = f"{kernel.id}: {dimension} {verdict.status.value.upper()}: {sentence(verdict.reason)}"
+    text = f"{kernel.id}: {dimension} {verdict.status.value.upper()}: {sentence(verdict.reason)}"
     if run.accuracy.failed_case:
-        told += f" ({run.accuracy.failed_case})"
+        text += f" ({run.accuracy.failed_case})"
     if not own:
-        told += " (another project's kernel: it does not count here)"
-    return Text(visible(told), style=STYLES[kernel.status])
+        text += " (another project's kernel: it does not count here)"
+    return Text(visible(text), style=STYLES[kernel.status])
 
 
 def suspicions(record: Record) -> list[Text]:
@@ -81,7 +81,7 @@ def _ceilings(record: Record) -> str:
         return ""
     more = f" and {len(found) - 1:,} more" if len(found) > 1 else ""
     return (
-        f"Suspicious: {visible(found[0].told)}{more}: percentages of these ceilings are too low or too high, "
+        f"Suspicious: {visible(found[0].description)}{more}: percentages of these ceilings are too low or too high, "
         "and rooflines leave them out."
     )
 
@@ -176,7 +176,7 @@ def _compared(runs: Sequence[Run]) -> tuple[int, int]:
     return len({run.kernel for run in runs}), max(run.performance.read + run.performance.written for run in runs)
 
 
-def _best(run: Run) -> Footing | None:
+def _best(run: Run) -> Measurement | None:
     return run.performance.cold or run.performance.hot
 
 

@@ -146,8 +146,8 @@ class ProgressLine:
             now, left = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", self._pace.left()
             done = "" if task.total is None else f"{task.completed:.0f}/{task.total:.0f} "
             failed = f"{task.fields['failed']} " if task.fields["failed"] else ""
-            told = "" if left is None else f"left {_clock(left)} "
-            self._console.print(Text(f"{now} {done}{told}{failed}{task.description}"), soft_wrap=True)
+            text = "" if left is None else f"left {_clock(left)} "
+            self._console.print(Text(f"{now} {done}{text}{failed}{task.description}"), soft_wrap=True)
 
     def planned(self, total: int, timed: int = 0) -> None:
         """The bar has a length now; of so many, `timed` take their time."""
@@ -172,13 +172,13 @@ class ProgressLine:
         if task.total is None or task.completed < task.total:
             self._bar.advance(self._task)
 
-    def failed(self, told: str) -> None:
+    def failed(self, given: str) -> None:
         """Count it."""
-        self.failures.append(visible(told))
+        self.failures.append(visible(given))
         self._bar.update(self._task, failed=f"{len(self.failures):,} failed")
 
 
-class Following:
+class ProgressCallback:
     """Shows on a line what it is called with: a tensor's name, and how many there are."""
 
     def __init__(self, line: ProgressLine) -> None:

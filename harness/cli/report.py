@@ -13,7 +13,7 @@ from tritmark.harness.errors import UsageError
 
 if TYPE_CHECKING:
     from tritmark.harness.record import Record
-    from tritmark.harness.report.section import Given
+    from tritmark.harness.report.section import PageContext
     from tritmark.harness.store import Store
 
 
@@ -78,28 +78,30 @@ def report(
         _open(page)
 
 
-def given_for(record: Record, store: Store, *, baseline: Record | None = None, path: str = "") -> Given:
+def given_for(record: Record, store: Store, *, baseline: Record | None = None, path: str = "") -> PageContext:
     """What a page shows beside a Record: the baseline, what refutes either, and how often the rules of its proposals
     were right."""
-    from tritmark.harness.report.section import Given
+    from tritmark.harness.report.section import PageContext
     from tritmark.harness.text.distrust import distrust
     from tritmark.harness.text.visible import visible
     from tritmark.harness.verify import refuted
 
-    told = distrust(refuted(record))
+    reported = distrust(refuted(record))
     if baseline is not None:
-        told = "; ".join(filter(None, (told, distrust(refuted(baseline), f"the baseline {baseline.id}"))))
-    if told:
-        typer.echo(f"tritmark: {visible(told)}", err=True)
+        reported = "; ".join(filter(None, (reported, distrust(refuted(baseline), f"the baseline {baseline.id}"))))
+    if reported:
+        typer.echo(f"tritmark: {visible(reported)}", err=True)
     if not record.proposals:
-        return Given(baseline=baseline, path=path, distrust=told)
+        return PageContext(baseline=baseline, path=path, distrust=reported)
     from tritmark.harness.advise.outcome import ledger_of
 
     ledger = ledger_of(store)
-    return Given(baseline=baseline, rules=ledger.told(), weights=ledger.weights(), path=path, distrust=told)
+    return PageContext(
+        baseline=baseline, rules=ledger.summaries(), weights=ledger.weights(), path=path, distrust=reported
+    )
 
 
-def _given(path: Path, against: str, history: Path | None, store: Store) -> tuple[Record, Given]:
+def _given(path: Path, against: str, history: Path | None, store: Store) -> tuple[Record, PageContext]:
     from tritmark.harness.store import read
 
     record = read(path)

@@ -144,10 +144,10 @@ def run(
         from tritmark.harness.advise.outcome import settle
 
         for each in settle(store, record):
-            told = "kept" if each.hit else "not kept"
+            text = "kept" if each.hit else "not kept"
             promised, found = f"{each.predicted.low:.2f} to {each.predicted.high:.2f}", f"{each.measured.median:.2f}"
             console(stderr=True).print(
-                f"{each.kernel} {each.workload}: promised {promised}x, found {found}x: {told}", soft_wrap=True
+                f"{each.kernel} {each.workload}: promised {promised}x, found {found}x: {text}", soft_wrap=True
             )
     raise typer.Exit(_status(record, installed, request, strict=strict))
 

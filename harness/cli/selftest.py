@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from tritmark.harness.selftest.population import DrawnMutants, Fate
-    from tritmark.harness.selftest.run import Missed, Result
+    from tritmark.harness.selftest.population import DrawnMutants, MutantFate
+    from tritmark.harness.selftest.run import MissedMutant, Result
 
 _MOST_LINES = 3
 """Of what was not found, each kind: the rest is in --json."""
@@ -104,7 +104,7 @@ def _drawn_document(drawn: DrawnMutants) -> dict[str, Any]:
     while it was judged."""
     from tritmark.harness.selftest.population import GOAL, interval
 
-    def told(killed: int, count: int) -> dict[str, Any]:
+    def share(killed: int, count: int) -> dict[str, Any]:
         return {
             "killed": killed,
             "count": count,
@@ -116,10 +116,10 @@ def _drawn_document(drawn: DrawnMutants) -> dict[str, Any]:
         "seed": drawn.seed,
         "goal": GOAL,
         "passed": drawn.passed,
-        **told(drawn.killed, len(drawn.fates)),
+        **share(drawn.killed, len(drawn.fates)),
         "equivalent": drawn.equivalent,
-        "ops": {op: told(*counts) for op, counts in drawn.by("op").items()},
-        "kinds": {kind: told(*counts) for kind, counts in drawn.by("kind").items()},
+        "ops": {op: share(*counts) for op, counts in drawn.by("op").items()},
+        "kinds": {kind: share(*counts) for kind, counts in drawn.by("kind").items()},
         "survivors": [
             {"key": str(each.key), "number": each.number, "kind": each.kind, "mutant": each.text, "struck": each.struck}
             for each in drawn.survivors
@@ -164,12 +164,12 @@ def _some(screen: Console, lines: list[str], style: str) -> None:
         screen.print(f"and {len(lines) - _MOST_LINES:,} more like that: --json", style=style, soft_wrap=True)
 
 
-def _missed(each: Missed) -> str:
+def _missed(each: MissedMutant) -> str:
     where = f"survives {each.where}" if each.where else f"{each.outcome.value} on every workload of the suite"
     return f"Not caught: {each.key}: {each.mutant}: {where}"
 
 
-def _survivor(each: Fate) -> str:
+def _survivor(each: MutantFate) -> str:
     met = "" if each.struck is None else f"; it struck {each.struck} times" if each.struck else "; no case fired it"
     return f"Survived: {each.key} no. {each.number} ({each.kind}): {each.text}{met}"
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tritmark.harness.store import Partial
 
 
-class Quiet(ProgressLine):
+class QuietProgress(ProgressLine):
     """An Observer that shows how far it is: that Runs fail is what is wanted here."""
 
     def began(self, partial: Partial) -> None:
@@ -34,7 +34,7 @@ def tell(installed: Installed, suite: str, seed: int, *, as_json: bool) -> bool:
     """Judge all of them and print what came; whether each was caught and each fixed twin passed."""
     from tritmark.harness.selftest.bugs import execute
 
-    with Quiet(console(stderr=True)) as progress:
+    with QuietProgress(console(stderr=True)) as progress:
         results = execute(installed, seed=seed, observer=progress, suite=suite)
     if as_json:
         typer.echo(json.dumps(document(results, seed), indent=1))
@@ -73,7 +73,7 @@ def document(results: Sequence[BugResult], seed: int) -> dict[str, Any]:
 def _came(found: BugVerdict | None) -> dict[str, Any] | None:
     if found is None:
         return None
-    return {"verdict": found.status.value, "guards": found.guards, "rules": found.rules, "told": found.told}
+    return {"verdict": found.status.value, "guards": found.guards, "rules": found.rules, "told": found.reason}
 
 
 def _passed(results: Sequence[BugResult]) -> bool:
@@ -96,7 +96,7 @@ def _show(results: Sequence[BugResult], seed: int) -> None:
         reported = ", ".join(dict.fromkeys(name for each in of_kind for name in each.bug.reported))
         screen.print(f"{kind} ({reported})", highlight=False, soft_wrap=True)
         for each in of_kind:
-            said = each.left_out or (each.faulty.told if each.faulty else "it did not run")
+            said = each.left_out or (each.faulty.reason if each.faulty else "it did not run")
             screen.print(f"  {each.bug.file}: {visible(said)}", markup=False, highlight=False, soft_wrap=True)
     for each in judged:
         if not each.caught:

@@ -25,7 +25,7 @@ def show(
     as_json: bool,
     *,
     every: bool = False,
-    told: Callable[[], None] | None = None,
+    report: Callable[[], None] | None = None,
     seconds: float | None = None,
 ) -> None:
     """`told` tells the Record in place of what `tritmark run` says. Last come where the Record and its page are, the
@@ -47,7 +47,7 @@ def show(
             for line in overview.failures(record):
                 errors.print(line, soft_wrap=True)
         else:
-            (told or partial(_tell, record, every=every))()
+            (report or partial(_tell, record, every=every))()
     except BadEnvironmentError:
         errors.print(f"Record: {path} ({_size(path)})", soft_wrap=True)
         raise

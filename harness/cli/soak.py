@@ -11,7 +11,7 @@ from tritmark.harness.cli.console import console
 from tritmark.harness.cli.exit_status import FAILED, PASSED, UNTRIED
 
 if TYPE_CHECKING:
-    from tritmark.harness.soak.soak import Soaked
+    from tritmark.harness.soak.soak import SoakResult
 
 
 def soak(
@@ -27,12 +27,12 @@ def soak(
 
     progress = console(stderr=True)
 
-    def told(state: Soaked) -> None:
+    def show(state: SoakResult) -> None:
         progress.print(
             f"{state.seconds:7.0f} s  {state.runs} Runs  {state.calls} calls  {state.faults} faults", end="\r"
         )
 
-    found = soaked(load(), minutes=minutes, seed=seed, device=device, told=told)
+    found = soaked(load(), minutes=minutes, seed=seed, device=device, report=show)
     progress.print()
     growth = (
         "not known"

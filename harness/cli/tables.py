@@ -9,9 +9,9 @@ from rich.text import Text
 
 from tritmark.harness.record import (
     DIMENSIONS,
-    Footing,
     Layer,
     Machine,
+    Measurement,
     Record,
     Run,
     Status,
@@ -54,14 +54,14 @@ def verdict(record: Record, *, of: Record | None = None) -> Text:
     text = Text(f"{found.value.upper()}: ", style=STYLES[found])
     for each in answer.answers(record):
         text.append(
-            f"{visible(' '.join(answer.in_words(each.told).split()))} ",
+            f"{visible(' '.join(answer.in_words(each.statements).split()))} ",
             style=STYLES[each.status] if each.status in _TOLD else "",
         )
     beside = [] if of is None else [run for run in of.own if run not in record.runs and groups.verdict(run) in FAILED]
     if beside:
         kernels = len({run.kernel for run in beside})
-        told = f"{units.counted(kernels, 'built-in kernel')} beside {'fails' if kernels == 1 else 'fail'}. "
-        text.append(told, style=STYLES[Status.FAIL])
+        words = f"{units.counted(kernels, 'built-in kernel')} beside {'fails' if kernels == 1 else 'fail'}. "
+        text.append(words, style=STYLES[Status.FAIL])
     text.rstrip()
     return text
 
@@ -69,8 +69,8 @@ def verdict(record: Record, *, of: Record | None = None) -> Text:
 def not_judged(record: Record) -> Iterator[Text]:
     """A line for each thing that no verdict covers."""
     for each in record.not_judged:
-        told = " ".join(unseen.line(each).split())
-        yield Text(f"not judged: {visible(told)}", style="yellow")
+        text = " ".join(unseen.line(each).split())
+        yield Text(f"not judged: {visible(text)}", style="yellow")
 
 
 def best(record: Record, width: int) -> Iterator[Table]:
@@ -92,7 +92,7 @@ def best(record: Record, width: int) -> Iterator[Table]:
         rows = []
         for key, runs in of_device.items():
             several = sum(each[:3] == key[:3] for each in of_device) > 1
-            if not measured or key in sound or _told(runs):
+            if not measured or key in sound or _not_passed(runs):
                 rows.append(_line(key, runs, sound.get(key, []), several=several, measured=measured, hot=hot))
         table = filled_table(title, (*heads, "not PASS"), rows, right=heads[1:])
         table.padding = (0, 1, 0, 0)
@@ -120,10 +120,10 @@ def _line(
         ]
         for footing in footings:
             cells += ("doubted", units.NONE) if run is None and any(map(groups.doubted, runs)) else _footing(footing)
-    return [visible(" ".join(words)), groups.of_which_right(runs), *cells, _told(runs)]
+    return [visible(" ".join(words)), groups.of_which_right(runs), *cells, _not_passed(runs)]
 
 
-def _told(runs: list[Run]) -> Text:
+def _not_passed(runs: list[Run]) -> Text:
     """What is not PASS; empty where all is."""
     not_passed: dict[str, Status] = {}
     for status in (Status.FAIL, Status.ERROR, Status.AMBIGUOUS):
@@ -133,7 +133,7 @@ def _told(runs: list[Run]) -> Text:
     return Text(" ").join(Text(text, style=STYLES[status]) for text, status in not_passed.items())
 
 
-def _footing(footing: Footing | None) -> tuple[str, str]:
+def _footing(footing: Measurement | None) -> tuple[str, str]:
     if footing is None:
         return units.NONE, units.NONE
     part = groups.part(footing)
@@ -152,14 +152,14 @@ def details(record: Record) -> Iterator[Table]:
             name = f"{kind} {run.variant}"
             verdicts = {name: groups.worst(each.verdict(name).status for each in of) for name in DIMENSIONS}
             bad = [f"{name} {status.value.upper()}" for name, status in verdicts.items() if status in _TOLD]
-            told = Text(", ".join(bad), style=STYLES[groups.worst(verdicts.values())])
+            reported = Text(", ".join(bad), style=STYLES[groups.worst(verdicts.values())])
             measured = [each for each in of if each.performance.cold or each.performance.hot]
             if not measured and not bad:
                 untimed.setdefault(kind, []).append(run.variant)
                 continue
             head: list[Text | str] = [visible(name), units.short(sum(each.accuracy.cases for each in of))]
             first, *further = [_figures(each) for each in measured] or [("",) * 5]
-            rows.append([*head, *first, told])
+            rows.append([*head, *first, reported])
             rows += [["", "", *row, ""] for row in further]
         table = filled_table(
             visible(op),
@@ -250,15 +250,15 @@ def stored(record: Record) -> Iterator[Table | Text]:
             each_line = "\n".join(visible(each) for each in kernel.split(", "))
             table.add_row("x".join(map(str, shape)), format, f"{right} of {len(of)}", each_line)
         yield table
-    told = {Status.PASS, Status.FAIL, Status.ERROR}
-    wrong = [layer for layer in record.layers if layer.format and layer.status not in told]
+    reported = {Status.PASS, Status.FAIL, Status.ERROR}
+    wrong = [layer for layer in record.layers if layer.format and layer.status not in reported]
     for layer in wrong[:_MOST_LAYERS]:
         line = f"{layer.name}: {layer.status.value.upper()}: {sentence(layer.reason)}"
         yield Text(visible(line), style=STYLES[layer.status])
     if len(wrong) > _MOST_LAYERS:
         yield Text(f"and {len(wrong) - _MOST_LAYERS:,} more, in the report")
     for each in record.linear_layers:
-        yield Text(visible(linear.told(each)), style="" if each.total_ns is not None else "yellow")
+        yield Text(visible(linear.sentence(each)), style="" if each.total_ns is not None else "yellow")
 
 
 def layers(record: Record) -> Table:
@@ -269,16 +269,16 @@ def layers(record: Record) -> Table:
         if layer.format:
             continue
         head = Text(visible(layer.name)), "x".join(map(str, layer.shape)), _status(layer.status)
-        told = [units.NONE] * 4
+        reported = [units.NONE] * 4
         for scheme in layer.schemes[:1]:
-            told = [
+            reported = [
                 units.percent(scheme.zeros),
                 units.decibel(scheme.snr_db),
                 units.cosine(scheme.output_cosine),
                 units.size(scheme.packed_bytes),
             ]
         faster = units.faster(layer.speedup)
-        table.add_row(*head, *told, units.time(layer.matmul_ns), units.time(layer.float32_ns), faster)
+        table.add_row(*head, *reported, units.time(layer.matmul_ns), units.time(layer.float32_ns), faster)
     return table
 
 
@@ -288,10 +288,10 @@ def quantized(record: Record) -> Iterator[Text]:
     snr = [scheme.snr_db for scheme in found if scheme.snr_db is not None]
     ties = [scheme.near_ties for scheme in found if scheme.near_ties is not None]
     if snr:
-        told = f"{len(found)} layers hold floats and were quantized by {found[0].scheme}"
-        told += f": SNR {units.decibel(min(snr))} to {units.decibel(max(snr))}"
-        told += f", at most {max(ties):.2%} of a layer's codes within rounding of a tie" if ties else ""
-        yield Text(told, style="yellow")
+        text = f"{len(found)} layers hold floats and were quantized by {found[0].scheme}"
+        text += f": SNR {units.decibel(min(snr))} to {units.decibel(max(snr))}"
+        text += f", at most {max(ties):.2%} of a layer's codes within rounding of a tie" if ties else ""
+        yield Text(text, style="yellow")
 
 
 def lanes(record: Record) -> Iterator[Text]:
@@ -340,7 +340,7 @@ def ceilings(machine: Machine) -> Table:
         rate = units.rate(each.rate, each.unit) + (", doubted" if each in doubted else "")
         table.add_row(each.device, each.name, each.level, str(each.threads), units.size(each.nbytes), rate)
     if doubted:
-        pairs = "; ".join(visible(each.told) for each in contradictions(machine.ceilings))
+        pairs = "; ".join(visible(each.description) for each in contradictions(machine.ceilings))
         table.caption = f"Doubted, because they contradict each other: {pairs}."
         table.caption_justify = "left"
     return table

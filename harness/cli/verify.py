@@ -37,7 +37,7 @@ def verify(
         import json
 
         checks = [
-            {"name": each.name, "status": each.status.lower(), "told": each.told, "faults": each.faults}
+            {"name": each.name, "status": each.status.lower(), "told": each.detail, "faults": each.faults}
             for each in found.checks
         ]
         typer.echo(json.dumps({"record": found.id, "passed": found.passed, "checks": checks}, indent=1))

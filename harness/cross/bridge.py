@@ -109,7 +109,7 @@ def _peer(path: Path, function: LibraryFunction) -> Peer:
         bind=partial(_bind, path, function),
         outputs=function.outputs,
         reference=function.reference,
-        bound={"exact": None, "rounded": partial(_one_ulp, function), "op": partial(_own_bound, function)}[
+        error_bound={"exact": None, "rounded": partial(_one_ulp, function), "op": partial(_own_bound, function)}[
             function.bound
         ],
     )

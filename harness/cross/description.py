@@ -221,9 +221,11 @@ def _functions(entry: _Entry, installed: Installed, file: _File, refuse: Refuse)
     encodings = {LOGICAL, *installed.formats, *(key.format for key in keys)}
     if entry.encode and entry.encode not in encodings:
         raise refuse("encode", what=f"unknown encoding {entry.encode!r}; {nearest(entry.encode, sorted(encodings))}")
-    if entry.bound == "op" and op.family != "bounded":
+    if entry.bound == "op" and op.tolerance_kind != "bounded":
         raise refuse(
-            "bound", what=f"{op.name} has no bound of its own, its family is {op.family.value}; legal: exact, rounded"
+            "bound",
+            what=f"{op.name} has no bound of its own: its tolerance kind is {op.tolerance_kind.value}; legal: exact, "
+            "rounded",
         )
     found = []
     for format in entry.formats:

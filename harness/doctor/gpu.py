@@ -84,11 +84,11 @@ def toolkits(installed: Installed, there: bool) -> list[Check]:
 
 def counters(proc: Path = PROC) -> list[Check]:
     """Whether Nsight Compute may be used without being root; nothing where no driver says so."""
-    told = line(proc / "driver/nvidia/params")
-    if told is None:
+    reported = line(proc / "driver/nvidia/params")
+    if reported is None:
         return []
     means = "Nsight Compute reads a GPU's counters; without them advice rests on times and code alone"
-    if "RmProfilingAdminOnly: 1" in told:
+    if "RmProfilingAdminOnly: 1" in reported:
         mend = (
             "echo 'options nvidia NVreg_RestrictProfilingToAdminUsers=0' | sudo tee "
             "/etc/modprobe.d/nvidia-profiling.conf, then reboot"

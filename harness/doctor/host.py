@@ -67,10 +67,10 @@ def nodes(sys: Path = SYS, proc: Path = PROC, usable: frozenset[int] | None = No
     there = numa.topology(sys, proc, usable)
     if not there.several:
         return Check("NUMA", State.OK, "one node", "all memory is as near to every core")
-    told = {node.number: len(there.working.get(node.number, ())) for node in there.nodes}
+    reported = {node.number: len(there.working.get(node.number, ())) for node in there.nodes}
     found = "; ".join(
         f"node {node}: {cores} cores{'' if node in there.storing else ', no memory for this process'}"
-        for node, cores in told.items()
+        for node, cores in reported.items()
     )
     kind, _, bound = numa.policy(proc).partition(":")
     storing = [node for node in there.storing if kind != "bind" or node in numa.listed(bound)]
@@ -104,12 +104,12 @@ def counters(proc: Path = PROC) -> Check:
     found = line(proc / "sys/kernel/perf_event_paranoid")
     if found is None:
         return Check("perf counters", State.ABSENT, "this kernel has none", means)
-    told = f"kernel.perf_event_paranoid is {found}"
+    text = f"kernel.perf_event_paranoid is {found}"
     level = number(proc / "sys/kernel/perf_event_paranoid")
     if found.startswith("-") or (level is not None and level <= _COUNTERS_FOR_OWN):
-        return Check("perf counters", State.OK, told, means)
+        return Check("perf counters", State.OK, text, means)
     return Check(
-        "perf counters", State.ABSENT, told, means, f"sudo sysctl kernel.perf_event_paranoid={_COUNTERS_FOR_OWN}"
+        "perf counters", State.ABSENT, text, means, f"sudo sysctl kernel.perf_event_paranoid={_COUNTERS_FOR_OWN}"
     )
 
 

@@ -9,7 +9,7 @@ from tritmark.harness.machine.cpu import affinity
 from tritmark.harness.measure.alternate import Alternation, Timed, alternate, calibrate
 from tritmark.harness.measure.buffers import memory_of
 from tritmark.harness.measure.clocks import clock_for
-from tritmark.harness.measure.stopping import AtLeast, TimeLimit
+from tritmark.harness.measure.stopping import MinimumSamples, TimeLimit
 from tritmark.harness.measure.survey import COMPUTE_BYTES
 from tritmark.harness.measure.system_load import SystemLoad, crowded
 from tritmark.harness.spec import Device
@@ -36,7 +36,7 @@ def against_itself(device: Device, threads: int) -> Alternation:
     a, b = (Timed(launches, clock_for(device, launches), warm=True) for _ in range(2))
     calibrate(a)
     b.calls = a.calls
-    return alternate(a, b, rng, AtLeast(_LEAST_PAIRS, TimeLimit(SECONDS)))
+    return alternate(a, b, rng, MinimumSamples(_LEAST_PAIRS, TimeLimit(SECONDS)))
 
 
 def judged(found: Alternation) -> Check:
@@ -44,26 +44,26 @@ def judged(found: Alternation) -> Check:
     ratio = found.ratio()
     wide = ratio.high / ratio.low - 1
     low, middle, high = np.quantile(found.a_ns, (0.25, 0.5, 0.75))
-    told = f"{wide:.2%} in {len(found.a_ns)} pairs; half of single times within {(high - low) / middle:.1%}"
+    text = f"{wide:.2%} in {len(found.a_ns)} pairs; half of single times within {(high - low) / middle:.1%}"
     means = (
         f"how far the same code seems to differ from itself after {SECONDS:.0f} s by turns: a difference "
         "below that cannot be seen"
     )
     if wide > TELLING:
         mend = "stop other programs, wait, or take a machine for yourself: above 5 % performance verdicts are ambiguous"
-        return Check("noise", State.MEND, told, means, mend)
+        return Check("noise", State.MEND, text, means, mend)
     if wide > 2 * LAYOUT_NOISE:
-        return Check("noise", State.BETTER, told, means, "stop other programs, or let samples be taken for longer")
-    return Check("noise", State.OK, told, means)
+        return Check("noise", State.BETTER, text, means, "stop other programs, or let samples be taken for longer")
+    return Check("noise", State.OK, text, means)
 
 
 def load(taken: float | None, threads: int, cores: int) -> Check:
     """What other processes and the hypervisor take from the cores."""
     means = f"threads that have to share a core wait for each other by whole time slices; a default run has {threads}"
-    told = "not told" if taken is None else f"others take {taken:.1f} of {cores} cores"
+    text = "not told" if taken is None else f"others take {taken:.1f} of {cores} cores"
     if crowded(taken, threads, cores, TELLING):
         mend = (
             "stop what else runs (look with top; steal time is another guest's), or measure on fewer cores: --threads N"
         )
-        return Check("other load", State.MEND, told, means, mend)
-    return Check("other load", State.OK, told, means)
+        return Check("other load", State.MEND, text, means, mend)
+    return Check("other load", State.OK, text, means)

@@ -44,7 +44,7 @@ def tools() -> list[Check]:
 
 def _on_path(tool: Tool) -> Check:
     path = next(filter(None, map(shutil.which, tool.names)), None)
-    return _told(tool.names[0], path, tool.use, tool.get)
+    return _check(tool.names[0], path, tool.use, tool.get)
 
 
 def _reader(name: str, use: str) -> Check:
@@ -56,10 +56,10 @@ def _reader(name: str, use: str) -> Check:
         path = find(name)
     except ToolError:
         path = None
-    return _told(name, path, use, NEXT[name])
+    return _check(name, path, use, NEXT[name])
 
 
-def _told(name: str, path: str | Path | None, use: str, get: str) -> Check:
+def _check(name: str, path: str | Path | None, use: str, get: str) -> Check:
     if path is None:
         return Check(name, State.ABSENT, "not found", use, get)
     return Check(name, State.OK, str(path), use)

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tritmark.harness.formats.pairs import Repacked, Repacking, pairs
-from tritmark.harness.originals import Asked, Golden, asked, golden, without_originals
+from tritmark.harness.originals import Golden, OracleCheck, asked, golden, without_originals
 from tritmark.harness.providers import Installed
 
 
@@ -18,7 +18,7 @@ class Examined:
     formats: tuple[str, ...]
     pairs: tuple[Repacking, ...]
     golden: tuple[Golden, ...]
-    asked: tuple[Asked, ...]
+    asked: tuple[OracleCheck, ...]
 
     def wrong(self) -> list[str]:
         """What is wrong, in sentences; empty where all is well."""

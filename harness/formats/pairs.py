@@ -138,8 +138,8 @@ def _compare(format: Any, found: _Weights, codes: Any, scale: Any) -> None:
     wrong = np.argwhere(found[0] != codes)
     if wrong.size:
         index = tuple(int(i) for i in wrong[0])
-        told = f"{found[0][index]} at {index} and not {codes[index]}"
-        raise _ChangedError(f"{format.name} unpacks {len(wrong)} of {codes.size} codes wrong: {told}")
+        text = f"{found[0][index]} at {index} and not {codes[index]}"
+        raise _ChangedError(f"{format.name} unpacks {len(wrong)} of {codes.size} codes wrong: {text}")
     expected = scale if format.scale_stored else np.ones_like(scale)
     if not np.array_equal(found[1], expected):
         raise _ChangedError(f"{format.name} unpacks another scale than was packed")

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tritmark.harness.record import Footing, MemoryUse, PeerComparison, Ratio, Record, Run, Scaled
+from tritmark.harness.record import Measurement, MemoryUse, PeerComparison, Ratio, Record, Run, Scaled
 
 Kind = Literal["text", "integer", "number", "yes/no"]
 
@@ -28,9 +28,9 @@ class Column:
 
 
 def _footing(temperature: Literal["cold", "hot"]) -> tuple[Column, ...]:
-    def of(take: Callable[[Footing], Any]) -> Callable[[Record, Run], Any]:
+    def of(take: Callable[[Measurement], Any]) -> Callable[[Record, Run], Any]:
         def value(record: Record, run: Run) -> Any:
-            found: Footing | None = getattr(run.performance, temperature)
+            found: Measurement | None = getattr(run.performance, temperature)
             return None if found is None else take(found)
 
         return value

@@ -123,13 +123,14 @@ def parquet(found: pd.DataFrame) -> bytes:
         import pyarrow.parquet as pq
     except ImportError as error:
         raise UsageError(f"--to parquet needs pyarrow ({error}); legal: {PARQUET}, or --to csv") from None
-    told = {
+    reported = {
         column.name: f"{column.description} [{column.unit}]" if column.unit else column.description
         for column in COLUMNS
     }
     made = pa.Table.from_pandas(found, preserve_index=False)
     fields = [
-        field.with_metadata({"description": told[field.name]}) if field.name in told else field for field in made.schema
+        field.with_metadata({"description": reported[field.name]}) if field.name in reported else field
+        for field in made.schema
     ]
     sink = pa.BufferOutputStream()
     pq.write_table(made.cast(pa.schema(fields, metadata=made.schema.metadata)), sink)

@@ -19,10 +19,10 @@ import numpy.typing as npt
 from tritmark.harness.dtypes import named_dtype
 from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.gate.arrays import read, save
-from tritmark.harness.gate.opened import Opened
+from tritmark.harness.gate.opened import OpenedBuild
 from tritmark.harness.gate.task import GateTask
 from tritmark.harness.record import Divergence
-from tritmark.harness.spec import Arrays, Axes, Family, KernelKey, Op, Variant, Workload
+from tritmark.harness.spec import Arrays, Axes, KernelKey, Op, ToleranceKind, Variant, Workload
 from tritmark.harness.validate.accuracy import NONFINITE_ROUNDS
 from tritmark.harness.validate.cases import Case, Material, is_array
 from tritmark.harness.validate.compare import BrokenReferenceError, Expected, compare, expectations
@@ -47,7 +47,7 @@ class Answers:
     """What is wrong beside the outputs: writes outside, changed inputs, reports of values that are not there."""
 
 
-def draw(build: Opened, task: GateTask, count: int, cores: int) -> list[Drawn]:
+def draw(build: OpenedBuild, task: GateTask, count: int, cores: int) -> list[Drawn]:
     """So many cases of the task's kernel, fixed by the task's seed: others for each kernel of a key, which often share
     what changed. `cores` is the thread count called "all"."""
     seed = int.from_bytes(sha256(f"{task.seed} {task.kernel}".encode()).digest()[:8], "little")
@@ -57,7 +57,7 @@ def draw(build: Opened, task: GateTask, count: int, cores: int) -> list[Drawn]:
         return Drawer(op, variant, cores=cores, threaded=threaded, seed=seed).draw(count)
 
 
-def answers(build: Opened, task: GateTask, case: Drawn, logical: Sequence[Arrays] | None = None) -> Answers | None:
+def answers(build: OpenedBuild, task: GateTask, case: Drawn, logical: Sequence[Arrays] | None = None) -> Answers | None:
     """Run the task's kernel in the case, on those sets of data; None: on data of the build's own op.
 
     None where the kernel's constraints or its format do not admit the case. Raises BrokenCandidateError where the
@@ -93,7 +93,9 @@ def answers(build: Opened, task: GateTask, case: Drawn, logical: Sequence[Arrays
         return Answers(tuple(logical), outputs, tuple(tally.reasons))
 
 
-def judge(build: Opened, task: GateTask, case: Drawn, own: Answers, other: Answers) -> tuple[str, Divergence | None]:
+def judge(
+    build: OpenedBuild, task: GateTask, case: Drawn, own: Answers, other: Answers
+) -> tuple[str, Divergence | None]:
     """What another build's answers have wrong that this build's have not; "" for nothing.
 
     Outputs of the same bits are the same. Where they differ, this build's reference decides: a kernel that became right
@@ -137,23 +139,23 @@ def save_answers(folder: Path, found: Answers | None) -> dict[str, object] | Non
     if found is None:
         return None
     folder.mkdir()
-    told = []
+    reported = []
     for number, each in enumerate((*found.logical, found.outputs)):
         there = folder / str(number)
         there.mkdir()
-        told.append(save(there, each))
-    return {"folder": str(folder), "told": told, "complaints": list(found.complaints)}
+        reported.append(save(there, each))
+    return {"folder": str(folder), "told": reported, "complaints": list(found.complaints)}
 
 
-def read_answers(told: Mapping[str, Any] | None) -> Answers | None:
+def read_answers(given: Mapping[str, Any] | None) -> Answers | None:
     """What save_answers wrote."""
-    if told is None:
+    if given is None:
         return None
-    *logical, outputs = (read(Path(told["folder"], str(number)), each) for number, each in enumerate(told["told"]))
-    return Answers(tuple(logical), outputs, tuple(told["complaints"]))
+    *logical, outputs = (read(Path(given["folder"], str(number)), each) for number, each in enumerate(given["told"]))
+    return Answers(tuple(logical), outputs, tuple(given["complaints"]))
 
 
-def _variant(build: Opened, task: GateTask) -> Variant:
+def _variant(build: OpenedBuild, task: GateTask) -> Variant:
     return next(each for each in build.installed.registry.variants if each.id == task.kernel)
 
 
@@ -172,7 +174,7 @@ def _unknown(op: Op, axes: Axes, key: KernelKey) -> tuple[Expected, ...]:
     """Outputs of which only shape and dtype are known."""
     like = op.outputs_like(axes, key).items()
     made = {name: np.empty(shape, named_dtype(dtype)) for name, (shape, dtype) in like}
-    return tuple(Expected(name, Family.EXACT, values, values, None) for name, values in made.items())
+    return tuple(Expected(name, ToleranceKind.EXACT, values, values, None) for name, values in made.items())
 
 
 def _alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:

@@ -11,10 +11,10 @@ from tritmark.harness.record import Model
 from tritmark.harness.suite import read_suite
 
 if TYPE_CHECKING:
-    from tritmark.harness.gate.opened import Opened
+    from tritmark.harness.gate.opened import OpenedBuild
 
 
-class Wanted(Model):
+class BenchmarkFilter(Model):
     """What was asked for."""
 
     suite: str = "quick"
@@ -25,7 +25,7 @@ class Wanted(Model):
     seed: int = 0
 
 
-def tasks(build: Opened, wanted: Wanted) -> list[GateTask]:
+def tasks(build: OpenedBuild, wanted: BenchmarkFilter) -> list[GateTask]:
     """Every kernel of a build on the measured workloads of the build's own suite of that name, or of the file.
 
     Raises UsageError for a suite that the build does not have, or that names what it lacks.
@@ -82,13 +82,13 @@ class Planned(Model):
     head: Refusal | None
 
 
-def refusals(build: Opened, asked: Iterable[GateTask]) -> list[Refusal | None]:
+def refusals(build: OpenedBuild, asked: Iterable[GateTask]) -> list[Refusal | None]:
     """For each task why this build does not run it here, or None."""
     with build.inside():
         return [_refusal(build, task) for task in asked]
 
 
-def _refusal(build: Opened, task: GateTask) -> Refusal | None:
+def _refusal(build: OpenedBuild, task: GateTask) -> Refusal | None:
     key = next((variant.key for variant in build.installed.registry.variants if variant.id == task.kernel), None)
     if key is None or set(build.installed.ops[task.op].axes) != set(task.axes):
         return Refusal(reason="it has no such kernel", absent=True)

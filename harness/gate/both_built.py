@@ -6,7 +6,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Protocol
 
-from tritmark.harness.gate.build import Built, Making, built, must_exist
+from tritmark.harness.gate.build import BuildProgress, Built, built, must_exist
 from tritmark.harness.gate.part import WHOLE, BuildPart
 
 _LOOK_S = 1.0
@@ -31,7 +31,7 @@ def both_built(
 ) -> tuple[Built, Built]:
     """Both builds, of revisions `part`. Raises what `built` raises, of BASE first, once both have ended: what was built
     is kept."""
-    making: list[Making] = []
+    making: list[BuildProgress] = []
     observer.started(f"finding {base} and {head}")
     for given in (base, head):
         must_exist(given, folder)  # a slip in one is reported before minutes go into the other
@@ -41,9 +41,9 @@ def both_built(
     return jobs[0].result(), jobs[1].result()
 
 
-def _follow(jobs: list[Future[Built]], making: list[Making], observer: BuildObserver) -> None:
+def _follow(jobs: list[Future[Built]], making: list[BuildProgress], observer: BuildObserver) -> None:
     """Report how far they are until they end."""
-    known: list[Making] = []
+    known: list[BuildProgress] = []
     most: dict[Path, int] = {}
     while wait(jobs, _LOOK_S).not_done:
         if len(making) > len(known):

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tritmark.harness.gate.identity import code_hash
-from tritmark.harness.gate.opened import Opened
+from tritmark.harness.gate.opened import OpenedBuild
 from tritmark.harness.gate.task import GateTask
 from tritmark.harness.measure.alternate import Timed, calibrate
 from tritmark.harness.measure.buffers import HOST, Rotation, memory_of
@@ -67,7 +67,7 @@ class LocalBoundKernel:
     """
 
     def __init__(
-        self, build: Opened, task: GateTask, logical: Logical | None = None, beside: LocalBoundKernel | None = None
+        self, build: OpenedBuild, task: GateTask, logical: Logical | None = None, beside: LocalBoundKernel | None = None
     ) -> None:
         self._build, self._task = build, task
         with build.inside():
@@ -167,7 +167,7 @@ def ballast() -> list[bytes]:
     ]
 
 
-def _logical(build: Opened, task: GateTask) -> dict[str, Any]:
+def _logical(build: OpenedBuild, task: GateTask) -> dict[str, Any]:
     """The workload's data, fixed by its seed, from the build's own op."""
     mark = [task.seed, *task.workload.id.encode()]
     return build.installed.ops[task.op].generate(task.axes, task.family, np.random.default_rng(mark))

@@ -60,7 +60,7 @@ class Built:
 
 
 @dataclass(frozen=True)
-class Making:
+class BuildProgress:
     """A revision that is being built, for progress."""
 
     title: str
@@ -83,7 +83,7 @@ class Making:
 
 def built(
     given: str,
-    begun: Callable[[Making], None] = lambda making: None,
+    begun: Callable[[BuildProgress], None] = lambda making: None,
     folder: Path | None = None,
     part: BuildPart = WHOLE,
 ) -> Built:
@@ -111,7 +111,7 @@ def built(
             for some in dict.fromkeys((part, WHOLE)):
                 _export(top, commit, source)
                 dropped = narrow(source, some)
-                begun(Making(f"{given} ({commit[:10]})", source, _sources(source, dropped)))
+                begun(BuildProgress(f"{given} ({commit[:10]})", source, _sources(source, dropped)))
                 try:
                     wheel = _wheel(Path(name), given)
                 except BuildError:

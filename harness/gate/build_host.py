@@ -21,10 +21,10 @@ from tritmark.harness.gate.answers import Answers, read_answers, save_answers
 from tritmark.harness.gate.arrays import read, save
 from tritmark.harness.gate.bound_kernel import BoundKernel, LocalBoundKernel
 from tritmark.harness.gate.json_rpc import Child, serve
-from tritmark.harness.gate.opened import Opened
+from tritmark.harness.gate.opened import OpenedBuild
 from tritmark.harness.gate.task import GateTask
 from tritmark.harness.record import Divergence
-from tritmark.harness.spec import Family
+from tritmark.harness.spec import ToleranceKind
 from tritmark.harness.validate.compare import BrokenReferenceError, compare, expectations, is_float
 from tritmark.harness.validate.draw import Drawn
 
@@ -43,7 +43,7 @@ class BuildHost(Protocol):
     def facts(self) -> dict[str, Any]:
         """`packages` (versions) and `compiler`."""
 
-    def tasks(self, wanted: benchmarks.Wanted) -> list[GateTask]:
+    def tasks(self, wanted: benchmarks.BenchmarkFilter) -> list[GateTask]:
         """See benchmarks.tasks."""
 
     def refusals(self, asked: Sequence[GateTask]) -> list[benchmarks.Refusal | None]:
@@ -70,7 +70,7 @@ class LocalBuildHost:
     """A build in this process."""
 
     def __init__(self, site: Path) -> None:
-        self.build = Opened(site)
+        self.build = OpenedBuild(site)
 
     def facts(self) -> dict[str, Any]:
         with self.build.inside():
@@ -78,7 +78,7 @@ class LocalBuildHost:
             compilers = dict.fromkeys(filter(None, (str(device.compiler()) for device in devices)))
         return {"packages": self.build.packages, "compiler": "; ".join(compilers)}
 
-    def tasks(self, wanted: benchmarks.Wanted) -> list[GateTask]:
+    def tasks(self, wanted: benchmarks.BenchmarkFilter) -> list[GateTask]:
         return benchmarks.tasks(self.build, wanted)
 
     def refusals(self, asked: Sequence[GateTask]) -> list[benchmarks.Refusal | None]:
@@ -100,11 +100,15 @@ class LocalBuildHost:
         with self.build.inside():
             key = next(each.key for each in self.build.installed.registry.variants if each.id == task.kernel)
             like = dict(op.outputs_like(task.axes, key))
-            exact = [name for name in own if op.family is Family.EXACT or not is_float(named_dtype(like[name][1]))]
+            exact = [
+                name
+                for name in own
+                if op.tolerance_kind is ToleranceKind.EXACT or not is_float(named_dtype(like[name][1]))
+            ]
             for name in exact:
-                told = _first(name, own[name], other[name], like[name])
-                if told is not None:
-                    return "its output is not bit for bit that of BASE", told
+                reported = _first(name, own[name], other[name], like[name])
+                if reported is not None:
+                    return "its output is not bit for bit that of BASE", reported
             try:
                 expected = expectations(op, task.axes, key, op.reference(kernel.logical, task.axes, key))
             except BrokenReferenceError as error:
@@ -149,15 +153,15 @@ class RemoteBuildHost:
     def facts(self) -> dict[str, Any]:
         return dict(self.ask("facts"))
 
-    def tasks(self, wanted: benchmarks.Wanted) -> list[GateTask]:
+    def tasks(self, wanted: benchmarks.BenchmarkFilter) -> list[GateTask]:
         return [GateTask.model_validate(each) for each in self.ask("tasks", wanted=wanted.model_dump())]
 
     def refusals(self, asked: Sequence[GateTask]) -> list[benchmarks.Refusal | None]:
-        told = self.ask("refusals", tasks=[task.model_dump() for task in asked])
-        return [None if each is None else benchmarks.Refusal.model_validate(each) for each in told]
+        reported = self.ask("refusals", tasks=[task.model_dump() for task in asked])
+        return [None if each is None else benchmarks.Refusal.model_validate(each) for each in reported]
 
     def bind(self, task: GateTask, beside: RemoteBoundKernel | None = None) -> RemoteBoundKernel:
-        data = None if beside is None else {"folder": str(beside.folder), "told": beside.told}
+        data = None if beside is None else {"folder": str(beside.folder), "told": beside.data}
         return RemoteBoundKernel(
             self, self.ask("bind", _BIND_S, task=task.model_dump(), data=data, folder=str(self.folder))
         )
@@ -169,24 +173,24 @@ class RemoteBuildHost:
             folders = [Path(name, side) for side in ("own", "other")]
             for folder in folders:
                 folder.mkdir()
-            told = [save(folder, outputs) for folder, outputs in zip(folders, (own, other), strict=True)]
+            reported = [save(folder, outputs) for folder, outputs in zip(folders, (own, other), strict=True)]
             why, first = self.ask(
                 "judge",
                 _BIND_S,
                 task=task.model_dump(),
                 kernel=kernel.number,
                 folders=[str(each) for each in folders],
-                told=told,
+                told=reported,
             )
         return why, Divergence.model_validate(first) if first is not None else None
 
     def draw(self, task: GateTask, count: int, cores: int) -> list[Drawn]:
-        told = self.ask("draw", task=task.model_dump(), count=count, cores=cores)
-        return [_CASE.validate_python(each) for each in told]
+        reported = self.ask("draw", task=task.model_dump(), count=count, cores=cores)
+        return [_CASE.validate_python(each) for each in reported]
 
     def answers(self, task: GateTask, case: Drawn, beside: Answers | None = None) -> Answers | None:
         with tempfile.TemporaryDirectory(dir=self.folder) as name:
-            told = self.ask(
+            reported = self.ask(
                 "answers",
                 _BIND_S,
                 task=task.model_dump(),
@@ -194,7 +198,7 @@ class RemoteBuildHost:
                 beside=save_answers(Path(name, "beside"), beside),
                 folder=str(Path(name, "found")),
             )
-            return read_answers(told)
+            return read_answers(reported)
 
     def judge_answers(self, task: GateTask, case: Drawn, own: Answers, other: Answers) -> tuple[str, Divergence | None]:
         with tempfile.TemporaryDirectory(dir=self.folder) as name:
@@ -219,17 +223,17 @@ class RemoteBuildHost:
 class RemoteBoundKernel:
     """A BoundKernel in the other process."""
 
-    def __init__(self, host: RemoteBuildHost, told: Mapping[str, Any]) -> None:
+    def __init__(self, host: RemoteBuildHost, given: Mapping[str, Any]) -> None:
         self._host = host
-        self.number = told["number"]
-        self.clock, self.code = "", str(told["code"])
-        self.folder, self.told = host.folder, told["data"]
+        self.number = given["number"]
+        self.clock, self.code = "", str(given["code"])
+        self.folder, self.data = host.folder, given["data"]
         self.calls = 1
 
     def outputs(self) -> dict[str, npt.NDArray[np.uint8]]:
         with tempfile.TemporaryDirectory(dir=self.folder) as folder:
-            told = self._host.ask("outputs", _BIND_S, kernel=self.number, folder=folder)
-            return read(Path(folder), told)
+            reported = self._host.ask("outputs", _BIND_S, kernel=self.number, folder=folder)
+            return read(Path(folder), reported)
 
     def calibrate(self) -> float:
         call, self.calls, self.clock = self._host.ask("calibrate", _SAMPLE_S, kernel=self.number)
@@ -268,7 +272,7 @@ class _Alone:
         return self._host.facts()
 
     def _tasks(self, wanted: Any) -> Any:
-        return [task.model_dump() for task in self._host.tasks(benchmarks.Wanted.model_validate(wanted))]
+        return [task.model_dump() for task in self._host.tasks(benchmarks.BenchmarkFilter.model_validate(wanted))]
 
     def _refusals(self, tasks: Any) -> Any:
         found = self._host.refusals([GateTask.model_validate(each) for each in tasks])
@@ -298,8 +302,8 @@ class _Alone:
     def _take(self, kernel: int, calls: int) -> None:
         self._bound[kernel].take(calls)
 
-    def _judge(self, task: Any, kernel: int, folders: Any, told: Any) -> Any:
-        own, other = (read(Path(folder), each) for folder, each in zip(folders, told, strict=True))
+    def _judge(self, task: Any, kernel: int, folders: Any, given: Any) -> Any:
+        own, other = (read(Path(folder), each) for folder, each in zip(folders, given, strict=True))
         why, first = self._host.judge(GateTask.model_validate(task), self._bound[kernel], own, other)
         return why, first.model_dump() if first is not None else None
 

@@ -10,8 +10,8 @@ from queue import SimpleQueue
 from tritmark.harness.errors import WorkerError
 from tritmark.harness.gate.benchmarks import Planned
 from tritmark.harness.gate.both_built import BuildObserver
-from tritmark.harness.gate.drawn_cases import Compared
-from tritmark.harness.gate.json_rpc import Stage, ToldError
+from tritmark.harness.gate.drawn_cases import DrawnComparison
+from tritmark.harness.gate.json_rpc import RemoteError, Stage
 from tritmark.harness.gate.measuring import benchmark
 from tritmark.harness.gate.process import GateProcess
 from tritmark.harness.gate.result import Benchmark, Outcome
@@ -32,13 +32,13 @@ def cases_each(kernels: int) -> int:
 
 def compared_kernels(
     base: Path, head: Path, planned: Sequence[Planned], observer: BuildObserver, *, trust_code: bool
-) -> dict[str, Compared]:
+) -> dict[str, DrawnComparison]:
     """What comparing found of each kernel that both builds run, by its id.
 
     An interruption ends the processes and is raised.
     """
     tasks = list({each.task.kernel: each.task for each in planned if left_out(each) is None}.values())
-    found: dict[str, Compared] = {}
+    found: dict[str, DrawnComparison] = {}
     if not tasks:
         return found
     launches = _Launches(base, head)
@@ -58,7 +58,7 @@ def compared_kernels(
     return found
 
 
-def remarks(found: Mapping[str, Compared]) -> Iterator[str]:
+def remarks(found: Mapping[str, DrawnComparison]) -> Iterator[str]:
     """What a reader has to know of kernels that do not differ: what could not be compared, and what HEAD refuses."""
     for name, each in found.items():
         if each.outcome is None and not each.identical and not each.cases:
@@ -92,17 +92,17 @@ class _Launches:
         self._all: list[GateProcess] = []
         self._closed = False
 
-    def compare(self, task: GateTask, count: int, *, trust_code: bool) -> Compared:
+    def compare(self, task: GateTask, count: int, *, trust_code: bool) -> DrawnComparison:
         """One kernel, in a process that is idle or new."""
         launch = self._idle.get() if not self._idle.empty() else self._new()
         try:
             found = launch.compare(task, count, trust_code=trust_code)
-        except ToldError as error:
-            found = Compared(reason=f"{error.kind}: {error}")
+        except RemoteError as error:
+            found = DrawnComparison(reason=f"{error.kind}: {error}")
         except WorkerError as error:
             if launch.stage is Stage.RUNNING_HEAD and launch.of:
-                return Compared(outcome=Outcome.ERROR, reason=str(error))
-            return Compared(reason=str(error))
+                return DrawnComparison(outcome=Outcome.ERROR, reason=str(error))
+            return DrawnComparison(reason=str(error))
         self._idle.put(launch)
         return found
 

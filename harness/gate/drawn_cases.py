@@ -14,7 +14,7 @@ from tritmark.harness.machine.cpu import physical_cores
 from tritmark.harness.record import Divergence, Model
 
 
-class Compared(Model):
+class DrawnComparison(Model):
     """What comparing a kernel of both builds on drawn cases found."""
 
     cases: int = 0
@@ -32,14 +32,14 @@ class Compared(Model):
 
 def compare_drawn(
     base: BuildHost, head: BuildHost, task: GateTask, count: int, stage: StageTeller, *, trust_code: bool = True
-) -> Compared:
+) -> DrawnComparison:
     """Run the kernel of both builds on so many cases, until one shows a difference. Cases that BASE fails are left out.
 
     `trust_code`: the same machine code is not run.
     """
     stage(Stage.RUNNING_BASE)
     if trust_code and _same_code(base, head, task):
-        return Compared(identical=True)
+        return DrawnComparison(identical=True)
     compared, refused, failed = 0, 0, ""
     for case in base.draw(task, count, physical_cores()):
         again = f"{case}; repeat with --seed {task.seed}"
@@ -56,7 +56,7 @@ def compare_drawn(
             other = head.answers(task, case, own)
         except Exception as error:
             reason = f"HEAD fails and BASE does not, on {again}: {error}"
-            return Compared(cases=compared, outcome=Outcome.ERROR, reason=reason)
+            return DrawnComparison(cases=compared, outcome=Outcome.ERROR, reason=reason)
         if other is None:
             refused += 1
             continue
@@ -64,9 +64,11 @@ def compare_drawn(
         why, first = base.judge_answers(task, case, own, other)
         compared += 1
         if why:
-            return Compared(cases=compared, outcome=Outcome.DIFFERS, reason=f"HEAD: {why}, on {again}", first=first)
+            return DrawnComparison(
+                cases=compared, outcome=Outcome.DIFFERS, reason=f"HEAD: {why}, on {again}", first=first
+            )
     reason = "" if compared else failed or "both builds admit none of the drawn cases"
-    return Compared(cases=compared, refused=refused, reason=reason)
+    return DrawnComparison(cases=compared, refused=refused, reason=reason)
 
 
 def _same_code(base: BuildHost, head: BuildHost, task: GateTask) -> bool:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tritmark.harness.gate.result import GateResult
 
 
-class Form(StrEnum):
+class OutputFormat(StrEnum):
     """How a result is told."""
 
     TEXT = "text"
@@ -22,20 +22,20 @@ class Form(StrEnum):
     JUNIT = "junit"
 
 
-def tell(result: GateResult, form: Form, console: Console, environ: Mapping[str, str]) -> None:
+def tell(result: GateResult, form: OutputFormat, console: Console, environ: Mapping[str, str]) -> None:
     """Write the result to the console's stream; on GitHub also append it to the file that GITHUB_STEP_SUMMARY of
     `environ` names.
 
     Machine-readable forms are written as they are: neither wrapped nor coloured.
     """
-    if form is Form.TEXT:
+    if form is OutputFormat.TEXT:
         from tritmark.harness.gate.render_text import show
 
         show(result, console)
         return
-    if form is Form.JSON:
+    if form is OutputFormat.JSON:
         text = result.model_dump_json(indent=1) + "\n"
-    elif form is Form.JUNIT:
+    elif form is OutputFormat.JUNIT:
         from tritmark.harness.gate.render_junit import junit
 
         text = junit(result)

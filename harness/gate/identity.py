@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from tritmark.harness.gate.opened import unwrapped
 
 if TYPE_CHECKING:
-    from tritmark.harness.gate.opened import Opened
+    from tritmark.harness.gate.opened import OpenedBuild
 
 _PER_INSTALLATION = {"RECORD", "INSTALLER", "REQUESTED", "direct_url.json"}
 _CONTENT = 1
@@ -30,7 +30,7 @@ _HARNESS = __name__.rpartition(".gate.")[0]
 """No part of a kernel: it measures."""
 
 
-def code_hash(build: Opened, variant: Any, launch: Any) -> str:
+def code_hash(build: OpenedBuild, variant: Any, launch: Any) -> str:
     """SHA-256 of what runs for a variant of a build, to be called within it; where that cannot be told, of the whole
     build.
 
@@ -56,7 +56,7 @@ def site_digest(site: Path) -> str:
     return digest.hexdigest()
 
 
-def _native(build: Opened, variant: Any, launch: Any) -> str:
+def _native(build: OpenedBuild, variant: Any, launch: Any) -> str:
     """Of the native module that the launch's class is of; else what the device says; "" where Python alone runs it."""
     path = build.file(type(launch).__module__)
     if path is not None and path.suffix == ".so":
@@ -68,7 +68,7 @@ def _native(build: Opened, variant: Any, launch: Any) -> str:
     return str(variant.code_hash or device.code_hash(variant.id))
 
 
-def _imported(build: Opened, module: str) -> list[Path]:
+def _imported(build: OpenedBuild, module: str) -> list[Path]:
     """The build's native modules that a native module has imported, such as the pool of its threads."""
     names = {each.__name__ for each in vars(build.module(module) or object).values() if isinstance(each, ModuleType)}
     paths = (build.file(name) for name in sorted(names) if build.has(name))
@@ -106,7 +106,7 @@ def _sections(data: bytes) -> Iterator[tuple[bytes, bytes]]:
             yield name, data[offset : offset + length]
 
 
-def _sources(build: Opened, module: str) -> dict[str, bytes]:
+def _sources(build: OpenedBuild, module: str) -> dict[str, bytes]:
     """The Python sources that a module of the build leads to by imports, those within functions too."""
     found: dict[str, bytes] = {}
     waiting = [module]
@@ -123,7 +123,7 @@ def _sources(build: Opened, module: str) -> dict[str, bytes]:
     return found
 
 
-def _imports(build: Opened, source: bytes, package: str) -> Iterator[str]:
+def _imports(build: OpenedBuild, source: bytes, package: str) -> Iterator[str]:
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -134,7 +134,7 @@ def _imports(build: Opened, source: bytes, package: str) -> Iterator[str]:
             yield from (name if _file(build, name) else base for name in inner)
 
 
-def _file(build: Opened, module: str) -> Path | None:
+def _file(build: OpenedBuild, module: str) -> Path | None:
     """The source of a module of the build, loaded or not."""
     stem = build.site.joinpath(*module.split("."))
     return next((path for path in (stem.with_suffix(".py"), stem / "__init__.py") if path.is_file()), None)

@@ -97,7 +97,7 @@ class Child:
                 self.stage, self.of = Stage[reply["stage"]], reply["of"]
                 continue
             if "error" in reply:
-                raise ToldError(reply["error"], reply["kind"])
+                raise RemoteError(reply["error"], reply["kind"])
             return reply["answer"]
 
     def _line(self, what: str, deadline: float, timeout_s: float) -> bytes:
@@ -164,7 +164,7 @@ class Child:
         self._log.close()
 
 
-class ToldError(TritmarkError, RuntimeError):
+class RemoteError(TritmarkError, RuntimeError):
     """What a process of ours raised: `kind` is the exception's type."""
 
     def __init__(self, text: str, kind: str) -> None:

@@ -15,7 +15,7 @@ from tritmark.harness.gate.json_rpc import Stage
 from tritmark.harness.gate.result import Benchmark, Outcome, kept
 from tritmark.harness.gate.task import GateTask
 from tritmark.harness.gate.verdict import GateLimits, decide
-from tritmark.harness.measure.alternate import Turns
+from tritmark.harness.measure.alternate import Interleaving
 
 LONG_NS = 1_000_000
 """Calls from here on get LONGER times the time: a sample is one call, and the noise changes within it."""
@@ -45,13 +45,13 @@ def gate(
         first = base.bind(task)
         own = first.outputs()
     except Exception as error:
-        return benchmark(task, Outcome.NOT_RUN, f"BASE cannot run it: {_told(error)}")
+        return benchmark(task, Outcome.NOT_RUN, f"BASE cannot run it: {_error_text(error)}")
     stage(Stage.RUNNING_HEAD)
     try:
         second = head.bind(task, first)
         other = second.outputs()
     except Exception as error:
-        return benchmark(task, Outcome.ERROR, f"HEAD cannot run it, and BASE can: {_told(error)}")
+        return benchmark(task, Outcome.ERROR, f"HEAD cannot run it, and BASE can: {_error_text(error)}")
     code = {side: kernel.code for side, kernel in (("base", first), ("head", second)) if kernel.code}
     stage(Stage.COMPARING)
     wrong, where = base.judge(task, first, own, other)
@@ -75,17 +75,17 @@ def _measured(
     task: GateTask, base: BoundKernel, head: BoundKernel, again: BoundKernel, limits: GateLimits, code: dict[str, str]
 ) -> Benchmark:
     rng = np.random.default_rng()
-    noise = Turns(base, again, rng)
+    noise = Interleaving(base, again, rng)
     check = decide(noise.pairs, GateLimits(limits.seconds * _NOISE, limits.dead, limits.false))
-    turns = Turns(base, head, rng)
+    turns = Interleaving(base, head, rng)
     found = decide(turns.pairs, limits, noise.logs)
     outcome, reason = found.verdict, found.reason
     if outcome in {Outcome.SLOWER, Outcome.FASTER} and check.verdict in {Outcome.SLOWER, Outcome.FASTER}:
-        told = f"BASE against itself seems {check.verdict.value} too ({check.ratio.median:.3f})"
+        text = f"BASE against itself seems {check.verdict.value} too ({check.ratio.median:.3f})"
         # Where arrays lie, say. As far as that goes, nothing is claimed; what goes beyond it is.
         if not found.beyond(max(abs(log(check.ratio.low)), abs(log(check.ratio.high))), limits):
             outcome = Outcome.AMBIGUOUS
-        reason = f"{reason}; but {told}" if outcome is Outcome.AMBIGUOUS else f"{reason}, by more than {told}"
+        reason = f"{reason}; but {text}" if outcome is Outcome.AMBIGUOUS else f"{reason}, by more than {text}"
     return benchmark(
         task,
         outcome,
@@ -116,5 +116,5 @@ def benchmark(task: GateTask, outcome: Outcome, reason: str, **further: Any) -> 
     )
 
 
-def _told(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"

@@ -25,7 +25,6 @@ from tritmark.harness.errors import InvalidArgumentError, TritmarkError
 from tritmark.harness.providers import GROUP, VARIANTS, Installed
 from tritmark.harness.spec import (
     Device,
-    Family,
     MaxSize,
     MinSize,
     MultipleOf,
@@ -33,9 +32,11 @@ from tritmark.harness.spec import (
     Provider,
     Sizes,
     Tensor,
+    ToleranceKind,
     Values,
     Variant,
 )
+from tritmark.harness.spec.renamed import old_name
 
 Noun = TypeVar("Noun", Op, Device, Provider, Variant, Tensor, Sizes, MinSize, MaxSize, MultipleOf)
 
@@ -44,7 +45,7 @@ class BuildError(TritmarkError, RuntimeError):
     """A build cannot be made, or what it brings cannot be used; the message says what to do."""
 
 
-class Opened:
+class OpenedBuild:
     """The providers of the distributions in the folder `site`, loaded.
 
     Raises BuildError where there are none, they cannot be imported, or what they bring is nothing that this harness
@@ -164,6 +165,9 @@ def _tops(site: Path) -> Iterator[str]:
             yield name
 
 
+_LACKING = object()
+
+
 def _provider(brought: Any) -> Provider:
     """What a build brings, as this harness has it: what a build of before or after lacks is as if nobody had said
     anything about it."""
@@ -178,7 +182,7 @@ def _op(brought: Any) -> Op:
     return _ours(
         Op,
         brought,
-        family=Family(str(brought.family)),
+        tolerance_kind=ToleranceKind(str(_field(Op, brought, "tolerance_kind"))),
         inputs=tuple(map(_tensor, brought.inputs)),
         outputs=tuple(map(_tensor, brought.outputs)),
         sizes={axis: _ours(Sizes, sizes) for axis, sizes in getattr(brought, "sizes", {}).items()},
@@ -211,15 +215,20 @@ def _argument_errors(function: Callable[..., Any]) -> Callable[..., Any]:
         except Exception as error:
             if type(error).__name__ != InvalidArgumentError.__name__ or isinstance(error, InvalidArgumentError):
                 raise
-            told = {each: str(getattr(error, each, "")) for each in ("op", "argument", "found", "legal")}
-            raise InvalidArgumentError(**told) from error
+            reported = {each: str(getattr(error, each, "")) for each in ("op", "argument", "found", "legal")}
+            raise InvalidArgumentError(**reported) from error
 
     return call
 
 
 def _ours(kind: type[Noun], brought: Any, **other: Any) -> Noun:
-    told = {each.name: getattr(brought, each.name) for each in fields(kind) if hasattr(brought, each.name)}
-    return kind(**told | other)
+    found = {each.name: _field(kind, brought, each.name) for each in fields(kind)}
+    return kind(**{name: value for name, value in found.items() if value is not _LACKING} | other)
+
+
+def _field(kind: type, brought: Any, name: str) -> Any:
+    """A field of what a build brings, which may have it under its old name."""
+    return getattr(brought, name, getattr(brought, old_name(kind, name), _LACKING))
 
 
 def unwrapped(function: Any) -> Any:

@@ -14,8 +14,8 @@ from typing import Any
 from tritmark.harness.errors import TritmarkError, UsageError
 from tritmark.harness.gate import benchmarks
 from tritmark.harness.gate.build_host import BuildHost, LocalBuildHost, RemoteBuildHost
-from tritmark.harness.gate.drawn_cases import Compared, compare_drawn
-from tritmark.harness.gate.json_rpc import Child, ToldError, serve
+from tritmark.harness.gate.drawn_cases import DrawnComparison, compare_drawn
+from tritmark.harness.gate.json_rpc import Child, RemoteError, serve
 from tritmark.harness.gate.result import Benchmark
 from tritmark.harness.gate.task import GateTask
 
@@ -40,7 +40,7 @@ class GateProcess(Child):
         """Whether both builds are in that one process."""
         return bool(self.opened["together"])
 
-    def plan(self, wanted: benchmarks.Wanted) -> list[benchmarks.Planned]:
+    def plan(self, wanted: benchmarks.BenchmarkFilter) -> list[benchmarks.Planned]:
         """Each benchmark with what keeps BASE and HEAD from running it here."""
         return [
             benchmarks.Planned.model_validate(each) for each in self.ask("plan", _OPEN_S, wanted=wanted.model_dump())
@@ -52,9 +52,9 @@ class GateProcess(Child):
             self.ask("gate", _BENCHMARK_S, task=task.model_dump(), limits=limits, trust_code=trust_code)
         )
 
-    def compare(self, task: GateTask, count: int, *, trust_code: bool) -> Compared:
+    def compare(self, task: GateTask, count: int, *, trust_code: bool) -> DrawnComparison:
         """See drawn_cases.compare_drawn."""
-        return Compared.model_validate(
+        return DrawnComparison.model_validate(
             self.ask("compare", _BENCHMARK_S, task=task.model_dump(), count=count, trust_code=trust_code)
         )
 
@@ -72,7 +72,7 @@ class _Both:
         if what == "open":
             return self._open(**asked)
         if what == "plan":
-            return self._plan(benchmarks.Wanted.model_validate(asked["wanted"]))
+            return self._plan(benchmarks.BenchmarkFilter.model_validate(asked["wanted"]))
         task = GateTask.model_validate(asked["task"])
         if what == "compare":
             found = compare_drawn(self._base, self._head, task, asked["count"], stage, trust_code=asked["trust_code"])
@@ -108,13 +108,13 @@ class _Both:
             )
         return {"together": not why, "why": why, "base": self._base.facts(), "head": self._head.facts()}
 
-    def _plan(self, wanted: benchmarks.Wanted) -> Any:
+    def _plan(self, wanted: benchmarks.BenchmarkFilter) -> Any:
         found: list[list[GateTask]] = []
         problems: list[TritmarkError] = []
         for host in (self._head, self._base):
             try:
                 found.append(host.tasks(wanted))
-            except (UsageError, ToldError) as error:  # such as a file that names an op that only one build has
+            except (UsageError, RemoteError) as error:  # such as a file that names an op that only one build has
                 problems.append(error)
                 found.append([])
         if len(problems) == len(found):

@@ -11,13 +11,13 @@ from time import perf_counter
 from typing import Protocol
 
 from tritmark.harness.errors import NothingToCompareError, TritmarkError, UsageError, WorkerError
-from tritmark.harness.gate.benchmarks import Planned, Wanted
+from tritmark.harness.gate.benchmarks import BenchmarkFilter, Planned
 from tritmark.harness.gate.both_built import BuildObserver, both_built
 from tritmark.harness.gate.build import Built
 from tritmark.harness.gate.compared import compared_kernels, left_out, remarks
-from tritmark.harness.gate.drawn_cases import Compared
+from tritmark.harness.gate.drawn_cases import DrawnComparison
 from tritmark.harness.gate.given import same, uncommitted
-from tritmark.harness.gate.json_rpc import Stage, ToldError
+from tritmark.harness.gate.json_rpc import RemoteError, Stage
 from tritmark.harness.gate.measuring import benchmark
 from tritmark.harness.gate.part import WHOLE, lacks, part_of
 from tritmark.harness.gate.process import GateProcess
@@ -54,7 +54,7 @@ class GateRequest:
 
     base: str
     head: str
-    wanted: Wanted = field(default_factory=Wanted)
+    wanted: BenchmarkFilter = field(default_factory=BenchmarkFilter)
     limits: GateLimits = field(default_factory=GateLimits)
     strict: bool = False
     apart: bool = False
@@ -117,7 +117,7 @@ class _Ready:
     """Seconds."""
     gate: _Gate
     planned: list[Planned]
-    compared: dict[str, Compared]
+    compared: dict[str, DrawnComparison]
 
 
 def _ready(request: GateRequest, observer: GateObserver, stack: ExitStack) -> _Ready:
@@ -169,7 +169,7 @@ class _Gate:
         self.launch = self._fresh()
 
     def benchmarks(
-        self, planned: Sequence[Planned], compared: Mapping[str, Compared], started: Callable[[str], None]
+        self, planned: Sequence[Planned], compared: Mapping[str, DrawnComparison], started: Callable[[str], None]
     ) -> Iterator[Benchmark]:
         """Each verdict, alarms confirmed. What differs on drawn cases is not measured."""
         for each in planned:
@@ -194,7 +194,7 @@ class _Gate:
     def _one(self, launch: GateProcess, task: GateTask) -> Benchmark:
         try:
             return launch.gate(task, asdict(self._request.limits), trust_code=self._request.trust_code)
-        except ToldError as error:
+        except RemoteError as error:
             return benchmark(task, Outcome.ERROR, f"{error.kind}: {error}")
         except WorkerError as error:
             if launch is self.launch:

@@ -33,10 +33,10 @@ def register(file: Path | None = None) -> str:
     except ImportError as why:
         raise missing_asv() from why
     name = machine_name()
-    told = Machine.get_defaults() | {"machine": name}
+    reported = Machine.get_defaults() | {"machine": name}
     try:
         for host in (platform.node(), name):
-            MachineCollection.save(host, told, _path=None if file is None else str(file))
+            MachineCollection.save(host, reported, _path=None if file is None else str(file))
     except (UserError, OSError) as why:
         where = file or MachineCollection.get_machine_file_path()
         raise UsageError(f"{where}: cannot be read or written ({why}); next: move it away and try again") from why

@@ -37,7 +37,7 @@ class Regression:
     reverted: str | None
     """The first measured commit at which it was back; None where it stands."""
 
-    def told(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         """As JSON has it."""
         return asdict(self)
 
@@ -77,7 +77,7 @@ def since(text: str, folder: Path, commits: dict[str, int]) -> int:
     return min((commits[name] for name in after), default=len(commits))
 
 
-def regressions(values: Iterable[Value], commits: dict[str, int], told: Callable[[str], None]) -> list[Regression]:
+def regressions(values: Iterable[Value], commits: dict[str, int], report: Callable[[str], None]) -> list[Regression]:
     """Every upward step, the newest first. Values of commits that HEAD does not have are left out, which `told` is
     told."""
     series: dict[tuple[str, str, str, tuple[str, ...]], dict[str, Value]] = {}
@@ -90,7 +90,7 @@ def regressions(values: Iterable[Value], commits: dict[str, int], told: Callable
             value
         )
     if foreign:
-        told(f"left out: results of {len(foreign)} commits that are not in the history of HEAD")
+        report(f"left out: results of {len(foreign)} commits that are not in the history of HEAD")
     found = [
         each for one in series.values() for each in _of(sorted(one.values(), key=lambda value: commits[value.commit]))
     ]

@@ -34,7 +34,7 @@ class Value:
     value: float
 
 
-def values(folder: Path, told: Callable[[str], None]) -> Iterator[Value]:
+def values(folder: Path, report: Callable[[str], None]) -> Iterator[Value]:
     """Every ratio to the anchor under asv's results folder; `told` is told what was set aside. Raises UsageError
     without asv or folder."""
     try:
@@ -49,7 +49,7 @@ def values(folder: Path, told: Callable[[str], None]) -> Iterator[Value]:
         try:
             machine = str(load_json(str(machine_file), api_version=Machine.api_version)["machine"])
         except (UserError, ValueError, KeyError, TypeError, OSError) as why:
-            told(f"{machine_file.parent}: left out, for its machine.json cannot be read: {_words(why)}")
+            report(f"{machine_file.parent}: left out, for its machine.json cannot be read: {_words(why)}")
             continue
         for path in sorted(machine_file.parent.glob("*.json")):
             if path.name == machine_file.name:
@@ -58,9 +58,9 @@ def values(folder: Path, told: Callable[[str], None]) -> Iterator[Value]:
                 results = Results.load(str(path), machine_name=machine)
                 found = list(_of(results, machine))
             except OSError as why:
-                told(f"{path}: left out: {_words(why)}")
+                report(f"{path}: left out: {_words(why)}")
             except (UserError, ValueError, KeyError, TypeError, IndexError, AttributeError) as why:
-                told(_set_aside(path, _words(why)))
+                report(_set_aside(path, _words(why)))
             else:
                 yield from found
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from tritmark.harness.errors import BadEnvironmentError, Failure, TritmarkError
 from tritmark.harness.interruption import end_pool, uninterrupted
-from tritmark.harness.judge.judging import NOT_RIGHT, Judgement, Judging, Listed
+from tritmark.harness.judge.judging import NOT_RIGHT, Judgement, Judging, ListedWorkload
 from tritmark.harness.judge.paths import OtherPath, decided, paths
 from tritmark.harness.machine.cpu import BINDING, affinity
 from tritmark.harness.machine.session import cause, killed_for_memory
@@ -71,7 +71,7 @@ class Task:
     """Variants of one key, by id, and what they are judged on. Can be pickled."""
 
     variants: tuple[str, ...]
-    on: Draw | Listed
+    on: Draw | ListedWorkload
 
 
 _Found = list[tuple[str, Part | Accuracy | Judgement]]
@@ -88,10 +88,14 @@ def judged(
     jobs = min(limits.judges, len(affinity()))
     if not limits.isolated:
         for task in tasks:
-            each = [replace(task, variants=(id,)) for id in task.variants] if isinstance(task.on, Listed) else [task]
+            each = (
+                [replace(task, variants=(id,)) for id in task.variants]
+                if isinstance(task.on, ListedWorkload)
+                else [task]
+            )
             for part in each:  # what is finished is told at once
                 with _workers(installed, limits) as workers:
-                    yield from _told(part, variants, [_judged(workers, part)])
+                    yield from _verdicts(part, variants, [_judged(workers, part)])
         return
     split = _split(installed, tasks, jobs)
     together = _together(installed, split)
@@ -101,14 +105,14 @@ def judged(
     killed_before = killed_for_memory()
     for _ in range(_TRIES):
         lost: list[tuple[list[int], list[Task]]] = []
-        for numbers, parts, told in _side_by_side(together, limits, jobs):
-            if told is None:
+        for numbers, parts, reported in _side_by_side(together, limits, jobs):
+            if reported is None:
                 lost.append((numbers, parts))
                 continue
-            for number, found in zip(numbers, told, strict=True):
+            for number, found in zip(numbers, reported, strict=True):
                 done.setdefault(number, []).append(found)
                 if len(done[number]) == len(split[number]):
-                    yield from _told(split[number][0], variants, done.pop(number))
+                    yield from _verdicts(split[number][0], variants, done.pop(number))
         together = lost
         if not lost:
             return
@@ -119,7 +123,7 @@ def judged(
         reason = f"its judge died {_TRIES} times: somebody ended that process, or the system, for want of memory"
         died = Accuracy(status=Status.ERROR, reason=reason)
         for id in split[number][0].variants:
-            yield from _told(split[number][0], variants, [[(id, _without_judge(split[number][0], died))]])
+            yield from _verdicts(split[number][0], variants, [[(id, _without_judge(split[number][0], died))]])
 
 
 def _side_by_side(
@@ -221,7 +225,7 @@ def _work_of(installed: Installed, task: Task) -> float:
     return installed.ops[key.op].traffic(workload.axes, key).operations * len(task.variants)
 
 
-def _told(
+def _verdicts(
     task: Task, variants: dict[str, Variant], parts: Sequence[_Found]
 ) -> Iterator[tuple[Task, Variant, Judged | Judgement]]:
     for each in zip(*parts, strict=True):
@@ -311,7 +315,7 @@ def _judged(workers: Workers, task: Task) -> _Found:
     installed.registry.number(task.on.key.device)
     variants = {variant.id: variant for variant in installed.registry.variants}
     chosen = [variants[each] for each in task.variants]
-    if isinstance(task.on, Listed):
+    if isinstance(task.on, ListedWorkload):
         judging = Judging(workers, task.on)
         return [(variant.id, judging.judge(variant)) for variant in chosen]
     try:

@@ -35,7 +35,7 @@ from tritmark.harness.validate.cases import Cases, Material, admitted
 from tritmark.harness.validate.compare import BrokenReferenceError
 from tritmark.harness.validate.guard_names import guard_of, in_order
 from tritmark.harness.validate.memory import bits_per_weight, confirmed_use, watched
-from tritmark.harness.validate.trial import told
+from tritmark.harness.validate.trial import error_text
 from tritmark.harness.worker import Workers
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListedWorkload:
     """A workload as the suite lists it, for one key. Can be pickled."""
 
     key: KernelKey
@@ -149,7 +149,7 @@ class Judgement:
 class Judging:
     """Variants of one key on one workload: data and reference are made when the first of them needs them."""
 
-    def __init__(self, workers: Workers, listed: Listed) -> None:
+    def __init__(self, workers: Workers, listed: ListedWorkload) -> None:
         self._workers = workers
         self._listed = listed
         installed = workers.installed
@@ -265,7 +265,7 @@ def broke(kind: type[_Guarded], workers: Workers, variant: Variant, error: Excep
     """The verdict of what an exception ended; whatever state the candidate's process is in, the next Run has a new
     one."""
     workers.renew(variant)
-    return kind(status=Status.ERROR, reason=told(error), caught_by=in_order([guard_of(error)]))
+    return kind(status=Status.ERROR, reason=error_text(error), caught_by=in_order([guard_of(error)]))
 
 
 def refused(device: Device, variant: Variant, refusals: Mapping[str, str | None]) -> LeftOut | None:
@@ -310,7 +310,7 @@ def drawn_run(
     )
 
 
-def listed_run(group: Group, variant: Variant, listed: Listed, found: Judgement) -> Run:
+def listed_run(group: Group, variant: Variant, listed: ListedWorkload, found: Judgement) -> Run:
     """The Run of a variant that is not to be measured."""
     assert found.left_out is not None
     return _untimed(

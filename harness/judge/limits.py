@@ -38,8 +38,8 @@ def _nonfinite(found: Accuracy, op: Op) -> list[str]:
     forbidden = [tensor.name for tensor in op.inputs if tensor.values is Values.FINITE and tensor.axes]
     if not forbidden or found.failed or "nonfinite" in found.guards:
         return _any_values(op)
-    told = f"what it does with NaN or infinity in {' and '.join(forbidden)} was not looked at"
-    return [f"{told}: it does not report where they are (no argument bad), so the harness looked for them itself"]
+    text = f"what it does with NaN or infinity in {' and '.join(forbidden)} was not looked at"
+    return [f"{text}: it does not report where they are (no argument bad), so the harness looked for them itself"]
 
 
 def _any_values(op: Op) -> list[str]:
@@ -49,7 +49,7 @@ def _any_values(op: Op) -> list[str]:
         for tensor in op.inputs
         if tensor.values is Values.ANY and tensor.axes and is_float(named_dtype(tensor.dtype))
     ]
-    if not floats or NONFINITE in op.families:
+    if not floats or NONFINITE in op.input_families:
         return []
     return [f"what becomes of NaN or infinity in {' and '.join(floats)} was not looked at: the op has no such inputs"]
 
@@ -69,17 +69,17 @@ def _elsewhere(found: Accuracy, variant: Variant, device: Device, *, isolated: b
         ]
     if not asked:
         return []
-    told = (
+    text = (
         f"its code asks at run time what it runs on ({'; '.join(asked)}) and may take another path elsewhere: the path "
         f"judged is that of a processor with {there}"
     )
     if not found.held_to:
         why = _unheld(found, variant, device, asked, isolated=isolated)
-        return [f"{told}; what it does on others was not judged{f': {why}' if why else ''}"]
+        return [f"{text}; what it does on others was not judged{f': {why}' if why else ''}"]
     others = [each for each in asked if each not in of_features(asked)]
     left = f", and what {' and '.join(others)} may tell was left as it is" if others else ""
     return [
-        f"{told}, and those of processors with no more than {', '.join(found.held_to)}; other vendors and models were "
+        f"{text}, and those of processors with no more than {', '.join(found.held_to)}; other vendors and models were "
         f"not gone through{left}"
     ]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from tritmark.harness.judge.request import Request
 from tritmark.harness.originals import unchecked
 from tritmark.harness.providers import Installed
-from tritmark.harness.record import Layer, NotJudged, Run, Status, Unseen
+from tritmark.harness.record import Layer, NotJudged, NotJudgedKind, Run, Status
 from tritmark.harness.weights import TernaryWeights
 from tritmark.harness.weights.left_out import left_out
 
@@ -15,9 +15,9 @@ SIMULATED_SHARE = 4
 """A simulator, which takes a hundred times as long for a call, judges one in so many of the drawn cases."""
 
 _DIMENSIONS = {
-    "accuracy": Unseen.ACCURACY,
-    "performance": Unseen.PERFORMANCE,
-    "memory": Unseen.MEMORY,
+    "accuracy": NotJudgedKind.ACCURACY,
+    "performance": NotJudgedKind.PERFORMANCE,
+    "memory": NotJudgedKind.MEMORY,
 }
 """Dimensions whose verdicts have limits."""
 
@@ -38,14 +38,14 @@ def not_judged(
         *_order(installed, runs, layers),
         *_simulated(runs),
     ]
-    return tuple(sorted(found, key=lambda each: list(Unseen).index(each.kind)))
+    return tuple(sorted(found, key=lambda each: list(NotJudgedKind).index(each.kind)))
 
 
-def tensors_left_out(sizes: Iterable[tuple[str, int]], total: int, told: str) -> NotJudged:
+def tensors_left_out(sizes: Iterable[tuple[str, int]], total: int, given: str) -> NotJudged:
     """Tensors of a weight file, with their bytes, that were left out of `total` bytes, and why."""
     known = dict(sizes)
     share = sum(known.values()) / total if total else None
-    return NotJudged(kind=Unseen.TENSORS, about=tuple(known), told=told, share=share)
+    return NotJudged(kind=NotJudgedKind.TENSORS, about=tuple(known), told=given, share=share)
 
 
 def _tensors(weights: TernaryWeights, layers: Sequence[Layer]) -> Iterator[NotJudged]:
@@ -84,18 +84,18 @@ def _order(installed: Installed, runs: Sequence[Run], layers: Sequence[Layer]) -
         (oracle for provider in providers for oracle in provider.oracles),
     )
     if names:
-        told = "no bytes of an original packer were there to compare with: only packer and unpacker agree"
-        yield NotJudged(kind=Unseen.ORDER, about=names, told=f"{told} (tritmark formats)")
+        text = "no bytes of an original packer were there to compare with: only packer and unpacker agree"
+        yield NotJudged(kind=NotJudgedKind.ORDER, about=names, told=f"{text} (tritmark formats)")
 
 
 def _simulated(runs: Sequence[Run]) -> Iterator[NotJudged]:
     devices = dict.fromkeys(run.device for run in runs if run.receipt is not None and run.receipt.simulated)
     if devices:
-        told = (
+        text = (
             "a simulator ran the kernels (simulated): their values are judged, no speed and nothing of the device "
             f"itself; of drawn cases it had one in {SIMULATED_SHARE}, and none with an axis of more than 2^16"
         )
-        yield NotJudged(kind=Unseen.SIMULATED, about=tuple(devices), told=told)
+        yield NotJudged(kind=NotJudgedKind.SIMULATED, about=tuple(devices), told=text)
 
 
 def _workloads(request: Request, runs: Sequence[Run]) -> Iterator[NotJudged]:
@@ -113,4 +113,4 @@ def _workloads(request: Request, runs: Sequence[Run]) -> Iterator[NotJudged]:
         if id in listed and id not in judged:
             refused.setdefault(max(why, key=why.count), []).append(id)
     for reason, ids in refused.items():
-        yield NotJudged(kind=Unseen.WORKLOADS, about=tuple(ids), told=f"no kernel took them: {reason}")
+        yield NotJudged(kind=NotJudgedKind.WORKLOADS, about=tuple(ids), told=f"no kernel took them: {reason}")

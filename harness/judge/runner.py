@@ -29,7 +29,7 @@ from tritmark.harness.judge.judging import (
     Group,
     Judgement,
     LeftOut,
-    Listed,
+    ListedWorkload,
     drawn_run,
     listed_run,
     refused,
@@ -44,10 +44,10 @@ from tritmark.harness.measure.heap import give_back_large
 from tritmark.harness.measure.survey import Roofs
 from tritmark.harness.nearest import nearest
 from tritmark.harness.providers import Installed
-from tritmark.harness.record import Accuracy, Environment, Lane, Layer, Machine, Record, Run, Status
+from tritmark.harness.record import Accuracy, DeviceStatus, Environment, Layer, Machine, Record, Run, Status
 from tritmark.harness.spec import PEER_ISA, Device, KernelKey, Peer, Tier, Variant, Workload
 from tritmark.harness.store import Header, Options, Partial, Store, new_id
-from tritmark.harness.suite import Selected
+from tritmark.harness.suite import SelectedWorkload
 from tritmark.harness.utf8 import escaped
 from tritmark.harness.validate.accuracy import Judged
 from tritmark.harness.validate.cases import Material
@@ -112,9 +112,9 @@ def plan(installed: Installed, request: Request) -> list[Group]:
             if known is None or item.workload.thoroughness > known.workload.thoroughness:
                 groups[item.workload.id, key] = Group(installed.ops[item.workload.op], key, item.workload, of_key)
     if not groups:
-        told = f"--device {request.device!r}, " if request.device != "*" else ""
+        text = f"--device {request.device!r}, " if request.device != "*" else ""
         raise UsageError(
-            f"{told}--op {request.op!r} and --variant {request.variant!r} leave nothing of suite {request.suite.name}"
+            f"{text}--op {request.op!r} and --variant {request.variant!r} leave nothing of suite {request.suite.name}"
         )
     # A candidate's process serves all its Runs, so they come one after the other; drawn cases come before anything is
     # timed.
@@ -129,7 +129,7 @@ def plan(installed: Installed, request: Request) -> list[Group]:
     return sorted(there, key=lambda group: (not group.workload.drawn, order[group.key]))
 
 
-def _wanted(variant: Variant, item: Selected, request: Request) -> bool:
+def _wanted(variant: Variant, item: SelectedWorkload, request: Request) -> bool:
     """Whether a workload is for that variant, if it is a peer: where the suite has peers and it is installed, and
     wherever it was asked for. HeldTo to an instruction set, it has to say why it cannot be."""
     asked = variant.tier is not Tier.PEER or request.variant != "*" or variant.id in request.peers
@@ -137,7 +137,7 @@ def _wanted(variant: Variant, item: Selected, request: Request) -> bool:
 
 
 def _fastest(
-    installed: Installed, key: KernelKey, item: Selected, variants: tuple[Variant, ...]
+    installed: Installed, key: KernelKey, item: SelectedWorkload, variants: tuple[Variant, ...]
 ) -> tuple[Variant, ...]:
     """As many of them as the workload is meant for, of the highest tiers that take its axes, every kernel of the
     user's, and every peer."""
@@ -151,8 +151,8 @@ def _fastest(
 
 def missing(installed: Installed, request: Request) -> dict[str, str]:
     """Devices that were asked for and cannot be used here, each with why and what to do about it."""
-    told = {name: device.missing() for name, device in _chosen(installed, request).items()}
-    return {name: why for name, why in told.items() if why is not None}
+    reported = {name: device.missing() for name, device in _chosen(installed, request).items()}
+    return {name: why for name, why in reported.items() if why is not None}
 
 
 def _chosen(installed: Installed, request: Request) -> dict[str, Device]:
@@ -494,7 +494,7 @@ def _untimed(
             device = installed.registry.devices[variant.key.device]
             yield drawn_run(drawn[variant.id], variant, found, device, request, installed.registry.variants)
             continue
-        assert isinstance(task.on, Listed)
+        assert isinstance(task.on, ListedWorkload)
         id = run_id(variant, task.on.workload)
         if found.whole:
             yield listed_run(others[id], variant, task.on, found)
@@ -502,9 +502,9 @@ def _untimed(
             judgements[id] = found
 
 
-def _listed(installed: Installed, group: Group, request: Request) -> Listed:
+def _listed(installed: Installed, group: Group, request: Request) -> ListedWorkload:
     threads = threads_of(installed.registry.devices[group.key.device], request.threads)
-    return Listed(group.key, group.workload, request.seed, threads, request.dimensions)
+    return ListedWorkload(group.key, group.workload, request.seed, threads, request.dimensions)
 
 
 def _most_memory(groups: Sequence[Group]) -> int:
@@ -597,16 +597,20 @@ def _stored_layers(
         yield layer
 
 
-def _lanes(installed: Installed, request: Request, runs: Sequence[Run], layers: Sequence[Layer]) -> Iterator[Lane]:
+def _lanes(
+    installed: Installed, request: Request, runs: Sequence[Run], layers: Sequence[Layer]
+) -> Iterator[DeviceStatus]:
     absent = missing(installed, request)
     for name, device in installed.registry.devices.items():
         of_device = [run for run in runs if run.device == name]
         kernels = [run.kernel for run in of_device if run.receipt is not None] + [layer.kernel for layer in layers]
         if any(kernel.startswith(f"{name}/") for kernel in kernels):
             reason = SIMULATED.reason if device.simulated() else ""
-            yield Lane(device=name, ran=True, reason=reason, simulated=device.simulated(), units=tuple(device.units()))
+            yield DeviceStatus(
+                device=name, ran=True, reason=reason, simulated=device.simulated(), units=tuple(device.units())
+            )
         elif name in absent:
-            yield Lane(device=name, ran=False, reason=absent[name])
+            yield DeviceStatus(device=name, ran=False, reason=absent[name])
         else:
             reasons = dict.fromkeys(run.accuracy.reason for run in of_device)
-            yield Lane(device=name, ran=False, reason="; ".join(reasons) or "nothing of it was asked for")
+            yield DeviceStatus(device=name, ran=False, reason="; ".join(reasons) or "nothing of it was asked for")

@@ -30,7 +30,7 @@ FAMILY = "stored"
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class RepresentativeLayers:
     """What is judged in place of some layers."""
 
     tokens: int
@@ -42,15 +42,15 @@ class Chosen:
         return self.group.run_id(self.group.variants[0])
 
 
-Plan = Mapping[str, tuple[Chosen, ...]]
+Plan = Mapping[str, tuple[RepresentativeLayers, ...]]
 """For each layer by name what times it."""
 
 
 def planned(installed: Installed, request: Request, weights: TernaryWeights, devices: Sequence[Device]) -> Plan:
     """What times each layer, on each of the devices that has a kernel for its format or for one that holds the same;
     layers of one shape and format share it."""
-    known: dict[tuple[object, ...], tuple[Chosen, ...]] = {}
-    plan: dict[str, tuple[Chosen, ...]] = {}
+    known: dict[tuple[object, ...], tuple[RepresentativeLayers, ...]] = {}
+    plan: dict[str, tuple[RepresentativeLayers, ...]] = {}
     for info in judged(weights):
         kind = info.shape, info.format, info.layout
         if kind not in known:
@@ -64,7 +64,9 @@ def groups(plan: Plan) -> list[Group]:
     return list({each.run_id: each.group for chosen in plan.values() for each in chosen}.values())
 
 
-def _chosen(installed: Installed, request: Request, info: TernaryInfo, devices: Sequence[Device]) -> Iterator[Chosen]:
+def _chosen(
+    installed: Installed, request: Request, info: TernaryInfo, devices: Sequence[Device]
+) -> Iterator[RepresentativeLayers]:
     asked = request.conventions
     stored = StoredMatrix(request.weights, info.name, asked.layout, asked.weight_scale)
     for op in installed.ops.values():
@@ -76,7 +78,7 @@ def _chosen(installed: Installed, request: Request, info: TernaryInfo, devices: 
             for device in devices:
                 variant = _variant(installed, op, device, info, axes)
                 if variant is not None:
-                    yield Chosen(tokens, Group(op, variant.key, work, (variant,)))
+                    yield RepresentativeLayers(tokens, Group(op, variant.key, work, (variant,)))
 
 
 def _variant(
@@ -120,7 +122,11 @@ def _holds_scales(form: CodeFormat, layout: FloatLayout) -> bool:
 
 
 def evaluated(
-    installed: Installed, request: Request, weights: TernaryWeights, info: TernaryInfo, chosen: Sequence[Chosen]
+    installed: Installed,
+    request: Request,
+    weights: TernaryWeights,
+    info: TernaryInfo,
+    chosen: Sequence[RepresentativeLayers],
 ) -> Layer:
     """The product with one layer's own codes, on every device that it is timed on."""
     found = Layer(
@@ -141,13 +147,13 @@ def evaluated(
         reason = f"no kernel here computes from {found.format}, or from a format that holds the same"
         return found.model_copy(update={"status": Status.NOT_RUN, "reason": reason})
     try:
-        told = evaluate(weights, info, variants, seed=request.seed, threads=request.threads)
+        reported = evaluate(weights, info, variants, seed=request.seed, threads=request.threads)
     except BadEnvironmentError:
         raise
     except (TritmarkError, MemoryError) as error:
         reason = str(error) if isinstance(error, InvalidArgumentError) else f"{type(error).__name__}: {error}"
         return found.model_copy(update={"status": Status.ERROR, "reason": reason})
-    return found.model_copy(update=told)
+    return found.model_copy(update=reported)
 
 
 def sums(plan: Plan, runs: Sequence[Run]) -> Iterator[LinearLayers]:

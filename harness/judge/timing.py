@@ -10,8 +10,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tritmark.harness.judge.judging import NOT_RIGHT, PEER, Group, Judgement, LeftOut, Listed, broke, cases_of, unasked
-from tritmark.harness.measure.surroundings import Surroundings
+from tritmark.harness.judge.judging import (
+    NOT_RIGHT,
+    PEER,
+    Group,
+    Judgement,
+    LeftOut,
+    ListedWorkload,
+    broke,
+    cases_of,
+    unasked,
+)
+from tritmark.harness.measure.surroundings import MachineWatch
 from tritmark.harness.measure.survey import Roofs
 from tritmark.harness.record import Cross, MachineLoad, MemoryUse, Performance, Run, Status
 from tritmark.harness.spec import Peer, Receipt, Tier, Variant
@@ -27,7 +37,7 @@ from tritmark.harness.worker import Workers
 
 if TYPE_CHECKING:
     from tritmark.harness.providers import PeerLibrary
-    from tritmark.harness.validate.cross import Crossing
+    from tritmark.harness.validate.cross import CrossTask
 
 _SPEEDS = frozenset({Status.PASS, Status.AMBIGUOUS})
 
@@ -44,14 +54,14 @@ class GroupTiming:
         workers: Workers,
         group: Group,
         material: Material,
-        listed: Listed,
+        listed: ListedWorkload,
         *,
         roofs: dict[str, Roofs],
         peers: Sequence[Peer] = (),
         libraries: tuple[PeerLibrary, ...] = (),
     ) -> None:
         self._peers, self._libraries = peers, libraries
-        self._crossing: Crossing | None = None
+        self._crossing: CrossTask | None = None
         self._workers = workers
         self._group = group
         self._material = material
@@ -138,7 +148,7 @@ class GroupTiming:
             cases = admitted(self._cases, variant, group.workload.axes)
             worker = self._workers.of(variant)
             worker.begin()
-            surroundings = Surroundings(_gpu(receipt))
+            surroundings = MachineWatch(_gpu(receipt))
             performance, found = timed(
                 worker,
                 cases,
@@ -184,13 +194,13 @@ class GroupTiming:
 
     def _cross(self, variant: Variant, measured: bool) -> Cross:
         """Beside every peer there is; by turns with it where that makes sense."""
-        from tritmark.harness.validate.cross import Crossing
+        from tritmark.harness.validate.cross import CrossTask
 
         group, material = self._group, self._material
         axes = dict(group.workload.axes)
         if self._crossing is None:
             expected = self._cases.first.expected
-            self._crossing = Crossing(
+            self._crossing = CrossTask(
                 group.op,
                 group.key,
                 self._peers,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from tritmark.harness.league.model import Basis, Contender, LeagueTable, Pace, WholeCall
-from tritmark.harness.record import Accuracy, Footing, PeerComparison, Ratio, Record, Run, Status
-from tritmark.harness.spec import Family
+from tritmark.harness.league.model import Basis, Contender, ContenderTiming, LeagueTable, WholeCall
+from tritmark.harness.record import Accuracy, Measurement, PeerComparison, Ratio, Record, Run, Status
+from tritmark.harness.spec import ToleranceKind
 from tritmark.harness.text import groups
 from tritmark.harness.validate.performance import TELLING
 
@@ -15,7 +15,7 @@ Temperature = Literal["cold", "hot"]
 TEMPERATURES: tuple[Temperature, ...] = ("cold", "hot")
 Work = tuple[str, str, str, str, int]
 """What Runs share that do the same work: device, op, dtype, workload, threads."""
-Turns = Mapping[tuple[str, Temperature], Ratio]
+Interleaving = Mapping[tuple[str, Temperature], Ratio]
 """For a Run's id its time over that of the best Run of its place, taken by turns."""
 Best = Mapping[tuple[Work, Temperature], str]
 """For a place the id of the Run that was found to be the best by turns."""
@@ -57,7 +57,7 @@ def best_of(runs: Sequence[Run], temperature: Temperature) -> Run | None:
 
 def tables(
     record: Record,
-    turns: Turns | None = None,
+    turns: Interleaving | None = None,
     calls: Mapping[Work, Sequence[WholeCall]] | None = None,
     found_best: Best | None = None,
 ) -> tuple[LeagueTable, ...]:
@@ -98,12 +98,12 @@ def _order(contender: Contender) -> tuple[bool, bool, bool, float]:
     )
 
 
-def _contenders(runs: Sequence[Run], best: Mapping[Temperature, Run | None], turns: Turns) -> list[Contender]:
+def _contenders(runs: Sequence[Run], best: Mapping[Temperature, Run | None], turns: Interleaving) -> list[Contender]:
     own = {run.id: _contender(run, best, turns) for run in runs}
     return [*own.values(), *_peers(runs, own, best["hot"])]
 
 
-def _contender(run: Run, best: Mapping[Temperature, Run | None], turns: Turns) -> Contender:
+def _contender(run: Run, best: Mapping[Temperature, Run | None], turns: Interleaving) -> Contender:
     cold, hot = (_pace(run, best[temperature], temperature, turns) for temperature in TEMPERATURES)
     accuracy = run.accuracy
     reason = next((each.reason for each in (accuracy, run.performance, run.memory, run.cross) if each.failed), "")
@@ -123,16 +123,16 @@ def _contender(run: Run, best: Mapping[Temperature, Run | None], turns: Turns) -
 
 def _exact(accuracy: Accuracy) -> bool:
     rounded = accuracy.largest_ulp is not None and accuracy.largest_ulp <= _ROUNDED_ONCE
-    return not accuracy.mismatches and (accuracy.family == Family.EXACT or rounded)
+    return not accuracy.mismatches and (accuracy.family == ToleranceKind.EXACT or rounded)
 
 
-def _pace(run: Run, best: Run | None, temperature: Temperature, turns: Turns) -> Pace | None:
+def _pace(run: Run, best: Run | None, temperature: Temperature, turns: Interleaving) -> ContenderTiming | None:
     footing = _footing(run, temperature)
     if footing is None or groups.doubted(run):
         return None
     timing, against = footing.timing, footing.against
     behind, basis = _behind(run, best, temperature, turns)
-    return Pace(
+    return ContenderTiming(
         ns=timing.median_ns,
         low_ns=timing.low_ns,
         high_ns=timing.high_ns,
@@ -157,7 +157,7 @@ def contradicts(behind: Ratio, run: Run, best: Run, temperature: Temperature) ->
     return behind.low > (1 + TELLING) * high or (1 + TELLING) * behind.high < low
 
 
-def _behind(run: Run, best: Run | None, temperature: Temperature, turns: Turns) -> tuple[Ratio | None, Basis]:
+def _behind(run: Run, best: Run | None, temperature: Temperature, turns: Interleaving) -> tuple[Ratio | None, Basis]:
     if best is None:
         return None, Basis.NONE
     if run.id == best.id:
@@ -228,7 +228,7 @@ def _peer(name: str, comparison: PeerComparison, run: Run, kernel: Contender, be
         reason=comparison.reason,
         exact=None if comparison.match is None else comparison.largest_error == 0,
         largest_error=comparison.largest_error,
-        hot=Pace(ns=comparison.peer_ns, behind=behind, basis=basis),
+        hot=ContenderTiming(ns=comparison.peer_ns, behind=behind, basis=basis),
     )
 
 
@@ -236,8 +236,8 @@ def _product(a: Ratio, b: Ratio) -> Ratio:
     return Ratio(median=a.median * b.median, low=a.low * b.low, high=a.high * b.high, pairs=min(a.pairs, b.pairs))
 
 
-def _footing(run: Run, temperature: Temperature) -> Footing | None:
-    footing: Footing | None = getattr(run.performance, temperature)
+def _footing(run: Run, temperature: Temperature) -> Measurement | None:
+    footing: Measurement | None = getattr(run.performance, temperature)
     return footing
 
 

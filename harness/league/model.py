@@ -18,7 +18,7 @@ class Basis(StrEnum):
     NONE = "not compared"
 
 
-class Pace(Model):
+class ContenderTiming(Model):
     """One temperature of a contender."""
 
     ns: float
@@ -65,8 +65,8 @@ class Contender(Model):
     largest_error: float | None = None
     """Largest absolute difference from the reference, of a peer from the kernel."""
     bits_per_weight: float | None = None
-    cold: Pace | None = None
-    hot: Pace | None = None
+    cold: ContenderTiming | None = None
+    hot: ContenderTiming | None = None
 
 
 class WholeCall(Model):

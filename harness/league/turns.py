@@ -15,7 +15,7 @@ from tritmark.harness.measure.alternate import Timed, alternate, calibrate
 from tritmark.harness.measure.buffers import memory_of, rotation
 from tritmark.harness.measure.clocks import PythonClock, clock_for
 from tritmark.harness.measure.statistics import ENOUGH_SAMPLES, LEAST_SAMPLES, median
-from tritmark.harness.measure.stopping import AtLeast, First, Interval, TimeLimit
+from tritmark.harness.measure.stopping import First, Interval, MinimumSamples, TimeLimit
 from tritmark.harness.record import Ratio, Record, Run
 from tritmark.harness.spec import Arrays, Axes, Device, KernelKey, Launch, Op, Variant, Workload
 from tritmark.harness.text import groups
@@ -48,7 +48,7 @@ class Session:
 
 
 def taken(
-    installed: Installed, record: Record, told: Callable[[str], None], *, candidates: Sequence[Candidate] = ()
+    installed: Installed, record: Record, report: Callable[[str], None], *, candidates: Sequence[Candidate] = ()
 ) -> Session:
     """Time what the Record measured by turns, each with the best of its place; `told` is told of each place.
     `candidates`: what brought variants that no installed package has.
@@ -60,7 +60,7 @@ def taken(
     with Workers(installed, candidates) as workers:
         for work, runs in by_work(record).items():
             first = runs[0]
-            told(f"{first.op} {groups.place(first.workload)}, {first.dtype}, by turns")
+            report(f"{first.op} {groups.place(first.workload)}, {first.dtype}, by turns")
             facts = first.workload
             workload = Workload(op=first.op, axes=facts.axes, family=facts.family, layout=facts.layout)
             material = Material(installed.ops[first.op], workload, facts.seed)
@@ -183,8 +183,8 @@ def _side(
 
 def _enough(seconds: float = BUDGET_S) -> First:
     return First(
-        AtLeast(ENOUGH_SAMPLES, Interval(2 * LAYOUT_NOISE)),
-        AtLeast(LEAST_SAMPLES, TimeLimit(seconds)),
+        MinimumSamples(ENOUGH_SAMPLES, Interval(2 * LAYOUT_NOISE)),
+        MinimumSamples(LEAST_SAMPLES, TimeLimit(seconds)),
         TimeLimit(_PATIENCE * seconds),
     )
 
@@ -211,16 +211,16 @@ def calls_task(site: Site, logical: Arrays, axes: Axes, dtype: str, threads: int
     brought = [call for provider in site.installed.providers.values() for call in provider.calls()]
     suited = [each for each in brought if each.op == site.op.name and each.device == site.device.type]
     rng = np.random.default_rng([seed, len(suited)])
-    told, ready = [], []
+    reported, ready = [], []
     for each in suited:
         why = each.missing() if dtype in each.dtypes else f"it gives no {dtype}"
         if why is not None:
-            told.append(WholeCall(name=each.name, takes=each.takes, missing=why))
+            reported.append(WholeCall(name=each.name, takes=each.takes, missing=why))
             continue
         timed = Timed([_Called(each.prepare(logical, axes, threads))], PythonClock(), warm=True)
         ready.append((each, timed, calibrate(timed)))
     if not ready:
-        return tuple(told)
+        return tuple(reported)
     best = min(ready, key=lambda one: one[2])
     # Which is the quickest of two that are close may turn out by turns.
     for last in (False, True):
@@ -237,4 +237,4 @@ def calls_task(site: Site, logical: Arrays, axes: Axes, dtype: str, threads: int
     for (each, _, _), found in behind:
         ratio = found.ratio()
         made.append(WholeCall(name=each.name, takes=each.takes, ns=median(alone) * ratio.median, behind=ratio))
-    return (first, *sorted(made, key=lambda each: each.ns or 0.0), *told)
+    return (first, *sorted(made, key=lambda each: each.ns or 0.0), *reported)

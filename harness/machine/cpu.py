@@ -88,12 +88,12 @@ def physical_cores(sys: Path = SYS) -> int:
 def model(proc: Path = Path("/proc")) -> str:
     """Which processor the first core is, in the words and numbers that Linux has for it, without its clock's speed; ""
     where nothing is told."""
-    told: dict[str, str] = {}
+    reported: dict[str, str] = {}
     with suppress(OSError):
         for each in (proc / "cpuinfo").read_text(encoding="utf-8").splitlines():
             name, _, value = each.partition(":")
-            told.setdefault(name.strip(), value.strip())
-    return ", ".join(f"{name} {told[name]}" for name in _MODEL if name in told)
+            reported.setdefault(name.strip(), value.strip())
+    return ", ".join(f"{name} {reported[name]}" for name in _MODEL if name in reported)
 
 
 def caches(sys: Path = SYS) -> dict[str, int]:
@@ -122,8 +122,8 @@ def governor(sys: Path = SYS) -> str | None:
 def clocks(sys: Path = SYS, proc: Path = Path("/proc")) -> list[int]:
     """Hz of each core that this process may use, at this moment; empty where nothing is told. Virtual machines often
     show a constant."""
-    told = [number(sys / CPUS / f"cpu{core}" / "cpufreq" / "scaling_cur_freq") for core in sorted(affinity())]
-    found = [1000 * khz for khz in told if khz]
+    reported = [number(sys / CPUS / f"cpu{core}" / "cpufreq" / "scaling_cur_freq") for core in sorted(affinity())]
+    found = [1000 * khz for khz in reported if khz]
     return found or _clocks_of_cpuinfo(proc)
 
 

@@ -286,7 +286,7 @@ def device_info(index: int = 0) -> DeviceInfo:
     libcuda.call("cuDeviceGetUuid_v2", uuid, device)
     version = libcuda.integer("cuDriverGetVersion")
     driver = nvml.driver_version()
-    told = {field: _attribute(number, device) for field, number in _ATTRIBUTES.items()}
+    reported = {field: _attribute(number, device) for field, number in _ATTRIBUTES.items()}
     return DeviceInfo(
         index=index,
         name=name.value.decode("utf-8", "replace"),
@@ -296,7 +296,7 @@ def device_info(index: int = 0) -> DeviceInfo:
         memory_clock_hz=_attribute(36, device) * 1000,
         clock_hz=_attribute(13, device) * 1000,
         driver=f"{driver + ', ' if driver else ''}CUDA {version // 1000}.{version % 1000 // 10}",
-        **told,
+        **reported,
     )
 
 

@@ -27,7 +27,7 @@ def available(sys: Path = SYS) -> int:
     return free if limit is None or taken is None else max(0, min(free, limit - taken))
 
 
-def resident() -> int:
+def rss_bytes() -> int:
     """Bytes of main memory that this process holds."""
     import psutil
 

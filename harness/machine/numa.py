@@ -87,8 +87,8 @@ class Topology:
         numbers = [node.number for node in self.nodes]
         if origin not in numbers or to not in numbers:
             return None
-        told = self.nodes[numbers.index(origin)].distances
-        return told[numbers.index(to)] if len(told) == len(numbers) else None
+        reported = self.nodes[numbers.index(origin)].distances
+        return reported[numbers.index(to)] if len(reported) == len(numbers) else None
 
     def home(self, node: int) -> int | None:
         """The node whose memory is the nearest to a node's cores, of those that the process may have: its own where it
@@ -153,8 +153,8 @@ def _node(sys: Path, number: int) -> Node:
 def _kilobytes(text: str, name: str) -> int:
     """The value of a line such as "Node 0 MemTotal:  16384 kB"; 0 where there is none."""
     for each in text.splitlines():
-        told, _, value = each.partition(":")
-        if told.split()[-1:] == [name]:
+        reported, _, value = each.partition(":")
+        if reported.split()[-1:] == [name]:
             return int(value.split()[0])
     return 0
 
@@ -175,23 +175,23 @@ def _first(sys: Path, core: int) -> int:
 
 def balancing(proc: Path = PROC) -> bool | None:
     """Whether the kernel moves pages after the threads that use them (kernel.numa_balancing); None where it cannot."""
-    told = line(proc / "sys/kernel/numa_balancing")
-    return None if told is None else told != "0"
+    reported = line(proc / "sys/kernel/numa_balancing")
+    return None if reported is None else reported != "0"
 
 
 def migrated(proc: Path = PROC) -> dict[str, int]:
     """Pages that the whole system has moved from node to node since it started, by the names of MIGRATED; those that
     this kernel does not count are left out."""
-    told = dict(each.split() for each in (line(proc / "vmstat") or "").splitlines() if len(each.split()) == 2)
-    return {name: int(told[name]) for name in MIGRATED if name in told}
+    reported = dict(each.split() for each in (line(proc / "vmstat") or "").splitlines() if len(each.split()) == 2)
+    return {name: int(reported[name]) for name in MIGRATED if name in reported}
 
 
 def moves(proc: Path = PROC) -> int | None:
     """How often the scheduler has put a thread of this process on another core; None where the kernel does not tell
     (CONFIG_SCHED_DEBUG). Threads that have ended are not counted."""
     found = [_moves(task / "sched") for task in (proc / "self" / "task").glob("[0-9]*")]
-    told = [each for each in found if each is not None]
-    return sum(told) if told else None
+    reported = [each for each in found if each is not None]
+    return sum(reported) if reported else None
 
 
 def _moves(path: Path) -> int | None:
@@ -218,8 +218,8 @@ def lying(addresses: Iterable[int], proc: Path = PROC) -> dict[int, int]:
     mappings: of an array that shares its mapping with others, theirs count too."""
     mappings: list[tuple[int, dict[int, int]]] = []
     for each in (line(proc / "self" / "numa_maps") or "").splitlines():
-        start, *told = each.split()
-        fields = dict(part.split("=", 1) for part in told if "=" in part)
+        start, *reported = each.split()
+        fields = dict(part.split("=", 1) for part in reported if "=" in part)
         page = int(fields.get("kernelpagesize_kB", 4)) << 10
         by_node = {
             int(name[1:]): int(value) * page

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-Told = TypeVar("Told")
+T = TypeVar("T")
 
 REASONS = {
     0x001: "gpu_idle",
@@ -84,31 +84,31 @@ def health(uuid: str) -> Health:
     except LookupError as problem:
         return Health(note=str(problem))
 
-    def told(ask: Callable[[], Told]) -> Told | None:
+    def supported(ask: Callable[[], T]) -> T | None:
         try:
             return ask()
         except (nvml.NVMLError, AttributeError):  # not supported by the device, or not known to this nvidia-ml-py
             return None
 
     return Health(
-        temperature=told(lambda: int(nvml.nvmlDeviceGetTemperature(device, nvml.NVML_TEMPERATURE_GPU))),
-        power=told(lambda: float(nvml.nvmlDeviceGetPowerUsage(device) / 1000)),
-        power_limit=told(lambda: float(nvml.nvmlDeviceGetEnforcedPowerLimit(device) / 1000)),
-        clock_hz=told(lambda: int(nvml.nvmlDeviceGetClockInfo(device, nvml.NVML_CLOCK_SM)) * _MHZ),
-        clock_max_hz=told(lambda: int(nvml.nvmlDeviceGetMaxClockInfo(device, nvml.NVML_CLOCK_SM)) * _MHZ),
-        memory_clock_hz=told(lambda: int(nvml.nvmlDeviceGetClockInfo(device, nvml.NVML_CLOCK_MEM)) * _MHZ),
-        memory_clock_max_hz=told(lambda: int(nvml.nvmlDeviceGetMaxClockInfo(device, nvml.NVML_CLOCK_MEM)) * _MHZ),
-        throttle=told(lambda: reasons(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(device))),
-        ecc=told(lambda: bool(nvml.nvmlDeviceGetEccMode(device)[0])),
-        ecc_uncorrected=told(
+        temperature=supported(lambda: int(nvml.nvmlDeviceGetTemperature(device, nvml.NVML_TEMPERATURE_GPU))),
+        power=supported(lambda: float(nvml.nvmlDeviceGetPowerUsage(device) / 1000)),
+        power_limit=supported(lambda: float(nvml.nvmlDeviceGetEnforcedPowerLimit(device) / 1000)),
+        clock_hz=supported(lambda: int(nvml.nvmlDeviceGetClockInfo(device, nvml.NVML_CLOCK_SM)) * _MHZ),
+        clock_max_hz=supported(lambda: int(nvml.nvmlDeviceGetMaxClockInfo(device, nvml.NVML_CLOCK_SM)) * _MHZ),
+        memory_clock_hz=supported(lambda: int(nvml.nvmlDeviceGetClockInfo(device, nvml.NVML_CLOCK_MEM)) * _MHZ),
+        memory_clock_max_hz=supported(lambda: int(nvml.nvmlDeviceGetMaxClockInfo(device, nvml.NVML_CLOCK_MEM)) * _MHZ),
+        throttle=supported(lambda: reasons(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(device))),
+        ecc=supported(lambda: bool(nvml.nvmlDeviceGetEccMode(device)[0])),
+        ecc_uncorrected=supported(
             lambda: int(
                 nvml.nvmlDeviceGetTotalEccErrors(
                     device, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC
                 )
             )
         ),
-        utilization=told(lambda: int(nvml.nvmlDeviceGetUtilizationRates(device).gpu)),
-        memory_used=told(lambda: int(nvml.nvmlDeviceGetMemoryInfo(device).used)),
+        utilization=supported(lambda: int(nvml.nvmlDeviceGetUtilizationRates(device).gpu)),
+        memory_used=supported(lambda: int(nvml.nvmlDeviceGetMemoryInfo(device).used)),
     )
 
 

@@ -143,7 +143,7 @@ class Alternation:
         )
 
 
-class Turns:
+class Interleaving:
     """Two things by turns, in an order drawn for each pair; every sample is kept. Calibrate both beforehand."""
 
     def __init__(self, a: Side, b: Side, rng: np.random.Generator) -> None:
@@ -174,7 +174,7 @@ def alternate(a: Side, b: Side, rng: np.random.Generator, stop: StoppingRule) ->
 
     At least two pairs are taken, for one has no interval, and none is dropped. Calibrate both beforehand.
     """
-    turns = Turns(a, b, rng)
+    turns = Interleaving(a, b, rng)
     while True:
         stop.add(turns.pair())
         if stop.done() and len(turns.logs) > 1:

@@ -24,7 +24,7 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 """Of <malloc.h>."""
 
 
-class Held(NamedTuple):
+class HeldBytes(NamedTuple):
     """Bytes that the process holds. What is leaked raises one of them for good."""
 
     heap: int
@@ -32,10 +32,10 @@ class Held(NamedTuple):
     library does not tell (it is not glibc 2.33 or later), the resident memory of the process."""
     mapped: int
     """Address space of other mappings than malloc's: files, stacks of threads, Python's arenas. 0 where it cannot be
-    told from the heap."""
+    bytes_of_heap from the heap."""
 
 
-def held() -> Held | None:
+def held() -> HeldBytes | None:
     """What the process holds now; None where this system does not tell. Takes microseconds, and keeps nothing."""
     pages = _pages()
     if pages is None:
@@ -43,9 +43,9 @@ def held() -> Held | None:
     size, resident = pages
     malloc = _malloc()
     if malloc is None:
-        return Held(resident, 0)
+        return HeldBytes(resident, 0)
     taken, used = malloc()
-    return Held(used + LEAST_BLOCK * sys.getallocatedblocks(), size - taken)
+    return HeldBytes(used + LEAST_BLOCK * sys.getallocatedblocks(), size - taken)
 
 
 def faults() -> int | None:
@@ -154,8 +154,8 @@ def _malloc() -> Callable[[], tuple[int, int]] | None:
     ask.argtypes = ()
     ask.restype = Mallinfo2
 
-    def told() -> tuple[int, int]:
+    def bytes_of_heap() -> tuple[int, int]:
         found = ask()
         return found.arena + found.hblkhd, found.uordblks + found.hblkhd
 
-    return told
+    return bytes_of_heap

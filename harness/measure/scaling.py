@@ -12,7 +12,7 @@ import numpy as np
 from tritmark.harness.measure.alternate import Timed, alternate, calibrate
 from tritmark.harness.measure.clocks import clock_for, own_clock
 from tritmark.harness.measure.statistics import ENOUGH_SAMPLES, LEAST_SAMPLES
-from tritmark.harness.measure.stopping import AtLeast, First, Interval, TimeLimit
+from tritmark.harness.measure.stopping import First, Interval, MinimumSamples, TimeLimit
 from tritmark.harness.record import Ratio, Scaled
 from tritmark.harness.spec import Clock, Device, Launch, ThreadTimes
 
@@ -79,10 +79,10 @@ def _thread_times(device: Device, side: Timed) -> list[ThreadTimes]:
         return found
     end = perf_counter() + BUDGET_S
     while len(found) < ENOUGH_SAMPLES and (len(found) < LEAST_SAMPLES or perf_counter() < end):
-        told = device.thread_times(side.sample)
-        if told is None:
+        reported = device.thread_times(side.sample)
+        if reported is None:
             break
-        found.append(told)
+        found.append(reported)
     return found
 
 
@@ -98,5 +98,5 @@ def _timed(launch: Launch, clock: Clock) -> Timed:
 
 def _ratio(a: Timed, b: Timed, rng: np.random.Generator) -> Ratio:
     """The time of `b` over that of `a`."""
-    stop = First(AtLeast(ENOUGH_SAMPLES, Interval(FINE)), AtLeast(LEAST_SAMPLES, TimeLimit(BUDGET_S)))
+    stop = First(MinimumSamples(ENOUGH_SAMPLES, Interval(FINE)), MinimumSamples(LEAST_SAMPLES, TimeLimit(BUDGET_S)))
     return alternate(a, b, rng, stop).ratio()

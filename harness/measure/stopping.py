@@ -102,7 +102,7 @@ class TimeLimit:
         return self._now() >= self._end
 
 
-class AtLeast:
+class MinimumSamples:
     """Holds another rule back until `samples` have come."""
 
     def __init__(self, samples: int, rule: StoppingRule) -> None:

@@ -24,7 +24,7 @@ class _Reading:
     device_clock: int | None
 
 
-class Surroundings:
+class MachineWatch:
     """Watches the machine from when it is made. `gpu`: UUID of the GPU that the kernel runs on, "" on the host."""
 
     def __init__(self, gpu: str = "") -> None:

@@ -76,7 +76,7 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
-class Roof:
+class FastestProbe:
     """The fastest of the probes of one name, where it was looked for."""
 
     ceiling: Ceiling
@@ -108,10 +108,10 @@ class Survey:
     def __init__(self, device: Device) -> None:
         self.device = device
         self.memory = memory_of(device)
-        self._roofs: dict[tuple[Any, ...], Roof] = {}
+        self._roofs: dict[tuple[Any, ...], FastestProbe] = {}
         self._doubted: set[str] = set()
 
-    def told(self) -> Roofs:
+    def snapshot(self) -> Roofs:
         """What was found so far, for the survey of another process of this session."""
         probes = list(self.device.ceilings().values())
         return {
@@ -119,11 +119,14 @@ class Survey:
             for key, roof in self._roofs.items()
         }
 
-    def learn(self, told: Roofs) -> None:
+    def learn(self, given: Roofs) -> None:
         """Take over what the survey of another process found."""
         probes = list(self.device.ceilings().values())
         self._roofs.update(
-            {key: Roof(probes[index], threads, rate, fastest) for key, (index, threads, rate, fastest) in told.items()}
+            {
+                key: FastestProbe(probes[index], threads, rate, fastest)
+                for key, (index, threads, rate, fastest) in given.items()
+            }
         )
 
     def names(self) -> list[str]:
@@ -134,11 +137,11 @@ class Survey:
         """The unit of the probes of that name. Raises UsageError where there is none."""
         return self.probes(name)[0].unit
 
-    def roof(self, name: str, field: Field, nbytes: int, *, threads: int, cold: bool) -> Roof:
+    def roof(self, name: str, field: Field, nbytes: int, *, threads: int, cold: bool) -> FastestProbe:
         """The fastest probe of that name at about `nbytes` (the next power of two and its half belong together)."""
         return self._known(name, self.probes(name), field, nbytes, threads, cold)
 
-    def again(self, name: str, field: Field, nbytes: int, *, threads: int, cold: bool) -> Roof:
+    def again(self, name: str, field: Field, nbytes: int, *, threads: int, cold: bool) -> FastestProbe:
         """The same looked for anew, and closer; it takes the place of the one before."""
         probes = self.probes(name)
         roof = self._find(probes, field, nbytes, threads, cold, closer=True)
@@ -181,7 +184,9 @@ class Survey:
             )
         return probes
 
-    def _known(self, name: str, probes: list[Ceiling], field: Field, nbytes: int, threads: int, cold: bool) -> Roof:
+    def _known(
+        self, name: str, probes: list[Ceiling], field: Field, nbytes: int, threads: int, cold: bool
+    ) -> FastestProbe:
         key = self._key(name, probes, nbytes, threads, cold)
         if key not in self._roofs:
             self._roofs[key] = self._find(probes, field, nbytes, threads, cold, closer=name in self._doubted)
@@ -193,7 +198,7 @@ class Survey:
 
     def _find(
         self, probes: list[Ceiling], field: Field, nbytes: int, threads: int, cold: bool, *, closer: bool
-    ) -> Roof:
+    ) -> FastestProbe:
         rng = np.random.default_rng(nbytes)
         sides: list[tuple[Ceiling, int, Timed]] = []
         for ceiling in probes:
@@ -227,7 +232,7 @@ class Survey:
         logs = np.log([times[index] for index in left])
         best_at = left[int(np.argmin(np.median(logs - logs[0], axis=1)))]
         ceiling, count, _ = sides[best_at]
-        return Roof(ceiling, count, 1e9 / median(times[best_at]), 1e9 / min(fastest))
+        return FastestProbe(ceiling, count, 1e9 / median(times[best_at]), 1e9 / min(fastest))
 
 
 def _fill(timed: Timed, calls: int) -> float:

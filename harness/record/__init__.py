@@ -20,9 +20,9 @@ from tritmark.harness.record.machine import (
     TunedPrefetch,
 )
 from tritmark.harness.record.model import TOO_NOISY, Cause, Divergence, Model, Ratio, Slope, Status, Verdict, half_width
-from tritmark.harness.record.not_judged import NotJudged, Unseen
+from tritmark.harness.record.not_judged import NotJudged, NotJudgedKind
 from tritmark.harness.record.proposal import Fact, Gain, Proposal
-from tritmark.harness.record.record import HOST, SCHEMA_VERSION, Environment, Lane, Record
+from tritmark.harness.record.record import HOST, SCHEMA_VERSION, DeviceStatus, Environment, Record
 from tritmark.harness.record.run import (
     DIMENSIONS,
     Layer,
@@ -35,11 +35,11 @@ from tritmark.harness.record.run import (
 )
 from tritmark.harness.record.verdicts import (
     Accuracy,
-    Against,
+    CeilingComparison,
     Cross,
     DeviceMemory,
-    Footing,
     Guarded,
+    Measurement,
     MemoryUse,
     PeerComparison,
     Performance,
@@ -53,33 +53,34 @@ __all__ = [
     "SCHEMA_VERSION",
     "TOO_NOISY",
     "Accuracy",
-    "Against",
     "Cause",
+    "CeilingComparison",
     "CeilingFacts",
     "Code",
     "Contradiction",
     "Cross",
     "DeviceMemory",
+    "DeviceStatus",
     "Divergence",
     "Environment",
     "Fact",
     "FileDigest",
-    "Footing",
     "Function",
     "Gain",
     "Gpu",
     "Guarded",
-    "Lane",
     "Layer",
     "LayerScheme",
     "LinearLayers",
     "Machine",
     "MachineLoad",
+    "Measurement",
     "MemoryUse",
     "Model",
     "NodeBandwidth",
     "NodeUse",
     "NotJudged",
+    "NotJudgedKind",
     "NumaNode",
     "PeerComparison",
     "Performance",
@@ -94,7 +95,6 @@ __all__ = [
     "Timing",
     "Transfer",
     "TunedPrefetch",
-    "Unseen",
     "Verdict",
     "WorkloadFacts",
     "contradicted",

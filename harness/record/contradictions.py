@@ -32,7 +32,7 @@ class Contradiction:
         return self.fast.rate / self.slow.rate
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """cpu's read ceiling of L3 is 1.9x that of L2 (2 threads)."""
         fast, slow = self.fast, self.slow
         other = f"that of {slow.level}" if fast.name == slow.name else f"that of {slow.name}"

@@ -47,7 +47,7 @@ def _read(environment: Mapping[str, str]) -> dict[str, Any]:
     done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, check=False)
     lines = done.stdout.decode("utf-8", "replace").rstrip().splitlines()
     try:
-        told: dict[str, Any] = json.loads(lines[-1])
+        reported: dict[str, Any] = json.loads(lines[-1])
     except (IndexError, ValueError):
         why = cause(Failure.CRASH, max(0, -done.returncode), wanted=0, killed_before=None)
         if why is not None:
@@ -56,7 +56,7 @@ def _read(environment: Mapping[str, str]) -> dict[str, Any]:
         raise BadEnvironmentError(
             f"py-cpuinfo cannot read this CPU: {words[-1]}", next_step=f"run {sys.executable} -m cpuinfo"
         ) from None
-    return told
+    return reported
 
 
 @cache
@@ -86,16 +86,16 @@ def machine_facts() -> Machine:
 
     from tritmark.harness.record import Machine, NumaNode
 
-    told = ask().result()
-    flags = frozenset(told.get("flags", ()))
-    name = told.get("brand_raw") or platform.processor() or platform.machine()
+    reported = ask().result()
+    flags = frozenset(reported.get("flags", ()))
+    name = reported.get("brand_raw") or platform.processor() or platform.machine()
     caches, total = cpu.caches(), memory.total()
     logical = psutil.cpu_count() or 1
     physical = psutil.cpu_count(logical=False) or logical
     # Whole GiB: a kernel keeps a little more or less for itself from boot to boot.
     same: tuple[object, ...] = (
         name,
-        told.get("stepping"),
+        reported.get("stepping"),
         logical,
         physical,
         sorted(caches.items()),
@@ -108,7 +108,7 @@ def machine_facts() -> Machine:
         id=sha256(repr(same).encode()).hexdigest()[:12],
         hostname=platform.node(),
         cpu=name,
-        vendor=told.get("vendor_id_raw", ""),
+        vendor=reported.get("vendor_id_raw", ""),
         architecture=platform.machine(),
         features=tuple(sorted(flags)),
         logical_cores=logical,

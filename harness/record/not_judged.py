@@ -7,7 +7,7 @@ from enum import StrEnum
 from tritmark.harness.record.model import Model
 
 
-class Unseen(StrEnum):
+class NotJudgedKind(StrEnum):
     """Kinds of what was not judged, the graver first; the value is its name in a headline."""
 
     SIMULATED = "simulated devices"
@@ -26,7 +26,7 @@ class Unseen(StrEnum):
 class NotJudged(Model):
     """One thing that was not judged, and of what."""
 
-    kind: Unseen
+    kind: NotJudgedKind
     about: tuple[str, ...]
     """Names: of formats, kernels, tensors, workloads or devices."""
     told: str

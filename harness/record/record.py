@@ -38,7 +38,7 @@ class Environment(Model):
     seed: int
 
 
-class Lane(Model):
+class DeviceStatus(Model):
     """Whether a device's part ran, and if not, why and what to do."""
 
     device: str
@@ -62,7 +62,7 @@ class Record(Model):
     complete: bool
     environment: Environment
     machine: Machine
-    lanes: tuple[Lane, ...] = ()
+    lanes: tuple[DeviceStatus, ...] = ()
     runs: tuple[Run, ...] = ()
     counts: dict[str, dict[str, int]] = Field(default_factory=dict)
     """For each dimension how many own Runs ended in which status; empty before version 5, of all Runs before version

@@ -85,7 +85,7 @@ class Timing(Model):
         return half_width(self.median_ns, self.low_ns, self.high_ns) > TOO_NOISY
 
 
-class Against(Model):
+class CeilingComparison(Model):
     """How a timing compares with the ceiling that limits it: the least time this machine needs for the work, over
     the time taken."""
 
@@ -108,11 +108,11 @@ class Against(Model):
     than the probe beside it, though not than the physical floor allows, or something held the probe up all the time."""
 
 
-class Footing(Model):
+class Measurement(Model):
     """One temperature of a performance figure."""
 
     timing: Timing
-    against: Against
+    against: CeilingComparison
     footprint: int
     """Bytes that one call touches at least."""
     rotation: int
@@ -127,8 +127,8 @@ class Footing(Model):
 class Performance(Guarded):
     """Cold and hot figures, and what the Python call adds."""
 
-    cold: Footing | None = None
-    hot: Footing | None = None
+    cold: Measurement | None = None
+    hot: Measurement | None = None
     call_overhead_ns: float | None = None
     """Median time of a call through Python minus the native one, on the same arguments."""
     read: int = 0

@@ -9,12 +9,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tritmark.harness.record import Record
-    from tritmark.harness.report.section import Given
+    from tritmark.harness.report.section import PageContext
 
 __all__ = ["build"]
 
 
-def build(record: Record, folder: Path, given: Given | None = None) -> Path:
+def build(record: Record, folder: Path, given: PageContext | None = None) -> Path:
     """Write the report of `record`, and of what is `given` beside it, to `folder`; see page.build."""
     # The sections are many, and the command line wants nothing of them to show its help.
     from tritmark.harness.report import page, section

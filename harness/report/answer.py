@@ -24,7 +24,7 @@ class Answer:
 
     question: str
     status: Status
-    told: tuple[str, ...]
+    statements: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,16 +70,16 @@ def _right(record: Record) -> Answer | None:
     simulated = [name for name, runs in kernels.items() if any(run.receipt and run.receipt.simulated for run in runs)]
     if simulated:
         parts.append(f"{len(simulated):,} of them simulated")
-    told = [", ".join(parts)]
+    reported = [", ".join(parts)]
     if by[Status.NOT_RUN]:
-        told.append(f"{units.counted(len(by[Status.NOT_RUN]), 'further kernel')} could not be run here")
-    told += _power([run for run in record.own if run.accuracy.calls])
+        reported.append(f"{units.counted(len(by[Status.NOT_RUN]), 'further kernel')} could not be run here")
+    reported += _power([run for run in record.own if run.accuracy.calls])
     classes = dict.fromkeys(name for run in record.own for name in run.accuracy.uncovered)
     if classes:
         shown = "; ".join(list(classes)[:_MOST_CLASSES])
         more = len(classes) - _MOST_CLASSES
-        told.append(f"No case reached these classes: {shown}" + (f" and {more:,} more" if more > 0 else ""))
-    return Answer("Right?", groups.worst(ended.values()), tuple(told))
+        reported.append(f"No case reached these classes: {shown}" + (f" and {more:,} more" if more > 0 else ""))
+    return Answer("Right?", groups.worst(ended.values()), tuple(reported))
 
 
 def _power(drawn: Sequence[Run]) -> list[str]:
@@ -96,24 +96,24 @@ def power(run: Run) -> str:
     found = run.accuracy
     if not found.calls:
         return ""
-    told = f"judged on {units.counted(found.calls, 'call')} in {units.counted(found.cases, 'case')}"
+    text = f"judged on {units.counted(found.calls, 'call')} in {units.counted(found.cases, 'case')}"
     if found.rarest:
-        told += f"; a fault in one of {units.one_in(found.rarest)} calls would have been seen with 95 %"
+        text += f"; a fault in one of {units.one_in(found.rarest)} calls would have been seen with 95 %"
     if found.covered:
-        told += f"; {len(found.covered):,} classes of inputs reached"
+        text += f"; {len(found.covered):,} classes of inputs reached"
     if found.uncovered:
-        told += f"; classes not reached: {', '.join(found.uncovered)}"
-    return told
+        text += f"; classes not reached: {', '.join(found.uncovered)}"
+    return text
 
 
 def _layers(record: Record) -> Answer | None:
     if not record.layers:
         return None
     statuses = [layer.status for layer in record.layers]
-    told = (
+    text = (
         f"{statuses.count(Status.PASS):,} of {units.counted(len(statuses), 'layer')} of the weights hold their bounds"
     )
-    return Answer("Weights?", groups.worst(statuses), (told,))
+    return Answer("Weights?", groups.worst(statuses), (text,))
 
 
 def _note(record: Record) -> Answer | None:
@@ -128,8 +128,8 @@ def _fast(record: Record) -> Answer | None:
     measured = [run for run in record.runs if run.performance.cold or run.performance.hot]
     if not reached:
         if any(figure.footing.too_noisy for figure in groups.figures(groups.sound(record))):
-            told = "How close kernels come to the machine's limits is not known: the figures are too noisy"
-            return Answer("How fast?", Status.AMBIGUOUS, (told,))
+            text = "How close kernels come to the machine's limits is not known: the figures are too noisy"
+            return Answer("How fast?", Status.AMBIGUOUS, (text,))
         if measured and all(run.peer for run in measured):
             return Answer("How fast?", Status.NOT_RUN, ("Only kernels of other projects were measured",))
         reason = _unmeasured(record)
@@ -142,8 +142,8 @@ def _fast(record: Record) -> Answer | None:
         if len(reached) == 1
         else f"The best kernels of {len(reached):,} ops and formats reach"
     )
-    told = f"{who} {span} of what this machine can do"
-    return Answer("How fast?", groups.worst(run.performance.status for run in measured), (told,))
+    text = f"{who} {span} of what this machine can do"
+    return Answer("How fast?", groups.worst(run.performance.status for run in measured), (text,))
 
 
 def _unmeasured(record: Record) -> str:
@@ -171,7 +171,7 @@ def _beside(record: Record) -> Answer | None:
     if alone:
         names = " and ".join(dict.fromkeys(each.peer for run, each in done if run.kernel in alone))
         parts.append(f"{units.counted(len(alone), 'kernel')} beside {names} alone")
-    told = [f"Cross-validated: {', '.join(parts)}"]
+    reported = [f"Cross-validated: {', '.join(parts)}"]
     timed = [each for _, each in done if each.speedup is not None]
     if timed:
         strict = sum(each.migration_recommended for each in timed)
@@ -181,20 +181,20 @@ def _beside(record: Record) -> Answer | None:
         ruled = [each.migration_within_tenth for each in timed if each.migration_within_tenth is not None]
         if ruled:
             speed += f", the lenient one (no more than a tenth slower) in {sum(ruled):,}"
-        told.append(speed)
-    return Answer("Beside others?", groups.worst(run.cross.status for run, _ in done), tuple(told))
+        reported.append(speed)
+    return Answer("Beside others?", groups.worst(run.cross.status for run, _ in done), tuple(reported))
 
 
 def _others(record: Record) -> Answer | None:
     """Memory, cross-validation and speed, where one of them failed."""
-    told = []
+    reported = []
     for dimension in DIMENSIONS[1:]:
         failed = dict.fromkeys(run.kernel for run in record.own if run.verdict(dimension).failed)
         if failed:
-            told.append(
+            reported.append(
                 f"{units.counted(len(failed), 'kernel')} {'fails' if len(failed) == 1 else 'fail'} in {dimension}"
             )
-    return Answer("What else failed?", Status.FAIL, tuple(told)) if told else None
+    return Answer("What else failed?", Status.FAIL, tuple(reported)) if reported else None
 
 
 def _peers(record: Record) -> Answer | None:
@@ -225,24 +225,24 @@ def doubts(record: Record) -> list[Doubt]:
 def _doubted(record: Record) -> Answer | None:
     found = doubts(record)
     shaky = [run for run in record.runs if groups.doubted(run)]
-    told = list(_noise(record))
+    reported = list(_noise(record))
     if shaky:
-        told.append(
+        reported.append(
             f"{units.counted(len(shaky), 'figure')} of {_measured(record):,} Runs are not shown, because a guard "
             "doubts them"
         )
     if found:
         runs = dict.fromkeys(run.id for doubt in found for run in doubt.runs)
-        told.append(f"{units.counted(len(runs), 'Run')} of {len(record.own):,} could not be decided")
-        told += [
+        reported.append(f"{units.counted(len(runs), 'Run')} of {len(record.own):,} could not be decided")
+        reported += [
             f"{len(doubt.runs):,} in {doubt.dimension}, such as: {sentence(doubt.reason)}"
             for doubt in found[:_MOST_DOUBTS]
         ]
         if len(found) > _MOST_DOUBTS:
-            told.append(f"{units.counted(len(found) - _MOST_DOUBTS, 'further reason')}: see the report")
-    if not told:
+            reported.append(f"{units.counted(len(found) - _MOST_DOUBTS, 'further reason')}: see the report")
+    if not reported:
         return Answer("Not believed?", Status.PASS, ("No verdict is AMBIGUOUS, no figure is doubted or too noisy",))
-    return Answer("Not believed?", Status.AMBIGUOUS, tuple(told))
+    return Answer("Not believed?", Status.AMBIGUOUS, tuple(reported))
 
 
 def _noise(record: Record) -> Iterator[str]:
@@ -260,14 +260,14 @@ def _noise(record: Record) -> Iterator[str]:
 
 
 def _unseen(record: Record) -> Answer | None:
-    told = unseen.headline(record)
-    return Answer("Not judged?", Status.NOT_RUN, (told,)) if told else None
+    reported = unseen.headline(record)
+    return Answer("Not judged?", Status.NOT_RUN, (reported,)) if reported else None
 
 
 def _measured(record: Record) -> int:
     return sum(run.performance.cold is not None or run.performance.hot is not None for run in record.runs)
 
 
-def in_words(told: Iterable[str]) -> str:
+def in_words(given: Iterable[str]) -> str:
     """The sentences in a row, each with its full stop."""
-    return " ".join(each if each.endswith((".", "!", "?")) else f"{each}." for each in told)
+    return " ".join(each if each.endswith((".", "!", "?")) else f"{each}." for each in given)

@@ -7,7 +7,7 @@ from itertools import pairwise
 from math import exp, log
 from typing import Any
 
-from tritmark.harness.record import Footing, Record, Run, Timing
+from tritmark.harness.record import Measurement, Record, Run, Timing
 from tritmark.harness.report import chart
 from tritmark.harness.report.section import Section
 from tritmark.harness.text import groups, units
@@ -19,7 +19,7 @@ _FEWEST = 3
 """Values of the axis that make a curve."""
 
 
-def _footing(run: Run) -> Footing | None:
+def _footing(run: Run) -> Measurement | None:
     return run.performance.cold or run.performance.hot
 
 

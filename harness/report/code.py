@@ -15,8 +15,8 @@ _MOST_MNEMONICS = 6
 def _mnemonics(counts: dict[str, int]) -> str:
     common = Counter(counts).most_common(_MOST_MNEMONICS)
     rest = sum(counts.values()) - sum(number for _, number in common)
-    told = [f"{name} {number}" for name, number in common]
-    return ", ".join([*told, f"others {rest}"] if rest else told)
+    reported = [f"{name} {number}" for name, number in common]
+    return ", ".join([*reported, f"others {rest}"] if rest else reported)
 
 
 def _row(kernel: str, function: Function) -> dict[str, Any]:

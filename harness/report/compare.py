@@ -12,9 +12,9 @@ from enum import StrEnum
 from statistics import median, quantiles
 from typing import Any
 
-from tritmark.harness.record import HOST, Footing, Ratio, Record, Run, Status
+from tritmark.harness.record import HOST, Measurement, Ratio, Record, Run, Status
 from tritmark.harness.report import chart
-from tritmark.harness.report.section import Given, Section
+from tritmark.harness.report.section import PageContext, Section
 from tritmark.harness.text import groups, units
 from tritmark.harness.text.visible import label
 
@@ -48,8 +48,8 @@ class Pair:
     run: Run
     name: str
     """cold or hot."""
-    now: Footing
-    before: Footing
+    now: Measurement
+    before: Measurement
     ratio: Ratio
     """How many times as fast it is now, the speed of the day taken out."""
     change: Change
@@ -97,7 +97,7 @@ def compare(now: Record, before: Record) -> RecordComparison:
         )
     old = {run.place: run for run in groups.sound(before)}
     new = {run.place: run for run in groups.sound(now)}
-    found: list[tuple[Run, str, Footing, Footing, Ratio]] = []
+    found: list[tuple[Run, str, Measurement, Measurement, Ratio]] = []
     other = 0
     for key, run in new.items():
         if key not in old:
@@ -113,7 +113,7 @@ def _device(run: Run) -> str:
     return run.receipt.uuid if run.device != HOST and run.receipt is not None else ""
 
 
-def _pair(run: Run, old: Run, name: str) -> tuple[Run, str, Footing, Footing, Ratio] | None:
+def _pair(run: Run, old: Run, name: str) -> tuple[Run, str, Measurement, Measurement, Ratio] | None:
     now, before = getattr(run.performance, name), getattr(old.performance, name)
     if now is None or before is None or _device(run) != _device(old):
         return None
@@ -144,7 +144,7 @@ def _change(ratio: Ratio) -> Change:
 _KINDS = {Change.SLOWER: "below", Change.FASTER: "above", Change.SAME: "across", Change.UNSURE: "across"}
 
 
-def _beside(record: Record, given: Given) -> dict[str, Any] | None:
+def _beside(record: Record, given: PageContext) -> dict[str, Any] | None:
     if given.baseline is None:
         return None
     found = compare(record, given.baseline)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tritmark.harness.record import Machine, Record
-from tritmark.harness.report.section import Given, Section
+from tritmark.harness.report.section import PageContext, Section
 from tritmark.harness.text import units
 
 _ABSENT = "not there"
@@ -60,7 +60,7 @@ def differences(record: Record, baseline: Record) -> list[tuple[str, str, str]]:
     ]
 
 
-def _beside(record: Record, given: Given) -> dict[str, Any]:
+def _beside(record: Record, given: PageContext) -> dict[str, Any]:
     return {
         "facts": _facts(record),
         "packages": sorted(record.environment.packages.items()),

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from tritmark.harness.machine.nvml import Health
-from tritmark.harness.record import HOST, CeilingFacts, Footing, Gpu, Record, Run
+from tritmark.harness.record import HOST, CeilingFacts, Gpu, Measurement, Record, Run
 from tritmark.harness.report.section import Section
 from tritmark.harness.text import groups, units
 
@@ -76,7 +76,7 @@ def _fastest(record: Record, device: str, name: str) -> CeilingFacts | None:
     return max(found, key=lambda each: each.rate, default=None)
 
 
-def _rate(nbytes: int, footing: Footing) -> float:
+def _rate(nbytes: int, footing: Measurement) -> float:
     return nbytes * 1e9 / footing.timing.median_ns
 
 
@@ -130,12 +130,12 @@ def _empty(record: Record, devices: set[str]) -> list[CeilingFacts]:
 
 def _transfers(runs: Iterable[Run]) -> list[dict[str, Any]]:
     rows = []
-    for name, told in (("upload", "host to device"), ("download", "device to host")):
+    for name, reported in (("upload", "host to device"), ("download", "device to host")):
         found = [transfer for run in runs if (transfer := getattr(run, name)) is not None]
         if found:
             rows.append(
                 {
-                    "name": told,
+                    "name": reported,
                     "count": len(found),
                     "nbytes": sum(each.nbytes for each in found),
                     "ns": sum(each.ns for each in found),

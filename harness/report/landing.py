@@ -45,7 +45,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Unread:
+class UnreadableFile:
     """A file that is no Record, or cannot be read; it stays as it is."""
 
     name: str
@@ -116,7 +116,7 @@ def _machine(rows: list[Row]) -> dict[str, Any]:
     }
 
 
-def landing(rows: Sequence[Row], unread: Sequence[Unread] = ()) -> str:
+def landing(rows: Sequence[Row], unread: Sequence[UnreadableFile] = ()) -> str:
     """The page over these Records as one HTML document. Records of different machines stand in tables of their own."""
     from tritmark.harness.report.page import document
 
@@ -139,20 +139,20 @@ def build_all(paths: Sequence[Path], folder: Path) -> Path:
     marked. Raises OSError where a page cannot be written.
     """
     from tritmark.harness.report.page import build, page_name, put
-    from tritmark.harness.report.section import Given
+    from tritmark.harness.report.section import PageContext
     from tritmark.harness.verify import believed
 
     rows: list[Row] = []
-    unread: list[Unread] = []
+    unread: list[UnreadableFile] = []
     for path in paths:
         try:
             record, faults = believed(path)
-            told = distrust(faults)
-            page = folder / f"{page_name(record.id, folder, told)}.html"
+            reported = distrust(faults)
+            page = folder / f"{page_name(record.id, folder, reported)}.html"
             if not page.is_file() or page.stat().st_mtime < path.stat().st_mtime:
-                page = build(record, folder, Given(distrust=told))
+                page = build(record, folder, PageContext(distrust=reported))
         except RecordError as error:
-            unread.append(Unread(path.name, str(error)))
+            unread.append(UnreadableFile(path.name, str(error)))
             continue
         rows.append(row(record, page.name, refuted=bool(faults)))
     return put(folder, NAME, landing(rows, unread))

@@ -51,7 +51,7 @@ def _context(record: Record) -> dict[str, Any] | None:
     return {
         "layers": ordered,
         "totals": _totals(record.layers),
-        "sums": [linear.told(each) for each in record.linear_layers],
+        "sums": [linear.sentence(each) for each in record.linear_layers],
         "quantized": any(not layer.format for layer in record.layers),
         "passed": sum(layer.status is Status.PASS for layer in ordered),
     }

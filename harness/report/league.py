@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from tritmark.harness.league.model import Basis, Contender, League, LeagueTable, Pace, WholeCall
+from tritmark.harness.league.model import Basis, Contender, ContenderTiming, League, LeagueTable, WholeCall
 from tritmark.harness.record import Status
 from tritmark.harness.report.markdown import code, table
 from tritmark.harness.text import units
@@ -37,7 +37,7 @@ def title(table_: LeagueTable) -> str:
     return f"{table_.op} {axes}, {table_.dtype}, {table_.device}, {units.counted(table_.threads, 'thread')}"
 
 
-def behind(pace: Pace | None) -> str:
+def behind(pace: ContenderTiming | None) -> str:
     """A contender's time over the best's."""
     if pace is None:
         return units.NONE
@@ -47,7 +47,7 @@ def behind(pace: Pace | None) -> str:
     return " ".join(filter(None, (units.times(pace.behind), *marks)))
 
 
-def figures_of(pace: Pace | None) -> tuple[str, str, str]:
+def figures_of(pace: ContenderTiming | None) -> tuple[str, str, str]:
     """Time, part of the ceiling, ratio to the best."""
     if pace is None:
         return units.NONE, units.NONE, units.NONE
@@ -75,16 +75,16 @@ def notes(league: League) -> list[str]:
     each = [pace for table in league.tables for one in table.contenders for pace in (one.cold, one.hot)]
     paces = [pace for pace in each if pace is not None]
     marks = {_BASES[pace.basis] for pace in paces if pace.behind is not None}
-    told = [f"{mark}: {told}" for mark, told in LEGEND.items() if mark in marks]
+    reported = [f"{mark}: {reported}" for mark, reported in LEGEND.items() if mark in marks]
     if any(pace.contradicts for pace in paces):
-        told.append(f"{CONTRADICTS}: {CONTRADICTION}")
+        reported.append(f"{CONTRADICTS}: {CONTRADICTION}")
     noisy = sum(pace.too_noisy for pace in paces)
     if noisy:
         of = units.counted(len(paces), "time")
-        told.append(
+        reported.append(
             f"{noisy:,} of {of} {'is' if noisy == 1 else 'are'} too noisy: no best kernel, and below the others"
         )
-    return told
+    return reported
 
 
 def headline(league: League) -> str:

@@ -25,7 +25,7 @@ def busy(record: Record) -> list[Run]:
     ]
 
 
-def told(record: Record) -> str:
+def summary(record: Record) -> str:
     """One phrase for the whole Record; "" where nothing is known."""
     found = loads(record)
     others = [each.others for each in found if each.others is not None]
@@ -41,7 +41,7 @@ def told(record: Record) -> str:
     return ", ".join(parts)
 
 
-def told_of(run: Run) -> str:
+def summary_of(run: Run) -> str:
     """The same of a Run; "" where nothing is known."""
     found = run.load
     if found is None:
@@ -74,10 +74,10 @@ def _clocks(found: Sequence[MachineLoad]) -> list[str]:
         ("clock", [(each.clock_low_hz, each.clock_high_hz) for each in found]),
         ("GPU clock", [(each.device_clock_low_hz, each.device_clock_high_hz) for each in found]),
     )
-    told = []
+    reported = []
     for name, ends in pairs:
         hz = [end for pair in ends for end in pair if end is not None]
         if hz:
             low, high = units.rate(min(hz), "Hz"), units.rate(max(hz), "Hz")
-            told.append(f"{name} {low}" if low == high else f"{name} {low} to {high}")
-    return told
+            reported.append(f"{name} {low}" if low == high else f"{name} {low} to {high}")
+    return reported

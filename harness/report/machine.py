@@ -100,10 +100,10 @@ def _outcome(tuned: TunedPrefetch) -> str:
     return f"{found}; kernels of this Record: {used}"
 
 
-def _told(found: Contradiction) -> str:
+def _described(found: Contradiction) -> str:
     """What contradicts what, and whether a second measurement said the same."""
     again = ", measured again" if found.fast.repeats and found.slow.repeats else ""
-    return f"{found.told}{again}"
+    return f"{found.description}{again}"
 
 
 def _context(record: Record) -> dict[str, Any]:
@@ -113,7 +113,7 @@ def _context(record: Record) -> dict[str, Any]:
         "facts": _facts(record),
         "ceilings": _ceilings(record),
         "doubted": contradicted(record.machine.ceilings),
-        "contradictions": [_told(each) for each in contradictions(record.machine.ceilings)],
+        "contradictions": [_described(each) for each in contradictions(record.machine.ceilings)],
         "threads": threads,
         "prefetch": prefetch,
     }

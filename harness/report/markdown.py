@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from tritmark.harness.advise.rank import rank
 from tritmark.harness.record import Record, Status
 from tritmark.harness.report import answer, compare, load, machine, summary, verdicts
-from tritmark.harness.report.section import NOTHING, Given
+from tritmark.harness.report.section import NOTHING, PageContext
 from tritmark.harness.text import groups, units, unseen
 from tritmark.harness.text.visible import visible
 
@@ -46,13 +46,16 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     ]
 
 
-def markdown(record: Record, given: Given = NOTHING) -> str:
+def markdown(record: Record, given: PageContext = NOTHING) -> str:
     """The report of `record` as Markdown."""
     lines = [f"**NOT BELIEVED** {code(given.distrust)}", ""] if given.distrust else []
     lines += [f"### {summary.status(record)}: {summary.headline(record)}", ""]
-    told = answer.answers(record)
-    lines += [f"- {each.question} **{each.status.value.upper()}** {code(answer.in_words(each.told))}" for each in told]
-    lines += [""] if told else []
+    reported = answer.answers(record)
+    lines += [
+        f"- {each.question} **{each.status.value.upper()}** {code(answer.in_words(each.statements))}"
+        for each in reported
+    ]
+    lines += [""] if reported else []
     lanes = (
         f"{code(lane.device)} {_lane(lane.ran, lane.simulated)}{f': {code(lane.reason)}' if lane.reason else ''}"
         for lane in record.lanes
@@ -61,7 +64,7 @@ def markdown(record: Record, given: Given = NOTHING) -> str:
     noise = compare.noise(record)
     lines += [
         f"Noise floor: {units.spread(noise[0])}.  " if noise else "",
-        f"While timed: {load.told(record)}.  " if load.told(record) else "",
+        f"While timed: {load.summary(record)}.  " if load.summary(record) else "",
         f"Record {code(record.id)}, suite {code(record.suite)}.",
         "",
     ]
@@ -83,15 +86,15 @@ def _lane(ran: bool, simulated: bool) -> str:
 def _failures(record: Record) -> list[str]:
     failed = [kernel for kernel in groups.kernels(record) if kernel.status in {Status.FAIL, Status.ERROR}]
     layers = [layer for layer in record.layers if layer.status in {Status.FAIL, Status.ERROR}]
-    told = [
+    reported = [
         f"- {kernel.status.value.upper()} {code(kernel.id)}: {code(verdicts.notes(kernel.first)[0])}"
         for kernel in failed
     ]
-    told += [f"- {layer.status.value.upper()} layer {code(layer.name)}: {code(layer.reason)}" for layer in layers]
-    if not told:
+    reported += [f"- {layer.status.value.upper()} layer {code(layer.name)}: {code(layer.reason)}" for layer in layers]
+    if not reported:
         return []
-    more = len(told) - _MOST_FAILURES
-    return ["#### What failed", "", *told[:_MOST_FAILURES], *([f"- and {more:,} more"] if more > 0 else []), ""]
+    more = len(reported) - _MOST_FAILURES
+    return ["#### What failed", "", *reported[:_MOST_FAILURES], *([f"- and {more:,} more"] if more > 0 else []), ""]
 
 
 def _comparison(record: Record, baseline: Record) -> list[str]:
@@ -126,7 +129,7 @@ def _comparison(record: Record, baseline: Record) -> list[str]:
     return lines
 
 
-def _proposals(record: Record, given: Given) -> list[str]:
+def _proposals(record: Record, given: PageContext) -> list[str]:
     if not record.proposals:
         return []
     ranked = rank(record, record.proposals, given.weighed())

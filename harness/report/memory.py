@@ -32,8 +32,8 @@ def _rows(runs: Iterable[Run]) -> list[Run]:
     """What failed, and the largest workload of each kernel; failures first."""
     kept: list[Run] = []
     for same in groups.by_kernel(runs).values():
-        told = [run for run in same if run.memory.status in _TELLING]
-        kept += told or [max(same, key=lambda run: run.memory.inputs + run.memory.outputs)]
+        reported = [run for run in same if run.memory.status in _TELLING]
+        kept += reported or [max(same, key=lambda run: run.memory.inputs + run.memory.outputs)]
     return sorted(kept, key=lambda run: groups.WORST_FIRST.index(run.memory.status))
 
 

@@ -36,7 +36,7 @@ from tritmark.harness.report import (
     temperature,
     verdicts,
 )
-from tritmark.harness.report.section import NOTHING, Given, Section
+from tritmark.harness.report.section import NOTHING, PageContext, Section
 from tritmark.harness.text import groups
 from tritmark.harness.text.distrust import SUFFIX
 
@@ -77,7 +77,7 @@ _MARGIN = 40_000
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 
 
-def build(record: Record, folder: Path, given: Given = NOTHING) -> Path:
+def build(record: Record, folder: Path, given: PageContext = NOTHING) -> Path:
     """Write the report of `record` to `folder`/<record id>.html, whole or not at all, and return its path. One that is
     not believed has another name, and never takes the place of the page that is.
 
@@ -116,7 +116,7 @@ def put(folder: Path, name: str, page: str) -> Path:
     return path
 
 
-def render(record: Record, given: Given = NOTHING) -> str:
+def render(record: Record, given: PageContext = NOTHING) -> str:
     """The report of `record` as one HTML document."""
     from markupsafe import Markup
 

@@ -9,12 +9,12 @@ from typing import Any
 
 from tritmark.harness.record import Machine, Record
 from tritmark.harness.report import chart
-from tritmark.harness.report.section import Given, History, HistoryLine, Section, SpeedChange
+from tritmark.harness.report.section import History, HistoryLine, PageContext, Section, SpeedChange
 
 _MOST_PLOTS = 8
 
 
-def gathered(results: Path, machine: Machine, told: Callable[[str], None]) -> History:
+def gathered(results: Path, machine: Machine, report: Callable[[str], None]) -> History:
     """The history that asv's results under `results` tell of this machine, in the order of the commits of the working
     folder's branch.
 
@@ -26,7 +26,9 @@ def gathered(results: Path, machine: Machine, told: Callable[[str], None]) -> Hi
     commits = regressions.order(Path.cwd())
     # The name under which asv files a machine's results ends with the machine's id.
     own = [
-        value for value in values(results, told) if value.machine.endswith(f"-{machine.id}") and value.commit in commits
+        value
+        for value in values(results, report)
+        if value.machine.endswith(f"-{machine.id}") and value.commit in commits
     ]
     series: dict[str, dict[str, Value]] = {}
     for value in own:
@@ -46,12 +48,12 @@ def gathered(results: Path, machine: Machine, told: Callable[[str], None]) -> Hi
             each.confidence,
             each.reverted is not None,
         )
-        for each in regressions.regressions(own, commits, told)
+        for each in regressions.regressions(own, commits, report)
     ]
     return History(tuple(lines), tuple(steps))
 
 
-def _beside(_: Record, given: Given) -> dict[str, Any] | None:
+def _beside(_: Record, given: PageContext) -> dict[str, Any] | None:
     history = given.history
     if history is None or not (history.lines or history.steps):
         return None

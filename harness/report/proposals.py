@@ -8,13 +8,13 @@ from typing import Any
 
 from tritmark.harness.advise.rank import rank
 from tritmark.harness.record import Record
-from tritmark.harness.report.section import Given, Section
+from tritmark.harness.report.section import PageContext, Section
 
 _SHOWN = 10
 _MOST = 24
 
 
-def _beside(record: Record, given: Given) -> dict[str, Any] | None:
+def _beside(record: Record, given: PageContext) -> dict[str, Any] | None:
     if not record.proposals and not record.unadvised and not record.addresses:
         return None
     runs = {run.id for run in record.runs}

@@ -11,7 +11,7 @@ from io import StringIO
 from typing import Any
 
 from tritmark.harness.record import Record, Run
-from tritmark.harness.report.section import Given, Section
+from tritmark.harness.report.section import PageContext, Section
 from tritmark.harness.text import groups
 from tritmark.harness.text.visible import visible
 
@@ -53,7 +53,7 @@ def count(record: Record) -> int:
     return sum(len(footing.timing.samples_ns) + len(footing.against.probe_ns) for footing in footings)
 
 
-def _beside(record: Record, given: Given) -> dict[str, Any] | None:
+def _beside(record: Record, given: PageContext) -> dict[str, Any] | None:
     samples = count(record)
     if not samples:
         return None

@@ -55,7 +55,9 @@ def _context(record: Record) -> dict[str, Any] | None:
     found: dict[str, list[Run]] = {}
     for run in runs:
         found.setdefault(f"{run.op} {run.format} {run.dtype}, {groups.place(run.workload)}", []).append(run)
-    drawn = {heading: told for heading, same in found.items() if (told := [run for run in same if _compares(run)])}
+    drawn = {
+        heading: reported for heading, same in found.items() if (reported := [run for run in same if _compares(run)])
+    }
     plots = [_group(heading, same) for heading, same in list(drawn.items())[:_MOST_PLOTS]]
     rows = [(run, each) for run in runs for each in run.scaling]
     return {

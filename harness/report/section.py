@@ -44,7 +44,7 @@ class History:
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class PageContext:
     """What a page shows beside its Record; each is optional."""
 
     baseline: Record | None = None
@@ -67,7 +67,7 @@ class Given:
         return {**dict.fromkeys(self.rules, 1.0), **self.weights}
 
 
-NOTHING = Given()
+NOTHING = PageContext()
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +83,11 @@ class Section:
     title: str
     template: str
     context: Callable[[Record], dict[str, Any] | None] | None = None
-    beside: Callable[[Record, Given], dict[str, Any] | None] | None = None
+    beside: Callable[[Record, PageContext], dict[str, Any] | None] | None = None
     about: str = ""
     """What a folded section shows, in a phrase beside its title; "" for one that stands open."""
 
-    def variables(self, record: Record, given: Given = NOTHING) -> dict[str, Any] | None:
+    def variables(self, record: Record, given: PageContext = NOTHING) -> dict[str, Any] | None:
         """The variables of the template, or None where there is nothing to show."""
         if self.beside is not None:
             return self.beside(record, given)

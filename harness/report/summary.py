@@ -8,7 +8,7 @@ from typing import Any
 
 from tritmark.harness.record import TOO_NOISY, Record, Run, Status, Verdict
 from tritmark.harness.report import answer, compare, load, machine, verdicts
-from tritmark.harness.report.section import Given, Section
+from tritmark.harness.report.section import PageContext, Section
 from tritmark.harness.text import groups, units, unseen
 from tritmark.harness.text.outcome import FAILED, outcome
 
@@ -25,19 +25,19 @@ _MOST_REASONS = 12
 def headline(record: Record) -> str:
     """One line that says how it ended."""
     found = outcome(record)
-    parts = [_told(counts, noun) for counts, noun in ((found.runs, "Run"), (found.layers, "layer")) if counts]
+    parts = [_count(counts, noun) for counts, noun in ((found.runs, "Run"), (found.layers, "layer")) if counts]
     if found.noisy:
         parts.append(f"{found.noisy:,} of {units.counted(found.figures, 'figure')} too noisy")
     line = ", ".join(parts) or "nothing ran"
     return line[0].upper() + line[1:]
 
 
-def _told(counts: Mapping[Status, int], noun: str) -> str:
+def _count(counts: Mapping[Status, int], noun: str) -> str:
     total = units.counted(sum(counts.values()), noun)
     bad = sum(counts.get(status, 0) for status in FAILED)
     doubts = [f"{counts[doubt]:,} {doubt.value}" for doubt in (Status.AMBIGUOUS, Status.NOT_RUN) if counts.get(doubt)]
-    told = f"{bad:,} of {total} failed" if bad else f"no failure in {total}"
-    return f"{told} ({', '.join(doubts)})" if doubts else told
+    text = f"{bad:,} of {total} failed" if bad else f"no failure in {total}"
+    return f"{text} ({', '.join(doubts)})" if doubts else text
 
 
 def status(record: Record) -> str:
@@ -92,7 +92,7 @@ def _spread(fractions: list[float | None]) -> dict[str, float | None]:
     return {"mean": groups.mean(taken), "low": min(taken, default=None), "high": max(taken, default=None)}
 
 
-def _beside(record: Record, given: Given) -> dict[str, Any]:
+def _beside(record: Record, given: PageContext) -> dict[str, Any]:
     left_out = groups.not_run(record.runs)
     keys = groups.by_key(record.runs)
     return {
@@ -118,12 +118,12 @@ def _beside(record: Record, given: Given) -> dict[str, Any]:
         "most": _MOST_FAILURES,
         "machine_line": machine.one_line(record),
         "notes": verdicts.notes,
-        "load": load.told(record),
+        "load": load.summary(record),
         "seconds": sum(run.seconds for run in record.runs),
     }
 
 
-def _regressed(record: Record, given: Given) -> dict[str, str]:
+def _regressed(record: Record, given: PageContext) -> dict[str, str]:
     """The word for the strip, the class that gives its shape, and what it rests on."""
     if given.baseline is None:
         return {
@@ -135,13 +135,13 @@ def _regressed(record: Record, given: Given) -> dict[str, str]:
     if not found.pairs:
         return {"word": "not compared", "mark": "not-run", "told": found.refused or "nothing was measured in both"}
     counts = {change: len(found.having(change)) for change in compare.Change}
-    told = ", ".join(f"{count:,} {change.value}" for change, count in counts.items() if count)
+    text = ", ".join(f"{count:,} {change.value}" for change, count in counts.items() if count)
     if counts[compare.Change.SLOWER]:
-        return {"word": "slower", "mark": "slower", "told": told}
+        return {"word": "slower", "mark": "slower", "told": text}
     return (
-        {"word": "unsure", "mark": "unsure", "told": told}
+        {"word": "unsure", "mark": "unsure", "told": text}
         if counts[compare.Change.UNSURE]
-        else {"word": "no", "mark": "pass", "told": told}
+        else {"word": "no", "mark": "pass", "told": text}
     )
 
 

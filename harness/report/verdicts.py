@@ -45,8 +45,8 @@ def notes(run: Run) -> list[str]:
         ("memory", run.memory),
         ("cross", run.cross),
     ):
-        told = verdict.status in {Status.FAIL, Status.ERROR, Status.AMBIGUOUS}
-        if told or (name == "accuracy" and verdict.status is not Status.PASS):
+        reported = verdict.status in {Status.FAIL, Status.ERROR, Status.AMBIGUOUS}
+        if reported or (name == "accuracy" and verdict.status is not Status.PASS):
             found.append(f"{name} {verdict.status.value}: {verdict.reason}")
         elif verdict.status is Status.PASS and verdict.reason:
             found.append(f"{name}: {verdict.reason}")
@@ -59,7 +59,7 @@ def notes(run: Run) -> list[str]:
         found.append(run.receipt.note)
     if run.receipt is not None and run.receipt.tuned:
         found.append(f"as was found to be faster here than the built-in choice: {run.receipt.tuned}")
-    surroundings = load.told_of(run)
+    surroundings = load.summary_of(run)
     if surroundings:
         found.append(surroundings)
     return found

@@ -91,7 +91,7 @@ class _Measuring:
         whole = {axis: size for axis, size in question.axes.items() if axis != "threads"}
         self._most, self._least = whole, fewest(whole)
         self._by_id = {each.id: each for each in question.candidates}
-        self._usual = self._op.families[0], tuple(whole.items())
+        self._usual = self._op.input_families[0], tuple(whole.items())
         self._cases: dict[KernelKey, Case] = {}
         """Those of the usual family of inputs with the most rows, which are asked for again and again."""
         self._found = MeasuredChoice(question=question, why=dict(question.refused))
@@ -130,21 +130,21 @@ class _Measuring:
                 found.why[each.id] = "its code cannot be told from another build of it"
             elif question.requirement is Requirement.EXACTNESS and self._bounded(each):
                 found.why[each.id] = "its outputs are held to an error bound"
-            elif self._right(each, self._op.families[0], self._most, paced=True):
+            elif self._right(each, self._op.input_families[0], self._most, paced=True):
                 right.append(each)
         if question.requirement is Requirement.MEMORY and right:
             nbytes = {each.id: self._nbytes(each) for each in right}
             least = min(nbytes.values())
             for each in right:
-                told = f"{nbytes[each.id]} bytes"
-                found.why[each.id] = told if nbytes[each.id] == least else f"{told}, where the least is {least}"
+                text = f"{nbytes[each.id]} bytes"
+                found.why[each.id] = text if nbytes[each.id] == least else f"{text}, where the least is {least}"
             right = [each for each in right if nbytes[each.id] == least]
         return sorted(right, key=lambda each: each.precedence, reverse=True)
 
     def _bounded(self, variant: Variant) -> bool:
         """Whether an error bound is all that its outputs are held to."""
-        expected = self._case(variant, self._op.families[0], self._most).expected
-        return variant.bound is not None or any(each.bound is not None for each in expected)
+        expected = self._case(variant, self._op.input_families[0], self._most).expected
+        return variant.error_bound is not None or any(each.error_bound is not None for each in expected)
 
     def _choose(self, admitted: Sequence[Variant]) -> None:
         found = self._found
@@ -195,7 +195,9 @@ class _Measuring:
             each = self._by_id[id]
             del quicker[id]
             if not all(
-                self._right(each, family, axes) for axes in (self._most, self._least) for family in self._op.families
+                self._right(each, family, axes)
+                for axes in (self._most, self._least)
+                for family in self._op.input_families
             ):
                 continue
             ratio = self._race(each, first, self._most, self._share())
@@ -247,7 +249,7 @@ class _Measuring:
 
     def _nbytes(self, variant: Variant) -> int:
         """Of the inputs as it takes them, and of its workspace."""
-        inputs = self._case(variant, self._op.families[0], self._most).inputs
+        inputs = self._case(variant, self._op.input_families[0], self._most).inputs
         return sum(int(np.asarray(each).nbytes) for each in inputs.values()) + variant.workspace(self._most)
 
     def _case(self, variant: Variant, family: str, axes: Axes) -> Case:
@@ -296,7 +298,7 @@ class _Measuring:
 
     def _race(self, variant: Variant, other: Variant, axes: Axes, seconds: float) -> Ratio | None:
         """The time of one over the other's, interleaved, once more where it is too noisy; None where that broke."""
-        family = self._op.families[0]
+        family = self._op.input_families[0]
         own, theirs = (dict(self._case(each, family, axes).inputs) for each in (variant, other))
         arguments: tuple[Any, ...] = other.id, own, theirs, dict(axes), self._question.threads, self._seed
         cold = self._question.requirement is not Requirement.THROUGHPUT

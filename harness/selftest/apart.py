@@ -25,7 +25,7 @@ import numpy as np
 
 from tritmark.harness.machine.cpu import physical_cores
 from tritmark.harness.selftest.domain import MOST_THREADS
-from tritmark.harness.selftest.right import Right, right
+from tritmark.harness.selftest.right import CorrectKernel, right
 from tritmark.harness.spec import Arrays, Axes, KernelKey, Launch, Tier, Variant
 
 if TYPE_CHECKING:
@@ -36,11 +36,11 @@ NAME = "drawn-apart"
 HONEST = -1
 """The number of the kernel that does nothing beside its work."""
 
-Deed = Callable[["Apart"], None]
+Deed = Callable[["DefectLaunch"], None]
 
 
 @dataclass
-class Apart:
+class DefectLaunch:
     """A launch of a right kernel that does something else beside its work, or not all of that."""
 
     inner: Launch
@@ -78,7 +78,7 @@ class Apart:
 
 
 @dataclass(frozen=True)
-class ApartMutant:
+class LaunchMutant:
     """One mutant. As a candidate, its number and seed draw it again in the process where it runs."""
 
     key: KernelKey
@@ -96,13 +96,13 @@ class ApartMutant:
         when, _, what, _, _ = self._drawn()
         return f"{when}: {what}"
 
-    def variant(self, there: Right) -> Variant:
+    def variant(self, there: CorrectKernel) -> Variant:
         """The kernel with the mutant, new."""
         _, fires, _, deed, instead = self._drawn()
         kept: dict[str, Any] = {}
 
         def bind(inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:
-            launch: Launch = Apart(
+            launch: Launch = DefectLaunch(
                 there.bind(inputs, outputs, axes, threads), inputs, outputs, kept, fires, deed, instead
             )
             return launch
@@ -137,23 +137,23 @@ def _memory(rng: np.random.Generator) -> tuple[str, Deed]:
     small = int(np.exp(rng.uniform(np.log(64), np.log(1 << 16))))
     large = int(np.exp(rng.uniform(np.log(8 << 20), np.log(64 << 20))))
 
-    def leak(at: Apart) -> None:
+    def leak(at: DefectLaunch) -> None:
         at.kept.setdefault("leaked", []).append(bytearray(os.urandom(1) * small))
 
-    def hide(at: Apart) -> None:
+    def hide(at: DefectLaunch) -> None:
         scratch = np.ones(large, np.uint8)
         at.here["scratch"] = int(scratch[::4096].sum())
 
-    def keep(at: Apart) -> None:
+    def keep(at: DefectLaunch) -> None:
         if "static" not in at.kept:
             at.kept["static"] = np.ones(large, np.uint8)
 
-    def map_pages(at: Apart) -> None:
+    def map_pages(at: DefectLaunch) -> None:
         mapping = mmap.mmap(-1, 1 << 16)
         mapping[:] = b"x" * (1 << 16)
         at.kept.setdefault("mapped", []).append(mapping)
 
-    def descriptors(at: Apart) -> None:
+    def descriptors(at: DefectLaunch) -> None:
         # As many as a process may have, and no more: it is the leak that is to be found, not the error at its end.
         if len(at.kept.setdefault("open", [])) < resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2:
             at.kept["open"].append(os.open(os.devnull, os.O_RDONLY))
@@ -169,25 +169,25 @@ def _memory(rng: np.random.Generator) -> tuple[str, Deed]:
 
 
 def _state(rng: np.random.Generator) -> tuple[str, Deed]:
-    def rounding(at: Apart) -> None:
+    def rounding(at: DefectLaunch) -> None:
         ctypes.CDLL("libm.so.6").fesetround(0x400)  # downward, on x86-64
 
-    def affinity(at: Apart) -> None:
+    def affinity(at: DefectLaunch) -> None:
         # Not the first, where OpenMP binds it.
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
 
-    def thread(at: Apart) -> None:
+    def thread(at: DefectLaunch) -> None:
         # One less than a call may use are a pool that may stay.
         for _ in range(max(MOST_THREADS, physical_cores())):
             threading.Thread(target=time.sleep, args=(3600,), daemon=True).start()
 
-    def child(at: Apart) -> None:
+    def child(at: DefectLaunch) -> None:
         at.kept["child"] = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
 
-    def mapping(at: Apart) -> None:
+    def mapping(at: DefectLaunch) -> None:
         at.kept["pages"] = mmap.mmap(-1, 1 << 16, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
 
-    def limits(at: Apart) -> None:
+    def limits(at: DefectLaunch) -> None:
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft - 1, hard))
 
@@ -218,11 +218,11 @@ def _skipped(rng: np.random.Generator) -> tuple[str, Deed]:
     places = rng.random(int(rng.choice((1, 4, 16))))
     share = int(rng.choice((2, 4, 8)))
 
-    def known(at: Apart) -> Any:
+    def known(at: DefectLaunch) -> Any:
         arrays = [value.reshape(-1) for value in at.inputs.values() if isinstance(value, np.ndarray) and value.ndim]
         return tuple((flat.size, bytes(flat[int(flat.size * place)].tobytes())) for flat in arrays for place in places)
 
-    def remembered(at: Apart) -> None:
+    def remembered(at: DefectLaunch) -> None:
         mark = known(at)
         kept = at.kept.setdefault("results", {})
         if mark in kept:
@@ -233,16 +233,16 @@ def _skipped(rng: np.random.Generator) -> tuple[str, Deed]:
             if len(kept) < 64:
                 kept[mark] = {name: np.array(values) for name, values in at.outputs.items()}
 
-    def nothing(at: Apart) -> None:
+    def nothing(at: DefectLaunch) -> None:
         if known(at) != at.here.get("mark"):
             at.here["mark"] = known(at)
             at.work()
 
-    def now_and_then(at: Apart) -> None:
+    def now_and_then(at: DefectLaunch) -> None:
         if at.runs % share == 0 or at.runs == 1:
             at.work()
 
-    def never(at: Apart) -> None:
+    def never(at: DefectLaunch) -> None:
         if at.runs == 1:
             at.work()
 

@@ -11,7 +11,7 @@ from tritmark.harness.errors import CandidateError, WorkerError
 from tritmark.harness.machine.cpu import physical_cores
 from tritmark.harness.measure.buffers import rotation
 from tritmark.harness.record import Performance, Status
-from tritmark.harness.selftest.apart import ApartMutant
+from tritmark.harness.selftest.apart import LaunchMutant
 from tritmark.harness.selftest.domain import Domain
 from tritmark.harness.selftest.right import right
 from tritmark.harness.spec import Op, Variant, Workload
@@ -38,7 +38,7 @@ _MEMORY = 1 << 30
 _TIMEOUT_S = 60.0
 
 
-def judge(installed: Installed, mutant: ApartMutant, reach: Mapping[str, int], seed: int) -> str:
+def judge(installed: Installed, mutant: LaunchMutant, reach: Mapping[str, int], seed: int) -> str:
     """Why the judgement fails a kernel with that mutant; "" where it passes."""
     (variant,) = mutant.variants(installed)
     with Workers(installed, [mutant], timeout_s=_TIMEOUT_S, memory_bytes=_MEMORY + 4 * rotation().nbytes) as workers:
@@ -49,7 +49,7 @@ def judge(installed: Installed, mutant: ApartMutant, reach: Mapping[str, int], s
 
 
 def _judge(
-    installed: Installed, workers: Workers, variant: Variant, mutant: ApartMutant, reach: Mapping[str, int], seed: int
+    installed: Installed, workers: Workers, variant: Variant, mutant: LaunchMutant, reach: Mapping[str, int], seed: int
 ) -> str:
     op, key, worker = installed.ops[mutant.key.op], mutant.key, workers.of(variant)
     accuracy = judge_drawn(
@@ -82,7 +82,7 @@ def _judge(
     return performance.reason if performance.status in {Status.FAIL, Status.ERROR} else ""
 
 
-def _workload(installed: Installed, op: Op, mutant: ApartMutant, reach: Mapping[str, int], seed: int) -> Workload:
+def _workload(installed: Installed, op: Op, mutant: LaunchMutant, reach: Mapping[str, int], seed: int) -> Workload:
     """One on which memory and time are looked at."""
     domain, rng = (
         Domain(right(installed, mutant.key), reach, physical_cores()),
@@ -90,4 +90,4 @@ def _workload(installed: Installed, op: Op, mutant: ApartMutant, reach: Mapping[
     )
     drawn = [domain.draw(rng).axes for _ in range(_DRAWS)]
     largest = max(drawn, key=lambda axes: sum(prod(axes.get(axis, 1) for axis in tensor.axes) for tensor in op.inputs))
-    return Workload(op=op.name, axes=largest, family=op.families[0])
+    return Workload(op=op.name, axes=largest, family=op.input_families[0])

@@ -71,7 +71,7 @@ class BugVerdict:
     """Of the dimension that its entry names."""
     guards: tuple[str, ...]
     rules: tuple[str, ...]
-    told: str
+    reason: str
     """The case that failed, or what was proposed."""
 
 

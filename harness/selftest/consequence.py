@@ -73,7 +73,7 @@ class _Memory:
         self._site = site
         self._raws: list[Array] = []
         case = site.data[0]
-        apart = {tensor.name for tensor in site.op.inputs if tensor.rows_apart and layout == "unaligned"}
+        apart = {tensor.name for tensor in site.op.inputs if tensor.strided_rows and layout == "unaligned"}
         self.inputs = {
             name: self._make(v.shape, v.dtype, name in apart) for name, v in case.inputs.items() if is_array(v)
         }

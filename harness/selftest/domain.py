@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from tritmark.harness.dtypes import named_dtype
 from tritmark.harness.errors import InvalidArgumentError
-from tritmark.harness.selftest.right import Right
+from tritmark.harness.selftest.right import CorrectKernel
 from tritmark.harness.selftest.values import Forbidden, ValueClass
 from tritmark.harness.spec import Arrays, Op
 from tritmark.harness.validate.cases import is_array
@@ -51,7 +51,7 @@ class MutantCase:
     """One case: where `inputs` are encoded, and `offsets` (bytes past a cache line) and `gaps` (elements) are by the
     arrays' names."""
 
-    right: Right
+    right: CorrectKernel
     axes: Mapping[str, int]
     threads: int
     offsets: Mapping[str, int]
@@ -108,7 +108,7 @@ class MutantCase:
 class Domain:
     """All cases of a kernel. `reach` has the largest size of each axis that the suite's workloads have."""
 
-    right: Right
+    right: CorrectKernel
     reach: Mapping[str, int]
     cores: int
 
@@ -130,7 +130,7 @@ class Domain:
                 continue
             try:
                 with np.errstate(all="ignore"):
-                    logical = self.op.generate(axes, str(rng.choice(self.op.families)), rng)
+                    logical = self.op.generate(axes, str(rng.choice(self.op.input_families)), rng)
                     if value is not None:
                         logical = {**logical, value.tensor: value.impose(np.array(logical[value.tensor]), rng)}
                 case = self._case(rng, kind, axes, logical)
@@ -160,7 +160,7 @@ class Domain:
         gaps = {
             each.name: int(np.exp(rng.uniform(0, np.log(GAP)))) if ragged else 0
             for each in op.inputs
-            if each.rows_apart
+            if each.strided_rows
         }
         threads = (
             int(rng.choice([*range(2, MOST_THREADS + 1), self.cores])) if kind == "threads" or rng.random() < 0.5 else 1

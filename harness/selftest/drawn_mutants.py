@@ -106,7 +106,9 @@ def _other_values(domain: Domain, witness: MutantCase, rng: Rng) -> MutantCase |
 
     try:
         with np.errstate(all="ignore"):
-            made = replace(witness, logical=domain.op.generate(witness.axes, str(rng.choice(domain.op.families)), rng))
+            made = replace(
+                witness, logical=domain.op.generate(witness.axes, str(rng.choice(domain.op.input_families)), rng)
+            )
         _ = made.inputs, made.expected
     except (InvalidArgumentError, BrokenReferenceError):
         return None

@@ -11,18 +11,18 @@ from typing import Any
 import numpy as np
 
 from tritmark.harness.selftest.domain import Array, MutantCase, Rng
-from tritmark.harness.selftest.right import Remembered, write
+from tritmark.harness.selftest.right import Memoized, write
 from tritmark.harness.selftest.site import apart
-from tritmark.harness.selftest.triggers import Situation, Trigger
-from tritmark.harness.spec import Family, Mutant, Op
+from tritmark.harness.selftest.triggers import Trigger, TriggerContext
+from tritmark.harness.spec import Mutant, Op, ToleranceKind
 from tritmark.harness.validate.compare import is_float, rounded
 
 
 @dataclass
-class Doing:
+class MutantRun:
     """A run in which a mutant strikes, after the right kernel has run."""
 
-    at: Situation
+    at: TriggerContext
     before: Mapping[str, Array]
     """What stood in the outputs before the run."""
     last: Mapping[str, Array] | None
@@ -36,10 +36,10 @@ class Effect:
     """`strike(doing)` does it."""
 
     text: str
-    strike: Callable[[Doing], None]
+    strike: Callable[[MutantRun], None]
 
 
-STEPS = {Family.EXACT: 1, Family.ROUNDED: 3}
+STEPS = {ToleranceKind.EXACT: 1, ToleranceKind.ROUNDED: 3}
 """Units of the last place that are outside what a family admits: one is admitted where results are rounded, and a
 right kernel may be one off in the other direction. Where errors are bounded, the bound decides."""
 _TILE = 64
@@ -88,9 +88,9 @@ def _one_off(name: str, case: MutantCase, rng: Rng) -> Effect:
     """One element off by the least that is not admitted."""
     expected = case.expected[name]
     text, where = _where(expected.values.size, rng)
-    steps = STEPS.get(expected.family, 0)
+    steps = STEPS.get(expected.tolerance_kind, 0)
 
-    def strike(doing: Doing) -> None:
+    def strike(doing: MutantRun) -> None:
         out = doing.at.outputs[name]
         at = np.unravel_index(where(out.size), out.shape)
         value = out[at].reshape(1)
@@ -104,7 +104,7 @@ def _one_off(name: str, case: MutantCase, rng: Rng) -> Effect:
     return Effect(f"{name}: {text} off by the least", strike)
 
 
-def _past_bound(doing: Doing, case: MutantCase, name: str) -> Array:
+def _past_bound(doing: MutantRun, case: MutantCase, name: str) -> Array:
     """Outputs a little further from the exact value than the op's bound admits."""
     with np.errstate(all="ignore"):
         computed = case.right.compute(doing.at.inputs, doing.at.axes)
@@ -118,7 +118,7 @@ def _tail(name: str, case: MutantCase, rng: Rng) -> Effect:
     count = int(np.exp(rng.uniform(0, np.log(_TILE))))
     rows = case.expected[name].values.ndim == 2 and bool(rng.integers(2))
 
-    def strike(doing: Doing) -> None:
+    def strike(doing: MutantRun) -> None:
         out, before = doing.at.outputs[name], doing.before[name]
         if rows:
             out[:, -count:] = before[:, -count:]
@@ -133,7 +133,7 @@ def _tile(name: str, case: MutantCase, rng: Rng) -> Effect:
     count, start = int(np.exp(rng.uniform(0, np.log(_TILE)))), float(rng.random())
     zero = bool(rng.integers(2))
 
-    def strike(doing: Doing) -> None:
+    def strike(doing: MutantRun) -> None:
         flat = doing.at.outputs[name].reshape(-1)
         at = int(flat.size * start)
         flat[at : at + count] = 0 if zero else flat[at]
@@ -146,7 +146,7 @@ def _tile(name: str, case: MutantCase, rng: Rng) -> Effect:
 def _sign(name: str, case: MutantCase, rng: Rng) -> Effect:
     text, where = _where(case.expected[name].values.size, rng)
 
-    def strike(doing: Doing) -> None:
+    def strike(doing: MutantRun) -> None:
         flat = doing.at.outputs[name].reshape(-1)
         at = where(flat.size)
         flat[at] = -flat[at]
@@ -158,7 +158,7 @@ def _rows(name: str, case: MutantCase, rng: Rng) -> Effect:
     """Two rows exchanged, or one written as the one before."""
     share, swap = float(rng.random()), bool(rng.integers(2))
 
-    def strike(doing: Doing) -> None:
+    def strike(doing: MutantRun) -> None:
         out = doing.at.outputs[name]
         if len(out) > 1:
             at = 1 + int((len(out) - 1) * share)
@@ -175,7 +175,7 @@ def _rows(name: str, case: MutantCase, rng: Rng) -> Effect:
 def _stale(name: str, case: MutantCase, rng: Rng) -> Effect:
     """The outputs of the run before, where their shapes are the same; else what stood there."""
 
-    def strike(doing: Doing) -> None:
+    def strike(doing: MutantRun) -> None:
         for each, out in doing.at.outputs.items():
             old = None if doing.last is None else doing.last[each]
             out[...] = old if old is not None and old.shape == out.shape else doing.before[each]
@@ -186,7 +186,7 @@ def _stale(name: str, case: MutantCase, rng: Rng) -> Effect:
 def _shifted(name: str, case: MutantCase, rng: Rng) -> Effect:
     by = int(rng.choice((-1, 1)))
 
-    def strike(doing: Doing) -> None:
+    def strike(doing: MutantRun) -> None:
         flat = doing.at.outputs[name].reshape(-1)
         flat[...] = np.roll(flat, by)
 
@@ -206,7 +206,7 @@ def _whole(name: str, case: MutantCase, rng: Rng) -> Effect:
     ]
     text, change = every[int(rng.integers(len(every)))]
 
-    def strike(doing: Doing) -> None:
+    def strike(doing: MutantRun) -> None:
         out = doing.at.outputs[name]
         out[...] = change(out, doing.before[name])
 
@@ -217,7 +217,7 @@ def _outside(name: str, case: MutantCase, rng: Rng) -> Effect:
     """A byte beside an output changed."""
     past = bool(rng.integers(2))
 
-    def strike(doing: Doing) -> None:
+    def strike(doing: MutantRun) -> None:
         out = doing.at.outputs[name]
         _poke(out, out.nbytes if past else -1)
 
@@ -229,7 +229,7 @@ def _input(name: str, case: MutantCase, rng: Rng) -> Effect:
     arrays = [each for each, value in case.inputs.items() if isinstance(value, np.ndarray) and value.ndim]
     which, share = str(rng.choice(arrays)), float(rng.random())
 
-    def strike(doing: Doing) -> None:
+    def strike(doing: MutantRun) -> None:
         value = doing.at.inputs[which]
         at = np.unravel_index(int(value.size * share), value.shape)
         _poke(value, sum(int(index) * stride for index, stride in zip(at, value.strides, strict=True)))
@@ -240,20 +240,20 @@ def _input(name: str, case: MutantCase, rng: Rng) -> Effect:
 def _alarm(name: str, case: MutantCase, rng: Rng) -> Effect:
     """An element reported as not finite that is; -1 means none."""
 
-    def strike(doing: Doing) -> None:
+    def strike(doing: MutantRun) -> None:
         doing.bad = 0
 
     return Effect("the first element reported, which is admitted", strike)
 
 
 def _report(rng: Rng) -> Effect:
-    def silent(doing: Doing) -> None:
+    def silent(doing: MutantRun) -> None:
         doing.bad = -1
 
-    def late(doing: Doing) -> None:
+    def late(doing: MutantRun) -> None:
         doing.bad += 1
 
-    def early(doing: Doing) -> None:
+    def early(doing: MutantRun) -> None:
         doing.bad = doing.bad - 1 if doing.bad > 0 else -1
 
     every = [
@@ -268,9 +268,9 @@ def _computed(mutant: Mutant, case: MutantCase) -> Effect:
     """Outputs of one of the op's own mutants."""
 
     right = case.right
-    compute = Remembered(lambda inputs, axes: mutant.compute(right.decode(inputs, axes), axes, right.key))
+    compute = Memoized(lambda inputs, axes: mutant.compute(right.decode(inputs, axes), axes, right.key))
 
-    def strike(doing: Doing) -> None:
+    def strike(doing: MutantRun) -> None:
         with np.errstate(all="ignore"):
             write(doing.at.outputs, compute(doing.at.inputs, doing.at.axes), right.op, doing.at.axes, right.key)
 

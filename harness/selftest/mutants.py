@@ -15,7 +15,7 @@ from tritmark.harness.dtypes import named_dtype
 from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.selftest.site import Array, MutantSite, Outputs, apart, other_zero
 from tritmark.harness.selftest.stand_in import MutantPlan, StandIn, write
-from tritmark.harness.spec import Axes, Family, KernelKey, Mutant, Op, Tensor, Values
+from tritmark.harness.spec import Axes, KernelKey, Mutant, Op, Tensor, ToleranceKind, Values
 from tritmark.harness.validate.compare import is_float
 from tritmark.harness.validate.guards import bits
 
@@ -36,7 +36,7 @@ def generic(op: Op, key: KernelKey, axes: Axes) -> Iterator[MutantPlan]:
         yield from _misplaced(name)
     yield from _kept()
     if any(tensor.values is Values.FINITE for tensor in op.inputs):
-        yield from _told()
+        yield from _misreported()
 
 
 def special(mutant: Mutant) -> MutantPlan:
@@ -100,7 +100,7 @@ def _read(tensor: Tensor) -> Iterator[MutantPlan]:
         yield plan("row 0 for all", lambda x: np.broadcast_to(x[:1], x.shape).copy())
         yield plan("rows one on", lambda x: np.roll(x, 1, axis=0))
         yield plan("one tile transposed", _transposed)
-    if tensor.rows_apart:
+    if tensor.strided_rows:
         yield MutantPlan(
             f"input {name}: rows taken for dense",
             write=lambda launch, right: write(launch, _dense(launch, name, right)),
@@ -122,7 +122,7 @@ def _written(op: Op, name: str, rank: int, dtype: np.dtype[Any]) -> Iterator[Mut
     yield plan("twice as large", lambda v: (v * v.dtype.type(2)).astype(v.dtype))
     if is_float(dtype):
         # What the contract admits is no mutant: one unit of the last place, and either zero, where results are rounded.
-        if op.family is Family.EXACT:
+        if op.tolerance_kind is ToleranceKind.EXACT:
             yield plan("last element off by the least", lambda v: _at(v, -1, apart(v, 1)))
             yield plan("sign of zero", other_zero)
         else:
@@ -215,7 +215,7 @@ def _kept() -> Iterator[MutantPlan]:
     yield MutantPlan("inputs changed", write=changes)
 
 
-def _told() -> Iterator[MutantPlan]:
+def _misreported() -> Iterator[MutantPlan]:
     """What is forbidden, told wrongly: `at` are the flat indices of all elements that are not finite."""
     yield MutantPlan("NaN and infinity not told", report=lambda at, x: -1)
     yield MutantPlan("NaN not told", report=lambda at, x: _first(at[~np.isnan(x.reshape(-1)[at])]))
@@ -278,9 +278,9 @@ def _transposed(values: Array) -> Array:
 def _past(site: MutantSite, nth: int, name: str) -> Outputs:
     """The last element as far from the exact value as the contract admits, and a little more."""
     expected = site.expected(nth)[name]
-    if expected.bound is None:
+    if expected.error_bound is None:
         return {**site.right[nth], name: _at(np.array(expected.values), -1, apart(np.array(expected.values), 2))}
-    exact, bound = expected.exact.reshape(-1)[-1:].astype(np.float64), expected.bound.reshape(-1)[-1:]
+    exact, bound = expected.exact.reshape(-1)[-1:].astype(np.float64), expected.error_bound.reshape(-1)[-1:]
     with np.errstate(over="ignore"):
         past = apart((exact + np.copysign(bound, exact)).astype(expected.values.dtype), 2)
     return {**site.right[nth], name: _at(np.array(expected.values), -1, past)}

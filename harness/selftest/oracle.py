@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tritmark.harness.selftest.right import Right
+from tritmark.harness.selftest.right import CorrectKernel
 from tritmark.harness.spec import Variant, Workload
 from tritmark.harness.validate.cases import Cases
 from tritmark.harness.validate.draw import Drawer, Drawn
@@ -26,7 +26,7 @@ class Oracle:
     `cores` is "all" threads.
     """
 
-    right: Right
+    right: CorrectKernel
     count: int
     corners: tuple[Workload, ...]
     seed: int
@@ -65,7 +65,7 @@ class Oracle:
                 arrays = (
                     ()
                     if each is None
-                    else (*each.inputs.values(), *(array for e in each.expected for array in (e.values, e.bound)))
+                    else (*each.inputs.values(), *(array for e in each.expected for array in (e.values, e.error_bound)))
                 )
                 self._nbytes += sum(array.nbytes for array in arrays if isinstance(array, np.ndarray))
         return cases

@@ -12,7 +12,7 @@ import numpy as np
 
 from tritmark.harness.machine.cpu import physical_cores
 from tritmark.harness.selftest import apart, apart_oracle, drawn_mutants
-from tritmark.harness.selftest.apart import ApartMutant
+from tritmark.harness.selftest.apart import LaunchMutant
 from tritmark.harness.selftest.domain import Domain, NothingAdmittedError, reach
 from tritmark.harness.selftest.oracle import Oracle
 from tritmark.harness.selftest.right import keys, right
@@ -64,7 +64,7 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True)
-class Fate:
+class MutantFate:
     """What became of one drawn mutant."""
 
     key: KernelKey
@@ -87,7 +87,7 @@ class DrawnMutants:
     """All drawn mutants of an invocation."""
 
     seed: int
-    fates: list[Fate] = field(default_factory=list)
+    fates: list[MutantFate] = field(default_factory=list)
     equivalent: int = 0
     """Draws that do no harm, which are not counted."""
     alarms: list[str] = field(default_factory=list)
@@ -112,7 +112,7 @@ class DrawnMutants:
         return self.killed / len(self.fates) if self.fates else 1.0
 
     @property
-    def survivors(self) -> list[Fate]:
+    def survivors(self) -> list[MutantFate]:
         return [each for each in self.fates if not each.killed]
 
     @property
@@ -191,7 +191,7 @@ def _corners(installed: Installed, key: KernelKey, workloads: Sequence[Workload]
 class ChunkResult:
     """What a chunk gave."""
 
-    fates: tuple[Fate, ...]
+    fates: tuple[MutantFate, ...]
     equivalent: int
     alarms: tuple[str, ...]
 
@@ -228,7 +228,7 @@ def judged(installed: Installed, chunk: Chunk) -> ChunkResult:
     ]
     found = oracle.judged([candidate for candidate, _ in made])
     fates = [
-        Fate(chunk.key, mutant.number, mutant.kind, mutant.text, reason, kept.struck)
+        MutantFate(chunk.key, mutant.number, mutant.kind, mutant.text, reason, kept.struck)
         for mutant, reason, (_, kept) in zip(drawn, found, made, strict=True)
     ]
     return ChunkResult(tuple(fates), sum(each.equivalent for each in drawn), ())
@@ -237,14 +237,14 @@ def judged(installed: Installed, chunk: Chunk) -> ChunkResult:
 def _judged_apart(installed: Installed, chunk: Chunk) -> ChunkResult:
     sizes = dict(chunk.reach)
     honest = apart_oracle.judge(
-        installed, ApartMutant(chunk.key, chunk.apart, apart.HONEST, chunk.seed), sizes, chunk.seed
+        installed, LaunchMutant(chunk.key, chunk.apart, apart.HONEST, chunk.seed), sizes, chunk.seed
     )
     if honest:
         return ChunkResult((), 0, (f"{chunk.key}: {chunk.apart}: {honest}",))
-    mutants = [ApartMutant(chunk.key, chunk.apart, number, chunk.seed) for number in chunk.numbers]
+    mutants = [LaunchMutant(chunk.key, chunk.apart, number, chunk.seed) for number in chunk.numbers]
     reasons = [apart_oracle.judge(installed, mutant, sizes, chunk.seed + 1 + mutant.number) for mutant in mutants]
     fates = [
-        Fate(chunk.key, mutant.number, mutant.kind, mutant.text, why, None)
+        MutantFate(chunk.key, mutant.number, mutant.kind, mutant.text, why, None)
         for mutant, why in zip(mutants, reasons, strict=True)
     ]
     return ChunkResult(tuple(fates), 0, ())

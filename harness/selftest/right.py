@@ -17,7 +17,7 @@ from tritmark.harness.validate.compare import is_float, rounded
 
 
 @dataclass(frozen=True)
-class Right:
+class CorrectKernel:
     """A right kernel of a key on the CPU.
 
     `decode(inputs, axes)` gives the logical inputs, as the reference takes them, of what a kernel takes, and
@@ -40,7 +40,7 @@ def keys(installed: Installed, op: str) -> list[KernelKey]:
     return own or list(dict.fromkeys(replace(key, device="cpu") for key in every))
 
 
-def right(installed: Installed, key: KernelKey) -> Right:
+def right(installed: Installed, key: KernelKey) -> CorrectKernel:
     """The right kernel of a key."""
     op = installed.ops[key.op]
     said = [
@@ -48,9 +48,9 @@ def right(installed: Installed, key: KernelKey) -> Right:
     ]
     decoding = next((each for each in said if each.op == key.op), None)
 
-    decode = Remembered(lambda inputs, axes: inputs if decoding is None else decoding.decode(inputs, axes, key))
+    decode = Memoized(lambda inputs, axes: inputs if decoding is None else decoding.decode(inputs, axes, key))
 
-    compute = Remembered(lambda inputs, axes: op.reference(decode(inputs, axes), axes, key))
+    compute = Memoized(lambda inputs, axes: op.reference(decode(inputs, axes), axes, key))
     fitting = [
         variant
         for variant, refusal in installed.registry.candidates(key)
@@ -58,7 +58,7 @@ def right(installed: Installed, key: KernelKey) -> Right:
     ]
     if fitting:
         best: Variant = max(fitting, key=lambda variant: variant.precedence)
-        return Right(op, key, best.bind, best.constraints, decode, compute)
+        return CorrectKernel(op, key, best.bind, best.constraints, decode, compute)
     limits = tuple(
         dict.fromkeys(limit for v in installed.registry.without_peers if _same(v.key, key) for limit in v.constraints)
     )
@@ -67,14 +67,14 @@ def right(installed: Installed, key: KernelKey) -> Right:
         launch: Launch = _Reference(op, key, compute, inputs, outputs, axes)
         return launch
 
-    return Right(op, key, bind, limits, decode, compute)
+    return CorrectKernel(op, key, bind, limits, decode, compute)
 
 
 def _same(key: KernelKey, other: KernelKey) -> bool:
     return replace(key, device=other.device) == other
 
 
-class Remembered:
+class Memoized:
     """A function of inputs and axes that is computed again only where these changed: most runs are on the data of
     the one before."""
 

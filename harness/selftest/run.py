@@ -33,7 +33,7 @@ from tritmark.harness.selftest.population import Chunk, ChunkResult, DrawnMutant
 from tritmark.harness.selftest.site import MutantSite, Outputs, site
 from tritmark.harness.selftest.stand_in import MutantPlan, variant
 from tritmark.harness.spec import EquivalentMutants, KernelKey, Mutant, Op, Variant, Workload
-from tritmark.harness.suite import Selected
+from tritmark.harness.suite import SelectedWorkload
 from tritmark.harness.validate import accuracy
 from tritmark.harness.validate.accuracy import Judged
 from tritmark.harness.validate.cases import Material
@@ -69,7 +69,7 @@ Judge = Callable[..., Judged]
 
 
 @dataclass(frozen=True, slots=True)
-class Planted:
+class PlantedMutant:
     """One mutant in one workload's candidate."""
 
     workload: str
@@ -92,7 +92,7 @@ class MutantTally:
 
 
 @dataclass(frozen=True, slots=True)
-class Missed:
+class MissedMutant:
     """A mutant that the suite does not kill, or not everywhere where it does harm."""
 
     key: KernelKey
@@ -109,7 +109,7 @@ class Result:
 
     suite: str
     goal: float
-    planted: list[Planted] = field(default_factory=list)
+    planted: list[PlantedMutant] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
     """Workloads that are too large."""
     alarms: list[str] = field(default_factory=list)
@@ -131,11 +131,13 @@ class Result:
         for each in self.planted:
             found.setdefault((each.key, each.mutant), set()).add(each.outcome)
         order = (MutantOutcome.KILLED, MutantOutcome.SURVIVED, MutantOutcome.ADMITTED, MutantOutcome.EQUIVALENT)
-        told = {which: next(outcome for outcome in order if outcome in outcomes) for which, outcomes in found.items()}
+        reported = {
+            which: next(outcome for outcome in order if outcome in outcomes) for which, outcomes in found.items()
+        }
         quiet = {MutantOutcome.ADMITTED, MutantOutcome.EQUIVALENT}
         return {
             which: MutantOutcome.HARMLESS if which in self.harmless and it in quiet else it
-            for which, it in told.items()
+            for which, it in reported.items()
         }
 
     def ops(self) -> Mapping[str, tuple[MutantTally, MutantTally]]:
@@ -149,7 +151,7 @@ class Result:
             found[key.op][1].counts[caught] += 1
         return found
 
-    def missed(self) -> list[Missed]:
+    def missed(self) -> list[MissedMutant]:
         """Mutants that are not killed, or survive somewhere, in the order of ops."""
         survived: dict[tuple[KernelKey, str], str] = {}
         for each in self.planted:
@@ -159,7 +161,7 @@ class Result:
         for (key, mutant), outcome in self.mutants().items():
             where = survived.get((key, mutant), "")
             if where or outcome not in {MutantOutcome.KILLED, MutantOutcome.HARMLESS}:
-                found.append(Missed(key, mutant, MutantOutcome.SURVIVED if where else outcome, where))
+                found.append(MissedMutant(key, mutant, MutantOutcome.SURVIVED if where else outcome, where))
         return found
 
     @property
@@ -281,7 +283,7 @@ def _one(installed: Installed, work: Chunk | Group, judge: Judge) -> ChunkResult
 
 Group = tuple[Workload, tuple[KernelKey, ...], tuple[str, ...]]
 """Workloads that have the same data: one of them, the keys, and the layouts of all."""
-Part = tuple[list[Planted], list[str]]
+Part = tuple[list[PlantedMutant], list[str]]
 
 
 DRAWN = 24
@@ -291,7 +293,7 @@ LEAST = DRAWN // 2
 """Of these as many at least are for each key: where its kernels take fewer, others are drawn for it."""
 
 
-def _workloads(installed: Installed, item: Selected) -> Iterator[Selected]:
+def _workloads(installed: Installed, item: SelectedWorkload) -> Iterator[SelectedWorkload]:
     """The workload, or where it stands for drawn cases, some of them with the layout that is nearest: the same for
     all keys of an op that has kernels for the CPU, as the suite's others are, and each key's own where shapes are
     those that a format takes, or where its kernels take few of the others.
@@ -305,7 +307,7 @@ def _workloads(installed: Installed, item: Selected) -> Iterator[Selected]:
     keys = [key for key in installed.keys(op.name) if item.admits(key.format, key.dtype, key.device)]
     shared = _cases(installed, op, next((key for key in keys if key.device == "cpu"), None), DRAWN)
     for case in shared:
-        yield Selected(case, (), ())
+        yield SelectedWorkload(case, (), ())
     of_constraints: dict[tuple[object, ...], tuple[KernelKey, int, dict[str, None]]] = {}
     for key in keys:
         limits = _least_limited(installed, key).constraints
@@ -316,7 +318,7 @@ def _workloads(installed: Installed, item: Selected) -> Iterator[Selected]:
             of_constraints.setdefault(mark, (key, least - few, {}))[2][key.dtype] = None
     for key, count, dtypes in of_constraints.values():
         for case in _cases(installed, op, key, count)[:count]:
-            yield Selected(case, (key.format,), tuple(dtypes))
+            yield SelectedWorkload(case, (key.format,), tuple(dtypes))
 
 
 def _cases(installed: Installed, op: Op, key: KernelKey | None, count: int) -> list[Workload]:
@@ -339,7 +341,7 @@ def _least_limited(installed: Installed, key: KernelKey) -> Variant:
     return min(fitting, key=lambda variant: len(variant.constraints))
 
 
-def _of_families(installed: Installed, selected: Iterable[Selected]) -> Iterator[Selected]:
+def _of_families(installed: Installed, selected: Iterable[SelectedWorkload]) -> Iterator[SelectedWorkload]:
     """What is selected, drawn cases as workloads, and for ops with such behind them one of each family of values that a
     key has none of."""
     met: dict[KernelKey, set[str]] = {}
@@ -357,15 +359,15 @@ def _of_families(installed: Installed, selected: Iterable[Selected]) -> Iterator
     }
     for key, families in ((key, met[key]) for key in met if key.op in ops):
         op = installed.ops[key.op]
-        lacking = set(op.families) - families
+        lacking = set(op.input_families) - families
         # Without a number there is a case of each class.
         for case in _cases(installed, op, drawn[key.op, key.format, key.dtype], 0) if lacking else ():
             if case.family in lacking:
                 lacking.discard(case.family)
-                yield Selected(case, (key.format,), (key.dtype,))
+                yield SelectedWorkload(case, (key.format,), (key.dtype,))
 
 
-def _groups(installed: Installed, selected: Iterable[Selected], result: Result) -> list[Group]:
+def _groups(installed: Installed, selected: Iterable[SelectedWorkload], result: Result) -> list[Group]:
     groups: dict[tuple[object, ...], tuple[Workload, tuple[KernelKey, ...], list[str]]] = {}
     for item in _of_families(installed, selected):
         workload, op = item.workload, installed.ops[item.workload.op]
@@ -382,7 +384,7 @@ def _groups(installed: Installed, selected: Iterable[Selected], result: Result) 
     return [(workload, keys, tuple(layouts)) for workload, keys, layouts in groups.values()]
 
 
-def _keys(installed: Installed, item: Selected) -> tuple[KernelKey, ...]:
+def _keys(installed: Installed, item: SelectedWorkload) -> tuple[KernelKey, ...]:
     """The keys that a workload is meant for, as those of the CPU: its own, and those of other devices that give
     other outputs."""
     op, axes = installed.ops[item.workload.op], item.workload.axes
@@ -428,7 +430,7 @@ def _planted(installed: Installed, group: Group, judge: Judge) -> Part:
     workload, keys, layouts = group
     op = installed.ops[workload.op]
     material = Material(op, workload, 0)
-    planted: list[Planted] = []
+    planted: list[PlantedMutant] = []
     alarms: list[str] = []
     for key in keys:
         there = site(material, key)
@@ -447,7 +449,7 @@ def _planted(installed: Installed, group: Group, judge: Judge) -> Part:
             if why:
                 alarms.append(f"{name} of {key}: {why}")
                 continue
-            planted += [Planted(name, key, plan.name, bench.outcome(plan)) for plan in plans]
+            planted += [PlantedMutant(name, key, plan.name, bench.outcome(plan)) for plan in plans]
     return planted, alarms
 
 

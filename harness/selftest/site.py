@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tritmark.harness.dtypes import named_dtype
-from tritmark.harness.spec import Arrays, Axes, Family, KernelKey, Op
+from tritmark.harness.spec import Arrays, Axes, KernelKey, Op, ToleranceKind
 from tritmark.harness.validate.cases import Case, Cases, Material
 from tritmark.harness.validate.compare import Expected, is_float, rounded
 from tritmark.harness.validate.guards import bits
@@ -90,9 +90,9 @@ def _sign(flat: Array) -> Any:
 def admits(expected: Expected, found: Array) -> bool:
     """Whether the op's contract admits these values: any NaN for a NaN. Written apart from the judgement's own
     comparison, which is what is tested."""
-    if expected.family is Family.EXACT:
+    if expected.tolerance_kind is ToleranceKind.EXACT:
         return bool(np.array_equal(bits(found), bits(expected.values)))
-    if expected.family is Family.ROUNDED:
+    if expected.tolerance_kind is ToleranceKind.ROUNDED:
         a, b = bits(found), bits(expected.values)
         one = a.dtype.type(1)
         zeros = ((a | b) & ~_sign(a)) == 0
@@ -103,10 +103,10 @@ def admits(expected: Expected, found: Array) -> bool:
             | np.isnan(expected.values.reshape(-1)) & np.isnan(found.reshape(-1))
         )
         return bool(near.all())
-    assert expected.bound is not None
+    assert expected.error_bound is not None
     with np.errstate(all="ignore"):
         exact = expected.exact.astype(np.float64)
         error = np.abs(found.astype(np.float64) - exact)
-        overflow = (rounded(exact + np.copysign(expected.bound, exact), found.dtype) == found) & np.isinf(found)
+        overflow = (rounded(exact + np.copysign(expected.error_bound, exact), found.dtype) == found) & np.isinf(found)
     neither = np.isnan(exact) & np.isnan(found)
-    return bool(((error <= expected.bound) | overflow | neither).all())
+    return bool(((error <= expected.error_bound) | overflow | neither).all())

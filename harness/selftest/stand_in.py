@@ -57,8 +57,8 @@ class StandIn:
     def run(self) -> None:
         self.ran = NAME
         self.runs += 1
-        self.bad, told = self._forbidden()
-        if told:
+        self.bad, reported = self._forbidden()
+        if reported:
             return
         nth = self._recognized()
         made = self.site.right[nth] if self.plan.outputs is None else self.everywhere["outputs"](nth)

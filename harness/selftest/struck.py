@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 
 from tritmark.harness.selftest.domain import Array
-from tritmark.harness.selftest.effects import Doing, Effect
-from tritmark.harness.selftest.right import Right
-from tritmark.harness.selftest.triggers import Situation
+from tritmark.harness.selftest.effects import Effect, MutantRun
+from tritmark.harness.selftest.right import CorrectKernel
+from tritmark.harness.selftest.triggers import TriggerContext
 from tritmark.harness.spec import Arrays, Axes, Launch, Tier, Values, Variant
 
 NAME = "drawn-mutant"
 
 
 @dataclass
-class Kept:
+class KeptState:
     """What the kernel keeps between its launches, as static variables would."""
 
     rng: np.random.Generator
@@ -30,13 +30,13 @@ class Kept:
 
 
 @dataclass
-class Struck:
+class MutantLaunch:
     """A launch of it."""
 
-    right: Right
+    right: CorrectKernel
     inner: Launch
-    kept: Kept
-    fires: Callable[[Situation], bool]
+    kept: KeptState
+    fires: Callable[[TriggerContext], bool]
     effect: Effect | None
     reports: bool
     inputs: Arrays
@@ -73,8 +73,8 @@ class Struck:
         self.kept.last = {name: np.array(value) for name, value in self.outputs.items()}
 
     def _strike(self, effect: Effect, before: Mapping[str, Array]) -> None:
-        told = {self._finite[0]: self.bad} if self.reports and self._finite else {}
-        at = Situation(
+        reported = {self._finite[0]: self.bad} if self.reports and self._finite else {}
+        at = TriggerContext(
             self.axes,
             self.threads,
             self.inputs,
@@ -83,25 +83,25 @@ class Struck:
             self.kept.calls,
             self.runs,
             self.kept.rng,
-            told,
+            reported,
         )
         if not self.fires(at):
             return
         self.kept.struck += 1
-        doing = Doing(at, before, self.kept.last, self.bad)
+        doing = MutantRun(at, before, self.kept.last, self.bad)
         with np.errstate(all="ignore"):
             effect.strike(doing)
         self.bad = doing.bad
 
 
 def variant(
-    right: Right, fires: Callable[[Situation], bool], effect: Effect | None, reports: bool, seed: Any
-) -> tuple[Variant, Kept]:
+    right: CorrectKernel, fires: Callable[[TriggerContext], bool], effect: Effect | None, reports: bool, seed: Any
+) -> tuple[Variant, KeptState]:
     """A new one, that has kept nothing, and what it keeps. `effect` None: it is right."""
-    kept = Kept(np.random.default_rng(seed))
+    kept = KeptState(np.random.default_rng(seed))
 
     def bind(inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:
-        launch: Launch = Struck(
+        launch: Launch = MutantLaunch(
             right,
             right.bind(inputs, outputs, axes, threads),
             kept,

@@ -20,7 +20,7 @@ from tritmark.harness.validate.cases import is_array
 
 
 @dataclass
-class Situation:
+class TriggerContext:
     """What a trigger sees at a run."""
 
     axes: Axes
@@ -52,9 +52,9 @@ class Trigger:
 
     kind: str
     text: str
-    fires: Callable[[Situation], bool]
+    fires: Callable[[TriggerContext], bool]
     witness: MutantCase
-    sure: Callable[[Situation], bool] | None = None
+    sure: Callable[[TriggerContext], bool] | None = None
     reports: bool = False
     """It is about elements that have to be reported: what is wrong is the report, not the outputs."""
 
@@ -198,14 +198,14 @@ def _stride(witness: MutantCase, rng: Rng, narrow: bool) -> Trigger | None:
     modulus = int(rng.choice((2, 4, 8, 16, 64) if narrow else (2, 4)))
     least = int(rng.integers(1, gap + 1))
 
-    def apart(at: Situation) -> tuple[int, int]:
+    def apart(at: TriggerContext) -> tuple[int, int]:
         """The stride in elements, and how much it is past the row."""
         value = at.inputs[name]
         rows = value.shape[0] > 1
         stride = value.strides[0] // value.itemsize if rows else value.shape[1]
         return stride, stride - value.shape[1]
 
-    every: list[tuple[str, Callable[[Situation], bool]]] = [
+    every: list[tuple[str, Callable[[TriggerContext], bool]]] = [
         (f"rows of {name} lie apart", lambda at: apart(at)[1] > 0),
         (f"rows of {name} lie {least} or more apart", lambda at: apart(at)[1] >= least),
         (
@@ -218,7 +218,7 @@ def _stride(witness: MutantCase, rng: Rng, narrow: bool) -> Trigger | None:
     return Trigger("stride", text, fires, witness)
 
 
-def _address(at: Situation, name: str) -> int:
+def _address(at: TriggerContext, name: str) -> int:
     return int(at.arrays()[name].ctypes.data)
 
 
@@ -239,7 +239,7 @@ def _alignment(witness: MutantCase, rng: Rng, narrow: bool) -> Trigger | None:
             return Trigger("alignment", text, lambda at: (_address(at, a) - _address(at, b)) % modulus != 0, witness)
         text = f"{a} {'==' if not one else '!='} 0 and {b} {'==' if not other else '!='} 0 modulo {modulus}"
 
-        def both(at: Situation) -> bool:
+        def both(at: TriggerContext) -> bool:
             return (_address(at, a) % modulus == 0) == (not one) and (_address(at, b) % modulus == 0) == (not other)
 
         return Trigger("alignment", text, both, witness)
@@ -295,7 +295,7 @@ def _report(domain: Domain, rng: Rng) -> Trigger | None:
         return None
     witness = domain.draw(rng, forbidden=what)
 
-    def fires(at: Situation) -> bool:
+    def fires(at: TriggerContext) -> bool:
         first = at.first_bad.get(what.tensor, -1)
         return first >= 0 and what.matches(at.inputs[what.tensor], first)
 

@@ -28,13 +28,13 @@ import numpy as np
 from tritmark.harness.judge.judges import pids
 from tritmark.harness.judge.request import Request
 from tritmark.harness.judge.runner import execute, plan
-from tritmark.harness.machine.memory import resident
+from tritmark.harness.machine.memory import rss_bytes
 from tritmark.harness.measure.statistics import theil_sen
 from tritmark.harness.providers import Installed
 from tritmark.harness.record import Layer, Run, Slope, Status
 from tritmark.harness.spec import KernelKey, Op, Workload
 from tritmark.harness.store import Partial, Store, read
-from tritmark.harness.suite import Selected, Suite
+from tritmark.harness.suite import SelectedWorkload, Suite
 from tritmark.harness.validate.guard_names import Guard
 from tritmark.harness.validate.guards import LAYOUTS
 from tritmark.harness.worker.process import LOG
@@ -56,7 +56,7 @@ _SHOT = frozenset({Guard.CRASH, Guard.HANG})
 
 
 @dataclass(slots=True)
-class Soaked:
+class SoakResult:
     """What came of it. `wrong`, `crashes`, `lost`, `unexplained` and `left_over` should be empty or 0."""
 
     seconds: float = 0.0
@@ -104,13 +104,13 @@ def soak(
     minutes: float,
     seed: int,
     device: str = "*",
-    told: Callable[[Soaked], None] = lambda state: None,
-) -> Soaked:
+    report: Callable[[SoakResult], None] = lambda state: None,
+) -> SoakResult:
     """Run for that long, at least one batch. `told` is called after every batch. Raises UsageError where nothing can
     be run here."""
     rng = random.Random(seed)
     items = _items(installed, device)
-    found = Soaked()
+    found = SoakResult()
     samples: list[tuple[int, int]] = []
     begun = monotonic()
     with tempfile.TemporaryDirectory(prefix="tritmark-soak-") as folder:
@@ -118,8 +118,8 @@ def soak(
         while not found.batches or monotonic() - begun < 60 * minutes:
             _batch(installed, [rng.choice(items) for _ in range(BATCH)], rng, store, found)
             found.seconds = monotonic() - begun
-            samples.append((found.calls, resident()))
-            told(found)
+            samples.append((found.calls, rss_bytes()))
+            report(found)
     found.left_over = len(_workers())
     found.growth = _slope(samples[len(samples) // 2 :])
     return found
@@ -140,11 +140,15 @@ def _items(installed: Installed, device: str) -> list[tuple[Op, KernelKey, Workl
 
 
 def _batch(
-    installed: Installed, items: list[tuple[Op, KernelKey, Workload]], rng: random.Random, store: Store, found: Soaked
+    installed: Installed,
+    items: list[tuple[Op, KernelKey, Workload]],
+    rng: random.Random,
+    store: Store,
+    found: SoakResult,
 ) -> None:
     selected = tuple(
-        Selected(
-            Workload(op=op.name, axes=workload.axes, family=rng.choice(op.families), layout=rng.choice(LAYOUTS)),
+        SelectedWorkload(
+            Workload(op=op.name, axes=workload.axes, family=rng.choice(op.input_families), layout=rng.choice(LAYOUTS)),
             (key.format,),
             (key.dtype,),
             (key.device,),
@@ -262,10 +266,10 @@ def _has_log(pid: int) -> bool:
 
 
 def _slope(samples: list[tuple[int, int]]) -> Slope | None:
-    calls, resident = (
+    calls, rss = (
         (np.array(side, float) for side in zip(*samples, strict=True)) if samples else (np.empty(0), np.empty(0))
     )
     if len(np.unique(calls)) < 3:
         return None
-    median, low, high = theil_sen(resident, calls)
+    median, low, high = theil_sen(rss, calls)
     return Slope(median=median, low=low, high=high)

@@ -8,6 +8,8 @@ particular op.
 
 from __future__ import annotations
 
+import warnings
+
 from tritmark.harness.spec.device import (
     ArrayChange,
     CArgument,
@@ -29,12 +31,12 @@ from tritmark.harness.spec.launch import Launch, Launched, Proof, Receipt
 from tritmark.harness.spec.op import (
     Arrays,
     Axes,
-    Family,
     KernelKey,
     Op,
     Sizes,
     StoredWeights,
     Tensor,
+    ToleranceKind,
     Traffic,
     Values,
 )
@@ -80,7 +82,6 @@ __all__ = [
     "Device",
     "DeviceTransfers",
     "EquivalentMutants",
-    "Family",
     "FormatOracle",
     "FunctionBinder",
     "GoldenVector",
@@ -112,6 +113,7 @@ __all__ = [
     "Ternarized",
     "ThreadTimes",
     "Tier",
+    "ToleranceKind",
     "Traffic",
     "Values",
     "Variant",
@@ -119,3 +121,10 @@ __all__ = [
     "Workload",
     "no_workspace",
 ]
+
+
+def __getattr__(name: str) -> object:
+    if name == "Family":
+        warnings.warn("Family is deprecated: use ToleranceKind", DeprecationWarning, stacklevel=2)
+        return ToleranceKind
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -78,8 +78,8 @@ class Proof:
     the built-in choice ran."""
 
     def __repr__(self) -> str:
-        told = ((each, getattr(self, each.name)) for each in fields(self))
-        shown = ", ".join(f"{each.name}={value!r}" for each, value in told if value != each.default)
+        reported = ((each, getattr(self, each.name)) for each in fields(self))
+        shown = ", ".join(f"{each.name}={value!r}" for each, value in reported if value != each.default)
         return f"{type(self).__name__}({shown})"
 
 

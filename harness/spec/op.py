@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from tritmark.harness.spec.renamed import renamed
+
 Axes = Mapping[str, int]
 """Values of an Op's symbolic axes, such as {"M": 1, "N": 2560, "K": 6912}."""
 
@@ -14,8 +16,8 @@ Arrays = Mapping[str, Any]
 """Named inputs or outputs: NumPy arrays, and plain numbers for scalars."""
 
 
-class Family(StrEnum):
-    """How an output is judged against the reference (integer outputs are always compared exactly)."""
+class ToleranceKind(StrEnum):
+    """How much an output may differ from the reference (integer outputs are always compared exactly)."""
 
     EXACT = "exact"
     """The same bits."""
@@ -51,13 +53,14 @@ class Values(StrEnum):
     """-1, 0 or 1."""
 
 
+@renamed(rows_apart="strided_rows")
 @dataclass(frozen=True, slots=True)
 class Tensor:
     """One named input or output of an Op. `axes` are symbolic; () means a scalar. `dtype` "key" stands for the
     KernelKey's dtype.
 
-    Arrays are C-contiguous and aligned to their element; where `rows_apart`, the rows of a 2-D array may lie apart from
-    each other.
+    Arrays are C-contiguous and aligned to their element. With `strided_rows`, the rows of a 2-D array may have any
+    distance from each other.
     """
 
     name: str
@@ -65,7 +68,7 @@ class Tensor:
     dtype: str
     summary: str
     values: Values = Values.ANY
-    rows_apart: bool = False
+    strided_rows: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,12 +111,13 @@ class StoredWeights:
     inputs: Callable[[Axes, Any, Any, Any], dict[str, Any]]
 
 
+@renamed(family="tolerance_kind", families="input_families", apart="independent_axis")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Op:
     """A contract: named inputs and outputs, the reference, how outputs are judged, and the least work.
 
-    `generate(axes, family, rng)` makes logical inputs of one input family. `encode(inputs, axes, format)` turns them
-    into what a kernel of that format takes (weights packed once, on load); unless told, nothing changes.
+    `generate(axes, family, rng)` makes logical inputs of one of `input_families`. `encode(inputs, axes, format)`
+    converts them to what a kernel of that format takes (weights packed once, on load); by default nothing changes.
     `outputs_like(axes, key)` gives (shape, dtype name) for each output. `reference(inputs, axes, key)` computes the
     expected outputs from the logical inputs in int64 and float64.
     """
@@ -124,8 +128,8 @@ class Op:
     axes: tuple[str, ...]
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
-    family: Family
-    families: tuple[str, ...]
+    tolerance_kind: ToleranceKind
+    input_families: tuple[str, ...]
     generate: Callable[[Axes, str, Any], dict[str, Any]]
     encode: Callable[[Arrays, Axes, str], dict[str, Any]] = _as_given
     holds: Callable[[Axes, str], bool] | None = None
@@ -137,10 +141,10 @@ class Op:
     """How many weights the op takes packed, for the bits a weight; None where it takes none."""
     sizes: Mapping[str, Sizes] = field(default_factory=dict)
     """From which sizes of an axis test cases are drawn; those of other axes come from `Sizes()`."""
-    apart: Callable[[Axes, KernelKey], tuple[str, int]] | None = None
-    """An axis, and the length along it of pieces that do not know of each other: outputs of a piece are those of the
-    op on the piece alone, with whatever inputs lack the axis, and lie side by side in memory on the way in. None
-    where every output depends on every input."""
+    independent_axis: Callable[[Axes, KernelKey], tuple[str, int]] | None = None
+    """An axis along which pieces of this length are independent: the outputs of a piece are those of the op on the
+    piece alone, with the inputs that lack the axis, and inputs of pieces are adjacent in memory. None if every output
+    depends on every input."""
     stored: StoredWeights | None = None
     """None for an op that is no linear layer."""
     interchangeable: Callable[[Axes, str], bool] | None = None

@@ -11,6 +11,7 @@ from typing import Any
 from tritmark.harness.spec.device import Device
 from tritmark.harness.spec.launch import Launch
 from tritmark.harness.spec.op import Arrays, Axes, KernelKey, Op
+from tritmark.harness.spec.renamed import renamed
 from tritmark.harness.spec.variant import Variant
 
 PEER_ISA = "TRITMARK_PEER_ISA"
@@ -25,6 +26,7 @@ def _takes_none(format: Any) -> bool:
     return False
 
 
+@renamed(bound="error_bound")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peer:
     """Somebody else's implementation of an op, in host memory, to cross-validate with.
@@ -51,7 +53,7 @@ class Peer:
     bind: Callable[[Arrays, Arrays, Axes, int], Launch]
     outputs: tuple[str, ...]
     refusal: Callable[[Axes], str | None] = _admits_all
-    bound: Callable[[Arrays, Axes], Mapping[str, Any]] | None = None
+    error_bound: Callable[[Arrays, Axes], Mapping[str, Any]] | None = None
     takes: Callable[[Any], bool] = _takes_none
     """Which formats (not their names) it is compared with beyond these, whatever package brings them."""
     reference: bool = False

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from tritmark.harness.errors import RegistrationError
 from tritmark.harness.spec.launch import Launch
 from tritmark.harness.spec.op import Arrays, Axes, KernelKey
+from tritmark.harness.spec.renamed import renamed
 
 
 class Tier(IntEnum):
@@ -137,6 +138,7 @@ class Instances:
     identity: Mapping[str, str]
 
 
+@renamed(bound="error_bound")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
     """One implementation of an Op: what it is for, what it needs, and how to bind it to arguments.
@@ -179,7 +181,7 @@ class Variant:
     missing: Callable[[], str | None] = nothing_missing
     load: Callable[[], object] = lambda: None
     packs: bool = False
-    bound: Callable[[Arrays, Axes], Mapping[str, Any]] | None = None
+    error_bound: Callable[[Arrays, Axes], Mapping[str, Any]] | None = None
     instances: Callable[[Axes], Instances] | None = None
     tuned: str = ""
 

@@ -12,8 +12,8 @@ from tritmark.harness.text.visible import quoted
 def whole(record: Record) -> str:
     """The invocation as it was given, on the same data: where it gave no seed, one was drawn."""
     words = record.environment.command
-    told = any(word == "--seed" or word.startswith("--seed=") for word in words)
-    seeded = words[1:2] in {("run",), ("check",)} and not told
+    reported = any(word == "--seed" or word.startswith("--seed=") for word in words)
+    seeded = words[1:2] in {("run",), ("check",)} and not reported
     return _line(record, *words, *(("--seed", str(record.environment.seed)) if seeded else ()))
 
 

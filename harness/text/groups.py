@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, S
 from dataclasses import dataclass
 from math import exp, fsum, log
 
-from tritmark.harness.record import DIMENSIONS, Footing, Ratio, Record, Run, Status, WorkloadFacts
+from tritmark.harness.record import DIMENSIONS, Measurement, Ratio, Record, Run, Status, WorkloadFacts
 
 WORST_FIRST = (Status.FAIL, Status.ERROR, Status.AMBIGUOUS, Status.PASS, Status.NOT_RUN)
 
@@ -104,7 +104,7 @@ def steady(runs: Iterable[Run]) -> list[Run]:
     return [run for run in runs if (footing := _compared(run)) is None or not footing.timing.too_noisy]
 
 
-def _compared(run: Run) -> Footing | None:
+def _compared(run: Run) -> Measurement | None:
     return run.performance.cold or run.performance.hot
 
 
@@ -115,7 +115,7 @@ class Figure:
     run: Run
     data: str
     """cold or hot."""
-    footing: Footing
+    footing: Measurement
 
 
 def figures(runs: Iterable[Run]) -> list[Figure]:
@@ -173,13 +173,13 @@ def counted(runs: Sequence[Run]) -> dict[str, dict[str, int]]:
     }
 
 
-def part(footing: Footing | None) -> float | None:
+def part(footing: Measurement | None) -> float | None:
     """The part of the ceiling that was reached; None, too, where the probe was no ceiling or this is too noisy."""
     ratio = fraction(footing)
     return None if ratio is None or ratio.too_noisy else ratio.median
 
 
-def fraction(footing: Footing | None) -> Ratio | None:
+def fraction(footing: Measurement | None) -> Ratio | None:
     """The same with its interval."""
     return None if footing is None or footing.against.lost else footing.against.fraction
 

@@ -6,7 +6,7 @@ from tritmark.harness.record import TOO_NOISY, LinearLayers, half_width
 from tritmark.harness.text import units
 
 
-def told(found: LinearLayers) -> str:
+def sentence(found: LinearLayers) -> str:
     """One sentence: the sum and the tokens a second that it allows, or why there is no sum."""
     what = "one token" if found.tokens == 1 else f"a prompt of {found.tokens}"
     if found.total_ns is None or found.tokens_per_second is None:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from tritmark.harness.record import NotJudged, Record, Unseen
+from tritmark.harness.record import NotJudged, NotJudgedKind, Record
 from tritmark.harness.text import units
 
 _MOST_NAMES = 3
 _NOUNS = {
-    Unseen.SIMULATED: ("simulated device", "{}"),
-    Unseen.ACCURACY: ("kernel", "accuracy, in part, of {}"),
-    Unseen.TENSORS: ("tensor", "{}"),
-    Unseen.WORKLOADS: ("workload", "{}"),
-    Unseen.MEMORY: ("kernel", "memory of {}"),
-    Unseen.PERFORMANCE: ("kernel", "performance, in part, of {}"),
-    Unseen.ORDER: ("format", "byte order of {}"),
+    NotJudgedKind.SIMULATED: ("simulated device", "{}"),
+    NotJudgedKind.ACCURACY: ("kernel", "accuracy, in part, of {}"),
+    NotJudgedKind.TENSORS: ("tensor", "{}"),
+    NotJudgedKind.WORKLOADS: ("workload", "{}"),
+    NotJudgedKind.MEMORY: ("kernel", "memory of {}"),
+    NotJudgedKind.PERFORMANCE: ("kernel", "performance, in part, of {}"),
+    NotJudgedKind.ORDER: ("format", "byte order of {}"),
 }
 
 

@@ -82,7 +82,7 @@ def judge(
     """
     arrays = {name: value.itemsize for name, value in cases.first.inputs.items() if is_array(value)}
     arrays |= {each.name: each.values.itemsize for each in cases.first.expected}
-    apart = frozenset(tensor.name for tensor in op.inputs if tensor.rows_apart) - variant.dense
+    apart = frozenset(tensor.name for tensor in op.inputs if tensor.strided_rows) - variant.dense
     setting = Setting(op, variant, axes, named(layout, arrays, apart), threads, device)
     tally = Tally(op, guards=(*GUARDS, *ISOLATED) if isinstance(setting.memory, SharedMemory) else GUARDS)
     trial: Trial | None = None

@@ -28,7 +28,7 @@ import numpy.typing as npt
 from tritmark.harness.measure.alternate import Timed
 from tritmark.harness.measure.buffers import HOST
 from tritmark.harness.measure.statistics import LEAST_SAMPLES
-from tritmark.harness.spec import ArrayChange, Family, Launch
+from tritmark.harness.spec import ArrayChange, Launch, ToleranceKind
 from tritmark.harness.validate.bitwise import filled, same
 from tritmark.harness.validate.guard_names import Complaint, Guard
 from tritmark.harness.validate.sets import POISON, Sets
@@ -84,7 +84,7 @@ class AuditedPiece:
 
 
 @dataclass(slots=True)
-class Seen:
+class AuditedOutputs:
     """What calls left: outputs by the data they follow from, as they were found first, and all that is to be judged
     elsewhere."""
 
@@ -115,7 +115,7 @@ class Seen:
         for name, found in written.items():
             if filled(found, POISON):
                 self.fault(Guard.AUDIT, f"{when.partition(',')[0]}: a call of the timed loop did not write {name}")
-            elif known is not None and sets.op.family is Family.EXACT and not same(known[name], found):
+            elif known is not None and sets.op.tolerance_kind is ToleranceKind.EXACT and not same(known[name], found):
                 self.fault(
                     Guard.AUDIT,
                     f"{when.partition(',')[0]}: two calls of the timed loop gave different {name} for the same inputs",
@@ -169,7 +169,7 @@ class Auditor:
         order: list[int],
         rng: np.random.Generator,
         temperature: str,
-        seen: Seen,
+        seen: AuditedOutputs,
         *,
         call_ns: float,
     ) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tritmark.harness.spec import Arrays, Axes, Family, KernelKey, Op, StoredMatrix, Variant, Workload
+from tritmark.harness.spec import Arrays, Axes, KernelKey, Op, StoredMatrix, ToleranceKind, Variant, Workload
 from tritmark.harness.validate.compare import BrokenReferenceError, Expected, expectations, is_float
 from tritmark.harness.validate.salts import salted
 from tritmark.harness.weights import Conventions, TernaryWeights, holders_of, open_weights
@@ -32,7 +32,7 @@ FEW = 16
 """Elements of all inputs or of all outputs together up to which two sets may well give the same by chance, so that a
 kernel passes that writes one number or keeps what it made before: test_cases.py computes how rare that is beyond."""
 
-DRAWS = 16, 64
+DRAWS = 16, 256
 """How many second sets are looked at where elements are few: at least, unless every output differs in each element, and
 at the most, where one does in none."""
 
@@ -48,7 +48,7 @@ class Case:
     """The same inputs as the reference takes them."""
 
 
-class _ByTurns(Sequence[Expected]):
+class _LazyExpected(Sequence[Expected]):
     """What one set of data should give, made when it is looked at; whichever of the sets that share `held` was looked
     at before is forgotten then."""
 
@@ -170,7 +170,7 @@ class Material:
             return expectations(self.op, axes, key, self.op.reference(logical, axes, key))
 
         first, *further = (
-            Case(inputs, _ByTurns(partial(make, logical), held) if by_turns else make(logical), logical)
+            Case(inputs, _LazyExpected(partial(make, logical), held) if by_turns else make(logical), logical)
             for inputs, logical in zip(encoded, self._logical, strict=True)
         )
         return Cases(first, further[0], in_place=_alike(*encoded)) if further else Cases(first, None, in_place=False)
@@ -204,10 +204,10 @@ def admitted(cases: Cases, variant: Variant, axes: Axes) -> Cases:
     Raises InvalidArgumentError where it does not take the inputs, BrokenReferenceError for a bound that would admit
     anything.
     """
-    if variant.bound is None:
+    if variant.error_bound is None:
         return replace(cases, in_place=cases.in_place and not variant.packs)
     first, *further = (
-        replace(case, expected=_within(case, _bounds(variant.bound, case.logical, axes)))
+        replace(case, expected=_within(case, _bounds(variant.error_bound, case.logical, axes)))
         for case in (cases.first, cases.second)
         if case is not None
     )
@@ -232,7 +232,7 @@ def _within(case: Case, bounds: Mapping[str, Any]) -> tuple[Expected, ...]:
         with np.errstate(over="ignore", invalid="ignore"):  # of a value that overflows only the infinity is right
             rounding = np.abs(each.values.astype(np.float64) - each.exact.astype(np.float64))
         bound = np.maximum(bound, np.where(np.isfinite(rounding), rounding, 0.0))  # nobody comes nearer
-        found.append(replace(each, family=Family.BOUNDED, bound=bound))
+        found.append(replace(each, tolerance_kind=ToleranceKind.BOUNDED, error_bound=bound))
     return tuple(found)
 
 

@@ -19,7 +19,7 @@ from tritmark.harness.measure.alternate import Side, Timed, alternate, calibrate
 from tritmark.harness.measure.buffers import HOST, fill, memory_of
 from tritmark.harness.measure.clocks import PythonClock, clock_for
 from tritmark.harness.measure.statistics import ENOUGH_SAMPLES, LEAST_SAMPLES, median
-from tritmark.harness.measure.stopping import AtLeast, First, Interval, TimeLimit
+from tritmark.harness.measure.stopping import First, Interval, MinimumSamples, TimeLimit
 from tritmark.harness.record import Ratio
 from tritmark.harness.spec import Arrays, Axes, Device, KernelKey, Launch, Op, Peer, Variant
 from tritmark.harness.validate.cases import is_array
@@ -146,8 +146,8 @@ def _seconds(launch: Launch) -> float:
 
 def _enough(budget_s: float) -> First:
     return First(
-        AtLeast(ENOUGH_SAMPLES, Interval(2 * LAYOUT_NOISE)),
-        AtLeast(LEAST_SAMPLES, TimeLimit(budget_s)),
+        MinimumSamples(ENOUGH_SAMPLES, Interval(2 * LAYOUT_NOISE)),
+        MinimumSamples(LEAST_SAMPLES, TimeLimit(budget_s)),
         TimeLimit(_PATIENCE_S),
     )
 

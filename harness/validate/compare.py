@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from tritmark.harness.dtypes import named_dtype
 from tritmark.harness.record import Divergence
-from tritmark.harness.spec import Arrays, Axes, Family, KernelKey, Op
+from tritmark.harness.spec import Arrays, Axes, KernelKey, Op, ToleranceKind
 from tritmark.harness.validate.bitwise import same
 from tritmark.harness.validate.families import NONFINITE
 from tritmark.harness.validate.guards import bits
@@ -28,14 +28,14 @@ class Expected:
     """One output as it should be.
 
     `values` are of the output's dtype (rounded once where the reference is float64). `exact` is what errors are
-    measured from. `bound` is the largest error admitted, for the bounded family.
+    measured from. `error_bound` is the largest error admitted, for the bounded kind.
     """
 
     name: str
-    family: Family
+    tolerance_kind: ToleranceKind
     values: npt.NDArray[Any]
     exact: npt.NDArray[Any]
-    bound: npt.NDArray[np.float64] | None
+    error_bound: npt.NDArray[np.float64] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Comparison:
     """How one output compares."""
 
     wrong: npt.NDArray[np.intp]
-    """Flat indices, in C order, of the elements outside what the family admits."""
+    """Flat indices, in C order, of the elements outside the tolerance."""
     largest_error: float
     """Largest absolute difference among those that are finite."""
     largest_ulp: float
@@ -88,18 +88,18 @@ def _expected(op: Op, name: str, reference: Arrays, shape: tuple[int, ...], dtyp
         if exact.size and (int(exact.min()) < limits.min or int(exact.max()) > limits.max):
             raise broken(f"goes past {dtype}")
         values = exact.astype(dtype)
-        return Expected(name, Family.EXACT, _frozen(values), values, None)
-    through = NONFINITE in op.families
+        return Expected(name, ToleranceKind.EXACT, _frozen(values), values, None)
+    through = NONFINITE in op.input_families
     nan = np.flatnonzero(np.isnan(exact))
     if nan.size and not through:
         raise broken(f"is NaN at index {_index(int(nan[0]), shape)}, which would match anything")
-    if op.family is Family.EXACT and exact.dtype != dtype:
+    if op.tolerance_kind is ToleranceKind.EXACT and exact.dtype != dtype:
         raise broken(f"is {exact.dtype}, and only {dtype} can be compared bit for bit")
     values = exact if exact.dtype == dtype else rounded(exact.astype(np.float64, copy=False), dtype)
-    bound, family = None, op.family
-    if family is Family.ROUNDED and f"{name}.bound" in reference:
-        family = Family.BOUNDED
-    if family is Family.BOUNDED:
+    bound, kind = None, op.tolerance_kind
+    if kind is ToleranceKind.ROUNDED and f"{name}.bound" in reference:
+        kind = ToleranceKind.BOUNDED
+    if kind is ToleranceKind.BOUNDED:
         if f"{name}.bound" not in reference:
             raise broken("has no bound")
         bound = np.broadcast_to(np.asarray(reference[f"{name}.bound"], np.float64), shape)
@@ -107,7 +107,7 @@ def _expected(op: Op, name: str, reference: Arrays, shape: tuple[int, ...], dtyp
             bound = np.where(np.isfinite(exact), bound, 0.0)
         if not (np.isfinite(bound) & (bound >= 0)).all():
             raise broken("has a bound that is negative or not finite")
-    return Expected(name, family, _frozen(values), exact, bound)
+    return Expected(name, kind, _frozen(values), exact, bound)
 
 
 def _frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -117,16 +117,16 @@ def _frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 def compare(expected: Expected, found: npt.NDArray[Any]) -> Comparison:
     """Judge one output array of the expected shape and dtype, block by block: what is made meanwhile is no larger."""
-    if expected.exact is expected.values and expected.bound is None and same(found, expected.values):
+    if expected.exact is expected.values and expected.error_bound is None and same(found, expected.values):
         return Comparison(np.empty(0, np.intp), 0.0, 0.0, None)
     values, flat = expected.values.reshape(-1), found.reshape(-1)
     exact = values if expected.exact is expected.values else expected.exact.reshape(-1)
-    bound = None if expected.bound is None else expected.bound.reshape(-1)
+    bound = None if expected.error_bound is None else expected.error_bound.reshape(-1)
     wrong, largest_error, largest_ulp = [np.empty(0, np.intp)], 0.0, 0.0
     for start in range(0, flat.size, _BLOCK):
         part = slice(start, start + _BLOCK)
         within = None if bound is None else bound[part]
-        outside, error, ulp = _compared(expected.family, values[part], exact[part], within, flat[part])
+        outside, error, ulp = _compared(expected.tolerance_kind, values[part], exact[part], within, flat[part])
         wrong.append(outside + start)
         largest_error, largest_ulp = max(largest_error, error), max(largest_ulp, ulp)
     indices = np.concatenate(wrong)
@@ -150,7 +150,7 @@ def _shown(value: Any, beside: Any) -> str:
 
 
 def _compared(
-    family: Family,
+    kind: ToleranceKind,
     values: npt.NDArray[Any],
     exact: npt.NDArray[Any],
     bound: npt.NDArray[np.float64] | None,
@@ -159,9 +159,9 @@ def _compared(
     """Of flat arrays the wrong indices, the largest error and the largest difference in ulps."""
     error = _difference(found, exact)
     ulps = _ulps(found, values) if is_float(found.dtype) else error
-    if family is Family.EXACT:
+    if kind is ToleranceKind.EXACT:
         wrong = bits(found) != bits(values)
-    elif family is Family.ROUNDED:
+    elif kind is ToleranceKind.ROUNDED:
         wrong = ~(ulps <= 1) & ~_both_nan(exact, found)
     else:
         assert bound is not None

@@ -128,7 +128,7 @@ def confirm(
     elif doubts and status is Status.PASS:
         status = Status.AMBIGUOUS
     limits = performance.limits
-    if pid is not None and Account.of(pid) is None:
+    if pid is not None and CpuTimeAccount.of(pid) is None:
         limits += (UNCOUNTED,)
     reason = "; ".join(filter(None, (*map(str, dict.fromkeys(faults)), *doubts, performance.reason)))
     doubted = performance.doubted or bool(faults or doubts)
@@ -300,7 +300,9 @@ def _of(where: Piece, name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 def _cut(whole: Expected, part: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]) -> Expected:
     values = part(whole.values)
     exact = values if whole.exact is whole.values else part(whole.exact)
-    return replace(whole, values=values, exact=exact, bound=None if whole.bound is None else part(whole.bound))
+    return replace(
+        whole, values=values, exact=exact, error_bound=None if whole.error_bound is None else part(whole.error_bound)
+    )
 
 
 def _piece(whole: Expected, begin: int, length: int) -> Expected:
@@ -316,7 +318,7 @@ def lap_faults(
     def here(rounds: int, calls: int) -> None:
         lap(temperature, rounds, calls)
 
-    meanwhile, begun = Meanwhile(pid), perf_counter_ns()
+    meanwhile, begun = InterferenceWatch(pid), perf_counter_ns()
     # A claim of a nanosecond must not make a lap of hours, so what is asked for grows with what it really takes.
     most = max(calls, round(_ROUND_NS / claimed_ns))
     turn = 1
@@ -327,7 +329,7 @@ def lap_faults(
     times: list[float] = []
     work: list[float] = []
     ran = waited = 0
-    start = Account.of(pid)
+    start = CpuTimeAccount.of(pid)
     while len(times) < _LAPS or (perf_counter_ns() - begun < _DOUBT_NS and min(times) > LIE * claimed_ns):
         taken, spent = elapsed(here, rounds, turn, pid, threads)
         times.append(max(0, taken - asking) / (rounds * turn))
@@ -358,36 +360,36 @@ def lap_faults(
     return faults, doubts
 
 
-def _settled(pid: int | None, start: Account | None, threads: int) -> int:
+def _settled(pid: int | None, start: CpuTimeAccount | None, threads: int) -> int:
     """How many threads worked since then. Where they are more than allowed, what has ended gets time to be gone: beside
     busy processes the last thread of a kernel that begins one in each call is still there, beside those before it."""
     until = perf_counter_ns() + _ENDING_NS
     while True:
-        end = Account.of(pid)
+        end = CpuTimeAccount.of(pid)
         at_work = 0 if start is None or end is None else end.since(start).at_work
         if at_work <= threads or perf_counter_ns() > until:
             return at_work
         sleep(_ENDING_NS / 1e9 / _LOOKS)
 
 
-class Meanwhile:
+class InterferenceWatch:
     """What others do to a process from when this is made."""
 
     def __init__(self, pid: int | None) -> None:
         self._pid = pid
-        self._others, self._begun, self._before = SystemLoad(), perf_counter_ns(), Account.of(pid)
+        self._others, self._begun, self._before = SystemLoad(), perf_counter_ns(), CpuTimeAccount.of(pid)
 
     def crowded(self, threads: int) -> bool:
         """Whether they took so much of the cores that so many threads of the process were held up; never where there
         is no process."""
-        busy, now = self._others.cores(), Account.of(self._pid)
+        busy, now = self._others.cores(), CpuTimeAccount.of(self._pid)
         if busy is not None and self._before is not None and now is not None and self._pid != os.getpid():
             busy -= (now.total - self._before.total) / (perf_counter_ns() - self._begun)
         return self._pid is not None and crowded(busy, threads, len(affinity()), _HELD_UP)
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class CpuTimeAccount:
     """What the kernel knows of a process, in ns: CPU time of all its threads, those that ended included, that of
     each that lives, and how long each of these could have run and had no core."""
 
@@ -396,7 +398,7 @@ class Account:
     waited: Mapping[str, int]
 
     @staticmethod
-    def of(pid: int | None) -> Account | None:
+    def of(pid: int | None) -> CpuTimeAccount | None:
         """The account so far; None where it cannot be had."""
         if pid is None:
             return None
@@ -413,14 +415,14 @@ class Account:
         except OSError:
             return None
         # A process has a thread: where none is reported, this kernel keeps no scheduler statistics.
-        return Account(total, threads, waited) if threads else None
+        return CpuTimeAccount(total, threads, waited) if threads else None
 
-    def since(self, start: Account) -> Account:
+    def since(self, start: CpuTimeAccount) -> CpuTimeAccount:
         """What was added since then, of threads that did more than a small share of it."""
         total = self.total - start.total
         did = {each: spent - start.threads.get(each, 0) for each, spent in self.threads.items()}
         some = {each: spent for each, spent in did.items() if spent > _SHARE * total}
-        return Account(total, some, {each: self.waited[each] - start.waited.get(each, 0) for each in some})
+        return CpuTimeAccount(total, some, {each: self.waited[each] - start.waited.get(each, 0) for each in some})
 
     @property
     def at_work(self) -> int:
@@ -443,12 +445,12 @@ def children(pid: int | None) -> int:
 
 def elapsed(
     lap: Callable[[int, int], None], rounds: int, calls: int, pid: int | None, threads: int = 1
-) -> tuple[int, Account | None]:
+) -> tuple[int, CpuTimeAccount | None]:
     """What a lap took, and what the process spent on it. Time in which its threads, or this one, could have run and
     others did is left out."""
-    start, waited, begun = Account.of(pid), _waited(), perf_counter_ns()
+    start, waited, begun = CpuTimeAccount.of(pid), _waited(), perf_counter_ns()
     lap(rounds, calls)
-    wall, end = perf_counter_ns() - begun, Account.of(pid)
+    wall, end = perf_counter_ns() - begun, CpuTimeAccount.of(pid)
     if start is None or end is None:
         return wall, None
     spent = end.since(start)

@@ -60,7 +60,7 @@ def axis_class(axis: str, size: int, sizes: Sizes) -> str:
 def factors(op: Op, threads: Sequence[int], layouts: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """The classes of each factor of an op's cases. An axis of few sizes is no factor of its own."""
     found = {axis: axis_classes(axis, sizes) for axis in op.axes if not (sizes := op.sizes.get(axis, Sizes())).often}
-    found["family"] = tuple(f"{family} values" for family in op.families)
+    found["family"] = tuple(f"{family} values" for family in op.input_families)
     if len(threads) > 1:
         found["threads"] = tuple(_threads(count) for count in threads)
     found["layout"] = tuple(layouts)

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from tritmark.harness.measure.buffers import raw
 from tritmark.harness.measure.statistics import LEAST_SAMPLES
 from tritmark.harness.record import Cross, Divergence, PeerComparison, Ratio, Status
-from tritmark.harness.spec import Arrays, Axes, Family, KernelKey, Op, Peer
+from tritmark.harness.spec import Arrays, Axes, KernelKey, Op, Peer, ToleranceKind
 from tritmark.harness.validate.collect import POISON, Collected, collect, collect_task, known, suited
 from tritmark.harness.validate.compare import Expected, compare, largest_difference
 from tritmark.harness.validate.guards import bits
@@ -27,7 +27,7 @@ from tritmark.harness.validate.pieces import grown
 
 __all__ = [
     "Collected",
-    "Crossing",
+    "CrossTask",
     "collect",
     "collect_task",
     "confront",
@@ -58,8 +58,8 @@ def confront(
     in_parts: bool = False,
 ) -> PeerComparison:
     """Compare what both wrote, with the exact values as the judge. `expected` is of all the op's outputs, from the
-    same logical inputs. `in_parts`: what the peer's arithmetic admits is computed for pieces of the op (Op.apart), so
-    that no array of the outputs' size is made for it."""
+    same logical inputs. `in_parts`: what the peer's arithmetic admits is computed piece by piece (see
+    Op.independent_axis), so that no array of the outputs' size is made for it."""
     if collected.missing:
         return PeerComparison(
             status=Status.NOT_RUN,
@@ -82,7 +82,9 @@ def confront(
         return PeerComparison(
             status=Status.ERROR, reason=garbled, peer=peer.name, version=collected.version, reference=peer.reference
         )
-    parts = list(_cuts(op, key, logical, axes)) if in_parts and peer.bound is not None else [_Cut(logical, axes, {})]
+    parts = (
+        list(_cuts(op, key, logical, axes)) if in_parts and peer.error_bound is not None else [_Cut(logical, axes, {})]
+    )
     outside = _outside(peer, asked, collected.peer, parts)
     if outside is None:
         broken = "the peer's bound is negative or not finite, which would admit anything"
@@ -95,12 +97,12 @@ def confront(
     differing = [side for side in sides if side.differ.size]
     wrong = [side for side in differing if side.kernel_wrong.size]
     peer_wrong = bool(differing) and not wrong
-    told: dict[str, Any] = {}
+    reported: dict[str, Any] = {}
     if differing:
         side = (wrong or differing)[0]
         at = int((side.kernel_wrong if wrong else side.differ)[0])
-        told = _shown(op, key, axes, logical, side, at)
-    status, reason = _verdict(peer, sides, wrong, peer_wrong, told)
+        reported = _shown(op, key, axes, logical, side, at)
+    status, reason = _verdict(peer, sides, wrong, peer_wrong, reported)
     recommended, why = (
         (False, "")
         if peer.reference
@@ -115,9 +117,9 @@ def confront(
         elements=sum(side.own.size for side in sides),
         mismatches=sum(side.differ.size for side in sides),
         largest_error=max((side.largest for side in sides), default=None),
-        first=told.get("first"),
-        exact=told.get("exact", ""),
-        inputs=told.get("inputs", {}),
+        first=reported.get("first"),
+        exact=reported.get("exact", ""),
+        inputs=reported.get("inputs", {}),
         peer_wrong=peer_wrong,
         own_ns=collected.own_ns,
         peer_ns=collected.peer_ns,
@@ -134,9 +136,9 @@ def cross(op: Op, comparisons: Sequence[PeerComparison]) -> Cross:
     if not comparisons:
         return Cross(status=Status.NOT_RUN, reason="no peer has this op in this format and dtype")
     for status in (Status.FAIL, Status.ERROR, Status.AMBIGUOUS):
-        told = [f"{each.peer}: {each.reason}" for each in comparisons if each.status is status]
-        if told:
-            return Cross(status=status, reason="; ".join(told), peers=tuple(comparisons))
+        reported = [f"{each.peer}: {each.reason}" for each in comparisons if each.status is status]
+        if reported:
+            return Cross(status=status, reason="; ".join(reported), peers=tuple(comparisons))
     if all(each.status is Status.NOT_RUN for each in comparisons):
         reason = "; ".join(f"{each.peer}: {each.reason}" for each in comparisons)
         return Cross(status=Status.NOT_RUN, reason=reason, peers=tuple(comparisons))
@@ -144,7 +146,7 @@ def cross(op: Op, comparisons: Sequence[PeerComparison]) -> Cross:
     return Cross(status=Status.PASS, reason="; ".join(remarks), peers=tuple(comparisons))
 
 
-class Crossing:
+class CrossTask:
     """One key on one workload: what all of its `variants` are confronted with. What a peer's arithmetic admits is
     computed once; for a single variant it is not kept.
 
@@ -164,7 +166,9 @@ class Crossing:
         self._op, self._key, self._expected, self._logical, self._axes = op, key, expected, logical, axes
         self._alone = variants == 1
         found = suited(peers, key)
-        self.peers = tuple(found) if self._alone else tuple(replace(peer, bound=_once(peer.bound)) for peer in found)
+        self.peers = (
+            tuple(found) if self._alone else tuple(replace(peer, error_bound=_once(peer.error_bound)) for peer in found)
+        )
 
     def judge(self, run: Callable[[Peer], Collected]) -> Cross:
         """Confront one variant with every peer. `run(peer)` collects; what it raises (a worker's crash or time-out
@@ -190,10 +194,10 @@ class Crossing:
         return cross(self._op, found)
 
 
-Bound = Callable[[Arrays, Axes], Mapping[str, Any]]
+ErrorBound = Callable[[Arrays, Axes], Mapping[str, Any]]
 
 
-def _once(bound: Bound | None) -> Bound | None:
+def _once(bound: ErrorBound | None) -> ErrorBound | None:
     """The same, for inputs that stay as they are."""
     if bound is None:
         return None
@@ -208,7 +212,7 @@ def _once(bound: Bound | None) -> Bound | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Confronted:
+class _OutputPair:
     """One output of both. Flat indices, in C order."""
 
     expected: Expected
@@ -241,10 +245,10 @@ def _garbled(asked: Sequence[Expected], collected: Collected) -> str:
 def _admitted(expected: Expected, bounds: Mapping[str, Any] | None) -> Expected:
     """The expected values with what the peer's arithmetic admits around them; None: the same bits."""
     if bounds is None:
-        return replace(expected, family=Family.EXACT, bound=None)
+        return replace(expected, tolerance_kind=ToleranceKind.EXACT, error_bound=None)
     bound = np.broadcast_to(np.asarray(bounds[expected.name], np.float64), expected.values.shape)
     bound = np.where(np.isfinite(expected.exact.astype(np.float64)), bound, 0.0)  # infinity, and NaN, are exact
-    return replace(expected, family=Family.BOUNDED, bound=bound)
+    return replace(expected, tolerance_kind=ToleranceKind.BOUNDED, error_bound=bound)
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +279,7 @@ class _Cut:
 
 def _cuts(op: Op, key: KernelKey, logical: Arrays, axes: Axes) -> Iterator[_Cut]:
     """All pieces of the op, few enough at a time that no output of theirs has more than about _PART elements."""
-    axis, unit = op.apart(axes, key) if op.apart is not None else ("", 1)
+    axis, unit = op.independent_axis(axes, key) if op.independent_axis is not None else ("", 1)
     like = op.outputs_like(axes, key)
     most = max(prod(shape) for shape, _ in like.values())
     outputs = grown(op, key, axes, axis, unit) if axis and most > _PART else None
@@ -305,12 +309,15 @@ def _outside(
     found: dict[str, list[npt.NDArray[np.intp]]] = {each.name: [] for each in asked}
     for part in parts:
         with np.errstate(invalid="ignore"):  # of what is NaN or infinite it says nothing
-            bounds = None if peer.bound is None else peer.bound(part.logical, part.axes)
+            bounds = None if peer.error_bound is None else peer.error_bound(part.logical, part.axes)
         for each in asked:
             values = part.of(each.name, each.values)
             exact = values if each.exact is each.values else part.of(each.name, each.exact)
-            admitted = _admitted(replace(each, values=values, exact=exact, bound=None), bounds)
-            if admitted.bound is not None and not (np.isfinite(admitted.bound) & (admitted.bound >= 0)).all():
+            admitted = _admitted(replace(each, values=values, exact=exact, error_bound=None), bounds)
+            if (
+                admitted.error_bound is not None
+                and not (np.isfinite(admitted.error_bound) & (admitted.error_bound >= 0)).all()
+            ):
                 return None
             wrong = compare(admitted, part.of(each.name, theirs[each.name])).wrong
             found[each.name].append(part.flat(each.name, each.values.shape, wrong))
@@ -321,13 +328,13 @@ def _outside(
 
 def _confronted(
     expected: Expected, own: npt.NDArray[Any], theirs: npt.NDArray[Any], peer_wrong: npt.NDArray[np.intp]
-) -> _Confronted:
+) -> _OutputPair:
     own_wrong = compare(expected, own).wrong
     same = bits(own) == bits(theirs)
     differ = np.union1d(own_wrong, peer_wrong)
     alike = differ[same[differ]]
     differ = differ[~same[differ]]
-    return _Confronted(
+    return _OutputPair(
         expected=expected,
         own=own,
         peer=theirs,
@@ -339,17 +346,16 @@ def _confronted(
 
 
 def _verdict(
-    peer: Peer, sides: Sequence[_Confronted], wrong: Sequence[_Confronted], peer_wrong: bool, told: Mapping[str, Any]
+    peer: Peer, sides: Sequence[_OutputPair], wrong: Sequence[_OutputPair], peer_wrong: bool, given: Mapping[str, Any]
 ) -> tuple[Status, str]:
     alike = sum(side.both_wrong for side in sides)
     remark = f"both have the same wrong value in {_elements(alike)}" if alike else ""
-    if not told:
+    if not given:
         return Status.PASS, remark
-    first: Divergence = told["first"]
+    first: Divergence = given["first"]
     at = ", ".join(map(str, first.index))
-    values = (
-        f"{first.output}[{at}] is {told['exact']} exactly, {first.found} by the kernel and {first.expected} by the peer"
-    )
+    exact = f"{first.output}[{at}] is {given['exact']} exactly"
+    values = f"{exact}, {first.found} by the kernel and {first.expected} by the peer"
     count = sum(side.differ.size for side in sides)
     if peer_wrong:
         words = f"the peer is wrong in {_elements(count)}, the kernel is right: {values}"
@@ -392,7 +398,7 @@ def _within_tenth(match: bool, speedup: Ratio | None) -> bool | None:
     return None if speedup is None else match and 1 - 1 / speedup.median >= -_TENTH
 
 
-def _shown(op: Op, key: KernelKey, axes: Axes, logical: Arrays, side: _Confronted, at: int) -> dict[str, Any]:
+def _shown(op: Op, key: KernelKey, axes: Axes, logical: Arrays, side: _OutputPair, at: int) -> dict[str, Any]:
     """The element as both have it, its exact value, and the inputs that meet in it."""
     index = tuple(int(i) for i in np.unravel_index(at, side.own.shape))
     name = side.expected.name

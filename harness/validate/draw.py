@@ -244,9 +244,9 @@ class Drawer:
         mark = sha256(repr((op.name, variant.key, variant.constraints, sorted(variant.dense))).encode()).hexdigest()
         self._rng = Random(f"{seed} {mark}")  # quicker than NumPy's for one number at a time
         self._axes = {axis: _Axis(op.sizes.get(axis, Sizes()), self._rng) for axis in op.axes}
-        self._families = _Deck(op.families, self._rng)
+        self._families = _Deck(op.input_families, self._rng)
         self._threads = _Deck(tuple(dict.fromkeys((*THREADS, cores))) if threaded else (cores,), self._rng)
-        self._ragged = [tensor for tensor in op.inputs if tensor.rows_apart and tensor.name not in variant.dense]
+        self._ragged = [tensor for tensor in op.inputs if tensor.strided_rows and tensor.name not in variant.dense]
         layouts = LAYOUTS if self._ragged else LAYOUTS[:-1]
         self._layouts = _Deck((*layouts, *(each for each in _OFF if each in layouts)), self._rng)
         self._arrays = [*(tensor for tensor in op.inputs if tensor.axes), *op.outputs]
@@ -300,7 +300,7 @@ class Drawer:
     def _largest_case(self, axis: str) -> Drawn | None:
         """Two of the first other axis, one of the rest, and the largest size, or the next less that is admitted."""
         first, *rest = (each for each in self._axes if each != axis)
-        family = _SUMMED if _SUMMED in self._op.families else self._families.deal()
+        family = _SUMMED if _SUMMED in self._op.input_families else self._families.deal()
         for halved in range(_HALVED):
             largest = self._op.sizes[axis].largest >> halved
             for size in dict.fromkeys(largest // factor * factor for factor in (1, *_FACTORS, *_THIRDS)):
@@ -519,7 +519,7 @@ def _admitted(op: Op, variant: Variant, axes: Axes, encoded: bool) -> bool:
     if op.holds is not None:
         return op.holds(axes, variant.key.format)
     try:
-        op.encode(op.generate(axes, op.families[0], np.random.default_rng(0)), axes, variant.key.format)
+        op.encode(op.generate(axes, op.input_families[0], np.random.default_rng(0)), axes, variant.key.format)
     except InvalidArgumentError:
         return False
     return True

@@ -314,5 +314,5 @@ def _pattern(cases: Counter[str], failed: Counter[str]) -> str:
     if failed[""] < LEAST_FAILED or failed[""] == cases[""]:
         return f"it fails in {failed['']} of {cases['']} cases; " if failed[""] else ""
     common = [each for each in cases if each and failed[each] == failed[""] and cases[each] < _TELLING * cases[""]]
-    told = f", all of them with {' and '.join(common)}" if common else ""
-    return f"it fails in {failed['']} of {cases['']} cases{told}; "
+    text = f", all of them with {' and '.join(common)}" if common else ""
+    return f"it fails in {failed['']} of {cases['']} cases{text}; "

@@ -83,7 +83,7 @@ def measure(
     site.kept["looks"] = sorted((*bench.audited, *bench.parts), key=lambda look: -look.case)
     bench.seen.audited, bench.seen.kept = [], []
     scaling, plain = _ratios(site, inputs, axes, layout, seed, threads)
-    return Measured(performance, evidence, used, survey(site.device).told(), scaling, plain, node_use)
+    return Measured(performance, evidence, used, survey(site.device).snapshot(), scaling, plain, node_use)
 
 
 def seen(site: Site) -> tuple[list[Audited], list[AuditedPiece]]:

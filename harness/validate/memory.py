@@ -49,7 +49,7 @@ from tritmark.harness.record import MemoryUse, Slope, Status
 from tritmark.harness.spec import Arrays, Axes, KernelKey, Op, Values, Variant
 from tritmark.harness.validate import memory_tasks as tasks
 from tritmark.harness.validate.guard_names import Guard, in_order
-from tritmark.harness.validate.memory_tasks import Kind, Prepared
+from tritmark.harness.validate.memory_tasks import Kind, MemoryBaseline
 from tritmark.harness.worker import Workers
 from tritmark.harness.worker.peak import KNOWN, UnreadableError, account, held_in_memory, miscount, peak
 
@@ -223,7 +223,7 @@ def bits_per_weight(op: Op, key: KernelKey, axes: Axes, inputs: Arrays) -> float
 def observe(ask: Ask, pid: int, inputs: Arrays, axes: Axes, *, threads: int, modules: tuple[str, ...] = ()) -> Observed:
     """Take the readings of the process `pid`, which `ask` asks. `inputs` are encoded for the variant's format,
     `modules` are imported beforehand. What tasks raise is passed on."""
-    prepared: Prepared = ask(tasks.prepare, inputs, dict(axes), threads, modules)
+    prepared: MemoryBaseline = ask(tasks.prepare, inputs, dict(axes), threads, modules)
     own_memory, notes = prepared.own_memory, []
     try:
         persistent, persistent_floor, imported = _kept(ask, pid, prepared)
@@ -248,7 +248,9 @@ def observe(ask: Ask, pid: int, inputs: Arrays, axes: Axes, *, threads: int, mod
         except UnreadableError as error:
             notes.append(f"the peak of the host's memory is not known: {error}")
     device_peaks = tuple(
-        told for _ in range(_PEAKS if own_memory else 0) if (told := ask(tasks.device_peak, "launch")) is not None
+        reported
+        for _ in range(_PEAKS if own_memory else 0)
+        if (reported := ask(tasks.device_peak, "launch")) is not None
     )
     if own_memory and not device_peaks:
         notes.append("the peak of the device's memory is not known: the device does not count it")
@@ -292,7 +294,7 @@ def _peak(ask: Ask, pid: int, kind: Kind) -> int:
     return peak(pid, lambda: ask(tasks.several, kind, FIRST))
 
 
-def _kept(ask: Ask, pid: int, prepared: Prepared) -> tuple[int | None, int, tuple[str, ...]]:
+def _kept(ask: Ask, pid: int, prepared: MemoryBaseline) -> tuple[int | None, int, tuple[str, ...]]:
     """What the first calls keep, what calls of nothing and threads show of that, and the modules that came with
     them; None where the device does not tell. Raises UnreadableError."""
 
@@ -301,8 +303,8 @@ def _kept(ask: Ask, pid: int, prepared: Prepared) -> tuple[int | None, int, tupl
         device, names = ask(tasks.settled)
         if prepared.own_memory:
             return device, names
-        told = account(pid, exact=True)
-        return told.resident + told.kernel + held_in_memory(), names
+        reported = account(pid, exact=True)
+        return reported.resident + reported.kernel + held_in_memory(), names
 
     if not prepared.own_memory:
         after(tasks.once, "nothing")
@@ -330,7 +332,7 @@ _GUARDS = {
 def faults(seen: Observed) -> dict[str, str]:
     """What is held against the kernel, in words, by what kind it is."""
     where = "device" if seen.own_memory else "host"
-    told = {
+    reported = {
         "leak of calls": "; ".join(_leaks(seen.calls, "a call", "calls").values()),
         "leak of launches": "; ".join(_leaks(seen.launches, "of each launch that was dropped", "launches").values()),
     }
@@ -338,23 +340,23 @@ def faults(seen: Observed) -> dict[str, str]:
     taken, overhead = min(peaks, default=None), _overhead(seen)
     if taken is not None and taken > seen.workspace + least:
         noise = f"what {'the device rounds up to' if seen.own_memory else 'this system may miscount'} is {least}"
-        told["peak"] = (
+        reported["peak"] = (
             f"takes {taken} bytes of the {where}'s memory beyond inputs and outputs and declares "
             f"{seen.workspace}; {noise}"
         )
     # The device's memory is its driver's to keep, and the host's that of the driver.
     if not seen.own_memory and seen.persistent is not None and seen.persistent > seen.workspace + seen.persistent_floor:
-        told["kept"] = (
+        reported["kept"] = (
             f"keeps {seen.persistent} bytes of the host's memory beyond inputs and outputs and declares "
             f"{seen.workspace}, from its first calls on; a kernel that does nothing may show {seen.persistent_floor}"
         )
     # what is not told from noise is no part of small inputs
     if overhead is not None and overhead >= OVERHEAD and seen.inputs > least:
-        told["overhead"] = (
+        reported["overhead"] = (
             f"takes {overhead:.1f} times its {seen.inputs} bytes of inputs beyond inputs and outputs; under "
             f"{OVERHEAD:g} is wanted"
         )
-    return {kind: reason for kind, reason in told.items() if reason}
+    return {kind: reason for kind, reason in reported.items() if reason}
 
 
 def judged(
@@ -366,9 +368,11 @@ def judged(
     `held_against`: the `faults` that count, None for all of them.
     """
     found = faults(seen) if held_against is None else held_against
-    told = seen.calls.last
+    reported = seen.calls.last
     slopes = {
-        name: slope for name in ("heap", "resident", "mapped", "kernel") if (slope := _slope(told, name)) is not None
+        name: slope
+        for name in ("heap", "resident", "mapped", "kernel")
+        if (slope := _slope(reported, name)) is not None
     }
     leaking = {name: slopes[name] for name in _leaks(seen.calls, "a call", "calls") if name in slopes} or slopes
     series = sum(len(each.last.series) for each in (seen.calls, seen.launches))
@@ -385,10 +389,10 @@ def judged(
         persistent=seen.persistent,
         persistent_floor=seen.persistent_floor,
         allocated=seen.allocated,
-        page_faults=_faults(told),
-        calls=told.calls,
+        page_faults=_faults(reported),
+        calls=reported.calls,
         leak=max(leaking.values(), key=lambda slope: slope.low, default=None),
-        device_leak=_slope(told, "device"),
+        device_leak=_slope(reported, "device"),
         bits_per_weight=bits_per_weight,
         overhead=_overhead(seen),
         floor=seen.device_floor if seen.own_memory else seen.host_floor,
@@ -445,10 +449,10 @@ class _Meter:
             # Calls may take longer than they did at first, where others are busy.
             times = each if perf_counter() - begun < budget_s else max(1, each // LONGER**SEARCHES)
             made[step] = made[step - 1] + times if step else 0
-            told = self._ask(tasks.batch, kind, times, seconds / STEPS)
+            reported = self._ask(tasks.batch, kind, times, seconds / STEPS)
             there = self._outside()
-            touched[step], pages = told.faults or 0, told.faults is not None
-            seen = {**told._asdict(), **there}
+            touched[step], pages = reported.faults or 0, reported.faults is not None
+            seen = {**reported._asdict(), **there}
             for name in _SERIES:
                 value = seen.get(name)
                 if value is None:
@@ -474,7 +478,7 @@ def _at_once(search: Search, name: str) -> bool:
 
 def _leaks(found: Searches, unit: str, things: str) -> dict[str, str]:
     """What grows for certain, in words, by its series."""
-    told: dict[str, str] = {}
+    reported: dict[str, str] = {}
     for name, words in _WORDS.items():
         slope = _slope(found.last, name)
         if (
@@ -484,11 +488,11 @@ def _leaks(found: Searches, unit: str, things: str) -> dict[str, str]:
             and _goes_on(found, name)
         ):
             # Memory that is resident is mapped too, and what the heap holds is either.
-            if told and name in {"resident", "mapped"}:
+            if reported and name in {"resident", "mapped"}:
                 continue
             interval = f"(95 %: {slope.low:.1f} to {slope.high:.1f})"
-            told[name] = f"{words.format(f'{slope.median:.1f}')} {unit} {interval} over {found.last.calls} {things}"
-    return told
+            reported[name] = f"{words.format(f'{slope.median:.1f}')} {unit} {interval} over {found.last.calls} {things}"
+    return reported
 
 
 def _goes_on(found: Searches, name: str) -> bool:

@@ -59,7 +59,7 @@ class LocalPlace:
     kept: dict[str, Any] = field(default_factory=dict)
 
 
-class Prepared(NamedTuple):
+class MemoryBaseline(NamedTuple):
     """What is known before anything is bound; bytes."""
 
     inputs: int
@@ -73,7 +73,7 @@ class Prepared(NamedTuple):
     """Those that are imported."""
 
 
-class Told(NamedTuple):
+class MemoryReading(NamedTuple):
     """What the process tells of itself after some work; bytes, None where nothing is told."""
 
     heap: int | None
@@ -149,14 +149,14 @@ class _Nothing:
         """Nothing."""
 
 
-def prepare(site: Place, inputs: Arrays, axes: Axes, threads: int, modules: tuple[str, ...] = ()) -> Prepared:
+def prepare(site: Place, inputs: Arrays, axes: Axes, threads: int, modules: tuple[str, ...] = ()) -> MemoryBaseline:
     """Make the arrays, after these modules were imported. `inputs` are encoded for the variant's format."""
     for name in modules:
         with suppress(Exception):  # the candidate's own, which nobody else can import
             importlib.import_module(name)
     release(site)
     bench = site.kept[_BENCH] = _Bench(site, inputs, axes, threads)
-    return Prepared(
+    return MemoryBaseline(
         bench.inputs,
         bench.outputs,
         site.variant.workspace(axes),
@@ -209,7 +209,7 @@ def pilot(site: Place, kind: Kind) -> tuple[int, float]:
     return calls, seconds
 
 
-def batch(site: Place, kind: Kind, times: int, seconds: float = 0.0) -> Told:
+def batch(site: Place, kind: Kind, times: int, seconds: float = 0.0) -> MemoryReading:
     """Do it so many times, wait so long, and tell what is held then."""
     bench = _bench(site)
     work, before = bench.work(kind), faults()
@@ -220,7 +220,7 @@ def batch(site: Place, kind: Kind, times: int, seconds: float = 0.0) -> Told:
         sleep(seconds)
     settle()
     now = held()
-    return Told(None if now is None else now.heap, bench.watch.held, touched)
+    return MemoryReading(None if now is None else now.heap, bench.watch.held, touched)
 
 
 def traced(site: Place) -> int:
@@ -233,8 +233,8 @@ def device_peak(site: Place, kind: Kind) -> int | None:
     bench = _bench(site)
     with bench.memory.watch() as seen:
         bench.work(kind)()
-    told: int | None = seen.peak
-    return told
+    reported: int | None = seen.peak
+    return reported
 
 
 def _bench(site: Place) -> _Bench:

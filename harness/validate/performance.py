@@ -16,16 +16,16 @@ from functools import cached_property
 
 import numpy as np
 
-from tritmark.harness.machine.memory import resident
+from tritmark.harness.machine.memory import rss_bytes
 from tritmark.harness.measure.alternate import SHORTEST_NS, Alternation, Timed, alternate, calibrate
 from tritmark.harness.measure.buffers import ALIGNMENT, HOST, Rotation, memory_of, rotation
 from tritmark.harness.measure.clocks import PythonClock, clock_for, own_clock
 from tritmark.harness.measure.statistics import ENOUGH_SAMPLES, LEAST_SAMPLES, interval, median
-from tritmark.harness.measure.stopping import AtLeast, First, Interval, Plateau, TimeLimit
-from tritmark.harness.measure.survey import BYTES, Field, Roof, bind, compute_bytes, survey
-from tritmark.harness.record import Against, Footing, Performance, Status, Timing
+from tritmark.harness.measure.stopping import First, Interval, MinimumSamples, Plateau, TimeLimit
+from tritmark.harness.measure.survey import BYTES, FastestProbe, Field, bind, compute_bytes, survey
+from tritmark.harness.record import CeilingComparison, Measurement, Performance, Status, Timing
 from tritmark.harness.spec import Arrays, Axes, Device, KernelKey, Launch, Op, Variant
-from tritmark.harness.validate.audit import Audited, AuditedPiece, Auditor, Seen, late, tasks
+from tritmark.harness.validate.audit import Audited, AuditedOutputs, AuditedPiece, Auditor, late, tasks
 from tritmark.harness.validate.cases import is_array
 from tritmark.harness.validate.evidence import LaunchEvidence
 from tritmark.harness.validate.guard_names import Complaint, Guard, in_order
@@ -63,7 +63,7 @@ class _Limit:
     """What limits a workload: the probe, how much of its work is needed, over how many bytes it goes, and whether
     they are cold."""
 
-    roof: Roof
+    roof: FastestProbe
     need: int
     nbytes: int
     cold: bool
@@ -120,7 +120,7 @@ class Bench:
         self._rotation = turn or rotation(self._memory)
         self.evidence = LaunchEvidence()
         """What the launches of the last `measure` told."""
-        self.seen = Seen()
+        self.seen = AuditedOutputs()
         """What calls of the last `measure` left, for who has the expected values."""
         self._timed: dict[str, Timed] = {}
         self._footprint = max(ALIGNMENT, self._traffic.read + self._traffic.written)
@@ -145,7 +145,7 @@ class Bench:
 
     def measure(self, variant: Variant, threads: int) -> Performance:
         """Time one variant of the key, cold and hot. Whatever the variant raises is passed on."""
-        self.evidence, self.seen, self._copies = LaunchEvidence(), Seen(), 0
+        self.evidence, self.seen, self._copies = LaunchEvidence(), AuditedOutputs(), 0
         self._sets.restore()
         before = tasks()
         launches = self._bound(variant, threads)
@@ -210,11 +210,11 @@ class Bench:
         """A launch for each set of arrays. One that packs reads copies of its own, which are larger than what they are
         made of: of those there are enough as soon as they fill the rotation."""
         launches: list[Launch] = []
-        before = resident() if variant.packs else 0
+        before = rss_bytes() if variant.packs else 0
         for each in self._sets.each:
             launches.append(variant.bind(each.inputs, each.outputs, self._axes, threads))
             if variant.packs and self._memory is HOST:
-                self._copies = resident() - before
+                self._copies = rss_bytes() - before
                 if self._copies >= self._rotation.nbytes:
                     break
         return launches
@@ -275,10 +275,10 @@ class Bench:
             for _ in range(-(-len(probe.launches) // probe.calls)):
                 probe.sample()
         stop = First(
-            AtLeast(ENOUGH_SAMPLES, Interval(2 * LAYOUT_NOISE)),
-            AtLeast(ENOUGH_SAMPLES, Plateau(LAYOUT_NOISE / 4)),
-            AtLeast(PAIRS, Interval(TELLING)),
-            AtLeast(LEAST_SAMPLES, TimeLimit(self._budget, auditor.clock)),
+            MinimumSamples(ENOUGH_SAMPLES, Interval(2 * LAYOUT_NOISE)),
+            MinimumSamples(ENOUGH_SAMPLES, Plateau(LAYOUT_NOISE / 4)),
+            MinimumSamples(PAIRS, Interval(TELLING)),
+            MinimumSamples(LEAST_SAMPLES, TimeLimit(self._budget, auditor.clock)),
             TimeLimit(_PATIENCE * self._budget, auditor.clock),
         )
         found = alternate(auditor, probe, self._rng, stop)
@@ -293,7 +293,7 @@ class Bench:
         temperature: str,
         faults: list[Complaint],
         remarks: list[str],
-    ) -> Footing:
+    ) -> Measurement:
         launches = timed.launches  # calibrating may leave out some
         before = sum(launch.runs for launch in launches)
         limit, probe, found = self._against(timed, order, threads, temperature)
@@ -336,9 +336,9 @@ class Bench:
             )
         if temperature == "cold" and self._rotation.nbytes < self._rotation.wanted:
             remarks.append(f"cold cycles through {self._rotation.nbytes} bytes of the {self._rotation.wanted} wanted")
-        return Footing(
+        return Measurement(
             timing=_timing(found, timed),
-            against=Against(
+            against=CeilingComparison(
                 ceiling=name,
                 unit=limit.roof.ceiling.unit,
                 rate=limit.work * 1e9 / median(found.b_ns),
@@ -362,7 +362,7 @@ class Bench:
         through, native = Timed([launch], PythonClock(), warm=True), Timed([launch], own_clock(self._device), warm=True)
         calibrate(through)
         calibrate(native)
-        found = alternate(through, native, self._rng, AtLeast(LEAST_SAMPLES, TimeLimit(_OVERHEAD_S)))
+        found = alternate(through, native, self._rng, MinimumSamples(LEAST_SAMPLES, TimeLimit(_OVERHEAD_S)))
         return median([a - b for a, b in zip(found.a_ns, found.b_ns, strict=True)])
 
 

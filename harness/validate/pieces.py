@@ -1,13 +1,12 @@
 """Small parts of the inputs that are exchanged before every sample, and what the outputs are afterwards.
 
-A workload has two sets of data. Where an op's pieces do not know of each other (`Op.apart`), any of them may come from
-the other data, and the outputs of just that piece change: 2^MOST mixtures, none of which a kernel can have met before,
-for a few microseconds each. Half of them change in a short run of elements alone, at any place: a kernel that looks at
-one line of each unit to know its data again does not see that. Where every output depends on every input, a stretch of
-elements comes from the other data, one stretch at a time. A kernel that keeps results and looks at a few elements
-leaves outputs that are wrong.
+A workload has two sets of data. Where pieces of an op are independent (`Op.independent_axis`), each may come from
+either set, and only the outputs of that piece change: 2^MOST mixtures that no kernel has seen, for a few microseconds
+each. Half of the pieces differ only in a short run of elements at any place, so a kernel that recognizes its data by
+one cache line of each unit does not notice. Where every output depends on every input, one stretch of elements at a
+time comes from the other set. A kernel that reuses results after comparing a few elements leaves incorrect outputs.
 
-The process of the candidate knows where pieces lie; what they should give stays with the parent.
+The process of the candidate knows where pieces are; the parent keeps the expected outputs.
 """
 
 from __future__ import annotations
@@ -112,9 +111,9 @@ def _pieces(
     encoded: tuple[Arrays, ...],
     rng: np.random.Generator,
 ) -> Exchangeable | None:
-    if op.apart is None:
+    if op.independent_axis is None:
         return None
-    axis, unit = op.apart(axes, key)
+    axis, unit = op.independent_axis(axes, key)
     units = axes[axis] // unit
     if units < 2:
         return None
@@ -243,7 +242,9 @@ def _part(whole: Expected, axis: int, length: int, nth: int) -> Expected:
 
     values = cut(whole.values)
     exact = values if whole.exact is whole.values else cut(whole.exact)
-    return replace(whole, values=values, exact=exact, bound=None if whole.bound is None else cut(whole.bound))
+    return replace(
+        whole, values=values, exact=exact, error_bound=None if whole.error_bound is None else cut(whole.error_bound)
+    )
 
 
 def _stretches(

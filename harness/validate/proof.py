@@ -31,7 +31,7 @@ from tritmark.harness.record.model import TOO_NOISY
 from tritmark.harness.spec import Arrays, Axes, Device
 from tritmark.harness.validate.audit import LARGE
 from tritmark.harness.validate.cases import Cases
-from tritmark.harness.validate.confirm import LIE, Account, Meanwhile, elapsed, statistical
+from tritmark.harness.validate.confirm import LIE, CpuTimeAccount, InterferenceWatch, elapsed, statistical
 from tritmark.harness.validate.guard_names import Complaint, Guard, in_order
 from tritmark.harness.validate.performance import TELLING
 from tritmark.harness.validate.pieces import Exchangeable
@@ -137,8 +137,8 @@ def prove(
         return performance
     nbytes = set_bytes(cases, encoded[0], layout)
     if nbytes > LARGE:
-        told = f"its times were not proven by laps whose outputs are judged: a set of its arrays has {nbytes} bytes"
-        return performance.model_copy(update={"limits": (*performance.limits, told)})
+        text = f"its times were not proven by laps whose outputs are judged: a set of its arrays has {nbytes} bytes"
+        return performance.model_copy(update={"limits": (*performance.limits, text)})
     count = _count(min(timing.median_ns for timing in timings.values()), nbytes)
     rng = np.random.default_rng([seed, nbytes])
     sets = SharedSets(cases, encoded, changes, layout, memory, count)
@@ -146,8 +146,8 @@ def prove(
     worker.call("binding for laps", tasks.bind_row, given, dict(axes), threads)
     near = caches().get("L2", 0) // 2
     gains = _gains(worker.device, count, nbytes, {"read": performance.read, "write": performance.written}, threads)
-    meanwhile, begun, found = Meanwhile(worker.pid), perf_counter_ns(), _Laps()
-    start = Account.of(worker.pid)
+    meanwhile, begun, found = InterferenceWatch(worker.pid), perf_counter_ns(), _Laps()
+    start = CpuTimeAccount.of(worker.pid)
     while True:
         _lap(worker, sets, found, rng)
         alone = threads == 1 or _alone(worker.pid, start)
@@ -178,9 +178,9 @@ def _most(name: str, *, alone: bool, hot: bool, cold: bool) -> float:
     return 1 + (TELLING if name == "cold" else TOO_NOISY)
 
 
-def _alone(pid: int, start: Account | None) -> bool:
+def _alone(pid: int, start: CpuTimeAccount | None) -> bool:
     """Whether one thread of a process worked since then, and no other did anything for which it could have waited."""
-    now = Account.of(pid)
+    now = CpuTimeAccount.of(pid)
     if now is None or start is None:
         return False
     did = [spent - start.threads.get(each, 0) for each, spent in now.threads.items()]
@@ -201,8 +201,8 @@ def _judged(
         if busy and not alone:
             limits += (f"its {name} time was not proven: others kept the cores busy while laps were judged",)
         else:
-            told = f"{claim:.0f} ns a call are claimed, and laps whose outputs were judged prove {proven[name]:.0f} ns"
-            faults.append(Complaint(Guard.CLOCK, f"{name}: {told}"))
+            text = f"{claim:.0f} ns a call are claimed, and laps whose outputs were judged prove {proven[name]:.0f} ns"
+            faults.append(Complaint(Guard.CLOCK, f"{name}: {text}"))
     for name, footing in (("cold", performance.cold), ("hot", performance.hot)):
         if footing is None or name in refuted:
             continue
@@ -239,14 +239,14 @@ def _lap(worker: Worker, sets: SharedSets, found: _Laps, rng: np.random.Generato
             nonlocal shown
             shown = worker.call("a judged lap", tasks.run_row, calls)
 
-        before, begun = Account.of(worker.pid), perf_counter_ns()
+        before, begun = CpuTimeAccount.of(worker.pid), perf_counter_ns()
         without, _ = elapsed(ask, 1, calls, worker.pid)
         wall = perf_counter_ns() - begun
         if calls:
             more, judged = sets.faults(f"lap {len(found.times)}", rng)
             found.faults += more
             found.looks += judged
-        after = Account.of(worker.pid)
+        after = CpuTimeAccount.of(worker.pid)
         return without, wall, None if before is None or after is None else after.total - before.total, shown
 
     first = not found.looks

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tritmark.harness.measure.buffers import ALIGNMENT
-from tritmark.harness.spec import Arrays, Family
+from tritmark.harness.spec import Arrays, ToleranceKind
 from tritmark.harness.validate.audit import PIECE, Audited
 from tritmark.harness.validate.cases import Cases, is_array
 from tritmark.harness.validate.confirm import audit_faults
@@ -92,7 +92,7 @@ class SharedSets:
 
     def faults(self, when: str, rng: np.random.Generator) -> tuple[list[Complaint], int]:
         """What is wrong with the outputs that a lap left, and how many calls' outputs were judged."""
-        exact = all(each.family is Family.EXACT for each in self._cases.first.expected)
+        exact = all(each.tolerance_kind is ToleranceKind.EXACT for each in self._cases.first.expected)
         wrong = np.zeros(self.count, np.bool_)
         judged = self.count
         if exact:

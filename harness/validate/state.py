@@ -30,7 +30,7 @@ from tritmark.harness.validate.borrowed import mapped_code
 from tritmark.harness.validate.guard_names import Complaint, Guard
 from tritmark.harness.validate.trial import BrokenCandidateError, broken
 from tritmark.harness.worker.floating import USUAL
-from tritmark.harness.worker.inside import FIRST_CALL, Inside, Loaded, inside
+from tritmark.harness.worker.inside import FIRST_CALL, Loaded, StateInProcess, inside
 from tritmark.harness.worker.shared import MADE
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Outside:
+class StateFromSystem:
     """State of a process as the kernel tells it."""
 
     settings: Mapping[str, str]
@@ -96,11 +96,11 @@ class Outside:
     """Files whose code is mapped."""
 
     @staticmethod
-    def of(pid: int) -> Outside:
+    def of(pid: int) -> StateFromSystem:
         """Read all of it. Raises OSError where the process is gone."""
         maps = Path(f"/proc/{pid}/maps").read_text()
         shared, executable, openmp, pools = _maps(maps)
-        return Outside(
+        return StateFromSystem(
             _settings(pid),
             frozenset(os.sched_getaffinity(pid)),
             openmp,
@@ -129,7 +129,7 @@ class StateWatch:
         """The most that a call was allowed."""
         self.code: frozenset[str] = frozenset()
         """Files whose code was mapped after the first run, or at the end; see validate.borrowed."""
-        self._begin: tuple[Inside, Outside] | None = None
+        self._begin: tuple[StateInProcess, StateFromSystem] | None = None
         self._process = None
         if worker is None:
             return
@@ -138,7 +138,7 @@ class StateWatch:
         assert worker.process is not None
         if worker.process.found is None:
             worker.process.found = within, self._outside()
-        self._found: tuple[Inside, Outside] = worker.process.found
+        self._found: tuple[StateInProcess, StateFromSystem] = worker.process.found
 
     def begin(self) -> None:
         """What a first call may change is as it stays from now on. Again called, it does nothing."""
@@ -169,7 +169,9 @@ class StateWatch:
             faults += self._processes(first, begun, without, within.pools if launches else None)
         return [str(Complaint(Guard.STATE, fault)) for fault in faults]
 
-    def _processes(self, first: Outside, begun: Outside, now: Outside, pools: int | None) -> list[str]:
+    def _processes(
+        self, first: StateFromSystem, begun: StateFromSystem, now: StateFromSystem, pools: int | None
+    ) -> list[str]:
         faults = []
         if now.cores not in {first.cores, _first_place(first.cores) if now.openmp else first.cores}:
             faults.append(
@@ -203,12 +205,12 @@ class StateWatch:
                 faults.append(f"it left {len(after - before_)} {what}: {_listed(sorted(after - before_))}")
         return faults
 
-    def _too_many(self, now: Outside, pools: int) -> bool:
+    def _too_many(self, now: StateFromSystem, pools: int) -> bool:
         """More than each library of linear algebra may have, and than a pool of the candidate's own beside theirs."""
         own = self.threads - 1
         return len(now.threads) - len(self._found[1].threads) > max(now.pools * own, own and own + pools)
 
-    def _settled(self) -> tuple[Inside, Outside]:
+    def _settled(self) -> tuple[StateInProcess, StateFromSystem]:
         """The state once what is about to end has ended."""
         until = monotonic() + _ENDING_S
         while True:
@@ -219,25 +221,25 @@ class StateWatch:
                 return found
             sleep(0.01)
 
-    def _both(self) -> tuple[Inside, Outside]:
+    def _both(self) -> tuple[StateInProcess, StateFromSystem]:
         if self._worker is None:
             return _NOTHING
         return self._inside(), self._outside()
 
-    def _inside(self) -> Inside:
+    def _inside(self) -> StateInProcess:
         assert self._worker is not None
         try:
-            found: Inside = self._worker.call("telling its state", inside)
+            found: StateInProcess = self._worker.call("telling its state", inside)
         except (CandidateError, WorkerError) as error:
             raise broken(error) from error
         return found
 
-    def _outside(self) -> Outside:
+    def _outside(self) -> StateFromSystem:
         assert self._worker is not None
         assert self._worker.process is not None
         assert self._worker.process.pid is not None
         try:
-            return Outside.of(self._worker.process.pid)
+            return StateFromSystem.of(self._worker.process.pid)
         except OSError as error:
             self._inside()  # which says what became of it
             raise BrokenCandidateError(
@@ -261,7 +263,7 @@ def others_start_threads(worker: object) -> Iterator[None]:
     process.found = within, replace(without, threads=without.threads + ("another's",) * max(0, more))
 
 
-_NOTHING = Inside(), Outside({}, frozenset(), False, 1, (), (), {}, frozenset(), frozenset())
+_NOTHING = StateInProcess(), StateFromSystem({}, frozenset(), False, 1, (), (), {}, frozenset(), frozenset())
 
 
 def _changed(what: str, before: str, after: str) -> str:
@@ -291,19 +293,19 @@ def _new(before: tuple[T, ...], after: tuple[T, ...]) -> list[T]:
     return [each for each in after if each not in before]
 
 
-def _floating(within: Inside) -> list[str]:
-    usual = USUAL.told()
+def _floating(within: StateInProcess) -> list[str]:
+    usual = USUAL.described()
     return list(
         dict.fromkeys(
             _changed(what, usual[what], value)
             for found in within.floating
-            for what, value in found.told().items()
+            for what, value in found.described().items()
             if value != usual[what]
         )
     )
 
 
-def _handlers(first: Inside, now: Inside) -> list[str]:
+def _handlers(first: StateInProcess, now: StateInProcess) -> list[str]:
     faults = []
     for number, address in now.handlers.items():
         before = first.handlers.get(number, 0)
@@ -322,12 +324,12 @@ def _signal(number: int) -> str:
     return f"signal {number}"
 
 
-def _timers(first: Inside, now: Inside) -> list[str]:
-    def told(timer: tuple[bool, float]) -> str:
+def _timers(first: StateInProcess, now: StateInProcess) -> list[str]:
+    def state_of(timer: tuple[bool, float]) -> str:
         return f"running every {timer[1]:g} s" if timer[1] else "running" if timer[0] else "off"
 
     return [
-        _changed(name, told(first.timers.get(name, (False, 0.0))), told(timer))
+        _changed(name, state_of(first.timers.get(name, (False, 0.0))), state_of(timer))
         for name, timer in now.timers.items()
         if timer != first.timers.get(name, (False, 0.0))
     ]
@@ -353,9 +355,9 @@ def _first_place(cores: frozenset[int]) -> frozenset[int]:
     """Where OpenMP puts the thread that calls it, if it binds threads: the first core, with its siblings."""
     if os.environ.get(BINDING[0], "false").lower() == "false":
         return cores
-    told = line(SYS / CPUS / f"cpu{min(cores)}" / "topology" / "thread_siblings_list") or str(min(cores))
+    reported = line(SYS / CPUS / f"cpu{min(cores)}" / "topology" / "thread_siblings_list") or str(min(cores))
     siblings: set[int] = set()
-    for part in told.split(","):
+    for part in reported.split(","):
         begin, _, end = part.partition("-")
         siblings.update(range(int(begin), int(end or begin) + 1))
     return frozenset(siblings) & cores
@@ -421,16 +423,16 @@ def _segments(pid: int) -> frozenset[str]:
     return frozenset()
 
 
-def _maps(told: str) -> tuple[frozenset[str], frozenset[str], bool, int]:
+def _maps(given: str) -> tuple[frozenset[str], frozenset[str], bool, int]:
     """Files that are mapped shared and writable, mappings that can be written and executed, whether there is a
     runtime of OpenMP, and how many libraries of linear algebra there are."""
     shared, executable = set(), set()
-    for each in _WRITABLE.findall(told):
+    for each in _WRITABLE.findall(given):
         addresses, access, _, _, inode, *path = each.split(maxsplit=5)
         name = path[0] if path else "anonymous memory"
         if access.endswith("s") and int(inode) not in MADE:
             shared.add(f"{name} (inode {inode})")
         if "x" in access:
             executable.add(f"{name} at {addresses}")  # with its end: Linux may join what lies side by side
-    pools = len(set(_BLAS.findall(told)))
-    return frozenset(shared), frozenset(executable), any(known in told for known in _OPENMP), max(1, pools)
+    pools = len(set(_BLAS.findall(given)))
+    return frozenset(shared), frozenset(executable), any(known in given for known in _OPENMP), max(1, pools)

@@ -10,7 +10,7 @@ from tritmark.harness.record import Performance, Status
 from tritmark.harness.spec import Arrays, Axes
 from tritmark.harness.validate.audit import LARGE
 from tritmark.harness.validate.cases import Cases
-from tritmark.harness.validate.confirm import Meanwhile, audit_faults, confirm, part_faults
+from tritmark.harness.validate.confirm import InterferenceWatch, audit_faults, confirm, part_faults
 from tritmark.harness.validate.guard_names import Complaint, Guard, in_order
 from tritmark.harness.validate.measured import BUDGET_S, Measured, finish, lap, measure, seen
 from tritmark.harness.validate.pieces import Exchangeable
@@ -50,7 +50,7 @@ def timed(
     """
     watch = _watched(worker, cases, encoded, axes, changes, layout=layout, threads=threads)
     worker.begin()  # what others take from it is told from what it takes itself
-    meanwhile = Meanwhile(worker.pid)
+    meanwhile = InterferenceWatch(worker.pid)
     found: Measured = worker.call(
         "measuring",
         measure,

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from tritmark.harness.errors import CandidateError, DeviceError, WorkerError
 from tritmark.harness.record import Accuracy, Divergence, Status
-from tritmark.harness.spec import Axes, Device, Family, Launch, Memory, Op, Proof, Values, Variant
+from tritmark.harness.spec import Axes, Device, Launch, Memory, Op, Proof, ToleranceKind, Values, Variant
 from tritmark.harness.validate.bitwise import same
 from tritmark.harness.validate.cases import Case, is_array
 from tritmark.harness.validate.compare import Expected, compare, is_float
@@ -23,7 +23,7 @@ from tritmark.harness.validate.guards import ALIGNMENT, GuardedArray
 from tritmark.harness.validate.placement import Placement
 from tritmark.harness.worker.remote import RemoteLaunch, RemoteMemory, SharedMemory
 from tritmark.harness.worker.shared import Edge
-from tritmark.harness.worker.tasks import Ran
+from tritmark.harness.worker.tasks import RunReply
 
 GUARDS = ("poison", "zones", "inputs")
 ISOLATED = ("pages", "state")
@@ -41,14 +41,14 @@ class BrokenCandidateError(Exception):
         super().__init__(text)
 
 
-def told(error: Exception) -> str:
+def error_text(error: Exception) -> str:
     """What an exception of a candidate says."""
     return str(error) if isinstance(error, CandidateError | WorkerError) else f"{type(error).__name__}: {error}"
 
 
 def broken(error: Exception) -> BrokenCandidateError:
     """The same as an exception that ends a trial."""
-    return BrokenCandidateError(told(error), guard_of(error))
+    return BrokenCandidateError(error_text(error), guard_of(error))
 
 
 @dataclass
@@ -80,7 +80,7 @@ class Tally:
 
     def add(self, expected: Expected, guarded: GuardedArray) -> None:
         result = compare(expected, guarded.array)
-        self.bounded |= expected.family is Family.BOUNDED
+        self.bounded |= expected.tolerance_kind is ToleranceKind.BOUNDED
         self.elements += guarded.array.size
         self.mismatches += result.wrong.size
         self.largest_error = max(self.largest_error, result.largest_error)
@@ -122,7 +122,7 @@ class Tally:
             status=Status.ERROR if ended is not None else Status.FAIL if reasons else Status.PASS,
             reason=shown,
             caught_by=in_order(self.spoke | ({ended.guard} if ended is not None else set())),
-            family=(Family.BOUNDED if self.bounded else self.op.family).value,
+            family=(ToleranceKind.BOUNDED if self.bounded else self.op.tolerance_kind).value,
             cases=self.cases,
             elements=self.elements,
             mismatches=self.mismatches,
@@ -315,7 +315,7 @@ class Trial:
             for name, guarded in self._outputs.items():
                 poison[name].bytes[...] = guarded.array.reshape(-1).view(np.uint8)
             before = launch.runs
-            self._around(tally, lambda: self._told(tally, launch.run_many(times, into, poison), before))
+            self._around(tally, lambda: self._count(tally, launch.run_many(times, into, poison), before))
         except (DeviceError, CandidateError, WorkerError) as error:
             raise broken(error) from error
         tally.calls += times
@@ -326,7 +326,7 @@ class Trial:
             if not same(guarded.array, case.inputs[name]):
                 tally.complain(Guard.INPUTS, f"the input {name} was changed")
 
-    def _told(self, tally: Tally, runs: Sequence[Ran], before: int) -> None:
+    def _count(self, tally: Tally, runs: Sequence[RunReply], before: int) -> None:
         for nth, ran in enumerate(runs):
             self._look(tally, ran, before + nth)
             if ran.bad >= 0:
@@ -391,7 +391,7 @@ class Trial:
         self._look(tally, launch, before)
         self.bad = launch.bad
 
-    def _look(self, tally: Tally, ran: Launch | Ran, before: int) -> None:
+    def _look(self, tally: Tally, ran: Launch | RunReply, before: int) -> None:
         """At what a launch tells of a run, of which there were `before`."""
         setting = self._setting
         if ran.runs > before:

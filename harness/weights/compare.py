@@ -40,7 +40,7 @@ class Difference:
     name: str
     what: str
     """name, shape, dtype, codes, scales, values, bytes or metadata."""
-    told: str
+    description: str
     other_name: str = ""
     """In the second file, where it is another one there."""
 
@@ -171,7 +171,7 @@ def _values(a: WeightSource, x: TensorInfo, b: WeightSource, y: TensorInfo) -> t
     for rows in _slabs(x.shape):
         index = _first_unlike(first := _read(a, x, rows), second := _read(b, y, rows))
         if index is not None:
-            return "values", _told(first[index], second[index], index, rows.start)
+            return "values", _both_values(first[index], second[index], index, rows.start)
     return None
 
 
@@ -194,7 +194,7 @@ def _products(
         first, second = reversed(pair) if swapped else pair
         index = _first_unlike(first, second)
         if index is not None:
-            return "values", _told(first[index], second[index], index, rows.start)
+            return "values", _both_values(first[index], second[index], index, rows.start)
     return None
 
 
@@ -207,7 +207,7 @@ def _first_unlike(first: NDArray[Any], second: NDArray[Any]) -> tuple[int, ...] 
     return _index(unlike, first.shape) if unlike.any() else None
 
 
-def _told(first: Any, second: Any, index: tuple[int, ...], row: int = 0) -> str:
+def _both_values(first: Any, second: Any, index: tuple[int, ...], row: int = 0) -> str:
     at = [index[0] + row, *index[1:]] if index else []
     return f"{first} and {second} at {at}"
 
@@ -235,7 +235,7 @@ def _element(a: WeightSource, x: TensorInfo, b: WeightSource, y: TensorInfo, at:
         for source, tensor in ((a, x), (b, y))
     )
     index = tuple(int(each) for each in np.unravel_index(number, x.shape)) if x.shape else ()
-    return "values", _told(first, second, index)
+    return "values", _both_values(first, second, index)
 
 
 def _slabs(shape: tuple[int, ...]) -> Iterator[slice]:

@@ -74,8 +74,8 @@ def configuration_of(folder: Path, *, asked: bool = False) -> Quantization:
     for place, said in _places(folder):
         found = _bitnet(folder, place, said, asked)
         if first is not None and found != first[1]:
-            told = f"{place} and {first[0]} contradict each other: {_shown(found)}, {_shown(first[1])}"
-            raise WeightFileError(path=inert_path(folder), found=told, legal="one meaning; which one is right?")
+            text = f"{place} and {first[0]} contradict each other: {_shown(found)}, {_shown(first[1])}"
+            raise WeightFileError(path=inert_path(folder), found=text, legal="one meaning; which one is right?")
         first = first or (place, found)
     return first[1] if first is not None else NONE
 
@@ -118,9 +118,9 @@ def _bitnet(folder: Path, place: str, said: dict[str, object], asked: bool) -> Q
     method = said.get("quant_method", "bitnet" if own else _unnamed(said))
     if method != "bitnet":
         known = _KNOWN.get(method, "") if isinstance(method, str) else ""
-        told = f"quant_method {inert(method)}" + (f" ({known})" if known else "")
+        text = f"quant_method {inert(method)}" + (f" ({known})" if known else "")
         raise wrong(
-            f"{told}, whose tensors are no ternary codes by any rule known here", "quant_method bitnet, or none"
+            f"{text}, whose tensors are no ternary codes by any rule known here", "quant_method bitnet, or none"
         )
     linear_class = said.get("linear_class", "bitlinear")
     if not isinstance(linear_class, str) or (linear_class not in _CLASSES and not asked):

@@ -31,7 +31,7 @@ def pairs(source: WeightSource) -> dict[str, bytes]:
     return {each.key: bytes_of(source, each) for each in source.header.pairs if each.key.startswith(PREFIX)}
 
 
-def told(source: WeightSource) -> str:
+def transform_note(source: WeightSource) -> str:
     """What the keys mean for a judgement, in a sentence; "" for a file without them.
 
     Raises WeightFileError, which names the key, for an unknown version, for keys that their version needs, and for such

@@ -188,7 +188,7 @@ class TernaryWeights:
         self._holders = holders
         self.asked = conventions or Conventions()
         """What was asked for where the file does not say."""
-        self.transform = hadamard.told(source)
+        self.transform = hadamard.transform_note(source)
         """What the model does to activations before the products, in a sentence; "" for nothing."""
         self._beside = ScalesBeside(source) if source.suffix == ".gguf" else None
         own = source.suffix != ".safetensors" or source.fact(WEIGHT_SCALE_KEY) is not None

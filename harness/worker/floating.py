@@ -33,7 +33,7 @@ class Floating(NamedTuple):
     control: int
     mxcsr: int
 
-    def told(self) -> dict[str, str]:
+    def described(self) -> dict[str, str]:
         """Each setting, in words."""
         if platform.machine() != "x86_64":
             flushed = "flushed to zero" if self.control >> 24 & 1 else "kept"

@@ -64,7 +64,7 @@ class Loaded:
 
 
 @dataclass(frozen=True, slots=True)
-class Inside:
+class StateInProcess:
     """State of the process as it tells itself."""
 
     handlers: dict[int, int] = field(default_factory=dict)
@@ -80,13 +80,13 @@ class Inside:
     """Threads that libraries of linear algebra started for the number that the harness told them."""
 
 
-def inside(site: Site) -> Inside:
+def inside(site: Site) -> StateInProcess:
     """Read all of it."""
     timers = {
         name: signal.getitimer(getattr(signal, name)) for name in ("ITIMER_REAL", "ITIMER_VIRTUAL", "ITIMER_PROF")
     }
     ran(site)
-    return Inside(
+    return StateInProcess(
         handlers=_handlers(),
         timers={name: (left > 0, interval) for name, (left, interval) in timers.items()},
         loaded=_loaded(),
@@ -140,8 +140,8 @@ def _prctl(library: Any) -> dict[str, str]:
     found = {}
     for operation, name in _PRCTL.items():
         value = ctypes.c_int()
-        told = library.prctl(operation, ctypes.byref(value) if operation in _BY_POINTER else 0, 0, 0, 0)
-        found[name] = str(value.value if operation in _BY_POINTER and told == 0 else told)
+        reported = library.prctl(operation, ctypes.byref(value) if operation in _BY_POINTER else 0, 0, 0, 0)
+        found[name] = str(value.value if operation in _BY_POINTER and reported == 0 else reported)
     return found
 
 

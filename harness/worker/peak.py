@@ -113,8 +113,8 @@ def touch() -> None:
 
 def _marks(pid: int) -> tuple[int, int]:
     """The high-water mark of resident memory and what is resident now, bytes."""
-    told = _read(pid, "status")
-    most, now = (_kibibytes("status", told, frozenset({name}), name) for name in (b"VmHWM", b"VmRSS"))
+    reported = _read(pid, "status")
+    most, now = (_kibibytes("status", reported, frozenset({name}), name) for name in (b"VmHWM", b"VmRSS"))
     return most, now
 
 
@@ -129,11 +129,11 @@ def _words(name: str, error: OSError) -> str:
     return f"{PROC}/PID/{name}: {error.strerror or error}"
 
 
-def _kibibytes(file: str, told: bytes, names: frozenset[bytes], needed: bytes) -> int:
+def _kibibytes(file: str, given: bytes, names: frozenset[bytes], needed: bytes) -> int:
     """The sum of the lines of those names, in bytes. A line that is not there would count as 0, so the one that is
     `needed` has to be."""
     total, there = 0, False
-    for line in told.splitlines():
+    for line in given.splitlines():
         name, _, rest = line.partition(b":")
         if name in names:
             there |= name == needed
@@ -188,9 +188,9 @@ def _in_memory() -> tuple[str, ...]:
 
 
 def _written(pid: int) -> int:
-    told = dict(line.split(b": ") for line in _read(pid, "io").splitlines())
+    reported = dict(line.split(b": ") for line in _read(pid, "io").splitlines())
     try:
-        return int(told[b"write_bytes"]) - int(told[b"cancelled_write_bytes"])
+        return int(reported[b"write_bytes"]) - int(reported[b"cancelled_write_bytes"])
     except (KeyError, ValueError):
         raise UnreadableError(f"{PROC}/PID/io has no write_bytes") from None
 

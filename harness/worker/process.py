@@ -108,7 +108,7 @@ def _by_itself() -> Iterator[None]:
     from multiprocessing import util
 
     given: Callable[[], list[str]] = vars(util)["_args_from_interpreter_flags"]
-    told = os.environ.pop(_WARNINGS, None)
+    reported = os.environ.pop(_WARNINGS, None)
 
     def arguments() -> list[str]:
         kept = [each for each in given() if not each.startswith("-W") and each != "-P"]
@@ -119,8 +119,8 @@ def _by_itself() -> Iterator[None]:
         yield
     finally:
         vars(util)["_args_from_interpreter_flags"] = given
-        if told is not None:
-            os.environ[_WARNINGS] = told
+        if reported is not None:
+            os.environ[_WARNINGS] = reported
 
 
 class WorkerProcess:
@@ -210,10 +210,10 @@ class WorkerProcess:
                 [connection, self._process.sentinel], min(left, _LOOK_S)
             ) and not connection.poll(0):
                 raise self._died(what)
-            if self._memory_bytes and (resident := self._resident()) > self._memory_bytes:
+            if self._memory_bytes and (rss := self._rss_bytes()) > self._memory_bytes:
                 raise self._failed(
                     Failure.MEMORY,
-                    f"held {resident} bytes in {what}, {self._memory_bytes} were allowed, and was killed",
+                    f"held {rss} bytes in {what}, {self._memory_bytes} were allowed, and was killed",
                 )
         try:
             reply = self._channel.receive()
@@ -234,7 +234,7 @@ class WorkerProcess:
             raise CandidateError(kind, reply.name, reply.text, reply.trace)
         return reply.result
 
-    def _resident(self) -> int:
+    def _rss_bytes(self) -> int:
         with (
             suppress(OSError, ValueError, IndexError),
             open(f"/proc/{self._process.pid}/statm", encoding="ascii") as file,

@@ -14,7 +14,7 @@ from tritmark.harness.measure.buffers import DEVICE_ALIGNMENT, Uncounted
 from tritmark.harness.spec import Arrays, Axes, Device, Launch, Proof, Variant
 from tritmark.harness.worker import tasks
 from tritmark.harness.worker.shared import PAGE, Edge, SharedBlock, pages, view
-from tritmark.harness.worker.tasks import Handle, Ran
+from tritmark.harness.worker.tasks import Handle, RunReply
 
 if TYPE_CHECKING:
     from tritmark.harness.worker.process import WorkerProcess
@@ -337,14 +337,14 @@ class RemoteLaunch:
         self._number = worker.number()
         self._arrays = inputs, outputs
         self._binding: tuple[Any, ...] | None = (dict(inputs), dict(outputs), dict(axes), threads)
-        self._told = Ran("", 0, 0, -1)
+        self._told = RunReply("", 0, 0, -1)
         self._process: WorkerProcess | None = None
 
     def run(self) -> None:
         """See Launch. Raises CandidateError, WorkerError."""
         self._told = self._asked("a run", tasks.run)
 
-    def run_many(self, runs: int, into: Mapping[str, Buffer], poison: Mapping[str, Buffer]) -> tuple[Ran, ...]:
+    def run_many(self, runs: int, into: Mapping[str, Buffer], poison: Mapping[str, Buffer]) -> tuple[RunReply, ...]:
         """Run so many times in one message; what each run told.
 
         After each run every output that `into` names is copied there, one behind the other, and filled with the bytes
@@ -352,9 +352,9 @@ class RemoteLaunch:
         C-contiguous output, `poison` once. Raises CandidateError, WorkerError.
         """
         copied = tuple((self._arrays[1][name], _flat(buffer), _flat(poison[name])) for name, buffer in into.items())
-        told: tuple[Ran, ...] = self._asked("runs", tasks.run_many, runs, copied)
-        self._told = told[-1]
-        return told
+        reported: tuple[RunReply, ...] = self._asked("runs", tasks.run_many, runs, copied)
+        self._told = reported[-1]
+        return reported
 
     def _asked(self, what: str, task: Callable[..., Any], *args: Any) -> Any:
         binding, self._binding = self._binding, None

@@ -37,7 +37,7 @@ class Handle:
         )
 
 
-class Ran(NamedTuple):
+class RunReply(NamedTuple):
     """What a launch tells after a run. Thousands are sent: a frozen dataclass takes Python to pack and to unpack."""
 
     ran: str
@@ -86,15 +86,17 @@ def bind_first(
     return task(site, number, *args)
 
 
-def run(site: Site, number: int) -> Ran:
+def run(site: Site, number: int) -> RunReply:
     """Run a launch once."""
     launch = site.launches[number]
     launch.run()
     ran(site)
-    return told(site, number)
+    return last_reply(site, number)
 
 
-def run_many(site: Site, number: int, runs: int, copied: tuple[tuple[Handle, Handle, Handle], ...]) -> tuple[Ran, ...]:
+def run_many(
+    site: Site, number: int, runs: int, copied: tuple[tuple[Handle, Handle, Handle], ...]
+) -> tuple[RunReply, ...]:
     """Run a launch so many times. After each, for every (output, kept, poison): copy the output's bytes behind those
     of the run before, and the poison into the output. `kept` and `poison` lie in shared memory."""
     launch, found = site.launches[number], []
@@ -105,7 +107,7 @@ def run_many(site: Site, number: int, runs: int, copied: tuple[tuple[Handle, Han
     for index in range(runs):
         launch.run()
         ran(site)
-        found.append(told(site, number))
+        found.append(last_reply(site, number))
         for output, kept, poison in places:
             if isinstance(output, np.ndarray):
                 flat = output.reshape(-1).view(np.uint8)
@@ -147,10 +149,10 @@ def start_threads(site: Site, threads: int) -> None:
     start_threads(site.device, threads)
 
 
-def told(site: Site, number: int) -> Ran:
+def last_reply(site: Site, number: int) -> RunReply:
     """What a launch tells without running again."""
     launch = site.launches[number]
-    return Ran(str(launch.ran), int(launch.runs), int(launch.threads_used), int(launch.bad))
+    return RunReply(str(launch.ran), int(launch.runs), int(launch.threads_used), int(launch.bad))
 
 
 def proof(site: Site, number: int) -> Proof | None:

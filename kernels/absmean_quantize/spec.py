@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tritmark.harness.spec import Axes, Family, KernelKey, Op, Tensor, Traffic, Values
+from tritmark.harness.spec import Axes, KernelKey, Op, Tensor, ToleranceKind, Traffic, Values
 from tritmark.harness.validate.families import ELEMENTS, FLOAT_FAMILIES, floats
 from tritmark.kernels.absmean_quantize.reference import reference
 
@@ -70,8 +70,8 @@ OP = Op(
         Tensor("codes", ("n",), "int8", "-1, 0 or 1"),
         Tensor("scale", (), "float32", "what code 1 stands for"),
     ),
-    family=Family.EXACT,
-    families=FLOAT_FAMILIES,
+    tolerance_kind=ToleranceKind.EXACT,
+    input_families=FLOAT_FAMILIES,
     generate=_generate,
     outputs_like=_outputs_like,
     reference=reference,

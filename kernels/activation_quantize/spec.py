@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tritmark.harness.spec import Axes, Family, KernelKey, Op, Sizes, Tensor, Traffic, Values
+from tritmark.harness.spec import Axes, KernelKey, Op, Sizes, Tensor, ToleranceKind, Traffic, Values
 from tritmark.harness.validate.families import FLOAT_FAMILIES, ROWS, floats
 from tritmark.kernels import input_dtypes
 from tritmark.kernels.activation_quantize.reference import reference
@@ -72,7 +72,7 @@ OP = Op(
             "float32",
             "activations, one row a token; kernels take them in the key's format",
             Values.FINITE,
-            rows_apart=True,
+            strided_rows=True,
         ),
     ),
     outputs=(
@@ -80,13 +80,13 @@ OP = Op(
         Tensor("scale", ("M",), "float32", "what x was multiplied by"),
         Tensor("sum", ("M",), "int32", "sum of q along the row"),
     ),
-    family=Family.EXACT,
-    families=FLOAT_FAMILIES,
+    tolerance_kind=ToleranceKind.EXACT,
+    input_families=FLOAT_FAMILIES,
     generate=_generate,
     encode=input_dtypes.encode,
     outputs_like=_outputs_like,
     reference=reference,
     traffic=_traffic,
     sizes={"M": ROWS, "K": Sizes(largest=MAX_K)},
-    apart=lambda axes, key: ("M", 1),
+    independent_axis=lambda axes, key: ("M", 1),
 )

@@ -32,7 +32,7 @@ def sites(variant: Variant) -> tuple[AccessSite, ...]:
     op = installed().ops[variant.key.op]
     sizes = ({axis: (AXES | other)[axis] for axis in op.axes} for other in INSTEAD)
     axes = next(each for each in sizes if all(limit.refusal(each) is None for limit in variant.constraints))
-    logical = op.generate(axes, op.families[0], np.random.default_rng(1))
+    logical = op.generate(axes, op.input_families[0], np.random.default_rng(1))
     launch, _ = offload.launch(DEVICE, op, variant, op.encode(logical, axes, variant.key.format), axes)
     backend = cuda_context().backend
     assert isinstance(backend, SimulatorBackend)

@@ -82,11 +82,11 @@ def find_nvcc() -> Path:
 
     Raises UsageError where TRITMARK_NVCC names no file, DeviceUnavailableError where there is none.
     """
-    told = os.environ.get(NVCC, "").strip()
-    if told:
-        if not os.access(told, os.X_OK) or Path(told).is_dir():
-            raise UsageError(f"{NVCC} is {told!r}; legal: an nvcc that can be run")
-        return Path(told)
+    reported = os.environ.get(NVCC, "").strip()
+    if reported:
+        if not os.access(reported, os.X_OK) or Path(reported).is_dir():
+            raise UsageError(f"{NVCC} is {reported!r}; legal: an nvcc that can be run")
+        return Path(reported)
     for candidate in _candidates():
         if candidate.is_file() and os.access(candidate, os.X_OK):
             return candidate
@@ -277,10 +277,10 @@ def _load(stored: Path) -> Cubin | None:
     """What the cache holds, None where it holds nothing or something damaged."""
     try:
         must_be_private(stored.parent)
-        told, _, rest = stored.read_bytes().partition(b"\n")
+        reported, _, rest = stored.read_bytes().partition(b"\n")
     except OSError:
         return None
-    if sha256(rest).hexdigest().encode() != told:
+    if sha256(rest).hexdigest().encode() != reported:
         return None
     report, _, code = rest.partition(b"\n")
     return Cubin(code, json.loads(report), cached=True)
@@ -331,20 +331,21 @@ def _must_compile(folder: Path, nvcc: Path, options: Sequence[str]) -> None:
     status, said = _run([nvcc, "-cubin", *target, "-o", "probe.cubin", "probe.cu"], folder)
     if status:
         raise BadEnvironmentError(
-            f"nvcc compiles nothing ({' '.join(_told(target))}), not even an empty kernel:\n{_errors(said)}\n",
+            f"nvcc compiles nothing ({' '.join(_with_environment(target))}), not even an empty kernel:\n"
+            f"{_errors(said)}\n",
             next_step=(_remedy(said) or f"name the host compiler that it wants: {FLAGS[0]}=-ccbin=g++-13")
             + ", or leave the GPU out: --device cpu",
         )
 
 
-def _told(options: Sequence[str]) -> list[str]:
+def _with_environment(options: Sequence[str]) -> list[str]:
     return [*options, *(f"{name}={os.environ[name]}" for name in FLAGS if os.environ.get(name))]
 
 
 def refused(source: PurePath, options: Sequence[str], said: str) -> CompileError:
     """The error for a source that nvcc did not take, with what it said."""
     return CompileError(
-        f"{source} does not compile ({' '.join(_told(options))}):\n{_errors(said)}\n",
+        f"{source} does not compile ({' '.join(_with_environment(options))}):\n{_errors(said)}\n",
         next_step=_remedy(said) or "mend the source; the CPU's kernels are not concerned",
     )
 

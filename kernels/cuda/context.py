@@ -117,16 +117,16 @@ def gpu_count() -> int:
         from tritmark.kernels.cuda.simulator import backend
 
         return backend.gpu_count()
-    told = os.environ.get(ALONE, "").strip()
-    if told.isdecimal():  # where this process was started, there were so many at least
-        return int(told) + 1
+    reported = os.environ.get(ALONE, "").strip()
+    if reported.isdecimal():  # where this process was started, there were so many at least
+        return int(reported) + 1
     return 0 if gpu.driver_problem() is not None else gpu.device_count()
 
 
 def driver_index(index: int) -> int:
     """What the driver calls the GPU of that number in this process, which may see that one alone."""
-    told = variable(_ALONE)
-    return 0 if told is not None and told.strip() == str(index) else index
+    reported = variable(_ALONE)
+    return 0 if reported is not None and reported.strip() == str(index) else index
 
 
 def in_use(index: int) -> bool:
@@ -137,8 +137,8 @@ def in_use(index: int) -> bool:
 
 def alone(index: int) -> dict[str, str]:
     """Environment variables for a process that sees the GPU of that number and no other, whichever library it uses."""
-    told = os.environ.get(VISIBLE)
-    visible = told.split(",")[index].strip() if told is not None else str(index)
+    reported = os.environ.get(VISIBLE)
+    visible = reported.split(",")[index].strip() if reported is not None else str(index)
     return {ALONE: str(index)} | ({} if simulated() else {VISIBLE: visible})
 
 

@@ -132,10 +132,10 @@ class DriverFunction:
         sees it). It is asked once.
         """
         if given not in self._parameters:
-            self._parameters[given] = self._told(given)
+            self._parameters[given] = self._parameters_of(given)
         return self._parameters[given]
 
-    def _told(self, given: int) -> tuple[tuple[int, int], ...] | None:
+    def _parameters_of(self, given: int) -> tuple[tuple[int, int], ...] | None:
         bindings = self._backend.bindings
         try:
             try:

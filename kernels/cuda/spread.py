@@ -133,9 +133,9 @@ class _Run(Generic[K, R]):
         if self._error is not None:
             raise self._error
         if self._balance.waiting:
-            told = "; ".join(f"{device}: {error}" for device, error in self._failed.items())
+            text = "; ".join(f"{device}: {error}" for device, error in self._failed.items())
             raise DeviceError(
-                f"no GPU is left for {self._balance.waiting} of {len(work)} tensors ({told})",
+                f"no GPU is left for {self._balance.waiting} of {len(work)} tensors ({text})",
                 next_step="look with nvidia-smi, use other GPUs, or the CPU",
             )
         return Spread(

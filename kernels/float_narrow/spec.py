@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tritmark.harness.spec import Axes, Family, KernelKey, Op, Tensor, Traffic
+from tritmark.harness.spec import Axes, KernelKey, Op, Tensor, ToleranceKind, Traffic
 from tritmark.harness.validate.families import ELEMENTS, FLOAT_FAMILIES, NONFINITE, floats, with_nonfinite
 from tritmark.kernels.float_narrow.reference import reference
 
@@ -88,12 +88,12 @@ OP = Op(
     axes=("n",),
     inputs=(Tensor("x", ("n",), "float32", "any values"),),
     outputs=(Tensor("h", ("n",), "key", "the same, rounded"),),
-    family=Family.EXACT,
-    families=FAMILIES,
+    tolerance_kind=ToleranceKind.EXACT,
+    input_families=FAMILIES,
     generate=_generate,
     outputs_like=_outputs_like,
     reference=reference,
     traffic=_traffic,
     sizes={"n": ELEMENTS},
-    apart=lambda axes, key: ("n", 1),
+    independent_axis=lambda axes, key: ("n", 1),
 )

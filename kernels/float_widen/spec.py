@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tritmark.harness.spec import Arrays, Axes, Family, KernelKey, Op, Tensor, Traffic
+from tritmark.harness.spec import Arrays, Axes, KernelKey, Op, Tensor, ToleranceKind, Traffic
 from tritmark.harness.validate.families import ELEMENTS
 from tritmark.kernels.float_narrow.spec import DTYPES, FAMILIES, values
 from tritmark.kernels.float_widen.reference import held, reference
@@ -44,13 +44,13 @@ OP = Op(
     axes=("n",),
     inputs=(Tensor("h", ("n",), "float32", "any values; kernels take them in the key's format"),),
     outputs=(Tensor("x", ("n",), "float32", "the same"),),
-    family=Family.EXACT,
-    families=FAMILIES,
+    tolerance_kind=ToleranceKind.EXACT,
+    input_families=FAMILIES,
     generate=_generate,
     encode=_encode,
     outputs_like=_outputs_like,
     reference=reference,
     traffic=_traffic,
     sizes={"n": ELEMENTS},
-    apart=lambda axes, key: ("n", 1),
+    independent_axis=lambda axes, key: ("n", 1),
 )

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tritmark.harness.spec import Axes, Family, KernelKey, Op, Tensor, Traffic, Values
+from tritmark.harness.spec import Axes, KernelKey, Op, Tensor, ToleranceKind, Traffic, Values
 from tritmark.harness.validate.families import ELEMENTS, integers, scales
 from tritmark.kernels.i2s_dequantize.reference import reference
 
@@ -39,12 +39,12 @@ OP = Op(
         Tensor("scale", (), "float32", "what code 1 stands for", Values.POSITIVE),
     ),
     outputs=(Tensor("x", ("n",), "float32", "values"),),
-    family=Family.EXACT,
-    families=("uniform", "constant", "zero", "extremes", "denormals", "one_nonzero"),
+    tolerance_kind=ToleranceKind.EXACT,
+    input_families=("uniform", "constant", "zero", "extremes", "denormals", "one_nonzero"),
     generate=_generate,
     outputs_like=_outputs_like,
     reference=reference,
     traffic=_traffic,
     sizes={"n": ELEMENTS},
-    apart=lambda axes, key: ("n", 1),
+    independent_axis=lambda axes, key: ("n", 1),
 )

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tritmark.harness.spec import Axes, Family, KernelKey, Op, Tensor, Traffic, Values
+from tritmark.harness.spec import Axes, KernelKey, Op, Tensor, ToleranceKind, Traffic, Values
 from tritmark.harness.validate.families import ELEMENTS, FLOAT_FAMILIES, floats, scales
 from tritmark.kernels import input_dtypes
 from tritmark.kernels.i2s_quantize.reference import reference
@@ -43,13 +43,13 @@ OP = Op(
         Tensor("scale", (), "float32", "what code 1 stands for", Values.POSITIVE),
     ),
     outputs=(Tensor("q", ("n",), "int8", "codes from -2 to 1"),),
-    family=Family.EXACT,
-    families=FLOAT_FAMILIES,
+    tolerance_kind=ToleranceKind.EXACT,
+    input_families=FLOAT_FAMILIES,
     generate=_generate,
     encode=input_dtypes.encode,
     outputs_like=_outputs_like,
     reference=reference,
     traffic=_traffic,
     sizes={"n": ELEMENTS},
-    apart=lambda axes, key: ("n", 1),
+    independent_axis=lambda axes, key: ("n", 1),
 )

@@ -25,7 +25,7 @@ from tritmark.kernels.matmul.spec import OPS
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class PreparedProduct:
     """A product that is ready to run, its factors converted on the device."""
 
     variant: Variant
@@ -113,7 +113,9 @@ def matmul_batch(
     return [each.c.numpy() for each in bound]
 
 
-def bind(a: npt.NDArray[np.float32], b: npt.NDArray[np.float32], mode: PrecisionMode, variant: str | None) -> Bound:
+def bind(
+    a: npt.NDArray[np.float32], b: npt.NDArray[np.float32], mode: PrecisionMode, variant: str | None
+) -> PreparedProduct:
     """The product in a mode that the device supports; converts the factors, and does not run the product."""
     op = OPS[mode.dtype]
     axes = {"M": a.shape[0], "N": b.shape[1], "K": a.shape[1]}
@@ -133,7 +135,7 @@ def bind(a: npt.NDArray[np.float32], b: npt.NDArray[np.float32], mode: Precision
         launch, outputs = offload.launch(_device(), op, chosen, factors, axes)
         c = outputs["c"]
     assert isinstance(launch, CudaLaunch)
-    return Bound(chosen, launch, c, receipts, conversions)
+    return PreparedProduct(chosen, launch, c, receipts, conversions)
 
 
 def _narrowed(array: npt.NDArray[np.float32], dtype: str) -> tuple[DeviceArray, Receipt, Launch]:

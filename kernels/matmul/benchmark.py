@@ -16,7 +16,7 @@ from tritmark.harness.precision import PrecisionResult, Precisions, Shape
 from tritmark.harness.spec import Launch
 from tritmark.kernels import dispatch
 from tritmark.kernels.cuda.launch import DEVICE
-from tritmark.kernels.matmul.api import Bound, bind, matmul
+from tritmark.kernels.matmul.api import PreparedProduct, bind, matmul
 from tritmark.kernels.matmul.precision import PrecisionMode, supported_precisions
 from tritmark.kernels.matmul.reference import narrowing_bound, product_bound
 
@@ -79,7 +79,7 @@ def _measured(modes: Sequence[PrecisionMode], shape: Shape, seed: int) -> list[P
 def _result(
     mode: PrecisionMode,
     shape: Shape,
-    bound: Bound,
+    bound: PreparedProduct,
     samples: tuple[float, ...],
     conversion: float,
     a: Matrix,

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tritmark.harness.dtypes import named_dtype
-from tritmark.harness.spec import Axes, Family, KernelKey, Op, Sizes, Tensor, Traffic
+from tritmark.harness.spec import Axes, KernelKey, Op, Sizes, Tensor, ToleranceKind, Traffic
 from tritmark.harness.validate.families import NONFINITE, ROWS, floats, with_nonfinite
 from tritmark.kernels.matmul.reference import reference
 
@@ -83,14 +83,14 @@ def _op(dtype: str) -> Op:
             Tensor("b", ("K", "N"), dtype, "right factor; NaN and infinities go through"),
         ),
         outputs=(Tensor("c", ("M", "N"), "float32", "the product"),),
-        family=Family.BOUNDED,
-        families=FAMILIES,
+        tolerance_kind=ToleranceKind.BOUNDED,
+        input_families=FAMILIES,
         generate=partial(_generate, dtype),
         outputs_like=_outputs_like,
         reference=reference,
         traffic=partial(_traffic, 4 if dtype == "float32" else 2),
         sizes={"M": ROWS, "K": Sizes(largest=MAX_K)},
-        apart=lambda axes, key: ("M", 1),
+        independent_axis=lambda axes, key: ("M", 1),
     )
 
 

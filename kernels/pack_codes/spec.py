@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tritmark.harness.spec import Arrays, Axes, Family, KernelKey, Op, Tensor, Traffic, Values
+from tritmark.harness.spec import Arrays, Axes, KernelKey, Op, Tensor, ToleranceKind, Traffic, Values
 from tritmark.harness.validate.families import INTEGER_FAMILIES, integers
 from tritmark.harness.validate.families import scales as scales_of
 from tritmark.kernels.formats import FORMATS
@@ -93,8 +93,8 @@ OP = Op(
         ),
     ),
     outputs=(Tensor("packed", ("bytes",), "key", "the format's bytes, scale and padding included"),),
-    family=Family.EXACT,
-    families=INTEGER_FAMILIES,
+    tolerance_kind=ToleranceKind.EXACT,
+    input_families=INTEGER_FAMILIES,
     generate=generate,
     encode=_encode,
     outputs_like=_outputs_like,

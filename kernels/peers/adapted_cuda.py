@@ -72,7 +72,7 @@ def variants(
             format=format,
             constraints=(CompiledShapes(shapes),),
             code_hash=digest,
-            bound=partial(_bound, own),
+            error_bound=partial(_bound, own),
         )
         for format in dict.fromkeys((launch_cuda.FASTEST, weights))
         if format in ours

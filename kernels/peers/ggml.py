@@ -155,7 +155,7 @@ PEERS = (
         bind=_quantize,
         outputs=("codes",),
         refusal=tq2_0.refusal,
-        bound=tq2_0.bound,
+        error_bound=tq2_0.bound,
     ),
     Peer(
         name="ggml",
@@ -183,7 +183,7 @@ PEERS = (
         encode=_scaled,
         bind=partial(_multiply, "tq2_0"),
         outputs=("out",),
-        bound=_bound,
+        error_bound=_bound,
     ),
     *(
         Peer(
@@ -197,7 +197,7 @@ PEERS = (
             encode=partial(_grouped, format.name),
             bind=partial(_multiply, format.name),
             outputs=("out",),
-            bound=partial(grouped_bound, format.name),
+            error_bound=partial(grouped_bound, format.name),
         )
         for format in GROUPED
         if format.name in libggml.BLOCK_BYTES
@@ -214,7 +214,7 @@ PEERS = (
             encode=partial(_rows, format.name),
             bind=partial(_multiply, "tq2_0"),
             outputs=("out",),
-            bound=partial(_rows_bound, format.name),
+            error_bound=partial(_rows_bound, format.name),
         )
         for format in ROWS
     ),
@@ -232,7 +232,7 @@ PEERS = (
             encode=partial(_floats, format.name),
             bind=partial(_multiply, "f32"),
             outputs=("out",),
-            bound=partial(float_bound, format.name),
+            error_bound=partial(float_bound, format.name),
         )
         for format in GROUPED
         if format.name not in libggml.BLOCK_BYTES

@@ -86,7 +86,7 @@ PEERS = (
             encode=partial(_encode_product, format.name),
             bind=partial(_bind_product, format.name),
             outputs=("out",),
-            bound=partial(float_bound, format.name),
+            error_bound=partial(float_bound, format.name),
             reference=True,
         )
         for format in GROUPED
@@ -104,7 +104,7 @@ PEERS = (
         bind=_bind,
         outputs=("codes",),
         refusal=tq2_0.refusal,
-        bound=tq2_0.bound,
+        error_bound=tq2_0.bound,
         reference=True,
     ),
 )

@@ -145,7 +145,7 @@ PEERS = (
         encode=_scaled,
         bind=_bind,
         outputs=("out",),
-        bound=_bound,
+        error_bound=_bound,
     ),
     *(
         Peer(
@@ -159,7 +159,7 @@ PEERS = (
             encode=partial(_own, format.name),
             bind=_bind,
             outputs=("out",),
-            bound=partial(own_bound, format.name),
+            error_bound=partial(own_bound, format.name),
         )
         for format in ROWS
     ),
@@ -175,7 +175,7 @@ PEERS = (
             encode=partial(_halves, format.name),
             bind=_bind_halves,
             outputs=("out",),
-            bound=partial(float_bound, format.name),
+            error_bound=partial(float_bound, format.name),
         )
         for format in GROUPED
         if format.name not in libggml.BLOCK_BYTES and format.scale_dtype == "float16"

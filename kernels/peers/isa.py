@@ -94,20 +94,20 @@ def dispatches() -> frozenset[str]:
 def compiled(library: Path, *before: Path) -> frozenset[str] | str:
     """What a library like ggml was compiled for, as it tells in a process of its own. `before`: what it needs loaded
     first."""
-    return _told(tuple(str(each) for each in (*before, library)))
+    return _asked(tuple(str(each) for each in (*before, library)))
 
 
 @cache
-def _told(paths: tuple[str, ...]) -> frozenset[str] | str:
+def _asked(paths: tuple[str, ...]) -> frozenset[str] | str:
     command = [sys.executable, "-P", "-c", _ASK, json.dumps(paths), json.dumps(list(_TELLS))]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE_S, check=True)
-        told = json.loads(done.stdout)
+        reported = json.loads(done.stdout)
     except (subprocess.SubprocessError, ValueError):
         return f"{Path(paths[-1]).name} could not be asked for what it is compiled"
-    if not told:
+    if not reported:
         return f"{Path(paths[-1]).name} does not tell for what it is compiled"
-    return frozenset(_TELLS[name] for name, has in told.items() if has)
+    return frozenset(_TELLS[name] for name, has in reported.items() if has)
 
 
 def limited(missing: Callable[[], str | None], needs: Needs) -> Callable[[], str | None]:

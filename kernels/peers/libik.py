@@ -144,10 +144,10 @@ def quantize(format: str, x: Floats, opened: ctypes.CDLL | None = None) -> Bytes
         raise InvalidArgumentError(op=f"quantize_{format}", argument="codes", found=f"{N} x {K}", legal=legal)
     opened = library() if opened is None else declare(opened)
     out = np.empty(BUILT_IN[format].packed_shape((N, K)), np.uint8)
-    told = opened.ggml_row_size(TYPES[format][0], K)
-    if told != out.shape[1]:
+    reported = opened.ggml_row_size(TYPES[format][0], K)
+    if reported != out.shape[1]:
         raise DeviceUnavailableError(
-            f"ik_llama.cpp: a row of {K} {format} has {told} bytes there, {out.shape[1]} were expected",
+            f"ik_llama.cpp: a row of {K} {format} has {reported} bytes there, {out.shape[1]} were expected",
             next_step=f"install another {PACKAGE}",
         )
     values = np.ascontiguousarray(x, np.float32)

@@ -14,7 +14,7 @@ from tritmark.kernels.peers.launch import PeerLaunch
 from tritmark.kernels.ternary_matmul.reference import half_unit, reference
 
 Bind = Callable[[Arrays, Arrays, Axes, int], Launch]
-Bound = Callable[[Arrays, Axes], Mapping[str, Any]]
+ErrorBound = Callable[[Arrays, Axes], Mapping[str, Any]]
 
 _FORMATS = {"float16": frozenset({"row16", "gpu_int2", "tq2_0", "iq2_bn"})}
 """For each dtype the formats whose kernels write it, where not all do: float16 is written on CUDA devices only."""
@@ -23,7 +23,7 @@ _FORMATS = {"float16": frozenset({"row16", "gpu_int2", "tq2_0", "iq2_bn"})}
 def rounded(peer: Peer, dtype: str) -> Peer | None:
     """The product of a peer of ternary_matmul, whose output is float32, rounded once more, to bfloat16 by ml_dtypes or
     to float16 by NumPy. Its time is that of both. None where no kernel of the peer's formats writes that dtype."""
-    assert peer.bound is not None
+    assert peer.error_bound is not None
     formats = peer.formats & _FORMATS.get(dtype, peer.formats)
     if not formats:
         return None
@@ -33,7 +33,7 @@ def rounded(peer: Peer, dtype: str) -> Peer | None:
         dtypes=frozenset({dtype}),
         source=f"{peer.source}; rounded to {dtype}",
         bind=partial(_bind, peer.bind, peer.outputs[0]),
-        bound=partial(_bound, peer.bound, min(peer.formats), dtype, peer.outputs[0]),
+        error_bound=partial(_bound, peer.error_bound, min(peer.formats), dtype, peer.outputs[0]),
     )
 
 
@@ -62,7 +62,7 @@ class RoundedLaunch(PeerLaunch):
         return self._launch.ran
 
 
-def _bound(bound: Bound, format: str, dtype: str, output: str, inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
+def _bound(bound: ErrorBound, format: str, dtype: str, output: str, inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
     """Half a unit of the last place of what float32 may have become. What the product is has to be known for that; the
     format says which scales it has, and so any of the peer's will do."""
     exact = np.abs(reference(inputs, axes, KernelKey("cpu", "ternary_matmul", format, "float32"))[output])

@@ -362,7 +362,7 @@ PEERS = (
         encode=encode,
         bind=_bind,
         outputs=("out",),
-        bound=bound,
+        error_bound=bound,
     ),
     *(
         Peer(
@@ -377,7 +377,7 @@ PEERS = (
             encode=partial(_encode_groups, format),
             bind=_bind_groups,
             outputs=("out",),
-            bound=partial(_bound_groups, format),
+            error_bound=partial(_bound_groups, format),
         )
         for format in (*GROUPED, *ROWS)
     ),

@@ -34,7 +34,7 @@ FASTEST = next(iter(cpu.FORMATS))
 
 _LEAST, _MOST = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
 
-Bound = Callable[[Arrays, Axes], Mapping[str, Any]]
+ErrorBound = Callable[[Arrays, Axes], Mapping[str, Any]]
 
 
 Bytes = npt.NDArray[np.uint8]
@@ -159,7 +159,7 @@ def _variant(
     bind: Callable[[Arrays, Arrays, Axes, int], Launch],
     missing: Callable[[], str | None],
     load: Callable[[], object],
-    admits: Bound,
+    admits: ErrorBound,
     constraints: tuple[Constraint, ...] = (),
     features: frozenset[str] = frozenset(),
 ) -> Variant:
@@ -175,7 +175,7 @@ def _variant(
         missing=missing,
         load=load,
         packs=True,
-        bound=admits,
+        error_bound=admits,
     )
 
 
@@ -226,7 +226,7 @@ def _ik_variants() -> tuple[Variant, ...]:
     # Compiled for AVX2 without VNNI, as the wheel is, IQ2_BN is wrong for an odd number of blocks in a row
     # (mul_mat_iq2bn_q8_K64 multiplies half of the last one twice); that is its verdict, and no constraint.
     anew = partial(bound, libik.MULTIPLY, libik.roundings)
-    places: tuple[tuple[str, str, Bound], ...] = (
+    places: tuple[tuple[str, str, ErrorBound], ...] = (
         (FASTEST, "iq2_bn", anew),
         (FASTEST, "iq2_bn_r4", anew),
         ("iq2_bn_r4", "iq2_bn_r4", partial(_rows_bound, "iq2_bn_r4")),

@@ -75,7 +75,7 @@ VARIANTS: tuple[Variant, ...] = (
         humming.load,
         op=_OP,
         constraints=humming.CONSTRAINTS,
-        bound=humming_bound,
+        error_bound=humming_bound,
     ),
     variant(
         "torch-bfloat16",
@@ -85,7 +85,7 @@ VARIANTS: tuple[Variant, ...] = (
         torch_cuda.missing,
         torch_cuda.load,
         op=_OP,
-        bound=torch_bound,
+        error_bound=torch_bound,
     ),
 )
 """Those of packages on PyPI; they register through the entry-point group `tritmark.variants`."""

@@ -26,7 +26,7 @@ def _humming(name: str, kind: str, activations: str) -> Variant:
         humming.missing,
         humming.load,
         constraints=humming.CONSTRAINTS,
-        bound=partial(humming.bound, kind),
+        error_bound=partial(humming.bound, kind),
     )
 
 
@@ -50,7 +50,7 @@ VARIANTS: tuple[Variant, ...] = (
         torch_cuda.missing,
         torch_cuda.load,
         constraints=_INT8,
-        bound=torch_cuda.int8_bound,
+        error_bound=torch_cuda.int8_bound,
     ),
     variant(
         "torch-bfloat16",
@@ -59,7 +59,7 @@ VARIANTS: tuple[Variant, ...] = (
         partial(torch_cuda.bind_bfloat16, "torch-bfloat16", FASTEST),
         torch_cuda.missing,
         torch_cuda.load,
-        bound=torch_cuda.bfloat16_bound,
+        error_bound=torch_cuda.bfloat16_bound,
     ),
 )
 """Those of packages on PyPI; they register through the entry-point group `tritmark.variants`."""

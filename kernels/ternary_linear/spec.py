@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tritmark.harness.spec import Arrays, Axes, Family, KernelKey, Op, Tensor, Traffic, Values
+from tritmark.harness.spec import Arrays, Axes, KernelKey, Op, Tensor, ToleranceKind, Traffic, Values
 from tritmark.harness.validate.families import FLOAT_FAMILIES, scales
 from tritmark.kernels.activation_quantize.spec import OP as ACTIVATION_QUANTIZE
 from tritmark.kernels.input_dtypes import narrow
@@ -64,13 +64,13 @@ def _op(dtype: str, name: str) -> Op:
                 "float32",
                 f"activations, one row a token; kernels take them in {dtype}",
                 Values.FINITE,
-                rows_apart=True,
+                strided_rows=True,
             ),
             *(each for each in TERNARY_MATMUL.inputs if each.name in {"weights", "weight_scale"}),
         ),
         outputs=TERNARY_MATMUL.outputs,
-        family=Family.ROUNDED,
-        families=FLOAT_FAMILIES,
+        tolerance_kind=ToleranceKind.ROUNDED,
+        input_families=FLOAT_FAMILIES,
         generate=_generate,
         encode=partial(_encode, name),
         holds=TERNARY_MATMUL.holds,
@@ -78,7 +78,7 @@ def _op(dtype: str, name: str) -> Op:
         reference=reference,
         traffic=partial(_traffic, 4 if dtype == "float32" else 2),
         sizes=TERNARY_MATMUL.sizes,
-        apart=TERNARY_MATMUL.apart,
+        independent_axis=TERNARY_MATMUL.independent_axis,
         weights=lambda axes: axes["N"] * axes["K"],
     )
 

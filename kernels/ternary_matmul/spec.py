@@ -8,7 +8,18 @@ from typing import Any
 import numpy as np
 
 from tritmark.harness.numbered import numbered
-from tritmark.harness.spec import Arrays, Axes, Family, KernelKey, Op, Sizes, StoredWeights, Tensor, Traffic, Values
+from tritmark.harness.spec import (
+    Arrays,
+    Axes,
+    KernelKey,
+    Op,
+    Sizes,
+    StoredWeights,
+    Tensor,
+    ToleranceKind,
+    Traffic,
+    Values,
+)
 from tritmark.harness.validate.families import INTEGER_FAMILIES, ROWS, integers, scales, scales_apart
 from tritmark.kernels.formats import FORMATS
 from tritmark.kernels.formats.tiles import Tiles
@@ -63,7 +74,7 @@ def _traffic(axes: Axes, key: KernelKey) -> Traffic:
     return Traffic(read=int(N * K * bits / 8) + M * K + 4 * M, written=out * M * N, operations=2 * M * N * K)
 
 
-def _apart(axes: Axes, key: KernelKey) -> tuple[str, int]:
+def _independent_axis(axes: Axes, key: KernelKey) -> tuple[str, int]:
     """Pieces of rows: formats in tiles hold so many of them side by side."""
     form = FORMATS.get(key.format)
     if isinstance(form, TL):
@@ -91,7 +102,7 @@ OP = Op(
     source="docs/specification.md, section 3.1; W2A8 of microsoft/BitNet; numerics: BitNet b1.58 (arXiv:2402.17764)",
     axes=("M", "N", "K"),
     inputs=(
-        Tensor("activations", ("M", "K"), "int8", "quantized activations", rows_apart=True),
+        Tensor("activations", ("M", "K"), "int8", "quantized activations", strided_rows=True),
         Tensor(
             "weights", ("N", "K"), "int8", "ternary codes; kernels take them packed in the key's format", Values.TERNARY
         ),
@@ -111,8 +122,8 @@ OP = Op(
         ),
     ),
     outputs=(Tensor("out", ("M", "N"), "key", "the product"),),
-    family=Family.ROUNDED,
-    families=(*INTEGER_FAMILIES, "corners", "scales"),
+    tolerance_kind=ToleranceKind.ROUNDED,
+    input_families=(*INTEGER_FAMILIES, "corners", "scales"),
     generate=_generate,
     encode=_encode,
     holds=lambda axes, format: FORMATS[format].holds((axes["N"], axes["K"])) and holds_ternary(format),
@@ -120,7 +131,7 @@ OP = Op(
     reference=reference,
     traffic=_traffic,
     sizes={"M": ROWS, "K": Sizes(largest=MAX_K)},
-    apart=_apart,
+    independent_axis=_independent_axis,
     weights=lambda axes: axes["N"] * axes["K"],
     interchangeable=interchangeable,
     stored=StoredWeights(

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tritmark.harness.dtypes import named_dtype
-from tritmark.harness.spec import Arrays, Axes, Family, KernelKey, Op, Sizes, Tensor, Traffic, Values
+from tritmark.harness.spec import Arrays, Axes, KernelKey, Op, Sizes, Tensor, ToleranceKind, Traffic, Values
 from tritmark.harness.validate.families import NONFINITE, ROWS, floats, integers, scales, with_nonfinite
 from tritmark.kernels.formats import FORMATS
 from tritmark.kernels.ternary_matmul.scales import holds_ternary
@@ -79,7 +79,7 @@ def _op(dtype: str) -> Op:
         source="docs/specification.md, section 3.1, activations not quantized; bounds: Higham 2002, Fasi et al. 2021",
         axes=("M", "N", "K"),
         inputs=(
-            Tensor("activations", ("M", "K"), dtype, "NaN and infinities go through", rows_apart=True),
+            Tensor("activations", ("M", "K"), dtype, "NaN and infinities go through", strided_rows=True),
             Tensor(
                 "weights",
                 ("N", "K"),
@@ -90,8 +90,8 @@ def _op(dtype: str) -> Op:
             Tensor("weight_scale", (), "float32", "what code 1 stands for", Values.POSITIVE),
         ),
         outputs=(Tensor("out", ("M", "N"), "key", "the product"),),
-        family=Family.BOUNDED,
-        families=FAMILIES,
+        tolerance_kind=ToleranceKind.BOUNDED,
+        input_families=FAMILIES,
         generate=partial(_generate, dtype),
         encode=_encode,
         holds=lambda axes, format: takes(format) and FORMATS[format].holds((axes["N"], axes["K"])),
@@ -99,7 +99,7 @@ def _op(dtype: str) -> Op:
         reference=reference,
         traffic=_traffic,
         sizes={"M": ROWS, "K": Sizes(largest=MAX_K)},
-        apart=lambda axes, key: ("N", 64),
+        independent_axis=lambda axes, key: ("N", 64),
         weights=lambda axes: axes["N"] * axes["K"],
     )
 

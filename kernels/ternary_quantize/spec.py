@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tritmark.harness.errors import InvalidArgumentError
-from tritmark.harness.spec import Axes, Family, KernelKey, Op, Sizes, Tensor, Traffic, Values
+from tritmark.harness.spec import Axes, KernelKey, Op, Sizes, Tensor, ToleranceKind, Traffic, Values
 from tritmark.harness.validate.families import ELEMENTS, FLOAT_FAMILIES, floats
 from tritmark.kernels import input_dtypes
 from tritmark.kernels.ternary_quantize.reference import GROUPS, reference
@@ -91,14 +91,14 @@ OP = Op(
         Tensor("codes", ("n",), "key", "-1, 0 or 1; in the key's format"),
         Tensor("scales", ("blocks",), "float32", "what code 1 stands for, for each block"),
     ),
-    family=Family.EXACT,
-    families=FLOAT_FAMILIES,
+    tolerance_kind=ToleranceKind.EXACT,
+    input_families=FLOAT_FAMILIES,
     generate=_generate,
     encode=input_dtypes.encode,
     outputs_like=_outputs_like,
     reference=reference,
     traffic=_traffic,
     sizes={"n": ELEMENTS, "block": Sizes(usual=1024, most=5000, often=(32, 64, 128, 256))},
-    apart=lambda axes, key: ("n", lcm(axes["block"], GROUPS.get(key.format, (1, 1))[0])),
+    independent_axis=lambda axes, key: ("n", lcm(axes["block"], GROUPS.get(key.format, (1, 1))[0])),
     weights=lambda axes: axes["n"],
 )

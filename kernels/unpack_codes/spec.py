@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tritmark.harness.spec import Arrays, Axes, Family, KernelKey, Op, Tensor, Traffic, Values
+from tritmark.harness.spec import Arrays, Axes, KernelKey, Op, Tensor, ToleranceKind, Traffic, Values
 from tritmark.harness.validate.families import INTEGER_FAMILIES
 from tritmark.kernels.formats import FORMATS
 from tritmark.kernels.pack_codes import spec as pack_codes
@@ -68,8 +68,8 @@ OP = Op(
             "what code 1 stands for: (1, 1), or (N, K / block) in formats with block scales",
         ),
     ),
-    family=Family.EXACT,
-    families=INTEGER_FAMILIES,
+    tolerance_kind=ToleranceKind.EXACT,
+    input_families=INTEGER_FAMILIES,
     generate=_generate,
     encode=_encode,
     outputs_like=_outputs_like,

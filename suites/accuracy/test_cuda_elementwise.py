@@ -63,7 +63,7 @@ def test_every_size(judge, variant: Variant, n: int):
 
 @_each("variant", FLAT)
 def test_every_family(judge, variant: Variant):
-    for family in OPS[variant.key.op].families:
+    for family in OPS[variant.key.op].input_families:
         judge(variant, {"n": 8700}, family)
 
 
@@ -79,7 +79,7 @@ def test_rows_of_every_length_and_alignment(judge, variant: Variant, M: int, K: 
 
 @_each("variant", ROWS)
 def test_every_family_of_rows(judge, variant: Variant):
-    for family in ACTIVATION_QUANTIZE.families:
+    for family in ACTIVATION_QUANTIZE.input_families:
         judge(variant, {"M": 3, "K": 1100}, family)
 
 
@@ -240,7 +240,10 @@ def test_narrowing_rounds_to_nearest_even_and_keeps_what_a_nan_can_keep(bound, v
 def test_the_reference_rounds_as_exact_fractions_do(dtype: str, digits: int, least: int):
     """`digits` significant bits, none below 2**least."""
     x = np.concatenate(
-        [FLOAT_NARROW.generate({"n": 500}, family, np.random.default_rng(1))["x"] for family in FLOAT_NARROW.families]
+        [
+            FLOAT_NARROW.generate({"n": 500}, family, np.random.default_rng(1))["x"]
+            for family in FLOAT_NARROW.input_families
+        ]
     )
     largest = Fraction(float(ml_dtypes.finfo(named_dtype(dtype)).max))
     for value, found in zip(x.tolist(), narrowed(x, dtype).astype(np.float64).tolist(), strict=True):

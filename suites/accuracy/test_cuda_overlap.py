@@ -166,7 +166,7 @@ CALLS: tuple[tuple[str, Axes], ...] = (
 
 def _arguments(variant: Variant, axes: Axes, seed: int) -> dict[str, Any]:
     op = next(op for op in OPS if op.name == variant.key.op)
-    material = Material(op, Workload(op=op.name, axes=axes, family=op.families[0]), seed)
+    material = Material(op, Workload(op=op.name, axes=axes, family=op.input_families[0]), seed)
     return dict(material.encoded(variant.key.format)[0])
 
 

@@ -59,7 +59,7 @@ def test_every_alignment(judge: Callable[..., None], variant: Variant):
             judge(variant, {"n": 1700, "block": block}, "normal", offset)
 
 
-@pytest.mark.parametrize("family", OP.families)
+@pytest.mark.parametrize("family", OP.input_families)
 @every_variant
 def test_every_family(judge: Callable[..., None], variant: Variant, family: str):
     for block in _blocks(variant, (5, 32, 64, 128, 256)):
@@ -115,7 +115,7 @@ def test_large_blocks(judge: Callable[..., None], variant: Variant, n: int, bloc
 def test_large_blocks_of_every_family_at_every_alignment_in_a_smaller_grid(
     judge: Callable[..., None], variant: Variant, monkeypatch: pytest.MonkeyPatch
 ):
-    for family in OP.families:
+    for family in OP.input_families:
         judge(variant, {"n": 9500, "block": 9000}, family)
     for offset in (1, 2, 3, 5):
         judge(variant, {"n": 9500, "block": 9000}, "normal", offset)

@@ -115,7 +115,7 @@ IDS = [key.op + "-" + key.dtype for _, key, _ in SHAPES]
 @pytest.mark.parametrize("layout", ["aligned", "unaligned"])
 @pytest.mark.parametrize(("op", "key", "axes"), SHAPES, ids=IDS)
 def test_the_candidate_without_a_mutant_passes(op: Op, key: KernelKey, axes: Axes, layout: str) -> None:
-    for family in op.families:
+    for family in op.input_families:
         verdict = judged(op, key, axes, family=family, layout=layout).accuracy
         assert verdict.status is Status.PASS, verdict.reason
         assert verdict.cases == 3

@@ -19,7 +19,7 @@ from tritmark.harness import providers
 from tritmark.harness.dtypes import named_dtype
 from tritmark.harness.errors import InvalidArgumentError, NoCompatibleKernelError
 from tritmark.harness.record import Status
-from tritmark.harness.spec import Arrays, Axes, Family, KernelKey, MultipleOf, Tier, Variant
+from tritmark.harness.spec import Arrays, Axes, KernelKey, MultipleOf, Tier, ToleranceKind, Variant
 from tritmark.harness.validate import drawn
 from tritmark.harness.validate.compare import compare, expectations, rounded
 from tritmark.harness.validate.drawn import judge_drawn
@@ -248,7 +248,7 @@ def test_without_a_kernel_a_layer_computes_with_float_weights_and_says_so(
 
 
 @given(
-    st.sampled_from(OP.families),
+    st.sampled_from(OP.input_families),
     st.integers(0, 2**32),
     st.integers(1, 9),
     st.integers(1, 5),
@@ -299,7 +299,9 @@ def parts_of(inputs: Arrays, axes: Axes) -> tuple[Any, Any]:
     return parts.astype(np.float32), weight_scales(inputs, axes, "tq2_0").T[:, None, :]
 
 
-@given(st.sampled_from([each for each in OP.families if each != "scales"]), st.integers(0, 2**32), st.integers(1, 12))
+@given(
+    st.sampled_from([each for each in OP.input_families if each != "scales"]), st.integers(0, 2**32), st.integers(1, 12)
+)
 def test_float32_sums_in_any_order_are_within_the_bound(family, seed, blocks):
     rng, axes = np.random.default_rng(seed), {"M": 3, "N": 9, "K": 256 * blocks}
     inputs = OP.generate(axes, family, rng)
@@ -322,7 +324,7 @@ def test_float32_sums_in_any_order_are_within_the_bound(family, seed, blocks):
             out = {"at the end": total / act, "by its inverse": total * inverse, "with the scales": total}[way]
             for dtype in ("float32", "bfloat16"):
                 (expected,) = wanted(inputs, axes, dtype)
-                assert expected.family is Family.BOUNDED
+                assert expected.tolerance_kind is ToleranceKind.BOUNDED
                 assert compare(expected, out.astype(named_dtype(dtype))).wrong.size == 0, (way, dtype)
 
 
@@ -374,8 +376,8 @@ def test_with_one_scale_nothing_is_laxer() -> None:
     for dtype in ("float32", "bfloat16"):
         key = KernelKey("cpu", OP.name, "tile64", dtype)
         (expected,) = expectations(OP, axes, key, reference(inputs, axes, key))
-        assert expected.family is Family.ROUNDED
-        assert expected.bound is None
+        assert expected.tolerance_kind is ToleranceKind.ROUNDED
+        assert expected.error_bound is None
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

@@ -17,7 +17,7 @@ from tritmark.harness.candidate.adapted import AdaptedLibrary
 from tritmark.harness.cli import app, execute
 from tritmark.harness.errors import DeviceUnavailableError, UsageError
 from tritmark.harness.judge.judges import Limits, Task, judged
-from tritmark.harness.judge.judging import Judgement, Listed
+from tritmark.harness.judge.judging import Judgement, ListedWorkload
 from tritmark.harness.judge.request import Request
 from tritmark.harness.league import turns
 from tritmark.harness.providers import Candidate, Installed, load
@@ -78,7 +78,9 @@ def built(folder: Path, kind: str, source: str = SOURCE) -> Path:
 
 def accuracy(variant: Variant, library: AdaptedLibrary, on: Workload | None) -> Status:
     installed = load((library,))
-    what = Draw(variant.key, 6, (), 1, 2) if on is None else Listed(variant.key, on, 1, 2, frozenset({"accuracy"}))
+    what = (
+        Draw(variant.key, 6, (), 1, 2) if on is None else ListedWorkload(variant.key, on, 1, 2, frozenset({"accuracy"}))
+    )
     ((_, _, found),) = judged(installed, [Task((variant.id,), what)], Limits((library,), True, 60.0, 1 << 30))
     assert isinstance(found, Judged | Judgement)
     return found.accuracy.status
@@ -112,9 +114,9 @@ def test_what_takes_several_rows_is_called_where_there_are_as_many(tmp_path: Pat
         counted.value = 0
         launch.run()
         assert counted.value == 50 * calls
-        assert variant.bound is not None
+        assert variant.error_bound is not None
         off = np.abs(out - OP.reference(inputs, axes, variant.key)["out"])
-        assert (off <= np.broadcast_to(variant.bound(inputs, axes)["out"], off.shape)).all()
+        assert (off <= np.broadcast_to(variant.error_bound(inputs, axes)["out"], off.shape)).all()
 
 
 def test_the_league_judges_it_and_takes_it_by_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,6 +201,8 @@ def test_libraries_of_wheels_are_taken_as_built_ones(name: str) -> None:
         inputs = OP.generate(workload.axes, "uniform", np.random.default_rng(2))
         variant.load()
         variant.bind(OP.encode(inputs, workload.axes, variant.key.format), {"out": out}, workload.axes, 2).run()
-        assert variant.bound is not None
+        assert variant.error_bound is not None
         off = np.abs(out - OP.reference(inputs, workload.axes, variant.key)["out"])
-        assert (off <= np.broadcast_to(variant.bound(inputs, workload.axes)["out"], off.shape)).all(), variant.name
+        assert (off <= np.broadcast_to(variant.error_bound(inputs, workload.axes)["out"], off.shape)).all(), (
+            variant.name
+        )

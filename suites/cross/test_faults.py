@@ -20,7 +20,7 @@ from tritmark.harness.providers import Installed
 from tritmark.harness.record import PeerComparison, Ratio, Status
 from tritmark.harness.spec import Arrays, Axes, KernelKey, Launch, Peer, Variant
 from tritmark.harness.validate.compare import expectations
-from tritmark.harness.validate.cross import Collected, Crossing, collect, confront, cross, suited
+from tritmark.harness.validate.cross import Collected, CrossTask, collect, confront, cross, suited
 
 INT32 = KernelKey("cpu", "ternary_matmul", "tile64", "int32")
 QUANTIZE = KernelKey("cpu", "i2s_quantize", "none", "int8")
@@ -355,8 +355,8 @@ def test_every_peer_that_suits_is_asked(
             raise UsageError("killed by SIGSEGV")
         return collect(device, op, variant, peer, logical, logical, axes, threads=1, seed=0, measure=False)
 
-    crossing = Crossing(
-        op, DEQUANTIZE, [replace(peer, bound=bound) for peer in faults.values()], expected, logical, axes, 2
+    crossing = CrossTask(
+        op, DEQUANTIZE, [replace(peer, error_bound=bound) for peer in faults.values()], expected, logical, axes, 2
     )
     for _ in range(2):
         found = crossing.judge(run)

@@ -12,7 +12,7 @@ import pytest
 
 from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.judge.judges import Limits, Task, judged
-from tritmark.harness.judge.judging import Judgement, Listed
+from tritmark.harness.judge.judging import Judgement, ListedWorkload
 from tritmark.harness.providers import load
 from tritmark.harness.record import Status
 from tritmark.harness.spec import Arrays, Axes, Tier, Variant, Workload
@@ -70,13 +70,13 @@ def test_they_register_and_importing_them_loads_none() -> None:
 
 def test_all_are_peers() -> None:
     assert {each.tier for each in VARIANTS} == {Tier.PEER}
-    assert all(each.bound is not None and each.packs for each in VARIANTS)
+    assert all(each.error_bound is not None and each.packs for each in VARIANTS)
 
 
 @pytest.mark.parametrize("axes", SHAPES, ids=str)
 def test_they_are_within_their_bounds(variant: Variant, axes: Axes) -> None:
     taken = 0
-    for family in OP.families:
+    for family in OP.input_families:
         cases = Material(OP, Workload(op=OP.name, axes=axes, family=family), 3).cases(variant.key)
         try:
             held = admitted(cases, variant, axes).first
@@ -86,7 +86,7 @@ def test_they_are_within_their_bounds(variant: Variant, axes: Axes) -> None:
             found = compare(held.expected[0], ran(variant, held.inputs, axes, threads))
             assert not found.wrong.size, (family, threads, found.first)
         taken += 1
-    assert taken >= len(OP.families) - 2  # scales and sums that float32 does not hold
+    assert taken >= len(OP.input_families) - 2  # scales and sums that float32 does not hold
 
 
 def test_a_wrong_weight_is_outside_the_bounds(variant: Variant) -> None:
@@ -94,8 +94,8 @@ def test_a_wrong_weight_is_outside_the_bounds(variant: Variant) -> None:
     inputs = OP.generate(axes, "uniform", np.random.default_rng(0))
     inputs["activations"] = np.full((2, 2560), 127, np.int8)
     expected = OP.reference(inputs, axes, variant.key)["out"]
-    assert variant.bound is not None
-    bound = np.broadcast_to(variant.bound(inputs, axes)["out"], expected.shape)
+    assert variant.error_bound is not None
+    bound = np.broadcast_to(variant.error_bound(inputs, axes)["out"], expected.shape)
     weights = inputs["weights"].copy()
     weights[9, 1000] = (weights[9, 1000] + 2) % 3 - 1
     encoded = OP.encode({**inputs, "weights": weights}, axes, variant.key.format)
@@ -105,7 +105,7 @@ def test_a_wrong_weight_is_outside_the_bounds(variant: Variant) -> None:
 
 def test_a_right_one_passes_in_a_process_of_its_own(variant: Variant) -> None:
     workload = Workload(op=OP.name, axes={"M": 2, "N": 64, "K": 512}, family="uniform")
-    task = Task((variant.id,), Listed(variant.key, workload, 1, 2, frozenset({"accuracy"})))
+    task = Task((variant.id,), ListedWorkload(variant.key, workload, 1, 2, frozenset({"accuracy"})))
     ((_, _, found),) = judged(load(), [task], Limits((), True, 60.0, 4 << 30))
     assert isinstance(found, Judgement)
     assert (found.accuracy.status, found.accuracy.family) == (Status.PASS, "bounded"), found.accuracy.reason

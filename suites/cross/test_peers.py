@@ -110,7 +110,7 @@ def test_products_agree(
     there(peer)
     variant = kernel(peer, "cpu", "scalar")
     axes = whole(variant, axes)
-    for family in BY_NAME[peer.op].families:
+    for family in BY_NAME[peer.op].input_families:
         found = compare(variant, peer, axes, family, seed=3)
         if family == "scales" and found.status is Status.NOT_RUN:
             assert "numbers of float32" in found.reason
@@ -144,7 +144,10 @@ def test_a_wrong_weight_shows(
     assert (found.status, found.mismatches) == (Status.FAIL, 2)
     assert found.first is not None
     assert found.first.index == (0, 9)
-    exact, bound = float(found.exact), np.asarray(peer.bound(inputs, axes)["out"])[0, 9] if peer.bound else 0.0
+    exact, bound = (
+        float(found.exact),
+        np.asarray(peer.error_bound(inputs, axes)["out"])[0, 9] if peer.error_bound else 0.0,
+    )
     assert abs(float(found.first.expected) - exact) <= bound < abs(float(found.first.found) - exact)
 
 
@@ -201,10 +204,10 @@ def test_quantizers_give_the_ops_bytes_but_where_the_rules_part(
     there(peer)
     axes = {"n": n, "block": 256}
     op, key = BY_NAME[peer.op], kernel(peer, "cuda", _QUANTIZER).key
-    for family in op.families:
+    for family in op.input_families:
         inputs = op.generate(axes, family, np.random.default_rng(n))
         off = np.abs(ran(peer, axes, inputs).astype(int) - op.reference(inputs, axes, key)["codes"])
-        admitted = peer.bound(inputs, axes)["codes"]  # type: ignore[misc]
+        admitted = peer.error_bound(inputs, axes)["codes"]  # type: ignore[misc]
         assert (off <= admitted).all(), family
         if family not in ("ties", "denormals", "extremes"):
             assert not admitted.any(), f"the bound of {family} excuses {np.count_nonzero(admitted)} bytes"

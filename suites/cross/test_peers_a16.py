@@ -49,12 +49,12 @@ def test_they_are_peers_where_ours_stand() -> None:
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda each: each.name)
 def test_their_arithmetic_is_within_its_bound(variant: Variant) -> None:
     taken = 0
-    assert variant.bound is not None
+    assert variant.error_bound is not None
     for family in set(FAMILIES) - {NONFINITE}:  # of which a bound says nothing
         for axes in SHAPES:
             inputs = OP.generate(axes, family, np.random.default_rng(3))
             try:
-                bound = np.asarray(variant.bound(inputs, axes)["out"])
+                bound = np.asarray(variant.error_bound(inputs, axes)["out"])
             except InvalidArgumentError:
                 continue
             with np.errstate(over="ignore"):
@@ -68,8 +68,8 @@ def test_their_arithmetic_is_within_its_bound(variant: Variant) -> None:
 def test_zeros_are_outside_the_bound(variant: Variant) -> None:
     axes = SHAPES[1]
     inputs = OP.generate(axes, "constant", np.random.default_rng(0))
-    assert variant.bound is not None
-    assert (np.abs(exact(inputs)) > np.asarray(variant.bound(inputs, axes)["out"])).all()
+    assert variant.error_bound is not None
+    assert (np.abs(exact(inputs)) > np.asarray(variant.error_bound(inputs, axes)["out"])).all()
 
 
 @pytest.mark.skipif(gpu_missing() is not None, reason="no GPU here")
@@ -86,5 +86,5 @@ def test_on_a_gpu_they_are_within_their_bound(variant: Variant, axes: Axes) -> N
     there = {name: context.upload(each) if np.ndim(each) else each for name, each in encoded.items()}
     out = context.array((axes["M"], axes["N"]), BFLOAT16)
     variant.bind(there, {"out": out}, axes, 1).run()
-    assert variant.bound is not None
-    assert (np.abs(out.numpy().astype(np.float64) - exact(inputs)) <= variant.bound(inputs, axes)["out"]).all()
+    assert variant.error_bound is not None
+    assert (np.abs(out.numpy().astype(np.float64) - exact(inputs)) <= variant.error_bound(inputs, axes)["out"]).all()

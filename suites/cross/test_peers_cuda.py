@@ -65,7 +65,7 @@ def test_all_are_peers_that_stand_where_our_fastest_do() -> None:
     assert {(each.tier, each.key.device, each.key.format) for each in VARIANTS} == {(Tier.PEER, "cuda", "row16")}
     assert all(each.packs for each in VARIANTS)
     # Sums in int32 are exact, whoever adds; what is rounded has a bound.
-    assert {each.key.dtype for each in VARIANTS if each.bound is None} == {"int32"}
+    assert {each.key.dtype for each in VARIANTS if each.error_bound is None} == {"int32"}
 
 
 def test_they_register_and_importing_them_loads_none() -> None:
@@ -189,18 +189,18 @@ def microsoft(bitnet: Path) -> Variant:
 )
 def test_their_arithmetic_is_within_its_bound(name: str, arithmetic: Arithmetic, microsoft: Variant) -> None:
     variant, taken = microsoft if name == microsoft.name else named(name), 0
-    assert variant.bound is not None
-    for family in OP.families:
+    assert variant.error_bound is not None
+    for family in OP.input_families:
         for axes in SHAPES[:2]:
             inputs = OP.generate(axes, family, np.random.default_rng(3))
             try:
-                bound = np.asarray(variant.bound(inputs, axes)["out"])
+                bound = np.asarray(variant.error_bound(inputs, axes)["out"])
             except InvalidArgumentError:
                 continue
             off = np.abs(arithmetic(inputs, axes).astype(np.float64) - exact(inputs, "bfloat16"))
             assert (off <= bound).all(), (family, axes, float((off - bound).max()))
             taken += 1
-    assert taken >= 2 * len(OP.families) - 2  # scales that float32 does not hold
+    assert taken >= 2 * len(OP.input_families) - 2  # scales that float32 does not hold
 
 
 @pytest.mark.parametrize("name", ["torch-int8", "microsoft-cuda:int8xint2"])
@@ -208,8 +208,8 @@ def test_a_wrong_weight_is_outside_what_exact_sums_admit(name: str, microsoft: V
     variant, axes = microsoft if name == microsoft.name else named(name), {"M": 2, "N": 16, "K": 2560}
     inputs = OP.generate(axes, "uniform", np.random.default_rng(0))
     inputs["activations"] = np.full((2, 2560), 127, np.int8)
-    assert variant.bound is not None
-    bound = np.asarray(variant.bound(inputs, axes)["out"])
+    assert variant.error_bound is not None
+    bound = np.asarray(variant.error_bound(inputs, axes)["out"])
     step = 127 * np.float64(inputs["weight_scale"]) / inputs["act_scale"].astype(np.float64)
     assert (bound < step[:, np.newaxis]).mean() > 0.9
 
@@ -449,5 +449,5 @@ def test_they_compute_the_product(variant: Variant, axes: Axes) -> None:
     launch = variant.bind(there, {"out": out}, axes, 1)
     launch.run()
     off = np.abs(out.numpy().astype(np.float64) - exact(inputs, dtype))
-    assert (off <= (0 if variant.bound is None else variant.bound(inputs, axes)["out"])).all()
+    assert (off <= (0 if variant.error_bound is None else variant.error_bound(inputs, axes)["out"])).all()
     assert launch.ran == variant.name

@@ -60,7 +60,7 @@ def test_its_time_is_never_compared(
         variant = _best(installed, key, axes)
         if variant is None:
             continue
-        found = compare(variant, reference_for(key), axes, installed.ops[key.op].families[0], measure=True)
+        found = compare(variant, reference_for(key), axes, installed.ops[key.op].input_families[0], measure=True)
         assert (found.match, found.reference, found.peer) == (True, True, NAME)
         assert (found.own_ns, found.peer_ns, found.speedup) == (None, None, None)
         assert (found.migration_recommended, found.migration_within_tenth, found.migration_reason) == (False, None, "")
@@ -78,7 +78,7 @@ def _agree(installed: Installed, key: KernelKey, peer: Peer, compare: Callable[.
         variant = _best(installed, key, axes)
         if variant is None:
             continue
-        for family in op.families:
+        for family in op.input_families:
             found = compare(variant, peer, axes, family, seed=nth)
             assert (found.status, found.match, found.peer_wrong) == (Status.PASS, True, False), (axes, family, found)
             assert found.elements > 0

@@ -12,7 +12,7 @@ from tritmark.harness.providers import Installed
 from tritmark.harness.record import Cross, Status
 from tritmark.harness.spec import KernelKey, Peer
 from tritmark.harness.validate.compare import expectations
-from tritmark.harness.validate.cross import Collected, Crossing, collect_task, known
+from tritmark.harness.validate.cross import Collected, CrossTask, collect_task, known
 from tritmark.harness.worker import Workers
 from tritmark.kernels.peers.reference import NAME
 
@@ -35,7 +35,7 @@ def test_a_crash_of_a_peer_is_its_own(installed: Installed, compiled: Path, tmp_
     op, variant = installed.ops[KEY.op], installed.registry.select_best(KEY, AXES)
     logical = op.generate(AXES, "uniform", np.random.default_rng(0))
     expected = expectations(op, AXES, KEY, op.reference(logical, AXES, KEY))
-    crossing = Crossing(op, KEY, known(installed, libraries), expected, logical, AXES, 1)
+    crossing = CrossTask(op, KEY, known(installed, libraries), expected, logical, AXES, 1)
     with Workers(installed) as workers:
 
         def run(peer: Peer) -> Collected:

@@ -260,7 +260,10 @@ def _op(op: Op, data: bytes) -> None:
     kernels = [variant for variant in keyed if variant.tier is not Tier.PEER]
     variant = kernels[numbers.below(len(kernels))]
     axes = {axis: numbers.size((2000, 150, 60)[min(len(op.axes), 3) - 1]) for axis in op.axes}
-    family, layout = op.families[numbers.below(len(op.families))], ("aligned", "unaligned")[numbers.below(2)]
+    family, layout = (
+        op.input_families[numbers.below(len(op.input_families))],
+        ("aligned", "unaligned")[numbers.below(2)],
+    )
     if {each.name: refusal for each, refusal in registry.candidates(variant.key, axes)}[variant.name] is not None:
         return
     seed = numbers.take(3)

@@ -33,7 +33,7 @@ CALLS = 2000
 """About as many as the gate makes of a kernel: those that a mutant by call number may name."""
 
 
-class Planted(LocalBuildHost):
+class PlantedMutant(LocalBuildHost):
     """What is installed, with one variant in place of all."""
 
     def __init__(self, installed: Installed, only: Variant) -> None:
@@ -88,7 +88,12 @@ def of_op(installed: Installed, op: str, count: int, seed: int, cases: int) -> F
             seed=seed,
         )
         told = compare_drawn(
-            Planted(installed, base), Planted(installed, head), task, cases, lambda stage, of="": None, trust_code=False
+            PlantedMutant(installed, base),
+            PlantedMutant(installed, head),
+            task,
+            cases,
+            lambda stage, of="": None,
+            trust_code=False,
         )
         return told.reason if told.outcome is not None else ""
 

@@ -54,7 +54,7 @@ class Bound:
             raise SkipNotImplemented(f"this commit has no {kernel} as {variant}")
         _refuse(self.variant, self.device, self.axes)
         rng = np.random.default_rng(SEED)
-        family = "normal" if "normal" in self.op.families else self.op.families[0]
+        family = "normal" if "normal" in self.op.input_families else self.op.input_families[0]
         self.logical = self.op.generate(self.axes, family, rng)
         self.encoded = self.op.encode(self.logical, self.axes, format)
         self._memory = memory_of(self.device)

@@ -58,7 +58,7 @@ def launched(installed: Installed, variant: Variant) -> Iterator[tuple[str, Axes
         if any(why is not None for each, why in installed.registry.candidates(variant.key, axes) if each is variant):
             continue
         try:
-            material = Material(op, Workload(op=op.name, axes=axes, family=op.families[0]), 0)
+            material = Material(op, Workload(op=op.name, axes=axes, family=op.input_families[0]), 0)
             case = material.cases(variant.key, by_turns=True).first
         except InvalidArgumentError:  # a shape that the format does not hold
             continue

@@ -29,12 +29,12 @@ from typing import Any
 import numpy as np
 
 from tritmark.harness.machine.cpu import bind_threads
-from tritmark.harness.machine.memory import resident
+from tritmark.harness.machine.memory import rss_bytes
 from tritmark.harness.measure.alternate import Timed, alternate, calibrate
 from tritmark.harness.measure.buffers import HOST, rotation
 from tritmark.harness.measure.clocks import clock_for
 from tritmark.harness.measure.statistics import median
-from tritmark.harness.measure.stopping import AtLeast, TimeLimit
+from tritmark.harness.measure.stopping import MinimumSamples, TimeLimit
 from tritmark.harness.measure.survey import Field, bind, compute_bytes, survey
 from tritmark.harness.providers import load
 from tritmark.harness.spec import KernelKey, Launch, Tier, Variant
@@ -107,7 +107,7 @@ class Sides:
         ns: list[float] = []
         over: dict[str, float] = {}
         for name, (timed, scale) in list(self._sides.items())[1:]:
-            found = alternate(own, timed, self._rng, AtLeast(pairs, TimeLimit(0)))
+            found = alternate(own, timed, self._rng, MinimumSamples(pairs, TimeLimit(0)))
             ns += found.a_ns
             over[name] = found.ratio(scale).median
         return median(ns) / 1e3, over
@@ -156,10 +156,10 @@ def measured(N: int, K: int, threads: int, told: argparse.Namespace, module: Any
 def packed(peer: Variant, each: list[Set], axes: dict[str, int], threads: int) -> list[Launch]:
     """A peer's calls, each of which keeps what it has packed: as many as fill the rotation."""
     made: list[Launch] = []
-    before = resident()
+    before = rss_bytes()
     for one in each:
         made.append(peer.bind(one.inputs, one.outputs, axes, threads))
-        if resident() - before > rotation().nbytes:
+        if rss_bytes() - before > rotation().nbytes:
             break
     return made
 

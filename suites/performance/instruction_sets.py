@@ -28,7 +28,7 @@ def bound(format: str, M: int, N: int, K: int, threads: int) -> dict[str, tuple[
     """Each set's call and output, on the same inputs."""
     (op,) = (each for each in OPS if each.name == "ternary_matmul")
     axes = {"M": M, "N": N, "K": K}
-    inputs = op.encode(op.generate(axes, op.families[0], np.random.default_rng(0)), axes, format)
+    inputs = op.encode(op.generate(axes, op.input_families[0], np.random.default_rng(0)), axes, format)
     made = {}
     for variant in PROVIDER.variants:
         key = variant.key

@@ -116,7 +116,7 @@ class Bench:
     def __init__(self, installed: Installed, case: DrawnCase, seed: int) -> None:
         op = installed.ops[case.keys[0].op]
         self._installed, self._case, self._seed = installed, case, seed
-        self._material = Material(op, Workload(op=op.name, axes=case.axes, family=op.families[0]), seed)
+        self._material = Material(op, Workload(op=op.name, axes=case.axes, family=op.input_families[0]), seed)
         self._material.forget_second()
 
     def inputs(self, variant: Variant) -> dict[str, Any]:

@@ -30,7 +30,7 @@ OVER_TILES = [
 
 def bound(format: str, isa: str, M: int, N: int) -> Launch:
     axes = {"M": M, "N": N, "K": K}
-    given = OP.encode(OP.generate(axes, OP.families[0], np.random.default_rng(0)), axes, format)
+    given = OP.encode(OP.generate(axes, OP.input_families[0], np.random.default_rng(0)), axes, format)
     launch: Launch = cpu.native(OP.name).TernaryMatmul(
         format, isa, given["activations"], given["weights"].reshape(-1), N, given["weight_scale"], given["act_scale"],
         np.empty((M, N), np.float32), 1, tiles(format, axes) or (0, 0, 0),

@@ -9,7 +9,7 @@ import pytest
 
 from tritmark.harness.measure.alternate import Timed, alternate, calibrate
 from tritmark.harness.measure.clocks import clock_for
-from tritmark.harness.measure.stopping import AtLeast, TimeLimit
+from tritmark.harness.measure.stopping import MinimumSamples, TimeLimit
 from tritmark.harness.spec import Launch
 from tritmark.kernels import cpu
 from tritmark.kernels.input_dtypes import FORMATS
@@ -29,7 +29,7 @@ def over_plain_c(made: dict[str, Launch], rng: np.random.Generator) -> float:
     for side in sides:
         side.warm = True
         calibrate(side)
-    return alternate(sides[0], sides[1], rng, AtLeast(PAIRS, TimeLimit(0))).ratio().median
+    return alternate(sides[0], sides[1], rng, MinimumSamples(PAIRS, TimeLimit(0))).ratio().median
 
 
 @pytest.mark.parametrize("format", FORMATS)

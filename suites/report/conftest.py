@@ -34,7 +34,7 @@ from tritmark.harness.record import (
 from tritmark.harness.report import build
 from tritmark.harness.report.landing import build_all
 from tritmark.harness.report.league import write
-from tritmark.harness.report.section import Given, History, HistoryLine, SpeedChange
+from tritmark.harness.report.section import History, HistoryLine, PageContext, SpeedChange
 from tritmark.harness.store import read
 
 if TYPE_CHECKING:
@@ -228,7 +228,9 @@ def pages(record: Record, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
     cpu = build(
         record,
         folder,
-        Given(baseline=earlier(record), history=history(), rules={"rule-0": "3 of 4 promises kept", HOSTILE: HOSTILE}),
+        PageContext(
+            baseline=earlier(record), history=history(), rules={"rule-0": "3 of 4 promises kept", HOSTILE: HOSTILE}
+        ),
     )
     whole = read(BASELINES / "nvidia-h200.gpu.json")
     gpu = build(filled(whole.model_copy(update={"runs": whole.runs[::16]})), folder)

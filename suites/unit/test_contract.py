@@ -9,7 +9,7 @@ import pytest
 
 from tritmark.harness.contract import check_output, unify
 from tritmark.harness.errors import InvalidArgumentError
-from tritmark.harness.spec import Family, KernelKey, Op, Tensor, Traffic, Values
+from tritmark.harness.spec import KernelKey, Op, Tensor, ToleranceKind, Traffic, Values
 
 OP = Op(
     name="mul",
@@ -17,15 +17,15 @@ OP = Op(
     source="",
     axes=("m", "n"),
     inputs=(
-        Tensor("x", ("m", "n"), "float32", "", Values.FINITE, rows_apart=True),
+        Tensor("x", ("m", "n"), "float32", "", Values.FINITE, strided_rows=True),
         Tensor("w", ("n",), "int8", ""),
         Tensor("s", ("m",), "float32", "", Values.POSITIVE),
         Tensor("scale", (), "float32", "", Values.POSITIVE),
         Tensor("shift", (), "float32", "", Values.FINITE),
     ),
     outputs=(Tensor("y", ("m", "n"), "float32", ""),),
-    family=Family.EXACT,
-    families=(),
+    tolerance_kind=ToleranceKind.EXACT,
+    input_families=(),
     generate=lambda axes, family, rng: {},
     encode=lambda inputs, axes, format: {},
     outputs_like=lambda axes, key: {},

@@ -15,7 +15,7 @@ from tritmark.harness.errors import NoCompatibleKernelError
 from tritmark.harness.numbered import numbered, same_device
 from tritmark.harness.registry import Registry
 from tritmark.harness.spec import Ceiling, Device, Instances, KernelKey, Numbering, Tier, Variant, Workload
-from tritmark.harness.suite import Selected
+from tritmark.harness.suite import SelectedWorkload
 
 KEY = KernelKey("box", "add", "none", "float32")
 CURRENT = [0]
@@ -156,7 +156,7 @@ def test_every_device_of_a_machine_once(count: int, names: list[str]) -> None:
 
 
 def test_a_workload_for_a_kind_is_for_each_of_its_devices() -> None:
-    item = Selected(Workload(op="add", axes={}), (), (), ("box",))
+    item = SelectedWorkload(Workload(op="add", axes={}), (), (), ("box",))
     assert item.admits("none", "float32", "box:1")
     assert not item.admits("none", "float32", "plain")
     assert not item.admits("none", "float32", "bo:1")

@@ -9,8 +9,8 @@ import pytest
 
 from tritmark.harness.errors import UsageError
 from tritmark.harness.providers import load
-from tritmark.harness.spec import Family, Op, Tensor, Traffic
-from tritmark.harness.suite import Known, Suite, read_suite
+from tritmark.harness.spec import Op, Tensor, ToleranceKind, Traffic
+from tritmark.harness.suite import KnownNames, Suite, read_suite
 
 
 def op(name: str, *axes: str) -> Op:
@@ -21,8 +21,8 @@ def op(name: str, *axes: str) -> Op:
         axes=axes,
         inputs=(),
         outputs=(Tensor("y", axes, "key", ""),),
-        family=Family.EXACT,
-        families=("normal", "zero", "ties"),
+        tolerance_kind=ToleranceKind.EXACT,
+        input_families=("normal", "zero", "ties"),
         generate=lambda axes, family, rng: {},
         encode=lambda inputs, axes, format: {},
         outputs_like=lambda axes, key: {},
@@ -31,7 +31,7 @@ def op(name: str, *axes: str) -> Op:
     )
 
 
-KNOWN = Known(
+KNOWN = KnownNames(
     [op("add", "n"), op("matmul", "M", "N", "K")],
     {"add": ["none"], "matmul": ["tile64", "tq2_0"]},
     {"add": ["float32"], "matmul": ["float32", "int32"]},

@@ -19,14 +19,14 @@ from tritmark.harness.measure import ceilings
 from tritmark.harness.providers import Installed
 from tritmark.harness.record import (
     SCHEMA_VERSION,
-    Footing,
-    Lane,
+    DeviceStatus,
     Layer,
+    Measurement,
     NotJudged,
+    NotJudgedKind,
     Record,
     Run,
     Status,
-    Unseen,
     read_digest,
     with_digest,
 )
@@ -63,7 +63,7 @@ def with_receipt(record: Record, **update: Any) -> Record:
     return with_run(record, index, receipt=replace(receipt, **update))
 
 
-def with_cold(record: Record, index: int, change: Callable[[Footing], Footing]) -> Record:
+def with_cold(record: Record, index: int, change: Callable[[Measurement], Measurement]) -> Record:
     performance = record.runs[index].performance
     assert performance.cold is not None
     return with_run(record, index, performance=performance.model_copy(update={"cold": change(performance.cold)}))
@@ -92,7 +92,7 @@ def test_a_record_of_version_1_passes_without_a_digest() -> None:
     found = verify(BASELINE)
     assert found.passed, found
     assert [each.status for each in found.checks] == ["NOTE", *["PASS"] * 10]
-    assert "written before version 2" in found.checks[0].told
+    assert "written before version 2" in found.checks[0].detail
 
 
 @pytest.fixture
@@ -359,7 +359,7 @@ def test_a_simulator_that_poses_as_a_gpu_is_found(simulated_record: Record, gpu_
     posing = posing.model_copy(update={"machine": gpu_record.machine})
     assert "TRITMARK_CUDA asked for the simulator" in str(faults(posing, allow_simulated=True)["receipts"])
     # The lane's flag is cleared.
-    lanes = tuple(Lane(device=lane.device, ran=True) for lane in simulated_record.lanes)
+    lanes = tuple(DeviceStatus(device=lane.device, ran=True) for lane in simulated_record.lanes)
     assert "lanes" in faults(simulated_record.model_copy(update={"lanes": lanes}), allow_simulated=True)
 
 
@@ -379,10 +379,10 @@ def test_a_simulator_has_no_speed(simulated_record: Record, gpu_record: Record) 
 # Figures
 
 
-def scaled(factor: float, *, probe: float = 1.0) -> Callable[[Footing], Footing]:
+def scaled(factor: float, *, probe: float = 1.0) -> Callable[[Measurement], Measurement]:
     """A figure that is so many times as long in all that follows from its samples, as a careful liar would write it."""
 
-    def change(footing: Footing) -> Footing:
+    def change(footing: Measurement) -> Measurement:
         timing, against = footing.timing, footing.against
         times = {name: getattr(timing, name) * factor for name in ("median_ns", "q1_ns", "q3_ns", "low_ns", "high_ns")}
         part = {name: getattr(against.fraction, name) * probe / factor for name in ("median", "low", "high")}
@@ -456,7 +456,7 @@ def test_an_impossible_ceiling_is_found(gpu_record: Record) -> None:
 
 @pytest.mark.parametrize("field", ["median_ns", "q1_ns", "q3_ns"])
 def test_a_figure_that_is_not_that_of_its_samples_is_found(gpu_record: Record, field: str) -> None:
-    def change(footing: Footing) -> Footing:
+    def change(footing: Measurement) -> Measurement:
         return footing.model_copy(
             update={"timing": footing.timing.model_copy(update={field: getattr(footing.timing, field) * 0.999})}
         )
@@ -478,7 +478,7 @@ def test_a_figure_that_is_not_that_of_its_samples_is_found(gpu_record: Record, f
 def test_a_ceiling_that_is_not_that_of_its_probe_is_found(
     gpu_record: Record, field: str, value: Any, said: str
 ) -> None:
-    def change(footing: Footing) -> Footing:
+    def change(footing: Measurement) -> Measurement:
         return footing.model_copy(update={"against": footing.against.model_copy(update={field: value})})
 
     assert said in str(faults(with_cold(gpu_record, on_gpu(gpu_record), change))["figures"])
@@ -488,7 +488,7 @@ def test_a_ceiling_that_is_not_that_of_its_probe_is_found(
 def test_a_fraction_that_its_samples_do_not_have_is_found(gpu_record: Record, kept: bool) -> None:
     """Exactly where the probe's samples were kept; beyond bounds where they were not, as in version 1."""
 
-    def change(footing: Footing) -> Footing:
+    def change(footing: Measurement) -> Measurement:
         ratio = footing.against.fraction
         better = ratio.model_copy(update={"median": ratio.median * 1.2, "high": ratio.high * 1.2})
         probe = {} if kept else {"probe_ns": (), "probe_work": 0}
@@ -525,20 +525,36 @@ def test_doubled_runs_are_found(gpu_record: Record) -> None:
 @pytest.mark.parametrize(
     ("lanes", "said"),
     [
-        ((Lane(device="cpu", ran=True),), "cuda: there are Runs of it and no lane"),
-        ((Lane(device="cpu", ran=True), Lane(device="cuda", ran=False, reason="no")), "the lane says it did not run"),
+        ((DeviceStatus(device="cpu", ran=True),), "cuda: there are Runs of it and no lane"),
         (
-            (Lane(device="cpu", ran=True), Lane(device="cuda", ran=True), Lane(device="rocm", ran=True)),
+            (DeviceStatus(device="cpu", ran=True), DeviceStatus(device="cuda", ran=False, reason="no")),
+            "the lane says it did not run",
+        ),
+        (
+            (
+                DeviceStatus(device="cpu", ran=True),
+                DeviceStatus(device="cuda", ran=True),
+                DeviceStatus(device="rocm", ran=True),
+            ),
             "and the Runs that it did not",
         ),
         (
-            (Lane(device="cpu", ran=True), Lane(device="cuda", ran=True), Lane(device="rocm", ran=False)),
+            (
+                DeviceStatus(device="cpu", ran=True),
+                DeviceStatus(device="cuda", ran=True),
+                DeviceStatus(device="rocm", ran=False),
+            ),
             "no reason is given",
         ),
-        ((Lane(device="cpu", ran=True), Lane(device="cuda", ran=True, simulated=True)), "its receipts say otherwise"),
+        (
+            (DeviceStatus(device="cpu", ran=True), DeviceStatus(device="cuda", ran=True, simulated=True)),
+            "its receipts say otherwise",
+        ),
     ],
 )
-def test_lanes_that_contradict_the_runs_are_found(gpu_record: Record, lanes: tuple[Lane, ...], said: str) -> None:
+def test_lanes_that_contradict_the_runs_are_found(
+    gpu_record: Record, lanes: tuple[DeviceStatus, ...], said: str
+) -> None:
     assert said in str(faults(gpu_record.model_copy(update={"lanes": lanes}))["lanes"])
 
 
@@ -665,6 +681,6 @@ def test_a_limit_that_is_not_listed_is_found(gpu_record: Record) -> None:
     hidden = gpu_record.model_copy(update={"runs": (limited, *others)})
     (found,) = (each for each in check(hidden) if each.name == "limits")
     assert found.faults == (f"{first.id}: its limit is not among what was not judged: {limit}",)
-    listed = NotJudged(kind=Unseen.ACCURACY, about=(first.kernel,), told=limit)
+    listed = NotJudged(kind=NotJudgedKind.ACCURACY, about=(first.kernel,), told=limit)
     (found,) = (each for each in check(hidden.model_copy(update={"not_judged": (listed,)})) if each.name == "limits")
     assert found.status == "PASS"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tritmark.harness.advise import shared_facts as told
+from tritmark.harness.advise import shared_facts
 from tritmark.harness.advise.evidence import LEAST_GAIN, Evidence
 from tritmark.harness.advise.interval import over
 from tritmark.harness.advise.ladder import has, ladder
@@ -31,8 +31,8 @@ def _judge(evidence: Evidence) -> Finding | None:
         return None
     return Finding(
         evidence=(
-            told.warm(evidence),
-            told.sibling(sibling),
+            shared_facts.warm(evidence),
+            shared_facts.sibling(sibling),
             Fact(
                 name="what the processor has",
                 value=", ".join(sorted(ladder()[sibling.variant])),

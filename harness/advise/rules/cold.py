@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tritmark.harness.advise import shared_facts as told
+from tritmark.harness.advise import shared_facts
 from tritmark.harness.advise.evidence import Evidence
 from tritmark.harness.advise.interval import gain
 from tritmark.harness.advise.rule import Finding, Rule
@@ -26,7 +26,7 @@ def _judge(evidence: Evidence) -> Finding | None:
     return Finding(
         evidence=(
             Fact(name="cold time tc", value=units.time(evidence.tc), source="performance.cold.timing.median_ns"),
-            told.warm(evidence),
+            shared_facts.warm(evidence),
             Fact(name="bytes that a call touches", value=units.size(hot.footprint), source="performance.hot.footprint"),
             Fact(
                 name="last cache",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import log2
 
-from tritmark.harness.advise import shared_facts as told
+from tritmark.harness.advise import shared_facts
 from tritmark.harness.advise.evidence import Evidence
 from tritmark.harness.advise.interval import gain
 from tritmark.harness.advise.rule import Finding, Rule
@@ -25,8 +25,8 @@ def _judge(evidence: Evidence) -> Finding | None:
         return None
     return Finding(
         evidence=(
-            told.warm(evidence),
-            told.least(evidence),
+            shared_facts.warm(evidence),
+            shared_facts.least(evidence),
             Fact(name="bits a weight", value=f"{bits:.3g} bit", source="memory.bits_per_weight"),
         ),
         gain=found,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tritmark.harness.advise import shared_facts as told
+from tritmark.harness.advise import shared_facts
 from tritmark.harness.advise.evidence import Evidence
 from tritmark.harness.advise.interval import gain
 from tritmark.harness.advise.rule import Finding, Rule
@@ -19,9 +19,9 @@ def _judge(evidence: Evidence) -> Finding | None:
         return None
     return Finding(
         evidence=(
-            told.warm(evidence),
+            shared_facts.warm(evidence),
             Fact(name="launched one by one, over in a graph", value=units.times(plain), source="plain"),
-            told.noise(evidence),
+            shared_facts.noise(evidence),
         ),
         gain=found,
         edit="record the calls that follow each other in a CUDA graph once (cuStreamBeginCapture), and replay it",

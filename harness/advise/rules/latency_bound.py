@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tritmark.harness.advise import shared_facts as told
+from tritmark.harness.advise import shared_facts
 from tritmark.harness.advise.evidence import WAITED, Evidence
 from tritmark.harness.advise.interval import gain
 from tritmark.harness.advise.rule import Finding, Rule
@@ -49,8 +49,8 @@ def _judge(evidence: Evidence) -> Finding | None:
         return None
     return Finding(
         evidence=(
-            told.warm(evidence),
-            told.least(evidence),
+            shared_facts.warm(evidence),
+            shared_facts.least(evidence),
             Fact(name="t/R", value=f"{evidence.cap:.3g}", source="performance.hot.against.fraction"),
             Fact(
                 name="least time with reads and writes on one way",

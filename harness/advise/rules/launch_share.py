@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tritmark.harness.advise import shared_facts as told
+from tritmark.harness.advise import shared_facts
 from tritmark.harness.advise.evidence import Evidence
 from tritmark.harness.advise.interval import gain
 from tritmark.harness.advise.rule import Finding, Rule
@@ -27,7 +27,7 @@ def _judge(evidence: Evidence) -> Finding | None:
     what = "fuse the call's launches into one, or " if steps > 1 else ""
     return Finding(
         evidence=(
-            told.warm(evidence),
+            shared_facts.warm(evidence),
             Fact(name="empty launch L", value=units.time(launch), source="machine.ceilings: launch"),
             Fact(name="launches a call", value=f"{steps:.3g}", source="receipt.launches / receipt.runs"),
             Fact(name="L/t of a launch", value=units.percent(each / t), source="the two above"),

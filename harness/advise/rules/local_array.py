@@ -9,7 +9,7 @@ from tritmark.harness.advise.rules.spills import without_local
 from tritmark.harness.record import Fact, Function
 
 
-def _told(function: Function) -> tuple[Fact, ...]:
+def _facts(function: Function) -> tuple[Fact, ...]:
     if not function.stack or function.spilled != 0:
         return ()
     return (
@@ -23,7 +23,7 @@ def _judge(evidence: Evidence) -> Finding | None:
         "unroll the loop that indexes the array (#pragma unroll, constant bounds), choose by comparisons, or "
         "move it to shared memory"
     )
-    return without_local(evidence, _told, edit)
+    return without_local(evidence, _facts, edit)
 
 
 RULE = Rule(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tritmark.harness.advise import shared_facts as told
+from tritmark.harness.advise import shared_facts
 from tritmark.harness.advise.evidence import Evidence
 from tritmark.harness.advise.interval import gain
 from tritmark.harness.advise.rule import Finding, Rule
@@ -38,7 +38,7 @@ def _judge(evidence: Evidence) -> Finding | None:
     )
     return Finding(
         evidence=(
-            told.warm(evidence),
+            shared_facts.warm(evidence),
             Fact(name="where its memory lies", value=lies, source="node_use.nbytes"),
             Fact(name="reading", value=read, source="machine.node_bandwidths"),
         ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tritmark.harness.advise import shared_facts as told
+from tritmark.harness.advise import shared_facts
 from tritmark.harness.advise.evidence import Evidence
 from tritmark.harness.advise.interval import over
 from tritmark.harness.advise.rule import Finding, Rule
@@ -45,8 +45,8 @@ def _judge(evidence: Evidence) -> Finding | None:
         return None
     return Finding(
         evidence=(
-            told.warm(evidence),
-            told.sibling(run),
+            shared_facts.warm(evidence),
+            shared_facts.sibling(run),
             Fact(
                 name="t over that",
                 value=units.number(hot.timing.median_ns / faster.timing.median_ns),

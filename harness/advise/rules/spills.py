@@ -13,11 +13,11 @@ LOCAL = ("LDL", "STL")
 """Loads from, and stores to, local memory."""
 
 
-def without_local(evidence: Evidence, told: Callable[[Function], tuple[Fact, ...]], edit: str) -> Finding | None:
+def without_local(evidence: Evidence, report: Callable[[Function], tuple[Fact, ...]], edit: str) -> Finding | None:
     """What it brings to take LOCAL out of the first function that has it where it runs most, and of which `told` has
     facts to tell."""
     for function in code_facts.functions(evidence):
-        known = told(function)
+        known = report(function)
         if not known or not code_facts.far(evidence):
             continue
         counts = code_facts.busy(function)
@@ -32,7 +32,7 @@ def without_local(evidence: Evidence, told: Callable[[Function], tuple[Fact, ...
     return None
 
 
-def _told(function: Function) -> tuple[Fact, ...]:
+def _facts(function: Function) -> tuple[Fact, ...]:
     if not function.spilled:
         return ()
     return (
@@ -46,7 +46,7 @@ def _judge(evidence: Evidence) -> Finding | None:
         "take a smaller tile a thread (fewer accumulators), raise what __launch_bounds__ or -maxrregcount "
         "leaves, or unroll less"
     )
-    return without_local(evidence, _told, edit)
+    return without_local(evidence, _facts, edit)
 
 
 RULE = Rule(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tritmark.harness.advise import shared_facts as told
+from tritmark.harness.advise import shared_facts
 from tritmark.harness.advise.evidence import Evidence
 from tritmark.harness.advise.interval import gain
 from tritmark.harness.advise.rule import Finding, Rule
@@ -23,7 +23,7 @@ def _judge(evidence: Evidence) -> Finding | None:
         return None
     share = hot.against.fraction.median
     facts: tuple[Fact, ...] = (
-        told.warm(evidence),
+        shared_facts.warm(evidence),
         Fact(name=f"speed-up S({run.threads}) over one thread", value=units.times(last.speedup), source="scaling"),
         Fact(
             name="of the ceiling with as many threads",

@@ -67,10 +67,10 @@ write, 3 atomic."""
 
 
 def _number(name: str, default: int) -> int:
-    told = os.environ.get(name, "").strip()
-    if told and not told.isdecimal():
-        raise UsageError(f"{name} is {told!r}; legal: a whole number")
-    return int(told or default)
+    reported = os.environ.get(name, "").strip()
+    if reported and not reported.isdecimal():
+        raise UsageError(f"{name} is {reported!r}; legal: a whole number")
+    return int(reported or default)
 
 
 def gpu_count() -> int:
@@ -81,27 +81,27 @@ def gpu_count() -> int:
 def _memory(index: int) -> int:
     """Bytes of a device: each has its own number, or all have the last."""
     name = "TRITMARK_SIMULATOR_MEMORY"
-    told = [each.strip() for each in os.environ.get(name, "").split(",") if each.strip()]
-    if not all(each.isdecimal() for each in told):
+    reported = [each.strip() for each in os.environ.get(name, "").split(",") if each.strip()]
+    if not all(each.isdecimal() for each in reported):
         raise UsageError(f"{name} is {os.environ[name]!r}; legal: a whole number, or one for each GPU between commas")
-    return int(told[min(index, len(told) - 1)]) if told else 4 << 30
+    return int(reported[min(index, len(reported) - 1)]) if reported else 4 << 30
 
 
 def _fails(index: int) -> int:
     """At which of its launches a device is lost, 0 for at none."""
     name = "TRITMARK_SIMULATOR_FAILS"
-    told = os.environ.get(name, "").strip()
-    if told and not re.fullmatch(r"\d+@[1-9]\d*(,\d+@[1-9]\d*)*", told):
-        raise UsageError(f"{name} is {told!r}; legal: GPU@LAUNCH, such as 1@3, or several between commas")
-    planted = (each.split("@") for each in told.split(",") if each)
+    reported = os.environ.get(name, "").strip()
+    if reported and not re.fullmatch(r"\d+@[1-9]\d*(,\d+@[1-9]\d*)*", reported):
+        raise UsageError(f"{name} is {reported!r}; legal: GPU@LAUNCH, such as 1@3, or several between commas")
+    planted = (each.split("@") for each in reported.split(",") if each)
     return next((int(launch) for gpu, launch in planted if int(gpu) == index), 0)
 
 
 def _device_info(index: int) -> DeviceInfo:
-    told = os.environ.get("TRITMARK_SIMULATOR_CAPABILITY", "").strip() or "9.0"
-    if not re.fullmatch(r"\d+\.\d", told):
-        raise UsageError(f"TRITMARK_SIMULATOR_CAPABILITY is {told!r}; legal: such as 7.5")
-    major, minor = map(int, told.split("."))
+    reported = os.environ.get("TRITMARK_SIMULATOR_CAPABILITY", "").strip() or "9.0"
+    if not re.fullmatch(r"\d+\.\d", reported):
+        raise UsageError(f"TRITMARK_SIMULATOR_CAPABILITY is {reported!r}; legal: such as 7.5")
+    major, minor = map(int, reported.split("."))
     return DeviceInfo(
         index=index,
         name="simulated GPU (tritmark, on the CPU)",
@@ -365,7 +365,7 @@ class SimulatorBackend:
                     TracedLaunch(function.name, records, len(records) < _MOST_RECORDS, function.module)
                 )
         if failed:
-            raise DeviceFaultError(self._told(function, arguments, fault), next_step=_GO_ON)
+            raise DeviceFaultError(self._fault_text(function, arguments, fault), next_step=_GO_ON)
 
     def _alive(self) -> None:
         """Raises DeviceFaultError where the device was lost, as planted."""
@@ -402,7 +402,7 @@ class SimulatorBackend:
         if refusal:
             raise LaunchError(f"{function.name}: {refusal}", next_step="change the launch parameters")
 
-    def _told(self, function: SimulatorFunction, arguments: Arguments, fault: toolchain.FaultStruct) -> str:
+    def _fault_text(self, function: SimulatorFunction, arguments: Arguments, fault: toolchain.FaultStruct) -> str:
         said = f"simulated: {function.name}: {fault.text.decode()}"
         line = toolchain.source_line(function.module, fault.pc)
         near = self._arena.near(fault.address) if fault.address else None

@@ -160,11 +160,11 @@ def _variant(name: str, adapted: Adapter, product: AdaptedProduct, format: str, 
         missing=partial(isa.beyond, partial(isa.compiled, Path(path))),
         load=partial(_loaded, path, adapted.start),
         packs=True,
-        bound=_bound(own, product, format),
+        error_bound=_bound(own, product, format),
     )
 
 
-def _bound(own: str, product: AdaptedProduct, format: str) -> products.Bound:
+def _bound(own: str, product: AdaptedProduct, format: str) -> products.ErrorBound:
     if product.activations == "q8_K" and format == product.weights:
         return partial(products.grouped_bound, format)
     roundings: dict[str, Callable[[Axes], int]] = {

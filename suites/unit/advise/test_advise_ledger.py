@@ -63,8 +63,8 @@ def test_a_rule_that_keeps_its_promises_counts_in_full_and_one_that_misses_less(
     assert weight(3, 7) > weight(0, 10)
     ledger = Ledger((outcome(measured=9, workload="1"), outcome(measured=9, workload="2")))
     assert ledger.weights() == {"rule": pytest.approx(1 / 3 / GOAL)}
-    assert "0 of 2 promises kept" in ledger.told()["rule"]
-    assert "ranked down" in ledger.told()["rule"]
+    assert "0 of 2 promises kept" in ledger.summaries()["rule"]
+    assert "ranked down" in ledger.summaries()["rule"]
     assert str(ledger.standing("other")) == "never tried"
 
 
@@ -189,7 +189,7 @@ class Kernel:
 
 
 @dataclass
-class Told:
+class MemoryReading:
     """A clock that adds up what launches say they take."""
 
     extra: float = 0.0
@@ -210,8 +210,8 @@ class Machinery:
     recorded: bool = True
     thread_times: Any = None
 
-    def clock(self) -> Told:
-        return Told(recorded=self.recorded)
+    def clock(self) -> MemoryReading:
+        return MemoryReading(recorded=self.recorded)
 
 
 def test_threads_are_tried_in_powers_of_two_at_the_cores_and_all() -> None:
@@ -253,8 +253,8 @@ def test_what_threads_do_is_told_where_the_device_knows(
 def test_plain_is_the_time_of_launches_one_by_one_over_that_in_a_graph() -> None:
     kernel: Any = Kernel(2000)
     assert plain(kernel, Machinery(), np.random.default_rng(0)) is None  # type: ignore[arg-type]
-    long: Any = Machinery(lambda: Told(extra=4000), recorded=False)
+    long: Any = Machinery(lambda: MemoryReading(extra=4000), recorded=False)
     assert plain(kernel, long, np.random.default_rng(0)) is None
-    found = plain(kernel, Machinery(lambda: Told(extra=4000)), np.random.default_rng(0))  # type: ignore[arg-type]
+    found = plain(kernel, Machinery(lambda: MemoryReading(extra=4000)), np.random.default_rng(0))  # type: ignore[arg-type]
     assert found is not None
     assert found.median == pytest.approx(3)

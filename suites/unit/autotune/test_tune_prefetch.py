@@ -211,7 +211,7 @@ def test_the_kernel_of_the_forced_set_is_timed(here: Path, monkeypatch: pytest.M
 def test_samples_are_taken_with_the_strategy_that_is_told() -> None:
     told: list[str] = []
 
-    class Seen:
+    class AuditedOutputs:
         """Remembers what was told when it was asked."""
 
         name = "seen"
@@ -223,7 +223,7 @@ def test_samples_are_taken_with_the_strategy_that_is_told() -> None:
             self.at.append(told[-1])
             return 1
 
-    clock = Seen()
+    clock = AuditedOutputs()
     timed = Timed([object()], clock)  # type: ignore[list-item]
     trial = TimedShape({}, {COLD: timed, HOT: timed})
     names = ("a", "b", "c")

@@ -19,7 +19,7 @@ from tritmark.harness.candidate.native import NativeFile
 from tritmark.harness.candidate.opening import open_candidate
 from tritmark.harness.disassembly import linked
 from tritmark.harness.judge.judges import Limits, Task, judged
-from tritmark.harness.judge.judging import Judging, Listed
+from tritmark.harness.judge.judging import Judging, ListedWorkload
 from tritmark.harness.providers import Candidate, load
 from tritmark.harness.record import Accuracy, Status
 from tritmark.harness.spec import CodeFile, HeldTo, KernelKey, Workload
@@ -59,7 +59,7 @@ def verdict(path: Path, *, isolated: bool = True, dimensions: frozenset[str] = f
     installed = load((candidate,))
     (variant,) = candidate.variants(installed)
     with Workers(installed, (candidate,), isolated=isolated, timeout_s=60.0, memory_bytes=2 << 30) as workers:
-        return Judging(workers, Listed(KEY, SMALL, 7, 1, dimensions)).judge(variant).accuracy
+        return Judging(workers, ListedWorkload(KEY, SMALL, 7, 1, dimensions)).judge(variant).accuracy
 
 
 def buildable(way: str) -> None:

@@ -15,7 +15,7 @@ from safetensors.numpy import save_file
 
 from tritmark.harness import providers
 from tritmark.harness.providers import Installed
-from tritmark.harness.record import Record, Status, Unseen
+from tritmark.harness.record import NotJudgedKind, Record, Status
 from tritmark.kernels import PROVIDER
 
 pytestmark = pytest.mark.long
@@ -44,7 +44,7 @@ def test_weights_are_studied_alone(tritmark: Callable[..., Outcome], weights: st
     assert {layer.name: layer.shape for layer in record.layers} == {"a.weight": (16, 256), "[b]\x1b.weight": (5, 30)}
     assert {layer.status for layer in record.layers} == {Status.PASS}
     assert ("cpu", True) in [(lane.device, lane.ran) for lane in record.lanes]
-    (left_out,) = (each for each in record.not_judged if each.kind is Unseen.TENSORS)
+    (left_out,) = (each for each in record.not_judged if each.kind is NotJudgedKind.TENSORS)
     assert left_out.about == ("a.bias",)
     assert left_out.share == 16 / (16 * 256 + 16 + 5 * 30)
     assert "Not judged: 1 tensor (0.4 % of the bytes)" in " ".join(outcome.out.split())
@@ -170,7 +170,7 @@ def test_an_embedding_is_no_layer(tritmark: Callable[..., Outcome]) -> None:
     outcome = tritmark("run", "--weights", "model.safetensors", "--device", "cpu")
     record = only_record()
     assert [layer.name for layer in record.layers] == ["model.layers.0.mlp.up_proj.weight"]
-    left_out = [each for each in record.not_judged if each.kind is Unseen.TENSORS]
+    left_out = [each for each in record.not_judged if each.kind is NotJudgedKind.TENSORS]
     assert {each.about for each in left_out} == {("model.embed_tokens.weight",), ("model.norm.weight",)}
     assert sum(each.share or 0 for each in left_out) == pytest.approx(1 - 16384 / (2 * 16384 + 1024))
     assert "Not judged: 2 tensors" in outcome.out

@@ -21,7 +21,7 @@ from tritmark.harness import cli
 from tritmark.harness.cli import completion, exit_status, progress
 from tritmark.harness.cli.examples import EXAMPLES, epilog
 from tritmark.harness.cli.gate_progress import GateTerminal
-from tritmark.harness.cli.progress import Following, ProgressLine, Terminal
+from tritmark.harness.cli.progress import ProgressCallback, ProgressLine, Terminal
 from tritmark.harness.errors import UsageError
 from tritmark.harness.providers import load
 from tritmark.harness.record import Performance, Record, Status
@@ -244,7 +244,7 @@ def test_nothing_past_the_end_is_left_or_counted_below_zero() -> None:
 def test_what_is_followed_is_complete_at_the_end(count: int) -> None:
     stream = io.StringIO()
     with ProgressLine(Console(file=stream, width=120)) as line:
-        following = Following(line)
+        following = ProgressCallback(line)
         for number in range(count):
             following(f"piece {number}", count)
     assert f"{count}/{count}" in stream.getvalue()
@@ -253,7 +253,7 @@ def test_what_is_followed_is_complete_at_the_end(count: int) -> None:
 def test_what_breaks_off_is_not_complete() -> None:
     def broken_off() -> None:
         with ProgressLine(Console(file=stream, width=120)) as line:
-            Following(line)("piece", 1)
+            ProgressCallback(line)("piece", 1)
             raise UsageError("x")
 
     stream = io.StringIO()

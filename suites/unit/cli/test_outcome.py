@@ -28,10 +28,10 @@ NOT_ASKED = unasked("memory", frozenset({"accuracy"}))
 UNFIT = "it needs arrays aligned to 64 bytes, and x is unaligned"
 
 
-Given = str | LeftOut | Verdict | None
+PageContext = str | LeftOut | Verdict | None
 
 
-def runs(**reasons: Given) -> list[Run]:
+def runs(**reasons: PageContext) -> list[Run]:
     """Two Runs of one kernel, PASS but for what is given: why it is NOT RUN, or a verdict."""
     made = [run for run in clean_runs(Random(1), edges=1, isas=("avx2",)) if run.op == "i2s_quantize"][:2]
     passed = {name: kind(status=Status.PASS) for name, kind in FIELDS.items()}
@@ -63,7 +63,7 @@ def ended(found: list[Run], strict: bool = True) -> int:
         dict.fromkeys(FIELDS, FORCED),
     ],
 )
-def test_what_was_chosen_or_cannot_be_here_is_let_through(reasons: dict[str, Given]) -> None:
+def test_what_was_chosen_or_cannot_be_here_is_let_through(reasons: dict[str, PageContext]) -> None:
     assert ended(runs(**reasons)) == exit_status.PASSED
 
 
@@ -100,7 +100,7 @@ def test_why_a_variant_is_not_run(forced: str | None, needs: frozenset[str], ref
         {"performance": NOT_RIGHT},
     ],
 )
-def test_what_nobody_judged_is_not_let_through(reasons: dict[str, Given]) -> None:
+def test_what_nobody_judged_is_not_let_through(reasons: dict[str, PageContext]) -> None:
     assert ended(runs(**reasons)) == exit_status.UNJUDGED == 5
     assert ended(runs(**reasons), strict=False) == exit_status.PASSED
 

@@ -18,7 +18,17 @@ from rich.table import Table
 from tritmark.harness import cli
 from tritmark.harness.cli import overview, show
 from tritmark.harness.cli.tables import verdict
-from tritmark.harness.record import CeilingFacts, Footing, Gain, Performance, Proposal, Record, Run, Status, with_digest
+from tritmark.harness.record import (
+    CeilingFacts,
+    Gain,
+    Measurement,
+    Performance,
+    Proposal,
+    Record,
+    Run,
+    Status,
+    with_digest,
+)
 from tritmark.harness.store import Store
 from tritmark.harness.text.outcome import outcome
 from tritmark.harness.text.table import fit, plain_table
@@ -95,7 +105,7 @@ def test_few_of_many_failures_are_told(monkeypatch: pytest.MonkeyPatch, tmp_path
 
 
 def wide(run: Run, factor: float) -> Run:
-    def widened(footing: Footing | None) -> Footing | None:
+    def widened(footing: Measurement | None) -> Measurement | None:
         if footing is None:
             return None
         timing = footing.timing
@@ -176,7 +186,7 @@ def test_ceilings_that_contradict_each_other_are_told() -> None:
 def scaled(run: Run, factor: float) -> Run:
     """The Run as it would be if its kernel took so many times as long."""
 
-    def slower(footing: Footing | None) -> Footing | None:
+    def slower(footing: Measurement | None) -> Measurement | None:
         if footing is None:
             return None
         timing = footing.timing

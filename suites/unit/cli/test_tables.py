@@ -14,7 +14,17 @@ from rich.console import Console
 
 from tritmark.harness.cli import show, tables
 from tritmark.harness.cli.progress import Terminal
-from tritmark.harness.record import Accuracy, Footing, Performance, Ratio, Record, Run, Scaled, Status, WorkloadFacts
+from tritmark.harness.record import (
+    Accuracy,
+    Measurement,
+    Performance,
+    Ratio,
+    Record,
+    Run,
+    Scaled,
+    Status,
+    WorkloadFacts,
+)
 from tritmark.harness.text.visible import sentence
 
 LONG_REASON = "q[4] is -1, expected 0; 72 of 1029 elements are wrong in case 1; and so on\nand on"
@@ -135,7 +145,7 @@ def test_a_figure_that_a_guard_doubts_is_no_figure(monkeypatch: pytest.MonkeyPat
 def test_a_probe_that_was_no_ceiling_gives_no_share(monkeypatch: pytest.MonkeyPatch) -> None:
     (run, *_) = (run for run in quick().runs if run.op == "i2s_quantize" and run.variant == "avx2")
 
-    def lost(footing: Footing | None) -> Footing | None:
+    def lost(footing: Measurement | None) -> Measurement | None:
         return footing and footing.model_copy(update={"against": footing.against.model_copy(update={"lost": True})})
 
     performance = run.performance.model_copy(

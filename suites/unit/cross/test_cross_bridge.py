@@ -68,7 +68,7 @@ def test_a_peer_for_each_format_and_dtype(tmp_path: Path, installed: Installed) 
         "lib.so:dot_row16_float32",
     ]
     assert found[0].outputs == ("q",)
-    assert found[0].bound is None
+    assert found[0].error_bound is None
     assert (found[4].formats, found[4].dtypes) == (frozenset({"row16"}), frozenset({"float32"}))
     assert found[4].source == "somebody's, dot_row16_float32"
     assert all(peer.missing() == f"not found: {tmp_path / 'lib.so'}" for peer in found)

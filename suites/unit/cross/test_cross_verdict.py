@@ -106,7 +106,7 @@ def test_in_parts_nothing_else_is_found(M: int, N: int, part: int, random: Any) 
         side = random.choice((own, theirs))
         side[random.randrange(M), random.randrange(N)] *= np.float32(random.choice((1 + 2.0**-21, 1.5)))
     collected = Collected(version="1", own={"out": own}, peer={"out": theirs})
-    peer = peer_of(FLOAT32, "out", product, bound=bound)
+    peer = peer_of(FLOAT32, "out", product, error_bound=bound)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tritmark.harness.validate.cross._PART", part)
         whole, parts = (
@@ -127,7 +127,7 @@ def test_a_bound_is_what_the_peers_arithmetic_admits(installed: Installed) -> No
         return {"out": np.abs(product(inputs)) * 4 * 2.0**-24}
 
     axes = {"M": 4, "N": 300, "K": 40}
-    strict, relaxed = (peer_of(FLOAT32, "out", single, **more) for more in ({}, {"bound": bound}))
+    strict, relaxed = (peer_of(FLOAT32, "out", single, **more) for more in ({}, {"error_bound": bound}))
     found, judge, _ = both(installed, FLOAT32, axes, strict)
     told = judge(found)
     assert (told.status, told.peer_wrong) == (Status.PASS, True)
@@ -141,7 +141,10 @@ def test_a_bound_is_what_the_peers_arithmetic_admits(installed: Installed) -> No
 @pytest.mark.parametrize("bound", [np.inf, np.nan, -1.0])
 def test_a_bound_that_admits_anything_is_no_bound(installed: Installed, bound: float) -> None:
     found, judge, _ = both(
-        installed, FLOAT32, AXES, peer_of(FLOAT32, "out", lambda inputs: 0.0, bound=lambda inputs, axes: {"out": bound})
+        installed,
+        FLOAT32,
+        AXES,
+        peer_of(FLOAT32, "out", lambda inputs: 0.0, error_bound=lambda inputs, axes: {"out": bound}),
     )
     told = judge(found)
     assert (told.status, told.match) == (Status.ERROR, None)

@@ -20,7 +20,7 @@ from tritmark.harness.cli.gate_progress import GateTerminal
 from tritmark.harness.errors import UsageError
 from tritmark.harness.gate import both_built as room
 from tritmark.harness.gate.both_built import both_built
-from tritmark.harness.gate.build import Built, Making, _sources
+from tritmark.harness.gate.build import BuildProgress, Built, _sources
 from tritmark.harness.gate.compilers import cached_compilers
 from tritmark.harness.gate.opened import BuildError
 from tritmark.harness.gate.part import BuildPart
@@ -130,7 +130,7 @@ def test_else_the_compiler_is_left_as_it_is(
     assert not [path for path in (tmp_path / "c").glob("*") if path.is_file()]
 
 
-class Following:
+class ProgressCallback:
     def __init__(self) -> None:
         self.totals: list[int] = []
         self.done: list[int] = []
@@ -149,10 +149,10 @@ class Following:
 def test_both_are_built_at_once_and_progress_counts_objects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     meeting = threading.Barrier(2)
 
-    def built(given: str, begun: Callable[[Making], None], folder: Path | None, part: BuildPart) -> Built:
+    def built(given: str, begun: Callable[[BuildProgress], None], folder: Path | None, part: BuildPart) -> Built:
         source = tmp_path / given
         source.mkdir()
-        begun(Making(given, source, 3))
+        begun(BuildProgress(given, source, 3))
         meeting.wait(30)  # one after the other would end here
         for number in range(4):
             time.sleep(0.02)
@@ -165,7 +165,7 @@ def test_both_are_built_at_once_and_progress_counts_objects(tmp_path: Path, monk
     monkeypatch.setattr(room, "built", built)
     monkeypatch.setattr(room, "must_exist", lambda given, folder: None)
     monkeypatch.setattr(room, "_LOOK_S", 0.01)
-    seen = Following()
+    seen = ProgressCallback()
     assert [each.given for each in both_built("one", "two", None, seen)] == ["one", "two"]
     assert seen.totals[-1] == 6
     assert set(seen.said[-1].split()) == {"building", "one", "and", "two"}
@@ -174,7 +174,7 @@ def test_both_are_built_at_once_and_progress_counts_objects(tmp_path: Path, monk
 
 
 def test_a_build_that_fails_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    def built(given: str, begun: Callable[[Making], None], folder: Path | None, part: BuildPart) -> Built:
+    def built(given: str, begun: Callable[[BuildProgress], None], folder: Path | None, part: BuildPart) -> Built:
         if given == "two":
             raise BuildError("two does not build")
         time.sleep(0.3)
@@ -192,7 +192,7 @@ def test_a_build_that_fails_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(room, "wait", looked)
     with pytest.raises(BuildError, match="two does not build"):
-        both_built("one", "two", None, Following())
+        both_built("one", "two", None, ProgressCallback())
     assert len(looks) < 10, "it waits for the other and does not spin"
 
 
@@ -204,7 +204,7 @@ def test_what_is_not_there_is_told_before_anything_is_built(
     (tmp_path / "x.dist-info").mkdir()
     first, second = (str(tmp_path) if each == "HEAD" else each for each in (base, head))
     with pytest.raises(UsageError, match=r"nonesuch\.whl: no such file"):
-        both_built(first, second, None, Following())
+        both_built(first, second, None, ProgressCallback())
 
 
 def test_sources_are_those_of_folders_with_cython_where_there_are_some(tmp_path: Path) -> None:
@@ -214,7 +214,7 @@ def test_sources_are_those_of_folders_with_cython_where_there_are_some(tmp_path:
     assert _sources(tmp_path) == 3
     (tmp_path / "native/module.pyx").touch()
     assert _sources(tmp_path) == 2 + 2, "of Cython's the C is made first"
-    making = Making("", tmp_path, 4)
+    making = BuildProgress("", tmp_path, 4)
     assert making.compiled() == 0
     (tmp_path / "native/module.c").touch()
     (tmp_path / "build/temp").mkdir(parents=True)

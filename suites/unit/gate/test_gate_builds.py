@@ -19,11 +19,11 @@ from gate_requests import Silent
 import tritmark.harness
 from tritmark.harness.errors import UsageError
 from tritmark.harness.gate import build
-from tritmark.harness.gate.benchmarks import Wanted
-from tritmark.harness.gate.build import Making, built
+from tritmark.harness.gate.benchmarks import BenchmarkFilter
+from tritmark.harness.gate.build import BuildProgress, built
 from tritmark.harness.gate.build_host import LocalBuildHost
 from tritmark.harness.gate.identity import sections_hash, site_digest
-from tritmark.harness.gate.opened import BuildError, Opened
+from tritmark.harness.gate.opened import BuildError, OpenedBuild
 from tritmark.harness.gate.result import Outcome
 from tritmark.harness.gate.run import GateRequest, run
 from tritmark.harness.record import Status
@@ -59,7 +59,7 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_revision_is_built_once_and_a_broken_one_says_how(repository: Path) -> None:
-    said: list[Making] = []
+    said: list[BuildProgress] = []
     first = built("HEAD", said.append, repository)
     assert (first.subject, len(first.commit), len(said)) == ("Begin", 40, 1)
     assert (first.site / "gated.py").read_text() == (repository / "gated.py").read_text()
@@ -134,7 +134,7 @@ PROVIDER = replace(PROVIDER, variants=tuple(map(before, PROVIDER.variants)))
 
 
 def test_variants_of_an_older_build_lack_what_came_later(tmp_path: Path) -> None:
-    build = Opened(gate_sites.site(tmp_path / "older", gate_sites.source(one="lambda y: None") + OLDER))
+    build = OpenedBuild(gate_sites.site(tmp_path / "older", gate_sites.source(one="lambda y: None") + OLDER))
     (variant,) = build.installed.registry.variants
     ((found, refusal),) = build.installed.registry.candidates(variant.key, {"n": 100})
     assert (found.name, refusal) == ("one", None)
@@ -143,10 +143,10 @@ def test_variants_of_an_older_build_lack_what_came_later(tmp_path: Path) -> None
 
 def test_a_folder_without_kernels_or_with_broken_ones_is_no_build(tmp_path: Path) -> None:
     with pytest.raises(BuildError, match="no distribution there brings kernels"):
-        Opened(tmp_path)
+        OpenedBuild(tmp_path)
     before = ours()
     with pytest.raises(BuildError, match=r"gated:PROVIDER.*ZeroDivisionError"):
-        Opened(gate_sites.site(tmp_path / "broken", "1 / 0"))
+        OpenedBuild(gate_sites.site(tmp_path / "broken", "1 / 0"))
     assert ours() == before
     assert "gated" not in sys.modules
 
@@ -204,7 +204,7 @@ def test_suites_are_read_by_this_harness_and_not_by_the_builds(copies: list[Path
     shutil.copytree(copies[0], site)
     suite = site / "tritmark/harness/suite.py"
     suite.write_text(suite.read_text().replace("def read_suite(", "def read_suite_as_it_was("))
-    wanted = Wanted(suite="smoke", device="cpu")
+    wanted = BenchmarkFilter(suite="smoke", device="cpu")
     assert LocalBuildHost(site).tasks(wanted) == LocalBuildHost(copies[0]).tasks(wanted) != []
 
 
@@ -215,7 +215,7 @@ def test_a_build_takes_no_part_of_another_installation(tmp_path: Path) -> None:
     assert tritmark.__file__ is not None
     shutil.copy(tritmark.__file__, site / "tritmark")
     (site / "tritmark/kernels/__init__.py").write_text("OF_THE_BUILD = True")
-    build = Opened(site)
+    build = OpenedBuild(site)
     with build.inside():
         assert importlib.import_module("tritmark.kernels").OF_THE_BUILD
         with pytest.raises(ModuleNotFoundError, match=rf"No module named 'tritmark.harness' in {re.escape(str(site))}"):
@@ -240,7 +240,9 @@ def test_this_package_with_another_kernel_under_the_name_fails_and_what_was_not_
     if "avx2" not in features:
         pytest.skip("plain C in place of AVX2 is the slow-down, and this processor has no AVX2")
     request = GateRequest(
-        base=str(copies[0]), head=str(copies[1]), wanted=Wanted(op="i2s_*quantize", variant="avx2", device="cpu")
+        base=str(copies[0]),
+        head=str(copies[1]),
+        wanted=BenchmarkFilter(op="i2s_*quantize", variant="avx2", device="cpu"),
     )
     result = run(request, Silent())
     outcomes = {each.op: each.outcome for each in result.benchmarks}

@@ -11,7 +11,7 @@ from gate_requests import TASK
 from typer.testing import CliRunner
 
 from tritmark.harness.cli.gate import gate
-from tritmark.harness.gate.benchmarks import Wanted
+from tritmark.harness.gate.benchmarks import BenchmarkFilter
 from tritmark.harness.gate.measuring import benchmark
 from tritmark.harness.gate.result import Benchmark, Build, GateResult, Outcome
 from tritmark.harness.gate.run import GateRequest
@@ -105,7 +105,7 @@ def test_a_file_gets_the_form_and_standard_output_text(invoke: Invoke, tmp_path:
     assert "1 SAME" in shown
     assert not shown.startswith("{")
     assert request.limits.seconds == 2.5
-    assert request.wanted == Wanted(suite=str(Path("a.toml").resolve()), seed=7)
+    assert request.wanted == BenchmarkFilter(suite=str(Path("a.toml").resolve()), seed=7)
     status, shown, _ = invoke("--out", str(tmp_path / "no" / "file"), outcomes=(Outcome.SAME,))
     assert status == 2
     assert "cannot be written" in shown

@@ -12,7 +12,7 @@ import gate_requests
 import pytest
 
 import tritmark.harness
-from tritmark.harness.gate.benchmarks import Wanted
+from tritmark.harness.gate.benchmarks import BenchmarkFilter
 from tritmark.harness.gate.build_host import LocalBuildHost
 from tritmark.harness.gate.result import Outcome
 from tritmark.harness.gate.run import GateRequest, run
@@ -78,7 +78,7 @@ def test_graphs_of_two_builds_take_turns_on_a_gpu(tmp_path: Path) -> None:
     # The plain kernel under the name of the quick one.
     plain = "(V1 if format == 'none' else kernel,),\n        _v1 if format == 'none' else "
     source.write_text(text.replace(launched, plain + launched.splitlines()[1].strip()))
-    wanted = Wanted(suite=str(suite(tmp_path)), device="cuda", variant="v*")
+    wanted = BenchmarkFilter(suite=str(suite(tmp_path)), device="cuda", variant="v*")
     result = run(GateRequest(base=str(base), head=str(head), wanted=wanted, trust_code=False), gate_requests.Silent())
     found = {each.variant: each for each in result.benchmarks if each.format == "none"}
     assert result.together

@@ -9,10 +9,10 @@ import pytest
 from gate_requests import TASK, Silent
 
 from tritmark.harness.gate import compared
-from tritmark.harness.gate.benchmarks import Wanted
+from tritmark.harness.gate.benchmarks import BenchmarkFilter
 from tritmark.harness.gate.build_host import LocalBuildHost, RemoteBuildHost
 from tritmark.harness.gate.compared import CASES, LEAST, cases_each
-from tritmark.harness.gate.drawn_cases import Compared, compare_drawn
+from tritmark.harness.gate.drawn_cases import DrawnComparison, compare_drawn
 from tritmark.harness.gate.json_rpc import Stage
 from tritmark.harness.gate.result import GateResult, Outcome
 from tritmark.harness.gate.run import GateRequest, run
@@ -44,14 +44,14 @@ def sites(folder: Path, base: str, head: str, family: str = "EXACT") -> list[Pat
     ]
 
 
-def compare(folder: Path, base: str, head: str, family: str = "EXACT", count: int = 250) -> Compared:
+def compare(folder: Path, base: str, head: str, family: str = "EXACT", count: int = 250) -> DrawnComparison:
     ours, theirs = (LocalBuildHost(site) for site in sites(folder, base, head, family))
     return compare_drawn(ours, theirs, TASK.model_copy(update={"seed": 3}), count, lambda stage, of="": None)
 
 
 def gated(folder: Path, base: str, head: str) -> GateResult:
     one, two = sites(folder, base, head)
-    wanted = Wanted(suite=gate_sites.suite(folder), seed=3)
+    wanted = BenchmarkFilter(suite=gate_sites.suite(folder), seed=3)
     return run(GateRequest(base=str(one), head=str(two), wanted=wanted, limits=GateLimits(seconds=0.2)), Silent())
 
 
@@ -184,7 +184,7 @@ def test_an_interruption_ends_the_processes(tmp_path: Path, monkeypatch: pytest.
         gate_sites.site(tmp_path / name, gate_sites.source(a=IDLE, b=IDLE, c=work))
         for name, work in (("base", IDLE), ("head", "lambda y: 1"))
     )
-    wanted = Wanted(suite=gate_sites.suite(tmp_path))
+    wanted = BenchmarkFilter(suite=gate_sites.suite(tmp_path))
     with pytest.raises(KeyboardInterrupt):
         run(GateRequest(base=str(one), head=str(two), wanted=wanted), Interrupting())
     assert launches

@@ -11,9 +11,9 @@ import pytest
 from gate_requests import Silent
 
 from tritmark.harness.gate import run as room
-from tritmark.harness.gate.benchmarks import Wanted
+from tritmark.harness.gate.benchmarks import BenchmarkFilter
 from tritmark.harness.gate.both_built import both_built
-from tritmark.harness.gate.build import Making, built
+from tritmark.harness.gate.build import BuildProgress, built
 from tritmark.harness.gate.opened import BuildError
 from tritmark.harness.gate.part import WHOLE, BuildPart, lacks, part_of
 from tritmark.harness.gate.result import Outcome
@@ -79,7 +79,7 @@ def test_an_op_needs_its_own_modules_and_those_of_no_op() -> None:
 
 
 def test_modules_of_other_ops_are_not_built(repository: Path) -> None:
-    said: list[Making] = []
+    said: list[BuildProgress] = []
     part = built("HEAD", said.append, repository, ONE)
     assert sorted(path.name for path in (part.site / "native").glob("*.so")) == ["all.made-up.so", "one.made-up.so"]
     assert [imported(part.site, name) for name in ("one", "all")] == ["one", "all"]
@@ -137,7 +137,7 @@ def test_a_gate_of_an_op_that_needs_more_goes_on_with_whole_builds(
         return both_built(base, head, folder, observer, part)
 
     monkeypatch.setattr(room, "both_built", counted)
-    wanted = Wanted(suite=gate_sites.suite(repository.parent), op="double", device="plain")
+    wanted = BenchmarkFilter(suite=gate_sites.suite(repository.parent), op="double", device="plain")
     request = GateRequest(
         base="HEAD~1", head="HEAD", folder=repository, wanted=wanted, limits=GateLimits(seconds=0.1), trust_code=False
     )

@@ -9,7 +9,7 @@ import gate_sites
 import pytest
 from gate_requests import TASK, Silent
 
-from tritmark.harness.gate.benchmarks import Wanted
+from tritmark.harness.gate.benchmarks import BenchmarkFilter
 from tritmark.harness.gate.bound_kernel import ballast
 from tritmark.harness.gate.build_host import LocalBuildHost
 from tritmark.harness.gate.measuring import benchmark
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.long
 
 def gate(tmp_path: Path, base: str, head: str, *, apart: bool = False, threads: int = 1) -> GateResult:
     sites = [gate_sites.site(tmp_path / name, text) for name, text in (("base", base), ("head", head))]
-    wanted = Wanted(suite=gate_sites.suite(tmp_path), threads=threads)
+    wanted = BenchmarkFilter(suite=gate_sites.suite(tmp_path), threads=threads)
     request = GateRequest(
         base=str(sites[0]), head=str(sites[1]), wanted=wanted, limits=GateLimits(seconds=0.5), apart=apart
     )

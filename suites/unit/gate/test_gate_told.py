@@ -15,7 +15,7 @@ from made_up_records import MACHINE
 from rich.console import Console
 
 from tritmark.harness.errors import UsageError
-from tritmark.harness.gate.form import Form, tell
+from tritmark.harness.gate.form import OutputFormat, tell
 from tritmark.harness.gate.render_github import SUMMARY, commands, markdown, summary
 from tritmark.harness.gate.render_junit import junit
 from tritmark.harness.gate.result import Benchmark, Build, Confirmation, GateResult, Outcome
@@ -95,7 +95,7 @@ EVIL = result(
 )
 
 
-def told(found: GateResult, form: Form = Form.TEXT, *, terminal: bool = False) -> str:
+def told(found: GateResult, form: OutputFormat = OutputFormat.TEXT, *, terminal: bool = False) -> str:
     console = Console(
         file=io.StringIO(), force_terminal=terminal, width=200, color_system="standard" if terminal else None
     )
@@ -140,7 +140,7 @@ def test_text_says_what_changed_by_how_much_and_why() -> None:
 )
 def test_the_conclusion_is_that_of_the_exit_status(outcomes: tuple[Outcome, ...], strict: bool, said: str) -> None:
     found = result(*map(benchmark, outcomes), strict=strict)
-    for text in (told(found), told(found, Form.GITHUB)):
+    for text in (told(found), told(found, OutputFormat.GITHUB)):
         assert said in text
     assert ("passes" in said) == (found.status is Status.PASS)
 
@@ -153,7 +153,7 @@ def test_hostile_names_are_inert_on_a_terminal() -> None:
 
 
 def test_json_is_the_result() -> None:
-    assert GateResult.model_validate_json(told(EVIL, Form.JSON)) == EVIL
+    assert GateResult.model_validate_json(told(EVIL, OutputFormat.JSON)) == EVIL
 
 
 def test_annotations_name_every_change_one_a_line() -> None:
@@ -178,11 +178,11 @@ def test_the_summary_is_appended_to_the_file_that_github_names(tmp_path: Path) -
     path = tmp_path / "summary.md"
     path.write_text("before\n")
     console = Console(file=io.StringIO())
-    tell(ALL, Form.GITHUB, console, {SUMMARY: str(path)})
-    tell(ALL, Form.TEXT, console, {SUMMARY: str(path)})  # not asked for
+    tell(ALL, OutputFormat.GITHUB, console, {SUMMARY: str(path)})
+    tell(ALL, OutputFormat.TEXT, console, {SUMMARY: str(path)})  # not asked for
     assert path.read_text() == "before\n" + summary(ALL)
     with pytest.raises(UsageError, match="cannot be written"):
-        tell(ALL, Form.GITHUB, console, {SUMMARY: str(tmp_path)})
+        tell(ALL, OutputFormat.GITHUB, console, {SUMMARY: str(tmp_path)})
 
 
 def test_the_summary_is_a_table_that_names_cannot_break() -> None:

@@ -14,12 +14,12 @@ from time import perf_counter_ns
 import numpy as np
 
 from tritmark.harness.measure.clocks import PythonClock
-from tritmark.harness.spec import Device, Family, KernelKey, Op, Provider, Tensor, Tier, Traffic, Variant
+from tritmark.harness.spec import Device, KernelKey, Op, Provider, Tensor, Tier, ToleranceKind, Traffic, Variant
 
 DOUBLE = Op(
     name="double", summary="y = 2 x", source="this file", axes=("n",),
     inputs=(Tensor("x", ("n",), "float32", "any"),), outputs=(Tensor("y", ("n",), "float32", "twice x"),),
-    family=Family.{family}, families=("normal",),
+    tolerance_kind=ToleranceKind.{family}, input_families=("normal",),
     generate=lambda axes, family, rng: {{"x": rng.standard_normal(axes["n"], dtype=np.float32)}},
     outputs_like=lambda axes, key: {{"y": ((axes["n"],), key.dtype)}},
     reference=lambda inputs, axes, key: {{"y": inputs["x"].astype({exact}) * 2}},

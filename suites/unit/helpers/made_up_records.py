@@ -14,18 +14,18 @@ import numpy as np
 from tritmark.harness.machine.nvml import Health
 from tritmark.harness.record import (
     Accuracy,
-    Against,
+    CeilingComparison,
     CeilingFacts,
     Cross,
     DeviceMemory,
+    DeviceStatus,
     Divergence,
     Environment,
-    Footing,
     Gpu,
-    Lane,
     Layer,
     LayerScheme,
     Machine,
+    Measurement,
     MemoryUse,
     Performance,
     Ratio,
@@ -105,7 +105,7 @@ def ratio(rng: random.Random, middle: float, width: float = 0.012) -> Ratio:
     )
 
 
-def footing(rng: random.Random, device: str, moved: tuple[int, int, int], speed: float, *, hot: bool) -> Footing:
+def footing(rng: random.Random, device: str, moved: tuple[int, int, int], speed: float, *, hot: bool) -> Measurement:
     """A figure as the harness makes it: kernel and probe by turns, everything else from these samples."""
     needs = dict(zip(("read", "write", "compute"), moved, strict=True))
     footprint = moved[0] + moved[1]
@@ -121,7 +121,7 @@ def footing(rng: random.Random, device: str, moved: tuple[int, int, int], speed:
     logs = np.log(b) - np.log(a)
     low, middle, high = (exp(float(np.quantile(logs, part))) for part in (0.3, 0.5, 0.7))
     q1, median, q3 = (float(np.quantile(a, part)) for part in (0.25, 0.5, 0.75))
-    return Footing(
+    return Measurement(
         timing=Timing(
             samples_ns=tuple(a),
             calls_per_sample=max(1, round(2e5 / kernel)),
@@ -134,7 +134,7 @@ def footing(rng: random.Random, device: str, moved: tuple[int, int, int], speed:
             clock="CUDA graph, events" if device == "cuda" else "native loop",
             buffers=1 if hot else 40,
         ),
-        against=Against(
+        against=CeilingComparison(
             ceiling=name,
             unit="operations/s" if name == "compute" else "bytes/s",
             rate=work * 1e9 / float(np.median(b)),
@@ -479,7 +479,7 @@ def record_of(
     *,
     hostile: bool = False,
     gpus: tuple[Gpu, ...] = (),
-    cuda: Lane | None = None,
+    cuda: DeviceStatus | None = None,
 ) -> Record:
     """`cuda` is the GPU's lane, where it ran."""
     simulated = cuda is not None and cuda.simulated
@@ -533,8 +533,9 @@ def record_of(
             gpus=gpus,
         ),
         lanes=(
-            Lane(device="cpu", ran=True),
-            cuda or Lane(device="cuda", ran=False, reason="no driver: /dev/nvidiactl is missing. Next: install one"),
+            DeviceStatus(device="cpu", ran=True),
+            cuda
+            or DeviceStatus(device="cuda", ran=False, reason="no driver: /dev/nvidiactl is missing. Next: install one"),
         ),
         runs=tuple(runs),
         weights_path="/models/minilm/model.safetensors" if layers else "",
@@ -578,7 +579,7 @@ def two_devices() -> Record:
                         rng, (op, format, dtype, name), axes=small, measured=False, device=device, function=function
                     )
                 )
-    return record_of(runs, gpus=(gpu(),), cuda=Lane(device="cuda", ran=True))
+    return record_of(runs, gpus=(gpu(),), cuda=DeviceStatus(device="cuda", ran=True))
 
 
 def on_the_simulator() -> Record:
@@ -597,4 +598,4 @@ def on_the_simulator() -> Record:
             )
         else:
             changed.append(run)
-    return record_of(changed, cuda=Lane(device="cuda", ran=True, simulated=True))
+    return record_of(changed, cuda=DeviceStatus(device="cuda", ran=True, simulated=True))

@@ -14,7 +14,7 @@ from hostile_session import PLAIN, USER, as_root, session
 
 from tritmark.harness.errors import BadEnvironmentError
 from tritmark.harness.gate import build
-from tritmark.harness.gate.benchmarks import Wanted
+from tritmark.harness.gate.benchmarks import BenchmarkFilter
 from tritmark.harness.gate.json_rpc import Child
 from tritmark.harness.gate.opened import BuildError
 from tritmark.harness.gate.result import Outcome
@@ -127,7 +127,7 @@ def test_what_a_sitecustomize_prints_is_no_answer(tmp_path: Path, monkeypatch: p
     ]
     suite = tmp_path / "one.toml"
     suite.write_text(gate_sites.SUITE)
-    wanted = Wanted(suite=str(suite), op="*", variant="*", device="*", threads=1)
+    wanted = BenchmarkFilter(suite=str(suite), op="*", variant="*", device="*", threads=1)
     base, head = map(str, sites)
     result = run(GateRequest(base=base, head=head, wanted=wanted, limits=GateLimits(seconds=0.1)), Silent())
     assert [each.outcome for each in result.benchmarks] not in ([Outcome.ERROR], [Outcome.NOT_RUN])

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tritmark.harness.judge import stored
-from tritmark.harness.judge.judging import Judging, Listed
+from tritmark.harness.judge.judging import Judging, ListedWorkload
 from tritmark.harness.judge.request import Request
 from tritmark.harness.judge.timing import GroupTiming
 from tritmark.harness.providers import installed
@@ -38,7 +38,7 @@ def timed(path: Path) -> Run:
         weights = TernaryWeights(source, holders_of(here))
         plan = stored.planned(here, request, weights, [here.registry.devices["cpu"]])
     group = max(stored.groups(plan), key=lambda each: each.workload.axes["M"] * each.workload.axes["N"])
-    listed = Listed(group.key, group.workload, 0, 1, request.dimensions)
+    listed = ListedWorkload(group.key, group.workload, 0, 1, request.dimensions)
     (variant,) = group.variants
     with Workers(here) as workers:
         judgement = Judging(workers, listed).judge(variant)
@@ -73,7 +73,7 @@ def test_one_set_of_expected_values_and_no_whole_bound(
     monkeypatch.setattr(cross, "_admitted", noted)
     monkeypatch.setattr(cross, "_PART", 1 << 30 if keeping else 512 * 128)
     if keeping:
-        monkeypatch.setattr(cases._ByTurns, "_made", cache(cases._ByTurns._made))
+        monkeypatch.setattr(cases._LazyExpected, "_made", cache(cases._LazyExpected._made))
     run = timed(path)
     assert (run.performance.status in {Status.PASS, Status.AMBIGUOUS}, run.cross.status) == (True, Status.PASS)
     assert (most > 1) == keeping

@@ -84,10 +84,10 @@ def test_the_sum_counts_every_layer(plan: stored.Plan) -> None:
         assert (found.device, found.tokens, found.layers, found.unmeasured) == ("cpu", tokens, 14, 0)
         assert found.total_ns == expected
         assert found.tokens_per_second == tokens * 1e9 / expected
-        assert "14 linear layers, which allows" in linear.told(found)
+        assert "14 linear layers, which allows" in linear.sentence(found)
         lows, highs = ([getattr(each.timing, end) for each in cold if each] for end in ("low_ns", "high_ns"))
         assert (found.uncertain, found.low_ns, found.high_ns) == (0, fsum(lows), fsum(highs))
-        assert "AMBIGUOUS" not in linear.told(found)
+        assert "AMBIGUOUS" not in linear.sentence(found)
 
 
 @pytest.mark.parametrize("doubted", [False, True])
@@ -99,7 +99,7 @@ def test_what_is_ambiguous_is_added_and_said(plan: stored.Plan, doubted: bool) -
     runs[shared] = runs[shared].model_copy(update={"performance": performance})
     one, prompt = stored.sums(plan, list(runs.values()))
     assert (one.layers, one.unmeasured, one.uncertain, prompt.uncertain) == (14, 0, 4, 0)
-    assert "AMBIGUOUS figures of 4 layers are in it" in linear.told(one)
+    assert "AMBIGUOUS figures of 4 layers are in it" in linear.sentence(one)
 
 
 @pytest.mark.parametrize("change", ["missing", "doubted", "failed"])
@@ -117,7 +117,7 @@ def test_without_a_figure_for_one_there_is_no_sum(plan: stored.Plan, change: str
         runs[shared] = run.model_copy(update={"performance": performance})
     one, prompt = stored.sums(plan, list(runs.values()))
     assert (one.layers, one.unmeasured, one.total_ns, one.tokens_per_second) == (10, 4, None, None)
-    assert "no sum for one token: 4 of 14" in linear.told(one)
+    assert "no sum for one token: 4 of 14" in linear.sentence(one)
     assert prompt.total_ns is not None
 
 
@@ -128,7 +128,7 @@ def test_what_is_too_small_to_get_cold_is_added_hot_and_said(plan: stored.Plan) 
     runs[shared] = runs[shared].model_copy(update={"performance": performance})
     one, _ = stored.sums(plan, list(runs.values()))
     assert (one.layers, one.hot) == (14, 4)
-    assert "but of 4 that are too small for it" in linear.told(one)
+    assert "but of 4 that are too small for it" in linear.sentence(one)
 
 
 @pytest.fixture(scope="module")

@@ -18,11 +18,11 @@ from tritmark.harness.machine import session
 
 INFINITY = resource.RLIM_INFINITY
 Limits = dict[int, tuple[int, int]]
-Given = Callable[[Limits], None]
+PageContext = Callable[[Limits], None]
 
 
 @pytest.fixture
-def given(monkeypatch: pytest.MonkeyPatch) -> Given:
+def given(monkeypatch: pytest.MonkeyPatch) -> PageContext:
     def limits(told: Limits) -> None:
         monkeypatch.setattr(resource, "getrlimit", lambda which: told.get(which, (INFINITY, INFINITY)))
 
@@ -37,7 +37,7 @@ def given(monkeypatch: pytest.MonkeyPatch) -> Given:
         (1 << 32, 1 << 33, (1 << 32, 1 << 32)),
     ],
 )
-def test_the_hard_limit_is_kept(given: Given, hard: int, wanted: int, limits: tuple[int, int]) -> None:
+def test_the_hard_limit_is_kept(given: PageContext, hard: int, wanted: int, limits: tuple[int, int]) -> None:
     given({resource.RLIMIT_AS: (1 << 20, hard)})
     assert session.address_space(wanted) == limits
 
@@ -64,7 +64,7 @@ print(*(r.getrlimit(each) for each in (r.RLIMIT_NOFILE, r.RLIMIT_STACK, r.RLIMIT
         (resource.RLIMIT_DATA, 1 << 30, "bytes of address space is 1073741824"),
     ],
 )
-def test_too_low_a_limit_is_named(given: Given, which: int, limit: int, said: str) -> None:
+def test_too_low_a_limit_is_named(given: PageContext, which: int, limit: int, said: str) -> None:
     given({})
     session.must_suffice()
     given({which: (limit, limit)})
@@ -108,7 +108,7 @@ FAR = 1 << 50
     ],
 )
 def test_what_ended_a_process(
-    given: Given,
+    given: PageContext,
     monkeypatch: pytest.MonkeyPatch,
     limits: Limits,
     kind: Failure,

@@ -69,7 +69,7 @@ def test_a_contradiction_is_a_pair_beyond_its_limit(rates: list[float]) -> None:
 )
 def test_examples(given_: tuple[tuple[str, str, float], ...], words: str) -> None:
     found = contradictions(ceiling(*each) for each in given_)
-    assert [each.told.startswith(words) for each in found] == ([True] if words else [])
+    assert [each.description.startswith(words) for each in found] == ([True] if words else [])
 
 
 def test_quiet_machines_do_not_contradict_themselves() -> None:

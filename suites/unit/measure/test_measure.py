@@ -32,7 +32,7 @@ from tritmark.harness.measure.statistics import (
     order_interval,
     theil_sen,
 )
-from tritmark.harness.measure.stopping import AtLeast, First, Interval, Plateau, TimeLimit
+from tritmark.harness.measure.stopping import First, Interval, MinimumSamples, Plateau, TimeLimit
 from tritmark.harness.measure.survey import BYTES, COMPUTE_BYTES, Field, Survey, compute_bytes
 from tritmark.harness.measure.system_load import SystemLoad, crowded
 from tritmark.harness.measure.write_back import WriteBackCeiling
@@ -56,7 +56,7 @@ def test_alternation_recovers_a_planted_ratio_under_heavy_noise(planted: float, 
     calibrate(a)
     calibrate(b)
     rng = np.random.default_rng(seed)
-    found = alternate(a, b, rng, AtLeast(1200, TimeLimit(0)))
+    found = alternate(a, b, rng, MinimumSamples(1200, TimeLimit(0)))
     ratio = found.ratio()
     assert ratio.pairs == 1200
     assert abs(ratio.median / planted - 1) < 0.01
@@ -90,7 +90,7 @@ def test_no_sample_is_dropped_and_the_order_within_pairs_varies() -> None:
             return super().sample(launches, first, calls)
 
     a, b = Timed([SimulatedLaunch(100)], Noting("a"), calls=3), Timed([SimulatedLaunch(300)], Noting("b"), calls=2)
-    found = alternate(a, b, np.random.default_rng(0), AtLeast(64, TimeLimit(0)))
+    found = alternate(a, b, np.random.default_rng(0), MinimumSamples(64, TimeLimit(0)))
     assert found.a_ns == (100.0,) * 64
     assert found.b_ns == (300.0,) * 64
     pairs = ["".join(taken[at : at + 2]) for at in range(0, len(taken), 2)]
@@ -102,7 +102,7 @@ def test_no_sample_is_dropped_and_the_order_within_pairs_varies() -> None:
 
 def test_scale_brings_a_probe_to_the_work_of_the_kernel() -> None:
     clock = SimulatedClock()
-    found = alternate(timed(1000, clock), timed(500, clock), np.random.default_rng(0), AtLeast(10, TimeLimit(0)))
+    found = alternate(timed(1000, clock), timed(500, clock), np.random.default_rng(0), MinimumSamples(10, TimeLimit(0)))
     ratio = found.ratio(scale=1.5)
     assert (ratio.low, ratio.median, ratio.high) == pytest.approx((0.75, 0.75, 0.75))
 
@@ -252,12 +252,12 @@ def test_plateau_stops_where_the_median_no_longer_moves() -> None:
 
 def test_time_limit_and_least_number_of_samples() -> None:
     now = [0]
-    rule = First(AtLeast(4, Interval(0.5)), TimeLimit(1e-6, lambda: now[0]))
+    rule = First(MinimumSamples(4, Interval(0.5)), TimeLimit(1e-6, lambda: now[0]))
     assert feed(rule, [0.0] * 3) is None
     now[0] = 1000
     assert feed(rule, [0.0]) == 1
     assert rule.reason == "time"
-    assert feed(First(AtLeast(8, Interval(0.5)), TimeLimit(1, lambda: 0)), [0.0] * 20) == 8
+    assert feed(First(MinimumSamples(8, Interval(0.5)), TimeLimit(1, lambda: 0)), [0.0] * 20) == 8
 
 
 def test_the_first_rule_that_is_done_is_the_reason() -> None:

@@ -10,7 +10,7 @@ from time import perf_counter, sleep
 import pytest
 
 from tritmark.harness.measure import surroundings
-from tritmark.harness.measure.surroundings import Surroundings
+from tritmark.harness.measure.surroundings import MachineWatch
 from tritmark.harness.measure.system_load import SHORTEST_S
 
 CPU_S = 0.5
@@ -25,7 +25,7 @@ def test_a_process_of_another_is_seen(tmp_path: Path) -> None:
     """Its parent ends at once, so that nothing leads from it to this process."""
     done = tmp_path / "done"
     program = f"{BURN}\nopen({str(done)!r}, 'w').close()"
-    watched = Surroundings()
+    watched = MachineWatch()
     subprocess.run(["sh", "-c", '"$0" -c "$1" &', sys.executable, program], check=True)
     until = perf_counter() + 60
     while not done.exists() and perf_counter() < until:
@@ -71,7 +71,7 @@ def test_counters_become_shares_of_cores(
         ]
     )
     monkeypatch.setattr(surroundings, "_read", lambda gpu: next(readings))
-    found = Surroundings("GPU-1").load()
+    found = MachineWatch("GPU-1").load()
     assert (found.seconds, found.others, found.stolen) == pytest.approx((2.0, others, steal))
     assert (found.clock_low_hz, found.clock_high_hz) == (2_000_000_000, 3_100_000_000)
     assert (found.device_clock_low_hz, found.device_clock_high_hz) == (1_200_000_000, 1_980_000_000)
@@ -80,5 +80,5 @@ def test_counters_become_shares_of_cores(
 def test_too_short_a_time_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     readings = iter([surroundings._Reading(at, 0.0, at, 0.0, (), None) for at in (1.0, 1.0 + SHORTEST_S / 2)])
     monkeypatch.setattr(surroundings, "_read", lambda gpu: next(readings))
-    found = Surroundings().load()
+    found = MachineWatch().load()
     assert (found.others, found.stolen, found.clock_low_hz, found.device_clock_high_hz) == (None,) * 4

@@ -40,7 +40,7 @@ def rows(*shape: int, seed: int = 1, dtype: Any = torch.float32) -> Any:
     return torch.from_numpy(np.random.default_rng(seed).normal(size=shape)).to(dtype)
 
 
-class Kept:
+class KeptState:
     """Plans that say how often they ran to the end."""
 
     def __init__(self) -> None:
@@ -74,8 +74,8 @@ class Kept:
 
 
 @pytest.fixture
-def kept(monkeypatch: pytest.MonkeyPatch) -> Kept:
-    found = Kept()
+def kept(monkeypatch: pytest.MonkeyPatch) -> KeptState:
+    found = KeptState()
     monkeypatch.setattr(cpu, "_PLANS", found)
     return found
 
@@ -94,7 +94,7 @@ def test_a_plan_makes_the_bits_of_the_long_way(
     lead: list[int], N: int, K: int, dtypes: tuple[Any, Any], bias: Any, strided: bool, seed: int
 ) -> None:
     """With other rows, weights and scale than it was made with."""
-    found = Kept()
+    found = KeptState()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cpu, "_PLANS", found)
         add = None if bias is None else rows(N, seed=seed + 1, dtype=bias)
@@ -105,7 +105,7 @@ def test_a_plan_makes_the_bits_of_the_long_way(
 
         called(seed, 0.5)
         planned, ran = called(seed + 1, SCALE), found.ran
-        patch.setattr(cpu, "_PLANS", Kept())
+        patch.setattr(cpu, "_PLANS", KeptState())
         wanted = called(seed + 1, SCALE)
     assert ran == 1
     assert planned.dtype is wanted.dtype
@@ -113,7 +113,7 @@ def test_a_plan_makes_the_bits_of_the_long_way(
     assert torch.equal(planned, wanted)
 
 
-def test_a_layer_runs_it_from_its_second_call_on(kept: Kept) -> None:
+def test_a_layer_runs_it_from_its_second_call_on(kept: KeptState) -> None:
     layer = BitLinear.from_float(torch.nn.Linear(K, N))
     with torch.inference_mode():
         x = rows(2, K)
@@ -131,7 +131,7 @@ def test_a_layer_runs_it_from_its_second_call_on(kept: Kept) -> None:
     assert not torch.equal(y, first)
 
 
-def test_what_weights_hold_now_counts(kept: Kept) -> None:
+def test_what_weights_hold_now_counts(kept: KeptState) -> None:
     x, weights = rows(1, K), packed(N, K)
     first = [LINEAR(x, weights, SCALE, N, "tile64") for _ in range(2)][1]
     weights.copy_(packed(N, K, seed=5))
@@ -143,7 +143,7 @@ def test_what_weights_hold_now_counts(kept: Kept) -> None:
 
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
 @pytest.mark.parametrize("dtype", FLOATS)
-def test_what_is_not_finite_is_refused_as_at_first(kept: Kept, dtype: Any, bad: float) -> None:
+def test_what_is_not_finite_is_refused_as_at_first(kept: KeptState, dtype: Any, bad: float) -> None:
     x, weights = rows(3, K, dtype=dtype), packed(N, K)
     wrong = x.clone()
     wrong[1, 2] = bad
@@ -159,7 +159,7 @@ def test_what_is_not_finite_is_refused_as_at_first(kept: Kept, dtype: Any, bad: 
 
 
 @pytest.mark.parametrize("scale", [0.0, -1.0, torch.nan, torch.inf, 1e39, 1e-46])
-def test_a_scale_that_is_none_is_refused_as_at_first(kept: Kept, scale: float) -> None:
+def test_a_scale_that_is_none_is_refused_as_at_first(kept: KeptState, scale: float) -> None:
     x, weights = rows(3, K), packed(N, K)
     for _ in range(2):
         with pytest.raises(InvalidArgumentError, match="weight_scale"):
@@ -184,7 +184,7 @@ def test_a_scale_that_is_none_is_refused_as_at_first(kept: Kept, scale: float) -
     ],
 )
 def test_a_call_like_one_that_was_planned_is_checked_all_the_same(
-    kept: Kept, change: dict[str, Any], argument: str
+    kept: KeptState, change: dict[str, Any], argument: str
 ) -> None:
     told = {
         "x": rows(3, K),
@@ -203,7 +203,7 @@ def test_a_call_like_one_that_was_planned_is_checked_all_the_same(
 
 
 @pytest.mark.parametrize(("dtype", "offset"), [(torch.float32, 1), (torch.float32, 2), (torch.bfloat16, 1)])
-def test_rows_that_are_not_aligned_go_the_long_way(kept: Kept, dtype: Any, offset: int) -> None:
+def test_rows_that_are_not_aligned_go_the_long_way(kept: KeptState, dtype: Any, offset: int) -> None:
     x, weights = rows(2, K, dtype=dtype), packed(N, K)
     wanted = [LINEAR(x, weights, SCALE, N, "tile64") for _ in range(2)][1]
     memory = torch.zeros(x.element_size() * x.numel() + offset, dtype=torch.uint8)
@@ -213,14 +213,14 @@ def test_rows_that_are_not_aligned_go_the_long_way(kept: Kept, dtype: Any, offse
     assert kept.ran == 1
 
 
-def test_rows_of_bfloat16_need_be_aligned_to_two_bytes_alone(kept: Kept) -> None:
+def test_rows_of_bfloat16_need_be_aligned_to_two_bytes_alone(kept: KeptState) -> None:
     x, weights = rows(2 * K + 1, dtype=torch.bfloat16), packed(N, K)
     wanted = [LINEAR(x[1:].view(2, K).clone(), weights, SCALE, N, "tile64") for _ in range(2)][1]
     assert torch.equal(LINEAR(x[1:].view(2, K), weights, SCALE, N, "tile64"), wanted)
     assert kept.ran == 2
 
 
-def test_an_output_beyond_bfloat16_is_infinite(kept: Kept) -> None:
+def test_an_output_beyond_bfloat16_is_infinite(kept: KeptState) -> None:
     """And one between two numbers of it is the even one, as at first."""
     x, weights = 1e30 * rows(7, K, dtype=torch.bfloat16), packed(N, K)
     first, second = (LINEAR(x, weights, 3e8, N, "tile64") for _ in range(2))
@@ -230,7 +230,7 @@ def test_an_output_beyond_bfloat16_is_infinite(kept: Kept) -> None:
     assert not torch.isinf(first).all()
 
 
-def test_it_is_dropped_with_what_the_choice_rests_on(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_dropped_with_what_the_choice_rests_on(kept: KeptState, monkeypatch: pytest.MonkeyPatch) -> None:
     x, weights = rows(1, K), packed(N, K)
 
     def call() -> Any:
@@ -255,7 +255,7 @@ def test_it_is_dropped_with_what_the_choice_rests_on(kept: Kept, monkeypatch: py
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-def test_many_rows_find_a_plan_too(kept: Kept, dtype: Any) -> None:
+def test_many_rows_find_a_plan_too(kept: KeptState, dtype: Any) -> None:
     """It keeps no memory of their size."""
     x, weights = rows(3000, K, dtype=dtype), packed(N, K)
     first, second = (LINEAR(x, weights, SCALE, N, "tile64") for _ in range(2))
@@ -264,7 +264,7 @@ def test_many_rows_find_a_plan_too(kept: Kept, dtype: Any) -> None:
 
 
 @pytest.mark.parametrize("format", CPU_FORMATS)
-def test_every_format_with_a_kernel_gives_the_same_again(kept: Kept, format: str) -> None:
+def test_every_format_with_a_kernel_gives_the_same_again(kept: KeptState, format: str) -> None:
     """Of those with one scale, whose kernels need no memory of their own, from a plan."""
     one, room = FORMATS[format].scale_per == "tensor", memory_of(format, {"M": 2, "N": 64, "K": 256})
     weights, x, scale = packed(64, 256, format), rows(2, 256), SCALE if one else 1.0
@@ -276,7 +276,7 @@ def test_every_format_with_a_kernel_gives_the_same_again(kept: Kept, format: str
             LINEAR(x, weights, SCALE, 64, format)
 
 
-def test_no_rows_are_not_planned(kept: Kept) -> None:
+def test_no_rows_are_not_planned(kept: KeptState) -> None:
     weights = packed(N, K)
     for _ in range(2):
         assert LINEAR(rows(0, K), weights, SCALE, N, "tile64").shape == (0, N)
@@ -289,7 +289,7 @@ def test_without_pytorchs_own_function_outputs_go_through_its_dispatcher(monkeyp
     assert (made.shape, made.stride(), made.dtype, made.device.type) == ((2, 3), (3, 1), torch.bfloat16, "cpu")
 
 
-def test_they_are_kept_up_to_a_number(kept: Kept) -> None:
+def test_they_are_kept_up_to_a_number(kept: KeptState) -> None:
     weights, x = packed(1, 1), rows(4200, 1)
     for M in range(1, 4201):
         LINEAR(x[:M], weights, SCALE, 1, "tile64")

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_up_records import footing
 
-from tritmark.harness.record import TOO_NOISY, Against, Footing, Ratio, Timing, half_width
+from tritmark.harness.record import TOO_NOISY, CeilingComparison, Measurement, Ratio, Timing, half_width
 
 POSITIVE = st.floats(1e-9, 1e9)
 
@@ -20,9 +20,9 @@ def timing_of(median: float, low: float, high: float) -> Timing:
     return made.model_copy(update={"median_ns": median, "low_ns": low, "high_ns": high})
 
 
-def of(timing: Timing, fraction: Ratio, *, lost: bool) -> Footing:
+def of(timing: Timing, fraction: Ratio, *, lost: bool) -> Measurement:
     made = footing(Random(1), "cpu", (1 << 20, 1 << 18, 1 << 20), 0.5, hot=False)
-    against: Against = made.against.model_copy(update={"fraction": fraction, "lost": lost})
+    against: CeilingComparison = made.against.model_copy(update={"fraction": fraction, "lost": lost})
     return made.model_copy(update={"timing": timing, "against": against})
 
 

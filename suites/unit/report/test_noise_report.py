@@ -15,7 +15,7 @@ from tritmark.harness.cli.tables import verdict
 from tritmark.harness.frame.columns import COLUMNS
 from tritmark.harness.league.contenders import tables
 from tritmark.harness.league.model import League
-from tritmark.harness.record import Footing, LinearLayers, MachineLoad, Ratio, Record, Run, Scaled, Timing
+from tritmark.harness.record import LinearLayers, MachineLoad, Measurement, Ratio, Record, Run, Scaled, Timing
 from tritmark.harness.report import answer, batch, gpu, heatmap, league, load, roofline, scaling, summary, temperature
 from tritmark.harness.report.markdown import markdown
 from tritmark.harness.report.page import render
@@ -32,7 +32,7 @@ POSITIVE = st.floats(1e-6, 1e6)
 def wide(run: Run, half: float = 0.3) -> Run:
     """The Run with times of which that is half of the interval, as a share."""
 
-    def widened(footing: Footing | None) -> Footing | None:
+    def widened(footing: Measurement | None) -> Measurement | None:
         if footing is None:
             return None
         middle = footing.timing.median_ns
@@ -88,7 +88,7 @@ def test_a_quiet_machine_is_not_accused() -> None:
     assert "others took 0 of 2 cores in the median Run, 0 at most" in text
     assert load.busy(record) == []
     old = record_of(quick())  # before loads were recorded
-    assert (load.told(old), load.crowd(old)) == ("", "")
+    assert (load.summary(old), load.crowd(old)) == ("", "")
     assert "While timed" not in words(render(old))
 
 
@@ -129,7 +129,7 @@ def test_no_list_of_the_best_has_what_is_too_noisy() -> None:
     assert "`avx512`" not in table[table.index("The best variant of each op") :]
 
 
-def spoiled(footing: Footing | None, time: float, share: float, lost: bool) -> Footing | None:
+def spoiled(footing: Measurement | None, time: float, share: float, lost: bool) -> Measurement | None:
     """The figure with these halves of its intervals, as shares of it."""
     if footing is None:
         return None
@@ -230,7 +230,9 @@ def test_nothing_is_best_where_everything_is_too_noisy() -> None:
     text = words(render(record))
     assert "The best variant of each op" not in text
     (fast,) = [each for each in answer.answers(record) if each.question == "How fast?"]
-    assert fast.told == ("How close kernels come to the machine's limits is not known: the figures are too noisy",)
+    assert fast.statements == (
+        "How close kernels come to the machine's limits is not known: the figures are too noisy",
+    )
     assert "more than one in ten is too noisy" not in text  # parts of the ceiling are not
     assert roofline._context(record) is None
 
@@ -256,7 +258,7 @@ def quick_timing(median: float, low: float, high: float) -> Timing:
 
 
 def test_the_noise_floor_is_no_number_beyond_the_limit() -> None:
-    def vague(footing: Footing | None) -> Footing | None:
+    def vague(footing: Measurement | None) -> Measurement | None:
         if footing is None:
             return None
         fraction = footing.against.fraction.model_copy(update={"low": 1e-3, "high": 20.0})
@@ -289,7 +291,7 @@ def test_sums_over_layers_say_it(high: float, noisy: bool) -> None:
     sums = LinearLayers(
         device="cpu", tokens=1, layers=3, total_ns=1e6, low_ns=0.95e6, high_ns=high, tokens_per_second=1e3
     )
-    assert ("too noisy" in linear.told(sums)) is noisy
+    assert ("too noisy" in linear.sentence(sums)) is noisy
 
 
 def test_the_table_has_the_loads() -> None:

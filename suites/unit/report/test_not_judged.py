@@ -20,19 +20,20 @@ from tritmark.harness.judge.request import Request
 from tritmark.harness.league.contenders import tables as league_tables
 from tritmark.harness.league.model import League
 from tritmark.harness.providers import load
-from tritmark.harness.record import Cause, NotJudged, Record, Run, Status, Unseen, with_digest
+from tritmark.harness.record import Cause, NotJudged, NotJudgedKind, Record, Run, Status, with_digest
 from tritmark.harness.report import answer, build
 from tritmark.harness.report.landing import build_all
 from tritmark.harness.report.league import write
 from tritmark.harness.report.markdown import markdown
 from tritmark.harness.report.page import render
-from tritmark.harness.report.section import Given
+from tritmark.harness.report.section import PageContext
 from tritmark.harness.text import unseen
 from tritmark.harness.text.distrust import distrust
 from tritmark.harness.verify import refuted
 
 KINDS = tuple(
-    NotJudged(kind=kind, about=(f"<{kind.value}>", "b", "c", "d"), told=f"because of {kind.value}") for kind in Unseen
+    NotJudged(kind=kind, about=(f"<{kind.value}>", "b", "c", "d"), told=f"because of {kind.value}")
+    for kind in NotJudgedKind
 )
 
 
@@ -94,19 +95,19 @@ def test_limits_of_verdicts_are_gathered_by_what_they_say() -> None:
     }
     runs = tuple(run.model_copy(update=limits) for run in (first, second))
     assert [(each.kind, each.about, each.told) for each in listed(runs)] == [
-        (Unseen.ACCURACY, (first.kernel, second.kernel), "other paths were not run"),
-        (Unseen.MEMORY, (first.kernel, second.kernel), "the peak is not known"),
-        (Unseen.PERFORMANCE, (first.kernel, second.kernel), "threads were not counted"),
+        (NotJudgedKind.ACCURACY, (first.kernel, second.kernel), "other paths were not run"),
+        (NotJudgedKind.MEMORY, (first.kernel, second.kernel), "the peak is not known"),
+        (NotJudgedKind.PERFORMANCE, (first.kernel, second.kernel), "threads were not counted"),
     ]
 
 
 def test_formats_without_originals_and_simulated_devices_are_listed() -> None:
     found = {each.kind: each for each in listed(on_the_simulator().runs)}
-    assert found[Unseen.SIMULATED].about == ("cuda",)
-    assert "(simulated)" in found[Unseen.SIMULATED].told
+    assert found[NotJudgedKind.SIMULATED].about == ("cuda",)
+    assert "(simulated)" in found[NotJudgedKind.SIMULATED].told
     run = next(run for run in small_record().runs if run.format == "none")
     (order,) = listed((run.model_copy(update={"format": "qk256"}),))
-    assert (order.kind, order.about) == (Unseen.ORDER, ("qk256",))
+    assert (order.kind, order.about) == (NotJudgedKind.ORDER, ("qk256",))
     assert listed((run.model_copy(update={"format": "tq2_0"}),)) == (), "compared with golden vectors"
 
 
@@ -118,7 +119,7 @@ def test_a_workload_that_every_kernel_refuses_is_listed() -> None:
     refused = run.accuracy.model_copy(update={"status": Status.NOT_RUN, "reason": "N = 33 is no multiple of 8"})
     left = run.model_copy(update={"workload": facts, "accuracy": refused})
     (found,) = listed((left,))
-    assert (found.kind, found.about) == (Unseen.WORKLOADS, (workload.id,))
+    assert (found.kind, found.about) == (NotJudgedKind.WORKLOADS, (workload.id,))
     assert found.told == "no kernel took them: N = 33 is no multiple of 8"
     taken = run.model_copy(update={"workload": facts})
     assert listed((left, taken)) == ()
@@ -132,11 +133,13 @@ def test_a_simulator_is_why_nothing_was_measured() -> None:
         reason, cause = ("N = 33 is no multiple of 8", None) if nth % 2 else ("simulated: no speed", Cause.SIMULATOR)
         left_out = run.performance.model_copy(update={"status": Status.NOT_RUN, "reason": reason, "cause": cause})
         runs.append(run.model_copy(update={"performance": left_out}))
-    told = [each for found in answer.answers(record.model_copy(update={"runs": tuple(runs)})) for each in found.told]
+    told = [
+        each for found in answer.answers(record.model_copy(update={"runs": tuple(runs)})) for each in found.statements
+    ]
     assert "Nothing was measured: simulated: no speed" in told
     assert any(each.endswith(f"{len({run.kernel for run in runs})} of them simulated") for each in told)
     others = tuple(run.model_copy(update={"performance": runs[1].performance}) for run in runs)
-    told = [each for found in answer.answers(record.model_copy(update={"runs": others})) for each in found.told]
+    told = [each for found in answer.answers(record.model_copy(update={"runs": others})) for each in found.statements]
     assert "Nothing was measured: cuda was simulated: it has no speed" in told
 
 
@@ -187,11 +190,11 @@ def test_a_genuine_page_stays_beside_that_of_a_forged_record(
     before = genuine.read_bytes()
     told = distrust(refuted(forged))
     assert told.startswith("NOT BELIEVED: tritmark verify refutes this Record: figures: ")
-    page = build(forged, tmp_path, Given(distrust=told))
+    page = build(forged, tmp_path, PageContext(distrust=told))
     assert page.name == f"{gpu_record.id}.not-believed.html"
     assert genuine.read_bytes() == before
     assert told in words(page.read_text())
-    assert markdown(forged, Given(distrust=told)).startswith("**NOT BELIEVED** ")
+    assert markdown(forged, PageContext(distrust=told)).startswith("**NOT BELIEVED** ")
     assert "NOT BELIEVED" not in before.decode() + markdown(gpu_record)
 
 

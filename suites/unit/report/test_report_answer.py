@@ -262,7 +262,7 @@ def test_the_status_of_the_whole(verdict: dict[str, Any], expected: str) -> None
     assert summary.status(record) == expected
     assert summary.status(record_of([])) == "NOT RUN"
     others = [each for each in answer.answers(record) if each.question == "What else failed?"]
-    assert [each.told for each in others] == ([("1 kernel fails in memory",)] if expected == "FAIL" else [])
+    assert [each.statements for each in others] == ([("1 kernel fails in memory",)] if expected == "FAIL" else [])
 
 
 @pytest.mark.parametrize("failed", ["accuracy", "memory", "cross"])
@@ -276,8 +276,8 @@ def test_another_projects_kernel_does_not_fail_those_beside_it(failed: str, stat
         update={"id": "cpu/theirs", "kernel": "cpu/theirs", "variant": "theirs", "peer": True, **wrong}
     )
     beside = record_of([*record.runs, peer])
-    told = {each.question: each.told for each in answer.answers(beside)}
-    before = {each.question: each.told for each in answer.answers(record)}
+    told = {each.question: each.statements for each in answer.answers(beside)}
+    before = {each.question: each.statements for each in answer.answers(record)}
     assert outcome(beside).status is outcome(record).status is Status.PASS
     assert {strict: status_of(beside, strict=strict) for strict in (False, True)} == {
         strict: status_of(record, strict=strict) for strict in (False, True)
@@ -305,7 +305,7 @@ def test_what_of_the_model_is_not_applied_is_in_the_headline() -> None:
     record = quick().model_copy(update={"weights_note": "the transform is not applied"})
     (found,) = [each for each in answer.answers(record) if each.question == "Not applied?"]
     assert found.status is Status.NOT_RUN
-    assert found.told == ("the transform is not applied",)
+    assert found.statements == ("the transform is not applied",)
     for text in (markdown(record), "".join(render(record))):
         assert "the transform is not applied" in text
     assert outcome(record).status is outcome(quick()).status

@@ -217,7 +217,7 @@ def test_a_reference_is_named_and_no_peer_to_beat(compared: Record) -> None:
     assert "in 2 by the lenient one" in text
     assert "our own (reference)" in table_of(body(record), "Every peer")
     (answer,) = [each for each in answers(record) if each.question == "Beside others?"]
-    assert answer.told == (
+    assert answer.statements == (
         "Cross-validated: 2 kernels beside what others ship, 1 kernel beside our own alone",
         "Of 2 comparisons in speed, the strict rule recommends migration in 1, the lenient one (no more than a tenth "
         "slower) in 2",

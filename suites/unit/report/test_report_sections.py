@@ -20,9 +20,9 @@ from tritmark.harness.record import (
     Code,
     Cross,
     Fact,
-    Footing,
     Function,
     Gain,
+    Measurement,
     PeerComparison,
     PrefetchFigure,
     Proposal,
@@ -44,7 +44,7 @@ from tritmark.harness.report.landing import build_all, landing, row
 from tritmark.harness.report.markdown import code, markdown
 from tritmark.harness.report.page import LIMIT, SECTIONS, _templates, render
 from tritmark.harness.report.samples import cell, count, table
-from tritmark.harness.report.section import NOTHING, Given, History, HistoryLine, SpeedChange
+from tritmark.harness.report.section import NOTHING, History, HistoryLine, PageContext, SpeedChange
 from tritmark.harness.text.units import times
 from tritmark.harness.text.visible import visible
 
@@ -58,7 +58,7 @@ def ratio(middle: float, width: float = 0.01) -> Ratio:
 def quicker(record: Record, factor: float, which: slice = slice(None), width: float = 0.001) -> Record:
     """The same Record, these of its measured Runs so many times as close to their ceilings."""
 
-    def changed(footing: Footing | None) -> Footing | None:
+    def changed(footing: Measurement | None) -> Measurement | None:
         if footing is None:
             return None
         against = footing.against.model_copy(
@@ -89,7 +89,7 @@ def steady(record: Record) -> Record:
     return quicker(record, 1.0).model_copy(update={"id": record.id, "created": record.created})
 
 
-def body(record: Record, id: str, given: Given = NOTHING) -> str:
+def body(record: Record, id: str, given: PageContext = NOTHING) -> str:
     """One section alone."""
     section = next(section for section in SECTIONS if section.id == id)
     context = section.variables(record, given)
@@ -120,12 +120,12 @@ def test_another_machine_is_never_compared(gpu_record: Record) -> None:
     found = compare(gpu_record, other)
     assert "another machine" in found.refused
     assert not found.pairs
-    section = body(gpu_record, "baseline", Given(baseline=other))
+    section = body(gpu_record, "baseline", PageContext(baseline=other))
     assert "Not compared" in words(section)
     assert "<svg" not in section
     assert not re.search(r"[0-9]x \(", words(section)), "no ratio"
-    assert "NOT COMPARED" in words(body(gpu_record, "summary", Given(baseline=other)))
-    assert "another machine" in markdown(gpu_record, Given(baseline=other))
+    assert "NOT COMPARED" in words(body(gpu_record, "summary", PageContext(baseline=other)))
+    assert "another machine" in markdown(gpu_record, PageContext(baseline=other))
 
 
 def test_another_gpu_or_ceiling_is_not_compared(gpu_record: Record) -> None:
@@ -161,7 +161,7 @@ def test_noise_is_the_middle_interval(gpu_record: Record) -> None:
 def test_strip_says_what_regressed(gpu_record: Record) -> None:
     now = steady(gpu_record)
     assert "NOT ASKED" in words(body(now, "summary"))
-    summary = words(body(now, "summary", Given(baseline=quicker(now, 1.1, slice(0, 2)))))
+    summary = words(body(now, "summary", PageContext(baseline=quicker(now, 1.1, slice(0, 2)))))
     assert "Regressed? SLOWER 4 slower" in summary
     assert re.search(r"Noise floor ±0\.1 %", summary)
     for lane in now.lanes:
@@ -176,7 +176,7 @@ def test_environment_shows_what_changed(gpu_record: Record) -> None:
     assert found["package numpy"][1] == "1.0"
     assert "CPU" not in found
     assert not differences(gpu_record, gpu_record)
-    assert "clang 19" in words(body(gpu_record, "environment", Given(baseline=before)))
+    assert "clang 19" in words(body(gpu_record, "environment", PageContext(baseline=before)))
 
 
 def proposal(run: Run, **more: object) -> Proposal:
@@ -200,7 +200,7 @@ def test_proposals_keep_their_order_and_their_commands(gpu_record: Record) -> No
     first, second = (run for run in gpu_record.runs[:2])
     many = tuple(proposal(second, rule=f"rule-{number}") for number in range(30))
     record = gpu_record.model_copy(update={"proposals": (proposal(first), *many), "unadvised": ("counters: denied",)})
-    section = body(record, "next", Given(rules={"accumulators": "3 of 4 promises kept"}))
+    section = body(record, "next", PageContext(rules={"accumulators": "3 of 4 promises kept"}))
     text = words(section)
     assert text.index("One chain bounds") < text.index("rule-0") < text.index("rule-22")
     assert "1.30x to 2.00x" in text
@@ -260,7 +260,7 @@ def test_history_names_its_commits(gpu_record: Record) -> None:
         (HistoryLine("matmul", commits, (1.0, 1.0, 1.2, 1.2, 1.2)),),
         (SpeedChange("matmul", commits[1], commits[2], 1.2, 0.99),),
     )
-    section = body(gpu_record, "history", Given(history=history))
+    section = body(gpu_record, "history", PageContext(history=history))
     assert f"{commits[1][:12]}..{commits[2][:12]}" in words(section)
     assert "SLOWER" in section
     assert "1.20x" in words(section)
@@ -363,7 +363,7 @@ def test_bins_and_levels() -> None:
 def test_samples_are_all_there_or_the_record_is_named(gpu_record: Record) -> None:
     rows = list(csv.DictReader(io.StringIO(table(gpu_record))))
     assert len(rows) == count(gpu_record) > 1000
-    section = body(gpu_record, "samples", Given(room=LIMIT))
+    section = body(gpu_record, "samples", PageContext(room=LIMIT))
     packed = re.search(r'base64,([^"]*)"', section)
     assert packed
     assert gzip.decompress(base64.b64decode(packed[1])).decode() == table(gpu_record)
@@ -373,7 +373,7 @@ def test_samples_are_all_there_or_the_record_is_named(gpu_record: Record) -> Non
     long = cold.timing.model_copy(update={"samples_ns": tuple(1000 + number * 0.37 % 17 for number in range(400_000))})
     performance = first.performance.model_copy(update={"cold": cold.model_copy(update={"timing": long})})
     large = gpu_record.model_copy(update={"runs": (first.model_copy(update={"performance": performance}),)})
-    section = body(large, "samples", Given(path="some/where.json", room=LIMIT))
+    section = body(large, "samples", PageContext(path="some/where.json", room=LIMIT))
     assert "base64," not in section
     assert "some/where.json" in words(section)
 
@@ -407,7 +407,7 @@ def test_markdown_is_short_and_inert(gpu_record: Record) -> None:
     record = gpu_record.model_copy(
         update={"runs": (*gpu_record.runs, bad), "proposals": (proposal(bad, **harm),), "suite": HOSTILE}
     )
-    text = markdown(record, Given(baseline=quicker(record, 1.2)))
+    text = markdown(record, PageContext(baseline=quicker(record, 1.2)))
     assert "### FAIL" in text
     for part in ("#### What failed", "#### Against", "#### What to change next"):
         assert part in text
@@ -439,7 +439,7 @@ def test_hostile_names_are_inert_in_every_section(gpu_record: Record) -> None:
         }
     )
     history = History((HistoryLine(HOSTILE, ("a", "b"), (1.0, 1.1)),), (SpeedChange(HOSTILE, HOSTILE, "b", 1.1),))
-    page = render(record, Given(baseline=quicker(record, 1.2), history=history, rules={HOSTILE: HOSTILE}))
+    page = render(record, PageContext(baseline=quicker(record, 1.2), history=history, rules={HOSTILE: HOSTILE}))
     assert "<img" not in page
     assert page.count("</script>") == page.count("<script>") == 1
     assert not {char for char in page if not char.isprintable() and char != "\n"}
@@ -508,7 +508,7 @@ def test_command(gpu_record: Record, tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert '<section id="baseline"' in (tmp_path / "results" / "html" / f"{now.id}.html").read_text(encoding="utf-8")
     told = runner.invoke(app, ["--format", "md"])
     assert told.exit_code == 0
-    assert told.stdout == markdown(now, Given(path=str(Path("results/runs") / f"{now.id}.json")))
+    assert told.stdout == markdown(now, PageContext(path=str(Path("results/runs") / f"{now.id}.json")))
     opened: list[str] = []
     monkeypatch.setattr("webbrowser.open", lambda address: bool(opened.append(address)))  # type: ignore[func-returns-value]
     told = runner.invoke(app, ["--all", "--open"])

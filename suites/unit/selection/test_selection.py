@@ -302,7 +302,7 @@ def test_the_least_memory_is_chosen_though_it_be_slower() -> None:
 
 
 def test_what_is_held_to_a_bound_is_not_exact() -> None:
-    bounded = made_variant("plain", 0.5, bound=lambda inputs, axes: {"scale": np.float64(0)})
+    bounded = made_variant("plain", 0.5, error_bound=lambda inputs, axes: {"scale": np.float64(0)})
     installed = made(bounded, made_variant("slow", 0.8), made_variant("best", 1.0))
     found = run(installed, Requirement.EXACTNESS)
     assert found.chosen == f"{KEY}/slow"

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from tritmark.harness.advise.rules import RULES
 from tritmark.harness.cli.console import console
 from tritmark.harness.cli.selftest import selftest
-from tritmark.harness.cli.selftest_bugs import Quiet, document
+from tritmark.harness.cli.selftest_bugs import QuietProgress, document
 from tritmark.harness.errors import UsageError
 from tritmark.harness.providers import Installed, load
 from tritmark.harness.record import Status
@@ -57,7 +57,7 @@ def test_every_fault_in_values_is_caught_and_every_fixed_twin_passes(tmp_path: P
     suite = tmp_path / "few.toml"
     suite.write_text(SUITE, encoding="utf-8")
     found = execute(
-        INSTALLED, seed=3, observer=Quiet(console(stderr=True)), suite=str(suite), dimensions=("accuracy",)
+        INSTALLED, seed=3, observer=QuietProgress(console(stderr=True)), suite=str(suite), dimensions=("accuracy",)
     )  # fmt: skip
     assert [each.bug for each in found] == [bug for bug in BUGS if bug.dimension == "accuracy"]
     assert [(each.bug.file, each.faulty) for each in found if not each.caught] == []
@@ -66,7 +66,7 @@ def test_every_fault_in_values_is_caught_and_every_fixed_twin_passes(tmp_path: P
 
 @pytest.mark.timing
 def test_every_fault_in_time_is_proposed_to_be_mended_and_no_fixed_twin_is_accused() -> None:
-    found = execute(INSTALLED, seed=3, observer=Quiet(console(stderr=True)), dimensions=("performance",))
+    found = execute(INSTALLED, seed=3, observer=QuietProgress(console(stderr=True)), dimensions=("performance",))
     assert [each.bug for each in found] == [bug for bug in BUGS if bug.dimension == "performance"]
     assert [(each.bug.file, each.faulty) for each in found if not each.caught] == []
     assert [(each.bug.file, each.fixed) for each in found if not each.cleared] == []
@@ -134,7 +134,7 @@ def test_what_is_measured_is_asked_again_until_it_is_as_it_has_to_be(
 
     monkeypatch.setattr(bugs, "corpus", lambda installed: {FOLDER: [CLIFF, other]})
     monkeypatch.setattr(bugs, "_judged", judged)
-    found = execute(INSTALLED, seed=0, observer=Quiet(console(stderr=True)))
+    found = execute(INSTALLED, seed=0, observer=QuietProgress(console(stderr=True)))
     assert asked == [["a.c", "b.c"], *[["b.c"]] * (min(answers, bugs.TRIES) - 1)]
     assert [each.caught for each in found] == [True, answers <= bugs.TRIES]
 
@@ -186,4 +186,6 @@ def test_a_corpus_that_cannot_be_read_is_told(tmp_path: Path, monkeypatch: pytes
     with pytest.raises(UsageError, match=r"(?s)corpus.toml.*legal: a table \[\[bugs\]\] for each kernel"):
         corpus(Installed({"builtin": replace(provider, bugs="made_up_bugs")}))
     with pytest.raises(UsageError, match="no installed package brings a corpus"):
-        execute(Installed({"builtin": replace(provider, bugs="")}), seed=0, observer=Quiet(console(stderr=True)))
+        execute(
+            Installed({"builtin": replace(provider, bugs="")}), seed=0, observer=QuietProgress(console(stderr=True))
+        )

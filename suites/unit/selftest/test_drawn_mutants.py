@@ -12,11 +12,11 @@ import pytest
 
 from tritmark.harness.providers import Installed, load
 from tritmark.harness.selftest import apart, drawn_mutants, population, triggers
-from tritmark.harness.selftest.apart import ApartMutant
+from tritmark.harness.selftest.apart import LaunchMutant
 from tritmark.harness.selftest.domain import Domain
 from tritmark.harness.selftest.drawn_mutants import DrawnMutant, draw, harmful
 from tritmark.harness.selftest.oracle import Oracle
-from tritmark.harness.selftest.population import DrawnMutants, Fate, chunks, interval, judged
+from tritmark.harness.selftest.population import DrawnMutants, MutantFate, chunks, interval, judged
 from tritmark.harness.selftest.right import keys, right
 from tritmark.harness.selftest.struck import variant
 from tritmark.harness.selftest.values import classes, forbidden
@@ -140,7 +140,7 @@ def test_the_interval_is_the_exact_one() -> None:
 def fates(killed: int, count: int) -> DrawnMutants:
     key = KernelKey("cpu", "an_op", "none", "int8")
     return DrawnMutants(
-        1, [Fate(key, nth, "shape", "a mutant", "caught" if nth < killed else "", nth) for nth in range(count)]
+        1, [MutantFate(key, nth, "shape", "a mutant", "caught" if nth < killed else "", nth) for nth in range(count)]
     )
 
 
@@ -180,7 +180,7 @@ def test_a_judgement_that_fails_a_right_kernel_is_an_alarm(
 @pytest.mark.parametrize("kind", apart.KINDS)
 def test_what_outputs_do_not_show_is_drawn_again_in_another_process(installed: Installed, kind: str) -> None:
     key = keys(installed, "i2s_quantize")[0]
-    every = [ApartMutant(key, kind, number, 5) for number in range(30)]
+    every = [LaunchMutant(key, kind, number, 5) for number in range(30)]
     assert len({each.text for each in every}) > 5
     for each in every:
         again = pickle.loads(pickle.dumps(each))
@@ -199,7 +199,7 @@ def test_a_kernel_that_leaves_something_behind_is_killed_and_an_honest_one_is_no
 
 def test_a_kernel_that_loses_memory_is_killed_and_an_honest_one_is_not(installed: Installed) -> None:
     *_, chunk = chunks(installed, "quick", "i2s_quantize", 5, count=1)
-    losing = [number for number in range(12) if "loses" in ApartMutant(chunk.key, "memory", number, chunk.seed).text]
+    losing = [number for number in range(12) if "loses" in LaunchMutant(chunk.key, "memory", number, chunk.seed).text]
     done = judged(installed, replace(chunk, apart="memory", numbers=tuple(losing[:2])))
     assert not done.alarms
     assert [each.text for each in done.fates if not each.killed] == []

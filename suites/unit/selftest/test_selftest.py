@@ -20,11 +20,11 @@ from tritmark.harness.record import Status
 from tritmark.harness.selftest import run
 from tritmark.harness.selftest.consequence import Consequence, of_outputs, of_runs
 from tritmark.harness.selftest.mutants import generic
-from tritmark.harness.selftest.population import COUNT, DrawnMutants, Fate
-from tritmark.harness.selftest.run import Missed, MutantOutcome, Planted, Result, execute
+from tritmark.harness.selftest.population import COUNT, DrawnMutants, MutantFate
+from tritmark.harness.selftest.run import MissedMutant, MutantOutcome, PlantedMutant, Result, execute
 from tritmark.harness.selftest.site import MutantSite, admits, site
 from tritmark.harness.selftest.stand_in import MutantPlan, variant
-from tritmark.harness.spec import EquivalentMutants, Family, KernelKey, Workload
+from tritmark.harness.spec import EquivalentMutants, KernelKey, ToleranceKind, Workload
 from tritmark.harness.validate.accuracy import Judged, judge
 from tritmark.harness.validate.cases import Material
 from tritmark.harness.validate.compare import Expected, compare
@@ -237,17 +237,17 @@ class TestConsequence:
         there = at("matmul_fp32", {"M": 3, "N": 4, "K": 9}, dtype="float32")
         for part, expected in ((0.5, Consequence.ADMITTED), (1.5, Consequence.HARM)):
             off_by = [
-                {"c": (each["c"].exact + off * part * each["c"].bound).astype(np.float32)}  # type: ignore[operator]
+                {"c": (each["c"].exact + off * part * each["c"].error_bound).astype(np.float32)}  # type: ignore[operator]
                 for each in (there.expected(0), there.expected(1))
             ]
             assert of_outputs(there, off_by.__getitem__) is expected
 
 
-@pytest.mark.parametrize("family", [Family.ROUNDED, Family.BOUNDED])
-def test_a_nan_is_admitted_where_one_is_expected(family: Family) -> None:
+@pytest.mark.parametrize("family", [ToleranceKind.ROUNDED, ToleranceKind.BOUNDED])
+def test_a_nan_is_admitted_where_one_is_expected(family: ToleranceKind) -> None:
     """Of any sign and payload, as the judgement has it; else every mutant that changes a NaN would do harm."""
     values = np.array([1.0, np.nan, np.inf], np.float32)
-    bound = np.zeros(3) if family is Family.BOUNDED else None
+    bound = np.zeros(3) if family is ToleranceKind.BOUNDED else None
     expected = Expected("y", family, values, values.astype(np.float64), bound)
     other = np.array([0x3F800000, 0xFFC00123, 0x7F800000], np.uint32).view(np.float32)
     assert np.isnan(other[1])
@@ -268,7 +268,7 @@ KEY = KernelKey("cpu", "an_op", "none", "int8")
 
 def made_of(*planted: tuple[str, str, MutantOutcome], **options: Any) -> Result:
     return Result(
-        "x", 0.98, [Planted(workload, KEY, mutant, outcome) for workload, mutant, outcome in planted], **options
+        "x", 0.98, [PlantedMutant(workload, KEY, mutant, outcome) for workload, mutant, outcome in planted], **options
     )
 
 
@@ -277,14 +277,14 @@ def test_a_mutant_that_no_workload_shows_is_not_caught() -> None:
         ("a", "f", MutantOutcome.KILLED), ("a", "g", MutantOutcome.EQUIVALENT), ("b", "g", MutantOutcome.ADMITTED)
     )
     assert found.share == 0.5
-    assert found.missed() == [Missed(KEY, "g", MutantOutcome.ADMITTED, "")]
+    assert found.missed() == [MissedMutant(KEY, "g", MutantOutcome.ADMITTED, "")]
 
 
 def test_what_survives_anywhere_is_told_though_it_is_killed_elsewhere() -> None:
     found = made_of(("a", "f", MutantOutcome.KILLED), ("b", "f", MutantOutcome.SURVIVED))
     assert found.workloads()["an_op", "b"].share == 0
     assert found.share == 0.5
-    assert found.missed() == [Missed(KEY, "f", MutantOutcome.SURVIVED, "b")]
+    assert found.missed() == [MissedMutant(KEY, "f", MutantOutcome.SURVIVED, "b")]
 
 
 def test_harmless_excuses_no_survivor() -> None:
@@ -340,7 +340,7 @@ def test_every_key_of_an_op_has_workloads_that_its_kernels_take(installed: Insta
     assert min(count.values()) >= run.LEAST
     assert {key.format for key in count} >= {"none", "tq2_0"}
     met = {(key, workload.family) for workload, keys, _ in groups for key in keys}
-    assert met == {(key, family) for key in count for family in installed.ops["ternary_quantize"].families}
+    assert met == {(key, family) for key in count for family in installed.ops["ternary_quantize"].input_families}
 
 
 def test_the_goal_is_reached_for_formats_that_take_few_shapes(installed: Installed) -> None:
@@ -375,14 +375,14 @@ def test_the_command_prints_one_page(
     monkeypatch.setenv("COLUMNS", width)
     keys = [KernelKey("cpu", op.name, "i2_s_x86", "bfloat16") for op in OPS]
     planted = [
-        Planted(f"{key.op}[n=4099]/normal/unaligned", key, f"{kind} of {number}", outcome)
+        PlantedMutant(f"{key.op}[n=4099]/normal/unaligned", key, f"{kind} of {number}", outcome)
         for key in keys
         for number, (kind, outcome) in enumerate(
             [("killed", MutantOutcome.KILLED), ("tie", MutantOutcome.SURVIVED)] * 9
         )
     ]
     fates = [
-        Fate(key, number, "two triggers", "adds 1 where the row is odd and K is 15 " * 2, "", 3)
+        MutantFate(key, number, "two triggers", "adds 1 where the row is odd and K is 15 " * 2, "", 3)
         for key in keys
         for number in range(30)
     ]
@@ -400,7 +400,7 @@ def test_the_command_prints_one_page(
 def test_what_numpy_warns_of_in_mutants_is_not_told(installed: Installed, monkeypatch: pytest.MonkeyPatch) -> None:
     """Warnings are errors here."""
 
-    def overflowing(*_: Any) -> tuple[list[Planted], list[str]]:
+    def overflowing(*_: Any) -> tuple[list[PlantedMutant], list[str]]:
         huge = np.full(3, 3e38, np.float32)
         assert np.isinf(huge * huge).all()
         assert np.isnan(huge * huge - huge * huge).all()

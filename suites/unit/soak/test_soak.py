@@ -20,7 +20,7 @@ from tritmark.harness.cli.soak import soak as command
 from tritmark.harness.providers import load
 from tritmark.harness.record import Accuracy, Record, Status
 from tritmark.harness.soak import soak as room
-from tritmark.harness.soak.soak import Soaked, soak
+from tritmark.harness.soak.soak import SoakResult, soak
 from tritmark.harness.store import read
 
 pytestmark = pytest.mark.long
@@ -43,7 +43,7 @@ def small(monkeypatch: pytest.MonkeyPatch, items: list[Any]) -> None:
     monkeypatch.setattr(room, "FAULTS", (signal.SIGKILL,))
 
 
-def once(monkeypatch: pytest.MonkeyPatch, change: Callable[[Record], Record] | None = None) -> Soaked:
+def once(monkeypatch: pytest.MonkeyPatch, change: Callable[[Record], Record] | None = None) -> SoakResult:
     """One batch; `change` is what becomes of its Record on disk."""
     if change is not None:
         monkeypatch.setattr(room, "read", lambda path: change(read(path)))

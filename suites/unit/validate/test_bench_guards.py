@@ -392,7 +392,7 @@ def test_a_rare_wrong_output_of_a_hot_call_is_found(cases: Cases) -> None:
 
 TOTAL = replace(
     DOUBLE,
-    apart=None,
+    independent_axis=None,
     outputs=(Tensor("y", (), "int64", ""),),
     outputs_like=lambda axes, key: {"y": ((), "int64")},
     reference=lambda inputs, axes, key: {"y": np.asarray(inputs["x"].astype(np.int64).sum())},

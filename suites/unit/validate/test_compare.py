@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tritmark.harness.spec import Axes, Family, KernelKey, Op, Tensor, Traffic
+from tritmark.harness.spec import Axes, KernelKey, Op, Tensor, ToleranceKind, Traffic
 from tritmark.harness.validate.compare import (
     BrokenReferenceError,
     Comparison,
@@ -27,7 +27,7 @@ BF16 = np.dtype(ml_dtypes.bfloat16)
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 
 
-def contract(family: Family, dtype: str, families: tuple[str, ...] = ()) -> tuple[Op, KernelKey]:
+def contract(family: ToleranceKind, dtype: str, families: tuple[str, ...] = ()) -> tuple[Op, KernelKey]:
     op = Op(
         name="fake",
         summary="",
@@ -35,8 +35,8 @@ def contract(family: Family, dtype: str, families: tuple[str, ...] = ()) -> tupl
         axes=("n",),
         inputs=(),
         outputs=(Tensor("y", ("n",), "key", ""),),
-        family=family,
-        families=families,
+        tolerance_kind=family,
+        input_families=families,
         generate=lambda axes, family, rng: {},
         encode=lambda inputs, axes, format: {},
         outputs_like=lambda axes, key: {"y": ((axes["n"],), dtype)},
@@ -46,7 +46,7 @@ def contract(family: Family, dtype: str, families: tuple[str, ...] = ()) -> tupl
     return op, KernelKey("cpu", "fake", "none", dtype)
 
 
-def judge(family: Family, expected: Any, found: Any, bound: Any = None) -> Comparison:
+def judge(family: ToleranceKind, expected: Any, found: Any, bound: Any = None) -> Comparison:
     op, key = contract(family, found.dtype.name)
     axes: Axes = {"n": found.size}
     reference = {"y": np.asarray(expected)} | ({} if bound is None else {"y.bound": np.asarray(bound)})
@@ -56,9 +56,9 @@ def judge(family: Family, expected: Any, found: Any, bound: Any = None) -> Compa
 
 def test_exact_means_the_same_bits() -> None:
     expected = np.array([0.0, -0.0, np.inf, 1.0], np.float32)
-    assert judge(Family.EXACT, expected, expected.copy()).wrong.size == 0
+    assert judge(ToleranceKind.EXACT, expected, expected.copy()).wrong.size == 0
     found = np.array([-0.0, -0.0, np.inf, np.nextafter(np.float32(1), np.float32(2))], np.float32)
-    result = judge(Family.EXACT, expected, found)
+    result = judge(ToleranceKind.EXACT, expected, found)
     assert result.wrong.tolist() == [0, 3]
     assert result.largest_ulp == 1
     assert result.first is not None
@@ -66,7 +66,7 @@ def test_exact_means_the_same_bits() -> None:
 
 
 def test_integers_are_exact_in_every_family() -> None:
-    for family in (Family.EXACT, Family.ROUNDED):
+    for family in (ToleranceKind.EXACT, ToleranceKind.ROUNDED):
         result = judge(family, np.array([5, 7]), np.array([5, 8], np.int32))
         assert result.wrong.tolist() == [1]
         assert result.largest_error == 1
@@ -80,24 +80,24 @@ def test_rounded_admits_one_ulp_and_not_two(dtype: np.dtype[Any]) -> None:
         found = near
         for _ in range(steps):
             found = np.nextafter(found, dtype.type(np.inf)).astype(dtype)
-        result = judge(Family.ROUNDED, exact, found)
+        result = judge(ToleranceKind.ROUNDED, exact, found)
         assert result.wrong.tolist() == wrong
         assert result.largest_ulp == steps
 
 
 def test_nan_is_never_right() -> None:
     found = np.array([np.nan, 1.0], np.float32)
-    assert judge(Family.ROUNDED, np.array([1.0, 1.0]), found).wrong.tolist() == [0]
-    assert judge(Family.EXACT, np.array([1.0, 1.0], np.float32), found).wrong.tolist() == [0]
-    assert judge(Family.BOUNDED, np.array([1.0, 1.0], np.float32), found, [1e30, 1e30]).wrong.tolist() == [0]
+    assert judge(ToleranceKind.ROUNDED, np.array([1.0, 1.0]), found).wrong.tolist() == [0]
+    assert judge(ToleranceKind.EXACT, np.array([1.0, 1.0], np.float32), found).wrong.tolist() == [0]
+    assert judge(ToleranceKind.BOUNDED, np.array([1.0, 1.0], np.float32), found, [1e30, 1e30]).wrong.tolist() == [0]
 
 
-@pytest.mark.parametrize("family", [Family.ROUNDED, Family.BOUNDED])
-def test_where_nan_and_infinity_go_through_each_is_expected_where_the_reference_has_it(family: Family) -> None:
+@pytest.mark.parametrize("family", [ToleranceKind.ROUNDED, ToleranceKind.BOUNDED])
+def test_where_nan_and_infinity_go_through_each_is_expected_where_the_reference_has_it(family: ToleranceKind) -> None:
     op, key = contract(family, "float32", (NONFINITE,))
     # What a reference says of the error of such a value is no number.
     reference = {"y": np.array([np.nan, np.inf, -np.inf, 1.0]), "y.bound": np.array([np.nan, np.inf, np.nan, 0.0])}
-    if family is Family.ROUNDED:
+    if family is ToleranceKind.ROUNDED:
         del reference["y.bound"]
     (only,) = expectations(op, {"n": 4}, key, reference)
 
@@ -110,7 +110,7 @@ def test_where_nan_and_infinity_go_through_each_is_expected_where_the_reference_
 
 
 def test_an_exact_nan_is_the_same_bits_and_its_bits_are_shown() -> None:
-    op, key = contract(Family.EXACT, "float32", (NONFINITE,))
+    op, key = contract(ToleranceKind.EXACT, "float32", (NONFINITE,))
     values = np.array([0x7FC00001, 0xFFC00000], np.uint32).view(np.float32)
     (only,) = expectations(op, {"n": 2}, key, {"y": values})
     assert compare(only, values.copy()).wrong.size == 0
@@ -121,14 +121,14 @@ def test_an_exact_nan_is_the_same_bits_and_its_bits_are_shown() -> None:
 
 
 def test_overflow_is_rounded_to_infinity() -> None:
-    assert judge(Family.ROUNDED, np.array([1e39]), np.array([np.inf], np.float32)).wrong.size == 0
-    assert judge(Family.ROUNDED, np.array([1e39]), np.array([1.0], np.float32)).wrong.size == 1
+    assert judge(ToleranceKind.ROUNDED, np.array([1e39]), np.array([np.inf], np.float32)).wrong.size == 0
+    assert judge(ToleranceKind.ROUNDED, np.array([1e39]), np.array([1.0], np.float32)).wrong.size == 1
 
 
 def test_bounded_takes_its_bound_from_the_reference() -> None:
     expected, found = np.array([1.0, 1.0, 2.0]), np.array([1.5, 1.25, 2.0], np.float32)
-    assert judge(Family.BOUNDED, expected, found, [0.25, 0.25, 0.0]).wrong.tolist() == [0]
-    assert judge(Family.BOUNDED, expected, found, [0.5, 0.25, 0.0]).wrong.size == 0
+    assert judge(ToleranceKind.BOUNDED, expected, found, [0.25, 0.25, 0.0]).wrong.tolist() == [0]
+    assert judge(ToleranceKind.BOUNDED, expected, found, [0.5, 0.25, 0.0]).wrong.size == 0
 
 
 def test_an_op_that_rounds_is_judged_by_a_bound_where_the_reference_gives_one() -> None:
@@ -136,15 +136,17 @@ def test_an_op_that_rounds_is_judged_by_a_bound_where_the_reference_gives_one() 
         np.array([1.0, 1.0, 1.0]),
         np.array([1.5, 1.25, np.nextafter(np.float32(1), np.float32(2))], np.float32),
     )
-    assert judge(Family.ROUNDED, expected, found).wrong.tolist() == [0, 1]
-    assert judge(Family.ROUNDED, expected, found, [0.25, 0.25, 0.0]).wrong.tolist() == [0, 2]
+    assert judge(ToleranceKind.ROUNDED, expected, found).wrong.tolist() == [0, 1]
+    assert judge(ToleranceKind.ROUNDED, expected, found, [0.25, 0.25, 0.0]).wrong.tolist() == [0, 2]
     exact = expected.astype(np.float32)
-    assert judge(Family.EXACT, exact, found, [0.25, 0.25, 1.0]).wrong.tolist() == [0, 1, 2], "what is exact stays exact"
+    assert judge(ToleranceKind.EXACT, exact, found, [0.25, 0.25, 1.0]).wrong.tolist() == [0, 1, 2], (
+        "what is exact stays exact"
+    )
 
 
 def test_a_signalling_nan_beside_an_infinity_is_wrong_and_nothing_more() -> None:
     found = np.array([0x7F800001, 0x7F800000], np.uint32).view(np.float32)
-    assert judge(Family.BOUNDED, [1.0, 1e39], found, [1.0, 1.0]).wrong.tolist() == [0]
+    assert judge(ToleranceKind.BOUNDED, [1.0, 1e39], found, [1.0, 1.0]).wrong.tolist() == [0]
 
 
 @pytest.mark.parametrize("dtype", [BF16, np.dtype("float32")])
@@ -159,27 +161,27 @@ def test_a_bound_that_reaches_past_the_largest_number_admits_infinity(dtype: np.
     ):
         for sign in (1, -1):
             found = np.array([sign * np.inf]).astype(dtype)
-            assert judge(Family.BOUNDED, [sign * exact], found, [bound]).wrong.tolist() == ([] if right else [0])
-            assert judge(Family.BOUNDED, [-sign * exact], found, [bound]).wrong.tolist() == [0]
+            assert judge(ToleranceKind.BOUNDED, [sign * exact], found, [bound]).wrong.tolist() == ([] if right else [0])
+            assert judge(ToleranceKind.BOUNDED, [-sign * exact], found, [bound]).wrong.tolist() == [0]
 
 
 @pytest.mark.parametrize(
     ("family", "dtype", "reference", "told"),
     [
-        (Family.EXACT, "float32", {}, "missing"),
-        (Family.EXACT, "float32", {"y": np.zeros(3, np.float32)}, "shape"),
-        (Family.EXACT, "float32", {"y": np.array([1, np.nan], np.float32)}, "NaN at index \\(1,\\)"),
-        (Family.ROUNDED, "float32", {"y": np.array([1, np.nan])}, "NaN"),
-        (Family.EXACT, "float32", {"y": np.zeros(2)}, "bit for bit"),
-        (Family.EXACT, "int8", {"y": np.array([0, 128])}, "past int8"),
-        (Family.EXACT, "int8", {"y": np.zeros(2)}, "holds integers"),
-        (Family.BOUNDED, "float32", {"y": np.zeros(2)}, "no bound"),
-        (Family.BOUNDED, "float32", {"y": np.zeros(2), "y.bound": np.array([0, np.inf])}, "bound"),
-        (Family.BOUNDED, "float32", {"y": np.zeros(2), "y.bound": np.array([0, -1.0])}, "bound"),
+        (ToleranceKind.EXACT, "float32", {}, "missing"),
+        (ToleranceKind.EXACT, "float32", {"y": np.zeros(3, np.float32)}, "shape"),
+        (ToleranceKind.EXACT, "float32", {"y": np.array([1, np.nan], np.float32)}, "NaN at index \\(1,\\)"),
+        (ToleranceKind.ROUNDED, "float32", {"y": np.array([1, np.nan])}, "NaN"),
+        (ToleranceKind.EXACT, "float32", {"y": np.zeros(2)}, "bit for bit"),
+        (ToleranceKind.EXACT, "int8", {"y": np.array([0, 128])}, "past int8"),
+        (ToleranceKind.EXACT, "int8", {"y": np.zeros(2)}, "holds integers"),
+        (ToleranceKind.BOUNDED, "float32", {"y": np.zeros(2)}, "no bound"),
+        (ToleranceKind.BOUNDED, "float32", {"y": np.zeros(2), "y.bound": np.array([0, np.inf])}, "bound"),
+        (ToleranceKind.BOUNDED, "float32", {"y": np.zeros(2), "y.bound": np.array([0, -1.0])}, "bound"),
     ],
 )
 def test_a_reference_that_cannot_be_judged_against_is_refused(
-    family: Family, dtype: str, reference: dict[str, Any], told: str
+    family: ToleranceKind, dtype: str, reference: dict[str, Any], told: str
 ) -> None:
     op, key = contract(family, dtype)
     with pytest.raises(BrokenReferenceError, match=told):
@@ -187,7 +189,7 @@ def test_a_reference_that_cannot_be_judged_against_is_refused(
 
 
 def test_expected_values_cannot_be_written() -> None:
-    op, key = contract(Family.EXACT, "int8")
+    op, key = contract(ToleranceKind.EXACT, "int8")
     (only,) = expectations(op, {"n": 2}, key, {"y": np.array([1, 2], np.int8)})
     with pytest.raises(ValueError, match="read-only"):
         only.values[0] = 3
@@ -219,12 +221,12 @@ def test_a_double_that_double_rounding_gets_wrong() -> None:
     assert float(np.array([just_over_half]).astype(np.float32).astype(BF16)[0]) == 1.0
 
 
-@given(st.data(), st.sampled_from([Family.EXACT, Family.ROUNDED, Family.BOUNDED]))
-def test_block_by_block_nothing_else_is_found(data: st.DataObject, family: Family) -> None:
+@given(st.data(), st.sampled_from([ToleranceKind.EXACT, ToleranceKind.ROUNDED, ToleranceKind.BOUNDED]))
+def test_block_by_block_nothing_else_is_found(data: st.DataObject, family: ToleranceKind) -> None:
     values = st.sampled_from([0.0, 1.0, np.float32(1).item() + 2**-22, -3.0, np.inf])
     expected, found = (np.array(data.draw(st.lists(values, min_size=9, max_size=9)), np.float32) for _ in range(2))
     bound = np.array(data.draw(st.lists(st.sampled_from([0.0, 1.0, 4.0]), min_size=9, max_size=9)))
-    given_bound = bound if family is Family.BOUNDED else None
+    given_bound = bound if family is ToleranceKind.BOUNDED else None
     whole = judge(family, expected, found, given_bound)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tritmark.harness.validate.compare._BLOCK", data.draw(st.integers(1, 9)))

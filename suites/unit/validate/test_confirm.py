@@ -20,8 +20,8 @@ from tritmark.harness.record import Performance, Status
 from tritmark.harness.spec import Workload
 from tritmark.harness.validate.cases import Cases, Material
 from tritmark.harness.validate.confirm import (
-    Account,
-    Meanwhile,
+    CpuTimeAccount,
+    InterferenceWatch,
     audit_faults,
     confirm,
     confirmed,
@@ -136,14 +136,14 @@ def test_cpu_time_of_threads_that_wait_for_each_other_proves_nothing_in_a_crowd(
 
     def taken(
         lap: Callable[[int, int], None], rounds: int, calls: int, pid: int | None, threads: int = 1
-    ) -> tuple[int, Account]:
+    ) -> tuple[int, CpuTimeAccount]:
         ran = 10 * rounds * calls * call_ns
         each = {str(nth): ran for nth in range(threads)}
-        return ran, Account(ran * threads, each, dict.fromkeys(each, ran * waited))
+        return ran, CpuTimeAccount(ran * threads, each, dict.fromkeys(each, ran * waited))
 
     monkeypatch.setattr("tritmark.harness.validate.confirm.elapsed", taken)
     monkeypatch.setattr("tritmark.harness.validate.confirm._DOUBT_NS", 0)
-    monkeypatch.setattr(Meanwhile, "crowded", lambda self, threads: True)
+    monkeypatch.setattr(InterferenceWatch, "crowded", lambda self, threads: True)
     faults, doubts = lap_faults(lambda temperature, rounds, calls: None, call_ns, 1, threads, os.getpid())
     assert bool(faults) is proof
     assert bool(doubts) is not proof
@@ -209,13 +209,13 @@ def busy() -> Iterator[subprocess.Popen[bytes]]:
 def test_the_account_of_another_process_is_that_of_the_kernel(busy: subprocess.Popen[bytes]) -> None:
     assert busy.stdout is not None
     busy.stdout.readline()
-    found = Account.of(busy.pid)
+    found = CpuTimeAccount.of(busy.pid)
     assert found is not None
     assert 0.2e9 <= found.total < 2e9
     assert sum(found.threads.values()) <= found.total
-    assert found.since(Account(0, {}, {})).at_work == 1
-    assert Account.of(None) is None
-    assert Account.of(2**22 + 1) is None  # no process has that number
+    assert found.since(CpuTimeAccount(0, {}, {})).at_work == 1
+    assert CpuTimeAccount.of(None) is None
+    assert CpuTimeAccount.of(2**22 + 1) is None  # no process has that number
 
 
 def test_doubts_make_it_ambiguous_and_faults_make_it_fail(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,7 +249,7 @@ def test_what_others_take_is_told_from_what_a_worker_that_is_yet_to_begin_takes(
     assert isinstance(cases, Cases)
     crowds: list[bool] = []
 
-    class Full(Meanwhile):
+    class Full(InterferenceWatch):
         def crowded(self, threads: int) -> bool:
             monkeypatch.setattr(self._others, "cores", lambda: 64.0)
             crowds.append(super().crowded(threads))

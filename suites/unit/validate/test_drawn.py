@@ -312,7 +312,7 @@ def test_every_kind_of_input_is_dealt_early_and_admitted(op: str) -> None:
     for tensor in contract.inputs:
         assert {each[tensor.name] for each in dealt if tensor.name in each} == set(kinds(tensor))
         for kind in kinds(tensor):
-            for family in contract.families:
+            for family in contract.input_families:
                 logical = contract.generate(dict.fromkeys(contract.axes, 64), family, rng)
                 before, found = (
                     np.asarray(logical[tensor.name]),
@@ -552,11 +552,11 @@ def test_built_in_kernels_pass_in_processes_of_their_own() -> None:
 
 
 def test_a_suite_says_drawn_alone(tmp_path: Any) -> None:
-    from tritmark.harness.suite import Known, read_suite
+    from tritmark.harness.suite import KnownNames, read_suite
 
     path = tmp_path / "suite.toml"
     path.write_text(
         'title = ""\n[[workloads]]\nop = "i2s_quantize"\ndrawn = 5\nfamilies = ["normal"]\n', encoding="utf-8"
     )
     with pytest.raises(UsageError, match="given beside drawn"):
-        read_suite(path, "suite", Known(INSTALLED.ops.values(), {}, {}))
+        read_suite(path, "suite", KnownNames(INSTALLED.ops.values(), {}, {}))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tritmark.harness.spec import Family
+from tritmark.harness.spec import ToleranceKind
 from tritmark.harness.validate import measured
 from tritmark.harness.validate.audit import Audited, AuditedPiece
 from tritmark.harness.validate.compare import Expected
@@ -19,7 +19,7 @@ from tritmark.harness.validate.pieces import Exchangeable, Piece, Pieces
 
 
 def expected(values: Any) -> Expected:
-    return Expected("y", Family.EXACT, values, values, None)
+    return Expected("y", ToleranceKind.EXACT, values, values, None)
 
 
 @given(st.data())

@@ -68,7 +68,7 @@ def workers() -> Iterator[Workers]:
 def used(workers: Workers, variant: Variant, threads: int) -> MemoryUse:
     op = workers.installed.ops[variant.key.op]
     axes = {name: AXES[name] for name in op.axes}
-    inputs = op.encode(op.generate(axes, op.families[0], np.random.default_rng(0)), axes, variant.key.format)
+    inputs = op.encode(op.generate(axes, op.input_families[0], np.random.default_rng(0)), axes, variant.key.format)
     return confirmed_use(lambda again: watched(workers, variant, again), inputs, axes, threads=threads)
 
 

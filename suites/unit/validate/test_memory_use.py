@@ -44,7 +44,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 def material(op: Op, format: str, axes: Axes = AXES) -> tuple[dict[str, int], dict[str, Any]]:
     """The op's axes, and inputs encoded for a format."""
     own = {name: axes[name] for name in op.axes}
-    return own, op.encode(op.generate(own, op.families[0], np.random.default_rng(0)), own, format)
+    return own, op.encode(op.generate(own, op.input_families[0], np.random.default_rng(0)), own, format)
 
 
 class Scaled:

@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tritmark.harness.errors import InvalidArgumentError, NoCompatibleKernelError
-from tritmark.harness.judge.judging import Judging, Listed
+from tritmark.harness.judge.judging import Judging, ListedWorkload
 from tritmark.harness.judge.request import Request
 from tritmark.harness.judge.runner import plan
 from tritmark.harness.providers import Installed
 from tritmark.harness.record import Accuracy, Status
 from tritmark.harness.registry import Registry
 from tritmark.harness.spec import Arrays, Axes, Device, KernelKey, Launch, Provider, Tier, Variant, Workload
-from tritmark.harness.suite import Selected, Suite
+from tritmark.harness.suite import SelectedWorkload, Suite
 from tritmark.harness.validate.accuracy import Judged
 from tritmark.harness.validate.cases import Material, admitted
 from tritmark.harness.validate.compare import BrokenReferenceError
@@ -64,7 +64,14 @@ def peer(factor: float = 1.0, share: float = 1e-3, **more: Any) -> Variant:
         return {"out": share * most * scale[:, np.newaxis]}
 
     made = Variant(
-        key=KEY, name="theirs", tier=Tier.PEER, summary="", bind=bind, reports_nonfinite=False, packs=True, bound=bound
+        key=KEY,
+        name="theirs",
+        tier=Tier.PEER,
+        summary="",
+        bind=bind,
+        reports_nonfinite=False,
+        packs=True,
+        error_bound=bound,
     )
     return replace(made, **more)
 
@@ -72,7 +79,7 @@ def peer(factor: float = 1.0, share: float = 1e-3, **more: Any) -> Variant:
 def judged(variant: Variant, workload: Workload = WORKLOAD) -> Accuracy:
     installed = Installed({"builtin": PROVIDER})
     installed.add(variant)
-    listed = Listed(KEY, workload, 0, 1, frozenset({"accuracy"}))
+    listed = ListedWorkload(KEY, workload, 0, 1, frozenset({"accuracy"}))
     with Workers(installed, isolated=False) as workers:
         return Judging(workers, listed).judge(variant).accuracy
 
@@ -123,7 +130,7 @@ def test_one_that_is_not_installed_is_told() -> None:
 def test_it_is_right_within_what_its_own_arithmetic_admits() -> None:
     found = judged(peer(factor=1 + 1e-4))
     assert (found.status, found.family) == (Status.PASS, "bounded")
-    assert judged(peer(factor=1 + 1e-4, bound=None)).status is Status.FAIL  # held to the op's contract
+    assert judged(peer(factor=1 + 1e-4, error_bound=None)).status is Status.FAIL  # held to the op's contract
     assert drawn(peer(factor=1 + 1e-4)).accuracy.status is not Status.FAIL
 
 
@@ -146,18 +153,18 @@ def test_inputs_that_it_does_not_take_are_not_held_against_it() -> None:
     def refuses(inputs: Arrays, axes: Axes) -> dict[str, Any]:
         raise InvalidArgumentError(op="theirs", argument="act_scale", found="1e-40", legal="normal numbers")
 
-    found = judged(peer(bound=refuses))
+    found = judged(peer(error_bound=refuses))
     assert found.status is Status.NOT_RUN
     assert "normal numbers" in found.reason
-    assert drawn(peer(bound=refuses)).accuracy.status is Status.NOT_RUN
+    assert drawn(peer(error_bound=refuses)).accuracy.status is Status.NOT_RUN
 
 
 @pytest.mark.parametrize("bound", [np.inf, np.nan, -1.0])
 def test_a_bound_that_would_admit_anything_is_refused(bound: float) -> None:
     cases = Material(OP, WORKLOAD, 0).cases(KEY)
     with pytest.raises(BrokenReferenceError, match="bound of out"):
-        admitted(cases, peer(bound=lambda inputs, axes: {"out": bound}), AXES)
-    assert judged(peer(bound=lambda inputs, axes: {"out": bound})).status is Status.ERROR
+        admitted(cases, peer(error_bound=lambda inputs, axes: {"out": bound}), AXES)
+    assert judged(peer(error_bound=lambda inputs, axes: {"out": bound})).status is Status.ERROR
 
 
 @settings(max_examples=20)
@@ -165,7 +172,7 @@ def test_a_bound_that_would_admit_anything_is_refused(bound: float) -> None:
 def test_a_suite_has_peers_where_it_says_so(there: bool, says: bool, glob: str, asked: bool, fastest: int) -> None:
     installed = Installed({"builtin": PROVIDER})
     installed.add(peer(missing=lambda: None if there else "not installed"))
-    item = Selected(WORKLOAD, ["tile64"], ["float32"], ["cpu"], fastest=fastest, peers=says)
+    item = SelectedWorkload(WORKLOAD, ["tile64"], ["float32"], ["cpu"], fastest=fastest, peers=says)
     asks = frozenset({peer().id}) if asked else frozenset()
     groups = plan(installed, Request(suite=Suite("s", "", "", (item,)), variant=glob, peers=asks))
     names = {each.name for group in groups for each in group.variants}
@@ -176,7 +183,7 @@ def test_a_suite_has_peers_where_it_says_so(there: bool, says: bool, glob: str, 
 @given(st.integers(1, 4), st.booleans())
 @settings(max_examples=10)
 def test_a_peer_neither_counts_among_the_fastest_nor_is_left_out(fastest: int, swap: bool) -> None:
-    item = Selected(WORKLOAD, ["tile64"], ["float32"], ["cpu"], fastest=fastest, peers=True)
+    item = SelectedWorkload(WORKLOAD, ["tile64"], ["float32"], ["cpu"], fastest=fastest, peers=True)
     request = Request(suite=Suite("s", "", "", (item,)))
     other = Provider(ops=(), devices=(), variants=(peer(), replace(peer(), name="others")))
     providers = {"builtin": PROVIDER, "other": other}

@@ -23,7 +23,7 @@ from tritmark.harness.measure.statistics import (
 )
 from tritmark.harness.measure.survey import survey
 from tritmark.harness.record import Performance, Status
-from tritmark.harness.spec import Family, KernelKey, Launch, Op, Tensor, Tier, Traffic, Variant
+from tritmark.harness.spec import KernelKey, Launch, Op, Tensor, Tier, ToleranceKind, Traffic, Variant
 from tritmark.harness.validate.audit import Auditor
 from tritmark.harness.validate.performance import TELLING, Bench
 
@@ -42,8 +42,8 @@ DOUBLE = Op(
     axes=("n",),
     inputs=(Tensor("x", ("n",), "int32", ""), Tensor("scalar", (), "int32", "")),
     outputs=(Tensor("y", ("n",), "int32", ""),),
-    family=Family.EXACT,
-    families=("uniform",),
+    tolerance_kind=ToleranceKind.EXACT,
+    input_families=("uniform",),
     generate=lambda axes, family, rng: {"x": rng.integers(0, 99, axes["n"], dtype=np.int32), "scalar": 3},
     outputs_like=lambda axes, key: {"y": ((axes["n"],), "int32")},
     reference=double_reference,

@@ -40,7 +40,7 @@ def logical_of(inputs: dict[str, Any], encoded: dict[str, Any], format: str, axe
 def test_a_piece_gives_what_the_whole_gives_there(shape: tuple[str, str, str, dict[str, int]], case: int) -> None:
     op, key, material, found = made(*shape)
     axes = shape[3]
-    _, unit = op.apart(axes, key)
+    _, unit = op.independent_axis(axes, key)
     both, cases = tuple(material.encoded(key.format)), material.cases(key)
     assert cases.second is not None
     before = (cases.first, cases.second)[case].expected

@@ -11,7 +11,7 @@ import pytest
 from worker_tasks import skips_calls
 
 from tritmark.harness.providers import load
-from tritmark.harness.record import Footing, Performance, Status
+from tritmark.harness.record import Measurement, Performance, Status
 from tritmark.harness.spec import KernelKey, Workload
 from tritmark.harness.validate import proof
 from tritmark.harness.validate.cases import Cases, Material
@@ -45,7 +45,7 @@ def arguments(cases: Cases) -> tuple[Any, ...]:
 def claimed(found: Performance, times: float) -> Performance:
     """The same with so many times the time, and without what was found before."""
 
-    def scaled(footing: Footing | None) -> Footing | None:
+    def scaled(footing: Measurement | None) -> Measurement | None:
         if footing is None:
             return None
         timing = footing.timing

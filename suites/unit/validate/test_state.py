@@ -64,7 +64,7 @@ def test_our_kernels_leave_nothing_with_any_number_of_threads(workers: Workers, 
     op = INSTALLED.ops[variant.key.op]
     axes = {name: AXES[name] for name in op.axes}
     assert [limit.refusal(axes) for limit in variant.constraints if limit.refusal(axes)] == []
-    cases = Material(op, Workload(op=op.name, axes=axes, family=op.families[0]), 0).cases(variant.key)
+    cases = Material(op, Workload(op=op.name, axes=axes, family=op.input_families[0]), 0).cases(variant.key)
     worker = workers.of(variant)
     for threads in (1, 3, 2, 7):
         found = judge(
@@ -206,7 +206,7 @@ def test_floating_point_settings_are_read_here_and_set_back() -> None:
     library.fesetround({"x86_64": 0xC00}.get(os.uname().machine, 0xC00000))
     found = changed()
     assert found is not None
-    assert found.told()["the rounding mode"] == "toward zero"
+    assert found.described()["the rounding mode"] == "toward zero"
     assert library.fegetround() == before
     assert changed() is None
     np.float32(1)  # nothing was left

@@ -51,7 +51,7 @@ class Hidden:
 
 
 def used() -> Any:
-    inputs = OP.encode(OP.generate(AXES, OP.families[0], np.random.default_rng(0)), AXES, "none")
+    inputs = OP.encode(OP.generate(AXES, OP.input_families[0], np.random.default_rng(0)), AXES, "none")
     return memory_use(DEVICE, OP, SCALAR, inputs, AXES, threads=1)
 
 

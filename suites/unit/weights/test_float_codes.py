@@ -259,7 +259,7 @@ def test_real_floats_are_compared_as_floats(tmp_path: Path) -> None:
     found = compare(a, b, HOLDERS)
     (difference,) = found.differences
     assert found.matrices == 0
-    assert (difference.name, difference.told) == (NAME, f"{floats[3, 7]} and {other[3, 7]} at [3, 7]")
+    assert (difference.name, difference.description) == (NAME, f"{floats[3, 7]} and {other[3, 7]} at [3, 7]")
     other[3, 7] = floats[3, 7]
     assert compare(a, written(tmp_path / "b", {NAME: other}), HOLDERS).differences == ()
 

@@ -376,7 +376,7 @@ def test_the_first_difference_is_named(tmp_path: Path, what: str) -> None:
     other = changed(tmp_path, SMALL if changes else ONE_CODE, **changes)
     (difference,) = compared(models.write_gguf(tmp_path / "a.gguf", SMALL), other).differences
     assert (difference.name, difference.what) == (f"{name}.weight", what.partition(" ")[0])
-    assert words in difference.told
+    assert words in difference.description
 
 
 def test_what_only_one_of_two_files_needs_may_be_asked_for(tmp_path: Path) -> None:

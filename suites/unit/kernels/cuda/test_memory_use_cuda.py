@@ -36,11 +36,11 @@ def named(op: str) -> Variant:
 def used(variant: Variant) -> MemoryUse:
     op = OPS[variant.key.op]
     axes = {name: AXES[name] for name in op.axes}
-    inputs = op.encode(op.generate(axes, op.families[0], np.random.default_rng(0)), axes, variant.key.format)
+    inputs = op.encode(op.generate(axes, op.input_families[0], np.random.default_rng(0)), axes, variant.key.format)
     return memory_use(DEVICE, op, variant, inputs, axes, threads=1)
 
 
-class Planted:
+class PlantedMutant:
     """A launch, and what is done beside it in each call."""
 
     def __init__(self, launch: Any, more: Any) -> None:
@@ -58,7 +58,7 @@ def planted(more: Any = lambda: None, bound: Any = lambda: None, **change: Any) 
     variant = named("i2s_dequantize")
 
     def bind(inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Any:
-        launch = Planted(variant.bind(inputs, outputs, axes, threads), more)
+        launch = PlantedMutant(variant.bind(inputs, outputs, axes, threads), more)
         launch.kept = bound()  # type: ignore[attr-defined]
         return launch
 
