@@ -117,17 +117,10 @@ __device__ __forceinline__ int4 activations16_aligned(const signed char *row, in
     return make_int4((int)v[0], (int)v[1], (int)v[2], (int)v[3]);
 }
 
-/* (double)weight_scale / (double)act_scale; the CPU's kernels divide just so. Scales are finite and above zero; an
- * act_scale of NaN gives NaN.
- *
- * These are the steps of __ddiv_rn for numbers that are not near the ends of double's range, as no quotient of floats is;
- * on an H200 each of the 2^46 pairs of significands was found to give the nearest number, and 7 * 10^10 pairs of any
- * exponents, subnormal floats among them, to give what __ddiv_rn does, outside of this project.
- * Its branch for others kept the compiler from putting them between other instructions. us a launch on an NVIDIA H200, by
- * turns, outside of this project, with it and without, float32 outputs, constant weights, cold in L2: 1 x 3200 x 10240 3.77
- * and 3.60, 1 x 13824 x 2560 3.68 and 3.59, 1 x 14336 x 4096 5.39 and 5.27, 1 x 55296 x 5120 19.47 and 19.17, 2 x 3200 x
- * 10240 5.76 and 5.43, 1 x 2560 x 2560 1.81 and 1.85; all others of 8 shapes with 1, 2 and 8 rows, and bfloat16, from 9
- * % less to 1 more, with 16 and 64 from 3 % less to 1 more. Likewise for the division of activation_quantize.cu: no gain. */
+/* (double)weight_scale / (double)act_scale, the same bits as on the CPU. Scales are finite and above zero; an act_scale
+ * of NaN gives NaN. These are the steps of __ddiv_rn for numbers away from the ends of double's range, as all quotients
+ * of floats are. Its branch for other numbers keeps the compiler from moving the division between other
+ * instructions. */
 __device__ __forceinline__ double output_factor(float weight_scale, float act_scale)
 {
 #ifdef TRITMARK_SIMULATOR
