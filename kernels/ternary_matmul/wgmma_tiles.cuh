@@ -1,13 +1,12 @@
-/* What the two gemm_wgmma.cu share, of ternary_matmul and of ternary_matmul_a16, which decode weights (N, K) in row16 in
- * registers: which tiles a launch has, the ring of stages in shared memory and who copies into it, and how outputs of
- * 16 bits leave. gemm_wgmma.cu here tells why things are so.
+/* What the two gemm_wgmma.cu, of ternary_matmul and of ternary_matmul_a16, share: the tiles of a launch, the ring of
+ * stages in shared memory and the copies into it, and how outputs of 16 bits are written. The reasons are in
+ * docs/kernels/cuda_gemm.md.
  *
- * A stage has PANELS times 128 bytes of each row of activations of a tile, and of each row of weights what they are
- * multiplied by.
+ * A stage has PANELS times 128 bytes of each row of activations of a tile, and the weights that they are multiplied by.
  *
- * Macros: COLUMNS (rows of activations of a tile, multiple of 16), TAIL (of the last tiles, 0 where all are alike), BLOCKS
- * (1, 2), PANELS (1, 2), STAGES, SPLIT (blocks that share the K of a tile), THREADS (384). Those of the kernel itself, not
- * of an instance: PANEL_CHUNKS (64 k of a panel: 1, 2), READERS (threads that say so when a stage was read). */
+ * Macros: COLUMNS (rows of activations of a tile, multiple of 16), TAIL (of the last tiles, 0 where all are alike),
+ * BLOCKS (1, 2), PANELS (1, 2), STAGES, SPLIT (blocks that share the K of a tile), THREADS (384). Of the kernel, not of
+ * an instance: PANEL_CHUNKS (64 k of a panel: 1, 2), READERS (threads that report that a stage was read). */
 #ifndef TRITMARK_TERNARY_MATMUL_WGMMA_TILES
 #define TRITMARK_TERNARY_MATMUL_WGMMA_TILES
 #include "../cuda/overlap.cuh"
