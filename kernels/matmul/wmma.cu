@@ -1,23 +1,20 @@
 /* matmul, C = A B, on tensor cores through nvcuda::wmma: float16 or bfloat16 inputs, float32 sums (specification, 3.4).
  *
- * The story (v1 is tiled.cu):
- *   v2: a block of 4 warps makes 64 x 64 outputs, a warp 32 x 32 of them in 2 x 2 fragments of 16 x 16; steps of 32 k
- *      go to shared memory element by element, between two barriers. 600 us on an NVIDIA H200 for (M, N, K) = (512,
- *      2560, 2560) and for (64, 6912, 2560), three times what v1 takes for float32: 2-byte loads, and nothing is
- *      computed while they are on their way.
- *   v3, here: 16-byte loads where rows allow it; the next step's are issued before this one is multiplied, wait in
- *      registers and go to the other of two buffers: one barrier a step. Two sizes of tile: 128 x 128 outputs by 8
- *      warps of 32 x 64, which read each input from L2 half as often (a step of 32 k brings 16 KiB for 2^20
- *      operations), and 64 x 64 by 4 warps of 32 x 32 with steps of 64 k where large tiles would leave multiprocessors
- *      without any. Fragments that lie within C are stored straight to it, others through shared memory. On the H200,
- *      with a benchmark outside of this project, float16 and bfloat16: 54 and 72 us at (512, 2560, 2560), 40 and 49 at
- *      (64, 6912, 2560), 183 and 241 at (2048, 2560, 2560), where v1 takes 307, 188 and 914 for float32. 64 x 64 tiles
- *      by 8 warps of 32 x 16 were faster at (64, 6912, 2560), 29 and 38, and slower for bfloat16 elsewhere.
+ * Layout: two sizes of tile: 128 x 128 outputs by 8 warps of 32 x 64, with steps of 32 k; 64 x 64 by 4 warps of 32 x 32
+ * with steps of 64 k, if large tiles would leave multiprocessors idle. What lies beyond M, N or K is 0 in shared
+ * memory, so every shape is whole fragments.
  *
- * What lies beyond M, N or K is 0 in shared memory, so every shape is whole fragments.
+ * Algorithm: 16-byte loads if rows allow it. The next step's are issued before this one is multiplied, wait in
+ * registers and go to the other of two buffers: one barrier a step. Fragments that lie within C are stored straight to
+ * it, others through shared memory.
+ *
+ * Limit: loads; a step of 32 k of the large tile brings 16 KiB for 2^20 operations.
  *
  * Macros: INPUT, 16 (__half) or 8 (__nv_bfloat16); EDGE, rows and columns of a block's outputs; DEPTH, k of a step;
- * WARP_N, columns of a warp's outputs (its rows are 32); THREADS, of a block; and NAME, the function's name. */
+ * WARP_N, columns of a warp's outputs (its rows are 32); THREADS, of a block; and NAME, the function's name.
+ *
+ * Rates: `tritmark run --suite gpu --op 'matmul_*' --variant wmma --device cuda`. Versions:
+ * docs/kernels/cuda_matmul.md. */
 #include <mma.h>
 #if INPUT == 16
 #include <cuda_fp16.h>
