@@ -1,27 +1,15 @@
 /* float_narrow: float32 to float16 or bfloat16, rounded to nearest even; past the largest finite value to infinity. A
- * NaN becomes the quiet NaN of its sign and its payload's leading bits (so IEEE 754 recommends, and so x86 and ARM do;
- * the GPU's own instruction forgets both).
+ * NaN becomes the quiet NaN of its sign and its payload's leading bits, as IEEE 754 recommends and x86 and ARM do. The
+ * GPU's own instruction loses both.
  *
- * 4 bytes are read and 2 are written for an element, so memory sets the time.
+ * - v1: 256 threads, grid-stride, one element a thread at a time: a warp reads 128 bytes and writes 64 by one
+ *   instruction.
+ * - words (the variant `vector`): four 16-byte loads in flight in a thread, and an 8-byte store for each. A block has
+ *   one tile of 4096 elements.
  *
- * v1      256 threads, grid-stride, one element a thread at a time: a warp reads 128 bytes and writes 64 with an
- *         instruction.
- * words   Four 16-byte loads under way in a thread, and an 8-byte store for each.
- *         A block has one tile of 4096 elements.
+ * Limit: memory; 4 bytes read and 2 written an element. All indices are size_t.
  *
- * NVIDIA H200, timed alone with CUDA events (a graph of launches over slices that no cache holds), float16, TB/s of the
- * 6 bytes an element; the suite's own figures: `tritmark run --suite gpu --device cuda`. bfloat16 is within 5 % of them
- * at 2^21, 1.1 % beyond.
- *
- *     n                        2^21              2^25              2^29
- *     v1                       6.70 us, 1.88     73.7 us, 2.73     1166 us, 2.76
- *     words                    5.11 us, 2.46     48.2 us, 4.17      740 us, 4.36
- *     words, grid-stride                         48.6 us, 4.15      760 us, 4.24
- *     16-byte stores           5.12 us, 2.46     48.2 us, 4.18      739 us, 4.36
- *
- * The last exchanges what two neighbouring threads made, so that each stores 16 bytes: no gain, so not kept.
- *
- * All indices are size_t. */
+ * Rates: `tritmark run --suite gpu --op float_narrow --device cuda`. Versions: docs/kernels/cuda_elementwise.md. */
 #include <cuda_fp16.h>
 
 /* Macro: THREADS, of a block. */

@@ -1,16 +1,16 @@
 /* pack_codes: int8 codes (N, K), row-major, into the bytes of a weight format.
  *
- * v1   16 codes a thread in one 16-byte load. row16: they are its word. I2_S and TQ2_0: byte j of a group of 128 codes
- *      holds the codes j, j + 32, j + 64 and j + 96, which are in four lanes; three shuffles (each lane hands over half
- *      of what it has, then half of that) leave each lane with one word of 4 bytes. Stores are of 4 bytes, a warp's
- *      next to each other.
+ * Algorithm: 16 codes a thread in one 16-byte load. In row16 they are one word. I2_S and TQ2_0: byte j of a group of
+ * 128 codes holds the codes j, j + 32, j + 64 and j + 96, which are in four lanes. After three shuffles (each lane
+ * hands over half of what it has, then half of that) each lane has one word of 4 bytes. Stores are of 4 bytes, a warp's
+ * next to each other. A code outside -1..1 lowers *bad to its index; the bytes are then without meaning.
  *
- * Bytes a code: 1 read, 1/4 written. A code outside -1..1 lowers *bad to its index; the bytes are then without meaning.
+ * Limit: memory; 1 byte read and 1/4 written a code.
  *
  * `codes` and `packed` are aligned to 16 bytes; indices are of 64 bits. In row16 with K no multiple of 16 rows lie at
- * any address, so their codes are loaded one by one.
+ * any address, so their codes are loaded one by one. Macro: THREADS, of a block.
  *
- * Macro: THREADS, of a block. */
+ * Rates: `tritmark run --suite FILE --op pack_codes --device cuda`. Page: docs/kernels/cuda_elementwise.md. */
 #include <cuda_fp16.h>
 
 namespace ternary_pack {
