@@ -124,8 +124,8 @@ __device__ __forceinline__ void arrive()
     __syncwarp();
 }
 
-/* Begin to copy ROWS * LANES elements of a chunk, of which it has `left`; zeros for the others. Beside each row is
- * the other chunk's. */
+/* Begin to copy ROWS * LANES elements of a chunk, of which it has `left`; zeros for the others. Each row is followed by
+ * that of the other chunk. */
 __device__ __forceinline__ void fetch(float *to, const float *from, long long left)
 {
     to += threadIdx.x / 4 * WARP + threadIdx.x % 4 * PIECE;

@@ -85,7 +85,7 @@ __device__ __forceinline__ int block_sum(int value, int *shared)
     return threadIdx.x < 32 ? warp_sum(threadIdx.x < blockDim.x / 32 ? shared[threadIdx.x] : 0) : 0;
 }
 
-/* Write four codes from `at`, none past K; returns their sum. What was fetched past K is zero, and so is its code. */
+/* Write four codes from `at`, none past K; returns their sum. Elements past K are zero, and so are their codes. */
 __device__ __forceinline__ int put(signed char *codes, float4 x, float factor, size_t at, size_t K, bool aligned)
 {
     const unsigned four = codes4(x, factor);
@@ -136,7 +136,7 @@ extern "C" __global__ void __launch_bounds__(MOST_THREADS) ternary_gpu_activatio
         find_nonfinite(row, K, blockIdx.x * K, bad);
 }
 
-/* One resident block is enough: for two the compiler would spill where x has 16 bits. */
+/* One resident block is enough: for two the compiler would spill if x has 16 bits. */
 extern "C" __global__ void __launch_bounds__(MOST_THREADS, 1) ternary_gpu_activation_long(
     const element *x, signed char *q, float *scale, int *sum, size_t K, size_t stride, unsigned long long *bad)
 {

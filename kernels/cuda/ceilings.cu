@@ -186,7 +186,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     copy_all<4, true>(from, to, nbytes);
 }
 
-/* So many rounds over all threads, 32 dp4a each. */
+/* The given number of rounds over all threads, 32 dp4a each. */
 extern "C" __global__ void __launch_bounds__(THREADS) probe_gpu_dot(u64 rounds, u32 *sums)
 {
     __shared__ u32 warps[32];
@@ -210,7 +210,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) probe_gpu_dot(u64 rounds, 
     leave_sum(sum, warps, sums);
 }
 
-/* So many rounds over all warps, 8 products of 16x32 by 32x8 each. The simulator has no such instruction. */
+/* The given number of rounds over all warps, 8 products of 16x32 by 32x8 each. The simulator has no such instruction. */
 #ifndef TRITMARK_SIMULATOR
 extern "C" __global__ void __launch_bounds__(THREADS) probe_gpu_matrix(u64 rounds, u32 *sums)
 {
@@ -245,10 +245,10 @@ extern "C" __global__ void __launch_bounds__(THREADS) probe_gpu_matrix(u64 round
 }
 #endif
 
-/* What a launch costs. */
+/* An empty kernel, for the cost of a launch. */
 extern "C" __global__ void probe_gpu_nothing() {}
 
-/* Keeps a stream waiting for so many nanoseconds; the simulator, which has no time, does not wait. */
+/* Keeps a stream waiting for the given nanoseconds; the simulator, which has no time, does not wait. */
 extern "C" __global__ void probe_gpu_wait(u64 ns)
 {
 #ifndef TRITMARK_SIMULATOR

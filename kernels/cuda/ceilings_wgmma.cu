@@ -19,7 +19,7 @@
 typedef unsigned int u32;
 typedef unsigned long long u64;
 
-/* So many rounds over all warpgroups, ROUND products each. sums[block]: of what the accumulators hold, modulo 2^32. */
+/* The given number of rounds over all warpgroups, ROUND products each. sums[block]: the accumulators, modulo 2^32. */
 extern "C" __global__ void __launch_bounds__(THREADS) probe_gpu_wgmma(u64 rounds, u32 *sums)
 {
     __shared__ __align__(1024) unsigned char tile[COLUMNS * DEPTH];

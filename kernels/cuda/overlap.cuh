@@ -14,7 +14,7 @@
 #ifndef TRITMARK_CUDA_OVERLAP
 #define TRITMARK_CUDA_OVERLAP
 
-/* Let blocks of the next launch begin, where there is room. */
+/* Allow blocks of the next launch to begin, if there is room. */
 __device__ __forceinline__ void let_the_next_begin()
 {
 #if !defined(TRITMARK_SIMULATOR) && __CUDA_ARCH__ >= 900

@@ -23,8 +23,8 @@ struct Float16 {
 };
 
 struct Bfloat16 {
-    /* Half of the last place is added, or a little less where the last bit that stays is 0: that is to nearest even,
-     * and infinity overflows right. */
+    /* Half of the last place is added, or a little less if the last kept bit is 0: that rounds to nearest even, and
+     * overflow gives infinity. */
     static __device__ __forceinline__ unsigned bits(float x)
     {
         const unsigned from = __float_as_uint(x);
@@ -45,7 +45,7 @@ template <class To> __device__ __forceinline__ uint2 narrowed(float4 x)
     return make_uint2(To::bits(x.x) | To::bits(x.y) << 16, To::bits(x.z) | To::bits(x.w) << 16);
 }
 
-/* What is left of the array past the last whole tile. */
+/* The elements past the last whole tile. */
 template <class To> __device__ __forceinline__ void rest(const float *x, unsigned short *h, size_t begin, size_t n)
 {
     for (size_t i = begin + threadIdx.x; i < n; i += THREADS)

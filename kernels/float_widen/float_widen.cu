@@ -46,7 +46,7 @@ template <class From> __device__ __forceinline__ float4 widened(unsigned low, un
         From::value(low & 0xffffu), From::value(low >> 16), From::value(high & 0xffffu), From::value(high >> 16));
 }
 
-/* What is left of the array past the last whole tile. */
+/* The elements past the last whole tile. */
 template <class From> __device__ __forceinline__ void rest(const unsigned short *h, float *x, size_t begin, size_t n)
 {
     for (size_t i = begin + threadIdx.x; i < n; i += THREADS)

@@ -35,7 +35,7 @@ __device__ __forceinline__ float4 values(unsigned codes, float scale)
     return make_float4(value(codes, 0, scale), value(codes, 1, scale), value(codes, 2, scale), value(codes, 3, scale));
 }
 
-/* What is left of the array past the last whole tile. */
+/* The elements past the last whole tile. */
 __device__ __forceinline__ void rest(const signed char *q, float *x, float scale, size_t begin, size_t n)
 {
     for (size_t i = begin + threadIdx.x; i < n; i += THREADS)

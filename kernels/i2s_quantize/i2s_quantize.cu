@@ -67,7 +67,7 @@ __device__ __forceinline__ void find_nonfinite(const element *x, size_t begin, u
             }
 }
 
-/* What is left of the array past the last whole tile. */
+/* The elements past the last whole tile. */
 __device__ __forceinline__ void rest(
     const element *x, signed char *q, float one, float two, size_t begin, size_t n, unsigned long long *bad)
 {

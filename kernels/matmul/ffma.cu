@@ -30,7 +30,7 @@ __device__ __forceinline__ float4 four(const float *row, int column, int columns
         column + 2 < columns ? row[column + 2] : 0.0f, column + 3 < columns ? row[column + 3] : 0.0f);
 }
 
-/* What this thread brings of a step: pieces of rows of A along k, and of rows of B along n. */
+/* The part of a step that this thread loads: pieces of rows of A along k, and of rows of B along n. */
 __device__ __forceinline__ void fetch(
     float4 (&l)[LOADS], float4 (&r)[LOADS], const float *a, const float *b, int m0, int n0, int k0, int M, int N, int K,
     bool fast_a, bool fast_b)
@@ -69,7 +69,7 @@ extern "C" __global__ void gemm_ffma(
                whole = N % 4 == 0 && ((unsigned long long)c & 15) == 0; /* four neighbours are one store */
     const long long down = (M + EDGE - 1) / EDGE, tiles = down * ((N + EDGE - 1) / EDGE);
     for (long long tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-        /* neighbours share B, the larger factor of most */
+        /* neighbours share B, usually the larger factor */
         const int m0 = (int)(tile % down) * EDGE, n0 = (int)(tile / down) * EDGE;
         float acc[8][8] = {};
         float4 l[LOADS], r[LOADS];

@@ -27,7 +27,7 @@ typedef __nv_bfloat16 input;
 #define TYPE "bf16"
 __device__ __forceinline__ float wide(input x) { return __bfloat162float(x); }
 #endif
-#include "../ternary_matmul/wgmma.cuh" /* copies, barriers, waiting for products; its own product is of bytes */
+#include "../ternary_matmul/wgmma.cuh" /* copies, barriers, multiply_wait; its own product is of bytes */
 
 #define WARPGROUP 128 /* threads */
 #define ROW_BYTES DEPTH /* of a row of a tile in shared memory */
@@ -58,7 +58,7 @@ __device__ __forceinline__ void multiply(
     }
 }
 #else
-/* As the simulator's branch says; done when multiply_wait says so. */
+/* The same function as the simulator's branch. Complete after multiply_wait. */
 __device__ __forceinline__ void multiply(
     float (&c)[COLUMNS / 2], const unsigned char *left, const unsigned char *right, int k, int add)
 {

@@ -52,7 +52,7 @@ __device__ __forceinline__ uint4 eight(const input *row, int column, int columns
     return make_uint4(words[0], words[1], words[2], words[3]);
 }
 
-/* What this thread brings of a step: chunks of rows of A along k, and of rows of B along n. */
+/* The part of a step that this thread loads: chunks of rows of A along k, and of rows of B along n. */
 __device__ __forceinline__ void fetch(
     uint4 (&l)[LOADS], uint4 (&r)[LOADS], const input *a, const input *b, int m0, int n0, int k0, int M, int N, int K,
     bool fast_a, bool fast_b)
@@ -89,7 +89,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     const bool straight = N % 4 == 0 && ((unsigned long long)c & 31) == 0;
     const long long down = (M + EDGE - 1) / EDGE, tiles = down * ((N + EDGE - 1) / EDGE);
     for (long long tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-        /* neighbours share B, the larger factor of most */
+        /* neighbours share B, usually the larger factor */
         const int m0 = (int)(tile % down) * EDGE, n0 = (int)(tile / down) * EDGE;
         wmma::fragment<wmma::accumulator, 16, 16, 16, float> acc[WARP_M / 16][WARP_N / 16];
 #pragma unroll

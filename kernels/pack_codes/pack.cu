@@ -25,7 +25,7 @@ __device__ __forceinline__ unsigned fields(unsigned codes)
     return ((codes & 0x03030303u) + 0x01010101u) & 0x03030303u;
 }
 
-/* Nonzero where one of four bytes is no code: its field is 3, or leads back to another byte. */
+/* Nonzero if one of four bytes is no code: its field is 3, or decodes to another byte. */
 __device__ __forceinline__ unsigned wrong(unsigned codes)
 {
     const unsigned f = fields(codes);
@@ -62,7 +62,7 @@ __device__ __forceinline__ unsigned exchanged(uint4 v, int lane, int first, int 
     return (high ? up : low) | __shfl_xor_sync(ALL, high ? low : up, 4);
 }
 
-/* A scale as float16: to nearest even, too much is infinity, and a NaN becomes the quiet one of its sign. */
+/* A scale as float16: to nearest even; overflow gives infinity, a NaN the quiet NaN of its sign. */
 __device__ __forceinline__ unsigned half_of(float scale)
 {
     return scale != scale ? (__float_as_uint(scale) >> 16 & 0x8000u) | 0x7e00u

@@ -53,8 +53,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_i2s_dp4a(
                 weights[(4 * quarter + i) * PITCH + row] =
                     (int)((((word >> 2 * i & 0x03030303u) | 0x80808080u) - 0x01010101u) ^ 0x80808080u);
             __syncthreads();
-            /* Once a row and tile; between two barriers: the tile before is done with them, and this one needs them
-             * after the next. */
+            /* Once a row and tile, between two barriers: the previous tile has used them, and this one needs them after
+             * the next barrier. */
             if (kind && k0 == 0 && threadIdx.x < EDGE && m0 + threadIdx.x < M)
                 factors[threadIdx.x] = output_factor(weight_scale, act_scale[m0 + threadIdx.x]);
 #pragma unroll

@@ -59,7 +59,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_mma(
     wait_for_the_one_before();
     for (long long tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
         const int m0 = (int)(tile % tiles_m) * 8 * GROUPS, n0 = (int)(tile / tiles_m) * TILE;
-        /* Asked for before the weights, and divided while the warps end. */
+        /* Requested before the weights, and divided while the warps end. */
         const bool divides = kind && threadIdx.x < 8 * GROUPS;
         const float scale = divides && m0 + threadIdx.x < M ? scale_early(act_scale + m0 + threadIdx.x) : 1.0f;
         int acc[GROUPS][PAIRS][4] = {};

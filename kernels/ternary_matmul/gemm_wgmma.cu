@@ -24,21 +24,22 @@
 #define READERS (2 * 4) /* one for each warp that multiplies */
 #include "wgmma_tiles.cuh"
 
-/* The float32 next to sum * factor. The sum becomes a double by its place in one, for conversions are slow. */
+/* The float32 next to sum * factor. The sum becomes a double by placing its bits in one, because conversions are
+ * slow. */
 __device__ __forceinline__ float scaled(int sum, double factor)
 {
     const double wide = __longlong_as_double(0x4330000000000000ll | (unsigned)(sum ^ (int)0x80000000));
     return __double2float_rn(__dmul_rn(__dsub_rn(wide, 4503601774854144.0), factor));
 }
 
-/* What is added to the lower half of a float32 that is within 2 steps of a sum times a factor: then it is below DOUBTFUL
- * just where it is within 2 steps of the middle between two bfloat16, so that the product may become the other one. */
+/* Added to the lower half of a float32. The result is below DOUBTFUL if and only if the float32 is within 2 steps of
+ * the middle between two bfloat16, so that the exact product may round to the other one. */
 #define MIDDLE 0x8002
 #define DOUBTFUL 5
 #define MOST_QUICK_K (1 << 17) /* so that 64 * sum is a float32 */
 
-/* The outputs of a tile in 16 bits, by one warp, into shared memory, as output_at says. `quick`: the factors as float32,
- * NaN where they do not do. */
+/* One warp writes the 16-bit outputs of a tile into shared memory, at output_at. `quick`: the factors as float32, NaN
+ * if float32 does not suffice. */
 template <int KIND, int WIDTH>
 __device__ __forceinline__ void stage_narrow(
     int (&acc)[BLOCKS][WIDTH / 2], const double *factor, const float *quick, bool slow, unsigned char *outs)
@@ -62,7 +63,7 @@ __device__ __forceinline__ void stage_narrow(
         for (int i = 0; i < 8; i++)
             sums[i] = acc[block][8 * sixteen + i];
     };
-    if constexpr (KIND != 2) { /* float16 has its own middles, and few users */
+    if constexpr (KIND != 2) { /* float16 has other middles, and is rare */
 #pragma unroll
         for (int sixteen = 0; sixteen < WIDTH / 16; sixteen++)
 #pragma unroll
@@ -101,7 +102,7 @@ __device__ __forceinline__ void stage_narrow(
             const bool doubtful = slow || (least & 0xffffu) < DOUBTFUL || least >> 16 < DOUBTFUL;
             doubts |= (unsigned)__any_sync(0xffffffffu, doubtful) << sixteen;
         }
-        /* There once for all, so that it is fetched only where it is run: of a tile of 128 x 256 by every third warp. */
+        /* Exists once, so that it is fetched only when it runs: of a tile of 128 x 256 by every third warp. */
 #pragma unroll 1
         while (doubts) {
             const int which = __ffs((int)doubts) - 1;
@@ -120,7 +121,7 @@ __device__ __forceinline__ void stage_narrow(
     }
 }
 
-/* What a thread that multiplies knows. */
+/* The state of a thread that multiplies. */
 struct Multiplier {
     const Job &job;
     unsigned char *outs; /* of its warpgroup, as factor and quick */
@@ -146,7 +147,7 @@ template <int WIDTH> __device__ __forceinline__ void Multiplier::tile(int m0, in
         for (int m = p; m < WIDTH; m += WARPGROUP) {
             const float scale = m0 + m < job.M ? scale_early(act_scale + m0 + m) : 1.0f;
             factor[m] = output_factor(weight_scale, scale) * 0.015625;
-            /* So that a product with a sum is a normal float32. */
+            /* So that the product with a sum is a normal float32. */
             quick[m] = factor[m] > 0x1p-100 && factor[m] < 0x1p90 ? (float)factor[m] : nanf("");
         }
     int before = -1;
@@ -215,7 +216,7 @@ template <int WIDTH> __device__ __forceinline__ void Multiplier::tile(int m0, in
 #endif
         decode(fragment[1]);
         product(fragment[1], acts, 1, 1);
-        /* The next stage's weights are on their way while this one's are multiplied. */
+        /* The next stage's weights are loaded while this one's are multiplied. */
 #ifdef TRITMARK_SIMULATOR
         exchange_stage();
 #else
@@ -240,7 +241,7 @@ template <int WIDTH> __device__ __forceinline__ void Multiplier::tile(int m0, in
         });
         return;
     }
-    copies_out_read(); /* of the tile before, so that their place is free */
+    copies_out_read(); /* of the previous tile, so that their place is free */
     warpgroup_sync(warpgroup); /* and all factors are there */
     const bool narrow = copied_narrow(job.out, job.N, job.kind), whole = m0 + WIDTH <= job.M && n0 + ROWS <= job.N;
     if (whole && job.kind == 1) {
@@ -286,9 +287,9 @@ template <int WIDTH> __device__ __forceinline__ void Multiplier::tile(int m0, in
 /* grid: any number of blocks, with SPLIT > 1 just SPLIT a tile; block: THREADS threads. Dynamic shared memory: STAGES *
  * (STAGE_BYTES + 16), 24 * COLUMNS, 2 * OUT_BYTES.
  *
- * map_a: activations, K bytes in M rows, boxes of DEPTH bytes in BOX rows, swizzled in 128 bytes; not looked at where
+ * map_a: activations, K bytes in M rows, boxes of DEPTH bytes in BOX rows, swizzled in 128 bytes; not used if
  * a or lda is no multiple of 16. map_w: weights (N, K) in row16, boxes of 32 * PANELS bytes in ROWS rows, swizzled in as
- * many bytes. map_out: outputs of 16 bits, boxes of 64 in BOX rows, swizzled in 128 bytes; not looked at where
+ * many bytes. map_out: outputs of 16 bits, boxes of 64 in BOX rows, swizzled in 128 bytes; not used if
  * copied_narrow is false. a: lda bytes between its rows. mixed, mixed_wide: see Tiles; 0 without TAIL. K < 2^18. */
 extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1) gemm_wgmma(
     const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_w,
@@ -330,7 +331,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1) gemm_wgmma(
             1u << (6 - 2 * (job.p % 4)),
             {0, 0}};
 #ifndef TRITMARK_SIMULATOR
-        asm volatile("" : "+r"(here.up)); /* a factor: shifts have a pipe less */
+        asm volatile("" : "+r"(here.up)); /* a factor, because shifts have one pipe less */
 #endif
         const Tiles tiles = job.tiles();
         int tile = blockIdx.x / SPLIT;

@@ -20,7 +20,7 @@
 #include "../cuda/overlap.cuh"
 #include "common.cuh"
 
-/* grid: any number of blocks; block: groups * split * LANES threads, groups >= 1 (a divisor where split > 1).
+/* grid: any number of blocks; block: groups * split * LANES threads, groups >= 1 (a divisor if split > 1).
  * Dynamic shared memory: STAGED * STEPS * split * LANES * 64 bytes, then groups * ROWS * split * 4. Indexes the
  * bytes of weights in 64 bits. */
 extern "C" __global__ void __launch_bounds__(THREADS) gemm_gemv_dp4a(
@@ -65,7 +65,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_gemv_dp4a(
                 }
             if (from == 0)
                 let_the_next_begin();
-            /* The factor is made while the first weights are on their way. */
+            /* The factor is computed while the first weights are loaded. */
             const bool first = kind && tile == (int)blockIdx.x && from == 0;
             float scale = 1;
             if (first)

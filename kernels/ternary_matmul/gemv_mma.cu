@@ -8,7 +8,7 @@
  * decodes 4 weights and they count 4^i times. Each field has its own sums, which are shifted back at the end. This is
  * exact, because their last bits are zero. The sums of field 3 stay within int32 while a warp takes at most 2^19 of the
  * K (2 * 64 * 128 * 2^19 / 4 = 2^31, reached only on the negative side). sum(code * a) - sum(a) is the result. sum(a)
- * comes from a row of ones beside the weights' rows. With an odd number of 8-row groups it uses the free half of the
+ * comes from a row of ones next to the weights' rows. With an odd number of 8-row groups it uses the free half of the
  * last mma.
  * A block owns a tile of 8 * ROWS8 rows of weights. Its warps split K, STEPS steps each, all loaded before any is used,
  * and add their sums in shared memory. A block takes further tiles while there are any.
@@ -39,7 +39,7 @@ __device__ __forceinline__ void activations64(int (&to)[16], const signed char *
         return;
     }
 #pragma unroll 1
-    for (int i = 0; i < 16; i++) { /* selects, because registers have no index */
+    for (int i = 0; i < 16; i++) { /* selects, because registers cannot be indexed */
         const int word = bytes4(row, k + 4 * i, K);
 #pragma unroll
         for (int j = 0; j < 16; j++)
@@ -50,7 +50,7 @@ __device__ __forceinline__ void activations64(int (&to)[16], const signed char *
 
 #define TILE (8 * ROWS8)
 #define PAIRS ((ROWS8 + 1) / 2)
-#define SPARE (ROWS8 % 2) /* whether the last mma has an upper half to spare */
+#define SPARE (ROWS8 % 2) /* whether the upper half of the last mma is free */
 
 /* grid: any number of blocks; block: whole warps, at least TILE * M threads, and K / 2^19 warps; with FLOW 1 or 2,
  * 256 * STEPS * warps >= K. Dynamic shared memory: 2 * warps * M * TILE * 4 bytes.
@@ -73,7 +73,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_gemv_mma(
 #if FLOW == 2
     uint4 next[STEPS][ROWS8];
 #endif
-    /* Each 16 bytes of weights of a step that are there. */
+    /* The valid 16-byte loads of weights of a step. */
     const auto each_of = [&](int tile, int from, const auto &take) {
 #pragma unroll
         for (int s = 0; s < STEPS; s++)
@@ -105,7 +105,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_gemv_mma(
     else
         let_the_next_begin();
 
-    /* The thread that will finish output (m, row) of each tile has its factor ready before the weights arrive. */
+    /* The thread that finishes output (m, row) of each tile has its factor ready before the weights arrive. */
     const int m_done = threadIdx.x / TILE, row_done = threadIdx.x % TILE;
     const float scale = kind && m_done < M ? scale_early(act_scale + m_done) : 1.0f;
 #if ACTIVATIONS == 1
@@ -185,7 +185,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_gemv_mma(
                     mine[m * TILE + 8 * r + g] = of[0][e] + (of[1][e] >> 2) + (of[2][e] >> 4) + (of[3][e] >> 6) - ones;
                 }
         }
-        __syncthreads(); /* one a tile is enough: the next tile's sums go to the other half */
+        __syncthreads(); /* one barrier a tile is enough: the next tile's sums go to the other half */
         if (m_done < M) {
             int sum = 0;
             for (int i = 0; i < warps; i++)

@@ -31,7 +31,7 @@
 #endif
 
 #if INPUT
-/* Four elements that are asked for here and now, before the weights. */
+/* Four elements, loaded at this point, before the weights. */
 __device__ __forceinline__ elements4 early4(const element *from)
 {
 #ifdef TRITMARK_SIMULATOR
@@ -79,7 +79,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_gemv_rows(
     const int row_end = min(N, (int)(blockIdx.x + 1) * each);
     int row = blockIdx.x * each + warp * TILE;
 
-    /* Each 16 bytes of weights of a step that are there. */
+    /* The valid 16-byte loads of weights of a step. */
     const auto each_of = [&](int first, int from, const auto &take) {
         const uint4 *at = w + (long long)(first + of_row) * chunks + from + mine;
 #pragma unroll
@@ -170,7 +170,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_gemv_rows(
         find_nonfinite(x, K, 0, bad);
     const float act_scale[1] = {told(mine_largest, act_factor)};
 #else
-    constexpr int together = LOOP ? 4 : 1; /* loads of activations under way together */
+    constexpr int together = LOOP ? 4 : 1; /* loads of activations in flight together */
 #pragma unroll together
     for (unsigned i = threadIdx.x; i < 4u * padded; i += blockDim.x) {
         const unsigned chunk = i / 4, j = i % 4;
@@ -194,7 +194,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_gemv_rows(
         less += partial[i];
 #endif
 
-    /* What element (g, g) of both fragments of C adds up to over the lanes of a row. */
+    /* Element (g, g) of both fragments of C, summed over the lanes of a row. */
     const auto row_sum = [&](const int (&acc)[4][4], int h) {
         int of[2];
 #pragma unroll

@@ -28,7 +28,7 @@
 
 #ifndef TRITMARK_GEMV_SHARED
 #define TRITMARK_GEMV_SHARED
-/* Where 16 bytes, number `part` of 4, of the activations of a chunk of row m lie: eight lanes, of two rows and four
+/* The place of 16 bytes, number `part` of 4, of the activations of a chunk of row m: eight lanes, of two rows and four
  * chunks, read the same part from different banks. Rows are `pitch` bytes apart, a multiple of 128. */
 __device__ __forceinline__ int placed(int m, int pitch, int chunk, int part)
 {
@@ -98,10 +98,10 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_gemv_shared(
 #endif
     __syncthreads();
 
-    /* Of row `lane`, by all warps: in a branch it would not go between the products. */
+    /* Of row `lane`, by all warps: in a branch the compiler would not move it between the products. */
     const double factor = output_factor(weight_scale, scale);
     int acc[PAIRS][4][4] = {}; /* pair of 8-row groups, field, element of the fragment */
-    int row_sum = 0; /* of row g, of those steps that the warps of this tile add up */
+    int row_sum = 0; /* of row g, of the steps that the warps of this tile sum */
 #pragma unroll
     for (int s = 0; s < STEPS; s++) {
         const int chunk = first + 4 * s;

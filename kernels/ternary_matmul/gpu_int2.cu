@@ -79,7 +79,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_gpu_int2_dp4a(
                                     ? weights16(from_here + ((long long)r * tiles + first) * WORDS)
                                     : make_uint4(0, 0, 0, 0);
                 }
-            /* The factor is made while the first weights are on their way. */
+            /* The factor is computed while the first weights are loaded. */
             if (kind && from == warp && m_done < ROWS && m0 + m_done < M)
                 factor = output_factor_early(weight_scale, scale_early(act_scale + m0 + m_done));
 #pragma unroll

@@ -69,7 +69,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_gpu_int2_mma(
                                     ? weights16(from_here + (long long)first * WORDS)
                                     : make_uint4(0, 0, 0, 0);
                 }
-            /* The factors are made while the first weights are on their way. */
+            /* The factors are computed while the first weights are loaded. */
             if (kind && from == warp && threadIdx.x < ACTIVE && m0 + (int)threadIdx.x < M)
                 factors[threadIdx.x] = output_factor_early(weight_scale, scale_early(act_scale + m0 + threadIdx.x));
 #pragma unroll

@@ -17,7 +17,7 @@
  * Versions and what lost: docs/kernels/cuda_scaled.md. */
 #include "scaled.cuh"
 
-#define FOUR 4 /* rows of weights that share what is loaded of the activations */
+#define FOUR 4 /* rows of weights that share loads of activations */
 
 /* grid: any number of blocks; block: whole warps, at least ROWS * 4 * sets threads. A block takes 4 * sets rows of
  * weights, `chunk` groups of them at a time. Dynamic shared memory: ROWS * 4 * sets * (chunk | 1) totals. K a multiple
@@ -51,14 +51,14 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_scaled_dp4a(
                 uint2 eights[FOUR][3];
 #pragma unroll
                 for (int r = 0; r < FOUR; r++) {
-                    /* Rows past the last are the last again: nobody asks for them. */
+                    /* Rows past the last repeat the last; their outputs are not stored. */
                     at[r] = w + (row_size * min(n0 + FOUR * set + r, N - 1) + unit_at(there ? g : 0, there ? u : 0));
                     unit_early(eights[r], at[r], end);
                 }
 #if GROUPED
                 const float scale = scale_of(w + row_size * min(n0 + FOUR * set + u, N - 1), g);
 #endif
-                /* The factor is made while the first weights are on their way. */
+                /* The factor is computed while the first weights are loaded. */
                 if (kind && mine && first == 0 && from == 8 * warp) {
 #if !GROUPED
                     row_scale = scale_of(w + row_size * (n0 + row_done), 0);

@@ -40,7 +40,7 @@ __device__ __forceinline__ long long row_bytes(int K)
 #endif
 }
 
-/* Where unit u (0..3) of group g is in a row. */
+/* The offset of unit u (0..3) of group g in a row. */
 __device__ __forceinline__ long long unit_at(int g, int u)
 {
 #if GROUPED
@@ -82,7 +82,7 @@ __device__ __forceinline__ double exact_double(int value)
 #ifdef TRITMARK_SIMULATOR
     return (double)value;
 #else
-    /* 2^52 + 2^31 + value, less what was added: a conversion has a quarter of an addition's rate. */
+    /* 2^52 + 2^31 + value, minus both constants: a conversion has a quarter of an addition's rate. */
     return __hiloint2double(0x43300000, value ^ (int)0x80000000) - 4503601774854144.0;
 #endif
 }
@@ -99,8 +99,8 @@ __device__ __forceinline__ uint2 weights8(const unsigned char *from)
 #endif
 }
 
-/* The 24 aligned bytes that have a unit among them, on their way. Of the last 8 nothing is read at `end` or past it, and
- * nothing where the unit does not reach that far. */
+/* Loads the 24 aligned bytes that contain a unit. Of the last 8 nothing is read at `end` or past it, and nothing if the
+ * unit does not reach that far. */
 __device__ __forceinline__ void unit_early(uint2 (&eights)[3], const unsigned char *at, const unsigned char *end)
 {
     const unsigned char *from = (const unsigned char *)((unsigned long long)at & ~7ull);

@@ -57,7 +57,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_scaled_mma(
         for (int s = 0; s < SETS; s++)
 #pragma unroll
             for (int h = 0; h < 2; h++)
-                /* Rows past the last are the last again: nobody asks for them. */
+                /* Rows past the last repeat the last; their outputs are not stored. */
                 rows[s][h] = w + row_size * min(n0 + 16 * s + 8 * h + row, N - 1);
         const auto load = [&](int g) {
             const bool there = g < groups && has_unit(g, t, K);
@@ -71,7 +71,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_scaled_mma(
 #if SPLIT
         for (int i = threadIdx.x; i < ACTIVE * HIGH; i += blockDim.x)
             totals[i] = 0;
-        /* The factors are made while the first weights are on their way. */
+        /* The factors are computed while the first weights are loaded. */
         for (int i = threadIdx.x; kind && i < ACTIVE && m0 + i < M; i += blockDim.x)
             factors[i] = output_factor_early(weight_scale, scale_early(act_scale + m0 + i));
         for (int i = threadIdx.x; !GROUPED && i < HIGH; i += blockDim.x)

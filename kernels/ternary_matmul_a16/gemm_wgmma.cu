@@ -28,7 +28,7 @@
 #define PARTS (4 * PANELS / SLICES) /* of a stage, each decoded and multiplied while the one before is multiplied */
 static_assert(PARTS > 1, "a stage is used when the first part of the next is on its way");
 
-/* The outputs of a tile as that kind, by one warp, into shared memory, as output_at says. */
+/* One warp writes the outputs of a tile as that kind into shared memory, at output_at. */
 template <int KIND, int WIDTH>
 __device__ __forceinline__ void stage_narrow(const float (&acc)[BLOCKS][WIDTH / 2], float scale, unsigned char *outs)
 {
@@ -46,7 +46,7 @@ __device__ __forceinline__ void stage_narrow(const float (&acc)[BLOCKS][WIDTH / 
         }
 }
 
-/* What a thread that multiplies knows. */
+/* The state of a thread that multiplies. */
 struct Multiplier {
     const Job &job;
     float weight_scale;
@@ -142,7 +142,7 @@ template <int WIDTH> __device__ __forceinline__ void Multiplier::tile(int m0, in
                 barrier_arrive(job.empty + before);
 #endif
         }
-        /* The next stage's weights are on their way while this one's are multiplied. */
+        /* The next stage's weights are loaded while this one's are multiplied. */
 #ifdef TRITMARK_SIMULATOR
         exchange_stage();
 #else
@@ -167,7 +167,7 @@ template <int WIDTH> __device__ __forceinline__ void Multiplier::tile(int m0, in
         return;
     }
     if (copied_narrow(job.out, job.N, job.kind)) {
-        copies_out_read(); /* of the tile before, so that their place is free */
+        copies_out_read(); /* of the previous tile, so that their place is free */
         warpgroup_sync(job.warpgroup);
         if (job.kind == 2)
             stage_narrow<2, WIDTH>(acc, weight_scale, outs);
@@ -195,10 +195,10 @@ template <int WIDTH> __device__ __forceinline__ void Multiplier::tile(int m0, in
 /* grid: any number of blocks, with SPLIT > 1 just SPLIT a tile; block: THREADS threads. Dynamic shared memory: STAGES *
  * (STAGE_BYTES + 16), 2 * OUT_BYTES.
  *
- * map_a: activations, 2 * K bytes in M rows, boxes of DEPTH bytes in BOX rows, swizzled in 128 bytes; not looked at where
+ * map_a: activations, 2 * K bytes in M rows, boxes of DEPTH bytes in BOX rows, swizzled in 128 bytes; not used if
  * a or lda is no multiple of 16. map_w: weights (N, K) in row16, boxes of 16 * PANELS bytes in ROWS rows, swizzled in as
- * many bytes where those are more than 16. map_out: outputs of 16 bits, boxes of 64 in BOX rows, swizzled in 128 bytes;
- * not looked at where copied_narrow is false. a: aligned to its element, lda bytes between its rows. kind: 1 float32, 2
+ * many bytes if those are more than 16. map_out: outputs of 16 bits, boxes of 64 in BOX rows, swizzled in 128 bytes;
+ * not used if copied_narrow is false. a: aligned to its element, lda bytes between its rows. kind: 1 float32, 2
  * bfloat16, 3 float16. mixed, mixed_wide: see Tiles; 0 without TAIL. */
 extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1) gemm_a16_wgmma(
     const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_w,

@@ -24,7 +24,7 @@
 
 #ifndef TRITMARK_A16_GEMV
 #define TRITMARK_A16_GEMV
-/* Where 16 bytes, number `part` of 8, of the activations that go with chunk `t` of row m lie: the number is exchanged
+/* The place of 16 bytes, number `part` of 8, of the activations that go with chunk `t` of row m: the number is XORed
  * with t and m, so that eight lanes read eight of them from different banks. */
 __device__ __forceinline__ int placed(int m, int t, int part)
 {
@@ -49,7 +49,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_a16_gemv(
     float *const sums = (float *)(gemv_shared + warps * passes * M * 512); /* [2][warps][M][TILE] */
 
     uint4 now[ROWS8], next[ROWS8];
-    /* Each 16 bytes of weights of a pass that are there. */
+    /* The valid 16-byte loads of weights of a pass. */
     const auto each_of = [&](int tile, int pass, const auto &take) {
 #pragma unroll
         for (int r = 0; r < ROWS8; r++) {
@@ -96,7 +96,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_a16_gemv(
 
     int half = 0;
     for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x, half ^= 1) {
-        float acc[GROUPS][PAIRS][2][4] = {}; /* words in turn go to one of two sums: a chain of half the length */
+        float acc[GROUPS][PAIRS][2][4] = {}; /* words alternate between two sums: chains of half the length */
         for (int pass = 0; pass < passes; pass++) {
             const bool last = pass + 1 == passes;
             load(next, last ? tile + gridDim.x : tile, last ? 0 : pass + 1);
@@ -140,7 +140,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_a16_gemv(
                         const int e = r % 2 * 2 + j;
                         partial[(8 * c + 2 * t + j) * TILE + 8 * r + g] = acc[c][r / 2][0][e] + acc[c][r / 2][1][e];
                     }
-        __syncthreads(); /* one a tile is enough: the next tile's sums go to the other half */
+        __syncthreads(); /* one barrier a tile is enough: the next tile's sums go to the other half */
         for (int i = threadIdx.x; i < M * TILE; i += blockDim.x) {
             const int n = tile * TILE + i % TILE;
             float sum = 0.0f;

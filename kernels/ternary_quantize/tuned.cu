@@ -28,7 +28,7 @@ typedef unsigned long long u64;
 enum Output { INT8, I2S, ROW16, TQ2 };
 
 const unsigned ALL = 0xffffffffu;
-const unsigned INFINITE = 0x7f800000u; /* bits of a magnitude from here on are no number */
+const unsigned INFINITE = 0x7f800000u; /* magnitudes with these bits or larger are infinity or NaN */
 const int STEP = 512;                  /* floats of a warp's step */
 
 /* Bits of the larger magnitude; NaN wins. */
@@ -48,7 +48,7 @@ __device__ __forceinline__ unsigned largest(float4 x)
     return larger(__uint_as_float(larger(x.x, x.y)), __uint_as_float(larger(x.z, x.w)));
 }
 
-/* Four comparisons: 0xff in byte j where the j-th is true. */
+/* Four comparisons: 0xff in byte j if the j-th is true. */
 struct Signs {
     unsigned above, below; /* x > half; x < -half */
 };
@@ -80,13 +80,13 @@ __device__ __forceinline__ Signs compared(float4 x, float half)
 /* The four codes as int8: 0xff, 0 or 1. */
 __device__ __forceinline__ unsigned int8_codes(Signs found) { return found.below | (found.above & 0x01010101u); }
 
-/* The four fields q + 1, each of them at the two bits of its byte that `ones` has the lower one of. */
+/* The four fields q + 1, each at the two bits of its byte whose lower one is set in `ones`. */
 __device__ __forceinline__ unsigned fields(Signs found, unsigned ones)
 {
     return (found.above & (ones << 1)) | (~(found.above | found.below) & ones);
 }
 
-/* Of the four floats at x the first `left`, which may be none, or more than there are here. */
+/* The first `left` of the four floats at x, zeros for the rest; `left` may be 0 or more than 4. */
 __device__ __forceinline__ float4 load_part(const element *x, int left)
 {
     return make_float4(
@@ -94,8 +94,8 @@ __device__ __forceinline__ float4 load_part(const element *x, int left)
         left > 3 ? value(x[3]) : 0.0f);
 }
 
-/* Lower *bad to the first of this lane's 16 floats, from index `at`, that is not finite, if one is. Rare, so it
- * reads them again. */
+/* Lower *bad to the first of this lane's 16 floats, from index `at`, that is not finite. Rare, so it reads them
+ * again. */
 __device__ __forceinline__ void report(const element *x, u64 at, u64 n, u64 *bad)
 {
 #pragma unroll 1
@@ -156,7 +156,7 @@ __device__ __forceinline__ void finish(
         any = max(any, most);
         const float of_block = __uint_as_float(max(most, __float_as_uint(1e-8f)));
         half[b] = 0.5f * of_block;
-        /* Lane b of those that share the blocks keeps the scale of the b-th, so that one store takes all. */
+        /* Lane b of those that share the blocks keeps the scale of block b, so that one store writes all. */
         if (mine == b)
             scale = of_block;
     }
@@ -225,7 +225,7 @@ __device__ __forceinline__ void finish(
     }
 }
 
-/* Every warp of the grid takes steps, each so many behind the last as there are warps. */
+/* Every warp of the grid takes steps at the distance of the number of warps. */
 template <int BLOCK, int OUT> __device__ __forceinline__ void run(
     const element *x, void *codes, float *scales, u64 *bad, u64 n)
 {

@@ -18,7 +18,7 @@ namespace ternary_unpack {
 
 typedef unsigned long long u64;
 
-/* Nonzero where one of four fields is 3. */
+/* Nonzero if one of four fields is 3. */
 __device__ __forceinline__ unsigned wrong(unsigned fields) { return fields & (fields >> 1) & 0x01010101u; }
 
 __device__ __forceinline__ unsigned codes_of(unsigned fields) { return (fields + 0x7f7f7f7fu) ^ 0x80808080u; }
@@ -33,8 +33,8 @@ __device__ __forceinline__ void report(uint4 f, u64 at, u64 *bad)
             atomicMin(bad, at + e);
 }
 
-/* A float16 scale as float32, exactly; a NaN stays the quiet one of its sign and payload, which the GPU's own
- * instruction forgets. */
+/* A float16 scale as float32, exactly. A NaN becomes the quiet one of its sign and payload, which the GPU's own
+ * instruction loses. */
 __device__ __forceinline__ float scale_of(unsigned short half)
 {
     const unsigned bits = half;
