@@ -210,7 +210,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) probe_gpu_dot(u64 rounds, 
     leave_sum(sum, warps, sums);
 }
 
-/* The given number of rounds over all warps, 8 products of 16x32 by 32x8 each. The simulator has no such instruction. */
+/* The given number of rounds over all warps, 8 products of 16x32 by 32x8 each. The simulator has no such
+ * instruction. */
 #ifndef TRITMARK_SIMULATOR
 extern "C" __global__ void __launch_bounds__(THREADS) probe_gpu_matrix(u64 rounds, u32 *sums)
 {

@@ -25,9 +25,9 @@
 #define TILE (8 * ROWS8)
 #define PAIRS ((ROWS8 + 1) / 2)
 
-/* grid: any number of blocks; block: whole warps, at least 8 * GROUPS threads. Dynamic shared memory: 64 * GROUPS bytes,
- * then 256 * GROUPS * ROWS8 a warp. a: aligned to 16 bytes, lda bytes between its rows. constant: no launch writes the
- * weights, see overlap.cuh. K < 2^18. Indexes the bytes of weights and M * N outputs in 64 bits. */
+/* grid: any number of blocks; block: whole warps, at least 8 * GROUPS threads. Dynamic shared memory: 64 * GROUPS
+ * bytes, then 256 * GROUPS * ROWS8 a warp. a: aligned to 16 bytes, lda bytes between its rows. constant: no launch
+ * writes the weights, see overlap.cuh. K < 2^18. Indexes the bytes of weights and M * N outputs in 64 bits. */
 extern "C" __global__ void __launch_bounds__(THREADS) gemm_mma(
     const signed char *a, const uint4 *w, const float *act_scale, void *out, long long lda, float weight_scale, int M,
     int N, int K, int kind, int constant)

@@ -284,13 +284,13 @@ template <int WIDTH> __device__ __forceinline__ void Multiplier::tile(int m0, in
     warpgroup_sync(warpgroup); /* before the next tile's factors */
 }
 
-/* grid: any number of blocks, with SPLIT > 1 just SPLIT a tile; block: THREADS threads. Dynamic shared memory: STAGES *
- * (STAGE_BYTES + 16), 24 * COLUMNS, 2 * OUT_BYTES.
+/* grid: any number of blocks, with SPLIT > 1 just SPLIT a tile; block: THREADS threads. Dynamic shared memory:
+ * STAGES * (STAGE_BYTES + 16), 24 * COLUMNS, 2 * OUT_BYTES.
  *
- * map_a: activations, K bytes in M rows, boxes of DEPTH bytes in BOX rows, swizzled in 128 bytes; not used if
- * a or lda is no multiple of 16. map_w: weights (N, K) in row16, boxes of 32 * PANELS bytes in ROWS rows, swizzled in as
- * many bytes. map_out: outputs of 16 bits, boxes of 64 in BOX rows, swizzled in 128 bytes; not used if
- * copied_narrow is false. a: lda bytes between its rows. mixed, mixed_wide: see Tiles; 0 without TAIL. K < 2^18. */
+ * map_a: activations, K bytes in M rows, boxes of DEPTH bytes in BOX rows, swizzled in 128 bytes; not used if a or lda
+ * is no multiple of 16. map_w: weights (N, K) in row16, boxes of 32 * PANELS bytes in ROWS rows, swizzled in as many
+ * bytes. map_out: outputs of 16 bits, boxes of 64 in BOX rows, swizzled in 128 bytes; not used if copied_narrow is
+ * false. a: lda bytes between its rows. mixed, mixed_wide: see Tiles; 0 without TAIL. K < 2^18. */
 extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1) gemm_wgmma(
     const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_w,
     const __grid_constant__ TensorMap map_out, const signed char *a, const unsigned char *w, const float *act_scale,

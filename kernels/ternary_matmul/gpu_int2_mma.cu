@@ -1,5 +1,5 @@
-/* ternary_matmul from gpu_int2 for several rows of activations, by the tensor cores: weights decoded once for 8
- * * GROUPS rows. The layout of weights is in gpu_int2.cu.
+/* ternary_matmul from gpu_int2 for several rows of activations, by the tensor cores: weights decoded once for
+ * 8 * GROUPS rows. The layout of weights is in gpu_int2.cu.
  *
  * Layout: in one mma.m16n8k32, A (16 x 32) is weights, B (32 x 8) activations. The order of k in those 32 and of rows
  * in those 16 is free as long as A, B and the outputs agree: lane (g, t) = (lane / 4, lane % 4) takes 16 bytes, rows 4g
@@ -36,9 +36,10 @@ __device__ __forceinline__ unsigned signed64(unsigned word, int i)
     return (word << (6 - 2 * i) ^ 0x80808080u) & 0xc0c0c0c0u;
 }
 
-/* grid: any number of blocks; block: whole warps, at least ACTIVE threads and more than K / 2^18 warps, each with no more
- * than 2^18 - 1 columns. Dynamic shared memory: warps * ACTIVE * PITCH * 4 bytes. N a multiple of 16, K of 32. lda: bytes
- * between rows of activations. Indexes the bytes of weights, M * N outputs and the blocks' shares of them in 64 bits. */
+/* grid: any number of blocks; block: whole warps, at least ACTIVE threads and more than K / 2^18 warps, each with no
+ * more than 2^18 - 1 columns. Dynamic shared memory: warps * ACTIVE * PITCH * 4 bytes. N a multiple of 16, K of 32.
+ * lda: bytes between rows of activations. Indexes the bytes of weights, M * N outputs and the blocks' shares of them in
+ * 64 bits. */
 extern "C" __global__ void __launch_bounds__(THREADS) gemm_gpu_int2_mma(
     const signed char *a, const uint4 *w, const float *act_scale, void *out, long long lda, float weight_scale, int M,
     int N, int K, int kind)

@@ -21,8 +21,8 @@
 
 /* grid: any number of blocks; block: whole warps, at least ROWS * 4 * sets threads. A block takes 4 * sets rows of
  * weights, `chunk` groups of them at a time. Dynamic shared memory: ROWS * 4 * sets * (chunk | 1) totals. K a multiple
- * of 256 (tq2_0) or 64 (iq2_bn). lda: bytes between rows of activations. Indexes the bytes of weights, M * N outputs and
- * the blocks' shares of them in 64 bits. */
+ * of 256 (tq2_0) or 64 (iq2_bn). lda: bytes between rows of activations. Indexes the bytes of weights, M * N outputs
+ * and the blocks' shares of them in 64 bits. */
 extern "C" __global__ void __launch_bounds__(THREADS) gemm_scaled_dp4a(
     const signed char *a, const unsigned char *w, const float *act_scale, void *out, long long lda, float weight_scale,
     int M, int N, int K, int kind, int sets, int chunk)

@@ -23,9 +23,9 @@
 #define ACTIVE (8 * EIGHTS) /* rows of activations of a tile */
 #define PITCH (HIGH + 4)
 
-/* grid: any number of blocks; block: whole warps. With SPLIT dynamic shared memory of warps * (ACTIVE * PITCH + HIGH) * 4
- * bytes. K a multiple of 256 (tq2_0) or 64 (iq2_bn). lda: bytes between rows of activations. Indexes the bytes of
- * weights, M * N outputs and the tiles in 64 bits. */
+/* grid: any number of blocks; block: whole warps. With SPLIT, bytes of dynamic shared memory:
+ * warps * (ACTIVE * PITCH + HIGH) * 4. K a multiple of 256 (tq2_0) or 64 (iq2_bn). lda: bytes between rows of
+ * activations. Indexes the bytes of weights, M * N outputs and the tiles in 64 bits. */
 extern "C" __global__ void __launch_bounds__(THREADS) gemm_scaled_mma(
     const signed char *a, const unsigned char *w, const float *act_scale, void *out, long long lda, float weight_scale,
     int M, int N, int K, int kind)

@@ -192,11 +192,11 @@ template <int WIDTH> __device__ __forceinline__ void Multiplier::tile(int m0, in
     __syncwarp();
 }
 
-/* grid: any number of blocks, with SPLIT > 1 just SPLIT a tile; block: THREADS threads. Dynamic shared memory: STAGES *
- * (STAGE_BYTES + 16), 2 * OUT_BYTES.
+/* grid: any number of blocks, with SPLIT > 1 just SPLIT a tile; block: THREADS threads. Dynamic shared memory:
+ * STAGES * (STAGE_BYTES + 16), 2 * OUT_BYTES.
  *
- * map_a: activations, 2 * K bytes in M rows, boxes of DEPTH bytes in BOX rows, swizzled in 128 bytes; not used if
- * a or lda is no multiple of 16. map_w: weights (N, K) in row16, boxes of 16 * PANELS bytes in ROWS rows, swizzled in as
+ * map_a: activations, 2 * K bytes in M rows, boxes of DEPTH bytes in BOX rows, swizzled in 128 bytes; not used if a or
+ * lda is no multiple of 16. map_w: weights (N, K) in row16, boxes of 16 * PANELS bytes in ROWS rows, swizzled in as
  * many bytes if those are more than 16. map_out: outputs of 16 bits, boxes of 64 in BOX rows, swizzled in 128 bytes;
  * not used if copied_narrow is false. a: aligned to its element, lda bytes between its rows. kind: 1 float32, 2
  * bfloat16, 3 float16. mixed, mixed_wide: see Tiles; 0 without TAIL. */

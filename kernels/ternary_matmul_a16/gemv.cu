@@ -34,8 +34,8 @@ __device__ __forceinline__ int placed(int m, int t, int part)
 
 /* grid: any number of blocks; block: whole warps. Dynamic shared memory: for each warp, and each time that the warps go
  * over K, 512 bytes a row of activations, then 8 * TILE * M bytes a warp. a: aligned to its element, lda bytes between
- * its rows. kind: 1 float32, 2 bfloat16, 3 float16. constant: no launch writes the weights, see overlap.cuh. Indexes the
- * bytes of weights and M * N outputs in 64 bits. */
+ * its rows. kind: 1 float32, 2 bfloat16, 3 float16. constant: no launch writes the weights, see overlap.cuh. Indexes
+ * the bytes of weights and M * N outputs in 64 bits. */
 extern "C" __global__ void __launch_bounds__(THREADS) gemm_a16_gemv(
     const unsigned short *a, const uint4 *w, void *out, long long lda, float weight_scale, int M, int N, int K,
     int kind, int constant)

@@ -3,8 +3,8 @@
  * Algorithm: 16 codes a thread in one 16-byte store. In row16 they are one word. I2_S and TQ2_0: they are one field of
  * 16 bytes, which four threads of a warp load, each to take another field: the same addresses in one instruction, so
  * memory reads them once. Blocks of TQ2_0 lie 66 bytes apart, so every second one is loaded in words that are shifted
- * by half a word. A field 3 lowers *bad to the index of its code. In row16, padding that is not w = 0 lowers it to N
- * * K + row, which lies behind every code.
+ * by half a word. A field 3 lowers *bad to the index of its code. In row16, padding that is not w = 0 lowers it to
+ * N * K + row, which lies behind every code.
  *
  * Limit: memory; 1/4 byte read and 1 written a code.
  *
