@@ -30,7 +30,8 @@ from tritmark.harness.spec import (
 
 KEPT_BYTES = 2
 """Times the memory of the largest: what `kept` may keep in all, so that of a model's weights, whose sizes are few and
-far from each other, each size is bound once. What that gains: cuda/lanes.py."""
+far from each other, each size is bound once. See
+docs/kernels/cuda_copies.md."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,54 +1,22 @@
-/* activation_quantize: for each row of K floats
+/* activation_quantize: for each row of K elements (float32, or float16 or bfloat16 as float32)
  *
- *     s = 127 / max(absmax, 1e-5);  q = clamp(rint(x * s), -128, 127), the float32 product, ties to even;  the int32
- *     sum of q
+ *     s = 127 / max(absmax, 1e-5);  q = clamp(rint(x * s), -128, 127), the float32 product, ties to even;  sum of q
  *
- * x is float32, or float16 or bfloat16, whose elements become the same float32; it is read once, 1 byte is written for
- * an element. Exact on every path: neither a maximum nor an integer sum has an
- * order, then one IEEE division a row and one IEEE product an element. A block has a row; its grid is M blocks.
- *
- * v1      256 threads, an element at a time, the row read twice; both reductions by halving in shared memory.
- * kept    The row stays in registers between its maximum and its codes: 16 elements a thread, so a row of at most 16 *
- *         blockDim.x. 16-byte loads and 4-byte stores where the row is aligned to them, which the block finds out by
- *         itself. Adding 1.5 * 2^23 to a product rounds it to an integer, ties to even, and leaves the code in the low
- *         byte; four of them are summed by one dp4a. Reductions by warp instructions, so that a single short row, where
- *         latency is all, waits for two barriers only.
- * long    The same for rows of any length: in steps of 16 * blockDim.x elements, read a second time for the codes (from
- *         the L2 cache, mostly).
- *
- * NVIDIA H200, timed alone with CUDA events (a graph of launches over slices that no cache holds), TB/s of the 5 bytes
- * an element; the suite's own figures: `tritmark run --suite gpu --device cuda`. Threads a block after the kernel's
- * name.
- *
- *                             one row    2^21 elements     2^25              2^29
- *     K = 2560    v1          2.62 us    6.96 us, 1.51     68.0 us, 2.47     1003 us, 2.68
- *                 kept 160    1.65 us    4.74 us, 2.21     40.8 us, 4.11      608 us, 4.42
- *                 kept 320    1.54 us    5.57 us, 1.88     56.9 us, 2.95      866 us, 3.10
- *                 kept 640    1.76 us    10.2 us, 1.03      135 us, 1.25     2120 us, 1.27
- *     K = 6912    v1          4.41 us    8.58 us, 1.22     65.3 us, 2.57      888 us, 3.02
- *                 kept 448    2.01 us    5.89 us, 1.78     45.4 us, 3.70      679 us, 3.95
- *                 kept 864    2.28 us    7.31 us, 1.43     71.0 us, 2.36     1092 us, 2.46
- *     K = 13824   v1          7.04 us    13.1 us, 0.80      104 us, 1.62     1472 us, 1.82
- *                 kept 864    2.50 us    6.57 us, 1.59     50.2 us, 3.35      741 us, 3.62
- *                 long 256    4.48 us    7.71 us, 1.35     53.1 us, 3.16      696 us, 3.86
- *                 long 512    3.31 us    6.55 us, 1.59     51.9 us, 3.23      710 us, 3.78
- *     K = 65536   v1          62.6 us    78.6 us, 0.13      157 us, 1.07     1520 us, 1.77
- *                 long 512    10.3 us    13.3 us, 0.79     73.6 us, 2.28     1103 us, 2.43
- *                 long 1024   8.02 us    9.99 us, 1.05     56.5 us, 2.97      748 us, 3.59
- *
- * From bfloat16, timed in a CUDA graph on another H200, `kept`, us, beside the same rows in float32 and, as it was done
- * before, widened to float32 first (by torch):
- *     M x K          bfloat16   float32   widened first
- *     1 x 2560       1.68       1.66      3.91
- *     512 x 2560     3.17       3.90      9.36
- *     512 x 6912     5.90       7.47      16.70
- *     4096 x 2560    12.37      15.79     46.65
- *
- * So a thread keeps 16 elements, 8 where a short row is alone or among few (cuda.py), and `long` has 1024 threads.
+ * Exact on every path: neither a maximum nor an integer sum depends on the order; then one IEEE division a row and one
+ * IEEE product an element. A block has a row; its grid is M blocks.
+ * - v1: 256 threads, an element at a time, the row read twice; both reductions by halving in shared memory.
+ * - kept: the row stays in registers between its maximum and its codes, 16 elements a thread, so it has at most 16
+ *   * blockDim.x. 16-byte loads and 4-byte stores if the row is aligned to them. Adding 1.5 * 2^23 to a product rounds
+ *   it to an integer, ties to even, and leaves the code in the low byte; one dp4a sums four. Two barriers.
+ * - long: rows of any length, in steps of 16 * blockDim.x, read a second time for the codes (mostly from L2).
  *
  * |x * s| is at most 127 * (1 + 2^-23), which rounds to 127, so for finite rows the clamp has nothing to do. NaN and
- * infinity have the largest absolute bits, so the maximum tells of them; `bad` is then lowered to the index, in the
- * (M, K) array, of the row's first, and the row's scale is NaN: who does not wait for `bad` gets a product of NaN. */
+ * infinity have the largest absolute bits, so the maximum shows them. `bad` is then lowered to the index, in the (M, K)
+ * array, of the row's first, and the row's scale is NaN: a caller that does not wait for `bad` gets products of NaN.
+ *
+ * Limit: latency for few rows, then memory: x read once, 1 byte written an element.
+ *
+ * Rates: `tritmark run --suite gpu --op activation_quantize --device cuda`. Versions: docs/kernels/cuda_quantize.md. */
 
 /* Macros: threads of a block, THREADS_V1 of `v1`, MOST_THREADS of the others at most; INPUT, see rows.cuh. */
 #include "../cuda/overlap.cuh"
@@ -117,7 +85,7 @@ __device__ __forceinline__ int block_sum(int value, int *shared)
     return threadIdx.x < 32 ? warp_sum(threadIdx.x < blockDim.x / 32 ? shared[threadIdx.x] : 0) : 0;
 }
 
-/* Write four codes from `at`, none past K; returns their sum. What was fetched past K is zero, and so is its code. */
+/* Write four codes from `at`, none past K; returns their sum. Elements past K are zero, and so are their codes. */
 __device__ __forceinline__ int put(signed char *codes, float4 x, float factor, size_t at, size_t K, bool aligned)
 {
     const unsigned four = codes4(x, factor);
@@ -168,7 +136,7 @@ extern "C" __global__ void __launch_bounds__(MOST_THREADS) ternary_gpu_activatio
         find_nonfinite(row, K, blockIdx.x * K, bad);
 }
 
-/* One resident block is enough: for two the compiler would spill where x has 16 bits. */
+/* One resident block is enough: for two the compiler would spill if x has 16 bits. */
 extern "C" __global__ void __launch_bounds__(MOST_THREADS, 1) ternary_gpu_activation_long(
     const element *x, signed char *q, float *scale, int *sum, size_t K, size_t stride, unsigned long long *bad)
 {

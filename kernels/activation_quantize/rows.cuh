@@ -1,4 +1,4 @@
-/* What kernels share that quantize a row of activations: its largest magnitude, its scale and its codes. Macro: INPUT,
+/* Shared by kernels that quantize a row of activations: its largest magnitude, its scale and its codes. Macro: INPUT,
  * see element.cuh. */
 #ifndef TRITMARK_ACTIVATION_ROWS
 #define TRITMARK_ACTIVATION_ROWS
@@ -13,7 +13,7 @@ __device__ __forceinline__ float scale_of(unsigned largest)
     return __fdiv_rn(127.0f, fmaxf(__uint_as_float(largest), 1e-5f));
 }
 
-/* What is kept of it: NaN for a row with a NaN or infinity. */
+/* The scale that is stored: NaN for a row with a NaN or infinity. */
 __device__ __forceinline__ float told(unsigned largest, float factor)
 {
     return largest >= 0x7f800000u ? __uint_as_float(0x7fc00000u) : factor;
@@ -40,7 +40,7 @@ __device__ __forceinline__ unsigned block_max(unsigned value, unsigned *shared)
     return warp_max(threadIdx.x % 32 < blockDim.x / 32 ? shared[threadIdx.x % 32] : 0u);
 }
 
-/* Four elements from `at`, zeros past K. `aligned`: the row is, to the bytes of four. */
+/* Four elements from `at`, zeros past K. `aligned`: the row is aligned to the bytes of four elements. */
 __device__ __forceinline__ elements4 load4(const element *row, size_t at, size_t K, bool aligned)
 {
     if (aligned && at + 4 <= K)
@@ -64,7 +64,7 @@ __device__ __forceinline__ unsigned rounded(float x, float factor)
     return __float_as_uint(__fadd_rn(__fmul_rn(x, factor), ROUNDER));
 }
 
-/* Lower `bad` to the index, `begin` further, of the first element that is no finite number. */
+/* Lower `bad` to the index, `begin` further, of the first element that is not finite. */
 __device__ __forceinline__ void find_nonfinite(const element *x, size_t K, size_t begin, unsigned long long *bad)
 {
     for (size_t i = threadIdx.x; i < K; i += blockDim.x)

@@ -1,31 +1,26 @@
 /* What a GPU can do at most: kernels that only read, only write, only copy or only compute.
-
-   Memory. What a kernel reaches follows from the bytes that are under way: at 4.8 TB/s and some 700 ns from DRAM about
-   3.4 MB, 25 KiB on each of 132 multiprocessors. 2048 threads with one 16-byte access each are 32 KiB; UNROLL accesses
-   before the first result is used are UNROLL times that, so 1 is about enough, and 4 and 8 leave room. Against that
-   stands the beginning: with few bytes per thread more threads can begin at once, which is what counts in small
-   footprints.
-
-   Versions, by what each thread does; a grid either covers everything once ("whole") or is as large as the device holds
-   at a time and goes over it in strides ("resident"). The launcher makes both of every function, and the fastest at a
-   footprint is the ceiling.
-     _1       one 16-byte access
-     _4, _8   that many, each a block's width apart, all loads before the first use
-     _stream_4  the same with loads and stores that are not meant to stay in L2 (ld.global.cs, st.global.cs)
-
-   Computing. dot: 8 independent chains of dp4a (4 products and 4 sums each: 8 operations), 32 instructions a round,
-   operands that depend on the previous result, so nothing can be taken out of the loop. matrix: 8 independent chains of
-   mma m16n8k32 on int8 (8192 operations each) on the tensor cores, from compute capability 8.0. wgmma of 9.0 goes
-   further: ceilings_wgmma.cu.
-
-   Launches of these overlap (overlap.cuh), as those of kernels do: what is read is constant, and so it is read before the
-   launch before has ended; nothing is written before that.
-
-   Every function works on any number of bytes: what is left over 16 goes byte by byte through the first block. Sums
-   wrap at 2^32 and are left in sums[block], so what was read can be checked, and no compiler can leave it out. Sizes
-   are 64-bit.
-
-   Macro: THREADS, of a block. */
+ *
+ * Layout: a grid either covers everything once ("whole") or is as large as the device holds at a time and strides over
+ * it ("resident"). The launcher makes both of every function, and the fastest at a footprint is the ceiling. A thread
+ * makes:
+ * - _1: one 16-byte access;
+ * - _4, _8: that many, each a block's width apart, all loads before the first use;
+ * - _stream_4: the same with loads and stores that are not meant to stay in L2 (ld.global.cs, st.global.cs).
+ *
+ * Algorithm: dot: 8 independent chains of dp4a (8 operations each), 32 instructions a round. Operands depend on the
+ * previous result, so the loop stays. matrix: 8 independent chains of int8 mma m16n8k32 (8192 operations each), from
+ * 8.0. wgmma of 9.0 is faster: ceilings_wgmma.cu. Launches overlap (overlap.cuh), as those of kernels do: what is read
+ * is constant, so it is read before the launch before has ended; nothing is written before that.
+ *
+ * Limit: bytes in flight. At 4.8 TB/s and some 700 ns from DRAM about 3.4 MB, 25 KiB on each of 132 multiprocessors.
+ * 2048 threads with one 16-byte access each are 32 KiB, so _1 is about enough and _4, _8 leave room. With few bytes,
+ * more threads can begin at once.
+ *
+ * Every function takes any number of bytes: what is left over 16 goes byte by byte through the first block. Sums wrap
+ * at 2^32 and are left in sums[block], so what was read can be checked and the compiler keeps it. Sizes are 64-bit.
+ * Macro: THREADS, of a block.
+ *
+ * Rates: `tritmark machine`. Versions: docs/kernels/cuda_ceilings.md. */
 #include "overlap.cuh"
 
 typedef unsigned int u32;
@@ -191,7 +186,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     copy_all<4, true>(from, to, nbytes);
 }
 
-/* So many rounds over all threads, 32 dp4a each. */
+/* The given number of rounds over all threads, 32 dp4a each. */
 extern "C" __global__ void __launch_bounds__(THREADS) probe_gpu_dot(u64 rounds, u32 *sums)
 {
     __shared__ u32 warps[32];
@@ -215,7 +210,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) probe_gpu_dot(u64 rounds, 
     leave_sum(sum, warps, sums);
 }
 
-/* So many rounds over all warps, 8 products of 16x32 by 32x8 each. The simulator has no such instruction. */
+/* The given number of rounds over all warps, 8 products of 16x32 by 32x8 each. The simulator has no such
+ * instruction. */
 #ifndef TRITMARK_SIMULATOR
 extern "C" __global__ void __launch_bounds__(THREADS) probe_gpu_matrix(u64 rounds, u32 *sums)
 {
@@ -250,10 +246,10 @@ extern "C" __global__ void __launch_bounds__(THREADS) probe_gpu_matrix(u64 round
 }
 #endif
 
-/* What a launch costs. */
+/* An empty kernel, for the cost of a launch. */
 extern "C" __global__ void probe_gpu_nothing() {}
 
-/* Keeps a stream waiting for so many nanoseconds; the simulator, which has no time, does not wait. */
+/* Keeps a stream waiting for the given nanoseconds; the simulator, which has no time, does not wait. */
 extern "C" __global__ void probe_gpu_wait(u64 ns)
 {
 #ifndef TRITMARK_SIMULATOR

@@ -1,12 +1,16 @@
-/* What Hopper's tensor cores can do at most: products of bytes by wgmma (9.0a alone), which goes past mma (ceilings.cu).
-   A file of its own, because only its architecture takes the instruction.
-
-   Every warpgroup makes products of 64 x 32 by 32 x 128, operand A in registers, B in shared memory, one after the other
-   into the same accumulators, ROUND of them before it waits; another warpgroup of the multiprocessor multiplies
-   meanwhile. A multiprocessor makes one in 64 cycles. The operands are small constants, for bits that change take power,
-   and with it clock: a kernel with data of its own stays below.
-
-   Macro: THREADS, of a block. */
+/* What Hopper's tensor cores can do at most: int8 products by wgmma (9.0a alone), faster than mma (ceilings.cu). A file
+ * of its own, because only its architecture takes the instruction.
+ *
+ * Algorithm: every warpgroup makes products of 64 x 32 by 32 x 128, operand A in registers, B in shared memory, one
+ * after the other into the same accumulators, ROUND of them before it waits. Another warpgroup of the multiprocessor
+ * multiplies meanwhile.
+ *
+ * Limit: a multiprocessor makes a product in 64 cycles. The operands are small constants: bits that change take power,
+ * and with it clock, so a kernel with real data stays below.
+ *
+ * Macro: THREADS, of a block.
+ *
+ * Rates: `tritmark machine`. Versions: docs/kernels/cuda_ceilings.md. */
 #define COLUMNS 128
 #define WARPGROUP 128
 #define ROUND 8
@@ -15,7 +19,7 @@
 typedef unsigned int u32;
 typedef unsigned long long u64;
 
-/* So many rounds over all warpgroups, ROUND products each. sums[block]: of what the accumulators hold, modulo 2^32. */
+/* The given number of rounds over all warpgroups, ROUND products each. sums[block]: the accumulators, modulo 2^32. */
 extern "C" __global__ void __launch_bounds__(THREADS) probe_gpu_wgmma(u64 rounds, u32 *sums)
 {
     __shared__ __align__(1024) unsigned char tile[COLUMNS * DEPTH];

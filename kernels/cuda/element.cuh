@@ -12,7 +12,7 @@ typedef unsigned short element; /* its bits */
 typedef uint2 elements4;
 #endif
 
-/* In float32, exactly; NaN and infinity stay what they are. */
+/* In float32, exactly; NaN and infinity are kept. */
 __device__ __forceinline__ float value(element x)
 {
 #if INPUT == 32

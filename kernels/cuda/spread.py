@@ -30,7 +30,7 @@ R = TypeVar("R")
 
 _OP = "spread"
 PLACES = 4
-"""Tensors that a GPU works on at a time: some go there while others come back. See lanes.py for three and four."""
+"""Tensors that a GPU works on at a time: some go there while others come back. See docs/kernels/cuda_copies.md."""
 
 
 @dataclass(frozen=True, slots=True)

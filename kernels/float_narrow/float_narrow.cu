@@ -1,27 +1,15 @@
 /* float_narrow: float32 to float16 or bfloat16, rounded to nearest even; past the largest finite value to infinity. A
- * NaN becomes the quiet NaN of its sign and its payload's leading bits (so IEEE 754 recommends, and so x86 and ARM do;
- * the GPU's own instruction forgets both).
+ * NaN becomes the quiet NaN of its sign and its payload's leading bits, as IEEE 754 recommends and x86 and ARM do. The
+ * GPU's own instruction loses both.
  *
- * 4 bytes are read and 2 are written for an element, so memory sets the time.
+ * - v1: 256 threads, grid-stride, one element a thread at a time: a warp reads 128 bytes and writes 64 by one
+ *   instruction.
+ * - words (the variant `vector`): four 16-byte loads in flight in a thread, and an 8-byte store for each. A block has
+ *   one tile of 4096 elements.
  *
- * v1      256 threads, grid-stride, one element a thread at a time: a warp reads 128 bytes and writes 64 with an
- *         instruction.
- * words   Four 16-byte loads under way in a thread, and an 8-byte store for each.
- *         A block has one tile of 4096 elements.
+ * Limit: memory; 4 bytes read and 2 written an element. All indices are size_t.
  *
- * NVIDIA H200, timed alone with CUDA events (a graph of launches over slices that no cache holds), float16, TB/s of the
- * 6 bytes an element; the suite's own figures: `tritmark run --suite gpu --device cuda`. bfloat16 is within 5 % of them
- * at 2^21, 1.1 % beyond.
- *
- *     n                        2^21              2^25              2^29
- *     v1                       6.70 us, 1.88     73.7 us, 2.73     1166 us, 2.76
- *     words                    5.11 us, 2.46     48.2 us, 4.17      740 us, 4.36
- *     words, grid-stride                         48.6 us, 4.15      760 us, 4.24
- *     16-byte stores           5.12 us, 2.46     48.2 us, 4.18      739 us, 4.36
- *
- * The last exchanges what two neighbouring threads made, so that each stores 16 bytes: no gain, so not kept.
- *
- * All indices are size_t. */
+ * Rates: `tritmark run --suite gpu --op float_narrow --device cuda`. Versions: docs/kernels/cuda_elementwise.md. */
 #include <cuda_fp16.h>
 
 /* Macro: THREADS, of a block. */
@@ -35,8 +23,8 @@ struct Float16 {
 };
 
 struct Bfloat16 {
-    /* Half of the last place is added, or a little less where the last bit that stays is 0: that is to nearest even,
-     * and infinity overflows right. */
+    /* Half of the last place is added, or a little less if the last kept bit is 0: that rounds to nearest even, and
+     * overflow gives infinity. */
     static __device__ __forceinline__ unsigned bits(float x)
     {
         const unsigned from = __float_as_uint(x);
@@ -57,7 +45,7 @@ template <class To> __device__ __forceinline__ uint2 narrowed(float4 x)
     return make_uint2(To::bits(x.x) | To::bits(x.y) << 16, To::bits(x.z) | To::bits(x.w) << 16);
 }
 
-/* What is left of the array past the last whole tile. */
+/* The elements past the last whole tile. */
 template <class To> __device__ __forceinline__ void rest(const float *x, unsigned short *h, size_t begin, size_t n)
 {
     for (size_t i = begin + threadIdx.x; i < n; i += THREADS)

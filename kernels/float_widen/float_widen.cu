@@ -1,27 +1,15 @@
-/* float_widen: float16 or bfloat16 to float32, exactly. A NaN becomes the quiet NaN of its sign and payload (so IEEE
- * 754 recommends, and so x86 and ARM do; the GPU's own instruction forgets both).
+/* float_widen: float16 or bfloat16 to float32, exactly. A NaN becomes the quiet NaN of its sign and payload, as IEEE
+ * 754 recommends and x86 and ARM do. The GPU's own instruction loses both.
  *
- * 2 bytes are read and 4 are written for an element, so memory sets the time.
+ * - v1: 256 threads, grid-stride, one element a thread at a time: a warp reads 64 bytes and writes 128 by one
+ *   instruction.
+ * - pairs (the variant `vector`): two 16-byte loads, which two neighbouring threads exchange, so that their 16-byte
+ *   stores are next to each other: the even thread reads what both write first, the odd one what they write second. Two
+ *   shuffles for eight elements. A block has one tile of 4096 elements.
  *
- * v1      256 threads, grid-stride, one element a thread at a time: a warp reads 64 bytes and writes 128 with an
- *         instruction.
- * pairs   Two 16-byte loads, which two neighbouring threads exchange, so that their 16-byte stores are next to each
- *         other: the even thread reads what both of them write first, the odd one what they write second. Two shuffles
- *         for eight elements. A block has one tile of 4096 elements.
+ * Limit: memory; 2 bytes read and 4 written an element. All indices are size_t.
  *
- * NVIDIA H200, timed alone with CUDA events (a graph of launches over slices that no cache holds), bfloat16, TB/s of
- * the 6 bytes an element; the suite's own figures: `tritmark run --suite gpu --device cuda`. float16 is within 1.2 % of
- * them, at 2^29 words 797 us, pairs 796 us.
- *
- *     n                        2^21              2^25              2^29
- *     v1                       6.88 us, 1.83     78.3 us, 2.57     1282 us, 2.51
- *     words                    4.45 us, 2.83     51.6 us, 3.90      796 us, 4.05
- *     pairs                    4.49 us, 2.80     51.3 us, 3.92      791 us, 4.07
- *     pairs, grid-stride                         51.5 us, 3.91      810 us, 3.98
- *
- * Words, not kept: four 8-byte loads, and a 16-byte store for each.
- *
- * All indices are size_t. */
+ * Rates: `tritmark run --suite gpu --op float_widen --device cuda`. Versions: docs/kernels/cuda_elementwise.md. */
 #include <cuda_fp16.h>
 
 /* Macro: THREADS, of a block. */
@@ -58,7 +46,7 @@ template <class From> __device__ __forceinline__ float4 widened(unsigned low, un
         From::value(low & 0xffffu), From::value(low >> 16), From::value(high & 0xffffu), From::value(high >> 16));
 }
 
-/* What is left of the array past the last whole tile. */
+/* The elements past the last whole tile. */
 template <class From> __device__ __forceinline__ void rest(const unsigned short *h, float *x, size_t begin, size_t n)
 {
     for (size_t i = begin + threadIdx.x; i < n; i += THREADS)

@@ -1,28 +1,15 @@
 /* i2s_dequantize: x[i] = float(q[i]) * scale, for any int8 q. Exact: int8 to float32 is exact, then one IEEE product.
  *
- * 1 byte is read and 4 are written for an element, so memory sets the time.
+ * - v1: the first kernel (specification, 1.2): 256 threads, grid-stride, the scale in shared memory, one element a
+ *   thread at a time. A warp reads 32 bytes and writes 128 by one instruction.
+ * - words (the variant `vector`): two 4-byte loads in flight in a thread, and a 16-byte store for each: a warp reads
+ *   128 bytes and writes 512 by one instruction. A block has one tile of 2048 elements.
  *
- * v1      The first kernel (specification, 1.2): 256 threads, grid-stride, the scale in shared memory, one element a
- *         thread at a time. A warp reads 32 bytes and writes 128 with an instruction.
- * words   Two 4-byte loads under way in a thread, and a 16-byte store for each: a warp reads 128 bytes and writes 512
- *         with an instruction. A block has one tile of 2048 elements.
+ * Limit: memory; 1 byte read and 4 written an element.
  *
- * NVIDIA H200, timed alone with CUDA events (a graph of launches over slices that no cache holds), TB/s of the 5 bytes
- * an element; the suite's own figures: `tritmark run --suite gpu --device cuda`.
+ * All indices are size_t. At most 32 registers a thread: cuda.py limits the compiler, launch bounds would override it.
  *
- *     n                        2^21              2^25              2^29
- *     v1                       6.39 us, 1.64     73.5 us, 2.28     1134 us, 2.37
- *     words                    3.74 us, 2.81     43.0 us, 3.90      665 us, 4.04
- *     words, four loads        3.67 us, 2.85     43.7 us, 3.84      673 us, 3.99
- *     words, grid-stride                         44.7 us, 3.75      716 us, 3.75
- *     16-byte loads            3.69 us, 2.84     43.3 us, 3.87      672 us, 4.00
- *     writes alone             2.77 us, 3.03     30.1 us, 4.46      462 us, 4.64     (the 4 bytes only)
- *
- * The last but one exchanges codes among four threads, so that each loads 16 bytes: no gain. Four loads: none that
- * lasts.
- *
- * All indices are size_t. At most 32 registers a thread: cuda.py holds the compiler to that, which launch bounds
- * would overrule. */
+ * Rates: `tritmark run --suite gpu --op i2s_dequantize --device cuda`. Versions: docs/kernels/cuda_elementwise.md. */
 
 /* Macro: THREADS, of a block. */
 
@@ -48,7 +35,7 @@ __device__ __forceinline__ float4 values(unsigned codes, float scale)
     return make_float4(value(codes, 0, scale), value(codes, 1, scale), value(codes, 2, scale), value(codes, 3, scale));
 }
 
-/* What is left of the array past the last whole tile. */
+/* The elements past the last whole tile. */
 __device__ __forceinline__ void rest(const signed char *q, float *x, float scale, size_t begin, size_t n)
 {
     for (size_t i = begin + threadIdx.x; i < n; i += THREADS)

@@ -1,20 +1,17 @@
-/* matmul, C = A B in float32 on the ordinary arithmetic units (specification, 3.2).
+/* matmul, C = A B in float32 without tensor cores (specification, 3.2).
  *
- * The story (v1 is tiled.cu):
- *   v2, here: a block makes 128 x 128 outputs, a thread 8 x 8 of them, in four patches of 4 x 4 that lie 16 rows and 32
- *      columns apart, so that the eight lanes that share rows read 128 consecutive bytes of B. For 64 fused
- *      multiply-adds a thread reads 64 bytes from shared memory, where v1 reads 32 for 16. The next step's 16-byte loads
- *      are issued before this one is multiplied, wait in registers and go to the other of two buffers: one barrier a
- *      step.
+ * Layout: a block makes 128 x 128 outputs, a thread 8 x 8 of them, in four patches of 4 x 4 that lie 16 rows and 32
+ * columns apart. So the eight lanes that share rows read 128 contiguous bytes of B.
  *
- * NVIDIA H200, by turns with torch 2.11 in float32 without TF32, in CUDA graphs, with a benchmark outside of this
- * project, us: 3527 at (4096, 4096, 4096), where v1 takes 4628 and torch 2722 (0.77 of its rate); 860, 925 and 676 at
- * (2048, 2560, 2560); 1096, 1298 and 883 at (512, 13824, 2560). With fewer tiles than multiprocessors v1 is faster:
- * 304 in place of 320 at (512, 2560, 2560), 189 in place of 314 at (64, 6912, 2560).
+ * Algorithm: for 64 fused multiply-adds a thread reads 64 bytes from shared memory (tiled.cu: 32 for 16). The next
+ * step's 16-byte loads are issued before this one is multiplied, wait in registers and go to the other of two buffers:
+ * one barrier a step. Sums run along k in order, one rounding a product: the bits are those of tiled.cu.
  *
- * Sums run along k in order, one rounding a product: the bits are those of v1.
+ * Limit: fmaf. With fewer tiles than multiprocessors tiled.cu is faster.
  *
- * Macro: THREADS, of a block. */
+ * Macro: THREADS, of a block.
+ *
+ * Rates: `tritmark run --suite gpu --op matmul_fp32 --device cuda`. Versions: docs/kernels/cuda_matmul.md. */
 #define EDGE 128 /* rows and columns of a block's outputs */
 #define DEPTH 16 /* k of a step */
 #define PITCH (EDGE + 4) /* floats between two k in shared memory */
@@ -33,7 +30,7 @@ __device__ __forceinline__ float4 four(const float *row, int column, int columns
         column + 2 < columns ? row[column + 2] : 0.0f, column + 3 < columns ? row[column + 3] : 0.0f);
 }
 
-/* What this thread brings of a step: pieces of rows of A along k, and of rows of B along n. */
+/* The part of a step that this thread loads: pieces of rows of A along k, and of rows of B along n. */
 __device__ __forceinline__ void fetch(
     float4 (&l)[LOADS], float4 (&r)[LOADS], const float *a, const float *b, int m0, int n0, int k0, int M, int N, int K,
     bool fast_a, bool fast_b)
@@ -72,7 +69,7 @@ extern "C" __global__ void gemm_ffma(
                whole = N % 4 == 0 && ((unsigned long long)c & 15) == 0; /* four neighbours are one store */
     const long long down = (M + EDGE - 1) / EDGE, tiles = down * ((N + EDGE - 1) / EDGE);
     for (long long tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-        /* neighbours share B, the larger factor of most */
+        /* neighbours share B, usually the larger factor */
         const int m0 = (int)(tile % down) * EDGE, n0 = (int)(tile / down) * EDGE;
         float acc[8][8] = {};
         float4 l[LOADS], r[LOADS];

@@ -1,14 +1,17 @@
 /* matmul, C = A B: the shared-memory product (specification, 3.2), for float32, float16 and bfloat16.
  *
- * The story:
- *   v1, here: a block makes 64 x 64 outputs, a thread 4 x 4 of them; steps of 16 k go to shared memory as float32, so a
- *      thread does 16 fmaf for two 16-byte loads from there; four neighbouring outputs are one 16-byte store where rows
- *      allow it. Products of two float16 or two bfloat16 are exact in float32 (22 and 16 bits), and sums are float32:
- *      half sums (specification, 8) would lose everything from K = 2048 on.
- *   v2 and v3 are wmma.cu and v4 wgmma.cu, on tensor cores; v2 in float32 is ffma.cu.
+ * Algorithm: a block makes 64 x 64 outputs, a thread 4 x 4 of them. Steps of 16 k go to shared memory as float32, so a
+ * thread does 16 fmaf for two 16-byte loads from there. Four neighbouring outputs are one 16-byte store if rows allow
+ * it. Products of two float16 or two bfloat16 are exact in float32 (22 and 16 bits), and sums are float32: half sums
+ * (specification, 8) would lose everything from K = 2048 on.
+ *
+ * Limit: loads from shared memory, 32 bytes for 16 fmaf.
  *
  * Macros: INPUT, 32 (float), 16 (__half) or 8 (__nv_bfloat16: as many bits of significand); THREADS, of a block; and
- * NAME, the function's name. */
+ * NAME, the function's name.
+ *
+ * Rates: `tritmark run --suite gpu --op 'matmul_*' --variant tiled --device cuda`.
+ * The kernels that replace it: docs/kernels/cuda_matmul.md. */
 #if INPUT == 16
 #include <cuda_fp16.h>
 typedef __half input;

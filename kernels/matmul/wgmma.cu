@@ -1,35 +1,21 @@
 /* matmul, C = A B, on Hopper's asynchronous tensor cores (wgmma, 9.0a): float16 or bfloat16 inputs, float32 sums
  * (specification, 3.4).
  *
- * The story (v1 is tiled.cu, v2 and v3 wmma.cu):
- *   v4, here: a block makes 128 x COLUMNS outputs at a time. One warpgroup copies 64 k of both factors (a stage) into a
- *      ring in shared memory; two multiply 64 rows each. Both factors come from shared memory as they lie in memory: A
- *      along k, B along n, which wgmma transposes by itself. Rows of 128 bytes are swizzled, B in panels of 64 columns.
+ * Layout: both factors come from shared memory as they lie in memory: A along k, B along n, which wgmma transposes by
+ * itself. Rows of 128 bytes are swizzled, B in panels of 64 columns.
  *
- * Operations: 2 M N K at 4096 a cycle and multiprocessor. Bytes: a stage of 128 x 256 outputs takes 48 KB from L2 for
- * 1,024 cycles of the tensor cores. A block takes 16 rows of tiles down before it goes on to the right, so what runs
- * at a time reads few rows and few columns.
+ * Algorithm: a block makes 128 x COLUMNS outputs at a time. One warpgroup copies 64 k of both factors (a stage) into a
+ * ring in shared memory; two multiply 64 rows each. A block takes 16 rows of tiles down before it goes on to the right,
+ * so concurrent tiles read few rows and few columns.
  *
- * Times on an NVIDIA H200 in us, by turns with torch 2.11 (matmul of the same dtype; its outputs are 16-bit, ours
- * float32), in CUDA graphs, with a benchmark outside of this project; what the launcher takes is marked:
- *
- *     M x N x K             columns: 64      128      256    wmma.cu    torch
- *     bfloat16
- *     4096 x 4096 x 4096        333.3    235.0    212.7*     1045.3    173.1    (646 TFLOPS, 0.81 of torch's)
- *     2048 x 2560 x 2560         64.6     58.7*    70.7       240.9     36.4
- *     512 x 2560 x 2560          26.8     19.9*    33.8        71.6     13.4
- *     512 x 13824 x 2560         87.5     77.4     70.1*      316.3     54.9
- *     64 x 6912 x 2560           14.6*    19.5     32.2        47.6     12.2
- *     float16
- *     4096 x 4096 x 4096        333.3    244.1    219.3*      869.9    179.6
- *     2048 x 2560 x 2560         65.5     59.6*    71.9       193.5     37.6
- *
- * Predicted were 600 TFLOPS at 4096^3, because 48 KB for 1,024 cycles on all multiprocessors is about what the L2
- * gives. Found: a stage of 256 columns takes 0.82 us, 1,500 cycles, on 40 multiprocessors as on 132, so it is not the
- * L2. Three stages are nearly as good as four there (218.1 us); four in place of six for 128 columns cost 2 %.
+ * Limit: 2 M N K operations at 4096 a cycle and multiprocessor. A stage of 128 x 256 outputs takes 48 KB from L2 for
+ * 1,024 cycles of the tensor cores; it takes about 1,500, on 40 multiprocessors as on 132, so L2 is not the limit.
  *
  * Macros: INPUT, 16 (__half) or 8 (__nv_bfloat16); COLUMNS, of a tile, 64, 128 or 256; STAGES; THREADS, of a block; and
- * NAME, the function's name. */
+ * NAME, the function's name.
+ *
+ * Rates: `tritmark run --suite gpu --op 'matmul_*' --variant wgmma --device cuda`. Versions:
+ * docs/kernels/cuda_matmul.md. */
 #if INPUT == 16
 #include <cuda_fp16.h>
 typedef __half input;
@@ -41,7 +27,7 @@ typedef __nv_bfloat16 input;
 #define TYPE "bf16"
 __device__ __forceinline__ float wide(input x) { return __bfloat162float(x); }
 #endif
-#include "../ternary_matmul/wgmma.cuh" /* copies, barriers, waiting for products; its own product is of bytes */
+#include "../ternary_matmul/wgmma.cuh" /* copies, barriers, multiply_wait; its own product is of bytes */
 
 #define WARPGROUP 128 /* threads */
 #define ROW_BYTES DEPTH /* of a row of a tile in shared memory */
@@ -72,7 +58,7 @@ __device__ __forceinline__ void multiply(
     }
 }
 #else
-/* As the simulator's branch says; done when multiply_wait says so. */
+/* The same function as the simulator's branch. Complete after multiply_wait. */
 __device__ __forceinline__ void multiply(
     float (&c)[COLUMNS / 2], const unsigned char *left, const unsigned char *right, int k, int add)
 {

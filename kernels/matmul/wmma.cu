@@ -1,23 +1,20 @@
 /* matmul, C = A B, on tensor cores through nvcuda::wmma: float16 or bfloat16 inputs, float32 sums (specification, 3.4).
  *
- * The story (v1 is tiled.cu):
- *   v2: a block of 4 warps makes 64 x 64 outputs, a warp 32 x 32 of them in 2 x 2 fragments of 16 x 16; steps of 32 k
- *      go to shared memory element by element, between two barriers. 600 us on an NVIDIA H200 for (M, N, K) = (512,
- *      2560, 2560) and for (64, 6912, 2560), three times what v1 takes for float32: 2-byte loads, and nothing is
- *      computed while they are on their way.
- *   v3, here: 16-byte loads where rows allow it; the next step's are issued before this one is multiplied, wait in
- *      registers and go to the other of two buffers: one barrier a step. Two sizes of tile: 128 x 128 outputs by 8
- *      warps of 32 x 64, which read each input from L2 half as often (a step of 32 k brings 16 KiB for 2^20
- *      operations), and 64 x 64 by 4 warps of 32 x 32 with steps of 64 k where large tiles would leave multiprocessors
- *      without any. Fragments that lie within C are stored straight to it, others through shared memory. On the H200,
- *      with a benchmark outside of this project, float16 and bfloat16: 54 and 72 us at (512, 2560, 2560), 40 and 49 at
- *      (64, 6912, 2560), 183 and 241 at (2048, 2560, 2560), where v1 takes 307, 188 and 914 for float32. 64 x 64 tiles
- *      by 8 warps of 32 x 16 were faster at (64, 6912, 2560), 29 and 38, and slower for bfloat16 elsewhere.
+ * Layout: two sizes of tile: 128 x 128 outputs by 8 warps of 32 x 64, with steps of 32 k; 64 x 64 by 4 warps of 32 x 32
+ * with steps of 64 k, if large tiles would leave multiprocessors idle. What lies beyond M, N or K is 0 in shared
+ * memory, so every shape is whole fragments.
  *
- * What lies beyond M, N or K is 0 in shared memory, so every shape is whole fragments.
+ * Algorithm: 16-byte loads if rows allow it. The next step's are issued before this one is multiplied, wait in
+ * registers and go to the other of two buffers: one barrier a step. Fragments that lie within C are stored straight to
+ * it, others through shared memory.
+ *
+ * Limit: loads; a step of 32 k of the large tile brings 16 KiB for 2^20 operations.
  *
  * Macros: INPUT, 16 (__half) or 8 (__nv_bfloat16); EDGE, rows and columns of a block's outputs; DEPTH, k of a step;
- * WARP_N, columns of a warp's outputs (its rows are 32); THREADS, of a block; and NAME, the function's name. */
+ * WARP_N, columns of a warp's outputs (its rows are 32); THREADS, of a block; and NAME, the function's name.
+ *
+ * Rates: `tritmark run --suite gpu --op 'matmul_*' --variant wmma --device cuda`. Versions:
+ * docs/kernels/cuda_matmul.md. */
 #include <mma.h>
 #if INPUT == 16
 #include <cuda_fp16.h>
@@ -55,7 +52,7 @@ __device__ __forceinline__ uint4 eight(const input *row, int column, int columns
     return make_uint4(words[0], words[1], words[2], words[3]);
 }
 
-/* What this thread brings of a step: chunks of rows of A along k, and of rows of B along n. */
+/* The part of a step that this thread loads: chunks of rows of A along k, and of rows of B along n. */
 __device__ __forceinline__ void fetch(
     uint4 (&l)[LOADS], uint4 (&r)[LOADS], const input *a, const input *b, int m0, int n0, int k0, int M, int N, int K,
     bool fast_a, bool fast_b)
@@ -92,7 +89,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     const bool straight = N % 4 == 0 && ((unsigned long long)c & 31) == 0;
     const long long down = (M + EDGE - 1) / EDGE, tiles = down * ((N + EDGE - 1) / EDGE);
     for (long long tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-        /* neighbours share B, the larger factor of most */
+        /* neighbours share B, usually the larger factor */
         const int m0 = (int)(tile % down) * EDGE, n0 = (int)(tile / down) * EDGE;
         wmma::fragment<wmma::accumulator, 16, 16, 16, float> acc[WARP_M / 16][WARP_N / 16];
 #pragma unroll

@@ -1,16 +1,16 @@
 /* pack_codes: int8 codes (N, K), row-major, into the bytes of a weight format.
  *
- * v1   16 codes a thread in one 16-byte load. row16: they are its word. I2_S and TQ2_0: byte j of a group of 128 codes
- *      holds the codes j, j + 32, j + 64 and j + 96, which are in four lanes; three shuffles (each lane hands over half
- *      of what it has, then half of that) leave each lane with one word of 4 bytes. Stores are of 4 bytes, a warp's
- *      next to each other.
+ * Algorithm: 16 codes a thread in one 16-byte load. In row16 they are one word. I2_S and TQ2_0: byte j of a group of
+ * 128 codes holds the codes j, j + 32, j + 64 and j + 96, which are in four lanes. After three shuffles (each lane
+ * hands over half of what it has, then half of that) each lane has one word of 4 bytes. Stores are of 4 bytes, a warp's
+ * next to each other. A code outside -1..1 lowers *bad to its index; the bytes are then without meaning.
  *
- * Bytes a code: 1 read, 1/4 written. A code outside -1..1 lowers *bad to its index; the bytes are then without meaning.
+ * Limit: memory; 1 byte read and 1/4 written a code.
  *
  * `codes` and `packed` are aligned to 16 bytes; indices are of 64 bits. In row16 with K no multiple of 16 rows lie at
- * any address, so their codes are loaded one by one.
+ * any address, so their codes are loaded one by one. Macro: THREADS, of a block.
  *
- * Macro: THREADS, of a block. */
+ * Rates: `tritmark run --suite FILE --op pack_codes --device cuda`. Page: docs/kernels/cuda_elementwise.md. */
 #include <cuda_fp16.h>
 
 namespace ternary_pack {
@@ -25,7 +25,7 @@ __device__ __forceinline__ unsigned fields(unsigned codes)
     return ((codes & 0x03030303u) + 0x01010101u) & 0x03030303u;
 }
 
-/* Nonzero where one of four bytes is no code: its field is 3, or leads back to another byte. */
+/* Nonzero if one of four bytes is no code: its field is 3, or decodes to another byte. */
 __device__ __forceinline__ unsigned wrong(unsigned codes)
 {
     const unsigned f = fields(codes);
@@ -62,7 +62,7 @@ __device__ __forceinline__ unsigned exchanged(uint4 v, int lane, int first, int 
     return (high ? up : low) | __shfl_xor_sync(ALL, high ? low : up, 4);
 }
 
-/* A scale as float16: to nearest even, too much is infinity, and a NaN becomes the quiet one of its sign. */
+/* A scale as float16: to nearest even; overflow gives infinity, a NaN the quiet NaN of its sign. */
 __device__ __forceinline__ unsigned half_of(float scale)
 {
     return scale != scale ? (__float_as_uint(scale) >> 16 & 0x8000u) | 0x7e00u

@@ -1,4 +1,4 @@
-/* What the CUDA kernels of ternary_matmul share: weights and activations out of memory, outputs into it. */
+/* Shared by the CUDA kernels of ternary_matmul: loads of weights and activations, stores of outputs. */
 #ifndef TRITMARK_TERNARY_MATMUL_COMMON
 #define TRITMARK_TERNARY_MATMUL_COMMON
 
@@ -9,7 +9,7 @@
 #define CHUNK 64 /* weights in 16 bytes of row16 */
 #define ONES 0x01010101u
 
-/* 16 bytes that are used once: past L1. */
+/* 16 bytes that are used once, without allocation in L1. */
 __device__ __forceinline__ uint4 weights16(const uint4 *from)
 {
 #ifdef TRITMARK_SIMULATOR
@@ -23,7 +23,7 @@ __device__ __forceinline__ uint4 weights16(const uint4 *from)
 #endif
 }
 
-/* 16 bytes into shared memory by way of L1, of which the first `bytes` come from there and the rest are 0. There after
+/* 16 bytes into shared memory through L1: the first `bytes` are copied, the rest are 0. Complete after
  * cp.async.wait_all. */
 __device__ __forceinline__ void copy_async(void *to, const void *from, int bytes)
 {
@@ -38,14 +38,14 @@ __device__ __forceinline__ void copy_async(void *to, const void *from, int bytes
 }
 
 /* Four weights of a row16 word, times 64, as signed bytes. Multiplying by `up`, 4^(3 - i), moves field i to the top of
- * each byte. Adding 3 there makes codes 0, 1, 2 the two's complement of -1, 0, 1 in two bits; what carries into the next
- * byte ends in its six lower bits, for there is no code 3, so they are never all set. */
+ * each byte. Adding 3 there makes codes 0, 1, 2 the two's complement of -1, 0, 1 in two bits. A carry into the next
+ * byte ends in its six lower bits: there is no code 3, so they are never all set. */
 __device__ __forceinline__ unsigned weights4(unsigned word, unsigned up)
 {
     return (word * up + 0xc0c0c0c0u) & 0xc0c0c0c0u;
 }
 
-/* A scale that is asked for here and now, not where the compiler finds its first use. */
+/* A scale, loaded at this point; the compiler would delay the load to the first use. */
 __device__ __forceinline__ float scale_early(const float *from)
 {
 #ifdef TRITMARK_SIMULATOR
@@ -57,7 +57,7 @@ __device__ __forceinline__ float scale_early(const float *from)
 #endif
 }
 
-/* 4 activations from k on as a word, 0 beyond K; any alignment. */
+/* 4 activations from k as a word, 0 beyond K; any alignment. */
 __device__ __forceinline__ int bytes4(const signed char *row, long long k, int K)
 {
     int word = 0;
@@ -68,14 +68,14 @@ __device__ __forceinline__ int bytes4(const signed char *row, long long k, int K
     return word;
 }
 
-/* 16 activations from k on, 0 beyond K. `fast`: rows are aligned to 16 bytes. */
+/* 16 activations from k, 0 beyond K. `fast`: rows are aligned to 16 bytes. */
 __device__ __forceinline__ int4 activations16(const signed char *row, long long k, int K, bool fast)
 {
     if (fast && k + 16 <= K)
         return *(const int4 *)(row + k);
     int4 to = make_int4(0, 0, 0, 0);
 #pragma unroll 1
-    for (int i = 0; i < 4; i++) { /* selects, because registers have no index */
+    for (int i = 0; i < 4; i++) { /* selects, because registers cannot be indexed */
         const int word = bytes4(row, k + 4 * i, K);
         to.x = i == 0 ? word : to.x;
         to.y = i == 1 ? word : to.y;
@@ -85,17 +85,17 @@ __device__ __forceinline__ int4 activations16(const signed char *row, long long 
     return to;
 }
 
-/* 4 activations at any address, by aligned words: the first `left` are there, the rest 0. */
+/* 4 activations at any address, by aligned words: the first `left` exist, the rest are 0. */
 __device__ __forceinline__ int activations4_shifted(const signed char *from, int left)
 {
-    if (left < 8) /* The second word may end behind the array. */
+    if (left < 8) /* The second word may extend past the array. */
         return bytes4(from, 0, left);
     const unsigned skew = (unsigned)(unsigned long long)from & 3u;
     const unsigned *const words = (const unsigned *)(from - skew);
     return (int)((words[0] | (unsigned long long)words[1] << 32) >> 8 * skew);
 }
 
-/* 16 of them. */
+/* 16 activations in the same way. */
 __device__ __forceinline__ int4 activations16_shifted(const signed char *from, int left)
 {
     return make_int4(
@@ -103,7 +103,7 @@ __device__ __forceinline__ int4 activations16_shifted(const signed char *from, i
         activations4_shifted(from + 8, left - 8), activations4_shifted(from + 12, left - 12));
 }
 
-/* The same in little code, of a row that is aligned to 16 bytes and k a multiple of 16. */
+/* 16 activations by less code, of a row that is aligned to 16 bytes, k a multiple of 16. */
 __device__ __forceinline__ int4 activations16_aligned(const signed char *row, int k, int K)
 {
     if (k + 16 <= K)
@@ -117,17 +117,10 @@ __device__ __forceinline__ int4 activations16_aligned(const signed char *row, in
     return make_int4((int)v[0], (int)v[1], (int)v[2], (int)v[3]);
 }
 
-/* (double)weight_scale / (double)act_scale; the CPU's kernels divide just so. Scales are finite and above zero; an
- * act_scale of NaN gives NaN.
- *
- * These are the steps of __ddiv_rn for numbers that are not near the ends of double's range, as no quotient of floats is;
- * on an H200 each of the 2^46 pairs of significands was found to give the nearest number, and 7 * 10^10 pairs of any
- * exponents, subnormal floats among them, to give what __ddiv_rn does, outside of this project.
- * Its branch for others kept the compiler from putting them between other instructions. us a launch on an NVIDIA H200, by
- * turns, outside of this project, with it and without, float32 outputs, constant weights, cold in L2: 1 x 3200 x 10240 3.77
- * and 3.60, 1 x 13824 x 2560 3.68 and 3.59, 1 x 14336 x 4096 5.39 and 5.27, 1 x 55296 x 5120 19.47 and 19.17, 2 x 3200 x
- * 10240 5.76 and 5.43, 1 x 2560 x 2560 1.81 and 1.85; all others of 8 shapes with 1, 2 and 8 rows, and bfloat16, from 9
- * % less to 1 more, with 16 and 64 from 3 % less to 1 more. Likewise for the division of activation_quantize.cu: no gain. */
+/* (double)weight_scale / (double)act_scale, the same bits as on the CPU. Scales are finite and above zero; an act_scale
+ * of NaN gives NaN. These are the steps of __ddiv_rn for numbers away from the ends of double's range, as all quotients
+ * of floats are. Its branch for other numbers keeps the compiler from moving the division between other
+ * instructions. */
 __device__ __forceinline__ double output_factor(float weight_scale, float act_scale)
 {
 #ifdef TRITMARK_SIMULATOR
@@ -135,7 +128,7 @@ __device__ __forceinline__ double output_factor(float weight_scale, float act_sc
 #else
     const double dividend = weight_scale, divisor = act_scale;
     double inverse;
-    asm("rcp.approx.ftz.f64 %0, %1;" : "=d"(inverse) : "d"(divisor)); /* 20 bits */
+    asm("rcp.approx.ftz.f64 %0, %1;" : "=d"(inverse) : "d"(divisor)); /* 20 correct bits */
     double missing = __fma_rn(-divisor, inverse, 1.0);
     inverse = __fma_rn(inverse, __fma_rn(missing, missing, missing), inverse);
     missing = __fma_rn(-divisor, inverse, 1.0);
@@ -145,7 +138,7 @@ __device__ __forceinline__ double output_factor(float weight_scale, float act_sc
 #endif
 }
 
-/* The same, divided here and now: left to itself the compiler moves it to the first use, behind the sums. */
+/* output_factor, divided at this point; the compiler would move it to the first use, after the sums. */
 __device__ __forceinline__ double output_factor_early(float weight_scale, float act_scale)
 {
 #ifndef TRITMARK_SIMULATOR
@@ -158,14 +151,14 @@ __device__ __forceinline__ double output_factor_early(float weight_scale, float 
     return factor;
 }
 
-/* Rounded to nearest even; NaN stays one. */
+/* Rounded to nearest even; NaN stays NaN. */
 __device__ __forceinline__ unsigned bfloat16_bits(float value)
 {
     const unsigned bits = value == value ? __float_as_uint(value) : 0x7fc00000u;
     return (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
 }
 
-/* The bits of kind 2, bfloat16, or 3, float16: rounded to nearest even; NaN stays one. */
+/* The bits of kind 2, bfloat16, or 3, float16: rounded to nearest even; NaN stays NaN. */
 __device__ __forceinline__ unsigned short narrowed(float value, int kind)
 {
     if (kind != 3)

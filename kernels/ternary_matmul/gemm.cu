@@ -1,16 +1,19 @@
-/* ternary_matmul for M > 1: a register-tiled product with dp4a.
+/* ternary_matmul for M > 1 without tensor cores: a register-tiled product with dp4a.
  *
- * The story (v1 is tiled.cu):
- *   v2, here: a block makes 64 x 64 outputs, a thread 4 x 4 of them. In each step of 64 k, activations (64 x 64 bytes)
- *      and weights, unpacked to signed bytes, go to shared memory as words of 4 k, k outermost: a thread reads 4 + 4
- *      words with two 16-byte loads and does 16 dp4a (64 multiply-adds). Weights are unpacked once for 64 rows of
- *      activations.
+ * Layout: a block makes 64 x 64 outputs, a thread 4 x 4 of them. In each step of 64 k, activations (64 x 64 bytes) and
+ * weights, unpacked to signed bytes, go to shared memory as words of 4 k, k outermost.
  *
- * Unpacked weights are signed, so no sum of activations is needed: ((c | 0x80) - 1) ^ 0x80 takes one off each byte
- * without a borrow between them. Padding holds w = 0 and activations beyond K are read as 0. Bound: 128 * K fits int32
- * for K < 2^24.
+ * Algorithm: a thread reads 4 + 4 words with two 16-byte loads and does 16 dp4a (64 multiply-adds). Weights are
+ * unpacked once for 64 rows of activations. They are signed, so no sum of activations is needed: ((c | 0x80) - 1) ^
+ * 0x80 subtracts one from each byte without a borrow between bytes. Padding holds w = 0; activations beyond K are read
+ * as 0.
+ * Bound: 128 * K fits int32 for K < 2^24.
  *
- * Macro: THREADS, of a block. */
+ * Limit: dp4a and loads from shared memory.
+ *
+ * Macro: THREADS, of a block.
+ *
+ * Rates: `tritmark run --op ternary_matmul --variant dp4a --device cuda`. Versions: docs/kernels/cuda_gemm.md. */
 #include "common.cuh"
 
 #define EDGE 64      /* rows and columns of a block's outputs, and k of a step */
@@ -50,8 +53,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_i2s_dp4a(
                 weights[(4 * quarter + i) * PITCH + row] =
                     (int)((((word >> 2 * i & 0x03030303u) | 0x80808080u) - 0x01010101u) ^ 0x80808080u);
             __syncthreads();
-            /* Once a row and tile; between two barriers: the tile before is done with them, and this one needs them
-             * after the next. */
+            /* Once a row and tile, between two barriers: the previous tile has used them, and this one needs them after
+             * the next barrier. */
             if (kind && k0 == 0 && threadIdx.x < EDGE && m0 + threadIdx.x < M)
                 factors[threadIdx.x] = output_factor(weight_scale, act_scale[m0 + threadIdx.x]);
 #pragma unroll

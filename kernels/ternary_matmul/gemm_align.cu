@@ -1,15 +1,9 @@
-/* Rows of activations at any address, copied to where each begins at a multiple of 16 bytes, zeros behind K: what
- * gemm_mma.cu and gemm_wgmma.cu read fast.
+/* Copies rows of activations at any address to rows that begin at multiples of 16 bytes, with zeros behind K, for
+ * gemm_mma.cu and gemm_wgmma.cu. Reading unaligned rows inside the products was several times slower.
  *
- * The story: before, the products read such rows themselves. On an NVIDIA H200, in us, weights cold in L2, bfloat16
- * outputs, in a CUDA graph, each with the fastest instance:
- *                                                          16 x 13824 x 2561    128    512
- *   byte by byte, by the warps that copy                                28.4    113    283
- *   words of 4 bytes, shifted, there                                    15.3     41    122
- *   for comparison K = 2560                                              8.5   13.0     36
- * Predicted for a copy in front: what K = 2560 takes, and one launch of 1 to 2 us more.
+ * Limit: M * K bytes read and written, few compared with M * N outputs, and one more launch. Macro: THREADS.
  *
- * Bytes: M * K read and written, which is little beside M * N outputs. Macro: THREADS. */
+ * Rates: `python suites/performance/gemm_costs.py --shapes 13824x2561`. Versions: docs/kernels/cuda_gemm.md. */
 #include "../cuda/overlap.cuh"
 #include "common.cuh"
 

@@ -1,34 +1,22 @@
 /* ternary_matmul for some rows of activations on the tensor cores (8.0 and newer): weights (N, K) in row16, decoded in
  * registers once for 8 * GROUPS rows.
  *
- * The story (v1 is tiled.cu, v2 gemm.cu, for one to eight rows gemv_mma.cu, for many rows gemm_wgmma.cu):
- *   v3, here: as gemv_mma.cu, a warp takes 256 * STEPS k of 8 * ROWS8 rows of weights with all loads in flight, and the
- *      warps of a block share K and add their sums in shared memory. But a fragment of A meets GROUPS fragments of B, so
- *      sums of its own for each field of a word would not fit the registers: weights4 (common.cuh) decodes four
- *      weights, signed, with two instructions. The factor of the outputs is asked for before the weights.
+ * Layout: as in gemv_mma.cu, a warp takes 256 * STEPS k of 8 * ROWS8 rows of weights with all loads in flight, and the
+ * warps of a block share K and add their sums in shared memory.
  *
- * Bytes: N * K / 4 of weights once for 8 * GROUPS rows, and M * K of activations for each block, from L2: so blocks are
- * as tall as still gives every multiprocessor one. Sums are 64 times what they stand for: exact for K < 2^18.
+ * Algorithm: a fragment of A meets GROUPS fragments of B, so separate sums for each field of a word would not fit the
+ * registers. weights4 (common.cuh) decodes four signed weights with two instructions instead. All activations of a step
+ * are requested together (mma_chunks.cuh). The factor of the outputs is requested before the weights. Sums are 64 times
+ * their value: exact for K < 2^18.
  *
- * Times on an NVIDIA H200 (132 SMs), in us: weights cold in L2, bfloat16 outputs, in a CUDA graph; the
- * command of today is suites/performance/gemm_costs.py.
- *   M, N x K           v2      v3     ROWS8 GROUPS STEPS
- *   16, 2560 x 2560    48.3    4.4    3     2      1   (4.7 by ROWS8 = 2 in that process)
- *   32, 2560 x 2560            5.8    3     2      1
- *   16, 2560 x 6912            7.5    3     2      1
- *   16, 640 x 2560             3.6    2     2      1
- *   16, 13824 x 2560   66.7    11.0   4     2      1   (gemm_wgmma.cu is launched: 7.8)
- * Before the factor was asked for early: 4.86 for 4.66 at 16 x 2560 x 2560. Activations are all asked for together since
- * (mma_chunks.cuh; before, a branch around each load waited for it): 10.5 for 13.2 at 16 x 13824 x 2560 by the best
- * instance, 4.8 for 4.8 at 16 x 2560 x 2560.
- * Slower: blocks that stay, with the next tiles on their way and the sums of up to 112 rows kept in registers: 10.4 at
- * 16 x 14336 x 4096, where gemm_wgmma.cu takes 9.6, and 9.0 at 16 x 13824 x 2560, 7.6 there.
- * Launches overlap since (overlap.cuh): 4.17 for 4.70 at 16 x 2560 x 2560, 6.85 for 6.99 at 16 x 2560 x 6912. No faster:
- * weights prefetched; slower by up to 6 %: the next launch let begin when the first weights are asked for. Faster: when
- * the first activations are (3.97), and weights that are constant read before the launch before has ended (3.60).
+ * Limit: N * K / 4 bytes of weights once for 8 * GROUPS rows, and M * K bytes of activations from L2 for each block. So
+ * blocks are as tall as possible while each multiprocessor still gets one.
  *
- * Macros: ROWS8 (8-row groups of a tile), GROUPS (of 8 rows of activations), STEPS (of 256 k of a warp that are in flight
- * together), THREADS (most threads of a block). */
+ * Macros: ROWS8 (8-row groups of a tile), GROUPS (of 8 rows of activations), STEPS (of 256 k of a warp that are in
+ * flight together), THREADS (most threads of a block).
+ *
+ * Rates: `python suites/performance/gemm_costs.py` for all instances, gpu_peers.py there for the one that is launched.
+ * Versions and what lost: docs/kernels/cuda_gemm.md. */
 #include "../cuda/overlap.cuh"
 #include "common.cuh"
 #include "mma.cuh"
@@ -37,9 +25,9 @@
 #define TILE (8 * ROWS8)
 #define PAIRS ((ROWS8 + 1) / 2)
 
-/* grid: any number of blocks; block: whole warps, at least 8 * GROUPS threads. Dynamic shared memory: 64 * GROUPS bytes,
- * then 256 * GROUPS * ROWS8 a warp. a: aligned to 16 bytes, lda bytes between its rows. constant: no launch writes the
- * weights, see overlap.cuh. K < 2^18. Indexes the bytes of weights and M * N outputs in 64 bits. */
+/* grid: any number of blocks; block: whole warps, at least 8 * GROUPS threads. Dynamic shared memory: 64 * GROUPS
+ * bytes, then 256 * GROUPS * ROWS8 a warp. a: aligned to 16 bytes, lda bytes between its rows. constant: no launch
+ * writes the weights, see overlap.cuh. K < 2^18. Indexes the bytes of weights and M * N outputs in 64 bits. */
 extern "C" __global__ void __launch_bounds__(THREADS) gemm_mma(
     const signed char *a, const uint4 *w, const float *act_scale, void *out, long long lda, float weight_scale, int M,
     int N, int K, int kind, int constant)
@@ -71,7 +59,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_mma(
     wait_for_the_one_before();
     for (long long tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
         const int m0 = (int)(tile % tiles_m) * 8 * GROUPS, n0 = (int)(tile / tiles_m) * TILE;
-        /* Asked for before the weights, and divided while the warps end. */
+        /* Requested before the weights, and divided while the warps end. */
         const bool divides = kind && threadIdx.x < 8 * GROUPS;
         const float scale = divides && m0 + threadIdx.x < M ? scale_early(act_scale + m0 + threadIdx.x) : 1.0f;
         int acc[GROUPS][PAIRS][4] = {};

@@ -1,130 +1,45 @@
 /* ternary_matmul for many rows of activations on Hopper's asynchronous tensor cores (wgmma, 9.0a): weights (N, K) in
  * row16, decoded in registers.
  *
- * The story (v1 is tiled.cu, v2 gemm.cu; gemm_mma.cu is for few rows):
- *   v3: a block makes COLUMNS rows of activations times ROWS rows of weights at a time. One warpgroup copies 128 or 256 k
- *      of both (a stage) into a ring in shared memory, 16 bytes by each thread (cp.async); two multiply 64 * BLOCKS rows
- *      of weights each. Weights are the operand A of m64nNk32, which may come from registers: a lane needs field t of
- *      each word of its two rows, so each word is read by four lanes and gives one register. Activations are the operand
- *      B, as they lie in memory.
- *   v4: one thread has the bulk tensor copy engine copy a stage, in boxes that it swizzles; outputs of 16 bits are
- *      put into shared memory, transposed, and copied from there while the next tile is multiplied; bfloat16 is made
- *      of a float32 product, and of float64 only where that may round otherwise.
+ * Layout: a block makes tiles of COLUMNS rows of activations times ROWS rows of weights. Weights are operand A of
+ * m64nNk32, from registers: a lane needs field t of each word of its two rows, so four lanes read each word and each
+ * makes one register of it. Activations are operand B, as they lie in memory.
  *
- * Operations: 2 M N K at 8192 a cycle and multiprocessor, 1,979 TOPS at the clock of the data sheet. Bytes: a stage of
- * 128 k takes 128 * COLUMNS + 32 * ROWS bytes from L2 for 256 * COLUMNS * ROWS operations; for 128 x 256 that is 24 KB
- * in 1,024 cycles. So a tile is wide in weights, which are small.
+ * Algorithm: one thread has the bulk tensor copy engine bring 128 or 256 k of both (a stage) into a ring in shared
+ * memory, swizzled; two warpgroups multiply 64 * BLOCKS rows of weights each. weights4 (common.cuh) decodes 64 times
+ * the weight, so acc = 64 * sum(w * a) is exact for K < 2^18. 16-bit outputs leave through shared memory as boxes while
+ * the next tile is multiplied. bfloat16 is made of a float32 product; outputs that this may round incorrectly are made
+ * again from float64.
+ * For few tiles, SPLIT blocks of a cluster share K and add their sums through distributed shared memory (add_shares).
+ * The engine writes through the asynchronous proxy, which wgmma reads, so the barrier that counts its bytes is enough.
+ * The first warpgroup copies rows that are not aligned to 16 bytes, and the reader fences; gemm_align.cu aligns them
+ * first.
  *
- * Times on an NVIDIA H200 (132 SMs), in us: weights cold in L2, bfloat16 outputs, in a CUDA graph; the
- * command of today is suites/performance/gemm_costs.py. Each step is the whole kernel of then, its rows measured in
- * other processes, in which v3 differed by up to a tenth.
- *                                                  16 x 14336 x 4096   512 x 14336 x 4096   2048 x 14336 x 4096
- *   v3: copies waited for by the threads that copy                            74.6                255
- *   a shift and five logical operations a register, copies that arrive by themselves
- *                                                                             76.1                263
- *   one multiply-add and one and a register (below), weights fetched before the product is waited for
- *                                                                             62.3                213
- *   outputs made by groups of eight, stored as 32 bytes a row                 52.1                176
- *   256 k a stage for tiles of few rows                                       51.7                175
- *   the same beside v4                                  11.3                  53.5                186
- *   v4: activations copied by the engine, outputs through shared memory
- *                                                       13.0                  50.3                175
- *   weights copied by the engine too, bfloat16 out of float32
- *                                                        9.6                  49.5                167
+ * Limit: 2 M N K operations at 8192 a cycle and multiprocessor; ends of tiles; latency for few rows. A stage of 128 k
+ * takes 128 * COLUMNS + 32 * ROWS bytes from L2 for 256 * COLUMNS * ROWS operations, so tiles are wide in weights.
  *
- *   v5: the last tiles may have fewer columns (TAIL), and a launch begins while the one before it ends (overlap.cuh):
- *       it has its barriers, its maps and two stages of weights in L2 when that one is over. Beside v4 by turns in one
- *       process, on another H200, again outside of this project:
- *                                        16 x 13824 x 2560   64 x 13824   128 x 13824   512 x 13824   512 x 14336 x 4096
- *   v4                                         7.24             8.89         10.97          35.6           49.5
- *   launches overlap                           6.69             8.51         10.51          35.0           48.9
- *   and 96 columns in the last wave                                                         33.1           45.6
- *   two stages prefetched                      6.27             8.12         10.33          32.5           44.7
- *   the next may begin when the ring is full,
- *   not at once                                6.19             8.03         10.22          32.8           45.1
- *       (512: three lines of one process, two of another, in which the third was 32.8 and 45.0.) Predicted for 96 columns by
- *       the costs in cuda_gemm.py: 31.8 and 45.1. All stages prefetched: 6.99 and 9.67 (for
- *       8.74) at 16 x 13824 x 2560 and 16 x 14336 x 4096, for they come before the copies of the launch that still runs.
- *
- *   v6: where there are few tiles, SPLIT blocks of a cluster share the K of each and add their sums through
- *       distributed shared memory (add_shares). Predicted for 64 x 2560 x 6912, where 20 tiles of 64 x 128 take 54 steps
- *       of 0.2 us each: a quarter of the steps, and 1 us for the sums, 7. Beside v5 by turns in one process, on one
- *       more H200, again outside of this project (suites/performance/gemm_costs.py has all instances, not by turns):
- *       M       N x K             v5      v6, SPLIT          M       N x K             v5      v6, SPLIT
- *       32      2560 x 6912      9.7      5.8, 4            64      2560 x 2560      5.8      5.2, 2
- *       64      2560 x 6912     11.8      7.4, 4           128      2560 x 2560      6.6      6.1, 2
- *      128      2560 x 6912     13.0      9.4, 4            64      4096 x 14336    22.2     12.8, 3
- *      192      2560 x 6912     13.1     10.7, 2           128      4096 x 14336    23.9     17.0, 2
- *      256      2560 x 6912     13.9     12.7, 2           256      4096 x 14336    27.0     23.3, 2
- *       Not offered: SPLIT 5, which is up to 5 % faster at N = 2560 alone; 6 and 8, of which a device takes 17 and 15
- *       clusters at a time; tiles of 256 rows of weights, faster by 9 % at one of 180 shapes.
- *   v7, here: outputs of 16 bits leave shared memory as boxes, swizzled, by one instruction for 64 rows of weights; it
- *       was one for each row of activations, 256 a tile, in the queue in which the next stages wait too. And a bfloat16
- *       that float32 may have rounded wrong is made again behind all others, by code that is there once; it was among
- *       them, for each eight rows, and was fetched where nobody ran it (ncu: 3.3 warps at a time had no instruction).
- *       That is where the float32 is within 2 steps of a middle, not 4, found by two instructions a pair, not three.
- *       Beside v6 by turns in one process, on one more H200, again outside of this project:
- *                                      64 x 13824 x 2560   512 x   2048 x   512 x 2560 x 6912   2048 x 2560 x 2560
- *       v6                                    7.93         32.7    113.0          17.0                 22.6
- *       made again behind the others          7.83         30.5    108.5          17.0                 22.0
- *       and boxes of outputs                  7.03         28.8    100.1          16.0                 20.5
- *       512 x 14336 x 4096: 44.9, 42.6, 40.9; 2048: 161.1, 158.2, 149.4; 4096: 337, 332, 312. Leaving the search for
- *       doubtful ones out saved 0.8 more at 512 x 13824 x 2560, 2.7 at 2048. Beside float8 of PyTorch:
- *       results/baselines/nvidia-h200.peers.txt.
- *
- * What v4 began with, found by leaving it out: at 16 x 14336 x 4096 copies of weights alone took 10.3 of 13.0 (3.3 is a
- * block that does nothing but its barriers), products alone 7.2; of 169 at 2048 x 14336 x 4096 the ends of tiles took 22,
- * copies 6, and 137 are products, at the peak of the clock of then (1.72 GHz by ncu, which has the tensor cores busy for
- * 77 %). Predicted for weights through the engine: 7 at 16 x 14336 x 4096; found 9.6. What it waits for since is not
- * known: ncu has not seen it.
- * Found in v5 in the same way, outside of this project too, of 33.1 at 512 x 13824 x 2560 and 161.5 at 2048 x 14336 x
- * 4096: copies of outputs take 4.2 and 14.1 (14 and 59 MB, which memory takes in 3.1 and 12.8), looking for bfloat16
- * that float32 may have rounded wrong and making it again 3.4 and 6.6.
- * Of the last tiles of a wave: 512 x 13824 x 2560 is 216 tiles of 128 x 256 for 132 multiprocessors, so 18 % of them
- * rest; with 117 of those and 132 of 96 x 256 it is 6 %.
- * Slower:
- *   - activations copied to two blocks of a cluster at once: the same times (12.4 for 12.3 at 128 x 13824 x 2560); not
- *     tried since the engine copies weights too;
- *   - mma.m16n8k32 in place of wgmma for 16 columns: 0.93 of v3 at 16 x 13824 x 2560, before 0.91 in another process;
- *   - factors of the outputs made behind the last product, while it runs, without a call: 0 to 2 % slower than v7's in 5
- *     of 6 shapes;
- *   - the end of a tile run once without stores before the first, so that its code is there: 7 us slower;
- *   - of v3: one warpgroup ahead by 3 or 5 stages, so that their ends do not fall together (187 and 192 for 175: one alone
- *     does not fill the tensor cores); four warpgroups, two for each half of a stage's k (11.9 for 10.8 at 16 x 14336
- *     x 4096); weights fetched into L2 by bulk copies when a block begins (13.2 for 12.0); 512 k a stage (11.8 for 12.0);
- *     tiles of 256 rows whose k two blocks of a cluster share (15.2 for 13.4 at 128 x 13824 x 2560);
- *   - one warpgroup 1 to 5 stages ahead, so that one multiplies while the other ends a tile: 32.7 to 33.1 for 33.1 at 512
- *     x 13824 x 2560, 161.5 to 162.4 for 161.5 at 2048 x 14336 x 4096;
- *   - tiles of 144 x 256, 112, 160 and 192 x 128: none is the fastest of a shape that was measured.
- *
- * Decoding (weights4 in common.cuh): the word times 4^(3 - t) plus 0xc0c0c0c0, and its top two bits of each byte: 64
- * times the weight, signed, by one instruction of each of the two integer pipes. So acc = 64 * sum(w * a), exact while
- * 64 * 128 * K < 2^31: K < 2^18.
- *
- * Ordering: the engine writes through the asynchronous proxy, as which wgmma reads, so the barrier that counts its bytes
- * is enough. Rows of activations that are not aligned to 16 bytes are read byte by byte and stored by the threads of
- * the first warpgroup, and who multiplies fences; where K leaves them so, gemm_align.cu copies them first.
- *
- * Macros: those of wgmma_tiles.cuh, which has what ternary_matmul_a16 shares of this; a panel is 128 k. */
+ * Macros: those of wgmma_tiles.cuh; a panel is 128 k.
+ * Rates: `python suites/performance/gpu_peers.py --rows 64 512 2048`. Versions: docs/kernels/cuda_gemm.md. */
 #define PANEL_CHUNKS 2
 #define READERS (2 * 4) /* one for each warp that multiplies */
 #include "wgmma_tiles.cuh"
 
-/* The float32 next to sum * factor. The sum becomes a double by its place in one, for conversions are slow. */
+/* The float32 next to sum * factor. The sum becomes a double by placing its bits in one, because conversions are
+ * slow. */
 __device__ __forceinline__ float scaled(int sum, double factor)
 {
     const double wide = __longlong_as_double(0x4330000000000000ll | (unsigned)(sum ^ (int)0x80000000));
     return __double2float_rn(__dmul_rn(__dsub_rn(wide, 4503601774854144.0), factor));
 }
 
-/* What is added to the lower half of a float32 that is within 2 steps of a sum times a factor: then it is below DOUBTFUL
- * just where it is within 2 steps of the middle between two bfloat16, so that the product may become the other one. */
+/* Added to the lower half of a float32. The result is below DOUBTFUL if and only if the float32 is within 2 steps of
+ * the middle between two bfloat16, so that the exact product may round to the other one. */
 #define MIDDLE 0x8002
 #define DOUBTFUL 5
 #define MOST_QUICK_K (1 << 17) /* so that 64 * sum is a float32 */
 
-/* The outputs of a tile in 16 bits, by one warp, into shared memory, as output_at says. `quick`: the factors as float32,
- * NaN where they do not do. */
+/* One warp writes the 16-bit outputs of a tile into shared memory, at output_at. `quick`: the factors as float32, NaN
+ * if float32 does not suffice. */
 template <int KIND, int WIDTH>
 __device__ __forceinline__ void stage_narrow(
     int (&acc)[BLOCKS][WIDTH / 2], const double *factor, const float *quick, bool slow, unsigned char *outs)
@@ -148,7 +63,7 @@ __device__ __forceinline__ void stage_narrow(
         for (int i = 0; i < 8; i++)
             sums[i] = acc[block][8 * sixteen + i];
     };
-    if constexpr (KIND != 2) { /* float16 has its own middles, and few users */
+    if constexpr (KIND != 2) { /* float16 has other middles, and is rare */
 #pragma unroll
         for (int sixteen = 0; sixteen < WIDTH / 16; sixteen++)
 #pragma unroll
@@ -187,7 +102,7 @@ __device__ __forceinline__ void stage_narrow(
             const bool doubtful = slow || (least & 0xffffu) < DOUBTFUL || least >> 16 < DOUBTFUL;
             doubts |= (unsigned)__any_sync(0xffffffffu, doubtful) << sixteen;
         }
-        /* There once for all, so that it is fetched only where it is run: of a tile of 128 x 256 by every third warp. */
+        /* Exists once, so that it is fetched only when it runs: of a tile of 128 x 256 by every third warp. */
 #pragma unroll 1
         while (doubts) {
             const int which = __ffs((int)doubts) - 1;
@@ -206,7 +121,7 @@ __device__ __forceinline__ void stage_narrow(
     }
 }
 
-/* What a thread that multiplies knows. */
+/* The state of a thread that multiplies. */
 struct Multiplier {
     const Job &job;
     unsigned char *outs; /* of its warpgroup, as factor and quick */
@@ -232,7 +147,7 @@ template <int WIDTH> __device__ __forceinline__ void Multiplier::tile(int m0, in
         for (int m = p; m < WIDTH; m += WARPGROUP) {
             const float scale = m0 + m < job.M ? scale_early(act_scale + m0 + m) : 1.0f;
             factor[m] = output_factor(weight_scale, scale) * 0.015625;
-            /* So that a product with a sum is a normal float32. */
+            /* So that the product with a sum is a normal float32. */
             quick[m] = factor[m] > 0x1p-100 && factor[m] < 0x1p90 ? (float)factor[m] : nanf("");
         }
     int before = -1;
@@ -301,7 +216,7 @@ template <int WIDTH> __device__ __forceinline__ void Multiplier::tile(int m0, in
 #endif
         decode(fragment[1]);
         product(fragment[1], acts, 1, 1);
-        /* The next stage's weights are on their way while this one's are multiplied. */
+        /* The next stage's weights are loaded while this one's are multiplied. */
 #ifdef TRITMARK_SIMULATOR
         exchange_stage();
 #else
@@ -326,7 +241,7 @@ template <int WIDTH> __device__ __forceinline__ void Multiplier::tile(int m0, in
         });
         return;
     }
-    copies_out_read(); /* of the tile before, so that their place is free */
+    copies_out_read(); /* of the previous tile, so that their place is free */
     warpgroup_sync(warpgroup); /* and all factors are there */
     const bool narrow = copied_narrow(job.out, job.N, job.kind), whole = m0 + WIDTH <= job.M && n0 + ROWS <= job.N;
     if (whole && job.kind == 1) {
@@ -369,13 +284,13 @@ template <int WIDTH> __device__ __forceinline__ void Multiplier::tile(int m0, in
     warpgroup_sync(warpgroup); /* before the next tile's factors */
 }
 
-/* grid: any number of blocks, with SPLIT > 1 just SPLIT a tile; block: THREADS threads. Dynamic shared memory: STAGES *
- * (STAGE_BYTES + 16), 24 * COLUMNS, 2 * OUT_BYTES.
+/* grid: any number of blocks, with SPLIT > 1 just SPLIT a tile; block: THREADS threads. Dynamic shared memory:
+ * STAGES * (STAGE_BYTES + 16), 24 * COLUMNS, 2 * OUT_BYTES.
  *
- * map_a: activations, K bytes in M rows, boxes of DEPTH bytes in BOX rows, swizzled in 128 bytes; not looked at where
- * a or lda is no multiple of 16. map_w: weights (N, K) in row16, boxes of 32 * PANELS bytes in ROWS rows, swizzled in as
- * many bytes. map_out: outputs of 16 bits, boxes of 64 in BOX rows, swizzled in 128 bytes; not looked at where
- * copied_narrow is false. a: lda bytes between its rows. mixed, mixed_wide: see Tiles; 0 without TAIL. K < 2^18. */
+ * map_a: activations, K bytes in M rows, boxes of DEPTH bytes in BOX rows, swizzled in 128 bytes; not used if a or lda
+ * is no multiple of 16. map_w: weights (N, K) in row16, boxes of 32 * PANELS bytes in ROWS rows, swizzled in as many
+ * bytes. map_out: outputs of 16 bits, boxes of 64 in BOX rows, swizzled in 128 bytes; not used if copied_narrow is
+ * false. a: lda bytes between its rows. mixed, mixed_wide: see Tiles; 0 without TAIL. K < 2^18. */
 extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1) gemm_wgmma(
     const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_w,
     const __grid_constant__ TensorMap map_out, const signed char *a, const unsigned char *w, const float *act_scale,
@@ -416,7 +331,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1) gemm_wgmma(
             1u << (6 - 2 * (job.p % 4)),
             {0, 0}};
 #ifndef TRITMARK_SIMULATOR
-        asm volatile("" : "+r"(here.up)); /* a factor: shifts have a pipe less */
+        asm volatile("" : "+r"(here.up)); /* a factor, because shifts have one pipe less */
 #endif
         const Tiles tiles = job.tiles();
         int tile = blockIdx.x / SPLIT;

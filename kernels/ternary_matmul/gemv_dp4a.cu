@@ -1,36 +1,26 @@
 /* ternary_matmul for M = 1 without tensor cores: weights (N, K) in row16, each read once, decoded in registers and
  * multiplied by dp4a.
  *
- * The story (v1 is tiled.cu):
- *   v2, here: LANES lanes take 16 bytes = 64 weights each of the same row, ROWS rows at a time, STEPS of those loads a
- *      row in flight, all issued before the activations are asked for. The activations of a chunk are used for ROWS
- *      rows. For 64 weights: 16 ands, 4 shifts, 16 dp4a.
- *   v3 and v4 are gemv_mma.cu and gemv_rows.cu, for tensor cores.
+ * Layout: LANES lanes take 16 bytes = 64 weights each of the same row, ROWS rows at a time. STEPS of those loads a row
+ * are in flight. All are issued before the activations are loaded, and the activations of a chunk serve ROWS rows.
  *
- * Fields 1 and 2 of a word are masked, not shifted, so they count 4 and 16 times in sums of their own, shifted back at
- * the end (exact: the last bits are zero); field 3 would not fit a signed byte and is shifted. Bound: 32 * 128 * K / 4
- * fits int32 for K <= 2^21 a lane, which holds with LANES >= 8 for every K < 2^23.
- *
- * acc = sum(code * a) - sum(a), both summed in the same lane over the same k: activations beyond K are read as 0.
- *
+ * Algorithm: fields 1 and 2 of a word are masked, not shifted, so they count 4 and 16 times in sums of their own, which
+ * are shifted back at the end. This is exact, because the last bits are zero. Field 3 would not fit a signed byte and
+ * is shifted. Bound: 32 * 128 * K / 4 fits int32 for K <= 2^21 a lane, which holds with LANES >= 8 for every K < 2^23.
+ * acc = sum(code * a) - sum(a), both summed in the same lane over the same k. Activations beyond K are read as 0.
  * `split` groups of LANES lanes share a row's K and add their sums in shared memory.
+ *
+ * Limit: 16 ands, 4 shifts and 16 dp4a for 64 weights, all in the integer pipe at half rate.
  *
  * Macros: LANES (8, 16, 32), ROWS, STEPS, THREADS (most threads of a block), STAGED: 1 takes activations through shared
  * memory, a pass at a time, 0 reads them where they are used.
  *
- * On an NVIDIA H200, in us, M = 1, weights cold in L2, LANES 8, ROWS 4, STEPS 1 (for scale: v1 took 125 us for 640 x
- * 2560):
- *   STAGED 1: 2560 x 2560 3.20, 3840 x 2560 3.44, 3200 x 3200 3.48 (256 threads, split 8), 13824 x 2560 6.08 and 20480
- *   x 3200 8.35 (128 threads, split 2), 14336 x 4096 6.39 (128, split 4), 55296 x 5120 20.31 (128, split 1), 3200 x
- *   10240 6.46 (256, split 8); STAGED 0: 5120 x 27648 13.25 (128, split 8), 3200 x 10240 6.47 (128, split 8), 4096 x
- *   4096 3.77 (256, split 8).
- * All from before the factor was divided while the first weights are on their way. Against v3 and v4 by shape:
- * gemv_mma.cu, gemv_rows.cu.
- * Since then launches overlap: overlap.cuh has what that took off these times. */
+ * Rates: `tritmark run --suite gpu --op ternary_matmul --variant gemv_dp4a --device cuda`. Versions and what lost:
+ * docs/kernels/cuda_gemv.md. */
 #include "../cuda/overlap.cuh"
 #include "common.cuh"
 
-/* grid: any number of blocks; block: groups * split * LANES threads, groups >= 1 (a divisor where split > 1).
+/* grid: any number of blocks; block: groups * split * LANES threads, groups >= 1 (a divisor if split > 1).
  * Dynamic shared memory: STAGED * STEPS * split * LANES * 64 bytes, then groups * ROWS * split * 4. Indexes the
  * bytes of weights in 64 bits. */
 extern "C" __global__ void __launch_bounds__(THREADS) gemm_gemv_dp4a(
@@ -75,7 +65,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_gemv_dp4a(
                 }
             if (from == 0)
                 let_the_next_begin();
-            /* The factor is made while the first weights are on their way. */
+            /* The factor is computed while the first weights are loaded. */
             const bool first = kind && tile == (int)blockIdx.x && from == 0;
             float scale = 1;
             if (first)

@@ -1,51 +1,26 @@
-/* ternary_matmul for M <= 8: weights (N, K) in row16, each read once, decoded in registers and multiplied by the tensor
- * cores.
+/* ternary_matmul for M <= 8 on the tensor cores: weights (N, K) in row16, each read once and decoded in registers.
  *
- * The story:
- *   v1 gemm_i2s_tiled (tiled.cu): square tiles in shared memory, one output a thread. Every weight becomes a byte in
- *      shared memory: bound by that traffic, not by DRAM.
- *   v2 gemm_gemv_dp4a (gemv_dp4a.cu): 64 weights of a row in a 16-byte load, dp4a against 64 activations. For 64
- *      weights a thread issues 16 ands, 4 shifts, 16 dp4a, and 4 loads of activations; all the integer instructions
- *      share one pipe at half rate.
- *   v3 gemm_gemv_mma (here): the dp4a and the traffic of activations go to mma.m16n8k32 (u8 times s8, int32 sums): 512
- *      weights in one instruction, up to 8 rows of activations for the price of one. What is left for 64 weights is 16
- *      ands and 4 mma.
- *   v4 gemm_gemv_rows (gemv_rows.cu): for M = 1, the other 7 columns of B take further k.
+ * Layout of one mma.m16n8k32: A (16 x 32, row-major) is weights, B (32 x 8) activations. The order of k in those 32 is
+ * free as long as A and B agree. Lane (g, t) = (lane / 4, lane % 4) takes 16 bytes = 64 weights of row g (and of row g
+ * + 8), lane (m, t) the 64 activations of row m that go with chunk t. 4 chunks are a step of 256 weights.
  *
- * Decoding costs one instruction for 4 weights: field i of a row16 word (its bits 2i, 2i+1 of each byte) is masked, not
- * shifted, so it counts 4^i times. Each field has sums of its own, which are shifted back at the end; their last bits
- * are zero, so that is exact. Bound: the sums of field 3 stay within int32 while a warp takes at most 2^19 of the K (2
- * * 64 * 128 * 2^19 / 4 = 2^31, reached only on the negative side).
+ * Algorithm: field i of a row16 word (its bits 2i, 2i + 1 of each byte) is masked, not shifted, so one instruction
+ * decodes 4 weights and they count 4^i times. Each field has its own sums, which are shifted back at the end. This is
+ * exact, because their last bits are zero. The sums of field 3 stay within int32 while a warp takes at most 2^19 of the
+ * K (2 * 64 * 128 * 2^19 / 4 = 2^31, reached only on the negative side). sum(code * a) - sum(a) is the result. sum(a)
+ * comes from a row of ones next to the weights' rows. With an odd number of 8-row groups it uses the free half of the
+ * last mma.
+ * A block owns a tile of 8 * ROWS8 rows of weights. Its warps split K, STEPS steps each, all loaded before any is used,
+ * and add their sums in shared memory. A block takes further tiles while there are any.
  *
- * acc = sum(code * a) - sum(a). sum(a) comes from a row of ones beside the weights' rows: where the tile has an odd
- * number of 8-row groups the upper half of its last mma is free for it.
- *
- * Layout of one mma: A (16 x 32, row-major) are weights, B (32 x 8) activations. Which k stands where in those 32 is
- * free as long as A and B agree: lane (g, t) = (lane / 4, lane % 4) takes 16 bytes = 64 weights of row g (and row g +
- * 8), and lane (m, t) the 64 activations of row m that go with the chunk t. 4 chunks are a step of 256 weights.
- *
- * A block owns a tile of 8 * ROWS8 rows of weights; its warps split K, STEPS steps each, all loaded before anything is
- * used, and add their sums in shared memory. A block takes further tiles while there are any.
+ * Limit: memory and its latency; 16 ands and 4 mma for 64 weights.
  *
  * Macros: ROWS8 (8-row groups of a tile), STEPS (steps of a warp that are in flight together), THREADS (most threads of
  * a block), ACTIVATIONS: 0 read where they are used, 1 kept in registers (FLOW 1 or 2); FLOW: 0 as many passes over K
  * as it takes, 1 one pass, 2 one pass and the next tile loaded before this one is multiplied.
  *
- * Times of a launch on an NVIDIA H200 (132 SMs), in us: M = 1, plain launches in a CUDA graph, weights cold in L2; v3
- * as cuda.py configures it for M > 1, v2 in its best configuration, and a kernel that only reads those bytes; v2 and v3
- * from before the factor of the outputs moved to the front. For scale: v1 took 125 us for 640 x 2560.
- *
- *   N x K          read   v3     v2                        N x K          read   v3     v2
- *   2560 x 2560    1.80   2.96   3.20                      3200 x 10240   3.56   6.04   6.44
- *   3840 x 2560    2.05   3.24   3.44                      4096 x 4096    2.47   3.76   3.76
- *   13824 x 2560   3.50   5.38   6.08                      14336 x 4096   5.17   6.88   6.39
- *   2560 x 6912    2.64   4.41   4.72                      5120 x 27648   9.34   16.48  13.25
- *   3200 x 3200    2.10   3.48   3.48                      55296 x 5120   16.94  21.42  20.31
- *   20480 x 3200   5.79   7.72   8.05
- * Since then launches overlap, and weights that are constant are read before the launch before has ended: overlap.cuh has
- * what that took off these times. With that, slower at 8 x 13824 x 2560 (5.8): one pass with the weights of 48, 56 or 112
- * rows in registers and the sums of one pair of groups at a time (6.6 to 7.3, of which the activations' way from L2 is
- * 1.0 to 2.6); activations by bulk copies through shared memory (8.1). */
+ * Rates: `python suites/performance/gpu_peers.py --rows 2 4 8`; `tritmark autotune --op ternary_matmul --shape 8,N,K`
+ * measures all instances. Versions and what lost: docs/kernels/cuda_gemv.md. */
 #include "../cuda/overlap.cuh"
 #include "common.cuh"
 #include "mma.cuh"
@@ -64,7 +39,7 @@ __device__ __forceinline__ void activations64(int (&to)[16], const signed char *
         return;
     }
 #pragma unroll 1
-    for (int i = 0; i < 16; i++) { /* selects, because registers have no index */
+    for (int i = 0; i < 16; i++) { /* selects, because registers cannot be indexed */
         const int word = bytes4(row, k + 4 * i, K);
 #pragma unroll
         for (int j = 0; j < 16; j++)
@@ -75,7 +50,7 @@ __device__ __forceinline__ void activations64(int (&to)[16], const signed char *
 
 #define TILE (8 * ROWS8)
 #define PAIRS ((ROWS8 + 1) / 2)
-#define SPARE (ROWS8 % 2) /* whether the last mma has an upper half to spare */
+#define SPARE (ROWS8 % 2) /* whether the upper half of the last mma is free */
 
 /* grid: any number of blocks; block: whole warps, at least TILE * M threads, and K / 2^19 warps; with FLOW 1 or 2,
  * 256 * STEPS * warps >= K. Dynamic shared memory: 2 * warps * M * TILE * 4 bytes.
@@ -98,7 +73,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_gemv_mma(
 #if FLOW == 2
     uint4 next[STEPS][ROWS8];
 #endif
-    /* Each 16 bytes of weights of a step that are there. */
+    /* The valid 16-byte loads of weights of a step. */
     const auto each_of = [&](int tile, int from, const auto &take) {
 #pragma unroll
         for (int s = 0; s < STEPS; s++)
@@ -130,7 +105,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_gemv_mma(
     else
         let_the_next_begin();
 
-    /* The thread that will finish output (m, row) of each tile has its factor ready before the weights arrive. */
+    /* The thread that finishes output (m, row) of each tile has its factor ready before the weights arrive. */
     const int m_done = threadIdx.x / TILE, row_done = threadIdx.x % TILE;
     const float scale = kind && m_done < M ? scale_early(act_scale + m_done) : 1.0f;
 #if ACTIVATIONS == 1
@@ -210,7 +185,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_gemv_mma(
                     mine[m * TILE + 8 * r + g] = of[0][e] + (of[1][e] >> 2) + (of[2][e] >> 4) + (of[3][e] >> 6) - ones;
                 }
         }
-        __syncthreads(); /* one a tile is enough: the next tile's sums go to the other half */
+        __syncthreads(); /* one barrier a tile is enough: the next tile's sums go to the other half */
         if (m_done < M) {
             int sum = 0;
             for (int i = 0; i < warps; i++)

@@ -1,39 +1,24 @@
 /* ternary_matmul from gpu_int2, the layout of BitNet's own CUDA kernels, by dp4a: any M, each weight read once for ROWS
  * rows of activations.
  *
- * The layout: tiles of 16 rows and 32 columns, 128 bytes each; a strip of 16 rows is K / 32 of them, one behind the
- * other. 16 bytes hold 4 rows of 16 columns, so a warp's load of 16 bytes a lane is 4 tiles, 512 bytes in a row: 16 rows
- * of 128 columns. Lane l has, of tile l / 8, the columns 16 * (l / 2 % 2) to + 15 of the rows 8 * (l / 4 % 2) + 4 * (l %
- * 2) to + 3. 4 lanes share columns, so a load of activations is 128 bytes for the 512 of weights, in row16 it is 512.
- * Field i of a word is the columns 4i to 4i + 3 in its bytes 0 to 3: one operand of dp4a.
+ * Layout: tiles of 16 rows and 32 columns, 128 bytes each; a strip of 16 rows is K / 32 contiguous tiles. 16 bytes hold
+ * 4 rows of 16 columns, so a warp's load of 16 bytes a lane is 4 tiles, 512 contiguous bytes: 16 rows of 128 columns.
+ * Lane l has, of tile l / 8, the columns 16 * (l / 2 % 2) to + 15 of the rows 8 * (l / 4 % 2) + 4 * (l % 2) to + 3.
+ * Field i of a word is the columns 4i to 4i + 3 in its bytes 0 to 3: one operand of dp4a. 4 lanes share columns, so a
+ * load of activations is 128 bytes for 512 of weights (row16: 512).
  *
- * Instructions for 64 weights, with one row of activations: 16 ands, 16 dp4a, 4 / STRIPS dp4a for the sum of the
- * activations, 1 / STRIPS loads. Fields are masked, not shifted, so field i counts 4^i times in a sum of its own;
- * the largest, 3 << 6, is past a signed byte, so fields are unsigned operands. With more rows of activations these sums
- * would take all registers: fields are shifted (12 more), and a row costs 20 dp4a and a load.
+ * Algorithm: with one row of activations fields are masked, not shifted: field i counts 4^i times in its own sum, and
+ * fields are unsigned operands (3 << 6 is past a signed byte). With more rows these sums would take all registers, so
+ * fields are shifted. acc = sum((w + 2) * a) - 2 * sum(a), both over the same k in the same lane; activations past K
+ * are read as 0. A block is some warps that share the K of STRIPS strips and add their sums in shared memory.
+ * Bound: a lane has an eighth of its warp's columns, a quarter of these in field 3: its sum is within 192 * 128 / 32
+ * = 768 for each of the warp's columns, and in int32 for 2^21 of them.
  *
- * acc = sum((w + 2) * a) - 2 * sum(a), both over the same k in the same lane; activations past K are read as 0. Bound: a
- * lane has an eighth of its warp's columns, a quarter of these in field 3, so that its sum is within 192 * 128 / 32 = 768
- * for each of the warp's columns, and in int32 for 2^21 of them.
+ * Limit: latency and memory: 36 integer instructions for 64 weights of a lane with one row of activations.
  *
- * A block is some warps that share the K of STRIPS strips and add their sums in shared memory.
- *
- * Macros: ROWS (of activations at a time), STRIPS (a warp's, at a time), STEPS (loads of a strip in flight), THREADS
- * (most threads of a block).
- *
- * Predicted for an NVIDIA H200, M = 1, weights cold in L2: the bytes are row16's. A million weights take 488 loads of a
- * warp of 36 integer instructions each, at half rate 0.04 us on 132 multiprocessors, where reading them takes 0.06. So
- * latency and memory decide as they do for gemv_dp4a.cu, and times should be its: 2560 x 2560 3.2 us, 13824 x 2560 6.1,
- * 4096 x 4096 3.8, 55296 x 5120 20.
- *
- * Measured there, float32 outputs, in us, by turns with row16's gemv (behind the bar), as cuda_gpu_int2.py launches
- * it, by the harness's clock in a benchmark outside of this project:
- *   2560 x 2560    3.03 | 2.72      3200 x 3200    3.38 | 3.06      14336 x 4096   6.50 | 6.03
- *   3840 x 2560    3.22 | 3.02      20480 x 3200   9.30 | 7.91      5120 x 27648   18.85 | 12.78
- *   13824 x 2560   6.41 | 5.64      3200 x 10240   5.41 | 5.58      55296 x 5120   23.67 | 20.89
- *   2560 x 6912    4.39 | 4.04      4096 x 4096    3.63 | 3.42
- * With one load in flight in place of two: 3.31 at 2560 x 2560, 8.28 at 14336 x 4096. With 4 warps in place of 5, whose
- * passes are not alike, 13824 x 2560 took 5.26: why is not known. */
+ * Macros: ROWS (of activations at a time), STRIPS (a warp's, at a time), STEPS (loads of a strip in flight), THREADS.
+ * Rates: `tritmark run --suite gpu --op ternary_matmul --variant 'cuda/ternary_matmul/gpu_int2*' --device cuda`.
+ * Versions: docs/kernels/cuda_gpu_int2.md. */
 #include "common.cuh"
 
 #define STRIP 16 /* rows of a tile */
@@ -94,7 +79,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_gpu_int2_dp4a(
                                     ? weights16(from_here + ((long long)r * tiles + first) * WORDS)
                                     : make_uint4(0, 0, 0, 0);
                 }
-            /* The factor is made while the first weights are on their way. */
+            /* The factor is computed while the first weights are loaded. */
             if (kind && from == warp && m_done < ROWS && m0 + m_done < M)
                 factor = output_factor_early(weight_scale, scale_early(act_scale + m0 + m_done));
 #pragma unroll
@@ -148,8 +133,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_gpu_int2_dp4a(
 #endif
             }
         }
-        /* 8 lanes have the same 4 rows: those that differ in bits 1, 3 and 4. Whoever differs in bit 4 shares the rows out,
-         * 2 and 2, in bit 3 again, and then both halves of the columns are added. */
+        /* 8 lanes have the same 4 rows: those that differ in bits 1, 3 and 4. Lanes that differ in bit 4 share the rows
+         * out, 2 and 2, in bit 3 again, and then both halves of the columns are added. */
         const bool upper = lane & 16, odd = lane & 8;
 #pragma unroll
         for (int m = 0; m < ROWS; m++)

@@ -1,31 +1,24 @@
-/* ternary_matmul from gpu_int2 for several rows of activations, by the tensor cores: weights decoded once for 8 * GROUPS
- * rows.
+/* ternary_matmul from gpu_int2 for several rows of activations, by the tensor cores: weights decoded once for
+ * 8 * GROUPS rows. The layout of weights is in gpu_int2.cu.
  *
- * The layout is explained in gpu_int2.cu. In one mma.m16n8k32 A (16 x 32) are weights, B (32 x 8) activations. Which k
- * stands where in those 32, and which rows in those 16, is free as long as A, B and the outputs agree: lane (g, t) =
- * (lane / 4, lane % 4) takes 16 bytes, 4 rows of 16 columns: rows 4g to 4g + 3 of two strips, columns 16t to + 15 of 64.
- * A warp's load is 256 bytes in a row of each strip. Two such loads, of the next 64 columns the second, are 8 mma for 8
- * rows of activations: rows 4g + p and 4g + p + 2 of the weights, p 0 and 1, field i of both loads. Lane (m, t) brings
- * 16 bytes of activations of row m for each load. Sums over t are made by the mma, so no lane has to be asked.
+ * Layout: in one mma.m16n8k32, A (16 x 32) is weights, B (32 x 8) activations. The order of k in those 32 and of rows
+ * in those 16 is free as long as A, B and the outputs agree: lane (g, t) = (lane / 4, lane % 4) takes 16 bytes, rows 4g
+ * to 4g + 3 of two strips, columns 16t to + 15 of 64. A warp's load is 256 contiguous bytes of each strip. Two such
+ * loads (the second of the next 64 columns) are 8 mma for 8 rows of activations: rows 4g + p and 4g + p + 2, p 0 and 1,
+ * field i of both loads. Lane (m, t) brings 16 bytes of activations of row m for each load.
  *
- * Decoding: the upper bit of a field w + 2, inverted, is its sign: (field ^ 2) is w in two bits of two's complement.
- * Shifted to the top of a byte it is 64 w, so a word costs 3 shifts and 4 LOP3 for 16 weights, all fields count alike,
- * and no sum of activations is needed. Bound: 64 * 128 for each column, in int32 for less than 2^18 columns a warp.
+ * Algorithm: the upper bit of a field w + 2, inverted, is its sign: (field ^ 2) is w in two bits of two's complement.
+ * Shifted to the top of a byte it is 64 w. So a word costs 3 shifts and 4 LOP3 for 16 weights, all fields count alike,
+ * and no sum of activations is needed. The mma makes the sums over t. A block is some warps that share the K of 32 rows
+ * of weights and 8 * GROUPS of activations and add their sums in shared memory.
+ * Bound: 64 * 128 for each column, in int32 for less than 2^18 columns a warp.
  *
- * A block is some warps that share the K of 32 rows of weights and 8 * GROUPS of activations and add their sums in
- * shared memory.
+ * Limit: many rows: loads of activations from L1, 512 bytes for 8 rows and 64 columns, for each 32 rows of weights.
  *
  * Macros: GROUPS (of 8 rows of activations), STEPS (pairs of loads in flight), THREADS (most threads of a block).
  *
- * Predicted for an NVIDIA H200, weights cold in L2: 28 integer instructions and 4 * GROUPS mma for 64 weights; integer
- * ones at half rate are 0.03 us for each million weights on 132 multiprocessors, where reading them takes 0.06. So M = 2
- * to 8 takes what M = 1 does (gpu_int2.cu), but for 2560 rows, which are 80 blocks. With many rows of activations their
- * loads are the limit: 512 bytes for 8 rows and 64 columns, from L1, as often as there are 32 rows of weights: 0.3 us for
- * each million weights and 32 rows, 30 us for 2560 x 2560 and M = 512.
- *
- * Measured there, float32 outputs, in us, M 2, 16, 32, 32 with GROUPS 4, 512 with GROUPS 4: 2560 x 2560 3.98, 5.02, 5.91,
- * 6.59, 36.7; 13824 x 2560 7.07, 9.90, 16.6, 21.5, 163; 2560 x 6912 6.13, 8.03, 11.0, 13.4, 79.8. For M = 1 it takes 1.1
- * to 1.5 times what gpu_int2.cu does. */
+ * Rates: `tritmark run --suite FILE --op ternary_matmul --device cuda`, FILE with the rows to measure.
+ * Versions: docs/kernels/cuda_gpu_int2.md. */
 #include "common.cuh"
 #include "mma.cuh"
 
@@ -43,9 +36,10 @@ __device__ __forceinline__ unsigned signed64(unsigned word, int i)
     return (word << (6 - 2 * i) ^ 0x80808080u) & 0xc0c0c0c0u;
 }
 
-/* grid: any number of blocks; block: whole warps, at least ACTIVE threads and more than K / 2^18 warps, each with no more
- * than 2^18 - 1 columns. Dynamic shared memory: warps * ACTIVE * PITCH * 4 bytes. N a multiple of 16, K of 32. lda: bytes
- * between rows of activations. Indexes the bytes of weights, M * N outputs and the blocks' shares of them in 64 bits. */
+/* grid: any number of blocks; block: whole warps, at least ACTIVE threads and more than K / 2^18 warps, each with no
+ * more than 2^18 - 1 columns. Dynamic shared memory: warps * ACTIVE * PITCH * 4 bytes. N a multiple of 16, K of 32.
+ * lda: bytes between rows of activations. Indexes the bytes of weights, M * N outputs and the blocks' shares of them in
+ * 64 bits. */
 extern "C" __global__ void __launch_bounds__(THREADS) gemm_gpu_int2_mma(
     const signed char *a, const uint4 *w, const float *act_scale, void *out, long long lda, float weight_scale, int M,
     int N, int K, int kind)
@@ -76,7 +70,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_gpu_int2_mma(
                                     ? weights16(from_here + (long long)first * WORDS)
                                     : make_uint4(0, 0, 0, 0);
                 }
-            /* The factors are made while the first weights are on their way. */
+            /* The factors are computed while the first weights are loaded. */
             if (kind && from == warp && threadIdx.x < ACTIVE && m0 + (int)threadIdx.x < M)
                 factors[threadIdx.x] = output_factor_early(weight_scale, scale_early(act_scale + m0 + threadIdx.x));
 #pragma unroll

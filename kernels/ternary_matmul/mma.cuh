@@ -1,4 +1,4 @@
-/* The tensor cores' product of bytes, which the kernels of ternary_matmul for 8.0 and up share. */
+/* The int8 product of the tensor cores (8.0 and newer), shared by the kernels of ternary_matmul. */
 #ifndef TRITMARK_TERNARY_MATMUL_MMA
 #define TRITMARK_TERNARY_MATMUL_MMA
 

@@ -3,8 +3,8 @@
 #ifndef TRITMARK_TERNARY_MATMUL_MMA_CHUNKS
 #define TRITMARK_TERNARY_MATMUL_MMA_CHUNKS
 
-/* The 64 activations of a chunk, of rows m, m + 8 and so on; 0 from row M on, beyond K, and for a chunk of -1. All are
- * asked for together: a branch around each would wait for the one before. */
+/* The 64 activations of a chunk, of rows m, m + 8 and so on; 0 for rows >= M, beyond K, and for chunk -1. All are
+ * requested together: a branch around each load would wait for the one before. */
 template <int COUNT>
 __device__ __forceinline__ void activations64_groups(
     int (&to)[COUNT][16], const signed char *a, long long lda, int m, int M, int chunk, int K, bool fast)
@@ -27,7 +27,7 @@ __device__ __forceinline__ void activations64_groups(
         for (int i = 0; i < 16; i++)
             to[c][i] = 0;
 #pragma unroll 1
-    for (int at = 0; chunk >= 0 && at < 16 * COUNT; at++) { /* selects, because registers have no index */
+    for (int at = 0; chunk >= 0 && at < 16 * COUNT; at++) { /* selects, because registers cannot be indexed */
         const int row = m + at / 16 * 8, word = row < M ? bytes4(a + row * lda, CHUNK * chunk + 4 * (at % 16), K) : 0;
 #pragma unroll
         for (int c = 0; c < COUNT; c++)

@@ -1,33 +1,28 @@
 /* ternary_matmul from tq2_0 (GROUPED 1) and iq2_bn (0), by dp4a: any M, each weight read once for ROWS rows of
- * activations. Their layouts and the order of sums are in scaled.cuh.
+ * activations. Layouts and the order of sums are in scaled.cuh.
  *
- * A job is four rows of weights and a group, 256 columns, for four lanes: lane u has unit u of each row, so activations
- * are loaded once for four rows. The lanes share the rows out by three shuffles, and lane u leaves the part of row u,
- * times its scale, in shared memory. Then one thread an output adds them in order: in a row of 27648 these are 108 sums
- * one behind the other. acc = sum((w + 1) * a) - sum(a), both over the same k in the same lane; 64 columns each.
+ * Layout: a job is four rows of weights and a group, 256 columns, for four lanes. Lane u has unit u of each row, so
+ * activations are loaded once for four rows. A unit is not aligned (blocks have 66 bytes, rows begin with 4): three
+ * loads of 8 bytes contain it, and 5 selects and 4 permutes extract it.
  *
- * A unit is not aligned, for blocks have 66 bytes and rows begin with 4: three loads of 8 bytes have it among them, and 5
- * selects and 4 permutes bring it out. Loads of 4 bytes would ask L1 for the same lines five times.
+ * Algorithm: acc = sum((w + 1) * a) - sum(a), both over the same k in the same lane; 64 columns each. The lanes share
+ * the rows out by three shuffles, and lane u leaves the part of row u, times its scale, in shared memory. Then one
+ * thread an output adds the parts in order.
+ *
+ * Limit: about 70 instructions for 64 weights; memory only for small weights.
  *
  * Macros: ROWS (of activations at a time), THREADS (most threads of a block).
  *
- * Predicted for an NVIDIA H200, M = 1, weights cold in L2: 70 instructions for 64 weights are 0.05 us for a million
- * weights on 132 multiprocessors, where reading them takes 0.06; so memory decides, and times are gpu_int2.cu's.
- * Measured there, float32 outputs, in us, in CUDA graphs, by turns with gpu_int2 (behind the bar), tq2_0 and iq2_bn:
- *   2560 x 2560    4.0   3.7 | 3.4      14336 x 4096    9.8   9.1 |  7.0
- *   13824 x 2560   7.8   7.2 | 6.8      55296 x 5120   34.3  31.2 | 24.6
- *   2560 x 6912    5.4   5.0 | 4.8
- * So instructions decide, for large matrices. Two loads of 16 bytes in place of three of 8 took up to 12 % more, fields
- * that are masked where they are and not shifted as long (34.3), tq2_0 without its limit of 64 registers 37.2. Few rows
- * are best in one turn of all threads, many in two, for then a block's next loads are on their way while it waits. */
+ * Rates: `tritmark run --suite gpu --op ternary_matmul --variant 'cuda/ternary_matmul/*q2_*' --device cuda`.
+ * Versions and what lost: docs/kernels/cuda_scaled.md. */
 #include "scaled.cuh"
 
-#define FOUR 4 /* rows of weights that share what is loaded of the activations */
+#define FOUR 4 /* rows of weights that share loads of activations */
 
 /* grid: any number of blocks; block: whole warps, at least ROWS * 4 * sets threads. A block takes 4 * sets rows of
  * weights, `chunk` groups of them at a time. Dynamic shared memory: ROWS * 4 * sets * (chunk | 1) totals. K a multiple
- * of 256 (tq2_0) or 64 (iq2_bn). lda: bytes between rows of activations. Indexes the bytes of weights, M * N outputs and
- * the blocks' shares of them in 64 bits. */
+ * of 256 (tq2_0) or 64 (iq2_bn). lda: bytes between rows of activations. Indexes the bytes of weights, M * N outputs
+ * and the blocks' shares of them in 64 bits. */
 extern "C" __global__ void __launch_bounds__(THREADS) gemm_scaled_dp4a(
     const signed char *a, const unsigned char *w, const float *act_scale, void *out, long long lda, float weight_scale,
     int M, int N, int K, int kind, int sets, int chunk)
@@ -56,14 +51,14 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_scaled_dp4a(
                 uint2 eights[FOUR][3];
 #pragma unroll
                 for (int r = 0; r < FOUR; r++) {
-                    /* Rows past the last are the last again: nobody asks for them. */
+                    /* Rows past the last repeat the last; their outputs are not stored. */
                     at[r] = w + (row_size * min(n0 + FOUR * set + r, N - 1) + unit_at(there ? g : 0, there ? u : 0));
                     unit_early(eights[r], at[r], end);
                 }
 #if GROUPED
                 const float scale = scale_of(w + row_size * min(n0 + FOUR * set + u, N - 1), g);
 #endif
-                /* The factor is made while the first weights are on their way. */
+                /* The factor is computed while the first weights are loaded. */
                 if (kind && mine && first == 0 && from == 8 * warp) {
 #if !GROUPED
                     row_scale = scale_of(w + row_size * (n0 + row_done), 0);

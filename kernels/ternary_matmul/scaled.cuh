@@ -1,17 +1,20 @@
-/* Rows of weights with their scales among the bytes, as users have them: what scaled.cu and scaled_mma.cu share.
+/* Rows of weights with their scales among the bytes, as model files have them: what scaled.cu and scaled_mma.cu share.
  *
- * GROUPED 1, tq2_0 (ggml): blocks of 256 weights of a row in 66 bytes: two halves of 32 bytes, then the float16 scale of
- * the block. Byte b of a half holds, from the lowest bits up, the codes w + 1 of its weights b, 32 + b, 64 + b, 96 + b.
+ * GROUPED 1, tq2_0 (ggml): blocks of 256 weights of a row in 66 bytes: two halves of 32 bytes, then the float16 scale
+ * of the block. Byte b of a half holds, from the lowest bits up, the codes w + 1 of its weights b, 32 + b, 64 + b, 96
+ * + b.
  * GROUPED 0, iq2_bn (ik_llama.cpp): the float32 scale of the row, then blocks of 64 weights in 16 bytes. Byte b of a
  * block holds the codes of its weights b, 16 + b, 32 + b, 48 + b.
  *
- * In both 16 bytes, a unit, are 64 weights of a row: field i of its words meets 16 activations side by side. Four units
- * are 256 columns, a group, in iq2_bn too, where the last may have fewer. Rows follow each other without a gap, so units
- * of tq2_0 lie at even addresses, those of iq2_bn at multiples of 4.
+ * In both, 16 bytes, a unit, are 64 weights of a row: field i of its words meets 16 contiguous activations. Four units
+ * are 256 columns, a group, in iq2_bn too, where the last may have fewer. Rows follow each other without a gap, so
+ * units of tq2_0 lie at even addresses, those of iq2_bn at multiples of 4.
  *
  * Each group's sum of codes times activations is exact in int32: its part. tq2_0 adds scale * part, which a double
- * holds, in the order of the groups, each sum rounded to double, as the CPU does: so the bits are the CPU's, whatever the
- * scales are. iq2_bn adds parts, in int32, and has one product with the scale at the end. */
+ * holds, in the order of the groups, each sum rounded to double, as on the CPU. So the bits are the CPU's for any
+ * scales. iq2_bn adds parts, in int32, and has one product with the scale at the end.
+ *
+ * Limits, rates and versions: docs/kernels/cuda_scaled.md. */
 #ifndef TRITMARK_TERNARY_MATMUL_SCALED
 #define TRITMARK_TERNARY_MATMUL_SCALED
 
@@ -37,7 +40,7 @@ __device__ __forceinline__ long long row_bytes(int K)
 #endif
 }
 
-/* Where unit u (0..3) of group g is in a row. */
+/* The offset of unit u (0..3) of group g in a row. */
 __device__ __forceinline__ long long unit_at(int g, int u)
 {
 #if GROUPED
@@ -79,7 +82,7 @@ __device__ __forceinline__ double exact_double(int value)
 #ifdef TRITMARK_SIMULATOR
     return (double)value;
 #else
-    /* 2^52 + 2^31 + value, less what was added: a conversion has a quarter of an addition's rate. */
+    /* 2^52 + 2^31 + value, minus both constants: a conversion has a quarter of an addition's rate. */
     return __hiloint2double(0x43300000, value ^ (int)0x80000000) - 4503601774854144.0;
 #endif
 }
@@ -96,8 +99,8 @@ __device__ __forceinline__ uint2 weights8(const unsigned char *from)
 #endif
 }
 
-/* The 24 aligned bytes that have a unit among them, on their way. Of the last 8 nothing is read at `end` or past it, and
- * nothing where the unit does not reach that far. */
+/* Loads the 24 aligned bytes that contain a unit. Of the last 8 nothing is read at `end` or past it, and nothing if the
+ * unit does not reach that far. */
 __device__ __forceinline__ void unit_early(uint2 (&eights)[3], const unsigned char *at, const unsigned char *end)
 {
     const unsigned char *from = (const unsigned char *)((unsigned long long)at & ~7ull);

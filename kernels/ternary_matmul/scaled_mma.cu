@@ -1,28 +1,21 @@
-/* ternary_matmul from tq2_0 (GROUPED 1) and iq2_bn (0) for several rows of activations, by the tensor cores. Their
- * layouts and the order of sums are in scaled.cuh.
+/* ternary_matmul from tq2_0 (GROUPED 1) and iq2_bn (0) for several rows of activations, by the tensor cores. Layouts
+ * and the order of sums are in scaled.cuh.
  *
- * In one mma.m16n8k32 A (16 x 32) are weights, B (32 x 8) activations, and which k stands where is free as long as both
+ * Layout: in one mma.m16n8k32, A (16 x 32) is weights, B (32 x 8) activations. The order of k is free as long as both
  * agree: lane (row, t) takes unit t of the rows `row` and `row` + 8, and of the activations of row `row` the 16 columns
- * that each field of that unit meets. 8 mma are a group, 256 columns; the sums over t are made by the mma. Decoding is
- * common.cuh's weights4: 64 w, so a part is 64 times too large, 2^21 at most.
+ * that each field of that unit meets.
  *
- * SPLIT 1: the warps of a block have a group each, leave their parts in shared memory, and a thread an output adds them
- * in order. SPLIT 0: each warp has a tile of outputs and all of K, and its lanes keep the totals, in order.
+ * Algorithm: 8 mma are a group, 256 columns; they make the sums over t. Weights are decoded by weights4 (common.cuh) as
+ * 64 w, so a part is 64 times too large, 2^21 at most. SPLIT 1: the warps of a block have a group each, leave their
+ * parts in shared memory, and a thread an output adds them in order. SPLIT 0: each warp has a tile of outputs and all
+ * of K, and its lanes keep the totals, in order.
+ *
+ * Limit: tensor cores and, with tq2_0, the additions in double. Few warps where there are few blocks.
  *
  * Macros: EIGHTS (of rows of activations), SETS (of 16 rows of weights), SPLIT, THREADS (most threads of a block).
  *
- * Predicted for an NVIDIA H200: gpu_int2_mma.cu's times, and for tq2_0 with many rows of activations a third more, for a
- * group is 64 mma for 32 x 32 outputs, and 2 additions in double of each are 32 cycles of a multiprocessor.
- * Measured there, float32 outputs, in us, weights cold in L2, in CUDA graphs, by turns with gpu_int2 (behind the bar),
- * tq2_0 and iq2_bn:
- *   M                  8                  16                  33                 128                512
- *   2560 x 2560    5.2  4.5 | 4.5     5.8  5.2 | 5.2      9.9  8.7 |  9.8   15.8 14.1 | 16.5    52  35 |  34
- *   13824 x 2560  11.9 10.7 | 7.6    18.0 16.7 | 9.6     29.7 27.7 | 25.5   61.3 59.2 | 42.3   226 162 | 148
- *   2560 x 6912    9.0  7.9 | 6.6    10.9  9.5 | 8.3     19.5 16.7 | 19.2   46.5 41.1 | 33.5   128  81 |  74
- *   14336 x 4096  16.8 14.4 | 9.6    21.4 18.7 | 12.7    43.9 40.4 | 37.6   99.1 88.6 | 61.4   345 240 | 222
- * As cuda_scaled.py launches it, but for iq2_bn at 2560 x 6912 and M = 128, which had 9 warps in place of 7 (with 5 it
- * took 33.6). Fewer warps in a block took longer where there are few blocks, more than 72 a multiprocessor where there
- * are many. */
+ * Rates: `tritmark run --suite FILE --op ternary_matmul --device cuda`, FILE with the rows to measure.
+ * Versions and what lost: docs/kernels/cuda_scaled.md. */
 #include "scaled.cuh"
 #include "mma.cuh"
 
@@ -30,9 +23,9 @@
 #define ACTIVE (8 * EIGHTS) /* rows of activations of a tile */
 #define PITCH (HIGH + 4)
 
-/* grid: any number of blocks; block: whole warps. With SPLIT dynamic shared memory of warps * (ACTIVE * PITCH + HIGH) * 4
- * bytes. K a multiple of 256 (tq2_0) or 64 (iq2_bn). lda: bytes between rows of activations. Indexes the bytes of
- * weights, M * N outputs and the tiles in 64 bits. */
+/* grid: any number of blocks; block: whole warps. With SPLIT, bytes of dynamic shared memory:
+ * warps * (ACTIVE * PITCH + HIGH) * 4. K a multiple of 256 (tq2_0) or 64 (iq2_bn). lda: bytes between rows of
+ * activations. Indexes the bytes of weights, M * N outputs and the tiles in 64 bits. */
 extern "C" __global__ void __launch_bounds__(THREADS) gemm_scaled_mma(
     const signed char *a, const unsigned char *w, const float *act_scale, void *out, long long lda, float weight_scale,
     int M, int N, int K, int kind)
@@ -64,7 +57,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_scaled_mma(
         for (int s = 0; s < SETS; s++)
 #pragma unroll
             for (int h = 0; h < 2; h++)
-                /* Rows past the last are the last again: nobody asks for them. */
+                /* Rows past the last repeat the last; their outputs are not stored. */
                 rows[s][h] = w + row_size * min(n0 + 16 * s + 8 * h + row, N - 1);
         const auto load = [&](int g) {
             const bool there = g < groups && has_unit(g, t, K);
@@ -78,7 +71,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_scaled_mma(
 #if SPLIT
         for (int i = threadIdx.x; i < ACTIVE * HIGH; i += blockDim.x)
             totals[i] = 0;
-        /* The factors are made while the first weights are on their way. */
+        /* The factors are computed while the first weights are loaded. */
         for (int i = threadIdx.x; kind && i < ACTIVE && m0 + i < M; i += blockDim.x)
             factors[i] = output_factor_early(weight_scale, scale_early(act_scale + m0 + i));
         for (int i = threadIdx.x; !GROUPED && i < HIGH; i += blockDim.x)

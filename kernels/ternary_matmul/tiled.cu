@@ -1,13 +1,17 @@
 /* ternary_matmul, v1: the first kernel, in tiles (specification, 3.1), for any M, N, K.
  *
- * Square tiles of TILE x TILE activations and weights, the weights unpacked to a byte each, in shared memory; one
- * output a thread, one pass of the tiles over K. A tile of 2 * TILE^2 bytes serves TILE^3 multiply-adds. Every weight
- * is unpacked once for each TILE rows of activations, and every multiply-add reads two bytes of shared memory: that,
- * not DRAM, is its limit. gemm.cu (M > 1) and the gemv kernels (M small) replace it.
+ * Algorithm: square tiles of TILE x TILE activations and weights in shared memory, the weights unpacked to a byte each;
+ * one output a thread, one pass of the tiles over K.
  *
- * Weights are read byte by byte, so nothing needs an alignment. Bound: 128 * K fits int32 for K < 2^24.
+ * Limit: shared memory, not DRAM. A tile of 2 * TILE^2 bytes serves TILE^3 multiply-adds, each weight is unpacked once
+ * for each TILE rows of activations, and each multiply-add reads two bytes of shared memory.
  *
- * Macros: TILE, 16 or 32; THREADS, of a block, its square. */
+ * Weights are read byte by byte, so no alignment is needed. Bound: 128 * K fits int32 for K < 2^24.
+ *
+ * Macros: TILE, 16 or 32; THREADS, of a block, its square.
+ *
+ * Rates: `tritmark run --suite gpu --op ternary_matmul --variant tiled --device cuda`.
+ * The kernels that replace it: docs/kernels/cuda_gemm.md, docs/kernels/cuda_gemv.md. */
 #include "common.cuh"
 
 static_assert(THREADS == TILE * TILE, "a thread an output");

@@ -1,4 +1,4 @@
-/* Hopper's asynchronous product of bytes (wgmma) and what feeds it: copies into shared memory and barriers between the
+/* Hopper's asynchronous int8 product (wgmma), the copies into shared memory that feed it, and barriers between the
  * warps that copy and those that multiply. For 9.0a alone; the simulator has a C++ branch of each. */
 #ifndef TRITMARK_TERNARY_MATMUL_WGMMA
 #define TRITMARK_TERNARY_MATMUL_WGMMA
@@ -11,24 +11,24 @@
 #define SHARES SPLIT
 #else
 #define CLUSTER
-#define SHARES 1 /* blocks that do something for a tile: the simulator has no clusters, there the first does all */
+#define SHARES 1 /* blocks that work on a tile: in the simulator, which has no clusters, the first does everything */
 #endif
 #endif
 
-/* Where 16 bytes, number `part` of 8, of a row of a tile of activations lie: swizzled as wgmma reads them (128 bytes a
- * row; the number is exchanged with the row's lowest three bits). */
+/* The place of 16 bytes, number `part` of 8, of a row of a tile of activations: swizzled as wgmma reads them (128 bytes
+ * a row; the number is XORed with the row's lowest three bits). */
 __device__ __forceinline__ unsigned swizzled(unsigned row, unsigned part)
 {
     return row * DEPTH + ((part ^ (row & 7)) << 4);
 }
 
-/* What the driver makes of an array for copy_box (CUtensorMap). */
+/* The driver's descriptor of an array for copy_box (CUtensorMap). */
 struct __align__(64) TensorMap {
     unsigned long long opaque[16];
 };
 
 #ifdef TRITMARK_SIMULATOR
-/* All threads of the block: stands for a stage that was filled, and then for one that was used. */
+/* A barrier of all threads of the block: it stands for the barriers of a filled and of a used stage. */
 __device__ inline void exchange_stage() { __syncthreads(); }
 
 __device__ __forceinline__ void copy16(void *to, const void *from, int bytes)
@@ -45,10 +45,10 @@ __device__ __forceinline__ void multiply_begin() {}
 __device__ __forceinline__ void multiply_end() {}
 template <int LEFT> __device__ __forceinline__ void multiply_wait() {}
 
-/* The simulator has barriers of whole blocks alone: the warpgroup that copies waits with those that multiply. */
+/* The simulator has only barriers of whole blocks: the warpgroup that copies waits with those that multiply. */
 __device__ inline void warpgroup_sync(int) { __syncthreads(); }
 __device__ inline void multipliers_sync() { __syncthreads(); }
-/* It has no clusters: of the blocks that share a tile the first does all. */
+/* It has no clusters: the first of the blocks that share a tile does everything. */
 __device__ inline void cluster_sync() { __syncthreads(); }
 template <class Four> __device__ __forceinline__ Four of_block(const Four *mine, unsigned) { return *mine; }
 __device__ __forceinline__ void copies_out_read() {}
@@ -103,13 +103,13 @@ __device__ __forceinline__ void barrier_arrive(unsigned long long *barrier)
 {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
 }
-/* Arrive, and let the phase wait for that many bytes of copy_box. */
+/* Arrive, and make the phase wait for that many bytes of copy_box. */
 __device__ __forceinline__ void barrier_arrive_expecting(unsigned long long *barrier, unsigned bytes)
 {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes)
                  : "memory");
 }
-/* A box of the map, from byte k of row m on, into shared memory; 0 outside of the map. */
+/* Copy a box of the map, from byte k of row m, into shared memory; 0 outside of the map. */
 __device__ __forceinline__ void copy_box(void *to, const TensorMap *map, int k, int m, unsigned long long *barrier)
 {
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
@@ -117,18 +117,18 @@ __device__ __forceinline__ void copy_box(void *to, const TensorMap *map, int k, 
                  "l"(map), "r"(k), "r"(m), "r"(shared_address(barrier))
                  : "memory");
 }
-/* The box into L2; see prefetch. */
+/* Prefetch the box into L2; see prefetch. */
 __device__ __forceinline__ void prefetch_box(const TensorMap *map, int k, int m)
 {
     asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%0, {%1, %2}];" ::"l"(map), "r"(k), "r"(m)
                  : "memory");
 }
-/* The map, before copy_box needs it. */
+/* Prefetch the map, before copy_box needs it. */
 __device__ __forceinline__ void fetch_map(const TensorMap *map)
 {
     asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
-/* Until the phase of that parity is over. */
+/* Wait until the phase of that parity is over. */
 __device__ __forceinline__ void barrier_wait(unsigned long long *barrier, unsigned parity)
 {
     asm volatile("{\n.reg .pred p;\n"
@@ -138,33 +138,33 @@ __device__ __forceinline__ void barrier_wait(unsigned long long *barrier, unsign
                  : "memory");
 }
 
-/* 16 bytes into shared memory, of which the first `bytes` come from there and the rest are 0. */
+/* Copy 16 bytes into shared memory: the first `bytes`, and 0 for the rest. */
 __device__ __forceinline__ void copy16(void *to, const void *from, int bytes)
 {
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
                  "r"(bytes)
                  : "memory");
 }
-/* Arrive at the barrier when this thread's copies so far are there. */
+/* Arrive at the barrier when this thread's copies so far are complete. */
 __device__ __forceinline__ void barrier_arrive_copied(unsigned long long *barrier)
 {
     asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(barrier)) : "memory");
 }
-/* What this thread knows to be in shared memory, wgmma sees too. */
+/* Make shared memory that this thread sees visible to wgmma. */
 __device__ __forceinline__ void multiply_sees() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-/* A box of shared memory to the map's matrix, from byte k of row m on; nothing outside of it. */
+/* Copy a box of shared memory to the map's matrix, from byte k of row m; nothing outside of it. */
 __device__ __forceinline__ void copy_box_out(const TensorMap *map, int k, int m, const void *from)
 {
     asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%1, %2}], [%3];" ::"l"(map), "r"(k),
                  "r"(m), "r"(shared_address(from))
                  : "memory");
 }
-/* The last of them for now. */
+/* Close the group of these copies. */
 __device__ __forceinline__ void copies_out_end() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
-/* Until this thread's copies have read what they copy. */
+/* Wait until this thread's copies have read their source. */
 __device__ __forceinline__ void copies_out_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
-/* What this thread wrote to shared memory, copy_box_out sees behind the next barrier. */
+/* Make this thread's writes to shared memory visible to copy_box_out after the next barrier. */
 __device__ __forceinline__ void copies_out_see() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 /* A barrier of the 128 threads of a warpgroup. */
 __device__ __forceinline__ void warpgroup_sync(int warpgroup)
@@ -173,12 +173,12 @@ __device__ __forceinline__ void warpgroup_sync(int warpgroup)
 }
 /* A barrier of the warpgroups 1 and 2. */
 __device__ __forceinline__ void multipliers_sync() { asm volatile("bar.sync 1, 256;" ::: "memory"); }
-/* All threads of the cluster's blocks that have not ended. */
+/* A barrier of all threads of the cluster's blocks that have not ended. */
 __device__ __forceinline__ void cluster_sync()
 {
     asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
-/* What the cluster's block of that rank has in its shared memory where this one has `mine`. */
+/* The address in the shared memory of the cluster's block of that rank that corresponds to `mine`. */
 __device__ __forceinline__ int4 of_block(const int4 *mine, unsigned rank)
 {
     int4 found;
@@ -199,8 +199,8 @@ __device__ __forceinline__ float4 of_block(const float4 *mine, unsigned rank)
                  : "memory");
     return found;
 }
-/* Four 8 x 8 matrices of 16-bit elements, of which a lane has two beside each other in a row, as their columns: lane i
- * says where 16 bytes go, column i % 8 of matrix i / 8. */
+/* Store four 8 x 8 matrices of 16-bit elements as their columns. A lane has two neighbouring elements of a row of each;
+ * lane i gives the address of 16 bytes: column i % 8 of matrix i / 8. */
 __device__ __forceinline__ void store_transposed(void *to, const unsigned (&pair)[4])
 {
     asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(to)),
@@ -221,7 +221,8 @@ __device__ __forceinline__ unsigned long long described(const unsigned char *til
     return (unsigned long long)((shared_address(tile) + k) >> 4 & 0x3fff) | 1ull << 16 | 64ull << 32 | 1ull << 62;
 }
 
-/* As the simulator's branch says, for each number of columns that is used; done when multiply_wait says so. */
+/* The same function as the simulator's branch, for each number of columns that is used. Complete after
+ * multiply_wait. */
 __device__ __forceinline__ void multiply(int (&c)[8], const unsigned (&a)[4], const unsigned char *tile, int k, int add)
 {
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %13, 0;\n"
@@ -373,16 +374,16 @@ __device__ __forceinline__ void multiply(
 }
 #endif
 
-/* The sums of a tile whose K the COUNT blocks of a cluster share, added in the order of their ranks: store(row of
- * activations, row of weights, sum) for each, by one thread of one of the blocks. acc: a thread's of this block, as
- * multiply leaves them; the two warpgroups that multiply, which all call this, have 64 * HIGH rows of weights each.
- * sums: in shared memory, a Four (int4, float4) for each four of them, where stages were. */
+/* Adds the sums of a tile whose K the COUNT blocks of a cluster share, in the order of their ranks: store(row of
+ * activations, row of weights, sum) for each, by one thread of one of the blocks. acc: a thread's sums of this block,
+ * as multiply leaves them. The two warpgroups that multiply, which both call this, have 64 * HIGH rows of weights each.
+ * sums: in shared memory, where stages were, a Four (int4, float4) for each four of them. */
 template <int COUNT, class Four, int HIGH, int HALF, class Number, class Store>
 __device__ __forceinline__ void add_shares(
     Four *sums, const Number (&acc)[HIGH][HALF], bool any, int rank, const Store &store)
 {
     const int both = 256, thread = threadIdx.x - 128, fours = HALF / 4 * HIGH * both;
-    multipliers_sync(); /* who have read all stages */
+    multipliers_sync(); /* the threads that have read all stages */
 #pragma unroll
     for (int j = 0; j < HALF / 4; j++)
 #pragma unroll
@@ -405,6 +406,6 @@ __device__ __forceinline__ void add_shares(
         const int n = (owner / 128 * HIGH + i / both % HIGH) * 64 + owner % 128 / 32 * 16 + lane / 4;
         store(m, n, sum.x), store(m + 1, n, sum.y), store(m, n + 8, sum.z), store(m + 1, n + 8, sum.w);
     }
-    cluster_sync(); /* nobody ends while its sums are read */
+    cluster_sync(); /* no block ends while its sums are read */
 }
 #endif

@@ -1,13 +1,12 @@
-/* What the two gemm_wgmma.cu share, of ternary_matmul and of ternary_matmul_a16, which decode weights (N, K) in row16 in
- * registers: which tiles a launch has, the ring of stages in shared memory and who copies into it, and how outputs of
- * 16 bits leave. gemm_wgmma.cu here tells why things are so.
+/* What the two gemm_wgmma.cu, of ternary_matmul and of ternary_matmul_a16, share: the tiles of a launch, the ring of
+ * stages in shared memory and the copies into it, and how outputs of 16 bits are written. The reasons are in
+ * docs/kernels/cuda_gemm.md.
  *
- * A stage has PANELS times 128 bytes of each row of activations of a tile, and of each row of weights what they are
- * multiplied by.
+ * A stage has PANELS times 128 bytes of each row of activations of a tile, and the weights that they are multiplied by.
  *
- * Macros: COLUMNS (rows of activations of a tile, multiple of 16), TAIL (of the last tiles, 0 where all are alike), BLOCKS
- * (1, 2), PANELS (1, 2), STAGES, SPLIT (blocks that share the K of a tile), THREADS (384). Those of the kernel itself, not
- * of an instance: PANEL_CHUNKS (64 k of a panel: 1, 2), READERS (threads that say so when a stage was read). */
+ * Macros: COLUMNS (rows of activations of a tile, multiple of 16), TAIL (of the last tiles, 0 where all are alike),
+ * BLOCKS (1, 2), PANELS (1, 2), STAGES, SPLIT (blocks that share the K of a tile), THREADS (384). Of the kernel, not of
+ * an instance: PANEL_CHUNKS (64 k of a panel: 1, 2), READERS (threads that report that a stage was read). */
 #ifndef TRITMARK_TERNARY_MATMUL_WGMMA_TILES
 #define TRITMARK_TERNARY_MATMUL_WGMMA_TILES
 #include "../cuda/overlap.cuh"
@@ -31,7 +30,7 @@ static_assert(4 * COLUMNS * ROWS <= STAGES * STAGE_BYTES, "sums take the place o
 static_assert(COLUMNS % BOX == 0 && TAIL % BOX == 0 && TAIL < COLUMNS, "tiles are made of boxes");
 static_assert(STAGE_BYTES % 1024 == 0, "boxes are swizzled by their address");
 
-/* Both as that kind, see narrowed, the first in the lower half. */
+/* Both values as that kind (see narrowed), the first in the lower half. */
 template <int KIND> __device__ __forceinline__ unsigned narrowed_pair(float first, float second)
 {
 #ifdef TRITMARK_SIMULATOR
@@ -46,31 +45,32 @@ template <int KIND> __device__ __forceinline__ unsigned narrowed_pair(float firs
 #endif
 }
 
-/* Where 16 bytes of outputs lie in a warpgroup's place for them: eight of 64 rows of weights, number `part`, of row m of
+/* The place of 16 bytes of outputs in a warpgroup's buffer: eight of 64 rows of weights, number `part`, of row m of
  * activations and block `block` of 64 rows of weights. */
 template <int WIDTH> __device__ __forceinline__ unsigned output_at(int block, unsigned m, unsigned part)
 {
     return block * WIDTH * DEPTH + swizzled(m, part);
 }
 
-/* What this lane tells store_transposed for the first 16 rows of activations of block 0 and its warp's 16 of weights;
- * those from row m of block b on go output_at(b, m, 0) further. The four matrices: rows 8 j.. of activations times rows g
- * and g + 8 of weights, then of j + 1. */
+/* The address that this lane passes to store_transposed for the first 16 rows of activations of block 0 and its warp's
+ * 16 rows of weights. Those from row m of block b are output_at(b, m, 0) further. The four matrices: rows 8 j.. of
+ * activations times rows g and g + 8 of weights, then of j + 1. */
 template <int WIDTH> __device__ __forceinline__ unsigned char *staged_at(unsigned char *outs)
 {
     const int lane = threadIdx.x % 32, warp = threadIdx.x % WARPGROUP / 32;
     return outs + output_at<WIDTH>(0, lane / 16 * 8 + lane % 8, 2 * warp + lane / 8 % 2);
 }
 
-/* Where the 16 bytes of 64 weights of a row of a tile lie: as copied with 16 * CHUNKS bytes of each row beside each other,
+/* The place of the 16 bytes of 64 weights of a row of a tile: as copied with 16 * CHUNKS contiguous bytes of each row,
  * swizzled, so that eight rows are eight banks. */
 __device__ __forceinline__ unsigned weights_at(unsigned row, unsigned chunk)
 {
     return row * (16 * CHUNKS) + ((chunk ^ row * (CHUNKS / 2) / 4 % CHUNKS) << 4);
 }
 
-/* What tiles are there: the first `wide` of all of COLUMNS rows of activations, the others of TAIL. The last `mixed` strips
- * of ROWS rows of weights have `mixed_wide` wide ones each and end in others, the strips before them are wide. */
+/* The tiles of a launch: the first `wide` have COLUMNS rows of activations, the others TAIL. Of the strips of ROWS rows
+ * of weights the last `mixed` have `mixed_wide` wide tiles each and end in others; the strips before them are all
+ * wide. */
 struct Tiles {
     int per_strip, plain, mixed_wide, mixed_tail, wide, all; /* fewer than 2^31: no memory holds so many outputs */
 
@@ -117,9 +117,8 @@ struct Turn {
     }
 };
 
-/* What all threads of a block know: what is multiplied, of the stages of a tile those of this block, `steps` from `first`
- * on, and its shared memory: stages, outputs of 16 bits of each warpgroup that multiplies, barriers, and what lies
- * behind them. */
+/* The state of a block that all its threads share: what is multiplied, its stages of a tile (`steps` from `first`), and
+ * its shared memory: stages, 16-bit outputs of each warpgroup that multiplies, barriers, and what lies behind them. */
 struct Job {
     int warpgroup, p; /* this thread's, and its number there */
     const TensorMap *map_a, *map_w, *map_out;
@@ -149,17 +148,17 @@ struct Job {
 
     __device__ __forceinline__ Tiles tiles() const { return Tiles(M, N, mixed, mixed_wide); }
 
-    /* What needs nothing of the launch before this one. All threads call this. */
+    /* The setup that needs nothing of the launch before this one. All threads call this. */
     __device__ __forceinline__ void begin() const;
 
-    /* What the first warpgroup does, of it one thread alone where `fast`; turn: {0, 1}. activations(row, byte): 16 bytes
-     * of a row of activations, 0 beyond K. syncs: how often a warpgroup that multiplies waits for all its threads behind
+    /* The work of the first warpgroup; of one of its threads if `fast`. turn: {0, 1}. activations(row, byte): 16 bytes
+     * of a row of activations, 0 beyond K. syncs: how often a warpgroup that multiplies waits for all its threads after
      * the last product of a tile; for the simulator, whose barriers are the block's. */
     template <class Activations>
     __device__ __forceinline__ void copy_stages(Turn &turn, const Activations &activations, int syncs) const;
 
-    /* The outputs that a warpgroup has put into its place for them, `from`, of a tile from row m0 of activations and n0
-     * of weights on: into memory, behind a warpgroup_sync. */
+    /* Copy the outputs in a warpgroup's buffer, `from`, of a tile from row m0 of activations and n0 of weights, to
+     * memory; after a warpgroup_sync. */
     template <int WIDTH>
     __device__ __forceinline__ void copy_outputs(const unsigned char *from, int m0, int n0) const;
 };
@@ -169,7 +168,7 @@ __device__ __forceinline__ void Job::begin() const
 #ifndef TRITMARK_SIMULATOR
     if (threadIdx.x == 0) {
         fetch_map(map_a), fetch_map(map_w), fetch_map(map_out);
-        /* Two stages of weights; more, and another launch's copies come behind them. */
+        /* Two stages of weights: more would delay the copies of the launch that still runs. */
         for (int step = 0, n0 = tiles().at(blockIdx.x / SPLIT).y; step < min(2, steps); step++)
             prefetch_box(map_w, (first + step) * 16 * CHUNKS, n0);
         for (int i = 0; i < STAGES; i++)

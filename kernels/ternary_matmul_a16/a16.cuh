@@ -1,7 +1,7 @@
-/* What the CUDA kernels of ternary_matmul_a16 share: ternary weights out of row16 as 16-bit floating point, activations
- * out of memory, the tensor cores' product of the two, outputs into memory.
+/* Shared by the CUDA kernels of ternary_matmul_a16: ternary weights of row16 as 16-bit floating point, loads of
+ * activations, the tensor cores' product of the two, stores of outputs.
  *
- * Macro: INPUT, of the activations, and what weights become: 16 (__half) or 8 (__nv_bfloat16). */
+ * Macro: INPUT, of the activations and of decoded weights: 16 (__half) or 8 (__nv_bfloat16). */
 #ifndef TRITMARK_TERNARY_MATMUL_A16
 #define TRITMARK_TERNARY_MATMUL_A16
 #include "../ternary_matmul/common.cuh"
@@ -26,8 +26,8 @@ typedef __nv_bfloat162 input2;
 
 __device__ __forceinline__ unsigned twice(unsigned half) { return half | half << 16; }
 
-/* Fields of a pair of halves, 0 to 2, 4^i of each where `mask` says, as -1, 0, 1: exact, by one logical operation and
- * one multiply-add. Said in PTX, or else the two constants of the first make two of it. */
+/* Fields of a pair of halves, 0 to 2, 4^i of each as `mask` selects, as -1, 0, 1: exact, by one logical operation and
+ * one multiply-add. In PTX, because compilers make two logical operations of the first for its two constants. */
 __device__ __forceinline__ unsigned weights2(unsigned fields, unsigned mask, unsigned step, unsigned back)
 {
 #ifdef TRITMARK_SIMULATOR
@@ -51,14 +51,14 @@ __device__ __forceinline__ void weights16_of(unsigned (&to)[8], unsigned word)
     }
 }
 
-/* 8 activations from k on, 0 beyond K. `fast`: rows are aligned to 16 bytes. */
+/* 8 activations from k, 0 beyond K. `fast`: rows are aligned to 16 bytes. */
 __device__ __forceinline__ uint4 activations8(const unsigned short *row, long long k, int K, bool fast)
 {
     if (fast && k + 8 <= K)
         return *(const uint4 *)(row + k);
     uint4 to = make_uint4(0, 0, 0, 0);
 #pragma unroll 1
-    for (int i = 0; i < 4; i++) { /* selects, because registers have no index */
+    for (int i = 0; i < 4; i++) { /* selects, because registers cannot be indexed */
         const long long at = k + 2 * i;
         const unsigned pair = (at < K ? row[at] : 0u) | (at + 1 < K ? (unsigned)row[at + 1] : 0u) << 16;
         to.x = i == 0 ? pair : to.x;

@@ -1,18 +1,21 @@
 /* ternary_matmul_a16 for one to some rows of activations on the tensor cores (8.0 and newer): weights (N, K) in row16,
- * decoded in registers once for 8 * GROUPS rows.
+ * decoded in registers once for 8 * GROUPS rows. It runs where gemv.cu does not fit in shared memory, and for any M on
+ * GPUs without wgmma.
  *
- * The story:
- *   v1, here, as ternary_matmul's gemm_mma.cu: a warp takes 256 * STEPS k of 8 * ROWS8 rows of weights with all loads
- *      in flight, and the warps of a block share K and add their sums in shared memory. It is what runs where gemv.cu
- *      does not fit in shared memory, and for any M where there is no wgmma.
+ * Layout: as in ternary_matmul's gemm_mma.cu, a warp takes 256 * STEPS k of 8 * ROWS8 rows of weights with all loads in
+ * flight, and the warps of a block share K and add their sums in shared memory.
  *
- * Decoding (a16.cuh): two bytes of a word into the halves of a register, then two weights by one logical operation and
- * one multiply-add, exact: 18 instructions for 16 weights, and k stay in order, so activations are used as they lie in
- * memory.
+ * Algorithm: decoding (a16.cuh) moves two bytes of a word into the halves of a register, and makes two weights of it by
+ * one logical operation and one multiply-add, exactly: 18 instructions for 16 weights. The order of k is kept, so
+ * activations are used as they lie in memory.
+ *
+ * Limit: memory, and activations from L2 for each block.
  *
  * Macros: INPUT (see a16.cuh), ROWS8 (8-row groups of a tile), GROUPS (of 8 rows of activations), STEPS (of 256 k of a
  * warp that are in flight together), HELD (words of 16 activations that a lane loads at a time: 1, 2, 4), THREADS (most
- * threads of a block). */
+ * threads of a block).
+ *
+ * Rates: `python suites/performance/gemm_costs.py --activations bfloat16`. Versions: docs/kernels/cuda_a16.md. */
 #include "../cuda/overlap.cuh"
 #include "a16.cuh"
 

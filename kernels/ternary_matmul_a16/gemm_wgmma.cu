@@ -1,55 +1,24 @@
 /* ternary_matmul_a16 for many rows of activations on Hopper's asynchronous tensor cores (wgmma, 9.0a): weights (N, K)
  * in row16, decoded in registers.
  *
- * The story, which begins with ternary_matmul's gemm_wgmma.cu:
- *   v1: a block makes COLUMNS rows of activations times ROWS rows of weights at a time. One warpgroup copies 64 or 128 k
- *      of both (a stage) into a ring in shared memory; two multiply 64 * BLOCKS rows of weights each. Weights are the
- *      operand A of m64nNk16, which may come from registers: of 16 weights a lane needs four, one byte pair of a word
- *      and two fields of it, by 5 instructions. Activations are the operand B, as they lie in memory.
- *   SPLIT > 1, for few tiles: a cluster of blocks shares the K of a tile, and adds its sums through distributed shared
- *      memory, in the order of the blocks.
- *   v2: they are written and read by 16 bytes in the order of the threads (add_shares), not one by one.
- *   v3, here: what that kernel's v4 to v7 found, and shares with this one since (wgmma_tiles.cuh). One thread has the bulk
- *      tensor copy engine copy activations and weights, in boxes that it swizzles; 128 threads did, by 16 bytes each.
- *      Outputs of 16 bits are transposed on their way into shared memory, and leave it as boxes while the next tile is
- *      multiplied; they were transposed in registers, and stored by 8 bytes. What was copied is there when the barrier
- *      says so, and needs no fence of those who multiply. The last tiles of a wave may have fewer columns (TAIL). Two
- *      stages of weights come into L2 as boxes before the launch before this one is over, and the maps are fetched.
+ * Layout: a block makes tiles of COLUMNS rows of activations times ROWS rows of weights. Weights are operand A of
+ * m64nNk16, from registers: of 16 weights a lane needs four, one byte pair of a word and two fields of it, by 5
+ * instructions. Activations are operand B, as they lie in memory.
  *
- * Operations: 2 M N K at 4096 a cycle and multiprocessor, 989 TFLOPS at the clock of the data sheet. Bytes: a stage of
- * 64 k takes 128 * COLUMNS + 16 * ROWS bytes from L2 for 128 * COLUMNS * ROWS operations; for 128 x 256 that is 20 KB
- * in 1,024 cycles. So a tile is wide in weights, which are small.
+ * Algorithm: as in ternary_matmul's gemm_wgmma.cu, with which it shares wgmma_tiles.cuh. One thread has the bulk tensor
+ * copy engine fill a ring of stages of 64 or 128 k; two warpgroups multiply 64 * BLOCKS rows of weights each. 16-bit
+ * outputs leave through shared memory as boxes while the next tile is multiplied. The last tiles may have fewer columns
+ * (TAIL). For few tiles, SPLIT blocks of a cluster share K and add their sums through distributed shared memory.
+ * Each lane that has read a stage reports so itself: racecheck of compute-sanitizer reports one report a warp as a
+ * hazard.
  *
- * Times on an NVIDIA H200 (132 SMs), in us: weights cold in L2, bfloat16 activations and outputs, in a CUDA graph, by
- * turns with PyTorch 2.11's bfloat16 product of dense weights. Measured with a benchmark outside of this project: v1, and
- * v2 in the lines with *, where v1 is behind the bar.
- *   M, N x K          v1, v2 *       PyTorch     M, N x K           v1, v2 *       PyTorch
- *   16, 2560 x 2560      6.3         7.4          128, 2560 x 2560      8.8 | 10.7  7.7 *
- *   16, 13824 x 2560    11.5        20.1          128, 13824 x 2560    20.3        23.1
- *   16, 14336 x 4096    16.3        30.9          128, 2560 x 6912     16.4        16.6 *
- *   64, 2560 x 2560      6.5 |  7.8  7.3 *        256, 2560 x 6912     23.8 | 31.1 17.7 *
- *   64, 13824 x 2560    14.4        22.0          512, 13824 x 2560    58.7        48.2
- *   64, 2560 x 6912     11.5 | 12.7 14.1 *        512, 14336 x 4096    88.6        84.3
- *   64, 14336 x 4096    20.8        33.9          2048, 2560 x 6912    92.8        86.4
- *   64, 4096 x 14336    25.2        35.2 *        2048, 14336 x 4096   304         284
- * v2 and v3 beside PyTorch on an H100, each by turns with PyTorch in a process of its own, these one after the other, twice
- * with times within 2 % (`python suites/performance/gpu_peers.py --activations bfloat16 --rounds 7`, of either commit):
- *   M, N x K             v2      v3     PyTorch      M, N x K             v2      v3     PyTorch
- *   64, 2560 x 6912     11.9    10.7     16.2        64, 13824 x 2560    13.1    11.4     28.6
- *   256, 2560 x 6912    23.8    20.0     20.1        256, 13824 x 2560   30.1    28.6     32.5
- *   512, 2560 x 6912    39.2    30.2     30.9        512, 13824 x 2560   57.3    46.5     49.4
- *   2048, 2560 x 6912   91.7    85.4     87.2        2048, 13824 x 2560  198     172      179
- * That of v3 is with the costs of v2 in cuda.py, which chose among its instances.
- * Each lane that has read a stage says so itself, not one for its warp: racecheck of compute-sanitizer takes the other for
- * a hazard, and the times are the same (outside of this project: 10.4 and 15.4 for 10.4 and 15.3 at 16 x 13824 x 2560
- * and 14336 x 4096; 9.4 for 9.9 at 16 x 2560 x 6912).
- * SPLIT of v2 at 64 x 2560 x 6912: 11.5 by four blocks, 13.9 by three, 18.9 by two, 31.3 by one.
- * What v1 waited for at 2048 x 14336 x 4096 was neither decoding nor the end of a tile: without the one it took 313,
- * without the other 322, for 309 with both. Slower: one warpgroup 4 or 7 stages ahead, so that their ends do not fall
- * together (334).
+ * Limit: 2 M N K operations at 4096 a cycle and multiprocessor. A stage of 64 k takes 128 * COLUMNS + 16 * ROWS bytes
+ * from L2 for 128 * COLUMNS * ROWS operations, so tiles are wide in weights.
  *
- * Macros: those of wgmma_tiles.cuh; INPUT (see a16.cuh), SLICES (of 16 k that are decoded at a time: 2, 4 where PANELS is
- * 2). */
+ * Macros: those of wgmma_tiles.cuh; INPUT (see a16.cuh), SLICES (of 16 k that are decoded at a time: 2, 4 where PANELS
+ * is 2).
+ *
+ * Rates: `python suites/performance/gpu_peers.py --activations bfloat16`. Versions: docs/kernels/cuda_a16.md. */
 #include "a16.cuh"
 #define PANEL_CHUNKS 1
 #define READERS (2 * 128) /* all that multiply */
@@ -59,7 +28,7 @@
 #define PARTS (4 * PANELS / SLICES) /* of a stage, each decoded and multiplied while the one before is multiplied */
 static_assert(PARTS > 1, "a stage is used when the first part of the next is on its way");
 
-/* The outputs of a tile as that kind, by one warp, into shared memory, as output_at says. */
+/* One warp writes the outputs of a tile as that kind into shared memory, at output_at. */
 template <int KIND, int WIDTH>
 __device__ __forceinline__ void stage_narrow(const float (&acc)[BLOCKS][WIDTH / 2], float scale, unsigned char *outs)
 {
@@ -77,7 +46,7 @@ __device__ __forceinline__ void stage_narrow(const float (&acc)[BLOCKS][WIDTH / 
         }
 }
 
-/* What a thread that multiplies knows. */
+/* The state of a thread that multiplies. */
 struct Multiplier {
     const Job &job;
     float weight_scale;
@@ -173,7 +142,7 @@ template <int WIDTH> __device__ __forceinline__ void Multiplier::tile(int m0, in
                 barrier_arrive(job.empty + before);
 #endif
         }
-        /* The next stage's weights are on their way while this one's are multiplied. */
+        /* The next stage's weights are loaded while this one's are multiplied. */
 #ifdef TRITMARK_SIMULATOR
         exchange_stage();
 #else
@@ -198,7 +167,7 @@ template <int WIDTH> __device__ __forceinline__ void Multiplier::tile(int m0, in
         return;
     }
     if (copied_narrow(job.out, job.N, job.kind)) {
-        copies_out_read(); /* of the tile before, so that their place is free */
+        copies_out_read(); /* of the previous tile, so that their place is free */
         warpgroup_sync(job.warpgroup);
         if (job.kind == 2)
             stage_narrow<2, WIDTH>(acc, weight_scale, outs);
@@ -223,13 +192,13 @@ template <int WIDTH> __device__ __forceinline__ void Multiplier::tile(int m0, in
     __syncwarp();
 }
 
-/* grid: any number of blocks, with SPLIT > 1 just SPLIT a tile; block: THREADS threads. Dynamic shared memory: STAGES *
- * (STAGE_BYTES + 16), 2 * OUT_BYTES.
+/* grid: any number of blocks, with SPLIT > 1 just SPLIT a tile; block: THREADS threads. Dynamic shared memory:
+ * STAGES * (STAGE_BYTES + 16), 2 * OUT_BYTES.
  *
- * map_a: activations, 2 * K bytes in M rows, boxes of DEPTH bytes in BOX rows, swizzled in 128 bytes; not looked at where
- * a or lda is no multiple of 16. map_w: weights (N, K) in row16, boxes of 16 * PANELS bytes in ROWS rows, swizzled in as
- * many bytes where those are more than 16. map_out: outputs of 16 bits, boxes of 64 in BOX rows, swizzled in 128 bytes;
- * not looked at where copied_narrow is false. a: aligned to its element, lda bytes between its rows. kind: 1 float32, 2
+ * map_a: activations, 2 * K bytes in M rows, boxes of DEPTH bytes in BOX rows, swizzled in 128 bytes; not used if a or
+ * lda is no multiple of 16. map_w: weights (N, K) in row16, boxes of 16 * PANELS bytes in ROWS rows, swizzled in as
+ * many bytes if those are more than 16. map_out: outputs of 16 bits, boxes of 64 in BOX rows, swizzled in 128 bytes;
+ * not used if copied_narrow is false. a: aligned to its element, lda bytes between its rows. kind: 1 float32, 2
  * bfloat16, 3 float16. mixed, mixed_wide: see Tiles; 0 without TAIL. */
 extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1) gemm_a16_wgmma(
     const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_w,

@@ -1,38 +1,20 @@
 /* ternary_matmul_a16 for a few rows of activations, M <= 8 * GROUPS, on the tensor cores (8.0 and newer): weights (N,
  * K) in row16, each read once and decoded in registers.
  *
- * The story:
- *   v1 is gemm_mma.cu, whose lanes load the activations of their chunk of weights, 128 bytes of a row each, from L2: 32
- *      lines of memory by an instruction.
- *   v2, here: a warp brings the activations of its 256 k into shared memory, 512 bytes of a row by an instruction, and
- *      keeps them for all tiles of its block. The weights of the next tile are on their way while those of this one are
- *      multiplied, and sums go to one of two accumulators in turn, for each mma waits for the one before.
+ * Layout: a warp brings the activations of its 256 k into shared memory, 512 bytes of a row by one instruction, and
+ * keeps them for all tiles of its block.
  *
- *   v3, here: two weights by one logical operation; in C the compiler made two of it, for its two constants.
+ * Algorithm: the weights of the next tile are in flight while those of this one are multiplied. Sums go to one of two
+ * accumulators alternately, because each mma waits for the one before. Two weights are decoded by one logical operation
+ * (a16.cuh).
  *
- * Times on an NVIDIA H200 (132 SMs), in us: weights cold in L2, bfloat16 activations and outputs, in a CUDA graph, by
- * turns with PyTorch 2.11's bfloat16 product of dense weights. Measured with a benchmark outside of this project.
- *   M, N x K          v1      v2      v3      PyTorch     M, N x K          v1      v2      v3      PyTorch
- *   1, 640 x 2560     3.1     3.1     3.0     7.2         8, 640 x 2560     4.4             3.4     6.7
- *   1, 2560 x 2560    4.0     4.1     3.9     6.9         8, 2560 x 2560    5.2     4.3     4.1     7.3
- *   1, 13824 x 2560   9.7     9.8     8.7     20.2        8, 13824 x 2560   13.4    10.5    9.3     19.8
- *   1, 2560 x 6912    6.9     6.7     6.0     14.2        8, 2560 x 6912    9.0     7.4     6.8     14.5
- *   1, 14336 x 4096   13.1    12.7    10.6    31.2        8, 14336 x 4096   22.3    14.0    11.8    30.7
- *   1, 55296 x 5120   50.3    48.0    38.6    138
- *   v4, here: launches overlap (overlap.cuh has what that takes off), and other sizes of blocks. On another H200, as they
- *      are launched, constant weights, again outside of this project:
- *   M, N x K           v4      PyTorch     M, N x K           v4      PyTorch     M, N x K           v4      PyTorch
- *   1, 2560 x 2560     2.72    6.95        8, 2560 x 2560     3.25    6.94        16, 2560 x 2560    4.26    6.97
- *   1, 13824 x 2560    5.98    20.6        8, 13824 x 2560    8.25    19.2
- *   1, 2560 x 6912     4.94    13.8        8, 2560 x 6912     5.90    13.9
- *   1, 14336 x 4096    8.59    30.1        8, 14336 x 4096    10.1    29.8
- *      By turns with launches that do not overlap: 2.79 for 3.79 at 1 x 2560 x 2560, 5.93 for 8.95 at 1 x 13824 x 2560. A
- *      block of ROWS8 4, THREADS 576 takes 7.69 at 8 x 13824 x 2560; with it among the instances the predicted times choose
- *      worse elsewhere.
- * Slower for large N: a block a tile, without loading ahead (45.8 to 67.1 for 24 rows at 1 x 55296 x 5120).
+ * Limit: memory and latency; launches overlap (overlap.cuh).
  *
  * Macros: INPUT (see a16.cuh), ROWS8 (8-row groups of a tile), GROUPS (of 8 rows of activations), THREADS (most threads
- * of a block). */
+ * of a block).
+ *
+ * Rates: `python suites/performance/gpu_peers.py --activations bfloat16 --rows 1 8`.
+ * Versions: docs/kernels/cuda_a16.md. */
 #include "../cuda/overlap.cuh"
 #include "a16.cuh"
 
@@ -42,7 +24,7 @@
 
 #ifndef TRITMARK_A16_GEMV
 #define TRITMARK_A16_GEMV
-/* Where 16 bytes, number `part` of 8, of the activations that go with chunk `t` of row m lie: the number is exchanged
+/* The place of 16 bytes, number `part` of 8, of the activations that go with chunk `t` of row m: the number is XORed
  * with t and m, so that eight lanes read eight of them from different banks. */
 __device__ __forceinline__ int placed(int m, int t, int part)
 {
@@ -52,8 +34,8 @@ __device__ __forceinline__ int placed(int m, int t, int part)
 
 /* grid: any number of blocks; block: whole warps. Dynamic shared memory: for each warp, and each time that the warps go
  * over K, 512 bytes a row of activations, then 8 * TILE * M bytes a warp. a: aligned to its element, lda bytes between
- * its rows. kind: 1 float32, 2 bfloat16, 3 float16. constant: no launch writes the weights, see overlap.cuh. Indexes the
- * bytes of weights and M * N outputs in 64 bits. */
+ * its rows. kind: 1 float32, 2 bfloat16, 3 float16. constant: no launch writes the weights, see overlap.cuh. Indexes
+ * the bytes of weights and M * N outputs in 64 bits. */
 extern "C" __global__ void __launch_bounds__(THREADS) gemm_a16_gemv(
     const unsigned short *a, const uint4 *w, void *out, long long lda, float weight_scale, int M, int N, int K,
     int kind, int constant)
@@ -67,7 +49,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_a16_gemv(
     float *const sums = (float *)(gemv_shared + warps * passes * M * 512); /* [2][warps][M][TILE] */
 
     uint4 now[ROWS8], next[ROWS8];
-    /* Each 16 bytes of weights of a pass that are there. */
+    /* The valid 16-byte loads of weights of a pass. */
     const auto each_of = [&](int tile, int pass, const auto &take) {
 #pragma unroll
         for (int r = 0; r < ROWS8; r++) {
@@ -114,7 +96,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_a16_gemv(
 
     int half = 0;
     for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x, half ^= 1) {
-        float acc[GROUPS][PAIRS][2][4] = {}; /* words in turn go to one of two sums: a chain of half the length */
+        float acc[GROUPS][PAIRS][2][4] = {}; /* words alternate between two sums: chains of half the length */
         for (int pass = 0; pass < passes; pass++) {
             const bool last = pass + 1 == passes;
             load(next, last ? tile + gridDim.x : tile, last ? 0 : pass + 1);
@@ -158,7 +140,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_a16_gemv(
                         const int e = r % 2 * 2 + j;
                         partial[(8 * c + 2 * t + j) * TILE + 8 * r + g] = acc[c][r / 2][0][e] + acc[c][r / 2][1][e];
                     }
-        __syncthreads(); /* one a tile is enough: the next tile's sums go to the other half */
+        __syncthreads(); /* one barrier a tile is enough: the next tile's sums go to the other half */
         for (int i = threadIdx.x; i < M * TILE; i += blockDim.x) {
             const int n = tile * TILE + i % TILE;
             float sum = 0.0f;

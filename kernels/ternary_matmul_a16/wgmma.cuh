@@ -1,6 +1,6 @@
-/* Hopper's asynchronous product (wgmma) of 16-bit floating point, weights from registers, beside what ternary_matmul's
- * wgmma.cuh has: copies into shared memory, barriers, and the layout of a tile of activations, whose rows are 128 bytes
- * here too, 64 k.
+/* Hopper's asynchronous product (wgmma) of 16-bit floating point, weights from registers. Copies into shared memory,
+ * barriers, and the layout of a tile of activations (rows of 128 bytes, here 64 k) are those of ternary_matmul's
+ * wgmma.cuh.
  *
  * Macro: INPUT (see a16.cuh). */
 #ifndef TRITMARK_TERNARY_MATMUL_A16_WGMMA
@@ -40,8 +40,8 @@ __device__ __forceinline__ void multiply(
 #define C8(i) \
     "+f"(c[i]), "+f"(c[i + 1]), "+f"(c[i + 2]), "+f"(c[i + 3]), "+f"(c[i + 4]), "+f"(c[i + 5]), "+f"(c[i + 6]), \
         "+f"(c[i + 7])
-/* As the simulator's branch says, for n columns, of which `names` are the accumulators' operands and the last ones they;
- * the others' numbers. Done when multiply_wait says so. */
+/* The same function as the simulator's branch, for n columns. `names`: the operands of the accumulators; the last
+ * arguments: the accumulators; the others: numbers of operands. Complete after multiply_wait. */
 #define MULTIPLY(n, names, a0, a1, a2, a3, descriptor, adds, ...) \
     __device__ __forceinline__ void multiply( \
         float (&c)[n / 2], const unsigned (&a)[4], const unsigned char *tile, int k, int add) \

@@ -1,88 +1,24 @@
-/* ternary_quantize for blocks of 32, 64, 128 and 256, codes as int8 or packed in the same pass.
+/* ternary_quantize for blocks of 32, 64, 128 and 256, codes as int8 or packed in the same pass, of float32, float16 or
+ * bfloat16 (codes as int8 alone): scale = max(absmax, 1e-8f); q = (x > 0.5f * scale) - (x < -0.5f * scale)
  *
- *     scale = max(absmax, 1e-8f);  q = (x > 0.5f * scale) - (x < -0.5f * scale)
+ * Layout: a warp takes 512 consecutive floats in a step, four float4 a lane, all loaded before the first is used:
  *
- * v1 (v1.cu)   the first algorithm (specification, 2.2): a thread an element, the maximum through shared memory. Eight
- *              barriers for 256 elements, 4-byte loads, and packed output takes a second pass over x.
- * tuned        a warp takes 512 consecutive floats in a step, four float4 a lane, all loaded before the first is used.
- *              Lane l has the floats 4 * (l % 8) .. + 3 of each quarter (32 floats) of the 128 that its 8 lanes share:
+ *     x[g] = floats at step + 128 * (l / 8) + 32 * g + 4 * (l % 8),  g = 0..3
  *
- *                  x[g] = floats at step + 128 * (l / 8) + 32 * g + 4 * (l % 8),  g = 0..3
- *
- *              so that one load instruction covers four whole 128-byte lines, and
- *              - a block of 32, 64 or 128 lies within 8 lanes (three shuffles for each maximum), one of 256 within 16
- *                (four);
- *              - a lane has all of its 4 bytes of I2_S and of TQ2_0, whose byte j holds the elements j, j + 32, j + 64
- *                and j + 96: packing takes no exchange at all, and a warp stores 128 consecutive bytes;
- *              - a word of row16 (16 consecutive elements) is in 4 lanes, which exchange quarters: 3 shuffles for 16
- *                elements;
- *              - int8 codes take 4 shuffles for 16 elements to be stored as 16 bytes a lane.
- *
- * Bytes an element: 4 read; written 1 (int8) or 1/4 (packed), and 4 / block for the scale. Instructions an element,
- * counted in what nvcc 13.0 makes for sm_90, addresses and loop included: 8 to 12. Three quarters of one are the
- * maximum (|x| and the NaN come with it from sm_80 on) and four the code: the signs of half - x and half + x are the
- * comparisons, and byte permutations spread four signs over the bytes of a word. 132 multiprocessors at 1.7 GHz issue
- * about 30 for each element that 4.2 TB/s bring.
- *
- * int8 codes are made of float16 and bfloat16 too, which become float32 first.
- *
- * Measured on an H200, nothing of it in the L2 beforehand (us a call; TB/s of bytes read and written), with the version
- * of this file that still had the candidates below as template parameters, and evict-first loads and stores:
- *
- *                      n = 2^29                    n = 2^25                    n = 2^21
- *                   tuned      v1_warp     v1   tuned      v1_warp     v1   tuned      v1_warp     v1
- *     output block     us  TB/s     us     us      us  TB/s     us     us      us  TB/s     us     us
- *     int8     32     625  4.40   2761   5094    40.9  4.20    174    320    4.31  2.50   12.4   21.8
- *     int8     64     618  4.40   1898   5347    40.3  4.21    121    336    4.24  2.51    9.2   22.7
- *     int8    128     614  4.40   1510   5608    40.1  4.21     97    353    4.20  2.51    8.1   23.8
- *     int8    256     613  4.39   1378   5881    39.9  4.21     90    369    4.25  2.47    7.8   24.8
- *     i2s      32     533  4.41   3601   5968    35.2  4.17    228    376    4.05  2.27   16.6   26.0
- *     i2s      64     527  4.39   2754   6209    34.9  4.14    177    392    3.96  2.29   13.8   27.0
- *     i2s     128     524  4.39   2378   6471    34.6  4.15    154    407    3.91  2.30   12.6   28.1
- *     i2s     256     524  4.37   2265   6736    34.4  4.16    148    424    3.87  2.31   12.2   29.2
- *     row16    32     533  4.41   3455   5820    35.6  4.13    219    367    4.15  2.21   16.3   25.7
- *     row16    64     526  4.40   2620   6077    35.1  4.13    168    382    4.07  2.22   13.4   26.8
- *     row16   128     526  4.37   2243   6333    34.8  4.12    145    399    3.95  2.27   12.3   27.8
- *     row16   256     522  4.39   2137   6602    34.7  4.12    141    416    3.97  2.25   11.8   28.8
- *     tq2_0   256     523  4.39   2454   6920    34.8  4.12    161    436    3.92  2.28   13.0   30.0
- *
- * Kernels that read and write as much and do nothing else reach 4.40 TB/s (4 bytes read, 1 written) and 4.39 (4 read,
- * 1/4 written) at 2^29, 4.23 and 4.15 at 2^25, 2.61 and 2.45 at 2^21; reading alone 4.59 at 2^29. So the rate does not
- * depend on the block; what 32 costs more than 256, about 2 percent, are its scales.
- *
- * Tried and not better by half a percent at 2^29, nor at 2^25 but once (row16 in blocks of 128, 0.6 percent): 1024
- * floats a warp; the next 512 under way while these are worked on; int8 codes in stores of 4 bytes without an exchange;
- * loads that ask for 256 bytes; 128 or 512 threads; grids of 1 and 4 waves. At 2^21 some save 1 to 4 percent, which is
- * 0.05 to 0.14 us.
- *
- * Plain loads and stores, as they are now, are 2 percent faster than evict-first ones where launches go by turns over
- * several arrays (i2s_quantize.cu has the table; over one set of arrays there is no difference, which hid it). On an
- * H200 at 2^28, launches by turns over three sets, us and TB/s; torch.compile looks for no NaN:
- *
- *     output block   plain         evict-first   torch.compile
- *     int8     128   307.5, 4.39   313.8, 4.31   307.5, 4.39 (308.4 not tuned)
- *     int8      32   313.1, 4.39   319.7, 4.30   313.1, 4.39 (not tuned)
- *     i2s      128   261.2, 4.40   264.2, 4.35
- *
- * Measured once more, plain, all of it by turns, torch.compile tuned (max-autotune); 16-bit inputs are 3 bytes a float:
- *
- *     block           32            64            128           256
- *     int8            312.9, 4.40   309.7, 4.39   307.9, 4.39   306.8, 4.39
- *     torch.compile   313.1, 4.40   308.8, 4.40   307.3, 4.39   306.0, 4.40
- *     row16           267.1, 4.40   264.6, 4.38   262.9, 4.37   262.5, 4.36
- *     float16         219.5, 3.82                 193.8, 4.20
- *     torch.compile   196.4, 4.27                 194.9, 4.18
- *     bfloat16        210.0, 3.99                 195.4, 4.17
- *     torch.compile   196.0, 4.28                 199.3, 4.08
- *
- * What blocks of 32 lose with 16-bit inputs is not known: it is not the memory.
+ * So one load instruction covers four whole 128-byte lines, and
+ * - a block of 32, 64 or 128 lies within 8 lanes (three shuffles for each maximum), one of 256 within 16 (four);
+ * - a lane has all of its 4 bytes of I2_S and of TQ2_0: packing takes no exchange, a warp stores 128 contiguous bytes;
+ * - a word of row16 (16 consecutive elements) takes 3 shuffles for 16 elements, 16 bytes of int8 codes a lane take 4.
  *
  * Exact: a maximum does not round, half of a float of at least 1e-8 neither, and no difference rounds across zero. NaN
  * and infinity show in the maximum; the lanes of such a block then look for theirs and lower *bad to its index.
  *
- * All addresses are multiples of 16 bytes. Any n from 1 on that memory holds (64-bit indices). A last, partial step
- * reads what there is and takes the rest for 0, which is also what fills packed output up. Macros: THREADS, of a
- * block; INPUT, of what is read, see element.cuh. */
+ * Limit: memory. Bytes an element: 4 read; 1 (int8) or 1/4 (packed) written, and 4 / block for the scale. 8 to 12
+ * instructions an element, where 132 multiprocessors at 1.7 GHz issue about 30 for each element that 4.2 TB/s bring.
+ *
+ * All addresses are multiples of 16 bytes. Any n >= 1 that memory holds (64-bit indices). A last, partial step takes
+ * missing elements for 0, which also pads packed output. Macros: THREADS, of a block; INPUT, see element.cuh.
+ * Rates: `tritmark run --suite gpu --op ternary_quantize --device cuda`. Versions: docs/kernels/cuda_quantize.md. */
 #include "../cuda/element.cuh"
 
 namespace ternary_tuned {
@@ -92,7 +28,7 @@ typedef unsigned long long u64;
 enum Output { INT8, I2S, ROW16, TQ2 };
 
 const unsigned ALL = 0xffffffffu;
-const unsigned INFINITE = 0x7f800000u; /* bits of a magnitude from here on are no number */
+const unsigned INFINITE = 0x7f800000u; /* magnitudes with these bits or larger are infinity or NaN */
 const int STEP = 512;                  /* floats of a warp's step */
 
 /* Bits of the larger magnitude; NaN wins. */
@@ -112,7 +48,7 @@ __device__ __forceinline__ unsigned largest(float4 x)
     return larger(__uint_as_float(larger(x.x, x.y)), __uint_as_float(larger(x.z, x.w)));
 }
 
-/* Four comparisons: 0xff in byte j where the j-th is true. */
+/* Four comparisons: 0xff in byte j if the j-th is true. */
 struct Signs {
     unsigned above, below; /* x > half; x < -half */
 };
@@ -144,13 +80,13 @@ __device__ __forceinline__ Signs compared(float4 x, float half)
 /* The four codes as int8: 0xff, 0 or 1. */
 __device__ __forceinline__ unsigned int8_codes(Signs found) { return found.below | (found.above & 0x01010101u); }
 
-/* The four fields q + 1, each of them at the two bits of its byte that `ones` has the lower one of. */
+/* The four fields q + 1, each at the two bits of its byte whose lower one is set in `ones`. */
 __device__ __forceinline__ unsigned fields(Signs found, unsigned ones)
 {
     return (found.above & (ones << 1)) | (~(found.above | found.below) & ones);
 }
 
-/* Of the four floats at x the first `left`, which may be none, or more than there are here. */
+/* The first `left` of the four floats at x, zeros for the rest; `left` may be 0 or more than 4. */
 __device__ __forceinline__ float4 load_part(const element *x, int left)
 {
     return make_float4(
@@ -158,8 +94,8 @@ __device__ __forceinline__ float4 load_part(const element *x, int left)
         left > 3 ? value(x[3]) : 0.0f);
 }
 
-/* Lower *bad to the first of this lane's 16 floats, from index `at`, that is not finite, if one is. Rare, so it
- * reads them again. */
+/* Lower *bad to the first of this lane's 16 floats, from index `at`, that is not finite. Rare, so it reads them
+ * again. */
 __device__ __forceinline__ void report(const element *x, u64 at, u64 n, u64 *bad)
 {
 #pragma unroll 1
@@ -220,7 +156,7 @@ __device__ __forceinline__ void finish(
         any = max(any, most);
         const float of_block = __uint_as_float(max(most, __float_as_uint(1e-8f)));
         half[b] = 0.5f * of_block;
-        /* Lane b of those that share the blocks keeps the scale of the b-th, so that one store takes all. */
+        /* Lane b of those that share the blocks keeps the scale of block b, so that one store writes all. */
         if (mine == b)
             scale = of_block;
     }
@@ -289,7 +225,7 @@ __device__ __forceinline__ void finish(
     }
 }
 
-/* Every warp of the grid takes steps, each so many behind the last as there are warps. */
+/* Every warp of the grid takes steps at the distance of the number of warps. */
 template <int BLOCK, int OUT> __device__ __forceinline__ void run(
     const element *x, void *codes, float *scales, u64 *bad, u64 n)
 {

@@ -2,30 +2,24 @@
  *
  *     scale = max(absmax, 1e-8f);  q = (x > 0.5f * scale) - (x < -0.5f * scale)
  *
- * v1           the first kernel (specification, 2.2): the maximum is reduced through shared memory by a tree, barrier
- *              by barrier. A thread block takes as many whole quantization blocks as its 256 threads have elements for,
- *              or walks over one larger one. Decided otherwise (specification, 8): an element belongs to its block's
- *              own threads, no thread block cuts through a block; the tree admits blocks that are no power of two; all
- *              threads write codes, not one of them; and codes come from comparisons, not from a product with 1 /
- *              scale, which rounds.
- * v1_warp      the second kernel: the maximum by warp shuffles, no barrier for blocks that a warp takes alone (up to
- *              1024), one per 8 warps' maxima for larger ones, where every warp's maximum counts.
- * split_*      blocks of more than 8192, down to one for the whole tensor: v1 and v1_warp leave each of them to one
- *              thread block. Here one pass takes the maxima of pieces of 8192 and joins them in the scales by atomicMax
- *              (a maximum is the same in any order, so the result is too), a second one, over the same pieces, writes
- *              the codes. A third, before both, sets the scales to 1e-8.
- * v1_pack_*    packed output for any block: groups of 128 (or 16, 64) codes and quantization blocks need not meet, so x
- *              is read a second time, with the scales, by a thread for each byte.
- *
- * Bytes an element: 4 read and 1 written, and 4 / block for the scale; packed: 8 read and 1/4 written. split: 8 read
- * and 1 or 1/4 written. Loads are of 4 bytes. Measured times of v1 and v1_warp are in tuned.cu: at 2^29 floats and int8
- * on an H200 v1 falls from 0.54 TB/s (blocks of 32) to 0.46 (256), and v1_warp rises from 1.00 to 1.95.
+ * - v1: the first kernel (specification, 2.2), corrected as docs/kernels/cuda_quantize.md lists: the maximum by a tree
+ *   in shared memory, barrier by barrier.
+ * - v1_warp: the maximum by warp shuffles; no barrier for blocks that a warp takes alone (up to 1024), one per 8 warps'
+ *   maxima for larger ones.
+ * - split_*: blocks of more than 8192. One pass joins the maxima of pieces of 8192 in the scales by atomicMax (the same
+ *   in any order), a second one writes the codes. A third, before both, sets the scales to 1e-8.
+ * - v1_pack_*: packed output for any block. Groups of codes and blocks need not meet, so x is read a second time, with
+ *   the scales, by a thread for each byte.
  *
  * Exact: the maximum is one of integers (bits without the sign), half of a float of at least 1e-8 does not round. An
- * integer maximum from 0x7f800000 on means NaN or infinity in the block: its threads then lower *bad to the index of
+ * integer maximum of 0x7f800000 or more means NaN or infinity: the block's threads then lower *bad to the index of
  * theirs.
  *
- * Any n and block from 1 on (64-bit indices); addresses aligned to their elements. Macro: THREADS, of a block. */
+ * Limit: barriers and 4-byte loads. Bytes an element: 4 read, 1 written, 4 / block for the scale; packed: 8 read, 1/4
+ * written; split: 8 read, 1 or 1/4 written.
+ *
+ * Any n and block >= 1 (64-bit indices); addresses aligned to their elements. Macro: THREADS, of a block.
+ * Rates: `tritmark run --suite gpu --op ternary_quantize --device cuda`. Versions: docs/kernels/cuda_quantize.md. */
 #include <cuda_fp16.h>
 
 namespace ternary_v1 {

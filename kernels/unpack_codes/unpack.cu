@@ -1,24 +1,24 @@
 /* unpack_codes: the bytes of a weight format into int8 codes (N, K), row-major.
  *
- * v1   16 codes a thread in one 16-byte store. row16: they are one word. I2_S and TQ2_0: they are one field of 16
- *      bytes, which four threads of a warp load, each to take another field of them: the same addresses in one
- *      instruction, so memory sees them once. Blocks of TQ2_0 lie 66 bytes apart, so every second one is loaded in
- *      words that are shifted by half a word.
+ * Algorithm: 16 codes a thread in one 16-byte store. In row16 they are one word. I2_S and TQ2_0: they are one field of
+ * 16 bytes, which four threads of a warp load, each to take another field: the same addresses in one instruction, so
+ * memory reads them once. Blocks of TQ2_0 lie 66 bytes apart, so every second one is loaded in words that are shifted
+ * by half a word. A field 3 lowers *bad to the index of its code. In row16, padding that is not w = 0 lowers it to
+ * N * K + row, which lies behind every code.
  *
- * Bytes a code: 1/4 read, 1 written. A field 3 lowers *bad to the index of its code. In row16, padding that is not w =
- * 0 lowers it to N * K + row, which lies behind every code.
+ * Limit: memory; 1/4 byte read and 1 written a code.
  *
  * `packed` and `codes` are aligned to 16 bytes; indices are of 64 bits. In row16 with K no multiple of 16 rows lie at
- * any address, so their codes are stored one by one.
+ * any address, so their codes are stored one by one. Macro: THREADS, of a block.
  *
- * Macro: THREADS, of a block. */
+ * Rates: `tritmark run --suite FILE --op unpack_codes --device cuda`. Page: docs/kernels/cuda_elementwise.md. */
 #include <cuda_fp16.h>
 
 namespace ternary_unpack {
 
 typedef unsigned long long u64;
 
-/* Nonzero where one of four fields is 3. */
+/* Nonzero if one of four fields is 3. */
 __device__ __forceinline__ unsigned wrong(unsigned fields) { return fields & (fields >> 1) & 0x01010101u; }
 
 __device__ __forceinline__ unsigned codes_of(unsigned fields) { return (fields + 0x7f7f7f7fu) ^ 0x80808080u; }
@@ -33,8 +33,8 @@ __device__ __forceinline__ void report(uint4 f, u64 at, u64 *bad)
             atomicMin(bad, at + e);
 }
 
-/* A float16 scale as float32, exactly; a NaN stays the quiet one of its sign and payload, which the GPU's own
- * instruction forgets. */
+/* A float16 scale as float32, exactly. A NaN becomes the quiet one of its sign and payload, which the GPU's own
+ * instruction loses. */
 __device__ __forceinline__ float scale_of(unsigned short half)
 {
     const unsigned bits = half;
