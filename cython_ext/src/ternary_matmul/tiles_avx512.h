@@ -11,9 +11,9 @@ enum {
     TM_TILES_INTEL = 12, /* see tm_tiles_least */
 };
 
-/* Fewest rows of activations for which weights of another format are converted to tile64: `elsewhere`, or 12 on Intel's
- * cores. There shifts and shuffles use the two ports of vpdpbusd, and tile64 needs the fewest of them. Measurements:
- * docs/kernels/tile64_avx512.md. */
+/* Fewest rows of activations for which weights of another format are converted to tile64: 12 on Intel's cores, else
+ * `elsewhere`. On Intel, shifts and shuffles use the two ports of vpdpbusd, and tile64 needs the fewest of them.
+ * Compare both: docs/kernels/tile64_avx512.md. */
 static inline size_t tm_tiles_least(size_t elsewhere)
 {
     return __builtin_cpu_is("intel") ? (size_t)TM_TILES_INTEL : elsewhere;
