@@ -58,4 +58,4 @@ def begin(str step, bint trapping) -> None:
             told(tm_masking_begin(index, trapping))
             return
         index += 1
-    raise ValueError(step)
+    raise ValueError(f"step is {step!r}; legal: {', '.join(steps())}")

@@ -13,7 +13,7 @@
 
 enum {
     TM_PREFETCH_BUILTIN = -1, /* no distance: the kernel's default */
-    TM_PREFETCH_LINE = 64,    /* distances are multiples of it */
+    TM_PREFETCH_LINE = 64, /* distances are multiples of it */
     TM_PREFETCH_MOST = 65536,
     TM_PREFETCH_TILES = 4
 };
