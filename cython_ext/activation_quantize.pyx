@@ -18,11 +18,11 @@ cdef extern from "src/activation_quantize/activation_quantize.h":
 
 
 cdef class ActivationQuantize(NativeCall):
-    """int8 rows, their scales and sums of `x` (M, K), M >= 1 and 1 <= K < 2**24, whose rows are contiguous and may lie
-    apart: of float32, or the bits of what `format` names, "float16" or "bfloat16", as uint16.
+    """int8 rows, their scales and sums, of `x` (M, K), M >= 1 and 1 <= K < 2**24. Rows of x are contiguous and may lie
+    apart. x is float32, or uint16 with the bits of `format`, "float16" or "bfloat16".
 
-    `q` int8 (M, K), `scale` float32 (M,) and `sum` int32 (M,) are contiguous. The first NaN or infinity of x is
-    reported by `bad`, as its index in the (M, K) array; what is written is then without meaning.
+    `q` int8 (M, K), `scale` float32 (M,) and `sum` int32 (M,) are contiguous. `bad` is the index of the first NaN or
+    infinity in the (M, K) array; then the outputs are undefined.
     """
 
     cdef tm_activation_quantize_args args
@@ -38,14 +38,16 @@ cdef class ActivationQuantize(NativeCall):
             halves, self.args.input = x, TM_FLOAT16 if format == "float16" else TM_BFLOAT16
             M, K, size, row, column = halves.shape[0], halves.shape[1], 2, halves.strides[0], halves.strides[1]
         else:
-            raise ValueError(f"format is {format!r}")
+            raise ValueError(f"format is {format!r}; legal: none (float32), float16, bfloat16")
         apart = row // size if M > 1 else K
         if M < 1 or K < 1 or K >= 1 << 24 or (K > 1 and column != size) or apart < K or row % size:
-            raise ValueError(f"x has shape {M, K} and strides {row, column}")
+            raise ValueError(
+                f"x has shape {M, K} and strides {row, column}; legal: contiguous rows, M >= 1, 1 <= K < 2**24"
+            )
         if q.shape[0] != M or q.shape[1] != K or scale.shape[0] != M or sum.shape[0] != M:
             raise ValueError(
                 f"x has shape {M, K}, q {q.shape[0], q.shape[1]}, scale {scale.shape[0]} and sum "
-                f"{sum.shape[0]} elements"
+                f"{sum.shape[0]} elements; legal: (M, K), (M, K), M and M"
             )
         self.args.x = <const void *>&floats[0, 0] if size == 4 else <const void *>&halves[0, 0]
         self.args.q = &q[0, 0]

@@ -49,8 +49,8 @@ cdef class _Row:
 cdef class NativeClock:
     """Times launches in a C loop without the GIL, by CLOCK_MONOTONIC_RAW.
 
-    The addresses of a sequence are gathered at its first sample and kept for the last few sequences: leave a sequence
-    as it is between its samples. A sample then costs well under a microsecond beside the launches themselves.
+    The addresses of a sequence are gathered at its first sample and kept for the last few sequences, so do not change a
+    sequence between its samples. A sample then adds less than a microsecond to the launches.
     """
 
     cdef list rows
@@ -73,7 +73,8 @@ cdef class NativeClock:
         return row
 
     def sample(self, launches, Py_ssize_t first, int64_t calls) -> int:
-        """Run `calls` launches in a row, cycling through `launches` from index `first`; nanoseconds for all of them.
+        """Runs `calls` launches in a row, cycling through `launches` from index `first`; returns nanoseconds for all of
+        them.
 
         Raises ValueError for no launches, a launch without a native call, or less than one call.
         """
@@ -89,11 +90,11 @@ cdef class NativeClock:
     def sample_around(
         self, launches, Py_ssize_t first, int64_t calls, int64_t before, changes, *, int64_t warm=0
     ) -> int:
-        """The same behind `warm` launches more, which are not timed, with `changes` made before timed launch `before`
-        (0 to `calls`), without Python in between and in none of the nanoseconds.
+        """The same after `warm` untimed launches, with `changes` made before timed launch `before` (0 to `calls`). The
+        changes are made without Python and are not timed.
 
         Each change has `to` and `source`, uint8 arrays of the host of the same shape (rows, bytes): `source` is copied
-        into `to`. Raises ValueError as `sample` does, and for other changes, before anything is called.
+        into `to`. Raises ValueError like `sample`, and for invalid changes, before anything is called.
         """
         cdef _Row row = self.row(launches)
         cdef size_t start = <size_t>(first % <Py_ssize_t>row.count)

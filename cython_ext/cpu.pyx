@@ -1,5 +1,5 @@
-"""Boundary of the questions to the native code and the processor: kernels, features, caches, compiler. Loads no
-pool of threads."""
+"""Boundary of queries of the native code and the processor: kernels, features, caches, compiler. Loads no pool of
+threads."""
 
 from libc.stdlib cimport getenv
 
@@ -24,7 +24,7 @@ cdef extern from "src/cpu/cpu.h":
 
 
 def kernels() -> list[tuple[str, tuple[str, int, tuple[str, ...], str, str]]]:
-    """The native kernels: op, and name, rank, features, tier and summary of the instruction set, as isas.h has them."""
+    """The native kernels of isas.h: op, and name, rank, features, tier and summary of the instruction set."""
     cdef tm_listed each = tm_listed_at(0)
     found = []
     while each.op != NULL:
@@ -36,10 +36,10 @@ def kernels() -> list[tuple[str, tuple[str, int, tuple[str, ...], str, str]]]:
 
 
 def features() -> tuple[str, ...]:
-    """Instruction-set features that this processor has and its operating system supports, by CPUID's names ("avx2",
-    "avx512vnni"), on aarch64 by Linux's ("asimddp", "i8mm").
+    """Instruction-set features that this processor has and its operating system supports, with the names of CPUID
+    ("avx2", "avx512vnni"), on aarch64 those of Linux ("asimddp", "i8mm").
 
-    Only those that tritmark's kernels and probes could use are looked for; on other architectures there are none.
+    Only features that tritmark's kernels and probes can use are checked; other architectures have none.
     """
     cdef size_t index = 0
     found = []
@@ -51,15 +51,15 @@ def features() -> tuple[str, ...]:
 
 
 def cache_bytes() -> dict[str, int]:
-    """Bytes of the data caches as the C library tells them, under "l1d", "l2" and "l3"; 0 where unknown.
+    """Bytes of the data caches from the C library, under "l1d", "l2" and "l3"; 0 if unknown.
 
-    In a virtual machine "l3" can be the whole host's: harness.machine.cpu reads what one core sees of it.
+    In a virtual machine "l3" can be that of the whole host: harness.machine.cpu reads what one core sees of it.
     """
     return {"l1d": tm_cache_bytes(1), "l2": tm_cache_bytes(2), "l3": tm_cache_bytes(3)}
 
 
 def l2_bytes() -> int:
-    """Bytes of one core's second-level cache; 0 where unknown."""
+    """Bytes of one core's L2 cache; 0 if unknown."""
     return tm_cache_bytes(2)
 
 
@@ -69,7 +69,8 @@ def compiler() -> str:
 
 
 def variable(const char *name) -> str | None:
-    """What an environment variable is now, as os.environ has it, or None. A choice of a kernel is asked for at each
-    call, and rests on two: os.environ, which raises and catches where one is not set, takes ten times as long."""
+    """The current value of an environment variable, as in os.environ, or None. Each call tests two of them for its
+    choice of a kernel; os.environ takes ten times as long for one that is not set, because it raises and catches an
+    exception."""
     cdef const char *found = getenv(name)
     return None if found == NULL else PyUnicode_DecodeFSDefault(found)

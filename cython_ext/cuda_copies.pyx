@@ -1,7 +1,7 @@
 """Copies of arrays between the host's memory and a GPU's over several lanes at once, and round trips with launches
-between: src/cuda_copies. Threads of Python would wait for each other between the pieces.
+between: src/cuda_copies. Python threads would wait for each other between the pieces.
 
-The driver is called by the addresses of its functions, so that nothing of CUDA is needed to build or import this.
+The driver is called by the addresses of its functions, so building and importing this needs no CUDA.
 """
 
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
@@ -78,9 +78,9 @@ cdef class CopyLanes:
     """Lanes of two pinned buffers of `piece` bytes each, with a stream for each buffer.
 
     `driver` has the addresses of cuCtxSetCurrent, cuMemcpyHtoDAsync, cuMemcpyDtoHAsync, cuStreamSynchronize,
-    cuLaunchKernel, cuPointerGetAttributes and cuMemsetD8Async; `context` is the handle of the streams' one, which has
-    to be current where this is called. `lanes` are pairs of the handles of two streams and the addresses of two
-    buffers; `cores` those on which threads may run.
+    cuLaunchKernel, cuPointerGetAttributes and cuMemsetD8Async. `context` is the handle of the streams' context, which
+    has to be current here. `lanes` are pairs of the handles of two streams and the addresses of two buffers; `cores`
+    are those on which threads may run.
     """
 
     cdef tm_copy copy
@@ -116,12 +116,12 @@ cdef class CopyLanes:
         PyMem_Free(self.lanes)
 
     def send(self, uintptr_t address, size_t nbytes, uint64_t pointer) -> int:
-        """Copy so many bytes at that address to the device's `pointer`, without the GIL; complete on return. The
-        driver's CUresult, 0 where all went well."""
+        """Copies `nbytes` at an address of the host to the device's `pointer`, without the GIL; complete on return.
+        Returns the driver's CUresult, 0 for success."""
         return self._run(True, address, nbytes, pointer)
 
     def fetch(self, uintptr_t address, size_t nbytes, uint64_t pointer) -> int:
-        """The other way."""
+        """Copies from the device, likewise."""
         return self._run(False, address, nbytes, pointer)
 
     cdef int _run(self, bint up, uintptr_t address, size_t nbytes, uint64_t pointer):
@@ -135,14 +135,14 @@ cdef class CopyLanes:
     def round_trip(
         self, inputs, launches, uint64_t bad, outputs, CopyLanes back not None
     ) -> tuple[int, int, int, int, int]:
-        """Copy inputs to the device, set the eight bytes at `bad` to all ones, launch, and copy outputs back unless these
-        bytes are others then; without the GIL, complete on return, and one at a time for these lanes and those of
-        `back`. Over the latter outputs come where all inputs are in pinned memory.
+        """Copies inputs to the device, sets the eight bytes at `bad` to all ones, launches, and copies outputs back
+        unless the launches changed these bytes. Runs without the GIL, complete on return, one call at a time for these
+        lanes and those of `back`. Outputs use the lanes of `back` if all inputs are in pinned memory.
 
-        `inputs` and `outputs` are (address, bytes, the device's pointer): those in pinned memory are copied by the
-        device itself, others over the lanes. `launches` are (handle of the function, grid, block, bytes of dynamic
-        shared memory, arguments as bytes). Returns the driver's CUresult, 0 where all went well, what lies at `bad`,
-        the copies there and back, and the bytes of the latter. Raises ValueError for more than 16 of either.
+        `inputs` and `outputs` are (address, bytes, the device's pointer). The device copies pinned ones itself, others
+        use lanes. `launches` are (handle of the function, grid, block, bytes of dynamic shared memory, arguments as
+        bytes). Returns the CUresult (0: success), the value at `bad`, the copies there and back, and the bytes copied
+        back. Raises ValueError for more than 16 inputs, launches or outputs.
         """
         cdef tm_trip_array ups[MOST]
         cdef tm_trip_array downs[MOST]

@@ -1,6 +1,6 @@
-"""Launches of CUDA kernels that are prepared once and put into a stream with other addresses each time.
+"""Launches of CUDA kernels that are prepared once and enqueued with other addresses each time.
 
-The driver is called by the addresses of its functions, so that nothing of CUDA is needed to build or import this.
+The driver is called by the addresses of its functions, so building and importing this needs no CUDA.
 """
 
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
@@ -57,7 +57,7 @@ cdef struct planned_value:
 
 cdef struct planned_map:
     int value
-    int source  # -1: made already
+    int source  # -1: the map is made already
     uint64_t offset
     uint64_t sizes[2]
     uint64_t apart
@@ -67,15 +67,15 @@ cdef struct planned_map:
 
 
 cdef class CudaPlan:
-    """The launches `steps`, in their order, in the context whose handle is `context`.
+    """The launches `steps`, in their order, in the context with handle `context`.
 
     `driver` has the addresses of cuCtxGetCurrent, cuCtxPushCurrent, cuCtxPopCurrent, cuLaunchKernelEx and
-    cuTensorMapEncodeTiled (0 where the driver has none). A step is (function's handle, grid, block, bytes of dynamic
-    shared memory, whether it may begin before the launch before it has ended, values): a value is bytes (1 to 8, as the kernel takes them, or the 128 of a tensor map), a pair
-    (source, offset) for the address that a launch brings as `addresses[source]`, `offset` bytes further, the same with
-    TensorMap.numbers for the map of a matrix there, or None for the float32 that it brings as `scalar`. `alignments` has
-    for each source the power of two that its addresses must be a multiple of. Raises ValueError where that is not what
-    it takes.
+    cuTensorMapEncodeTiled (0 if the driver has none). A step is (function's handle, grid, block, bytes of dynamic
+    shared memory, whether it may begin before the previous launch has ended, values). A value is bytes (1 to 8, as the
+    kernel takes them, or the 128 of a tensor map); a pair (source, offset) for the address `addresses[source]` of a
+    launch, `offset` bytes further; the same with TensorMap.numbers for the map of a matrix there; or None for the
+    float32 `scalar` of a launch. `alignments` has for each source the power of two of which its addresses must be
+    multiples. Raises ValueError for other values.
     """
 
     cdef context_out current
@@ -133,7 +133,7 @@ cdef class CudaPlan:
                     value.patched, value.source = 1, SCALAR
                 elif len(each) == (MAP_BYTES if isinstance(each, bytes) else 3):
                     if self.map_count == MOST_MAPS:
-                        raise ValueError(f"more than {MOST_MAPS} tensor maps")
+                        raise ValueError(f"more than {MOST_MAPS} tensor maps; legal: at most {MOST_MAPS}")
                     map = &self.maps[self.map_count]
                     self.map_count += 1
                     map.value, map.source = value - self.values, -1
@@ -147,7 +147,7 @@ cdef class CudaPlan:
                         if not 0 <= map.source < self.source_count:
                             raise ValueError(f"source {map.source} of {self.source_count}")
                         if not encode:
-                            raise ValueError("a tensor map, and a driver that makes none")
+                            raise ValueError("a tensor map, which this driver cannot make")
                 elif isinstance(each, bytes):
                     raw = each
                     if not 1 <= len(raw) <= 8:
@@ -165,10 +165,11 @@ cdef class CudaPlan:
         PyMem_Free(self.values)
 
     def launch(self, uintptr_t stream, tuple addresses, float scalar=0.0) -> int:
-        """Put all launches into the stream, without the GIL and without waiting; the driver's CUresult, 0 where it took
-        them. The context is made current for as long as that takes.
+        """Enqueues all launches into the stream, without the GIL and without waiting; returns the driver's CUresult, 0
+        for success. The context is current during the call.
 
-        Raises ValueError for another number of addresses, and for an address that is not aligned; nothing is launched.
+        Raises ValueError for another number of addresses, and for an address that is not aligned; then nothing is
+        launched.
         """
         cdef uint64_t bits[MOST_VALUES]
         cdef void *parameters[MOST_VALUES]
@@ -208,7 +209,7 @@ cdef class CudaPlan:
                 if map.source < 0:
                     memcpy(made + index * MAP_BYTES, map.made, MAP_BYTES)
                 elif not code:
-                    # Bytes, in two dimensions, not interleaved; 128 bytes at a time into L2, 0 outside.
+                    # Two dimensions of bytes, not interleaved; L2 fetches 128 bytes; elements outside are 0.
                     code = self.encode(
                         made + index * MAP_BYTES, 0, 2, given[map.source] + map.offset, map.sizes, &map.apart, map.box,
                         ones, 0, map.swizzle, 2, 0,

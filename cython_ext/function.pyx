@@ -17,11 +17,11 @@ cdef extern from "src/function/function.h":
 
 
 cdef class FunctionCall:
-    """A C function bound to its arguments, as the native clock calls it. `name` is what is reported to have run.
+    """A C function bound to its arguments, for the native clock. `name` is reported as the kernel that ran.
 
-    Each of `arguments` has 8 bytes, as a register holds it (an integer extended, a float in the low bytes), and whether
-    it is a floating-point number; None is the address of `bad`, an int64_t that is -1 before each call. Raises
-    ValueError for no address and for more arguments than find room.
+    Each of `arguments` is 8 bytes, as in a register (an integer extended, a float in the low bytes), and whether it is
+    a floating-point number. None is the address of `bad`, an int64_t that is -1 before each call. Raises ValueError for
+    a null address and for too many arguments.
     """
 
     cdef tm_function_args args
@@ -33,7 +33,7 @@ cdef class FunctionCall:
         cdef Py_ssize_t integers = 0, floats = 0, words = 0
         cdef int64_t word
         if not address or threads < 1:
-            raise ValueError(f"{name} at {address}, {threads} threads")
+            raise ValueError(f"{name} at {address}, {threads} threads; legal: an address that is not null, at least 1")
         for argument in arguments:
             floating, held = (False, None) if argument is None else argument
             word = <int64_t><uintptr_t>&self.args.run.bad if held is None else int.from_bytes(held, "little", signed=True)
@@ -54,7 +54,7 @@ cdef class FunctionCall:
         self.call.fn, self.call.args = tm_function_kernel(words), &self.args
 
     def run(self) -> None:
-        """Call it once, without the GIL."""
+        """Calls it once, without the GIL."""
         with nogil:
             self.call.fn(self.call.args)
 
@@ -73,10 +73,10 @@ cdef class FunctionCall:
 
     @property
     def bad(self) -> int:
-        """What the last call left there; -1 where the function is not given its address."""
+        """The value of `bad` after the last call; -1 if the function does not get its address."""
         return self.args.run.bad
 
     @property
     def pointer(self) -> int:
-        """Address of the call, for the native clock."""
+        """Address of the bound call, for the native clock."""
         return <uintptr_t>&self.call

@@ -1,12 +1,11 @@
-"""Plans of the public functions' calls on the CPU: kernels that were chosen and bound once, run with the addresses of
-other arrays each time.
+"""Plans of the public functions' calls on the CPU: kernels are chosen and bound once, then run with other addresses.
 
-A plan takes NumPy arrays of the dtypes and shapes that it was made for, C-contiguous and aligned. Anything else it
-declines, with None and before anything is written, and its caller goes the long way, which takes more than a plan does
-or raises what the contract says. So a plan raises nothing but MemoryError.
+A plan takes NumPy arrays of the dtypes and shapes that it was made for, C-contiguous and aligned. It declines anything
+else: it returns None before anything is written. Its caller then takes the general path, which supports more or raises
+what the contract requires. So a plan raises only MemoryError.
 
-Arrays are looked at through the buffer protocol. Costs of a call that this leaves, beside 40 to 90 us of the long way:
-about 0.2 us for each array that is looked at, 0.3 for one that is made, and 0.5 for what a choice of kernels rests on.
+Arrays are inspected through the buffer protocol. A call costs about 0.2 us for each inspected array, 0.3 for a new one,
+and 0.5 to check the choice of kernels; the general path takes 40 to 90 us.
 """
 
 include "native.pxi"
@@ -60,8 +59,8 @@ cdef enum:
 
 
 cdef bint look(object array, Py_buffer *view, char kind, bint writable) except -1:
-    """Whether that is a NumPy array, no subclass, of the dtype that `kind` is the buffer protocol's letter for, aligned,
-    with elements in it; the view is then to be released."""
+    """Whether `array` is a NumPy array, no subclass, of the dtype with the buffer protocol's letter `kind`, aligned,
+    with elements. If so, the view has to be released."""
     cdef int flags = PyBUF_FORMAT | PyBUF_STRIDES
     if type(array) is not _ndarray:
         return False
@@ -69,7 +68,7 @@ cdef bint look(object array, Py_buffer *view, char kind, bint writable) except -
         flags |= PyBUF_WRITABLE
     try:
         PyObject_GetBuffer(array, view, flags)
-    except (ValueError, BufferError):  # a dtype that the protocol has no letter for, or an array to be read only
+    except (ValueError, BufferError):  # a dtype without a letter in the protocol, or a read-only array
         return False
     if view.format[0] != kind or view.format[1] or view.len == 0 or <uintptr_t>view.buf % <size_t>view.itemsize:
         PyBuffer_Release(view)
@@ -78,7 +77,7 @@ cdef bint look(object array, Py_buffer *view, char kind, bint writable) except -
 
 
 cdef bint contiguous(const Py_buffer *view, int first) noexcept:
-    """Whether the axes from `first` on are in C order."""
+    """Whether the axes from `first` are in C order."""
     cdef int axis
     cdef Py_ssize_t expected = view.itemsize
     for axis in range(view.ndim - 1, first - 1, -1):
@@ -101,8 +100,8 @@ cdef inline bint positive(const float *values, Py_ssize_t n) noexcept:
 
 
 cdef class Plans:
-    """Plans by what a call is told beside its arrays, for as long as the choice of a kernel rests on the same: on the
-    registry, its version, and environment variables."""
+    """Plans by the arguments of a call other than arrays. They are valid while the inputs of the choice of a kernel are
+    unchanged: the registry, its version, and environment variables."""
 
     cdef dict kept
     cdef tuple variables
@@ -118,11 +117,11 @@ cdef class Plans:
         self.kept = {}
 
     def __reduce__(self):
-        """A copy of what keeps them, in this process or another, makes its own."""
+        """A copy of the owner, in this process or another, makes its own plans."""
         return type(self), tuple([each.decode() for each in self.variables])
 
     cpdef bint current(self, object registry) except -1:
-        """Whether nothing has changed; else all plans are dropped."""
+        """Whether nothing has changed; if something has, all plans are dropped."""
         cdef const char *found
         cdef object before
         cdef object version = registry.version
@@ -149,7 +148,7 @@ cdef class Plans:
         return len(self.kept)
 
     def keep(self, registry, key, plan) -> None:
-        """Keep a plan that was chosen by that registry since the plans were last asked."""
+        """Keeps a plan that was chosen by that registry since the last check."""
         if self.current(registry):
             if len(self.kept) >= self.most:
                 self.kept.clear()
@@ -157,9 +156,9 @@ cdef class Plans:
 
 
 cdef class ProductPlan:
-    """ternary_matmul for M rows: `launch` is a TernaryMatmul of that shape, whose arrays of activations, scales and
-    output are not looked at again, `weights` the array that it reads, and `begin` to `end` the caller's own, which no
-    output may overlap. A launch with room of its own is kept, and runs one call at a time."""
+    """ternary_matmul for M rows. `launch` is a TernaryMatmul of that shape, whose arrays of activations, scales and
+    output are not used again. `weights` is the array that it reads, and `begin` to `end` the caller's own, which no
+    output may overlap. A launch with `room` of its own is kept, and runs one call at a time."""
 
     cdef tm_kernel fn
     cdef tm_ternary_matmul_args args
@@ -178,7 +177,7 @@ cdef class ProductPlan:
         self.begin, self.size, self.alone = begin, end - begin, room
 
     cdef object run(self, const Py_buffer *rows, object act_scale, object out):
-        """`out`, or a new array; None where it declines."""
+        """`out`, or a new array; None if it declines."""
         cdef tm_ternary_matmul_args args
         cdef Py_buffer scales, made
         cdef bint given = False
@@ -194,7 +193,7 @@ cdef class ProductPlan:
         if lda < <Py_ssize_t>self.args.K or not contiguous(rows, rows.ndim - 1):
             return None
         extent = (self.args.M - 1) * lda + self.args.K
-        # np.asarray(act_scale, float32), and one for each row.
+        # Like np.asarray(act_scale, float32), repeated for each row.
         if type(act_scale) is float or type(act_scale) is _float32:
             value = <float><double>act_scale
         elif type(act_scale) is int and 0 < act_scale <= MOST_EXACT:
@@ -261,10 +260,10 @@ cdef class ProductPlan:
 
 
 cdef class ProductPlans(Plans):
-    """Those of ternary_matmul with one matrix of weights."""
+    """The plans of ternary_matmul with one matrix of weights."""
 
     def run(self, registry, activations, act_scale, dtype, out, variant, threads):
-        """The product, or None where there is no plan that takes these."""
+        """The product, or None if no plan takes these arguments."""
         cdef Py_buffer rows
         cdef ProductPlan plan
         cdef object result = None
@@ -281,7 +280,7 @@ cdef class ProductPlans(Plans):
 
 
 cpdef object product_key(Py_ssize_t M, object dtype, object variant, object threads):
-    """By what the plans of products are kept; None, which no plan has, for what only the long way understands."""
+    """The key of a product's plan; None, which no plan has, for arguments that only the general path supports."""
     if (
         not (type(dtype) is str or type(dtype) is type)
         or not (variant is None or type(variant) is str)
@@ -292,7 +291,7 @@ cpdef object product_key(Py_ssize_t M, object dtype, object variant, object thre
 
 
 cdef class QuantizePlan:
-    """activation_quantize for (M, K): `launch` is an ActivationQuantize of that shape, which is not kept."""
+    """activation_quantize for (M, K). `launch` is an ActivationQuantize of that shape, which is not kept."""
 
     cdef tm_kernel fn
     cdef tm_activation_quantize_args args
@@ -304,11 +303,11 @@ cdef class QuantizePlan:
 
 
 cdef class QuantizePlans(Plans):
-    """Those of activation_quantize."""
+    """The plans of activation_quantize."""
 
     def run(self, registry, x, out, variant, threads):
-        """(q, scale, sum), which are those of the tuple `out` if that is not None; or None where there is no plan that
-        takes these or x is not finite, and then `out` is untouched."""
+        """(q, scale, sum), in the arrays of `out` if that is not None. None if no plan takes these arguments or x is
+        not finite; then `out` is not written."""
         cdef Py_buffer rows
         cdef Py_buffer views[3]
         cdef QuantizePlan plan
@@ -333,7 +332,7 @@ cdef class QuantizePlans(Plans):
                 arrays = (_empty(shape, _int8), _empty(leading, _float32), _empty(leading, _int32))
             else:
                 arrays = tuple(out)
-                # It may be written only where the kernel will find nothing wrong.
+                # `out` may be written only if x is finite.
                 if tm_first_nonfinite(<const float *>rows.buf, 0, args.M * args.K) != args.M * args.K:
                     return None
             for index in range(3):
@@ -359,16 +358,16 @@ cdef class QuantizePlans(Plans):
 
 
 cpdef object quantize_key(Py_ssize_t M, Py_ssize_t K, object variant, object threads):
-    """By what the plans of quantizations are kept; see product_key."""
+    """The key of a quantization's plan; see product_key."""
     if not (variant is None or type(variant) is str) or not (threads is None or type(threads) is int):
         return None
     return M, K, variant, threads
 
 
 cdef class LinearCall(NativeCall):
-    """QuantizedLinear bound to rows and an output: `quantize`, an ActivationQuantize whose outputs are the activations
-    and their scales of `product`, a TernaryMatmul to float32, which runs after it unless `bad` says that a row is not
-    finite. Then `bias`, (N,), is added to each row."""
+    """QuantizedLinear bound to rows and an output. `quantize` is an ActivationQuantize whose outputs are the
+    activations and their scales of `product`, a TernaryMatmul to float32. The product runs only if `bad` reports that
+    all rows are finite. Then `bias`, (N,), is added to each row."""
 
     cdef tm_linear_args linear
     cdef object product
@@ -389,20 +388,20 @@ cdef class LinearCall(NativeCall):
         self.owners = (quantize, bias)
 
     def succeeds(self) -> bool:
-        """Run once; whether every row was finite."""
+        """Runs once; returns whether every row was finite."""
         with nogil:
             tm_linear(&self.linear)
         return self.linear.run.bad < 0
 
     @property
     def ran(self) -> str:
-        """The instruction set whose product ran last, written by that code; "" before the first run."""
+        """The instruction set whose product ran last, as that code recorded it; "" before the first run."""
         return self.product.ran
 
 
 cdef class LinearPlan:
-    """QuantizedLinear for M rows: `call` is a LinearCall of that shape, of whose arrays `weights` and `bias` alone are
-    read again. One with room of its own is kept, and runs once at a time."""
+    """QuantizedLinear for M rows. `call` is a LinearCall of that shape; of its arrays only `weights` and `bias` are
+    used again. A call with room of its own is kept, and runs one at a time."""
 
     cdef tm_linear_args args
     cdef tm_activation_quantize_args first
@@ -421,12 +420,12 @@ cdef class LinearPlan:
 
     @property
     def rank(self) -> int:
-        """Rank of the instruction set whose product ran last, written by that code."""
+        """Rank of the instruction set whose product ran last, as that code recorded it."""
         return self.ran.ran
 
     @property
     def runs(self) -> int:
-        """How often the last call ran, counted by the code."""
+        """Number of runs, counted by the code."""
         return self.ran.runs
 
     @property
@@ -448,8 +447,8 @@ cdef class LinearPlan:
         return result if done else None
 
     def run_at(self, uintptr_t rows, uintptr_t weights, float weight_scale, uintptr_t out) -> bool:
-        """With rows, weights and output, all C-contiguous, at addresses, of the dtypes that the call was bound for. Whether
-        all rows are finite; else the output is untouched. For a plan without room of its own."""
+        """Runs with rows, weights and output at these addresses, all C-contiguous, of the dtypes of the bound call.
+        Returns whether all rows are finite; if not, the output is not written. For a plan without room of its own."""
         return self.computed(<void *>rows, <const uint8_t *>weights, weight_scale, <void *>out)
 
     cdef bint computed(self, const void *rows, const uint8_t *weights, float weight_scale, void *out) except -1:
@@ -483,7 +482,7 @@ cdef class LinearPlan:
 
 
 cdef class AddressPlans(Plans):
-    """Plans of layers without room of their own, which are run with addresses, by keys of whoever keeps them."""
+    """Plans of layers without room of their own, which are run with addresses, by keys of their owners."""
 
     def __init__(self, *variables):
         super().__init__(*variables)
@@ -495,15 +494,15 @@ cdef class AddressPlans(Plans):
 
 
 cdef class LinearPlans(Plans):
-    """Those of one layer, by M, for as long as what it was told at construction stays the same."""
+    """The plans of one layer, by M, while the values from its construction are unchanged."""
 
     cdef tuple told
     cdef public LinearPlan last
-    """The plan that ran in the last call, unless whoever keeps the plans says that another way was gone since."""
+    """The plan that ran in the last call, unless the owner reports that another path ran since."""
 
     def run(self, registry, x, tuple told):
-        """y, or None where there is no plan that takes x or it is not finite. `told` are the layer's own objects that a
-        plan rests on, compared by identity."""
+        """y, or None if no plan takes x or x is not finite. `told` are the layer's own objects on which a plan depends,
+        compared by identity."""
         cdef Py_buffer rows
         cdef LinearPlan plan
         cdef object result = None

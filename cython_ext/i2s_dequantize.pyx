@@ -20,7 +20,7 @@ cdef class I2SDequantize(NativeCall):
 
     def __init__(self, str isa, const int8_t[::1] q, float scale, float[::1] x, bint stream, int threads):
         if q.shape[0] != x.shape[0] or q.shape[0] < 1:
-            raise ValueError(f"q has {q.shape[0]} elements and x {x.shape[0]}")
+            raise ValueError(f"q has {q.shape[0]} elements and x {x.shape[0]}; legal: the same number, at least 1")
         self.args.q = &q[0]
         self.args.x = &x[0]
         self.args.n = q.shape[0]

@@ -20,16 +20,16 @@ cdef class I2SQuantize(NativeCall):
     """q = rint(clamp(x / scale, -2, 1)). `x` float32 (n,), `q` int8 (n,), both contiguous, n >= 1; `scale` finite and
     above zero.
 
-    `stream` writes around the caches. The first NaN or infinity of x is reported by `bad`; q is then of no use.
+    `stream` writes around the caches. `bad` is the index of the first NaN or infinity of x; then q is undefined.
     """
 
     cdef tm_i2s_quantize_args args
 
     def __init__(self, str isa, const float[::1] x, float scale, int8_t[::1] q, bint stream, int threads):
         if x.shape[0] != q.shape[0] or x.shape[0] < 1:
-            raise ValueError(f"x has {x.shape[0]} elements and q {q.shape[0]}")
+            raise ValueError(f"x has {x.shape[0]} elements and q {q.shape[0]}; legal: the same number, at least 1")
         if not 0 < scale < float("inf"):
-            raise ValueError(f"scale is {scale}")
+            raise ValueError(f"scale is {scale}; legal: finite and above zero")
         self.args.x = &x[0]
         self.args.q = &q[0]
         self.args.n = x.shape[0]

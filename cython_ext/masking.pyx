@@ -1,5 +1,5 @@
-"""Boundary of processes that find fewer features of their processor: src/masking/masking.c. Loads no pool of threads;
-raises OSError with the system's number."""
+"""Boundary of processes that find fewer features of their processor: src/masking/masking.c. Loads no pool of threads.
+Raises OSError with the errno."""
 
 import os
 
@@ -17,12 +17,12 @@ cdef extern from "src/masking/masking.h":
 
 CPUID = b"\x0f\xa2"
 STAND_IN = bytes((TM_STAND_IN, TM_STAND_IN_2))
-"""What stands in place of CPUID's bytes in code that was changed."""
+"""The bytes that replace CPUID in changed code."""
 
 
 def steps() -> dict[str, list[tuple[str, bool]]]:
-    """The steps in falling order, each with the features that come with it: their names in /proc/cpuinfo ("" where it
-    has none), and whether the processor has them. Empty where it is none of x86-64."""
+    """The steps in falling order, each with its features: their names in /proc/cpuinfo ("" for none), and whether the
+    processor has them. Empty on other architectures than x86-64."""
     cdef size_t index = 0
     cdef tm_bit each = tm_bit_at(0)
     names, found = [], {}
@@ -44,13 +44,13 @@ cdef int told(int number) except -1:
 
 
 def possible() -> None:
-    """Raises OSError where CPUID cannot be made to trap here. Changes nothing."""
+    """Raises OSError if CPUID cannot trap here. Changes nothing."""
     told(tm_masking_missing())
 
 
 def begin(str step, bint trapping) -> None:
-    """Have code of this thread, and of those that it starts, find none of the steps above that one, by having CPUID
-    trap or by what stands in for it. For good."""
+    """Hides the steps above this one from this thread and those that it starts, by having CPUID trap or by its
+    replacement. Permanent."""
     cdef size_t index = 0
     wanted = step.encode()
     while tm_step_name(index) != NULL:
@@ -58,4 +58,4 @@ def begin(str step, bint trapping) -> None:
             told(tm_masking_begin(index, trapping))
             return
         index += 1
-    raise ValueError(step)
+    raise ValueError(f"step is {step!r}; legal: {', '.join(steps())}")

@@ -1,4 +1,4 @@
-"""Boundary of the pages' places on a NUMA machine: src/numa/numa.c. Raises OSError with the system's number."""
+"""Boundary of the placement of pages on a NUMA machine: src/numa/numa.c. Raises OSError with the errno."""
 
 import os
 
@@ -21,7 +21,7 @@ cdef int told(int number) except -1:
 
 
 def bind(uint8_t[::1] memory, tuple nodes) -> None:
-    """Have the pages of `memory`, which begins with a page, lie on the one node, or on several in turn."""
+    """Places the pages of `memory`, which is page-aligned, on one node, or interleaved on several."""
     cdef size_t count = len(nodes), nbytes = memory.shape[0]
     cdef int32_t *numbers = <int32_t *>malloc(max(1, count) * sizeof(int32_t))
     cdef int status, policy = TM_NUMA_PREFER if count == 1 else TM_NUMA_INTERLEAVE
@@ -38,7 +38,7 @@ def bind(uint8_t[::1] memory, tuple nodes) -> None:
 
 
 def pages(const uint8_t[::1] memory) -> tuple[dict[int, int], int]:
-    """Pages that hold some of `memory` by node, and how many of them were never touched."""
+    """Pages of `memory` by node, and how many of them were never touched."""
     cdef int64_t counts[TM_NUMA_MOST]
     cdef int64_t absent
     cdef size_t nbytes = memory.shape[0]
@@ -50,7 +50,7 @@ def pages(const uint8_t[::1] memory) -> tuple[dict[int, int], int]:
 
 
 def policy() -> int:
-    """The policy of the calling thread by Linux's number; 0 where each page goes to the node that touches it first."""
+    """The policy of the calling thread as Linux's number; 0: each page goes to the node that touches it first."""
     cdef int found = 0
     told(tm_numa_policy(&found))
     return found

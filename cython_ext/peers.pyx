@@ -26,13 +26,12 @@ cdef extern from "src/peers/peers.h":
 
 
 cdef class PeerCall:
-    """out (M, N), float32, from the rows of weights (N, bytes) and of activations (M, bytes), as the function at
-    `address` takes them; `name` is what is told to have run.
+    """out (M, N), float32, from the rows of weights (N, bytes) and of activations (M, bytes), in the formats of the
+    function at `address`; `name` is reported as the kernel that ran.
 
-    `types` None: it is a ggml_vec_dot_t; else the numbers of the weights' and activations' types for iqk_mul_mat.
-    `several`: of another ggml_vec_dot_t the address, and how many rows of activations it takes at once (at most 16);
-    it is called where there are as many.
-    With `sums` and `scales`, float32 (M,), each result is less the sum, and then times the scale.
+    `types` None: a ggml_vec_dot_t; else the type numbers of weights and activations for iqk_mul_mat. `several`: the
+    address of another ggml_vec_dot_t, and how many rows of activations it takes at once (at most 16); it is called for
+    full blocks. With `sums` and `scales`, float32 (M,), the sum is subtracted from each result, which is then scaled.
     """
 
     cdef tm_peer_args args
@@ -50,9 +49,10 @@ cdef class PeerCall:
         cdef Py_ssize_t M = activations.shape[0], N = weights.shape[0]
         cdef bint summed = sums is not None
         if M < 1 or N < 1 or K < 1 or threads < 1 or not address or out.shape[0] != M or out.shape[1] != N:
-            raise ValueError(f"output {out.shape[0], out.shape[1]} for M, N, K = {M, N, K}, {threads} threads")
+            raise ValueError(f"output {out.shape[0], out.shape[1]} for M, N, K = {M, N, K}, {threads} threads; "
+                             "legal: (M, N), all at least 1")
         if summed and (scales is None or sums.shape[0] != M or scales.shape[0] != M):
-            raise ValueError(f"sums and scales are for {M} rows")
+            raise ValueError(f"sums and scales for {M} rows; legal: one of each a row")
         self.name, self.owners = name, (weights, activations, out, sums, scales)
         self.args.function = <void *>address
         self.args.weights, self.args.weight_row = &weights[0, 0], weights.shape[1]
@@ -71,7 +71,7 @@ cdef class PeerCall:
         self.call.args = &self.args
 
     def run(self) -> None:
-        """Run once, without the GIL. Raises RuntimeError where the library has no product for these types."""
+        """Runs once, without the GIL. Raises RuntimeError if the library has no product for these types."""
         with nogil:
             self.call.fn(self.call.args)
         if self.args.refused:
@@ -92,5 +92,5 @@ cdef class PeerCall:
 
     @property
     def pointer(self) -> int:
-        """Address of the call, for the native clock."""
+        """Address of the bound call, for the native clock."""
         return <uintptr_t>&self.call

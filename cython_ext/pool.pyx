@@ -27,28 +27,28 @@ cdef extern from "src/pool/pool.h":
 
 
 def address() -> int:
-    """Of the function that shares a call out, for the other extension modules."""
+    """Address of the function that shares out a call, for the other extension modules."""
     return <uintptr_t>&tm_pool_run
 
 
 def workers() -> int:
-    """Threads that the pool has made, the callers not counted: none before the first call that is shared."""
+    """Threads that the pool has made, without the callers: none before the first call that is shared out."""
     return tm_pool_workers()
 
 
 def threads() -> int:
-    """The most threads that a call may have, its caller counted, be more asked for."""
+    """The most threads of a call, its caller included, even if more are requested."""
     return tritmark_pool_get_threads()
 
 
 def set_threads(int most) -> None:
-    """Set the same, at least 1. A call has never more than there are cores that its thread may use."""
+    """Set the most threads of a call, at least 1. A call never has more threads than its thread may use cores."""
     tritmark_pool_set_threads(most)
 
 
 def set_cores(cores) -> None:
-    """The cores that calls may use, whatever the calling thread may, for processes whose threads OpenMP binds. None:
-    those that the calling thread may use."""
+    """Set the cores that calls may use, independently of the calling thread's, for processes whose threads OpenMP
+    binds. None: those that the calling thread may use."""
     told = [] if cores is None else sorted(cores)
     cdef int32_t *numbers = <int32_t *>malloc(max(1, len(told)) * sizeof(int32_t))
     if numbers == NULL:
@@ -60,11 +60,11 @@ def set_cores(cores) -> None:
 
 
 def set_nodes(nodes, first) -> None:
-    """Keep workers on the cores of one node each, and shares of the same node beside each other.
+    """Keeps each worker on the cores of one node, and the shares of a node next to each other.
 
-    `nodes` are the cores of each NUMA node that has some, in the order of the nodes' numbers, 64 at most; `first` is
-    for a core the first of those that share its physical one. Fewer than two nodes: nothing of that is done. TableFormat be
-    called before the first call that is shared.
+    `nodes` are the cores of each NUMA node with cores, in the order of the nodes' numbers, 64 at most; `first` maps a
+    core to the first of those that share its physical core. With fewer than two nodes nothing is done. Call it before
+    the first call that is shared out.
     """
     cdef size_t count = 1 + max([core for cores in nodes for core in cores], default=-1), at
     cdef int32_t *told = <int32_t *>malloc(max(1, 2 * count) * sizeof(int32_t))
@@ -80,24 +80,24 @@ def set_nodes(nodes, first) -> None:
 
 
 def shares(int threads, int at) -> list[range]:
-    """For each node of `set_nodes` the shares that its threads would have of a call with so many threads from a core
-    of node `at` (-1: of none), over the cores of `set_cores`."""
+    """For each node of `set_nodes` the shares of its threads in a call with `threads` threads from a core of node `at`
+    (-1: none), over the cores of `set_cores`."""
     cdef uint32_t begin[65]
     cdef int32_t count = tm_pool_shares(threads, at, begin)
     return [range(begin[node], begin[node + 1]) for node in range(count)]
 
 
 def set_team(uintptr_t fork, uintptr_t size, uintptr_t number) -> None:
-    """Share calls out over another library's OpenMP threads while these run, by its functions at these addresses: see
-    pool.h. 0: no longer."""
+    """Shares calls out over another library's OpenMP threads while these run, by the addresses of its functions: see
+    pool.h. 0 turns it off."""
     tm_pool_team(<tm_fork>fork, <tm_number>size, <tm_number>number)
 
 
 def watch(bint on) -> None:
-    """Begin to count what threads do in calls, from 0 on, or end it; see pool.h."""
+    """Starts counting what threads do in calls, from 0, or stops; see pool.h."""
     tm_pool_watch(on)
 
 
 def seen() -> dict[str, int]:
-    """What was counted: the fields of tm_pool_seen in pool.h."""
+    """The counts: the fields of tm_pool_seen in pool.h."""
     return tm_pool_saw()

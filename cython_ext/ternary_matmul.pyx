@@ -56,19 +56,20 @@ DISTANCES = range(TM_PREFETCH_LINE, TM_PREFETCH_MOST + 1, TM_PREFETCH_LINE)
 
 
 def tell_prefetch(str level, int distance, bint tiles_alone=False) -> None:
-    """Have the kernels of this module, those over tile64 alone or all, fetch weights that many bytes ahead into that cache,
-    from their next calls on."""
+    """Sets the prefetch of this module's kernels, those over tile64 only or all: `distance` bytes ahead into that
+    cache, from their next calls."""
     if tm_prefetch_tell(LEVELS[level], distance, tiles_alone):
-        raise ValueError(f"{distance} bytes ahead into {level}")
+        raise ValueError(f"a prefetch of {distance} bytes into {level}; legal: multiples of 64 up to 65536, none: 0")
 
 
 def reset_prefetch() -> None:
-    """Have them do what they are built for."""
+    """Restores the kernels' defaults."""
     tm_prefetch_reset()
 
 
 def prefetch(bint tiles=True) -> tuple[str, int]:
-    """What those over tile64, or else those over tq2_0, do now: the level, one of LEVELS, and the distance in bytes."""
+    """The prefetch of kernels over tile64, or else of those over tq2_0: the level, one of LEVELS, and the distance in
+    bytes."""
     cdef tm_prefetch now = tm_tiles_prefetch() if tiles else tm_weights_prefetch(tm_weights_plain)
     return next(name for name, level in LEVELS.items() if level == now.level), now.bytes
 
@@ -84,14 +85,14 @@ cdef const tm_matmul_format *_known(str format) except NULL:
 
 
 def room(str format, size_t M, size_t K) -> int:
-    """Bytes that a call needs for sums of the activations and the activations in another order."""
+    """Bytes that a call needs for sums of the activations and reordered activations."""
     cdef const tm_matmul_format *known = _known(format)
     return known.room(M, K) if known.group else 0
 
 
 def amx_stacks(str format, size_t M, size_t N, size_t K, int threads) -> int:
-    """Most bytes of their stacks that threads of the AMX kernel of a format work in, the caller's packed activations among
-    them; 0 for products left to AVX-512 whatever their number of threads."""
+    """Most bytes of stack that threads of the AMX kernel of a format use, including the caller's packed activations; 0
+    for products that use AVX-512 for any number of threads."""
     cdef const tm_matmul_format *known = _known(format)
     cdef bint arranged = format != "tile64"
     if not tm_amx_takes(M, N, K, 1, arranged):
@@ -101,13 +102,13 @@ def amx_stacks(str format, size_t M, size_t N, size_t K, int threads) -> int:
 
 
 cdef class TernaryMatmul(NativeCall):
-    """out (M, N) from activations int8 (M, K), rows contiguous but maybe apart, and `weights`, an (N, K) matrix in the
-    bytes of `format`.
+    """out (M, N) from activations int8 (M, K), whose rows are contiguous and may lie apart, and `weights`, an (N, K)
+    matrix in the bytes of `format`.
 
-    `layout` is (BM, BK, bm) of formats in tiles, whose kernels look up in tables of the activations.
+    `layout` is (BM, BK, bm) for formats in tiles, whose kernels use look-up tables of the activations.
 
-    `out` is int32, float32, or bfloat16 seen as uint16, and contiguous; `act_scale` float32 (M,) is not looked at for
-    int32, which formats with a scale for each group do not have.
+    `out` is int32, float32, or bfloat16 as uint16, and contiguous. `act_scale` float32 (M,) is ignored for int32, which
+    formats with a scale for each group do not support.
     """
 
     cdef tm_ternary_matmul_args args
@@ -126,12 +127,12 @@ cdef class TernaryMatmul(NativeCall):
         cdef const tm_matmul_format *known = _known(format)
         cdef size_t needed
         if M < 1 or N < 1 or K < 1 or (K > 1 and activations.strides[1] != 1) or activations.strides[0] < 0:
-            raise ValueError(f"activations of shape {M, K}, N = {N}")
+            raise ValueError(f"activations of shape {M, K}, N = {N}; legal: contiguous rows, all at least 1")
         needed = known.bytes(N, K)
         if needed == 0 or <size_t>weights.shape[0] < needed or out.shape != (M, N) or act_scale.shape[0] != M:
             raise ValueError(
                 f"{weights.shape[0]} bytes of {format}, output {out.shape}, {act_scale.shape[0]} scales for "
-                f"M, N, K = {M, N, K}"
+                f"M, N, K = {M, N, K}; legal: at least {needed} bytes (0: no such shape), output (M, N), M scales"
             )
         self.format = format
         self.args.M, self.args.N, self.args.K = M, N, K
@@ -140,13 +141,13 @@ cdef class TernaryMatmul(NativeCall):
             self.args.BM, self.args.BK, self.args.bm = layout
             needed = known.tables(&self.args)
             if needed == 0:
-                raise ValueError(f"{format} with a layout of {layout} for N, K = {N, K}")
+                raise ValueError(f"{format} with a layout of {layout} for N, K = {N, K}; legal: a layout of the format")
             spare = bytearray(needed + CACHE_LINE - 1)
             tables = spare
             self.args.tables = <uint8_t *>((<uintptr_t>&tables[0] + CACHE_LINE - 1) // CACHE_LINE * CACHE_LINE)
         if known.group:
             if out.dtype.kind == "i":
-                raise ValueError(f"{format} has a scale for each group, so there are no int32 sums of its rows")
+                raise ValueError(f"{format} has a scale for each group, so no int32 sums; legal: a float output")
             sums = bytearray(known.room(M, K))
             room = sums
             self.args.act_sums = <int32_t *>&room[0]

@@ -21,7 +21,7 @@ cdef class TernaryQuantize(NativeCall):
     caches.
 
     `codes` is int8 (n,), or uint8 (32 * ceil(n / 128),) for packed ones; `scales` float32 (ceil(n / block),), 1 <=
-    block <= n. The first NaN or infinity of x is reported by `bad`; what is written is then without meaning.
+    block <= n. `bad` is the index of the first NaN or infinity of x; then the outputs are undefined.
     """
 
     cdef tm_ternary_quantize_args args
@@ -40,7 +40,8 @@ cdef class TernaryQuantize(NativeCall):
             size = n
         if n < 1 or block < 1 or block > n or codes.shape[0] != size or scales.shape[0] != (n + block - 1) // block:
             raise ValueError(
-                f"x has {n} elements in blocks of {block}, codes {codes.shape[0]} and scales {scales.shape[0]}"
+                f"x has {n} elements in blocks of {block}, codes {codes.shape[0]} and scales {scales.shape[0]}; "
+                f"legal: 1 <= block <= n, {size} codes, one scale a block"
             )
         if codes.dtype.kind == "u":
             self.args.packed = &packed[0]

@@ -1,8 +1,8 @@
 /* The largest absolute value of a run of floats, as doubled bits (finite.h): an integer maximum is exact in any order,
- * and no NaN is lost in it.
+ * and loses no NaN.
  *
- * These loops are where an array is read for the first time, so they prefetch, a little way ahead and into the L2;
- * avx512.c of ternary_quantize has the measurements. */
+ * These loops read an array for the first time, so they prefetch 512 bytes ahead into L2; see
+ * docs/kernels/quantizers.md. */
 #ifndef TM_ABSMAX_H
 #define TM_ABSMAX_H
 
@@ -10,13 +10,13 @@
 
 enum { TM_AHEAD_BYTES = 512 };
 
-/* Prefetching past the end of an array does no harm, but a pointer to there would be undefined. */
+/* Prefetching past the end of an array does no harm, but such a pointer would be undefined behavior. */
 static inline void tm_prefetch_ahead(const float *x)
 {
     __builtin_prefetch((const void *)((uintptr_t)x + TM_AHEAD_BYTES), 0, 2);
 }
 
-/* The absolute value that doubled bits stand for. */
+/* The absolute value with these doubled bits. */
 static inline float tm_from_doubled(uint32_t doubled)
 {
     uint32_t bits = doubled >> 1;

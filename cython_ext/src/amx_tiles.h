@@ -1,8 +1,8 @@
-/* The tile registers of AMX: eight of up to 16 rows of 64 bytes, each thread's own. Written in assembly, because the
- * intrinsics of GCC 12 do not tell the compiler that they read memory.
+/* The tile registers of AMX: eight of up to 16 rows of 64 bytes for each thread. In assembly, because the intrinsics of
+ * GCC 12 do not declare that they read memory.
  *
- * With TM_TILES_EMULATED they are C, for tests where no processor has them: what the instructions do, and an end by
- * abort where they would raise an exception. */
+ * With TM_TILES_EMULATED they are C, for tests on processors without AMX: they do what the instructions do, and abort
+ * where these would raise an exception. */
 #ifndef TM_AMX_TILES_H
 #define TM_AMX_TILES_H
 
@@ -17,7 +17,7 @@ enum { TM_TILE_ROWS = 16, TM_TILE_BYTES = 64, TM_TILE_REGISTERS = 8 };
 /* What ldtilecfg reads. */
 typedef struct tm_tile_config {
     uint8_t palette, start_row, reserved[14];
-    uint16_t bytes[16]; /* of a row */
+    uint16_t bytes[16]; /* of each row */
     uint8_t rows[16];
 } tm_tile_config;
 
@@ -74,7 +74,7 @@ static inline void tm_tile_store(int t, void *to, size_t stride)
         memcpy((uint8_t *)to + row * stride, tm_tiles.tile[t][row], tm_tiles.config.bytes[t]);
 }
 
-/* Optimized whatever the rest is, for tests spend much of their time here. */
+/* Always optimized, because tests spend much of their time here. */
 static __attribute__((unused, optimize("O3"), target("avx2"))) void tm_tile_multiply_by(
     int c, int a, int b, int is_signed)
 {
@@ -100,13 +100,13 @@ static __attribute__((unused, optimize("O3"), target("avx2"))) void tm_tile_mult
 /* c += a * b modulo 2^32: signed bytes of a, unsigned ones of b. */
 static inline void tm_tile_multiply(int c, int a, int b) { tm_tile_multiply_by(c, a, b, 0); }
 
-/* The same, signed bytes of b. */
+/* The same, with signed bytes of b. */
 static inline void tm_tile_multiply_signed(int c, int a, int b) { tm_tile_multiply_by(c, a, b, 1); }
 
 #else
 
-/* Whether the system lets this process use tiles: Linux saves their 8 KiB for those alone that have asked. What is
- * granted holds for all threads and for children, and asking again does no harm. */
+/* Whether the system lets this process use tiles: Linux saves their 8 KiB only for processes that request it. The
+ * permission holds for all threads and children, and a second request does no harm. */
 static inline int tm_tiles_permitted(void)
 {
     enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
@@ -120,12 +120,12 @@ static inline void tm_tile_configure(const tm_tile_config *config)
 
 static inline void tm_tile_release(void) { __asm__ volatile("tilerelease" : : : "memory"); }
 
-/* Registers are named in the instruction, so these are macros of constants. */
+/* The instruction names its registers, so these are macros with constants. */
 #define tm_tile_zero(t) __asm__ volatile("tilezero %%tmm" #t : :)
 #define tm_tile_load_by(name, t, from, stride) \
     __asm__ volatile(name " (%0,%1,1), %%tmm" #t : : "r"((const void *)(from)), "r"((size_t)(stride)) : "memory")
 #define tm_tile_load(t, from, stride) tm_tile_load_by("tileloadd", t, from, stride)
-/* With the hint that L1 need not keep what was loaded. */
+/* With the hint that L1 need not keep the loaded lines. */
 #define tm_tile_load_once(t, from, stride) tm_tile_load_by("tileloaddt1", t, from, stride)
 #define tm_tile_store(t, to, stride) \
     __asm__ volatile("tilestored %%tmm" #t ", (%0,%1,1)" : : "r"((void *)(to)), "r"((size_t)(stride)) : "memory")
@@ -134,8 +134,8 @@ static inline void tm_tile_release(void) { __asm__ volatile("tilerelease" : : : 
 
 #endif
 
-/* A process that was not asked what it has asks here; one that is refused has no such set, and would end with an illegal
- * instruction. */
+/* For a process that has not queried its features: requests the permission. If it is refused, the instruction set is
+ * not available, and tiles would end the process with an illegal instruction. */
 static inline void tm_tiles_asked(void)
 {
     static int asked;

@@ -1,6 +1,6 @@
-/* The last numbers of a row, fewer than a vector has: loaded without a byte behind them, and codes stored likewise. A loop
- * over them one by one took up to three times what plain C takes for the whole row: compilers make each maximum a branch
- * there, which is mispredicted. */
+/* The last numbers of a row, fewer than a vector: loaded without reading past them; codes are stored likewise. A loop
+ * over single numbers is slower than plain C for the whole row: compilers make each maximum a branch, which is
+ * mispredicted. */
 #ifndef TM_FEW_H
 #define TM_FEW_H
 
@@ -10,7 +10,7 @@
 #include <string.h>
 
 #if TM_X86
-/* Fewer than eight 16-bit numbers, at least one, from the lowest bits up: the first four, and the others. */
+/* Fewer than eight 16-bit numbers, at least one, from the lowest bits: the first four, and the others. */
 static inline __attribute__((always_inline)) uint64_t tm_few16_low(const uint16_t *x, size_t n)
 {
     if (n >= 4) {
@@ -34,7 +34,7 @@ static inline __attribute__((always_inline)) uint64_t tm_few16_high(const uint16
     return last >> 16 * (8 - n);
 }
 
-/* Store `n` codes, 1 to 8, of a word that has them from the lowest bits up. */
+/* Stores `n` codes, 1 to 8, from the lowest bits of a word. */
 static inline __attribute__((always_inline)) void tm_store_codes(int8_t *q, uint64_t codes, size_t n)
 {
     if (n >= 4) { /* the two stores may overlap */

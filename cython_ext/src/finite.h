@@ -1,5 +1,5 @@
-/* NaN and infinity, found on the way: a kernel keeps the largest of its elements' doubled bits (the sign falls out),
- * and only where that tells of one is the range searched for the first. */
+/* Detection of NaN and infinity during a kernel's pass: it keeps the largest of its elements' doubled bits (the sign is
+ * shifted out), and searches the range for the first one only if that is not finite. */
 #ifndef TM_FINITE_H
 #define TM_FINITE_H
 
@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-/* Doubled bits of infinity; a NaN's are above. */
+/* Doubled bits of infinity; those of a NaN are above. */
 #define TM_DOUBLED_INF 0xff000000u
 
 static inline uint32_t tm_bits(const float *x)
@@ -25,7 +25,7 @@ static inline size_t tm_first_nonfinite(const float *x, size_t begin, size_t end
     return begin;
 }
 
-/* Lower run->bad to `index`, whichever thread comes first. */
+/* Lowers run->bad to `index`; threads may call it in any order. */
 static inline void tm_report_bad(tm_run *run, size_t index)
 {
     int64_t at = (int64_t)index, known = __atomic_load_n(&run->bad, __ATOMIC_RELAXED);
@@ -34,7 +34,7 @@ static inline void tm_report_bad(tm_run *run, size_t index)
         ;
 }
 
-/* What a thread says of its range once it knows the largest doubled bits in it. */
+/* A thread's check of its range, given the largest doubled bits in it. */
 static inline void tm_check_finite(tm_run *run, const float *x, size_t begin, size_t end, uint32_t largest)
 {
     if (largest >= TM_DOUBLED_INF)

@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* float16 to float32, exact. Denormals by way of integers, so that no setting of the processor flushes them. */
+/* float16 to float32, exact. Denormals are converted with integers, so no flush-to-zero setting affects them. */
 static inline float tm_half(uint16_t half)
 {
     const uint32_t magnitude = half & 0x7fffu;

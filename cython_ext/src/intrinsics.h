@@ -1,5 +1,5 @@
-/* The compiler's intrinsics, for files of vector code alone: GCC takes 0.4 s for those of x86, several times what it
- * takes for a file in plain C. setup.py has this header compiled once for all of them. */
+/* The compiler's intrinsics, for files of vector code only: those of x86 take GCC 0.4 s, several times a file in plain
+ * C. setup.py precompiles this header once for all of them. */
 #ifndef TM_INTRINSICS_H
 #define TM_INTRINSICS_H
 

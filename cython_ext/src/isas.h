@@ -1,16 +1,17 @@
-/* The instruction sets, and which ops have a kernel for which of them: the only list of either. Kernels and their
- * tables are compiled from it, and Python, the tests and the fuzz targets read it as it is compiled into the module
- * cpu. */
+/* The instruction sets, and the ops with a kernel for each: the only list of either. Kernels and their tables are
+ * compiled from it; Python, the tests and the fuzz targets read it through the module cpu. */
 #ifndef TM_ISAS_H
 #define TM_ISAS_H
 
 #include <stdint.h>
 
-/* A set a line: its rank, the CPU features that it needs, its tier (harness/spec/variant.py), and what it is.
+/* One instruction set a line: its rank, the CPU features that it needs, its tier (harness/spec/variant.py), and a
+ * description.
  *
- * Features are called as CPUID and the compilers' target attribute call them, those of aarch64 as Linux does
- * (/proc/cpuinfo); cpu.c looks for each. A kernel is taken before those of sets of lower rank; ranks leave room for
- * others and rise with the tier. avx512 means F, BW, DQ, VL and VNNI (Cascade Lake, Ice Lake, Zen 4 and later); amx, that and tiles of int8 (Sapphire Rapids and later). */
+ * Features have the names of CPUID and of the compilers' target attribute, on aarch64 those of Linux (/proc/cpuinfo);
+ * cpu.c checks each. A kernel is preferred to those of lower rank. Ranks leave gaps and rise with the tier. avx512
+ * means F, BW, DQ, VL and VNNI (Cascade Lake, Ice Lake, Zen 4 and later); amx, these and int8 tiles (Sapphire Rapids
+ * and later). */
 #define TM_ISA_scalar 0, "", "BASELINE", "plain C"
 #define TM_ISA_sse41 10, "sse4.1", "OPTIMIZED", "SSE4.1, 16-byte vectors"
 #define TM_ISA_avx2 20, "avx2,f16c", "HIGHLY_OPTIMIZED", "AVX2, 32-byte vectors"
@@ -22,8 +23,8 @@
     50, "avx2,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,amx-tile,amx-int8", "EXTREMELY_OPTIMIZED", \
         "AMX for int8, tiles of 16 rows of 64 bytes; AVX-512 for few rows"
 
-/* Of aarch64. A compiler that may use dot products may use what their architecture, Armv8.2, has beside them too, so
- * that is looked for with them. */
+/* Of aarch64. A compiler that may use dot products may also use the other features of Armv8.2, so these are checked
+ * too. */
 #define TM_ISA_neon 15, "asimd", "OPTIMIZED", "NEON, 16-byte vectors"
 #define TM_ISA_dotprod \
     25, "asimd,crc32,atomics,asimdrdm,asimddp", "HIGHLY_OPTIMIZED", "NEON with dot products, 16-byte vectors"
@@ -31,23 +32,23 @@
     45, "asimd,crc32,atomics,asimdrdm,asimddp,i8mm", "EXTREMELY_OPTIMIZED", \
         "NEON with int8 matrix products, 16-byte vectors"
 
-/* What the compilers' target attribute calls these. */
+/* The names in the compilers' target attribute. */
 #define TM_TARGET_neon "arch=armv8-a"
 #define TM_TARGET_dotprod "arch=armv8.2-a+dotprod"
 #define TM_TARGET_i8mm "arch=armv8.2-a+dotprod+i8mm"
 
-/* A set, as {"avx2", TM_ISA_avx2} makes it. */
+/* An instruction set, as {"avx2", TM_ISA_avx2} initializes it. */
 typedef struct tm_isa {
     const char *name;
     int32_t rank;
-    const char *features; /* with commas between them */
+    const char *features; /* separated by commas */
     const char *tier;
     const char *summary;
 } tm_isa;
 
-/* A table of kernels a line: the sets that it has a file for, src/<op>/<set>.c, scalar first. ternary_matmul has a
- * table for each format of weights, in a folder of its own but for tile64's. The probes are in src/ceilings/. Kernels for
- * another architecture than the compiler's are neither compiled nor listed. */
+/* One table of kernels a line: the instruction sets with a file src/<op>/<set>.c, scalar first. ternary_matmul has a
+ * table for each format of weights, each except tile64 in a folder of its own. The probes are in src/ceilings/. Kernels
+ * for another architecture than the compiler's are neither compiled nor listed. */
 #if defined(__x86_64__)
 #define TM_X86_64(...) __VA_ARGS__
 #define TM_AARCH64(...)

@@ -1,9 +1,10 @@
-/* How far ahead of a stream that may come from memory its lines are fetched, and into which cache: what was told, or
- * else what a kernel is built for. One setting for all kernels of an extension module, which that module's boundary
- * changes; a kernel reads it when it is called and may be told another one in between. It changes no bits of any result.
+/* How far ahead, and into which cache, a kernel prefetches a stream that may come from memory: the setting, or else the
+ * kernel's default. There is one setting for all kernels of an extension module, which the module's boundary changes. A
+ * kernel reads it in each call. It changes no bit of any result.
  *
- * A kernel compiles its loop for each level, so that where nothing is fetched nothing of it is in the loop; the distance
- * stays in a register. Lines past the end of an array are fetched too, which does no harm. */
+ * A kernel compiles its loop for each level, so a loop without prefetch has no instruction for it; the distance stays
+ * in a register. Lines past the end of an array are prefetched too, which does no harm. Page:
+ * docs/kernels/prefetch.md. */
 #ifndef TM_PREFETCH_H
 #define TM_PREFETCH_H
 
@@ -11,8 +12,8 @@
 #include <stdint.h>
 
 enum {
-    TM_PREFETCH_BUILTIN = -1, /* no distance: what the kernel is built for */
-    TM_PREFETCH_LINE = 64,    /* distances are multiples of it */
+    TM_PREFETCH_BUILTIN = -1, /* no distance: the kernel's default */
+    TM_PREFETCH_LINE = 64, /* distances are multiples of it */
     TM_PREFETCH_MOST = 65536,
     TM_PREFETCH_TILES = 4
 };
@@ -24,11 +25,11 @@ typedef struct tm_prefetch {
     uint32_t bytes; /* ahead */
 } tm_prefetch;
 
-/* A distance, a level, and TM_PREFETCH_TILES where it is for weights in tile64 alone, in one number, or
- * TM_PREFETCH_BUILTIN. Each module has its own: the linker makes one of all its files'. */
+/* The setting in one number: a distance, a level, and TM_PREFETCH_TILES if it is for weights in tile64 only; or
+ * TM_PREFETCH_BUILTIN. Each module has its own copy: the linker merges those of its files. */
 __attribute__((weak, visibility("hidden"))) int32_t tm_prefetch_told = TM_PREFETCH_BUILTIN;
 
-/* 0, or -1 for what is no level or no distance; both are 0 where nothing is fetched. */
+/* Returns 0, or -1 for an invalid level or distance; both are 0 for no prefetch. */
 static inline int tm_prefetch_tell(int32_t level, int32_t bytes, int tiles_alone)
 {
     const int fetches = level == TM_PREFETCH_L1 || level == TM_PREFETCH_L2;
@@ -54,7 +55,7 @@ static inline tm_prefetch tm_prefetch_now(tm_prefetch builtin, int tiles)
         (enum tm_prefetch_level)(told % TM_PREFETCH_TILES), (uint32_t)(told / TM_PREFETCH_LINE * TM_PREFETCH_LINE)};
 }
 
-/* Fetch the line `ahead` bytes behind; `level` is a constant at each call. */
+/* Prefetches the line `ahead` bytes further; `level` is a constant at each call. */
 static inline __attribute__((always_inline)) void tm_prefetch_line(
     const void *bytes, const enum tm_prefetch_level level, size_t ahead)
 {
@@ -64,8 +65,8 @@ static inline __attribute__((always_inline)) void tm_prefetch_line(
         __builtin_prefetch((const void *)((uintptr_t)bytes + ahead), 0, 2);
 }
 
-/* `call`, which names `level` and `ahead`, as `fetch` says: `level` is a constant in it, so that what is inlined there is
- * compiled for each. */
+/* Runs `call`, which uses `level` and `ahead`, with the setting `fetch`. `level` is a constant in it, so what is
+ * inlined there is compiled for each level. */
 #define TM_PREFETCHED(fetch, call) \
     do { \
         const tm_prefetch told_ = (fetch); \
@@ -82,7 +83,7 @@ static inline __attribute__((always_inline)) void tm_prefetch_line(
         call; \
     } while (0)
 
-/* The lines of `count` bytes, for a loop that takes so many at a time. */
+/* Prefetches the lines of `count` bytes, for a loop that takes that many at a time. */
 static inline __attribute__((always_inline)) void tm_prefetch_lines(
     const uint8_t *bytes, size_t count, const enum tm_prefetch_level level, size_t ahead)
 {

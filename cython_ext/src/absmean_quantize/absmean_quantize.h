@@ -1,15 +1,14 @@
-/* absmean_quantize: scale = max(mean |x|, 1e-5), q = clamp(rint(x / scale), -1, 1), the division in float32; see
- * steps/steps.h for how it is avoided.
+/* absmean_quantize: scale = max(mean |x|, 1e-5), q = clamp(rint(x / scale), -1, 1), the division in float32;
+ * steps/steps.h avoids it.
  *
  * The order of the sum is fixed, so that no instruction set and no number of threads changes a bit: at most 1024 chunks
- * of equal length, a multiple of 4096 elements (the last may be shorter); in a chunk 16 float64 lanes, element i added
- * to lane i mod 16 in rising order; lanes added pairwise, 8 apart, then 4, 2 and 1; chunk sums likewise, 512 apart,
+ * of equal length, a multiple of 4096 elements (the last may be shorter). In a chunk 16 float64 lanes, element i added
+ * to lane i mod 16 in rising order; lanes are added pairwise, 8 apart, then 4, 2 and 1; chunk sums likewise, 512 apart,
  * then 256, and so on. One rounding to float32, of the mean. A sum of float32 magnitudes cannot overflow in float64, so
- * a chunk holds a NaN or an infinity exactly where its sum is not finite.
+ * a chunk's sum is not finite if and only if the chunk holds a NaN or an infinity.
  *
- * x is read twice, the second time backwards, so that what the caches still hold of the end is not fetched again; in
- * blocks so long that going back after each costs nothing (16384 elements: up to 1.5 times the time with 2^22
- * elements, on the machine of avx512.c). */
+ * x is read twice, the second time backwards, because the caches still hold the end. Blocks of TM_ABSMEAN_BLOCK
+ * elements are long enough that going back after each costs nothing. Page: docs/kernels/quantizers.md. */
 #ifndef TM_ABSMEAN_QUANTIZE_H
 #define TM_ABSMEAN_QUANTIZE_H
 
@@ -24,17 +23,17 @@ typedef struct tm_absmean_quantize_args {
     int8_t *q;
     float *scale;
     size_t n;
-    int32_t stream; /* 1: the output is past the caches, so write around them */
-    tm_steps steps; /* the rest is the kernel's own */
+    int32_t stream; /* 1: write around the caches, because the output is larger */
+    tm_steps steps; /* from here on for the kernel's own use */
     size_t chunk;
     double sums[TM_ABSMEAN_CHUNKS];
 } tm_absmean_quantize_args;
 
 TM_KERNELS(absmean_quantize);
 
-/* Add the magnitudes of `n` elements, a multiple of 16, to the lanes. */
+/* Adds the magnitudes of `n` elements, a multiple of 16, to the lanes. */
 typedef void (*tm_absmean_add)(const float *x, size_t n, double *lanes_f64x16);
-/* Quantize `n` elements. */
+/* Quantizes `n` elements. */
 typedef void (*tm_absmean_code)(const float *x, int8_t *q, size_t n, tm_steps steps, int stream);
 
 static inline double tm_magnitude(float x) { return (double)__builtin_fabsf(x); }

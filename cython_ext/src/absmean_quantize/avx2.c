@@ -1,4 +1,4 @@
-/* absmean_quantize with AVX2: 4 sums of 4 lanes; the codes are steps/avx2.h's. */
+/* absmean_quantize with AVX2: 4 sums of 4 lanes. Codes by steps/avx2.h. */
 #include "absmean_quantize.h"
 
 #if TM_X86

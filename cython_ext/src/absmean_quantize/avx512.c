@@ -1,14 +1,9 @@
-/* absmean_quantize with AVX-512: 2 sums of 8 lanes; the codes are steps/avx512.h's.
+/* absmean_quantize with AVX-512: 2 sums of 8 lanes. Codes by steps/avx512.h.
  *
- * Least traffic: 4 bytes read and 1 written an element; but the scale is known only after the last element, so a tensor
- * past the caches is read twice. Measured with 2^24 elements that no cache holds, 2 threads of a 2-core Zen 4 VM with
- * 32 MiB of L3, in alternation with a plain read loop; a figure is x's bytes, once, over time, as a share of that
- * loop's rate:
- * v1, both passes forwards, codes written through the caches: 4200 us, 0.49.
- * v2, codes around the caches: 3900 us, 0.54.
- * v3, second pass backwards, so that it begins with what the L3 still holds: 3400 us, 0.60 (2^20 elements a call: 0.63
- *     to 0.68).
- * Software prefetch 2, 4 or 8 KB ahead changed nothing. */
+ * Limit: 4 bytes read and 1 written an element. The scale is known only after the last element, so a tensor larger than
+ * the caches is read twice.
+ *
+ * Rates: `tritmark run --suite speed --op absmean_quantize`. Versions and what lost: docs/kernels/quantizers.md. */
 #include "absmean_quantize.h"
 
 #if TM_X86

@@ -1,4 +1,4 @@
-/* absmean_quantize in plain C: reference for the others, fallback, and baseline. */
+/* absmean_quantize in plain C: reference for the other kernels, fallback, and baseline. */
 #include "absmean_quantize.h"
 
 static inline void add(const float *x, size_t n, double *lanes)

@@ -1,4 +1,4 @@
-/* absmean_quantize with SSE4.1: 8 sums of 2 lanes; the codes are steps/sse41.h's. */
+/* absmean_quantize with SSE4.1: 8 sums of 2 lanes. Codes by steps/sse41.h. */
 #include "absmean_quantize.h"
 
 #if TM_X86

@@ -1,12 +1,12 @@
-/* activation_quantize: for each row of K numbers, float32, or float16 or bfloat16, which are widened to it,
+/* activation_quantize: for each row of K numbers, float32, or float16 or bfloat16 widened to it,
  *
- *     s = 127.0f / max(absmax, 1e-5f);  q = clamp(rint(x * s), -128, 127), the float32 product, ties to even;  the
- *     int32 sum of q
+ *     s = 127.0f / max(absmax, 1e-5f);  q = clamp(rint(x * s), -128, 127), the float32 product, ties to even;
+ *     sum = the int32 sum of q
  *
  * Exact on every path: the maximum has no rounding, then one IEEE division a row and one IEEE product an element. |x *
- * s| is at most 127 * (1 + 2^-23), which rounds to 127, so for finite rows the clamp has nothing to do and saturating
- * packs will serve as one.
- * |sum| is at most 128 * K, which the boundary keeps within int32. */
+ * s| is at most 127 * (1 + 2^-23), which rounds to 127. So for finite rows the clamp changes nothing, and saturating
+ * packs can replace it. |sum| is at most 128 * K, which the boundary keeps within int32. Page:
+ * docs/kernels/quantizers.md. */
 #ifndef TM_ACTIVATION_QUANTIZE_H
 #define TM_ACTIVATION_QUANTIZE_H
 
@@ -24,18 +24,18 @@ typedef struct tm_activation_quantize_args {
     int32_t *sum; /* M */
     size_t M;
     size_t K;
-    size_t stride; /* elements from one row of x to the next; at least K where there are several */
+    size_t stride; /* elements between rows of x, at least K if there are several */
     int32_t input; /* enum tm_input */
 } tm_activation_quantize_args;
 
 TM_KERNELS(activation_quantize);
 
-/* 32,768 elements take about 3 us, which pays for a wake-up. */
+/* 32,768 elements take about 3 us, enough to wake a thread. */
 enum { TM_ACTIVATION_GRAIN = 32768 };
 
-/* Defines `body`, with a loop over rows for each kind of input. All is inlined: two calls through pointers were up to a third
- * of the time of a row of a few numbers. `absmax` is that of floats, `largest` gives the doubled bits of 16-bit numbers,
- * `codes` takes the kind last. */
+/* Defines `body`, with a loop over rows for each kind of input. All is inlined: two calls through pointers take up to a
+ * third of the time of a short row. `absmax` is for floats, `largest` gives the doubled bits of 16-bit numbers, `codes`
+ * takes the kind last. */
 #define TM_ACTIVATION_BODY(absmax, largest, codes) \
     static inline __attribute__((always_inline)) uint32_t tm_row_absmax(const void *x, size_t n, enum tm_input input) \
     { \
@@ -52,7 +52,7 @@ enum { TM_ACTIVATION_GRAIN = 32768 };
         } \
     }
 
-/* The largest magnitude of a row, as doubled bits; its codes, of which the sum is returned. */
+/* The largest magnitude of a row, as doubled bits; the row's codes, whose sum is returned. */
 typedef uint32_t (*tm_activation_absmax)(const void *x, size_t n, enum tm_input input);
 typedef int32_t (*tm_activation_codes)(const void *x, size_t n, float scale, int8_t *q, enum tm_input input);
 
@@ -65,21 +65,20 @@ static inline __attribute__((always_inline)) float tm_input_at(const void *x, si
     return input == TM_FLOAT16 ? tm_half(half) : tm_bfloat(half);
 }
 
-/* Bytes behind which x[i] lies. */
+/* The address of x[i]. */
 static inline __attribute__((always_inline)) const void *tm_input_from(const void *x, size_t i, enum tm_input input)
 {
     return (const char *)x + i * (input == TM_FLOAT32 ? sizeof(float) : sizeof(uint16_t));
 }
 
-/* The doubled bits of a float32, of the doubled bits of a float16. */
+/* The doubled bits of a float32 from those of a float16. */
 static inline uint32_t tm_doubled_float16(uint16_t doubled)
 {
     const float value = tm_half(doubled >> 1);
     return tm_bits(&value) * 2;
 }
 
-/* The larger of `largest` and the doubled bits of 16-bit numbers x[0..n): whichever of both kinds, magnitudes rise with
- * them. */
+/* The larger of `largest` and the doubled bits of 16-bit numbers x[0..n): in both formats magnitudes rise with them. */
 static inline uint16_t tm_largest16_plain(const uint16_t *x, size_t n, uint16_t largest)
 {
     for (size_t i = 0; i < n; i++) {
@@ -95,9 +94,8 @@ static inline float tm_activation_scale(uint32_t largest)
     return 127.0f / (absmax < 1e-5f ? 1e-5f : absmax);
 }
 
-/* 1.5 * 2^23: the floats around it are the integers, so adding it rounds to one, ties to even, and leaves it in the
- * low bits. A conversion would be undefined for the NaN that an infinite row leads to, and lrintf is a call into the
- * library. */
+/* 1.5 * 2^23: floats near it are integers, so adding it rounds to one, ties to even, and leaves it in the low bits. A
+ * conversion is undefined for the NaN of an infinite row, and lrintf is a call into the library. */
 #define TM_ROUNDER 12582912.0f
 
 static inline __attribute__((always_inline)) int32_t
@@ -115,7 +113,7 @@ tm_activation_plain(const void *x, size_t n, float scale, int8_t *q, enum tm_inp
     return sum;
 }
 
-/* The first number of a row that is NaN or infinite. */
+/* Index of the first NaN or infinity in a row. */
 static inline size_t tm_first_bad(const void *x, size_t n, enum tm_input input)
 {
     for (size_t i = 0; i < n; i++) {
@@ -126,9 +124,9 @@ static inline size_t tm_first_bad(const void *x, size_t n, enum tm_input input)
     return n;
 }
 
-/* The arguments are read before the first store: int8_t may alias anything, so the compiler would read them anew in
- * every row, and where their address agrees with an output's in its last 12 bits such a read waits for the stores.
- * Rows of 64 took up to 4 % longer for it, by where the arguments happened to lie (suites/gate/placed.py). */
+/* Arguments are read before the first store: int8_t may alias anything, so the compiler would reload them in every row.
+ * If their address agrees with an output's in its last 12 bits, such a load waits for the stores; the time then depends
+ * on where the arguments lie (suites/gate/placed.py). */
 static inline __attribute__((always_inline)) void tm_activation_rows(
     tm_activation_quantize_args *args, size_t begin, size_t end, const enum tm_input input, tm_activation_absmax absmax,
     tm_activation_codes codes)

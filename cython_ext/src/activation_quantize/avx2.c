@@ -1,5 +1,5 @@
-/* activation_quantize with AVX2: 32 codes a step, then 8, the last of them as few.h has them. Rows of 15 take 0.30 to 0.38
- * of plain C's time; the loop over what is left of a row took 1.0 to 3.2, depending on how its branches were predicted. */
+/* activation_quantize with AVX2: 32 codes a step, then 8; few.h handles the rest, because a loop over single numbers is
+ * mispredicted and can take longer than plain C. Page: docs/kernels/quantizers.md. */
 #include "activation_quantize.h"
 
 #if TM_X86
@@ -61,7 +61,7 @@ codes(const void *x, size_t n, float scale, int8_t *q, enum tm_input input)
 {
     const __m256 scale_f32x8 = _mm256_set1_ps(scale);
     const __m256i ones_i8x32 = _mm256_set1_epi8(1), ones_i16x16 = _mm256_set1_epi16(1);
-    /* The packs work within 16-byte lanes; this puts their 4-byte pieces back in order. */
+    /* Packs work within 16-byte lanes; this restores the order of their 4-byte pieces. */
     const __m256i order_i32x8 = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
     __m256i sum_i32x8 = _mm256_setzero_si256();
     size_t i = 0;

@@ -1,9 +1,7 @@
-/* activation_quantize with AVX-512: 64 codes a step; saturating packs narrow them, and a dot product with ones adds
- * them up.
+/* activation_quantize with AVX-512: 64 codes a step. Saturating packs narrow them, and a dot product with ones adds
+ * them up. Two passes, the second from L1.
  *
- * One row of 2560, hot, by one thread of a Zen 4 (GCC 12): 0.147 us; AVX2 0.19, SSE4.1 0.36, plain C 1.6. Two
- * passes, the second out of the L1. v1 met what was asked (0.4 us). v2 reads its arguments once: up to 4 % on rows
- * of 64 (activation_quantize.h). */
+ * Rates: `tritmark run --suite speed --op activation_quantize`. Page: docs/kernels/quantizers.md. */
 #include "activation_quantize.h"
 
 #if TM_X86
@@ -66,7 +64,7 @@ codes(const void *x, size_t n, float scale, int8_t *q, enum tm_input input)
 {
     const __m512 scale_f32x16 = _mm512_set1_ps(scale);
     const __m512i ones_i8x64 = _mm512_set1_epi8(1);
-    /* The packs work within 16-byte lanes; this puts their 4-byte pieces back in order. */
+    /* Packs work within 16-byte lanes; this restores the order of their 4-byte pieces. */
     const __m512i order_i32x16 = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
     __m512i sum_i32x16 = _mm512_setzero_si512();
     size_t i = 0;

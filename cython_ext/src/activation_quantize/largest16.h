@@ -1,4 +1,4 @@
-/* The largest of 16-bit numbers with SSE4.1, and what is left of a row with any set of x86. */
+/* The largest of 16-bit numbers with SSE4.1, and the rest of a row for all instruction sets of x86. */
 #ifndef TM_LARGEST16_H
 #define TM_LARGEST16_H
 
@@ -8,7 +8,7 @@ TM_BEGIN(sse41)
 
 static inline uint16_t tm_highest16_sse41(__m128i u16x8)
 {
-    /* The instruction finds the least of eight. */
+    /* The instruction finds the smallest of eight. */
     const __m128i ones_u16x8 = _mm_set1_epi16(-1);
     return (uint16_t)~_mm_extract_epi16(_mm_minpos_epu16(_mm_xor_si128(u16x8, ones_u16x8)), 0);
 }

@@ -11,7 +11,7 @@ static inline __attribute__((always_inline)) __m128 load4(const void *x, size_t 
 {
     if (input == TM_FLOAT32)
         return _mm_loadu_ps((const float *)x + i);
-    if (input == TM_FLOAT16) /* the set has no conversion */
+    if (input == TM_FLOAT16) /* SSE4.1 has no conversion */
         return _mm_setr_ps(
             tm_input_at(x, i, input), tm_input_at(x, i + 1, input), tm_input_at(x, i + 2, input),
             tm_input_at(x, i + 3, input));

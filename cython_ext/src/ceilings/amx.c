@@ -1,5 +1,5 @@
-/* The probes with AMX: those of AVX-512 but for the dot products, 256 of 64 bytes an instruction, of 16 rows by 16
- * columns. Where each row and each column is the same 64 bytes, they are the same 256 times. */
+/* The probes with AMX: those of AVX-512, except for the dot products: 256 of 64 bytes an instruction, of 16 rows by 16
+ * columns. Each row and each column is the same 64 bytes, so the 256 results are equal. */
 #include "ceilings.h"
 
 #include "../amx_tiles.h"
@@ -13,7 +13,8 @@ TM_BEGIN(amx)
 
 #include "zmm.h"
 
-/* Four sums, of two tiles by two: one is ready for its next product after 52 cycles, and a product begins every 16. */
+/* Four sums, of two tiles by two: a sum is ready for its next product after 52 cycles, and a product starts every
+ * 16. */
 enum { AT_ONCE = 4 * TM_TILE_ROWS * TM_TILE_ROWS };
 
 static uint64_t dots_at_once(const uint8_t *left_bytes, const uint8_t *right_bytes, size_t rounds)

@@ -1,4 +1,4 @@
-/* The probes with AVX-VNNI: those of AVX2 but for the dot products, 32 multiply-adds an instruction. */
+/* The probes with AVX-VNNI: those of AVX2, except for the dot products: 32 multiply-adds an instruction. */
 #include "ceilings.h"
 
 #if TM_X86

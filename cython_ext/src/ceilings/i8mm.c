@@ -1,5 +1,5 @@
-/* The probes with NEON and int8 matrix products: 32 multiply-adds an instruction, two rows of 8 bytes by two. Where each
- * row is the same 8 bytes of the dot product, its four sums are those of four dot products. */
+/* The probes with NEON and int8 matrix products: 32 multiply-adds an instruction, two rows of 8 bytes by two. Each row
+ * is the same 8 bytes of the dot product, so its four sums are four dot products. */
 #include "ceilings.h"
 
 #if TM_ARM
@@ -16,8 +16,7 @@ static inline vec dot(vec sum_u32x4, vec a_u8x16, vec b_u8x16)
     return vreinterpretq_u8_u32(vdotq_u32(vreinterpretq_u32_u8(sum_u32x4), a_u8x16, b_u8x16));
 }
 
-/* Four dot products of 64 bytes to each step of `rounds`: an instruction for every 8 bytes, each with a sum of its
- * own. */
+/* Four dot products of 64 bytes for each step of `rounds`: one instruction for every 8 bytes, each with its own sum. */
 enum { AT_ONCE = 4, WORDS = 8 };
 
 static uint64_t dots_at_once(const uint8_t *left_bytes, const uint8_t *right_bytes, size_t rounds)

@@ -4,13 +4,12 @@
  *   vec, load(p), store(p, v), stream(p, v), fence()   a register of VEC bytes (16, 32 or 64) and its aligned memory
  *                                                      operations
  *   splat(byte), either(a, b), fold(v)                 fill, exclusive or, exclusive or of the 8-byte words
- *   dot(acc, a, b)                                     dot products of bytes added to lanes, so that the compiler can
- *                                                      neither find two of them equal nor do one beforehand
+ *   dot(acc, a, b)                                     dot products of bytes added to lanes, hidden from the compiler,
+ *                                                      which must not merge equal ones or move them out of the loop
  *   lane                                               the unsigned type of an accumulator's lanes
  *
- * and where an instruction does several dot products of the same bytes, behind a macro DOTS_AT_ONCE:
- *   AT_ONCE, dots_at_once(left, right, rounds)         how many of 64 bytes, and the sum of that many each round
- */
+ * If an instruction does several dot products of the same bytes, also the macro DOTS_AT_ONCE and:
+ *   AT_ONCE, dots_at_once(left, right, rounds)         how many of 64 bytes, and the sum of that many each round */
 #include <string.h>
 
 enum {
@@ -18,7 +17,7 @@ enum {
     ACCUMULATORS = 8,
     LINES = ACCUMULATORS / PER_LINE, /* cache lines a step */
     STEP = 64 * LINES,
-    /* independent sums: vpdpbusd takes 4 or 5 cycles and two may start in each; the others add in 1 */
+    /* independent sums: vpdpbusd takes 4 or 5 cycles, and two may start in each; the other instructions take 1 */
     CHAINS = sizeof(lane) == 4 ? 12 : 8,
 };
 
@@ -43,8 +42,7 @@ static inline uint64_t finish(const sums *s)
     return fold(all);
 }
 
-/* One step of STEP bytes; `ahead` prefetches each line that far on, 0 not at all, into L2 or (`near`) past the outer
- * caches. */
+/* One step of STEP bytes. `ahead` is the prefetch distance, 0 for none, into L2 or (`near`) past the outer caches. */
 static inline __attribute__((always_inline)) void step(sums *s, const uint8_t *p, size_t ahead, int near)
 {
     UNROLL
@@ -61,7 +59,7 @@ static inline __attribute__((always_inline)) void step(sums *s, const uint8_t *p
     }
 }
 
-/* What is left of a range: less than a step. */
+/* The end of a range: less than a step. */
 static uint64_t tail(const uint8_t *p, size_t n)
 {
     uint64_t all = 0, word;
@@ -207,8 +205,8 @@ static void write_string(void *args, size_t begin, size_t end)
 COPY(copy_plain, store)
 COPY(copy_around, stream)
 
-/* TM_DOTS dot products of 64 bytes for each byte of the range, as many in each chain as go evenly and the rest in
- * the first. */
+/* TM_DOTS dot products of 64 bytes for each byte of the range, divided evenly among the chains; the first takes the
+ * rest. */
 static void compute(void *args, size_t begin, size_t end)
 {
     tm_probe_args *a = args;

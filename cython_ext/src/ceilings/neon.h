@@ -1,5 +1,5 @@
-/* The probes' registers and memory operations with NEON, for the target brackets of its sets. There is no store around
- * the caches that an intrinsic names. */
+/* The probes' registers and memory operations with NEON, for the target brackets of its instruction sets. No intrinsic
+ * stores around the caches. */
 #define VEC 16
 typedef uint8x16_t vec;
 

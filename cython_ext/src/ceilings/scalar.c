@@ -1,5 +1,5 @@
-/* The probes in plain C, over vectors that the compiler lowers to what the base architecture has (SSE2, NEON). No
- * store around the caches. */
+/* The probes in plain C, over vectors that the compiler lowers to what the base architecture has (SSE2, NEON). No store
+ * around the caches. */
 #include "ceilings.h"
 
 #include <string.h>
@@ -24,7 +24,7 @@ static inline void fence(void) {}
 static inline vec splat(uint8_t byte) { return (vec){} + byte * 0x0101010101010101u; }
 static inline vec either(vec a, vec b) { return a ^ b; }
 
-/* The even bytes and the odd ones as 16-bit lanes, multiplied and added; every byte is under 128. */
+/* The even and the odd bytes as 16-bit lanes, multiplied and added; every byte is under 128. */
 static inline vec dot(vec sum_u16x8, vec a_u8x16, vec b_u8x16)
 {
     __asm__ volatile("" : IN_REGISTER(a_u8x16)); /* as in sse41.c */

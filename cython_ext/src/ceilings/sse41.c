@@ -26,7 +26,7 @@ static inline uint64_t fold(vec v)
 
 static inline vec dot(vec sum_i16x8, vec a_u8x16, vec b_i8x16)
 {
-    /* its value is hidden from the compiler, so the product has to be computed anew */
+    /* hides its value from the compiler, which must compute the product anew */
     __asm__ volatile("" : "+x"(a_u8x16));
     return _mm_add_epi16(sum_i16x8, _mm_maddubs_epi16(a_u8x16, b_i8x16));
 }

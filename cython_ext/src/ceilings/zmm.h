@@ -1,5 +1,5 @@
-/* The probes' registers and memory operations with 64-byte vectors, and vpdpbusd, for the target brackets of AVX-512 and
- * AMX. */
+/* The probes' registers and memory operations with 64-byte vectors, and vpdpbusd, for the target brackets of AVX-512
+ * and AMX. */
 #define VEC 64
 typedef __m512i vec;
 typedef uint32_t lane;
@@ -18,7 +18,7 @@ static inline uint64_t fold(vec v)
     return word[0] ^ word[1] ^ word[2] ^ word[3] ^ word[4] ^ word[5] ^ word[6] ^ word[7];
 }
 
-/* The intrinsic cost two moves each time (GCC 12), which would hide the second port of Intel's servers. */
+/* With the intrinsic GCC 12 adds two moves each time, which would hide the second port of Intel's servers. */
 static inline vec dot(vec sum_i32x16, vec a_u8x64, vec b_i8x64)
 {
     __asm__ volatile("vpdpbusd %2, %1, %0" : "+v"(sum_i32x16) : "v"(a_u8x64), "v"(b_i8x64));

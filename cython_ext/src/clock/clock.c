@@ -22,7 +22,7 @@ int64_t tm_clock_sample(tm_call *const *calls, size_t count, size_t first, int64
     return now() - begin;
 }
 
-/* Reads what changes copy and where to, so that they wait for no memory when they are made. */
+/* Loads what changes copy, and where to, so that no copy waits for memory. */
 static void fetch(const tm_change *changes, size_t count)
 {
     enum { LINE = 64 };

@@ -15,8 +15,8 @@ tm_listed tm_listed_at(size_t index)
 
 #if TM_X86
 
-/* __builtin_cpu_supports reads CPUID and, for the wider registers, XGETBV: a feature that the system does not save
- * is not reported. It takes literals only, hence one small function a feature. */
+/* __builtin_cpu_supports reads CPUID and, for the wider registers, XGETBV: a feature that the system does not save is
+ * not reported. It takes only literals, hence one small function for each feature. */
 #define FEATURES(X) \
     X(ssse3, "ssse3") \
     X(sse41, "sse4.1") \
@@ -34,8 +34,8 @@ tm_listed tm_listed_at(size_t index)
     static int has_##id(void) { return __builtin_cpu_supports(name) != 0; }
 FEATURES(PROBE)
 
-/* Not every compiler that is otherwise fit knows "f16c" and "avxvnni", so these are read from CPUID; their registers
- * are AVX's. */
+/* Some supported compilers do not know "f16c" and "avxvnni", so these are read from CPUID; their registers are
+ * AVX's. */
 #include <cpuid.h>
 
 static int has_f16c(void)
@@ -50,7 +50,7 @@ static int has_avxvnni(void)
     return __builtin_cpu_supports("avx2") && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & (1u << 4)) != 0;
 }
 
-/* The processor's word, the system's that it saves tiles (XCR0), and that this process may use them. */
+/* Requires the processor's bit, the system's support of tiles (XCR0), and this process's permission to use them. */
 static int has_amx(unsigned bit)
 {
     unsigned a, b, c, d, low, high;
@@ -80,8 +80,8 @@ int tm_feature_here(size_t index) { return index < COUNT && features[index].here
 
 #elif TM_ARM && defined(__linux__)
 
-/* Linux tells in two words what the processor has and the system saves; their bits have had these numbers from the
- * first, and older headers lack the names of later ones. */
+/* Linux reports in two words what the processor has and the system saves. The bits have always had these numbers, and
+ * older headers lack the names of later ones. */
 #include <sys/auxv.h>
 
 #ifndef AT_HWCAP2

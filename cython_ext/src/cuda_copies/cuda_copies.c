@@ -17,7 +17,7 @@ typedef struct {
     const tm_copy_lane *lane;
 } work;
 
-/* The next piece: where it begins, and its bytes, 0 for none. */
+/* Takes the next piece: its begin, and its bytes, 0 for none. */
 static size_t taken(shared *with, size_t *at)
 {
     const tm_copy *const copy = with->copy;
@@ -37,7 +37,7 @@ static int failed(shared *with, int code)
     return code;
 }
 
-/* While one buffer is on its way, the other is filled. */
+/* While one buffer is being copied, the other is filled. */
 static void send(shared *with, const tm_copy_lane *lane)
 {
     const tm_copy *const copy = with->copy;
@@ -52,7 +52,7 @@ static void send(shared *with, const tm_copy_lane *lane)
     }
 }
 
-/* While one buffer is on its way, the other is emptied. */
+/* While one buffer is being copied, the other is emptied. */
 static void fetch(shared *with, const tm_copy_lane *lane)
 {
     const tm_copy *const copy = with->copy;
@@ -83,7 +83,7 @@ static void *in_thread(void *argument)
 {
     const work *const mine = argument;
     const tm_copy *const copy = mine->with->copy;
-    /* The thread that made this one may be bound to a core, and this one with it. */
+    /* The creating thread may be bound to a core, and this one inherits that. */
     pthread_setaffinity_np(pthread_self(), sizeof copy->cores, &copy->cores);
     if (!failed(mine->with, copy->driver.enter(copy->context)))
         over_one(mine->with, mine->lane);

@@ -1,12 +1,12 @@
-/* Copies of an array between the host's memory and a GPU's over lanes: a thread, two pinned buffers, and a stream for
- * each of these. */
+/* Copies of an array between the host's memory and a GPU's over lanes: a lane is a thread, two pinned buffers, and a
+ * stream for each buffer. */
 #ifndef TM_CUDA_COPIES_H
 #define TM_CUDA_COPIES_H
 #include <sched.h>
 #include <stddef.h>
 #include <stdint.h>
 
-/* Of the driver; each returns a CUresult, 0 where all is well. */
+/* Functions of the driver; each returns a CUresult, 0 for success. */
 typedef struct {
     int (*enter)(void *context); /* cuCtxSetCurrent */
     int (*up)(uint64_t to, const void *from, size_t bytes, void *stream); /* cuMemcpyHtoDAsync */
@@ -29,10 +29,10 @@ typedef struct {
     char *host;
     uint64_t device;
     size_t bytes;
-    size_t piece; /* bytes that a lane takes at a time, at most; a buffer holds them */
+    size_t piece; /* most bytes that a lane takes at a time; a buffer holds them */
 } tm_copy;
 
-/* Copy all of it; nothing is under way when it returns. The first CUresult that is none, or 0. Runs in threads of its
- * own, as many as there are lanes and pieces but for the caller's, or in fewer where the system gives no more. */
+/* Copies all of it; no copy is pending on return. Returns the first CUresult that is not 0, or 0. Uses as many threads
+ * as there are lanes and pieces, the caller included; fewer if the system refuses more. */
 int tm_copy_run(const tm_copy *copy);
 #endif

@@ -8,7 +8,7 @@
 /* Each byte of TM_TRIP_NONE_BAD. */
 #define NONE_BAD_BYTE 0xff
 
-/* Whether all of an array lies in pinned memory, which the device reaches by itself. */
+/* Whether all of an array lies in pinned memory, which the device accesses directly. */
 static int is_pinned(const tm_trip *trip, const tm_trip_array *array)
 {
     unsigned kind = 0;
@@ -28,7 +28,7 @@ static size_t pinned_count(const tm_trip *trip, const tm_trip_array *arrays, siz
     return pinned;
 }
 
-/* All copies of one direction. Those of pinned memory are only put into the stream. */
+/* All copies of one direction. Those of pinned memory are only enqueued. */
 static int copied(
     const tm_trip *trip, const tm_copy *lanes, const tm_trip_array *arrays, size_t count, int up, size_t *copies)
 {
@@ -82,10 +82,10 @@ static int enqueued(const tm_trip *trip, tm_trip_done *done, void *stream)
     return code;
 }
 
-/* Results on their way to ordinary memory, piece by piece, over the two buffers of a lane by turns. */
+/* Results that are copied to ordinary memory, piece by piece, through the two buffers of a lane alternately. */
 typedef struct {
     size_t index, at; /* the output and the byte at which the next piece begins */
-    tm_trip_array pieces[2]; /* one for each buffer; no bytes where none is left */
+    tm_trip_array pieces[2]; /* one for each buffer; no bytes if none is left */
 } results;
 
 static tm_trip_array taken(const tm_trip *trip, results *left)
@@ -101,7 +101,7 @@ static tm_trip_array taken(const tm_trip *trip, results *left)
     return (tm_trip_array){NULL, 0, 0};
 }
 
-/* Put the next piece on its way into a buffer. */
+/* Starts the copy of the next piece into a buffer. */
 static int begun(const tm_trip *trip, results *left, size_t slot, void *stream, tm_trip_done *done)
 {
     const tm_trip_array piece = left->pieces[slot] = taken(trip, left);
@@ -111,7 +111,7 @@ static int begun(const tm_trip *trip, results *left, size_t slot, void *stream, 
     return trip->back->driver.down(trip->back->lanes[0].buffers[slot], piece.device, piece.bytes, stream);
 }
 
-/* All results, of which the first piece of each buffer is there. */
+/* Copies all results; the first piece of each buffer has been started. */
 static int fetched(const tm_trip *trip, results *left, tm_trip_done *done)
 {
     const tm_copy_lane *const lane = trip->back->lanes;
@@ -138,8 +138,8 @@ int tm_trip_run(const tm_trip *trip, tm_trip_done *done)
     *done = (tm_trip_done){.bad = TM_TRIP_NONE_BAD};
     int code = enqueued(trip, done, stream);
     const int pinned = pinned_count(trip, trip->inputs, trip->input_count) == trip->input_count;
-    /* What comes behind the kernels in their stream does not wait for other streams' copies there. It goes to buffers
-     * alone, for an element may have been refused. */
+    /* Copies behind the kernels in their stream do not wait for other streams. They go only into buffers, because an
+     * element may have been refused. */
     const int early = pinned && !pinned_count(trip, trip->outputs, trip->output_count);
     for (size_t slot = 0; early && !code && slot < 2; slot++)
         code = begun(trip, &left, slot, stream, done);

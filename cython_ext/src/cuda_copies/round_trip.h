@@ -1,5 +1,5 @@
-/* Arrays to a GPU, launches there, and results back, in one call: between these a thread of Python would wait for its
- * lock each time, behind the threads of the other tensors and devices. */
+/* Arrays to a GPU, launches there, and results back, in one call. A Python thread would wait for its lock between
+ * these, behind the threads of other tensors and devices. */
 #ifndef TM_CUDA_ROUND_TRIP_H
 #define TM_CUDA_ROUND_TRIP_H
 #include "cuda_copies.h"
@@ -25,25 +25,25 @@ typedef struct {
     /* cuPointerGetAttributes */
     int (*attributes)(unsigned count, int *wanted, void **into, uint64_t address);
     int (*fill)(uint64_t to, unsigned char byte, size_t bytes, void *stream); /* cuMemsetD8Async */
-    /* For arrays in ordinary memory, those of `back` for outputs where all inputs are pinned. The first stream `there`
-     * has the launches. */
+    /* For arrays in ordinary memory; `back` for outputs if all inputs are pinned. The launches are in the first stream
+     * of `there`. */
     const tm_copy *there, *back;
     const tm_trip_array *inputs, *outputs;
     size_t input_count, output_count;
     const tm_trip_launch *launches;
     size_t launch_count;
-    uint64_t bad; /* where the launches write the index of an element that they refuse; set beforehand */
+    uint64_t bad; /* where the launches write the index of an element that they refuse; initialized by the caller */
 } tm_trip;
 
 #define TM_TRIP_NONE_BAD UINT64_MAX
 
 typedef struct {
-    uint64_t bad; /* what is there; unless TM_TRIP_NONE_BAD, the outputs are as they were */
+    uint64_t bad; /* its value; unless TM_TRIP_NONE_BAD, the outputs are unchanged */
     size_t up, down; /* copies */
     size_t down_bytes;
 } tm_trip_done;
 
-/* Do all of it; nothing is under way when it returns. The first CUresult that is none, or 0. The context has to be
+/* Does all of it; nothing is pending on return. Returns the first CUresult that is not 0, or 0. The context has to be
  * current. */
 int tm_trip_run(const tm_trip *trip, tm_trip_done *done);
 #endif

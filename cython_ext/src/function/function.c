@@ -22,7 +22,7 @@
     WORDS_8(w), WORDS_8((w) + 8), WORDS_8((w) + 16), WORDS_8((w) + 24), WORDS_8((w) + 32), WORDS_8((w) + 40), \
         WORDS_8((w) + 48), WORDS_8((w) + 56)
 
-/* clang's -fsanitize=function compares the type of what is called with the caller's, which is another on purpose. */
+/* clang's -fsanitize=function compares the function's type with the caller's, which differs on purpose. */
 #if defined(__clang__)
 #define ANY_TYPE __attribute__((no_sanitize("function")))
 #else

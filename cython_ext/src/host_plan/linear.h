@@ -6,14 +6,14 @@
 #include "../ternary_matmul/ternary_matmul.h"
 
 typedef struct tm_linear_args {
-    tm_run run; /* what the product says of itself, and the first element of x that is not finite */
+    tm_run run; /* the product's result, and the index of the first element of x that is not finite */
     tm_kernel quantize, product;
     tm_activation_quantize_args *first;
     tm_ternary_matmul_args *second; /* its activations and their scales are outputs of `first`; float32 */
     const float *bias;              /* N, or NULL */
 } tm_linear_args;
 
-/* Returns 0. Where x has an element that is not finite, the output is not touched. */
+/* Returns 0. If x has an element that is not finite, the output is not written. */
 int tm_linear(void *args);
 
 #endif

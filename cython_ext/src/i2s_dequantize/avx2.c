@@ -1,4 +1,4 @@
-/* i2s_dequantize with AVX2: 32 elements a step, 8-byte loads widened to 8 floats. Streams as avx512.c does. */
+/* i2s_dequantize with AVX2: 32 elements a step, 8-byte loads widened to 8 floats. Streams like avx512.c. */
 #include "i2s_dequantize.h"
 
 #if TM_X86

@@ -1,17 +1,10 @@
 /* i2s_dequantize with AVX-512: 64 elements a step, 16-byte loads widened to 16 floats.
  *
- * Least traffic: 1 byte read and 4 written an element. Measured with 2^24 elements, cold, on a Zen 4 VM, in alternation
- * with a loop of non-temporal stores alone; a figure is x's bytes over time, as a share of that loop's rate:
- * v1, stores through the caches, so every line written is read first (9 bytes an element): 0.64 with 1 thread.
- * v2, stores around them where the output is larger than the L2: 0.85 with 1 thread; with 2, 0.96 to 0.99 of the
- *     fastest write probe
- * (`tritmark run --suite speed`, 2^21 elements).
- * v3, pointers read once: nothing where memory is the limit; hot, up to 17 % (i2s_dequantize.h).
- * Software prefetch of q 1, 4 or 16 KB ahead changed nothing. In L2 v1 is the faster: 1.43 against 0.51 of that
- * loop. So it is where the L3 holds an output larger than the L2 from one call to the next: there even scalar.c, which
- * writes through the caches, takes 0.67 of v3's time with 1 thread and 0.35 to 0.7 with 2, for a core writes 28 GB/s to
- * memory, and two wrote 55 or, at other times on the same machine, 28. A kernel cannot know that beforehand; `tritmark
- * select --requirement throughput` finds it, and from memory v3 is the faster with 1 thread (scalar.c: 1.07 to 1.2). */
+ * Limit: 1 byte read and 4 written an element. Outputs larger than L2 are written around the caches; in L2 plain stores
+ * are faster. They are also faster if L3 holds the output from one call to the next, which a kernel cannot know:
+ * `tritmark select --requirement throughput` finds it.
+ *
+ * Rates: `tritmark run --suite speed --op i2s_dequantize`. Versions and what lost: docs/kernels/quantizers.md. */
 #include "i2s_dequantize.h"
 
 #if TM_X86

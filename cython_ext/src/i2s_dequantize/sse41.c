@@ -1,4 +1,4 @@
-/* i2s_dequantize with SSE4.1: 16 elements a step, 4-byte loads widened to 4 floats. Streams as avx512.c does. */
+/* i2s_dequantize with SSE4.1: 16 elements a step, 4-byte loads widened to 4 floats. Streams like avx512.c. */
 #include "i2s_dequantize.h"
 
 #include <string.h>

@@ -1,13 +1,9 @@
 /* i2s_quantize with AVX-512; the loop is in steps/avx512.h.
  *
- * Least traffic: 4 bytes read and 1 written an element. Measured with 2^24 elements that no cache holds, 2 threads of a
- * 2-core Zen 4 VM, in alternation with a plain read loop; a figure is x's bytes over time, as a share of that loop's
- * rate:
- * v1, stores through the caches, so every line of codes is read before it is written: 2402 us, 0.84.
- * v2, stores around them where the codes are larger than the L2: 2034 us, 1.00 (0.97 in calls of 2^20 elements; 0.68 to
- *     0.83 for v1).
- * Software prefetch 2, 4 or 8 KB ahead changed nothing. In L2 the comparisons are the limit: 43 GB/s a core, 0.44 of
- * reading. */
+ * Limit: 4 bytes read and 1 written an element; in L2 the comparisons. Codes larger than L2 are written around the
+ * caches, or every line of them would be read before it is written.
+ *
+ * Rates: `tritmark run --suite speed --op i2s_quantize`. Versions and what lost: docs/kernels/quantizers.md. */
 #include "i2s_quantize.h"
 
 #if TM_X86

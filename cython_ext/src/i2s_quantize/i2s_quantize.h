@@ -1,5 +1,5 @@
-/* i2s_quantize: q[i] = rint(clamp(x[i] / scale, -2, 1)), the division in float32; see steps/steps.h for how it is
- * avoided. */
+/* i2s_quantize: q[i] = rint(clamp(x[i] / scale, -2, 1)), the division in float32; steps/steps.h avoids it. Page:
+ * docs/kernels/quantizers.md. */
 #ifndef TM_I2S_QUANTIZE_H
 #define TM_I2S_QUANTIZE_H
 
@@ -12,7 +12,7 @@ typedef struct tm_i2s_quantize_args {
     int8_t *q;
     size_t n;
     tm_steps steps; /* tm_find_steps of the scale */
-    int32_t stream; /* 1: the output is past the caches, so write around them */
+    int32_t stream; /* 1: write around the caches, because the output is larger */
 } tm_i2s_quantize_args;
 
 TM_KERNELS(i2s_quantize);

@@ -1,4 +1,4 @@
-/* i2s_quantize in plain C: reference for the others, fallback, and baseline. */
+/* i2s_quantize in plain C: reference for the other kernels, fallback, and baseline. */
 #include "i2s_quantize.h"
 
 static void body(void *args, size_t begin, size_t end)

@@ -1,21 +1,21 @@
-/* Which bits of CPUID come with which step of x86-64, as Intel's and AMD's manuals have them, and what /proc/cpuinfo
- * calls them: the only list of it. A process that is held to a step finds none of the steps above it. Steps are the
- * sets of isas.h in falling order, and avx, which no kernel here is written for and others dispatch to. Beside what
- * names a step stands what processors got with it, so that code which asks for that alone is held too; the bits of leaf
- * 13 are the registers' that the processor can save. */
+/* The only list of CPUID bits by step of x86-64, from Intel's and AMD's manuals, with their names in /proc/cpuinfo. A
+ * process that is limited to a step finds none of the steps above it. Steps are the instruction sets of isas.h in
+ * falling order, and avx, for which no kernel here exists but to which other libraries dispatch. A step includes the
+ * bits that processors got together with it, so that code which tests only those is limited too. The bits of leaf 13
+ * are the registers that the processor can save. */
 #ifndef TM_MASKING_BITS_H
 #define TM_MASKING_BITS_H
 
 #define TM_STEPS(X) X(amx) X(avx512) X(avxvnni) X(avx2) X(avx) X(sse41) X(scalar)
 
-/* X(step, signature): leaf 1 of a processor of Intel's that had no more, for clones of functions and code that ask by
- * the model: Skylake-SP, Alder Lake, Haswell, Sandy Bridge, Nehalem, and the first Core 2. */
+/* X(step, signature): leaf 1 of an Intel processor of that step, for function clones and code that dispatch by the
+ * model: Skylake-SP, Alder Lake, Haswell, Sandy Bridge, Nehalem, and the first Core 2. */
 #define TM_SIGNATURES(X) \
     X(avx512, 0x50654) X(avxvnni, 0x90672) X(avx2, 0x306c3) X(avx, 0x206a7) X(sse41, 0x106a5) X(scalar, 0x6f6)
 
 enum { TM_EAX, TM_EBX, TM_ECX, TM_EDX };
 
-/* X(step, leaf, subleaf, register, bit, name); "" where /proc/cpuinfo has none. */
+/* X(step, leaf, subleaf, register, bit, name); "" if /proc/cpuinfo has none. */
 #define TM_BITS(X) \
     X(amx, 7, 0, TM_EDX, 24, "amx_tile") \
     X(amx, 7, 0, TM_EDX, 25, "amx_int8") \

@@ -1,8 +1,8 @@
-/* CPUID is made to trap (arch_prctl, "CPUID faulting" of the processor or of the hypervisor), and what it gives is
- * answered from a handler of SIGSEGV, without the bits that are taken away. That holds for every CPUID in the process:
- * inline, in __get_cpuid, in libgcc's __cpu_indicator_init behind __builtin_cpu_supports and target_clones, in
- * resolvers of indirect functions, in libraries that are opened later. Where it does not trap, code in which something
- * else stands in its place does, with SIGILL. */
+/* CPUID traps (arch_prctl, "CPUID faulting" of the processor or the hypervisor), and a handler of SIGSEGV answers it
+ * without the masked bits. This covers every CPUID in the process: inline, in __get_cpuid, in libgcc's
+ * __cpu_indicator_init behind __builtin_cpu_supports and target_clones, in resolvers of indirect functions, in
+ * libraries that are opened later. If it does not trap, code whose CPUID was replaced by another instruction traps with
+ * SIGILL. */
 #define _GNU_SOURCE
 #include "masking.h"
 #include "bits.h"
@@ -48,12 +48,12 @@ static const uint32_t signatures[STEPS] = {
 #define SIGNATURE(step, value) [STEP_##step] = value,
     TM_SIGNATURES(SIGNATURE)};
 
-static int held = 0; /* place of the step that the process is held to */
-static int intel = 0; /* whether Intel made the processor */
-static int traps = 1; /* whether CPUID does */
+static int held = 0; /* the step to which the process is limited */
+static int intel = 0; /* whether the processor is Intel's */
+static int traps = 1; /* whether CPUID traps */
 static struct sigaction before[2]; /* of SIGSEGV, and of SIGILL */
 
-/* What the processor says; CPUID must not trap. */
+/* The processor's answer; CPUID must not trap. */
 static void ask(uint32_t leaf, uint32_t subleaf, uint32_t out[4])
 {
     __cpuid_count(leaf, subleaf, out[TM_EAX], out[TM_EBX], out[TM_ECX], out[TM_EDX]);
@@ -64,7 +64,7 @@ static void take_away(uint32_t leaf, uint32_t subleaf, uint32_t out[4])
     for (int i = 0; i < ROWS; i++)
         if (rows[i].step < held && rows[i].leaf == leaf && (rows[i].subleaf == subleaf || leaf == 1 || leaf >> 31))
             out[rows[i].reg] &= ~(1u << rows[i].bit);
-    /* AMX's tiles and their products, and AVX10's version, have leaves of their own. */
+    /* AMX's tiles and products, and AVX10's version, have leaves of their own. */
     if ((held > STEP_amx && (leaf == 0x1d || leaf == 0x1e)) || (held > STEP_avx512 && leaf == 0x24))
         memset(out, 0, 4 * sizeof *out);
 }
@@ -82,7 +82,7 @@ tm_bit tm_bit_at(size_t index)
 
 int tm_masking_missing(void) { return syscall(SYS_arch_prctl, SET_CPUID, 1) ? errno : 0; }
 
-/* Bytes of the instruction there, with the prefixes that it ignores; 0 for another instruction. */
+/* Bytes of the instruction there, including ignored prefixes; 0 for another instruction. */
 static int length_of(const uint8_t *code, uint8_t first, uint8_t second)
 {
     int n = 0;
@@ -100,7 +100,7 @@ static void answer(int number, siginfo_t *info, void *context)
         length = length_of(code, TM_STAND_IN, TM_STAND_IN_2);
     else if (info->si_code == SI_KERNEL)
         length = length_of(code, 0x0f, 0xa2);
-    if (!length) { /* a fault of the code's own: it comes again, to whom it would have come to */
+    if (!length) { /* a fault of the code's own: repeat it with the previous handler */
         sigaction(number, &before[number == SIGILL], NULL);
         return;
     }
@@ -118,7 +118,7 @@ static void answer(int number, siginfo_t *info, void *context)
     registers[REG_RIP] += length;
 }
 
-/* The C library asked when the process began; its functions are replaced where they lie. */
+/* The C library queried the processor when the process began, so its functions are replaced in place. */
 
 typedef struct leaf {
     uint32_t cpuid[4], active[4];
@@ -156,7 +156,7 @@ static int replace(void *function, void *by)
     return mprotect((void *)begin, nbytes, PROT_READ | PROT_EXEC) ? errno : 0;
 }
 
-/* glibc's leaves (sys/platform/x86.h), by their places there. */
+/* glibc's leaves (sys/platform/x86.h), by their positions there. */
 static int replace_leaves(void)
 {
     static const uint32_t of[][2] = {{1, 0},          {7, 0},          {0x80000001, 0}, {13, 1},
@@ -176,8 +176,8 @@ static int replace_leaves(void)
     return replace(*(void **)&function, (void *)leaf_of);
 }
 
-/* What Linux tells of the processor: the first word is CPUID's of leaf 1, of which no step takes away anything. In the
- * second it says that code may read and write the bases of FS and GS, which came between AVX and AVX2. */
+/* Linux's report of the processor: the first word is CPUID's of leaf 1, from which no step removes a bit. In the second
+ * a bit permits access to the bases of FS and GS, which came between AVX and AVX2. */
 static int replace_auxiliary(void)
 {
     static const unsigned long types[] = {

@@ -18,7 +18,7 @@ int tm_numa_bind(void *begin, size_t nbytes, int policy, const int32_t *nodes, s
         mask[(size_t)nodes[i] / WORD] |= 1ul << ((size_t)nodes[i] % WORD);
     }
     const int mode = policy == TM_NUMA_INTERLEAVE ? MPOL_INTERLEAVE : MPOL_PREFERRED;
-    /* Linux takes one bit less than it is told. */
+    /* Linux uses one bit less than the given number. */
     return syscall(SYS_mbind, begin, nbytes, mode, mask, (unsigned long)TM_NUMA_MOST + 1, MPOL_MF_MOVE) ? errno : 0;
 }
 
@@ -39,7 +39,7 @@ int tm_numa_pages(const void *begin, size_t nbytes, int64_t counts[TM_NUMA_MOST]
         for (size_t i = 0; i < some; i++) {
             if (where[i] >= 0 && where[i] < TM_NUMA_MOST)
                 counts[where[i]]++;
-            else if (where[i] == -ENOENT || where[i] == -EFAULT) /* never touched, or the page of zeros */
+            else if (where[i] == -ENOENT || where[i] == -EFAULT) /* never touched, or the zero page */
                 ++*absent;
             else
                 return where[i] < 0 ? -where[i] : EINVAL;

@@ -2,8 +2,8 @@
 
 #include "../parallel.h"
 
-/* Rows of weights and of activations that meet before the next ones do, as in ggml's own product: a block of either
- * stays in the first cache. */
+/* Rows of weights and of activations that are multiplied before the next ones, as in ggml's own product: a block of
+ * either stays in L1. */
 enum { BLOCK = 16 };
 
 static void dot_rows(void *args, size_t begin, size_t end)

@@ -6,22 +6,23 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { REFRESH_NS = 10000000 }; /* how old what is known of a thread's affinity may be */
+enum { REFRESH_NS = 10000000 }; /* how long the known affinity of a thread is valid */
 
 /* Physical cores of a mask by node. */
 typedef struct counted {
-    uint64_t id;    /* of the mask; 0: nothing is known */
-    uint32_t times; /* how often tm_pool_nodes had told something */
+    uint64_t id;    /* of the mask; 0: unknown */
+    uint32_t times; /* value of `times` when this was counted */
     int32_t cores[TM_NODES], all;
 } counted;
 
-static tm_mask told;                    /* tm_pool_cores */
-static int32_t nodes;                   /* tm_pool_nodes: how many have cores, 0 where there are not several */
-static uint32_t times;                  /* how often they were told */
+static tm_mask told;                    /* set by tm_pool_cores */
+/* set by tm_pool_nodes: how many nodes have cores, 0 if there are not several */
+static int32_t nodes;
+static uint32_t times;                  /* how often it was set */
 static cpu_set_t node_cores[TM_NODES];
 static int16_t node_of[CPU_SETSIZE];    /* a core's node, or -1 */
 static int16_t first_of[CPU_SETSIZE];   /* the first of the logical cores that share its physical one */
-static _Thread_local tm_mask here;      /* this thread's affinity when it was last asked for */
+static _Thread_local tm_mask here;      /* this thread's affinity when it was last queried */
 static _Thread_local int64_t here_ns;
 static _Thread_local counted here_counted;
 

@@ -1,25 +1,22 @@
-/* A pool of threads that costs less than 1 us a call while it is hot, and that waits for no thread that has not begun.
+/* A pool of threads that costs less than 1 us a call while it is hot, and waits for no thread that has not begun.
  *
- * Shares: a call is cut into one share for each thread. A thread takes pieces from the front of its own share, each half
- * of what is left, then pieces from the back of the others'. In a quiet process a thread meets the same items in each
- * call; where a thread is late, the others do its share. The caller takes back what workers have not begun.
+ * Shares: a call is cut into one share for each thread. A thread takes pieces from the front of its own share, each
+ * half of the rest, then pieces from the back of the others'. The caller takes back what workers have not begun.
  *
- * Workers: one word is FREE, CLAIMED by a caller that is about to give a job, a job, or TAKEN. Callers claim workers and
- * take jobs back by compare-and-swap, so several may call at once. Threads in jobs never exceed the cores allowed.
+ * Workers: one word is FREE, CLAIMED by a caller that is about to give a job, a job, or TAKEN. Callers claim workers
+ * and take jobs back by compare-and-swap, so several may call at once. Threads in jobs never exceed the cores allowed.
  *
- * Waiting: workers spin for SPIN_NS, less where that was in vain before, then sleep on a futex. After KEEP_NS they offer
- * their core (sched_yield) every LOOK_NS. If another thread took it, they sleep instead for CROWDED waits: Linux gives a
- * core back after a tick of 4 ms, in which a thread that does not sleep cannot be woken. A worker that has begun may lose
- * its core too: before its caller sleeps, it has the worker continue on the core that it leaves (bring_still).
+ * Waiting: workers spin for SPIN_NS, less if that was in vain before, then sleep on a futex. After KEEP_NS they offer
+ * their core (sched_yield) every LOOK_NS. If another thread took it, they sleep instead for CROWDED waits. Before a
+ * caller sleeps, a worker that has begun and lost its core continues on the caller's (bring_still).
  *
- * NUMA: each worker stays on the cores of one node. The shares of a node follow each other, so a range of items is the
- * same node's in every call, and a thread helps its own node first. A call of no more threads than the caller's node has
- * physical cores stays there. With one node, tm_pool_nodes is not called and none of this is done (cores.c).
+ * NUMA: each worker stays on the cores of one node, and the shares of a node follow each other, so a range of items is
+ * the same node's in every call. Small calls stay on the caller's node (cores.c).
  *
- * Limits: clocks are read only while tm_pool_watch is on. While PyTorch's OpenMP threads spin, a call is shared out over
- * them (team.h). After fork() the child's pool is empty. At exit workers are detached and own only their stacks.
+ * Limit: clocks are read only while tm_pool_watch is on. While PyTorch's OpenMP threads spin, they run the call
+ * (team.h). After fork() the child's pool is empty. At exit workers are detached and own only their stacks.
  *
- * Cost: `python suites/performance/fork_join.py`. Versions and what lost: docs/kernels/pool.md. */
+ * Cost: `python suites/performance/fork_join.py`. Reasons, versions and what lost: docs/kernels/pool.md. */
 #define _GNU_SOURCE
 #include "pool.h"
 #include "cores.h"
@@ -42,28 +39,28 @@
 
 enum {
     MOST = 256,        /* threads of one call */
-    LINE = 128,        /* bytes that two cores must not share: two cache lines, which are fetched together */
+    LINE = 128,        /* bytes that two cores must not share: two cache lines, which are prefetched together */
     SPIN_NS = 200000,  /* at most, for a worker without work; for a caller whose workers still run */
-    LEAST_NS = 5000,   /* at least, for a worker whose last waits were in vain */
-    WAKE_NS = 60000,   /* a call that takes one thread so long pays for waking another */
-    KEEP_NS = 50000,   /* a worker that waits keeps its core so long */
+    LEAST_NS = 5000,   /* at least, for a worker that spun in vain */
+    WAKE_NS = 60000,   /* time on one thread above which waking another pays */
+    KEEP_NS = 50000,   /* time for which a waiting worker keeps its core */
     LOOK_NS = 5000,    /* between two offers of the core to others */
-    LOST_NS = 50000,   /* an offer that took so long was taken */
-    CROWDED = 64,      /* waits for which a worker whose core was taken makes no such offer */
-    STILL_NS = 50000,  /* a worker whose processor time has not changed for so long has no core */
-    PIECES = 8,        /* no piece is shorter than its share by this, or than a grain by CUTS */
+    LOST_NS = 50000,   /* duration of an offer in which another thread took the core */
+    CROWDED = 64,      /* waits without an offer, for a worker whose core was taken */
+    STILL_NS = 50000,  /* a worker whose processor time stands still for this long has no core */
+    PIECES = 8,        /* a piece is at least its share divided by this, and a grain divided by CUTS */
     CUTS = 4,
-    SLICE_NS = 100000, /* the shortest that Linux gives */
+    SLICE_NS = 100000, /* the shortest slice that Linux allows */
 };
 
-/* A share in chunks: where it begins and where it ends, in one word, so that both change at once. */
+/* A share in chunks: its begin and end in one word, so that both change at once. */
 typedef struct share {
     _Alignas(LINE) _Atomic uint64_t range;
-    int64_t busy_ns; /* of the thread whose share it is, where the job is watched; 0: it did not take part */
+    int64_t busy_ns; /* of the thread with this share, if the job is watched; 0: it did not take part */
 } share;
 
-/* A thread's share of a job, those from `low` up to `high` that threads of the same node have, and the node; all shares
- * and -1 where there are not several. */
+/* A thread's share of a job; the shares [low, high) of threads of the same node; and the node. All shares and -1
+ * without several nodes. */
 typedef struct seat {
     uint32_t share, low, high;
     int32_t node;
@@ -73,39 +70,39 @@ typedef struct job {
     tm_body body;
     void *args;
     size_t items, chunk; /* items in a chunk */
-    uint32_t least;      /* chunks in a piece, but the last */
+    uint32_t least;      /* chunks in a piece, except the last */
     uint32_t shares;
     int32_t watched;
-    uint32_t control; /* of the caller's floating-point unit: rounding, and whether denormals count */
+    uint32_t control; /* the caller's floating-point control: rounding, denormals */
     const tm_mask *cores;
-    _Alignas(LINE) _Atomic uint32_t pending; /* workers that have it, and SLEEPS where the caller sleeps on it */
+    _Alignas(LINE) _Atomic uint32_t pending; /* workers that have the job; SLEEPS if the caller sleeps on it */
     _Atomic int32_t took_part;
     share share[MOST];
 } job;
 
 #define SLEEPS 0x80000000u
-enum { FREE, CLAIMED, TAKEN, JOBS }; /* below JOBS no address of a job */
+enum { FREE, CLAIMED, TAKEN, JOBS }; /* no address of a job is below JOBS */
 
 typedef struct worker {
     _Alignas(LINE) _Atomic uintptr_t word;
     _Atomic uint32_t asleep;
     seat seat;
-    _Atomic int32_t node; /* on which it was last; where there are several */
-    int32_t apart;        /* the core that it was kept off, or -1 */
-    uint64_t cores;       /* which cores it runs on, as `place` numbers them, once a job has set it */
-    int32_t home, away; /* the core on which it began its last job; whether it did not end it there, see bring_still */
-    _Atomic int32_t brought; /* whether a caller has it run on the caller's core */
+    _Atomic int32_t node; /* on which it ran last, with several nodes */
+    int32_t apart;        /* the core to avoid, or -1 */
+    uint64_t cores;       /* its cores, as an id from `place`, once a job has set them */
+    int32_t home, away; /* the core on which its last job began; whether it ended elsewhere, see bring_still */
+    _Atomic int32_t brought; /* whether a caller moved it to the caller's core */
     _Atomic pid_t thread;
     clockid_t clock; /* of its processor time */
 } worker;
 
 static worker workers[MOST];
-static _Atomic int32_t made; /* how many of them there are */
+static _Atomic int32_t made; /* their number */
 static _Atomic int32_t busy; /* threads in jobs */
-static _Atomic int64_t found_asleep; /* when a call last met a worker that slept */
+static _Atomic int64_t found_asleep; /* when a call last found a worker asleep */
 static _Atomic int32_t set = MOST; /* tritmark_pool_set_threads */
 static atomic_flag making = ATOMIC_FLAG_INIT;
-static _Atomic int32_t watching; /* tm_pool_watch; what was seen since: */
+static _Atomic int32_t watching; /* tm_pool_watch; what was counted since: */
 static _Atomic int64_t seen_calls, seen_busy, seen_caller, seen_shared, seen_mean, seen_most, seen_team;
 static _Thread_local int inside; /* whether this thread is in a job */
 static int64_t now(clockid_t clock)
@@ -115,7 +112,7 @@ static int64_t now(clockid_t clock)
     return (int64_t)at.tv_sec * 1000000000 + at.tv_nsec;
 }
 
-/* For `most` nanoseconds, or as long as it takes where that is 0. */
+/* For `most` nanoseconds at most; 0: without limit. */
 static void sleep_on(_Atomic uint32_t *word, uint32_t value, int64_t most)
 {
     const struct timespec limit = {.tv_nsec = most};
@@ -138,8 +135,8 @@ static uint32_t control_now(void) { return 0; }
 static void control_as(uint32_t control) { (void)control; }
 #endif
 
-/* Waiting for `most` nanoseconds: `turn` returns 0 once they are over, or once this thread has lost its core to
- * another. Where it `offers`, it offers its core to others after KEEP_NS. */
+/* Waits for `most` nanoseconds: `turn` returns 0 after that, or once another thread took this core. If it `offers`, it
+ * offers its core after KEEP_NS. */
 typedef struct spin {
     int64_t most, begun, seen, offered;
     uint32_t turns;
@@ -163,8 +160,8 @@ static int turn(spin *s)
     return !s->lost && at - s->begun <= s->most;
 }
 
-/* A piece of a share, from its front, or its back: `part` of what is left and at least `least`. Returns its length;
- * 0: nothing is left. */
+/* Takes a piece of a share, from its front or back: `part` of the rest, at least `least`. Returns its length, 0 if
+ * nothing is left. */
 static uint32_t piece(share *s, uint32_t part, uint32_t least, int back, uint32_t *begin)
 {
     uint64_t found = atomic_load_explicit(&s->range, memory_order_relaxed), next;
@@ -189,7 +186,7 @@ static void run_piece(const job *j, uint32_t begin, uint32_t count)
     j->body(j->args, begin * j->chunk, end < j->items ? end : j->items);
 }
 
-/* All work of a job for the thread on that seat. `done`: whether it has done some of it before. */
+/* Runs a job's work on the thread of that seat. `done`: whether it has done some of it before. */
 static void work(job *j, const seat *own, int done)
 {
     const uint32_t near = own->high - own->low;
@@ -215,12 +212,12 @@ static void work(job *j, const seat *own, int done)
     }
 }
 
-/* A worker's `cores` once it runs on those cores of a mask that are a node's; for node -1 on all of the mask. */
+/* The id for a worker's `cores`: those of a mask that are a node's; for node -1, all of the mask. */
 static uint64_t place(const tm_mask *cores, int32_t node) { return cores->id + 2 * ((uint64_t)(uint32_t)node + 1); }
 
-/* Linux 6.12 lets a thread that wakes run before one with longer slices: without it, a worker whose core another
- * library's thread spins on starts after the rest of that thread's slice of some milliseconds. Its share of the time is
- * the same. Older kernels read the field as nothing. */
+/* Linux 6.12 runs a waking thread before one with longer slices. Without it, a worker whose core another library's
+ * thread spins on starts after the rest of that thread's slice of some milliseconds. Its share of the time is the same.
+ * Older kernels ignore the field. */
 static void short_slices(void)
 {
     struct {
@@ -236,13 +233,13 @@ static void short_slices(void)
     syscall(SYS_sched_setattr, 0, &attributes, 0);
 }
 
-/* A worker's, whose core is offered unless another thread is thought to want it. */
+/* A worker's wait. It offers its core unless another thread probably wants it. */
 static spin wait_for(int64_t most, int crowded)
 {
     return (spin){.most = crowded && most > KEEP_NS ? KEEP_NS : most, .offers = !crowded};
 }
 
-/* The worker, which calls this, on the cores of its seat. */
+/* Moves the calling worker to the cores of its seat. */
 static void run_on(worker *w, const tm_mask *cores)
 {
     tm_cores_keep(0, cores, w->seat.node, -1);
@@ -258,8 +255,8 @@ static void *worker_main(void *of)
     atomic_store(&w->thread, (pid_t)syscall(SYS_gettid));
     inside = 1;
     int64_t most = SPIN_NS;
-    int crowded = 0; /* waits, of those to come, in which another thread is thought to want this core */
-    int guest = 0; /* whether it is its caller's: then there is nothing to spin for */
+    int crowded = 0; /* further waits during which another thread probably wants this core */
+    int guest = 0; /* whether it runs on its caller's core: then spinning is useless */
     for (;;) {
         spin waiting = wait_for(most, crowded);
         crowded -= crowded > 0;
@@ -274,7 +271,7 @@ static void *worker_main(void *of)
             while (atomic_load(&w->word) < JOBS && atomic_load(&w->asleep))
                 sleep_on(&w->asleep, 1, 0);
             atomic_store(&w->asleep, 0);
-            /* Spinning has gained nothing, and took what the scheduler grants this thread. */
+            /* Spinning in vain uses up the time that the scheduler grants this thread, so spin less next time. */
             const int near = !waiting.lost && now(CLOCK_MONOTONIC) - waiting.begun < SPIN_NS;
             most = near ? SPIN_NS : most / 2 > LEAST_NS ? most / 2 : LEAST_NS;
             waiting = wait_for(most, crowded);
@@ -284,7 +281,7 @@ static void *worker_main(void *of)
             continue; /* taken back */
         job *j = (job *)word;
         const int elsewhere = place(j->cores, w->seat.node) != w->cores && j->cores->id;
-        if (atomic_exchange(&w->brought, 0) || elsewhere) /* brought when it had just ended the last one */
+        if (atomic_exchange(&w->brought, 0) || elsewhere) /* moved just when it had ended its last job */
             run_on(w, j->cores);
         w->home = sched_getcpu();
         control_as(j->control);
@@ -295,7 +292,7 @@ static void *worker_main(void *of)
             w->away = 1;
         }
         atomic_store_explicit(&w->word, FREE, memory_order_release);
-        /* The last look at the job: its caller may go on, and the address is but a name for the futex. */
+        /* The last access to the job: its caller may go on, and the futex uses the address only as a name. */
         _Atomic uint32_t *pending = &j->pending;
         if (atomic_fetch_sub(pending, 1) == (SLEEPS | 1))
             wake(pending);
@@ -314,7 +311,7 @@ static void child(void)
 
 static void watch_forks(void) { pthread_atfork(NULL, NULL, child); }
 
-/* Have `count` workers, or as many as the system gives. Where another thread is about to make some, that will do. */
+/* Makes `count` workers, or as many as the system allows. If another thread is making some, that is enough. */
 static void make(int32_t count)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -324,7 +321,7 @@ static void make(int32_t count)
     sigset_t all, before;
     pthread_attr_t detached;
     sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are for the threads of others */
+    pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are handled by other threads */
     pthread_attr_init(&detached);
     pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
     for (int32_t nth = atomic_load(&made); nth < count; nth++) {
@@ -338,8 +335,8 @@ static void make(int32_t count)
     atomic_flag_clear_explicit(&making, memory_order_release);
 }
 
-/* Claim up to `count` free workers, in addition to `found`: their numbers. On a node: those alone that were there last.
- */
+/* Claims up to `count` free workers, in addition to `found`, and returns their numbers. With a node: only those that
+ * ran there last. */
 static int32_t claim(int32_t count, int32_t *claimed, int32_t found, int32_t node)
 {
     int32_t there = atomic_load_explicit(&made, memory_order_acquire);
@@ -354,7 +351,7 @@ static int32_t claim(int32_t count, int32_t *claimed, int32_t found, int32_t nod
     return found;
 }
 
-/* Have a worker that sleeps wake on another core than this one: Linux may put both on one, where they share it. */
+/* Makes a sleeping worker wake on another core than this one: Linux may put both on one, which they would share. */
 static void keep_apart(worker *w, const tm_mask *cores, int32_t node)
 {
     const int32_t here_now = sched_getcpu();
@@ -368,7 +365,7 @@ static void keep_apart(worker *w, const tm_mask *cores, int32_t node)
         const int fits = home >= 0 && home != here_now && CPU_ISSET((size_t)home, &cores->cores) &&
                          (node < 0 || tm_cores_node(home) == node);
         if (fits && tm_cores_pin(thread, home) == 0) {
-            w->cores = 0; /* on any of its seat's, when it begins */
+            w->cores = 0; /* any of its seat's cores when it begins */
             return;
         }
     }
@@ -380,7 +377,7 @@ static void keep_apart(worker *w, const tm_mask *cores, int32_t node)
     }
 }
 
-/* The seat lies on the line that the worker looks at, so it is written together with the word. */
+/* The seat lies on the line that the worker reads, so it is written together with the word. */
 static void offer(job *j, worker *w, const seat *given)
 {
     w->seat = *given;
@@ -389,8 +386,8 @@ static void offer(job *j, worker *w, const seat *given)
         wake(&w->asleep);
 }
 
-/* Waking takes the caller some microseconds, so it pays for calls that take longer (the first chunk is timed) and for
- * calls that follow each other closely. Where it does not pay, the others do the sleepers' shares. */
+/* Waking takes the caller some microseconds. It pays for calls that take longer (the first chunk is timed) and for
+ * calls that follow each other closely. Otherwise the others do the sleepers' shares. */
 static void offer_sleepers(job *j, const seat *own, const int32_t *sleepers, const seat *seats, int32_t count)
 {
     uint32_t begin;
@@ -415,7 +412,7 @@ static void offer_sleepers(job *j, const seat *own, const int32_t *sleepers, con
     }
 }
 
-/* A seat for each claimed worker, where it can be on the node on which it was last. Returns the caller's. */
+/* A seat for each claimed worker, if possible on the node on which it ran last. Returns the caller's. */
 static seat seat_by_node(const tm_mask *cores, const int32_t *claimed, int32_t count, int32_t at, seat *seats)
 {
     uint32_t begin[TM_NODES + 1], next[TM_NODES];
@@ -442,9 +439,10 @@ static seat seat_by_node(const tm_mask *cores, const int32_t *claimed, int32_t c
     return own;
 }
 
-/* Move a worker that has begun and has no core (its processor time stands still) to this thread's core, which this thread
- * is about to leave: Linux gave its own to another library's thread for the rest of a tick, and keep_apart keeps it off
- * this one. It goes back when it is done. One at a time: several would share this core. Returns whether there is one. */
+/* Moves a worker that has begun and has no core (its processor time stands still) to this thread's core, which this
+ * thread is about to leave. Linux gave the worker's core to another thread for the rest of a tick, and keep_apart keeps
+ * it off this one. It goes back when it is done. One at a time: several would share this core. Returns whether there is
+ * one. */
 static int bring_still(const job *j, const int32_t *claimed, int32_t count, int64_t *ran)
 {
     worker *still = NULL;
@@ -462,17 +460,17 @@ static int bring_still(const job *j, const int32_t *claimed, int32_t count, int6
     if (!still || !j->cores->id)
         return 0;
     const pid_t thread = atomic_load(&still->thread);
-    atomic_store(&still->brought, 1); /* first: it may run to its end here before this thread goes on */
+    atomic_store(&still->brought, 1); /* set before the move: the worker may end here before this thread goes on */
     if (tm_cores_pin(thread, sched_getcpu())) {
         atomic_store(&still->brought, 0);
         return 0;
     }
-    if (!atomic_load(&still->brought)) /* and may have got its own core back, and gone on, before it was brought */
+    if (!atomic_load(&still->brought)) /* the worker may have continued on its own core before it was moved */
         tm_cores_keep(thread, j->cores, tm_cores_nodes() ? atomic_load(&still->node) : -1, -1);
     return 1;
 }
 
-/* Until the workers that have begun are done. */
+/* Waits until the workers that have begun are done. */
 static void wait_for_workers(job *j, const int32_t *claimed, int32_t count)
 {
     int64_t ran[MOST];
@@ -496,7 +494,7 @@ static void wait_for_workers(job *j, const int32_t *claimed, int32_t count)
     }
 }
 
-/* Offer the job to the claimed workers, work, take back what was not begun, and wait for the rest. */
+/* Offers the job to the claimed workers, works, takes back what was not begun, and waits for the rest. */
 static int32_t share_out(job *j, const int32_t *claimed, int32_t count, int32_t at)
 {
     int32_t sleepers[MOST], asleep = 0;
@@ -526,7 +524,7 @@ static int32_t share_out(job *j, const int32_t *claimed, int32_t count, int32_t 
     return atomic_load_explicit(&j->took_part, memory_order_relaxed);
 }
 
-/* Add a call to what was seen: the processor time of its threads, and of its caller from `caller_from` on, the waiting
+/* Adds a call to the counts: the processor time of its threads, and of its caller from `caller_from`, waiting
  * included. */
 static __attribute__((noinline, cold)) void see(const share *shares, uint32_t count, int64_t caller_from)
 {
@@ -553,7 +551,7 @@ static __attribute__((noinline, cold)) void see_alone(size_t items, tm_body body
     see(&alone, 1, caller_from);
 }
 
-/* What thread n of another library's team does of a job, with its floating-point unit as the caller's is meanwhile. */
+/* Thread n of another library's team does its part of a job, with the caller's floating-point control meanwhile. */
 static void as_member(void *of, int32_t n)
 {
     job *j = of;

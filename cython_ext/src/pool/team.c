@@ -1,17 +1,12 @@
-/* Whether the other library's threads run is asked of the system: the processor time of one of them, twice. Where it
- * has not run since the last call, which is the rule where calls come alone, that is one question.
+/* Whether the other library's threads run is measured by the processor time of one of them, read twice; once if it has
+ * not run since the last call, the usual case for calls without the other library.
  *
- * `suites/performance/behind_pytorch.py` on 16 hyperthreads of an Intel Xeon with AMX (Linux 6.18), linears 2560 x 2560
- * of 1, 16, 64, 128 and 512 rows: 14, 37, 88, 156 and 565 us one after the other. Each behind torch._int_mm, with the
- * pool's own threads, which share the cores with PyTorch's then: 69, 69, 156, 177, 669 (and up to 1,228 before workers slept
- * where their core is taken); over PyTorch's: 14, 36, 95, 160, 561.
+ * OpenMP waits for all threads at the end of a call. So if they sleep, or another process has the cores, the pool's own
+ * threads are better. A team belongs to the thread that began it: the first call of each thread uses its team, which
+ * makes it known, and creates it if needed. A team keeps the library's size: GNU's OpenMP ends threads and creates new
+ * ones for another.
  *
- * OpenMP's end of a call waits for all threads, so where they sleep, or another process has the cores, the pool's own
- * way is the better one: it waits for nobody who has not begun. A team belongs to the thread that began it: the first call
- * of each thread goes to its team, which is how that is known, and makes it where the other library has not yet. To wait
- * until workers come late was tried: beside PyTorch's bound threads they may come in time, and take turns with the caller
- * on one core. A team is never made larger or smaller than the library has it, for which GNU's OpenMP ends threads and
- * makes new ones. */
+ * Rates: `python suites/performance/behind_pytorch.py`. What lost: docs/kernels/pool.md. */
 #include "team.h"
 #include "pool.h"
 
@@ -19,12 +14,12 @@
 #include <stdatomic.h>
 #include <time.h>
 
-enum { ASK_NS = 2000 }; /* after so long a thread whose processor time stands still is asleep */
+enum { ASK_NS = 2000 }; /* a thread whose processor time stands still for this long is asleep */
 
 static _Atomic(tm_fork) fork_;
 static _Atomic(tm_number) team_size, own_number;
 
-/* Of the calling thread's team: whether it is known, the second thread's clock of processor time, and where that was. */
+/* The calling thread's team: whether it is known, the second thread's clock of processor time, and its last value. */
 static _Thread_local struct {
     int known;
     clockid_t clock;

@@ -1,4 +1,5 @@
-/* The steps with AVX2: 32 elements a turn, comparisons as 0 or -1 in 32 bits, added up and packed to bytes. */
+/* The steps with AVX2: 32 elements an iteration; comparisons give 0 or -1 in 32 bits, which are added up and packed to
+ * bytes. */
 #ifndef TM_STEPS_AVX2_H
 #define TM_STEPS_AVX2_H
 
@@ -23,7 +24,7 @@ tm_steps_32(const float *x, tm_steps_ymm s, enum tm_low low, __m256i *largest_u3
     __m256i a = _mm256_packs_epi32(tm_steps_8(x, s, low, largest_u32x8), tm_steps_8(x + 8, s, low, largest_u32x8));
     __m256i b =
         _mm256_packs_epi32(tm_steps_8(x + 16, s, low, largest_u32x8), tm_steps_8(x + 24, s, low, largest_u32x8));
-    /* Packing works in each half by itself and leaves groups of four out of order. */
+    /* Packing works in each half separately and leaves groups of four out of order. */
     return _mm256_permutevar8x32_epi32(_mm256_packs_epi16(a, b), _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
 }
 

@@ -1,17 +1,16 @@
-/* The steps with AVX-512: 64 elements a turn. Each comparison of 16 elements gives 16 mask bits; four of them make a
+/* The steps with AVX-512: 64 elements an iteration. A comparison of 16 elements gives 16 mask bits; four of them make a
  * mask of 64 bytes. For every 256 bytes read: 8 comparisons (12 with code -2), 6 (9) joins of masks, 8 operations to
- * watch for NaN and infinity.
+ * detect NaN and infinity.
  *
- * In the caches that is not the fastest on a Zen 4. In a loop over 4096 elements a turn with code -2 takes 5.7 ns and
- * two of avx2.h 5.2; without it both take 4.0. With codes as masked moves of 32 bits, packed, in place of the joins it
- * is 6.3 and 4.8. From memory both are alike (`python suites/performance/selection.py`). */
+ * In the caches of Zen 4 avx2.h can be faster; from memory both are equal (`python suites/performance/selection.py`).
+ * See docs/kernels/quantizers.md. */
 #ifndef TM_STEPS_AVX512_H
 #define TM_STEPS_AVX512_H
 
 #include "steps.h"
 
 typedef struct tm_steps_zmm {
-    __m512i up, down, two; /* up against signed bits; down and two against unsigned ones, sign included */
+    __m512i up, down, two; /* up is compared with signed bits; down and two with unsigned ones, sign included */
 } tm_steps_zmm;
 
 static inline __mmask64 tm_join(__mmask16 a, __mmask16 b, __mmask16 c, __mmask16 d)

@@ -1,4 +1,4 @@
-/* The steps with SSE4.1: 16 elements a turn, as avx2.h. */
+/* The steps with SSE4.1: 16 elements an iteration, like avx2.h. */
 #ifndef TM_STEPS_SSE41_H
 #define TM_STEPS_SSE41_H
 

@@ -1,12 +1,13 @@
-/* Quantization as a step function: code = rint(clamp(x / scale, low, 1)) without a division, and with its bits.
+/* Quantization as a step function: code = rint(clamp(x / scale, low, 1)) without a division, with the same bits.
  *
- * The float32 quotient never falls as x rises, and it is odd in x, so the code changes at magnitudes that are found
+ * The float32 quotient never falls as x rises, and it is odd in x. So the code changes at magnitudes that are found
  * once by dividing:
- *   code 1 where  x > one, code -1 where -x > one: |x / scale| > 0.5, since rint takes the tie 0.5 to 0
- *   code -2 where -x > two: |x / scale| >= 1.5, since rint takes the tie 1.5 to 2; only where low is -2
- * Floats are compared as integers: the bits of a positive float rise with it, and those of a negative one are
- * negative integers. The bits of -x are those of x with the sign flipped. -0.0 is no exception: flipped it is 0,
- * above neither bound. */
+ * - code 1 if x > one, code -1 if -x > one: |x / scale| > 0.5, since rint takes the tie 0.5 to 0
+ * - code -2 if -x > two: |x / scale| >= 1.5, since rint takes the tie 1.5 to 2; only if low is -2
+ *
+ * Floats are compared as integers: the bits of a positive float rise with it, and those of a negative one are negative
+ * integers. The bits of -x are those of x with the sign flipped. This includes -0.0: flipped it is 0, above neither
+ * bound. */
 #ifndef TM_STEPS_H
 #define TM_STEPS_H
 
@@ -16,16 +17,16 @@
 #define TM_SIGN 0x80000000u
 #define TM_MAX_FINITE 0x7f7fffff
 
-enum tm_low { TM_LOW_1, TM_LOW_2 }; /* codes from -1, or from -2, to 1 */
+enum tm_low { TM_LOW_1, TM_LOW_2 }; /* codes from -1 or -2 to 1 */
 
 typedef struct tm_steps {
     int32_t one; /* bits of the largest x of code 0 */
     int32_t two; /* bits of the largest magnitude of code -1 */
 } tm_steps;
 
-/* Bits of the largest finite x >= 0 whose float32 quotient by `scale` is at most `limit`. One bit after the other
- * from the top, so nothing is assumed of the scale: a quotient that overflows is above the limit, one that
- * underflows is below it. */
+/* Bits of the largest finite x >= 0 whose float32 quotient by `scale` is at most `limit`. It is found bit by bit from
+ * the top, so nothing is assumed of the scale: a quotient that overflows is above the limit, one that underflows is
+ * below it. */
 static inline int32_t tm_last_within(float scale, float limit)
 {
     int32_t last = 0;
@@ -45,8 +46,8 @@ static inline tm_steps tm_find_steps(float scale)
     return (tm_steps){tm_last_within(scale, 0.5f), tm_last_within(scale, 0x1.7ffffep0f)};
 }
 
-/* Quantize `n` elements; returns the largest of their doubled bits (finite.h). The vector files of this folder do
- * the same. */
+/* Quantizes `n` elements; returns the largest of their doubled bits (finite.h). So do the vector files of this
+ * folder. */
 static inline uint32_t tm_steps_plain(
     const float *restrict x, int8_t *restrict q, size_t n, tm_steps steps, enum tm_low low)
 {
@@ -60,8 +61,8 @@ static inline uint32_t tm_steps_plain(
     return largest;
 }
 
-/* A range starts on a cache line of the codes when they do; 16,384 elements take 1.5 us or more, which pays for a
- * wake-up. */
+/* A range starts on a cache line of the codes if they do. 16,384 elements take 1.5 us or more, enough to wake a
+ * thread. */
 enum { TM_STEPS_UNIT = 64, TM_STEPS_GRAIN = 16384 };
 
 #endif

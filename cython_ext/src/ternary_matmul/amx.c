@@ -1,23 +1,22 @@
-/* ternary_matmul of tile64 with AMX int8, and of other formats that become tile64 first (amx.h).
+/* ternary_matmul of tile64 with AMX int8, and of other formats that are converted to tile64 first (amx.h).
  *
  * Layout: the 64 bytes of a group, under one of the nested masks of avx512.c, are one row of the right tile of tdpbusd:
  * 16 rows of weights by 4 columns. 16 groups under the masks 3, 15 and 63 are three tiles; unmasked, as they lie in
- * memory, they are the fourth. The sums of the four are separated at the end as in avx512.c, once in 32768 columns.
- * Activations are the left tile, packed (amx_rows.h) or in place.
+ * memory, they are the fourth. The sums of the four are separated as in avx512.c, once in 32768 columns. Activations
+ * are the left tile, packed (amx_rows.h) or in place.
  *
- * Algorithm: four tiles of sums stay in registers: 32 rows of activations under two masks, (3, 15) then (63, none), with
- * four loads and four products a step of 64 columns; or 16 rows under all masks, with five loads. Between the products
- * - masked groups are made AHEAD steps before their use, into a ring that stays in L1: a tile load gets nothing from
- *   pending stores, it waits until they are in L1;
- * - rows whose sums were stored by the block before are settled and written out, some rows a step;
+ * Algorithm: four tiles of sums stay in registers: 32 rows of activations under two masks, (3, 15) then (63, none), or
+ * 16 rows under all masks. Between the products
+ * - masked groups are made AHEAD steps before their use, into a ring that stays in L1: a tile load is not forwarded
+ *   from pending stores;
+ * - rows whose sums the previous block stored are settled and written out;
  * - lines of sums and outputs that are written soon are prefetched.
  *
- * Limit: a product takes 16 cycles, a tile load 8 from L1. Fills of L1 with activations and weights from L2, and lines of
- * outputs from L3, take load cycles and miss slots of L1. Few rows leave a part of each tile empty and still pay for all
- * masks and loads, and a call pays for the tiles' setup, so few rows and small products go by AVX-512 (tm_amx_takes).
+ * Limit: a product takes 16 cycles, a tile load 8 from L1. Fills of L1 take load cycles and miss slots. Few rows fill
+ * tiles partly and pay for all masks and the setup, so few rows and small products use AVX-512 (tm_amx_takes).
  *
  * Rates: `python suites/performance/instruction_sets.py --sets avx512 amx --rows 16 64 512` on a machine with AMX.
- * Versions, measurements and what lost: docs/kernels/amx.md. */
+ * Versions and what lost: docs/kernels/amx.md. */
 #include "amx.h"
 
 #include "../amx_tiles.h"
@@ -32,35 +31,35 @@ TM_BEGIN(amx)
 
 enum {
     GROUPS = STEP / 4, /* in a step */
-    BYTES = GROUPS * TM_TILE, /* of a step's weights */
+    BYTES = GROUPS * TM_TILE, /* bytes of a step's weights */
     SPAN = TM_MATMUL_CHUNK / GROUPS, /* most steps between two settlements of sums */
-    PLACES = 4, /* steps that the ring has masked groups of, */
-    AHEAD = 2, /* made so many before their use, */
-    PART = GROUPS / 4, /* so many groups between two products */
-    FAR = 1 << 20, /* bytes of outputs from which they are fetched */
-    SETTLED = 4, /* steps until sums that were stored are read */
+    PLACES = 4, /* steps whose masked groups the ring holds */
+    AHEAD = 2, /* how many steps before their use they are made */
+    PART = GROUPS / 4, /* groups that are made between two products */
+    FAR = 1 << 20, /* bytes of outputs above which output lines are prefetched */
+    SETTLED = 4, /* steps after which stored sums may be read */
 };
 
 typedef uint8_t group[TM_TILE];
 
-/* What a step makes: groups under the masks 3 and 15, under 63, under all three, or nothing. */
+/* Which groups a step makes: under the masks 3 and 15, under 63, under all three, or none. */
 typedef enum { LOW, HIGH, ALL, NOTHING } mask_set;
 
 typedef struct work {
     group ring[PLACES][3 * GROUPS];
-    group last[PLACES][GROUPS]; /* weights of the last step, where they fill none, of a tile, and of those before it */
+    group last[PLACES][GROUPS]; /* an incomplete last step's weights, padded, for recent tiles */
     int32_t u[BLOCK][TM_TILE]; /* sums under each mask, of 16 rows of weights */
-    int32_t sums[BLOCK][TM_TILE]; /* the rows' own, of earlier spans */
-    float scales[TM_TILE]; /* of the rows of weights whose sums are due, where each has its own */
+    int32_t sums[BLOCK][TM_TILE]; /* sums of each row of weights from earlier spans */
+    float scales[TM_TILE]; /* of the rows of weights with pending sums, if each has its own */
     const slab *of;
-    const uint8_t *tiles; /* weights from the first row of tile `first_tile` on */
+    const uint8_t *tiles; /* weights from the first row of tile `first_tile` */
     size_t first_tile;
     tm_prefetch fetch;
     uint32_t configured;
-    size_t used; /* place in the ring of the next step */
-    struct { /* rows whose sums under the masks are complete, to be settled */
-        size_t row, end, m, n; /* of the block; its first row in the slab, of the weights */
-        int more, whole; /* whether there are spans before; whether none is behind */
+    size_t used; /* position in the ring of the next step */
+    struct { /* rows whose masked sums are complete and not yet settled */
+        size_t row, end, m, n; /* row and end within the block; its first row in the slab, first row of weights */
+        int more, whole; /* whether earlier spans exist; whether no later span follows */
     } due;
     struct { /* the step to make next */
         walk at;
@@ -76,7 +75,8 @@ static inline const uint8_t *tile_of(size_t t, const work *w)
     return w->tiles + (t - w->first_tile) * tile_bytes(w->of);
 }
 
-/* Tiles below `weights` are sums and activations, `even` rows in those of even numbers, `odd` in the others. */
+/* Configures the tiles: those below `weights` are sums and activations, with `even` rows in even-numbered ones, `odd`
+ * rows in the others. */
 static void configure(size_t even, size_t odd, int weights, work *w)
 {
     const uint32_t wanted = (uint32_t)(even | odd << 8) | (uint32_t)weights << 16;
@@ -91,7 +91,7 @@ static void configure(size_t even, size_t odd, int weights, work *w)
     tm_tile_configure(&config);
 }
 
-/* The next pass to make: low and high masks, then spans, then the next step of the walk. */
+/* Selects the next pass to make: low and high masks, then spans, then the next step of the walk. */
 static __attribute__((noinline)) void next_pass(work *w)
 {
     const slab *s = w->of;
@@ -115,7 +115,7 @@ static __attribute__((noinline)) void next_pass(work *w)
     w->next.left = end - w->next.begin;
 }
 
-/* Weights of the last step of a tile on the walk, zeros behind them. */
+/* Weights of the last step of a tile on the walk, padded with zeros. */
 static inline group *last_of(size_t number, work *w) { return w->last[number % PLACES]; }
 
 static __attribute__((noinline)) const uint8_t *make_last(work *w)
@@ -126,7 +126,7 @@ static __attribute__((noinline)) const uint8_t *make_last(work *w)
     return last[0];
 }
 
-/* A step in the making. */
+/* A step that is being made. */
 typedef struct step {
     const uint8_t *from;
     group *to;
@@ -134,7 +134,7 @@ typedef struct step {
     int fetches;
 } step;
 
-/* For `place` in the ring. */
+/* Starts the next step, for `place` in the ring. */
 static inline __attribute__((always_inline)) step make_next(size_t place, work *w)
 {
     step made = {.from = w->next.from, .to = w->ring[place % PLACES], .masks = w->next.masks};
@@ -147,7 +147,7 @@ static inline __attribute__((always_inline)) step make_next(size_t place, work *
     return made;
 }
 
-/* A quarter of it. */
+/* Makes a quarter of it. */
 static inline __attribute__((always_inline)) void make(const step *made, int part, const work *w)
 {
     const uint8_t *from = made->from + part * PART * TM_TILE;
@@ -180,7 +180,7 @@ static inline __attribute__((always_inline)) void make(const step *made, int par
             tm_prefetch_line(from + k * TM_TILE, TM_PREFETCH_L2, w->fetch.bytes);
 }
 
-/* 16 of a row's outputs, what tm_matmul_store_by writes; where `scaled`, what tm_four_store does. */
+/* Stores 16 of a row's outputs, like tm_matmul_store_by; if `scaled`, like tm_four_store. */
 static inline __attribute__((always_inline)) void store_16(
     void *out, const int32_t kind, const int scaled, __m512i own, __m512i act_sum, __m512 scales, __m512d factor)
 {
@@ -202,7 +202,7 @@ static inline __attribute__((always_inline)) void store_16(
         _mm256_storeu_si256(out, bfloat16_of(both, scaled));
 }
 
-/* From the masks' sums of one row that is due, the sums of each row of weights, see avx512.c. */
+/* Computes the sums of each row of weights from the masks' sums of one pending row; see avx512.c. */
 static inline __attribute__((always_inline)) void settle(const int32_t kind, const int scaled, work *w)
 {
     const tm_ternary_matmul_args *args = w->of->args;
@@ -273,21 +273,21 @@ static inline void zero_sums(void)
     tm_tile_zero(3);
 }
 
-/* A range of steps, of a tile of weights and a block of rows, within a span that is settled at once. */
+/* A range of steps of a tile of weights and a block of rows, within a span that is settled at once. */
 typedef struct range {
     const uint8_t *weights;
-    size_t number, m, begin, steps; /* on the walk; row of the slab */
-    size_t settles; /* rows that are settled in a step */
-    size_t fetched; /* lines of the block's outputs that are fetched, which are written when the next block passes */
-    size_t every; /* so many-th of them */
-    const char *out; /* the first */
+    size_t number, m, begin, steps; /* position on the walk; row of the slab */
+    size_t settles; /* rows settled in a step */
+    size_t fetched; /* lines of the block's outputs that are prefetched; they are written while the next block passes */
+    size_t every; /* interval between prefetches */
+    const char *out; /* the first output */
     size_t out_row; /* bytes between two rows of outputs */
-    int lines; /* the logarithm of how many a row has */
-    int fetches; /* whether weights are on their first way through */
+    int lines; /* log2 of the lines of a row */
+    int fetches; /* whether this is the first pass over the weights */
 } range;
 
-/* Two lines of outputs into L2, or the first alone: a line that is under way takes one of the few places that all misses
- * of L1 share, and L2 fetches the other where the next tile's lines follow soon. */
+/* Prefetches two lines of outputs into L2, or the first alone. A pending line takes one of the few slots that all
+ * misses of L1 share, and L2 prefetches the second if the next tile's lines follow soon. */
 static inline __attribute__((always_inline)) void fetch_outputs(const range *r, size_t s)
 {
     const size_t in_row = (size_t)1 << r->lines;
@@ -295,13 +295,14 @@ static inline __attribute__((always_inline)) void fetch_outputs(const range *r, 
         __builtin_prefetch(r->out + (i >> r->lines) * r->out_row + (i & (in_row - 1)) * 64, 0, 2);
 }
 
-/* Whether a step's columns are the last ones, which fill none. */
+/* Whether a step holds the last columns and is incomplete. */
 static inline int is_partial(const range *r, size_t s, const work *w)
 {
     return w->of->rest && r->begin + s + 1 == w->of->steps;
 }
 
-/* Steps of a pass in which another one of the same is made, and not the last: they need nothing of `next`. */
+/* Steps of a pass during which another step of the same pass is made: all except the last ones. They need nothing of
+ * `next`. */
 static inline size_t like_steps(const range *r) { return r->steps > AHEAD + 1 ? r->steps - AHEAD - 1 : 0; }
 
 static inline __attribute__((always_inline)) step
@@ -322,7 +323,7 @@ static inline void made_like(size_t steps, size_t used, work *w)
     w->next.left -= steps;
 }
 
-/* In the last steps of a pass, lines that its sums are about to be stored to: `lines` of each of `rows` rows. */
+/* In the last steps of a pass, prefetches the lines to which its sums are stored: `lines` of each of `rows` rows. */
 static inline __attribute__((always_inline)) void fetch_sums(size_t left, size_t rows, size_t lines, const int32_t *at)
 {
     enum { LAST = AHEAD + 1 };
@@ -349,7 +350,7 @@ static inline __attribute__((always_inline)) void step_of_two(
     settle_most(settles, w);
 }
 
-/* Packed rows, more than 16, under the masks 3 and 15, or 63 and none. */
+/* More than 16 packed rows, under the masks 3 and 15, or 63 and none. */
 static inline __attribute__((always_inline)) void pass_of_two(const mask_set masks, const range *r, work *w)
 {
     const size_t stride = sizeof w->u[0], like = like_steps(r);
@@ -428,7 +429,7 @@ static void pass_of_one(const range *r, work *w)
     tm_tile_store(3, w->u[0] + 3 * SIDE, stride);
 }
 
-/* A block of rows by a tile. Its sums are settled during the next block, or at the end of the walk. */
+/* Multiplies a block of rows by a tile. Its sums are settled during the next block, or at the end of the walk. */
 static void block(const walk *at, work *w)
 {
     const slab *s = w->of;
@@ -470,7 +471,7 @@ static void block(const walk *at, work *w)
     }
 }
 
-/* Pairs of a group of rows and a tile, tiles innermost. */
+/* Pairs of a row group and a tile, tiles innermost. */
 static void passes(size_t begin, size_t end, work *w)
 {
     const slab *s = w->of;
@@ -507,7 +508,7 @@ static void body(void *untyped, size_t begin, size_t end)
     tm_tile_release();
 }
 
-/* The same of weights of another format, a stretch after the other. */
+/* The same for weights of another format, stretch by stretch. */
 static void arranged(void *untyped, size_t begin, size_t end)
 {
     const slab *s = untyped;

@@ -1,4 +1,4 @@
-/* What outputs become behind the tiles of AMX. To be included between TM_BEGIN and TM_END. */
+/* Conversions of outputs, for kernels with AMX. Included between TM_BEGIN and TM_END. */
 #ifndef TM_AMX_OUTPUTS_H
 #define TM_AMX_OUTPUTS_H
 
@@ -7,7 +7,7 @@ static inline __m512 floats_of(__m512d low, __m512d high)
     return _mm512_insertf32x8(_mm512_castps256_ps512(_mm512_cvtpd_ps(low)), _mm512_cvtpd_ps(high), 1);
 }
 
-/* As tm_bfloat16. Where weights have scales in their bytes, one that is no number must not be rounded to one. */
+/* Like tm_bfloat16. If weights have scales in their bytes, a NaN must not be rounded to a number. */
 static inline __attribute__((always_inline)) __m256i bfloat16_of(__m512 values, const int scaled)
 {
     const __m512i bits = _mm512_castps_si512(values);

@@ -1,23 +1,23 @@
-/* Rows of activations for the tiles of AMX: which a thread takes and with what, their sums, and their copies in the order
- * in which tiles are loaded. To be included between TM_BEGIN and TM_END.
+/* Rows of activations for AMX: their division among threads, their sums, and copies packed in the order in which tiles
+ * are loaded. Included between TM_BEGIN and TM_END.
  *
- * Copies are made where enough is done with them: tiles of rows that lie far apart come from L2 more slowly than those
- * whose lines follow each other. How PACKS, PAIRS and PAIRS_ARRANGED were chosen: docs/kernels/amx.md. */
+ * Copies are made if enough products use them: a tile whose rows lie far apart comes from L2 more slowly than one of
+ * consecutive lines. How PACKS, PAIRS and PAIRS_ARRANGED were chosen: docs/kernels/amx.md. */
 #ifndef TM_AMX_ROWS_H
 #define TM_AMX_ROWS_H
 
 enum {
     SIDE = TM_TILE_ROWS,
-    BLOCK = 2 * SIDE, /* rows of activations at once where they are packed */
+    BLOCK = 2 * SIDE, /* rows of activations at once, if packed */
     SLAB = TM_AMX_SLAB,
-    LEAST = 4 * BLOCK, /* rows of a slab that lie in place, where they are not fewer */
+    LEAST = 4 * BLOCK, /* rows of a slab in place, if there are so many */
     STEP = TM_TILE_BYTES, /* columns of a tile */
-    PAIRS = 8, /* of a group of rows and a tile that a thread should have, so that all end together, */
-    PAIRS_ARRANGED = 4, /* or this many where weights become tile64 first, for each group again */
-    CHAINS = 4, /* sums of a row of activations side by side */
-    PACKS = 1 << 25, /* products for each thread from which it pays to pack activations */
-    PACK_GRAIN = 1 << 14, /* bytes of activations that pay for one more thread to pack them, */
-    SUM_GRAIN = 1 << 16, /* or to sum them up */
+    PAIRS = 8, /* pairs of a row group and a tile for each thread, so that all threads end together */
+    PAIRS_ARRANGED = 4, /* the same if weights are converted to tile64 first, again for each row group */
+    CHAINS = 4, /* independent sums of a row of activations */
+    PACKS = 1 << 25, /* products for each thread that justify packing */
+    PACK_GRAIN = 1 << 14, /* bytes of activations that justify one more thread for packing */
+    SUM_GRAIN = 1 << 16, /* the same for sums alone */
 };
 
 /* Rows of activations for one walk over the weights. */
@@ -26,10 +26,11 @@ typedef struct slab {
     const tm_amx_format *format;
     size_t first, rows;
     size_t group; /* rows that a thread takes with a tile of weights: whole blocks */
-    size_t steps, rest; /* in K, the last one's columns included; groups in that, where they fill no step */
-    int by_fours; /* whether of each 64 columns the first of each four are packed together, then the second */
-    uint8_t *packed; /* tiles of 16 rows by 64 columns, see packed_row; or NULL: rows lie in place, except */
-    int8_t (*last)[STEP]; /* their last columns, where these fill no step; then zeros */
+    size_t steps, rest; /* steps in K, an incomplete last one included; groups in that one, 0 if none is incomplete */
+    /* whether of each 64 columns the first of each four are packed together, then the second, and so on */
+    int by_fours;
+    uint8_t *packed; /* tiles of 16 rows by 64 columns, see packed_row; or NULL: rows lie in place, except `last` */
+    int8_t (*last)[STEP]; /* their last columns, if these are fewer than a step, then zeros */
     int32_t act_sum[SLAB];
     double factor[SLAB];
 } slab;
@@ -37,21 +38,21 @@ typedef struct slab {
 /* Bytes of a row of packed activations. */
 static inline size_t row_bytes(size_t steps) { return steps * STEP; }
 
-/* The first row that is not of row m's group. */
+/* The first row past row m's group. */
 static inline size_t group_end(const slab *s, size_t m)
 {
     const size_t end = (m / s->group + 1) * s->group;
     return end < s->rows ? end : s->rows;
 }
 
-/* Rows from row m of the slab on that are multiplied at once. */
+/* How many rows, from row m of the slab, are multiplied at once. */
 static inline size_t block_rows(const slab *s, size_t m)
 {
     const size_t left = group_end(s, m) - m, most = s->packed ? BLOCK : SIDE;
     return left < most ? left : most;
 }
 
-/* Of an output. */
+/* Bytes of an output. */
 static inline size_t out_bytes(const slab *s) { return s->args->kind == TM_OUT_BFLOAT16 ? 2 : 4; }
 
 static inline size_t tiles_across(const slab *s) { return (s->args->N + TM_TILE - 1) / TM_TILE; }
@@ -60,15 +61,15 @@ static inline size_t tile_bytes(const slab *s) { return tm_amx_tile_bytes(s->arg
 
 static inline size_t stretch_tiles(const slab *s) { return tm_amx_stretch_tiles(s->args->K); }
 
-/* Bytes between two steps of packed rows: their block has one tile, or two side by side. */
+/* Bytes between two steps of packed rows: a block has one tile, or two side by side. */
 static inline size_t step_bytes(size_t rows) { return (rows > SIDE ? 2 : 1) * SIDE * STEP; }
 
-/* The block of rows and the tile that come next in a range of pairs of a group of rows and a tile: of a stretch of tiles
- * all by a block, then by the next block. So what a row of outputs gets in a stretch lies side by side. */
+/* Iterates over pairs of a row group and a tile: a block takes all tiles of a stretch, then the next block does. So the
+ * outputs of a row in a stretch are contiguous. */
 typedef struct walk {
     size_t pair, first, behind, end; /* of the stretch, and of the range */
     size_t m; /* row of the slab */
-    size_t number; /* how many came before */
+    size_t number; /* pairs visited before */
 } walk;
 
 static inline void begin_stretch(const slab *s, size_t pair, walk *at)
@@ -81,7 +82,7 @@ static inline void begin_stretch(const slab *s, size_t pair, walk *at)
     at->m = pair / across * s->group;
 }
 
-/* Whether there is another one, which it is at then. */
+/* Advances to the next pair; returns 0 at the end. */
 static inline int walk_on(const slab *s, walk *at)
 {
     const size_t behind = at->m + block_rows(s, at->m);
@@ -99,13 +100,13 @@ static inline int walk_on(const slab *s, walk *at)
     return 1;
 }
 
-/* Where the first columns of row m are. */
+/* Address of the first columns of row m. */
 static inline uint8_t *packed_row(const slab *s, size_t m)
 {
     return s->packed + m / BLOCK * BLOCK * row_bytes(s->steps) + m % BLOCK * STEP;
 }
 
-/* 64 columns as they are packed. */
+/* 64 columns in the order in which they are packed. */
 static inline __m512i packed_columns(const slab *s, __m512i v)
 {
     if (!s->by_fours)
@@ -155,14 +156,14 @@ static inline void prepare(void *untyped, size_t begin, size_t end)
     }
 }
 
-/* Most rows of a slab, so that as few slabs as hold `most` have nearly as many each: whole blocks. */
+/* Most rows of a slab, in whole blocks, so that slabs of at most `most` rows are about equal. */
 static inline size_t even_rows(size_t M, size_t most)
 {
     const size_t slabs = (M + most - 1) / most, even = (M + slabs - 1) / slabs;
     return (even + BLOCK - 1) / BLOCK * BLOCK;
 }
 
-/* The same; and whether they are packed. */
+/* The same; and whether the rows are packed. */
 static inline size_t slab_rows(const tm_ternary_matmul_args *args, size_t threads, int *packed)
 {
     const size_t fit = tm_amx_packed_rows(args->K), in_place = TM_AMX_PACKED / args->K;
@@ -170,7 +171,7 @@ static inline size_t slab_rows(const tm_ternary_matmul_args *args, size_t thread
     return even_rows(args->M, *packed ? fit : in_place < LEAST ? LEAST : in_place < SLAB ? in_place : SLAB);
 }
 
-/* Rows of a group, so that each thread has so many pairs of one and what there is `across` of weights. */
+/* Rows of a group, so that each thread has `pairs` pairs of a group and one of `across` pieces of weights. */
 static inline size_t group_rows(const slab *s, size_t threads, size_t across, size_t pairs)
 {
     const size_t unit = s->packed ? BLOCK : SIDE, blocks = (s->rows + unit - 1) / unit;

@@ -1,9 +1,10 @@
-/* ternary_matmul with AVX-VNNI, for processors with vpdpbusd and without AVX-512: the nested masks of avx512.c, whose
- * bound on a chunk holds here too, on halves of a group as in avx2.c: 8 of each 16 rows.
+/* ternary_matmul of tile64 with AVX-VNNI, for processors with vpdpbusd and without AVX-512: the nested masks of
+ * avx512.c, with the same bound on a chunk, on halves of a group as in avx2.c.
  *
- * For each 32 bytes: 1 load, 3 ands, and for each row of activations 1 broadcast and 4 vpdpbusd. Its latency of 5
- * cycles takes 10 sums to hide where two begin a cycle; the 8 here, with masks, weights and activations, are what 16
- * registers hold. */
+ * Limit: for each 32 bytes 1 load, 3 ands, and for each row of activations 1 broadcast and 4 vpdpbusd. If two start in
+ * each cycle, its latency of 5 cycles needs 10 sums. 16 registers hold only 8, beside masks, weights and activations.
+ *
+ * Rates: `python suites/performance/instruction_sets.py --sets avx2 avxvnni`. */
 #include "tiles.h"
 
 #if TM_X86

@@ -1,9 +1,9 @@
-/* vpdpbusd in assembly, of 32 and 64 bytes: its intrinsics make GCC 12 keep each sum twice, as lanes of int64 and of int32,
- * and move it in each turn of a loop, or spill it. Included behind TM_BEGIN(avx512). */
+/* vpdpbusd in assembly, for 32 and 64 bytes. With its intrinsics GCC 12 keeps two copies of each sum, as int64 and as
+ * int32 lanes, and moves it in each iteration, or spills it. Included behind TM_BEGIN(avx512). */
 #ifndef TM_DOT_AVX512_H
 #define TM_DOT_AVX512_H
 
-/* Of 32 bytes under the names of dots_dpbusd.h. */
+/* For 32 bytes, with the names of dots_dpbusd.h. */
 typedef int32_t tm_dots __attribute__((vector_size(32)));
 
 static inline __attribute__((always_inline)) tm_dots tm_dots_added(tm_dots s, __m256i codes, __m256i x)

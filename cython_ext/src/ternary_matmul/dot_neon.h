@@ -1,13 +1,13 @@
-/* What dotprod.c and i8mm.c share: tile64 by the dot products of NEON. Included behind TM_BEGIN, and compiled for the
- * including file's set. */
+/* tile64 with the dot products of NEON, shared by dotprod.c and i8mm.c. Included behind TM_BEGIN, and compiled for the
+ * including file's instruction set. */
 #ifndef TM_DOT_NEON_H
 #define TM_DOT_NEON_H
 
-/* Add (u - below) >> shift to four rows' sums, `below` being the sum under the next smaller mask. */
+/* Adds (u - below) >> shift to four rows' sums; `below` is the sum under the next smaller mask. */
 #define TM_SETTLE(sums, u, below, shift) \
     vst1q_s32(sums, vaddq_s32(vld1q_s32(sums), vshrq_n_s32(vsubq_s32(u, below), shift)))
 
-/* The codes of 16 bytes under nested masks, as in avx512.c; but sdot takes signed bytes, so the upper ones are shifted
+/* The codes of 16 bytes under the nested masks of avx512.c. sdot takes signed bytes, so the highest codes are shifted
  * down. */
 static inline __attribute__((always_inline)) void tm_nested(const uint8_t *bytes, int8x16_t *c)
 {
@@ -18,7 +18,8 @@ static inline __attribute__((always_inline)) void tm_nested(const uint8_t *bytes
     c[3] = vreinterpretq_s8_u8(vshrq_n_u8(w, 6));
 }
 
-/* One group, whose four activations are lane `lane` of those loaded; an instruction has room for constants only. */
+/* One group, whose four activations are lane `lane` of those loaded. The instruction takes an immediate, hence a
+ * macro. */
 #define TM_DOT_GROUP(k, lane) \
     do { \
         TM_PRAGMA(GCC unroll 4) \
@@ -34,8 +35,8 @@ static inline __attribute__((always_inline)) void tm_nested(const uint8_t *bytes
         } \
     } while (0)
 
-/* `quarters` quarters of each group from `first` on, 4 of each 16 rows, for `rows` rows of activations; rows *
- * quarters is at most 4, which takes 16 of the 32 registers. */
+/* `quarters` quarters of each group, from `first`, 4 of each 16 rows, for `rows` rows of activations. rows * quarters
+ * is at most 4, which takes 16 of the 32 registers. */
 static inline __attribute__((always_inline)) void tm_dot_quarters(
     const int rows, const int quarters, int first, const uint8_t *tile, size_t groups, const int8_t *a, size_t lda,
     int32_t (*acc)[TM_TILE])

@@ -1,8 +1,8 @@
-/* ternary_matmul with the dot products of Armv8.2 (sdot): the nested masks of avx512.c, whose bound on a chunk holds
- * here too, on quarters of a group: 4 of each 16 rows.
+/* ternary_matmul of tile64 with the dot products of Armv8.2 (sdot): the nested masks of avx512.c, with the same bound
+ * on a chunk, on quarters of a group, 4 of each 16 rows.
  *
- * For each 16 bytes: 1 load, 3 ands, 1 shift, and for each row of activations 4 sdot, which take the four activations
- * out of a lane of the 16 that were loaded: nothing is broadcast. */
+ * Limit: for each 16 bytes 1 load, 3 ands, 1 shift, and for each row of activations 4 sdot. These take four activations
+ * from a lane of the 16 that were loaded, so nothing is broadcast. Not measured. */
 #include "tiles.h"
 
 #if TM_ARM

@@ -1,4 +1,4 @@
-/* Sums of products with AVX-VNNI. Included behind TM_BEGIN, in place of dots_maddubs.h, which says what is what. */
+/* Sums of products with AVX-VNNI. Included behind TM_BEGIN instead of dots_maddubs.h, which documents the functions. */
 #ifndef TM_DOTS_DPBUSD_H
 #define TM_DOTS_DPBUSD_H
 

@@ -1,5 +1,5 @@
-/* Sums of products with the dot products of Armv8.2. Included behind TM_BEGIN, in place of dots_smlal.h, which says what is
- * what. Lanes of int32 hold what a row of any legal length adds up to (ternary_matmul.h). */
+/* Sums of products with the dot products of Armv8.2. Included behind TM_BEGIN instead of dots_smlal.h, which documents
+ * the functions. An int32 lane holds the sum of a row of any legal length (ternary_matmul.h). */
 #ifndef TM_DOTS_SDOT_H
 #define TM_DOTS_SDOT_H
 

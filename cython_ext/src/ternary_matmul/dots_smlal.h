@@ -1,6 +1,6 @@
-/* Sums of products with NEON of every aarch64 processor. Included behind TM_BEGIN, as is dots_sdot.h in its place.
+/* Sums of products with NEON of every aarch64 processor. Included behind TM_BEGIN; dots_sdot.h is its replacement.
  *
- * Eight lanes of int16. For each 16 codes a lane gets two products, of at most 3 * 128 in magnitude, so 80 products of
+ * Eight int16 lanes. For each 16 codes a lane gets two products, of at most 3 * 128 in magnitude, so the 80 products of
  * TM_DOTS_COLUMNS codes stay within 30720. */
 #ifndef TM_DOTS_SMLAL_H
 #define TM_DOTS_SMLAL_H

@@ -18,7 +18,7 @@ static size_t iq2_bn_r4(size_t N, size_t K)
     return N % TM_FOUR || K % TM_FOUR_BLOCK ? 0 : N / TM_FOUR * tm_four_bytes(K);
 }
 static size_t tl1(size_t N, size_t K) { return N * K / 4; }
-/* The original's own formula, of which the last bytes are padding; rounded down, also below 0. */
+/* The original's formula, whose last bytes are padding; rounded down, also below 0. */
 static size_t tl2(size_t N, size_t K)
 {
     const ptrdiff_t thirds = ((ptrdiff_t)K - 256) * (ptrdiff_t)N, eighths = (thirds - (thirds % 3 + 3) % 3) / 3 * 5;

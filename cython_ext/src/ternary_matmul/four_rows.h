@@ -1,26 +1,24 @@
-/* Few rows of activations times formats with a scale for each group of weights, a group of four rows of weights at a
- * time, which share what is loaded of the activations, as these share what is decoded. Sums stay in lanes. Included
- * behind TM_BEGIN, and compiled for the including file's set.
+/* Few rows of activations times formats with a scale for each group of weights. Included behind TM_BEGIN, and compiled
+ * for the including file's instruction set.
  *
- * Panels of 16 rows of weights (panels_avx512.h), by which more rows go, pass through the stack. Time over theirs, 2560 x
- * 2560, interleaved, one thread of an Intel Xeon (Emerald Rapids) that others kept busy, in the caches / from memory:
- *            M = 2         3             4
- *   tq2_0    0.82 / 0.74   0.88 / 1.00   0.94 / 0.82
- *   q2_0     0.80 / 0.84   0.86 / 0.63   0.83 / 0.70 (from memory M = 3 and 4 at 1536 x 13824)
- *   tq1_0    0.81 / 0.81   1.04 / 0.86   1.09 / 0.90, so only 2 rows do */
+ * Algorithm: a group of four rows of weights at a time. They share each load of activations, and rows of activations
+ * share the decoded codes. Sums stay in lanes, while panels (panels_avx512.h), which more rows use, pass through the
+ * stack.
+ *
+ * Rates: `python suites/performance/instruction_sets.py --format tq2_0 --sets avx512 --rows 1 2 3 4`. Measurements:
+ * docs/kernels/panels.md. */
 #ifndef TM_FOUR_ROWS_H
 #define TM_FOUR_ROWS_H
 
 #include "fours.h"
 
-/* sums[m] = sum(code * x) of a group of each of TM_ROWS rows, `x` being its share of the first of `count` rows of
- * activations, in their order or the format's, which lie `lda` bytes apart. `count` is a constant at each call. */
+/* sums[m] = sum(code * x) of a group of each of TM_ROWS rows. `x` is the first of `count` rows of activations, in their
+ * order or the format's, `lda` bytes apart. `count` is a constant at each call. */
 typedef void (*tm_group_rows)(
     const int count, const uint8_t *const *groups, const int8_t *x, size_t lda, __m128i *sums);
 
-/* Of what four rows take whole lines are fetched ahead, in the order in which they lie, from behind the last row on. What is
- * left out is a line of 33 with groups of 66 bytes; fetched too, for most of them once more, it took tq2_0 1.1 of the time
- * from memory, on Zen 4. */
+/* Prefetches whole lines of what four rows take, in memory order, from behind the last row. With groups of 66 bytes one
+ * line of 33 is left out: to prefetch it too, most lines would be prefetched twice, which is slower. */
 static inline __attribute__((always_inline)) void tm_groups_rows_by(
     const enum tm_prefetch_level level, size_t ahead, const int count, const tm_ternary_matmul_args *args, size_t begin,
     size_t end, tm_grouped form, size_t scale_at, const int8_t *x, size_t lda, tm_group_rows sums)
@@ -61,9 +59,9 @@ static inline __attribute__((always_inline)) void tm_groups_rows_by(
     }
 }
 
-/* As tm_groups_one, of 1 to `most` rows of activations, at most TM_FEW: the same products, added in the same order. With
- * several rows the level of what is fetched ahead is looked at each time: three copies of each would take as many times
- * as long to compile. */
+/* Like tm_groups_one, for 1 to `most` rows of activations, at most TM_FEW: same products, same order of additions. With
+ * several rows the prefetch level is tested at run time: three copies of each loop would take that much longer to
+ * compile. */
 static inline __attribute__((always_inline)) void tm_groups_rows_few(
     const int most, const tm_ternary_matmul_args *args, size_t begin, size_t end, tm_grouped form, size_t scale_at,
     const int8_t *x, size_t lda, tm_group_rows sums)

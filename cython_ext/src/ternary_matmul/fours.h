@@ -1,16 +1,11 @@
-/* One row of activations times formats with a scale for each group of weights, four groups at a time: what several of
- * them share with AVX2 and what is above it. Included behind TM_BEGIN, and compiled for the including file's set.
+/* One row of activations times formats with a scale for each group of weights, four groups at a time. Shared by several
+ * formats with AVX2 and above. Included behind TM_BEGIN, and compiled for the including file's instruction set.
  *
- * Weights are fetched ahead as those of tile64 are, but not on Zen 4 (ternary_matmul.h). Time over that without, weights from
- * memory, by turns, outside of the project (2560 x 6912, 6912 x 2560, 4096 x 14336); with AVX-512 they go this way where rows
- * are long:
- *                                            tq2_0           tq1_0           q2_0 (q2_0.h)
- *   Intel Xeon (Emerald Rapids)  1 thread    0.64 to 0.67    0.71 to 0.80    0.66 to 0.72
- *     AVX-512                   16 threads   0.72 to 0.79    0.81 to 0.90    0.71 to 0.78
- *   AMD Zen 3, AVX2              1 thread    0.79 to 0.84    0.96 to 0.98    0.82 to 0.87
- *                                2 threads   0.79 to 0.84    0.94 to 0.95    0.85 to 0.89
- * In the caches it is 0.91 to 1.05. A loop that looked at the level in each round took 1.01 to 1.03 of the time with tq2_0
- * there, on Zen 3, and 1.00 to 1.01 with q2_0: so it is compiled for each level. */
+ * Weights are prefetched like those of tile64, but not on Zen 4 (ternary_matmul.h). The loop is compiled for each
+ * prefetch level: a test of the level in each iteration is slower in the caches. With AVX-512 only long rows of weights
+ * come here.
+ *
+ * Rates: `python suites/performance/gemv.py --format tq2_0 --no-peers`. See docs/kernels/panels.md. */
 #ifndef TM_FOURS_H
 #define TM_FOURS_H
 
@@ -18,14 +13,13 @@
 
 enum { TM_FOUR = 4 };
 
-/* sum(code * x) of each of four groups that follow each other; `arranged` is the row's share in the order in which the
- * format meets it. */
+/* sum(code * x) of each of four consecutive groups; `arranged` is the row's share in the order that the format uses. */
 typedef __m128i (*tm_group_four)(const uint8_t *groups, const int8_t *arranged);
 
 /* The float16 scales at byte `scale_at` of each of four groups. */
 static inline __attribute__((always_inline)) __m256d tm_four_scales(const uint8_t *const *groups, size_t scale_at)
 {
-    uint64_t stored = 0; /* in a register: loads do not see what narrower stores before them wrote */
+    uint64_t stored = 0; /* in a register: a load cannot be forwarded from several narrower stores */
 #pragma GCC unroll 4
     for (size_t i = 0; i < TM_FOUR; i++) {
         uint16_t bits;
@@ -35,7 +29,7 @@ static inline __attribute__((always_inline)) __m256d tm_four_scales(const uint8_
     return _mm256_cvtps_pd(_mm_cvtph_ps(_mm_cvtsi64_si128((int64_t)stored)));
 }
 
-/* The products of the sums of four groups and their scales, which are float16 at byte `scale_at` of each. */
+/* The products of the sums of four groups and their float16 scales, at byte `scale_at` of each. */
 static inline __attribute__((always_inline)) void tm_four_products(
     const uint8_t *groups, size_t bytes, size_t scale_at, __m128i sums, const int32_t *act_sums,
     double products[TM_FOUR])
@@ -79,9 +73,9 @@ static inline __attribute__((always_inline)) void tm_groups_fours_by(
     }
 }
 
-/* As tm_groups_one: the same products, added in the same order. `arranged` has the row, `last` its last four groups once
- * more: where their number is no multiple of four the last four are made together, and those that were added already
- * are left out. Where `last` is NULL what is left is made group after group. */
+/* Like tm_groups_one: same products, same order of additions. `arranged` is the row, `last` its last four groups once
+ * more: if their number is not a multiple of four, the last four are computed together, and those already added are
+ * left out. If `last` is NULL, the rest is computed group by group. */
 static inline __attribute__((always_inline)) void tm_groups_fours(
     const tm_ternary_matmul_args *args, size_t begin, size_t end, tm_grouped form, size_t scale_at, tm_group_one one,
     tm_group_four four, const int8_t *arranged, const int8_t *last)

@@ -1,17 +1,18 @@
 /* ternary_matmul over formats with a scale for each group of a row's weights: the loops around a kernel of one group.
+ * See docs/kernels/panels.md.
  *
- * A row of weights is one stretch of bytes, a group after the other. The sum of a group's products is exact in
- * int32. Times its scale, in float64, which holds that product, it is added to the row's in the order of the groups:
- * so the bits are the same for every instruction set, number of threads, and number of rows beside it. At the end
- * one product and one rounding, as for formats with one scale. */
+ * A row of weights is contiguous, group after group. The sum of a group's products is exact in int32. Its product with
+ * the scale is exact in float64, and is added to the row's sum in the order of the groups. So the bits are the same for
+ * every instruction set, number of threads and number of rows. At the end one product and one rounding, as for formats
+ * with one scale. */
 #ifndef TM_GROUPS_H
 #define TM_GROUPS_H
 
 #include "rows.h"
 
-enum { TM_FEW = 4 }; /* most rows of activations that AVX-512 takes as it takes one (four_rows.h) */
+enum { TM_FEW = 4 }; /* most rows of activations that AVX-512 handles like one (four_rows.h) */
 
-/* sum(code * x) of one group of the weights and of the activations. */
+/* sum(code * x) of one group of weights and activations. */
 typedef int32_t (*tm_group_one)(const uint8_t *group, const int8_t *x);
 
 /* acc[m][r] = sum(code * a) of one group of row r of the weights and row m of the activations. */
@@ -21,13 +22,13 @@ typedef void (*tm_group_micro)(
 /* The scale of a group. */
 typedef float (*tm_group_scale)(const uint8_t *group);
 
-/* What the loops know of a format. */
+/* A format's properties, for the loops. */
 typedef struct tm_grouped {
     size_t weights, bytes; /* of a group, its scale included */
     tm_group_scale scale;
 } tm_grouped;
 
-/* The sums of the activations of each group, for all rows: what the codes' offset of 1 adds. */
+/* The sums of the activations of each group, for all rows, which correct the codes' offset of 1. */
 static inline __attribute__((always_inline)) void tm_group_sums(const tm_ternary_matmul_args *args, size_t weights)
 {
     const size_t groups = args->K / weights;
@@ -36,7 +37,7 @@ static inline __attribute__((always_inline)) void tm_group_sums(const tm_ternary
             args->act_sums[m * groups + g] = tm_sum(args->a + m * args->lda + g * weights, weights);
 }
 
-/* Bytes of the room that these sums take. */
+/* Bytes of room for these sums. */
 static inline size_t tm_groups_room(size_t M, size_t K, size_t weights) { return sizeof(int32_t) * M * (K / weights); }
 
 static inline void tm_group_store(const tm_ternary_matmul_args *args, size_t m, size_t n, double sum)
@@ -44,11 +45,11 @@ static inline void tm_group_store(const tm_ternary_matmul_args *args, size_t m, 
     const float value = (float)(sum * ((double)args->weight_scale / (double)args->act_scale[m]));
     if (args->kind == TM_OUT_FLOAT32)
         ((float *)args->out)[m * args->N + n] = value;
-    else /* a scale that is no number must not be rounded to one */
+    else /* a NaN scale must not be rounded to a number */
         ((uint16_t *)args->out)[m * args->N + n] = value == value ? tm_bfloat16(value) : 0x7fc0;
 }
 
-/* One row of activations, rows [begin, end) of the weights in units of TM_ROWS: row after row, see tm_matmul_one. */
+/* One row of activations, rows [begin, end) of the weights in units of TM_ROWS, row after row; see tm_matmul_one. */
 static inline __attribute__((always_inline)) void tm_groups_one(
     const tm_ternary_matmul_args *args, size_t begin, size_t end, tm_grouped form, tm_group_one one)
 {
@@ -64,8 +65,7 @@ static inline __attribute__((always_inline)) void tm_groups_one(
     }
 }
 
-/* Rows [begin, end) of the weights, in units of TM_ROWS, which share what is loaded of up to `block` rows of
- * activations. */
+/* Rows [begin, end) of the weights, in units of TM_ROWS, which share loads of up to `block` rows of activations. */
 static inline __attribute__((always_inline)) void tm_groups_rows(
     const tm_ternary_matmul_args *args, size_t begin, size_t end, tm_grouped form, int block, tm_group_micro micro)
 {
@@ -101,7 +101,7 @@ static inline __attribute__((always_inline)) void tm_groups_rows(
     }
 }
 
-/* `body` over all weights, in units of TM_ROWS rows, once the activations of each group of `weights` are summed. */
+/* Sums the activations of each group of `weights`, then runs `body` over all weights in units of TM_ROWS rows. */
 static inline int tm_groups_run(tm_ternary_matmul_args *args, size_t weights, tm_body body, int32_t rank)
 {
     tm_group_sums(args, weights);

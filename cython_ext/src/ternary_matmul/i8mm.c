@@ -1,10 +1,12 @@
-/* ternary_matmul with the int8 matrix products of Armv8.6 (usmmla): two rows of weights by two rows of activations, 8
- * columns at once, twice the products of an sdot.
+/* ternary_matmul of tile64 with the int8 matrix products of Armv8.6 (usmmla): two rows of weights by two rows of
+ * activations, 8 columns at once, twice the products of an sdot.
  *
- * A row's 8 columns lie in two groups, 4 bytes in each; interleaving the groups' words (zip1, zip2) puts them side by
- * side. Then the nested masks of avx512.c, whose bound on a chunk holds here too: usmmla takes unsigned weights, so the
- * byte itself is the last. For 32 bytes, 4 of each 16 rows: 2 loads, 2 zips, 6 ands, and for each two rows of
- * activations 2 loads and 8 usmmla. One row of activations would fill half of them, and goes by sdot. */
+ * Algorithm: a row's 8 columns lie in two groups, 4 bytes in each. Interleaving the groups' words (zip1, zip2) puts
+ * them side by side. Then the nested masks of avx512.c, with the same bound on a chunk; usmmla takes unsigned weights,
+ * so the last needs no mask. One row of activations would fill half of a usmmla, so it uses sdot.
+ *
+ * Limit: for 32 bytes, 4 of each 16 rows, 2 loads, 2 zips, 6 ands, and for each two rows of activations 2 loads and 8
+ * usmmla. Not measured. */
 #include "tiles.h"
 
 #if TM_ARM

@@ -1,17 +1,17 @@
-/* Tables of look-ups and sums of their digits in 32-byte vectors. Included behind TM_BEGIN, and compiled for the
- * including file's set. */
+/* Look-up tables and sums of their digits in 32-byte vectors. Included behind TM_BEGIN, and compiled for the including
+ * file's instruction set. */
 #ifndef TM_LUT_AVX2_H
 #define TM_LUT_AVX2_H
 
-/* What the entries of a table multiply their columns by: field 3 * (w0 + 1) + w1 + 1 of a pair, value 9 w0 + 3 w1 + w2
- * of a triple. */
+/* Factors of the columns in the entries of a table: field 3 * (w0 + 1) + w1 + 1 of a pair, value 9 w0 + 3 w1 + w2 of a
+ * triple. */
 #define TM_LUT_PAIR_0 _mm256_setr_epi16(-1, -1, -1, 0, 0, 0, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0)
 #define TM_LUT_PAIR_1 _mm256_setr_epi16(-1, 0, 1, -1, 0, 1, -1, 0, 1, 0, 0, 0, 0, 0, 0, 0)
 #define TM_LUT_TRIPLE_0 _mm256_setr_epi16(0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0)
 #define TM_LUT_TRIPLE_1 _mm256_setr_epi16(0, 0, 1, 1, 1, -1, -1, -1, 0, 0, 0, 1, 1, 1, 0, 0)
 #define TM_LUT_TRIPLE_2 _mm256_setr_epi16(0, 1, -1, 0, 1, -1, 0, 1, -1, 0, 1, -1, 0, 1, 0, 0)
 
-/* The codes w + 1 of the same. */
+/* The codes w + 1 of the same entries. */
 #define TM_LUT_PAIR_CODES_0 _mm_setr_epi8(0, 0, 0, 1, 1, 1, 2, 2, 2, 0, 0, 0, 0, 0, 0, 0)
 #define TM_LUT_PAIR_CODES_1 _mm_setr_epi8(0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 0, 0, 0, 0, 0, 0)
 #define TM_LUT_TRIPLE_CODES_0 _mm_setr_epi8(1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2, 2, 0, 0)
@@ -23,8 +23,8 @@ static inline __m256i tm_lut_times(__m256i w_i16x16, int8_t a)
     return _mm256_sign_epi16(_mm256_set1_epi16(a), w_i16x16);
 }
 
-/* The low digits of 16 entries in the low 16 bytes, the high digits in the others. 1057 / 2^15 is 1/31 but for 2e-7 of
- * it, so what mulhrs rounds is nearest: 31 is odd, and an entry under 2^9. */
+/* The low digits of 16 entries in the low 16 bytes, the high digits in the others. 1057 / 2^15 differs from 1/31 by
+ * 2e-7 of it, so mulhrs rounds to nearest: 31 is odd, and an entry is under 2^9. */
 static inline __m256i tm_lut_digits(__m256i e_i16x16)
 {
     const __m256i high = _mm256_mulhrs_epi16(e_i16x16, _mm256_set1_epi16(1057));
@@ -44,7 +44,7 @@ static inline __m256i tm_lut_triple(const int8_t *a)
         tm_lut_times(TM_LUT_TRIPLE_2, a[2])));
 }
 
-/* A sum of digits. Compilers add the terms of several look-ups first, hold all of them for that, and spill. */
+/* A sum of digits. The asm keeps compilers from adding the terms of several look-ups first, which spills. */
 static inline __m256i tm_lut_add(__m256i sum, __m256i term)
 {
     sum = _mm256_add_epi8(sum, term);
@@ -52,8 +52,8 @@ static inline __m256i tm_lut_add(__m256i sum, __m256i term)
     return sum;
 }
 
-/* Adds the digits' sums of up to TM_LUT_FLUSH look-ups to int16 sums: of the low 8 bytes of each 16 to s[0], of the
- * others to s[1]. Each is TM_LUT_BIAS too large. */
+/* Adds the digits' sums of up to TM_LUT_FLUSH look-ups to int16 sums: the low 8 bytes of each 16 to s[0], the others to
+ * s[1]. Each is TM_LUT_BIAS too large. */
 static inline void tm_lut_flush(__m256i low, __m256i high, __m256i *s_i16x16)
 {
     const __m256i top = _mm256_set1_epi8(-128), digits = _mm256_set1_epi16(TM_LUT_BASE << 8 | 1);

@@ -4,7 +4,7 @@
 
 #include "lut_avx2.h"
 
-/* tm_lut_add of vectors twice as wide. */
+/* tm_lut_add for vectors twice as wide. */
 static inline __m512i tm_lut_wide_add(__m512i sum, __m512i term)
 {
     sum = _mm512_add_epi8(sum, term);
@@ -12,7 +12,7 @@ static inline __m512i tm_lut_wide_add(__m512i sum, __m512i term)
     return sum;
 }
 
-/* tm_lut_flush of vectors twice as wide. */
+/* tm_lut_flush for vectors twice as wide. */
 static inline void tm_lut_wide_flush(__m512i low, __m512i high, __m512i *s_i16x32)
 {
     const __m512i top = _mm512_set1_epi8(-128), digits = _mm512_set1_epi16(TM_LUT_BASE << 8 | 1);
@@ -21,7 +21,7 @@ static inline void tm_lut_wide_flush(__m512i low, __m512i high, __m512i *s_i16x3
     s_i16x32[1] = _mm512_add_epi16(s_i16x32[1], _mm512_maddubs_epi16(_mm512_unpackhi_epi8(low, high), digits));
 }
 
-/* tm_lut_widen of 32 sums. */
+/* tm_lut_widen for 32 sums. */
 static inline void tm_lut_wide_widen(__m512i s_i16x32, size_t flushes, int32_t *acc)
 {
     s_i16x32 = _mm512_sub_epi16(s_i16x32, _mm512_set1_epi16((int16_t)(flushes * TM_LUT_BIAS)));

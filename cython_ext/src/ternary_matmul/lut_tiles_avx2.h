@@ -1,7 +1,8 @@
-/* Weights of tl1 and tl2 as tile64 (tiles.h) with AVX2, for several rows of activations. Included behind TM_BEGIN(avx2).
+/* Conversion of tl1 and tl2 to tile64 (tiles.h) with AVX2, for several rows of activations. Included behind
+ * TM_BEGIN(avx2).
  *
- * Two vectors have a tile's quarters, 16 rows each, in their halves, a byte a row. Codes are looked up where tile64 has
- * those of the quarter, so that a column of the tile is what four quarters have together. */
+ * The halves of two vectors hold a tile's quarters, 16 rows each, a byte a row. Codes are looked up at the bits of
+ * their quarter in tile64, so a column of the tile is the or of four quarters. */
 #ifndef TM_LUT_TILES_AVX2_H
 #define TM_LUT_TILES_AVX2_H
 
@@ -14,7 +15,7 @@ static inline __m256i tm_lut_codes(__m128i codes, int nth)
     return _mm256_slli_epi16(_mm256_mullo_epi16(_mm256_broadcastsi128_si256(codes), by), 4 * nth);
 }
 
-/* A group of tile64 of its four columns. */
+/* A group of tile64 from its four columns. */
 static inline void tm_lut_group(const __m256i (*column)[2], uint8_t *to)
 {
     __m256i half[4], two[2];

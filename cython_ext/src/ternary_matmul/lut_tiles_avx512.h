@@ -1,8 +1,8 @@
-/* Weights of tl1 and tl2 as tile64 (tiles.h) with AVX-512, for several rows of activations. Included behind
+/* Conversion of tl1 and tl2 to tile64 (tiles.h) with AVX-512, for several rows of activations. Included behind
  * TM_BEGIN(avx512).
  *
- * The vectors have a tile's quarters, 16 rows each, in their quarters, a byte a row. Codes are looked up where tile64 has
- * those of the quarter, so that a column of the tile is what four quarters have together. */
+ * The quarters of a vector hold a tile's quarters, 16 rows each, a byte a row. Codes are looked up at the bits of their
+ * quarter in tile64, so a column of the tile is the or of four quarters. */
 #ifndef TM_LUT_TILES_AVX512_H
 #define TM_LUT_TILES_AVX512_H
 
@@ -17,13 +17,13 @@ static inline __m512i tm_lut_codes(__m128i codes)
     return _mm512_sllv_epi16(_mm512_broadcast_i32x4(codes), by);
 }
 
-/* Halves of two vectors put together, what the quarters of each half have. */
+/* The or of the halves of each vector; two vectors give one. */
 static inline __m512i tm_lut_halved(__m512i low, __m512i high)
 {
     return _mm512_or_si512(_mm512_shuffle_i64x2(low, high, 0x44), _mm512_shuffle_i64x2(low, high, 0xee));
 }
 
-/* A group of tile64 of its four columns. */
+/* A group of tile64 from its four columns. */
 static inline void tm_lut_group(const __m512i *column, uint8_t *to)
 {
     const __m512i low = tm_lut_halved(column[0], column[1]), high = tm_lut_halved(column[2], column[3]);

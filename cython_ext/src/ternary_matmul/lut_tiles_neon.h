@@ -1,12 +1,12 @@
-/* Weights of tl1 and tl2 as tile64 (tiles.h) with NEON. Included behind TM_BEGIN.
+/* Conversion of tl1 and tl2 to tile64 (tiles.h) with NEON. Included behind TM_BEGIN.
  *
- * Four vectors have a tile's quarters, 16 rows each, a byte a row. Codes are looked up (tbl) and shifted to where tile64 has
- * those of the quarter, so that a column of the tile is what four quarters have together; st4 lays four columns of a row side
- * by side. */
+ * Four vectors hold a tile's quarters, 16 rows each, a byte a row. Codes are looked up (tbl) and shifted to the bits of
+ * their quarter in tile64, so a column of the tile is the or of four quarters. st4 stores four columns of a row side by
+ * side. */
 #ifndef TM_LUT_TILES_NEON_H
 #define TM_LUT_TILES_NEON_H
 
-/* A pair's first code and its second, of what is in a nibble. */
+/* The first and second code of a pair by its nibble. */
 static const uint8_t tm_lut_pair_codes[2][16] = {{0, 0, 0, 1, 1, 1, 2, 2, 2}, {0, 1, 2, 0, 1, 2, 0, 1, 2}};
 
 /* A group of bytes that are two pairs each, the first in the high nibble. */

@@ -1,19 +1,19 @@
-/* Several rows of activations times formats with a scale for each group of weights with AMX int8: panels of 32 rows of
- * weights, decoded once for all rows of activations that a thread takes with them. Included behind TM_BEGIN(amx).
+/* Several rows of activations times formats with a scale for each group of weights, with AMX int8. Included behind
+ * TM_BEGIN(amx).
  *
- * Layout: codes less 1 are bytes, in tiles of 16 rows by 64 columns, so no correction is subtracted from the sums.
+ * Layout: panels of 32 rows of weights, decoded once for all rows of activations that a thread takes with them. Codes
+ * less 1 are bytes, in tiles of 16 rows by 64 columns, so no correction is subtracted from the sums.
  *
- * Algorithm: of a unit of 256 columns, one group or four, a block of 32 rows of activations makes 32 x 32 sums in four
- * tiles. Their products with the scales, in float64, are added to totals between the tiles' products of the next block
- * or unit, and outputs are written there too. A unit is decoded just before its first use. The totals of TOTALS rows of
- * activations stay in L1 while all units pass.
+ * Algorithm: a unit is 256 columns, one group or four. A block of 32 rows of activations makes 32 x 32 sums of it in
+ * four tiles. Their products with the scales, in float64, are added to totals between the tiles' products of the next
+ * block or unit; outputs are written there too. A unit is decoded just before its first use. The totals of TOTALS rows
+ * of activations stay in L1 while all units pass.
  *
- * Limit: the four products of a step of 64 columns take 64 cycles; 128 lines loaded, and conversion and multiply-add of 64
- * vectors of totals on two ports, predict 64 to 130 cycles. It takes longer than that: stores of tiles, decoding and
- * outputs add to it.
+ * Limit: the four products of a step of 64 columns take 64 cycles. 128 lines loaded, and conversion and multiply-add of
+ * 64 vectors of totals on two ports, predict 64 to 130 cycles. Stores of tiles, decoding and outputs add to it.
  *
- * Compare with AVX-512 on a machine with AMX: `python suites/performance/instruction_sets.py --format tq2_0 --sets avx512
- * amx --rows 16 64 512`. Versions, measurements and what lost: docs/kernels/amx.md. */
+ * Compare with AVX-512 on a machine with AMX: `python suites/performance/instruction_sets.py --format tq2_0 --sets
+ * avx512 amx --rows 16 64 512`. Versions, measurements and what lost: docs/kernels/amx.md. */
 #ifndef TM_PANELS_AMX_H
 #define TM_PANELS_AMX_H
 
@@ -25,43 +25,43 @@
 
 enum {
     PANEL = 2 * SIDE, /* rows of weights */
-    UNIT = 256, /* columns between two additions to the totals, */
-    UNIT_STEPS = UNIT / STEP, /* in tiles */
+    UNIT = 256, /* columns between two additions to the totals */
+    UNIT_STEPS = UNIT / STEP, /* the same, in tiles */
     TILE = SIDE * STEP, /* bytes of a tile of codes */
     TOTALS = TM_AMX_TOTALS, /* rows of activations whose totals are kept at once: whole blocks */
     DOUBLES = 8, /* in a vector */
 };
 
-/* What a format adds. */
+/* What a format provides. */
 typedef struct tm_amx_panels {
-    /* tm_panel_decoded of a group of each of 16 rows. */
+    /* tm_panel_decoded for a group of each of 16 rows. */
     void (*decode)(const uint8_t *const *groups, int8_t *to);
     size_t weights, bytes, scale_at; /* of a group, see tm_paneled */
-    int by_fours; /* see slab */
-    size_t fewest; /* rows of activations, where that is more than for all formats */
-    tm_kernel few; /* for other products, with AVX-512 */
+    int by_fours; /* see `slab` */
+    size_t fewest; /* fewest rows of activations, if more than for all formats */
+    tm_kernel few; /* AVX-512, for the other products */
 } tm_amx_panels;
 
 typedef int32_t unit_sums[BLOCK][PANEL];
 
-/* Sums of a block of rows that are yet to be added to its totals. */
+/* Sums of a block of rows that are not yet added to its totals. */
 typedef struct due {
-    const unit_sums *sums; /* of each group */
+    const unit_sums *sums; /* for each group */
     const double (*scales)[PANEL];
     double (*totals)[PANEL];
     size_t row, rows, groups;
-    size_t m; /* of the first row in the slab */
-    int begins, ends; /* whether they are the first ones, and the last ones, which make outputs */
+    size_t m; /* the first row, counted in the slab */
+    int begins, ends; /* whether these are the first sums; whether they are the last, after which outputs are written */
 } due;
 
-/* A panel, and what a thread works in. */
+/* A panel, and a thread's workspace. */
 typedef struct work {
     const slab *s; /* activations, packed */
     const tm_amx_panels *how;
-    size_t n, count; /* first row of weights, and how many are there */
-    const uint8_t *at[PANEL]; /* where their next groups begin, to be decoded */
-    int8_t *codes; /* of units: four tiles of 16 rows, then four of the others */
-    double (*scales)[PANEL]; /* of groups */
+    size_t n, count; /* first row of weights, and the number of rows */
+    const uint8_t *at[PANEL]; /* the next groups to decode */
+    int8_t *codes; /* of units: four tiles of the first 16 rows, then four of the others */
+    double (*scales)[PANEL]; /* of each group */
     size_t turn;
     due due;
     unit_sums sums[2][UNIT_STEPS] __attribute__((aligned(64)));
@@ -70,7 +70,7 @@ typedef struct work {
 
 _Static_assert(sizeof(work) == TM_AMX_PANEL_WORK, "what the workspace of the variant counts");
 
-/* Outputs of rows [begin, end) of the block that is due: as tm_group_store. */
+/* Writes outputs of rows [begin, end) of the pending block, like tm_group_store. */
 static __attribute__((noinline)) void store_rows(size_t begin, size_t end, const work *w)
 {
     const tm_ternary_matmul_args *args = w->s->args;
@@ -97,8 +97,8 @@ static inline __m512d eight(const int32_t *sums)
     return _mm512_cvtepi32_pd(_mm256_load_si256((const __m256i *)sums));
 }
 
-/* What `groups` groups' sums of rows [begin, end) add to their totals, `before` being the mask of what these were, in the
- * order of tm_panel_add. `one`: of a unit. */
+/* Adds the sums of `groups` groups of rows [begin, end) to their totals, in the order of tm_panel_add. `before`: mask
+ * of the totals so far, zero for the first unit. `one`: a unit is one group. */
 static inline __attribute__((always_inline)) void add_by(
     const int one, const int groups, const unit_sums *sums, const double (*scales)[PANEL], double (*totals)[PANEL],
     __mmask8 before, size_t begin, size_t end)
@@ -138,7 +138,7 @@ static inline __attribute__((always_inline)) void add_by(
     }
 }
 
-/* At most `most` of the rows that are due. `sets`: of sums, one for each group of a unit. */
+/* Adds at most `most` of the pending rows. `sets`: sets of sums, one for each group of a unit. */
 static inline __attribute__((always_inline)) void add_rows(const int sets, size_t most, work *w)
 {
     const due d = w->due;
@@ -161,7 +161,7 @@ static inline __attribute__((always_inline)) void add_rows(const int sets, size_
     w->due.row = end;
 }
 
-/* A unit of a block of rows, `two` tiles of them or one, meets the panel. */
+/* Multiplies a unit of a block of rows, one or `two` tiles of them, by the panel. */
 static inline __attribute__((always_inline)) void multiply(
     const int sets, const int two, size_t steps, const uint8_t *a, const int8_t *b, unit_sums *sums, work *w)
 {
@@ -199,7 +199,7 @@ static inline __attribute__((always_inline)) void multiply(
     add_rows(sets, BLOCK, w);
 }
 
-/* The groups of a unit, of which the first is number g. */
+/* Decodes the groups of a unit; the first is number g. */
 static void decode(size_t g, size_t groups, int8_t *codes, work *w)
 {
     const tm_amx_panels *how = w->how;
@@ -219,8 +219,8 @@ static void decode(size_t g, size_t groups, int8_t *codes, work *w)
     }
 }
 
-/* A panel and rows [m, end) of the slab, TOTALS after TOTALS: the first have it decoded, into one place where there are no
- * others. */
+/* Runs a panel and rows [m, end) of the slab, TOTALS rows at a time. The first ones decode it; if there are no others,
+ * all units are decoded into one place. */
 static inline __attribute__((always_inline)) void pass(const int sets, size_t m, size_t end, work *w)
 {
     const slab *s = w->s;
@@ -293,7 +293,7 @@ static inline __attribute__((always_inline)) void pairs_by(const int sets, const
     tm_tile_release();
 }
 
-/* Pairs of a group of rows of activations and a panel, panels innermost. */
+/* Runs pairs of a group of rows of activations and a panel, panels innermost. */
 static void pairs(void *untyped, size_t begin, size_t end)
 {
     const panels *p = untyped;

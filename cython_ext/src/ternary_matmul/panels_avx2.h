@@ -1,45 +1,35 @@
-/* Several rows of activations times formats with a scale for each group of weights, by panels of 16 rows of weights, two
- * vectors of 8, one to a lane, so that no sum crosses lanes. Included behind TM_BEGIN and dots_maddubs.h or its like.
+/* Several rows of activations times formats with a scale for each group of weights, with AVX2 and AVX-VNNI. Included
+ * behind TM_BEGIN and dots_maddubs.h or its replacement.
  *
- * 16 registers do not hold codes for all rows of activations, as those of panels_avx512.h do. So the codes of 256 weights
- * of each row are decoded into 4 KiB of the stack, in the order of the activations, and meet four rows of these at a time:
- * for four weights of each row 2 loads, 4 broadcasts and 8 products, which are 22 instructions where maddubs makes them.
- * Before, four rows of weights met two of activations in vectors across K: 23 instructions for as many products, and for
- * each group 80 more, for sums across lanes and scales one by one.
+ * Layout: panels of 16 rows of weights, two vectors of 8, one row to a lane, so no sum crosses lanes.
  *
- * Predicted for tq2_0: 190 instructions for 64 products instead of 265, without a shift or a sum across lanes on the ports
- * that multiply: half to two thirds of the time. Measured (Zen 4, one thread, 2560 x 2560, hot; `tritmark gate bad9faf
- * 88b0a7d --op ternary_matmul --variant avx2 --suite speed`), 1 being what was before:
+ * Algorithm: 16 registers do not hold codes for all rows of activations, as those of panels_avx512.h do. So the codes
+ * of 256 weights of each row are decoded into 4 KiB of the stack, in the order of the activations. They meet four rows
+ * of activations at a time.
  *
- *              M = 4    M = 16   M = 128
- *   tq2_0      0.68     0.50     0.46
- *   tq1_0      0.63     0.41     0.36
- *   q2_0       0.65     0.59     0.55    (it had panels of 8 rows, that met one row of activations at a time)
+ * Limit: the vector ports. Four weights of each row take 2 loads, 4 broadcasts and 8 products: 22 instructions with
+ * maddubs.
  *
- * The loop over a group makes 5.7 maddubs a nanosecond by itself, of 7.3 that the processor can; with all around it 4.8.
- *
- * Tried, slower (time of tq2_0 at M = 16 over that of the older way, where this takes 0.49): five rows of activations at
- * once, 0.50; six, whose 12 sums GCC 12 spills, 0.63; sums flushed after half a group, so that codes need no offset taken
- * off before, 0.50; all 16 steps of a group of q2_0 unrolled, as slow as the panels of 8 rows. 32 rows of activations
- * between two walks over a panel instead of 64: 4 % more at M = 128. */
+ * Rates: `tritmark run --suite speed --op ternary_matmul --variant avx2`. Versions and what lost:
+ * docs/kernels/panels.md. */
 #ifndef TM_PANELS_AVX2_H
 #define TM_PANELS_AVX2_H
 
 #include "panels.h"
 
 enum {
-    TM_PANEL_SUMS = 64, /* rows of activations between two walks over a panel; their sums are on the stack */
+    TM_PANEL_SUMS = 64, /* rows of activations that pass a panel at once; their sums are on the stack */
     TM_PANEL_BLOCK = 4, /* rows of activations at once: 8 sums of the 16 registers */
     TM_PANEL_VECTORS = 2, /* of rows of weights */
-    TM_PANEL_STEPS = 64, /* of four weights of each row, that are decoded at once */
-    TM_PANEL_GROUPS = 4 /* at most, that are */
+    TM_PANEL_STEPS = 64, /* steps, of four weights of each row, that are decoded at once */
+    TM_PANEL_GROUPS = 4 /* most groups that are decoded at once */
 };
 
-/* The codes of a step, for rows 0 to 7 of a panel and for 8 to 15. */
+/* The codes of a step, for rows 0 to 7 of a panel and for rows 8 to 15. */
 typedef __m256i tm_panel_step[TM_PANEL_VECTORS];
 
-/* What a format adds to the loops: `decode` gives the codes of a group of each row, in the order of the activations. What
- * `together` groups add up to, (p0 + p1) + (p2 + p3) where they are four, is added to a row's sum. */
+/* What a format provides: `decode` gives the codes of a group of each row, in the order of the activations. The
+ * products of `together` groups are added first, as (p0 + p1) + (p2 + p3) for four, then to a row's sum. */
 typedef struct tm_paneled {
     void (*decode)(const uint8_t *const *groups, tm_panel_step *codes);
     size_t weights, bytes, scale_at; /* of a group */
@@ -49,15 +39,15 @@ typedef struct tm_paneled {
 typedef struct tm_panel_decoded {
     tm_panel_step codes[TM_PANEL_STEPS];
     __m256d scales[TM_PANEL_GROUPS][TM_PANEL_VECTORS][2];
-    int groups; /* `together`, or what is left */
+    int groups; /* `together`, or fewer at the end */
 } tm_panel_decoded;
 
-/* Dword i of the 16 bytes from byte `at` on of each of 8 rows, in w[i]. */
+/* Sets w[i] to dword i of the 16 bytes at byte `at` of each of 8 rows. */
 static inline __attribute__((always_inline)) void tm_panel_dwords(const uint8_t *const *rows, size_t at, __m256i w[4])
 {
     __m256i of[4];
 #pragma GCC unroll 4
-    for (int j = 0; j < 4; j++) /* the rows j and 4 + j */
+    for (int j = 0; j < 4; j++) /* rows j and 4 + j */
         of[j] = _mm256_inserti128_si256(
             _mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)(rows[j] + at))),
             _mm_loadu_si128((const __m128i *)(rows[4 + j] + at)), 1);
@@ -87,7 +77,7 @@ static inline __attribute__((always_inline)) void tm_panel_scales(
     scales[1] = _mm256_cvtps_pd(_mm256_extractf128_ps(wide, 1));
 }
 
-/* The next groups of each row, from `at` on, which is moved behind them. */
+/* Decodes the next groups of each row, from `at`, and advances `at`. */
 static inline __attribute__((always_inline)) void tm_panel_decode(
     const uint8_t **at, size_t left, tm_paneled how, tm_panel_decoded *to)
 {
@@ -103,7 +93,7 @@ static inline __attribute__((always_inline)) void tm_panel_decode(
         memset(to->scales[t], 0, sizeof to->scales[t]);
 }
 
-/* sums[m][v] = sum(weight * x) of `steps` steps of row m of the activations and each row of the panel. */
+/* sums[m][v] = sum(weight * x) over `steps` steps of row m of the activations and each row of the panel. */
 static inline __attribute__((always_inline)) void tm_panel_dots(
     const int count, const int steps, const tm_panel_step *codes, const int8_t *x, size_t lda, const int32_t *starts,
     size_t groups, __m256i sums[TM_PANEL_BLOCK][TM_PANEL_VECTORS])
@@ -130,8 +120,8 @@ static inline __attribute__((always_inline)) void tm_panel_dots(
             sums[m][v] = tm_dots_sum(s[m][v]);
 }
 
-/* Rows [m, m + count) of the activations with the groups from g on; `count` is a constant at each call, so that the sums
- * stay in registers. */
+/* Multiplies rows [m, m + count) of the activations by the groups from g. `count` is a constant at each call, so that
+ * sums stay in registers. */
 static inline __attribute__((always_inline)) void tm_panel_block(
     const int count, const tm_ternary_matmul_args *args, size_t m, size_t g, tm_paneled how, const tm_panel_decoded *of,
     __m256d (*totals)[TM_PANEL_VECTORS][2])
@@ -166,8 +156,8 @@ static inline __attribute__((always_inline)) void tm_panel_block(
             }
 }
 
-/* Rows [n, n + count) of the weights with rows [first, last) of the activations; `act_sums` has what their sums begin
- * with. As tm_groups_rows: the same products, added in the same order. */
+/* Multiplies rows [n, n + count) of the weights by rows [first, last) of the activations. `act_sums` holds the initial
+ * sums. Same products and same order of additions as tm_groups_rows. */
 static inline __attribute__((always_inline)) void tm_panel(
     const tm_ternary_matmul_args *args, size_t n, size_t count, size_t first, size_t last, tm_paneled how)
 {
@@ -196,7 +186,7 @@ static inline __attribute__((always_inline)) void tm_panel(
     }
 }
 
-/* What the sums of each group begin with, in `act_sums`. */
+/* Computes the initial sums of each group, in `act_sums`. */
 static inline void tm_panel_starts(void *given, size_t begin, size_t end)
 {
     const tm_panel_start *start = given;
@@ -207,7 +197,7 @@ static inline void tm_panel_starts(void *given, size_t begin, size_t end)
             args->act_sums[m * groups + g] = tm_dots_start(args->a + m * args->lda + g * weights, weights);
 }
 
-/* One row of activations by groups, several by panels, rows of weights in units of `unit`. */
+/* Runs one row of activations by groups, several by panels, rows of weights in units of `unit`. */
 static inline int tm_panel_run(tm_ternary_matmul_args *args, size_t weights, size_t unit, tm_body body, int32_t rank)
 {
     if (args->M == 1)

@@ -1,24 +1,17 @@
-/* Several rows of activations times formats with a scale for each group of weights, by panels of 16 or 32 rows of
- * weights, one to a lane of one vector or two, so that no sum crosses lanes. 16 vectors of codes, two parts of a group or
- * one of both vectors, stay in registers for all rows of activations. Included behind TM_BEGIN.
+/* Several rows of activations times formats with a scale for each group of weights, with AVX-512. Included behind
+ * TM_BEGIN.
  *
- * Story (Zen 4, 2560 x 2560, hot, one thread; percent of what VNNI computes, measured outside of this project
- * but for the gate's):
- *   v1  16 rows, 16 codes of a quarter of a group, two sums, which are added and stored for each row of activations: each
- *       vpdpbusd has a load of four activations of its own. M = 64: tq2_0 79 %, tq1_0 75, q2_0 61
- *   v2  from TM_PANEL_WIDE rows of activations on 32 rows of weights, so that two vpdpbusd share a load, and four sums, so
- *       that none waits for the one before; products with scales by multiply-add; 64 rows of activations between two
- *       walks over a panel in place of 32. M = 64: 86, 83 and 71 %. Predicted were 90 and more; why q2_0 stays at 71 is
- *       not known: behind each 32 vpdpbusd it has 22 instructions that should run beside them. Beside v1 (`tritmark
- *       gate 555d18e 137f721 --suite speed --op ternary_matmul --variant avx512`, two threads) at M = 4, 16 and 128:
- *       q2_0 -13, -14 and -13 %, tq2_0 -4, -6 and -9 %, tq1_0 +1, -2 and -10 %
- * With fewer rows of activations panels of 32 rows take up to 1.37 times as long from memory (M = 2, tq2_0).
+ * Layout: panels of 16 or 32 rows of weights, one row to a lane of one vector or two, so no sum crosses lanes.
  *
- * Tried: codes decoded into the stack, and 8 rows of activations at once, 16 sums: no faster than v1 (79, 77 and 64 %),
- * which may be the ends of groups that then come in a row, and M = 2 took 1.7 times as long; one sum for a row and a
- * vector: 74 % where v1 has 79; sums of four groups of q2_0 kept as integers until the last: 69 %; the dwords of a
- * quarter in registers in place of the stack: q2_0 5 to 13 % slower; 16 or 24 rows of activations between two walks: 2 to
- * 12 % slower. */
+ * Algorithm: 16 vectors of codes stay in registers for all rows of activations: two parts of a group with one vector of
+ * rows, one part with two. Two vpdpbusd share a load of activations in panels of 32 rows, and four sums hide the
+ * latency. Products with the scales are added in float64.
+ *
+ * Limit: vpdpbusd. From memory and with few rows of activations, panels of 32 rows are slower, so TM_PANEL_WIDE
+ * decides.
+ *
+ * Rates: `tritmark run --suite speed --op ternary_matmul --variant avx512`. Versions and what lost:
+ * docs/kernels/panels.md. */
 #ifndef TM_PANELS_AVX512_H
 #define TM_PANELS_AVX512_H
 
@@ -26,17 +19,17 @@
 
 enum {
     TM_PANEL_VECTORS = 2, /* of rows of weights, at most */
-    TM_PANEL_STEPS = 8, /* of a part of a group, of four weights of each row each */
-    TM_PANEL_SUMS = 64, /* rows of activations between two walks over a panel of weights; their sums are on the stack */
-    TM_PANEL_WIDE = 16 /* rows of activations from which on panels have 32 rows of weights */
+    TM_PANEL_STEPS = 8, /* of a part of a group, four weights of each row each */
+    TM_PANEL_SUMS = 64, /* rows of activations that pass a panel at once; their sums are on the stack */
+    TM_PANEL_WIDE = 16 /* fewest rows of activations for panels of 32 rows of weights */
 };
 
-/* Dword i of the 16 bytes from byte `at` on of each of 16 rows, in w[i]. */
+/* Sets w[i] to dword i of the 16 bytes at byte `at` of each of 16 rows. */
 static inline __attribute__((always_inline)) void tm_panel_dwords(const uint8_t *const *rows, size_t at, __m512i w[4])
 {
     __m512i of[4];
 #pragma GCC unroll 4
-    for (int j = 0; j < 4; j++) { /* the rows j, 4 + j, 8 + j and 12 + j */
+    for (int j = 0; j < 4; j++) { /* rows j, 4 + j, 8 + j and 12 + j */
         of[j] = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i *)(rows[j] + at)));
         of[j] = _mm512_inserti32x4(of[j], _mm_loadu_si128((const __m128i *)(rows[4 + j] + at)), 1);
         of[j] = _mm512_inserti32x4(of[j], _mm_loadu_si128((const __m128i *)(rows[8 + j] + at)), 2);
@@ -50,7 +43,7 @@ static inline __attribute__((always_inline)) void tm_panel_dwords(const uint8_t 
     w[3] = _mm512_unpackhi_epi64(c, d);
 }
 
-/* The codes of a part of 2-bit codes, two dwords of each row: what their four shifts bring down. */
+/* The codes of a part with 2-bit codes, two dwords of each row, by four shifts. */
 static inline __attribute__((always_inline)) void tm_panel_two_bits(
     const __m512i *room, int part, __m512i codes[TM_PANEL_STEPS])
 {
@@ -71,11 +64,11 @@ static inline void tm_panel_scales(const uint8_t *const *rows, size_t at, __m512
     scales[1] = _mm512_cvtps_pd(_mm512_extractf32x8_ps(wide, 1));
 }
 
-/* What a format adds to the loops. `prepare` puts the dwords of a group of 16 rows, transposed, into `room`. A group has
- * `parts`, an even number. `codes` makes those of a part, whose step i meets four activations from `where` on of the
- * group's; they lie `shift` bits above their place. chains: sums of a part of panels of 16 rows, 2, or 1 where that was
- * measured to be faster. What `together` groups add up to, 1 or 4, (p0 + p1) + (p2 + p3) where they are four, is added to
- * a row's sum. */
+/* What a format provides. `prepare` puts the dwords of a group of 16 rows, transposed, into `room`. A group has
+ * `parts`, an even number. `codes` decodes a part, whose step i meets four activations at byte `where` of the group's;
+ * codes lie `shift` bits above their place. `chains`: sums of a part of panels of 16 rows, 2, or 1 if that is faster.
+ * The products of `together` groups, 1 or 4, are added first, as (p0 + p1) + (p2 + p3) for four, then to a row's
+ * sum. */
 typedef struct tm_paneled {
     void (*prepare)(const uint8_t *const *groups, __m512i *room);
     void (*codes)(const __m512i *room, int part, __m512i codes[TM_PANEL_STEPS]);
@@ -85,7 +78,7 @@ typedef struct tm_paneled {
     unsigned shift;
 } tm_paneled;
 
-/* The codes of a group less 1, in bytes: those of four columns of all rows after the other. */
+/* The codes of a group less 1, in bytes: four columns of all rows, then the next four. */
 static inline __attribute__((always_inline)) void tm_panel_decoded(
     tm_paneled how, const uint8_t *const *groups, int8_t *to)
 {
@@ -103,15 +96,15 @@ static inline __attribute__((always_inline)) void tm_panel_decoded(
     }
 }
 
-/* What a row of activations adds up to with a panel: sums of the group at hand; of the groups at hand p0 or p0 + p1, and
- * p2; and all before them. Side by side, so that few rows touch few pages of the stack. */
+/* Sums of a row of activations with a panel: sums of the current group; p0 or p0 + p1, and p2, of the current groups;
+ * and all before them. They lie side by side, so that few rows touch few pages of the stack. */
 typedef struct tm_panel_sums {
     __m512i group[TM_PANEL_VECTORS];
     __m512d total[TM_PANEL_VECTORS][2], first[TM_PANEL_VECTORS][2], second[TM_PANEL_VECTORS][2];
 } tm_panel_sums;
 
-/* A group's sums come to those of a row; `nth` of the `together`. A product of a scale and a sum is exact, so a sum with
- * one is rounded as if it were made first. */
+/* Adds a group's sums to those of a row; `nth` of the `together`. A product of a scale and a sum is exact, so a fused
+ * multiply-add rounds like separate operations. */
 static inline __attribute__((always_inline)) void tm_panel_add(
     const int vectors, tm_panel_sums *to, const __m512i *sums, __m512d (*scales)[2], int together, int nth,
     unsigned shift)
@@ -137,8 +130,9 @@ static inline __attribute__((always_inline)) void tm_panel_add(
         }
 }
 
-/* Two units, a part with both vectors or with one vector two parts, with `some` rows of activations, `x` being the
- * first's part of the group. `begin` and `last`: they are the group's first, and its last, which tm_panel_add follows. */
+/* Multiplies two units (a part with both vectors, or two parts with one vector) by `some` rows of activations; `x` is
+ * the first row's part of the group. `begin` and `last`: they are the group's first, and its last, after which
+ * tm_panel_add is called. */
 static inline __attribute__((always_inline)) void tm_panel_part(
     const int vectors, tm_paneled how, const int part, const int begin, const int last, const int nth,
     const __m512i (*room)[16], const int8_t *x, size_t lda, const int32_t *starts, size_t groups, size_t some,
@@ -150,7 +144,7 @@ static inline __attribute__((always_inline)) void tm_panel_part(
     for (int u = 0; u < 2; u++)
         how.codes(room[one ? 0 : u], one ? part + u : part, codes[u]);
     for (size_t m = 0; m < some; m++, x += lda, starts += groups, sums++) {
-        /* Two sums a unit, or a product waits for the one before. */
+        /* Two sums a unit hide the latency. */
         const __m512i zero = _mm512_setzero_si512();
         __m512i s_i32x16[2][2] = {{zero, zero}, {zero, zero}};
 #pragma GCC unroll 2
@@ -180,8 +174,8 @@ static inline __attribute__((always_inline)) void tm_panel_part(
     }
 }
 
-/* Rows [n, n + count) of the weights with rows [first, last) of the activations; `act_sums` has what their sums begin
- * with. As tm_groups_rows: the same products, added in the same order. */
+/* Multiplies rows [n, n + count) of the weights by rows [first, last) of the activations. `act_sums` holds the initial
+ * sums. Same products and same order of additions as tm_groups_rows. */
 static inline __attribute__((always_inline)) void tm_panel(
     const int vectors, const tm_ternary_matmul_args *args, size_t n, size_t count, size_t first, size_t last,
     tm_paneled how)
@@ -237,8 +231,8 @@ static inline __attribute__((always_inline)) void tm_panel(
     }
 }
 
-/* Rows [begin, end) of the weights in units of `unit`; narrow and wide: tm_panel of 16 and 32 rows. 16 rows that are left
- * behind the last 32 take a narrow one. */
+/* Runs rows [begin, end) of the weights in units of `unit`. `narrow` and `wide`: tm_panel of 16 and 32 rows. The last
+ * 16 rows or fewer take a narrow panel. */
 static inline __attribute__((always_inline)) void tm_panels_by_rows(
     const tm_ternary_matmul_args *args, size_t begin, size_t end, size_t unit, tm_panel_by narrow, tm_panel_by wide)
 {
@@ -254,7 +248,7 @@ static inline __attribute__((always_inline)) void tm_panels_by_rows(
     }
 }
 
-/* What the sums of each group begin with, in place of its activations' sum in `act_sums`, codes being w + 1. */
+/* Computes the initial sums of each group, in place of its activations' sum in `act_sums`; codes are w + 1. */
 static inline void tm_panel_starts(void *given, size_t begin, size_t end)
 {
     const tm_panel_start *start = given;
@@ -270,7 +264,7 @@ static inline void tm_panel_starts(void *given, size_t begin, size_t end)
         }
 }
 
-/* One row of activations by groups, several by panels. */
+/* Runs one row of activations by groups, several by panels. */
 static inline int tm_panel_run(tm_ternary_matmul_args *args, size_t weights, unsigned shift, tm_body body, int32_t rank)
 {
     if (args->M == 1)

@@ -1,7 +1,7 @@
-/* ternary_matmul over formats in which a row of weights is one stretch of bytes: the loops around a micro kernel.
+/* ternary_matmul over formats in which a row of weights is contiguous: the loops around a micro kernel.
  *
- * A micro kernel takes TM_ROWS rows of weights at once, so that what it loads of the activations meets all of them,
- * and up to `block` rows of activations. */
+ * A micro kernel takes TM_ROWS rows of weights at once, which share its loads of activations, and up to `block` rows of
+ * activations. */
 #ifndef TM_ROWS_H
 #define TM_ROWS_H
 
@@ -10,14 +10,14 @@
 enum {
     TM_ROWS = 4,       /* rows of weights that a micro kernel takes at once */
     TM_ROWS_SUMS = 64, /* rows of activations between two walks over the weights; their sums are on the stack */
-    TM_ROWS_LONG = 8192, /* most weights of a row where four of 2 bits a weight stay in L1 beside their activations */
+    TM_ROWS_LONG = 8192, /* longest rows of which four, at 2 bits a weight, stay in L1 beside their activations */
 };
 
 /* acc[m][r] = sum(code * a) of row r of the weights and row m of the activations, over all K. */
 typedef void (*tm_rows_micro)(
     const uint8_t *const *rows, const int8_t *a, size_t lda, int count, size_t K, int32_t (*acc)[TM_ROWS]);
 
-/* `micro`, whose first argument is a constant at each call, so that sums stay in registers. */
+/* Calls `micro` with its first argument a constant, so that sums stay in registers. */
 #define TM_ROWS_COUNTED(micro, count, ...) \
     switch (count) { \
     case 1: micro(1, __VA_ARGS__); break; \
@@ -26,8 +26,8 @@ typedef void (*tm_rows_micro)(
     default: micro(4, __VA_ARGS__); break; \
     }
 
-/* Where `rows` rows of the weights begin from row n on, of which `count` are there: past the last row the first again, whose
- * sums nobody stores. */
+/* Start addresses of `rows` rows of weights from row n, of which `count` exist. Past the last row the first is
+ * repeated, and its sums are not stored. */
 static inline __attribute__((always_inline)) void tm_rows_begin(
     const tm_ternary_matmul_args *args, size_t n, size_t count, size_t row_bytes, size_t rows, const uint8_t **at)
 {
@@ -35,16 +35,16 @@ static inline __attribute__((always_inline)) void tm_rows_begin(
         at[r] = args->weights + (n + (r < count ? r : 0)) * row_bytes;
 }
 
-/* How weights are fetched ahead by kernels that take several rows at once: into L1 where rows are short, which is faster on
- * Zen 4 (ternary_matmul.h). */
+/* Prefetch for kernels that take several rows at once: into L1 for short rows, which is faster on Zen 4
+ * (docs/kernels/prefetch.md). */
 static inline tm_prefetch tm_rows_prefetch(size_t K)
 {
     return K <= TM_ROWS_LONG ? tm_weights_prefetch(tm_weights_near) : tm_prefetch_now(tm_weights_far, 0);
 }
 
-/* acc[r] = sum(code * x) of row r of the weights and the row of activations; `level` is a constant at each call. As many
- * bytes as the rows take are fetched, in the order in which they lie, from `ahead` bytes behind the last of those rows that are
- * met side by side. */
+/* acc[r] = sum(code * x) of row r of the weights and the row of activations. `level` is a constant at each call. The
+ * kernel prefetches as many bytes as the rows take, in memory order, from `ahead` bytes behind the last row of the
+ * block. */
 typedef void (*tm_rows_one)(
     const enum tm_prefetch_level level, size_t ahead, const uint8_t *const *rows, const int8_t *x, size_t K,
     int32_t *acc);
@@ -74,15 +74,14 @@ static inline __attribute__((always_inline)) void tm_matmul_one(
     TM_PREFETCHED(fetch, tm_matmul_one_by(level, ahead, args, begin, end, row_bytes, one));
 }
 
-/* With several rows of activations the rows of weights that come next are fetched in the order in which they lie,
- * for the same reason. */
+/* With several rows of activations the next rows of weights are prefetched in memory order, for the same reason. */
 static inline void tm_fetch(const uint8_t *bytes, size_t count)
 {
     for (size_t i = 0; i < count; i += 64)
         __builtin_prefetch(bytes + i);
 }
 
-/* The TM_ROWS rows of weights from row n on, and how many of them there are. */
+/* The TM_ROWS rows of weights from row n, and how many of them exist. */
 static inline __attribute__((always_inline)) size_t
 tm_rows_at(const tm_ternary_matmul_args *args, size_t n, size_t row_bytes, const uint8_t **rows)
 {
@@ -117,13 +116,13 @@ static inline __attribute__((always_inline)) void tm_matmul_rows(
     }
 }
 
-/* As tm_rows_micro; as many bytes as the rows take are fetched, as tm_rows_one does. */
+/* Like tm_rows_micro; prefetches as many bytes as the rows take, like tm_rows_one. */
 typedef void (*tm_rows_fetching)(
     tm_prefetch fetch, const uint8_t *const *rows, const int8_t *a, size_t lda, int count, size_t K,
     int32_t (*acc)[TM_ROWS]);
 
-/* As tm_matmul_rows, with weights fetched while the first block of activations meets those before them, and not all at once
- * beforehand: 40 and more lines in a row are more than a core has buffers for. */
+/* Like tm_matmul_rows, but weights are prefetched while the first block of activations is multiplied, not all
+ * beforehand: a core has no buffers for 40 lines or more at once. */
 static inline __attribute__((always_inline)) void tm_matmul_rows_fetched(
     const tm_ternary_matmul_args *args, size_t begin, size_t end, size_t row_bytes, int block, tm_prefetch fetch,
     tm_rows_fetching micro)

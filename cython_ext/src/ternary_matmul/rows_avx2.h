@@ -1,5 +1,5 @@
 /* Sums across the lanes of vectors, for kernels over rows. Included behind TM_BEGIN, and compiled for the including
- * file's set. */
+ * file's instruction set. */
 #ifndef TM_ROWS_AVX2_H
 #define TM_ROWS_AVX2_H
 

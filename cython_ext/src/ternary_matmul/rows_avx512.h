@@ -1,19 +1,18 @@
-/* What kernels over rows share with AVX-512. Included behind TM_BEGIN(avx512). */
+/* Shared by kernels over rows with AVX-512. Included behind TM_BEGIN(avx512). */
 #ifndef TM_ROWS_AVX512_H
 #define TM_ROWS_AVX512_H
 
 #include "dot_avx512.h"
 #include "rows_avx2.h"
 
-/* 32 bytes from each of two places. */
+/* 32 bytes from each of two addresses. */
 static inline __m512i tm_halves(const int8_t *low, const int8_t *high)
 {
     return _mm512_inserti64x4(
         _mm512_castsi256_si512(_mm256_loadu_si256((const __m256i *)low)), _mm256_loadu_si256((const __m256i *)high), 1);
 }
 
-/* Compilers fold a load into each of several uses, which makes it four of them; some cores have one such load a
- * cycle. */
+/* Compilers fold a load into each of its uses, so it becomes four; some cores have one such load a cycle. */
 static inline __m512i tm_loaded(const uint8_t *bytes)
 {
     __m512i w = _mm512_loadu_si512(bytes);
@@ -21,7 +20,7 @@ static inline __m512i tm_loaded(const uint8_t *bytes)
     return w;
 }
 
-/* In each quarter what that quarter of the four vectors adds up to. */
+/* Each quarter holds the sums of that quarter of the four vectors. */
 static inline __m512i tm_quarter_sums_of(const __m512i *v)
 {
     const __m512i a = _mm512_add_epi32(_mm512_unpacklo_epi32(v[0], v[1]), _mm512_unpackhi_epi32(v[0], v[1]));
@@ -29,7 +28,7 @@ static inline __m512i tm_quarter_sums_of(const __m512i *v)
     return _mm512_add_epi32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b));
 }
 
-/* What each quarter of one vector adds up to. */
+/* The sums of the quarters of one vector. */
 static inline __m128i tm_sums_of_quarters(__m512i v)
 {
     const __m512i firsts = _mm512_zextsi128_si512(_mm_setr_epi32(0, 4, 8, 12));
@@ -38,7 +37,7 @@ static inline __m128i tm_sums_of_quarters(__m512i v)
     return _mm512_castsi512_si128(_mm512_permutexvar_epi32(firsts, v));
 }
 
-/* tm_sums_of of vectors twice as wide. */
+/* tm_sums_of for vectors twice as wide. */
 static inline __m128i tm_wide_sums_of(const __m512i *v)
 {
     const __m512i s = tm_quarter_sums_of(v);

@@ -1,16 +1,16 @@
-/* Formats in which codes that lie side by side meet activations that do: four rows of weights with up to four of
- * activations. Included behind TM_BEGIN and the sums of dots_smlal.h or dots_sdot.h.
+/* Formats in which adjacent codes meet adjacent activations: four rows of weights by up to four rows of activations.
+ * Included behind TM_BEGIN and the sums of dots_smlal.h or dots_sdot.h.
  *
- * For each 16 codes of a row of weights what cuts them out, and a tm_dots_added for each row of activations, whose 16 bytes
- * are loaded once for four rows of weights. With four rows of activations 16 sums take half of the 32 registers, and the
- * loop over fields has 16 sdot, 4 loads, 4 ands, 4 shifts and 3 or 4 instructions that count (GCC 12, objdump of
- * i2_s_x86/dotprod.c). How long that takes was measured nowhere: there was no such machine. */
+ * For each 16 codes of a row of weights: the shift and mask, and a tm_dots_added for each row of activations, whose 16
+ * bytes are loaded once for four rows of weights. With four rows of activations 16 sums take half of the 32 registers.
+ * The loop over fields has 16 sdot, 4 loads, 4 ands, 4 shifts and 3 or 4 loop instructions (GCC 12, objdump of
+ * i2_s_x86/dotprod.c). Not measured. */
 #ifndef TM_ROWS_NEON_H
 #define TM_ROWS_NEON_H
 
 #include "rows.h"
 
-/* Of row m of the activations and row r of the weights. */
+/* For row m of the activations and row r of the weights. */
 typedef struct tm_rows_sums {
     tm_dots of[TM_MATMUL_BLOCK][TM_ROWS];
 } tm_rows_sums;
@@ -24,7 +24,7 @@ static inline __attribute__((always_inline)) void tm_rows_none(const int count, 
             s->of[m][r] = (tm_dots){0};
 }
 
-/* Codes of each row meet 16 activations, which begin at `a` in the first row of them. */
+/* Multiplies codes of each row by 16 activations, which start at `a` in the first row of activations. */
 static inline __attribute__((always_inline)) void tm_rows_added(
     const int count, tm_rows_sums *s, const uint8x16_t codes[TM_ROWS], const int8_t *a, size_t lda)
 {
@@ -37,8 +37,8 @@ static inline __attribute__((always_inline)) void tm_rows_added(
     }
 }
 
-/* 16 bytes of each row from `at` on. The codes at bit 2 * g of theirs meet the 16 activations from `apart` * g on; where they
- * lie from the top `down`, those at bit 6 - 2 * g. Unrolled, GCC 12 loads all activations first, and spills. */
+/* 16 bytes of each row from `at`. The codes at bit 2 * g meet the 16 activations from `apart` * g; if they lie from the
+ * top `down`, those at bit 6 - 2 * g. Not unrolled: GCC 12 would load all activations first, and spill. */
 static inline __attribute__((always_inline)) void tm_rows_fields(
     const int count, const int down, const int apart, tm_rows_sums *s, const uint8_t *const *rows, size_t at,
     const int8_t *a, size_t lda)
@@ -58,7 +58,7 @@ static inline __attribute__((always_inline)) void tm_rows_fields(
     }
 }
 
-/* What row m of the activations has with each row of weights, side by side. */
+/* The sums of row m of the activations with each row of weights, side by side. */
 static inline __attribute__((always_inline)) int32x4_t tm_rows_sum(const tm_rows_sums *s, int m)
 {
     const tm_dots *of = s->of[m];
@@ -74,7 +74,7 @@ static inline __attribute__((always_inline)) void tm_rows_store(
         vst1q_s32(acc[m], tm_rows_sum(s, m));
 }
 
-/* A float16 as it is stored, by the processor's instruction, which is exact. */
+/* float16 to float by the processor's instruction, which is exact. */
 static inline float tm_half_neon(uint16_t bits)
 {
     float16_t half;

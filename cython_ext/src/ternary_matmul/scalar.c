@@ -1,4 +1,4 @@
-/* ternary_matmul in plain C: reference for the others, fallback, and baseline. */
+/* ternary_matmul of tile64 in plain C: reference for the other kernels, fallback, and baseline. */
 #include "tiles.h"
 
 static void micro(

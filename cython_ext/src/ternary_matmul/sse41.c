@@ -1,4 +1,4 @@
-/* ternary_matmul with SSE4.1: as avx2.c, with 16 bytes, a quarter of a group: 4 of each 16 rows. */
+/* ternary_matmul of tile64 with SSE4.1: like avx2.c, with 16 bytes: a quarter of a group, 4 of each 16 rows. */
 #include "tiles.h"
 
 #if TM_X86

@@ -1,20 +1,13 @@
 /* ternary_matmul over tile64: the loops around an instruction set's micro kernel.
  *
- * Rows of activations are cut into slabs, and a thread takes a range of (slab, tile) pairs, tiles innermost: a slab
- * stays in L2 while the tiles pass it. Of a tile a stretch of K stays in L1 while the slab's rows pass it, a block of rows
- * at a time; their sums wait in 24 KiB of the thread's stack meanwhile. So weights come from outside L1 once a slab
- * and not once a block, and from memory once or a few times.
+ * Algorithm: rows of activations are cut into slabs. A thread takes a range of (slab, tile) pairs, tiles innermost, so
+ * a slab stays in L2 while the tiles pass it. A stretch of K of a tile stays in L1 while the slab's rows pass it, a
+ * block of rows at a time. Their sums wait in 24 KiB of the thread's stack. So weights enter L1 once for each slab, not
+ * once for each block.
  *
- * Story (Intel Xeon, 48 KiB L1, 2 MiB L2, AVX-512, one thread, 640 x 2560, M = 96; share of the vpdpbusd peak by turns,
- * while the core's other hyperthread was idle / busy; measured with a benchmark outside of this project):
- *   v1  rows outside, tiles inside: all weights pass for every block of four rows       0.77 / 0.50 to 0.59
- *   v2  slabs of 96, the whole K of a tile, blocks of six rows                          0.82 / 0.68
- *   v3  v2, 16 KiB of a tile at a time                                                  0.87 / 0.72
- *   codes written out a byte each for a stretch of K (16 KiB, once a slab), then only loaded: 0.88 / 0.66, with the
- *   activations fetched ahead too 0.90 / 0.66. It takes four times the loads of v3 from L1, which a busy other
- *   hyperthread shares, and saves 3 of 27 instructions, so it does not pay for its second path and 16 KiB of scratch.
+ * This is the same for any M, so there is no M at which the time jumps.
  *
- * All of this is the same for any M: there is no other path to choose, and so no M at which the time jumps. */
+ * Rates: `tritmark run --suite speed --op ternary_matmul`. Versions and what lost: docs/kernels/tile64_avx512.md. */
 #ifndef TM_TILES_H
 #define TM_TILES_H
 
@@ -24,29 +17,29 @@
 
 enum {
     TM_SLAB = 96,       /* most rows of a slab */
-    TM_SLAB_LEAST = 24, /* fewest, where there are as many and more slabs than these would only share out work */
-    TM_PAIRS = 8,       /* pairs of a slab and a tile that a thread should have, so that all end together */
-    TM_ARRANGED = 256   /* most groups of a tile that are arranged at a time */
+    TM_SLAB_LEAST = 24, /* fewest, if there are several slabs: smaller ones would only share out work */
+    TM_PAIRS = 8,       /* (slab, tile) pairs for each thread, so that all threads end together */
+    TM_ARRANGED = 256   /* most groups of a tile that are converted at a time */
 };
 
-/* Weights of another format as tile64: `groups` groups of tile t, from group k on, which is a multiple of the format's
+/* Converts weights of another format to tile64: `groups` groups of tile t from group k, a multiple of the format's
  * unit. */
 typedef void (*tm_arrange)(const tm_ternary_matmul_args *args, size_t t, size_t k, size_t groups, uint8_t *to);
 
-/* As tm_matmul_store_by: one row of a tile's sums. */
+/* Like tm_matmul_store_by: writes one row of a tile's sums. */
 typedef void (*tm_sums_store)(
     const tm_ternary_matmul_args *args, size_t m, size_t n, size_t count, const int32_t *acc, int32_t act_sum,
     double factor);
 
-/* What the caches hold: bytes of a slab (half of L2), groups of a tile (a third of L1). */
+/* Sizes that fit the caches: bytes of a slab (half of L2), groups of a tile (a third of L1). */
 typedef struct tm_blocking {
     size_t slab_bytes, groups;
 } tm_blocking;
 
-/* 32 KiB and 256 KiB, where the system does not tell, are what any processor has that these are compiled for. */
+/* If the system does not report the caches: 32 KiB and 256 KiB, the least that any supported processor has. */
 static inline tm_blocking tm_blocking_here(void)
 {
-    static size_t l1, l2; /* threads that find 0 all write the same */
+    static size_t l1, l2; /* threads that find 0 write the same value */
     size_t first = __atomic_load_n(&l1, __ATOMIC_RELAXED), second = __atomic_load_n(&l2, __ATOMIC_RELAXED);
     if (!first || !second) {
         long told[2] = {0, 0};
@@ -65,10 +58,10 @@ static inline tm_blocking tm_blocking_here(void)
 
 static inline size_t tm_tiles_across(const tm_ternary_matmul_args *args) { return (args->N + TM_TILE - 1) / TM_TILE; }
 
-/* How many slabs the rows of activations are cut into; they differ by one row at most. */
+/* Number of slabs; their sizes differ by one row at most. */
 static inline size_t tm_slabs(const tm_ternary_matmul_args *args)
 {
-    if (args->M <= TM_SLAB_LEAST) /* what the divisions come to, which a short call would feel */
+    if (args->M <= TM_SLAB_LEAST) /* the result of the divisions below, whose time is noticeable in a short call */
         return 1;
     const size_t fit = tm_blocking_here().slab_bytes / args->K;
     const size_t most = fit > TM_SLAB ? TM_SLAB : fit < TM_SLAB_LEAST ? TM_SLAB_LEAST : fit;
@@ -78,7 +71,7 @@ static inline size_t tm_slabs(const tm_ternary_matmul_args *args)
     return needed > more ? needed : more;
 }
 
-/* What of a slab is the same for all tiles. */
+/* What is the same for all tiles of a slab. */
 typedef struct tm_slab {
     size_t first;
     int rows;
@@ -103,13 +96,14 @@ static inline __attribute__((always_inline)) void tm_slab_begin(
     }
 }
 
-/* Row 16 * g + i of a tile is in lane i. Of `parts` equal parts of the lanes, how many have one of the first `there` rows. */
+/* Row 16 * g + i of a tile is in lane i. Of `parts` equal parts of the lanes, how many hold one of the first `there`
+ * rows. */
 static inline int tm_tile_parts(int there, int parts)
 {
     return there >= TM_TILE / 4 ? parts : (there * parts + TM_TILE / 4 - 1) / (TM_TILE / 4);
 }
 
-/* `groups` groups of a tile meet all rows of the slab, in blocks that differ by one row at most. */
+/* Multiplies `groups` groups of a tile by all rows of the slab, in blocks whose sizes differ by one row at most. */
 static inline __attribute__((always_inline)) void tm_slab_pass(
     const tm_slab *slab, int block, tm_micro micro, const uint8_t *tile, size_t groups, const int8_t *a, size_t lda,
     int there, int32_t (*acc)[TM_TILE])
@@ -121,14 +115,14 @@ static inline __attribute__((always_inline)) void tm_slab_pass(
     }
 }
 
-/* How many groups are arranged at a time where `step` are to stay in L1. */
+/* How many groups are converted at a time if `step` of them are to stay in L1. */
 static inline size_t tm_arranged_groups(size_t step, size_t unit)
 {
     return ((step < TM_ARRANGED ? step : TM_ARRANGED) + unit / 2) / unit * unit;
 }
 
-/* Pairs [begin, end), in blocks of up to `block` rows of activations. Where `arrange` is not NULL the weights are of
- * another format, K is a multiple of 4 unless `unit` is 1, and `unit` at most TM_ARRANGED. */
+/* Runs the pairs [begin, end), in blocks of up to `block` rows of activations. With `arrange`, weights are of another
+ * format; then K is a multiple of 4 unless `unit` is 1, and `unit` is at most TM_ARRANGED. */
 static inline __attribute__((always_inline)) void tm_matmul_arranged_by(
     const tm_ternary_matmul_args *args, size_t begin, size_t end, int block, tm_micro micro, tm_arrange arrange,
     size_t unit, tm_sums_store store)
@@ -176,14 +170,14 @@ static inline __attribute__((always_inline)) void tm_matmul_arranged(
     tm_matmul_arranged_by(args, begin, end, block, micro, arrange, unit, tm_matmul_store_by);
 }
 
-/* The same of weights that are tile64. */
+/* The same for weights in tile64. */
 static inline __attribute__((always_inline)) void tm_matmul_tiles(
     const tm_ternary_matmul_args *args, size_t begin, size_t end, int block, tm_micro micro)
 {
     tm_matmul_arranged(args, begin, end, block, micro, NULL, 1);
 }
 
-/* `body` over all pairs of a slab and a tile. */
+/* Runs `body` over all (slab, tile) pairs. */
 static inline int tm_matmul_run(tm_ternary_matmul_args *args, tm_body body, int32_t rank)
 {
     const size_t slabs = tm_slabs(args), work = TM_TILE * args->K * ((args->M + slabs - 1) / slabs);

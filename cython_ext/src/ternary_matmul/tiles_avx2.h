@@ -1,4 +1,4 @@
-/* The micro kernels over tile64 with AVX2; avx2.c has their story. Included behind TM_BEGIN. */
+/* The micro kernels over tile64 with AVX2; see avx2.c and docs/kernels/tile64_avx512.md. Included behind TM_BEGIN. */
 #ifndef TM_TILES_AVX2_H
 #define TM_TILES_AVX2_H
 
@@ -10,8 +10,7 @@ enum {
     TM_TILES_ROWS = 5    /* of activations at once: two sums each, 10 of the 16 registers */
 };
 
-/* GCC 12 keeps sums of type __m256i twice, as the lanes of int64 that this is and as those of int16 that are added, and
- * spills. */
+/* GCC 12 keeps two copies of sums of type __m256i, as int64 lanes and as the int16 lanes that are added, and spills. */
 typedef int16_t tm_lanes_i16x16 __attribute__((vector_size(32)));
 
 static inline __m256i tm_tiles_four(const int8_t *a)
@@ -21,15 +20,15 @@ static inline __m256i tm_tiles_four(const int8_t *a)
     return _mm256_set1_epi32(word);
 }
 
-/* Add 16 sums of 16 bits, which belong to 8 rows, to theirs of 32. */
+/* Adds 16 int16 sums, two for each of 8 rows, to int32 sums. */
 static inline void tm_tiles_add_to(int32_t *acc, __m256i s_i16x16, __m256i ones)
 {
     __m256i *sum = (__m256i *)acc;
     _mm256_store_si256(sum, _mm256_add_epi32(_mm256_load_si256(sum), _mm256_madd_epi16(s_i16x16, ones)));
 }
 
-/* One row of activations and all fields of a group: 8 sums. A function of its own: among the others GCC 12 keeps two of
- * its numbers on the stack and does not align its loop (avx2.c has what that costs). */
+/* One row of activations and all fields of a group: 8 sums. It is not inlined: among the other loops GCC 12 keeps two
+ * of its values on the stack and does not align its loop, which is slower in the caches and from memory. */
 static __attribute__((noinline)) void tm_tiles_one_row(
     const enum tm_prefetch_level level, size_t ahead, const uint8_t *tile, size_t groups, const int8_t *a, int32_t *acc)
 {
@@ -60,8 +59,8 @@ static __attribute__((noinline)) void tm_tiles_one_row(
     }
 }
 
-/* Two fields, 2 * pair and the next, of half `half` of each group. `rows` and `pair` are constants at each call, so
- * that the sums stay in registers and the shifts are in the code. */
+/* Fields 2 * pair and 2 * pair + 1 of half `half` of each group. `rows` and `pair` are constants at each call, so that
+ * sums stay in registers and shifts are immediates. */
 static inline __attribute__((always_inline)) void tm_tiles_fields_by(
     const int rows, const int pair, int half, const enum tm_prefetch_level level, size_t ahead, const uint8_t *tile,
     size_t groups, const int8_t *a, size_t lda, int32_t (*acc)[TM_TILE])
@@ -99,8 +98,8 @@ static inline __attribute__((always_inline)) void tm_tiles_fields_by(
     }
 }
 
-/* The first of the four passes brings the weights near; each takes a quarter of the sums. Those that the last tile has no
- * rows for are left out. */
+/* The first of the four passes prefetches the weights; each pass takes a quarter of the sums. Sums past the last row of
+ * weights are left out. */
 static inline __attribute__((always_inline)) void tm_tiles_rows_by(
     const int rows, const enum tm_prefetch_level level, size_t ahead, const uint8_t *tile, size_t groups,
     const int8_t *a, size_t lda, int there, int32_t (*acc)[TM_TILE])

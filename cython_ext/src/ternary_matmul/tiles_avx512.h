@@ -11,21 +11,9 @@ enum {
     TM_TILES_INTEL = 12, /* see tm_tiles_least */
 };
 
-/* Fewest rows of activations for which weights of another format are arranged as tile64, where elsewhere than on Intel's
- * cores it is as many as the format says. There shifts and shuffles wait for the two ports of vpdpbusd, and tile64 has the
- * fewest of them: the formats' own ways take 1.5 to 1.8 times its time, on Zen 4 1.01 to 1.17. Time of weights that are
- * arranged over the formats' own ways, by turns, on an Intel Xeon (Emerald Rapids), 2560 x 2560 and 6912 x 2560, outside of
- * this project (on such a machine `tritmark gate 9398583 c16573e --suite league --op ternary_matmul --variant avx512` compares
- * them):
- *                                          M = 8         12            16            32            64            512
- *   i2_s_x86     1 thread   in the caches  0.79 to 0.90  0.71 to 0.76  0.65 to 0.73  0.62 to 0.65
- *                           from memory    0.99          0.88                        0.62
- *               16 threads  in the caches  0.83 to 0.90  0.74 to 0.81  0.63 to 0.76  0.66 to 0.69
- *                           from memory    0.94          0.85                        0.70
- *   iq2_bn_r4    1 thread   in the caches  0.88 to 0.98  0.79 to 0.85  0.79 to 0.81  0.75 to 0.77  0.71 to 0.73  0.74
- *                           from memory    1.06          0.94                        0.83
- *               16 threads  in the caches  0.85 to 0.92  0.77 to 0.83  0.78 to 0.82  0.76 to 0.81  0.70 to 0.72  0.59 to 0.63
- *                           from memory    1.01          0.88                        0.78 */
+/* Fewest rows of activations for which weights of another format are converted to tile64: 12 on Intel's cores, else
+ * `elsewhere`. On Intel, shifts and shuffles use the two ports of vpdpbusd, and tile64 needs the fewest of them.
+ * Compare both: docs/kernels/tile64_avx512.md. */
 static inline size_t tm_tiles_least(size_t elsewhere)
 {
     return __builtin_cpu_is("intel") ? (size_t)TM_TILES_INTEL : elsewhere;
@@ -50,14 +38,14 @@ static inline void tm_tiles_settle(int32_t *acc, __m512i u0, __m512i u1, __m512i
         _mm512_store_si512(acc + 16 * g, _mm512_add_epi32(_mm512_load_si512(acc + 16 * g), a_i32x16[g]));
 }
 
-/* Compilers fold a load into each of its uses, or keep it twice; this makes it one, in a register. */
+/* Keeps a loaded vector in one register. Compilers otherwise fold the load into each use, or keep two copies. */
 static inline __m512i tm_tiles_kept(__m512i v)
 {
     __asm__("" : "+v"(v));
     return v;
 }
 
-/* The bits of w under a mask that stays in memory, for the sums leave no registers for masks. */
+/* The bits of w under a mask in memory: the sums leave no registers for masks. */
 static inline __m512i tm_tiles_masked(__m512i w, const int32_t *mask)
 {
     __m512i v;
@@ -96,7 +84,7 @@ static inline __attribute__((always_inline)) void tm_tiles_groups_by(
         tm_tiles_settle(acc[r], u[r][0], u[r][1], u[r][2], u[r][3]);
 }
 
-/* One group of one row, added to the sums under its masks. */
+/* Adds one group of one row to the sums under its masks. */
 static inline __attribute__((always_inline)) void tm_tiles_one_group(
     const __m512i *masks, const uint8_t *bytes, const int8_t *a, __m512i *u)
 {
@@ -131,8 +119,8 @@ static inline __attribute__((always_inline)) void tm_tiles_one_row(
     tm_tiles_settle(acc, u[0][0], u[0][1], u[0][2], u[0][3]);
 }
 
-/* Of the last tile, where it has 16 rows at most: one field, and so a quarter of the products. As many sums as in
- * tm_tiles_groups_by, or each waits for the one before: `sets` groups at a time. */
+/* The last tile, if it has at most 16 rows: one field, so a quarter of the products. `sets` groups at a time:
+ * independent sums hide the latency. */
 static inline __attribute__((always_inline)) void tm_tiles_narrow_by(
     const int rows, const int sets, const uint8_t *tile, size_t groups, const int8_t *a, size_t lda,
     int32_t (*acc)[TM_TILE])

@@ -1,4 +1,4 @@
-/* The micro kernels over tile64 with AVX-VNNI; avxvnni.c has their story. Included behind TM_BEGIN(avxvnni). */
+/* The micro kernels over tile64 with AVX-VNNI; see avxvnni.c. Included behind TM_BEGIN(avxvnni). */
 #ifndef TM_TILES_AVXVNNI_H
 #define TM_TILES_AVXVNNI_H
 
@@ -6,8 +6,8 @@
 
 enum { TM_TILES_ROWS = 2 };
 
-/* GCC 12 keeps sums of type __m256i twice, as the lanes of int64 that this is and as those of int32 that vpdpbusd
- * takes, and spills. */
+/* GCC 12 keeps two copies of sums of type __m256i, as int64 lanes and as the int32 lanes that vpdpbusd takes, and
+ * spills. */
 typedef int32_t tm_lanes_i32x8 __attribute__((vector_size(32)));
 
 static inline __m256i tm_tiles_four(const int8_t *a)
@@ -22,14 +22,14 @@ static inline __attribute__((always_inline)) tm_lanes_i32x8 tm_tiles_dot(tm_lane
     return (tm_lanes_i32x8)_mm256_dpbusd_avx_epi32((__m256i)u, w, a);
 }
 
-/* Add (u - below) >> shift, `below` being the sum under the next smaller mask. */
+/* Adds (u - below) >> shift; `below` is the sum under the next smaller mask. */
 static inline void tm_tiles_settle(int32_t *acc, tm_lanes_i32x8 u, tm_lanes_i32x8 below, int shift)
 {
     const __m256i a_i32x8 = _mm256_srai_epi32(_mm256_sub_epi32((__m256i)u, (__m256i)below), shift);
     _mm256_store_si256((__m256i *)acc, _mm256_add_epi32(_mm256_load_si256((__m256i *)acc), a_i32x8));
 }
 
-/* `halves` halves of each group from `first` on, for `rows` rows of activations; rows * halves is 2. */
+/* `halves` halves of each group, from `first`, for `rows` rows of activations; rows * halves is 2. */
 static inline __attribute__((always_inline)) void tm_tiles_halves_by(
     const int rows, const int halves, int first, const enum tm_prefetch_level level, size_t ahead, const uint8_t *tile,
     size_t groups, const int8_t *a, size_t lda, int32_t (*acc)[TM_TILE])
@@ -72,8 +72,8 @@ static inline __attribute__((always_inline)) void tm_tiles_halves_by(
                 tm_tiles_settle(acc[r] + 16 * g + 8 * (first + h), u[r][h][g], g ? u[r][h][g - 1] : zero, 2 * g);
 }
 
-/* The first field of a half of each group, of the last tile where it has 16 rows at most; four groups at a time, or a product
- * waits for the one before. */
+/* The last tile, if it has at most 16 rows: the first field of a half of each group. Four groups at a time: independent
+ * sums hide the latency. */
 static inline __attribute__((always_inline)) void tm_tiles_narrow_by(
     const int rows, int half, const uint8_t *tile, size_t groups, const int8_t *a, size_t lda, int32_t (*acc)[TM_TILE])
 {

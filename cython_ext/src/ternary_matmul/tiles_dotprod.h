@@ -1,4 +1,4 @@
-/* The micro kernel over tile64 with dot products; dotprod.c has how it works. Included behind TM_BEGIN. */
+/* The micro kernel over tile64 with dot products; see dotprod.c. Included behind TM_BEGIN. */
 #ifndef TM_TILES_DOTPROD_H
 #define TM_TILES_DOTPROD_H
 

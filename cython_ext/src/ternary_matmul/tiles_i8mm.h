@@ -1,4 +1,4 @@
-/* The micro kernel over tile64 with int8 matrix products; i8mm.c has how it works. Included behind TM_BEGIN. */
+/* The micro kernel over tile64 with int8 matrix products; see i8mm.c. Included behind TM_BEGIN. */
 #ifndef TM_TILES_I8MM_H
 #define TM_TILES_I8MM_H
 
@@ -17,7 +17,7 @@ static inline tm_tiles_words tm_tiles_zipped(uint8x16_t first, uint8x16_t second
     return (tm_tiles_words){{vreinterpretq_u8_u32(vzip1q_u32(a, b)), vreinterpretq_u8_u32(vzip2q_u32(a, b))}};
 }
 
-/* The products of 8 columns: `w` of one quarter, `x` two rows of activations in each of `pairs`. */
+/* The products of 8 columns: `w` is one quarter, `x` holds two rows of activations in each of `pairs`. */
 static inline __attribute__((always_inline)) void tm_tiles_multiply(
     const int pairs, tm_tiles_words w, const int8x16_t *x, int32x4_t (*u)[4][2])
 {
@@ -34,8 +34,8 @@ static inline __attribute__((always_inline)) void tm_tiles_multiply(
     }
 }
 
-/* Add (u - below) >> shift to the sums of four rows of weights in two rows of activations, or in one: `u` and `below`
- * hold, for rows 0 and 1 and for rows 2 and 3, those of the two by turns. */
+/* Adds (u - below) >> shift to the sums of four rows of weights, for one or two rows of activations. `u` and `below`
+ * hold rows of weights 0 and 1, then 2 and 3, with the two rows of activations interleaved. */
 static inline __attribute__((always_inline)) void tm_tiles_settle(
     int32_t (*acc)[TM_TILE], int second, int at, const int32x4_t *u, const int32x4_t *below, int shift)
 {
@@ -47,8 +47,7 @@ static inline __attribute__((always_inline)) void tm_tiles_settle(
         vst1q_s32(acc[1] + at, vaddq_s32(vld1q_s32(acc[1] + at), vuzp2q_s32(low_i32x4, high_i32x4)));
 }
 
-/* One quarter of each group for 2 * `pairs` rows of activations, of which only `rows` are there: then the last one
- * stands for the next too. */
+/* One quarter of each group for 2 * `pairs` rows of activations. If only `rows` exist, the last one is loaded twice. */
 static inline __attribute__((always_inline)) void tm_tiles_quarter(
     const int pairs, int rows, int quarter, const uint8_t *tile, size_t groups, const int8_t *a, size_t lda,
     int32_t (*acc)[TM_TILE])
@@ -73,7 +72,7 @@ static inline __attribute__((always_inline)) void tm_tiles_quarter(
             x[p] = vcombine_s8(vld1_s8(row[2 * p] + 4 * k), vld1_s8(row[2 * p + 1] + 4 * k));
         tm_tiles_multiply(pairs, w, x, u);
     }
-    if (k < groups) { /* the group that follows is one of zeros */
+    if (k < groups) { /* the missing second group is zeros */
         const tm_tiles_words w = tm_tiles_zipped(vld1q_u8(bytes + k * TM_TILE), vdupq_n_u8(0));
 #pragma GCC unroll 2
         for (int p = 0; p < pairs; p++) {

@@ -1,4 +1,4 @@
-/* The micro kernel over tile64 with NEON; neon.c has how it works. Included behind TM_BEGIN. */
+/* The micro kernel over tile64 with NEON; see neon.c. Included behind TM_BEGIN. */
 #ifndef TM_TILES_NEON_H
 #define TM_TILES_NEON_H
 
@@ -16,7 +16,7 @@ static inline int8x16_t tm_tiles_four(const int8_t *a)
     return vreinterpretq_s8_s32(vdupq_n_s32(word));
 }
 
-/* `quarters` quarters of each group from `first` on, for `rows` rows of activations; rows * quarters is 2. */
+/* `quarters` quarters of each group, from `first`, for `rows` rows of activations; rows * quarters is 2. */
 static inline __attribute__((always_inline)) void tm_tiles_quarters(
     const int rows, const int quarters, int first, const uint8_t *tile, size_t groups, const int8_t *a, size_t lda,
     int32_t (*acc)[TM_TILE])

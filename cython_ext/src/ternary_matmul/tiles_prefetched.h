@@ -1,5 +1,5 @@
-/* The micro kernel over tile64, with weights fetched ahead as this machine's choice says. Included behind
- * tm_tiles_micro_by, of each instruction set its own. */
+/* The micro kernel over tile64 with the prefetch that is set for this machine. Included behind an instruction set's
+ * tm_tiles_micro_by. */
 #ifndef TM_TILES_PREFETCHED_H
 #define TM_TILES_PREFETCHED_H
 

@@ -1,16 +1,16 @@
-/* For formats that become tile64 (tiles.h), with AVX2: codes that change places. Included behind TM_BEGIN. */
+/* Transposition of codes for formats that are converted to tile64 (tiles.h), with AVX2. Included behind TM_BEGIN. */
 #ifndef TM_TURNED_AVX2_H
 #define TM_TURNED_AVX2_H
 
-/* Bits of `one` where the mask has them, of `other` elsewhere. */
+/* The bits of `one` under the mask, those of `other` elsewhere. */
 static inline __m256i tm_tiles_merged(int mask, __m256i one, __m256i other)
 {
     const __m256i m = _mm256_set1_epi8((char)mask);
     return _mm256_or_si256(_mm256_and_si256(m, one), _mm256_andnot_si256(m, other));
 }
 
-/* Each byte's four codes and those of the same byte of the other three vectors change places. `turned` i has code i of all,
- * from the lowest bits up, at bits 2 q what w[q] had. */
+/* Transposes the four codes of each byte with those of the same byte of the other three vectors: `turned` i holds code
+ * i of all, from the lowest bits, that of w[q] at bits 2 q. */
 static inline void tm_tiles_turned(const __m256i w[4], __m256i turned[4])
 {
     const __m256i low01 = tm_tiles_merged(0x33, w[0], _mm256_slli_epi16(w[1], 2));

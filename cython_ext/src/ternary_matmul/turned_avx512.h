@@ -2,7 +2,7 @@
 #ifndef TM_TURNED_AVX512_H
 #define TM_TURNED_AVX512_H
 
-/* Bits of `one` where the mask has them, of `other` elsewhere. */
+/* The bits of `one` under the mask, those of `other` elsewhere. */
 static inline __m512i tm_tiles_merged(int mask, __m512i one, __m512i other)
 {
     return _mm512_ternarylogic_epi32(_mm512_set1_epi8((char)mask), one, other, 0xca);

@@ -1,4 +1,4 @@
-/* ternary_quantize with AVX2: 32 codes a step; comparisons give -1 where true, so q is their difference. */
+/* ternary_quantize with AVX2: 32 codes a step. Comparisons give -1 if true, so q is their difference. */
 #include "ymm.h"
 
 #if TM_X86
@@ -21,7 +21,7 @@ static inline __m256i codes8(const float *x, __m256 half_f32x8, __m256 minus_f32
 static void codes(const float *x, size_t n, float half, int8_t *codes, int stream)
 {
     const __m256 half_f32x8 = _mm256_set1_ps(half), minus_f32x8 = _mm256_set1_ps(-half);
-    /* The packs work within 16-byte lanes; this puts their 4-byte pieces back in order. */
+    /* Packs work within 16-byte lanes; this restores the order of their 4-byte pieces. */
     const __m256i order_i32x8 = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
     size_t i = 0;
     for (; i + 32 <= n; i += 32) {

@@ -1,22 +1,12 @@
 /* ternary_quantize with AVX-512.
  *
- * Measured on a Zen 4 with 2 cores (GCC 12). Hot: 32,768 floats, packed, by one thread, in us at blocks of 32 / 64 /
- * 128 / 256. Cold: by two threads, slices of 1 to 64 MiB out of 512 MiB, in percent of the rate of a read probe that
- * takes turns with it.
+ * Algorithm: a group of 128 floats stays in registers from the maximum to the packed bytes, without masks (`beyond`,
+ * `quarter`). Maxima are folded in narrower vectors as soon as they fit. Floats are prefetched 512 bytes ahead. Outputs
+ * past the caches are written around them, in 16-byte stores, to which NumPy's arrays are aligned.
  *
- * v1, hot 7.7 / 5.6 / 5.2 / 4.7: the general path, codes to memory and packed from there.
- * v2, hot 3.7 / 3.9 / 3.9 / 3.9: a group of 128 stays in registers; comparisons into masks, masks joined to 32 bits,
- *     masked sums of bytes.
- * v3, hot 3.4 / 3.3 / 3.2 / 3.3: no masks (`beyond`, `quarter`), and maxima folded in narrower vectors as soon as they
- *     fit.
- * v4 prefetches 512 bytes ahead. Where the memory was quick (60 to 70 GB/s) all before had 54 to 66 % at 4096 bytes;
- *    3072 had much the same,
- * 5120 to 16384 60 to 86, 2048 up to 94 but 64 to 72 at blocks of 256, and 512 89 to 96 at every block. T0 in place of
- * T1 is slower.
- * v5 writes around the caches, 5 to 12 points more, and in 16-byte stores, which cost nothing and admit NumPy's arrays.
+ * Limit: from memory, reading; in the caches, the vector instructions.
  *
- * Against the fastest of the read probes in ceilings/ v5 has 80-82 / 82-86 / 85-91 / 83-85 % where the memory is
- * quick, and 94 to 99 % of a read where it is slow (38 GB/s). */
+ * Rates: `tritmark run --suite speed --op ternary_quantize`. Versions and what lost: docs/kernels/quantizers.md. */
 #include "ymm.h"
 
 #if TM_X86
@@ -72,8 +62,8 @@ static inline __m512i quarter_largest(const group *g, size_t j)
     return _mm512_max_epu32(doubled(g->x[2 * j]), doubled(g->x[2 * j + 1]));
 }
 
-/* x less x clamped to +-half: above zero, +0 or below zero as x is above half, within, or below -half. The rounding
- * is named because a thread that rounds down would get -0, whose bits are a negative integer. */
+/* x minus x clamped to +-half: above zero, +0 or below zero if x is above half, within, or below -half. The rounding
+ * mode is explicit: a thread that rounds down would get -0, whose bits are a negative integer. */
 static inline __m512 beyond(__m512 x_f32x16, __m512 half_f32x16)
 {
     /* the smaller magnitude, with the sign of x */
@@ -81,9 +71,8 @@ static inline __m512 beyond(__m512 x_f32x16, __m512 half_f32x16)
     return _mm512_sub_round_ps(x_f32x16, clamped_f32x16, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
 
-/* Quarter j of a group, 32 floats, as 32 int16 of -weight, 0 or weight, in the order in which packs leaves them. The
- * bits of the differences saturate to -32768, 0 and 32767, and a rounding product with weight / 32768 makes the
- * weight of them. */
+/* Quarter j of a group, 32 floats, as 32 int16 of -weight, 0 or weight, in the order of packs. The bits of the
+ * differences saturate to -32768, 0 and 32767, and a rounding product with weight / 32768 gives the weight. */
 static inline __m512i quarter(const group *g, size_t j, __m512 half_f32x16, short weight)
 {
     const __m512 low_f32x16 = beyond(g->x[2 * j], half_f32x16), high_f32x16 = beyond(g->x[2 * j + 1], half_f32x16);
@@ -141,7 +130,7 @@ small_group(const float *x, size_t block, float *scales, uint8_t *packed, int st
     }
     largest_u32x8 = _mm256_max_epu32(largest_u32x8, _mm256_shuffle_epi32(largest_u32x8, 0xb1));
     largest_u32x8 = _mm256_max_epu32(largest_u32x8, least_u32x8);
-    /* Scales by block: at 32 0 0 2 2 1 1 3 3, at 64 0 0 0 0 1 1 1 1, at 128 0 0 0 0 and no matter what. */
+    /* Scales by block: at 32 0 0 2 2 1 1 3 3, at 64 0 0 0 0 1 1 1 1, at 128 0 0 0 0 and any value. */
     const __m256 scale_f32x8 = _mm256_castsi256_ps(_mm256_srli_epi32(largest_u32x8, 1));
     const __m512 half_f32x16 = _mm512_castps256_ps512(_mm256_mul_ps(scale_f32x8, _mm256_set1_ps(0.5f)));
     const __m512 first_f32x16 = _mm512_broadcastss_ps(_mm512_castps512_ps128(half_f32x16));
@@ -176,8 +165,7 @@ small_blocks(tm_ternary_quantize_args *a, size_t begin, size_t end, size_t block
     return _mm512_reduce_max_epu32(_mm512_zextsi256_si512(overall_u32x8));
 }
 
-/* Blocks of several groups: read once for the maximum, and again, from the caches where the block fits, for the
- * codes. */
+/* Blocks of several groups: read once for the maximum, and again, from the caches if the block fits, for the codes. */
 static uint32_t large_blocks(tm_ternary_quantize_args *a, size_t begin, size_t end, int stream)
 {
     float *scales = a->scales + begin / a->block;
@@ -195,8 +183,8 @@ static uint32_t large_blocks(tm_ternary_quantize_args *a, size_t begin, size_t e
     return overall;
 }
 
-/* Packs as many whole groups and blocks as there are from `begin` on, if the block is one of the fused path's;
- * returns how many elements. */
+/* Packs as many whole groups and blocks as there are from `begin`, if the fused path supports the block; returns the
+ * number of elements. */
 static size_t fused(tm_ternary_quantize_args *a, size_t begin, size_t end, uint32_t *overall)
 {
     const int stream = tm_ternary_streams(a);

@@ -1,4 +1,4 @@
-/* ternary_quantize in plain C: reference for the others, fallback, and baseline. */
+/* ternary_quantize in plain C: reference for the other kernels, fallback, and baseline. */
 #include "ternary_quantize.h"
 
 static uint32_t absmax(const float *x, size_t n) { return tm_absmax_plain(x, n, 0); }

@@ -1,4 +1,4 @@
-/* ternary_quantize with SSE4.1: 16 codes a step; comparisons give -1 where true, so q is their difference. */
+/* ternary_quantize with SSE4.1: 16 codes a step. Comparisons give -1 if true, so q is their difference. */
 #include "ternary_quantize.h"
 
 #if TM_X86

@@ -2,10 +2,9 @@
  *
  *     scale = max(absmax, 1e-8f);  q = (x > 0.5f * scale) - (x < -0.5f * scale)
  *
- * Exact on every path: a maximum has no rounding, half of a float at least 1e-8 has none either, and the rest is
- * comparison. The codes go out as int8, or packed as I2_S x86 lays them out: element j of a group of 128, flat, is q
- * + 1 in byte j % 32 of the group's 32 bytes at shift 6 - 2 * (j / 32). What the last group lacks is filled with q =
- * 0. */
+ * Exact on every path: a maximum has no rounding, half of a float of at least 1e-8 has none, and the rest is
+ * comparison. Codes are int8, or packed like I2_S x86: element j of a group of 128 is q + 1 in byte j % 32 of the
+ * group's 32 bytes at shift 6 - 2 * (j / 32). The last group is padded with q = 0. Page: docs/kernels/quantizers.md. */
 #ifndef TM_TERNARY_QUANTIZE_H
 #define TM_TERNARY_QUANTIZE_H
 
@@ -17,21 +16,21 @@ typedef struct tm_ternary_quantize_args {
     const float *x;
     float *scales;   /* one a block */
     int8_t *codes;   /* n bytes, or NULL */
-    uint8_t *packed; /* 32 bytes a group, or NULL: one of the two */
+    uint8_t *packed; /* 32 bytes a group, or NULL; exactly one of the two is set */
     size_t n;
     size_t block;
-    int32_t stream; /* 1: the output is past the caches, so write around them */
+    int32_t stream; /* 1: write around the caches, because the output is larger */
 } tm_ternary_quantize_args;
 
 TM_KERNELS(ternary_quantize);
 
-/* 16,384 elements take about 2 us, which pays for a wake-up. */
+/* 16,384 elements take about 2 us, enough to wake a thread. */
 enum { TM_GROUP = 128, TM_GROUP_BYTES = 32, TM_TERNARY_GRAIN = 16384 };
 
-#define TM_ZERO_CODES 0x55 /* four times q = 0, packed */
+#define TM_ZERO_CODES 0x55 /* four codes of q = 0, packed */
 
-/* What an instruction set brings to the general path. `stream` writes around the caches, in stores of 16 bytes to
- * addresses that are multiples of it: NumPy's arrays are aligned to 16 bytes, not to more. */
+/* What an instruction set provides to the general path. `stream`: write around the caches, in 16-byte stores to aligned
+ * addresses; NumPy's arrays are aligned to 16 bytes, not to more. */
 typedef struct tm_ternary_steps {
     uint32_t (*absmax)(const float *x, size_t n); /* as doubled bits */
     void (*codes)(const float *x, size_t n, float half, int8_t *codes, int stream);
@@ -50,14 +49,14 @@ static inline void tm_codes_plain(const float *x, size_t n, float half, int8_t *
         codes[i] = (int8_t)((x[i] > half) - (x[i] < -half));
 }
 
-/* Doubled bits of the smallest scale. */
+/* Doubled bits (finite.h) of the smallest scale. */
 static inline uint32_t tm_doubled_least(void)
 {
     float least = 1e-8f;
     return tm_bits(&least) * 2;
 }
 
-/* Write the scale of a block whose largest doubled bits are given, and return its half. */
+/* Writes the scale of a block with these largest doubled bits, and returns half of it. */
 static inline float tm_ternary_half(uint32_t largest, float *scale)
 {
     uint32_t least = tm_doubled_least();
@@ -81,8 +80,7 @@ tm_ternary_codes(tm_ternary_quantize_args *a, size_t begin, size_t end, const tm
     return overall;
 }
 
-/* Any block: the ends of blocks and of groups need not meet, so a group's codes are collected piece by piece and
- * then packed. */
+/* Any block: ends of blocks and groups may differ, so a group's codes are collected piece by piece and then packed. */
 static inline __attribute__((always_inline)) uint32_t
 tm_ternary_packed(tm_ternary_quantize_args *a, size_t begin, size_t end, const tm_ternary_steps *steps)
 {
@@ -113,7 +111,7 @@ tm_ternary_packed(tm_ternary_quantize_args *a, size_t begin, size_t end, const t
     return overall;
 }
 
-/* Quantize a range that begins with a block (and, packed, with a group); returns the largest doubled bits in it. */
+/* Quantizes a range that begins with a block (and, packed, with a group); returns the largest doubled bits in it. */
 static inline __attribute__((always_inline)) uint32_t
 tm_ternary_range(tm_ternary_quantize_args *a, size_t begin, size_t end, const tm_ternary_steps *steps)
 {
@@ -122,7 +120,7 @@ tm_ternary_range(tm_ternary_quantize_args *a, size_t begin, size_t end, const tm
 
 static inline int tm_ternary_run(tm_ternary_quantize_args *a, tm_body body, int32_t rank)
 {
-    /* Threads meet where a block ends and, packed, a group too: at multiples of the least common multiple. */
+    /* Ranges of threads end with a block and, packed, with a group: at multiples of the least common multiple. */
     size_t twos = a->block & -a->block;
     size_t unit = a->codes || twos >= TM_GROUP ? a->block : a->block * (TM_GROUP / twos);
     a->run.bad = -1;

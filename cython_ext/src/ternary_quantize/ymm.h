@@ -1,4 +1,4 @@
-/* ternary_quantize: what AVX2 and AVX-512 share, with 32-byte vectors. */
+/* Shared by AVX2 and AVX-512 for ternary_quantize, with 32-byte vectors. */
 #ifndef TM_TERNARY_QUANTIZE_YMM_H
 #define TM_TERNARY_QUANTIZE_YMM_H
 
@@ -25,7 +25,7 @@ static inline __m256i tm_times4(__m256i x_i8x32)
     return _mm256_add_epi8(twice_i8x32, twice_i8x32);
 }
 
-/* The weighted sum of four codes is right modulo 256; TM_ZERO_CODES then adds 1 to each field. */
+/* The weighted sum of four codes is correct modulo 256; TM_ZERO_CODES then adds 1 to each field. */
 static inline void tm_pack_ymm(const int8_t *codes, uint8_t *packed, int stream)
 {
     __m256i sum_i8x32 = _mm256_loadu_si256((const __m256i *)codes);

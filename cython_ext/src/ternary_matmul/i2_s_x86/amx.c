@@ -1,4 +1,5 @@
-/* ternary_matmul of i2_s_x86 with AMX int8: weights become tile64, a stretch of tiles at a time (../amx.c). */
+/* ternary_matmul of i2_s_x86 with AMX int8: weights are converted to tile64, a stretch of tiles at a time
+ * (../amx.c). */
 #include "../amx.h"
 #include "i2_s_x86.h"
 

@@ -1,12 +1,12 @@
-/* ternary_matmul of i2_s_x86 with AVX2: codes go with their activations through maddubs into int16 sums, as in
+/* ternary_matmul of i2_s_x86 with AVX2: codes are multiplied by their activations with maddubs into int16 sums, as in
  * ../avx2.c.
  *
- * A maddubs adds at most 512 in magnitude, so 64 of them, 16 blocks, fit int16; then pmaddwd by 1 moves them to
- * int32. One row of activations: two rows of weights at once, so three loads for a block and not five; weights are
- * prefetched a line for each block. Many rows: weights become tile64, as in avx512.c.
+ * A maddubs adds at most 512 in magnitude, so 64 of them, 16 blocks, fit int16; then pmaddwd by 1 moves them to int32.
+ * One row of activations: two rows of weights at once, so three loads for a block instead of five; weights are
+ * prefetched a line for each block. Many rows: weights are converted to tile64, as in avx512.c.
  *
- * Rates: `python suites/performance/gemv.py --format i2_s_x86 --no-peers --variant avx2 --shapes 2560x2560`.
- * Versions and what lost: docs/kernels/i2_s_x86.md. */
+ * Rates: `python suites/performance/gemv.py --format i2_s_x86 --no-peers --variant avx2 --shapes 2560x2560`. Versions
+ * and what lost: docs/kernels/i2_s_x86.md. */
 #include "i2_s_x86.h"
 
 #if TM_X86
@@ -18,7 +18,7 @@ TM_BEGIN(avx2)
 #include "i2_s_x86_avx2.h"
 
 enum {
-    ARRANGED = 6, /* fewest rows of activations for which weights are arranged as tile64 */
+    ARRANGED = 6, /* fewest rows of activations for which weights are converted to tile64 */
 };
 
 static __attribute__((noinline)) void two_rows(
@@ -30,9 +30,9 @@ static __attribute__((noinline)) void two_rows(
     const uint8_t *const first = rows[0], *const second = rows[1];
     const size_t blocks = K / TM_I2_S_BLOCK;
     uintptr_t behind = (uintptr_t)second + ahead;
-    __asm__("" : "+r"(behind)); /* or it is made anew of two numbers on the stack, each time */
+    __asm__("" : "+r"(behind)); /* else it is computed each time from two values on the stack */
     __m256i s_i32x8[2] = {_mm256_setzero_si256(), _mm256_setzero_si256()};
-    for (size_t begin = 0; begin < blocks; begin += 4 * TM_I2_S_FLUSH) { /* four sums, of a quarter of the terms each */
+    for (size_t begin = 0; begin < blocks; begin += 4 * TM_I2_S_FLUSH) { /* four sums, each of a quarter of the terms */
         const size_t end = blocks - begin < 4 * TM_I2_S_FLUSH ? blocks : begin + 4 * TM_I2_S_FLUSH;
         tm_dots s[2][4];
 #pragma GCC unroll 2
@@ -48,7 +48,7 @@ static __attribute__((noinline)) void two_rows(
 #pragma GCC unroll 4
             for (int g = 0; g < 4; g++) {
                 __m256i a = _mm256_loadu_si256((const __m256i *)(x + k * TM_I2_S_BLOCK + 32 * g));
-                __asm__("" : "+x"(a)); /* or it is loaded for each row */
+                __asm__("" : "+x"(a)); /* else it is loaded for each row */
 #pragma GCC unroll 2
                 for (int r = 0; r < 2; r++) {
                     const __m256i c = _mm256_and_si256(_mm256_srli_epi16(w[r], 6 - 2 * g), m3);

@@ -1,20 +1,20 @@
 /* ternary_matmul of i2_s_x86 with AVX-512 VNNI.
  *
  * One row of activations: a block at a time of four rows of weights, in 32-byte vectors, which share each load of the
- * activations. Codes are masked in place, in 16 sums. Weights are prefetched into L1 in the order in which they lie. Rows
- * of weights longer than TM_ROWS_LONG lie too far apart for that and go one after the other (row_after_row.h).
+ * activations. Codes are masked in place, in 16 sums. Weights are prefetched into L1 in memory order. Rows of weights
+ * longer than TM_ROWS_LONG lie too far apart for that and run one after the other (row_after_row.h).
  *
- * Several rows: two blocks at a time, 32 activations of each side by side. 4 rows of weights share each load of the
+ * Several rows: two blocks at a time, 32 activations of each side by side. Four rows of weights share each load of the
  * activations, and all rows of activations share the shifted codes; the registers hold 16 sums.
  *
- * Many rows, ARRANGED and more: weights become tile64, a stretch of a tile at a time (tiles.h), so that L1 holds what all
- * rows of activations meet. The conversion takes 160 instructions for 4096 weights.
+ * ARRANGED rows or more: weights are converted to tile64, a stretch of a tile at a time (tiles.h), so that L1 holds
+ * what all rows of activations meet. The conversion takes 160 instructions for 4096 weights.
  *
  * Limit, one row: one load of activations for four rows, and 4 vpdpbusd for each 32 bytes of weights; from memory its
  * bandwidth.
  *
- * Rates: `python suites/performance/gemv.py --format i2_s_x86 --no-peers --shapes 2560x2560 --threads 1`.
- * Versions and what lost: docs/kernels/i2_s_x86.md. */
+ * Rates: `python suites/performance/gemv.py --format i2_s_x86 --no-peers --shapes 2560x2560 --threads 1`. Versions and
+ * what lost: docs/kernels/i2_s_x86.md. */
 #include "i2_s_x86.h"
 
 #if TM_X86
@@ -33,7 +33,7 @@ enum {
 
 static inline __m512i half(const void *low) { return _mm512_zextsi256_si512(_mm256_loadu_si256((const __m256i *)low)); }
 
-/* Of up to TM_ROWS_LONG weights, whose sums fit int32 as in row_after_row.h. */
+/* Rows of up to TM_ROWS_LONG weights, whose sums fit int32 as in row_after_row.h. */
 static inline __attribute__((always_inline)) void four_rows(
     const enum tm_prefetch_level level, size_t ahead, const uint8_t *const *rows, const int8_t *x, size_t K,
     int32_t *acc)
@@ -56,7 +56,7 @@ static inline __attribute__((always_inline)) void four_rows(
 #pragma GCC unroll 4
         for (int g = 0; g < 4; g++) {
             __m256i a = _mm256_loadu_si256((const __m256i *)(x + k + 32 * g));
-            __asm__("" : "+v"(a)); /* or compilers load it for each row */
+            __asm__("" : "+v"(a)); /* else compilers load it for each row */
 #pragma GCC unroll 4
             for (int r = 0; r < TM_ROWS; r++)
                 s[r][g] = tm_dots_added(s[r][g], _mm256_and_si256(w[r], masks[g]), a);
@@ -73,7 +73,7 @@ static inline __attribute__((always_inline)) void four_rows(
     _mm_storeu_si128((__m128i *)acc, tm_sums_of(sums));
 }
 
-/* `count` is a constant at each call, so that the sums stay in registers. */
+/* `count` is a constant at each call, so that sums stay in registers. */
 static inline __attribute__((always_inline)) void blocks_by(
     tm_prefetch fetch, const int count, const uint8_t *const *rows, const int8_t *a, size_t lda, size_t K,
     int32_t (*acc)[TM_ROWS])
@@ -110,7 +110,7 @@ static inline __attribute__((always_inline)) void blocks_by(
             }
         }
     }
-    if (k < blocks) /* the last of an odd number, beside zeros */
+    if (k < blocks) /* the last of an odd number of blocks, beside zeros */
 #pragma GCC unroll 4
         for (int g = 0; g < 4; g++)
 #pragma GCC unroll 4
@@ -139,8 +139,9 @@ static void micro(
     }
 }
 
-/* Groups of a tile, from whole blocks. 16 bytes of 16 rows are transposed so that a vector has 4 bytes of each row, which
- * are four groups' codes. Then the codes of four such vectors, one for each quarter of the tile, are transposed too. */
+/* Converts whole blocks to groups of a tile. 16 bytes of 16 rows are transposed, so that a vector holds 4 bytes of each
+ * row, the codes of four groups. Then the codes of four such vectors, one for each quarter of the tile, are
+ * transposed. */
 void tm_i2_s_arrange_avx512(const tm_ternary_matmul_args *args, size_t t, size_t k, size_t groups, uint8_t *to)
 {
     const uint8_t *rows[TM_TILE];
@@ -156,7 +157,7 @@ void tm_i2_s_arrange_avx512(const tm_ternary_matmul_args *args, size_t t, size_t
             const __m512i of_quarters[4] = {w[0][i], w[1][i], w[2][i], w[3][i]};
             __m512i turned[4];
             tm_tiles_turned(of_quarters, turned);
-            /* The codes of the lowest bits are of the columns 96 and more of the block. */
+            /* The lowest bits hold the columns from 96 of the block. */
 #pragma GCC unroll 4
             for (int f = 0; f < 4; f++)
                 _mm512_store_si512(block + (8 * f + i) * TM_TILE, turned[3 - f]);

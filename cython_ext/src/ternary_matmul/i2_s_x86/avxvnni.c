@@ -1,12 +1,8 @@
-/* ternary_matmul of i2_s_x86 with AVX-VNNI, for processors with vpdpbusd and without AVX-512. One row of
- * activations row after row of the weights (row_after_row.h), several as with AVX2 (i2_s_x86_avx2.h).
+/* ternary_matmul of i2_s_x86 with AVX-VNNI, for processors with vpdpbusd and without AVX-512. One row of activations:
+ * row after row of the weights (row_after_row.h). Several: as with AVX2 (i2_s_x86_avx2.h).
  *
- * Rate over that of AVX2 (`python suites/performance/instruction_sets.py --format i2_s_x86 --sets avx2 avxvnni` on the Xeon
- * (Emerald Rapids) of an H200; there is no other machine with it here): M = 1: 1.5 with one thread, 1.3 to 1.4 with 16; 2 to 8:
- * 1.3 to 1.6, and 1.3 to 1.5; 16 to 512: 1.2 to 1.5, and 1.4 to 1.5.
- *
- * Time with weights arranged over that without, by turns, outside of the project, one thread, 2560 x 2560 and 6912 x 2560: M
- * = 8: 0.98 and 1.00, 12: 0.99 and 1.05, 16: 0.92 and 0.99, 24: 0.95 and 0.90. */
+ * Rates: `python suites/performance/instruction_sets.py --format i2_s_x86 --sets avx2 avxvnni`. Page:
+ * docs/kernels/i2_s_x86.md. */
 #include "i2_s_x86.h"
 
 #if TM_X86
@@ -19,7 +15,7 @@ TM_BEGIN(avxvnni)
 #include "row_after_row.h"
 
 enum {
-    ARRANGED = 12, /* fewest rows of activations for which weights are arranged as tile64 */
+    ARRANGED = 12, /* fewest rows of activations for which weights are converted to tile64 */
 };
 
 static void body(void *given, size_t begin, size_t end)

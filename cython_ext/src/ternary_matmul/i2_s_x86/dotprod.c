@@ -1,4 +1,4 @@
-/* ternary_matmul of i2_s_x86 with the dot products of Armv8.2: as neon.c, with one sdot for smlal and smlal2. */
+/* ternary_matmul of i2_s_x86 with the dot products of Armv8.2: like neon.c, with one sdot for smlal and smlal2. */
 #include "i2_s_x86.h"
 
 #if TM_ARM

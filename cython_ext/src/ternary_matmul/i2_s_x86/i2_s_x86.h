@@ -1,8 +1,8 @@
-/* ternary_matmul straight from the bytes of i2_s_x86 (kernels/formats/i2_s.py), for K that is a multiple of a block, so
- * that rows begin at one.
+/* ternary_matmul on the bytes of i2_s_x86 (kernels/formats/i2_s.py), for K that is a multiple of a block, so that rows
+ * begin at one.
  *
- * A block of 128 weights is 32 bytes: byte b holds, from the top bits down, the codes w + 1 of the weights b, 32 +
- * b, 64 + b and 96 + b. So what a shift brings down to the lowest bits meets 32 activations side by side. */
+ * A block of 128 weights is 32 bytes: byte b holds, from the top bits, the codes w + 1 of the weights b, 32 + b, 64 + b
+ * and 96 + b. So a shift gives the codes of 32 adjacent activations. Page: docs/kernels/i2_s_x86.md. */
 #ifndef TM_I2_S_X86_H
 #define TM_I2_S_X86_H
 
@@ -16,10 +16,10 @@ TM_KERNELS(ternary_matmul_i2_s_x86);
 /* See tm_arrange. */
 void tm_i2_s_arrange_avx512(const tm_ternary_matmul_args *args, size_t t, size_t k, size_t groups, uint8_t *to);
 
-/* For many rows of activations weights are arranged as tile64 (../tiles.h), by whole blocks. */
+/* For many rows of activations weights are converted to tile64 (../tiles.h), by whole blocks. */
 
-/* Where the rows of tile t begin, from group k on, which is a byte of each; past the last row the first again, whose sums
- * nobody stores. What `groups` groups of the next tile take is fetched. */
+/* Addresses of the rows of tile t, from group k, which is a byte of each. Past the last row the first is repeated, and
+ * its sums are not stored. Prefetches what `groups` groups of the next tile take. */
 static inline void tm_i2_s_tile(
     const tm_ternary_matmul_args *args, size_t t, size_t k, size_t groups, const uint8_t *rows[TM_TILE])
 {
@@ -31,7 +31,7 @@ static inline void tm_i2_s_tile(
     }
 }
 
-/* The first group of what 16 bytes from byte `at` on have: 4 of 32, of each quarter of a block. */
+/* The first group in the 16 bytes from byte `at`: they hold 4 of 32, of each quarter of a block. */
 static inline size_t tm_i2_s_group(size_t at) { return at / TM_I2_S_BYTES * TM_I2_S_BYTES + at % TM_I2_S_BYTES / 4; }
 
 #endif

@@ -1,5 +1,5 @@
 /* Several rows of activations times i2_s_x86 with AVX2 and AVX-VNNI. Included behind TM_BEGIN, the sums of one of them
- * (../dots_maddubs.h or its like) and its micro kernels over tile64. */
+ * (../dots_maddubs.h or its replacement) and its micro kernels over tile64. */
 #ifndef TM_I2_S_X86_AVX2_H
 #define TM_I2_S_X86_AVX2_H
 
@@ -8,11 +8,11 @@
 #include "../turned_avx2.h"
 
 enum {
-    TM_I2_S_FLUSH = 16, /* blocks, of which a sum's lane of int16 holds the products: 64 times 512 at most */
+    TM_I2_S_FLUSH = 16, /* blocks whose products an int16 lane of a sum holds: 64 of at most 512 */
     TM_I2_S_MOST = 2, /* rows of activations at once: 8 sums of the 16 registers */
 };
 
-/* `count` is a constant at each call, so that the sums stay in registers. */
+/* `count` is a constant at each call, so that sums stay in registers. */
 static inline __attribute__((always_inline)) void tm_i2_s_blocks_by(
     const int count, const uint8_t *const *rows, const int8_t *a, size_t lda, size_t K, int32_t (*acc)[TM_ROWS])
 {
@@ -68,7 +68,7 @@ static void tm_i2_s_micro(
         tm_i2_s_blocks_by(2, rows, a, lda, K, acc);
 }
 
-/* Groups of a tile, from whole blocks; as avx512.c's arrange, 8 rows of each quarter at a time. */
+/* Converts whole blocks to groups of a tile, like the arrange of avx512.c, 8 rows of each quarter at a time. */
 static void tm_i2_s_arrange(const tm_ternary_matmul_args *args, size_t t, size_t k, size_t groups, uint8_t *to)
 {
     const uint8_t *rows[TM_TILE];

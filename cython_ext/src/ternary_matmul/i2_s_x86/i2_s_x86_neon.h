@@ -1,4 +1,4 @@
-/* What NEON and its dot products share of i2_s_x86. Included behind TM_BEGIN and the sums of one of them. */
+/* Shared by NEON and its dot products for i2_s_x86. Included behind TM_BEGIN and the sums of one of them. */
 #ifndef TM_I2_S_X86_NEON_H
 #define TM_I2_S_X86_NEON_H
 

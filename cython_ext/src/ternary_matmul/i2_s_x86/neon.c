@@ -1,5 +1,5 @@
-/* ternary_matmul of i2_s_x86 with NEON of every aarch64 processor: for each 16 codes a shift, an and, smlal and smlal2; the
- * int16 sums become int32 every five blocks. */
+/* ternary_matmul of i2_s_x86 with NEON of every aarch64 processor: for each 16 codes a shift, an and, smlal and smlal2.
+ * The int16 sums are added to int32 every five blocks. */
 #include "i2_s_x86.h"
 
 #if TM_ARM

@@ -1,20 +1,20 @@
-/* One row of activations times i2_s_x86 with vpdpbusd, row after row of the weights: with AVX-VNNI, and with AVX-512 where
- * rows are long. Included behind TM_BEGIN and the sums of one of them.
+/* One row of activations times i2_s_x86 with vpdpbusd, row after row of the weights: with AVX-VNNI, and with AVX-512
+ * for long rows. Included behind TM_BEGIN and the sums of one of them.
  *
- * Codes stay where they are in their bytes, w & 3, w & 12, w & 48 and w & 192, and a row's sums come down by their shifts at
- * the end: for each 32 bytes 4 ands and 4 vpdpbusd. A lane of the sum of w & 192 grows by 4 * 128 * -128 = -2^16 at most
- * for each block, so it fits int32 over the 2^13 blocks of a chunk. */
+ * Codes stay in place, w & 3, w & 12, w & 48 and w & 192, and a row's sums are shifted down at the end: for each 32
+ * bytes 4 ands and 4 vpdpbusd. A lane of the sum of w & 192 grows by 4 * 128 * -128 = -2^16 at most for each block, so
+ * it fits int32 over the 2^13 blocks of a chunk. */
 #ifndef TM_I2_S_X86_ROW_AFTER_ROW_H
 #define TM_I2_S_X86_ROW_AFTER_ROW_H
 
 #include "../rows_avx2.h"
 
 enum {
-    TM_I2_S_CHUNK = 1 << 20, /* weights of a row between two times that the sums come down */
-    TM_I2_S_SETS = 2, /* of sums: a block takes four vpdpbusd, which is what one takes until its sum is there */
+    TM_I2_S_CHUNK = 1 << 20, /* weights of a row between two shifts of the sums */
+    TM_I2_S_SETS = 2, /* sets of sums: a block takes four vpdpbusd, as many cycles as the latency of one */
 };
 
-/* A block of a row, of which the codes of field g are added to s[g]. */
+/* A block of a row; the codes of field g are added to s[g]. */
 static inline __attribute__((always_inline)) void tm_i2_s_add_block(tm_dots s[4], const uint8_t *bytes, const int8_t *x)
 {
     const __m256i masks[4] = {

@@ -1,4 +1,4 @@
-/* ternary_matmul of i2_s_x86 in plain C: reference for the others, fallback, and baseline. */
+/* ternary_matmul of i2_s_x86 in plain C: reference for the other kernels, fallback, and baseline. */
 #include "i2_s_x86.h"
 
 static void micro(const uint8_t *const *rows, const int8_t *a, size_t lda, int count, size_t K, int32_t (*acc)[TM_ROWS])

@@ -1,4 +1,5 @@
-/* ternary_matmul of iq2_bn_r4 with AMX int8: weights become tile64, a stretch of tiles at a time (../amx.c). */
+/* ternary_matmul of iq2_bn_r4 with AMX int8: weights are converted to tile64, a stretch of tiles at a time
+ * (../amx.c). */
 #include "../amx.h"
 #include "iq2_bn_r4.h"
 

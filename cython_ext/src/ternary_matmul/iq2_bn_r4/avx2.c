@@ -1,21 +1,14 @@
-/* ternary_matmul of iq2_bn_r4 with AVX2: half a block at a time, codes shifted down go with their activations, each
- * four of them for all four rows, through maddubs into int16 sums.
+/* ternary_matmul of iq2_bn_r4 with AVX2: half a block at a time. Codes are shifted down and multiplied by their
+ * activations, four of them for all four rows, with maddubs into int16 sums.
  *
- * Story (Zen 4, one thread, M = 1, 2560 x 6912 from memory):
- *   v1  two fours at a time: 10 GB/s, for memory sees two streams a row long
- *   v2  one four at a time with one row of activations: 24 GB/s
- *   v3  weights fetched ahead, on Zen 3, one and two threads, time over that without, by turns, outside of the project: 0.74
- *       to 0.80 from memory, 0.79 to 0.99 in the caches; asked for once in 64 bytes, by a branch in the loop, 0.77 to 0.83
- *       and 0.76 to 1.19
- *   v4  from ARRANGED rows of activations on weights become tile64, a stretch of a tile at a time (tiles.h). `tritmark gate
- *       9398583 c16573e --suite league --op ternary_matmul --variant cpu/ternary_matmul/iq2_bn_r4/float32/avx2 --threads 1`,
- *       Zen 4: M = 16 -15 to -16 %, 64 to 512 -21 to -23 %. Time over v3's by turns, outside of the project, 2560 x 2560 and 6912 x 2560: Zen 4, in the caches M = 4 0.98, 6 0.92, 8 0.86, 16 0.80
- *       to 0.82, 128 0.73 to 0.77; from memory 6 0.73 to 0.79, 64 0.73 to 0.75, one thread and two. Intel Xeon (Emerald
- *       Rapids), in the caches 4 0.97 to 1.02, 6 0.95 to 0.98, 8 0.79 to 0.99, 16 0.83 to 0.86, 128 0.67 to 0.75, 512 0.61 to
- *       0.64; from memory 6 0.76 to 0.95, 16 0.72 to 0.86, one thread and 16
+ * One row of activations takes one four at a time, so that weights are one stream of memory. ARRANGED rows or more:
+ * weights are converted to tile64, a stretch of a tile at a time (tiles.h).
  *
  * A maddubs adds at most 512 in magnitude, so 64 of them, the 8 of FLUSH blocks, fit int16; then pmaddwd by 1 moves
- * them to int32. */
+ * them to int32.
+ *
+ * Rates: `python suites/performance/gemv.py --format iq2_bn_r4 --no-peers --variant avx2`. Versions and what lost:
+ * docs/kernels/iq2_bn_r4.md. */
 #include "iq2_bn_r4.h"
 
 #if TM_X86
@@ -28,12 +21,12 @@ TM_BEGIN(avx2)
 
 enum {
     FLUSH = 8,
-    MOST = 2, /* rows of activations, */
-    FOURS = 2, /* and fours: 4 sums, and what they meet, are all that fit */
-    ARRANGED = 6, /* fewest rows of activations for which weights are arranged as tile64 */
+    MOST = 2, /* rows of activations at once */
+    FOURS = 2, /* fours at once: 4 sums and their operands fill the registers */
+    ARRANGED = 6, /* fewest rows of activations for which weights are converted to tile64 */
 };
 
-/* `count` and `fours` are constants at each call, so that the sums stay in registers. */
+/* `count` and `fours` are constants at each call, so that sums stay in registers. */
 static inline __attribute__((always_inline)) void blocks_by(
     const int fours, const int count, const enum tm_prefetch_level level, size_t ahead, const uint8_t *weights,
     const int8_t *a, size_t lda, size_t K, int32_t (*acc)[TM_FOUR * TM_FOURS])
@@ -104,7 +97,7 @@ static void one(
     TM_PREFETCHED(tm_weights_prefetch(tm_weights_plain), blocks_by(1, 1, level, ahead, weights, a, lda, K, acc));
 }
 
-/* With one row of activations one four at a time, so that the weights are one stream of memory. */
+/* One row of activations: one four at a time, so that the weights are one stream of memory. */
 static void body(void *given, size_t begin, size_t end)
 {
     const tm_ternary_matmul_args *args = given;
@@ -114,7 +107,7 @@ static void body(void *given, size_t begin, size_t end)
         tm_matmul_fours(args, begin, end, FOURS, MOST, micro);
 }
 
-/* Groups of a tile, from whole blocks; as avx512.c's, two fours of each quarter at a time. */
+/* Converts whole blocks to groups of a tile, like avx512.c, two fours of each quarter at a time. */
 static void arrange(const tm_ternary_matmul_args *args, size_t t, size_t k, size_t groups, uint8_t *to)
 {
     const uint8_t *fours[TM_TILE_FOURS];

@@ -1,21 +1,17 @@
-/* ternary_matmul of iq2_bn_r4 with AVX-512 VNNI: a block of a four is one vector, and 64 activations another, of which
- * vpshufd gives each four of 16 columns to all four rows.
+/* ternary_matmul of iq2_bn_r4 with AVX-512 VNNI: a block of a four is one vector, 64 activations another. vpshufd
+ * spreads each four of 16 columns to all four rows.
  *
- * One row of activations: four after four, which is one stream of memory. Codes stay where they are in their bytes, w &
- * 3, w & 12, w & 48 and w & 192, and come down by their shifts at the end. A lane of the sum of w & 192 grows by 4 * 128
- * * -128 = -2^16 at most for each block, so it fits int32 over the 2^13 blocks of CHUNK.
+ * One row of activations: four after four, one stream of memory. Codes stay in place, w & 3, w & 12, w & 48 and w &
+ * 192, and their sums are shifted down at the end. A lane of the sum of w & 192 grows by 4 * 128 * -128 = -2^16 at most
+ * for each block, so it fits int32 over the 2^13 blocks of CHUNK.
  *
- * Several rows: four fours meet four rows of activations, 16 sums, in which the codes are shifted down and add up. Many rows,
- * on Intel's cores from few on: weights become tile64, a stretch of a tile at a time (tiles.h).
+ * Several rows: four fours by four rows of activations, 16 sums of shifted codes; the next fours are prefetched. Many
+ * rows, 12 on Intel's cores: weights are converted to tile64, a stretch of a tile at a time (tiles.h).
  *
- * Story (Zen 4, one thread; M = 1, 2560 x 6912 from memory; M = 128, 2560 x 2560):
- *   v1                  33 GB/s, where tile64 reads 30 and i2_s_x86 27; 902 GOP/s, where they give 780 and 810
- *   v2  several rows fetch the next fours: M = 4, 2560 x 2560 from memory, avx2.c takes 2.45 times as long in place of
- *       1.63; 640 x 512 1.51 in place of 0.92; M = 16, 2560 x 2560 1.99 in place of 1.81; hot, nothing (`tritmark
- *       select ternary_matmul --shape M=4,N=2560,K=2560 --format iq2_bn_r4 --threads 1 --why`)
- *   v3  many rows as tile64. Time over v1's by turns, outside of this project, 2560 x 2560 and 6912 x 2560: M = 64 1.00 to
- *       1.02, 96 0.92 to 0.97, 128 1.00 to 1.01, 192 0.97 to 0.99, 256 0.93 to 0.96, 384 0.93 to 0.99, 512 0.98 to 1.00;
- *       on Intel's cores 0.59 to 0.94 from M = 12 on (tm_tiles_least) */
+ * Limit: one row, the bandwidth of memory; several rows, shifts and ands on the ports of vpdpbusd (Intel).
+ *
+ * Rates: `python suites/performance/gemv.py --format iq2_bn_r4 --no-peers`. Versions and what lost:
+ * docs/kernels/iq2_bn_r4.md. */
 #include "iq2_bn_r4.h"
 
 #if TM_X86
@@ -27,11 +23,11 @@ TM_BEGIN(avx512)
 #include "../turned_avx512.h"
 
 enum {
-    CHUNK = 1 << 19, /* columns between two times that the sums come down */
+    CHUNK = 1 << 19, /* columns between two shifts of the sums */
     ARRANGED = 192, /* see tm_tiles_least */
 };
 
-/* Four columns of each 16, in the place of all 16. */
+/* Four columns of each 16, repeated in all 16. */
 static inline __attribute__((always_inline)) __m512i spread(__m512i x, int s)
 {
     switch (s) {
@@ -42,7 +38,7 @@ static inline __attribute__((always_inline)) __m512i spread(__m512i x, int s)
     }
 }
 
-/* The sums of four rows, of which each quarter has a part. */
+/* The sums of four rows, of which each quarter holds a part. */
 static inline __m128i rows_of(__m512i v_i32x16)
 {
     const __m256i half = _mm256_add_epi32(_mm512_castsi512_si256(v_i32x16), _mm512_extracti64x4_epi64(v_i32x16, 1));
@@ -75,7 +71,7 @@ static inline __attribute__((always_inline)) void one_row(
     _mm_storeu_si128((__m128i *)acc, rows_of(sum));
 }
 
-/* `count` and `fours` are constants at each call, so that the sums stay in registers. */
+/* `count` and `fours` are constants at each call, so that sums stay in registers. */
 static inline __attribute__((always_inline)) void blocks_by(
     const int fours, const int count, const uint8_t *weights, const int8_t *a, size_t lda, size_t K,
     int32_t (*acc)[TM_FOUR * TM_FOURS])
@@ -93,7 +89,7 @@ static inline __attribute__((always_inline)) void blocks_by(
         for (int f = 0; f < fours; f++) {
             const uint8_t *four = weights + (size_t)f * tm_four_bytes(K) + k;
             w[f] = tm_loaded(four);
-            /* That of the next fours: the hardware does not follow four streams of short rows. */
+            /* Prefetches the next fours: the hardware does not follow four streams of short rows. */
             _mm_prefetch((const char *)four + (size_t)fours * tm_four_bytes(K), _MM_HINT_T0);
         }
 #pragma GCC unroll 4
@@ -159,7 +155,8 @@ static void body(void *given, size_t begin, size_t end)
         tm_matmul_fours(args, begin, end, TM_FOURS, TM_MATMUL_BLOCK, micro);
 }
 
-/* Groups of a tile, from whole blocks. 128 bits of a block have 16 columns of a four; those of four fours are a quarter's. */
+/* Converts whole blocks to groups of a tile. 128 bits of a block hold 16 columns of a four; those of four fours are a
+ * quarter's. */
 void tm_four_arrange_avx512(const tm_ternary_matmul_args *args, size_t t, size_t k, size_t groups, uint8_t *to)
 {
     const uint8_t *fours[TM_TILE_FOURS];

@@ -1,12 +1,11 @@
 /* ternary_matmul of iq2_bn_r4 with AVX-VNNI, for processors with vpdpbusd and without AVX-512.
  *
- * One row of activations: four after four, half a block at a time, codes in their places as with AVX-512 (avx512.c, whose
- * bound on a chunk holds here too). Several: codes are shifted down, as with AVX2, but there are twice as many sums at once,
- * 8, which hide vpdpbusd's latency: with 4, two rows of activations gained 1.15 to 1.2 over AVX2 in place of 1.6.
+ * One row of activations: four after four, half a block at a time, codes in place as with AVX-512 (avx512.c, with the
+ * same bound on a chunk). Several rows: codes are shifted down, as with AVX2, but with 8 sums at once, which hide the
+ * latency of vpdpbusd; 4 do not.
  *
- * Rate over that of AVX2 (`python suites/performance/instruction_sets.py --format iq2_bn_r4 --sets avx2 avxvnni` on the Xeon
- * (Emerald Rapids) of an H200, one thread and 16; there is no other machine with it here): M = 1: 1.5, and 1.35; from 2 on: 1.4
- * to 2.0 (8 rows once 1.0, on a busy machine), and 1.3 to 1.6. */
+ * Rates: `python suites/performance/instruction_sets.py --format iq2_bn_r4 --sets avx2 avxvnni`. Page:
+ * docs/kernels/iq2_bn_r4.md. */
 #include "iq2_bn_r4.h"
 
 #if TM_X86
@@ -17,10 +16,10 @@ TM_BEGIN(avxvnni)
 #include "iq2_bn_r4_avx2.h"
 
 enum {
-    CHUNK = 1 << 19, /* columns between two times that the sums come down */
-    HALVES = 2, /* of a block, each of which has sums of its own */
-    FOURS = 2, /* that more than two rows of activations meet at once, of which four go together: 8 sums, as */
-    FEW = 2, /* of two with TM_FOURS fours */
+    CHUNK = 1 << 19, /* columns between two shifts of the sums */
+    HALVES = 2, /* halves of a block, with sums of their own */
+    FOURS = 2, /* fours at once, for more than two rows of activations: 4 rows have 8 sums */
+    FEW = 2, /* rows of activations that take TM_FOURS fours at once: 8 sums too */
 };
 
 static inline __attribute__((always_inline)) void one_row(
@@ -56,7 +55,7 @@ static inline __attribute__((always_inline)) void one_row(
     tm_four_sums(sum, acc);
 }
 
-/* `count` and `fours` are constants at each call, so that the sums stay in registers. */
+/* `count` and `fours` are constants at each call, so that sums stay in registers. */
 static inline __attribute__((always_inline)) void blocks_by(
     const int fours, const int count, const uint8_t *weights, const int8_t *a, size_t lda, size_t K,
     int32_t (*acc)[TM_FOUR * TM_FOURS])

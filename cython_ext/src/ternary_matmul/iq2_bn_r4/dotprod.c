@@ -1,6 +1,6 @@
-/* ternary_matmul of iq2_bn_r4 with the dot products of Armv8.2: for each 16 codes a shift, an and, and an sdot for each row of
- * activations, which takes four of them out of a lane of the 16 that were loaded: nothing is broadcast. Four fours and four
- * rows of activations have 16 sums, half of the registers. */
+/* ternary_matmul of iq2_bn_r4 with the dot products of Armv8.2: for each 16 codes a shift, an and, and an sdot for each
+ * row of activations. It takes four activations from a lane of the 16 that were loaded, so nothing is broadcast. Four
+ * fours by four rows of activations have 16 sums, half of the registers. */
 #include "iq2_bn_r4.h"
 
 #if TM_ARM

@@ -1,12 +1,12 @@
-/* ternary_matmul straight from the bytes of ik_llama.cpp's IQ2_BN_R4 (kernels/formats/iq2_bn_r4.py).
+/* ternary_matmul on the bytes of ik_llama.cpp's IQ2_BN_R4 (kernels/formats/iq2_bn_r4.py).
  *
- * Four rows of weights lie side by side, a "four": their float32 scales, then 64 bytes for each 64 columns. Byte 16*l +
- * 4*r + i (l, r, i = 0..3) holds, at bits 2*s, the code w + 1 of row r, column 16*l + 4*s + i. So each 4 bytes belong
- * to one row, a shift by 2*s brings 4 of its columns down, and in the activations 4 values that lie together meet all
- * four rows. Sums of the four rows come out side by side.
+ * Layout: four rows of weights lie side by side, a "four": their float32 scales, then 64 bytes for each 64 columns.
+ * Byte 16*l + 4*r + i (l, r, i = 0..3) holds, at bits 2*s, the code w + 1 of row r, column 16*l + 4*s + i. So each 4
+ * bytes belong to one row, a shift by 2*s gives 4 of its columns, and 4 adjacent activations meet all four rows. Sums
+ * of the four rows lie side by side.
  *
  * Float output: (float)(((double)scale[n] * (double)acc) * f) with f = (double)weight_scale / (double)act_scale, the
- * same roundings on every path; the first product is exact while acc is under 2^29. */
+ * same roundings on every path; the first product is exact while acc is under 2^29. Page: docs/kernels/iq2_bn_r4.md. */
 #ifndef TM_IQ2_BN_R4_H
 #define TM_IQ2_BN_R4_H
 
@@ -28,13 +28,13 @@ void tm_four_arrange_avx512(const tm_ternary_matmul_args *args, size_t t, size_t
 
 static inline size_t tm_four_bytes(size_t K) { return TM_FOUR_SCALES + K; }
 
-/* acc[m][4 * f + r] = sum(code * a) of row r of `fours` fours, which begin at `weights` behind their scales and
- * tm_four_bytes(K) apart, and row m of `count` rows of activations, over all K. */
+/* acc[m][4 * f + r] = sum(code * a) over all K, for row r of `fours` fours and row m of `count` rows of activations.
+ * The fours begin at `weights`, behind their scales, tm_four_bytes(K) apart. */
 typedef void (*tm_fours_micro)(
     const uint8_t *weights, int fours, const int8_t *a, size_t lda, int count, size_t K,
     int32_t (*acc)[TM_FOUR * TM_FOURS]);
 
-/* One four's outputs for one row of activations. */
+/* Writes one four's outputs for one row of activations. */
 static inline void tm_four_store(
     const tm_ternary_matmul_args *args, size_t m, size_t four, const int32_t *acc, int32_t act_sum, double factor)
 {
@@ -51,13 +51,14 @@ static inline void tm_four_store(
     if (args->kind == TM_OUT_FLOAT32)
         memcpy((float *)args->out + at, value, sizeof value);
     else
-        for (size_t r = 0; r < TM_FOUR; r++) /* a scale that is no number must not be rounded to one */
+        for (size_t r = 0; r < TM_FOUR; r++) /* a NaN scale must not be rounded to a number */
             ((uint16_t *)args->out)[at + r] = value[r] == value[r] ? tm_bfloat16(value[r]) : 0x7fc0;
 }
 
-/* For many rows of activations weights are arranged as tile64 (../tiles.h), by whole blocks. */
+/* For many rows of activations weights are converted to tile64 (../tiles.h), by whole blocks. */
 
-/* Where the fours of tile t have their columns from group k on; past the last the first again, whose sums nobody stores. */
+/* Addresses of the columns of tile t's fours, from group k. Past the last four the first is repeated, and its sums are
+ * not stored. */
 static inline void tm_four_tile(
     const tm_ternary_matmul_args *args, size_t t, size_t k, const uint8_t *fours[TM_TILE_FOURS])
 {

@@ -1,10 +1,11 @@
-/* What AVX2 and AVX-VNNI share of iq2_bn_r4: half a block, 32 columns of each of four rows. Included behind TM_BEGIN. */
+/* Shared by AVX2 and AVX-VNNI for iq2_bn_r4: half a block, 32 columns of each of four rows. Included behind
+ * TM_BEGIN. */
 #ifndef TM_IQ2_BN_R4_AVX2_H
 #define TM_IQ2_BN_R4_AVX2_H
 
 static inline __m256i tm_four_half(const void *bytes) { return _mm256_loadu_si256((const __m256i *)bytes); }
 
-/* Four columns of each 16, in the place of all 16. */
+/* Four columns of each 16, repeated in all 16. */
 static inline __attribute__((always_inline)) __m256i tm_four_spread(__m256i x, int s)
 {
     switch (s) {
@@ -15,7 +16,7 @@ static inline __attribute__((always_inline)) __m256i tm_four_spread(__m256i x, i
     }
 }
 
-/* The sums of four rows, of which each half has a part. */
+/* The sums of four rows, of which each half holds a part. */
 static inline void tm_four_sums(__m256i s_i32x8, int32_t *acc)
 {
     _mm_storeu_si128(

@@ -1,11 +1,12 @@
-/* What NEON and its dot products share of iq2_bn_r4: 16 bytes hold four columns of each of four rows at each 2 bits, and meet
- * four activations, which a lane of the 16 loaded has. Included behind TM_BEGIN and what one of them defines: fours and rows
- * of activations at once, columns between two additions to int32, tm_four_sums, TM_FOUR_ADDED and tm_four_sum. */
+/* Shared by NEON and its dot products for iq2_bn_r4: 16 bytes hold four columns of each of four rows at each 2 bits,
+ * and meet four activations, a lane of the 16 loaded. Included behind TM_BEGIN and the definitions of one of them:
+ * fours and rows of activations at once, columns between two additions to int32, tm_four_sums, TM_FOUR_ADDED and
+ * tm_four_sum. */
 #ifndef TM_IQ2_BN_R4_NEON_H
 #define TM_IQ2_BN_R4_NEON_H
 
-/* The codes at bit 2 * lane of 16 bytes of each four, and that lane of activations; an instruction has room for constants
- * only. */
+/* The codes at bit 2 * lane of 16 bytes of each four, by that lane of activations. The instruction takes an immediate,
+ * hence a macro. */
 #define TM_FOUR_FIELD(lane) \
     do { \
         TM_PRAGMA(GCC unroll 4) \
@@ -56,7 +57,7 @@ static inline __attribute__((always_inline)) void tm_fours_by(
     }
 }
 
-/* Past the last four the first again, whose sums nobody stores. */
+/* Past the last four the first is repeated, and its sums are not stored. */
 static void tm_fours_micro_neon(
     const uint8_t *weights, int fours, const int8_t *a, size_t lda, int count, size_t K,
     int32_t (*acc)[TM_FOUR * TM_FOURS])

@@ -1,6 +1,6 @@
-/* ternary_matmul of iq2_bn_r4 with NEON of every aarch64 processor: for each 16 codes a shift, an and, smlal and smlal2, which
- * meet four activations that are broadcast (dup). A lane of int16 has one column of a row, and a product for each field of 16
- * bytes, so that 80 of them, of at most 3 * 128 in magnitude, stay within 30720. */
+/* ternary_matmul of iq2_bn_r4 with NEON of every aarch64 processor: for each 16 codes a shift, an and, smlal and
+ * smlal2, by four activations that are broadcast (dup). A lane of int16 has one column of a row and a product for each
+ * field of 16 bytes, so 80 products, of at most 3 * 128 in magnitude, stay within 30720. */
 #include "iq2_bn_r4.h"
 
 #if TM_ARM

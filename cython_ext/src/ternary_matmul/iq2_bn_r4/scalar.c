@@ -1,4 +1,4 @@
-/* ternary_matmul of iq2_bn_r4 in plain C: reference for the others, fallback, and baseline. */
+/* ternary_matmul of iq2_bn_r4 in plain C: reference for the other kernels, fallback, and baseline. */
 #include "iq2_bn_r4.h"
 
 static void micro(

@@ -1,9 +1,9 @@
-/* What the instruction sets share of q2_0. Included behind TM_BEGIN, and compiled for the including file's set, which defines
- * TM_Q2_0_FEW: most rows of activations that do not meet groups one by one. */
+/* Shared by the instruction sets for q2_0. Included behind TM_BEGIN, and compiled for the including file's instruction
+ * set, which defines TM_Q2_0_FEW: most rows of activations that do not meet groups one by one. */
 #ifndef TM_Q2_0_ARRANGE_AVX2_H
 #define TM_Q2_0_ARRANGE_AVX2_H
 
-/* Rows [begin, end) of the activations in the order of q2_0.h. */
+/* Puts rows [begin, end) of the activations in the order of q2_0.h. */
 static void tm_q2_0_arrange_rows(void *given, size_t begin, size_t end)
 {
     const tm_ternary_matmul_args *args = given;

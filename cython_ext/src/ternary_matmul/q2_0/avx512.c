@@ -1,24 +1,17 @@
-/* ternary_matmul of q2_0 with AVX-512 VNNI, on activations that lie in the order of the shifted codes (q2_0.h).
+/* ternary_matmul of q2_0 with AVX-512 VNNI, on activations in the order of the shifted codes (q2_0.h).
  *
- * One row of activations: four groups, 72 bytes, are one vector of codes, which a permutation of words collects, and a
- * quarter of the vector is a group. Three shifts, four ands, four vpdpbusd; what each quarter adds up to meets the
- * groups' scales, which another permutation collects, in float64. Four such vectors are added up together: of four rows, or
- * of a row's sixteen groups where rows are long.
+ * One row of activations: four groups, 72 bytes. A permutation of words collects their codes in one vector, a quarter
+ * for each group; another collects their scales. Three shifts, four ands, four vpdpbusd; each quarter's sum meets its
+ * scale in float64. Four such vectors are added up together: of four rows of weights, or of 16 groups of one row if
+ * rows are long.
  *
- * Up to TM_FEW rows share what is decoded of four rows of weights; more go by panels_avx512.h. Of a group's 16 bytes each dword, transposed, is in its row's lane, and its four shifts
- * meet four activations each from memory.
+ * Up to TM_FEW rows of activations share what is decoded of four rows of weights; more use panels_avx512.h, in which
+ * each dword of a group's 16 bytes is in its row's lane, and its four shifts meet four activations each.
  *
- * Story (Zen 4, one thread, 2560 x 2560, in the caches; tq2_0 takes 72 and 650 us):
- *   v1  activations in their own order, one row: a group's bytes widened to the lanes of a vector, w | w << 6 | w << 12
- *       | w << 18, and four vectors summed across; several rows: shuffled for each panel    M = 1: 139  M = 16: 909 us
- *   v2  activations arranged once a call                                                   M = 1: 93   M = 16: 790 us
- *   v3  one row by four fours, and arranged from a line of the cache on: -22 % at 2560 x 6912, -20 % at 6912 x 2560 (`tritmark
- *       gate 6504dec a85763a --op ternary_matmul --variant avx512 --suite speed`, two threads)
- *   v4  four groups of four rows and not sixteen of one, which share what is loaded of the activations. Time over v3's (`python
- *       suites/performance/gemv.py --format q2_0 --no-peers --before SO_OF_374c58e`, 2560 x 2560, 6912 x 2560 and 2560 x 6912),
- *       in the caches / from memory: Zen 4, one and two threads, 0.81 to 0.86 / 0.76 to 0.97; an Intel Xeon (Emerald Rapids),
- *       one thread and 16, 0.72 to 0.88 / 0.79 to 1.03; 640 x 512 on Zen 4 0.67 to 0.75. At 1536 x 13824 0.90 / 1.16, so rows
- *       of more than TM_ROWS_LONG go as in v3 */
+ * Limit: the decoding of each group of 64 weights.
+ *
+ * Rates: `python suites/performance/gemv.py --format q2_0 --no-peers --shapes 2560x2560 --threads 1`. Versions and what
+ * lost: docs/kernels/q2_0.md. */
 #include "q2_0.h"
 
 #if TM_X86
@@ -31,17 +24,17 @@ TM_BEGIN(avx512)
 enum { TM_Q2_0_FEW = TM_FEW };
 #include "arrange_avx2.h"
 
-/* The 64 bytes of codes of four groups, of whose bytes `low` has the first 64 and `high` the others. */
+/* The codes of four groups, 64 bytes: `low` holds the first 64 of the groups' bytes, `high` the others. */
 static inline __m512i codes_of(__m512i low, __m512i high)
 {
-    /* Words of the 36: 8 of codes behind 1 of the scale, in each group. */
+    /* Words of the 36: in each group 1 of the scale, then 8 of codes. */
     const __m512i codes = _mm512_set_epi64(
         0x0023002200210020, 0x001f001e001d001c, 0x001a001900180017, 0x0016001500140013, 0x00110010000f000e,
         0x000d000c000b000a, 0x0008000700060005, 0x0004000300020001);
     return _mm512_permutex2var_epi16(low, codes, high);
 }
 
-/* The products of four groups, of each its quarter of the vector adds up to them. */
+/* The products of four groups; each quarter of the vector adds up to its group's sum. */
 static inline __attribute__((always_inline)) __m512i quarters(__m512i w, const int8_t *x)
 {
     const __m512i m3 = _mm512_set1_epi8(3);
@@ -70,14 +63,14 @@ static inline __attribute__((always_inline)) double four(
         _mm256_mul_pd(_mm256_cvtps_pd(_mm_cvtph_ps(halves)), _mm256_cvtepi32_pd(_mm_sub_epi32(sums, of_x))));
 }
 
-/* The scales of the four groups of which low[i] has the first 64 bytes, as float64: of group j in lane 4 * j + i. */
+/* The scales of the four groups of which low[i] holds the first 64 bytes, as float64: group j in lane 4 * j + i. */
 typedef struct tm_scales {
     __m512d low, high;
 } tm_scales;
 
 static inline __attribute__((always_inline)) tm_scales scales_of(const __m512i low[4])
 {
-    /* Words 0, 9, 18 and 27 of one vector at 4 * j, of the other at 4 * j + 1. */
+    /* Words 0, 9, 18 and 27 of one vector at 4 * j, those of the other at 4 * j + 1. */
     const __m512i words =
         _mm512_zextsi256_si512(_mm256_setr_epi16(0, 32, 0, 32, 9, 41, 9, 41, 18, 50, 18, 50, 27, 59, 27, 59));
     const __m256i halves = _mm256_blend_epi32(
@@ -87,7 +80,7 @@ static inline __attribute__((always_inline)) tm_scales scales_of(const __m512i l
     return (tm_scales){_mm512_cvtps_pd(_mm512_castps512_ps256(wide)), _mm512_cvtps_pd(_mm512_extractf32x8_ps(wide, 1))};
 }
 
-/* Lane i: the products of the sums in lanes i, 4 + i, 8 + i and 12 + i, and their scales, added up by pairs. */
+/* Lane i: the sum, by pairs, of the products of lanes i, 4 + i, 8 + i and 12 + i and their scales. */
 static inline __attribute__((always_inline)) __m256d products(tm_scales scales, __m512i sums)
 {
     const __m512d p01 = _mm512_mul_pd(scales.low, _mm512_cvtepi32_pd(_mm512_castsi512_si256(sums)));
@@ -97,8 +90,7 @@ static inline __attribute__((always_inline)) __m256d products(tm_scales scales, 
         _mm256_add_pd(_mm512_castpd512_pd256(p23), _mm512_extractf64x4_pd(p23, 1)));
 }
 
-/* Four fours at a time: group j of four i is lane 4 * j + i of what they add up to, so that the fours are added by whole
- * vectors. */
+/* Four fours at a time: group j of four i is lane 4 * j + i of the sums, so fours are added as whole vectors. */
 static inline __attribute__((always_inline)) void sixteen(
     const uint8_t *groups, const int8_t *x, const int32_t *act_sums, double fours[TM_Q2_0_FOUR])
 {
@@ -117,8 +109,8 @@ static inline __attribute__((always_inline)) void sixteen(
     _mm256_storeu_pd(fours, products(scales_of(low), sums));
 }
 
-/* Four rows of the weights, four groups of each at a time, which share what is loaded of the activations, as `rows` of these
- * share what is decoded: group j of row r is lane 4 * j + r. */
+/* Four groups of each of four rows of weights at a time. They share loads of activations, and `rows` rows of
+ * activations share the decoded codes. Group j of row r is lane 4 * j + r. */
 static inline __attribute__((always_inline)) void four_rows(
     const enum tm_prefetch_level level, size_t ahead, const int rows, const tm_ternary_matmul_args *args, size_t begin,
     size_t end)
@@ -161,7 +153,7 @@ static inline __attribute__((always_inline)) void four_rows(
 #pragma GCC unroll 4
                 for (int m = 0; m < rows; m++) {
                     __m512i a = _mm512_loadu_si512(x + (size_t)m * args->lda + 64 * s);
-                    __asm__("" : "+v"(a)); /* or compilers load it for each row */
+                    __asm__("" : "+v"(a)); /* else compilers load it for each row */
 #pragma GCC unroll 4
                     for (int r = 0; r < TM_ROWS; r++)
                         s_i32x16[m][r] = tm_dot_64(s_i32x16[m][r], c[r], a);
@@ -192,7 +184,7 @@ static inline __attribute__((always_inline)) void four_rows(
     }
 }
 
-/* As tm_groups_rows_few. */
+/* Like tm_groups_rows_few. */
 static inline __attribute__((always_inline)) void few(const tm_ternary_matmul_args *args, size_t begin, size_t end)
 {
     const tm_prefetch fetch = tm_rows_prefetch(args->K);
@@ -209,7 +201,7 @@ static inline __attribute__((always_inline)) void prepare(const uint8_t *const *
     tm_panel_dwords(groups, TM_Q2_0_CODES, room);
 }
 
-/* What a shift by 2 * s brings down of dword d meets four activations from 16 * s + 4 * d on, as they are arranged. */
+/* Dword d shifted by 2 * s meets the four activations from 16 * s + 4 * d, in the order of q2_0.h. */
 static inline __attribute__((always_inline)) size_t where(int part, int i)
 {
     return (size_t)(16 * (i % 4) + 4 * (2 * part + i / 4));

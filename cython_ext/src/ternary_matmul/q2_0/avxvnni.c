@@ -1,4 +1,4 @@
-/* ternary_matmul of q2_0 with AVX-VNNI: as avx2.c, with one vpdpbusd for a maddubs and an addition. */
+/* ternary_matmul of q2_0 with AVX-VNNI: like avx2.c, with one vpdpbusd for a maddubs and an addition. */
 #include "q2_0.h"
 
 #if TM_X86

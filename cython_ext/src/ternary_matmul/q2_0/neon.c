@@ -1,5 +1,5 @@
-/* ternary_matmul of q2_0 with NEON of every aarch64 processor: a group of four rows at a time, whose fields meet activations
- * that were put in their order once (ld4); for each 16 codes a shift, an and, smlal and smlal2. */
+/* ternary_matmul of q2_0 with NEON of every aarch64 processor: a group of four rows at a time. Its fields meet
+ * activations that were reordered once (ld4). For each 16 codes a shift, an and, smlal and smlal2. */
 #include "q2_0.h"
 
 #if TM_ARM

@@ -1,16 +1,15 @@
-/* ternary_matmul straight from the bytes of ggml's Q2_0 (kernels/formats/q2_0.py).
+/* ternary_matmul on the bytes of ggml's Q2_0 (kernels/formats/q2_0.py).
  *
- * A group of 64 weights is 18 bytes: the scale d as float16, then byte b with the codes w + 1 of the weights 4*b to 4*b
- * + 3, from the lowest bits up. Field 3 means +2.
+ * Layout: a group of 64 weights is 18 bytes: the scale d as float16, then byte b with the codes w + 1 of the weights
+ * 4*b to 4*b + 3, from the lowest bits. Field 3 means +2.
  *
- * What a shift by 2*s brings down to the lowest bits of its bytes are the weights s, 4 + s, 8 + s, ...: so the vector
- * kernels keep a copy of the activations, behind their sums, in which these lie together: of one row, and with AVX-512 of up
- * to TM_FEW, a[4*i + s] of each 256 at 64*s + i; of several, which meet groups one by one, a[4*i + s] of each 64 at 16*s +
- * i. Rows are filled up with zeros.
+ * A shift by 2*s gives the weights s, 4 + s, 8 + s, ... So the vector kernels keep a copy of the activations, behind
+ * their sums, in which these lie side by side. One row, and with AVX-512 up to TM_FEW: a[4*i + s] of each 256 at 64*s +
+ * i. Several rows, which meet groups one by one: a[4*i + s] of each 64 at 16*s + i. Rows are padded with zeros.
  *
- * The sum of a group's products is exact in int32. Times its scale, exact in float64, it is added up by fours, (p0 + p1)
- * + (p2 + p3), and these in their order: so that four groups can be summed at once, and the bits are the same for every
- * instruction set, number of threads, and number of rows beside it. */
+ * The sum of a group's products is exact in int32. Its product with the scale, exact in float64, is added up by fours,
+ * (p0 + p1) + (p2 + p3), and these in their order. So four groups can be summed at once, and the bits are the same for
+ * every instruction set, number of threads and number of rows. Page: docs/kernels/q2_0.md. */
 #ifndef TM_Q2_0_H
 #define TM_Q2_0_H
 
@@ -20,9 +19,9 @@ enum {
     TM_Q2_0_GROUP = 64,
     TM_Q2_0_BYTES = 18,
     TM_Q2_0_CODES = 2, /* where they begin */
-    TM_Q2_0_BLOCK = 256, /* activations that change places, where there are few rows of them */
+    TM_Q2_0_BLOCK = 256, /* activations that are reordered together, if there are few rows */
     TM_Q2_0_FOUR = 4, /* groups that are added up before they are added to a row's sum */
-    TM_Q2_0_UNIT = 16, /* rows of weights that threads divide the work by */
+    TM_Q2_0_UNIT = 16, /* rows of weights in a thread's unit of work */
 };
 
 TM_KERNELS(ternary_matmul_q2_0);
@@ -30,7 +29,7 @@ TM_KERNELS(ternary_matmul_q2_0);
 /* See tm_amx_panels. */
 void tm_q2_0_decoded_avx512(const uint8_t *const *groups, int8_t *to);
 
-/* A group's scale as it is stored. */
+/* A group's scale as stored. */
 static inline uint16_t tm_q2_0_stored(const uint8_t *group)
 {
     uint16_t bits;
@@ -40,15 +39,15 @@ static inline uint16_t tm_q2_0_stored(const uint8_t *group)
 
 static inline size_t tm_q2_0_padded(size_t K) { return (K + TM_Q2_0_BLOCK - 1) / TM_Q2_0_BLOCK * TM_Q2_0_BLOCK; }
 
-/* Row m of the activations in the other order. Few rows begin at a line of the cache: a load across two takes the
- * time of two. Of several, four bytes of which are loaded at a time, that made nothing faster and 16 rows 5 % slower. */
+/* Row m of the reordered activations. Few rows begin on a cache line: a load across two lines takes the time of two.
+ * With several rows, of which four bytes are loaded at a time, alignment gained nothing and 16 rows were slower. */
 static inline int8_t *tm_q2_0_arranged(const tm_ternary_matmul_args *args, size_t m)
 {
     const uintptr_t behind = (uintptr_t)(args->act_sums + args->M * (args->K / TM_Q2_0_GROUP));
     return (int8_t *)(args->M <= TM_FEW ? (behind + 63) & ~(uintptr_t)63 : behind) + m * tm_q2_0_padded(args->K);
 }
 
-/* The same with the arranged activations in place of the given. */
+/* The same arguments with the reordered activations. */
 static inline tm_ternary_matmul_args tm_q2_0_moved(const tm_ternary_matmul_args *args)
 {
     tm_ternary_matmul_args moved = *args;
@@ -57,13 +56,13 @@ static inline tm_ternary_matmul_args tm_q2_0_moved(const tm_ternary_matmul_args 
     return moved;
 }
 
-/* Bytes of the room that sums and activations in the other order take. */
+/* Bytes of room for the sums and the reordered activations. */
 static inline size_t tm_q2_0_room(size_t M, size_t K)
 {
     return tm_groups_room(M, K, TM_Q2_0_GROUP) + M * tm_q2_0_padded(K) + 63;
 }
 
-/* The sum of up to four groups, 256 weights with 256 activations `x`: `count` are there, 4 or the rest of a row. */
+/* The sum of up to four groups, 256 weights by 256 activations `x`; `count` of them exist, 4 or the rest of a row. */
 typedef double (*tm_q2_0_four)(const uint8_t *groups, size_t count, const int8_t *x, const int32_t *act_sums);
 
 /* The sums of four fours. */
@@ -99,7 +98,7 @@ static inline __attribute__((always_inline)) void tm_q2_0_one_by(
     }
 }
 
-/* Row m of the activations, which begins at `x`, and rows [begin, end) of the weights in units of TM_Q2_0_UNIT, row
+/* Row m of the activations, which begins at `x`, by rows [begin, end) of the weights in units of TM_Q2_0_UNIT, row
  * after row. `sixteen` may be NULL. */
 static inline __attribute__((always_inline)) void tm_q2_0_one(
     const tm_ternary_matmul_args *args, size_t m, const int8_t *x, size_t begin, size_t end, tm_q2_0_four four,

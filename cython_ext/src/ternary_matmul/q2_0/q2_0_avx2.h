@@ -1,4 +1,4 @@
-/* What AVX2 and AVX-VNNI share of q2_0. Included behind TM_BEGIN and the sums of one of them. */
+/* Shared by AVX2 and AVX-VNNI for q2_0. Included behind TM_BEGIN and the sums of one of them. */
 #ifndef TM_Q2_0_AVX2_H
 #define TM_Q2_0_AVX2_H
 
@@ -8,7 +8,7 @@
 enum { TM_Q2_0_FEW = 1 };
 #include "arrange_avx2.h"
 
-/* The codes of two groups, or of one beside itself. */
+/* The codes of two groups, or of one twice. */
 static inline __m256i tm_q2_0_two(const uint8_t *groups, int both)
 {
     return _mm256_inserti128_si256(
@@ -16,7 +16,7 @@ static inline __m256i tm_q2_0_two(const uint8_t *groups, int both)
         _mm_loadu_si128((const __m128i *)(groups + both * TM_Q2_0_BYTES + TM_Q2_0_CODES)), 1);
 }
 
-/* Each half has what a group adds up to, in four parts. */
+/* Each half holds a group's sum, in four parts. */
 static inline __attribute__((always_inline)) __m256i tm_q2_0_of_two(__m256i w, const int8_t *x)
 {
     tm_dots sum = {0};
@@ -35,7 +35,7 @@ static inline __attribute__((always_inline)) double tm_q2_0_by_four(
     for (size_t g = 0; g < TM_Q2_0_FOUR; g++)
         halves |= g < count ? (uint64_t)tm_q2_0_stored(groups + g * TM_Q2_0_BYTES) << (16 * g) : 0;
     memcpy(of_x, act_sums, count * sizeof of_x[0]);
-    /* What is read twice at the end of a row meets activations of 0. */
+    /* A group that is read twice at the end of a row meets activations of 0. */
     const __m256i low = tm_q2_0_of_two(tm_q2_0_two(groups, count > 1), x);
     const __m256i high =
         count > 2 ? tm_q2_0_of_two(tm_q2_0_two(groups + 2 * TM_Q2_0_BYTES, count > 3), x + 32) : _mm256_setzero_si256();
@@ -46,8 +46,8 @@ static inline __attribute__((always_inline)) double tm_q2_0_by_four(
     return tm_q2_0_summed(_mm256_mul_pd(scales, _mm256_cvtepi32_pd(parts)));
 }
 
-/* The scales of groups 0, 4, 8 and 12 from `groups` on, and those of 1, 5, 9 and 13: of 32 bytes that begin with a group
- * words 0 and 9, which is word 1 of the upper half. */
+/* The scales of groups 0, 4, 8 and 12 from `groups`, and those of 1, 5, 9 and 13: words 0 and 9 of 32 bytes that begin
+ * with a group; word 9 is word 1 of the upper half. */
 static inline __attribute__((always_inline)) __m256 tm_q2_0_scales(const uint8_t *groups)
 {
     __m256i w[4];
@@ -58,8 +58,8 @@ static inline __attribute__((always_inline)) __m256 tm_q2_0_scales(const uint8_t
     return _mm256_cvtph_ps(_mm_blend_epi32(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1), 0xc));
 }
 
-/* Four fours at a time: two groups of each meet in a vector, so that the fours are added by whole vectors. `act_sums` are
- * in the order of tm_q2_0_across. */
+/* Four fours at a time: two groups of each are in one vector, so fours are added as whole vectors. `act_sums` are in
+ * the order of tm_q2_0_across. */
 static inline __attribute__((always_inline)) void tm_q2_0_by_sixteen(
     const uint8_t *groups, const int8_t *x, const int32_t *act_sums, double fours[TM_Q2_0_FOUR])
 {
@@ -83,7 +83,7 @@ static inline __attribute__((always_inline)) void tm_q2_0_by_sixteen(
     _mm256_storeu_pd(fours, _mm256_add_pd(_mm256_add_pd(p[0][0], p[0][1]), _mm256_add_pd(p[1][0], p[1][1])));
 }
 
-/* Of each sixteen sums of the one row of activations sum 4 * i + j at 4 * j + i. */
+/* Puts sum 4 * i + j of each 16 sums of the one row of activations at 4 * j + i. */
 static void tm_q2_0_across(const tm_ternary_matmul_args *args)
 {
     const size_t groups = args->K / TM_Q2_0_GROUP, sixteen = TM_Q2_0_FOUR * TM_Q2_0_FOUR;
@@ -95,7 +95,7 @@ static void tm_q2_0_across(const tm_ternary_matmul_args *args)
     }
 }
 
-/* What a shift by 2 * s brings down of dword d meets four activations from 16 * s + 4 * d on, as they are arranged. */
+/* Dword d shifted by 2 * s meets the four activations from 16 * s + 4 * d, in the order of q2_0.h. */
 static inline __attribute__((always_inline)) void tm_q2_0_decode(const uint8_t *const *groups, tm_panel_step *codes)
 {
 #pragma GCC unroll 2

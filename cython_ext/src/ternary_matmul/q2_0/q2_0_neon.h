@@ -1,11 +1,11 @@
-/* What NEON and its dot products share of q2_0. Included behind TM_BEGIN and the sums of one of them. */
+/* Shared by NEON and its dot products for q2_0. Included behind TM_BEGIN and the sums of one of them. */
 #ifndef TM_Q2_0_NEON_H
 #define TM_Q2_0_NEON_H
 
 #include "../panels.h"
 #include "../rows_neon.h"
 
-/* Rows [begin, end) of the activations: the sum of each group, and in each 64 a[4 * i + s] at 16 * s + i. */
+/* Rows [begin, end) of the activations: the sum of each group, and a[4 * i + s] of each 64 at 16 * s + i. */
 static void tm_q2_0_start(void *given, size_t begin, size_t end)
 {
     const tm_ternary_matmul_args *args = given;
@@ -22,13 +22,13 @@ static void tm_q2_0_start(void *given, size_t begin, size_t end)
     }
 }
 
-/* What four rows of weights add to a sum: of rows 0 and 1, of rows 2 and 3. */
+/* What four rows of weights add to a sum: rows 0 and 1, rows 2 and 3. */
 typedef struct tm_q2_0_terms {
     float64x2_t of[2];
 } tm_q2_0_terms;
 
-/* The terms of a group of each row, for `count` rows of activations: the sums of their products, less `act_sums`, which lie
- * `apart`, times the groups' scales. */
+/* The terms of a group of each row, for `count` rows of activations: the sums of their products less `act_sums`, which
+ * lie `apart`, times the groups' scales. */
 static inline __attribute__((always_inline)) void tm_q2_0_group(
     const int count, const uint8_t *const *rows, size_t at, const int8_t *x, size_t lda, const int32_t *act_sums,
     size_t apart, tm_q2_0_terms *terms)
@@ -48,8 +48,8 @@ static inline __attribute__((always_inline)) void tm_q2_0_group(
     }
 }
 
-/* Four rows of weights from row n on, of which `left` are there or more, and rows [first, first + count) of the activations.
- * Groups are added up by fours, as q2_0.h says; where the last has fewer, the others' terms are 0. */
+/* Four rows of weights from row n, of which `left` exist or more, by rows [first, first + count) of the activations.
+ * Groups are added by fours (q2_0.h); an incomplete last four gets terms of 0. */
 static inline __attribute__((always_inline)) void tm_q2_0_by(
     const int count, const tm_ternary_matmul_args *args, size_t n, size_t left, size_t first)
 {

@@ -1,11 +1,11 @@
-/* What AVX2 and AVX-VNNI share of tile80: digits, and its weights as tile64. Included behind TM_BEGIN, and compiled for
- * the including file's set. */
+/* Shared by AVX2 and AVX-VNNI for tile80: digits, and the conversion to tile64. Included behind TM_BEGIN, and compiled
+ * for the including file's instruction set. */
 #ifndef TM_TILE80_ARRANGE_AVX2_H
 #define TM_TILE80_ARRANGE_AVX2_H
 
 #include "../digits_avx2.h"
 
-/* As tm_digit_taken takes them. */
+/* In the form that tm_digit_taken takes. */
 static inline __m256i tm_tile80_biased(const uint8_t *bytes)
 {
     return _mm256_xor_si256(_mm256_loadu_si256((const __m256i *)bytes), _mm256_set1_epi8((char)128));

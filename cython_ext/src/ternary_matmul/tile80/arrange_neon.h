@@ -1,4 +1,5 @@
-/* What NEON's sets share of tile80: its weights as tile64. Included behind TM_BEGIN and the micro kernel of one of them. */
+/* Shared by NEON's instruction sets for tile80: the conversion to tile64. Included behind TM_BEGIN and the micro kernel
+ * of one of them. */
 #ifndef TM_TILE80_ARRANGE_NEON_H
 #define TM_TILE80_ARRANGE_NEON_H
 

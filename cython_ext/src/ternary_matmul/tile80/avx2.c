@@ -1,11 +1,15 @@
 /* ternary_matmul of tile80 with AVX2.
  *
- * One or two rows of activations: each digit goes with its activations through maddubs into int16 sums, of which 64 fit
- * (../avx2.c), half of a group at a time, so that five sums a row stay in registers; the second half of 64 groups comes from
- * L1. A digit takes four instructions, and the next two more: for each 32 bytes and 160 weights 28, and 10 for each row, where
- * tile64 takes 7 and 8 for 128. So a core of a Zen 3 decodes less than it reads: from memory it takes 1.25 to 1.55
- * of tile64's time there, in the caches 1.70 to 1.82 (`python suites/performance/gemv.py --no-peers --beside tile80 --shapes
- * 2560x6912 6912x2560 640x2560`), and `tritmark select` leaves it at tile64. More rows are quicker from tile64's order (avx512.c). */
+ * One or two rows of activations: each digit is multiplied by its activations with maddubs, into int16 sums, of which
+ * 64 fit (../avx2.c). Half of a group at a time, so that five sums a row stay in registers; the second half of 64
+ * groups comes from L1. More rows: weights are converted to tile64, which is faster.
+ *
+ * Limit: decoding. A digit takes four instructions, the step to the next two more: for 32 bytes and 160 weights 28, and
+ * 10 for each row, while tile64 takes 7 and 8 for 128. So a Zen 3 core decodes less than it reads, and tile64 is
+ * faster.
+ *
+ * Rates: `python suites/performance/gemv.py --no-peers --beside tile80 --variant avx2`. Page:
+ * docs/kernels/tile80.md. */
 #include "tile80.h"
 
 #if TM_X86
@@ -17,7 +21,7 @@ TM_BEGIN(avx2)
 
 enum { ROWS = 2 };
 
-/* Half `half` of each group. `rows` is a constant at each call, so that the sums stay in registers. */
+/* Half `half` of each group. `rows` is a constant at each call, so that sums stay in registers. */
 static inline __attribute__((always_inline)) void half_by(
     const int rows, int half, const enum tm_prefetch_level level, size_t ahead, const uint8_t *tile, size_t groups,
     const int8_t *a, size_t lda, int32_t (*acc)[TM_TILE80])

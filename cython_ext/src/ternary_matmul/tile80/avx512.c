@@ -1,28 +1,17 @@
 /* ternary_matmul of tile80 with AVX-512 VNNI.
  *
- * Few rows of activations: no digit is decoded. With q[0] a byte and q[i + 1] = 3 * q[i] modulo 256, digit i is (3 * q[i] -
- * q[i + 1]) / 256. So of U[i], the sums of q[i] * a, which six vpdpbusd make, the digits' sums are (3 * U[i] - U[i + 1]) /
- * 256, taken once a chunk. Sums may wrap modulo 2^32; what is divided is exact while its magnitude is under 2^31, and it is
- * at most 256 * 2 * 128 * 4 * groups, so while groups < 8192: TM_TILE80_CHUNK is half of that.
+ * Algorithm, few rows of activations: no digit is decoded. With q[0] a byte and q[i + 1] = 3 * q[i] modulo 256, digit i
+ * is (3 * q[i] - q[i + 1]) / 256. U[i], the sums of q[i] * a, take six vpdpbusd; the digits' sums are (3 * U[i] - U[i +
+ * 1]) / 256, taken once a chunk. Sums may wrap modulo 2^32. What is divided is exact while its magnitude is under 2^31,
+ * and it is at most 256 * 2 * 128 * 4 * groups, so for groups < 8192: TM_TILE80_CHUNK is half of that. More rows:
+ * weights are converted to tile64.
  *
- * For each 64 bytes: 1 load, 10 additions, and for each row of activations 1 broadcast and 6 vpdpbusd: with one row 16
- * instructions on two ports for 320 weights, 8 cycles, where tile64 takes 3.5 for 256. So in the caches tile80 is slower;
- * 8 cycles for 64 bytes are some 20 GB/s a core, which is more than a core gets from memory. Predicted from that: four fifths
- * of tile64's time from memory. Found on an Intel Xeon (Emerald Rapids, 16 hyperthreads, two machines), time over tile64's by turns, M = 1
- * (`python suites/performance/gemv.py --no-peers --beside tile80 --threads 1 16`, and `--threads 4 16 --shapes 14336x4096
- * 13824x5120`):
- *                                          from memory      in the caches
- *   layers of bitnet-b1.58-2B-4T, 1 thread 0.78 to 0.90     0.93 to 1.83
- *                               16 threads 0.85 to 1.01     1.21 to 1.57
- *   14336 x 4096, 13824 x 5120,  4 threads 0.84, 0.87       0.97, 1.20
- *                               16 threads 0.91, 0.94       1.62, 1.54
+ * Limit: for each 64 bytes 1 load, 10 additions, and for each row of activations 1 broadcast and 6 vpdpbusd. One row:
+ * 16 instructions on two ports for 320 weights, 8 cycles, where tile64 takes 3.5 for 256. So tile80 is slower in the
+ * caches and can be faster from memory, where 8 cycles for 64 bytes are more than a core reads.
  *
- * Several rows of activations meet digits where that takes no longer than bringing weights into tile64. Its time over that of
- * this there, in the caches, outside of the project (2560 x 2560 and 6912, 1 and 16 threads):
- *   rows      2            4            8            10           12           16
- *   AVX-512   0.42..0.66   0.55..0.77   0.79..0.95   0.92..1.12   0.95..1.15   1.04..1.23
- *   AVX-VNNI  0.39..0.57   0.57..0.80   0.84..1.03   0.88..1.09   0.93..1.07   0.99..1.10
- *   AVX2      0.61..0.80   0.99..1.28   1.23..1.53   1.38..1.64   1.34..1.75   1.44..1.72 */
+ * Rates: `python suites/performance/gemv.py --no-peers --beside tile80 --threads 1 16`. Page:
+ * docs/kernels/tile80.md. */
 #include "tile80.h"
 
 #if TM_X86
@@ -45,7 +34,7 @@ static inline void settle(int32_t *acc, const __m512i *u)
     }
 }
 
-/* `rows` is a constant at each call, so that the sums stay in registers. */
+/* `rows` is a constant at each call, so that sums stay in registers. */
 static inline __attribute__((always_inline)) void groups_by(
     const int rows, const enum tm_prefetch_level level, size_t ahead, const uint8_t *tile, size_t groups,
     const int8_t *a, size_t lda, int32_t (*acc)[TM_TILE80])
@@ -90,7 +79,7 @@ static inline __attribute__((always_inline)) void tm_tile80_digits_by(
 
 #include "prefetched.h"
 
-/* Digit 0 of q in the top two bits: with r = max(q - 1, 0) these of avg(r, avg(r, 0)), where avg rounds up. */
+/* Digit 0 of q in the top two bits: with r = max(q - 1, 0), those of avg(r, avg(r, 0)), where avg rounds up. */
 static inline __m512i digit(__m512i q)
 {
     const __m512i r = _mm512_subs_epu8(q, _mm512_set1_epi8(1));
@@ -110,7 +99,7 @@ static inline __attribute__((always_inline)) void arrange_from(
         for (int g = 0; g < 4; g++) {
             if (start + g == TM_TILE80_DIGITS)
                 q = _mm512_loadu_si512(second + k * TM_TILE);
-            /* The fields come down by two bits a step, so that the last is left at the top. */
+            /* The fields are shifted down by two bits a step, so the last is at the top. */
             fields = _mm512_ternarylogic_epi32(_mm512_srli_epi16(fields, 2), digit(q), top, 0xf8);
             q = thrice(q);
         }

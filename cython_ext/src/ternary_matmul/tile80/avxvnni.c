@@ -1,8 +1,8 @@
-/* ternary_matmul of tile80 with AVX-VNNI, for processors with vpdpbusd and without AVX-512: the sums of avx512.c, whose
- * bound on a chunk holds here too, on halves of a group.
+/* ternary_matmul of tile80 with AVX-VNNI, for processors with vpdpbusd and without AVX-512: the sums of avx512.c, with
+ * the same bound on a chunk, on halves of a group.
  *
- * For each 32 bytes: 1 load, 10 additions, and for each row of activations 1 broadcast and 6 vpdpbusd. One row takes both
- * halves of a group at once, two rows one: 12 sums, which hide vpdpbusd's latency. */
+ * For each 32 bytes: 1 load, 10 additions, and for each row of activations 1 broadcast and 6 vpdpbusd. One row takes
+ * both halves of a group at once, two rows one half: 12 sums, which hide the latency of vpdpbusd. */
 #include "tile80.h"
 
 #if TM_X86
@@ -25,7 +25,7 @@ static inline void settle(int32_t *acc, const tm_lanes_i32x8 *u)
     }
 }
 
-/* `halves` halves of each group from `first` on, for `rows` rows of activations; rows * halves is 2. */
+/* `halves` halves of each group, from `first`, for `rows` rows of activations; rows * halves is 2. */
 static inline __attribute__((always_inline)) void digits_by(
     const int rows, const int halves, int first, const enum tm_prefetch_level level, size_t ahead, const uint8_t *tile,
     size_t groups, const int8_t *a, size_t lda, int32_t (*acc)[TM_TILE80])

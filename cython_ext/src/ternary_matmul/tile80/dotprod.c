@@ -1,5 +1,5 @@
-/* ternary_matmul of tile80 with the dot products of Armv8.2: weights become tile64, a stretch of a tile at a time,
- * and meet what ../dotprod.c has. */
+/* ternary_matmul of tile80 with the dot products of Armv8.2: weights are converted to tile64, a stretch of a tile at a
+ * time, for the micro kernel of ../dotprod.c. */
 #include "tile80.h"
 
 #include "../tiles.h"

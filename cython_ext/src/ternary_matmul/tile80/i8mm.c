@@ -1,5 +1,5 @@
-/* ternary_matmul of tile80 with the int8 matrix products of Armv8.6: weights become tile64, a stretch of a tile at a time,
- * and meet what ../i8mm.c has. */
+/* ternary_matmul of tile80 with the int8 matrix products of Armv8.6: weights are converted to tile64, a stretch of a
+ * tile at a time, for the micro kernel of ../i8mm.c. */
 #include "tile80.h"
 
 #include "../tiles.h"

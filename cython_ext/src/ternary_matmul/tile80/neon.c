@@ -1,5 +1,5 @@
-/* ternary_matmul of tile80 with NEON of every aarch64 processor: weights become tile64, a stretch of a tile at a time,
- * and meet what ../neon.c has. */
+/* ternary_matmul of tile80 with NEON of every aarch64 processor: weights are converted to tile64, a stretch of a tile
+ * at a time, for the micro kernel of ../neon.c. */
 #include "tile80.h"
 
 #include "../tiles.h"

@@ -1,5 +1,5 @@
-/* The micro kernel over tile80, with weights fetched ahead as this machine's choice says. Included behind
- * tm_tile80_digits_by, of each instruction set its own. */
+/* The micro kernel over tile80 with the prefetch that is set for this machine. Included behind an instruction set's
+ * tm_tile80_digits_by. */
 #ifndef TM_TILE80_PREFETCHED_H
 #define TM_TILE80_PREFETCHED_H
 

@@ -1,4 +1,4 @@
-/* ternary_matmul of tile80 in plain C: reference for the others, fallback, and baseline. */
+/* ternary_matmul of tile80 in plain C: reference for the other kernels, fallback, and baseline. */
 #include "tile80.h"
 
 static void micro(const uint8_t *tile, size_t groups, const int8_t *a, size_t lda, int rows, int32_t (*acc)[TM_TILE80])

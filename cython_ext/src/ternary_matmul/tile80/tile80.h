@@ -1,13 +1,13 @@
 /* ternary_matmul over tile80 (kernels/formats/tile80.py): the loops around an instruction set's micro kernel.
  *
- * Tiles of 80 rows; for each group of 4 columns 64 bytes; byte 4*r + kk holds the codes w + 1 of the rows r, r + 16, r + 32,
- * r + 48 and r + 64, column kk of the group, as base-3 digits, the first the most significant. A byte q is a fraction of
- * 256: digit 0 is 3 * q / 256, and 3 * q modulo 256 the byte whose digit 0 is the next. Any byte gives digits 0 to 2, be
- * it one that the format's unpacking refuses or not.
+ * Layout: tiles of 80 rows, 64 bytes for each group of 4 columns. Byte 4*r + kk holds the codes w + 1 of the rows r, r
+ * + 16, r + 32, r + 48 and r + 64, column kk of the group, as base-3 digits, the first the most significant. A byte q
+ * is a fraction of 256: digit 0 is 3 * q / 256, and 3 * q modulo 256 is the byte whose digit 0 is the next. Any byte
+ * gives digits 0 to 2, also one that the format's unpacking refuses.
  *
- * Few rows of activations, by instruction set up to TM_TILE80_FEW, meet the digits as they are; tiles are shared out as they lie, so that each
- * thread reads one stream of memory. More meet what tiles.h has for tile64, into which a stretch of a tile is brought once
- * a slab: four blocks of 16 rows, the next four of all those that lie behind each other in tile80. */
+ * Algorithm: few rows of activations, TM_TILE80_FEW or fewer by instruction set, use the digits directly. Tiles are
+ * shared out in memory order, so that each thread reads one stream. More rows convert a stretch of a tile to tile64
+ * once for each slab (tiles.h): four consecutive blocks of 16 rows of tile80. Page: docs/kernels/tile80.md. */
 #ifndef TM_TILE80_H
 #define TM_TILE80_H
 
@@ -16,7 +16,7 @@
 enum {
     TM_TILE80 = 80,        /* rows of a tile */
     TM_TILE80_DIGITS = 5,  /* blocks of 16 rows in it */
-    TM_TILE80_FEW = 8,     /* most rows of activations that meet digits as they are */
+    TM_TILE80_FEW = 8,     /* most rows of activations that use the digits directly */
     TM_TILE80_CHUNK = 4096 /* groups between two additions to the int32 sums, see avx512.c */
 };
 
@@ -31,7 +31,7 @@ static inline size_t tm_tile80_across(const tm_ternary_matmul_args *args)
 typedef void (*tm_tile80_micro)(
     const uint8_t *tile, size_t groups, const int8_t *a, size_t lda, int rows, int32_t (*acc)[TM_TILE80]);
 
-/* `groups` groups of a tile meet all rows of the slab. */
+/* Multiplies `groups` groups of a tile by all rows of the slab. */
 static inline __attribute__((always_inline)) void tm_tile80_pass(
     const tm_slab *slab, int block, tm_tile80_micro micro, const uint8_t *tile, size_t groups, const int8_t *a,
     size_t lda, int32_t (*acc)[TM_TILE80])
@@ -40,7 +40,7 @@ static inline __attribute__((always_inline)) void tm_tile80_pass(
         micro(tile, groups, a + (size_t)r * lda, lda, slab->rows - r < block ? slab->rows - r : block, acc + r);
 }
 
-/* Tiles [begin, end) meet the rows of a slab, of which `micro` takes up to `block` at once. */
+/* Multiplies tiles [begin, end) by the rows of a slab, of which `micro` takes up to `block` at once. */
 static inline __attribute__((always_inline)) void tm_tile80_slab(
     const tm_ternary_matmul_args *args, const tm_slab *slab, size_t begin, size_t end, int block, tm_tile80_micro micro)
 {
@@ -74,8 +74,8 @@ static inline __attribute__((always_inline)) void tm_tile80_tiles(
     }
 }
 
-/* Tile t of tile64 is made of four blocks of 16 rows, from the digit `start` of `first` on; where they go on in the next
- * tile, `second` has them. Both are of the group k. */
+/* Tile t of tile64 is four blocks of 16 rows: from digit `start` of `first`, continued in `second` if they cross into
+ * the next tile. Both are of the group k. */
 typedef struct tm_tile80_blocks {
     const uint8_t *first, *second;
     int start;
@@ -85,11 +85,11 @@ static inline tm_tile80_blocks tm_tile80_blocks_of(const tm_ternary_matmul_args 
 {
     const size_t groups = (args->K + 3) / 4, block = TM_TILE / 16 * t, tile = block / TM_TILE80_DIGITS;
     const uint8_t *first = args->weights + (tile * groups + k) * TM_TILE;
-    const int last = tile + 1 == tm_tile80_across(args); /* then no row of the next is asked for */
+    const int last = tile + 1 == tm_tile80_across(args); /* then the next tile is not prefetched */
     return (tm_tile80_blocks){first, last ? first : first + groups * TM_TILE, (int)(block % TM_TILE80_DIGITS)};
 }
 
-/* What `arrange` of tiles.h does, by `from`, in which `start` is a constant at each call. */
+/* Implements `arrange` of tiles.h by `from`, in which `start` is a constant at each call. */
 #define TM_TILE80_ARRANGE(from, blocks, groups, to) \
     switch ((blocks).start) { \
     case 0: from(0, (blocks).first, (blocks).second, groups, to); break; \
@@ -99,7 +99,7 @@ static inline tm_tile80_blocks tm_tile80_blocks_of(const tm_ternary_matmul_args 
     default: from(4, (blocks).first, (blocks).second, groups, to); break; \
     }
 
-/* `few` up to `most` rows of activations, TM_TILE80_FEW at most, and `many` for more. */
+/* Runs `few` for up to `most` rows of activations, TM_TILE80_FEW at most, and `many` for more. */
 static inline int tm_tile80_run(tm_ternary_matmul_args *args, size_t most, tm_body few, tm_body many, int32_t rank)
 {
     return args->M <= most ? tm_matmul_run_by(args, TM_TILE80, few, rank) : tm_matmul_run(args, many, rank);

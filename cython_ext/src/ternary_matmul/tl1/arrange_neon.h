@@ -1,4 +1,5 @@
-/* What NEON's sets share of tl1: its weights as tile64. Included behind TM_BEGIN and the micro kernel of one of them. */
+/* Shared by NEON's instruction sets for tl1: the conversion to tile64. Included behind TM_BEGIN and the micro kernel of
+ * one of them. */
 #ifndef TM_TL1_ARRANGE_NEON_H
 #define TM_TL1_ARRANGE_NEON_H
 

@@ -1,10 +1,9 @@
-/* ternary_matmul of tl1 with AVX2. For each 32 bytes of weights and row of activations 4 look-ups and 4 additions, the
- * nibbles cut out once for two rows of activations.
+/* ternary_matmul of tl1 with AVX2. For each 32 bytes of weights and row of activations 4 look-ups and 4 additions;
+ * nibbles are extracted once for two rows of activations. 16 rows of weights at a time; sums are added at once
+ * (tm_lut_add), because the registers are full.
  *
- * Story (one thread of Zen 4, 2560 x 6912 in its caches, 1 / 4 rows of activations):
- *   v1  16 rows after the other, tables read for each: 114 / 124 thousand million weights a second
- *   v2  v1 with tables read once for the rows of a block: 118 / 108; the registers are full, so nibbles are spilled
- *   v3  v1 that adds what it looked up at once (tm_lut_add): 124 / 124 */
+ * Rates: `python suites/performance/gemv.py --format tl1 --no-peers --variant avx2`. Versions and what lost:
+ * docs/kernels/lut.md. */
 #include "tl1.h"
 
 #if TM_X86
@@ -15,8 +14,8 @@ TM_BEGIN(avx2)
 
 #include "../lut_tiles_avx2.h"
 
-/* Blocks of 64 bytes between two additions to the int16 sums, those between two to the int32 ones: 7 * 8 look-ups,
- * twice as many once the halves of bm = 32 are added, times 256. */
+/* BLOCKS: blocks of 64 bytes between two additions to the int16 sums. CHUNK: between two to the int32 sums: 7 * 8
+ * look-ups, twice as many once the halves of bm = 32 are added, times 256. */
 enum { BLOCKS = TM_LUT_FLUSH / 2, CHUNK = 7 * BLOCKS, MOST = 2 };
 
 static inline __m256i table(int bm, const uint8_t *tables, size_t block, int which)
@@ -27,7 +26,7 @@ static inline __m256i table(int bm, const uint8_t *tables, size_t block, int whi
     return _mm256_broadcastsi128_si256(_mm_load_si128((const __m128i *)at));
 }
 
-/* The tile's columns of bm rows, for `count` rows of activations, of which the tables are `apart` bytes apart. */
+/* The tile's columns of bm rows, for `count` rows of activations, whose tables lie `apart` bytes apart. */
 static inline __attribute__((always_inline)) void rows_by(
     const int count, const int bm, const uint8_t *bytes, const uint8_t *tables, size_t apart, size_t blocks,
     int32_t (*acc)[TM_LUT_SUMS])

@@ -1,10 +1,11 @@
-/* ternary_matmul of tl1 with AVX-512: 64 bytes of weights at a time, of which nibbles are cut out once for up to 4 rows
- * of activations. VBMI has nothing for tables of 16 entries: shuffles within 16 bytes do.
+/* ternary_matmul of tl1 with AVX-512: 64 bytes of weights at a time, whose nibbles are extracted once for up to 4 rows
+ * of activations. VBMI has nothing for tables of 16 entries, so shuffles within 16 bytes are enough.
  *
- * One thread of Zen 4 takes 10 to 11 cycles for 64 bytes with one row of activations, 87 to 89 thousand million weights a second
- * (`python suites/performance/gemv.py --format tl1 --no-peers --threads 1 --shapes 2560x6912`, in the caches). 4 look-ups and a
- * shift take 5 on the port of shuffles, and the 4 loads of 32 bytes into both halves go there, too. From memory:
- * docs/kernels/lut.md. */
+ * Limit: 10 to 11 cycles for 64 bytes with one row of activations on Zen 4. 4 look-ups and a shift take 5 on the
+ * shuffle port, and the 4 loads of 32 bytes into both halves use it too.
+ *
+ * Rates: `python suites/performance/gemv.py --format tl1 --no-peers --threads 1 --shapes 2560x6912`. From memory, and
+ * versions: docs/kernels/lut.md. */
 #include "tl1.h"
 
 #if TM_X86
@@ -16,8 +17,8 @@ TM_BEGIN(avx512)
 #include "../lut_tiles_avx512.h"
 #include "tl1_avx2.h"
 
-/* Blocks of 64 bytes between two additions to the int16 sums, those between two to the int32 ones: 7 * 8 look-ups,
- * twice as many once the halves of bm = 32 are added, times 256. */
+/* BLOCKS: blocks of 64 bytes between two additions to the int16 sums. CHUNK: between two to the int32 sums: 7 * 8
+ * look-ups, twice as many once the halves of bm = 32 are added, times 256. */
 enum { BLOCKS = TM_LUT_FLUSH / 2, CHUNK = 7 * BLOCKS };
 
 static inline __m512i table(int bm, const uint8_t *tables, size_t block, int which)
@@ -29,7 +30,7 @@ static inline __m512i table(int bm, const uint8_t *tables, size_t block, int whi
     return _mm512_broadcast_i32x4(_mm_load_si128((const __m128i *)at));
 }
 
-/* The tile's columns of bm rows, for `count` rows of activations, of which the tables are `apart` bytes apart. */
+/* The tile's columns of bm rows, for `count` rows of activations, whose tables lie `apart` bytes apart. */
 static inline __attribute__((always_inline)) void rows_by(
     const int count, const int bm, const uint8_t *bytes, const uint8_t *tables, size_t apart, size_t blocks,
     int32_t (*acc)[TM_LUT_SUMS])
@@ -67,8 +68,8 @@ static inline __attribute__((always_inline)) void rows_by(
         const size_t flushes = (end - begin + BLOCKS - 1) / BLOCKS;
 #pragma GCC unroll 4
         for (int m = 0; m < count; m++) {
-            /* 16 bytes of s[0] are rows 0 to 7 of a group of 16, of s[1] rows 8 to 15; 0xd8 puts those of one group side
-             * by side. */
+            /* 16 bytes of s[0] are rows 0 to 7 of a group of 16, of s[1] rows 8 to 15; 0xd8 puts those of one group
+             * side by side. */
             const __m512i s0 = s_i16x32[m][0], s1 = s_i16x32[m][1];
             if (bm == 32) {
                 const __m512i s =

@@ -1,5 +1,5 @@
-/* ternary_matmul of tl1 with NEON of every aarch64 processor: weights become tile64, a stretch of a tile at a
- * time, by look-ups of pairs (tbl), and meet what ../neon.c has; there are no tables of activations. */
+/* ternary_matmul of tl1 with NEON of every aarch64 processor: weights are converted to tile64, a stretch of a tile at a
+ * time, by look-ups of pairs (tbl), for the micro kernel of ../neon.c. There are no tables of activations. */
 #include "tl1.h"
 
 #include "../tiles.h"

@@ -1,4 +1,5 @@
-/* ternary_matmul of tl1 in plain C: reference for the others, fallback, and baseline. A table's entries are 9 int16. */
+/* ternary_matmul of tl1 in plain C: reference for the other kernels, fallback, and baseline. A table's entries are 9
+ * int16. */
 #include "tl1.h"
 
 static void fill(void *given, size_t begin, size_t end)

@@ -1,10 +1,10 @@
-/* The tables of tl1 in vectors of 32 bytes, for AVX2 and what is above it. */
+/* The tables of tl1 in vectors of 32 bytes, for AVX2 and above. */
 #ifndef TM_TL1_AVX2_H
 #define TM_TL1_AVX2_H
 
 #include "../lut_avx2.h"
 
-/* Tables [begin, end) of all rows of activations. */
+/* Fills tables [begin, end) of all rows of activations. */
 static void fill(void *given, size_t begin, size_t end)
 {
     const tm_ternary_matmul_args *args = given;

@@ -1,4 +1,4 @@
-/* ternary_matmul of tl2 with AMX int8: weights become tile64, a stretch of tiles at a time (../amx.c). */
+/* ternary_matmul of tl2 with AMX int8: weights are converted to tile64, a stretch of tiles at a time (../amx.c). */
 #include "../amx.h"
 #include "tl2.h"
 

@@ -1,4 +1,5 @@
-/* What NEON's sets share of tl2: its weights as tile64. Included behind TM_BEGIN and the micro kernel of one of them. */
+/* Shared by NEON's instruction sets for tl2: the conversion to tile64. Included behind TM_BEGIN and the micro kernel of
+ * one of them. */
 #ifndef TM_TL2_ARRANGE_NEON_H
 #define TM_TL2_ARRANGE_NEON_H
 
@@ -6,14 +7,14 @@
 
 enum { TM_TL2_AT_ONCE = 4 /* triples, whose 12 columns are three groups */ };
 
-/* A triple's codes, of what is in a nibble, where its sign is not set. */
+/* The codes of a triple by its nibble, if its sign is not set. */
 static const uint8_t tm_tl2_codes[3][16] = {
     {1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2, 2},
     {1, 1, 2, 2, 2, 0, 0, 0, 1, 1, 1, 2, 2, 2},
     {1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 2},
 };
 
-/* 32 bytes of 32 rows as two quarters of a tile: 8 rows after 8 lie in the order 0, 2, 1, 3. */
+/* 32 bytes of 32 rows as two quarters of a tile: blocks of 8 rows lie in the order 0, 2, 1, 3. */
 static inline void tm_tl2_quarters(const uint8_t *bytes, uint8x16_t quarters[2])
 {
     const uint64x2_t first = vreinterpretq_u64_u8(vld1q_u8(bytes)), second = vreinterpretq_u64_u8(vld1q_u8(bytes + 16));
@@ -21,7 +22,8 @@ static inline void tm_tl2_quarters(const uint8_t *bytes, uint8x16_t quarters[2])
     quarters[1] = vreinterpretq_u8_u64(vzip2q_u64(first, second));
 }
 
-/* Three groups. In `signs` a byte of each row of a quarter has at bit 7 - 2 * t - h the sign of triple t in quarter h. */
+/* Three groups. A byte of `signs`, for each row of a quarter, has at bit 7 - 2 * t - h the sign of triple t in quarter
+ * h. */
 static inline __attribute__((always_inline)) void tm_tl2_three_groups(
     const uint8_t *const nibbles[2], const uint8x16_t signs[2], uint8_t *to)
 {
@@ -54,7 +56,7 @@ static inline __attribute__((always_inline)) void tm_tl2_three_groups(
     }
 }
 
-/* Six groups of 24 columns that are triples. The signs of the first four are in the upper bytes of the words. */
+/* Six groups of 24 columns of triples. The signs of the first four are in the upper bytes of the words. */
 static inline void tm_tl2_six_groups(const uint8_t *const nibbles[2], const uint8_t *const signs[2], uint8_t *to)
 {
     const uint8x16x2_t first = vld2q_u8(signs[0]), second = vld2q_u8(signs[1]);

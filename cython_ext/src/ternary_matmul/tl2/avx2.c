@@ -1,12 +1,8 @@
-/* ternary_matmul of tl2 with AVX2. For each 32 bytes of nibbles and row of activations 4 look-ups, 4 changes of sign and
- * 4 additions; nibbles and signs are cut out once for two rows of activations.
+/* ternary_matmul of tl2 with AVX2. For each 32 bytes of nibbles and row of activations 4 look-ups, 4 changes of sign
+ * and 4 additions; nibbles and signs are extracted once for two rows of activations.
  *
- * Story (one thread of Zen 4, 2560 x 6912 in its caches, 1 / 4 rows of activations):
- *   v1  95 / 116 thousand million weights a second
- *   v2  v1 that adds what it looked up at once (tm_lut_add): 99 / 127
- *   v3  weights fetched ahead (lut.h): 1.02 to 1.03 of v2's time in the caches, one thread
- *   v4  v3 with two ors for the signs of 24 columns in place of eight: 0.94 to 0.97 of v2's (`tritmark gate 3ca4dec dbb39f9
- *       --op ternary_matmul --variant avx2`) */
+ * Rates: `python suites/performance/gemv.py --format tl2 --no-peers --variant avx2`. Versions and what lost:
+ * docs/kernels/lut.md. */
 #include "tl2.h"
 
 #if TM_X86
@@ -20,13 +16,13 @@ TM_BEGIN(avx2)
 /* Times 24 columns, 8 look-ups, between two additions to the int32 sums; 80 * 384 fits int16. */
 enum { CHUNK = 10, MOST = 2 };
 
-/* `which`: low and high digits for the high nibbles of vector `nth`, then for the low ones. */
+/* `which`: low and high digits for the high nibbles of vector `nth`, then for the low nibbles. */
 static inline __m256i table(const uint8_t *tables, int nth, int which)
 {
     return _mm256_load_si256((const __m256i *)(tables + nth / 2 * TM_TL2_TABLES + nth % 2 * 32 + 64 * which));
 }
 
-/* Above or below 0 for each byte: the signs of triple t. `odd` is words | 1, so that what is shifted is never 0; the last
+/* The signs of triple t: above or below 0 for each byte. `odd` is words | 1, so that no shifted value is 0; the last
  * sign is that bit itself. */
 static inline __m256i signs_of(__m256i words, __m256i odd, int t)
 {
@@ -112,12 +108,12 @@ static void sums(const tm_ternary_matmul_args *args, size_t n, size_t rows, int3
 
 static void body(void *args, size_t begin, size_t end) { tm_lut_body(args, begin, end, sums); }
 
-/* 32 bytes of 32 rows, as two quarters of a tile: 8 rows after 8 lie in the order 0, 2, 1, 3. */
+/* 32 bytes of 32 rows, as two quarters of a tile: blocks of 8 rows lie in the order 0, 2, 1, 3. */
 static inline __m256i quarters(__m256i eights) { return _mm256_permute4x64_epi64(eights, 0xd8); }
 
 static inline __m256i at_once(const uint8_t *bytes) { return _mm256_loadu_si256((const __m256i *)bytes); }
 
-/* Six groups of 24 columns that are triples, by vectors of 32 rows. */
+/* Six groups of 24 columns of triples, by vectors of 32 rows. */
 static inline void triples(const uint8_t *const nibbles[2], const uint8_t *const signs[2], uint8_t *to)
 {
     const __m256i m15 = _mm256_set1_epi8(15);

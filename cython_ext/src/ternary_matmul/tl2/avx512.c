@@ -1,13 +1,13 @@
-/* ternary_matmul of tl2 with AVX-512: 64 bytes at a time, which are 32 rows twice, of columns side by side. Nibbles, and
- * signs as masks, are cut out once for up to 4 rows of activations.
+/* ternary_matmul of tl2 with AVX-512: 64 bytes at a time, 32 rows of two adjacent sets of columns. Nibbles, and signs
+ * as masks, are extracted once for up to 4 rows of activations. Sums are added at once (tm_lut_add), or most look-ups
+ * of four rows are spilled.
  *
  * VBMI's vpermb could look up nibble and sign at once, in tables of 32 entries, and would save 4 masked subtractions of
- * 12 instructions for each 64 bytes and row of activations. It is not used: a set of its own would have to stand before
- * avx512 in rank, and so make this format the one that weights are packed into by default.
+ * 12 instructions for each 64 bytes and row of activations. It is not used: an instruction set of its own would rank
+ * before avx512, and make this format the default for packing weights.
  *
- * Story (one thread of Zen 4, 2560 x 6912 in its caches, 1 / 4 rows of activations):
- *   v1  161 / 194 thousand million weights a second; with four rows most of what was looked up was spilled
- *   v2  v1 that adds at once (tm_lut_add): 156 / 233 */
+ * Rates: `python suites/performance/gemv.py --format tl2 --no-peers --variant avx512`. Versions and what lost:
+ * docs/kernels/lut.md. */
 #include "tl2.h"
 
 #if TM_X86
@@ -28,7 +28,7 @@ static inline __m512i table(const uint8_t *tables, int vector, int which)
     return _mm512_load_si512(tables + vector * TM_TL2_TABLES + 64 * which);
 }
 
-/* Which bytes of a vector are negative; `words` have the sign of rows 0 to 15 on top. */
+/* Which bytes of a vector are negative; the top bits of `words` are the signs of rows 0 to 15. */
 static inline __mmask64 signs_of(__m512i words)
 {
     return _mm512_movepi8_mask(_mm512_packs_epi16(words, _mm512_slli_epi16(words, 1)));
@@ -40,7 +40,8 @@ static inline __attribute__((always_inline)) void rows_by(
     size_t apart, size_t parts, int32_t (*acc)[TM_LUT_SUMS])
 {
     const __m512i m15 = _mm512_set1_epi8(15), zero = _mm512_setzero_si512();
-    /* The first half's high nibbles are triple 0 of 24 columns, or 4 in the second vector, the other's 2 or 6. */
+    /* The first half's high nibbles are triple 0 of 24 columns, or 4 in the second vector; the other half's are 2 or
+     * 6. */
     const __m512i down[2] = {
         _mm512_inserti64x4(_mm512_setzero_si512(), _mm256_set1_epi16(4), 1),
         _mm512_inserti64x4(_mm512_set1_epi16(8), _mm256_set1_epi16(12), 1)};
@@ -124,7 +125,7 @@ static void sums(const tm_ternary_matmul_args *args, size_t n, size_t rows, int3
 
 static void body(void *args, size_t begin, size_t end) { tm_lut_body(args, begin, end, sums); }
 
-/* 32 bytes of 32 rows each, as the quarters of a tile: 8 rows after 8 lie in the order 0, 2, 1, 3. */
+/* 32 bytes of 32 rows each, as the quarters of a tile: blocks of 8 rows lie in the order 0, 2, 1, 3. */
 static inline __m512i quarters(__m512i eights)
 {
     return _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 2, 1, 3, 4, 6, 5, 7), eights);
@@ -135,7 +136,7 @@ static inline __m512i both(const uint8_t *low, const uint8_t *high)
     return tm_halves((const int8_t *)low, (const int8_t *)high);
 }
 
-/* Six groups of 24 columns that are triples. */
+/* Six groups of 24 columns of triples. */
 static inline __attribute__((always_inline)) void triples(
     const uint8_t *const nibbles[2], const uint8_t *const signs[2], uint8_t *to)
 {
@@ -154,7 +155,7 @@ static inline __attribute__((always_inline)) void triples(
             const __m512i code = _mm512_shuffle_epi8(codes[i], index);
             column[3 * t + i] = _mm512_mask_sub_epi8(code, sign, twos, code);
         }
-        /* Groups that have all of their columns, so that few columns wait. */
+        /* Groups whose columns are all there come first, so that few columns wait. */
 #pragma GCC unroll 2
         for (int g = 3 * t / 4; g < 3 * (t + 1) / 4; g++)
             tm_lut_group(column + 4 * g, to + g * TM_TILE);

@@ -1,5 +1,6 @@
-/* ternary_matmul of tl2 with NEON of every aarch64 processor: weights become tile64, a stretch of a tile at a
- * time, by look-ups of triples and pairs (tbl), and meet what ../neon.c has; there are no tables of activations. */
+/* ternary_matmul of tl2 with NEON of every aarch64 processor: weights are converted to tile64, a stretch of a tile at a
+ * time, by look-ups of triples and pairs (tbl), for the micro kernel of ../neon.c. There are no tables of
+ * activations. */
 #include "tl2.h"
 
 #include "../tiles.h"

@@ -1,10 +1,10 @@
-/* ternary_matmul of tl2 in plain C: reference for the others, fallback, and baseline. A table's entries are int16: 14 of
- * a triple, 9 of a pair. */
+/* ternary_matmul of tl2 in plain C: reference for the other kernels, fallback, and baseline. A table's entries are
+ * int16: 14 of a triple, 9 of a pair. */
 #include "tl2.h"
 
 enum { ENTRIES = 16 };
 
-/* Of column k, which a triple or a pair begins with. */
+/* Position of the table of column k, with which a triple or a pair begins. */
 static size_t triple_at(size_t k) { return k / 3 * ENTRIES; }
 static size_t pair_at(size_t tripled, size_t k) { return triple_at(tripled) + k / 2 * ENTRIES; }
 
@@ -39,10 +39,11 @@ static void fill(void *given, size_t begin, size_t end)
     }
 }
 
-/* The row of 32 that byte i is of: 8 after 8 in the order 0, 2, 1, 3. */
+/* The row of byte i, of 32: blocks of 8 lie in the order 0, 2, 1, 3. */
 static size_t row_of(size_t i) { return (i & 7) | (i & 8) << 1 | (i & 16) >> 1; }
 
-/* Adds what 32 bytes look up; `tables` are of the high nibbles, then of the low ones, and `signs` are NULL of pairs. */
+/* Adds the entries that 32 bytes look up. `tables` are of the high nibbles, then of the low ones; `signs` is NULL for
+ * pairs. */
 static void add(const uint8_t *bytes, const uint8_t *signs, size_t triple, const int16_t *tables, int32_t *acc)
 {
     for (size_t i = 0; i < TM_TL2_ROWS; i++) {

@@ -1,10 +1,10 @@
-/* ternary_matmul straight from the bytes of tl2 (kernels/formats/tl2.py): look-ups of triples with their signs, and of
- * pairs in the last columns, see ../lut.h.
+/* ternary_matmul on the bytes of tl2 (kernels/formats/tl2.py): look-ups of triples with their signs, and of pairs in
+ * the last columns, see ../lut.h.
  *
- * 32 bytes are 32 rows, in the order in which interleaving with a second such vector makes rows 0 to 15 and 16 to 31 of
- * them. Two of these, 12 columns of triples or 8 of pairs, are 64 bytes and have 256 bytes of tables: for the high
- * nibbles of both low digits, then high digits, then the same for the low nibbles; each of these 64 bytes has the
- * table of the first 32 bytes twice, then that of the others, for shuffles work in 16 bytes. */
+ * 32 bytes are 32 rows, in an order such that interleaving with a second such vector gives rows 0 to 15 and 16 to 31.
+ * Two of these, 12 columns of triples or 8 of pairs, are 64 bytes and have 256 bytes of tables: for the high nibbles
+ * low digits, then high digits, then the same for the low nibbles. Each 64 bytes of these hold the table of the first
+ * 32 bytes twice, then that of the others twice, because shuffles work within 16 bytes. */
 #ifndef TM_TL2_H
 #define TM_TL2_H
 
@@ -14,11 +14,11 @@ enum {
     TM_TL2_ROWS = 32,
     TM_TL2_SIGNED = 24,  /* columns of 32 bytes of signs */
     TM_TL2_TRIPLES = 12, /* columns of 256 bytes of tables */
-    TM_TL2_PAIRS = 8,    /* columns of pairs of as many */
+    TM_TL2_PAIRS = 8,    /* columns of pairs of 256 bytes of tables */
     TM_TL2_TABLES = 256,
     TM_TL2_PAIRED = 32, /* columns of a tile of pairs */
-    TM_TL2_GRAIN = 32, /* tables that pay for one more thread */
-    TM_TL2_ARRANGED = 5, /* fewest rows of activations for which weights become tile64 */
+    TM_TL2_GRAIN = 32, /* tables that justify one more thread */
+    TM_TL2_ARRANGED = 5, /* fewest rows of activations for which weights are converted to tile64 */
 };
 
 TM_KERNELS(ternary_matmul_tl2);
@@ -26,7 +26,7 @@ TM_KERNELS(ternary_matmul_tl2);
 /* See tm_arrange. */
 void tm_tl2_arrange_avx512(const tm_ternary_matmul_args *args, size_t t, size_t k, size_t groups, uint8_t *to);
 
-/* Columns that are triples. */
+/* Columns of triples. */
 static inline size_t tm_tl2_tripled(const tm_ternary_matmul_args *args) { return args->K - args->K % args->BK; }
 
 /* Tables of a row of activations: those of all triples, then those of the pairs. */
@@ -38,7 +38,7 @@ static inline size_t tm_tl2_each(const tm_ternary_matmul_args *args)
 
 static inline size_t tm_tl2_row(const tm_ternary_matmul_args *args) { return tm_tl2_each(args) * TM_TL2_TABLES; }
 
-/* More than 256 columns of pairs have no room in the original's bytes. */
+/* The original's bytes have no room for more than 256 columns of pairs. */
 static inline size_t tm_tl2_tables(const tm_ternary_matmul_args *args)
 {
     if (args->bm != TM_TL2_ROWS || args->BM == 0 || args->BM % TM_TL2_ROWS || args->N % args->BM || args->BK == 0 ||
@@ -47,14 +47,15 @@ static inline size_t tm_tl2_tables(const tm_ternary_matmul_args *args)
     return (args->M < TM_LUT_ROWS ? args->M : TM_LUT_ROWS) * tm_tl2_row(args);
 }
 
-/* Where rows from n on begin in a part of the bytes: `width` columns of which a row has `all`, eighths of bytes each. */
+/* Where rows from n begin in a part of the bytes: `width` columns, of which a row has `all`, in eighths of bytes
+ * each. */
 static inline size_t tm_tl2_within(const tm_ternary_matmul_args *args, size_t n, size_t k, size_t width, size_t all)
 {
     const size_t row = n / args->BM * args->BM;
     return row * all + k * args->BM + (n - row) * width;
 }
 
-/* The nibbles, signs and pairs of 32 rows or more from row n on, from the tile's column k of that part on. */
+/* The nibbles, signs and pairs of 32 rows or more from row n, from the tile's column k of that part. */
 static inline const uint8_t *tm_tl2_nibbles(const tm_ternary_matmul_args *args, size_t n, size_t k)
 {
     return args->weights + tm_tl2_within(args, n, k, args->BK, tm_tl2_tripled(args)) / 6;
@@ -73,13 +74,13 @@ static inline const uint8_t *tm_tl2_pairs(const tm_ternary_matmul_args *args, si
            tm_tl2_within(args, n, k, TM_TL2_PAIRED, args->K - tripled) / 4;
 }
 
-/* What an instruction set adds to weights that become tile64 for several rows of activations: six groups of triples, and
- * one of pairs, of two times 32 rows. */
+/* What an instruction set provides to convert weights to tile64: six groups of triples, and one of pairs, of two times
+ * 32 rows. */
 typedef void (*tm_tl2_triples)(const uint8_t *const nibbles[2], const uint8_t *const signs[2], uint8_t *to);
 typedef void (*tm_tl2_pairs_by)(const uint8_t *low, const uint8_t *high, uint8_t *to);
 
-/* Groups of tile t, from a multiple of six on; those of the next are fetched. Where the tile has no more than 32 rows these are taken twice, and nobody
- * stores the others' sums. */
+/* Converts groups of tile t, from a multiple of six; prefetches those of the next. If the tile has at most 32 rows,
+ * these are taken twice, and the others' sums are not stored. */
 static inline __attribute__((always_inline)) void tm_tl2_arrange(
     const tm_ternary_matmul_args *args, size_t t, size_t group, size_t groups, uint8_t *to, tm_tl2_triples triples,
     tm_tl2_pairs_by pairs)

@@ -1,10 +1,10 @@
-/* The tables of tl2 in vectors of 32 bytes, for AVX2 and what is above it. */
+/* The tables of tl2 in vectors of 32 bytes, for AVX2 and above. */
 #ifndef TM_TL2_AVX2_H
 #define TM_TL2_AVX2_H
 
 #include "../lut_avx2.h"
 
-/* The tables of 64 bytes of weights; `nth` of their four fields. */
+/* The tables of 64 bytes of weights, for number `nth` of their four fields. */
 static inline void put(uint8_t *tables, int nth, __m256i digits)
 {
     uint8_t *to = tables + nth % 2 * 128 + nth / 2 * 32;
@@ -12,7 +12,7 @@ static inline void put(uint8_t *tables, int nth, __m256i digits)
     _mm256_store_si256((__m256i *)(to + 64), _mm256_permute4x64_epi64(digits, 0xee));
 }
 
-/* Tables [begin, end) of all rows of activations. */
+/* Fills tables [begin, end) of all rows of activations. */
 static void fill(void *given, size_t begin, size_t end)
 {
     const tm_ternary_matmul_args *args = given;

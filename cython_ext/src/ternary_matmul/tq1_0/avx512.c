@@ -1,21 +1,22 @@
 /* ternary_matmul of tq1_0 with AVX-512 VNNI.
  *
  * One row of activations: no digit is decoded. 3 * q = 256 * digit + (3 * q modulo 256), so the sum of the digits'
- * products is (3 * sum(q * x) - sum((3 * q modulo 256) * x)) / 256, exact in every lane: two vpdpbusd and two additions
- * for each 64 digits. A lane of either sum is under 5 * 4 * 255 * 128, and three times that fits int32. A group of four
- * rows at a time (four_rows.h): their first 32 bytes are two vectors, the next 16 one, and each goes from digit to digit
- * by 3 * q; of the last 4 bytes all digits are one vector. Rows of weights longer than TM_ROWS_LONG: four groups of one
- * row in the same way (fours.h), for which the activations are arranged once.
+ * products is (3 * sum(q * x) - sum((3 * q modulo 256) * x)) / 256, exact in every lane. A lane of either sum is under
+ * 5 * 4 * 255 * 128, and three times that fits int32. A group of four rows at a time (four_rows.h): their first 32
+ * bytes are two vectors, the next 16 one, and each is stepped from digit to digit by 3 * q; all digits of the last 4
+ * bytes are one vector. Rows of weights longer than TM_ROWS_LONG: four groups of one row (fours.h), with reordered
+ * activations.
  *
- * Several rows: up to FEW go the same way, more by panels_avx512.h. There the bytes of 16 rows of weights are transposed
- * before their digits are decoded, which moves 13 dwords a group and row in place of 64. With r = max(q - 1, 0), digit 0
- * of q is in the top two bits of avg(r, avg(r, 0)), where avg rounds up; there they stay, and the sums come down by 6.
+ * Several rows: up to FEW in the same way, more by panels_avx512.h. There the bytes of 16 rows of weights are
+ * transposed before their digits are decoded: 13 dwords a group and row instead of 64. With r = max(q - 1, 0), digit 0
+ * of q is in the top two bits of avg(r, avg(r, 0)), where avg rounds up; it stays there, and the sums are shifted down
+ * by 6.
  *
  * Limit: one row, two vpdpbusd and two additions for each 64 digits; several rows, about 510 instructions to decode a
  * group of 16 rows of weights, and 64 for each row of activations.
  *
- * Rates: `python suites/performance/gemv.py --format tq1_0 --no-peers --shapes 2560x2560 --threads 1`.
- * Versions and what lost: docs/kernels/tq1_0.md. */
+ * Rates: `python suites/performance/gemv.py --format tq1_0 --no-peers --shapes 2560x2560 --threads 1`. Versions and
+ * what lost: docs/kernels/tq1_0.md. */
 #include "tq1_0.h"
 
 #if TM_X86
@@ -52,7 +53,7 @@ static inline __attribute__((always_inline)) __m512i scaled_sums(const int count
     return scaled(these, next);
 }
 
-/* The last 4 bytes of each of four groups, times 1, 3, 9 and 27, as tm_tq1_0_third has them: a quarter of the vector each. */
+/* The last 4 bytes of each of four groups, times 1, 3, 9 and 27 like tm_tq1_0_third, a quarter of the vector each. */
 static inline __attribute__((always_inline)) __m512i thirds(const uint8_t *const *groups)
 {
     int32_t of[TM_FOUR];
@@ -68,7 +69,7 @@ static inline __attribute__((always_inline)) __m512i thirds(const uint8_t *const
         _mm512_and_si512(_mm512_mullo_epi16(q, powers), low), _mm512_mullo_epi16(_mm512_andnot_si512(low, q), powers));
 }
 
-/* The 16 bytes before these, a quarter of the vector each. */
+/* The 16 bytes before them, a quarter of the vector each. */
 static inline __attribute__((always_inline)) __m512i seconds(const uint8_t *const *groups)
 {
     __m512i q = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i *)(groups[0] + TM_TQ1_0_SECOND)));
@@ -77,7 +78,7 @@ static inline __attribute__((always_inline)) __m512i seconds(const uint8_t *cons
     return _mm512_inserti32x4(q, _mm_loadu_si128((const __m128i *)(groups[3] + TM_TQ1_0_SECOND)), 3);
 }
 
-/* What of each of four groups adds up in one of their pairs' halves, or in a quarter of `rest`. */
+/* The sums of four groups, each in half of one of the pairs, or in a quarter of `rest`. */
 static inline __m128i four_sums(__m512i first, __m512i second, __m512i rest)
 {
     rest = _mm512_add_epi32(rest, _mm512_shuffle_i64x2(first, second, 0x88));
@@ -100,7 +101,7 @@ static inline __attribute__((always_inline)) __m128i four(const uint8_t *groups,
     return four_sums(pair[0], pair[1], s_i32x16);
 }
 
-/* One digit of the bytes `q` with its activations, for all of `these`; then the bytes are the next, for `next`. */
+/* Multiplies one digit of the bytes `q` by its activations, for all of `these`, then steps the bytes for `next`. */
 static inline __attribute__((always_inline)) void digits_met(
     const int count, __m512i *q, const __m512i *a, __m512i *these, __m512i *next)
 {
@@ -160,7 +161,7 @@ static inline int32_t one(const uint8_t *group, const int8_t *x)
     return _mm_cvtsi128_si32(sum);
 }
 
-/* Four groups of the activations in the order in which `four` meets them. */
+/* Four groups of the activations in the order that `four` uses. */
 static void arrange(int8_t *to, const int8_t *a)
 {
     for (int pair = 0; pair < 2; pair++)
@@ -179,14 +180,15 @@ static inline __m512i digit(__m512i q)
         _mm512_avg_epu8(r, _mm512_avg_epu8(r, _mm512_setzero_si512())), _mm512_set1_epi8((char)192));
 }
 
-/* The bytes of a group of each row, one row to a lane: 12 dwords of five digits, and the last one times 1, 3, 9 and 27. */
+/* The bytes of a group of each row, one row to a lane: 12 dwords of five digits, and the last one times 1, 3, 9 and
+ * 27. */
 static inline __attribute__((always_inline)) void prepare(const uint8_t *const *groups, __m512i *room)
 {
     __m512i w[4];
 #pragma GCC unroll 1
     for (int part = 0; part < 3; part++)
         tm_panel_dwords(groups, 16 * (size_t)part, room + 4 * part);
-    tm_panel_dwords(groups, TM_TQ1_0_THIRD - 12, w); /* what lies behind the last group may not be read */
+    tm_panel_dwords(groups, TM_TQ1_0_THIRD - 12, w); /* bytes behind the last group must not be read */
 #pragma GCC unroll 4
     for (int n = 0; n < 4; n++, w[3] = thrice(w[3]))
         room[12 + n] = w[3];

@@ -1,4 +1,4 @@
-/* ternary_matmul of tq1_0 with the dot products of Armv8.2: as neon.c, with one sdot for smlal and smlal2. */
+/* ternary_matmul of tq1_0 with the dot products of Armv8.2: like neon.c, with one sdot for smlal and smlal2. */
 #include "tq1_0.h"
 
 #if TM_ARM

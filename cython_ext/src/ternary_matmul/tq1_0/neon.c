@@ -1,5 +1,5 @@
-/* ternary_matmul of tq1_0 with NEON of every aarch64 processor: for each 16 codes two comparisons, two additions, which
- * are digits, two that bring the next, smlal and smlal2; a group of four rows at a time. */
+/* ternary_matmul of tq1_0 with NEON of every aarch64 processor, a group of four rows at a time. For each 16 codes two
+ * comparisons and two additions for the digits, two instructions to the next digits, smlal and smlal2. */
 #include "tq1_0.h"
 
 #if TM_ARM

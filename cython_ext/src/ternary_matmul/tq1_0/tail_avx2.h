@@ -1,12 +1,12 @@
-/* What the instruction sets share of tq1_0's last 20 bytes. Included behind TM_BEGIN, and compiled for the including
- * file's set. */
+/* Shared by the instruction sets: tq1_0's last 20 bytes. Included behind TM_BEGIN, and compiled for the including
+ * file's instruction set. */
 #ifndef TM_TQ1_0_TAIL_AVX2_H
 #define TM_TQ1_0_TAIL_AVX2_H
 
 #include "../digits_avx2.h"
 
-/* The 4 bytes of the last part, and they times 3, 9 and 27: for 16 weights side by side the byte whose digit 0 is
- * theirs. */
+/* The 4 bytes of the last part, also times 3, 9 and 27: digit 0 of each byte is the digit of one of 16 adjacent
+ * weights. */
 static inline __m128i tm_tq1_0_third(const uint8_t *group)
 {
     int32_t bytes;
@@ -17,7 +17,7 @@ static inline __m128i tm_tq1_0_third(const uint8_t *group)
         _mm_and_si128(_mm_mullo_epi16(q, powers), low), _mm_mullo_epi16(_mm_andnot_si128(low, q), powers));
 }
 
-/* For the last 96 weights, 32 side by side in each vector, the byte whose digit 0 is theirs. */
+/* For the last 96 weights, 32 adjacent ones in each vector, the byte whose digit 0 is theirs. */
 static inline __attribute__((always_inline)) void tm_tq1_0_last(const uint8_t *group, __m256i v[3])
 {
     const __m128i q = _mm_loadu_si128((const __m128i *)(group + TM_TQ1_0_SECOND));

@@ -1,10 +1,10 @@
-/* ternary_matmul straight from the bytes of ggml's TQ1_0 (kernels/formats/tq1_0.py).
+/* ternary_matmul on the bytes of ggml's TQ1_0 (kernels/formats/tq1_0.py).
  *
  * A group of 256 weights is 54 bytes: 32 bytes of five base-3 digits each, 16 of five, 4 of four, and the scale d as
- * float16. Digit n of byte j of a part of b bytes belongs to weight n * b + j of that part, so that the digits n of
- * neighbouring bytes meet activations side by side. A byte q is a fraction of 256: digit 0 is 3 * q / 256, and 3 * q
- * modulo 256 the byte whose digit 0 is the next. Any byte gives digits 0 to 2, be it one that the format's unpacking
- * refuses or not. */
+ * float16. Digit n of byte j of a part of b bytes belongs to weight n * b + j of that part, so the digits n of adjacent
+ * bytes meet adjacent activations. A byte q is a fraction of 256: digit 0 is 3 * q / 256, and 3 * q modulo 256 is the
+ * byte whose digit 0 is the next. Any byte gives digits 0 to 2, also one that the format's unpacking refuses. Page:
+ * docs/kernels/tq1_0.md. */
 #ifndef TM_TQ1_0_H
 #define TM_TQ1_0_H
 
@@ -24,20 +24,20 @@ TM_KERNELS(ternary_matmul_tq1_0);
 /* See tm_amx_panels. */
 void tm_tq1_0_decoded_avx512(const uint8_t *const *groups, int8_t *to);
 
-/* One row of activations in the order in which AVX-512 meets it, four groups after four, and the last four once more. It
- * lies behind the sums of its groups, from a line of the cache on. */
+/* A reordered row of activations, for AVX-512: four groups after four, and the last four once more. It lies behind the
+ * sums of its groups, on a cache line. */
 static inline int8_t *tm_tq1_0_arranged(const tm_ternary_matmul_args *args)
 {
     return (int8_t *)(((uintptr_t)(args->act_sums + args->K / TM_TQ1_0_GROUP) + 63) & ~(uintptr_t)63);
 }
 
-/* Bytes of the room that sums take, and with one row of activations the row itself in that order. */
+/* Bytes of room for the sums, and for one reordered row of activations. */
 static inline size_t tm_tq1_0_room(size_t M, size_t K)
 {
     return tm_groups_room(M, K, TM_TQ1_0_GROUP) + (M == 1 ? K + 4 * TM_TQ1_0_GROUP + 63 : 0);
 }
 
-/* A group's scale as it is stored. */
+/* A group's scale as stored. */
 static inline uint16_t tm_tq1_0_stored(const uint8_t *group)
 {
     uint16_t bits;

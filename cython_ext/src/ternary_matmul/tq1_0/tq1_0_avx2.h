@@ -1,4 +1,4 @@
-/* What AVX2 and AVX-VNNI share of tq1_0. Included behind TM_BEGIN and the sums of one of them. */
+/* Shared by AVX2 and AVX-VNNI for tq1_0. Included behind TM_BEGIN and the sums of one of them. */
 #ifndef TM_TQ1_0_AVX2_H
 #define TM_TQ1_0_AVX2_H
 
@@ -9,8 +9,8 @@
 
 static inline float tm_tq1_0_scale(const uint8_t *group) { return _cvtsh_ss(tm_tq1_0_stored(group)); }
 
-/* Digit 0 of q is 0 up to 85, 1 up to 170, and 2 from there: with r = max(q - 1, 0), the top two bits of avg(r, avg(r,
- * 0)), where avg rounds up. */
+/* Digit 0 of q is 0 up to 85, 1 up to 170, 2 above: with r = max(q - 1, 0), the top two bits of avg(r, avg(r, 0)),
+ * where avg rounds up. */
 static inline __m256i tm_tq1_0_digit(__m256i q)
 {
     const __m256i r = _mm256_subs_epu8(q, _mm256_set1_epi8(1));
@@ -18,7 +18,7 @@ static inline __m256i tm_tq1_0_digit(__m256i q)
     return _mm256_and_si256(_mm256_srli_epi16(top, 6), _mm256_set1_epi8(3));
 }
 
-/* A group is 8 vectors of 32 bytes whose digit 0 is that of 32 weights side by side. */
+/* A group is 8 vectors of 32 bytes; digit 0 of each is that of 32 adjacent weights. */
 static inline int32_t tm_tq1_0_one(const uint8_t *group, const int8_t *x)
 {
     __m256i q[8];
@@ -34,7 +34,7 @@ static inline int32_t tm_tq1_0_one(const uint8_t *group, const int8_t *x)
     return tm_sum_of(tm_dots_sum(s));
 }
 
-/* Products of a vector's first `digits` digits and the activations that lie behind each other at `x`. */
+/* Products of a vector's first `digits` digits and the consecutive activations at `x`. */
 static inline __attribute__((always_inline)) tm_dots tm_tq1_0_dots(tm_dots s, __m256i q, int digits, const int8_t *x)
 {
 #pragma GCC unroll 5
@@ -43,7 +43,7 @@ static inline __attribute__((always_inline)) tm_dots tm_tq1_0_dots(tm_dots s, __
     return s;
 }
 
-/* The second parts of two groups are one vector, each a half, and the third parts of four one half, each a dword. */
+/* The second parts of two groups share a vector, a half each; the third parts of four share a half, a dword each. */
 static inline __attribute__((always_inline)) __m128i tm_tq1_0_four(const uint8_t *groups, const int8_t *arranged)
 {
     const __m256i bias = _mm256_set1_epi8((char)128);
@@ -77,7 +77,7 @@ static inline __attribute__((always_inline)) __m128i tm_tq1_0_four(const uint8_t
     return _mm_add_epi32(tm_sums_of(s_i32x8), _mm_add_epi32(_mm256_castsi256_si128(t), _mm256_extracti128_si256(t, 1)));
 }
 
-/* Each four groups of a row of activations in the order in which tm_tq1_0_four meets them. */
+/* Each four groups of a row of activations in the order that tm_tq1_0_four uses. */
 static void tm_tq1_0_arrange(const tm_ternary_matmul_args *args)
 {
     int8_t *to = tm_tq1_0_arranged(args);
@@ -121,7 +121,7 @@ static inline __attribute__((always_inline)) void tm_tq1_0_decode(const uint8_t 
         tm_tq1_0_part(w, 4, 8, 5, codes + 4, v);
         tm_panel_dwords(rows, TM_TQ1_0_SECOND, w);
         tm_tq1_0_part(w, 4, 4, 5, codes + 40, v);
-        tm_panel_dwords(rows, TM_TQ1_0_THIRD - 12, w); /* what lies behind the last group may not be read */
+        tm_panel_dwords(rows, TM_TQ1_0_THIRD - 12, w); /* bytes behind the last group must not be read */
         tm_tq1_0_part(w + 3, 1, 1, 4, codes + 60, v);
     }
 }

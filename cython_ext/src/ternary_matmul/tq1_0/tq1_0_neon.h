@@ -1,4 +1,4 @@
-/* What NEON and its dot products share of tq1_0. Included behind TM_BEGIN and the sums of one of them. */
+/* Shared by NEON and its dot products for tq1_0. Included behind TM_BEGIN and the sums of one of them. */
 #ifndef TM_TQ1_0_NEON_H
 #define TM_TQ1_0_NEON_H
 
@@ -7,7 +7,7 @@
 
 static inline float tm_tq1_0_scale(const uint8_t *group) { return tm_half_neon(tm_tq1_0_stored(group)); }
 
-/* The first `digits` digits of 16 bytes of each row meet 16 activations each, which lie `apart`. */
+/* Multiplies the first `digits` digits of 16 bytes of each row by 16 activations each, which lie `apart`. */
 static inline __attribute__((always_inline)) void tm_tq1_0_digits(
     const int count, const int digits, const int apart, tm_rows_sums *s, uint8x16_t q[TM_ROWS], const int8_t *a,
     size_t lda)
@@ -22,8 +22,8 @@ static inline __attribute__((always_inline)) void tm_tq1_0_digits(
     }
 }
 
-/* The 4 bytes of the last part, and they times 3, 9 and 27: for 16 weights side by side the byte whose digit 0 is
- * theirs. */
+/* The 4 bytes of the last part, also times 3, 9 and 27: digit 0 of each byte is the digit of one of 16 adjacent
+ * weights. */
 static inline uint8x16_t tm_tq1_0_third(const uint8_t *group)
 {
     static const uint8_t powers[16] = {1, 1, 1, 1, 3, 3, 3, 3, 9, 9, 9, 9, 27, 27, 27, 27};

@@ -1,28 +1,18 @@
 /* ternary_matmul of tq2_0 with AVX-512 VNNI.
  *
- * One row of activations, which is arranged once so that 64 of it lie beside each other as the codes do: a group at a time
- * of four rows of weights, each one 64-byte vector of codes; the four vectors of sums are added up together and meet the
- * groups' scales in float64, a row to a lane. Where rows are long, four groups of one row at a time (fours.h). Story (time
- * over v1's by turns, hot, two threads, Zen 4, 2560 x 6912; `tritmark gate f96a50f 0a43d26 --op ternary_matmul --variant
- * avx512 --suite speed` repeats v4's; the others are of steps that are gone):
- *   v1  every group in 32-byte vectors                                        1.00 (143 us)
- *   v2  four groups at a time, halves put together as they are loaded         0.92
- *   v3  activations arranged once: 16 of 73 wide instructions less            0.83
- *   v4  and from a line of the cache on                                       0.77
- *   v5  the last four groups made together instead of the three that are left: 1.01 of v4, and 1.12 at 6912 x 2560, where
- *       two are left; so they are made one after the other
- *   v6  four groups of four rows and not of one: a load of the activations for all four, where v4 had 5 loads for a group,
- *       and no products that are added one after the other (four_rows.h).
- *       Rows of more than TM_ROWS_LONG go as in v4: from memory at 10240 it took 1.1 of v4's time. Time over v4's (`python
- *       suites/performance/gemv.py --format tq2_0 --no-peers --before SO_OF_374c58e`, 2560 x 2560, 6912 x 2560, 2560 x 6912,
- *       rows of 8192), in the caches / from memory: Zen 4, one and two threads, 0.77 to 0.88 / 0.80 to 1.03; an Intel Xeon
- *       (Emerald Rapids), one thread and 16, 0.57 to 0.92 / 0.80 to 1.04
+ * One row of activations is reordered once, so that 64 of its values lie side by side as the codes do. Then a group at
+ * a time of four rows of weights, each one 64-byte vector of codes. The four vectors of sums are added up together and
+ * meet the groups' scales in float64, a row to a lane. They share each load of activations (four_rows.h). Rows of
+ * weights longer than TM_ROWS_LONG: four groups of one row at a time (fours.h).
  *
- * Up to TM_FEW rows go the same way (four_rows.h), more by panels of rows of weights (panels_avx512.h, which goes on with the story); what shifts bring down of four bytes of each row meets
- * four activations side by side. Before, 4 rows of weights shared what was loaded of the activations, and each group of
- * each was added up across lanes: 42 % of what VNNI computes. Predicted for panels: 64 vpdpbusd of 76 instructions. Beside
- * that (`tritmark gate 6504dec a85763a --op ternary_matmul --variant avx512 --suite speed`, two threads, 2560 x 2560, hot):
- * -27 % at M = 4, -45 % at 16, -46 % at 128. */
+ * Up to TM_FEW rows of activations run in the same way, more by panels of rows of weights (panels_avx512.h): the shifts
+ * of four bytes of each row meet four activations side by side.
+ *
+ * Limit: one row, one load of activations for four rows of weights, and a shift, an and and a vpdpbusd for each 64
+ * codes.
+ *
+ * Rates: `python suites/performance/gemv.py --format tq2_0 --no-peers --shapes 2560x2560 --threads 1`. Versions and
+ * what lost: docs/kernels/tq2_0.md. */
 #include "tq2_0.h"
 
 #if TM_X86
@@ -95,7 +85,7 @@ static inline __attribute__((always_inline)) void four_rows(
 #pragma GCC unroll 4
         for (int m = 0; m < count; m++) {
             __m512i a = _mm512_loadu_si512(arranged + (size_t)m * lda + 64 * g);
-            __asm__("" : "+v"(a)); /* or compilers load it for each row */
+            __asm__("" : "+v"(a)); /* else compilers load it for each row */
 #pragma GCC unroll 4
             for (int r = 0; r < TM_ROWS; r++)
                 s_i32x16[m][r] = tm_dot_64(s_i32x16[m][r], c[r], a);
@@ -113,7 +103,8 @@ static inline __attribute__((always_inline)) void prepare(const uint8_t *const *
         tm_panel_dwords(groups, 16 * (size_t)q, room + 4 * q);
 }
 
-/* Bytes 16 * q.. of a group's 64 have the weights from 128 * (q / 2) + 16 * (q % 2) on, and those 32, 64 and 96 behind. */
+/* Bytes 16 * q to 16 * q + 15 of a group's 64 hold the weights from 128 * (q / 2) + 16 * (q % 2), and those 32, 64 and
+ * 96 further. */
 static inline __attribute__((always_inline)) size_t where(int part, int i)
 {
     const int dword = 2 * part + i / 4, q = dword / 4;

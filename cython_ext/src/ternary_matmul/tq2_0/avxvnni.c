@@ -1,4 +1,4 @@
-/* ternary_matmul of tq2_0 with AVX-VNNI: as avx2.c, with one vpdpbusd for a maddubs and an addition. */
+/* ternary_matmul of tq2_0 with AVX-VNNI: like avx2.c, with one vpdpbusd for a maddubs and an addition. */
 #include "tq2_0.h"
 
 #if TM_X86

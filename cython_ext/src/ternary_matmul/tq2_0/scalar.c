@@ -1,4 +1,4 @@
-/* ternary_matmul of tq2_0 in plain C: reference for the others, fallback, and baseline. */
+/* ternary_matmul of tq2_0 in plain C: reference for the other kernels, fallback, and baseline. */
 #include "tq2_0.h"
 
 #include "../../half.h"

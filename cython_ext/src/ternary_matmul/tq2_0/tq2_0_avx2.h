@@ -1,4 +1,4 @@
-/* What AVX2 and AVX-VNNI share of tq2_0. Included behind TM_BEGIN and the sums of one of them. */
+/* Shared by AVX2 and AVX-VNNI for tq2_0. Included behind TM_BEGIN and the sums of one of them. */
 #ifndef TM_TQ2_0_AVX2_H
 #define TM_TQ2_0_AVX2_H
 
@@ -39,7 +39,8 @@ static inline __attribute__((always_inline)) __m128i tm_tq2_0_four(const uint8_t
     return tm_sums_of(s_i32x8);
 }
 
-/* Bytes 16 * q.. of a group's 64 have the weights from 128 * (q / 2) + 16 * (q % 2) on, and those 32, 64 and 96 behind. */
+/* Bytes 16 * q to 16 * q + 15 of a group's 64 hold the weights from 128 * (q / 2) + 16 * (q % 2), and those 32, 64 and
+ * 96 further. */
 static inline __attribute__((always_inline)) void tm_tq2_0_decode(const uint8_t *const *groups, tm_panel_step *codes)
 {
 #pragma GCC unroll 1

@@ -1,4 +1,4 @@
-/* What NEON and its dot products share of tq2_0. Included behind TM_BEGIN and the sums of one of them. */
+/* Shared by NEON and its dot products for tq2_0. Included behind TM_BEGIN and the sums of one of them. */
 #ifndef TM_TQ2_0_NEON_H
 #define TM_TQ2_0_NEON_H
 
