@@ -32,7 +32,7 @@ VARIABLES = {
     "TRITMARK_PEER_ISA": ("instruction set", "the highest one that peers may use; `--peer-isa` sets it"),
     "TRITMARK_TUNED": (
         "`on` (default), `off`",
-        "`off` ignores what `tritmark autotune`, `tritmark select` and `tritmark tune` chose",
+        "`off` ignores what `tritmark tune` chose",
     ),
     "TRITMARK_CUDA": ("`driver` (default), `simulator`", "`simulator` runs CUDA kernels on the CPU"),
     "TRITMARK_CUDA_LOADER": (
@@ -89,8 +89,7 @@ def pages() -> Iterator[tuple[str, str]]:
     group: Any = typer.main.get_command(app)
     context = group.make_context("tritmark", [], resilient_parsing=True)
     yield "commands/index.md", overview(group, context)
-    for name, command in group.commands.items():
-        yield f"commands/{name}.md", command_page(name, command, context)
+    yield from command_pages(group, context)
     yield "exit_statuses.md", exit_statuses()
     yield "environment.md", environment()
     yield "kernels.md", kernels_page()
@@ -99,25 +98,63 @@ def pages() -> Iterator[tuple[str, str]]:
 
 def overview(group: Any, context: Any) -> str:
     """All commands, and the options of `tritmark` itself."""
-    rows = [(f"[`tritmark {name}`]({name}.md)", first_sentence(each.help)) for name, each in group.commands.items()]
     return "\n\n".join(
         [
             "# Commands",
             "Results go to standard output, messages and progress to the error stream. "
             "[Exit statuses](../exit_statuses.md) and [environment variables](../environment.md) are the same for all.",
-            table("command", "what it does", rows=rows),
+            command_table(group, context),
             "## Options of `tritmark`",
             table("option", "what it does", rows=parameters(group, context, arguments=False)),
-            ":::{toctree}\n:hidden:\n\n" + "\n".join(group.commands) + "\n:::",
+            toctree(group, context),
         ]
     )
 
 
-def command_page(name: str, command: Any, parent: Any) -> str:
-    """One command: usage, arguments, options and examples."""
-    context = command.make_context(name, [], parent=parent, resilient_parsing=True)
+def commands_of(group: Any, context: Any) -> dict[str, Any]:
+    """The commands of a group that its help lists, by their whole names, such as "tune prefetch"."""
+    before = f"{context.command_path} ".removeprefix("tritmark ")
+    found = {before + name: group.get_command(context, name) for name in group.list_commands(context)}
+    return {name: each for name, each in found.items() if not each.hidden}
+
+
+def command_pages(group: Any, context: Any) -> Iterator[tuple[str, str]]:
+    """The page of each command of a group, and of each command below it."""
+    for name, command in commands_of(group, context).items():
+        inner = command.make_context(name.rpartition(" ")[2], [], parent=context, resilient_parsing=True)
+        yield f"commands/{page_name(name)}.md", command_page(name, command, inner)
+        if is_group(command):
+            yield from command_pages(command, inner)
+
+
+def is_group(command: Any) -> bool:
+    """Whether it has commands of its own."""
+    return hasattr(command, "commands")
+
+
+def page_name(name: str) -> str:
+    """The file of a command's page, without its suffix."""
+    return name.replace(" ", "_")
+
+
+def command_table(group: Any, context: Any) -> str:
+    """The commands of a group, with links to their pages."""
+    every = commands_of(group, context).items()
+    rows = [(f"[`tritmark {name}`]({page_name(name)}.md)", first_sentence(each.help)) for name, each in every]
+    return table("command", "what it does", rows=rows)
+
+
+def toctree(group: Any, context: Any) -> str:
+    """The pages of a group's commands, for the site's navigation."""
+    return ":::{toctree}\n:hidden:\n\n" + "\n".join(map(page_name, commands_of(group, context))) + "\n:::"
+
+
+def command_page(name: str, command: Any, context: Any) -> str:
+    """One command: usage, arguments, options, commands of its own and examples."""
     usage = " ".join([f"tritmark {name}", *command.collect_usage_pieces(context)])
     parts = [f"# tritmark {name}", plain(inspect.cleandoc(command.help or "")), f"```text\n{usage}\n```"]
+    if is_group(command):
+        parts += ["## Commands", command_table(command, context), toctree(command, context)]
     for title, arguments in (("Arguments", True), ("Options", False)):
         if rows := parameters(command, context, arguments=arguments):
             parts += [f"## {title}", table(title.lower()[:-1], "meaning", rows=rows)]

@@ -1,6 +1,6 @@
-"""What `tritmark tune` found about fetching ahead, for the kernels that obey it and for Records.
+"""What `tritmark tune prefetch` found about fetching ahead, for the kernels that obey it and for Records.
 
-It lies in one JSON file beside the choices of `tritmark autotune`: for each device and op a
+It lies in one JSON file beside the choices of `tritmark tune instances`: for each device and op a
 record.TunedPrefetch, which holds for one machine and one code; any other is as if it were not there. TRITMARK_TUNED=off
 ignores what was chosen.
 """
@@ -42,7 +42,7 @@ def read(where: Path) -> tuple[dict[str, Any], ...]:
     except FileNotFoundError:
         return ()
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as why:
-        raise UsageError(f"{where}: is no file of `tritmark tune` ({type(why).__name__}: {why})") from None
+        raise UsageError(f"{where}: is no file of `tritmark tune prefetch` ({type(why).__name__}: {why})") from None
 
 
 def text(every: tuple[dict[str, Any], ...]) -> str:

@@ -238,8 +238,8 @@ class Registry:
         """The fitting variant of the highest tier and rank, but candidates and peers; or the one called `name` if it
         fits, be it what it may.
 
-        With a `requirement`, the one that `tritmark select` found to be the best at it on this machine for the shape
-        class and that many threads (the device's unless told), if there is such a choice and nothing is forced.
+        With a `requirement`, the one that `tritmark tune variants` found to be the best at it on this machine for the
+        shape class and that many threads (the device's unless told), if there is such a choice and nothing is forced.
 
         Where the environment forces a step of the device's ladder that the key has no variant for, the best one below
         that fits the machine is taken, if the machine has what the forced step needs.

@@ -1,5 +1,5 @@
-"""Choices that were measured on a machine: between a variant's instances (`tritmark autotune`), for who launches, and
-between variants (`tritmark select`), for who selects.
+"""Choices that were measured on a machine: between a variant's instances (`tritmark tune instances`), for who launches,
+and between variants (`tritmark tune variants`), for who selects.
 
 They lie in one JSON file, which is read once a process. A choice holds for one variant, or one question between
 variants, and one shape or class of shapes, on one device, with one driver and one code; any other is as if it were not

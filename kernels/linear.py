@@ -47,7 +47,7 @@ class QuantizedLinear:
     `format` (that of the device's best kernel unless told), or PackedWeights; where no kernel computes from their
     format, they are repacked once, and `receipt` says so. `device` is "cpu", "cuda", one GPU of several such as
     "cuda:1", or a package's; where it has a memory of its own, weights and quantized activations stay there. `bias` is
-    float32 (N,). The kernel is picked by shape at each call; `variant` forces one. Where `tritmark select` was asked
+    float32 (N,). The kernel is picked by shape at each call; `variant` forces one. Where `tritmark tune variants` ran
     for the shape and the `requirement` ("latency", "throughput", "memory", "exactness"; see harness.spec.Requirement),
     kernel and format are those that it found to be the best, the format with one row of activations; until then the
     built-in ones. Where no native kernel can take the weights (a format with other scales than any kernel's), each call

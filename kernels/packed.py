@@ -197,9 +197,9 @@ def pack_weights(
     """Pack codes int8 (N, K), ternary where the format has no others, and their scale.
 
     `scale` is one float32, or, where rows or groups have scales, float32 of the format's `scale_shape`. `format` is
-    that of the best kernel of `device` unless told, and where `tritmark select` found another to be the best with these
-    axes, that one. `variant` forces the kernel, of `device`, of the products with
-    these weights. Raises InvalidArgumentError for an unknown format, a code or a scale that the format cannot
+    that of the best kernel of `device` unless told, and where `tritmark tune variants` found another to be the best
+    with these axes, that one. `variant` forces the kernel, of `device`, of the products with these weights.
+    Raises InvalidArgumentError for an unknown format, a code or a scale that the format cannot
     store, and a shape whose tail the format would lose, and NoCompatibleKernelError for a variant that cannot
     run here or not on that format.
 
@@ -243,7 +243,7 @@ def preferred_format(
     requirement: Requirement = Requirement.LATENCY,
 ) -> str:
     """The format from which the best kernel of a device computes a product with one scale; of several, the one that was
-    registered first. For weights of a `shape` (N, K), the one that `tritmark select` found to be the best at the
+    registered first. For weights of a `shape` (N, K), the one that `tritmark tune variants` found to be the best at the
     requirement with one row of activations, where it was asked.
 
     Raises NoCompatibleKernelError for a device that no product runs on.

@@ -2,8 +2,8 @@
 bits.
 
 It is what the kernels are built for (ternary_matmul.h), for some formats another than for tile64, unless `set_prefetch`
-tells one. What `tritmark tune cpu` found to be faster on this machine is found with tile64, and holds for it alone. A
-call that has begun may end with the strategy before.
+tells one. What `tritmark tune prefetch` found to be faster on this machine is found with tile64, and holds for it
+alone. A call that has begun may end with the strategy before.
 
 Kernels for AVX2, AVX-VNNI, AVX-512 and AMX obey it where they read tile64, and with one row of activations in every
 format but tl1 and tl2.

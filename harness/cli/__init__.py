@@ -14,18 +14,19 @@ import resource
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from tritmark.harness.cli.advise import advise
-from tritmark.harness.cli.autotune import autotune
 from tritmark.harness.cli.check import check
 from tritmark.harness.cli.compare import compare
 from tritmark.harness.cli.console import console
 from tritmark.harness.cli.convert import convert
+from tritmark.harness.cli.deprecated import alias
 from tritmark.harness.cli.doctor import doctor
 from tritmark.harness.cli.examples import epilog
 from tritmark.harness.cli.exit_status import ENVIRONMENT, MEANINGS, USAGE
@@ -42,19 +43,33 @@ from tritmark.harness.cli.precision import precision
 from tritmark.harness.cli.report import report
 from tritmark.harness.cli.run import run
 from tritmark.harness.cli.schema import schema
-from tritmark.harness.cli.select import select
 from tritmark.harness.cli.selftest import selftest
 from tritmark.harness.cli.soak import soak
 from tritmark.harness.cli.streams import OutputRefusedError, give_up_output, standing
 from tritmark.harness.cli.tune import tune
+from tritmark.harness.cli.tune_instances import instances
+from tritmark.harness.cli.tune_variants import variants
 from tritmark.harness.cli.verify import verify
 from tritmark.harness.errors import BadEnvironmentError, TritmarkError
 from tritmark.harness.interruption import interrupted_once
 from tritmark.harness.machine.cpu import bind_threads
 from tritmark.harness.machine.session import lift
 
+_listed: list[str] = []
+"""The commands in the order of the help."""
+
+
+class _Root(TyperGroup):
+    """Lists the commands in our order, where Typer puts groups first."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """See click.Group."""
+        return sorted(super().list_commands(ctx), key=_listed.index)
+
+
 app = typer.Typer(
     name="tritmark",
+    cls=_Root,
     help="Validates and measures BitNet (1.58-bit, ternary) kernels on this machine.",
     # Typer makes a line of what stands between empty lines.
     epilog="\n\n".join(["Exit status:", *(f"{status}: {meaning}" for status, meaning in MEANINGS.items())]),
@@ -164,7 +179,7 @@ def _root(
     """Validates and measures BitNet (1.58-bit, ternary) kernels on this machine."""
 
 
-for _command in (
+_commands: tuple[Callable[..., None] | typer.Typer, ...] = (
     run,
     list_,
     machine,
@@ -176,8 +191,6 @@ for _command in (
     soak,
     gate,
     history,
-    autotune,
-    select,
     tune,
     advise,
     report,
@@ -188,6 +201,15 @@ for _command in (
     doctor,
     convert,
     compare,
-):
+)
+for _command in _commands:
+    if isinstance(_command, typer.Typer):
+        app.add_typer(_command)
+        _listed.append(str(_command.info.name))
+        continue
     _name = _command.__name__.rstrip("_")
     app.command(_name, cls=Once, epilog=epilog(_name))(_command)
+    _listed.append(_name)
+for _old, _new, _command in (("select", "tune variants", variants), ("autotune", "tune instances", instances)):
+    alias(app, _old, _new, _command)
+    _listed.append(_old)

@@ -41,22 +41,30 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("tritmark history --since main~20", "of the last twenty commits"),
         ("tritmark history --all --json", "for scripts, those that were reverted too"),
     ),
-    "autotune": (
-        ("tritmark autotune --shape 16,2560,2560 --shape 512,14336,4096", "the best instances for two products"),
-        ("tritmark autotune --suite speed --seconds 600", "for every measured shape of a suite, in ten minutes"),
-    ),
     "tune": (
-        ("tritmark tune cpu", "how far ahead weights are fetched on this machine, and what that buys"),
-        ("tritmark tune cpu --threads 1 --seconds 60", "with one thread, more exactly"),
-        ("tritmark tune cpu --json", "for scripts"),
+        ("tritmark tune variants ternary_matmul --shape M=1,N=2560,K=2560", "the best kernel and format for a layer"),
+        ("tritmark tune instances --suite speed", "the best instances of CUDA kernels"),
+        ("tritmark tune prefetch", "how far ahead this machine prefetches weights best"),
     ),
-    "select": (
-        ("tritmark select ternary_matmul --shape M=1,N=2560,K=2560 --why", "each candidate, and what became of it"),
+    "tune variants": (
         (
-            "tritmark select ternary_matmul --shape M=1,N=2560,K=2560 --requirement memory",
+            "tritmark tune variants ternary_matmul --shape M=1,N=2560,K=2560 --why",
+            "each candidate, and what became of it",
+        ),
+        (
+            "tritmark tune variants ternary_matmul --shape M=1,N=2560,K=2560 --requirement memory",
             "the format of the fewest bytes, and its quickest kernel",
         ),
-        ("tritmark select activation_quantize --shape M=8,K=2560 --threads 1", "for calls on one thread"),
+        ("tritmark tune variants activation_quantize --shape M=8,K=2560 --threads 1", "for calls on one thread"),
+    ),
+    "tune instances": (
+        ("tritmark tune instances --shape 16,2560,2560 --shape 512,14336,4096", "the best instances for two products"),
+        ("tritmark tune instances --suite speed --seconds 600", "for every measured shape of a suite, in ten minutes"),
+    ),
+    "tune prefetch": (
+        ("tritmark tune prefetch", "how far ahead weights are fetched on this machine, and what that buys"),
+        ("tritmark tune prefetch --threads 1 --seconds 60", "with one thread, more exactly"),
+        ("tritmark tune prefetch --json", "for scripts"),
     ),
     "advise": (
         ("tritmark advise", "what to change next, from the newest Record"),

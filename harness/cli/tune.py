@@ -1,118 +1,42 @@
-"""`tritmark tune`."""
+"""`tritmark tune`: a module for each of its commands."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Any
 
 import typer
+from typer.core import TyperGroup
 
-from tritmark.harness.cli import completion, options
-from tritmark.harness.cli.console import console
-from tritmark.harness.cli.exit_status import UNAVAILABLE
+from tritmark.harness.cli import completion
+from tritmark.harness.cli.deprecated import alias
+from tritmark.harness.cli.examples import epilog
+from tritmark.harness.cli.once import Once
+from tritmark.harness.cli.tune_instances import instances
+from tritmark.harness.cli.tune_prefetch import prefetch
+from tritmark.harness.cli.tune_variants import variants
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
-    from tritmark.harness.record import TunedPrefetch
-    from tritmark.harness.spec import Device
+class _Tune(TyperGroup):
+    """Takes the former `tritmark tune [OPTIONS] DEVICE`, too."""
 
-_OFF = (
-    "Not measured: the hardware's prefetchers turned off. No process can do that: they are turned off in registers of "
-    "the processor (MSR 0x1A4 on Intel's), which takes root on the bare machine, and holds for all that runs there."
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """See click.Group."""
+        if args and args[0] not in {*self.commands, *ctx.help_option_names}:
+            devices = set(completion.devices(""))
+            place = next((place for place, word in enumerate(args) if word in devices), None)
+            if place is not None:
+                args = ["cpu", "--device", args[place], *args[:place], *args[place + 1 :]]
+        parsed: list[str] = super().parse_args(ctx, args)
+        return parsed
+
+
+tune = typer.Typer(
+    name="tune",
+    cls=_Tune,
+    help="Measure what is the fastest on this machine, and keep it for later calls.",
+    epilog=epilog("tune"),
+    no_args_is_help=True,
 )
-
-
-def tune(
-    device: Annotated[
-        str, typer.Argument(help="The device whose kernels are tuned: cpu.", autocompletion=completion.devices)
-    ],
-    threads: options.Threads = None,
-    seconds: Annotated[float, typer.Option(min=1, help="For all of it.")] = 30.0,
-    seed: options.Seed = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print what was found as JSON and nothing else.")] = False,
-) -> None:
-    """Measure which way of fetching ahead is the fastest on this machine, and have its kernels do that where it beats
-    what they are built for."""
-    import secrets
-
-    from tritmark.harness import prefetched, tuned
-    from tritmark.harness.autotune.prefetch import tune_prefetch
-    from tritmark.harness.providers import load
-
-    obeyed = tuned.obeyed()  # a value that does not exist is told before anything is measured
-    installed, errors = load(), console(stderr=True)
-    found = _device(installed.registry.devices, device)
-    missing = found.missing()
-    asked = [] if missing else list(found.prefetching())
-    if not asked:
-        why = missing or "no kernel of this processor fetches ahead in ways that can be told"
-        errors.print(f"tritmark: {device}: {why}", style="red", soft_wrap=True)
-        raise typer.Exit(UNAVAILABLE)
-    told = [
-        tune_prefetch(
-            installed,
-            found,
-            each,
-            threads=threads or found.cores(),
-            seconds=seconds / len(asked),
-            seed=secrets.randbits(32) if seed is None else seed,
-        )
-        for each in asked
-    ]
-    if as_json:
-        typer.echo(f"[{', '.join(each.model_dump_json(indent=1) for each in told)}]")
-        return
-    for each in told:
-        _show(each)
-    errors.print(f"Kept in {prefetched.path()}; {tuned.SELECT}=off ignores it", soft_wrap=True)
-    if not obeyed:
-        errors.print(f"{tuned.SELECT} is off, so nothing of it is in force", soft_wrap=True)
-
-
-def _device(known: Mapping[str, Device], name: str) -> Device:
-    """The device of that type. Raises UsageError for one that has nothing to tune."""
-    from tritmark.harness.errors import UsageError
-    from tritmark.harness.nearest import nearest
-    from tritmark.harness.spec import Device
-
-    plain = Device.__dataclass_fields__["prefetching"].default
-    tunable = [each for each in known.values() if each.prefetching is not plain]
-    for each in tunable:
-        if each.type == name:
-            return each
-    legal = nearest(name, [each.type for each in tunable])
-    more = "; instances of its kernels: tritmark autotune --device " + name if name in known else ""
-    raise UsageError(f"device {name!r} has no ways of fetching ahead to tune; {legal}{more}")
-
-
-def _show(found: TunedPrefetch) -> None:
-    from tritmark.harness.text import units
-    from tritmark.harness.text.table import plain_table
-    from tritmark.harness.text.visible import visible
-
-    screen = console()
-    screen.print(
-        visible(
-            f"{found.op} at {'; '.join(found.shapes)}, threads {found.threads}; times over those of the hardware alone"
-        ),
-        soft_wrap=True,
-    )
-    shown = plain_table("", "fetched ahead", "weights in memory", "in the caches", "", right=())
-    for each in found.figures:
-        marks = [
-            words for words, name in (("built in", found.builtin), ("chosen", found.chosen)) if name == each.strategy
-        ]
-        shown.add_row(
-            visible(units.prefetch(each.strategy)),
-            units.times(each.cold),
-            units.times(each.hot),
-            ", ".join(marks),
-        )
-    screen.print(shown)
-    verdict = (
-        f"Chosen: {units.prefetch(found.chosen)}, once more {units.times(found.confirmed)} of the built-in one's time"
-        if found.chosen
-        else f"What is built in stays: {units.prefetch(found.builtin)}" + (f" ({found.note})" if found.note else "")
-    )
-    screen.print(visible(verdict), soft_wrap=True)
-    screen.print(_OFF, soft_wrap=True)
+for _command in (variants, instances, prefetch):
+    tune.command(_command.__name__, cls=Once, epilog=epilog(f"tune {_command.__name__}"))(_command)
+alias(tune, "tune cpu", "tune prefetch", prefetch)

@@ -393,7 +393,7 @@ COLUMNS: tuple[Column, ...] = (
         "tuned",
         "text",
         "",
-        "what ran because `tritmark autotune` or `tritmark tune` measured it to be faster than the built-in choice",
+        "what ran because `tritmark tune` measured it to be faster than the built-in choice",
         lambda record, run: getattr(run.receipt, "tuned", None),
     ),
     Column("proposals", "integer", "", "how many rules have advice for the Run", _proposals),

@@ -42,7 +42,7 @@ class StageTeller(Protocol):
 
 def environment() -> dict[str, str]:
     """That of a child: the same code as here, wherever it was imported from, and never what lies in the current
-    directory; no errors made of warnings, which would be a build's; no choices of `tritmark autotune`, which hold for
+    directory; no errors made of warnings, which would be a build's; no choices of `tritmark tune`, which hold for
     one build's code, so that the other's would be launched without."""
     own = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), tuned.SELECT: "off", "PYTHONWARNINGS": ""}
     return os.environ | own

@@ -131,7 +131,8 @@ def machine_facts() -> Machine:
 
 
 def prefetch_facts(device: Device) -> tuple[TunedPrefetch, ...]:
-    """What `tritmark tune` found about the device's kernels on this machine; what the file has wrong is left out."""
+    """What `tritmark tune prefetch` found about the device's kernels on this machine; what the file has wrong is left
+    out."""
     from pydantic import ValidationError
 
     from tritmark.harness import prefetched

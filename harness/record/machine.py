@@ -77,7 +77,7 @@ class PrefetchFigure(Model):
 
 
 class TunedPrefetch(Model):
-    """What `tritmark tune` found about an op's kernels on this machine, and what they do since."""
+    """What `tritmark tune prefetch` found about an op's kernels on this machine, and what they do since."""
 
     device: str
     op: str
@@ -124,7 +124,7 @@ class Machine(Model):
     ceilings: tuple[CeilingFacts, ...] = ()
     gpus: tuple[Gpu, ...] = ()
     prefetch: tuple[TunedPrefetch, ...] = ()
-    """What `tritmark tune` found here before."""
+    """What `tritmark tune prefetch` found here before."""
     nodes: tuple[NumaNode, ...] = ()
     """The NUMA nodes that are on; none where the kernel has no NUMA, and before there was this field."""
     node_bandwidths: tuple[NodeBandwidth, ...] = ()

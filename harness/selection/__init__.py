@@ -2,5 +2,5 @@
 required of it.
 
 Every candidate is judged right by the op's reference in a process of its own and timed by turns with the built-in
-choice (measure); what is found is kept where autotune's choices are (harness.tuned), and Registry.select_best obeys it.
+choice (measure); what is found is kept where those of instances are (harness.tuned), and Registry.select_best obeys it.
 """

@@ -73,9 +73,9 @@ class Proof:
     launched: tuple[Launched, ...] = ()
     """The different launches on the device, in their order."""
     tuned: str = ""
-    """The instance (`tritmark autotune`) or the variant (`tritmark select`) that ran because it was measured to be
-    better here than the built-in choice, and how weights were fetched ahead for that reason (`tritmark tune`); "" where
-    the built-in choice ran."""
+    """The instance (`tritmark tune instances`) or the variant (`tritmark tune variants`) that ran because it was
+    measured to be better here than the built-in choice, and how weights were fetched ahead for that reason (`tritmark
+    tune prefetch`); "" where the built-in choice ran."""
 
     def __repr__(self) -> str:
         reported = ((each, getattr(self, each.name)) for each in fields(self))

@@ -102,7 +102,7 @@ def variant(
     """A Variant on the GPU. `steps(call)` gives its launches in order; `kernels` are all that they may use.
 
     `alignment`: bytes that every array's address must be a multiple of. `features`: beyond the kernels' compute
-    capability. `instances`: those of which `steps` chooses one, for `tritmark autotune`.
+    capability. `instances`: those of which `steps` chooses one, for `tritmark tune instances`.
     """
     if instances is not None:
         steps = Tuning(f"{key}/{name}", kernels, steps, instances)

@@ -1,5 +1,5 @@
-"""Which of a variant's instances is launched: the built-in choice, or what `tritmark autotune` found to be faster here
-(harness.tuned)."""
+"""Which of a variant's instances is launched: the built-in choice, or what `tritmark tune instances` found to be faster
+here (harness.tuned)."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ cold and hot: what ternary_matmul.h and the heads of its kernels choose from.
 
 A line for each: us of a call under the first strategy, and the time of each other over that, by turns in about so many
 seconds. Cold, the weights of each call come from memory; hot, they are those of the call before. The kernel is the best
-here, or that of TRITMARK_FORCE_ISA. `tritmark tune cpu` does the same with tile64, and chooses.
+here, or that of TRITMARK_FORCE_ISA. `tritmark tune prefetch` does the same with tile64, and chooses.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How good the choices are that `tritmark select` keeps, and what one costs a call.
+"""How good the choices are that `tritmark tune variants` keeps, and what one costs a call.
 
     python suites/performance/selection.py [--cases 0:200] [--minutes 15] [--out cases.jsonl]
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer.main
+from known_commands import COMMAND, HIDDEN, LISTED, is_group, parsed, split
 
 from tritmark.harness import cli
 from tritmark.harness.cli import exit_status
@@ -30,7 +30,7 @@ PAGES = [
     *sorted((DOCS / "guides").glob("*.md")),
     *sorted((DOCS / "kernels").glob("*.md")),
 ]
-COMMANDS: dict[str, Any] = typer.main.get_command(cli.app).commands  # type: ignore[attr-defined]
+COMMANDS: dict[str, Any] = {**LISTED, **HIDDEN}
 
 RUN = (
     "tritmark list ops",
@@ -161,19 +161,18 @@ def tritmark(words: list[str]) -> None:
     words = [PLACEHOLDERS.get(word, word) for word in words if not re.fullmatch(r"\[[A-Z]+\]", word)]
     if ">" in words:
         words = words[: words.index(">")]
-    root = typer.main.get_command(cli.app)
     if words[0].startswith("-"):
-        assert words[0] in [option for parameter in root.params for option in parameter.opts]
+        assert words[0] in [option for parameter in COMMAND.params for option in parameter.opts]
         return
-    assert words[0] in COMMANDS, f"tritmark has no {words[0]!r}"
-    if len(words) == 1:  # a mention of the command, not a use
+    name, rest = split(words)
+    assert name, f"tritmark has no {words[0]!r}"
+    if not rest:  # a mention of the command, not a use
         return
-    takers = {
-        option for each in COMMANDS[words[0]].params if not getattr(each, "is_flag", True) for option in each.opts
-    }
+    assert not is_group(COMMANDS[name]), f"tritmark {name} has no {rest[0]!r}"
+    takers = {option for each in COMMANDS[name].params if not getattr(each, "is_flag", True) for option in each.opts}
     if words[-1] in takers:  # a mention of the option
         words.append("1")
-    COMMANDS[words[0]].make_context(words[0], words[1:], parent=root.make_context("tritmark", list(words)))
+    parsed(words)
 
 
 def tox(words: list[str]) -> None:
@@ -243,6 +242,8 @@ def test_a_renamed_option_is_noticed() -> None:
         understood("tritmark run --siute quick")
     with pytest.raises(AssertionError, match="no 'runn'"):
         understood("tritmark runn")
+    with pytest.raises(AssertionError, match="tune has no 'variant'"):
+        understood("tritmark tune variant")
     with pytest.raises(AssertionError, match="nobody knows"):
         understood("make all")
 
@@ -320,13 +321,21 @@ def test_the_slowed_kernel_is_slowed(tmp_path: Path) -> None:
 
 def test_the_page_on_commands_has_every_command_and_its_options_exist() -> None:
     text = (DOCS / "commands.md").read_text()
-    rows = re.findall(r"^\| `tritmark (\w+)(.*?)` \| (.*) \|$", text, re.MULTILINE)
-    told = {name for name, _, _ in rows}
-    assert told == set(COMMANDS)
-    for name, _, what in rows:
+    listed, deprecated = text.split("| deprecated | use |")
+    rows = [
+        (split(words.replace("\\|", " ").split())[0], what)
+        for words, what in re.findall(r"^\| `tritmark (.*?)` \| (.*) \|$", listed, re.MULTILINE)
+    ]
+    assert {name for name, _ in rows} == {name for name, command in LISTED.items() if not is_group(command)}
+    for name, what in rows:
         legal = {option for parameter in COMMANDS[name].params for option in parameter.opts}
         for option in re.findall(r"`(--[\w-]+)", what):
             assert option in legal, f"tritmark {name} has no {option}"
+    former = dict(re.findall(r"^\| `tritmark (.*?)` \| `tritmark (.*?)` \|$", deprecated, re.MULTILINE))
+    assert set(former) == set(HIDDEN)
+    for old, new in former.items():
+        assert f"`tritmark {new}`" in HIDDEN[old].help
+        assert new in LISTED
 
 
 def test_the_page_on_commands_has_every_exit_status() -> None:
@@ -348,9 +357,12 @@ def script(name: str) -> Any:
 
 def test_the_reference_has_every_command_option_and_exit_status() -> None:
     pages = dict(script("reference_pages").pages())
-    for name, command in COMMANDS.items():
-        page = pages[f"commands/{name}.md"]
-        assert f"[`tritmark {name}`]({name}.md)" in pages["commands/index.md"]
+    assert len([name for name in pages if name.startswith("commands/")]) == len(LISTED) + 1
+    for name, command in LISTED.items():
+        file, group = name.replace(" ", "_"), name.rpartition(" ")[0] or "index"
+        page = pages[f"commands/{file}.md"]
+        assert f"[`tritmark {name}`]({file}.md)" in pages[f"commands/{group}.md"]
+        assert f"\n{file}\n" in pages[f"commands/{group}.md"]
         for option in (each for parameter in command.params for each in parameter.opts if each.startswith("-")):
             assert option in page, f"{name}: {option}"
     for status, meaning in exit_status.MEANINGS.items():

@@ -1,5 +1,5 @@
-"""`tritmark autotune` on a made-up device, whose clock says what the test wants: what is wrong, slower, or not told
-apart from noise is never chosen, and the file of choices survives whatever becomes of who writes it."""
+"""`tritmark tune instances` on a made-up device, whose clock says what the test wants: what is wrong, slower, or not
+told apart from noise is never chosen, and the file of choices survives whatever becomes of who writes it."""
 
 from __future__ import annotations
 
@@ -271,7 +271,7 @@ def test_choices_can_be_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(tuned.SELECT, "of")
     with pytest.raises(UsageError, match=r"TRITMARK_TUNED is 'of'; .*legal: on, off"):
         kept()
-    assert isinstance(CliRunner().invoke(app, ["autotune", "--shape", "1,16,128"]).exception, UsageError)
+    assert isinstance(CliRunner().invoke(app, ["tune", "instances", "--shape", "1,16,128"]).exception, UsageError)
 
 
 def test_the_gate_ignores_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -409,7 +409,7 @@ def test_jobs_are_what_is_launched_or_what_is_named() -> None:
     ],
 )
 def test_what_cannot_be_asked_for(arguments: list[str], said: str) -> None:
-    found = CliRunner().invoke(app, ["autotune", *arguments])
+    found = CliRunner().invoke(app, ["tune", "instances", *arguments])
     assert isinstance(found.exception, UsageError)
     with pytest.raises(UsageError, match=said):
         raise found.exception
@@ -420,7 +420,7 @@ def test_the_command_in_the_simulator(place: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("TRITMARK_CUDA", "simulator")
     monkeypatch.delenv(caches.CACHE)
     found = CliRunner().invoke(
-        app, ["autotune", "--shape", "9,16,128", "--variant", "*/row16/int32/mma", "--seconds", "60"]
+        app, ["tune", "instances", "--shape", "9,16,128", "--variant", "*/row16/int32/mma", "--seconds", "60"]
     )
     assert found.exit_code == PASSED, found.output
     assert "a simulated device has no speed: nothing is kept" in found.output

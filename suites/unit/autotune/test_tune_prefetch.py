@@ -1,5 +1,5 @@
-"""`tritmark tune` with a clock that says what the test wants: what wins cold and loses nothing hot is chosen, once it
-has won twice; noise is not."""
+"""`tritmark tune prefetch` with a clock that says what the test wants: what wins cold and loses nothing hot is chosen,
+once it has won twice; noise is not."""
 
 from __future__ import annotations
 
@@ -172,21 +172,22 @@ def test_only_a_gain_beyond_the_interval_counts(noise: float, gain: float, loss:
 def test_the_command(here: Path) -> None:
     if not cpu.DEVICE.prefetching():
         pytest.skip("no kernel here fetches ahead")
-    done = CliRunner().invoke(app, ["tune", "cpu", "--seconds", "1", "--threads", "1"])
+    done = CliRunner().invoke(app, ["tune", "prefetch", "--seconds", "1", "--threads", "1"])
     assert done.exit_code == PASSED, done.output
     for words in ("nothing, hardware alone", "8.00 KiB into L2", "built in", "MSR 0x1A4"):
         assert words in " ".join(done.output.split())
     (kept,) = prefetched.read(here)
-    again = CliRunner().invoke(app, ["tune", "cpu", "--seconds", "1", "--threads", "1", "--json"])
+    again = CliRunner().invoke(app, ["tune", "prefetch", "--seconds", "1", "--threads", "1", "--json"])
     assert [each["identity"] for each in json.loads(again.stdout)] == [kept["identity"]]
     assert cpu.DEVICE.prefetching()[0].identity() == kept["identity"]
 
 
 @pytest.mark.parametrize(
-    ("name", "said"), [("cup", "did you mean .*legal: cpu"), ("cuda", "legal: cpu; .*tritmark autotune --device cuda")]
+    ("name", "said"),
+    [("cup", "did you mean .*legal: cpu"), ("cuda", "legal: cpu; .*tritmark tune instances --device cuda")],
 )
 def test_what_has_nothing_to_tune(name: str, said: str) -> None:
-    done = CliRunner().invoke(app, ["tune", name])
+    done = CliRunner().invoke(app, ["tune", "prefetch", "--device", name])
     with pytest.raises(UsageError, match=said):
         raise done.exception or AssertionError
 

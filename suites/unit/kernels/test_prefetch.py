@@ -1,5 +1,5 @@
 """How far ahead weights are fetched: a setting that changes no bits, refuses what is out of range, and follows what
-`tritmark tune` found for this machine and this code alone."""
+`tritmark tune prefetch` found for this machine and this code alone."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_the_built_in_strategy_is_the_first_and_none_is_named_twice() -> None:
 
 
 def kept(folder: Path, **changes: Any) -> str:
-    """What a new process does where `tritmark tune` had found something else than what is built in."""
+    """What a new process does where `tritmark tune prefetch` had found something else than what is built in."""
     set_prefetch(None)
     builtin = used()
     found = {"device": "cpu", "op": OP, "identity": identity(), "builtin": builtin, "chosen": "L1 2048"} | changes

@@ -363,7 +363,9 @@ def test_forced_variants_and_off_ignore_choices(monkeypatch: pytest.MonkeyPatch)
     assert taken(known) == "plain"
     monkeypatch.setenv(tuned.SELECT, "off")
     assert taken(known) == "best"
-    assert isinstance(CliRunner().invoke(app, ["select", "i2s_quantize", "--shape", "n=9"]).exception, UsageError)
+    assert isinstance(
+        CliRunner().invoke(app, ["tune", "variants", "i2s_quantize", "--shape", "n=9"]).exception, UsageError
+    )
     monkeypatch.setenv(tuned.SELECT, "of")
     with pytest.raises(UsageError, match="TRITMARK_TUNED is 'of'"):
         taken(known)
@@ -464,7 +466,7 @@ def test_formats_are_chosen_with_one_row_and_obeyed_with_more() -> None:
     ],
 )
 def test_what_cannot_be_asked_for(arguments: list[str], said: str) -> None:
-    found = CliRunner().invoke(app, ["select", *arguments])
+    found = CliRunner().invoke(app, ["tune", "variants", *arguments])
     assert isinstance(found.exception, UsageError)
     with pytest.raises(UsageError, match=said):
         raise found.exception
@@ -477,7 +479,7 @@ def test_the_command_says_what_became_of_each_candidate(place: Path, monkeypatch
     found = CliRunner().invoke(
         app,
         [
-            *("select", "activation_quantize", "--format", "none", "--shape", "M=1,K=64"),
+            *("tune", "variants", "activation_quantize", "--format", "none", "--shape", "M=1,K=64"),
             *("--requirement", "throughput", "--why"),
         ],
     )

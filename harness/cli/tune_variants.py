@@ -1,4 +1,4 @@
-"""`tritmark select`."""
+"""`tritmark tune variants`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tritmark.harness.spec import Axes, Op
 
 
-def select(
+def variants(
     op: Annotated[str, typer.Argument(help="The op.", autocompletion=completion.ops)],
     shape: Annotated[
         list[str], typer.Option(metavar="AXES", help="A shape, such as M=1,N=2560,K=2560; may be given several times.")

@@ -1,4 +1,4 @@
-"""`tritmark autotune`."""
+"""`tritmark tune instances`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _SUITE = "speed"
 
 
-def autotune(
+def instances(
     shape: Annotated[
         list[str] | None,
         typer.Option(
