@@ -19,7 +19,8 @@
  * a block), ACTIVATIONS: 0 read where they are used, 1 kept in registers (FLOW 1 or 2); FLOW: 0 as many passes over K
  * as it takes, 1 one pass, 2 one pass and the next tile loaded before this one is multiplied.
  *
- * Rates: `python suites/performance/gpu_peers.py --rows 2 4 8`; `tritmark autotune --op ternary_matmul --shape 8,N,K`
+ * Rates: `python suites/performance/gpu_peers.py --rows 2 4 8`;
+ * `tritmark tune instances --op ternary_matmul --shape 8,N,K`
  * measures all instances. Versions and what lost: docs/kernels/cuda_gemv.md. */
 #include "../cuda/overlap.cuh"
 #include "common.cuh"

@@ -21,7 +21,7 @@
  * passes over K as it takes, the next loaded before this one is multiplied (PAIRS 1).
  *
  * Rates: `tritmark run --suite gpu --op 'ternary_*' --variant gemv --device cuda`;
- * `tritmark autotune --op ternary_matmul --shape 1,N,K` measures all instances. Versions and what lost:
+ * `tritmark tune instances --op ternary_matmul --shape 1,N,K` measures all instances. Versions and what lost:
  * docs/kernels/cuda_gemv.md. */
 #include "../cuda/overlap.cuh"
 #include "common.cuh"

@@ -17,7 +17,8 @@
  * Macros: PAIRS (1, 2: of 8-row groups of a warp), TILES (of 16 * PAIRS rows of a block), STEPS (of 256 k of a warp),
  * THREADS (most threads of a block).
  *
- * Rates: `python suites/performance/gpu_peers.py --rows 2 4 8`; `tritmark autotune --op ternary_matmul --shape M,N,K`
+ * Rates: `python suites/performance/gpu_peers.py --rows 2 4 8`;
+ * `tritmark tune instances --op ternary_matmul --shape M,N,K`
  * measures all instances. Versions and what lost: docs/kernels/cuda_gemv.md. */
 #include "../cuda/overlap.cuh"
 #include "common.cuh"

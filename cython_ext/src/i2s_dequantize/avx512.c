@@ -2,7 +2,7 @@
  *
  * Limit: 1 byte read and 4 written an element. Outputs larger than L2 are written around the caches; in L2 plain stores
  * are faster. They are also faster if L3 holds the output from one call to the next, which a kernel cannot know:
- * `tritmark select --requirement throughput` finds it.
+ * `tritmark tune variants --requirement throughput` finds it.
  *
  * Rates: `tritmark run --suite speed --op i2s_dequantize`. Versions and what lost: docs/kernels/quantizers.md. */
 #include "i2s_dequantize.h"
