@@ -173,7 +173,7 @@ def test_a_time_that_is_too_noisy_is_no_best_and_stands_below(runs: dict[str, Ru
     assert table.contenders[0].cold.basis is Basis.BEST
     league = league_of(record)
     assert "1.00 ns, too noisy" in markdown(league)
-    assert "1 of 6 times is too noisy: no best kernel, and below the others" in " ".join(html(league).split())
+    assert "1 of 6 times is too noisy: listed last, and never the best" in " ".join(html(league).split())
     assert "too noisy" not in markdown(league_of(record_of(list(runs.values()))))
     ((_, measured),) = by_work(record).items()
     assert noisy in admitted(measured, groups.selectable(record))  # interleaved, it may yet turn out to be the best
@@ -335,7 +335,7 @@ def test_pages_say_all_of_it(runs: dict[str, Run]) -> None:
             assert told in page
         assert "1.50x (1.40 to 1.60)" in page
         assert "not installed" in page
-        assert "c: not by turns with the best" in page
+        assert "c: not interleaved with the best" in page
         assert "k: not" not in page
     assert League.model_validate_json(made.model_dump_json()) == made
 
