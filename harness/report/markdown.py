@@ -126,9 +126,9 @@ def _comparison(record: Record, baseline: Record) -> list[str]:
         for pair in changed[:_MOST_CHANGES]
     ]
     if rows:
-        lines += table(("Change", "Kernel", "Shape", " Before", " Now", " As fast (95 %)"), rows)
+        lines += table(("Change", "Kernel", "Shape", " Before", " Now", " Speed-up (95 %)"), rows)
     if len(changed) > _MOST_CHANGES:
-        lines += [f"And {len(changed) - _MOST_CHANGES:,} more.", ""]
+        lines += [f"{len(changed) - _MOST_CHANGES:,} more.", ""]
     return lines
 
 
