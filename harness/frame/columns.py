@@ -114,7 +114,7 @@ def _load() -> tuple[Column, ...]:
     def of(name: str) -> Callable[[Record, Run], Any]:
         return lambda record, run: getattr(run.load, name, None)
 
-    clock = "at the begin and the end of the timing"
+    clock = "at the start and the end of the timing"
     return (
         Column("load_others", "number", "cores", "taken by other processes during the timing", of("others")),
         Column("load_stolen", "number", "cores", "part of load_others that the hypervisor took", of("stolen")),

@@ -6,7 +6,7 @@ from tritmark.harness.record.model import Model
 
 
 class MachineLoad(Model):
-    """Load by other processes while a Run was timed, and the clock rates at its begin and end. None if the machine does
+    """Load by other processes while a Run was timed, and the clock rates at its start and end. None if the machine does
     not report the value."""
 
     seconds: float

@@ -14,7 +14,7 @@ class CeilingFacts(Model):
 
     device: str
     name: str
-    """read, write or an arithmetic probe."""
+    """The probe, such as read, write, copy, compute, dot or launch."""
     level: str
     """L1, L2, L3, memory, or registers."""
     threads: int
@@ -62,7 +62,7 @@ class Gpu(GpuFacts):
     peak_bandwidth: float | None = None
     """Bytes per second that the clock and the width of the memory bus allow."""
     health: Health | None = None
-    """State at the begin of the invocation."""
+    """State at the start of the invocation."""
     faked: bool = False
     """An environment variable for tests declared it usable, instead of the machine."""
     reaches: tuple[int, ...] = ()

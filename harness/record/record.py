@@ -68,8 +68,8 @@ class Record(Model):
     """One for each device."""
     runs: tuple[Run, ...] = ()
     counts: dict[str, dict[str, int]] = Field(default_factory=dict)
-    """For each dimension, the number of Runs without those of peers by status. Empty before version 5; with peers
-    before version 9."""
+    """For each dimension, the number of Runs with each status. Runs of peers are not counted, except before version 9.
+    Empty before version 5."""
     not_judged: tuple[NotJudged, ...] = ()
     """What no verdict in this Record covers, as the headline states it; empty before version 8."""
     weights_path: str = ""
