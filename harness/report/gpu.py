@@ -17,7 +17,7 @@ _UNKNOWN = "unknown"
 
 
 def facts(gpu: Gpu) -> list[tuple[str, str]]:
-    """Facts of a GPU, and its state at the begin of the invocation."""
+    """Facts of a GPU, and its state at the start of the invocation."""
     major, minor = gpu.capability
     health = gpu.health or Health()
     rows = [

@@ -128,7 +128,7 @@ def test_gpu_section(gpu_record: Record, gpu_page: str) -> None:
     words = Page(gpu_page.replace("<wbr>", "")).words
     assert "SIMULATED" not in words
     (gpu,) = gpu_record.machine.gpus
-    facts = table_of(gpu_page, "The GPU at the begin")
+    facts = table_of(gpu_page, "The GPU at the start")
     for text in (
         gpu.name,
         gpu.uuid,

@@ -199,11 +199,11 @@ def test_proposals_keep_their_order_and_their_commands(gpu_record: Record) -> No
     first, second = (run for run in gpu_record.runs[:2])
     many = tuple(proposal(second, rule=f"rule-{number}") for number in range(30))
     record = gpu_record.model_copy(update={"proposals": (proposal(first), *many), "unadvised": ("counters: denied",)})
-    section = body(record, "next", PageContext(rules={"accumulators": "3 of 4 promises kept"}))
+    section = body(record, "next", PageContext(rules={"accumulators": "3 of 4 predictions correct"}))
     text = words(section)
     assert text.index("One chain bounds") < text.index("rule-0") < text.index("rule-22")
     assert "1.30x to 2.00x" in text
-    assert "The rule accumulators: 3 of 4 promises kept" in text
+    assert "The rule accumulators: 3 of 4 predictions correct" in text
     assert "cycles of the chain 16 code.functions[0].chain_cycles" in text
     assert section.count('<code class="command">tritmark run --op a --addresses accumulators</code>') == 24
     assert "tritmark advise --explain accumulators" in text
