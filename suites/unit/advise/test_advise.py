@@ -278,7 +278,7 @@ def test_thread_scaling(gpu_record: Record, on_cpu: Run) -> None:
     [
         (0.5, 0.5, "equal work"),
         (0.95, 0.5, "start threads once"),
-        (0.95, 0.95, "lines of their own"),
+        (0.95, 0.95, "different cache lines"),
         (None, 0.5, "start threads once"),
     ],
 )

@@ -202,7 +202,7 @@ def test_a_ratio_that_contradicts_the_times_is_marked(
     assert pace.contradicts is contradicted
     assert behind(pace).endswith(" !") is contradicted
     text = " ".join(html(league).split())
-    assert ("contradict each other beyond their 95 % intervals" in text) is contradicted
+    assert ("contradicts the two times beyond their 95 % intervals" in text) is contradicted
     assert League.model_validate_json(league.model_dump_json()) == league
 
 
