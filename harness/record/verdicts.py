@@ -248,7 +248,7 @@ class PeerComparison(Verdict):
     speedup: Ratio | None = None
     """The peer's time over the kernel's."""
     migration_recommended: bool = False
-    """The strict rule: the kernel is correct, and the whole 95 % interval of `speedup` lies above 1."""
+    """The strict rule: the kernel is correct, and the whole 95 % interval of `speedup` is above 1."""
     migration_reason: str = ""
     """Reason for the result of the strict rule; "" for a reference, which has no speed to compare."""
     migration_within_tenth: bool | None = None

@@ -104,7 +104,7 @@ def _draw(figure: Figure, rows: list[dict[str, Any]], ceilings: list[CeilingFact
 
 
 def _points(axes: Axes, rows: list[dict[str, Any]]) -> dict[str, str]:
-    """A filled marker for cold, a hollow one for hot; shape and colour say the op. Returns the tooltips."""
+    """Draw a filled marker for cold and a hollow one for hot; shape and colour show the op. Returns the tooltips."""
     tips: dict[str, str] = {}
     ops = list(dict.fromkeys(row["run"].op for row in rows))
     for number, row in enumerate(rows):

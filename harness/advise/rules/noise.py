@@ -15,7 +15,7 @@ def _forbids(evidence: Evidence, gain: Gain) -> str | None:
     width = max(2 * evidence.e, LEAST_GAIN)
     if gain.high - 1 <= width:
         return (
-            f"a gain of {100 * (gain.high - 1):.2f} % at most would hide in an interval {100 * width:.2f} % wide; "
+            f"a gain of at most {100 * (gain.high - 1):.2f} % would hide in an interval {100 * width:.2f} % wide; "
             "measure again, for longer"
         )
     return None
