@@ -25,7 +25,7 @@ BEGIN, END = re.compile(r"<!-- generated: (\S+) -->\n"), "<!-- end -->"
 
 
 def fields() -> str:
-    """A table for each object of the schema, in the order in which they are met from the Record on."""
+    """One table for each object of the schema, in the order of first use from the Record."""
     schema = record.Record.model_json_schema(mode="serialization")
     met = ["Record"]
     parts = []
@@ -37,7 +37,11 @@ def fields() -> str:
             met += [each for each in named(what) if each not in met and "properties" in schema["$defs"][each]]
             rows.append(f"| `{field}` | {kind(what, schema)} | {described.get(field, '')} |")
         lead = reported.get("description", "").partition("\n\n")[0].replace("\n", " ")
-        parts.append("\n".join([f"### {name}", lead, "", "| field | type | what it is |", "|---|---|---|", *rows]))
+        parts.append(
+            "\n".join(
+                [f"### {name}", textwrap.fill(lead, 120), "", "| field | type | description |", "|---|---|---|", *rows]
+            )
+        )
     return "\n\n".join(parts)
 
 
@@ -62,7 +66,7 @@ def inner(annotation: Any) -> list[type]:
 
 
 def descriptions(name: str) -> dict[str, str]:
-    """What the code says below each field."""
+    """The docstring below each field."""
     cls = classes()[name]
     found: dict[str, str] = {}
     for each in reversed(cls.__mro__[:-1]):
@@ -111,7 +115,7 @@ def columns() -> str:
     lines = [
         f"| `{name}` | {type} | {unit} | {description} |" for name, type, unit, description in (*rows, AXES, *SAMPLES)
     ]
-    return "\n".join(["| column | type | unit | what it holds |", "|---|---|---|---|", *lines])
+    return "\n".join(["| column | type | unit | description |", "|---|---|---|---|", *lines])
 
 
 def part(name: str) -> str:

@@ -1,2 +1,2 @@
-"""tritmark.harness.advise: what to change next, from what evidence, and what that should bring. One rule a file, in
+"""tritmark.harness.advise: proposals of what to change next, with evidence and a predicted gain. One file per rule in
 `rules/`."""

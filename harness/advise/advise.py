@@ -1,5 +1,4 @@
-"""From a Record to proposals: rules judge every Run that was timed, guards say what may be promised, and `rank` puts
-them in order."""
+"""Proposals from a Record: rules judge each timed Run, guards remove gains that are not certain, and `rank` sorts."""
 
 from __future__ import annotations
 
@@ -18,9 +17,9 @@ from tritmark.harness.text.visible import quoted
 def advise(
     record: Record, weights: Mapping[str, float] | None = None, rules: Iterable[Rule] = RULES
 ) -> tuple[Proposal, ...]:
-    """What could be changed, in the order of `rank`; what a sibling is there for already is left out (`Rule.moot`).
+    """The proposals in the order of `rank`, without those that a sibling already implements (`Rule.moot`).
 
-    A gain ends at t/R. Gains of one Run overlap: they are alternatives and are never added. `weights`: see `rank`.
+    A gain is at most t/R. Gains of one Run are alternatives and do not add up. `weights`: see `rank`.
     """
     around, rules = RunIndex(record), tuple(rules)
     found: list[Proposal] = []
@@ -31,7 +30,7 @@ def advise(
 
 
 def of_run(evidence: Evidence, rules: Iterable[Rule] = RULES) -> tuple[Proposal, ...]:
-    """What the rules propose for one Run and no guard forbids, in the order of the rules."""
+    """The proposals for one Run that no guard forbids, in the order of the rules."""
     rules = tuple(rules)
     findings = ((rule, rule.judge(evidence)) for rule in rules)
     promised = (
@@ -45,8 +44,7 @@ def of_run(evidence: Evidence, rules: Iterable[Rule] = RULES) -> tuple[Proposal,
 
 
 def forbidden(evidence: Evidence) -> tuple[Rule, str] | None:
-    """The guard that would forbid even the largest gain that this Run's ceiling leaves, and why; None where none
-    does."""
+    """The guard that forbids even the largest gain up to this Run's ceiling, and why; None if there is none."""
     most = Gain(low=1.0, high=evidence.cap)
     return next(
         (
@@ -81,7 +79,7 @@ def _proposal(evidence: Evidence, rule: Rule, finding: Finding, gain: Gain) -> P
 
 
 def _outrun(evidence: Evidence) -> tuple[Fact, ...]:
-    """The sibling that is the fastest, where that is another kernel."""
+    """The fastest sibling, if it is faster than this kernel."""
     if evidence.fastest:
         return ()
     hot = {
@@ -90,14 +88,11 @@ def _outrun(evidence: Evidence) -> tuple[Fact, ...]:
         if run.performance.hot is not None
     }
     best = min(hot, key=lambda variant: hot[variant])
-    return (
-        Fact(name="a faster kernel is here", value=f"{best}, {units.time(hot[best])}", source="its performance.hot"),
-    )
+    return (Fact(name="faster variant", value=f"{best}, {units.time(hot[best])}", source="its performance.hot"),)
 
 
 def measured(record: Record) -> tuple[Run, ...]:
-    """The Runs that have a hot figure, and one from which something follows: a time and a fraction of the ceiling
-    above 0."""
+    """The Runs with a usable hot figure: a time and a fraction of the ceiling above 0."""
     hot = ((run, run.performance.hot) for run in record.runs)
     return tuple(
         run

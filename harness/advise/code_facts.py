@@ -1,4 +1,4 @@
-"""What rules on compiled code share: which function and which launch they speak of, counts, intervals."""
+"""Helpers of rules on compiled code: functions, launches, counts, intervals."""
 
 from __future__ import annotations
 
@@ -13,30 +13,29 @@ from tritmark.harness.spec import Launched
 from tritmark.harness.text import units
 
 REACHED = 0.4
-"""The part of what a formula adds to 1 that is promised at least: what tuned kernels reached of their distance, see
-rule latency-bound."""
+"""Lower end of a predicted gain, as a share of the formula's gain above 1: what tuned kernels reached, see rule
+latency-bound."""
 
 LEAST = 1.1
-"""A formula that gives less says nothing: instruction counts are no better than that."""
+"""Least gain by a formula that counts: instruction counts are not more precise."""
 
 INTENSE = 4
-"""Operations for a byte from which on a kernel is a product: those here do 8 and more for a byte of packed weights,
+"""Operations per byte from which a kernel counts as a product: products here do 8 or more per byte of packed weights,
 quantizers 1 to 3."""
 
 SMALL = 0.1
-"""Share of the threads of a Run's largest launch under which another launch does not set its time."""
+"""A launch with a smaller share of the threads of a Run's largest launch is ignored: it does not set the time."""
 
 LOOP_SHARE = 0.15
-"""Share of a function's instructions from which on its hottest loop stands for it: in the CUDA kernels here (sm_90)
-loops of the main path hold 17 to 91 % of the instructions, and loops over tails and rare cases beside a straight
-main path 1 to 8 %."""
+"""Share of a function's instructions from which its hottest loop represents it. In the CUDA kernels here (sm_90), loops
+of the main path have 17 to 91 % of the instructions; loops over tails and rare cases have 1 to 8 %."""
 
 _DIM = "{} x {} x {}"
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchedFunction:
-    """A function that was launched, and how."""
+    """A launched function and its launch."""
 
     function: Function
     launch: Launched
@@ -47,7 +46,7 @@ class LaunchedFunction:
 
     @property
     def threads(self) -> int:
-        """Of a block."""
+        """Threads of a block."""
         return prod(self.launch.block)
 
     @property
@@ -64,7 +63,7 @@ class LaunchedFunction:
 
 
 def functions(evidence: Evidence) -> tuple[Function, ...]:
-    """Those of a GPU that the Run launched, but for small launches; () on the host, and where nobody looked."""
+    """The GPU functions that the Run launched, except small launches; () on the host and without compiled code."""
     if evidence.code is None or not evidence.on_device:
         return ()
     receipt = evidence.run.receipt
@@ -84,22 +83,21 @@ def ran(evidence: Evidence) -> Iterator[LaunchedFunction]:
 
 
 def gpu(evidence: Evidence) -> Gpu | None:
-    """The GPU that ran it; None where the Record does not know."""
+    """The GPU on which the Run ran; None if the Record does not have it."""
     receipt = evidence.run.receipt
     return next((each for each in evidence.machine.gpus if receipt is not None and each.uuid == receipt.uuid), None)
 
 
 def far(evidence: Evidence) -> bool:
-    """Whether the time lies far above what bytes and operations take: else no rule on instructions says anything
-    (rule latency-bound)."""
+    """Whether the time is far above the time of bytes and operations (rule latency-bound). Rules on instructions apply
+    only then."""
     from tritmark.harness.advise.rules.latency_bound import FAR  # rules import this module
 
     return evidence.t > FAR * evidence.usual
 
 
 def busy(function: Function) -> Mapping[str, int]:
-    """The instructions that run most: of the hottest loop, or of the whole function where that loop is a small part
-    of it."""
+    """The instructions that run most: of the hottest loop, or of the function if the loop is a small part of it."""
     whole = sum(function.instructions.values())
     return (
         function.loop if sum(function.loop.values()) >= LOOP_SHARE * whole and function.loop else function.instructions
@@ -107,7 +105,7 @@ def busy(function: Function) -> Mapping[str, int]:
 
 
 def number(counts: Mapping[str, int], names: Iterable[str]) -> int:
-    """How many instructions have one of the names; a name that ends with a point stands for all that begin with it."""
+    """The number of instructions with one of the names. A name that ends with a point matches as a prefix."""
     given = tuple(names)
     return sum(
         count
@@ -117,56 +115,58 @@ def number(counts: Mapping[str, int], names: Iterable[str]) -> int:
 
 
 def saved(counts: Mapping[str, int], instructions: float) -> float:
-    """The gain of so many instructions less: the old number over the new one."""
+    """The gain from removing `instructions`: the old count over the new one."""
     whole = sum(counts.values())
     return whole / max(1.0, whole - instructions)
 
 
 def promised(evidence: Evidence, formula: float) -> Gain | None:
-    """From 1 and REACHED of what a formula adds to it, to what bytes and operations allow: who rewrites a loop mends
-    more than its one fault. None where the formula gives next to nothing."""
+    """The predicted gain: from 1 + REACHED * (formula - 1) to the limit by bytes and operations.
+
+    The upper end exceeds the formula because rewriting a loop improves more than one fault. None below LEAST.
+    """
     reached = min(formula, evidence.t / evidence.usual)
     high = evidence.t / evidence.shared
     return interval.gain(1 + REACHED * (reached - 1), high) if reached >= LEAST else None
 
 
 def product(evidence: Evidence) -> bool:
-    """Whether it does many operations for each byte."""
+    """Whether the kernel does INTENSE operations per byte or more."""
     return evidence.ops >= INTENSE * evidence.b
 
 
 def distance(evidence: Evidence) -> Fact:
-    """How far the time lies above what bytes and operations take."""
+    """The time over the time of bytes and operations, as evidence."""
     return Fact(
-        name="t over the time of its bytes and operations",
+        name="t / time of bytes and operations",
         value=units.number(evidence.t / evidence.shared),
         source="performance.hot, machine.ceilings: copy",
     )
 
 
 def of(function: Function) -> Fact:
-    """Which function, and for what target."""
+    """The function and its target, as evidence."""
     return Fact(name="function", value=f"{function.name} ({function.target})", source="code.functions")
 
 
 def counts(what: str, found: int, all_of: Mapping[str, int], function: Function) -> Fact:
-    """So many of the instructions that run most."""
+    """A count of instructions among those that run most, as evidence."""
     where = "loop" if all_of is function.loop else "instructions"
     return Fact(name=what, value=f"{found} of {sum(all_of.values())} instructions", source=f"code.functions: {where}")
 
 
 def counted(evidence: Evidence) -> tuple[Function, ...]:
-    """The functions of a GPU that Nsight Compute counted."""
+    """The GPU functions with counters of Nsight Compute."""
     return tuple(function for function in functions(evidence) if function.counters)
 
 
 def counter(function: Function, name: str) -> float | None:
-    """What was counted; None where it was not."""
+    """The value of a counter; None if it was not counted."""
     return function.counters.get(name)
 
 
 def counters(function: Function, *names: str) -> tuple[Fact, ...]:
-    """Those of them that were counted, as evidence."""
+    """The available counters, as evidence."""
     return tuple(
         Fact(name=name, value=units.number(value), source="Nsight Compute")
         for name in names

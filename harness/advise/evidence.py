@@ -1,7 +1,7 @@
-"""What rules look at: one Run with its symbols, and the Runs around it.
+"""The input of rules: one Run with its symbols, and related Runs.
 
-The symbols: t warm time, tc cold time, b fewest bytes, BW and P measured ceilings for the same footprint, ops fewest
-operations, L the time of an empty launch, e the noise, R the least time this machine needs. Times are nanoseconds.
+Symbols: t hot time, tc cold time, b fewest bytes, ops fewest operations, BW and P measured ceilings at the same
+footprint, L time of an empty launch, e noise, R least time on this machine. Times are nanoseconds.
 """
 
 # ruff: noqa: N802 -- the symbols are written as the formulas write them.
@@ -14,20 +14,18 @@ from functools import cached_property
 from tritmark.harness.record import HOST, CeilingFacts, Code, Machine, Measurement, Record, Run, Timing
 
 LAUNCH = "launch"
-"""The ceiling whose rate is empty launches a second."""
+"""The ceiling in empty launches per second."""
 WAITED = 2
-"""Empty launches that a kernel on a GPU takes beside what it moves and computes, since it waits for what the launch
-before it made; a probe, which needs nothing of that, does not. On an H200, whose empty launch takes 0.49 us, a probe
-that reads 1.6 to 8.8 MB from L2 took 1.10 to 1.31 us more when it waited, as probes did until they were made to
-overlap (kernels/cuda/ceilings.cu)."""
+"""Empty launches that a GPU kernel takes beside its bytes and operations, because it waits for the previous launch.
+Probes do not wait. On an H200, whose empty launch takes 0.49 us, a probe that reads 1.6 to 8.8 MB from L2 takes 1.10
+to 1.31 us more if it waits (kernels/cuda/ceilings.cu)."""
 
 LEAST_GAIN = 0.01
-"""Less is never promised: where the compiler happens to lay the code alone moves a kernel by 0.1 to 0.4 %."""
+"""Least predicted gain: the address of the code alone changes the time of a kernel by 0.1 to 0.4 %."""
 
 
 class RunIndex:
-    """A Record's timed Runs by what makes them neighbours and siblings: made once, looking up thousands of Runs
-    stays quick."""
+    """An index of a Record's timed Runs, for fast lookup of neighbours and siblings among thousands of Runs."""
 
     def __init__(self, record: Record) -> None:
         self._kernels: dict[tuple[str, int, str], list[Run]] = {}
@@ -58,30 +56,30 @@ class RunIndex:
 
 @dataclass(frozen=True)
 class Evidence:
-    """One Run that was timed, hot and cold, and what surrounds it. Raises ValueError for a Run without a hot figure."""
+    """One timed Run and its related Runs. Raises ValueError for a Run without a hot figure."""
 
     record: Record
     run: Run
     around: RunIndex | None = None
-    """The Record's, where somebody made it already."""
+    """The index of the Record; None makes a new one for each lookup."""
 
     def __post_init__(self) -> None:
         if self.run.performance.hot is None:
-            raise ValueError(f"{self.run.id} has no hot figure; legal: a Run that was timed")
+            raise ValueError(f"{self.run.id} has no hot figure; legal: a timed Run")
 
     @property
     def machine(self) -> Machine:
-        """Where it ran."""
+        """The machine of the Record."""
         return self.record.machine
 
     @property
     def code(self) -> Code | None:
-        """The compiled code's facts, or None where nobody looked."""
+        """Facts of the compiled code; None if the code was not inspected."""
         return self.run.code
 
     @property
     def on_device(self) -> bool:
-        """It ran on a device, not on the host."""
+        """The Run ran on a device other than the host."""
         return self.run.device != HOST
 
     @property
@@ -91,12 +89,12 @@ class Evidence:
 
     @property
     def t(self) -> float:
-        """Warm time of a call."""
+        """Hot time of a call."""
         return self._hot.timing.median_ns
 
     @property
     def tc(self) -> float | None:
-        """Cold time of a call; None where it was not taken."""
+        """Cold time of a call; None if it was not measured."""
         cold = self.run.performance.cold
         return None if cold is None else cold.timing.median_ns
 
@@ -112,25 +110,24 @@ class Evidence:
 
     @property
     def limit(self) -> str:
-        """What the least time comes from: read, write, compute, or launch."""
+        """What limits the least time: read, write, compute, or launch."""
         return LAUNCH if self._launches_most else self._hot.against.ceiling
 
     @property
     def memory_side(self) -> bool:
-        """Reading or writing takes the least time's longest part."""
+        """Reads or writes limit the least time."""
         return self.limit in {"read", "write"}
 
     @cached_property
     def L(self) -> float | None:
-        """Time of an empty launch as the kernel is launched when it is timed, in a graph where the device has them;
-        None on the host."""
+        """Time of an empty launch, launched as the kernel is when timed: in a graph if the device has graphs. None on
+        the host."""
         rate = self.ceiling(LAUNCH)
         return None if rate is None else 1e9 / rate
 
     @cached_property
     def e(self) -> float:
-        """The noise as a share: half the wider of the 95 % intervals of the warm time and of the fraction of the
-        ceiling."""
+        """The noise as a share: half of the wider 95 % interval of the hot time and of the fraction of the ceiling."""
         timing, fraction = self._hot.timing, self._hot.against.fraction
         return (
             max((timing.high_ns - timing.low_ns) / timing.median_ns, (fraction.high - fraction.low) / fraction.median)
@@ -147,19 +144,18 @@ class Evidence:
 
     @cached_property
     def R(self) -> float:
-        """Least time: max(b/BW, ops/P, L), the first two as measured by turns with this kernel."""
+        """Least time: max(b/BW, ops/P, L). The first two are interleaved with this kernel."""
         return max(self._least, self.L or 0.0)
 
     @cached_property
     def cap(self) -> float:
-        """t/R: no change makes the kernel more times as fast on this machine. At least 1."""
+        """t/R, the largest possible speed-up on this machine; at least 1."""
         return max(1.0, self.t / self.R)
 
     @cached_property
     def shared(self) -> float:
-        """The time that reading and writing take where they share one way, at the rate of a copy in the cache (or
-        memory) that holds the footprint, or R where that is longer. Not a bound, as R is: what well-made kernels get
-        close to."""
+        """Time of reads plus writes at the rate of a copy in the cache or memory that holds the footprint, or R if that
+        is longer. Good kernels come close to it; unlike R it is not a bound."""
         fitting = [
             each for each in self._ceilings("copy") if each.level != "memory" and self._hot.footprint <= 2 * each.nbytes
         ]
@@ -168,16 +164,17 @@ class Evidence:
 
     @property
     def usual(self) -> float:
-        """`shared`, and on a GPU WAITED empty launches: what tuned kernels take, short ones too."""
+        """`shared`, plus WAITED empty launches on a GPU: the time of tuned kernels, including short ones."""
         return self.shared + WAITED * (self.L or 0)
 
     @cached_property
     def fastest(self) -> bool:
-        """No sibling is faster by more than the noise: it is this kernel that a caller should use."""
+        """No sibling is faster by more than the noise, so this kernel is the one to use."""
         return not any(self._outruns(run) for run in self.siblings)
 
     def _outruns(self, sibling: Run) -> bool:
-        """By more than this Run's noise; or, since that may be larger than the time itself, with its whole interval."""
+        """Whether a sibling is faster by more than this Run's noise, or with its whole interval, since the noise may
+        exceed the time itself."""
         timing = _hot(sibling)
         if timing.median_ns <= self.t * (1 - max(self.e, LEAST_GAIN)):
             return True
@@ -185,18 +182,17 @@ class Evidence:
 
     @cached_property
     def neighbours(self) -> tuple[Run, ...]:
-        """Timed Runs of the same kernel on as many threads, of the same layout, at other shapes."""
+        """Timed Runs of the same kernel, thread count and layout at other shapes."""
         return (self.around or RunIndex(self.record)).neighbours(self.run)
 
     @cached_property
     def siblings(self) -> tuple[Run, ...]:
-        """Timed Runs of other variants for the same op, format, dtype and device, on the same workload and as many
-        threads."""
+        """Timed Runs of other variants for the same op, format, dtype, device, workload and thread count."""
         return (self.around or RunIndex(self.record)).siblings(self.run)
 
     def ceiling(self, name: str, level: str = "") -> float | None:
-        """The fastest rate of that name (and level) that the survey found for the Run's device and threads; None
-        where there is none."""
+        """The highest measured ceiling of that name (and level) for the Run's device and threads; None if there is
+        none."""
         return max((each.rate for each in self._ceilings(name) if level in {"", each.level}), default=None)
 
     def _ceilings(self, name: str) -> list[CeilingFacts]:

@@ -1,4 +1,4 @@
-"""The host's instruction sets, as the installed packages bring them."""
+"""The instruction sets of the host, from the installed packages."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from tritmark.harness.record import HOST, Run
 
 @cache
 def ladder() -> Mapping[str, frozenset[str]]:
-    """Names of the sets in rising order, each with the features that it needs; none where no provider brings the
-    host."""
+    """Names of the instruction sets in ascending order, with the features that each requires; empty without a provider
+    for the host."""
     from tritmark.harness.providers import load
 
     host = load().registry.devices.get(HOST)
@@ -29,17 +29,17 @@ def _variants(op: str, format: str, dtype: str) -> frozenset[str]:
 
 
 def kernels(run: Run) -> tuple[str, ...]:
-    """Those of the sets that there are kernels for, of the Run's op, format and dtype."""
+    """The instruction sets with a kernel for the Run's op, format and dtype."""
     there = _variants(run.op, run.format, run.dtype)
     return tuple(name for name in ladder() if name in there)
 
 
 def has(features: Iterable[str], isa: str) -> bool:
-    """Whether a processor that lists these features has what the set needs. Linux spells "sse4.1", "avxvnni" and
-    "amx-int8" as sse4_1, avx_vnni and amx_int8."""
+    """Whether a processor with these features has the instruction set `isa`. Spellings are compared by `bare`, because
+    Linux writes "sse4.1", "avxvnni" and "amx-int8" as sse4_1, avx_vnni and amx_int8."""
     return {bare(name) for name in ladder()[isa]} <= {bare(name) for name in features}
 
 
 def bare(feature: str) -> str:
-    """A feature's name without the marks in which spellings differ."""
+    """A feature's name without the punctuation in which spellings differ."""
     return feature.replace(".", "").replace("_", "").replace("-", "")

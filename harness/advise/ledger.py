@@ -1,7 +1,7 @@
-"""The ledger: what rules promised, and what came of it.
+"""The ledger: predictions of rules and their measured outcomes.
 
-One JSON file, `ledger.json` beside the Records, made to be committed: versioned, sorted, one outcome a line, so that
-two branches that add outcomes merge.
+One JSON file to commit, `ledger.json` beside the Records. It is versioned and sorted, with one outcome per line, so
+that branches that add outcomes merge.
 """
 
 from __future__ import annotations
@@ -24,14 +24,13 @@ from tritmark.harness.store import write_atomically
 VERSION = 1
 NAME = "ledger.json"
 GOAL = 0.7
-"""The share of outcomes inside the predicted interval from which on a rule is believed as it is."""
+"""Share of outcomes in the predicted interval from which a rule has full weight."""
 
 _LEGAL = f"a ledger of version {VERSION}, as `tritmark` writes it"
 
 
 class MeasuredGain(Model):
-    """How many times as fast the kernel was afterwards, with its 95 % interval. Unlike a predicted gain it may be
-    under 1."""
+    """Measured old time over new time, with its 95 % interval. Unlike a predicted gain it may be below 1."""
 
     median: float
     low: float
@@ -39,44 +38,43 @@ class MeasuredGain(Model):
 
 
 class LedgerEntry(Model):
-    """One promise and what came of it."""
+    """One prediction and its outcome."""
 
     rule: str
     kernel: str
     workload: str
     threads: int
     machine: str
-    """The machine's id."""
+    """Id of the machine."""
     before: str
     """Id of the Record with the proposal."""
     after: str
-    """What followed it: the id of a later Record, or the id of the sibling variant in the same Record."""
+    """Id of the later Record, or of the sibling variant in the same Record, that shows the outcome."""
     predicted: Gain
     measured: MeasuredGain
     change: str
-    """What was done, quoted from the kernel's story, or "addressed" where a later Record says so; "" where nothing
-    that the rule names was done: the promise then counts as missed, whatever was measured."""
+    """The change that was made, quoted from the kernel's history, or "addressed" if a later Record states it. "" if the
+    proposed change was not made: then the prediction counts as a miss."""
 
     @property
     def hit(self) -> bool:
-        """What the rule names was done, and the measured gain lies in the predicted interval."""
+        """The proposed change was made, and the measured gain is in the predicted interval."""
         return bool(self.change) and self.predicted.low <= self.measured.median <= self.predicted.high
 
     @property
     def key(self) -> tuple[str, ...]:
-        """What makes two outcomes the same promise."""
+        """Outcomes of the same prediction have equal keys."""
         return self.rule, self.kernel, self.workload, f"{self.threads:05}", self.machine, self.before, self.after
 
 
 @dataclass(frozen=True, slots=True)
 class RuleStatistics:
-    """A rule's record."""
+    """Hits and misses of a rule."""
 
     hits: int
     misses: int
     bias: float | None
-    """Median of the measured gain over the middle of the predicted interval (its geometric mean); None without
-    outcomes."""
+    """Median of measured gain / geometric mean of the predicted interval; None without outcomes."""
 
     @property
     def trials(self) -> int:
@@ -84,21 +82,22 @@ class RuleStatistics:
 
     @property
     def weight(self) -> float:
-        """How much of the rule's lower bound counts in the order of proposals: 1 for a rule that was never tried, or
-        kept its promise in GOAL of its trials; below that in proportion, the next trial taken for a hit: (hits + 1)
-        / (trials + 1) / GOAL."""
+        """Factor on the rule's predicted saving in the order of proposals: min(1, (hits + 1) / (trials + 1) / GOAL).
+
+        It is 1 for an untried rule, and counts the next trial as a hit.
+        """
         return min(1.0, (self.hits + 1) / (self.trials + 1) / GOAL)
 
     def __str__(self) -> str:
         if not self.trials:
             return "never tried"
-        words = f"{self.hits} of {self.trials} promises kept, measured over predicted {self.bias:.2f}"
+        words = f"{self.hits} of {self.trials} predictions correct, measured over predicted {self.bias:.2f}"
         return words if self.weight == 1 else f"{words}, ranked down to {self.weight:.2f}"
 
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """All outcomes, each promise once."""
+    """All outcomes, one for each prediction."""
 
     outcomes: tuple[LedgerEntry, ...] = ()
 
@@ -107,28 +106,27 @@ class Ledger:
         object.__setattr__(self, "outcomes", tuple(kept[key] for key in sorted(kept)))
 
     def with_(self, more: Iterable[LedgerEntry]) -> Ledger:
-        """This ledger and more outcomes; one about the same promise takes the earlier one's place."""
+        """This ledger with more outcomes. An outcome of the same prediction replaces the earlier one."""
         return Ledger((*self.outcomes, *more))
 
     def standing(self, rule: str) -> RuleStatistics:
-        """The record of a rule."""
+        """The statistics of a rule."""
         own = [outcome for outcome in self.outcomes if outcome.rule == rule]
         hits = sum(outcome.hit for outcome in own)
         offsets = [log(each.measured.median / sqrt(each.predicted.low * each.predicted.high)) for each in own]
         return RuleStatistics(hits, len(own) - hits, exp(median(offsets)) if offsets else None)
 
     def weights(self) -> Mapping[str, float]:
-        """For each rule that was tried how much its lower bound counts; see Standing.weight."""
+        """The weight of each tried rule; see RuleStatistics.weight."""
         return {rule: self.standing(rule).weight for rule in sorted({outcome.rule for outcome in self.outcomes})}
 
     def summaries(self) -> Mapping[str, str]:
-        """For each rule that was tried its record in words."""
+        """The statistics of each tried rule as text."""
         return {rule: str(self.standing(rule)) for rule in sorted({outcome.rule for outcome in self.outcomes})}
 
 
 def read(path: Path) -> Ledger:
-    """The ledger in a file; an empty one where there is no file. Raises RecordError for one that is corrupt or of a
-    newer version."""
+    """The ledger in a file; empty if there is no file. Raises RecordError for a corrupt file or a newer version."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -146,7 +144,7 @@ def read(path: Path) -> Ledger:
 
 
 def text(ledger: Ledger) -> str:
-    """The file's text: one outcome a line."""
+    """The text of the file, with one outcome per line."""
     lines = ",\n".join(f"  {outcome.model_dump_json()}" for outcome in ledger.outcomes)
     return (
         f'{{\n "version": {VERSION},\n "outcomes": [\n{lines}\n ]\n}}\n'
@@ -156,9 +154,11 @@ def text(ledger: Ledger) -> str:
 
 
 def add(path: Path, outcomes: Iterable[LedgerEntry]) -> Ledger:
-    """Put outcomes into the file's ledger and give all of it; others may do so at the same time. Raises RecordError,
-    UsageError; the file then stays as it is."""
-    aside = path.parent / "runs"  # which is not committed
+    """Add outcomes to the ledger in a file and return the whole ledger. Concurrent calls are safe.
+
+    Raises RecordError or UsageError, and then does not change the file.
+    """
+    aside = path.parent / "runs"  # a folder that is not committed
     aside.mkdir(parents=True, exist_ok=True)
     with locked(aside / f".{path.name}.lock"):
         ledger = read(path).with_(outcomes)

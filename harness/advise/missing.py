@@ -1,5 +1,5 @@
-"""What advice would have needed and a Record does not have, each with the next step: silence of a rule must not pass
-for "no issue"."""
+"""Evidence that rules need and a Record lacks, each with the next step. Otherwise a silent rule would look like "no
+issue"."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from tritmark.harness.text.visible import quoted
 
 
 def unadvised(record: Record) -> tuple[str, ...]:
-    """What was missing, in words."""
+    """The missing evidence, one sentence each."""
     runs = measured(record)
     if not runs:
-        return ("no Run was timed, so no rule can say anything; measure with `tritmark run --suite speed`",)
+        return ("no Run was timed, so no rule applies; measure with `tritmark run --suite speed`",)
     devices = [run for run in runs if run.device != HOST]
     hosts = [run for run in runs if run.device == HOST]
     threaded = [run for run in hosts if run.threads > 1]
@@ -26,7 +26,7 @@ def unadvised(record: Record) -> tuple[str, ...]:
         *_forbidden(record, runs),
         *_counted(
             [run for run in runs if run.code is None],
-            "no compiled code was read, so rules on it are silent; `pip install nvidia-cuda-nvdisasm`, install "
+            "no compiled code was read, so rules on code do not apply; `pip install nvidia-cuda-nvdisasm`, install "
             "binutils and llvm, and measure again",
         ),
         *(
@@ -39,13 +39,12 @@ def unadvised(record: Record) -> tuple[str, ...]:
                 for run in devices
                 if run.code is None or not any(function.counters for function in run.code.functions)
             ],
-            "Nsight Compute's counters are not available; put a workload, without `measure`, into ONE.toml, "
-            f"`{COMMAND}` where the driver lets you, then `tritmark advise --ncu FILE.csv`",
+            "no counters of Nsight Compute are available; put a workload, without `measure`, into ONE.toml, run "
+            f"`{COMMAND}` if the driver permits it, then `tritmark advise --ncu FILE.csv`",
         ),
         *_counted(
             devices if all(run.plain is None for run in devices) else [],
-            "launches one by one were not compared with a graph; measure again, with a device that has a clock "
-            "for that",
+            "individual launches were not compared with a graph; measure again, on a device with a clock for both",
         ),
         *_counted(
             [run for run in devices if run.upload is None or run.download is None],
@@ -67,19 +66,18 @@ def _counted(runs: list[Run], what: str) -> tuple[str, ...]:
 
 
 def _forbidden(record: Record, runs: tuple[Run, ...]) -> tuple[str, ...]:
-    """Runs about which a guard lets nothing be said, by guard."""
+    """Runs for which a guard forbids all proposals, by guard."""
     found = [guard for run in runs if (guard := forbidden(Evidence(record, run))) is not None]
     first = {rule.name: why for rule, why in reversed(found)}
     counts = Counter(rule.name for rule, _ in found)
     return tuple(
-        f"{counted(count, 'Run')}: rule {name} forbids any advice, such as: {first[name]}"
+        f"{counted(count, 'Run')}: rule {name} forbids all proposals, for example: {first[name]}"
         for name, count in counts.items()
     )
 
 
 def _lesser(record: Record, runs: list[Run]) -> tuple[str, ...]:
-    """Runs with a lesser instruction set than the op has a kernel for and the processor has, without a better one
-    beside them."""
+    """Runs with a lower instruction set than the best one of processor and kernels, without a Run of a better one."""
     around, alone = RunIndex(record), dict[str, list[Run]]()
     for run in runs:
         here = [name for name in kernels(run) if has(record.machine.features, name)]
@@ -96,4 +94,4 @@ def _lesser(record: Record, runs: list[Run]) -> tuple[str, ...]:
 
 def _brings(best: str, ops: list[str]) -> str:
     step = " or ".join(f"`tritmark run --op {quoted(op)} --variant {best}`" for op in ops[:3])
-    return f"the processor has {best}, which did not run beside them; {step} shows what it brings"
+    return f"the processor has {best}, which was not measured; {step} measures it"

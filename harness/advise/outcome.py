@@ -1,4 +1,4 @@
-"""From two Runs, before and after, to what came of a promise."""
+"""The outcome of a prediction from two Runs, before and after the change."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ ADDRESSED = "addressed"
 
 
 def beside(record: Record, proposal: Proposal, before: Run, after: Run, change: str) -> LedgerEntry:
-    """Of a promise about a Run, where a sibling on the same workload in the same Record shows what the change
-    brings."""
+    """The outcome of a prediction by a sibling with the change, on the same workload in the same Record."""
     old, new = _hot(before).timing, _hot(after).timing
     found = MeasuredGain(
         median=old.median_ns / new.median_ns, low=old.low_ns / new.high_ns, high=old.high_ns / new.low_ns
@@ -26,10 +25,10 @@ def beside(record: Record, proposal: Proposal, before: Run, after: Run, change: 
 
 
 def later(earlier: Record, proposal: Proposal, before: Run, after_record: Record, after: Run) -> LedgerEntry:
-    """Of a promise that a later Record follows.
+    """The outcome of a prediction by a later Record.
 
-    Two Records are two sessions, between which a machine's speed changes: where the same ceiling limits both Runs, each
-    was measured by turns with it, and it is the fractions of it that are compared.
+    The speed of a machine changes between sessions. If the same ceiling limits both Runs, the fractions of the ceiling,
+    which were interleaved with it, are compared in place of the times.
     """
     old, new = _hot(before), _hot(after)
     if (old.against.ceiling, old.against.work, old.footprint) == (new.against.ceiling, new.against.work, new.footprint):
@@ -42,7 +41,7 @@ def later(earlier: Record, proposal: Proposal, before: Run, after_record: Record
 
 
 def follow_up(earlier: Record, record: Record) -> tuple[LedgerEntry, ...]:
-    """What came of the promises of the rule that `record` addresses, as `earlier` held them, for each Run that both
+    """The outcomes of the predictions in `earlier` by the rule that `record` addresses, for each Run that both Records
     have on one machine."""
     if not record.addresses or earlier.machine.id != record.machine.id:
         return ()
@@ -57,10 +56,10 @@ def follow_up(earlier: Record, record: Record) -> tuple[LedgerEntry, ...]:
 
 
 def settle(store: Store, record: Record) -> tuple[LedgerEntry, ...]:
-    """Put what came of the rule that `record` addresses into the ledger, against the newest earlier Record that
-    promised something there.
+    """Add the outcomes of the rule that `record` addresses to the ledger, from the newest earlier Record with a
+    prediction for it.
 
-    Raises UsageError where no earlier Record of this machine did.
+    Raises UsageError if no earlier Record of this machine has one.
     """
     for id in reversed([each for each in store.records() if each < record.id]):
         found = follow_up(read_record(store.path(id)), record)
@@ -68,9 +67,8 @@ def settle(store: Store, record: Record) -> tuple[LedgerEntry, ...]:
             add(store.out / LEDGER, found)
             return found
     raise UsageError(
-        f"--addresses {record.addresses}: no earlier Record in {store.runs} of this machine has that rule's "
-        "proposal for these kernels and workloads; measure the kernel as it was, too, and mind that a Run that "
-        "failed counts for nothing"
+        f"--addresses {record.addresses}: no earlier Record of this machine in {store.runs} has a proposal of that "
+        "rule for these kernels and workloads; measure the kernel without the change too (failed Runs do not count)"
     )
 
 
@@ -80,7 +78,7 @@ def ledger_of(store: Store) -> Ledger:
 
 
 def inside(outcomes: Iterable[LedgerEntry]) -> float | None:
-    """The share of hits; None of no outcomes."""
+    """The share of hits; None without outcomes."""
     hits = [outcome.hit for outcome in outcomes]
     return sum(hits) / len(hits) if hits else None
 

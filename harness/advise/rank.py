@@ -1,5 +1,5 @@
-"""The order of proposals: what should save most time of the measured workloads first, by rules that kept their
-promises before others."""
+"""The order of proposals: by expected saving of time on the measured workloads, rules with correct predictions
+first."""
 
 from __future__ import annotations
 
@@ -12,40 +12,40 @@ from tritmark.harness.advise.evidence import Evidence, RunIndex
 from tritmark.harness.record import HOST, Gain, Proposal, Record, Run
 
 SHORT = 1.0
-"""Share of the call's own cost: a kernel that takes less gains its caller next to nothing."""
+"""Share of the call overhead below which a kernel is short: the caller gains almost nothing from a faster one."""
 TRUSTED = 0.5
-"""Weight of a rule from which it goes before rules that were never tried: about a third of its promises kept."""
+"""Weight from which a rule precedes untried rules: about a third of its predictions were correct."""
 
 
 @dataclass(frozen=True, slots=True)
 class RankedProposal:
-    """One edit: a rule's advice for one kernel, on every workload where the rule gives it."""
+    """One edit: the proposals of a rule for one kernel, over all its workloads."""
 
     proposal: Proposal
-    """For the workload on which it should save most."""
+    """The proposal for the workload with the largest saving."""
     others: tuple[Proposal, ...]
-    """For the kernel's other workloads, the largest saving first."""
+    """The proposals for the kernel's other workloads, the largest saving first."""
     saved_ns: float
-    """Time that it should save, nanoseconds for one hot call of each of these workloads; see `saving`."""
+    """Expected saving in nanoseconds, for one hot call of each of these workloads; see `saving`."""
     of_ns: float
-    """What these calls take now."""
+    """Current time of these calls."""
     tried: bool
-    """Whether a prediction of the rule was checked before."""
+    """A prediction of the rule was checked before."""
     trusted: bool
-    """Whether its weight is TRUSTED or more."""
+    """The weight of the rule is TRUSTED or more."""
     short: bool
-    """The kernel takes less time than SHORT of what its call costs."""
+    """The kernel takes less than SHORT of the call overhead."""
     outrun: bool
-    """Another variant is faster on every one of these workloads."""
+    """Another variant is faster on each of these workloads."""
 
     @property
     def proposals(self) -> tuple[Proposal, ...]:
-        """All of them."""
+        """All proposals, for all workloads."""
         return self.proposal, *self.others
 
 
 def call_ns(record: Record) -> float:
-    """What a call through Python adds on the host: the median of the Record's Runs, 0 where none was timed."""
+    """Overhead of a call through Python on the host: the median over the Record's Runs; 0 if none was timed."""
     found = [
         run.performance.call_overhead_ns
         for run in record.runs
@@ -55,18 +55,18 @@ def call_ns(record: Record) -> float:
 
 
 def saving(ns: float, gain: Gain, weight: float = 1.0) -> float:
-    """What of a time the gain should save: the mean of what its two ends would, times the rule's weight."""
+    """Expected saving of a time: the mean of the savings at both ends of the gain, times the rule's weight."""
     return weight * ns * (1 - (1 / gain.low + 1 / gain.high) / 2)
 
 
 def rank(
     record: Record, proposals: Iterable[Proposal], weights: Mapping[str, float] | None = None
 ) -> tuple[RankedProposal, ...]:
-    """The proposals of `record`, those of one rule for one kernel as one.
+    """The proposals of `record`, sorted, with the proposals of one rule for one kernel combined.
 
-    The largest saving comes first; rules that were never tried, or missed most promises, follow those that kept them,
-    kernels that a sibling outruns follow both, and kernels that are short beside their call come last. `weights` has
-    the rules that were tried, and how much of a predicted saving counts; see `Ledger.weights`.
+    The largest saving comes first. Untried rules and rules with mostly incorrect predictions follow trusted rules. Then
+    come kernels that a sibling outruns, then kernels that are short relative to the call overhead. `weights` has the
+    factor on the predicted saving of each tried rule; see `Ledger.weights`.
     """
     known = weights or {}
     around, cost = RunIndex(record), call_ns(record)
@@ -94,15 +94,14 @@ def _ranked(
     judged = []
     for each in same:
         run = runs.get(each.run)
-        if run is None:  # of a Record that was edited: nothing is known of the kernel
+        if run is None:  # a Record that was edited has no facts of this kernel
             judged.append((each, 0.0, 0.0, False, False))
             continue
         evidence = Evidence(record, run, around)
-        # A device's launch is among its ceilings: what is shorter than that is promised nothing.
+        # A launch is a ceiling of a device, so its kernels are never short.
         short = not evidence.on_device and evidence.t < SHORT * cost
         judged.append((each, evidence.t, saving(evidence.t, each.gain, weight), short, not evidence.fastest))
-    # A workload on which another variant is faster anyway, or the call takes longer than its kernel, has nothing to
-    # save as long as there are others.
+    # Workloads with a faster variant, or with a kernel shorter than its call, count only if there are no others.
     aside = [one for one in judged if one[3] or one[4]]
     counting = [one for one in judged if not (one[3] or one[4])] or aside
     rest = aside if counting is not aside else []

@@ -1,4 +1,4 @@
-"""What a rule is, and what it gives."""
+"""Rule and Finding."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from tritmark.harness.record import Fact, Gain
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a rule says about one Run. What every proposal has besides (commands, the ceiling, the cap) is added by
-    `advise`."""
+    """The result of a rule for one Run. `advise` adds the commands and the ceiling."""
 
     evidence: tuple[Fact, ...]
     gain: Gain
-    """As the rule's formula gives it: `advise` caps it at t/R and drops what the noise would hide."""
+    """The gain by the rule's formula. `advise` limits it to t/R and drops gains that the noise would hide."""
     edit: str
-    """What to change, in words that name it."""
+    """The change to make."""
 
 
 def _silent(evidence: Evidence) -> None:
@@ -27,22 +26,22 @@ def _silent(evidence: Evidence) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """One piece of advice: when it applies, and what following it should bring."""
+    """A kind of proposal: when it applies, and its predicted gain."""
 
     name: str
-    """As `--explain` takes it: lower case, words joined by hyphens."""
+    """Name for `--explain`: lower case, words joined by hyphens."""
     number: int
-    """In the list of rules: 1 to 28; those for a profiler's counters begin at 29."""
+    """Position in the list of rules; rules on a profiler's counters begin at 29."""
     title: str
-    """What is wrong, in one line, for the proposal's head."""
+    """The problem in one line, as the title of the proposal."""
     needs: str
-    """What has to have been measured or read for it to say anything, in words."""
+    """The evidence that the rule requires."""
     explanation: str
-    """What it looks at, the formula, the source, and the thresholds with how they were found."""
+    """Condition, formula, source, and the origin of the thresholds."""
     judge: Callable[[Evidence], Finding | None] = _silent
-    """What it says about a Run, or None where it does not apply or what it needs is not there."""
+    """The finding for a Run; None if the rule does not apply or evidence is missing."""
     moot: Callable[[Evidence], bool] | None = None
-    """Whether what it asks for is another kernel's business, so that `advise` leaves it out; the rule's score
-    (suites/advise/score.py) asks `judge` alone."""
+    """Whether another variant already implements the change, so that `advise` omits it. suites/advise/score.py calls
+    `judge` only."""
     forbids: Callable[[Evidence, Gain], str | None] | None = None
-    """Of a guard, which gives no advice of its own: why this gain must not be promised for the Run, or None."""
+    """For a guard, which makes no proposals: why this gain must not be predicted for the Run, or None."""

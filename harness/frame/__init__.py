@@ -1,1 +1,1 @@
-"""Records as one tidy table for pandas: a row for each Run, or for each sample."""
+"""Records as one tidy table for pandas: one row per Run or per sample."""

@@ -1,7 +1,6 @@
-"""The columns of the table: what each is called, its type, its unit, what it holds and where that comes from.
+"""The columns of the table: name, type, unit, description and source of each.
 
-Figures that a Record does not have, because its schema is older or the Run was not measured, are missing values; the
-columns are the same.
+All Records have the same columns. A figure that a Record lacks is a missing value.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ Kind = Literal["text", "integer", "number", "yes/no"]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column; `value` takes it from a Record and one of its Runs, None where there is nothing to take."""
+    """One column. `value` takes it from a Record and one of its Runs; None is a missing value."""
 
     name: str
     kind: Kind
     unit: str
-    """"" for what has none."""
+    """"" if it has none."""
     description: str
     value: Callable[[Record, Run], Any]
 
@@ -38,7 +37,7 @@ def _footing(temperature: Literal["cold", "hot"]) -> tuple[Column, ...]:
     def share(name: Literal["median", "low", "high"]) -> Callable[[Record, Run], Any]:
         return of(lambda each: None if each.against.lost else getattr(each.against.fraction, name))
 
-    where = "arrays come from memory" if temperature == "cold" else "the same arrays again and again"
+    where = "arrays come from memory" if temperature == "cold" else "repeated on the same arrays"
     return (
         Column(
             f"{temperature}_ns",
@@ -65,36 +64,38 @@ def _footing(temperature: Literal["cold", "hot"]) -> tuple[Column, ...]:
             f"{temperature}_too_noisy",
             "yes/no",
             "",
-            "the interval of the time or of the fraction is wider than 25 %: not to be compared with others",
+            "the interval of the time or of the fraction is wider than ±25 %: do not compare",
             of(lambda each: each.too_noisy),
         ),
         Column(
             f"{temperature}_samples",
             "integer",
             "",
-            "of which it is the median",
+            "number of samples of the median",
             of(lambda each: len(each.timing.samples_ns)),
         ),
         Column(
             f"{temperature}_ceiling",
             "text",
             "",
-            "which ceiling limits: read, write or compute",
+            "limiting ceiling: read, write or compute",
             of(lambda each: each.against.ceiling),
         ),
         Column(
             f"{temperature}_rate",
             "number",
             "rate_unit",
-            "of that ceiling, by turns with the kernel",
+            "rate of that ceiling, interleaved with the kernel",
             of(lambda each: each.against.rate),
         ),
-        Column(f"{temperature}_rate_unit", "text", "", "its unit, such as B/s", of(lambda each: each.against.unit)),
+        Column(
+            f"{temperature}_rate_unit", "text", "", "unit of that rate, such as B/s", of(lambda each: each.against.unit)
+        ),
         Column(
             f"{temperature}_fraction",
             "number",
             "",
-            "least time over time; 1 is the ceiling; missing where the probe lost",
+            "least time / measured time; 1 is the ceiling; missing if the probe was slower than the kernel",
             share("median"),
         ),
         Column(f"{temperature}_fraction_low", "number", "", "lower end of its 95 % interval", share("low")),
@@ -113,14 +114,22 @@ def _load() -> tuple[Column, ...]:
     def of(name: str) -> Callable[[Record, Run], Any]:
         return lambda record, run: getattr(run.load, name, None)
 
-    clock = "clock of its cores at the begin and the end of that"
+    clock = "at the start and the end of the timing"
     return (
-        Column("load_others", "number", "cores", "that others took while it was timed", of("others")),
-        Column("load_stolen", "number", "cores", "of these, what the hypervisor took (steal time)", of("stolen")),
-        Column("load_clock_low", "integer", "Hz", f"slowest {clock}", of("clock_low_hz")),
-        Column("load_clock_high", "integer", "Hz", f"fastest {clock}", of("clock_high_hz")),
-        Column("load_device_clock_low", "integer", "Hz", "the same of the GPU", of("device_clock_low_hz")),
-        Column("load_device_clock_high", "integer", "Hz", "the same of the GPU", of("device_clock_high_hz")),
+        Column("load_others", "number", "cores", "taken by other processes during the timing", of("others")),
+        Column("load_stolen", "number", "cores", "part of load_others that the hypervisor took", of("stolen")),
+        Column("load_clock_low", "integer", "Hz", f"lowest clock rate of the cores {clock}", of("clock_low_hz")),
+        Column("load_clock_high", "integer", "Hz", f"highest clock rate of the cores {clock}", of("clock_high_hz")),
+        Column(
+            "load_device_clock_low", "integer", "Hz", f"lowest clock rate of the GPU {clock}", of("device_clock_low_hz")
+        ),
+        Column(
+            "load_device_clock_high",
+            "integer",
+            "Hz",
+            f"highest clock rate of the GPU {clock}",
+            of("device_clock_high_hz"),
+        ),
     )
 
 
@@ -134,7 +143,11 @@ def _verdict(dimension: Literal["accuracy", "performance", "memory", "cross"]) -
             lambda record, run: getattr(run, dimension).status.value,
         ),
         Column(
-            f"{dimension}_reason", "text", "", "why; empty for pass", lambda record, run: getattr(run, dimension).reason
+            f"{dimension}_reason",
+            "text",
+            "",
+            "reason; empty for pass",
+            lambda record, run: getattr(run, dimension).reason,
         ),
     )
 
@@ -151,7 +164,7 @@ def _ratio(name: str, description: str, take: Callable[[Run], Ratio | None]) -> 
 
 
 def _fastest(run: Run) -> PeerComparison | None:
-    """The peer that was timed by turns and against which the kernel looks worst."""
+    """The fastest peer of those that were timed interleaved with the kernel."""
     timed = [(peer.speedup.median, peer) for peer in run.cross.peers if peer.speedup is not None]
     return min(timed, key=lambda each: each[0])[1] if timed else None
 
@@ -161,12 +174,12 @@ def _widest(run: Run) -> Scaled | None:
 
 
 def _of_widest(field: str) -> Callable[[Record, Run], Any]:
-    """A field of the kernel on the most threads; None where it was timed on one alone."""
+    """A field of the entry with the most threads; None if the kernel was timed on one thread only."""
     return lambda record, run: getattr(_widest(run), field, None)
 
 
 def _judged(take: Callable[[MemoryUse], Any]) -> Callable[[Record, Run], Any]:
-    """What the memory dimension says, where it was looked at."""
+    """A value of the memory dimension; None if memory was not judged."""
     return lambda record, run: take(run.memory) if run.memory.calls else None
 
 
@@ -175,7 +188,7 @@ def _shape(run: Run) -> str:
 
 
 def _gpu(record: Record, run: Run) -> str | None:
-    """The name of the GPU that the receipt tells of."""
+    """The name of the GPU in the receipt."""
     uuid = getattr(run.receipt, "uuid", "")
     return next((gpu.name for gpu in record.machine.gpus if gpu.uuid == uuid), None) if uuid else None
 
@@ -192,63 +205,71 @@ BELIEVED = Column(
     "believed",
     "yes/no",
     "",
-    "`tritmark verify` finds nothing in the Record that refutes it",
-    lambda record, run: None,  # the table asks once for each Record
+    "`tritmark verify` finds nothing that contradicts the Record",
+    lambda record, run: None,  # `table` computes it once per Record
 )
 
 COLUMNS: tuple[Column, ...] = (
     Column("record", "text", "", "id of the Record", lambda record, run: record.id),
     BELIEVED,
-    Column("schema_version", "integer", "", "of the Record's file", lambda record, run: record.schema_version),
-    Column("created", "text", "UTC", "when it was made, ISO 8601", lambda record, run: record.created),
-    Column("tritmark", "text", "", "version that made it", lambda record, run: record.environment.tritmark),
+    Column("schema_version", "integer", "", "schema version of the file", lambda record, run: record.schema_version),
+    Column("created", "text", "UTC", "time of the invocation, ISO 8601", lambda record, run: record.created),
+    Column("tritmark", "text", "", "version of tritmark", lambda record, run: record.environment.tritmark),
     Column(
         "commit",
         "text",
         "",
-        "checked out then, with -dirty where files were changed",
+        "commit that was checked out, with -dirty if files were changed",
         lambda record, run: record.environment.commit,
     ),
-    Column("suite", "text", "", "which workloads", lambda record, run: record.suite),
-    Column("machine", "text", "", "hash of what makes two machines comparable", lambda record, run: record.machine.id),
-    Column("hostname", "text", "", "of the machine", lambda record, run: record.machine.hostname),
-    Column("cpu", "text", "", "of the machine", lambda record, run: record.machine.cpu),
-    Column("gpu", "text", "", "on which it ran; missing on the host", _gpu),
+    Column("suite", "text", "", "name of the suite", lambda record, run: record.suite),
+    Column(
+        "machine",
+        "text",
+        "",
+        "hash of the machine; figures with the same hash are comparable",
+        lambda record, run: record.machine.id,
+    ),
+    Column("hostname", "text", "", "host name of the machine", lambda record, run: record.machine.hostname),
+    Column("cpu", "text", "", "CPU of the machine", lambda record, run: record.machine.cpu),
+    Column("gpu", "text", "", "GPU on which it ran; missing on the host", _gpu),
     Column("run", "text", "", "id of the Run, unique in its Record", lambda record, run: run.id),
-    Column("device", "text", "", "type of device", lambda record, run: run.device),
-    Column("op", "text", "", "what is computed", lambda record, run: run.op),
+    Column("device", "text", "", "device type", lambda record, run: run.device),
+    Column("op", "text", "", "name of the op", lambda record, run: run.op),
     Column("format", "text", "", "bit layout of packed codes", lambda record, run: run.format),
-    Column("dtype", "text", "", "of the output", lambda record, run: run.dtype),
-    Column("variant", "text", "", "which implementation", lambda record, run: run.variant),
+    Column("dtype", "text", "", "dtype of the output", lambda record, run: run.dtype),
+    Column("variant", "text", "", "name of the variant", lambda record, run: run.variant),
     Column("kernel", "text", "", "device/op/format/dtype/variant", lambda record, run: run.kernel),
     Column("workload", "text", "", "id of the workload", lambda record, run: run.workload.id),
-    Column("title", "text", "", "what its suite calls it", lambda record, run: run.workload.title),
+    Column("title", "text", "", "title of the workload in its suite", lambda record, run: run.workload.title),
     Column("shape", "text", "", "sizes of the op's axes, such as M=1,N=2560,K=6912", lambda record, run: _shape(run)),
-    Column("family", "text", "", "of its inputs", lambda record, run: run.workload.family),
-    Column("layout", "text", "", "of its arrays: aligned or unaligned", lambda record, run: run.workload.layout),
-    Column("seed", "integer", "", "of its data", lambda record, run: run.workload.seed),
-    Column("threads", "integer", "", "that the kernel was given", lambda record, run: run.threads),
-    Column("seconds", "number", "s", "how long the whole Run took", lambda record, run: run.seconds),
+    Column("family", "text", "", "family of the inputs", lambda record, run: run.workload.family),
+    Column(
+        "layout", "text", "", "alignment of the arrays: aligned or unaligned", lambda record, run: run.workload.layout
+    ),
+    Column("seed", "integer", "", "seed of the inputs", lambda record, run: run.workload.seed),
+    Column("threads", "integer", "", "thread count of the kernel", lambda record, run: run.threads),
+    Column("seconds", "number", "s", "duration of the Run", lambda record, run: run.seconds),
     *_load(),
-    Column("passed", "yes/no", "", "no dimension failed or broke", lambda record, run: run.passed),
+    Column("passed", "yes/no", "", "no dimension is fail or error", lambda record, run: run.passed),
     *_verdict("accuracy"),
     Column("cases", "integer", "", "input sets that were judged", lambda record, run: run.accuracy.cases),
     Column(
         "judged_calls",
         "integer",
         "",
-        "calls that were judged, where cases were drawn",
+        "calls that were judged; missing if no case was drawn",
         lambda record, run: run.accuracy.calls or None,
     ),
     Column(
         "rarest_fault",
         "number",
         "",
-        "rarest fault, as a share of calls, seen with 95 %",
+        "rarest fault, as a share of calls, that is detected with a probability of 95 %",
         lambda record, run: run.accuracy.rarest,
     ),
     Column("elements", "integer", "", "output elements that were judged", lambda record, run: run.accuracy.elements),
-    Column("mismatches", "integer", "", "elements that are wrong", lambda record, run: run.accuracy.mismatches),
+    Column("mismatches", "integer", "", "incorrect output elements", lambda record, run: run.accuracy.mismatches),
     Column(
         "largest_error",
         "number",
@@ -270,11 +291,15 @@ COLUMNS: tuple[Column, ...] = (
         "overhead_ns",
         "number",
         "ns",
-        "what a call through Python adds",
+        "time that a call through Python adds",
         lambda record, run: run.performance.call_overhead_ns,
     ),
-    Column("read", "integer", "B", "least that the workload reads", lambda record, run: run.performance.read or None),
-    Column("written", "integer", "B", "least that it writes", lambda record, run: run.performance.written or None),
+    Column(
+        "read", "integer", "B", "least bytes that the workload reads", lambda record, run: run.performance.read or None
+    ),
+    Column(
+        "written", "integer", "B", "least bytes that it writes", lambda record, run: run.performance.written or None
+    ),
     Column(
         "operations",
         "integer",
@@ -284,50 +309,58 @@ COLUMNS: tuple[Column, ...] = (
     ),
     *_ratio(
         "plain_over_graph",
-        "launches handed over one by one over the same in a graph",
+        "time of individual launches / time of the same launches in a graph",
         lambda run: run.plain,
     ),
     Column(
         "scaling_threads",
         "integer",
         "",
-        "most that it was timed on",
+        "most threads on which it was timed",
         _of_widest("threads"),
     ),
     *_ratio(
-        "scaling", "time on one thread over that on scaling_threads", lambda run: getattr(_widest(run), "speedup", None)
+        "scaling", "time on one thread / time on scaling_threads", lambda run: getattr(_widest(run), "speedup", None)
     ),
     *(
         Column(name, "number", "", description, _of_widest(name))
         for name, description in (
-            ("efficiency", "the speed-up over scaling_threads"),
-            ("balance", "mean of the busy times of the threads that took part over the largest"),
-            ("utilization", "busy time of all threads over scaling_threads times the time"),
+            ("efficiency", "scaling / scaling_threads"),
+            ("balance", "mean / largest busy time of the participating threads"),
+            ("utilization", "busy time of all threads / (scaling_threads x wall time)"),
         )
     ),
     *_verdict("memory"),
-    Column("inputs", "integer", "B", "of a call", _judged(lambda each: each.inputs)),
-    Column("outputs", "integer", "B", "of a call", _judged(lambda each: each.outputs)),
-    Column("workspace", "integer", "B", "that the kernel declares", _judged(lambda each: each.workspace)),
+    Column("inputs", "integer", "B", "inputs of a call", _judged(lambda each: each.inputs)),
+    Column("outputs", "integer", "B", "outputs of a call", _judged(lambda each: each.outputs)),
+    Column("workspace", "integer", "B", "workspace that the kernel declares", _judged(lambda each: each.workspace)),
     Column("host_peak", "integer", "B", "most resident memory that a call adds", _judged(lambda each: each.host_peak)),
     Column(
         "device_peak",
         "integer",
         "B",
-        "most of the device's memory beyond inputs and outputs",
+        "most device memory in use beyond inputs and outputs",
         _judged(lambda each: each.device_peak),
     ),
     Column(
-        "persistent", "integer", "B", "still held after the kernel was dropped", _judged(lambda each: each.persistent)
+        "persistent",
+        "integer",
+        "B",
+        "memory still held after the kernel was dropped",
+        _judged(lambda each: each.persistent),
     ),
     Column(
-        "allocated", "integer", "B", "that Python and NumPy allocate for a call", _judged(lambda each: each.allocated)
+        "allocated",
+        "integer",
+        "B",
+        "memory that Python and NumPy allocate for a call",
+        _judged(lambda each: each.allocated),
     ),
     Column(
         "page_faults",
         "number",
         "pages",
-        "that a call touches for the first time",
+        "pages that a call touches for the first time",
         _judged(lambda each: each.page_faults),
     ),
     Column("leak", "number", "B/call", "growth of the heap", _judged(lambda each: each.leak and each.leak.median)),
@@ -349,7 +382,7 @@ COLUMNS: tuple[Column, ...] = (
         "bits_per_weight",
         "number",
         "bit",
-        "of the packed weights, scales included",
+        "size of the packed weights, scales included",
         _judged(lambda each: each.bits_per_weight),
     ),
     *_verdict("cross"),
@@ -357,29 +390,33 @@ COLUMNS: tuple[Column, ...] = (
         "peers",
         "integer",
         "",
-        "implementations of others, and references, that it was compared with",
+        "number of peers and references that it was compared with",
         lambda record, run: len(run.cross.peers),
     ),
     Column(
         "peer",
         "text",
         "",
-        "the fastest of those that were timed",
+        "the fastest peer that was timed",
         lambda record, run: getattr(_fastest(run), "peer", None),
     ),
     *_ratio(
         "peer_over_kernel",
-        "that peer's time over the kernel's, by turns",
+        "time of that peer / time of the kernel, interleaved",
         lambda run: getattr(_fastest(run), "speedup", None),
     ),
     Column(
-        "ran", "text", "", "what ran, as the code that ran says", lambda record, run: getattr(run.receipt, "ran", None)
+        "ran",
+        "text",
+        "",
+        "instruction set or GPU, as the code that ran reported it",
+        lambda record, run: getattr(run.receipt, "ran", None),
     ),
     Column(
         "simulated",
         "yes/no",
         "",
-        "a simulator stood in for the device",
+        "a simulator ran in place of the device",
         lambda record, run: getattr(run.receipt, "simulated", None),
     ),
     Column(
@@ -393,27 +430,26 @@ COLUMNS: tuple[Column, ...] = (
         "tuned",
         "text",
         "",
-        "what ran because `tritmark tune` measured it to be faster than the built-in choice",
+        "choice of `tritmark tune`, which measured it to be faster than the built-in one",
         lambda record, run: getattr(run.receipt, "tuned", None),
     ),
-    Column("proposals", "integer", "", "how many rules have advice for the Run", _proposals),
-    Column("limits", "text", "", "what its verdicts do not cover; empty where they have no limits", _limits),
+    Column("proposals", "integer", "", "number of rules with advice for the Run", _proposals),
+    Column("limits", "text", "", "what its verdicts do not cover; empty if they have no limits", _limits),
 )
-"""A column for each size of an axis follows them: `axis_M`, `axis_N` and so on, for the axes that the ops of the
-Records have."""
+"""Columns with the sizes of the axes follow them: `axis_M`, `axis_N` and so on, for each axis of the Records' ops."""
 
 SAMPLES: tuple[tuple[str, Kind, str, str], ...] = (
     ("temperature", "text", "", "cold or hot"),
-    ("sample", "integer", "", "in the order taken, from 0"),
-    ("sample_ns", "number", "ns", "time of a call, the mean over the sample's calls"),
+    ("sample", "integer", "", "index in the order taken, from 0"),
+    ("sample_ns", "number", "ns", "mean time of a call over the sample's calls"),
     ("calls", "integer", "", "calls in a sample"),
-    ("probe_ns", "number", "ns", "time of the ceiling's probe beside it; missing in version 1"),
+    ("probe_ns", "number", "ns", "time of the probe's adjacent sample; missing in version 1"),
 )
-"""Columns that rows for samples have besides: name, kind, unit, description."""
+"""Additional columns of rows for samples: name, kind, unit, description."""
 
 AXES: tuple[str, Kind, str, str] = (
     "axis_*",
     "integer",
     "",
-    "size of that axis; missing for an op that has none of that name",
+    "size of the axis of that name; missing if the op has no such axis",
 )

@@ -1,4 +1,4 @@
-"""The table itself, and its files."""
+"""Make the table and write it to files."""
 
 from __future__ import annotations
 
@@ -26,14 +26,13 @@ PARQUET = "pip install 'tritmark[frame]'"
 
 
 def find(names: Sequence[str], store: Store) -> list[Path]:
-    """The files of Records that are named by path or id, or by a pattern over either; all Records of the store where
-    none is named.
+    """The files of Records named by path, id, or a pattern of either; all Records of the store if none is named.
 
-    Raises UsageError for a pattern that fits nothing, and where there is no Record at all.
+    Raises UsageError for a pattern without a match, and if there is no Record.
     """
     ids = store.records()
     if not names and not ids:
-        raise UsageError(f"{store.runs}: holds no Record; make one with `tritmark run`, or name the files of Records")
+        raise UsageError(f"{store.runs}: holds no Record; make one with `tritmark run`, or name files of Records")
     found: dict[Path, Path] = {}
     for path in _named(names, ids, store) if names else map(store.path, ids):
         found.setdefault(path.resolve(), path)
@@ -52,17 +51,16 @@ def _named(names: Sequence[str], ids: Sequence[str], store: Store) -> Iterator[P
         ]
         if not matching:
             raise UsageError(
-                f"{name!r} matches no Record; legal: paths of files, ids, or patterns over them; in {store.runs}: "
-                f"{len(ids)}"
+                f"{name!r} matches no Record; legal: paths of files, ids, or patterns of either; Records in "
+                f"{store.runs}: {len(ids)}"
             )
         yield from matching
 
 
 def table(paths: Iterable[Path], *, samples: bool = False) -> pd.DataFrame:
-    """One table over the Records in these files: a row for each Run, or with `samples` one for each sample of each Run
-    that was timed.
+    """One table of the Records in these files: one row per Run, or with `samples` one row per sample of a timed Run.
 
-    Raises RecordError for a file that is no Record, or was changed after it was written. See COLUMNS, and SAMPLES.
+    COLUMNS and SAMPLES list the columns. Raises RecordError for a file that is not a Record or was changed.
     """
     import pandas as pd
 
@@ -103,26 +101,28 @@ def _samples(run: Run) -> Iterator[dict[str, Any]]:
 
 
 def inert(text: str) -> str:
-    """The text for a cell: what a spreadsheet would take for a formula gets an apostrophe in front, what does not
-    print is written out."""
+    """The text for a cell. Text that a spreadsheet would read as a formula gets a leading apostrophe, and unprintable
+    characters are escaped."""
     return visible(f"'{text}" if text.startswith(_FORMULAS) else text)
 
 
 def csv(found: pd.DataFrame) -> str:
-    """The table as CSV, its texts inert."""
+    """The table as CSV, with inert texts."""
     texts = found.select_dtypes("string")
     changed = found.assign(**{str(name): texts[name].map(inert, na_action="ignore") for name in texts})
     return str(changed.to_csv(index=False, lineterminator="\n"))
 
 
 def parquet(found: pd.DataFrame) -> bytes:
-    """The table as Parquet, its columns described in the file's metadata. Raises UsageError where pyarrow is not
-    installed."""
+    """The table as Parquet, with the descriptions of the columns in the file's metadata.
+
+    Raises UsageError if pyarrow is not installed.
+    """
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError as error:
-        raise UsageError(f"--to parquet needs pyarrow ({error}); legal: {PARQUET}, or --to csv") from None
+        raise UsageError(f"--to parquet needs pyarrow ({error}); install it: {PARQUET}, or use --to csv") from None
     reported = {
         column.name: f"{column.description} [{column.unit}]" if column.unit else column.description
         for column in COLUMNS
@@ -138,7 +138,7 @@ def parquet(found: pd.DataFrame) -> bytes:
 
 
 def write(path: Path, data: bytes) -> None:
-    """Put the bytes into the file, in full or not at all. Raises UsageError where the disk refuses."""
+    """Write the file atomically. Raises UsageError if it cannot be written."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
     try:
         temporary.write_bytes(data)

@@ -1,4 +1,4 @@
-"""What asv calls this machine: a name that is the same for all machines whose times can be compared, and no other's."""
+"""asv's name of this machine: equal for machines with comparable times, and only for these."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MARKS = re.compile(r"\((?:r|tm|c)\)|\b(?:cpu|processor|core)\b|@.*|\d+-core", r
 
 
 def machine_name() -> str:
-    """The CPU in a few letters and the id of Records' machines, such as "amd-epyc-9r14-2-cores-0123456789ab"."""
+    """The CPU, its cores and the machine id of Records, such as "amd-epyc-9r14-2-cores-0123456789ab"."""
     from tritmark.harness.record.facts import machine_facts
 
     facts = machine_facts()
@@ -22,10 +22,10 @@ def machine_name() -> str:
 
 
 def register(file: Path | None = None) -> str:
-    """Tell asv (in ~/.asv-machine.json, or `file`) to file what it measures here under `machine_name`; that name.
+    """Register `machine_name` for this host in ~/.asv-machine.json, or in `file`, and return it.
 
-    asv looks machines up by this host's name, which stays in that file: results carry the other. Raises UsageError
-    without asv.
+    asv finds the entry by the name of the host. Its results have the registered name. Raises UsageError if asv is not
+    installed or the file cannot be read or written.
     """
     try:
         from asv.machine import Machine, MachineCollection

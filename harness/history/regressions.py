@@ -1,4 +1,4 @@
-"""From asv's results to regressions: series in the order of commits, their upward steps, and which of them stand."""
+"""Regressions from asv's results: series in the order of commits, their upward steps, and later reverts."""
 
 from __future__ import annotations
 
@@ -17,32 +17,33 @@ from tritmark.harness.machine.repository import OUTSIDE, git, must_be_whole, ref
 
 @dataclass(frozen=True, slots=True)
 class Regression:
-    """A benchmark that got slower between two commits that were measured."""
+    """A benchmark that became slower between two measured commits."""
 
     benchmark: str
     parameters: tuple[str, ...]
     machine: str
     good: str
-    """The last commit that was measured before."""
+    """The last measured commit before the step."""
     bad: str
-    """The first one after."""
+    """The first measured commit after it."""
     date: str
     """Of `bad`, ISO 8601."""
     before: float
-    """Ratio to the anchor."""
+    """Ratio to the anchor before the step."""
     after: float
+    """Ratio to the anchor after the step."""
     size: float
     """0.05 is 5 % slower."""
     confidence: float
     reverted: str | None
-    """The first measured commit at which it was back; None where it stands."""
+    """The first measured commit at the old level or below; None if the regression stands."""
 
     def as_json(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """The JSON object."""
         return asdict(self)
 
     def line(self) -> str:
-        """As text has it."""
+        """One line of text."""
         sure = f"{100 * min(self.confidence, 0.9999):.4g} % sure"
         back = f"  reverted in {self.reverted[:10]}" if self.reverted else ""
         what = " ".join((self.benchmark, *self.parameters))
@@ -53,15 +54,15 @@ class Regression:
 
 
 def order(folder: Path) -> dict[str, int]:
-    """Position of each commit of the branch that is checked out in `folder`, oldest 0. Raises UsageError outside of
-    a repository."""
+    """Position of each commit of the branch checked out in `folder`; the oldest is 0.
+
+    Raises UsageError outside a repository."""
     names = _git(folder, "rev-list", "--reverse", "--topo-order", "HEAD").split()
     return {name: position for position, name in enumerate(names)}
 
 
 def since(text: str, folder: Path, commits: dict[str, int]) -> int:
-    """The position from which on regressions are asked for: after a revision, or from a date on. Raises UsageError
-    for neither."""
+    """The first position after a revision, or from a date. Raises UsageError if `text` is neither."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
@@ -69,7 +70,9 @@ def since(text: str, folder: Path, commits: dict[str, int]) -> int:
             folder, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{text}^{{commit}}", wrong=text
         ).strip()
         if found not in commits:
-            raise UsageError(f"--since {text}: that commit is not in the history of HEAD") from None
+            raise UsageError(
+                f"--since {text}: this commit is not in the history of HEAD; legal: main~20, 2026-01-31"
+            ) from None
         return commits[found] + 1
     after = _git(
         folder, "rev-list", "HEAD", f"--since={(moment if moment.tzinfo else moment.replace(tzinfo=UTC)).isoformat()}"
@@ -78,8 +81,7 @@ def since(text: str, folder: Path, commits: dict[str, int]) -> int:
 
 
 def regressions(values: Iterable[Value], commits: dict[str, int], report: Callable[[str], None]) -> list[Regression]:
-    """Every upward step, the newest first. Values of commits that HEAD does not have are left out, which `told` is
-    told."""
+    """All upward steps, the newest first. Values of commits outside the history of HEAD are left out and reported."""
     series: dict[tuple[str, str, str, tuple[str, ...]], dict[str, Value]] = {}
     foreign = set()
     for value in values:
@@ -90,7 +92,7 @@ def regressions(values: Iterable[Value], commits: dict[str, int], report: Callab
             value
         )
     if foreign:
-        report(f"left out: results of {len(foreign)} commits that are not in the history of HEAD")
+        report(f"left out: results of {len(foreign)} commits outside the history of HEAD")
     found = [
         each for one in series.values() for each in _of(sorted(one.values(), key=lambda value: commits[value.commit]))
     ]
@@ -117,8 +119,8 @@ def _of(values: Sequence[Value]) -> list[Regression]:
 
 
 def apart(found: Iterable[Regression], machine: str) -> tuple[list[Regression], list[Regression]]:
-    """Those of this machine, and those that the results of others show: these came with the clone, or from a disk that
-    is shared, and say nothing of what this one measured."""
+    """The regressions of this machine, and those of other machines, whose results are in the clone or on a shared
+    disk."""
     known = list(found)
     return [each for each in known if each.machine == machine], [each for each in known if each.machine != machine]
 
@@ -128,7 +130,7 @@ def _git(folder: Path, *arguments: str, wrong: str = "") -> str:
         return git(folder, *arguments)
     except OSError as why:
         raise BadEnvironmentError(
-            f"git cannot be run ({why.strerror}), and the history needs it for the order of commits",
+            f"git cannot be run ({why.strerror}); the history needs it for the order of commits",
             next_step="install git",
         ) from None
     except subprocess.CalledProcessError as why:
@@ -141,5 +143,5 @@ def _git(folder: Path, *arguments: str, wrong: str = "") -> str:
         if OUTSIDE not in why.stderr:
             raise refused_by_git(folder, why.stderr) from None
         raise UsageError(
-            f"{folder}: git says: {why.stderr.strip()}; next: run this in a clone of the project"
+            f"{folder}: git reports: {why.stderr.strip()}; next: run this in a clone of the project"
         ) from None

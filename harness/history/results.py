@@ -1,5 +1,6 @@
-"""asv's results on disk, read through asv's own modules. What cannot be read is set aside, so that asv does not
-write over it. Files that git tracks stay as they are: git brings them back.
+"""asv's results on disk, read with asv's own modules.
+
+An unreadable file is renamed, so that asv does not overwrite it. Files that git tracks stay: git can restore them.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _ASIDE = ".set-aside"
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """One benchmark at one set of parameters, of one commit on one machine."""
+    """One benchmark with one set of parameters, at one commit on one machine."""
 
     machine: str
     environment: str
@@ -35,8 +36,10 @@ class Value:
 
 
 def values(folder: Path, report: Callable[[str], None]) -> Iterator[Value]:
-    """Every ratio to the anchor under asv's results folder; `told` is told what was set aside. Raises UsageError
-    without asv or folder."""
+    """All ratios to the anchor in asv's results folder. `report` gets a line for each file that is left out.
+
+    Raises UsageError if asv is not installed or the folder does not exist.
+    """
     try:
         from asv.machine import Machine
         from asv.results import Results
@@ -49,7 +52,7 @@ def values(folder: Path, report: Callable[[str], None]) -> Iterator[Value]:
         try:
             machine = str(load_json(str(machine_file), api_version=Machine.api_version)["machine"])
         except (UserError, ValueError, KeyError, TypeError, OSError) as why:
-            report(f"{machine_file.parent}: left out, for its machine.json cannot be read: {_words(why)}")
+            report(f"{machine_file.parent}: left out, because its machine.json cannot be read: {_words(why)}")
             continue
         for path in sorted(machine_file.parent.glob("*.json")):
             if path.name == machine_file.name:
@@ -71,17 +74,16 @@ def _of(results: Any, machine: str) -> Iterator[Value]:
             continue
         parameters = results.get_result_params(key)
         for names, value in zip(product(*parameters), results.get_result_value(key, parameters), strict=True):
-            # asv keeps null where a set of parameters failed and NaN where it was skipped.
+            # asv stores null for a set of parameters that failed and NaN for a skipped one.
             if value is not None and isfinite(value) and value > 0:
                 shown = tuple(json.loads(name.replace("'", '"')) if name.startswith("'") else name for name in names)
                 yield Value(machine, results.env_name, results.commit_hash, results.date, key, shown, float(value))
 
 
 def _set_aside(path: Path, why: str) -> str:
-    """Rename a file that is damaged or of a later asv to a name that is free and that asv does not read. One that git
-    tracks stays."""
+    """Rename a file that is damaged or of a later asv to an unused name that asv ignores, unless git tracks it."""
     if _tracked(path):
-        return f"{path}: left out, cannot be read ({why}); next: git checkout -- {path}"
+        return f"{path}: left out, because it cannot be read ({why}); next: git checkout -- {path}"
     for number in range(1, 1000):
         aside = path.with_name(f"{path.name}{_ASIDE}" + (f"-{number}" if number > 1 else ""))
         if aside.exists():
@@ -89,8 +91,8 @@ def _set_aside(path: Path, why: str) -> str:
         try:
             path.rename(aside)
         except OSError as error:
-            return f"{path}: left out, and cannot be set aside ({error.strerror}): {why}"
-        return f"{path}: cannot be read ({why}); set aside as {aside.name}"
+            return f"{path}: left out, and cannot be renamed ({error.strerror}): {why}"
+        return f"{path}: cannot be read ({why}); renamed to {aside.name}"
     return f"{path}: left out: {why}"
 
 

@@ -1,9 +1,9 @@
-"""Where a series of ratios steps, which steps stand, and how sure that is.
+"""Steps in a series of ratios, with their confidence and later reverts.
 
-Taken: asv's step detection (piecewise constant fits in L1), with rises of under 3 % left out. `python
-suites/gate/histories.py` measures it beside Apache Otava at p = 0.001 on the same synthetic histories. On ratios both
-found every step of 5 % without a false alarm, so asv's is taken: the history is asv's anyway, while apache-otava 0.8
-pins numpy to 2.2.0 and brings clients of BigQuery, PostgreSQL and Slack.
+The method is asv's step detection (piecewise constant fits in L1), without rises below 3 %. `python
+suites/gate/histories.py` compares it with Apache Otava at p = 0.001 on synthetic histories. On ratios both found every
+step of 5 % without a false alarm. asv is used because it stores the history; apache-otava 0.8 pins numpy to 2.2.0 and
+depends on clients of BigQuery, PostgreSQL and Slack.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from math import exp, log
 from tritmark.harness.errors import UsageError
 
 THRESHOLD = 0.03
-"""Smaller steps are left out: 0.1 to 0.4 % come from where the linker puts a kernel, and launches of one build
+"""Least step that counts. The address of a kernel alone changes its time by 0.1 to 0.4 %, and launches of one build
 differ by more."""
 
 LEAST_LENGTH = 2
-"""Commits that a level must have lasted before it counts: one bad measurement is no step."""
+"""Least number of commits of a level, so that one bad measurement is not a step."""
 
 INSTALL = "pip install 'tritmark[history]'"
 
 
 @dataclass(frozen=True, slots=True)
 class LevelChange:
-    """A level change between two neighbouring values of a series, as positions in it."""
+    """A change of level between two adjacent values of a series, given by their positions."""
 
     before: int
     """Last position of the old level."""
@@ -36,23 +36,23 @@ class LevelChange:
     old: float
     new: float
     confidence: float
-    """1 minus the probability that noise as large as within the levels makes such a step; see `_confidence`."""
+    """1 minus the probability that the noise within the levels causes such a step; see `_confidence`."""
     reverted: int | None
-    """First position at which the series was back at the old level, or below; None where it stands."""
+    """First position at the old level or below; None if the step stands."""
 
     @property
     def size(self) -> float:
-        """By how much the new level lies above the old one: 0.05 is 5 %."""
+        """Relative rise from the old level to the new one: 0.05 is 5 %."""
         return self.new / self.old - 1
 
 
 def missing_asv() -> UsageError:
-    """What to say where asv is not installed."""
-    return UsageError(f"asv is not installed, and it keeps the history; next: {INSTALL}")
+    """The error for a missing asv."""
+    return UsageError(f"asv, which stores the history, is not installed; next: {INSTALL}")
 
 
 def rises(values: Sequence[float], threshold: float = THRESHOLD) -> list[LevelChange]:
-    """The upward steps of more than `threshold` in positive values, oldest first. Raises UsageError without asv."""
+    """The upward steps of more than `threshold` in positive values, the oldest first. Raises UsageError without asv."""
     try:
         from asv.step_detect import detect_steps
     except ImportError as why:
@@ -69,8 +69,7 @@ def rises(values: Sequence[float], threshold: float = THRESHOLD) -> list[LevelCh
         if new - base[2] <= least:
             base = min(base, (start, end, new), key=lambda level: level[2])
             continue
-        # Small rises that add up are one over the level where they began; a large one lies right behind the level
-        # before it.
+        # Small rises that add up to a step count from the level where they began, a large rise from the level before.
         left, right, old = last if new - last[2] > least else base
         base = (start, end, new)
         back = next((later[0] for later in steady if later[0] >= end and later[2] - old <= least), None)
@@ -82,7 +81,7 @@ def rises(values: Sequence[float], threshold: float = THRESHOLD) -> list[LevelCh
 def _confidence(
     logs: Sequence[float], levels: Sequence[tuple[int, int, float]], old: tuple[int, int], new: tuple[int, int]
 ) -> float:
-    """From Student's t: the difference of the levels' means over the spread within all levels, pooled."""
+    """Student's t of the difference of the levels' means, with the pooled spread within all levels."""
     from math import sqrt
     from statistics import fmean
 

@@ -1,6 +1,6 @@
-"""tritmark.harness.league: every kernel on this machine at one place, ours and those of others, beside the best one.
+"""tritmark.harness.league: all kernels and peers for the same work, side by side with the best one.
 
-A place is a device, an op, an output dtype, a shape and a number of threads. Times and parts of the ceiling come from
-a Record; ratios to the best are taken by turns (turns), or made from what was timed by turns with something that both
-were timed with, and each says which.
+The same work: device, op, output dtype, shape and thread count. Times and percentages of the ceiling come from a
+Record. Ratios to the best are interleaved (turns), or follow from two ratios that were interleaved with the same code.
+Each ratio states its basis.
 """

@@ -1,4 +1,4 @@
-"""A Record's Runs, whatever their tier, and its comparisons with peers, put side by side for each place."""
+"""The Runs of a Record, of all tiers, and its comparisons with peers, side by side for the same work."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from tritmark.harness.validate.performance import TELLING
 Temperature = Literal["cold", "hot"]
 TEMPERATURES: tuple[Temperature, ...] = ("cold", "hot")
 Work = tuple[str, str, str, str, int]
-"""What Runs share that do the same work: device, op, dtype, workload, threads."""
+"""Device, op, dtype, workload, threads: equal for Runs that do the same work."""
 Interleaving = Mapping[tuple[str, Temperature], Ratio]
-"""For a Run's id its time over that of the best Run of its place, taken by turns."""
+"""By Run id: its time over the time of the best Run for the same work, interleaved."""
 Best = Mapping[tuple[Work, Temperature], str]
-"""For a place the id of the Run that was found to be the best by turns."""
+"""The id of the best Run, as interleaving found it."""
 _ROUNDED_ONCE = 0.5
-"""Units of the last place from the exact value, at most."""
+"""Largest difference from the exact value in ulp after one rounding."""
 
 
 def work_of(run: Run) -> Work:
-    """Of a Run."""
+    """The work of a Run."""
     return run.device, run.op, run.dtype, run.workload.id, run.threads
 
 
 def by_work(record: Record) -> dict[Work, list[Run]]:
-    """The measured Runs of each place."""
+    """The measured Runs by work."""
     found: dict[Work, list[Run]] = {}
     for run in record.runs:
         if run.performance.cold is not None or run.performance.hot is not None:
@@ -38,13 +38,12 @@ def by_work(record: Record) -> dict[Work, list[Run]]:
 
 
 def admitted(runs: Sequence[Run], right: Sequence[Run]) -> list[Run]:
-    """Those of a place's Runs that may be the best, and are worth timing beside it: of right kernels, and of peers that
-    passed."""
+    """The Runs that may be the best and are timed against it: those of correct kernels, and of peers that passed."""
     return [run for run in runs if run in right or (run.peer and run.accuracy.status is Status.PASS)]
 
 
 def best_of(runs: Sequence[Run], temperature: Temperature) -> Run | None:
-    """The quickest of the Runs whose figures are believed and not too noisy; the figures were not interleaved."""
+    """The fastest Run with a figure that is neither doubted nor too noisy. The figures were not interleaved."""
     timed = [
         run
         for run in runs
@@ -61,8 +60,11 @@ def tables(
     calls: Mapping[Work, Sequence[WholeCall]] | None = None,
     found_best: Best | None = None,
 ) -> tuple[LeagueTable, ...]:
-    """The league table of a Record. `turns` and `found_best`: ratios that were taken for it, and beside whom; where
-    there are none, those that follow from the Record."""
+    """The league tables of a Record.
+
+    `turns` and `found_best`: interleaved ratios and the best Runs that they refer to. Without them, the ratios follow
+    from the Record.
+    """
     right = groups.selectable(record)
     made = []
     for work, runs in by_work(record).items():
@@ -145,10 +147,10 @@ def _pace(run: Run, best: Run | None, temperature: Temperature, turns: Interleav
 
 
 def contradicts(behind: Ratio, run: Run, best: Run, temperature: Temperature) -> bool:
-    """Whether a Run's time over the best's, as it was taken, and the quotient of the two times cannot both be true.
+    """Whether an interleaved ratio to the best and the quotient of the two times contradict each other.
 
-    The times were taken at different moments, between which a machine's speed changes by a few percent: their
-    intervals have to lie further apart than TELLING.
+    The two times are from different moments, and the speed of a machine changes by a few percent. So the intervals must
+    differ by more than TELLING.
     """
     own, theirs = _footing(run, temperature), _footing(best, temperature)
     if own is None or theirs is None or theirs.timing.low_ns <= 0:
@@ -171,7 +173,7 @@ def _behind(run: Run, best: Run | None, temperature: Temperature, turns: Interle
     a, b = own.against, theirs.against
     if a.ceiling != b.ceiling or a.lost or b.lost or min(a.fraction.low, b.fraction.low) <= 0:
         return None, Basis.NONE
-    # A time is the work over the ceiling's rate and the part of it that was reached; the rate is the same.
+    # time = work / (rate of the ceiling * fraction), and both have the same rate.
     work = a.work / b.work
     return (
         Ratio(
@@ -185,9 +187,8 @@ def _behind(run: Run, best: Run | None, temperature: Temperature, turns: Interle
 
 
 def _peers(runs: Sequence[Run], own: Mapping[str, Contender], best: Run | None) -> list[Contender]:
-    """One contender for each peer that was timed: from the comparison with the best kernel, or else with the quickest
-    that it was timed with. A project with a right variant is there already, timed without what a call from Python
-    takes."""
+    """One contender for each timed peer, from its comparison with the best kernel, or with the fastest one if the best
+    was not compared. Projects with a correct variant are skipped: the variant is timed without the Python call."""
     theirs = [run.variant for run in runs if run.peer and own[run.id].verdict not in {Status.FAIL, Status.ERROR}]
     found: dict[str, list[tuple[Run, PeerComparison]]] = {}
     for run in runs:

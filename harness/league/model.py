@@ -1,4 +1,4 @@
-"""The league table as data: what JSON has, and what HTML and Markdown show. Times are nanoseconds."""
+"""The league table as data, for JSON, HTML and Markdown. Times are nanoseconds."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from tritmark.harness.record.model import TOO_NOISY, Model, Ratio, Status, half_
 
 
 class Basis(StrEnum):
-    """What a ratio to the best rests on. Two times that were not taken by turns with each other, or with the same
-    thing, give none."""
+    """How a ratio to the best was measured. Times that share no interleaved measurement have no ratio."""
 
     BEST = "the best"
     TURNS = "by turns with the best"
@@ -19,71 +18,72 @@ class Basis(StrEnum):
 
 
 class ContenderTiming(Model):
-    """One temperature of a contender."""
+    """The cold or the hot time of a contender."""
 
     ns: float
     """Median time of a call."""
     low_ns: float | None = None
-    """Lower end of its 95 % interval; None where only a ratio was kept."""
+    """Lower end of its 95 % interval; None if only a ratio was kept."""
     high_ns: float | None = None
+    """Upper end of its 95 % interval."""
     ceiling: str = ""
-    """read, write or compute: the one that limits; "" where none was measured."""
+    """The limiting ceiling: read, write or compute; "" if none was measured."""
     share: Ratio | None = None
-    """The part of that ceiling that was reached; None where the probe was no ceiling."""
+    """Fraction of that ceiling; None if the probe was slower than the kernel."""
     behind: Ratio | None = None
-    """Its time over the best's."""
+    """Its time over the time of the best."""
     basis: Basis = Basis.NONE
     contradicts: bool = False
-    """`behind` lies outside of what its time and the best's allow, intervals included: the machine was another when one
-    of them was taken."""
+    """`behind` contradicts the two times beyond their intervals: the machine changed between the measurements."""
 
     @property
     def too_noisy(self) -> bool:
-        """The interval of the time is too wide to compare it with others."""
+        """The interval of the time is too wide for comparisons."""
         known = self.low_ns is not None and self.high_ns is not None
         return known and half_width(self.ns, self.low_ns or 0.0, self.high_ns or 0.0) > TOO_NOISY
 
 
 class Contender(Model):
-    """A kernel, or somebody else's implementation, at one place."""
+    """A kernel or a peer in one table."""
 
     kernel: str
-    """A variant's id, or a peer's name."""
+    """Id of the variant, or name of the peer."""
     variant: str
-    """Its name; of a peer the peer's."""
+    """Name of the variant or peer."""
     format: str
-    """Of the weights or values; of a peer that of the kernel that it was compared with."""
+    """Format of the weights or values; for a peer, the format of the kernel that it was compared with."""
     version: str = ""
-    """Of a peer."""
+    """Version of a peer."""
     peer: bool = False
-    """Known from cross-validation only: a peer that is no variant."""
+    """A peer that is not a variant and is known from cross-validation only."""
     verdict: Status
     reason: str = ""
     exact: bool | None = None
-    """Whether every judged element is the exact value, rounded to the output's dtype at most once; of a peer whether
-    every element is the kernel's. None where none was judged."""
+    """Every judged element is the exact value, rounded at most once to the output's dtype. For a peer: every element is
+    equal to the kernel's. None if no element was judged."""
     largest_error: float | None = None
-    """Largest absolute difference from the reference, of a peer from the kernel."""
+    """Largest absolute difference from the reference; for a peer, from the kernel."""
     bits_per_weight: float | None = None
     cold: ContenderTiming | None = None
     hot: ContenderTiming | None = None
 
 
 class WholeCall(Model):
-    """A public function as its users call it, from Python and back; the same arrays again and again."""
+    """A public function called from Python, hot."""
 
     name: str
     takes: str
-    """What goes in, so that nobody takes two different pieces of work for one."""
+    """The inputs, to distinguish calls that do different work."""
     missing: str = ""
-    """Why it could not be called here; the rest is then empty."""
+    """Why it could not be called; then it has no time."""
     ns: float | None = None
+    """Median time of a call."""
     behind: Ratio | None = None
-    """Its time over the best's, by turns; None for the best."""
+    """Its time over the time of the best, interleaved; None for the best."""
 
 
 class LeagueTable(Model):
-    """All that do the same work."""
+    """All contenders for the same work."""
 
     device: str
     op: str
@@ -92,19 +92,19 @@ class LeagueTable(Model):
     title: str = ""
     threads: int
     contenders: tuple[Contender, ...]
-    """The quickest first: cold, then what has no cold figure, then what is too noisy; what is not right comes last."""
+    """Sorted by cold time, then those without a cold figure, those with noisy figures, and incorrect ones last."""
     calls: tuple[WholeCall, ...] = ()
 
 
 class League(Model):
-    """The whole table."""
+    """All league tables of a Record."""
 
     record: str
-    """Id of the Record that the figures come from."""
+    """Id of the Record."""
     created: str
     suite: str
     tritmark: str
     machine: str
     distrust: str = ""
-    """What refutes the Record; "" where nothing does."""
+    """What contradicts the Record; "" for nothing."""
     tables: tuple[LeagueTable, ...]

@@ -1,5 +1,5 @@
-"""What a Record does not have: every kernel of a place by turns with the best one, and whole calls by turns with the
-quickest. For a machine on which nothing else is done meanwhile."""
+"""Interleaved measurements that a Record does not have: each kernel against the best one for the same work, and whole
+calls against the fastest one. Run it on an idle machine."""
 
 from __future__ import annotations
 
@@ -29,38 +29,38 @@ if TYPE_CHECKING:
     from tritmark.harness.worker.site import Site
 
 BUDGET_S = 0.25
-"""How long two are timed by turns, if that is not told earlier."""
+"""Time for one pair in seconds, unless its interval is narrow enough earlier."""
 _PATIENCE = 8
 _ROUNDS = 3
-"""How often all of a place are timed beside its best at most: each time beside another one that turned out sooner."""
+"""Most rounds in which all kernels are timed against the best one. Each round has another best, which was faster."""
 
 
 @dataclass(slots=True)
 class Session:
-    """What was taken by turns for a Record."""
+    """The interleaved measurements for a Record."""
 
     ratios: dict[tuple[str, Temperature], Ratio] = field(default_factory=dict)
     best: dict[tuple[Work, Temperature], str] = field(default_factory=dict)
-    """The Runs that these ratios are to."""
+    """The Runs to which the ratios refer."""
     calls: dict[Work, tuple[WholeCall, ...]] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
-    """What could not be taken, and why."""
+    """Measurements that failed, and why."""
 
 
 def taken(
     installed: Installed, record: Record, report: Callable[[str], None], *, candidates: Sequence[Candidate] = ()
 ) -> Session:
-    """Time what the Record measured by turns, each with the best of its place; `told` is told of each place.
-    `candidates`: what brought variants that no installed package has.
+    """Time each measured kernel of the Record against the best one for the same work, interleaved.
 
-    What raises there, or in its process, is a problem of that pair alone.
+    `report` gets a line for each work. `candidates`: the sources of variants that no installed package has. An
+    exception or a crash is recorded as a problem of its pair and does not stop the others.
     """
     session, right = Session(), groups.selectable(record)
     variants = {variant.id: variant for variant in installed.registry.variants}
     with Workers(installed, candidates) as workers:
         for work, runs in by_work(record).items():
             first = runs[0]
-            report(f"{first.op} {groups.place(first.workload)}, {first.dtype}, by turns")
+            report(f"{first.op} {groups.place(first.workload)}, {first.dtype}, interleaved")
             facts = first.workload
             workload = Workload(op=first.op, axes=facts.axes, family=facts.family, layout=facts.layout)
             material = Material(installed.ops[first.op], workload, facts.seed)
@@ -96,7 +96,7 @@ def _beside(
     material: Material,
     temperature: Temperature,
 ) -> tuple[dict[str, Ratio], list[str]]:
-    """For the id of each other Run its time over the best's, and what could not be taken."""
+    """By Run id: its time over the time of the best; and the measurements that failed."""
     ratios, problems = {}, []
     for run in known:
         if run.id == best.id:
@@ -105,7 +105,7 @@ def _beside(
         encoded = (material.encoded(each.format)[0] for each in (run, best))
         arguments = best.kernel, *encoded, dict(facts.axes), run.threads, facts.seed, temperature == "cold"
         try:
-            ratio: Ratio | None = worker.call(f"by turns with {best.kernel}", by_turns_task, *arguments)
+            ratio: Ratio | None = worker.call(f"interleaved with {best.kernel}", by_turns_task, *arguments)
         except Exception as error:
             workers.renew(variants[run.kernel])
             problems.append(f"{run.id}, {temperature}: {type(error).__name__}: {error}")
@@ -116,14 +116,14 @@ def _beside(
 
 
 def _doubted(ratio: Ratio | None, run: Run, best: Run | None, temperature: Temperature) -> bool:
-    """Whether a ratio has to be taken once more before it is shown, marked if need be."""
+    """Whether to measure a ratio again before it is shown."""
     if ratio is None or best is None:
         return False
     return ratio.too_noisy or contradicts(ratio, run, best, temperature)
 
 
 def sooner(best: Run, known: Sequence[Run], ratios: Mapping[str, Ratio]) -> Run | None:
-    """The one that was quickest beside the best, where its whole interval says that it is quicker."""
+    """The Run that is fastest relative to the best, if its whole interval is below 1."""
     quicker = [
         run
         for run in known
@@ -154,8 +154,9 @@ def by_turns_task(
     cold: bool,
     seconds: float = BUDGET_S,
 ) -> Ratio | None:
-    """The site's variant by turns with another of its device, for about so long: its time over the rival's. None where
-    nothing so small gets cold."""
+    """The time of the site's variant over the time of `rival` on the same device, interleaved for about `seconds`.
+
+    None if `cold` and the arrays are too small to be cold."""
     other = next(each for each in site.installed.registry.variants if each.id == rival)
     other.load()
     best = _side(site.device, site.op, other, theirs, axes, threads, cold=cold)
@@ -207,7 +208,7 @@ class _Called:
 
 
 def calls_task(site: Site, logical: Arrays, axes: Axes, dtype: str, threads: int, seed: int) -> tuple[WholeCall, ...]:
-    """Every whole call of the site's op and device, by turns with the quickest of them."""
+    """All whole calls of the site's op and device, interleaved with the fastest one."""
     brought = [call for provider in site.installed.providers.values() for call in provider.calls()]
     suited = [each for each in brought if each.op == site.op.name and each.device == site.device.type]
     rng = np.random.default_rng([seed, len(suited)])
@@ -222,15 +223,15 @@ def calls_task(site: Site, logical: Arrays, axes: Axes, dtype: str, threads: int
     if not ready:
         return tuple(reported)
     best = min(ready, key=lambda one: one[2])
-    # Which is the quickest of two that are close may turn out by turns.
+    # Interleaving may find another one to be the fastest.
     for last in (False, True):
         behind = [(one, alternate(best[1], one[1], rng, _enough())) for one in ready if one is not best]
         sooner = min(behind, key=lambda pair: pair[1].ratio().median, default=None)
         if last or sooner is None or sooner[1].ratio().median >= 1:
             break
         best = sooner[0]
-    # Times of the others are that of the quickest and how much longer they took by turns: the machine's speed at the
-    # time of each comparison was another.
+    # The time of each other call is its ratio times the fastest one's time, because the speed of the machine differs
+    # between comparisons.
     alone = [ns for _, found in behind for ns in found.a_ns] or [best[1].sample() for _ in range(ENOUGH_SAMPLES)]
     first = WholeCall(name=best[0].name, takes=best[0].takes, ns=median(alone))
     made = []

@@ -1,7 +1,6 @@
-"""The Record: everything one invocation found, as one immutable, versioned JSON file. Times are nanoseconds, sizes
-bytes.
+"""The Record: all results of one invocation in one immutable, versioned JSON file. Times are in ns, sizes in bytes.
 
-A Run that could not be judged has a status that says so; contradictory states are rejected when they are made.
+A Run that could not be judged has a status that states it. Models reject contradictory states when they are made.
 """
 
 from __future__ import annotations

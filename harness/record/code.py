@@ -1,4 +1,4 @@
-"""What a compiler made of a kernel, as tools read it from the compiled code."""
+"""Facts of a kernel's compiled code, as tools read them."""
 
 from __future__ import annotations
 
@@ -8,44 +8,45 @@ from tritmark.harness.record.model import Model
 
 
 class Function(Model):
-    """One function of a kernel, for one target; None where no tool tells."""
+    """One function of a kernel, for one target; None if no tool reports the value."""
 
     name: str
     target: str
     """Such as sm_90 or x86-64."""
     registers: int | None = None
-    """For each thread."""
+    """Per thread."""
     spilled: int | None = None
-    """Bytes of registers that are stored to local memory, and loaded from there."""
+    """Bytes of register spills to local memory: stores and loads."""
     stack: int | None = None
-    """Bytes of stack of each thread, those of spills included."""
+    """Bytes of stack per thread, spills included."""
     shared: int | None = None
-    """Bytes of static shared memory of a block."""
+    """Bytes of static shared memory per block."""
     instructions: dict[str, int] = Field(default_factory=dict)
-    """How often each mnemonic stands in the function, without modifiers, such as {"LDG": 4} or {"vpdpbusd": 16}. A
-    GPU's atomics keep what they do: {"REDG.ADD": 1}."""
+    """Count of each mnemonic in the function, without modifiers, such as {"LDG": 4} or {"vpdpbusd": 16}. Atomics of a
+    GPU keep their operation: {"REDG.ADD": 1}."""
     loop: dict[str, int] = Field(default_factory=dict)
-    """The same of its hottest loop: of the innermost ones the longest, each loop around it counting tenfold."""
+    """Count of each mnemonic in the hottest loop: the longest innermost loop, with each surrounding loop weighted
+    tenfold."""
     loads: dict[int, int] = Field(default_factory=dict)
-    """Loads by their width in bits: on a GPU those from global memory in the whole function (fast paths stand
-    outside of loops, too), on the host those in `loop`, or in the whole function where it has none."""
+    """Loads by width in bits. On a GPU: loads from global memory in the whole function, because fast paths are outside
+    loops too. On the host: loads in `loop`, or in the function if it has no loop."""
     vectors: dict[int, int] = Field(default_factory=dict)
-    """On the host: instructions of `loop` (or of the function) on vectors, by their width in bits; 0 for those on
-    one number of it."""
+    """On the host: vector instructions in `loop` (or in the function) by width in bits; 0 for scalar ones on vector
+    registers."""
     chain_cycles: float | None = None
-    """Cycles that a pass of `loop` takes at least because each pass waits for the one before (llvm-mca)."""
+    """Least cycles of a pass of `loop` by the dependency on the previous pass (llvm-mca)."""
     throughput_cycles: float | None = None
-    """Cycles that it takes at least because the execution units are busy (llvm-mca)."""
+    """Least cycles of a pass of `loop` by the throughput of the execution units (llvm-mca)."""
     counters: dict[str, float] = Field(default_factory=dict)
-    """What Nsight Compute counted, by the names of its metrics, in bytes, seconds and plain numbers."""
+    """Metrics of Nsight Compute by name, in bytes, seconds or counts."""
 
 
 class Code(Model):
-    """What runs for a Run, read from the file that was loaded."""
+    """The compiled code of a Run's kernel, read from the file that was loaded."""
 
     functions: tuple[Function, ...] = ()
-    """Of a GPU's those that were launched; of the host's those with a loop, the hottest first."""
+    """On a GPU: the functions that were launched. On the host: the functions with a loop, the hottest first."""
     tools: tuple[str, ...] = ()
-    """Which tools said so, with their versions."""
+    """The tools that read the code, with their versions."""
     notes: tuple[str, ...] = ()
-    """What could not be read, why, and what would help."""
+    """Facts that could not be read, each with the reason and the next step."""

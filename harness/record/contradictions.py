@@ -1,4 +1,4 @@
-"""Ceilings of one session that cannot all be true."""
+"""Ceilings of one session that contradict each other."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from itertools import combinations
 from tritmark.harness.record.machine import CeilingFacts
 
 FARTHER = 1.25
-"""What is farther from the cores is reached through what is nearer, so it is no faster: so many times as fast is a
-fault of the measurement. Quiet Records have 1.14 at most (`python suites/performance/noise_of_records.py`)."""
+"""Rate of a far level / rate of a near level above which the measurement is at fault: data of a far level passes
+through the near one. Quiet Records have 1.14 at most (`python suites/performance/noise_of_records.py`)."""
 WRITES = 1.5
-"""The same of writing over reading. In its caches a core loads at least as many bytes a cycle as it stores; memory has
-one bus for both. A core waits for lines that it reads and not for those that it writes, so few cores write faster than
-they read: 1.42x at most in these Records."""
+"""Write rate / read rate above which the measurement is at fault. A core loads at least as many bytes per cycle from
+its caches as it stores, and memory has one bus for both. Few cores may write faster than they read, because they wait
+only for reads: 1.42x at most in these Records."""
 _LEVELS = ("L2", "L3", "memory")
-"""From near to far. L1 is left out: calls on many threads are too short for it, and starting the threads counts."""
+"""From near to far. L1 is excluded: its calls on many threads are so short that the start of threads dominates."""
 
 
 @dataclass(frozen=True, slots=True)
 class Contradiction:
-    """Two ceilings of a device, with as many threads, of which the first is too fast beside the second."""
+    """Two ceilings of a device on equal threads, of which the first is too fast relative to the second."""
 
     fast: CeilingFacts
     slow: CeilingFacts
 
     @property
     def ratio(self) -> float:
-        """How many times as fast."""
+        """Rate of the fast ceiling / rate of the slow one."""
         return self.fast.rate / self.slow.rate
 
     @property
     def description(self) -> str:
-        """cpu's read ceiling of L3 is 1.9x that of L2 (2 threads)."""
+        """Such as "cpu's read ceiling of L3 is 1.9x that of L2 (2 threads)"."""
         fast, slow = self.fast, self.slow
         other = f"that of {slow.level}" if fast.name == slow.name else f"that of {slow.name}"
         threads = f"{fast.threads:,} thread{'' if fast.threads == 1 else 's'}"
@@ -41,7 +41,7 @@ class Contradiction:
 
 
 def contradictions(ceilings: Iterable[CeilingFacts]) -> list[Contradiction]:
-    """All of them, the largest ratio first."""
+    """All contradictions, the largest ratio first."""
     by: dict[tuple[str, int, str], dict[str, CeilingFacts]] = {}
     for each in ceilings:
         if each.level in _LEVELS and each.unit == "bytes/s" and each.rate > 0:
@@ -60,7 +60,7 @@ def contradictions(ceilings: Iterable[CeilingFacts]) -> list[Contradiction]:
 
 
 def contradicted(ceilings: Iterable[CeilingFacts]) -> list[CeilingFacts]:
-    """Those in a contradiction: which of the two is wrong is not known."""
+    """The ceilings of all contradictions: both sides, since either may be incorrect."""
     given = list(ceilings)
     each = [side for found in contradictions(given) for side in (found.fast, found.slow)]
     return [ceiling for ceiling in given if ceiling in each]

@@ -1,4 +1,4 @@
-"""The digest that a Record's file ends with."""
+"""The digest at the end of a Record's file."""
 
 from __future__ import annotations
 
@@ -15,28 +15,27 @@ _DIGEST = re.compile(rb'\n "digest": "(sha256:[0-9a-f]{64})"\n\}\n\Z')
 
 
 _DIGEST_LENGTH = 88
-"""Bytes of a file from the newline before the digest on."""
+"""Bytes from the newline before the digest to the end of the file."""
 
 
 class FileDigest(NamedTuple):
-    """The digest that a file ends with, and the one that its bytes have."""
+    """The digest that a file states (`claimed`) and the digest of its bytes (`found`)."""
 
     claimed: str
     found: str
 
     @property
     def unchanged(self) -> bool:
-        """No byte was changed since it was written."""
+        """No byte changed since the file was written."""
         return self.claimed == self.found
 
 
 def with_digest(record: Record) -> str:
-    """The text of the Record's file, the digest at its end. It finds changes, but not who changes it as well.
+    """The text of the Record's file, with the digest at its end. The digest detects changes, unless it is changed too.
 
-    A Run stands on a line of its own. A field that has its default is left out: most of them are of some devices or
-    dimensions only.
+    Each Run is one line. Fields with their default value are left out, as most fields apply to few devices.
     """
-    version = record.schema_version  # a default that changes from version to version
+    version = record.schema_version  # always written: its default changes with each version
     head = record.model_dump_json(exclude={"schema_version", "runs", "digest"}, exclude_defaults=True)
     runs = ",\n".join(run.model_dump_json(exclude_defaults=True) for run in record.runs)
     begin = f'{{"schema_version":{version},{head[1:-1]},"runs":[\n{runs}\n],\n "digest": "'
@@ -45,7 +44,7 @@ def with_digest(record: Record) -> str:
 
 
 def read_digest(data: bytes) -> FileDigest | None:
-    """The digest of a file's bytes, or None where they do not end with one."""
+    """The digests of a file's bytes; None if the file does not end with a digest."""
     found = _DIGEST.search(data, max(0, len(data) - _DIGEST_LENGTH))
     if found is None:
         return None

@@ -29,7 +29,7 @@ import json
 from cpuinfo import cpuinfo
 print("\\n" + json.dumps(cpuinfo._get_cpu_info_internal()))
 """
-"""get_cpu_info of py-cpuinfo reads the output of a Python of its own, and with it what any start-up file prints."""
+"""py-cpuinfo's get_cpu_info is not used: it runs its own Python and fails on output of a start-up file."""
 
 
 def _environment() -> dict[str, str]:
@@ -61,9 +61,11 @@ def _read(environment: Mapping[str, str]) -> dict[str, Any]:
 
 @cache
 def ask() -> Future[dict[str, Any]]:
-    """Begin to ask py-cpuinfo, and what it reports. It asks CPUID and measures the clock's rate, which takes 0.3 s to a
-    second, most of it asleep; machine_facts waits for what is left of that. It starts Pythons, which must see neither
-    the user's PYTHON variables nor the current folder. The result raises BadEnvironmentError where it fails."""
+    """Start py-cpuinfo in the background and return its result as a future.
+
+    It queries CPUID and measures the clock rate: 0.3 to 1 s, mostly asleep. The Pythons that it starts must see neither
+    the user's PYTHON variables nor the current folder. The result raises BadEnvironmentError if py-cpuinfo fails.
+    """
     future: Future[dict[str, Any]] = Future()
 
     def answer(environment: Mapping[str, str]) -> None:
@@ -72,14 +74,15 @@ def ask() -> Future[dict[str, Any]]:
         except BaseException as error:
             future.set_exception(error)
 
-    # The environment as it is now: others may change it meanwhile. A command that ends early waits for no daemon.
+    # A copy of the environment, since other code may change it. A daemon, so that a command can end without it.
     Thread(target=answer, args=(_environment(),), daemon=True).start()
     return future
 
 
 def machine_facts() -> Machine:
-    """What the host and its GPUs are, without their ceilings. Takes about 0.2 to 1 s for the first time. Raises
-    BadEnvironmentError where py-cpuinfo fails."""
+    """Facts of the host and its GPUs, without ceilings. The first call takes 0.2 to 1 s.
+
+    Raises BadEnvironmentError if py-cpuinfo fails."""
     from hashlib import sha256
 
     import psutil
@@ -92,7 +95,7 @@ def machine_facts() -> Machine:
     caches, total = cpu.caches(), memory.total()
     logical = psutil.cpu_count() or 1
     physical = psutil.cpu_count(logical=False) or logical
-    # Whole GiB: a kernel keeps a little more or less for itself from boot to boot.
+    # Whole GiB: the memory that Linux reserves changes slightly from boot to boot.
     same: tuple[object, ...] = (
         name,
         reported.get("stepping"),
@@ -131,8 +134,7 @@ def machine_facts() -> Machine:
 
 
 def prefetch_facts(device: Device) -> tuple[TunedPrefetch, ...]:
-    """What `tritmark tune prefetch` found about the device's kernels on this machine; what the file has wrong is left
-    out."""
+    """Results of `tritmark tune prefetch` for the device's kernels on this machine; invalid entries are left out."""
     from pydantic import ValidationError
 
     from tritmark.harness import prefetched
@@ -150,8 +152,7 @@ def prefetch_facts(device: Device) -> tuple[TunedPrefetch, ...]:
 
 
 def gpu_facts() -> tuple[Gpu, ...]:
-    """Every GPU that the driver has for this process, with its health at this moment; none where there is no driver
-    that works."""
+    """Every GPU that the driver shows to this process, with its current health; empty without a working driver."""
     from tritmark.harness.machine import gpu
 
     if gpu.driver_problem() is not None:
@@ -166,7 +167,7 @@ def gpu_facts() -> tuple[Gpu, ...]:
 def gpu_record(
     info: DeviceInfo, health: Health | None = None, *, faked: bool = False, reaches: tuple[int, ...] = ()
 ) -> Gpu:
-    """What a Record keeps of a GPU."""
+    """The entry of a GPU in a Record."""
     from tritmark.harness.machine.gpu import GpuFacts
     from tritmark.harness.record import Gpu
 

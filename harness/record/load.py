@@ -1,4 +1,4 @@
-"""What else a machine did while a Run was timed."""
+"""Load of the machine while a Run was timed."""
 
 from __future__ import annotations
 
@@ -6,21 +6,22 @@ from tritmark.harness.record.model import Model
 
 
 class MachineLoad(Model):
-    """What others took from the machine while a Run was timed, and its clocks at the begin and the end of that. None
-    where the machine does not show it."""
+    """Load by other processes while a Run was timed, and the clock rates at its start and end. None if the machine does
+    not report the value."""
 
     seconds: float
-    """How long timing took."""
+    """Duration of the timing."""
     cores: int
     """Logical cores that the kernel may run on."""
     others: float | None = None
-    """Cores' worth of time that other processes and the hypervisor took from these cores."""
+    """Time that other processes and the hypervisor took from these cores, in cores."""
     stolen: float | None = None
     """The part of `others` that the hypervisor gave to other guests (steal time)."""
     clock_low_hz: int | None = None
-    """The slowest clock of these cores."""
+    """Lowest clock rate of these cores."""
     clock_high_hz: int | None = None
-    """The fastest one."""
+    """Highest clock rate of these cores."""
     device_clock_low_hz: int | None = None
-    """The same of the multiprocessors of the GPU that the kernel ran on."""
+    """Lowest clock rate of the multiprocessors of the GPU on which the kernel ran."""
     device_clock_high_hz: int | None = None
+    """Highest clock rate of these multiprocessors."""

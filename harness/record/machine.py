@@ -1,4 +1,4 @@
-"""The machine that a Record was made on."""
+"""The machine of a Record."""
 
 from __future__ import annotations
 
@@ -10,100 +10,106 @@ from tritmark.harness.record.model import Model, Ratio
 
 
 class CeilingFacts(Model):
-    """A ceiling as measured in this session."""
+    """A ceiling that was measured in this session."""
 
     device: str
     name: str
+    """The probe, such as read, write, copy, compute, dot or launch."""
     level: str
     """L1, L2, L3, memory, or registers."""
     threads: int
     nbytes: int
+    """Footprint of the probe."""
     rate: float
+    """In `unit`."""
     unit: str
     repeats: int = 0
-    """How often it was measured again because it contradicted another ceiling."""
+    """Number of repetitions because the rate contradicted another ceiling."""
 
 
 class NumaNode(Model):
-    """A NUMA node of the host that is on."""
+    """A NUMA node of the host that is online."""
 
     number: int
     cores: tuple[int, ...]
-    """Logical cores that are on; none where it has memory alone."""
+    """Logical cores that are online; empty for a node with memory only."""
     memory: int
-    """Bytes; 0 where it has cores alone."""
+    """Bytes; 0 for a node with cores only."""
     distances: tuple[int, ...]
-    """To each node that is on, in the order of their numbers, as the firmware tells them: 10 is its own."""
+    """To each online node in the order of their numbers, as the firmware reports them; 10 is the node itself."""
 
 
 class NodeBandwidth(Model):
-    """Reading of one node's memory by all physical cores of a node that the process may run on."""
+    """Rate at which all physical cores of one node read the memory of a node."""
 
     cores: int
-    """The node of the cores."""
+    """Node of the cores."""
     memory: int
-    """The node of the memory."""
+    """Node of the memory."""
     threads: int
     nbytes: int
+    """Footprint of the probe."""
     rate: float
-    """Bytes a second."""
+    """Bytes per second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu(GpuFacts):
-    """A GPU of the machine; 0 and None where the driver does not tell."""
+    """A GPU of the machine; 0 or None if the driver does not report the value."""
 
     __pydantic_config__ = Model.model_config
 
     peak_bandwidth: float | None = None
-    """Bytes a second that the memory's clock and width allow."""
+    """Bytes per second that the clock and the width of the memory bus allow."""
     health: Health | None = None
-    """When the invocation began."""
+    """State at the start of the invocation."""
     faked: bool = False
-    """An environment variable for tests decided that it can be used, not the machine."""
+    """An environment variable for tests declared it usable, instead of the machine."""
     reaches: tuple[int, ...] = ()
-    """Indices of the other GPUs whose memory it can have without the host between."""
+    """Indices of the other GPUs whose memory it can access directly, without a copy through the host."""
 
 
 class PrefetchFigure(Model):
-    """What a way of fetching ahead buys, over all shapes that were timed."""
+    """Effect of a software prefetch strategy over all shapes that were timed."""
 
     strategy: str
-    """"none", which leaves it to the hardware, or a cache and a distance: "L2 8192", bytes."""
+    """"none" for the hardware prefetcher alone, or a cache and a distance in bytes: "L2 8192"."""
     cold: Ratio
-    """Weights in memory: its time over that of "none", by turns."""
+    """Its time over the time of "none", interleaved, with the weights in memory."""
     hot: Ratio
-    """The same with everything in the caches."""
+    """Its time over the time of "none", interleaved, with all data in the caches."""
 
 
 class TunedPrefetch(Model):
-    """What `tritmark tune prefetch` found about an op's kernels on this machine, and what they do since."""
+    """Result of `tritmark tune prefetch` for an op's kernels on this machine."""
 
     device: str
     op: str
     identity: dict[str, str]
-    """The device and the code that it holds for."""
+    """The device and the code for which the result is valid."""
     builtin: str
-    """What the kernels do unless told."""
+    """The strategy that the kernels use by default."""
     chosen: str
-    """What beat that twice; "" for none."""
+    """The strategy that was faster than `builtin` in two measurements; "" if there was none."""
     confirmed: Ratio | None
-    """The best one's time over the built-in one's once more, cold; None where none was faster at first."""
+    """Cold time of the best strategy over the time of `builtin` in the second measurement; None if no strategy was
+    faster in the first."""
     note: str
-    """Why nothing was chosen, where something was faster cold."""
+    """Why no strategy was chosen although one was faster cold."""
     shapes: tuple[str, ...]
     threads: int
     created: str
+    """UTC, ISO 8601."""
     figures: tuple[PrefetchFigure, ...]
     used: str = ""
-    """What the kernels of this Record did, where it is of a Record."""
+    """The strategy that the kernels of this Record used; "" outside a Record."""
 
 
 class Machine(Model):
-    """Facts of the host and its GPUs; None where this machine does not tell."""
+    """Facts of the host and its GPUs; None if this machine does not report the value."""
 
     id: str
-    """Hash of what makes two machines comparable: CPU, cores, caches, memory."""
+    """Hash of CPU, cores, caches, memory and GPUs. Figures of machines with the same hash are comparable."""
     hostname: str
     cpu: str
     vendor: str
@@ -113,19 +119,22 @@ class Machine(Model):
     physical_cores: int
     usable_cores: int
     caches: dict[str, int]
-    """Bytes: L1d, L1i and L2 of one core, L3 as seen by one core."""
+    """Bytes: L1d, L1i and L2 of one core, and the L3 that one core can use."""
     memory: int
+    """Bytes."""
     page_size: int
+    """Bytes."""
     huge_pages: str | None
     governor: str | None
     numa_nodes: int
     hypervisor: str | None
     kernel: str
+    """Release of Linux."""
     ceilings: tuple[CeilingFacts, ...] = ()
     gpus: tuple[Gpu, ...] = ()
     prefetch: tuple[TunedPrefetch, ...] = ()
-    """What `tritmark tune prefetch` found here before."""
+    """Earlier results of `tritmark tune prefetch` on this machine."""
     nodes: tuple[NumaNode, ...] = ()
-    """The NUMA nodes that are on; none where the kernel has no NUMA, and before there was this field."""
+    """The NUMA nodes that are online; empty if Linux has no NUMA support, and in old Records."""
     node_bandwidths: tuple[NodeBandwidth, ...] = ()
-    """As measured in this session, for each node's cores and each node's memory; none where it is one node."""
+    """Measured in this session, for the cores of each node and the memory of each node; empty with one node."""

@@ -1,4 +1,4 @@
-"""What all parts of a Record are made of."""
+"""Types that all parts of a Record use."""
 
 from __future__ import annotations
 
@@ -9,38 +9,40 @@ from typing import Self
 from pydantic import BaseModel, ConfigDict, model_validator
 
 TOO_NOISY = 0.25
-"""Half of a figure's 95 % interval, as a share of the figure, above which it is too noisy to compare with others. Two
-figures just below it that differ by less than 1.67x cannot be ordered. `python suites/performance/noise_of_records.py`
-counts those above it in the Records under results/baselines."""
+"""Half width of a 95 % interval, as a share of the figure, above which the figure is too noisy for comparisons.
+
+Two figures just below it that differ by less than 1.67x cannot be ordered.
+`python suites/performance/noise_of_records.py` counts the figures above it in the Records under results/baselines."""
 
 
 class Status(StrEnum):
-    """How a dimension of a Run ended."""
+    """Result of a dimension of a Run."""
 
     PASS = "pass"
     FAIL = "fail"
     ERROR = "error"
-    """The candidate raised or could not be run; `reason` says what."""
+    """The kernel crashed, hung, raised an exception or asked for too much memory; `reason` states which."""
     AMBIGUOUS = "ambiguous"
-    """A decision could not be taken; `reason` says why."""
+    """No decision was possible; `reason` states why."""
     NOT_RUN = "not run"
-    """Left out; `reason` says why."""
+    """Not judged; `reason` states why."""
 
 
 class Cause(StrEnum):
-    """Who wanted it, or what kept this machine from it, where a dimension was NOT RUN and nothing is wrong with
-    that."""
+    """Cause of a NOT RUN that is not a fault."""
 
     COMMAND = "command line"
+    """The command line excluded the dimension."""
     SUITE = "suite"
+    """The suite excluded the dimension."""
     ENVIRONMENT = "environment"
-    """A variable allows another kernel only."""
+    """An environment variable allows only another kernel."""
     SIMULATOR = "simulator"
-    """It has no speed."""
+    """A simulator has no speed."""
     MACHINE = "machine"
-    """The kernel needs what it lacks."""
+    """The machine lacks a feature that the kernel requires."""
     DEVICE = "device"
-    """It brings no clock."""
+    """The device provides no clock."""
 
 
 class Model(BaseModel):
@@ -50,12 +52,12 @@ class Model(BaseModel):
 
 
 class Verdict(Model):
-    """A dimension's outcome; everything but PASS has a reason."""
+    """Result of one dimension. Each status except PASS has a reason."""
 
     status: Status
     reason: str = ""
     cause: Cause | None = None
-    """Of a NOT RUN that was wanted or cannot be helped here; None before version 6."""
+    """Of a NOT RUN that is not a fault; None otherwise, and before version 6."""
 
     @property
     def failed(self) -> bool:
@@ -70,7 +72,7 @@ class Verdict(Model):
 
 
 class Divergence(Model):
-    """The first element that is wrong."""
+    """The first incorrect element of an output."""
 
     output: str
     index: tuple[int, ...]
@@ -79,22 +81,22 @@ class Divergence(Model):
 
 
 class Ratio(Model):
-    """A against B, measured by alternating short samples: the median of the adjacent pairs' ratios, with its 95 %
-    interval."""
+    """Ratio of two interleaved codes: the median of the ratios of adjacent pairs, with its 95 % interval."""
 
     median: float
     low: float
     high: float
     pairs: int
+    """Number of pairs."""
 
     @property
     def too_noisy(self) -> bool:
-        """Its interval is wider than TOO_NOISY."""
+        """Half of the interval is wider than TOO_NOISY."""
         return half_width(self.median, self.low, self.high) > TOO_NOISY
 
 
 class Slope(Model):
-    """Growth in bytes a call, with the 95 % interval of the slope through all samples."""
+    """Growth in bytes per call, with the 95 % interval of the slope through all samples."""
 
     median: float
     low: float
@@ -102,8 +104,8 @@ class Slope(Model):
 
 
 def half_width(median: float, low: float, high: float) -> float:
-    """Half of the interval from `low` to `high`, as a share of `median`; 0 for an interval without width, and infinite
-    for one around 0."""
+    """Half width of the interval [`low`, `high`] as a share of `median`; 0 for an empty interval, infinite for a median
+    of 0."""
     if high <= low:
         return 0.0
     return (high - low) / (2 * abs(median)) if median else inf

@@ -1,4 +1,4 @@
-"""What an invocation did not judge, as its headline says."""
+"""Things that an invocation did not judge, for its headline."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from tritmark.harness.record.model import Model
 
 
 class NotJudgedKind(StrEnum):
-    """Kinds of what was not judged, the graver first; the value is its name in a headline."""
+    """Kinds in order of severity, the most severe first. The value is the name in a headline."""
 
     SIMULATED = "simulated devices"
     ACCURACY = "accuracy"
-    """What accuracy verdicts do not cover."""
+    """Limits of accuracy verdicts."""
     TENSORS = "tensors"
-    """Of the weights, left out."""
+    """Tensors of the weights that were left out."""
     WORKLOADS = "workloads"
-    """Of the suite, dropped."""
+    """Workloads of the suite that were dropped."""
     MEMORY = "memory"
     PERFORMANCE = "performance"
     ORDER = "byte order"
-    """Of formats that no bytes of their original packer were compared with."""
+    """Formats that were not compared with bytes of their original packer."""
 
 
 class NotJudged(Model):
-    """One thing that was not judged, and of what."""
+    """One thing that was not judged."""
 
     kind: NotJudgedKind
     about: tuple[str, ...]
-    """Names: of formats, kernels, tensors, workloads or devices."""
+    """Names of formats, kernels, tensors, workloads or devices."""
     told: str
-    """Why, and what follows, in a sentence without these names."""
+    """Reason and consequence, in a sentence without these names."""
     share: float | None = None
-    """Of tensors: their part of the bytes of all; None of everything else."""
+    """For tensors, their share of all bytes; None for other kinds."""

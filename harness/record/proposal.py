@@ -1,4 +1,4 @@
-"""What could be changed next, and what that should bring."""
+"""A suggested optimization and its predicted gain."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ class Fact(Model):
 
     name: str
     value: str
-    """For people, with its unit."""
+    """Formatted for display, with its unit."""
     source: str
-    """Where it comes from: a field of the Run, or a tool."""
+    """A field of the Run, or a tool."""
 
 
 class Gain(Model):
-    """How many times as fast the kernel should be afterwards: the old time over the new one."""
+    """Predicted range of the old time over the new one."""
 
     low: float
     high: float
@@ -28,15 +28,15 @@ class Gain(Model):
     @model_validator(mode="after")
     def _in_order(self) -> Self:
         if not 1 <= self.low <= self.high:
-            raise ValueError(f"a gain from {self.low} to {self.high}; legal: 1 <= low <= high")
+            raise ValueError(f"gain from {self.low} to {self.high}; legal: 1 <= low <= high")
         return self
 
 
 class Proposal(Model):
-    """One rule's advice for one Run."""
+    """The proposal of one rule for one Run."""
 
     rule: str
-    """Name of the rule, as `tritmark advise --explain` takes it."""
+    """Name of the rule; `tritmark advise --explain` takes it."""
     run: str
     """Id of the Run."""
     kernel: str
@@ -45,10 +45,10 @@ class Proposal(Model):
     evidence: tuple[Fact, ...]
     gain: Gain
     ceiling: float
-    """How many times as fast the machine's ceilings allow at most; the gain lies below it."""
+    """Largest speed-up that the ceilings of the machine allow. The gain is below it."""
     edit: str
-    """What to change."""
+    """The change to make."""
     reproduce: str
-    """The command that measures what the evidence says."""
+    """The command that measures the evidence."""
     verify: str
-    """The command that measures what the change brought."""
+    """The command that measures the effect of the change."""

@@ -13,46 +13,47 @@ from tritmark.harness.record.proposal import Proposal
 from tritmark.harness.record.run import Layer, LinearLayers, Run
 
 SCHEMA_VERSION = 9
-"""1: one device, the host. 2: GPUs, receipts of launches, the probe's samples, and a digest. 3: memory and
-cross-validation. 4: compiled code, thread scaling, proposals. 5: drawn cases, what they reached and the rarest fault
-they would have shown; doubted figures. 6: the guards that spoke, what caused a NOT RUN, and a device's own units. 7:
-linear layers as they are stored. 8: limits of verdicts, and what was not judged. 9: what else the machine did while a
-Run was timed, ceilings that were measured again, and laps whose outputs were judged.
-Files of earlier versions are still read."""
+"""The version that is written; files of earlier versions are still read. docs/record.md lists what each one added."""
 
 
 HOST = "cpu"
-"""The device type that is the machine itself; a Run of any other type claims a device, and has to prove it."""
+"""The device type of the machine itself. A Run of any other type claims a device and must prove it by a receipt."""
 
 
 class Environment(Model):
-    """What ran: versions, the compiler, variables that change the behaviour."""
+    """Versions, the compiler, and environment variables that change the behaviour."""
 
     tritmark: str
+    """Version of tritmark."""
     python: str
+    """Version of Python."""
     packages: dict[str, str]
+    """Version of each package that can change a figure or a verdict."""
     compiler: str
+    """The compiler that built the devices' native code."""
     variables: dict[str, str]
     commit: str | None
+    """The commit of tritmark that is checked out, with "-dirty" if files were changed; None outside a checkout."""
     command: tuple[str, ...]
     seed: int
 
 
 class DeviceStatus(Model):
-    """Whether a device's part ran, and if not, why and what to do."""
+    """Whether kernels ran on a device."""
 
     device: str
     ran: bool
     reason: str = ""
+    """Why nothing ran there, and the next step."""
     simulated: bool = False
-    """A simulator stood in for the device: what ran proves correctness and claims no speed."""
+    """Kernels ran in a simulator, which proves correctness and has no speed."""
     units: tuple[str, ...] = ()
-    """Each unit of the device in this machine, as receipts name it in `uuid`; empty where these are the machine's
-    GPUs."""
+    """Each unit of the device in this machine, by the `uuid` that receipts state; empty if they are in the machine's
+    `gpus`."""
 
 
 class Record(Model):
-    """All Runs of one invocation. Its file ends with a digest of itself, see `with_digest`."""
+    """All Runs of one invocation. The file ends with a digest of itself."""
 
     schema_version: Annotated[int, Field(ge=1, le=SCHEMA_VERSION)] = SCHEMA_VERSION
     id: str
@@ -60,33 +61,35 @@ class Record(Model):
     """UTC, ISO 8601."""
     suite: str
     complete: bool
+    """Whether all workloads of the invocation were run."""
     environment: Environment
     machine: Machine
     lanes: tuple[DeviceStatus, ...] = ()
+    """One for each device."""
     runs: tuple[Run, ...] = ()
     counts: dict[str, dict[str, int]] = Field(default_factory=dict)
-    """For each dimension how many own Runs ended in which status; empty before version 5, of all Runs before version
-    9."""
+    """For each dimension, the number of Runs with each status. Runs of peers are not counted, except before version 9.
+    Empty before version 5."""
     not_judged: tuple[NotJudged, ...] = ()
-    """What no verdict here covers, as the headline says; empty before version 8."""
+    """What no verdict in this Record covers, as the headline states it; empty before version 8."""
     weights_path: str = ""
+    """The file of weights that was judged; "" without `--weights`."""
     layers: tuple[Layer, ...] = ()
     linear_layers: tuple[LinearLayers, ...] = ()
-    """For each device and number of tokens."""
+    """One for each device and number of tokens."""
     weights_note: str = ""
-    """What the model does beyond products with the stored weights, as its file says: nothing of it was judged."""
+    """Operations of the model beyond products with the stored weights, as its file lists them. They were not judged."""
     proposals: tuple[Proposal, ...] = ()
-    """The largest expected saving first; those of kernels that a sibling outruns come last."""
+    """In order of the expected saving, the largest first. Kernels that a sibling outruns come last."""
     unadvised: tuple[str, ...] = ()
-    """What advice would have needed and was not there, each with the reason and the next step."""
+    """Missing evidence that a rule of advice needs, each with the reason and the next step."""
     addresses: str = ""
-    """The rule whose proposal this invocation follows, as its user said."""
+    """The rule whose proposal this invocation follows, as the user stated it."""
     digest: Annotated[str, Field(pattern=r"^(sha256:[0-9a-f]{64})?$")] = ""
-    """SHA-256 of the file with this digest's digits as zeros; "" in version 1 and in what was not written yet. Stays
-    the last field."""
+    """SHA-256 of the file with the digits of this digest set to zero; "" in version 1. Always the last field."""
 
     @property
     def own(self) -> tuple[Run, ...]:
-        """The Runs that verdict, headline and exit status rest on: all that are no peers', or all where only peers were
-        asked about. What is wrong with others' kernels is no fault of those beside them."""
+        """The Runs that decide the verdict, the headline and the exit status: those of no peer, or all if only peers
+        ran. A peer's fault does not fail the kernels beside it."""
         return tuple(run for run in self.runs if not run.peer) or self.runs

@@ -9,11 +9,11 @@ from tritmark.harness.record.verdicts import Accuracy, Cross, DeviceMemory, Memo
 from tritmark.harness.spec import Receipt
 
 DIMENSIONS = ("accuracy", "performance", "memory", "cross")
-"""What a Run is judged in; the fields of that name hold the verdicts."""
+"""The dimensions of a Run. The field of that name holds the verdict."""
 
 
 class WorkloadFacts(Model):
-    """The workload as the Run met it."""
+    """The workload of a Run."""
 
     id: str
     axes: dict[str, int]
@@ -24,43 +24,44 @@ class WorkloadFacts(Model):
 
 
 class Scaled(Model):
-    """A kernel on several threads, hot, by turns with the same on one."""
+    """A kernel on several threads, hot, interleaved with the same kernel on one thread."""
 
     threads: int
     speedup: Ratio
     """The time on one thread over the time on `threads`."""
     efficiency: float | None = None
-    """The speed-up over `threads`: 1 where p threads take a p-th of the time of one. None in Records of before."""
+    """`speedup` / `threads`; 1 is perfect scaling. None in old Records."""
     balance: float | None = None
-    """Of the threads that took part, the mean of the times that they were busy over the largest: 1 where all had the
-    same to do. Processor time, hot, of calls in which several took part; None where none did, and for kernels with
-    threads of their own, of which nobody can tell."""
+    """Mean busy time / largest busy time of the participating threads; 1 is equal work. Processor time of hot calls in
+    which several threads took part. None if there were none, or if the kernel starts its own threads."""
     utilization: float | None = None
-    """The time that all threads together were busy over `threads` times the time from the calls' begin to their end.
-    Waiting for each other is not busy, waiting for memory is. None as for `balance`, but told where one took part."""
+    """Busy time of all threads / (`threads` x wall time of the calls). Waiting for memory counts as busy, waiting for
+    other threads does not. None if the kernel starts its own threads."""
 
 
 class NodeUse(Model):
-    """On a host of several NUMA nodes: where a Run's arrays lay while it was timed, and what was moved meanwhile."""
+    """On a host with several NUMA nodes: where the arrays of a Run were, and what moved while it was timed."""
 
     nbytes: dict[int, int]
-    """By node: bytes of the mappings that hold the arrays of its hot figure; empty where the kernel does not tell."""
+    """By node: bytes of the mappings that hold the arrays of the hot figure; empty if Linux does not report them."""
     pages_moved: int | None = None
-    """Pages that the whole system moved from node to node; None where it does not count them."""
+    """Pages that the whole system moved between nodes; None if Linux does not count them."""
     threads_moved: int | None = None
-    """How often a thread of the process was put on another core; None where the kernel does not tell."""
+    """How often a thread of the process moved to another core; None if Linux does not report it."""
 
 
 class Run(Model):
-    """Variant x Workload: a verdict in each dimension."""
+    """One variant on one workload, with a verdict in each dimension."""
 
     id: str
     op: str
     format: str
     dtype: str
+    """Of the output."""
     device: str
     variant: str
     kernel: str
+    """device/op/format/dtype/variant."""
     workload: WorkloadFacts
     threads: int
     accuracy: Accuracy
@@ -69,26 +70,26 @@ class Run(Model):
     cross: Cross
     receipt: Receipt | None
     seconds: float
-    """How long the Run took, in seconds."""
+    """Duration of the Run in seconds."""
     device_memory: DeviceMemory | None = None
     """None on the host."""
     upload: Transfer | None = None
-    """The inputs' way to the device; None on the host, and where it was not timed."""
+    """Copy of the inputs to the device; None on the host, and if it was not timed."""
     download: Transfer | None = None
-    """The outputs' way back."""
+    """Copy of the outputs to the host; None on the host, and if it was not timed."""
     scaling: tuple[Scaled, ...] = ()
-    """On the host, for a kernel that is given more than one thread; in rising order of threads."""
+    """On the host, for a kernel with more than one thread, in ascending order of threads."""
     plain: Ratio | None = None
-    """On a device: the time of launches handed over one by one over that in a graph, by turns. None too for calls
-    that need no graph."""
+    """On a device: the time of individual launches over the time of the same launches in a graph, interleaved. None
+    for calls that need no graph."""
     code: Code | None = None
-    """None where nobody looked."""
+    """None if the code was not inspected."""
     peer: bool = False
-    """Whether the kernel is somebody else's: its verdicts are told, and the Record passes without it."""
+    """The kernel is a peer's. Its verdicts are reported and do not decide the verdict of the Record."""
     node_use: NodeUse | None = None
-    """None where the host has one node, on a device with a memory of its own, and where nothing was timed."""
+    """None on a host with one node, on a device with its own memory, and if nothing was timed."""
     load: MachineLoad | None = None
-    """None where nothing was timed, and before version 9."""
+    """None if nothing was timed, and before version 9."""
 
     def verdict(self, dimension: str) -> Verdict:
         """The verdict of one of DIMENSIONS."""
@@ -97,42 +98,43 @@ class Run(Model):
 
     @property
     def place(self) -> tuple[str, str, int]:
-        """What Runs of two Records have to share to be compared: kernel, workload, threads."""
+        """Kernel, workload and threads. Runs of two Records are compared if all three are equal."""
         return self.kernel, self.workload.id, self.threads
 
     @property
     def passed(self) -> bool:
-        """No dimension failed or broke."""
+        """No dimension is FAIL or ERROR."""
         return not any(self.verdict(dimension).failed for dimension in DIMENSIONS)
 
 
 class LayerScheme(Model):
-    """One way of quantizing a weight matrix: absmean for the tensor, or absmax for each block."""
+    """One quantization scheme of a weight matrix: absmean over the tensor, or absmax over each block."""
 
     scheme: str
     format: str
     zeros: float
     """Share of codes that are 0."""
     snr_db: float | None
-    """Signal over quantization noise in decibel; None where there is no noise."""
+    """Signal over quantization noise in decibel; None if there is no noise."""
     cosine: float | None
-    """Cosine between the float weights and the dequantized ones; None where one of them is all zero."""
+    """Cosine between the float weights and the dequantized ones; None if one of them is all zero."""
     output_cosine: float | None
     """Cosine between the layer's output with float32 weights and with quantized ones."""
     output_snr_db: float | None
+    """Signal of the layer's output over its quantization noise, in decibel."""
     packed_bytes: int
     largest_error: float
-    """Largest difference of the product from the same in float64, over the bound that was computed beforehand."""
+    """Largest difference from the float64 product / the bound that was computed in advance."""
     quantize_ns: float | None
-    """None where nothing was quantized."""
+    """None if nothing was quantized."""
     near_ties: float | None = None
-    """Share of codes that another rounding of the stored float by one unit in its last place could change; None where
-    nothing was quantized, and before it was counted."""
+    """Share of codes that change if the stored float changes by one unit in the last place. None if nothing was
+    quantized, and in old Records."""
 
 
 class Layer(Verdict):
-    """One weight matrix, multiplied, checked against float64 and measured. One of floats was quantized and packed for
-    that; one of codes is taken as it is."""
+    """One weight matrix: multiplied, compared with float64, and timed. A matrix of floats is quantized and packed
+    first. A matrix of codes is used as it is stored."""
 
     name: str
     shape: tuple[int, int]
@@ -141,7 +143,7 @@ class Layer(Verdict):
     """Size in the file."""
     schemes: tuple[LayerScheme, ...] = ()
     kernel: str = ""
-    """What multiplied with it; of one of codes all kernels that did, with commas between them, or the wrong one."""
+    """The kernel that multiplied. For a matrix of codes: all kernels, separated by commas, or the incorrect one."""
     matmul_ns: float | None = None
     """Median time of one token through activation quantization and the ternary kernel, on one thread."""
     float32_ns: float | None = None
@@ -149,34 +151,34 @@ class Layer(Verdict):
     speedup: Ratio | None = None
     """float32 NumPy over the ternary kernel (activation quantization included)."""
     format: str = ""
-    """What its codes lie in, in the file; "" for floats, and before version 7."""
+    """The format of its codes in the file; "" for floats, and before version 7."""
     runs: tuple[str, ...] = ()
-    """Ids of the Runs that say how long it takes: of this matrix or another of its shape and format."""
+    """Ids of the Runs that time this matrix, or another one of the same shape and format."""
 
 
 class LinearLayers(Model):
-    """All linear layers of a model for one pass, one after the other, with nothing between them: what the products
-    alone leave of the time. The sum of the cold medians of their Runs, in which the weights come from memory, as
-    they do in a model that is larger than the caches."""
+    """All linear layers of a model for one pass: the sum of the cold medians of their Runs. The sum is the time of the
+    products alone. The weights come from memory, as in a model larger than the caches."""
 
     device: str
     tokens: int
-    """1, or those of a prompt."""
+    """1, or the number of tokens of a prompt."""
     layers: int
-    """How many were added."""
+    """Number of layers in the sum."""
     hot: int = 0
-    """How many of them are so small that nothing of theirs gets cold: their hot medians were added."""
+    """Number of them too small to be cold. Their hot medians are in the sum."""
     unmeasured: int = 0
-    """Linear layers that have no figure; where there are any, there is no sum."""
+    """Linear layers without a figure. If there are any, there is no sum."""
     uncertain: int = 0
-    """How many of those added have figures that are AMBIGUOUS: a guard on the clock was not sure of them, as where
-    others kept the machine busy."""
+    """Number of layers in the sum whose figures are AMBIGUOUS, for example because other processes kept the machine
+    busy."""
     total_ns: float | None = None
     low_ns: float | None = None
+    """Sum of the lower ends of the 95 % intervals."""
     high_ns: float | None = None
-    """The sum of the low ends of their intervals, and of the high ends."""
+    """Sum of the upper ends."""
     tokens_per_second: float | None = None
-    """The most that these products allow; everything else in a model takes time too."""
+    """Upper limit that these products set. The rest of the model takes time too."""
     clock: str = ""
-    """Which clock took the times."""
+    """The clock that was used."""
     threads: int = 0

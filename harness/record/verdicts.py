@@ -8,17 +8,17 @@ from tritmark.harness.record.model import TOO_NOISY, Divergence, Model, Ratio, S
 
 
 class Guarded(Verdict):
-    """A verdict with the guards that spoke against the kernel."""
+    """A verdict with the guards that detected a fault."""
 
     caught_by: tuple[str, ...] = ()
-    """The names of these guards, in the order in which a kernel meets them; none in a PASS, and none before version
+    """Names of the guards that detected a fault, in the order in which they run; empty for PASS and before version
     6."""
     limits: tuple[str, ...] = ()
-    """What the verdict does not cover, a sentence each, whatever its status is; none before version 8."""
+    """What the verdict does not cover, one sentence each, for any status; empty before version 8."""
 
 
 class Accuracy(Guarded):
-    """Outputs against the reference, and the guards around them."""
+    """The accuracy dimension: outputs compared with the reference, and the guards around them."""
 
     family: str = ""
     """exact, rounded or bounded."""
@@ -27,43 +27,43 @@ class Accuracy(Guarded):
     elements: int = 0
     """Output elements that were judged."""
     mismatches: int = 0
-    """Elements outside what the family admits."""
+    """Elements that differ by more than the family admits."""
     largest_error: float | None = None
     """Largest absolute difference from the reference."""
     largest_ulp: float | None = None
     """Largest difference in units of the last place of the output's dtype."""
     guards: tuple[str, ...] = ()
-    """Guards that were in force: poison, zones, inputs, pages (that trap), nonfinite, process (of its own)."""
+    """Active guards: poison, zones, inputs, pages (trapping pages), nonfinite, process (a separate process)."""
     first: Divergence | None = None
+    """The first incorrect element; None if there is none."""
     calls: int = 0
-    """Calls of the kernel whose outputs were judged; 0 where a Run does not count them."""
+    """Calls whose outputs were judged; 0 if the Run does not count them."""
     rarest: float | None = None
-    """The rarest fault, as a share of calls, that would have been seen with a probability of 95 %; None where
-    nothing was drawn."""
+    """The rarest fault, as a share of calls, that the cases detect with a probability of 95 %; None if no case was
+    drawn."""
     covered: tuple[str, ...] = ()
-    """Classes of inputs that the cases reached: residues of axes, thread counts, offsets, families and what else a
-    kernel may depend on."""
+    """Classes of inputs that the cases reached, such as residues of axes, thread counts, offsets and families."""
     uncovered: tuple[str, ...] = ()
-    """Classes that the contract and the kernel's constraints admit and that no case reached."""
+    """Classes that the contract and the kernel's constraints admit and no case reached."""
     seed: int = 0
-    """What the cases were drawn with; 0 where none were."""
+    """Seed of the drawn cases; 0 if none were drawn."""
     failed_case: str = ""
-    """The case that failed, so that it can be repeated; "" where none did."""
+    """The case that failed, for a repetition; "" if none failed."""
     borrowed: tuple[str, ...] = ()
-    """Whose kernels it calls: installed ones, or a peer's library, as their code was in its process. Its times are
-    theirs, and it is the best of no place."""
+    """Installed kernels or libraries of peers whose code was in the kernel's process. Its times are theirs, so no
+    table of the best lists it."""
     held_to: tuple[str, ...] = ()
-    """Of code that asks which processor it runs on: the steps below this processor's that it was judged at too, by
-    processes in which it finds no features above them."""
+    """For code that queries the processor's features: the lower feature levels at which it was judged too, in
+    processes that hide the features above them."""
 
 
 class Timing(Model):
-    """Samples of one launch, all of them, and what they say."""
+    """All samples of one launch, and the figures that follow from them."""
 
     samples_ns: tuple[float, ...]
-    """Nanoseconds for one call, each the mean over calls_per_sample calls, in the order taken, with four significant
-    digits: 0.05 % at most is less than where the linker puts a kernel moves its time, and half as much to keep. All
-    figures are those of these numbers."""
+    """Time of one call, each the mean over `calls_per_sample` calls, in the order taken, to four significant digits.
+    All figures are computed from these rounded numbers."""
+    # Rounding errs by 0.05 % at most, less than the effect of a kernel's address, and halves the size of a file.
     calls_per_sample: int
     median_ns: float
     q1_ns: float
@@ -71,13 +71,13 @@ class Timing(Model):
     low_ns: float
     """Lower end of the 95 % interval of the median."""
     high_ns: float
-    """Upper end of it."""
+    """Upper end of the 95 % interval of the median."""
     stopped: str
     """Why sampling stopped: interval, plateau or time."""
     clock: str
-    """Which clock: the native loop's, or Python's."""
+    """The clock of the native loop, or of Python."""
     buffers: int
-    """Distinct sets of arrays that were cycled through: 1 is hot."""
+    """Number of sets of arrays that the calls cycle through; 1 is hot."""
 
     @property
     def too_noisy(self) -> bool:
@@ -86,175 +86,176 @@ class Timing(Model):
 
 
 class CeilingComparison(Model):
-    """How a timing compares with the ceiling that limits it: the least time this machine needs for the work, over
-    the time taken."""
+    """A timing relative to the ceiling that limits it."""
 
     ceiling: str
     """read, write or compute: the one that takes longest."""
     unit: str
     rate: float
-    """The ceiling's median rate, measured in alternation with this kernel on the same footprint, in `unit`."""
+    """Median rate of the ceiling in `unit`, interleaved with this kernel on the same footprint."""
     work: int
-    """How much of that the workload needs at least, in the unit's numerator."""
+    """Least work of the workload, in the numerator of `unit`."""
     fraction: Ratio
-    """1.0 is the ceiling."""
+    """Least time that this machine needs for the work / measured time; 1.0 is the ceiling."""
     probe_ns: tuple[float, ...] = ()
-    """Samples of the ceiling's probe, nanoseconds a call, each beside the kernel's sample of the same index; empty
-    in version 1."""
+    """Samples of the probe in ns per call, each adjacent to the kernel's sample of the same index; empty in version
+    1."""
     probe_work: int = 0
-    """What one call of the probe did, in the unit's numerator."""
+    """Work of one call of the probe, in the numerator of `unit`."""
     lost: bool = False
-    """The probe is no ceiling here, and `fraction` says nothing of how close the kernel comes: the kernel was faster
-    than the probe beside it, though not than the physical floor allows, or something held the probe up all the time."""
+    """`fraction` is not usable: the kernel was faster than the probe (and not below the floor), or something delayed
+    the probe throughout."""
 
 
 class Measurement(Model):
-    """One temperature of a performance figure."""
+    """The cold or the hot figure of a Run."""
 
     timing: Timing
     against: CeilingComparison
     footprint: int
     """Bytes that one call touches at least."""
     rotation: int
-    """Bytes that are touched before a buffer comes round again."""
+    """Bytes that calls touch before the same arrays are used again."""
 
     @property
     def too_noisy(self) -> bool:
-        """Its time is, or the part of the ceiling that is shown beside it."""
+        """The time or the fraction of the ceiling is too noisy."""
         return self.timing.too_noisy or (not self.against.lost and self.against.fraction.too_noisy)
 
 
 class Performance(Guarded):
-    """Cold and hot figures, and what the Python call adds."""
+    """The performance dimension: cold and hot figures, and the overhead of a call through Python."""
 
     cold: Measurement | None = None
     hot: Measurement | None = None
     call_overhead_ns: float | None = None
-    """Median time of a call through Python minus the native one, on the same arguments."""
+    """Median time of a call through Python minus a native call, on the same arguments."""
     read: int = 0
+    """Least bytes that the workload reads."""
     written: int = 0
+    """Least bytes that the workload writes."""
     operations: int = 0
-    """The least traffic and work of the workload."""
+    """Least arithmetic operations of the workload."""
     doubted: bool = False
-    """A guard doubts or refutes the figures: they are kept as evidence, and are not to be shown as figures."""
+    """A guard questioned or refuted the figures. They are kept as evidence and must not be shown as figures."""
     tests: int = 0
-    """Statistical tests by which this Run could have failed though the kernel is honest: clocks, floors, threads at
-    work."""
+    """Statistical tests that can fail an honest kernel by chance: clocks, floors, active threads."""
     repeated: int = 0
-    """How many of those tests spoke and were made again, in a fresh process."""
+    """Number of these tests that failed and were repeated in a fresh process."""
     looks: int = 0
-    """Calls in laps on shared memory whose outputs the harness's own process judged; 0 where no such laps were made,
-    and before version 9."""
+    """Calls in laps whose outputs the harness's process judged; 0 without such laps, and before version 9."""
     proven_cold_ns: float | None = None
-    """What a cold call takes at least by the harness's own clock, over those laps; None where none were made."""
+    """Least time of a cold call by the harness's clock, from those laps; None without laps."""
     proven_hot_ns: float | None = None
-    """The same of a hot call: less what reading as many bytes gains in caches."""
+    """Least time of a hot call: the cold one minus what reading as many bytes gains in caches."""
 
 
 class DeviceMemory(Model):
-    """Bytes of a device's own memory that one call takes."""
+    """The device memory that one call takes, in bytes."""
 
     inputs: int
     outputs: int
     workspace: int = 0
     peak: int | None = None
-    """The most that was allocated while the call was bound and ran, told by what allocates; None where it does not
-    tell."""
+    """Most memory that was allocated while the call was bound and ran; None if the allocator does not report it."""
 
     @property
     def excess(self) -> float | None:
-        """What `peak` is over inputs and outputs, as a part of them."""
+        """`peak` beyond inputs and outputs, as a share of them."""
         least = self.inputs + self.outputs
         return None if self.peak is None or not least else (self.peak - least) / least
 
 
 class Transfer(Model):
-    """A copy between the host and a device's own memory."""
+    """A copy between host memory and device memory."""
 
     nbytes: int
     ns: float
 
     @property
     def rate(self) -> float | None:
-        """Bytes a second."""
+        """Bytes per second."""
         return self.nbytes * 1e9 / self.ns if self.ns > 0 else None
 
 
 class MemoryUse(Guarded):
-    """The memory dimension: what calls take, keep and lose. Bytes; None where this machine or device does not tell."""
+    """The memory dimension, in bytes; None if this machine or device does not report it."""
 
     inputs: int = 0
+    """Inputs of one call."""
     outputs: int = 0
+    """Outputs of one call."""
     workspace: int = 0
-    """What the variant declares."""
+    """Workspace that the variant declares."""
     host_peak: int | None = None
-    """Most resident memory of the process during a call, beyond what was there before it."""
+    """Most resident memory that a call adds to the process."""
     device_peak: int | None = None
-    """Most of the device's memory that was in use while the call was bound and ran, beyond inputs and outputs."""
+    """Most device memory in use while the call was bound and ran, beyond inputs and outputs."""
     persistent: int | None = None
-    """What is still held once the first launches were dropped: the device's memory where it has its own, else the
-    host's, and the system's in the name of the process."""
+    """Memory still held after the first launches were dropped: of the device if it has its own memory, else of the
+    host, including what the system holds for the process."""
     persistent_floor: int = 0
-    """What of `persistent` a kernel may show that does nothing with as many threads."""
+    """`persistent` of a kernel that does nothing on as many threads."""
     allocated: int | None = None
-    """Bytes that Python and NumPy allocate for a call, at the most at once."""
+    """Peak of what Python and NumPy allocate for a call."""
     page_faults: float | None = None
     """Pages that a call touches for the first time."""
     calls: int = 0
-    """Calls made in the search for leaks."""
+    """Calls in the leak test."""
     leak: Slope | None = None
     """Growth of the process's heap."""
     device_leak: Slope | None = None
-    """Growth of the device's memory in use."""
+    """Growth of the device memory in use."""
     bits_per_weight: float | None = None
-    """Of the packed weights, scales included; None for an op that takes none."""
+    """Bits of the packed weights, scales included; None for an op without weights."""
     overhead: float | None = None
-    """What the call takes beyond inputs and outputs and above `floor`, over the inputs."""
+    """Memory of a call beyond inputs, outputs and `floor`, as a share of the inputs."""
     floor: int = 0
-    """What measuring a peak shows of a call that does nothing: no less can be told."""
+    """Peak that is measured for a call that does nothing. Smaller peaks cannot be measured."""
     tests: int = 0
-    """Decisions that rest on readings: on the growth of each series, the peak, and what is kept."""
+    """Decisions that rest on readings: the growth of each series, the peak, and persistent memory."""
     alarms: int = 0
-    """Those that went against the kernel in the first process."""
+    """Decisions against the kernel in the first process."""
     confirmed: int = 0
-    """Those that a fresh process confirmed."""
+    """Alarms that a fresh process confirmed."""
 
 
 class PeerComparison(Verdict):
-    """One Run against somebody else's implementation. PASS: both agree, or the peer is wrong and the kernel right;
-    FAIL: the kernel differs and the exact value is not on its side; NOT_RUN: the peer is not there, or does not take
-    this."""
+    """One Run compared with a peer. PASS: both agree, or the peer is incorrect and the kernel correct. FAIL: they
+    differ and the kernel does not have the exact value. NOT RUN: the peer is not installed, or does not support this
+    workload."""
 
     peer: str
     version: str = ""
     match: bool | None = None
-    """Whether every element agrees within what the peer's arithmetic admits; None where nothing was compared."""
+    """Every element agrees within the error that the peer's arithmetic admits; None if nothing was compared."""
     elements: int = 0
     mismatches: int = 0
     largest_error: float | None = None
     """Largest absolute difference between the two."""
     first: Divergence | None = None
-    """The first element in which they differ: `expected` is the peer's, `found` the kernel's."""
+    """The first element that differs: `expected` is the peer's value, `found` the kernel's."""
     exact: str = ""
     """The exact value of that element, from the reference."""
     inputs: dict[str, str] = Field(default_factory=dict)
-    """The inputs that meet in that element, shortened."""
+    """The inputs of that element, shortened."""
     peer_wrong: bool = False
-    """The exact value is the kernel's and not the peer's."""
+    """The kernel has the exact value and the peer does not."""
     own_ns: float | None = None
-    """Median time of the kernel, taken by turns with the peer's."""
+    """Median time of the kernel, interleaved with the peer."""
     peer_ns: float | None = None
+    """Median time of the peer."""
     speedup: Ratio | None = None
     """The peer's time over the kernel's."""
     migration_recommended: bool = False
-    """The strict rule: the kernel is right, and the whole 95 % interval of `speedup` lies above 1."""
+    """The strict rule: the kernel is correct, and the whole 95 % interval of `speedup` is above 1."""
     migration_reason: str = ""
-    """Why the strict rule says so; "" for a reference, which nobody would migrate from."""
+    """Reason for the result of the strict rule; "" for a reference, which has no speed to compare."""
     migration_within_tenth: bool | None = None
-    """The lenient rule (specification, 7.3): every element agrees, and `speedup` improves the time by no less than -0.1
-    of the peer's; None where nothing was timed, and in Records from before the rule was kept."""
+    """The lenient rule (specification, 7.3): every element agrees, and the kernel is at most 10 % slower than the peer.
+    None if nothing was timed, and in old Records."""
     reference: bool = False
-    """The peer is a reference, written to be read and not to be fast: only its values are compared."""
+    """The peer is a reference, written for clarity and not for speed. Only its values are compared."""
 
 
 class Cross(Verdict):

@@ -1,4 +1,4 @@
-"""What runs: versions, variables, and the commit where this is a checkout."""
+"""Versions, environment variables, and the commit of a checkout."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PREFIXES = (
     "CUDA_VISIBLE",
     "PYCUDA_",
 )
-"""Variables that change how kernels are chosen, on which GPU they run or how their threads wait."""
+"""Prefixes of variables that change the choice of kernels, the GPU, or how threads wait."""
 
 
 def _version(name: str) -> str | None:
@@ -43,8 +43,8 @@ def _version(name: str) -> str | None:
 
 
 def commit(folder: Path) -> str | None:
-    """The commit checked out in `folder`, "-dirty" where tracked files differ from it; None unless it is in
-    tritmark's own tree."""
+    """The commit that is checked out in `folder`, with "-dirty" if tracked files differ; None outside tritmark's own
+    tree."""
     import subprocess
     import tomllib
 
@@ -69,7 +69,7 @@ def commit(folder: Path) -> str | None:
 
 
 def environment(command: Sequence[str], seed: int, *, compiler: str = "") -> Environment:
-    """What runs now. `compiler` is what the devices' native code was built with, which only they can tell."""
+    """The environment of this process. `compiler`, from the devices, is the one that built their native code."""
     from tritmark.harness.record import Environment
 
     packages = {name: found for name in PACKAGES if (found := _version(name)) is not None}
@@ -78,7 +78,7 @@ def environment(command: Sequence[str], seed: int, *, compiler: str = "") -> Env
         python=platform.python_version(),
         packages=packages,
         compiler=compiler,
-        # Where caches lie changes nothing, and is a path that no other machine has.
+        # The path of the caches has no effect on results and differs between machines.
         variables={
             escaped(name): escaped(value)
             for name, value in sorted(os.environ.items())

@@ -1,4 +1,4 @@
-"""tritmark.harness.report: turns a Record into one self-contained page. A section is one file and one line in
+"""tritmark.harness.report: make one self-contained page from a Record. To add a section, add a file and a line in
 page.SECTIONS."""
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ __all__ = ["build"]
 
 
 def build(record: Record, folder: Path, given: PageContext | None = None) -> Path:
-    """Write the report of `record`, and of what is `given` beside it, to `folder`; see page.build."""
-    # The sections are many, and the command line wants nothing of them to show its help.
+    """Write the report of `record` with the context `given` to `folder`; see page.build."""
+    # Imported here, because the help of the command line must not load all sections.
     from tritmark.harness.report import page, section
 
     return page.build(record, folder, section.NOTHING if given is None else given)

@@ -1,5 +1,5 @@
-"""Time against one axis of the shape, such as the batch M, all others equal, and where another variant becomes the
-fastest."""
+"""Time against one axis of the shape, such as the batch M, with all other axes equal; and the crossovers, where
+another variant becomes the fastest."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MOST_PLOTS = 8
 _MOST_LINES = 8
 _MOST_POINTS = 400
 _FEWEST = 3
-"""Values of the axis that make a curve."""
+"""Least number of values for a curve."""
 
 
 def _footing(run: Run) -> Measurement | None:
@@ -24,8 +24,7 @@ def _footing(run: Run) -> Measurement | None:
 
 
 def curves(runs: list[Run]) -> dict[tuple[str, str], dict[str, dict[int, Run]]]:
-    """(heading, axis) to variant to the axis's value to Run, for whatever was measured along an axis with all else
-    equal."""
+    """(heading, axis) to variant to value of the axis to Run, for Runs that differ only in that axis."""
     found: dict[tuple[str, str], dict[str, dict[int, Run]]] = {}
     for run in runs:
         axes = run.workload.axes
@@ -60,10 +59,10 @@ def _ns(run: Run) -> float:
 
 
 def crossovers(lines: dict[str, dict[int, Run]]) -> list[tuple[str, str, float, int, int]]:
-    """Where the fastest variant changes, with intervals of both times that lie apart on either side: (from, to, about
-    which value, the measured values on both sides).
+    """Where the fastest variant changes and the intervals do not overlap on either side.
 
-    The place between two measured values is where straight lines through the logarithms of both variants' times meet.
+    Each is (old, new, estimated value, measured value below, measured value above). The estimate is the intersection of
+    the straight lines through the logarithms of both variants' times.
     """
     values = sorted({value for line in lines.values() for value in line})
     best = {value: min((line[value] for line in lines.values() if value in line), key=_ns).variant for value in values}
@@ -98,11 +97,11 @@ def _line(variant: str, line: dict[int, Run], axis: str) -> tuple[str, list[char
 def _plot(place: tuple[str, str], lines: dict[str, dict[int, Run]]) -> dict[str, Any]:
     heading, axis = place
     by_time = sorted(lines.items(), key=lambda item: groups.mean(_ns(run) for run in item[1].values()) or 0.0)
-    # In the Record's order, so that a variant has the same colour in most plots.
+    # In the order of the Record, so that a variant has the same colour in most plots.
     fastest = {variant for variant, _ in by_time[:_MOST_LINES]}
     drawn = [_line(variant, line, axis) for variant, line in lines.items() if variant in fastest]
     values = sorted({value for line in lines.values() for value in line})
-    title = f"Time against {axis} of {heading}; the table under it has the same figures"
+    title = f"Time against {axis} of {heading}; the table below has the same figures"
     return {
         "heading": heading,
         "axis": axis,
@@ -122,7 +121,7 @@ def _context(record: Record) -> dict[str, Any] | None:
     found = curves([run for run in timed if all(value > 0 for value in run.workload.axes.values())])
     if not found:
         return None
-    # The curves with most to compare, and most points, come first.
+    # Curves with several variants come first, then those with the most points.
     ordered = sorted(
         found.items(), key=lambda item: (-(len(item[1]) > 1), -max(len(line) for line in item[1].values()))
     )

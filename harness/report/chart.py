@@ -1,5 +1,5 @@
-"""Geometry of the small plots that templates/charts.html writes as SVG: hundreds of them cost less than one of
-matplotlib's."""
+"""Geometry of the small plots that templates/charts.html writes as SVG. Hundreds of them take less time than one
+matplotlib figure."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from tritmark.harness.text import units
 from tritmark.harness.text.visible import label
 
 WIDTH = 360
-"""Of every plot, in its own units; the page shows it 340 to 620 pixels wide, and its text is 9 units high."""
+"""Width of each plot in its own units. The page shows it 340 to 620 pixels wide; text is 9 units high."""
 _ROW, _HEAD, _FOOT = 14, 17, 24
 _LABELS, _FIGURES = 122, 44
 _NEAR = 4.0
-"""Up to this ratio of an axis's ends its ticks are evenly spaced numbers, beyond it 1, 2 and 5 times powers of ten."""
+"""Ratio of the ends of an axis up to which ticks are evenly spaced. Above it they are 1, 2 and 5 times powers of 10."""
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """An axis from `low` to `high`, drawn from `begin` to `end`; a logarithmic one takes values above zero."""
+    """An axis from `low` to `high`, drawn from `begin` to `end`. Values of a logarithmic axis are above zero."""
 
     low: float
     high: float
@@ -32,7 +32,7 @@ class Axis:
     """Not logarithmic."""
 
     def at(self, value: float) -> float:
-        """Where the value stands; one outside of the axis stands at its end."""
+        """The position of a value. Values outside the axis are clipped to its ends."""
         inside = min(max(value, self.low), self.high)
         share = (
             (inside - self.low) / (self.high - self.low)
@@ -46,19 +46,19 @@ class Axis:
         near = self.even or self.high / self.low < _NEAR
         found = _even(self.low, self.high, most) if near else _decades(self.low, self.high)
         while len(found) > most:
-            # 1 stays, which ratios are read against.
+            # Keep 1, to which ratios are compared.
             found = found[found.index(1) % 2 :: 2] if 1 in found else found[::2]
         return found
 
 
 def axis(values: Iterable[float], begin: float, end: float, *, margin: float = 1.08) -> Axis:
-    """An axis that holds the values, which are above zero."""
+    """An axis for values above zero."""
     taken = list(values)
     return Axis(min(taken) / margin, max(taken) * margin, begin, end)
 
 
 def tick(value: float) -> str:
-    """The figure beside a tick: 0.05, 256, 13824, 2M."""
+    """The label of a tick: 0.05, 256, 13824, 2M."""
     for size, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M")):
         if value >= size:
             return f"{value / size:.3g}{unit}"
@@ -82,23 +82,23 @@ class ForestEntry:
     """One ratio of a forest plot."""
 
     heading: str
-    """Rows under the same heading stand together."""
+    """Rows with the same heading are grouped."""
     name: str
     ratio: Ratio
     tip: str
     kind: str = ""
-    """As `kind` has it; told by the ratio unless given."""
+    """Result of `kind`; "" derives it from the ratio."""
 
 
 def kind(ratio: Ratio) -> str:
-    """above, below or across 1, with its whole interval."""
+    """ "above" or "below" if the whole interval is above or below 1, else "across"."""
     if ratio.low > 1:
         return "above"
     return "below" if ratio.high < 1 else "across"
 
 
 def forest(entries: Sequence[ForestEntry], title: str) -> dict[str, Any]:
-    """Ratios with their intervals, one under the other, on a logarithmic axis with a line at 1."""
+    """A forest plot: ratios with their intervals in rows, on a logarithmic axis with a line at 1."""
     scale = axis(
         [1.0, *(end for entry in entries for end in (entry.ratio.low, entry.ratio.high) if end > 0)],
         _LABELS + 6,
@@ -140,7 +140,7 @@ def forest(entries: Sequence[ForestEntry], title: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """Two percentages of the same thing, cold and hot; None where one was not taken."""
+    """A cold and a hot percentage; None if it was not measured."""
 
     name: str
     cold: float | None
@@ -153,7 +153,7 @@ _PAIR = 20
 
 
 def bars(groups: Sequence[tuple[str, Sequence[Bar]]], title: str) -> dict[str, Any]:
-    """Pairs of bars under headings, from 0 to 100 percent and beyond where one is longer."""
+    """Pairs of bars under headings, on an axis from 0 to at least 100 percent."""
     taken = [value for _, bars in groups for bar in bars for value in (bar.cold, bar.hot) if value is not None]
     end = 1.06 * min(_MOST_PERCENT, max([100.0, *taken]))
     y, rows, headings = 2.0, [], []
@@ -212,10 +212,10 @@ def lines(
     duration: bool = False,
     ordinal: bool = False,
 ) -> dict[str, Any]:
-    """Lines through points on logarithmic axes, at most eight, each with a marker of its own shape.
+    """Lines through points on logarithmic axes: at most eight, each with its own marker.
 
-    `names`: of the axes. `ideal`: a broken line where y is x. `duration`: y is a time in nanoseconds. `ordinal`: x
-    counts from 1 on and is not logarithmic.
+    `names`: names of the axes. `ideal`: draw a dashed line y = x. `duration`: y is a time in nanoseconds. `ordinal`: x
+    is linear and counts from 1.
     """
     points = [point for _, each in series for point in each]
     xs = sorted({point.x for point in points})

@@ -1,4 +1,4 @@
-"""What the compiler made of each kernel, as tools read it from the file that was loaded."""
+"""Compiled code of each kernel, as tools read it from the loaded file."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""This Record against an earlier one of the same machine.
+"""Compare a Record with an earlier one of the same machine.
 
-The two were not taken by turns, so a machine that was slower on one of the days would look like a slower kernel. Each
-was taken by turns with the machine's own probe, though: what is compared is the part of the ceiling that was reached,
-from which the day's speed drops out.
+The two were not interleaved, so a slower day of the machine would look like a slower kernel. Each was interleaved with
+a probe of the machine. The fractions of the ceiling are compared, which cancels the speed of the day.
 """
 
 from __future__ import annotations
@@ -22,23 +21,23 @@ _MOST_ROWS = 60
 _MOST_TABLE = 200
 _FEWEST = 2
 BAND = 0.02
-"""Changes up to this part of 1 are taken for noise: identical code that was timed by turns raised alarms within it
-and none beyond, see measure/alternate.py. How far identical code differs from session to session was not measured;
-the intervals, quotients of the ends of two 95 % intervals, are wide for that, and the page names `tritmark gate` for a
-verdict."""
+"""Relative change that counts as noise: interleaved identical code differed by less (measure/alternate.py).
+
+The difference of identical code between sessions was not measured. The intervals here, quotients of the ends of two
+95 % intervals, are wide for that reason, and the page refers to `tritmark gate` for a verdict."""
 
 
 class Change(StrEnum):
-    """How a kernel's speed changed."""
+    """Change of a kernel's speed."""
 
     SLOWER = "slower"
-    """The whole interval lies below the band."""
+    """The whole interval is below the band."""
     FASTER = "faster"
-    """The whole interval lies above it."""
+    """The whole interval is above the band."""
     SAME = "same"
-    """The whole interval lies within twice the band."""
+    """The whole interval is within twice the band."""
     UNSURE = "unsure"
-    """The interval is too wide to say."""
+    """The interval is too wide to decide."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,30 +50,30 @@ class Pair:
     now: Measurement
     before: Measurement
     ratio: Ratio
-    """How many times as fast it is now, the speed of the day taken out."""
+    """Speed now over the speed before, relative to the probes."""
     change: Change
 
 
 @dataclass(frozen=True, slots=True)
 class RecordComparison:
-    """Two Records side by side; `refused` says why they are not compared, and there are no pairs then."""
+    """Two Records side by side. If they are not compared, `refused` states why, and there are no pairs."""
 
     refused: str
     pairs: tuple[Pair, ...] = ()
     only_now: int = 0
     only_before: int = 0
     other: int = 0
-    """Runs that are in both and were measured in ways that do not compare."""
+    """Runs that are in both and were measured in different ways."""
 
     def having(self, change: Change) -> list[Pair]:
-        """The pairs that changed so."""
+        """The pairs with this change."""
         return [pair for pair in self.pairs if pair.change is change]
 
 
 def widths(record: Record) -> list[float]:
-    """Half the width of each figure's 95 % interval, as a part of the figure."""
+    """Half the width of each figure's 95 % interval, as a share of the figure."""
     runs = groups.sound(record)
-    # What was too noisy to say does not tell the noise of the rest, unless there is no rest.
+    # AMBIGUOUS figures do not represent the noise of the others, unless there are no others.
     runs = [run for run in runs if run.performance.status is Status.PASS] or runs
     footings = [footing for run in runs for footing in (run.performance.cold, run.performance.hot) if footing]
     fractions = [footing.against.fraction for footing in footings]
@@ -82,18 +81,17 @@ def widths(record: Record) -> list[float]:
 
 
 def noise(record: Record) -> tuple[float, float] | None:
-    """The noise of this Record's figures: the median of `widths`, and what nine in ten lie under. None where fewer
-    than two were taken."""
+    """The noise of this Record: the median and the 90th percentile of `widths`. None for fewer than two figures."""
     found = widths(record)
     return (median(found), quantiles(found, n=10, method="inclusive")[-1]) if len(found) >= _FEWEST else None
 
 
 def compare(now: Record, before: Record) -> RecordComparison:
-    """Compare what both Records measured: the same kernel, workload and number of threads, against the same ceiling."""
+    """Compare the Runs of both Records with equal kernel, workload, thread count and ceiling."""
     if now.machine.id != before.machine.id:
         return RecordComparison(
-            f"the baseline was measured on another machine ({before.machine.cpu}, id {before.machine.id}; here "
-            f"{now.machine.cpu}, id {now.machine.id}), and times of two machines do not compare: measure both on one"
+            f"the baseline is from another machine ({before.machine.cpu}, id {before.machine.id}; this one: "
+            f"{now.machine.cpu}, id {now.machine.id}); times compare on one machine only: measure both on the same one"
         )
     old = {run.place: run for run in groups.sound(before)}
     new = {run.place: run for run in groups.sound(now)}
@@ -118,7 +116,7 @@ def _pair(run: Run, old: Run, name: str) -> tuple[Run, str, Measurement, Measure
     if now is None or before is None or _device(run) != _device(old):
         return None
     new, past = now.against, before.against
-    # Another ceiling, or other work, and the parts of it would be parts of different things.
+    # Fractions of different ceilings or of different work do not compare.
     if (new.ceiling, new.unit, new.work) != (past.ceiling, past.unit, past.work) or min(
         new.fraction.low, past.fraction.low
     ) <= 0:

@@ -1,5 +1,5 @@
-"""Cross-validation: each kernel beside each other implementation and beside references, which of them is correct
-where they differ, and, references aside, which is faster."""
+"""Cross-validation: each kernel compared with peers and references: which one is correct where they differ, and which
+one is faster (peers only)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tritmark.harness.record import PeerComparison, Record, Run, Status
 from tritmark.harness.report.section import Section
 from tritmark.harness.text import groups
 
-DIFFERS, BROKE, NOISY, PEER_WRONG, MATCH, ABSENT = "differs", "broke", "ambiguous", "peer wrong", "match", "not there"
+DIFFERS, BROKE, NOISY, PEER_WRONG, MATCH, ABSENT = "differs", "error", "ambiguous", "peer incorrect", "match", "not run"
 _WORST_FIRST = (DIFFERS, BROKE, NOISY, PEER_WRONG, MATCH, ABSENT)
 _MARKS = {
     DIFFERS: "fail",
@@ -23,12 +23,12 @@ _MARKS = {
 """The class that gives each outcome its shape and colour."""
 _BY_STATUS = {Status.FAIL: DIFFERS, Status.ERROR: BROKE, Status.AMBIGUOUS: NOISY, Status.NOT_RUN: ABSENT}
 _UNTOLD = {Status.ERROR, Status.AMBIGUOUS, Status.NOT_RUN}
-"""What the other columns do not explain."""
+"""Statuses whose reason no other column shows."""
 _MOST_DIVERGENCES = 60
 
 
 def outcome(comparison: PeerComparison) -> str:
-    """How one comparison ended, in a word."""
+    """The result of one comparison in a word."""
     return _BY_STATUS.get(comparison.status) or (PEER_WRONG if comparison.peer_wrong else MATCH)
 
 
@@ -37,12 +37,12 @@ Pair = list[tuple[Run, PeerComparison]]
 
 
 def _cell(pair: Pair) -> dict[str, Any]:
-    """What the comparisons of one kernel with one peer add up to."""
+    """The summary of all comparisons of one kernel with one peer."""
     found = {outcome(comparison) for _, comparison in pair}
     word = next(each for each in _WORST_FIRST if each in found)
     done = [(run, each) for run, each in pair if each.match is not None]
     timed = [(run, each) for run, each in done if each.speedup is not None]
-    # The figure of a short call is half the call's own cost.
+    # The longest call: half of the time of a short one is call overhead.
     longest = max(timed, key=lambda both: both[1].peer_ns or 0.0, default=None)
     why = [each.migration_reason for _, each in [longest or done[0]] if each.migration_reason] if done else []
     return {
@@ -86,7 +86,7 @@ def _of_op(op: str, runs: list[Run]) -> dict[str, Any]:
 
 
 def _divergences(runs: Iterable[Run]) -> list[dict[str, Any]]:
-    """The first of each kernel and peer, where the kernel is wrong before where the peer is."""
+    """The first divergence of each kernel and peer; those with an incorrect kernel come first."""
     found = []
     for pair in _pairs(runs).values():
         differing = [(run, each) for run, each in pair if each.first is not None]
@@ -98,7 +98,7 @@ def _divergences(runs: Iterable[Run]) -> list[dict[str, Any]]:
 
 
 def _peers(runs: Iterable[Run]) -> list[dict[str, Any]]:
-    """Every peer, its version, and why it was not there."""
+    """Every peer with its version and the reasons why it did not run."""
     named: dict[str, list[PeerComparison]] = {}
     for run in runs:
         for comparison in run.cross.peers:
@@ -138,6 +138,4 @@ def _context(record: Record) -> dict[str, Any] | None:
     }
 
 
-SECTION = Section(
-    "cross", "Cross-validation", "cross.html", _context, about="values and times beside other implementations"
-)
+SECTION = Section("cross", "Cross-validation", "cross.html", _context, about="values and times compared with peers")

@@ -1,4 +1,4 @@
-"""What ran: versions, compiler, variables, commit; and what of it is not as it was in the baseline."""
+"""Versions, compiler, variables and commit, and their differences from the baseline."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from tritmark.harness.record import Machine, Record
 from tritmark.harness.report.section import PageContext, Section
 from tritmark.harness.text import units
 
-_ABSENT = "not there"
+_ABSENT = "none"
 
 
 def _facts(record: Record) -> list[tuple[str, str]]:
     facts = record.environment
     return [
         ("tritmark", facts.tritmark),
-        ("Commit", facts.commit or "not known"),
+        ("Commit", facts.commit or "unknown"),
         ("Python", facts.python),
         ("Compiler", facts.compiler),
         ("Seed", str(facts.seed)),
         ("Record", record.id),
-        ("Made", record.created),
+        ("Created", record.created),
     ]
 
 
@@ -34,8 +34,8 @@ def _host(machine: Machine) -> dict[str, str]:
         "CPU": machine.cpu,
         "Usable cores": str(machine.usable_cores),
         "Kernel": machine.kernel,
-        "Governor": machine.governor or "not told",
-        "Huge pages": machine.huge_pages or "not told",
+        "Governor": machine.governor or "unknown",
+        "Huge pages": machine.huge_pages or "unknown",
         "Host": machine.hostname,
         **gpus,
     }
@@ -44,7 +44,7 @@ def _host(machine: Machine) -> dict[str, str]:
 def _all(record: Record) -> dict[str, str]:
     found = dict(_facts(record))
     found.pop("Record")
-    found.pop("Made")
+    found.pop("Created")
     found.update({f"package {name}": version for name, version in sorted(record.environment.packages.items())})
     found.update({f"variable {name}": value for name, value in sorted(record.environment.variables.items())})
     found.update(_host(record.machine))
@@ -52,7 +52,7 @@ def _all(record: Record) -> dict[str, str]:
 
 
 def differences(record: Record, baseline: Record) -> list[tuple[str, str, str]]:
-    """Name, what it is now, what it was in the baseline; where the two differ."""
+    """Name, current value and value in the baseline, for values that differ."""
     now, before = _all(record), _all(baseline)
     names = dict.fromkeys([*now, *before])
     return [

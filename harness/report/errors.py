@@ -1,5 +1,5 @@
-"""How far outputs lie from the reference: the Runs of each op by their largest error in units of the last place, and
-the worst inputs."""
+"""Differences of outputs from the reference: the Runs of each op by their largest error in units of the last place,
+and the worst inputs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MOST_WORST = 10
 
 
 def place(ulp: float) -> int:
-    """Which of the bins it falls into."""
+    """The index of the bin for an error in ulp."""
     return next(number for number, (_, end) in enumerate(_BINS) if ulp <= end)
 
 
@@ -72,4 +72,4 @@ def _context(record: Record) -> dict[str, Any] | None:
     }
 
 
-SECTION = Section("errors", "Errors", "errors.html", _context, about="how far outputs lie from the reference")
+SECTION = Section("errors", "Errors", "errors.html", _context, about="differences of outputs from the reference")

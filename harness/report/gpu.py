@@ -1,5 +1,4 @@
-"""What ran on devices other than the host, such as GPUs: which they are and how they were, bandwidth, the cost of a
-launch, copies, memory, and the receipts."""
+"""Devices other than the host, such as GPUs: facts and state, bandwidth, cost of a launch, copies, memory, receipts."""
 
 from __future__ import annotations
 
@@ -14,11 +13,11 @@ from tritmark.harness.text import groups, units
 _MOST_ROWS = 60
 _BYTES = "bytes/s"
 _LAUNCHES = "launches/s"
-_UNKNOWN = "not told"
+_UNKNOWN = "unknown"
 
 
 def facts(gpu: Gpu) -> list[tuple[str, str]]:
-    """What it is, and how it was when the invocation began."""
+    """Facts of a GPU, and its state at the start of the invocation."""
     major, minor = gpu.capability
     health = gpu.health or Health()
     rows = [
@@ -28,13 +27,13 @@ def facts(gpu: Gpu) -> list[tuple[str, str]]:
         ("Multiprocessors", str(gpu.sms)),
         ("Memory", units.size(gpu.memory)),
         ("L2", units.size(gpu.l2)),
-        ("Clocks, at most", f"{_clock(gpu.clock_hz)}, memory {_clock(gpu.memory_clock_hz)}"),
+        ("Highest clocks", f"{_clock(gpu.clock_hz)}, memory {_clock(gpu.memory_clock_hz)}"),
         ("Memory bus", f"{gpu.memory_bus_bits} bits: {units.rate(gpu.peak_bandwidth, _BYTES)} at that clock"),
         ("Driver", gpu.driver or _UNKNOWN),
         ("Temperature", _UNKNOWN if health.temperature is None else f"{health.temperature} °C"),
         ("Power", f"{_watt(health.power)} of {_watt(health.power_limit)}"),
         ("Clocks at the beginning", f"{_clock(health.clock_hz)}, memory {_clock(health.memory_clock_hz)}"),
-        ("Clocks held down by", _UNKNOWN if health.throttle is None else ", ".join(health.throttle) or "nothing"),
+        ("Clocks throttled by", _UNKNOWN if health.throttle is None else ", ".join(health.throttle) or "nothing"),
         ("ECC", _ecc(health)),
         (
             "Utilization, memory used",
@@ -45,11 +44,11 @@ def facts(gpu: Gpu) -> list[tuple[str, str]]:
         ),
     ]
     if gpu.reaches:
-        rows.append(("Reaches the memory of", ", ".join(f"GPU {index}" for index in gpu.reaches)))
+        rows.append(("Direct access to the memory of", ", ".join(f"GPU {index}" for index in gpu.reaches)))
     if health.note:
         rows.append(("Health", health.note))
     if gpu.faked:
-        rows.append(("FAKED", "an environment variable for tests decided that it can be used"))
+        rows.append(("FAKED", "an environment variable for tests declared it usable"))
     return rows
 
 
@@ -64,12 +63,12 @@ def _watt(power: float | None) -> str:
 def _ecc(health: Health) -> str:
     if health.ecc is None:
         return _UNKNOWN
-    errors = "" if health.ecc_uncorrected is None else f", {health.ecc_uncorrected} errors not corrected"
+    errors = "" if health.ecc_uncorrected is None else f", {health.ecc_uncorrected} uncorrected errors"
     return f"{'on' if health.ecc else 'off'}{errors}"
 
 
 def _fastest(record: Record, device: str, name: str) -> CeilingFacts | None:
-    """The ceiling of that name in the device's memory."""
+    """The highest ceiling of that name in the memory of the device."""
     found = [
         each for each in record.machine.ceilings if (each.device, each.name, each.level) == (device, name, "memory")
     ]
@@ -103,7 +102,7 @@ def _bandwidth(record: Record, runs: list[Run]) -> list[dict[str, Any]]:
 
 
 def _launches(runs: list[Run]) -> list[dict[str, Any]]:
-    """The smallest workload of each kernel: what a call costs that has next to nothing to do."""
+    """The smallest workload of each kernel: the cost of a call with almost no work."""
     rows = []
     for same in groups.by_kernel(runs).values():
         timed = [run for run in same if run.performance.hot and run.performance.call_overhead_ns is not None]
@@ -122,7 +121,7 @@ def _launches(runs: list[Run]) -> list[dict[str, Any]]:
 
 
 def _empty(record: Record, devices: set[str]) -> list[CeilingFacts]:
-    """How often a kernel that does nothing can be launched, by each way of launching."""
+    """Launch rate of an empty kernel, for each way of launching."""
     return [
         each for each in record.machine.ceilings if each.device in devices and each.unit == _LAUNCHES and each.rate > 0
     ]
@@ -182,8 +181,7 @@ def _receipts(runs: list[Run]) -> list[dict[str, Any]]:
 
 
 def _against_host(record: Record) -> list[dict[str, Any]]:
-    """For each op, dtype and workload that both were measured on, the quickest kernel of the host and of each other
-    device."""
+    """For each op, dtype and workload with both figures: the fastest kernel of the host and of each other device."""
     found: dict[tuple[str, str, str], dict[str, list[Run]]] = {}
     for run in groups.steady(groups.sound(record)):
         if run.performance.cold is not None:

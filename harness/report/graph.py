@@ -1,4 +1,4 @@
-"""A device's launches handed over one by one against the same in a graph, by turns."""
+"""Individual launches compared with the same launches in a graph, interleaved."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _context(record: Record) -> dict[str, Any] | None:
             chart.ForestEntry(heading, groups.shape(run.workload), ratio, units.times(ratio))
         )
     entries = [entry for under in drawn.values() for entry in under]
-    title = f"Plain launches over graphs for {units.counted(len(entries), 'Run')}; the table has the same figures"
+    title = f"Individual launches over graphs for {units.counted(len(entries), 'Run')}; the table has the same figures"
     return {
         "plot": chart.forest(entries, title) if entries else None,
         "rows": ordered[:_MOST_TABLE],
@@ -36,8 +36,8 @@ def _context(record: Record) -> dict[str, Any] | None:
 
 SECTION = Section(
     "graph",
-    "Graph against plain launches",
+    "Graph against individual launches",
     "graph.html",
     _context,
-    about="launches one by one over the same in a graph",
+    about="time of individual launches over the time in a graph",
 )

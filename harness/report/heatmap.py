@@ -1,5 +1,4 @@
-"""Kernel by shape: the part of the ceiling that each variant reaches on each shape, as a table whose cells are
-shaded."""
+"""Kernel by shape: the fraction of the ceiling that each variant reaches on each shape, as a shaded table."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ _LEVELS = 8
 
 
 def level(fraction: float) -> int:
-    """From 0 to 7, an eighth of the ceiling each; the shade and the height of the bar in a cell."""
+    """Shade and bar height of a cell: 0 to 7, one step for each eighth of the ceiling."""
     return min(_LEVELS - 1, max(0, int(fraction * _LEVELS)))
 
 
@@ -25,7 +24,7 @@ def _fraction(run: Run) -> float | None:
 
 
 def _cell(runs: list[Run], shape: str, least: float) -> dict[str, Any] | None:
-    """Of the Run that takes the least time; over all variants that is `least`."""
+    """The cell of the fastest Run at this shape. `least` is the least time over all variants."""
     run = min((each for each in runs if groups.shape(each.workload) == shape), key=groups.median_ns, default=None)
     if run is None:
         return None
@@ -37,7 +36,7 @@ def _group(key: tuple[str, ...], runs: list[Run]) -> dict[str, Any]:
     by_shape: dict[str, list[Run]] = {}
     for run in runs:
         by_shape.setdefault(groups.shape(run.workload), []).append(run)
-    # Those that most variants share say most; the rest is in the tables.
+    # Keep the shapes that most variants have; the tables have all.
     shared = Counter({shape: len({run.variant for run in same}) for shape, same in by_shape.items()})
     kept = {
         shape

@@ -1,4 +1,4 @@
-"""One page over many Records: what each said, its report, and how kernels fared from Record to Record on one
+"""One page for many Records: the result and the report of each, and the speed of kernels over the Records of one
 machine."""
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ NAME = "index.html"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What a line of the page says of a Record; the Record itself, which may be large, is let go."""
+    """One line of the page. It keeps no reference to the Record, which may be large."""
 
     id: str
     page: str
-    """Name of its report's file, beside this page."""
+    """File name of its report, in the folder of this page."""
     created: str
     suite: str
     commit: str
@@ -39,21 +39,21 @@ class Row:
     noise: float | None
     simulated: bool
     refuted: bool
-    """`tritmark verify` refutes it."""
+    """`tritmark verify` contradicts it."""
     best: dict[str, float]
-    """Kernel to its mean part of the ceiling, cold or else hot."""
+    """Kernel to its mean fraction of the ceiling: cold, or hot if it has no cold figure."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnreadableFile:
-    """A file that is no Record, or cannot be read; it stays as it is."""
+    """A file that is not a Record or cannot be read. It is left unchanged."""
 
     name: str
     reason: str
 
 
 def row(record: Record, page: str, *, refuted: bool = False) -> Row:
-    """What the page says of a Record."""
+    """The line of a Record."""
     from tritmark.harness.report.compare import noise
 
     floor = noise(record)
@@ -83,8 +83,7 @@ def row(record: Record, page: str, *, refuted: bool = False) -> Row:
 
 
 def _machine(rows: list[Row]) -> dict[str, Any]:
-    """The Records of one machine, the newest first, and curves of the kernels that several of them measured in the
-    same suite."""
+    """The Records of one machine, the newest first, and curves of kernels that several Records of a suite measured."""
     lines: dict[str, list[Row]] = {}
     for each in rows:
         for name in each.best:
@@ -100,11 +99,11 @@ def _machine(rows: list[Row]) -> dict[str, Any]:
         points = []
         for place, each in enumerate(several[name]):
             percent = 100 * each.best[name]
-            tip = f"{each.created}, commit {each.commit or 'not known'}: {percent:.1f} %"
+            tip = f"{each.created}, commit {each.commit or 'unknown'}: {percent:.1f} %"
             points.append(chart.Point(place + 1, percent, percent, percent, tip))
-        title = f"Percent of the ceiling of {name} from Record to Record; the table under it has the same figures"
+        title = f"Percent of the ceiling of {name} over the Records; the table below has the same figures"
         plot = chart.lines(
-            [("mean part of the ceiling", points)], title, ("Record, the oldest first", "percent"), ordinal=True
+            [("mean fraction of the ceiling", points)], title, ("Record, the oldest first", "percent"), ordinal=True
         )
         plots.append({"name": name, "plot": plot, "rows": [(each, each.best[name]) for each in several[name]]})
     return {
@@ -117,7 +116,7 @@ def _machine(rows: list[Row]) -> dict[str, Any]:
 
 
 def landing(rows: Sequence[Row], unread: Sequence[UnreadableFile] = ()) -> str:
-    """The page over these Records as one HTML document. Records of different machines stand in tables of their own."""
+    """The page for these Records as one HTML document, with one table for each machine."""
     from tritmark.harness.report.page import document
 
     by_machine: dict[str, list[Row]] = {}
@@ -132,11 +131,10 @@ def landing(rows: Sequence[Row], unread: Sequence[UnreadableFile] = ()) -> str:
 
 
 def build_all(paths: Sequence[Path], folder: Path) -> Path:
-    """Write `folder`/index.html over the Records in `paths`, with the report of each that has none yet or an older one;
-    returns its path.
+    """Write `folder`/index.html for the Records in `paths`, and their missing or outdated reports. Return its path.
 
-    A file that cannot be read, or was changed, is named on the page with the reason; one that contradicts itself is
-    marked. Raises OSError where a page cannot be written.
+    The page lists files that cannot be read or were changed, with the reason, and marks Records that contradict
+    themselves. Raises OSError if a page cannot be written.
     """
     from tritmark.harness.report.page import build, page_name, put
     from tritmark.harness.report.section import PageContext

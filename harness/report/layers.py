@@ -1,4 +1,4 @@
-"""What quantization did to each weight matrix of a model, and what it costs and saves."""
+"""Effect of quantization on each weight matrix of a model: errors, time and memory."""
 
 from __future__ import annotations
 

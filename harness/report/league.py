@@ -1,4 +1,4 @@
-"""The league table as a page of its own, and as Markdown."""
+"""The league table as an HTML page and as Markdown."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ _BASES = {
     Basis.KERNEL: "k",
     Basis.NONE: "",
 }
-"""What stands behind a ratio that was not taken by turns with the best."""
+"""The mark after a ratio that was not interleaved with the best kernel."""
 LEGEND = {
-    "c": "not by turns with the best: each was timed by turns with the same ceiling, and the ratio is made from both",
-    "k": "not by turns with the best: with another kernel, which was timed with the best",
+    "c": "not interleaved with the best: both were interleaved with the same ceiling, and the ratio follows from these",
+    "k": "not interleaved with the best: interleaved with another kernel, which was interleaved with the best",
 }
 CONTRADICTS = "!"
-"""Behind a ratio that contradicts the two times; what it means."""
+"""The mark after a ratio that contradicts the two times."""
 CONTRADICTION = (
-    "the ratio and the two times contradict each other beyond their 95 % intervals: the machine changed between them; "
+    "the ratio contradicts the two times beyond their 95 % intervals, because the machine changed between them; "
     "trust the ratio, which is interleaved, and measure again on a quiet machine"
 )
 
 
 def title(table_: LeagueTable) -> str:
-    """What the contenders of a table do: op, shape, output dtype, device, threads."""
+    """The title of a table: op, shape, output dtype, device, threads."""
     axes = " ".join(f"{name}={size}" for name, size in table_.axes.items())
     return f"{table_.op} {axes}, {table_.dtype}, {table_.device}, {units.counted(table_.threads, 'thread')}"
 
 
 def behind(pace: ContenderTiming | None) -> str:
-    """A contender's time over the best's."""
+    """A contender's time over the time of the best kernel."""
     if pace is None:
         return units.NONE
     if pace.basis is Basis.BEST:
@@ -48,7 +48,7 @@ def behind(pace: ContenderTiming | None) -> str:
 
 
 def figures_of(pace: ContenderTiming | None) -> tuple[str, str, str]:
-    """Time, part of the ceiling, ratio to the best."""
+    """Time, percent of the ceiling, ratio to the best kernel."""
     if pace is None:
         return units.NONE, units.NONE, units.NONE
     time = f"{units.time(pace.ns)}, {units.NOISY}" if pace.too_noisy else units.time(pace.ns)
@@ -57,21 +57,21 @@ def figures_of(pace: ContenderTiming | None) -> tuple[str, str, str]:
 
 
 def exactness(contender: Contender) -> str:
-    """Exact, or the largest absolute error: from the reference, or a peer from the kernel."""
+    """Exact, or the largest absolute error: from the reference, or for a peer from the kernel."""
     if contender.exact is None:
         return units.NONE
     error = units.number(contender.largest_error)
     if contender.peer:
-        return "as the kernel's" if contender.exact else f"{error} from the kernel's at most"
+        return "equal to the kernel" if contender.exact else f"at most {error} from the kernel"
     if contender.exact:
         return "exact"
-    # An absolute error alone looks like a fault beside a PASS: outputs of thousands of products are large.
+    # State the bound too: sums of thousands of products are large, so an absolute error alone looks like a fault.
     bound = "within its bound, " if contender.verdict is Status.PASS else ""
-    return f"{bound}off by {error} at most"
+    return f"{bound}error at most {error}"
 
 
 def notes(league: League) -> list[str]:
-    """What the marks behind ratios mean, of those that occur."""
+    """The meaning of the marks that occur after ratios, and the number of noisy figures."""
     each = [pace for table in league.tables for one in table.contenders for pace in (one.cold, one.hot)]
     paces = [pace for pace in each if pace is not None]
     marks = {_BASES[pace.basis] for pace in paces if pace.behind is not None}
@@ -81,20 +81,18 @@ def notes(league: League) -> list[str]:
     noisy = sum(pace.too_noisy for pace in paces)
     if noisy:
         of = units.counted(len(paces), "time")
-        reported.append(
-            f"{noisy:,} of {of} {'is' if noisy == 1 else 'are'} too noisy: no best kernel, and below the others"
-        )
+        reported.append(f"{noisy:,} of {of} {'is' if noisy == 1 else 'are'} too noisy: listed last, and never the best")
     return reported
 
 
 def headline(league: League) -> str:
-    """How much is compared."""
+    """The numbers of kernels and workloads."""
     kernels = {one.kernel for each in league.tables for one in each.contenders}
     return f"{units.counted(len(kernels), 'kernel')} on {units.counted(len(league.tables), 'workload')}"
 
 
 def html(league: League) -> str:
-    """The page, which needs nothing but itself."""
+    """The league table as one self-contained HTML page."""
     from tritmark.harness.report.page import document
 
     return document(
@@ -112,14 +110,14 @@ def html(league: League) -> str:
 
 
 def called(call: WholeCall) -> str:
-    """A whole call's time over the quickest's."""
+    """The time of a whole call over the time of the fastest one."""
     if call.ns is None:
         return units.NONE
     return BEST if call.behind is None else units.times(call.behind)
 
 
 def markdown(league: League) -> str:
-    """The same as Markdown."""
+    """The league table as Markdown."""
     lines = [f"**NOT BELIEVED** {code(league.distrust)}", ""] if league.distrust else []
     lines += [
         f"### League: {headline(league)}",
@@ -160,14 +158,16 @@ def _missing(call: WholeCall) -> str:
 
 
 def name_of(one: Contender) -> str:
-    """What a row is called: device, op and dtype stand above the table."""
+    """The name of a row, without device, op and dtype, which are in the title of the table."""
     return f"{one.variant}, peer, {one.version}" if one.peer else f"{one.format} {one.variant}"
 
 
 def write(league: League, folder: Path) -> dict[str, Path]:
-    """Write `folder`/<record id>.html, .md and .json, each whole or not at all; returns their paths by suffix. Those of
-    a Record that is not believed have other names. Raises OSError where one cannot be written, RecordError where the id
-    cannot be a file's name."""
+    """Write `folder`/<record id>.html, .md and .json atomically and return their paths by suffix.
+
+    Files of a Record that is not believed have other names. Raises OSError if a file cannot be written, and RecordError
+    if the id is not a legal file name.
+    """
     from tritmark.harness.report.page import page_name, put
 
     name = page_name(league.record, folder, league.distrust)

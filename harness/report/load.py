@@ -1,4 +1,4 @@
-"""What else the machine did while Runs were timed, in words."""
+"""Load of the machine during timing, in words."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tritmark.harness.validate.performance import TELLING
 
 
 def loads(record: Record) -> list[MachineLoad]:
-    """Of each Run that was timed and says of it."""
+    """The loads of all timed Runs that state one."""
     return [run.load for run in record.runs if run.load is not None]
 
 
 def busy(record: Record) -> list[Run]:
-    """The Runs during which others left less than the kernel's threads needed."""
+    """The Runs during which other load left fewer cores than the kernel has threads."""
     return [
         run
         for run in record.runs
@@ -26,7 +26,7 @@ def busy(record: Record) -> list[Run]:
 
 
 def summary(record: Record) -> str:
-    """One phrase for the whole Record; "" where nothing is known."""
+    """One phrase for the whole Record; "" if the load is unknown."""
     found = loads(record)
     others = [each.others for each in found if each.others is not None]
     parts = []
@@ -34,7 +34,8 @@ def summary(record: Record) -> str:
         stolen = max(each.stolen or 0.0 for each in found)
         cores = found[0].cores
         parts.append(
-            f"others took {_cores(median(others))} of {cores} cores in the median Run, {_cores(max(others))} at most"
+            f"other load took {_cores(median(others))} of {cores} cores in the median Run, "
+            f"{_cores(max(others))} at most"
         )
         parts.append(f"steal {_cores(stolen)} at most")
     parts += _clocks(found)
@@ -42,27 +43,27 @@ def summary(record: Record) -> str:
 
 
 def summary_of(run: Run) -> str:
-    """The same of a Run; "" where nothing is known."""
+    """One phrase for a Run; "" if the load is unknown."""
     found = run.load
     if found is None:
         return ""
     parts = []
     if found.others is not None:
-        parts.append(f"others took {_cores(found.others)} of {found.cores} cores")
+        parts.append(f"other load took {_cores(found.others)} of {found.cores} cores")
     if found.stolen is not None:
         parts.append(f"steal {_cores(found.stolen)}")
     parts += _clocks([found])
-    return f"while timed: {', '.join(parts)}" if parts else ""
+    return f"during timing: {', '.join(parts)}" if parts else ""
 
 
 def crowd(record: Record) -> str:
-    """A sentence where others kept the cores busy; "" else."""
+    """A sentence if other load kept the cores busy, else ""."""
     runs = busy(record)
     if not runs:
         return ""
     worst = max((run.load for run in runs if run.load is not None), key=lambda load: load.others or 0.0)
     of = f"{len(runs):,} of {units.counted(len(loads(record)), 'timed Run')}"
-    return f"Others kept the cores busy during {of}: up to {_cores(worst.others or 0.0)} of {worst.cores} cores"
+    return f"Other load kept the cores busy during {of}: up to {_cores(worst.others or 0.0)} of {worst.cores} cores"
 
 
 def _cores(share: float) -> str:

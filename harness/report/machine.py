@@ -1,4 +1,4 @@
-"""The host, and what it was measured to be able to do."""
+"""The host and its measured ceilings."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def one_line(record: Record) -> str:
 
 
 def nodes(machine: Machine) -> list[tuple[str, str]]:
-    """Each NUMA node, and how fast its memory is read."""
+    """Each NUMA node and the read rates of its memory."""
     found = []
     for node in machine.nodes:
         has = [f"cores {ranges(node.cores)}" if node.cores else "no cores", units.size(node.memory)]
@@ -58,7 +58,7 @@ def ranges(numbers: Iterable[int]) -> str:
 
 def _facts(record: Record) -> list[tuple[str, str]]:
     machine = record.machine
-    unknown = "not told by this machine"
+    unknown = "unknown"
     return [
         ("CPU", machine.cpu),
         ("Vendor, architecture", f"{machine.vendor}, {machine.architecture}"),
@@ -70,7 +70,7 @@ def _facts(record: Record) -> list[tuple[str, str]]:
         ("Page size", units.size(machine.page_size)),
         ("Transparent huge pages", machine.huge_pages or unknown),
         ("Frequency governor", machine.governor or unknown),
-        ("Hypervisor", machine.hypervisor or "none seen"),
+        ("Hypervisor", machine.hypervisor or "none detected"),
         ("Kernel", machine.kernel),
         ("Host", machine.hostname),
         ("Machine id", machine.id),
@@ -91,18 +91,20 @@ def _ceilings(record: Record) -> dict[tuple[str, str, str], dict[int, CeilingFac
 
 
 def _outcome(tuned: TunedPrefetch) -> str:
-    """What was chosen, and what the kernels of the Record did."""
+    """The chosen prefetch strategy, and the one that the kernels of the Record used."""
     builtin, used = units.prefetch(tuned.builtin), units.prefetch(tuned.used)
     if tuned.chosen:
-        found = f"{units.prefetch(tuned.chosen)} was chosen in place of {builtin}, which is built in"
+        found = f"{units.prefetch(tuned.chosen)} was chosen in place of the built-in choice, {builtin}"
     else:
-        found = f"{builtin}, which is built in, was not beaten twice" + (f" ({tuned.note})" if tuned.note else "")
+        found = f"no strategy was faster twice than the built-in choice, {builtin}" + (
+            f" ({tuned.note})" if tuned.note else ""
+        )
     return f"{found}; kernels of this Record: {used}"
 
 
 def _described(found: Contradiction) -> str:
-    """What contradicts what, and whether a second measurement said the same."""
-    again = ", measured again" if found.fast.repeats and found.slow.repeats else ""
+    """A contradiction, and whether a second measurement confirmed it."""
+    again = ", confirmed by a second measurement" if found.fast.repeats and found.slow.repeats else ""
     return f"{found.description}{again}"
 
 

@@ -1,6 +1,6 @@
 """The report in a few lines of Markdown, for a pull request: verdicts, failures, the comparison, proposals.
 
-Everything that comes from a Record stands in code spans, in which GitHub renders no markup, no link and no mention.
+All text from a Record is in code spans, in which GitHub renders no markup, no link and no mention.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _TICKS = re.compile("`+")
 
 
 def code(text: str) -> str:
-    """The text as one code span that nothing in it can leave, in a table cell as well."""
+    """The text as one code span, which no character of the text can end, not even in a table cell."""
     shown = " ".join(visible(text).split()) or " "
     shown = shown if len(shown) <= _LONGEST else f"{shown[: _LONGEST - 3]}..."
-    # A span ends at as many backticks as began it; a table's cell ends at a bar, and renderers differ in what they take
-    # for an escaped one.
+    # A span ends at as many backticks as began it. A table cell ends at a bar, and renderers differ in how they escape
+    # one.
     shown = shown.replace("|", "\\x7c")
     fence = "`" * (1 + max((len(found) for found in _TICKS.findall(shown)), default=0))
     padded = f" {shown} " if shown.startswith("`") or shown.endswith("`") else shown
@@ -36,7 +36,7 @@ def code(text: str) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """A table; figures' columns, whose heads begin with a blank, stand to the right."""
+    """A table. Columns with a name that begins with a blank are aligned right."""
     rule = "|".join("--:" if name.startswith(" ") else "---" for name in head)
     return [
         f"| {' | '.join(name.strip() for name in head)} |",
@@ -60,17 +60,20 @@ def markdown(record: Record, given: PageContext = NOTHING) -> str:
         f"{code(lane.device)} {_lane(lane.ran, lane.simulated)}{f': {code(lane.reason)}' if lane.reason else ''}"
         for lane in record.lanes
     )
-    lines += [f"Lanes: {', '.join(lanes)}.  " if record.lanes else "", f"Machine: {code(machine.one_line(record))}.  "]
+    lines += [
+        f"Devices: {', '.join(lanes)}.  " if record.lanes else "",
+        f"Machine: {code(machine.one_line(record))}.  ",
+    ]
     noise = compare.noise(record)
     lines += [
         f"Noise floor: {units.spread(noise[0])}.  " if noise else "",
-        f"While timed: {load.summary(record)}.  " if load.summary(record) else "",
+        f"During timing: {load.summary(record)}.  " if load.summary(record) else "",
         f"Record {code(record.id)}, suite {code(record.suite)}.",
         "",
     ]
     lines += _failures(record)
     if record.not_judged:
-        lines += ["#### What was not judged", "", *(f"- {code(unseen.line(each))}" for each in record.not_judged), ""]
+        lines += ["#### Not judged", "", *(f"- {code(unseen.line(each))}" for each in record.not_judged), ""]
     if given.baseline is not None:
         lines += _comparison(record, given.baseline)
     lines += _proposals(record, given)
@@ -94,19 +97,19 @@ def _failures(record: Record) -> list[str]:
     if not reported:
         return []
     more = len(reported) - _MOST_FAILURES
-    return ["#### What failed", "", *reported[:_MOST_FAILURES], *([f"- and {more:,} more"] if more > 0 else []), ""]
+    return ["#### Failures", "", *reported[:_MOST_FAILURES], *([f"- and {more:,} more"] if more > 0 else []), ""]
 
 
 def _comparison(record: Record, baseline: Record) -> list[str]:
     found = compare.compare(record, baseline)
     lines = [f"#### Against {code(baseline.id)}", ""]
     if not found.pairs:
-        return [*lines, f"Not compared: {code(found.refused or 'nothing was measured in both')}.", ""]
+        return [*lines, f"Not compared: {code(found.refused or 'no Run was measured in both')}.", ""]
     counts = ", ".join(f"{len(found.having(change)):,} {change.value}" for change in compare.Change)
     lines += [
         (
-            f"{counts}; changes within ±{units.percent(compare.BAND)} are noise. Not interleaved: `tritmark gate "
-            "BASE HEAD` does that."
+            f"{counts}; changes within ±{units.percent(compare.BAND)} are noise. Not interleaved: for a verdict, run "
+            "`tritmark gate BASE HEAD`."
         ),
         "",
     ]
@@ -123,9 +126,9 @@ def _comparison(record: Record, baseline: Record) -> list[str]:
         for pair in changed[:_MOST_CHANGES]
     ]
     if rows:
-        lines += table(("Change", "Kernel", "Shape", " Before", " Now", " As fast (95 %)"), rows)
+        lines += table(("Change", "Kernel", "Shape", " Before", " Now", " Speed-up (95 %)"), rows)
     if len(changed) > _MOST_CHANGES:
-        lines += [f"And {len(changed) - _MOST_CHANGES:,} more.", ""]
+        lines += [f"{len(changed) - _MOST_CHANGES:,} more.", ""]
     return lines
 
 
@@ -140,7 +143,7 @@ def _proposals(record: Record, given: PageContext) -> list[str]:
             code(one.proposal.title),
             code(one.proposal.kernel),
             code(one.proposal.edit),
-            f"{code(one.proposal.rule)} {code(given.rules.get(one.proposal.rule, 'never tried'))}",
+            f"{code(one.proposal.rule)} {code(given.rules.get(one.proposal.rule, 'untried'))}",
         )
         for one in ranked[:_MOST_PROPOSALS]
     ]
@@ -149,7 +152,7 @@ def _proposals(record: Record, given: PageContext) -> list[str]:
         "#### What to change next",
         "",
         *table((" Expected saving", " Gain", "What", "Kernel", "Edit", "Rule"), rows),
-        *([f"And {more:,} more, which should save less or are less certain.", ""] if more else []),
+        *([f"{more:,} more proposals save less or are less certain.", ""] if more else []),
     ]
 
 

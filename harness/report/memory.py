@@ -1,5 +1,4 @@
-"""Memory: what a call of each kernel takes beyond its arguments, what stays behind, and what is lost from call to
-call."""
+"""Memory of each kernel's calls: use beyond the arguments, persistent memory, and leaks."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ _TELLING = {Status.FAIL, Status.ERROR, Status.AMBIGUOUS}
 
 
 def growth(slope: Slope | None) -> str:
-    """Bytes a call with their interval; 0 where nothing grew."""
+    """Growth in bytes per call with its interval; "0" if nothing grew."""
     if slope is None:
         return units.NONE
     if slope.low == slope.high == 0:
@@ -24,12 +23,12 @@ def growth(slope: Slope | None) -> str:
 
 
 def peak(use: MemoryUse) -> int | None:
-    """Of the device's memory where it has its own, else of the host's."""
+    """The peak of device memory, or of host memory if the device has no memory of its own."""
     return use.host_peak if use.device_peak is None else use.device_peak
 
 
 def _rows(runs: Iterable[Run]) -> list[Run]:
-    """What failed, and the largest workload of each kernel; failures first."""
+    """The Runs of each kernel that failed, or else its largest workload; failures first."""
     kept: list[Run] = []
     for same in groups.by_kernel(runs).values():
         reported = [run for run in same if run.memory.status in _TELLING]
@@ -56,4 +55,4 @@ def _context(record: Record) -> dict[str, Any] | None:
     }
 
 
-SECTION = Section("memory", "Memory", "memory.html", _context, about="what calls take, keep and leak")
+SECTION = Section("memory", "Memory", "memory.html", _context, about="use, persistent memory and leaks of calls")

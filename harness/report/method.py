@@ -1,4 +1,4 @@
-"""How the figures come about, and what this Record does not say."""
+"""The measuring method, and the limits of this Record."""
 
 from __future__ import annotations
 
@@ -27,5 +27,5 @@ def _context(record: Record) -> dict[str, Any]:
 
 
 SECTION = Section(
-    "method", "Method and limits", "method.html", _context, about="how figures are taken, and what they do not show"
+    "method", "Method and limits", "method.html", _context, about="how figures are measured, and their limits"
 )

@@ -1,5 +1,4 @@
-"""Puts the sections together into one file that needs nothing but itself: no network, and no script for anything
-that is read."""
+"""Combine the sections into one self-contained file: it needs no network, and can be read without scripts."""
 
 from __future__ import annotations
 
@@ -71,38 +70,37 @@ SECTIONS: tuple[Section, ...] = (
 """Every section, in the order of the page."""
 
 LIMIT = 2_000_000
-"""Bytes of a page: raw samples that would go beyond are left to the Record."""
+"""Largest size of a page in bytes. Raw samples that do not fit stay in the Record only."""
 _MARGIN = 40_000
-"""For the page around its sections: style, script, head."""
+"""Bytes for the page around its sections: style, script, head."""
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 
 
 def build(record: Record, folder: Path, given: PageContext = NOTHING) -> Path:
-    """Write the report of `record` to `folder`/<record id>.html, whole or not at all, and return its path. One that is
-    not believed has another name, and never takes the place of the page that is.
+    """Write the report of `record` to `folder`/<record id>.html atomically and return its path.
 
-    `given` is what the page shows beside the Record. `folder` is made where it is missing. The same gives the same
-    bytes. Raises RecordError where the Record's id cannot be a file's name, and OSError where the file cannot be
-    written.
+    `given` is what the page shows beside the Record. The report of a Record that is not believed has another name, so
+    it never replaces the other one. A missing `folder` is created. Equal arguments give equal bytes. Raises RecordError
+    if the id of the Record is not a legal file name, and OSError if the file cannot be written.
     """
     return put(folder, f"{page_name(record.id, folder, given.distrust)}.html", render(record, given))
 
 
 def page_name(id: str, folder: Path, distrust: str) -> str:
-    """What a Record's pages in `folder` are called, without the suffix. Raises RecordError as `named` does."""
+    """The file name of a Record's pages in `folder`, without the suffix. Raises RecordError as `named` does."""
     return f"{named(id, folder)}{SUFFIX if distrust else ''}"
 
 
 def named(id: str, folder: Path) -> str:
-    """A Record's id, which may be a file's name in `folder`. Raises RecordError where it cannot."""
+    """The id of a Record, checked to be a legal file name. Raises RecordError if it is not."""
     if not _FILE_NAME.fullmatch(id):
-        legal = "up to 200 letters, digits, '.', '_' and '-', a letter or digit first"
+        legal = "up to 200 letters, digits, '.', '_' and '-', beginning with a letter or digit"
         raise RecordError(path=str(folder), found=f"record id {id!r}", legal=legal)
     return id
 
 
 def put(folder: Path, name: str, page: str) -> Path:
-    """Write a page, whole or not at all, and return its path. Raises OSError where it cannot be written."""
+    """Write a page atomically and return its path. Raises OSError if it cannot be written."""
     from tritmark.harness.store import write_atomically
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -110,8 +108,7 @@ def put(folder: Path, name: str, page: str) -> Path:
     try:
         write_atomically(path, page)
     except UsageError as error:
-        # The Record of a finished run stands without its page: the caller has to be able to tell a full disk from bad
-        # usage.
+        # The caller must be able to distinguish a full disk from bad usage, as the Record is complete without its page.
         raise error.__cause__ or error from None
     return path
 
@@ -122,7 +119,7 @@ def render(record: Record, given: PageContext = NOTHING) -> str:
 
     templates = _templates()
     bodies: dict[str, Markup] = {}
-    # Raw samples take the room that all else leaves.
+    # Last, because raw samples get the bytes that the other sections leave.
     for section in sorted(SECTIONS, key=lambda each: each is samples.SECTION):
         if section is samples.SECTION:
             given = replace(given, room=LIMIT - _MARGIN - sum(len(body.encode()) for body in bodies.values()))
@@ -146,8 +143,8 @@ def render(record: Record, given: PageContext = NOTHING) -> str:
 
 
 def document(template: str, *, distrust: str = "", **variables: Any) -> str:
-    """A template that extends frame.html, with the one style and the one script and their hashes, and under its title
-    why what it shows is not believed."""
+    """Render a template that extends frame.html, with style, script and their hashes. `distrust` is shown below the
+    title."""
     from markupsafe import Markup
 
     templates = _templates()

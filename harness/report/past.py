@@ -1,5 +1,5 @@
-"""What the project's commits did to the kernels' speed on this machine: each commit's time over a pinned build's,
-and the lasting steps."""
+"""Effect of the project's commits on the speed of kernels on this machine: the time of each commit over the time of
+the anchor, and the lasting steps."""
 
 from __future__ import annotations
 
@@ -15,16 +15,15 @@ _MOST_PLOTS = 8
 
 
 def gathered(results: Path, machine: Machine, report: Callable[[str], None]) -> History:
-    """The history that asv's results under `results` tell of this machine, in the order of the commits of the working
-    folder's branch.
+    """The history of this machine from asv's results under `results`, in the commit order of the current branch.
 
-    Raises UsageError where there are no results or no repository.
+    Raises UsageError if there are no results or no repository.
     """
     from tritmark.harness.history import regressions
     from tritmark.harness.history.results import Value, values
 
     commits = regressions.order(Path.cwd())
-    # The name under which asv files a machine's results ends with the machine's id.
+    # asv's name of a machine ends with the machine's id.
     own = [
         value
         for value in values(results, report)
@@ -67,16 +66,14 @@ def _beside(_: Record, given: PageContext) -> dict[str, Any] | None:
             chart.Point(place + 1, ratio, ratio, ratio, f"commit {commit[:12]}, {ratio:.3f}")
             for place, (commit, ratio) in enumerate(zip(line.commits, line.ratios, strict=True))
         ]
-        title = (
-            f"Time of {line.benchmark} at each commit, over the pinned build's; the table under it has the same figures"
-        )
+        title = f"Time of {line.benchmark} at each commit over the anchor's; the table below has the same figures"
         plots.append(
             {
                 "line": line,
                 "plot": chart.lines(
                     [(line.benchmark, points)],
                     title,
-                    ("commit, the oldest first", "time over the pinned build's"),
+                    ("commit, the oldest first", "time over the anchor's"),
                     ordinal=True,
                 ),
             }

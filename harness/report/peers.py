@@ -1,4 +1,4 @@
-"""Ratios to other implementations, with their intervals: a forest plot of what was timed by turns."""
+"""Ratios to peers with their intervals: a forest plot of interleaved times."""
 
 from __future__ import annotations
 
@@ -23,15 +23,12 @@ def _context(record: Record) -> dict[str, Any] | None:
     ]
     if not timed:
         return None
-    # The figure of a short call is half the call's own cost: where not all can be drawn, the long ones are.
+    # Draw the longest calls, as half of the time of a short one is call overhead.
     compared = [(run, each) for run, each in timed if each.speedup is not None and not each.speedup.too_noisy]
     kept = sorted(compared, key=lambda both: -(both[1].peer_ns or 0.0))[:_MOST_ROWS]
     order = {id(each): place for place, (_, each) in enumerate(timed)}
     drawn = sorted(kept, key=lambda both: (_heading(both[0]), order[id(both[1])]))
-    title = (
-        f"Speed against other implementations in {units.counted(len(drawn), 'comparison')}; the table has the "
-        "same figures"
-    )
+    title = f"Speed against peers in {units.counted(len(drawn), 'comparison')}; the table has the same figures"
     return {
         "plot": chart.forest([_entry(run, each) for run, each in drawn], title) if drawn else None,
         "rows": drawn + [both for both in timed if both not in drawn][: _MOST_TABLE - len(drawn)],
@@ -51,6 +48,4 @@ def _entry(run: Run, each: PeerComparison) -> chart.ForestEntry:
     return chart.ForestEntry(_heading(run), name, each.speedup, f"{run.kernel}: {units.times(each.speedup)}")
 
 
-SECTION = Section(
-    "peers", "Speed against others", "peers.html", _context, about="interleaved times beside other implementations"
-)
+SECTION = Section("peers", "Speed against peers", "peers.html", _context, about="times interleaved with peers")

@@ -1,8 +1,8 @@
-"""Matplotlib figures as small SVG elements that take their colours and their font from the page.
+"""Matplotlib figures as small SVG elements with the colours and the font of the page.
 
-A figure is drawn in the stand-in colours below; `svg` turns each into a class of the style sheet (templates/style.css),
-so that one drawing serves light, dark, print and forced colours. The page's policy admits no style attributes, so they
-become presentation attributes.
+A figure is drawn in the placeholder colours below. `svg` replaces each by a class of templates/style.css, so that one
+drawing serves light, dark, print and forced colours. The policy of the page forbids style attributes, so they become
+presentation attributes.
 """
 
 from __future__ import annotations
@@ -21,11 +21,10 @@ if TYPE_CHECKING:
 INK, MUTED, GRID, PAPER, COLD, HOT = "#010101", "#010102", "#010103", "#010104", "#010105", "#010106"
 SERIES = ("#010110", "#010111", "#010112", "#010113", "#010114", "#010115", "#010116", "#010117")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
-"""A shape for each of SERIES, for readers and printers without colours."""
+"""A shape for each of SERIES, for readers who do not see the colours."""
 
 WIDTH_PT = 360
-"""Width of every figure in points. The page shows a figure 340 to 620 pixels wide: text of 9 points is readable
-throughout."""
+"""Width of each figure in points. The page shows it 340 to 620 pixels wide, where text of 9 points is readable."""
 
 _CLASSES = {INK: "ink", MUTED: "muted", GRID: "grid", PAPER: "paper", COLD: "cold", HOT: "hot"}
 _CLASSES.update({colour: f"series{index}" for index, colour in enumerate(SERIES)})
@@ -57,10 +56,10 @@ _REFERENCE = re.compile(r"url\(#([^)]*)\)")
 
 
 def svg(name: str, title: str, height_pt: float, draw: Callable[[Figure], Mapping[str, str] | None]) -> Markup:
-    """Draw on a new Figure and return its SVG element, the same for the same drawing.
+    """Draw on a new Figure and return its SVG element. Equal drawings give equal elements.
 
-    `name` keeps ids apart from those of the page's other figures; `title` is what a screen reader says in place of the
-    picture. `draw` may return texts by gid, which become the tooltips of the artists with these gids.
+    `name` makes the ids unique on the page. `title` is the text for screen readers. `draw` may return tooltips by the
+    gid of their artists.
     """
     from io import BytesIO
 
@@ -79,12 +78,12 @@ def svg(name: str, title: str, height_pt: float, draw: Callable[[Figure], Mappin
         root.attrib.pop(attribute, None)
     root.set("role", "img")
     root.set("aria-label", visible(title))
-    # No Markup.format here: the serializer has escaped the text.
+    # No Markup.format: the serializer has already escaped the text.
     return Markup(ElementTree.tostring(root, encoding="unicode", short_empty_elements=False))
 
 
 def _tidy(element: ElementTree.Element, name: str, tips: Mapping[str, str]) -> None:
-    """Drop namespaces, ids that nothing refers to, embedded styles and needless digits; put the tooltips in."""
+    """Remove namespaces, unused ids, embedded styles and needless digits; insert the tooltips."""
     element.tag = element.tag.removeprefix(_SVG)
     own = element.get("id", "")
     if element.tag in {"path", "clipPath"} and own:

@@ -1,5 +1,5 @@
-"""What to change next: each proposal with its evidence, the edit, the commands that reproduce and verify it, and its
-rule's record."""
+"""Proposals: each with its evidence, the edit, the commands that reproduce and verify it, and the hit rate of its
+rule."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The exact command behind each figure: one for each kernel and number of threads."""
+"""The exact command for each figure: one for each kernel and thread count."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Where each measured Run stands under the roofs that this machine was measured to have (Williams, Waterman,
-Patterson 2009)."""
+"""The roofline: each measured Run under the measured ceilings of this machine (Williams, Waterman, Patterson 2009)."""
 
 from __future__ import annotations
 
@@ -25,13 +24,13 @@ _LEGEND_PT = 15
 _BYTES = "bytes/s"
 _TEMPERATURES = ("cold", "hot")
 _LETTER_PT, _LINE_PT = 4.8, 10.0
-"""Room for a letter of a line's name, and its height, in points."""
+"""Width of a letter and height of a label, in points."""
 _PLACES = 24
-"""How many places along a line are tried for its name."""
+"""Positions along a line that are tried for its label."""
 
 
 def _work(run: Run) -> tuple[float, float]:
-    """Operations, and operations for each byte that has to move."""
+    """Operations, and operations per byte of least traffic."""
     operations, nbytes = run.performance.operations, run.performance.read + run.performance.written
     return operations, operations / nbytes if nbytes else 0.0
 
@@ -42,8 +41,10 @@ def _drawn(runs: list[Run]) -> list[Run]:
 
 
 def roofs(record: Record, device: str) -> list[CeilingFacts]:
-    """A device's ceilings, each with the threads that do best: reading from each level, writing to memory,
-    computing; the fastest first. Those that contradict each other are left out."""
+    """The ceilings of a device: reads from each level, writes to memory, compute; the fastest first.
+
+    Each is the best over all thread counts. Ceilings that contradict each other are left out.
+    """
     found: dict[tuple[str, str], CeilingFacts] = {}
     doubted = contradicted(record.machine.ceilings)
     for ceiling in record.machine.ceilings:
@@ -74,15 +75,13 @@ def _draw(figure: Figure, rows: list[dict[str, Any]], ceilings: list[CeilingFact
 
     bottom = (height - _PLOT_PT + _AXIS_PT) / height
     axes = figure.add_axes((0.15, bottom, 0.82, 0.98 - bottom))
-    axes.set(
-        xscale="log", yscale="log", xlabel="operations for each byte that has to move", ylabel="operations a second"
-    )
+    axes.set(xscale="log", yscale="log", xlabel="operations per byte", ylabel="operations per second")
     bandwidths = [ceiling for ceiling in ceilings if ceiling.unit == _BYTES]
     peak = max((ceiling.rate for ceiling in ceilings if ceiling.unit != _BYTES), default=None)
     intensities = [row["intensity"] for row in rows]
     left, right = min(intensities) / 4, max(intensities) * 4
     if peak and bandwidths:
-        # The roof's ridges belong into the picture, unless a measurement went so wrong that nothing else would be seen.
+        # Show the ridges, unless a failed measurement puts them so far away that they would hide everything else.
         ridges = [peak / ceiling.rate for ceiling in bandwidths]
         left, right = min(left, max(min(ridges) / 2, left / 100)), max(right, min(max(ridges) * 2, right * 100))
     speeds = [row[name] for row in rows for name in ("cold", "hot") if row[name]]
@@ -105,7 +104,7 @@ def _draw(figure: Figure, rows: list[dict[str, Any]], ceilings: list[CeilingFact
 
 
 def _points(axes: Axes, rows: list[dict[str, Any]]) -> dict[str, str]:
-    """A filled marker for cold, a hollow one for hot; shape and colour say the op. Returns the tooltips."""
+    """Draw a filled marker for cold and a hollow one for hot; shape and colour show the op. Returns the tooltips."""
     tips: dict[str, str] = {}
     ops = list(dict.fromkeys(row["run"].op for row in rows))
     for number, row in enumerate(rows):
@@ -155,8 +154,8 @@ def _roofs(
             continue
         dashes = "dashed" if ceiling.name == "write" else "solid"
         axes.plot([left, end], [ceiling.rate * left, ceiling.rate * end], color=MUTED, linewidth=1, linestyle=dashes)
-        # A name stands on the line itself, which is broken behind it, where it meets no other name and fewest points;
-        # lines that are too close for that are named in the text below only.
+        # The label is on its line, where it overlaps no other label and the fewest points. Lines without such a
+        # position are named only in the text below the plot.
         name = label("write" if ceiling.name == "write" else ceiling.level, 10)
         places = [left * (end / left) ** ((number + 0.5) / _PLACES) for number in range(_PLACES)]
         free = [
@@ -175,7 +174,7 @@ def _roofs(
 
 @dataclass(frozen=True, slots=True)
 class _Box:
-    """A text's place in the figure, in points, about its middle."""
+    """The box of a label: centre and size in points."""
 
     x: float
     y: float
@@ -183,16 +182,16 @@ class _Box:
     height: float
 
     def moved(self, x: float, y: float) -> _Box:
-        """The same elsewhere."""
+        """The box, moved by (x, y)."""
         return replace(self, x=self.x + x, y=self.y + y)
 
     def meets(self, other: _Box) -> bool:
-        """Whether the two overlap."""
+        """Whether the boxes overlap."""
         apart_x, apart_y = abs(self.x - other.x), abs(self.y - other.y)
         return 2 * apart_x < self.width + other.width and 2 * apart_y < self.height + other.height
 
     def inside(self, axes: Axes) -> bool:
-        """Whether all of it lies between the axes."""
+        """Whether the whole box is inside the plot."""
         left, bottom, right, top = (float(each) * 72 / axes.figure.dpi for each in axes.bbox.extents)
         beside, above = self.width / 2, self.height / 2
         return left + beside <= self.x <= right - beside and bottom + above <= self.y <= top - above

@@ -1,5 +1,4 @@
-"""Every sample behind the figures, to download from the page itself where there is room, else in the Record's file,
-which is named."""
+"""All samples, as a download from the page if they fit, else with the path of the Record that has them."""
 
 from __future__ import annotations
 
@@ -17,13 +16,12 @@ from tritmark.harness.text.visible import visible
 
 COLUMNS = ("run", "kernel", "workload", "threads", "data", "of", "sample", "ns")
 _MOST_BYTES = 700_000
-"""Of the link's address: the page stays under 2 MB with it."""
+"""Largest size of the link, which keeps the page under 2 MB."""
 _FORMULA = ("=", "+", "-", "@")
 
 
 def cell(text: str) -> str:
-    """The text as a spreadsheet shows it and does not execute it: what begins like a formula is preceded by an
-    apostrophe."""
+    """The text for a cell that no spreadsheet executes: a leading apostrophe marks text that looks like a formula."""
     shown = visible(text).replace("\n", " ")
     return f"'{shown}" if shown.lstrip().startswith(_FORMULA) else shown
 
@@ -39,7 +37,7 @@ def _rows(runs: list[Run]) -> Iterator[tuple[str | int, ...]]:
 
 
 def table(record: Record) -> str:
-    """All samples as CSV; times are nanoseconds a call."""
+    """All samples as CSV, in nanoseconds per call."""
     text = StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
@@ -48,7 +46,7 @@ def table(record: Record) -> str:
 
 
 def count(record: Record) -> int:
-    """How many samples there are, the probe's included."""
+    """The number of samples, including those of probes."""
     footings = [footing for run in record.runs for footing in (run.performance.cold, run.performance.hot) if footing]
     return sum(len(footing.timing.samples_ns) + len(footing.against.probe_ns) for footing in footings)
 
@@ -57,7 +55,7 @@ def _beside(record: Record, given: PageContext) -> dict[str, Any] | None:
     samples = count(record)
     if not samples:
         return None
-    # Seven bytes of the link for a sample, or more: what cannot fit is not compressed in vain.
+    # A sample takes seven bytes of the link or more, so do not compress what cannot fit.
     link = _link(record) if given.room > 0 and samples * 2 < min(given.room, _MOST_BYTES) else ""
     fits = bool(link) and len(link) <= min(given.room, _MOST_BYTES)
     return {

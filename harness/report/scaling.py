@@ -1,4 +1,4 @@
-"""What more threads bring: each kernel on several threads, by turns with itself on one."""
+"""Thread scaling: each kernel on several threads, interleaved with itself on one thread."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def _group(heading: str, runs: list[Run]) -> dict[str, Any]:
     title = f"Speed-up with threads of {heading}; the table has the same figures"
     return {
         "heading": heading,
-        "plot": chart.lines([_line(run) for run in drawn], title, ("threads", "times as fast as one"), ideal=True),
+        "plot": chart.lines([_line(run) for run in drawn], title, ("threads", "speed-up over one thread"), ideal=True),
         "left_out": len(runs) - len(drawn),
     }
 
 
 def _compares(run: Run) -> bool:
-    """Whether there is a figure on several threads that is not too noisy to draw."""
+    """Whether a figure on several threads is precise enough to draw."""
     return any(each.threads > 1 and each.speedup.low > 0 and not each.speedup.too_noisy for each in run.scaling)
 
 

@@ -1,4 +1,4 @@
-"""What a part of the report is."""
+"""Section, a part of the report, and the context that sections show."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from tritmark.harness.record import Record
 
 @dataclass(frozen=True, slots=True)
 class SpeedChange:
-    """A lasting change of a kernel's speed, as the history of commits shows it."""
+    """A lasting change of a kernel's speed in the history of commits."""
 
     benchmark: str
     first: str
-    """The last commit before it."""
+    """The last commit before the change."""
     last: str
-    """The first commit after it."""
+    """The first commit after the change."""
     ratio: float
-    """The time after it over the time before."""
+    """Time after the change over the time before."""
     confidence: float | None = None
-    """From 0 to 1; None where the method gives none."""
+    """From 0 to 1; None if the method gives none."""
     reverted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryLine:
-    """A kernel's time at each commit, over that of a pinned build."""
+    """A kernel's time at each commit over the time of the anchor."""
 
     benchmark: str
     commits: tuple[str, ...]
@@ -37,7 +37,7 @@ class HistoryLine:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What the commits of a project did to its kernels' speed on this machine."""
+    """Effect of a project's commits on the speed of its kernels on this machine."""
 
     lines: tuple[HistoryLine, ...]
     steps: tuple[SpeedChange, ...]
@@ -45,25 +45,25 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class PageContext:
-    """What a page shows beside its Record; each is optional."""
+    """What a page shows beside its Record. All fields are optional."""
 
     baseline: Record | None = None
     """An earlier Record to compare with."""
     history: History | None = None
     rules: Mapping[str, str] = field(default_factory=dict)
-    """For each rule of the proposals: how often its predictions came true, in words."""
+    """For each rule of the proposals, how often its predictions came true, as text."""
     weights: Mapping[str, float] = field(default_factory=dict)
-    """For each rule that was tried how much of what it predicts counts in the order of the proposals; 1 for one that
-    only `rules` has."""
+    """For each tried rule, the factor on its predicted saving in the order of the proposals; 1 for a rule that is only
+    in `rules`."""
     path: str = ""
-    """Where the Record lies."""
+    """Path of the Record."""
     distrust: str = ""
-    """What refutes the Record or its baseline, for the head of the page; "" where nothing does."""
+    """What contradicts the Record or its baseline, for the head of the page; "" for nothing."""
     room: int = 0
-    """Bytes that are left for raw samples."""
+    """Bytes left for raw samples."""
 
     def weighed(self) -> Mapping[str, float]:
-        """The weight of every rule that was tried."""
+        """The weight of each tried rule."""
         return {**dict.fromkeys(self.rules, 1.0), **self.weights}
 
 
@@ -72,11 +72,10 @@ NOTHING = PageContext()
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One part of the page, under a heading of its own.
+    """One part of the page with its own heading. `id` is its anchor.
 
-    `context(record)` gives the variables of `templates/<template>`, or None where the Record has nothing for this
-    section, which then does not appear; a section that shows more than the Record has `beside(record, given)` instead.
-    Text in the context may be hostile: the page escapes it. `id` is the anchor.
+    `context(record)` returns the variables of `templates/<template>`, or None to omit the section. A section that shows
+    more than the Record has `beside(record, given)` instead. Text in the context may be hostile: the page escapes it.
     """
 
     id: str
@@ -85,10 +84,10 @@ class Section:
     context: Callable[[Record], dict[str, Any] | None] | None = None
     beside: Callable[[Record, PageContext], dict[str, Any] | None] | None = None
     about: str = ""
-    """What a folded section shows, in a phrase beside its title; "" for one that stands open."""
+    """Contents of a folded section, as a phrase beside its title; "" for a section that is open."""
 
     def variables(self, record: Record, given: PageContext = NOTHING) -> dict[str, Any] | None:
-        """The variables of the template, or None where there is nothing to show."""
+        """The variables of the template, or None to omit the section."""
         if self.beside is not None:
             return self.beside(record, given)
         return None if self.context is None else self.context(record)

@@ -1,5 +1,4 @@
-"""The first thing a reader wants: does everything pass, what ran, on which machine, and how close the best kernels
-are to its ceilings."""
+"""The summary: the verdict, what ran on which machine, and the best kernels in percent of the ceilings."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ _MOST_REASONS = 12
 
 
 def headline(record: Record) -> str:
-    """One line that says how it ended."""
+    """One line with the result of the Record."""
     found = outcome(record)
     parts = [_count(counts, noun) for counts, noun in ((found.runs, "Run"), (found.layers, "layer")) if counts]
     if found.noisy:
@@ -41,7 +40,7 @@ def _count(counts: Mapping[Status, int], noun: str) -> str:
 
 
 def status(record: Record) -> str:
-    """PASS, FAIL, AMBIGUOUS, NOT RUN, or INCOMPLETE where nothing failed but not everything was run."""
+    """PASS, FAIL, AMBIGUOUS, NOT RUN, or INCOMPLETE for an unfinished Record without failures."""
     found = outcome(record).status
     return found.value.upper() if record.complete or found is Status.FAIL else "INCOMPLETE"
 
@@ -64,7 +63,7 @@ def _tallies(record: Record) -> list[dict[str, Any]]:
     own = {run.id for run in record.own}
     others = [run for run in record.runs if run.id not in own]
     if others:
-        rows.append(_tally("Other projects' kernels, which do not count", [groups.verdict(run) for run in others]))
+        rows.append(_tally("Kernels of peers, not counted", [groups.verdict(run) for run in others]))
     if record.layers:
         rows.append(_tally("Layers of the weights", [layer.status for layer in record.layers]))
     return rows
@@ -124,16 +123,16 @@ def _beside(record: Record, given: PageContext) -> dict[str, Any]:
 
 
 def _regressed(record: Record, given: PageContext) -> dict[str, str]:
-    """The word for the strip, the class that gives its shape, and what it rests on."""
+    """The word for the strip, its class, and the reason."""
     if given.baseline is None:
         return {
-            "word": "not asked",
+            "word": "not requested",
             "mark": "not-run",
-            "told": "no baseline was given; tritmark report RECORD --against BASELINE",
+            "told": "no baseline; compare with tritmark report RECORD --against BASELINE",
         }
     found = compare.compare(record, given.baseline)
     if not found.pairs:
-        return {"word": "not compared", "mark": "not-run", "told": found.refused or "nothing was measured in both"}
+        return {"word": "not compared", "mark": "not-run", "told": found.refused or "no Run was measured in both"}
     counts = {change: len(found.having(change)) for change in compare.Change}
     text = ", ".join(f"{count:,} {change.value}" for change, count in counts.items() if count)
     if counts[compare.Change.SLOWER]:

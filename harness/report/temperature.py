@@ -1,4 +1,4 @@
-"""Cold and hot: each measured Run as a part of the ceiling that limits it, one plot for each op, format and dtype."""
+"""Cold and hot: each measured Run in percent of its ceiling, with one plot for each op, format and dtype."""
 
 from __future__ import annotations
 

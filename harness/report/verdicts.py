@@ -1,5 +1,7 @@
-"""The verdict of every kernel that ran in a row, and its single Runs folded away under it: what failed comes first,
-and open. Kernels that could not be run stand in one line."""
+"""One row for each kernel that ran, with its Runs folded below. Failures come first and are open.
+
+Kernels that could not run are listed in one line.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ def _row(kernel: groups.KernelRuns) -> dict[str, Any]:
 
 
 def notes(run: Run) -> list[str]:
-    """What a reader has to know of a Run that did not simply pass."""
+    """Remarks on a Run: failures, doubts, limits and choices."""
     found = []
     first = run.accuracy.first
     if first is not None:
@@ -51,14 +53,14 @@ def notes(run: Run) -> list[str]:
         elif verdict.status is Status.PASS and verdict.reason:
             found.append(f"{name}: {verdict.reason}")
     if run.accuracy.failed_case:
-        found.append(f"failed on: {run.accuracy.failed_case}")
+        found.append(f"failed case: {run.accuracy.failed_case}")
     power = answer.power(run)
     if power:
         found.append(power)
     if run.receipt is not None and run.receipt.note:
         found.append(run.receipt.note)
     if run.receipt is not None and run.receipt.tuned:
-        found.append(f"as was found to be faster here than the built-in choice: {run.receipt.tuned}")
+        found.append(f"tuned, faster here than the built-in choice: {run.receipt.tuned}")
     surroundings = load.summary_of(run)
     if surroundings:
         found.append(surroundings)
@@ -66,17 +68,17 @@ def notes(run: Run) -> list[str]:
 
 
 def _ran(kernel: groups.KernelRuns) -> bool:
-    """Whether anything was judged or measured of it."""
+    """Whether any dimension of the kernel was judged."""
     statuses = {run.verdict(dimension).status for run in kernel.runs for dimension in DIMENSIONS}
     return statuses != {Status.NOT_RUN}
 
 
 def _causes(left_out: Sequence[groups.KernelRuns]) -> list[tuple[str, list[groups.KernelRuns]]]:
-    """Why kernels were not run, the commonest cause first, each with its kernels."""
+    """Causes why kernels did not run, the most common first, each with its kernels."""
     found: dict[str, list[groups.KernelRuns]] = {}
     for kernel in left_out:
         reason = next(iter(groups.causes(kernel.runs, "accuracy")), "")
-        found.setdefault(reason or "no reason is in the Record", []).append(kernel)
+        found.setdefault(reason or "the Record states no reason", []).append(kernel)
     return sorted(found.items(), key=lambda both: -len(both[1]))
 
 

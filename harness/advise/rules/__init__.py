@@ -1,4 +1,4 @@
-"""All rules, each a module of this folder with its `RULE`, in the order of the numbers that they give themselves."""
+"""All rules in the order of their numbers: each module of this folder has one, `RULE`."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ RULES: tuple[Rule, ...] = tuple(sorted(_FOUND, key=lambda rule: rule.number))
 
 
 def named(name: str, option: str) -> Rule:
-    """The rule of that name or number. Raises UsageError, with the nearest, where there is none; `option` is where
-    it was asked for."""
+    """The rule of that name or number. Raises UsageError with the nearest name if there is none; `option` is the
+    command line option for the message."""
     found = next((rule for rule in RULES if name in {rule.name, str(rule.number)}), None)
     if found is None:
         asked = misspelt(name, [rule.name for rule in RULES])
-        raise UsageError(f"{option} {asked}: no such rule; `tritmark advise --list` has all of them")
+        raise UsageError(f"{option} {asked}: no such rule; `tritmark advise --list` shows all")
     return found

@@ -1,4 +1,4 @@
-"""Atomics in the epilogue."""
+"""Atomics that combine results."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ADDING = (
     "ATOM.CAS",
     "ATOMG.CAS",
 )
-"""Atomics on global memory that combine results; REDG.MIN reports the first bad input, which happens once or never."""
+"""Atomics on global memory that combine results. REDG.MIN is excluded: it reports the first bad input, at most once."""
 
 
 def _judge(evidence: Evidence) -> Finding | None:
@@ -45,7 +45,7 @@ def _judge(evidence: Evidence) -> Finding | None:
                     code_facts.distance(evidence),
                 ),
                 gain=found,
-                edit="reduce within the block first and write one part a block, then add the parts up in a second, "
+                edit="reduce within the block first, write one partial result per block, and add these in a second, "
                 "small kernel; measure both",
             )
         )
@@ -55,11 +55,11 @@ def _judge(evidence: Evidence) -> Finding | None:
 RULE = Rule(
     name="atomics",
     number=18,
-    title="Results are added up by atomics",
+    title="Atomics combine the results",
     needs="the instructions of a GPU kernel",
     explanation="""\
-Looks at atomics that add, take a maximum or compare and swap on global memory.
-Formula: none but t over the time of bytes and operations: how often they meet on one address, no static look tells,
-so the promise begins at 1, and only an A/B of both ways settles it.""",
+Condition: atomics on global memory that add, take a maximum, or compare and swap.
+Formula: 1 to t over the time of bytes and operations. The code does not show how often atomics meet on one address, so
+the gain begins at 1. Only a measurement of both versions decides.""",
     judge=_judge,
 )

@@ -1,4 +1,4 @@
-"""The processor has a better instruction set than ran."""
+"""A better instruction set is available."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def _judge(evidence: Evidence) -> Finding | None:
             shared_facts.warm(evidence),
             shared_facts.sibling(sibling),
             Fact(
-                name="what the processor has",
+                name="features used by the better set",
                 value=", ".join(sorted(ladder()[sibling.variant])),
                 source="machine.features",
             ),
         ),
         gain=found,
-        edit=f"run {sibling.variant} in place of {run.variant}: do not force the lesser set",
+        edit=f"run {sibling.variant} instead of {run.variant}: do not force the lower instruction set",
     )
 
 
@@ -48,12 +48,12 @@ RULE = Rule(
     name="better-isa",
     number=22,
     title="The processor has a better instruction set than the one that ran",
-    needs="the processor's features, and the same op's variant for a better set in the same Record",
+    needs="the processor's features, and a Run of the op's variant for a better set in the same Record",
     explanation="""\
-Looks at the instruction set that ran, those that the processor lists, and the siblings for better ones on the same
-workload.
-Formula: the measured ladder's ratio, t over the fastest of them, from the 95 % intervals of both. No threshold but 1
-% and the noise. Without a Run of such a sibling it says nothing, and the Record's list of what was missing names the
-command that makes one.""",
+Condition: the processor supports a better instruction set than the one that ran, and a sibling for it is faster on the
+same workload.
+Formula: t over the time of the fastest such sibling, from the 95 % intervals of both. Threshold: 1 % and the noise.
+Without a Run of such a sibling the rule does not apply, and the Record's list of missing evidence has the command that
+measures one.""",
     judge=_judge,
 )

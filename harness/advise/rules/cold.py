@@ -1,4 +1,4 @@
-"""Cold calls wait for memory that a cache could have held."""
+"""Cold calls wait for memory although the cache could hold the data."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ def _judge(evidence: Evidence) -> Finding | None:
         evidence=(
             Fact(name="cold time tc", value=units.time(evidence.tc), source="performance.cold.timing.median_ns"),
             shared_facts.warm(evidence),
-            Fact(name="bytes that a call touches", value=units.size(hot.footprint), source="performance.hot.footprint"),
+            Fact(name="footprint", value=units.size(hot.footprint), source="performance.hot.footprint"),
             Fact(
-                name="last cache",
+                name="last-level cache",
                 value=units.size(cache),
                 source="machine.gpus: l2" if evidence.on_device else "machine.caches: L3",
             ),
         ),
         gain=found,
-        edit="fetch the next call's weights ahead while this one computes, or keep them cached (persisting L2 lines, a "
-        "loop over rows that reuses them); judge the kernel by its cold figure",
+        edit="prefetch the next call's weights during this one, or keep them in the cache (persisting L2 lines, a "
+        "loop over rows that reuses them); compare kernels by cold time",
     )
 
 
@@ -49,13 +49,13 @@ def _cache(evidence: Evidence) -> int | None:
 RULE = Rule(
     name="cold",
     number=21,
-    title="Cold, it waits for memory although the cache could hold its data",
-    needs="cold and warm times, the last cache's size",
+    title="Cold calls wait for memory although the cache could hold the data",
+    needs="cold and hot times, the size of the last-level cache",
     explanation=f"""\
-Looks at tc/t where the footprint fits the last cache: over {COLD} a caller that comes back to the same data, or knows
-the next, waits in vain.
-Formula: up to tc/t of the cold time, beginning at 1, since how much can be kept is the caller's. It speaks for the
-fastest variant only, and the promise ends at t/R like every other. {COLD}: on the baselines kernels whose data no
-cache holds have a tc/t of 0.8 to 1.2, so that more is the cache's doing.""",
+Condition: tc/t > {COLD}, and the footprint fits the last-level cache. A caller that reuses the data, or knows the next
+data, can avoid the wait.
+Formula: 1 to tc/t of the cold time; how much stays cached depends on the caller. Only for the fastest variant. The gain
+is limited to t/R, as for every rule. Threshold {COLD}: on the baselines, kernels with data that fits no cache have tc/t
+of 0.8 to 1.2.""",
     judge=_judge,
 )

@@ -31,15 +31,15 @@ def _judge(evidence: Evidence) -> Finding | None:
                 code_facts.of(function),
                 code_facts.counts("conversions", found, function.loop, function),
                 Fact(
-                    name="their share of the issue slots",
+                    name="share of the issue slots",
                     value=f"{100 * share:.0f} %",
-                    source=f"the above, {SLOTS} slots each",
+                    source=f"conversions, {SLOTS} slots each",
                 ),
                 code_facts.distance(evidence),
             ),
             gain=gain,
-            edit="move scales out of the loop and stay in integers within it; round by adding 1.5 * 2^23 in place of "
-            "F2I, or choose a code by comparisons",
+            edit="move scales out of the loop and use integers inside it; round by adding 1.5 * 2^23 instead of F2I, "
+            "or select a code by comparisons",
         )
     return None
 
@@ -50,9 +50,9 @@ RULE = Rule(
     title="Conversions between integers and floats take a large part of the loop",
     needs="the instructions of a GPU kernel",
     explanation=f"""\
-Looks at conversions in the hottest loop: over {SHARE} of its instructions they are what it waits for, as each takes
-{SLOTS} slots.
-Formula: 1 / (1 - p) with p their share of the issue slots, promised from {code_facts.REACHED} of what it adds to 1
-to what bytes and operations allow. The threshold leaves out the loops that convert once for each 16-byte load.""",
+Condition: conversions are more than {SHARE} of the instructions of the hottest loop. Each takes {SLOTS} issue slots.
+Formula: 1 / (1 - p), p the share of conversions in the issue slots. The predicted gain is from {code_facts.REACHED} of
+the formula's gain above 1 to the limit by bytes and operations. Threshold: excludes loops with one conversion per
+16-byte load.""",
     judge=_judge,
 )

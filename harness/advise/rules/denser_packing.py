@@ -1,4 +1,4 @@
-"""Where memory sets the time, fewer bits a weight."""
+"""Fewer bits per weight, if memory limits the time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tritmark.harness.record import Fact
 
 NEAR = 1.15
 DENSE_BITS = 1.6
-"""Five ternary weights in a byte: 3^5 = 243 of 256 values."""
+"""Five ternary weights per byte: 3^5 = 243 of 256 values."""
 FLOOR_BITS = log2(3)
 
 
@@ -27,10 +27,10 @@ def _judge(evidence: Evidence) -> Finding | None:
         evidence=(
             shared_facts.warm(evidence),
             shared_facts.least(evidence),
-            Fact(name="bits a weight", value=f"{bits:.3g} bit", source="memory.bits_per_weight"),
+            Fact(name="bits per weight", value=f"{bits:.3g} bit", source="memory.bits_per_weight"),
         ),
         gain=found,
-        edit=f"pack five weights in a byte ({DENSE_BITS} bits; no packing goes under log2 3 = {FLOOR_BITS:.3f}) and "
+        edit=f"pack five weights per byte ({DENSE_BITS} bits each; the minimum is log2 3 = {FLOOR_BITS:.3f}) and "
         f"unpack in registers: {bits:.3g}/{DENSE_BITS} = {bits / DENSE_BITS:.3g} times fewer bytes of weights",
     )
 
@@ -39,13 +39,12 @@ RULE = Rule(
     name="denser-packing",
     number=3,
     title="Only fewer bytes can make it faster",
-    needs="bits a weight (the memory dimension) and a fraction of a reading or writing ceiling",
+    needs="bits per weight (the memory dimension), and the fraction of a read or write ceiling",
     explanation=f"""\
-Looks at t/R where reading or writing sets R: at most {NEAR}, so the kernel moves its bytes about as fast as the machine
-can.
-Formula: bits_old/{DENSE_BITS}, at most 1.25 from 2 bits; the floor is log2 3 = {FLOOR_BITS:.3f} bits. The promise
-ends at t/R of the format that ran, as every promise does, which is the cautious side: another format has another R.
-It begins at 1, as unpacking five weights takes more instructions than four. {NEAR} is the literature's "within 15 %
-of the roof": no Record compares two packings yet by which to calibrate it.""",
+Condition: reads or writes set R, and t/R is at most {NEAR}: the kernel moves its bytes almost at the ceiling.
+Formula: 1 to bits_old/{DENSE_BITS}, which is 1.25 from 2 bits; the minimum is log2 3 = {FLOOR_BITS:.3f} bits. It begins
+at 1, because unpacking five weights takes more instructions than four. The gain is limited to t/R of the current
+format, which is conservative: a denser format has a smaller R. Threshold {NEAR}: "within 15 % of the roof" in the
+literature; no Record compares two packings yet.""",
     judge=_judge,
 )

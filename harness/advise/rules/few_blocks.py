@@ -16,7 +16,7 @@ def _judge(evidence: Evidence) -> Finding | None:
     launches = tuple(code_facts.ran(evidence))
     if gpu is None or not launches or not code_facts.far(evidence):
         return None
-    # With several launches nobody knows which takes the time: all must be small.
+    # It is unknown which of several launches takes the time, so all must be small.
     most = max(launches, key=lambda each: each.blocks)
     if most.blocks >= gpu.sms or evidence.b < gpu.sms * WARP_LOAD:
         return None
@@ -32,8 +32,8 @@ def _judge(evidence: Evidence) -> Finding | None:
                 code_facts.distance(evidence),
             ),
             gain=found,
-            edit="give each output (or row) to several blocks or warps: split the reduction axis and add up the parts, "
-            "or take smaller tiles",
+            edit="use several blocks or warps for each output (or row): split the reduction axis and add the partial "
+            "sums, or use smaller tiles",
         )
     )
 
@@ -41,15 +41,13 @@ def _judge(evidence: Evidence) -> Finding | None:
 RULE = Rule(
     name="few-blocks",
     number=7,
-    title="Fewer blocks than multiprocessors: some of them have nothing to do",
+    title="Fewer blocks than multiprocessors: some multiprocessors are idle",
     needs="a GPU, and the launches of the receipt",
     explanation=f"""\
-Looks at the blocks of the largest launch and at the GPU's multiprocessors, where the time lies far above that of its
-bytes and operations, and where each multiprocessor would have at least one load of a warp ({WARP_LOAD} bytes): less is
-not worth splitting.
-Formula: 1 / (1 - p) with p = 1 - blocks / multiprocessors, which is multiprocessors / blocks; promised from
-{code_facts.REACHED} of what it adds to 1 to what bytes and operations allow. On the H200 baseline it fires on the
-tiled product with one token (80 to 120 blocks on 132 multiprocessors), where gemv_dp4a splits K, and on nothing
-else.""",
+Condition: the largest launch has fewer blocks than the GPU has multiprocessors, the time is far above the time of bytes
+and operations, and there is at least one load of a warp ({WARP_LOAD} bytes) for each multiprocessor.
+Formula: multiprocessors / blocks. The predicted gain is from {code_facts.REACHED} of the formula's gain above 1 to the
+limit by bytes and operations. On the H200 baseline the rule applies only to the tiled product with one token (80 to 120
+blocks on 132 multiprocessors); gemv_dp4a splits K there.""",
     judge=_judge,
 )

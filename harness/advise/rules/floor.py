@@ -1,4 +1,4 @@
-"""A time under the physical floor is an invalid result, not a fast one."""
+"""A time below the physical floor is invalid, not fast."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ def _forbids(evidence: Evidence, gain: Gain) -> str | None:
     fraction = evidence.run.performance.hot.against.fraction
     if fraction.low > 1:
         return (
-            f"the warm time is under the least time, {100 * fraction.median:.1f} % of the ceiling: the ceiling or "
-            "the time is wrong"
+            f"the hot time is under the least time, {100 * fraction.median:.1f} % of the ceiling: the ceiling or "
+            "the time is incorrect"
         )
     return None
 
@@ -23,12 +23,12 @@ def _forbids(evidence: Evidence, gain: Gain) -> str | None:
 RULE = Rule(
     name="floor",
     number=2,
-    title="Faster than the machine can be",
-    needs="the fraction of the ceiling, measured by turns with the kernel",
+    title="Faster than the machine allows",
+    needs="the fraction of the ceiling, interleaved with the kernel",
     explanation="""\
-Looks at t against b/BW and ops/P, each rate measured by turns with the kernel on the same footprint: where even the
-lower end of the 95 % interval of least time over time is above 1, or the Run's performance failed, the result is
-invalid, not fast: work was left out, or the ceiling was measured too low. No other rule then promises anything. No
-threshold but 1.""",
+Condition: the lower end of the 95 % interval of least time / t is above 1, or the performance of the Run failed. The
+least time follows from b/BW and ops/P, with rates that are interleaved with the kernel on the same footprint.
+Such a result is invalid: work was left out, or the measured ceiling is too low. No other rule then predicts a gain.
+Threshold: 1.""",
     forbids=_forbids,
 )

@@ -1,4 +1,4 @@
-"""Launches one by one take longer than in a graph."""
+"""Individual launches take longer than launches in a graph."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ def _judge(evidence: Evidence) -> Finding | None:
     return Finding(
         evidence=(
             shared_facts.warm(evidence),
-            Fact(name="launched one by one, over in a graph", value=units.times(plain), source="plain"),
+            Fact(name="individual launches over a graph", value=units.times(plain), source="plain"),
             shared_facts.noise(evidence),
         ),
         gain=found,
-        edit="record the calls that follow each other in a CUDA graph once (cuStreamBeginCapture), and replay it",
+        edit="capture consecutive calls in a CUDA graph once (cuStreamBeginCapture), and replay it",
     )
 
 
 RULE = Rule(
     name="graph",
     number=6,
-    title="Launched one by one it leaves the device idle",
-    needs="the time of plain launches over that in a graph (Run.plain), on a device",
+    title="Individual launches leave the device idle",
+    needs="the time of individual launches over the time in a graph (Run.plain), on a device",
     explanation="""\
-Looks at the time of a call handed over one by one by Python over the time of the same in a CUDA graph, measured by
-turns.
-Formula: 1 to that ratio, where its lower end is above 1 + e: nothing for a caller who records graphs already. It
-speaks for the fastest variant of a workload only. The warm time was taken in a graph already, so what is gained is
-the caller's who launches one by one; the promise ends at t/R like every other. No threshold but the noise.""",
+Condition: the time of calls launched individually from Python over the time in a CUDA graph, interleaved, is above
+1 + e with its lower end.
+Formula: 1 to that ratio; a caller that uses graphs already gains nothing. Only for the fastest variant of a workload.
+The hot time was measured in a graph, so the gain is for callers with individual launches. It is limited to t/R, as for
+every rule. Threshold: the noise.""",
     judge=_judge,
 )

@@ -11,7 +11,7 @@ from tritmark.harness.advise.rule import Finding, Rule
 from tritmark.harness.record import Fact
 
 LEAST = 0.1
-"""Share of the launch's time that the last wave must waste."""
+"""Least share of the launch's time that the last wave wastes."""
 
 
 def _judge(evidence: Evidence) -> Finding | None:
@@ -32,14 +32,12 @@ def _judge(evidence: Evidence) -> Finding | None:
         else Finding(
             evidence=(
                 *only.facts,
-                Fact(
-                    name="blocks that the GPU holds at a time", value=str(held), source="receipt.launched, machine.gpus"
-                ),
+                Fact(name="resident blocks of the GPU", value=str(held), source="receipt.launched, machine.gpus"),
                 Fact(name="waves", value=f"{waves:.2f}", source="the two above"),
             ),
             gain=found,
-            edit=f"choose tiles so that the blocks are a multiple of {held} or just under it, or let {held} blocks go "
-            "over all tiles",
+            edit=f"choose tiles that give a multiple of {held} blocks or slightly fewer, or launch {held} blocks that "
+            "loop over all tiles",
         )
     )
 
@@ -47,14 +45,12 @@ def _judge(evidence: Evidence) -> Finding | None:
 RULE = Rule(
     name="last-wave",
     number=8,
-    title="The last wave of blocks fills a part of the GPU only",
-    needs="a GPU, the launches of the receipt and how many blocks a multiprocessor holds",
+    title="The last wave of blocks fills only a part of the GPU",
+    needs="a GPU, the launches of the receipt, and the resident blocks per multiprocessor",
     explanation=f"""\
-Looks at waves = blocks / (multiprocessors x blocks that each holds), of Runs with one launch and more than one wave
-that are near to the time of their bytes and operations: far above it other faults hide this one (the tiled product here
-wastes a fifth of its last wave, and was 90 times too slow).
-Formula: 1 / (1 - p) with p = 1 - waves / ceil(waves), at most: blocks do not end together, and the last ones run
-faster alone, so the promise begins at 1. It speaks from p = {LEAST} on, which is what 5 to 9 waves can lose: with
-more of them nothing is left to gain.""",
+Condition: one launch with more than one wave, and a time near the time of bytes and operations. Far above it other
+faults dominate. waves = blocks / (multiprocessors x resident blocks per multiprocessor).
+Formula: 1 to 1 / (1 - p), p = 1 - waves / ceil(waves). It begins at 1, because blocks do not end together and the last
+ones run faster alone. Threshold: p = {LEAST}, which 5 to 9 waves can lose. More waves lose less.""",
     judge=_judge,
 )

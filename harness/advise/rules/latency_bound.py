@@ -1,4 +1,4 @@
-"""Far from every ceiling: latency or the issue of instructions sets the time."""
+"""Far from every ceiling: latency or instruction issue limits the time."""
 
 from __future__ import annotations
 
@@ -12,24 +12,23 @@ from tritmark.harness.text import units
 FAR = 1.5
 REACHED = (0.4, 1.0)
 MATRIX = 0.02
-"""In place of the lower where a GPU's arithmetic is the limit, or may be."""
+"""Lower factor if arithmetic limits, or may limit, a GPU kernel."""
 DENSE = 32
-"""Operations for a byte from which on it may be: the ceiling of arithmetic is that of int8 on tensor cores, and a
-kernel that multiplies float32 is at its own limit long before that."""
+"""Operations per byte from which arithmetic may limit. The compute ceiling is int8 on tensor cores, and a kernel with
+float32 products reaches its own limit far below it."""
 
 _EDITS = {
     (
         "device",
         "memory",
-    ): "load 16 bytes a thread at a time, with several loads under way before the first is used; reduce within warps "
-    "by shuffles in place of barriers in shared memory; read the input once; replace divisions by comparisons or "
-    "products",
+    ): "load 16 bytes per thread, with several loads in flight before the first use; reduce within warps by shuffles "
+    "instead of barriers in shared memory; read the input once; replace divisions by comparisons or products",
     (
         "device",
         "compute",
-    ): "feed the dot-product or matrix instructions: tiles in registers and shared memory, the next tile loaded while "
+    ): "use dot-product or matrix instructions: tiles in registers and shared memory, with the next tile loaded while "
     "this one is multiplied",
-    ("host", "memory"): "work in whole vectors, several of them under way; fetch ahead; take one pass over the input",
+    ("host", "memory"): "use full vectors, several in flight; prefetch; read the input in one pass",
     (
         "host",
         "compute",
@@ -53,7 +52,7 @@ def _judge(evidence: Evidence) -> Finding | None:
             shared_facts.least(evidence),
             Fact(name="t/R", value=f"{evidence.cap:.3g}", source="performance.hot.against.fraction"),
             Fact(
-                name="least time with reads and writes on one way",
+                name="time of reads plus writes at the copy rate",
                 value=units.time(evidence.shared),
                 source="performance.read + performance.written, machine.ceilings: copy",
             ),
@@ -66,20 +65,21 @@ def _judge(evidence: Evidence) -> Finding | None:
 RULE = Rule(
     name="latency-bound",
     number=4,
-    title="Far from every ceiling: it waits for latency, or issues too many instructions",
-    needs="the fraction of a ceiling; rates of copies make it sharper",
+    title="Far from every ceiling: latency or the number of instructions limits the time",
+    needs="the fraction of a ceiling; copy rates make it more precise",
     explanation=f"""\
-Looks at t over the time that the same bytes take at the rate of a copy in the cache (or memory) that holds them, or R
-where that is longer, and on a GPU {WAITED} empty launches for what it waits for the one before: over {FAR} neither
-bytes nor operations set the time. The ceiling is t/R; rules on compiled code say what to look at.
-Formula: from {REACHED[0]} times that distance to {REACHED[1]} times the distance without those; from {MATRIX} where a
-GPU's arithmetic is the limit or may be ({DENSE} operations for a byte and more), for its ceiling is what tensor cores
-do with int8, whatever a kernel multiplies. Calibrated on the committed baselines (an H200, a Zen 4): of that time
-tuned kernels reach 0.89 to 1.22 where they stream, 0.73 to 1.28 for quantizers of rows, 0.44 to 0.90 for one row of
-int8 times row16 (0.38 to 0.42 times formats of others, 0.30 where activations keep 16 bits: these were tuned less),
-0.39 to 1.05 on the host. {REACHED[0]} is for those. Products of many rows lie at 0.18 to 0.82, of 16-bit numbers at
-0.23, of float32 at 0.02. The threshold: streaming kernels lie at 1.5 to 25 before tuning and at 0.93 to 1.12 after
-it. The rule of thumb t > 1.7 R takes kernels for slow that read and write as much, as R is the longer of the two and
-not both. suites/advise/score.py tells how often the promise is kept.""",
+Condition: distance = t / (c + w) > {FAR}. c is the time of the bytes at the copy rate of the cache or memory that holds
+them, or R if that is longer. w is {WAITED} empty launches on a GPU, for the wait on the previous launch, and 0 on the
+host. Then neither bytes nor operations limit the time. Rules on compiled code give more specific causes.
+Formula: from {REACHED[0]} times the distance to {REACHED[1]} times t / c, limited to t/R. The lower factor is {MATRIX}
+if arithmetic limits or may limit a GPU kernel ({DENSE} operations per byte or more), because that ceiling is int8 on
+tensor cores, also for other products.
+Calibration on the committed baselines (H200, Zen 4): tuned kernels have (c + w) / t of 0.89 to 1.22 if they stream,
+0.73 to 1.28 for quantizers of rows, 0.44 to 0.90 for one row of int8 with row16, 0.38 to 0.42 with other projects'
+formats, 0.30 with 16-bit activations (the last two were tuned less), and 0.39 to 1.05 on the host. Products of many
+rows have 0.18 to 0.82, 16-bit products 0.23, float32 products 0.02.
+Threshold: streaming kernels have a distance of 1.5 to 25 before tuning and 0.93 to 1.12 after it. The rule of thumb
+t > 1.7 R would include kernels that read and write equal amounts, because R is only the longer of the two.
+suites/advise/score.py reports how often the prediction is correct.""",
     judge=_judge,
 )

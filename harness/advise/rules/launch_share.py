@@ -1,4 +1,4 @@
-"""Launching takes a fifth of the time."""
+"""Launches take a fifth of the time or more."""
 
 from __future__ import annotations
 
@@ -29,27 +29,25 @@ def _judge(evidence: Evidence) -> Finding | None:
         evidence=(
             shared_facts.warm(evidence),
             Fact(name="empty launch L", value=units.time(launch), source="machine.ceilings: launch"),
-            Fact(name="launches a call", value=f"{steps:.3g}", source="receipt.launches / receipt.runs"),
-            Fact(name="L/t of a launch", value=units.percent(each / t), source="the two above"),
+            Fact(name="launches per call", value=f"{steps:.3g}", source="receipt.launches / receipt.runs"),
+            Fact(name="L/t per launch", value=units.percent(each / t), source="the two above"),
         ),
         gain=found,
-        edit=f"{what}do {BATCH[0]} to {BATCH[1]} calls' work in one launch: batch calls, or fuse the kernel with "
-        "its neighbour",
+        edit=f"{what}do the work of {BATCH[0]} to {BATCH[1]} calls in one launch: batch calls, or fuse the kernel with "
+        "an adjacent one",
     )
 
 
 RULE = Rule(
     name="launch-share",
     number=5,
-    title="Launching takes a large part of the time",
+    title="Launches take a large part of the time",
     needs="a device, the rate of empty launches, and the receipt's launches",
     explanation=f"""\
-Looks at L/t, the time of an empty launch in a graph over that of one of the kernel's launches: over {SHARE} fusing or
-batching pays.
-Formula: n t / (L + n (t - L)) for n = {BATCH[0]} to {BATCH[1]} calls in one launch. It speaks for the fastest
-variant of a workload only: a slower one is to be replaced first. At {SHARE} two calls in one gain 11 %, which is
-above the noise of every timing on the baselines (e is 7 % at most); n ends at {BATCH[1]}, where at that share seven
-eighths of all that can be gained are reached. The promise ends at t/R like every other, and R is at least L: the
-caller may gain more.""",
+Condition: L/t > {SHARE}, the time of an empty launch in a graph over the time of one launch of the kernel.
+Formula: n t / (L + n (t - L)) for n = {BATCH[0]} to {BATCH[1]} calls in one launch. Only for the fastest variant of a
+workload: replace a slower one first. The gain is limited to t/R, as for every rule; R is at least L, so the caller may
+gain more. Threshold {SHARE}: two calls in one launch then gain 11 %, more than the noise e of each timing on the
+baselines (7 % at most). n = {BATCH[1]} reaches seven eighths of the possible gain at that share.""",
     judge=_judge,
 )

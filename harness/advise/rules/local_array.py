@@ -13,15 +13,15 @@ def _facts(function: Function) -> tuple[Fact, ...]:
     if not function.stack or function.spilled != 0:
         return ()
     return (
-        Fact(name="bytes of stack of a thread", value=str(function.stack), source="code.functions"),
+        Fact(name="bytes of stack per thread", value=str(function.stack), source="code.functions"),
         Fact(name="bytes spilled", value="0", source="ptxas -v"),
     )
 
 
 def _judge(evidence: Evidence) -> Finding | None:
     edit = (
-        "unroll the loop that indexes the array (#pragma unroll, constant bounds), choose by comparisons, or "
-        "move it to shared memory"
+        "unroll the loop that indexes the array (#pragma unroll, constant bounds), select by comparisons, or "
+        "move the array to shared memory"
     )
     return without_local(evidence, _facts, edit)
 
@@ -29,12 +29,12 @@ def _judge(evidence: Evidence) -> Finding | None:
 RULE = Rule(
     name="local-array",
     number=12,
-    title="An array of each thread lies in memory, as it is indexed by a variable",
-    needs="the resources of a GPU kernel",
+    title="A per-thread array is in local memory, because a variable indexes it",
+    needs="the resource use of a GPU kernel",
     explanation=f"""\
-Looks at a stack without spills, and at LDL and STL among the instructions that run most: an array that is indexed by a
-variable cannot lie in registers.
-Formula: old over new instructions with LDL and STL gone, promised from {code_facts.REACHED} of what it adds to 1 to
-what bytes and operations allow. A stack that only calls use has neither. No CUDA kernel here has a stack.""",
+Condition: a stack without spills, and LDL or STL among the instructions that run most. An array that a variable indexes
+cannot be in registers. A stack that only calls use has no LDL and STL.
+Formula: instructions / instructions without LDL and STL. The predicted gain is from {code_facts.REACHED} of the
+formula's gain above 1 to the limit by bytes and operations. No CUDA kernel here has a stack.""",
     judge=_judge,
 )

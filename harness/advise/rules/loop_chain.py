@@ -1,4 +1,4 @@
-"""Each pass of the loop waits for the one before."""
+"""Each pass of the loop waits for the previous one."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def _judge(evidence: Evidence) -> Finding | None:
         else Finding(
             evidence=(
                 code_facts.of(function),
-                Fact(name="cycles of a pass, waiting for results", value=f"{chain:.1f}", source="llvm-mca"),
-                Fact(name="cycles of a pass by busy units", value=f"{throughput:.1f}", source="llvm-mca"),
+                Fact(name="cycles of a pass, limited by latency", value=f"{chain:.1f}", source="llvm-mca"),
+                Fact(name="cycles of a pass, limited by throughput", value=f"{throughput:.1f}", source="llvm-mca"),
                 code_facts.distance(evidence),
             ),
             gain=found,
             edit=f"use {max(2, round(chain / throughput))} independent accumulators (unroll by as many), and add them "
-            "up behind the loop",
+            "after the loop",
         )
     )
 
@@ -38,13 +38,13 @@ def _judge(evidence: Evidence) -> Finding | None:
 RULE = Rule(
     name="loop-chain",
     number=26,
-    title="Each pass of the hottest loop waits for the results of the one before",
+    title="Each pass of the hottest loop waits for the results of the previous one",
     needs="llvm-mca's cycles of the host's code",
     explanation=f"""\
-Looks at llvm-mca's cycles of a pass through the hottest loop where waiting for results outweighs busy units, over what
-the units need.
-Formula: chain over throughput, promised from {code_facts.REACHED} of what it adds to 1 to what bytes and operations
-allow. The loops of the tuned kernels here lie at 1.0 to 1.3 of it, a sum in one accumulator at 4 and more: {OVER}
-lies between.""",
+Condition: in llvm-mca's model of the hottest loop, the cycles of the dependency chain exceed {OVER} times the cycles
+that the execution units need.
+Formula: chain / throughput. The predicted gain is from {code_facts.REACHED} of the formula's gain above 1 to the limit
+by bytes and operations. Threshold {OVER}: loops of the tuned kernels here have 1.0 to 1.3, a sum in one accumulator 4
+or more.""",
     judge=_judge,
 )

@@ -23,7 +23,7 @@ THREADS = {
     120: 1536,
     121: 1536,
 }
-"""Threads that a multiprocessor holds, by compute capability (CUDA C++ Programming Guide, table of technical
+"""Most resident threads of a multiprocessor, by compute capability (CUDA C++ Programming Guide, table of technical
 specifications)."""
 
 
@@ -34,8 +34,8 @@ def _judge(evidence: Evidence) -> Finding | None:
         return None
     for each in code_facts.ran(evidence):
         resident = each.launch.resident
-        # With less than one wave it is the grid that keeps multiprocessors empty.
-        # Threads that load whole vectors have enough under way.
+        # With less than one wave, the grid and not the occupancy leaves multiprocessors empty.
+        # Threads that load whole vectors have enough bytes in flight.
         if not resident or each.blocks < resident * gpu.sms or max(each.function.loads, default=0) >= WIDE:
             continue
         occupancy = resident * each.threads / most
@@ -43,12 +43,12 @@ def _judge(evidence: Evidence) -> Finding | None:
         if found is None:
             continue
         function = each.function
-        limits = {"registers of a thread": function.registers, "bytes of static shared memory": function.shared}
+        limits = {"registers per thread": function.registers, "bytes of static shared memory": function.shared}
         return Finding(
             evidence=(
                 *each.facts,
                 Fact(
-                    name="threads that a multiprocessor holds",
+                    name="resident threads per multiprocessor",
                     value=f"{resident * each.threads} of {most}",
                     source="receipt.launched",
                 ),
@@ -60,8 +60,8 @@ def _judge(evidence: Evidence) -> Finding | None:
                 code_facts.distance(evidence),
             ),
             gain=found,
-            edit="let more blocks fit: __launch_bounds__ with a number of blocks, fewer registers, smaller tiles in "
-            "shared memory, or smaller blocks",
+            edit="make more blocks resident: __launch_bounds__ with a number of blocks, fewer registers, smaller tiles "
+            "in shared memory, or smaller blocks",
         )
     return None
 
@@ -69,14 +69,13 @@ def _judge(evidence: Evidence) -> Finding | None:
 RULE = Rule(
     name="low-occupancy",
     number=10,
-    title="Multiprocessors hold less than half of their threads",
-    needs="a GPU, the launches of the receipt and how many blocks a multiprocessor holds",
+    title="Less than half of the possible threads are resident on a multiprocessor",
+    needs="a GPU, the launches of the receipt, and the resident blocks per multiprocessor",
     explanation=f"""\
-Looks at resident threads over those that a multiprocessor of that compute capability holds, of launches of at least one
-full wave.
-Formula: 1 / (1 - p) with p = 1 - occupancy, at most; promised from {code_facts.REACHED} of what it adds to 1. Under
-{LOW} a kernel that waits for memory has too few warps to hide the wait. Kernels with much under way in each thread
-reach their ceiling with less (gemv_mma and gemv_rows here): so it speaks only where no load is of {WIDE} bits, and
-far above the time of bytes and operations.""",
+Condition: occupancy below {LOW}, resident threads over the most for this compute capability, in a launch of at least
+one full wave; no load has {WIDE} bits, and the time is far above the time of bytes and operations. Kernels with many
+bytes in flight per thread (gemv_mma and gemv_rows here) reach their ceiling with a lower occupancy.
+Formula: 1 / occupancy. The predicted gain is from {code_facts.REACHED} of the formula's gain above 1 to the limit by
+bytes and operations. Threshold {LOW}: below it, a kernel that waits for memory has too few warps to hide the wait.""",
     judge=_judge,
 )

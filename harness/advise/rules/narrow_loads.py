@@ -27,7 +27,7 @@ OVERHEAD = (
     "BSSY",
     "BSYNC",
 )
-"""What a pass of a loop does besides its work: loads, stores, addresses, bounds, jumps."""
+"""Loop overhead: loads, stores, addresses, bounds, jumps."""
 
 
 def _judge(evidence: Evidence) -> Finding | None:
@@ -49,8 +49,8 @@ def _judge(evidence: Evidence) -> Finding | None:
                 code_facts.distance(evidence),
             ),
             gain=found,
-            edit=f"load {WIDE} bits at a time (uint4, float4) and handle {WIDE // widest} elements a thread in each "
-            "pass; repack where elements that belong together lie apart",
+            edit=f"load {WIDE} bits at a time (uint4, float4) and process {WIDE // widest} elements per thread in each "
+            "pass; repack the data if these elements are not adjacent",
         )
     return None
 
@@ -58,15 +58,14 @@ def _judge(evidence: Evidence) -> Finding | None:
 RULE = Rule(
     name="narrow-loads",
     number=13,
-    title="Global memory is read in pieces of less than 16 bytes",
+    title="Loads from global memory are narrower than 16 bytes",
     needs="the instructions of a GPU kernel",
     explanation=f"""\
-Looks at the widest load from global memory: under {WIDE} bits no path of the kernel loads whole vectors. (A share of
-narrow loads would mistake the tails beside a vector path: tuned kernels here have up to 8 narrow loads for 2 wide
-ones.)
-Formula: old over new instructions, where loads, stores, addresses, bounds and jumps are needed once for {WIDE} bits;
-promised from {code_facts.REACHED} of what it adds to 1 to what bytes and operations allow, as wide loads bring more
-bytes under way, too. On the H200 baseline it names what was done to every v1 kernel: 16-byte loads, several elements
-a thread. `python suites/advise/score.py --code` says how many of the measured gains lie in the interval.""",
+Condition: the widest load from global memory has less than {WIDE} bits, so no path of the kernel loads whole vectors.
+The share of narrow loads is not used: tuned kernels here have up to 8 narrow loads, for tails, beside 2 wide ones.
+Formula: old / new instructions, if loads, stores, addresses, bounds and jumps are needed once per {WIDE} bits. The
+predicted gain is from {code_facts.REACHED} of the formula's gain above 1 to the limit by bytes and operations: wide
+loads also put more bytes in flight. On the H200 baseline the rule names the change that was made to each v1 kernel.
+`python suites/advise/score.py --code` reports how many measured gains are in the interval.""",
     judge=_judge,
 )

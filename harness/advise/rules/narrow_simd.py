@@ -13,16 +13,16 @@ from tritmark.harness.record import Fact, Function
 PACKED = 0.5
 WIDTHS = ((512, {"avx512f", "avx512bw", "avx512vl"}), (256, {"avx2"}), (128, {"sse4_1"}))
 CONTROL = ("add", "sub", "inc", "dec", "cmp", "test", "lea")
-"""What counts, compares and computes addresses; jumps are left out, too."""
+"""Loop control: counters, comparisons, addresses. Jumps are excluded too."""
 LANE = 32
-"""Bits of a lane that scalar code is taken to work on."""
+"""Assumed bits of a scalar operation."""
 DOT, WITHOUT = (
     "vpdpbusd",
     ("pmaddubsw", "vpmaddubsw", "pmaddwd", "vpmaddwd", "pmullw", "vpmullw", "pmulld", "vpmulld", "imul"),
 )
 DOTS = {"avx512_vnni", "avx_vnni"}
 TILES = ("tdpbssd", "tdpbsud", "tdpbusd", "tdpbuud", "tdpbf16ps", "tdpfp16ps")
-"""AMX: products of tiles; one of full tiles does as much as 256 vpdpbusd of 512 bits."""
+"""AMX products of tiles. One with full tiles does the work of 256 vpdpbusd of 512 bits."""
 
 
 def _judge(evidence: Evidence) -> Finding | None:
@@ -53,15 +53,15 @@ def _judge(evidence: Evidence) -> Finding | None:
         else Finding(
             evidence=_evidence(evidence, function, packed, widest, counts),
             gain=found,
-            edit=f"work on vectors of {widest} bits: intrinsics, or a loop without branches and dependences that the "
-            "compiler can vectorise" + (f"; multiply and add up four bytes at a time with {DOT}" if undotted else ""),
+            edit=f"use vectors of {widest} bits: intrinsics, or a loop without branches and dependences that the "
+            "compiler can vectorize" + (f"; multiply and add four bytes at a time with {DOT}" if undotted else ""),
         )
     )
 
 
 def _moot(evidence: Evidence) -> bool:
-    """A kernel that is named after an instruction set is to use no other: wider vectors, and dot products where its
-    set has none, are those of a kernel for a better set."""
+    """A kernel that is named after an instruction set must not use another one. Wider vectors, and dot products that
+    its set lacks, belong in the kernel for a better set."""
     named, features = ladder().get(evidence.run.variant), set(evidence.machine.features)
     if named is None:
         return False
@@ -75,7 +75,7 @@ def _evidence(
     evidence: Evidence, function: Function, packed: int, widest: int, counts: Mapping[str, int]
 ) -> tuple[Fact, ...]:
     vectors = sorted(function.vectors.items())
-    widths = ", ".join(f"{count} of {width} bits" if width else f"{count} on one number" for width, count in vectors)
+    widths = ", ".join(f"{count} of {width} bits" if width else f"{count} scalar" for width, count in vectors)
     return (
         code_facts.of(function),
         code_facts.counts("packed instructions", packed, counts, function),
@@ -92,13 +92,12 @@ RULE = Rule(
     title="The hottest loop does not use the widest vectors of this processor",
     needs="the host's code, and the processor's features",
     explanation=f"""\
-Looks at the hottest loop: under {PACKED} of its instructions (but for counting, comparing and jumping) work on vectors,
-or on narrower ones than the processor has, or integer products are added up without {DOT} where the processor has it.
-Loops of AMX's products of tiles are left alone.
-Formula: the ratio of lanes (of {LANE} bits for scalar code), twice that without {DOT}; promised from
-{code_facts.REACHED} of what it adds to 1 to what bytes and operations allow. It speaks only where the time lies far
-above that of bytes and operations: memory does not become faster by wider vectors. Variants that are named after a
-lesser instruction set are left alone, as their set has no wider vectors; they are what the rule can be held against:
+Condition: in the hottest loop, less than {PACKED} of the instructions (except loop control) are packed, or vectors are
+narrower than the processor's, or integer products do not use {DOT} although the processor has it. The time is far above
+the time of bytes and operations, because wider vectors do not speed up memory. Loops with AMX products are excluded.
+Formula: the ratio of vector widths ({LANE} bits for scalar code), twice that without {DOT}. The predicted gain is from
+{code_facts.REACHED} of the formula's gain above 1 to the limit by bytes and operations. Variants named after a lower
+instruction set get no proposal, because their set has no wider vectors. They serve to check the rule:
 `python suites/advise/score.py --code RECORD`.""",
     judge=_judge,
     moot=_moot,

@@ -10,7 +10,7 @@ from tritmark.harness.advise.rule import Finding, Rule
 CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum"
 WAVES = "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum"
 SHARE = 0.1
-EDIT = "pad rows of shared memory by a word, or exchange the index's bits (swizzle), so that a warp touches 32 banks"
+EDIT = "pad rows of shared memory by a word, or swizzle the index bits, so that a warp accesses 32 banks"
 
 
 def _judge(evidence: Evidence) -> Finding | None:
@@ -31,10 +31,10 @@ def _judge(evidence: Evidence) -> Finding | None:
 RULE = Rule(
     name="ncu-banks",
     number=37,
-    title="Accesses to shared memory meet in the same bank",
+    title="Accesses to shared memory have bank conflicts",
     needs="a GPU, and a file of Nsight Compute (`--ncu FILE.csv`)",
     explanation=f"""\
-Looks at the wavefronts of shared memory that conflicts add, over all of them: from {SHARE} on.
-Formula: 1 / (1 - p) with p that share, at most.""",
+Condition: conflicts cause a share p of {SHARE} or more of the wavefronts of shared memory.
+Formula: 1 to 1 / (1 - p).""",
     judge=_judge,
 )

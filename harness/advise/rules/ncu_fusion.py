@@ -12,7 +12,7 @@ ADD, MUL, FMA = BASE.format("fadd"), BASE.format("fmul"), BASE.format("ffma")
 SHARE = 0.1
 SM, BUSY = "sm__throughput.avg.pct_of_peak_sustained_elapsed", 60.0
 EDIT = (
-    "write a * b + c as fmaf where the contract lets the bits change (the kernels here are compiled with "
+    "write a * b + c as fmaf if the op's contract permits other bits (the kernels here are compiled with "
     "-fmad=false, so that all devices agree)"
 )
 
@@ -42,7 +42,7 @@ RULE = Rule(
     title="Products and sums of floats are not fused",
     needs="a GPU, and a file of Nsight Compute (`--ncu FILE.csv`)",
     explanation=f"""\
-Looks at additions and products that are not fused, where arithmetic is at {BUSY:.0f} % of its peak or more.
-Formula: instructions before over after, where each pair becomes one.""",
+Condition: additions and products that are not fused, with arithmetic at {BUSY:.0f} % of its peak or more.
+Formula: old / new instructions, if each pair becomes one instruction.""",
     judge=_judge,
 )

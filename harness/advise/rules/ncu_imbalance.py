@@ -10,8 +10,8 @@ from tritmark.harness.advise.rule import Finding, Rule
 PAIRS = (("sm__cycles_active.avg", "sm__cycles_active.max"), ("lts__cycles_active.avg", "lts__cycles_active.max"))
 SHARE = 0.1
 EDIT = (
-    "spread the work: tiles of equal work, as many blocks as multiprocessors take, addresses that do not "
-    "repeat every few KiB"
+    "distribute the work evenly: tiles of equal work, as many blocks as fit the multiprocessors, addresses that do "
+    "not repeat every few KiB"
 )
 
 
@@ -36,11 +36,10 @@ def _judge(evidence: Evidence) -> Finding | None:
 RULE = Rule(
     name="ncu-imbalance",
     number=38,
-    title="Some multiprocessors or slices of L2 work longer than others",
+    title="Some multiprocessors or L2 slices work longer than others",
     needs="a GPU, and a file of Nsight Compute (`--ncu FILE.csv`)",
     explanation=f"""\
-Looks at the mean of active cycles over their maximum, for multiprocessors and for slices of L2: p = 1 - mean / max from
-{SHARE} on.
-Formula: 1 / (1 - p), at most.""",
+Condition: p = 1 - mean / maximum of the active cycles is {SHARE} or more, over multiprocessors or over L2 slices.
+Formula: 1 to 1 / (1 - p).""",
     judge=_judge,
 )

@@ -13,7 +13,7 @@ SM, MEMORY = (
     "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed",
 )
 ACTIVE = 0.6
-EDIT = "more warps, or more independent instructions in a thread: unroll, load earlier, use several accumulators"
+EDIT = "use more warps, or more independent instructions per thread: unroll, load earlier, use several accumulators"
 
 
 def _judge(evidence: Evidence) -> Finding | None:
@@ -38,11 +38,11 @@ def _judge(evidence: Evidence) -> Finding | None:
 RULE = Rule(
     name="ncu-issue",
     number=30,
-    title="Schedulers have no warp that is ready in most cycles",
+    title="Schedulers have no eligible warp in many cycles",
     needs="a GPU, and a file of Nsight Compute (`--ncu FILE.csv`)",
     explanation=f"""\
-Looks at warps issued in a cycle of a scheduler: under {ACTIVE} it idles in four cycles of ten.
-Formula: 1 / (1 - p) with p = min(1 - issue, 1 - the higher speed of light), as Nsight Compute
-estimates it; the threshold is its own, too.""",
+Condition: a scheduler issues less than {ACTIVE} warps per cycle.
+Formula: 1 to 1 / (1 - p), p = min(1 - issue, 1 - the higher speed of light). Formula and threshold are those of Nsight
+Compute.""",
     judge=_judge,
 )

@@ -10,7 +10,7 @@ from tritmark.harness.advise.rule import Finding, Rule
 ALL = "memory_l2_theoretical_sectors_global"
 IDEAL = "memory_l2_theoretical_sectors_global_ideal"
 OVER = 1.1
-EDIT = "coalesce: let a warp access whole, aligned lines of 128 bytes"
+EDIT = "coalesce accesses: each warp accesses whole, aligned lines of 128 bytes"
 
 
 def _judge(evidence: Evidence) -> Finding | None:
@@ -29,10 +29,10 @@ def _judge(evidence: Evidence) -> Finding | None:
 RULE = Rule(
     name="ncu-l2",
     number=36,
-    title="Accesses take more sectors of L2 than they need",
+    title="Accesses use more L2 sectors than necessary",
     needs="a GPU, and a file of Nsight Compute (`--ncu FILE.csv`)",
     explanation=f"""\
-Looks at the sectors that global accesses take in L2 against those of the same accesses if coalesced.
-Formula: the one over the other, at most; from {OVER} on.""",
+Condition: global accesses use {OVER} times the L2 sectors of coalesced accesses, or more.
+Formula: 1 to that ratio.""",
     judge=_judge,
 )

@@ -12,7 +12,7 @@ SM, MEMORY = (
     "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed",
 )
 BUSY = 60.0
-EDIT = "give each multiprocessor more to do at a time: more warps, more independent loads in a thread, fewer barriers"
+EDIT = "give each multiprocessor more parallel work: more warps, more independent loads per thread, fewer barriers"
 
 
 def _judge(evidence: Evidence) -> Finding | None:
@@ -31,11 +31,10 @@ def _judge(evidence: Evidence) -> Finding | None:
 RULE = Rule(
     name="ncu-latency",
     number=29,
-    title="Neither compute nor memory is busy: latency sets the time",
+    title="Neither compute nor memory is busy: latency limits the time",
     needs="a GPU, and a file of Nsight Compute (`--ncu FILE.csv`)",
     explanation=f"""\
-Looks at both speeds of light, in percent of the peak: under {BUSY:.0f} for both, nothing is busy.
-Formula: 100 / the higher of them, at most (Nsight Compute calls such a kernel latency-bound below 60 %, which is
-where the threshold comes from).""",
+Condition: both speeds of light are below {BUSY:.0f} % of the peak.
+Formula: 1 to 100 / the higher one. Threshold: Nsight Compute calls a kernel latency-bound below 60 %.""",
     judge=_judge,
 )

@@ -10,7 +10,7 @@ from tritmark.harness.advise.rule import Finding, Rule
 LOADS, STORES = "l1tex__t_sectors_pipe_lsu_mem_local_op_ld.sum", "l1tex__t_sectors_pipe_lsu_mem_local_op_st.sum"
 ALL = "lts__t_sectors_srcunit_tex.sum"
 SHARE = 0.1
-EDIT = "keep it in registers: smaller tiles, constant indices, fewer values alive"
+EDIT = "keep the data in registers: smaller tiles, constant indices, fewer live values"
 
 
 def _judge(evidence: Evidence) -> Finding | None:
@@ -37,7 +37,7 @@ RULE = Rule(
     title="Local memory takes a large part of the traffic to L2",
     needs="a GPU, and a file of Nsight Compute (`--ncu FILE.csv`)",
     explanation=f"""\
-Looks at the sectors of local memory (spills, arrays) over those that L1 asks of L2: from {SHARE} on.
-Formula: 1 / (1 - p) with p that share, at most: L1 may hold a part of them.""",
+Condition: local memory (spills, arrays) has a share p of {SHARE} or more of the sectors that L1 requests from L2.
+Formula: 1 to 1 / (1 - p).""",
     judge=_judge,
 )

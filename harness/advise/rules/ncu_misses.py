@@ -1,4 +1,4 @@
-"""Memory is read again."""
+"""Memory is read several times."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from tritmark.harness.advise.rule import Finding, Rule
 READ, L2 = "dram__bytes_read.sum", "lts__t_sector_hit_rate.pct"
 AGAIN = 1.2
 EDIT = (
-    "read the input once: fuse passes, take tiles whose operands stay in L2, order blocks so that neighbours share them"
+    "read the input once: fuse passes, use tiles whose operands stay in L2, order blocks so that adjacent ones share "
+    "operands"
 )
 
 
@@ -30,10 +31,10 @@ def _judge(evidence: Evidence) -> Finding | None:
 RULE = Rule(
     name="ncu-misses",
     number=35,
-    title="Memory is read several times: what would fit the caches does not stay there",
+    title="Memory is read several times: data does not stay in the caches",
     needs="a GPU, and a file of Nsight Compute (`--ncu FILE.csv`)",
     explanation=f"""\
-Looks at the bytes that the launch read from memory against the fewest that the work needs.
-Formula: the one over the other, at most; from {AGAIN} on, as caches begin cold and a few sectors always come twice.""",
+Condition: the launch reads {AGAIN} times the least bytes of the work from memory, or more.
+Formula: 1 to that ratio. Threshold {AGAIN}: caches begin cold, and a few sectors are always read twice.""",
     judge=_judge,
 )

@@ -1,4 +1,4 @@
-"""Achieved under theoretical occupancy."""
+"""Achieved occupancy below the theoretical one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tritmark.harness.advise.rule import Finding, Rule
 
 WARPS, ACHIEVED = "sm__maximum_warps_per_active_cycle_pct", "sm__warps_active.avg.pct_of_peak_sustained_active"
 POINTS = 10.0
-EDIT = "spread the work evenly: blocks of equal work, more and smaller blocks, no long tail of a few warps"
+EDIT = "distribute the work evenly: blocks of equal work, more and smaller blocks, no long tail of a few warps"
 
 
 def _judge(evidence: Evidence) -> Finding | None:
@@ -30,11 +30,11 @@ def _judge(evidence: Evidence) -> Finding | None:
 RULE = Rule(
     name="ncu-occupancy",
     number=33,
-    title="Fewer warps are resident than would fit: work is spread unevenly",
+    title="Fewer warps are resident than possible: the work is distributed unevenly",
     needs="a GPU, and a file of Nsight Compute (`--ncu FILE.csv`)",
     explanation=f"""\
-Looks at resident warps against those that would fit: {POINTS:.0f} points or more between them mean blocks that end at
+Condition: the achieved occupancy is {POINTS:.0f} percentage points or more below the theoretical one, so blocks end at
 different times.
-Formula: theoretical over achieved, at most.""",
+Formula: 1 to theoretical / achieved.""",
     judge=_judge,
 )

@@ -1,4 +1,4 @@
-"""Few warps fit."""
+"""The theoretical occupancy is low."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tritmark.harness.advise.rule import Finding, Rule
 
 WARPS = "sm__maximum_warps_per_active_cycle_pct"
 MOST = 80.0
-EDIT = "let more blocks fit: fewer registers (__launch_bounds__), less shared memory, another block size"
+EDIT = "make more blocks resident: fewer registers (__launch_bounds__), less shared memory, another block size"
 
 
 def _judge(evidence: Evidence) -> Finding | None:
@@ -28,11 +28,11 @@ def _judge(evidence: Evidence) -> Finding | None:
 RULE = Rule(
     name="ncu-registers",
     number=32,
-    title="Registers, shared memory or the block size leave few warps on a multiprocessor",
+    title="Registers, shared memory or the block size limit the warps on a multiprocessor",
     needs="a GPU, and a file of Nsight Compute (`--ncu FILE.csv`)",
     explanation=f"""\
-Looks at the warps that can be resident in percent of the most: under {MOST:.0f}, where the time lies far above that of
-bytes and operations.
-Formula: 1 / (1 - p) with p = 1 - that share, at most.""",
+Condition: less than {MOST:.0f} % of the possible warps can be resident, and the time is far above the time of bytes and
+operations.
+Formula: 1 to 100 / that percentage.""",
     judge=_judge,
 )

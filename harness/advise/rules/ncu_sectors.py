@@ -11,7 +11,7 @@ USED = "smsp__sass_average_data_bytes_per_sector_mem_global_op_ld.ratio"
 SECTOR = 32
 """Bytes."""
 WELL = 0.8
-EDIT = "let neighbouring threads read neighbouring bytes: transpose through shared memory, or change the layout"
+EDIT = "make adjacent threads read adjacent bytes: transpose through shared memory, or change the layout"
 
 
 def _judge(evidence: Evidence) -> Finding | None:
@@ -30,10 +30,10 @@ def _judge(evidence: Evidence) -> Finding | None:
 RULE = Rule(
     name="ncu-sectors",
     number=34,
-    title="Of each 32-byte sector that is loaded only a part is used",
+    title="Loads use only a part of each 32-byte sector",
     needs="a GPU, and a file of Nsight Compute (`--ncu FILE.csv`)",
     explanation=f"""\
-Looks at the bytes used of each sector of {SECTOR} bytes that global loads fetch.
-Formula: {SECTOR} over that, at most: caches serve a part of the sectors twice. Below {WELL:.0%} of a sector.""",
+Condition: global loads use less than {WELL:.0%} of each sector of {SECTOR} bytes.
+Formula: 1 to {SECTOR} / used bytes; caches may serve a sector twice.""",
     judge=_judge,
 )

@@ -10,25 +10,23 @@ from tritmark.harness.advise.rule import Finding, Rule
 PREFIX, SUFFIX = "smsp__average_warps_issue_stalled_", "_per_issue_active.ratio"
 ALL = "smsp__average_warp_latency_per_inst_issued.ratio"
 WORKING = ("selected", "not_selected")
-"""What is no stall."""
+"""States that are not stalls."""
 SHARE = 0.3
 EDITS = {
     "long_scoreboard": (
-        "loads from global memory: load earlier and more at a time, 16 bytes a thread, keep data in shared memory"
+        "loads from global memory: load earlier and more at a time, 16 bytes per thread, keep data in shared memory"
     ),
     "short_scoreboard": "shared memory or special functions: fewer bank conflicts, fewer of these instructions",
-    "barrier": (
-        "barriers: smaller blocks, shuffles in place of shared memory, work that is spread evenly over the warps"
-    ),
-    "math_pipe_throttle": "one pipe of the arithmetic: use another instruction mix, or the tensor cores",
+    "barrier": ("barriers: smaller blocks, shuffles instead of shared memory, equal work for all warps"),
+    "math_pipe_throttle": "one arithmetic pipe: use another instruction mix, or the tensor cores",
     "lg_throttle": "the queue of loads and stores: fewer and wider ones",
     "mio_throttle": "the queue of shared memory and shuffles: fewer and wider accesses",
-    "wait": "fixed latencies of arithmetic: more independent instructions in a thread",
+    "wait": "fixed latencies of arithmetic: more independent instructions per thread",
     "membar": "memory fences: fewer of them",
     "drain": "stores at the end of warps: wider stores",
     "branch_resolving": "branches: fewer of them, or predication",
     "no_instruction": "the instruction cache: less unrolling",
-    "imc_miss": "constants that are not cached: pass them by registers",
+    "imc_miss": "constants that are not cached: pass them in registers",
 }
 
 
@@ -58,11 +56,11 @@ def _judge(evidence: Evidence) -> Finding | None:
 RULE = Rule(
     name="ncu-stall",
     number=31,
-    title="Warps wait for one thing most of the time",
+    title="Warps wait most of the time for one reason",
     needs="a GPU, and a file of Nsight Compute (`--ncu FILE.csv`)",
     explanation=f"""\
-Looks at the reason for which warps stall longest, over the cycles between two instructions of a warp.
-Formula: 1 / (1 - p) with p that share, at most: other warps may hide the wait.
-From {SHARE} on, as Nsight Compute does.""",
+Condition: the most common stall reason takes a share p of {SHARE} or more of the cycles between two instructions of a
+warp. The threshold is Nsight Compute's.
+Formula: 1 to 1 / (1 - p); other warps may hide the wait.""",
     judge=_judge,
 )

@@ -26,12 +26,12 @@ def _judge(evidence: Evidence) -> Finding | None:
         return Finding(
             evidence=(
                 code_facts.of(function),
-                code_facts.counts("IMAD, no IDP and no matrix instruction:", products, counts, function),
-                Fact(name="operations for a byte", value=f"{evidence.ops / evidence.b:.1f}", source="performance"),
+                code_facts.counts("IMAD, without IDP and matrix instructions", products, counts, function),
+                Fact(name="operations per byte", value=f"{evidence.ops / evidence.b:.1f}", source="performance"),
                 code_facts.distance(evidence),
             ),
             gain=found,
-            edit="add up four products at a time with __dp4a: keep four int8 of a row in one word, on both sides",
+            edit="add four products at a time with __dp4a: store four int8 of a row in one word, for both operands",
         )
     return None
 
@@ -39,13 +39,13 @@ def _judge(evidence: Evidence) -> Finding | None:
 RULE = Rule(
     name="no-dp4a",
     number=14,
-    title="Integer products are added up one by one",
+    title="Integer products are added one at a time",
     needs="the instructions of a GPU kernel",
     explanation=f"""\
-Looks at work of at least {code_facts.INTENSE} operations a byte whose loop has integer multiply-adds (IMAD) and neither
-dot products (IDP), matrix instructions nor floating point.
-Formula: at most min({FOLD}, t/R), as an IDP does four of them; promised from {code_facts.REACHED} of what it adds to
-1 to what bytes and operations allow, since operands come in words, too. In the story of the products here dp4a came
-with tiles in registers; v1 already has it by the compiler.""",
+Condition: at least {code_facts.INTENSE} operations per byte, and a loop with integer multiply-adds (IMAD) but no dot
+products (IDP), matrix instructions or floating point.
+Formula: {FOLD}, because an IDP does four multiply-adds. The predicted gain is from {code_facts.REACHED} of the
+formula's gain above 1 to the limit by bytes and operations, because operands are also loaded as words. The products
+here use dp4a since v1, where the compiler generates it.""",
     judge=_judge,
 )

@@ -53,7 +53,7 @@ def _judge(evidence: Evidence) -> Finding | None:
             evidence=(
                 code_facts.of(function),
                 code_facts.counts(
-                    "multiply-adds, and no matrix instruction in the function:", products, counts, function
+                    "multiply-adds, without matrix instructions in the function", products, counts, function
                 ),
                 Fact(name="rows M", value=str(rows), source="workload.axes"),
                 Fact(name="tensor cores", value=units.rate(matrix, "operations/s"), source="machine.ceilings: compute"),
@@ -61,7 +61,7 @@ def _judge(evidence: Evidence) -> Finding | None:
                 code_facts.distance(evidence),
             ),
             gain=found,
-            edit="multiply tiles of 16 rows on the tensor cores: mma or wmma fragments, the tiles staged in shared "
+            edit="multiply tiles of 16 rows on the tensor cores: mma or wmma fragments, with tiles staged in shared "
             "memory",
         )
     return None
@@ -73,10 +73,11 @@ RULE = Rule(
     title="A matrix product that does not use the tensor cores",
     needs="the instructions of a GPU kernel, and the rates of dot products and of tensor cores",
     explanation=f"""\
-Looks at products with M of at least {ROWS} rows, the height of a tensor core's tile, over elements of at most {NARROW}
-bits, whose function has multiply-adds and no matrix instruction.
-Formula: the measured P_tensor / P_dp4a of this GPU, promised from {code_facts.REACHED} of what it adds to 1 to what
-bytes and operations allow. On the H200 P_tensor / P_dp4a is 8.1, and the 16-bit products of the baseline gained 4.0
-and 5.4 by wmma. Products of float32 are left alone: tensor cores would change their bits.""",
+Condition: a product with M >= {ROWS}, the height of a tensor-core tile, and elements of at most {NARROW} bits, whose
+function has multiply-adds and no matrix instruction. Products of float32 are excluded: tensor cores would change their
+bits.
+Formula: the measured P_tensor / P_dp4a of this GPU. The predicted gain is from {code_facts.REACHED} of the formula's
+gain above 1 to the limit by bytes and operations. On the H200 the ratio is 8.1, and wmma sped up the 16-bit products of
+the baseline by 4.0 and 5.4.""",
     judge=_judge,
 )

@@ -1,4 +1,4 @@
-"""A gain that the noise would hide is not promised."""
+"""A gain that the noise would hide is not predicted."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ def _forbids(evidence: Evidence, gain: Gain) -> str | None:
     if evidence.run.performance.status is Status.AMBIGUOUS:
         return f"{evidence.run.performance.reason}; measure again on a quiet machine"
     if evidence.e > TOO_NOISY:
-        return "the figures are too noisy for any gain to show in them; measure again on a quiet machine"
+        return "the figures are too noisy to show any gain; measure again on a quiet machine"
     width = max(2 * evidence.e, LEAST_GAIN)
     if gain.high - 1 <= width:
         return (
-            f"a gain of {100 * (gain.high - 1):.2f} % at most would hide in an interval {100 * width:.2f} % wide; "
+            f"a gain of at most {100 * (gain.high - 1):.2f} % would hide in an interval {100 * width:.2f} % wide; "
             "measure again, for longer"
         )
     return None
@@ -24,13 +24,13 @@ def _forbids(evidence: Evidence, gain: Gain) -> str | None:
 RULE = Rule(
     name="noise",
     number=1,
-    title="The noise is wider than what could be gained",
-    needs="the 95 % intervals of the warm time and of the fraction of the ceiling",
+    title="The noise exceeds the possible gain",
+    needs="the 95 % intervals of the hot time and of the fraction of the ceiling",
     explanation="""\
-Looks at the 95 % intervals of the warm time and of the fraction of the ceiling; e is half the wider one, as a share.
-No other rule's gain is told where its upper end is within the interval's width (2 e) or within 1 %, where the Run
-could not be judged, or where e is over 25 %: then the figures are too noisy. The 1 % is what was measured: where the
-compiler lays code moves a kernel by 0.1 to 0.4 %, and a dead band of 1 % kept alarms on identical code at 0 of 300
-(suites/gate/power.py). Measure again, for longer, on a quieter machine.""",
+e is half of the wider 95 % interval of the hot time and of the fraction of the ceiling, as a share.
+Condition: the upper end of a gain is within the interval (2 e) or within 1 %, the Run is AMBIGUOUS, or e is over 25 %
+(too noisy). Then no rule predicts that gain. Measure again, for longer, on a quieter machine.
+Threshold of 1 %: the address of the code changes the time of a kernel by 0.1 to 0.4 %, and a dead band of 1 % gave 0
+alarms in 300 comparisons of identical code (suites/gate/power.py).""",
     forbids=_forbids,
 )

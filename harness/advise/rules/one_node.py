@@ -1,4 +1,4 @@
-"""All of its memory lies on few of the NUMA nodes whose cores read it."""
+"""The memory is on few of the NUMA nodes whose cores read it."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def _judge(evidence: Evidence) -> Finding | None:
     if evidence.on_device or use is None or not use.nbytes or not evidence.memory_side:
         return None
     if hot.footprint <= max(machine.caches.values(), default=0):
-        return None  # it reads caches
+        return None  # the data is in the caches
     local = {cores: each for (cores, memory), each in rates.items() if cores == memory}
     most = {memory: max(each.rate for each in rates.values() if each.memory == memory) for _, memory in rates}
     threads = sum(each.threads for each in local.values())
     if len(local) < 2 or run.threads < threads or not use.nbytes.keys() <= most.keys():
         return None
     there = sum(use.nbytes.values())
-    # Seconds a byte that the slowest memory takes for its part: as it lies, and where each node's threads have theirs.
+    # Seconds per byte of the slowest node: with the current placement, and with each part on the node of its threads.
     now = max(nbytes / there / most[node] for node, nbytes in use.nbytes.items())
     placed = max(each.threads / threads / each.rate for each in local.values())
     found = gain(1.0, now / placed) if now > placed else None
@@ -39,27 +39,25 @@ def _judge(evidence: Evidence) -> Finding | None:
     return Finding(
         evidence=(
             shared_facts.warm(evidence),
-            Fact(name="where its memory lies", value=lies, source="node_use.nbytes"),
-            Fact(name="reading", value=read, source="machine.node_bandwidths"),
+            Fact(name="placement of the memory", value=lies, source="node_use.nbytes"),
+            Fact(name="read rates", value=read, source="machine.node_bandwidths"),
         ),
         gain=found,
-        edit="put the weights where the threads are that read them: PackedWeights.placed('first-touch'), or "
-        "'interleave' where calls have threads on some of the nodes only; or `numactl --interleave=all`",
+        edit="place the weights on the nodes of the threads that read them: PackedWeights.placed('first-touch'), or "
+        "'interleave' if calls have threads on some nodes only; or `numactl --interleave=all`",
     )
 
 
 RULE = Rule(
     name="one-node",
     number=41,
-    title="Its memory lies on few of the nodes that read it",
-    needs="where its arrays lay (Run.node_use) and how fast each NUMA node is read, of a Run on all cores of a host of "
-    "several",
+    title="The memory is on few of the NUMA nodes that read it",
+    needs="the placement of the arrays (Run.node_use) and the read rates between NUMA nodes, for a Run on all cores of "
+    "a host with several nodes",
     explanation="""\
-Looks at the bytes that the Run's arrays have on each NUMA node, and at the measured rate of reading between nodes, for
-a Run that is limited by memory, larger than the caches, and has threads on every node's cores.
-Formula: now / placed. now: of the nodes, the longest time for its part of the bytes at the rate of its fastest reader,
-since no memory gives more than that to one node's cores; placed: the longest time for a node's cores to read their part
-from their own memory. That several nodes together may draw more from one memory is not measured, hence 1 to the ratio.
-No threshold but the noise.""",
+Condition: a Run that memory limits, larger than the caches, with threads on the cores of each NUMA node.
+Formula: 1 to now / placed. now: the longest time of a node for its part of the bytes, at the rate of its fastest
+reader. placed: the longest time in which the cores of a node read their part from their own memory. It begins at 1,
+because the rate at which several nodes together read one memory is not measured. Threshold: the noise.""",
     judge=_judge,
 )

@@ -17,7 +17,7 @@ def _judge(evidence: Evidence) -> Finding | None:
         return None
     zeroing = memory.page_faults * evidence.machine.page_size * 1e9 / rate
     if zeroing >= t:
-        return None  # then the faults were not in the calls that were timed
+        return None  # the faults were not in the timed calls
     found = gain(1.0, t / (t - zeroing))
     if found is None:
         return None
@@ -31,12 +31,12 @@ def _judge(evidence: Evidence) -> Finding | None:
             ),
             Fact(name="allocated in a call", value=units.size(memory.allocated), source="memory.allocated"),
             Fact(
-                name="time to write zeros to them", value=units.time(zeroing), source="machine.ceilings: write, memory"
+                name="time to fill them with zeros", value=units.time(zeroing), source="machine.ceilings: write, memory"
             ),
         ),
         gain=found,
-        edit="take outputs and scratch memory from the caller (`out=`), allocate once and keep it; for large arrays "
-        "ask for huge pages (madvise MADV_HUGEPAGE)",
+        edit="take outputs and workspace from the caller (`out=`), allocate once and reuse; request huge pages for "
+        "large arrays (madvise MADV_HUGEPAGE)",
     )
 
 
@@ -44,11 +44,10 @@ RULE = Rule(
     name="page-faults",
     number=28,
     title="Each call touches fresh pages",
-    needs="page faults of a call (the memory dimension) and the rate of writing to memory, on the host",
+    needs="page faults of a call (the memory dimension) and the write rate of memory, on the host",
     explanation="""\
-Looks at the pages that a call touches for the first time, at least one: the system fills each with zeros before it is
-handed over.
-Formula: 1 to t / (t - z), z the time that writing as many zeros takes at the measured rate. What entering the system
-costs besides is not measured and left out, so the true gain is larger. No threshold but the noise.""",
+Condition: a call touches at least one page for the first time. The system fills each such page with zeros.
+Formula: 1 to t / (t - z), z the time to write as many zeros at the measured rate. The cost of the page fault itself is
+not measured and not included, so the actual gain is larger. Threshold: the noise.""",
     judge=_judge,
 )

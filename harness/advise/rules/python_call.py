@@ -1,4 +1,4 @@
-"""Python and dispatch take a tenth of the time."""
+"""Python and dispatch take a tenth of the time or more."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def _judge(evidence: Evidence) -> Finding | None:
         evidence=(
             shared_facts.warm(evidence),
             Fact(
-                name="what a call through Python adds",
+                name="overhead of a call through Python",
                 value=units.time(overhead),
                 source="performance.call_overhead_ns",
             ),
-            Fact(name="of t", value=units.percent(overhead / t), source="the two above"),
+            Fact(name="overhead / t", value=units.percent(overhead / t), source="the two above"),
         ),
         gain=found,
-        edit=f"hand over {BATCH} calls' work in one call (rows of a batch, a list of layers), bind "
+        edit=f"do the work of {BATCH} calls in one call (rows of a batch, a list of layers), bind "
         "arguments once and keep the bound call, and release the GIL around it",
     )
 
@@ -40,12 +40,12 @@ RULE = Rule(
     name="python-call",
     number=27,
     title="Python and dispatch take a large part of a call",
-    needs="the time that a call through Python adds (performance.call_overhead_ns)",
+    needs="the overhead of a call through Python (performance.call_overhead_ns)",
     explanation=f"""\
-Looks at what a call through Python adds to the native one, against t: over {SHARE:.0%} batching pays.
-Formula: 1 to n (t + o) / (n t + o) for n = {BATCH} calls in one: nothing for a caller who batches already. It speaks
-for the fastest variant of a workload only: a slower one is to be replaced first. What is gained is the caller's; the
-promise ends at t/R like every other, so a caller may gain more. The {SHARE:.0%} is the literature's; on the
-baselines calls add 0.3 us (host) to 14 us (GPU), so that it separates kernels of more than 3 and 140 us.""",
+Condition: the overhead o of a call through Python is more than {SHARE:.0%} of t.
+Formula: 1 to n (t + o) / (n t + o) for n = {BATCH} calls in one; a caller that batches already gains nothing. Only for
+the fastest variant of a workload: replace a slower one first. The gain is limited to t/R, as for every rule, so a
+caller may gain more. Threshold {SHARE:.0%}: from the literature. On the baselines o is 0.3 us (host) to 14 us (GPU), so
+kernels above 3 and 140 us are excluded.""",
     judge=_judge,
 )

@@ -13,7 +13,7 @@ CLIFF = 1.15
 
 
 def _holds(run: Run, evidence: Evidence) -> bool:
-    """The Run's shape holds the other one and is no less work, with the same input family."""
+    """Whether the Run's shape contains the shape of `evidence`, with at least as much work and the same family."""
     own, larger = evidence.run.workload, run.workload
     if run.performance.read + run.performance.written < evidence.b or run.performance.operations < evidence.ops:
         return False
@@ -48,13 +48,13 @@ def _judge(evidence: Evidence) -> Finding | None:
             shared_facts.warm(evidence),
             shared_facts.sibling(run),
             Fact(
-                name="t over that",
+                name="t / time of the other Run",
                 value=units.number(hot.timing.median_ns / faster.timing.median_ns),
                 source="the two above",
             ),
         ),
         gain=found,
-        edit=f"pad {padding}, or give the tail of the axis a path as fast as the whole tiles'",
+        edit=f"pad {padding}, or make the path for the tail of the axis as fast as the path for whole tiles",
     )
 
 
@@ -62,11 +62,11 @@ RULE = Rule(
     name="shape-cliff",
     number=19,
     title="A larger shape is faster",
-    needs="the same kernel's Runs at other shapes in the same Record",
+    needs="Runs of the same kernel at other shapes in the same Record",
     explanation=f"""\
-Looks at the same kernel's times at shapes that are at least as large on every axis and at least as much work: where one
-takes 1/{CLIFF} of the time or less, the smaller shape meets a slow path (a tail, a bank conflict, too few blocks).
-Formula: t(K) / t(padded), from the 95 % intervals of both. Shapes are not measured by turns: {CLIFF} is twice the
-widest noise e of the baselines (7 %) above 1.""",
+Condition: the kernel takes 1/{CLIFF} of the time or less at a shape that is at least as large on each axis and has at
+least as much work. The smaller shape takes a slow path: a tail, a bank conflict, too few blocks.
+Formula: t / t(larger shape), from the 95 % intervals of both. Threshold {CLIFF}: 1 plus twice the widest noise e of the
+baselines (7 %), because shapes are not interleaved.""",
     judge=_judge,
 )

@@ -1,4 +1,4 @@
-"""A second thread on a core makes it slower."""
+"""A second thread per core is slower."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def _judge(evidence: Evidence) -> Finding | None:
         evidence=(
             shared_facts.warm(evidence),
             Fact(
-                name=f"speed-up of {machine.physical_cores} threads, one a core",
+                name=f"speed-up of {machine.physical_cores} threads, one per core",
                 value=units.times(cores),
                 source="scaling",
             ),
             Fact(name=f"speed-up of {run.threads} threads", value=units.times(both), source="scaling"),
         ),
         gain=found,
-        edit=f"run {machine.physical_cores} threads, each pinned to a core of its own (OMP_PLACES=cores, "
+        edit=f"run {machine.physical_cores} threads, each pinned to its own core (OMP_PLACES=cores, "
         "OMP_PROC_BIND=close)",
     )
 
@@ -38,11 +38,12 @@ def _judge(evidence: Evidence) -> Finding | None:
 RULE = Rule(
     name="smt",
     number=25,
-    title="Two threads on a core are slower than one",
-    needs="the speed-up at the number of physical cores and above it (Run.scaling), on a host with SMT",
+    title="Two threads per core are slower than one",
+    needs="the speed-up on all physical cores and with more threads (Run.scaling), on a host with SMT",
     explanation="""\
-Looks at the speed-up with a thread on each physical core and with more of them, by turns with one thread.
-Formula: S(cores)/S(n), from both 95 % intervals, where they do not overlap. Kernels that keep the vector units busy
-have nothing to gain from a second thread, which halves each one's caches. No threshold but the intervals.""",
+Condition: the speed-up with one thread per physical core is higher than with more threads, and the 95 % intervals do
+not overlap. Both are interleaved with one thread.
+Formula: S(cores)/S(n), from both intervals. A kernel that keeps the vector units busy gains nothing from a second
+thread per core, which halves the cache of each thread.""",
     judge=_judge,
 )

@@ -1,4 +1,4 @@
-"""Registers spilled to memory."""
+"""Registers are spilled to memory."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ LOCAL = ("LDL", "STL")
 
 
 def without_local(evidence: Evidence, report: Callable[[Function], tuple[Fact, ...]], edit: str) -> Finding | None:
-    """What it brings to take LOCAL out of the first function that has it where it runs most, and of which `told` has
-    facts to tell."""
+    """The gain from removing LOCAL from the first function that has it among the instructions that run most and for
+    which `report` returns facts."""
     for function in code_facts.functions(evidence):
         known = report(function)
         if not known or not code_facts.far(evidence):
@@ -36,15 +36,15 @@ def _facts(function: Function) -> tuple[Fact, ...]:
     if not function.spilled:
         return ()
     return (
-        Fact(name="bytes spilled and loaded back", value=str(function.spilled), source="ptxas -v"),
-        Fact(name="registers of a thread", value=str(function.registers), source="code.functions"),
+        Fact(name="bytes spilled and reloaded", value=str(function.spilled), source="ptxas -v"),
+        Fact(name="registers per thread", value=str(function.registers), source="code.functions"),
     )
 
 
 def _judge(evidence: Evidence) -> Finding | None:
     edit = (
-        "take a smaller tile a thread (fewer accumulators), raise what __launch_bounds__ or -maxrregcount "
-        "leaves, or unroll less"
+        "use a smaller tile per thread (fewer accumulators), permit more registers (__launch_bounds__, -maxrregcount), "
+        "or unroll less"
     )
     return without_local(evidence, _facts, edit)
 
@@ -52,12 +52,13 @@ def _judge(evidence: Evidence) -> Finding | None:
 RULE = Rule(
     name="spills",
     number=11,
-    title="The compiler spilled registers to memory",
+    title="The compiler spills registers to memory",
     needs="the compiler's report on a GPU kernel",
     explanation=f"""\
-Looks at the bytes that ptxas says it spilled, and at LDL and STL among the instructions that run most.
-Formula: old over new instructions with LDL and STL gone, promised from {code_facts.REACHED} of what it adds to 1 to
-what bytes and operations allow. Spills outside of what runs most cost nothing, so they are passed over. No CUDA
-kernel here spills: budgets hold them to that.""",
+Condition: ptxas reports spilled bytes, and LDL or STL are among the instructions that run most. Other spills cost
+almost nothing and are ignored.
+Formula: instructions / instructions without LDL and STL. The predicted gain is from {code_facts.REACHED} of the
+formula's gain above 1 to the limit by bytes and operations. No CUDA kernel here spills, which register budgets
+ensure.""",
     judge=_judge,
 )

@@ -1,4 +1,4 @@
-"""Several threads bring little."""
+"""Several threads are hardly faster than one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _judge(evidence: Evidence) -> Finding | None:
         shared_facts.warm(evidence),
         Fact(name=f"speed-up S({run.threads}) over one thread", value=units.times(last.speedup), source="scaling"),
         Fact(
-            name="of the ceiling with as many threads",
+            name="percent of the ceiling with as many threads",
             value=units.percent(share),
             source="performance.hot.against.fraction",
         ),
@@ -44,10 +44,10 @@ def _judge(evidence: Evidence) -> Finding | None:
         return Finding(
             evidence=facts,
             gain=found,
-            edit=f"run {best.threads} of {run.threads} threads: more only wait for each other",
+            edit=f"run {best.threads} of {run.threads} threads: more threads only wait for each other",
         )
     if evidence.memory_side and share >= BOUND:
-        return None  # the threads share what memory gives: fewer of them are as fast, and none is faster
+        return None  # memory bandwidth limits: fewer threads may be as fast, but no thread count is faster
     found = gain(1.0, run.threads / last.speedup.median)
     if found is None:
         return None
@@ -59,12 +59,12 @@ def _judge(evidence: Evidence) -> Finding | None:
 
 
 def _edit(last: Scaled) -> str:
-    """What to do about the largest of three losses, whose factors make the efficiency: threads that wait for the
-    slowest, threads that have nothing to do, threads that are busy for longer than one would be."""
+    """The edit for the largest of three losses, whose factors multiply to the efficiency: waiting for the slowest
+    thread, idle threads, and threads that are busy for longer than one thread would be."""
     equal, once, apart = (
-        "give each thread equal work: cut the longest piece",
-        "start threads once for several calls, and shorten what one thread does alone",
-        "keep what threads write on lines of their own, and have them read less of the same",
+        "give each thread equal work: split the longest part",
+        "start threads once for several calls, and shorten the work that one thread does alone",
+        "keep the outputs of different threads on different cache lines, and reduce the data that several threads read",
     )
     if last.utilization is None:
         return f"{equal}; {once}; {apart}"
@@ -80,18 +80,16 @@ def _edit(last: Scaled) -> str:
 RULE = Rule(
     name="thread-scaling",
     number=24,
-    title="More threads bring little",
+    title="More threads are hardly faster",
     needs="the speed-up on 1, 2, ... threads (Run.scaling), on the host",
     explanation=f"""\
-Looks at S(n)/n, the speed-up of n threads over one, by turns: where even its upper end is under {POOR} the threads
-wait. Where fewer are faster (beyond both 95 % intervals) it says so, with the ratio. Else, at {BOUND:.0%} or more of
-the reading or writing ceiling of as many threads, memory is shared and there is nothing to gain; under that it is the
-start of threads, unequal work, or threads that are in each other's way. Where the kernel's threads are the harness's
-own, three factors tell which, for their product is S(n)/n: the balance (the mean of the threads' busy times over the
-largest; what it lacks of 1 they wait for the slowest), the utilization over the balance (what it lacks, they have
-nothing to do), and S(n)/n over the utilization (what it lacks, they are busy for longer than one thread would be). The
-edit is that of the least.
-Formula: 1 to n/S(n). {POOR} and {BOUND} are the rules of thumb of the literature: no Record held a speed-up yet by
-which to calibrate them; the ledger will tell.""",
+Condition: the upper end of S(n)/n is below {POOR}, S(n) the speed-up of n threads over one, interleaved.
+If fewer threads are faster (beyond both 95 % intervals), the proposal is to use them, with the measured ratio as gain.
+At {BOUND:.0%} or more of the read or write ceiling of as many threads, memory limits and there is no proposal.
+Otherwise the loss is the start of threads, unequal work, or contention. If the kernel uses the harness's threads, three
+factors with the product S(n)/n show which: balance (waiting for the slowest thread), utilization / balance (idle
+threads), and S(n)/n / utilization (threads that are busy for longer than one thread would be). The edit is for the
+least factor.
+Formula: 1 to n/S(n). Thresholds {POOR} and {BOUND}: rules of thumb in the literature, not calibrated yet.""",
     judge=_judge,
 )

@@ -1,4 +1,4 @@
-"""The way to the device and back takes longer than the kernel."""
+"""Copies to the device and back take longer than the kernel."""
 
 from __future__ import annotations
 
@@ -22,17 +22,19 @@ def _judge(evidence: Evidence) -> Finding | None:
         evidence=(
             shared_facts.warm(evidence),
             Fact(
-                name="inputs to the device",
+                name="copy of the inputs to the device",
                 value=f"{units.time(up.ns)} for {units.size(up.nbytes)}",
                 source="upload.ns",
             ),
             Fact(
-                name="outputs back", value=f"{units.time(down.ns)} for {units.size(down.nbytes)}", source="download.ns"
+                name="copy of the outputs to the host",
+                value=f"{units.time(down.ns)} for {units.size(down.nbytes)}",
+                source="download.ns",
             ),
         ),
         gain=found,
-        edit="keep inputs and outputs on the device between calls; what has to move: from pinned memory, in pieces, on "
-        "a second stream beside the kernel",
+        edit="keep inputs and outputs on the device between calls; copy the rest from pinned memory, in parts, on a "
+        "second stream in parallel to the kernel",
     )
 
 
@@ -42,9 +44,8 @@ RULE = Rule(
     title="Copies between host and device take longer than the kernel",
     needs="a device and timed copies (Run.upload, Run.download)",
     explanation="""\
-Looks at the copies' time against t: where both together take longer, a caller that copies each time waits for copies.
-Formula: 1 to (up + down + t) / t: nothing for a caller whose data stays on the device already. It speaks for the
-fastest variant only. The copies are not in t: what is gained is the caller's; the promise ends at t/R like every
-other. No threshold but t itself.""",
+Condition: the copies of inputs and outputs together take longer than t.
+Formula: 1 to (up + down + t) / t; a caller whose data stays on the device gains nothing. Only for the fastest variant.
+The copies are not part of t, so the gain is the caller's. It is limited to t/R, as for every rule.""",
     judge=_judge,
 )

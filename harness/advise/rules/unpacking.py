@@ -1,4 +1,4 @@
-"""Unpacking for each dot product."""
+"""Many unpacking instructions for each dot product."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tritmark.harness.advise.rule import Finding, Rule
 UNPACK = ("LOP3", "SHF", "PRMT", "ULOP3", "USHF")
 DOTS = ("IDP", "IDP4A")
 MOST = 4
-"""Unpacking instructions for each product."""
+"""Most unpacking instructions per dot product."""
 
 
 def _judge(evidence: Evidence) -> Finding | None:
@@ -31,8 +31,8 @@ def _judge(evidence: Evidence) -> Finding | None:
                 code_facts.distance(evidence),
             ),
             gain=found,
-            edit="lay the codes out so that one mask gives the operand of a dot product (interleaved, as row16 and "
-            "tile64 are), read them in words, and unpack once for several rows of activations",
+            edit="use a layout in which one mask gives the operand of a dot product (interleaved codes as in row16 and "
+            "tile64), read whole words, and unpack once for several rows of activations",
         )
     return None
 
@@ -43,10 +43,10 @@ RULE = Rule(
     title="Unpacking takes more instructions than multiplying",
     needs="the instructions of a GPU kernel",
     explanation=f"""\
-Looks at LOP3, SHF and PRMT over dot products (IDP) in what runs most, for work of at least {code_facts.INTENSE}
-operations a byte: over {MOST} for each product unpacking sets the pace.
-Formula: old over new instructions, where one is left for each product; promised from {code_facts.REACHED} of what it
-adds to 1 to what bytes and operations allow. The tiled v1 product here has 7 for each IDP, gemv_dp4a 2 to 4. Tensor
-cores take many products at a time, so a ratio to them means nothing.""",
+Condition: more than {MOST} unpacking instructions (LOP3, SHF, PRMT) per dot product (IDP) among the instructions that
+run most, at {code_facts.INTENSE} operations per byte or more. Functions that use tensor cores are excluded.
+Formula: old / new instructions with one unpacking instruction per product. The predicted gain is from
+{code_facts.REACHED} of the formula's gain above 1 to the limit by bytes and operations. Threshold {MOST}: the tiled v1
+product here has 7 per IDP, gemv_dp4a 2 to 4.""",
     judge=_judge,
 )

@@ -1,4 +1,4 @@
-"""Blocks of no whole number of warps."""
+"""Block sizes that are not a multiple of the warp size."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def _judge(evidence: Evidence) -> Finding | None:
                     code_facts.distance(evidence),
                 ),
                 gain=found,
-                edit=f"make the block {WARP * warps} threads (or {WARP * (warps - 1) or WARP}), and let threads beyond "
-                "the work skip it",
+                edit=f"use blocks of {WARP * warps} threads (or {WARP * (warps - 1) or WARP}), and let surplus threads "
+                "skip the work",
             )
         )
     return None
@@ -39,12 +39,11 @@ def _judge(evidence: Evidence) -> Finding | None:
 RULE = Rule(
     name="whole-warps",
     number=9,
-    title="Blocks end in a warp that is not full",
+    title="The last warp of each block is not full",
     needs="a GPU, and the launches of the receipt",
     explanation=f"""\
-Looks at the threads of a block modulo {WARP}: the last warp issues all of its instructions for a part of its lanes.
-Formula: 1 / (1 - p) with p = (1 / warps) (1 - rest / {WARP}), at most. Warps that are not full cost issue slots and
-no bandwidth, so it speaks only where the time lies far above that of bytes and operations. No kernel here has such
-blocks.""",
+Condition: the threads of a block modulo {WARP} are not 0, and the time is far above the time of bytes and operations.
+The last warp issues all instructions for a part of its lanes. This costs issue slots, but no bandwidth.
+Formula: 1 to 1 / (1 - p), p = (1 / warps) (1 - rest / {WARP}). No kernel here has such blocks.""",
     judge=_judge,
 )

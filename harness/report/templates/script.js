@@ -1,6 +1,6 @@
 "use strict";
-// All that is read works without this. It adds buttons that copy commands, filters and sorts tables, and reads out the marks of a plot.
-// What is filtered and sorted stands in the address behind the "~": #section~f=words&s=table.column.direction
+// The page is readable without this script. It copies commands, filters and sorts tables, and reads the marks of plots.
+// The filter and the order are kept in the address after "~": #section~f=words&s=table.column.direction
 const all = (selector, root = document) => [...root.querySelectorAll(selector)];
 const make = (tag, fields) => Object.assign(document.createElement(tag), fields);
 
@@ -20,7 +20,7 @@ for (const code of all("code.command")) {
   code.after(button);
 }
 
-// A plot is one stop of the tab key; arrow keys go through its marks.
+// A plot is one tab stop; arrow keys select its marks.
 for (const chart of all("svg[role=img]")) {
   const marks = all("title", chart).map((title) => title.parentNode);
   if (!marks.length) continue;
@@ -52,10 +52,10 @@ const save = () => {
   const target = decodeURIComponent(location.hash.slice(1).split("~")[0]);
   const said = Object.entries(state).filter(([, value]) => value).map(([key, value]) => `${key}=${encodeURIComponent(value)}`).join("&");
   const hash = said ? `#${target}~${said}` : target ? `#${target}` : location.pathname + location.search;
-  try { history.replaceState(null, "", hash); } catch { /* some browsers refuse it for files */ }
+  try { history.replaceState(null, "", hash); } catch { /* some browsers forbid it for files */ }
 };
 
-// Figures sort by their size, whatever the unit; all else by its letters.
+// Figures sort by value in any unit, all other cells as text.
 const scales = { ns: 1, "µs": 1e3, ms: 1e6, s: 1e9, B: 1, KiB: 1024, MiB: 1024 ** 2, GiB: 1024 ** 3, TiB: 1024 ** 4, k: 1e3, M: 1e6, G: 1e9, T: 1e12, P: 1e15 };
 const value = (cell) => {
   const text = cell?.textContent.trim() ?? "";
@@ -89,7 +89,7 @@ tables.forEach((table, number) => {
   });
 });
 
-// The filter keeps the rows, and the folds of kernels, that have every word.
+// The filter keeps the rows and folds that contain every word.
 const parts = all("details.part");
 let units = null;
 const filter = (text) => {
@@ -128,7 +128,7 @@ box.addEventListener("input", () => {
   waiting = setTimeout(() => { state.f = box.value.trim(); filter(state.f); save(); }, 120);
 });
 
-// A link to what is folded away opens it, also in browsers that do not do so themselves.
+// A link into a fold opens it, for browsers that do not open it themselves.
 const show = (id) => {
   const target = id && document.getElementById(id);
   for (let fold = target && target.closest("details"); fold; fold = fold.parentElement.closest("details")) fold.open = true;
@@ -149,7 +149,7 @@ const load = () => {
 addEventListener("hashchange", load);
 load();
 
-// Paper gets what is open, and what is folded away in it; closed sections and the Runs of many kernels would fill 70 pages.
+// Print open sections with their folds. Closed sections and the Runs of many kernels would fill 70 pages.
 let opened = [];
 addEventListener("beforeprint", () => {
   opened = all("details:not([open], .part, .many, .many details)");

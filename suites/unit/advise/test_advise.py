@@ -1,5 +1,5 @@
-"""Advice: what each rule on times, ratios and memory says of made-up Runs, what guards forbid, and that no promise
-exceeds the ceiling."""
+"""Advice: rules on times, ratios and memory for made-up Runs, the guards, and that no predicted gain exceeds the
+ceiling."""
 
 from __future__ import annotations
 
@@ -53,8 +53,7 @@ def exactly(value: float, spread: float = 0.0) -> Ratio:
 def shaped(
     run: Run, *, t: float = 10_000.0, fraction: float = 0.5, e: float = 0.001, tc: float | None = None, **fields: Any
 ) -> Run:
-    """The Run with these figures: its warm time, its fraction of the ceiling, half the width of both intervals, and
-    its cold time."""
+    """The Run with this hot time, fraction of the ceiling, half width of both intervals, and cold time."""
     hot, cold = run.performance.hot, run.performance.cold
     assert hot is not None
     assert cold is not None
@@ -76,7 +75,7 @@ def only(record: Record, *runs: Run, **machine: Any) -> Record:
 
 
 def without_copies(record: Record) -> Record:
-    """Without rates of copies, so that t/R alone says how far away the ceiling is."""
+    """The Record without copy rates, so that only t/R gives the distance to the ceiling."""
     return only(record, *record.runs, ceilings=tuple(each for each in record.machine.ceilings if each.name != "copy"))
 
 
@@ -102,7 +101,7 @@ def on_cpu(gpu_record: Record) -> Run:
 
 
 def judged(name: str, record: Record, run: Run, *others: Run, **machine: Any) -> Gain | None:
-    """The gain as the rule's formula gives it, for `run` in a Record of it and the others."""
+    """The gain by the rule's formula for `run`, in a Record of it and the others."""
     found = RULE[name].judge(Evidence(only(record, run, *others, **machine), run))
     assert found is None or (found.evidence and found.edit)
     return None if found is None else found.gain
@@ -184,17 +183,17 @@ def test_latency_bound(gpu_record: Record, on_gpu: Run) -> None:
     assert found is not None
     assert (found.low, found.high) == pytest.approx((0.4 * 10_000 / 2002, 5))
     assert judged("latency-bound", record, shaped(on_gpu, t=1e4 * launch, fraction=0.7)) is None
-    # A short kernel waits for the launch before, which takes two empty ones: 1 + 2 of 4, and of 12.
+    # A short kernel waits for the previous launch, which takes two empty launches: 1 + 2 of 4, and of 12.
     assert judged("latency-bound", record, shaped(on_gpu, t=4 * launch, fraction=1 / 4)) is None
     found = judged("latency-bound", record, shaped(on_gpu, t=12 * launch, fraction=1 / 12))
     assert found is not None
     assert (found.low, found.high) == pytest.approx((0.4 * 12 / 3, 12))
-    # What does many operations for a byte may be at its arithmetic's limit, which no probe measures.
+    # A kernel with many operations per byte may be at an arithmetic limit that no probe measures.
     dense = {"operations": 33 * Evidence(record, on_gpu).b}
     found = judged("latency-bound", record, shaped(on_gpu, t=1e4 * launch, fraction=0.2, performance=dense))
     assert found is not None
     assert (found.low, found.high) == pytest.approx((1, 5))
-    # Where a copy of the same bytes takes as long as the kernel, its reads and writes share one way: it is not slow.
+    # A kernel that takes as long as a copy of the same bytes is not slow.
     run = shaped(on_gpu, t=Evidence(gpu_record, on_gpu).b / 4.15e12 * 1e9, fraction=0.6, hot={"footprint": 1 << 30})
     assert judged("latency-bound", record, run) is not None
     assert judged("latency-bound", gpu_record, run) is None
@@ -279,7 +278,7 @@ def test_thread_scaling(gpu_record: Record, on_cpu: Run) -> None:
     [
         (0.5, 0.5, "equal work"),
         (0.95, 0.5, "start threads once"),
-        (0.95, 0.95, "lines of their own"),
+        (0.95, 0.95, "different cache lines"),
         (None, 0.5, "start threads once"),
     ],
 )
@@ -332,9 +331,9 @@ def test_one_node(gpu_record: Record, on_cpu: Run) -> None:
     assert judge(both) is None
     assert judge(one, footprint=most) is None, "it reads caches"
     assert judge(one, threads=2) is None, "its threads may all be on node 0"
-    assert judge({}) is None, "the kernel does not tell"
+    assert judge({}) is None, "Linux does not report it"
     assert judge(one, node_bandwidths=()) is None
-    assert judge({2: 1 << 28}) is None, "nobody measured that node"
+    assert judge({2: 1 << 28}) is None, "that node was not measured"
     slow = (*of_nodes(), NodeBandwidth(cores=0, memory=2, threads=2, nbytes=1 << 27, rate=20e9))
     found = judge({2: 1 << 28}, node_bandwidths=slow)
     assert found is not None
@@ -450,7 +449,7 @@ def test_no_rule_promises_more_than_the_ceiling(
 
 
 def test_the_cap_is_what_keeps_the_promise(gpu_record: Record, on_gpu: Run) -> None:
-    """Otherwise the property above would hold of rules that never say anything."""
+    """Otherwise the property above would hold for rules that never apply."""
     run = shaped(on_gpu, fraction=0.9, plain=exactly(5.0), performance={"call_overhead_ns": 1e5}, memory=packed(2.0))
     evidence = Evidence(only(gpu_record, run), run)
     raw = {rule.name: found.gain.high for rule in RULES if (found := rule.judge(evidence)) is not None}
@@ -506,7 +505,7 @@ def weighed(record: Record, *found: tuple[Run, str, float, float]) -> tuple[Prop
 
 
 def lone(run: Run, name: str, t: float, **more: Any) -> Run:
-    """A kernel of its own on a workload of its own, without siblings and neighbours."""
+    """A new kernel on a new workload, without siblings and neighbours."""
     workload = run.workload.model_copy(update={"id": f"workload of {name}"})
     return shaped(run, t=t, variant=name, kernel=name, id=f"{name} at {t}", workload=workload, **more)
 
@@ -523,7 +522,7 @@ def test_the_largest_saving_of_all_workloads_comes_first(gpu_record: Record, on_
     assert [each.proposal.kernel for each in found] == ["parts", "long", "short"]
     assert [each.of_ns for each in found] == pytest.approx([120_006.0, 90_000.0, 2_000.0])
     assert [each.saved_ns for each in found] == pytest.approx([60_003.0, 45_000.0, 2_000.0 * (1 - (1 / 8 + 1 / 9) / 2)])
-    assert found[0].proposal.run == parts[-1].id, "the workload that saves most stands for all"
+    assert found[0].proposal.run == parts[-1].id, "the workload with the largest saving represents all"
     assert len(found[0].others) == 3
 
 
@@ -534,11 +533,11 @@ def test_rules_with_a_record_come_before_untried_ones(gpu_record: Record, on_cpu
     found = rank(record, proposals, {"kept": 1.0, "missed": 0.2})
     assert [each.proposal.rule for each in found] == ["kept", "untried", "missed"]
     assert [each.tried for each in found] == [True, False, True]
-    assert found[2].saved_ns == pytest.approx(0.2 * found[0].saved_ns), "the record weighs what is promised"
+    assert found[2].saved_ns == pytest.approx(0.2 * found[0].saved_ns), "the hit rate weighs the prediction"
 
 
 def test_kernels_shorter_than_their_call_come_last(gpu_record: Record, on_cpu: Run) -> None:
-    """190 ns that could be 95 are nothing to a caller who pays 300 for the call; alone they are still shown."""
+    """A saving of 95 of 190 ns is small beside a call overhead of 300 ns; without others it is still shown."""
     cost = {"call_overhead_ns": 300.0}
     short = lone(on_cpu, "short", 190.0, performance=cost)
     long = lone(on_cpu, "long", 301.0, performance=cost)
@@ -554,7 +553,7 @@ def test_kernels_shorter_than_their_call_come_last(gpu_record: Record, on_cpu: R
 
 
 def test_a_noisy_kernel_is_still_outrun(gpu_record: Record, on_cpu: Run) -> None:
-    """Noise wider than the time itself hid a sibling that was 50 times as fast."""
+    """Noise wider than the time itself does not hide a sibling that is 50 times as fast."""
     slow = shaped(on_cpu, variant="slow", kernel="slow", id="slow", t=1_700_000.0, e=3.0)
     hot = slow.performance.hot
     assert hot is not None
@@ -566,7 +565,7 @@ def test_a_noisy_kernel_is_still_outrun(gpu_record: Record, on_cpu: Run) -> None
     assert not Evidence(record, slow).fastest
     assert Evidence(record, fast).fastest
     within = shaped(on_cpu, variant="fast", kernel="fast", id="fast", t=950_000.0)
-    assert Evidence(only(gpu_record, slow, within), slow).fastest, "no faster than the noise allows"
+    assert Evidence(only(gpu_record, slow, within), slow).fastest, "faster by less than the noise"
 
 
 def test_a_proposal_of_a_run_that_is_not_there_is_last(gpu_record: Record, on_cpu: Run) -> None:
@@ -596,7 +595,7 @@ def test_what_was_missing_is_told_with_the_next_step(gpu_record: Record, on_cpu:
     nobodys = scalar.model_copy(update={"op": "nobodys"})
     assert not any("--variant" in each for each in unadvised(only(gpu_record, nobodys))), "there is no kernel to run"
     assert unadvised(only(gpu_record)) == (
-        "no Run was timed, so no rule can say anything; measure with `tritmark run --suite speed`",
+        "no Run was timed, so no rule applies; measure with `tritmark run --suite speed`",
     )
 
 

@@ -1,5 +1,4 @@
-"""Facts of compiled code: loops, SASS, ELF notes, objdump and llvm-mca, each on real code where its compiler is
-there."""
+"""Facts of compiled code: loops, SASS, ELF notes, objdump and llvm-mca, on real code if its compiler is installed."""
 
 from __future__ import annotations
 
@@ -40,7 +39,7 @@ def test_the_hottest_loop_is_the_longest_of_the_deepest() -> None:
 
 
 def test_a_jump_back_from_out_of_line_code_is_no_loop() -> None:
-    """What a compiler put behind the return and lets jump back is passed once."""
+    """Code that a compiler places after the return, with a jump back, runs once."""
     code = [
         line(0),
         line(1, "je", 9),
@@ -270,7 +269,7 @@ def test_a_prefix_of_the_encoding_is_none_of_the_mnemonic() -> None:
 
 
 def test_native_variants_name_their_code() -> None:
-    """Every built-in host variant finds its extension module and its function in it, without loading it."""
+    """Each built-in host variant finds its extension module and its function in it, without loading it."""
     from tritmark.kernels import PROVIDER
     from tritmark.kernels.ternary_matmul.cpu import FORMATS as PRODUCTS
 

@@ -91,8 +91,8 @@ def write(tmp_path: Path, content: str) -> Path:
 
 @pytest.fixture
 def record(gpu_record: Record) -> Record:
-    """One Run on the GPU, far above its ceiling and many empty launches long, that launched gemm_a in ten blocks, and
-    one on the host."""
+    """A Run on the host, and one on the GPU that launched gemm_a in ten blocks, far above its ceiling and as long as
+    many empty launches."""
     runs = [
         next(run for run in gpu_record.runs if run.device == device and run.performance.hot is not None)
         for device in ("cuda", "cpu")
@@ -265,7 +265,7 @@ FAULTS: list[tuple[str, dict[str, float], float, dict[str, float]]] = [
     ),
     ("ncu-local", {LOCAL: 50.0, L2: 100.0}, 2.0, {LOCAL: 1.0, L2: 100.0}),
 ]
-"""For each rule counters that it speaks about, what it promises at most, and counters that it is silent on."""
+"""For each rule: counters to which it applies, its largest predicted gain, and counters to which it does not apply."""
 
 
 @pytest.mark.parametrize(("rule", "fault", "high", "mended"), FAULTS)
@@ -288,8 +288,8 @@ def test_each_rule_names_its_counter_and_is_silent_on_good_ones(
 
 
 REAL = Path(__file__).with_name("ncu")
-"""What Nsight Compute of CUDA 13.0 wrote on an H200: of the raw page the columns that rules look at and some more,
-one launch a kernel and grid; of the details page one launch, whole."""
+"""Output of Nsight Compute of CUDA 13.0 on an H200. Raw page: the columns that rules use and some more, one launch for
+each kernel and grid. Details page: one whole launch."""
 
 
 def test_the_real_raw_page_has_what_the_rules_look_at() -> None:

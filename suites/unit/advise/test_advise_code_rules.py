@@ -1,4 +1,4 @@
-"""Rules on compiled code: each fires on a planted fault, compiled for the test, and stays silent on its mended twin."""
+"""Rules on compiled code: each applies to a planted fault, compiled for the test, and not to the fixed version."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ PLANTED = (
 
 @pytest.fixture(scope="module")
 def planted() -> dict[str, Function]:
-    """The planted kernels as the rules see them."""
+    """The compiled planted kernels, as input of the rules."""
     try:
         find_nvcc()
         tools.find("nvdisasm")
@@ -65,7 +65,7 @@ def timed(
     ops: int = 0,
     **fields: Any,
 ) -> Run:
-    """A timed Run of that device, its time far above that of its bytes and operations unless told."""
+    """A timed Run of that device. By default its time is far above the time of bytes and operations."""
     run = next(
         each for each in record.runs if each.device == device and each.op == op and each.performance.hot is not None
     )
@@ -117,7 +117,7 @@ def test_near_the_ceiling_and_without_code_they_are_silent(
 def test_the_template_of_a_product_is_told_to_use_dot_products(
     gpu_record: Record, planted: dict[str, Function]
 ) -> None:
-    """What `tritmark new` writes is right and slow."""
+    """Kernels by `tritmark new` are correct and slow."""
     from tritmark.harness.disassembly import cubin
 
     (file,) = code_files(
@@ -321,7 +321,7 @@ def test_loop_chain(gpu_record: Record) -> None:
 def test_a_tuned_kernel_at_the_ceiling_is_promised_next_to_nothing(
     gpu_record: Record, planted: dict[str, Function]
 ) -> None:
-    """At 90 % of the ceiling no rule on code promises over 1.15 times, whatever the code looks like."""
+    """At 90 % of the ceiling no rule on code predicts more than 1.15x, for any code."""
     from tritmark.harness.advise.interval import capped
 
     for function in planted.values():

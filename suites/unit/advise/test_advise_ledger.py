@@ -1,5 +1,5 @@
-"""The ledger of promises and outcomes, the score of the rules on this project's own kernels, and the ratios that
-rules rest on."""
+"""The ledger of predictions and outcomes, the score of the rules on this project's kernels, and the ratios that rules
+use."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_rule_that_keeps_its_promises_counts_in_full_and_one_that_misses_less(
     assert weight(3, 7) > weight(0, 10)
     ledger = Ledger((outcome(measured=9, workload="1"), outcome(measured=9, workload="2")))
     assert ledger.weights() == {"rule": pytest.approx(1 / 3 / GOAL)}
-    assert "0 of 2 promises kept" in ledger.summaries()["rule"]
+    assert "0 of 2 predictions correct" in ledger.summaries()["rule"]
     assert "ranked down" in ledger.summaries()["rule"]
     assert str(ledger.standing("other")) == "never tried"
 
@@ -101,7 +101,7 @@ def test_two_that_add_at_once_lose_nothing(tmp_path: Path) -> None:
 
 
 def faster(record: Record, times: float, rule: str) -> Record:
-    """A later Record in which every kernel is so many times as fast."""
+    """A later Record in which each kernel is faster by a factor."""
     runs = []
     for run in record.runs:
         hot = run.performance.hot
@@ -178,7 +178,7 @@ def test_a_change_that_nobody_made_is_a_miss(score: Any, capsys: pytest.CaptureF
 
 @dataclass
 class Kernel:
-    """A launch that takes `ns`, by a clock that says so."""
+    """A launch that takes `ns` by a simulated clock."""
 
     ns: float
     runs: int = 0
@@ -190,7 +190,7 @@ class Kernel:
 
 @dataclass
 class MemoryReading:
-    """A clock that adds up what launches say they take."""
+    """A clock that adds up the times of the launches."""
 
     extra: float = 0.0
     name: str = "told"
@@ -204,7 +204,7 @@ class MemoryReading:
 
 @dataclass
 class Machinery:
-    """As much of a Device as the ratios need."""
+    """The part of a Device that the ratios need."""
 
     plain_clock: Any = None
     recorded: bool = True
@@ -226,7 +226,7 @@ def test_scaling_is_the_time_on_one_thread_over_that_on_several() -> None:
     assert [each.threads for each in found] == [4, 16]
     assert [each.speedup.median for each in found] == [pytest.approx(2), pytest.approx(4)]
     assert [each.efficiency for each in found] == [pytest.approx(0.5), pytest.approx(0.25)]
-    assert {(each.balance, each.utilization) for each in found} == {(None, None)}, "nobody tells"
+    assert {(each.balance, each.utilization) for each in found} == {(None, None)}, "not reported"
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ def test_an_example_passes(tmp_path: Path, name: str, ran: int) -> None:
     hashes = {each.receipt.code_hash for each in mine if each.receipt is not None}
     assert len(hashes) == 1
     assert f"accuracy     PASS {ran}" in output
-    assert "1 of 1 kernel is right" in output, "the built-in one is not counted"
+    assert "1 of 1 kernel is correct" in output, "the built-in one is not counted"
     assert "beside the built-in cpu/" in output
     assert "Report:" in output
 

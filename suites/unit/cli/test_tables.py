@@ -100,7 +100,7 @@ def test_the_verdict_comes_first_and_details_where_there_is_room(monkeypatch: py
     narrow, wide, table = printed(record, monkeypatch, 80), printed(record, monkeypatch, 200), None
     table = printed(record, monkeypatch, 80, every=True)
     for told in (narrow, wide, table):
-        assert told.startswith("PASS: 36 of 36 kernels are right. The best kernels of 9 ops and formats reach ")
+        assert told.startswith("PASS: 36 of 36 kernels are correct. The best kernels of 9 ops and formats reach ")
     assert "scalar" not in narrow + wide
     assert "scalar" in table
     assert re.search(r"±\d\.\d%", narrow)
@@ -139,7 +139,7 @@ def test_a_figure_that_a_guard_doubts_is_no_figure(monkeypatch: pytest.MonkeyPat
     told = printed(record.model_copy(update={"runs": tuple(map(doubted, record.runs))}), monkeypatch, 120, every=True)
     assert "doubted" in told
     assert "µs" not in told
-    assert "not shown, because a guard doubts them" in told
+    assert "not shown, because a guard questioned them" in told
 
 
 def test_a_probe_that_was_no_ceiling_gives_no_share(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,7 +164,7 @@ def test_doubts_and_causes_are_grouped(monkeypatch: pytest.MonkeyPatch) -> None:
             update={"performance": runs[number].performance.model_copy(update=doubt)}
         )
     told = " ".join(printed(record_of(runs), monkeypatch, 200, every=True).split())
-    assert told.startswith("AMBIGUOUS: 36 of 36 kernels are right.")
+    assert told.startswith("AMBIGUOUS: 36 of 36 kernels are correct.")
     assert "3 in performance, such as: others took 0.0 of 2 cores meanwhile." in told
     assert "252 36 memory: memory is not measured here" in told or "memory: memory is not measured here" in told
     assert told.count("memory is not measured here") == 1
@@ -179,16 +179,16 @@ def test_drawn_cases_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
         ]
     )
     told = " ".join(printed(record, monkeypatch, 80, every=True).split())
-    assert "Each was judged on 1,024 calls or more: a fault in one of 341 calls would have been seen with 95 %." in told
+    assert "judged on 1,024 calls or more: a fault in one of 341 calls is detected with 95 % probability." in told
     assert "No case reached these classes: K % 128 in 1 to 63." in told
-    assert "0 of 1 kernel is right, 1 not decided" in told
+    assert "0 of 1 kernel is correct, 1 ambiguous" in told
 
 
 def test_a_failure_is_told_with_its_case(monkeypatch: pytest.MonkeyPatch) -> None:
     first = quick().runs[0]
     wrong = drawn(first, status=Status.FAIL, reason=LONG_REASON, failed_case="n=65, threads 3, x at offset 4")
     told = " ".join(printed(record_of([first, wrong]), monkeypatch, 80).split())
-    assert told.startswith("FAIL: 0 of 1 kernel is right, 1 wrong or broken.")
+    assert told.startswith("FAIL: 0 of 1 kernel is correct, 1 failed.")
     assert f"{first.kernel}: accuracy FAIL: q[4] is -1, expected 0 (n=65, threads 3, x at offset 4)" in told
 
 

@@ -1,5 +1,4 @@
-"""Records as a table: the same columns whatever the Record's schema, the figures as the Record has them, and cells
-that do nothing."""
+"""Records as a table: equal columns for each schema version, figures equal to those of the Record, and inert cells."""
 
 from __future__ import annotations
 
@@ -44,7 +43,7 @@ def kept(folder: Path, record: Record) -> Path:
 
 
 def as_version(record: Record, version: int, path: Path) -> Path:
-    """The same Record as that version had it: fields that came later are not in the file."""
+    """The Record in an earlier schema version: without the fields that were added later."""
     later = {2: ["receipt.uuid"], 4: ["scaling", "plain", "code"]}
     told = json.loads(record.model_copy(update={"schema_version": version}).model_dump_json())
     for run in told["runs"]:
@@ -107,7 +106,7 @@ def test_the_columns_are_the_same_for_every_schema(tmp_path: Path, gpu_record: R
 
 @pytest.mark.skipif(not BASELINES.is_dir(), reason="the tests run without the repository's results")
 def test_real_records_of_several_schemas() -> None:
-    """Those that are committed: as they were written then, not as somebody remembers it."""
+    """The committed Records, in the schema versions in which they were written."""
     paths = sorted(BASELINES.rglob("*.json"))
     found = table.table(paths)
     assert list(found.columns)[: len(NAMES)] == NAMES
@@ -237,7 +236,7 @@ def test_the_command(tritmark: Callable[..., tuple[int, str, str]], gpu_record: 
 def test_every_column_is_described(
     tritmark: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "200")  # pytest-xdist says 80, and descriptions would go over lines
+    monkeypatch.setenv("COLUMNS", "200")  # pytest-xdist sets 80, which would wrap descriptions
     _, out, _ = tritmark("frame", "--columns")
     told = {line.split()[0] for line in out.splitlines()[2:] if line.strip()}
     assert {*NAMES, "axis_*", *(name for name, *_ in SAMPLES)} == told

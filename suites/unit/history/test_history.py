@@ -181,7 +181,7 @@ OTHER = "another-cpu-2-cores-ba9876543210"
 
 
 def test_a_fresh_clone_reports_its_own_state(repository):
-    """The results that came with it are another machine's: listed apart, and no status of this one."""
+    """Results of another machine are listed separately and do not change the status."""
     folder, commits = repository
     written(folder / "results/asv", commits, noisy([1.0] * 14 + [1.07] * 10), machine=OTHER)
     found = asked()
@@ -253,11 +253,11 @@ def test_commits_of_elsewhere_are_left_out(repository):
     written(folder / "results/asv", [*commits[:-1], "f" * 40], noisy([1.0] * 24))
     told: list[str] = []
     assert regressions(values(folder / "results/asv", told.append), order(folder), told.append) == []
-    assert told == ["left out: results of 1 commits that are not in the history of HEAD"]
+    assert told == ["left out: results of 1 commits outside the history of HEAD"]
 
 
 def test_in_a_shallow_clone_nothing_is_left_out_in_silence(repository, tmp_path, monkeypatch):
-    """It has no commits before some, so regressions at them would be missing."""
+    """A shallow clone lacks early commits, so their regressions would be missing."""
     folder, commits = repository
     written(folder / "results/asv", commits, noisy([1.0] * 24))
     shallow = tmp_path / "shallow"

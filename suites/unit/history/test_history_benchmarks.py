@@ -1,5 +1,4 @@
-"""What asv runs over the commits (suites/history): that it covers every kernel, refuses another machine, and skips
-what a commit lacks."""
+"""asv's benchmarks (suites/history): they cover each kernel, refuse another machine, and skip what a commit lacks."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ SUITES = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def suite(tmp_path_factory):
-    """The package as asv's fork server imports it, with a home that holds no asv file."""
+    """The package as asv's fork server imports it, with a home without files of asv."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
         patch.setenv("OMP_PROC_BIND", "true")

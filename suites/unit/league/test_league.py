@@ -1,4 +1,4 @@
-"""The league table of made-up Records: who is best, what a ratio rests on, peers, whole calls, and pages that nothing
+"""The league table of made-up Records: the best kernel, the basis of ratios, peers, whole calls, and pages that no text
 in a Record breaks."""
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def test_the_best_comes_first_and_every_other_ratio_says_what_it_rests_on(runs: 
         for other in others:
             behind = getattr(other, temperature)
             assert behind.basis is Basis.CEILING
-            # The made-up times follow from the same rates, so the ratio through the ceiling is that of the times.
+            # The made-up times follow from the same rates, so the ratio through the ceiling equals the ratio of times.
             expected = behind.ns / pace.ns
             assert behind.behind.median == pytest.approx(expected, rel=0.02)
             assert behind.behind.low <= behind.behind.median <= behind.behind.high
@@ -138,7 +138,7 @@ def test_whoever_is_quicker_by_turns_is_the_best(runs: dict[str, Run]) -> None:
         }
 
     assert sooner(best, known, beside(avx2=1.2, scalar=3.0)) is None
-    assert sooner(best, known, beside(avx2=0.97, scalar=3.0)) is None  # within what chance does
+    assert sooner(best, known, beside(avx2=0.97, scalar=3.0)) is None  # within chance
     assert sooner(best, known, beside(avx2=0.9, scalar=0.8)) == runs["scalar"]
     record = record_of(known)
     ((work, _),) = by_work(record).items()
@@ -151,7 +151,7 @@ def test_whoever_is_quicker_by_turns_is_the_best(runs: dict[str, Run]) -> None:
 
 
 def timed(run: Run, ns: float, *, half: float = 0.01) -> Run:
-    """The Run with that cold time, and half of its interval as a share of it."""
+    """The Run with this cold time and half width of its interval, as a share."""
     assert run.performance.cold is not None
     timing = run.performance.cold.timing.model_copy(
         update={"median_ns": ns, "low_ns": ns * (1 - half), "high_ns": ns * (1 + half)}
@@ -173,10 +173,10 @@ def test_a_time_that_is_too_noisy_is_no_best_and_stands_below(runs: dict[str, Ru
     assert table.contenders[0].cold.basis is Basis.BEST
     league = league_of(record)
     assert "1.00 ns, too noisy" in markdown(league)
-    assert "1 of 6 times is too noisy: no best kernel, and below the others" in " ".join(html(league).split())
+    assert "1 of 6 times is too noisy: listed last, and never the best" in " ".join(html(league).split())
     assert "too noisy" not in markdown(league_of(record_of(list(runs.values()))))
     ((_, measured),) = by_work(record).items()
-    assert noisy in admitted(measured, groups.selectable(record))  # interleaved, it may yet turn out to be the best
+    assert noisy in admitted(measured, groups.selectable(record))  # interleaving may find it to be the best
 
 
 @pytest.mark.parametrize(
@@ -186,8 +186,8 @@ def test_a_time_that_is_too_noisy_is_no_best_and_stands_below(runs: dict[str, Ru
         ((16.2e6, 0.01), (61.7e6, 0.01), ratio_of(0.953), True),
         ((16.2e6, 0.01), (16.2e6, 0.01), ratio_of(0.953), False),
         ((61.7e6, 0.01), (16.2e6, 0.01), ratio_of(3.8), False),
-        ((61.7e6, 0.01), (16.2e6, 0.01), ratio_of(3.6), False),  # within what a machine's speed changes
-        ((61.7e6, 0.9), (16.2e6, 0.9), ratio_of(0.953), False),  # intervals that hold nearly everything
+        ((61.7e6, 0.01), (16.2e6, 0.01), ratio_of(3.6), False),  # within the changes of a machine's speed
+        ((61.7e6, 0.9), (16.2e6, 0.9), ratio_of(0.953), False),  # intervals that contain almost everything
     ],
 )
 def test_a_ratio_that_contradicts_the_times_is_marked(
@@ -202,14 +202,14 @@ def test_a_ratio_that_contradicts_the_times_is_marked(
     assert pace.contradicts is contradicted
     assert behind(pace).endswith(" !") is contradicted
     text = " ".join(html(league).split())
-    assert ("contradict each other beyond their 95 % intervals" in text) is contradicted
+    assert ("contradicts the two times beyond their 95 % intervals" in text) is contradicted
     assert League.model_validate_json(league.model_dump_json()) == league
 
 
 @pytest.mark.parametrize(
     ("first", "second", "looks"),
     [
-        (ratio_of(1.5), ratio_of(9.0), 1),  # as the times say
+        (ratio_of(1.5), ratio_of(9.0), 1),  # agrees with the times
         (ratio_of(0.4), ratio_of(1.5), 2),
         (ratio_of(0.4), ratio_of(0.4), 2),
         (ratio_of(1.5, 0.4), ratio_of(1.4), 2),  # too noisy
@@ -335,17 +335,17 @@ def test_pages_say_all_of_it(runs: dict[str, Run]) -> None:
             assert told in page
         assert "1.50x (1.40 to 1.60)" in page
         assert "not installed" in page
-        assert "c: not by turns with the best" in page
+        assert "c: not interleaved with the best" in page
         assert "k: not" not in page
     assert League.model_validate_json(made.model_dump_json()) == made
 
 
 def test_an_error_beside_a_pass_is_within_its_bound(runs: dict[str, Run]) -> None:
-    """ "off by 136 at most" beside PASS read like a fault; beside FAIL it is one."""
+    """An absolute error alone beside PASS looks like a fault, so the cell states the bound too."""
     accuracy: dict[str, Any] = {"family": "bounded", "elements": 9, "largest_ulp": 1e6, "largest_error": 136.0}
     passed = Accuracy(status=Status.PASS, **accuracy)
     failed = Accuracy(status=Status.FAIL, reason="outside of the bound", mismatches=1, **accuracy)
-    for found, told in ((passed, "within its bound, off by 136 at most"), (failed, "off by 136 at most")):
+    for found, told in ((passed, "within its bound, error at most 136"), (failed, "error at most 136")):
         record = record_of([runs["avx512"].model_copy(update={"accuracy": found})])
         cells = re.findall(r"<td>([^<]*)</td>", html(league_of(record)))
         assert told in cells

@@ -1,4 +1,4 @@
-"""What the league table times for itself: kernels and whole calls by turns, each in its worker."""
+"""Measurements of the league table: kernels and whole calls, interleaved, each in its worker."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_two_kernels_of_different_formats_by_turns(installed: Installed, logical
     assert found is not None
     assert 0 < found.low <= found.median <= found.high
     assert found.pairs >= 2
-    # So small that nothing of it gets cold.
+    # Too small to be cold.
     assert by_turns_task(Site(installed, own), best.id, encoded[0], encoded[1], AXES, 1, 0, True) is None
 
 
@@ -65,7 +65,7 @@ def test_whole_calls_name_the_quickest_and_what_is_missing(installed: Installed,
     assert first.ns > 0
     for each in others:
         assert each.behind is not None
-        assert each.ns == first.ns * each.behind.median  # the table's two columns say the same
+        assert each.ns == first.ns * each.behind.median  # the two columns of the table agree
     assert len(others) == 2
     assert (last.name, last.missing, last.ns) == ("absent", "not installed", None)
     assert all(each.missing for each in calls_task(Site(mine, variant), logical, AXES, "int32", 1, 0))
@@ -73,7 +73,7 @@ def test_whole_calls_name_the_quickest_and_what_is_missing(installed: Installed,
 
 @pytest.mark.cuda
 def test_two_kernels_of_the_gpu_by_turns(installed: Installed, logical: Arrays, cuda: CudaContext) -> None:
-    """Of different formats, cold too; the simulator has no speed."""
+    """Kernels of different formats, also cold; the simulator has no speed."""
     axes = {"M": 2, "N": 4096, "K": 4096}
     op = installed.ops[KEY.op]
     own, best = (
@@ -98,7 +98,7 @@ def test_two_kernels_of_the_gpu_by_turns(installed: Installed, logical: Arrays, 
     ids=lambda each: f"{each.device} {each.name}",
 )
 def test_calls_give_the_product(call: PublicCall, installed: Installed, request: pytest.FixtureRequest) -> None:
-    """What is timed is the work: within what quantizing the rows once more may lose."""
+    """The timed calls do the work: outputs agree within the loss of quantizing the rows once more."""
     if call.device == "cuda":
         request.getfixturevalue("cuda")
     if call.missing() is not None:
@@ -109,7 +109,7 @@ def test_calls_give_the_product(call: PublicCall, installed: Installed, request:
         product = product.float().cpu().numpy()  # a tensor on the GPU
     rows = logical["activations"] / logical["act_scale"][:, None].astype(np.float64)
     exact = rows @ (logical["weights"].T * np.float64(logical["weight_scale"]))
-    # Half a step of 127 in each of K rows' elements, and as much for float32's roundings.
+    # Half a step of 127 in each of K elements of a row, and as much for the rounding of float32.
     steps = np.abs(rows).max(axis=1, keepdims=True) / 127
     assert product.shape == exact.shape
     assert (np.abs(product - exact) <= steps * TILES["K"] * abs(float(logical["weight_scale"]))).all()

@@ -1,4 +1,4 @@
-"""Records on disk: whole or not at all, never written twice, and readable or refused."""
+"""Records on disk: written atomically, never overwritten, and either readable or refused."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_a_record_ends_with_its_digest(tmp_path: Path) -> None:
 
 
 def test_a_record_of_version_1_is_still_read(tmp_path: Path) -> None:
-    """Without what version 2 added."""
+    """A file without the fields that version 2 added."""
     document = json.loads(record("20250101T000000Z-00000000", run("a")).model_dump_json())
     document["schema_version"] = 1
     del document["digest"], document["machine"]["gpus"]
@@ -204,7 +204,7 @@ def test_a_broken_part_is_run_again(tmp_path: Path) -> None:
         part.write_text(part.read_text()[:-20])
         (partial.folder / ".run-x.json.tmp").write_text("{")
         assert len(partial.finished_runs()) == 1
-        # A part that was put in another's place is not taken for it.
+        # A part under the file name of another part is rejected.
         other = sorted(partial.folder.glob("run-*.json"))[1]
         part.write_text(other.read_text())
         assert len(partial.finished_runs()) == 1
@@ -235,7 +235,7 @@ def test_two_at_once_lose_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("step", ["fsync", "replace"])
 def test_killed_while_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
-    """The old file or the new one, never half of it."""
+    """The old file or the new one remains, never a partial one."""
     path = tmp_path / "file.json"
     write_atomically(path, "old")
 
@@ -358,7 +358,7 @@ def test_a_record_passes_only_if_something_ran_and_nothing_failed() -> None:
 
 
 def test_what_killed_invocations_left_is_swept(tmp_path: Path) -> None:
-    """But not what may still be written, and never a Record or a folder that can be resumed."""
+    """Files that may still be written, Records and resumable folders are kept."""
     store = Store(tmp_path)
     begun = header()
     with store.begin(begun) as partial:

@@ -1,4 +1,4 @@
-"""What makes a figure too noisy to compare: one rule, for times, parts of a ceiling and ratios."""
+"""When a figure is too noisy to compare: one rule for times, fractions of a ceiling and ratios."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def of(timing: Timing, fraction: Ratio, *, lost: bool) -> Measurement:
 
 @given(median=POSITIVE, share=st.floats(0, 2), skew=st.floats(0, 1))
 def test_times_and_ratios_have_the_same_rule(median: float, share: float, skew: float) -> None:
-    """Whatever part of the interval lies below the median, its width decides."""
+    """The width of the interval decides, not its position around the median."""
     low, high = median * (1 - 2 * share * skew), median * (1 + 2 * share * (1 - skew))
     ratio, timing = Ratio(median=median, low=low, high=high, pairs=9), timing_of(median, low, high)
     assert ratio.too_noisy is timing.too_noisy
@@ -39,7 +39,7 @@ def test_times_and_ratios_have_the_same_rule(median: float, share: float, skew: 
 @pytest.mark.parametrize(
     ("median", "low", "high", "noisy"),
     [
-        (0.958, 0.958, 4826.0, True),  # what an interval from two pairs once was
+        (0.958, 0.958, 4826.0, True),  # an observed interval of two pairs
         (204e3, 1e3, 407e3, True),
         (100.0, 75.0, 125.0, False),
         (100.0, 74.9, 125.0, True),

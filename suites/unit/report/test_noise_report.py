@@ -1,4 +1,4 @@
-"""What is too noisy, and that the machine was busy, is said: in the headline, on the page and in every table."""
+"""Noisy figures and a busy machine are reported in the headline, on the page and in each table."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ POSITIVE = st.floats(1e-6, 1e6)
 
 
 def wide(run: Run, half: float = 0.3) -> Run:
-    """The Run with times of which that is half of the interval, as a share."""
+    """The Run with times that have this half width of the interval, as a share."""
 
     def widened(footing: Measurement | None) -> Measurement | None:
         if footing is None:
@@ -65,7 +65,7 @@ def test_a_busy_machine_is_in_every_headline() -> None:
     )
     timed = sum(run.load is not None for run in runs)
     told = f"{noisy} of {len(groups.figures(runs))} figures are too noisy (95 % interval wider than ±25 %)"
-    busy = f"Others kept the cores busy during {timed} of {timed} timed Runs: up to 1.4 of 2 cores."
+    busy = f"Other load kept the cores busy during {timed} of {timed} timed Runs: up to 1.4 of 2 cores."
     page = words(render(record))
     for text in (page, markdown(record), str(verdict(record))):
         assert told in text
@@ -73,11 +73,11 @@ def test_a_busy_machine_is_in_every_headline() -> None:
         assert "no figure is doubted" not in text
     assert f"{noisy} of {len(groups.figures(runs))} figures too noisy" in summary.headline(record)
     surroundings = (
-        "others took 1.4 of 2 cores in the median Run, 1.4 at most, steal 0.3 at most, clock 2.10 GHz to 3.40 GHz"
+        "other load took 1.4 of 2 cores in the median Run, 1.4 at most, steal 0.3 at most, clock 2.10 GHz to 3.40 GHz"
     )
     assert surroundings in page
     assert surroundings in markdown(record)
-    assert page.count("while timed: others took 1.4 of 2 cores, steal 0.3, clock 2.10 GHz to 3.40 GHz") == timed
+    assert page.count("during timing: other load took 1.4 of 2 cores, steal 0.3, clock 2.10 GHz to 3.40 GHz") == timed
 
 
 def test_a_quiet_machine_is_not_accused() -> None:
@@ -85,11 +85,11 @@ def test_a_quiet_machine_is_not_accused() -> None:
     text = words(render(record))
     assert "No verdict is AMBIGUOUS, no figure is doubted or too noisy." in text
     assert "kept the cores busy" not in text
-    assert "others took 0 of 2 cores in the median Run, 0 at most" in text
+    assert "other load took 0 of 2 cores in the median Run, 0 at most" in text
     assert load.busy(record) == []
     old = record_of(quick())  # before loads were recorded
     assert (load.summary(old), load.crowd(old)) == ("", "")
-    assert "While timed" not in words(render(old))
+    assert "During timing" not in words(render(old))
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_no_list_of_the_best_has_what_is_too_noisy() -> None:
 
 
 def spoiled(footing: Measurement | None, time: float, share: float, lost: bool) -> Measurement | None:
-    """The figure with these halves of its intervals, as shares of it."""
+    """The figure with these half widths of its intervals, as shares."""
     if footing is None:
         return None
     timing, fraction = footing.timing, footing.against.fraction
@@ -230,10 +230,8 @@ def test_nothing_is_best_where_everything_is_too_noisy() -> None:
     text = words(render(record))
     assert "The best variant of each op" not in text
     (fast,) = [each for each in answer.answers(record) if each.question == "How fast?"]
-    assert fast.statements == (
-        "How close kernels come to the machine's limits is not known: the figures are too noisy",
-    )
-    assert "more than one in ten is too noisy" not in text  # parts of the ceiling are not
+    assert fast.statements == ("The figures are too noisy to compare with the ceilings of the machine",)
+    assert "more than 10 % of the figures are too noisy" not in text  # fractions of the ceiling are not
     assert roofline._context(record) is None
 
 
@@ -270,7 +268,10 @@ def test_the_noise_floor_is_no_number_beyond_the_limit() -> None:
         both = {"cold": vague(found.cold), "hot": vague(found.hot)}
         runs.append(run.model_copy(update={"performance": found.model_copy(update=both)}))
     text = words(render(record_of(runs)))
-    assert "Noise floor over ±25 % median half-width of the 95 % intervals; more than one in ten is too noisy" in text
+    assert (
+        "Noise floor over ±25 % median half-width of the 95 % intervals; more than 10 % of the figures are too noisy"
+        in text
+    )
     assert "Noise floor: over ±25 %." in markdown(record_of(runs))
 
 

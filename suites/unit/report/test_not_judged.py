@@ -1,5 +1,5 @@
-"""What was not judged is one list, in the terminal, the page, Markdown and the Record; a Record that is refuted says so
-on everything that is made of it."""
+"""The terminal, the page, Markdown and the Record have one list of what was not judged. Everything made from a
+contradicted Record reports that it is not believed."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_a_workload_that_every_kernel_refuses_is_listed() -> None:
 
 
 def test_a_simulator_is_why_nothing_was_measured() -> None:
-    """Whatever reasons the shapes have beside it."""
+    """Even if Runs have other reasons too."""
     record = on_the_simulator()
     runs = []
     for nth, run in enumerate(run for run in record.runs if run.device == "cuda"):
@@ -140,7 +140,7 @@ def test_a_simulator_is_why_nothing_was_measured() -> None:
     assert any(each.endswith(f"{len({run.kernel for run in runs})} of them simulated") for each in told)
     others = tuple(run.model_copy(update={"performance": runs[1].performance}) for run in runs)
     told = [each for found in answer.answers(record.model_copy(update={"runs": others})) for each in found.statements]
-    assert "Nothing was measured: cuda was simulated: it has no speed" in told
+    assert "Nothing was measured: cuda was simulated, and a simulator has no speed" in told
 
 
 # Records that contradict themselves
@@ -148,7 +148,7 @@ def test_a_simulator_is_why_nothing_was_measured() -> None:
 
 @pytest.fixture
 def forged(gpu_record: Record) -> Record:
-    """A figure ten times as good, with a digest of its own."""
+    """A Record with a figure ten times as good and a matching digest."""
     first, *others = gpu_record.runs
     assert first.performance.cold is not None
     timing = first.performance.cold.timing.model_copy(
@@ -234,7 +234,7 @@ def test_every_command_marks_a_forged_record(
 def test_every_command_refuses_a_changed_record(
     gpu_record: Record, tmp_path: Path, command: Callable[..., tuple[int, str, str]]
 ) -> None:
-    """Nothing is written for one, and what was there stays."""
+    """Nothing is written for it, and existing files stay."""
     out = tmp_path / "results"
     other = gpu_record.model_copy(update={"id": "20250101T000000Z-00000000"})
     kept(other, out)
@@ -279,7 +279,7 @@ def test_a_league_has_pages_of_its_own_name(gpu_record: Record, tmp_path: Path) 
 
 
 def test_honest_records_are_believed(tmp_path: Path, gpu_record: Record) -> None:
-    """One that a simulator made, too."""
+    """Also the page of a simulated Record."""
     for record in (gpu_record, on_the_simulator()):
         assert refuted(record) == ()
     page = build_all([kept(gpu_record, tmp_path)], tmp_path / "html")

@@ -1,4 +1,4 @@
-"""Headline, counts, page and exit status of a Record agree, whatever its verdicts are."""
+"""Headline, counts, page and exit status of a Record agree for any verdicts."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ KINDS: dict[str, type[Verdict]] = {
 }
 STATUS = st.sampled_from(Status)
 WEIGHTED = st.one_of(st.just(Status.PASS), STATUS)
-"""Records without a failure have to occur too."""
+"""Records without a failure must occur too."""
 
 
 @cache
@@ -84,7 +84,7 @@ def test_they_agree(record: Record) -> None:
     statuses = [run.verdict(name).status for run in record.own for name in DIMENSIONS]
     statuses += [layer.status for layer in record.layers]
     failed = any(status in FAILED for status in statuses)
-    # The words of the terminal, the page, Markdown and the page over several Records.
+    # The status in the terminal, on the page, in Markdown and on the landing page.
     word = str(verdict(record)).partition(":")[0]
     assert word == summary.status(record) == landing.row(record, "x.html").status
     assert markdown.markdown(record).startswith(f"### {word}: {summary.headline(record)}")
@@ -126,7 +126,7 @@ def test_peers_change_nothing(record: Record, peers: Record) -> None:
 @settings(max_examples=100, deadline=None)
 @given(record=records(), mine=st.sets(st.integers(0, 5)))
 def test_a_check_of_some_of_them_agrees(record: Record, mine: set[int]) -> None:
-    """What failed beside a user's kernels is in the headline, and in the exit status."""
+    """Failures of kernels beside a user's kernels are in the headline and in the exit status."""
     own = record.model_copy(update={"runs": tuple(run for at, run in enumerate(record.runs) if at in mine)})
     text = str(verdict(own, of=record))
     status = status_of(deciding(own, record), strict=False)

@@ -1,4 +1,4 @@
-"""The report: one valid, inert, self-contained page for any Record, quickly made and the same each time."""
+"""The report: one valid, inert, self-contained page for any Record, made quickly and reproducibly."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def page(record: Record) -> str:
 
 
 class Page(HTMLParser):
-    """Reads a page strictly: every tag is closed, in order; collects what the tests look at."""
+    """A strict parser: each tag is closed, in order. It collects what the tests inspect."""
 
     VOID = frozenset({"meta", "link", "br", "wbr"})
 
@@ -82,7 +82,7 @@ class Page(HTMLParser):
             self.parents.append(self.open[-1] if self.open else "")
 
     def around(self, word: str) -> set[str]:
-        """The elements that hold this word."""
+        """The elements that contain this word."""
         return {parent for parent, text in zip(self.parents, self.text, strict=True) if word in text}
 
     @property
@@ -94,7 +94,7 @@ class Page(HTMLParser):
 
 
 _NOT_THERE = {"next", "baseline", "cross", "peers", "memory", "gpu", "graph", "threads", "code", "history"}
-"""Sections of which the Record of these tests holds nothing; test_report_sections.py has them."""
+"""Sections that the Record of these tests does not have; test_report_sections.py tests them."""
 
 
 def test_page_is_valid_and_in_order(page: str) -> None:
@@ -118,7 +118,7 @@ def gpu_page(gpu_record: Record) -> str:
 
 
 def table_of(page: str, caption: str) -> str:
-    """The text of the table under a caption that begins so."""
+    """The text of the table with a caption that begins with `caption`."""
     found = re.search(f"<caption><span>{re.escape(caption)}.*?</table>", page, re.DOTALL)
     assert found, caption
     return " ".join(Page(found[0].removesuffix("</table>").replace("<wbr>", "")).words.split())
@@ -128,7 +128,7 @@ def test_gpu_section(gpu_record: Record, gpu_page: str) -> None:
     words = Page(gpu_page.replace("<wbr>", "")).words
     assert "SIMULATED" not in words
     (gpu,) = gpu_record.machine.gpus
-    facts = table_of(gpu_page, "The GPU, and how it was")
+    facts = table_of(gpu_page, "The GPU at the start")
     for text in (
         gpu.name,
         gpu.uuid,
@@ -137,7 +137,7 @@ def test_gpu_section(gpu_record: Record, gpu_page: str) -> None:
         "41 °C",
         "124 W of 700 W",
         "gpu_idle",
-        "on, 0 errors not corrected",
+        "on, 0 uncorrected errors",
     ):
         assert text in facts
     run = next(run for run in gpu_record.runs if run.variant == "vector" and run.workload.axes == {"n": 1 << 28})
@@ -152,13 +152,13 @@ def test_gpu_section(gpu_record: Record, gpu_page: str) -> None:
     ):
         assert text in bandwidth
     assert "TB/s" in bandwidth
-    ratios = table_of(gpu_page, "The quickest kernel of each device, cold: not interleaved")
+    ratios = table_of(gpu_page, "The fastest kernel of each device, cold, not interleaved")
     host = next(
         run for run in gpu_record.runs if run.kernel.endswith("int8/avx512") and run.workload.axes == {"n": 1 << 28}
     )
     assert host.performance.cold is not None
     assert f"{number(host.performance.cold.timing.median_ns / cold.timing.median_ns)}x" in ratios
-    assert "They were not interleaved" in words
+    assert "the two were not interleaved" in words
     assert run.performance.call_overhead_ns is not None
     launches = table_of(gpu_page, "Cost of a launch")
     assert "an empty kernel launch – 521 ns CUDA graph" in launches
@@ -306,7 +306,7 @@ def test_plots_are_labelled_and_take_the_page_s_colours(page: str) -> None:
     assert batch > 0
     assert len(plots) == 1 + len(OPS) + 1 + batch, "and a roofline"
     assert all('role="img"' in plot and 'aria-label="' in plot for plot in plots)
-    assert not re.findall("#0101[0-9a-f]{2}", "".join(plots)), "a stand-in colour was left"
+    assert not re.findall("#0101[0-9a-f]{2}", "".join(plots)), "a placeholder colour was left"
     colours = set(re.findall('(?:fill|stroke)="(#[^"]*)"', "".join(plots)))
     assert not colours, "a colour that the page cannot change"
     for temperature in ("cold", "hot"):

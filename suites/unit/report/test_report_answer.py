@@ -1,4 +1,4 @@
-"""What the page says first: right? how fast? what is not believed, and why?"""
+"""The first part of the page: correctness, speed, doubts and their reasons."""
 
 from __future__ import annotations
 
@@ -67,9 +67,9 @@ def first_screen(record: Record) -> str:
 
 def test_the_questions_come_before_any_table() -> None:
     told = first_screen(quick())
-    places = [told.index(question) for question in ("Right?", "How fast?", "Not believed?")]
+    places = [told.index(question) for question in ("Correct?", "How fast?", "Doubted?")]
     assert places == sorted(places)
-    assert "PASS 18 of 18 kernels are right." in told
+    assert "PASS 18 of 18 kernels are correct." in told
     assert "No verdict is AMBIGUOUS, no figure is doubted or too noisy." in told
     assert summary.status(quick()) == "PASS"
 
@@ -84,13 +84,13 @@ def test_what_drawn_cases_say_is_shown() -> None:
     )
     record = record_of([*record.runs, first, *map(drawn, record.runs[5:8])])
     told = first_screen(record)
-    assert "Each was judged on 1,024 calls or more: a fault in one of 345 calls would have been seen with 95 %." in told
+    assert "judged on 1,024 calls or more: a fault in one of 345 calls is detected with 95 % probability." in told
     assert "No case reached these classes: K % 128 in 1 to 63" in told
-    assert "1 not decided" in told
+    assert "1 ambiguous" in told
     page = render(record)
     assert "<script>alert" not in page
     power = (
-        "judged on 1,024 calls in 317 cases; a fault in one of 345 calls would have been seen with 95 %; 40 "
+        "judged on 1,024 calls in 317 cases; a fault in one of 345 calls is detected with 95 % probability; 40 "
         "classes of inputs reached"
     )
     assert power in words(page)
@@ -102,7 +102,7 @@ def test_what_drawn_cases_say_is_shown() -> None:
 def test_where_others_kernels_alone_were_measured_the_page_says_so() -> None:
     theirs = record_of([run.model_copy(update={"peer": True}) for run in quick().runs])
     told = first_screen(theirs)
-    assert "Only kernels of other projects were measured" in told
+    assert "Only peers were measured" in told
     assert "Nothing was measured" not in told
 
 
@@ -117,11 +117,11 @@ def test_a_wrong_kernel_is_nobody_s_best_and_its_case_is_told() -> None:
     assert "scalar" in row
     assert "avx2" not in row
     assert f"Case: {case}" in words(page)
-    assert "FAIL 17 of 18 kernels are right, 1 wrong or broken." in words(page)
+    assert "FAIL 17 of 18 kernels are correct, 1 failed." in words(page)
 
 
 def slower_in_percent(run: Run, variant: str, ns: float, part: float, **workload: Any) -> Run:
-    """The Run of a variant, cold in this time and at this part of the ceiling."""
+    """The Run of a variant with this cold time and this fraction of the ceiling."""
     cold = run.performance.cold
     assert cold is not None
     timing = cold.timing.model_copy(update={"median_ns": ns, "low_ns": ns, "high_ns": ns})
@@ -137,7 +137,7 @@ def slower_in_percent(run: Run, variant: str, ns: float, part: float, **workload
 
 
 def test_the_best_variant_takes_the_least_time() -> None:
-    """The probe beside the slower one was slower too: 80 % of the ceiling, and 330 us in place of 310."""
+    """Even if its percentage is lower: the probe beside the slower variant was slower too."""
     run = next(run for run in quick().runs if run.op == "i2s_quantize" and run.performance.cold)
     percent, least = slower_in_percent(run, "percent", 330e3, 0.8), slower_in_percent(run, "least", 310e3, 0.7)
     small = {"id": "small", "axes": {"n": 64}, "performance": {"read": 10, "written": 10}}
@@ -187,13 +187,13 @@ def test_what_could_not_be_run_is_one_line_with_its_causes() -> None:
     page = render(record_of([*record.runs, *absent, other]))
     section = page[page.index('<section id="verdicts"') : page.index('<section id="errors"')]
     told = words(section)
-    assert "NOT RUN 40 kernels could not be run here: the processor does not have amx, and 1 more cause" in told
+    assert "NOT RUN 40 kernels could not run here: the processor does not have amx, and 1 more cause" in told
     assert "K is no multiple: cpu/other" in told
     rows = section[section.index("<tbody>") : section.index("</tbody>")]
     assert rows.count("<tr>") == len({run.kernel for run in record.runs})
     assert section.count('<details class="kernel"') == len({run.kernel for run in record.runs})
     for run in (*absent, other):
-        assert section.count(f'id="{groups.anchor(run.kernel)}"') == 1, "links to it still lead somewhere"
+        assert section.count(f'id="{groups.anchor(run.kernel)}"') == 1, "links to it still have a target"
 
 
 def test_a_kernel_that_was_judged_in_part_keeps_its_row() -> None:
@@ -201,11 +201,11 @@ def test_a_kernel_that_was_judged_in_part_keeps_its_row() -> None:
     run = record.runs[0]
     run = run.model_copy(update={"accuracy": Accuracy(status=Status.NOT_RUN, reason="no reference here")})
     page = render(record_of([run]))
-    assert "could not be run here" not in words(page[page.index('<section id="verdicts"') :])
+    assert "could not run here" not in words(page[page.index('<section id="verdicts"') :])
 
 
 def test_an_absolute_error_has_its_own_heading() -> None:
-    """1.01e+31 under "units of the last place" was an absolute error."""
+    """An absolute error, such as 1.01e+31, is not in the column of ulps."""
     record = quick()
     accuracy = record.runs[0].accuracy.model_copy(update={"largest_error": 1.01e31, "largest_ulp": 0.5})
     page = render(record_of([record.runs[0].model_copy(update={"accuracy": accuracy}), *record.runs[1:]]))
@@ -232,7 +232,7 @@ def test_a_doubted_figure_is_not_printed() -> None:
     told = words(render(record_of(runs)))
     assert "DOUBTED" in told
     assert "The best variant of each op" not in told
-    assert "Runs are not shown, because a guard doubts them" in told
+    assert "Runs are not shown, because a guard questioned them" in told
 
 
 def test_tables_have_intervals() -> None:
@@ -244,7 +244,7 @@ def test_tables_have_intervals() -> None:
 
 def test_what_was_not_run_stands_by_cause() -> None:
     told = words(render(quick()))
-    assert "What was not run, by cause; it is no PASS" in told
+    assert "Not run, by cause; not a PASS" in told
     assert f"{len(quick().runs)} 18 memory memory is not measured here" in told
 
 
@@ -268,7 +268,7 @@ def test_the_status_of_the_whole(verdict: dict[str, Any], expected: str) -> None
 @pytest.mark.parametrize("failed", ["accuracy", "memory", "cross"])
 @pytest.mark.parametrize("status", [Status.FAIL, Status.ERROR, Status.AMBIGUOUS])
 def test_another_projects_kernel_does_not_fail_those_beside_it(failed: str, status: Status) -> None:
-    """Headline, exit status, counts and page agree; failures of a peer are reported apart."""
+    """Headline, exit status, counts and page agree; failures of a peer are reported separately."""
     record = quick()
     kinds: dict[str, type[Verdict]] = {"accuracy": Accuracy, "memory": MemoryUse, "cross": Cross}
     wrong = {failed: kinds[failed](status=status, reason="leaks")}
@@ -285,11 +285,11 @@ def test_another_projects_kernel_does_not_fail_those_beside_it(failed: str, stat
     assert told == before | ({"Peers?": told["Peers?"]} if status is not Status.AMBIGUOUS else {})
     assert summary.headline(beside) == summary.headline(record)
     if status is not Status.AMBIGUOUS:
-        assert told["Peers?"] == (f"Of other projects' kernels, which do not count here, fail: 1 in {failed}",)
+        assert told["Peers?"] == (f"Failed kernels of peers, which do not decide the verdict: 1 in {failed}",)
         (line,) = overview.failures(beside)
         assert "cpu/theirs" in line.plain
         assert "another project's kernel" in line.plain
-    assert "kernels, which do not count" in words(render(beside))
+    assert "Kernels of peers, not counted" in words(render(beside))
     alone = record_of([peer])
     assert outcome(alone).status is (Status.AMBIGUOUS if status is Status.AMBIGUOUS else Status.FAIL)
 

@@ -1,5 +1,5 @@
-"""The section on cross-validation: every outcome with its word, nothing where nothing was compared, and inert
-whatever peers are called."""
+"""The section on cross-validation: every result has its word, the section is omitted without comparisons, and names of
+peers are inert."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ DIFFERING = {
 
 @pytest.fixture
 def compared(gpu_record: Record) -> Record:
-    """A Record with every outcome, and one Run that met no peer."""
+    """A Record with every result, and one Run without a peer."""
     outcomes = (
         (comparison("libggml", **timed(1.8, 2.2)), comparison("libbitnet.so:dot", **{**timed(1.1, 1.3), **OVERFLOW})),
         (
@@ -113,23 +113,23 @@ def test_every_outcome_has_its_word_and_its_shape(compared: Record) -> None:
     for word, mark in (
         ("MATCH", "pass"),
         ("DIFFERS", "fail"),
-        ("BROKE", "error"),
-        ("PEER WRONG", "peer-wrong"),
-        ("NOT THERE", "not-run"),
+        ("ERROR", "error"),
+        ("PEER INCORRECT", "peer-wrong"),
+        ("NOT RUN", "not-run"),
     ):
         assert f'<b class="mark {mark}">{word}</b>' in page
     text = words(page)
-    assert "4 comparisons made; in 1 of them the peer is wrong" in text
+    assert "4 comparisons; in 1 of them the peer is incorrect" in text
     assert "is recommended in 2 by the strict rule" in text
 
 
 def test_the_divergence_comes_with_its_inputs(compared: Record) -> None:
-    table = table_of(body(compared), "Where they differ")
+    table = table_of(body(compared), "Divergences")
     assert (
         "out[0, 3] 276352 -772224 276352 activations[0, :] = [127, 127, …] (2176 values from 127 to 127) "
         "weights[3, :] ="
     ) in table
-    assert table.index("DIFFERS") < table.index("PEER WRONG"), "what is wrong here comes first"
+    assert table.index("DIFFERS") < table.index("PEER INCORRECT"), "incorrect kernels come first"
     assert "out[1, 2] 5 4 4" in table
 
 
@@ -149,7 +149,7 @@ def test_every_peer_says_why_it_was_not_there(compared: Record) -> None:
 
 
 def test_the_longest_call_is_shown(compared: Record) -> None:
-    """Short calls are half their own cost."""
+    """Half of the time of a short call is overhead."""
     kernel = next(run.kernel for run in compared.runs if run.cross.peers)
     runs = [run for run in compared.runs if run.kernel == kernel][:2]
     short, long = (
@@ -211,14 +211,14 @@ def test_a_reference_is_named_and_no_peer_to_beat(compared: Record) -> None:
         }
     )
     text = words(body(record))
-    assert "5 comparisons made. 3 of them are with a reference" in text
-    assert "Of 2 comparisons in speed" in text
+    assert "5 comparisons. 3 of them are with a reference" in text
+    assert "2 comparisons of speed" in text
     assert "in 1 by the strict rule" in text
     assert "in 2 by the lenient one" in text
     assert "our own (reference)" in table_of(body(record), "Every peer")
-    (answer,) = [each for each in answers(record) if each.question == "Beside others?"]
+    (answer,) = [each for each in answers(record) if each.question == "Against peers?"]
     assert answer.statements == (
-        "Cross-validated: 2 kernels beside what others ship, 1 kernel beside our own alone",
-        "Of 2 comparisons in speed, the strict rule recommends migration in 1, the lenient one (no more than a tenth "
+        "Compared: 2 kernels with peers, 1 kernel with our own only",
+        "Of 2 comparisons of speed, the strict rule recommends migration in 1, the lenient one (at most 10 % "
         "slower) in 2",
     )

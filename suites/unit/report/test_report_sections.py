@@ -1,5 +1,4 @@
-"""What the report shows beside verdicts and ceilings: the comparison, proposals, plots, raw samples, Markdown, the
-landing page."""
+"""The other parts of the report: the comparison, proposals, plots, raw samples, Markdown, the landing page."""
 
 from __future__ import annotations
 
@@ -56,7 +55,7 @@ def ratio(middle: float, width: float = 0.01) -> Ratio:
 
 
 def quicker(record: Record, factor: float, which: slice = slice(None), width: float = 0.001) -> Record:
-    """The same Record, these of its measured Runs so many times as close to their ceilings."""
+    """The Record with the fractions of these measured Runs multiplied by a factor."""
 
     def changed(footing: Measurement | None) -> Measurement | None:
         if footing is None:
@@ -85,12 +84,12 @@ def quicker(record: Record, factor: float, which: slice = slice(None), width: fl
 
 
 def steady(record: Record) -> Record:
-    """The Record with narrow intervals, so that what was planted can be told."""
+    """The Record with narrow intervals, so that planted changes are significant."""
     return quicker(record, 1.0).model_copy(update={"id": record.id, "created": record.created})
 
 
 def body(record: Record, id: str, given: PageContext = NOTHING) -> str:
-    """One section alone."""
+    """The HTML of one section."""
     section = next(section for section in SECTIONS if section.id == id)
     context = section.variables(record, given)
     assert context is not None, f"nothing to show under {id}"
@@ -160,12 +159,12 @@ def test_noise_is_the_middle_interval(gpu_record: Record) -> None:
 
 def test_strip_says_what_regressed(gpu_record: Record) -> None:
     now = steady(gpu_record)
-    assert "NOT ASKED" in words(body(now, "summary"))
+    assert "NOT REQUESTED" in words(body(now, "summary"))
     summary = words(body(now, "summary", PageContext(baseline=quicker(now, 1.1, slice(0, 2)))))
     assert "Regressed? SLOWER 4 slower" in summary
     assert re.search(r"Noise floor ±0\.1 %", summary)
     for lane in now.lanes:
-        assert f"Lane {lane.device} {'RAN' if lane.ran else 'NOT RUN'}" in summary
+        assert f"Device {lane.device} {'RAN' if lane.ran else 'NOT RUN'}" in summary
 
 
 def test_environment_shows_what_changed(gpu_record: Record) -> None:
@@ -200,11 +199,11 @@ def test_proposals_keep_their_order_and_their_commands(gpu_record: Record) -> No
     first, second = (run for run in gpu_record.runs[:2])
     many = tuple(proposal(second, rule=f"rule-{number}") for number in range(30))
     record = gpu_record.model_copy(update={"proposals": (proposal(first), *many), "unadvised": ("counters: denied",)})
-    section = body(record, "next", PageContext(rules={"accumulators": "3 of 4 promises kept"}))
+    section = body(record, "next", PageContext(rules={"accumulators": "3 of 4 predictions correct"}))
     text = words(section)
     assert text.index("One chain bounds") < text.index("rule-0") < text.index("rule-22")
     assert "1.30x to 2.00x" in text
-    assert "The rule accumulators: 3 of 4 promises kept" in text
+    assert "The rule accumulators: 3 of 4 predictions correct" in text
     assert "cycles of the chain 16 code.functions[0].chain_cycles" in text
     assert section.count('<code class="command">tritmark run --op a --addresses accumulators</code>') == 24
     assert "tritmark advise --explain accumulators" in text
@@ -212,9 +211,9 @@ def test_proposals_keep_their_order_and_their_commands(gpu_record: Record) -> No
     assert "counters: denied" in text
     alike = tuple(proposal(first, workload=f"shape {number}") for number in range(3))
     text = words(body(gpu_record.model_copy(update={"proposals": alike}), "next"))
-    assert text.count("Edit.") == 1, "one edit, whatever the shapes"
+    assert text.count("Edit.") == 1, "one edit for all shapes"
     assert "shape 0, and 2 more workloads" in text
-    assert "The same on shape 1 (1.30x to 2.00x), shape 2" in text
+    assert "Also for shape 1 (1.30x to 2.00x), shape 2" in text
 
 
 def test_new_parts_of_a_run_are_shown(gpu_record: Record) -> None:
@@ -242,7 +241,7 @@ def test_new_parts_of_a_run_are_shown(gpu_record: Record) -> None:
         ("peers", times(ratio(2.0))),
         ("threads", times(ratio(3.1))),
         ("threads", "77.5 % 83.4 % 81.2 %"),
-        ("threads", "95.0 % not told not told"),
+        ("threads", "95.0 % unknown unknown"),
         ("graph", times(ratio(1.7))),
         ("code", "LDG 4"),
         ("code", "4 of 128 bits"),
@@ -310,7 +309,7 @@ def test_crossover_lies_where_the_curves_meet(gpu_record: Record) -> None:
         workload = run.workload.model_copy(update={"axes": {**run.workload.axes, "M": m}})
         return run.model_copy(update={"variant": variant, "workload": workload, "performance": performance})
 
-    # A line through the origin of slope 1 against a constant: they meet at M = 40, in logarithms too.
+    # A line of slope 1 through the origin and a constant cross at M = 40, also in logarithms.
     runs = [each for m in (1, 8, 64) for each in (at("gemv", m, 100.0 * m), at("wmma", m, 4000.0))]
     ((_, axis), lines), *_ = curves(runs).items()
     assert axis == "M"
@@ -409,7 +408,7 @@ def test_markdown_is_short_and_inert(gpu_record: Record) -> None:
     )
     text = markdown(record, PageContext(baseline=quicker(record, 1.2)))
     assert "### FAIL" in text
-    for part in ("#### What failed", "#### Against", "#### What to change next"):
+    for part in ("#### Failures", "#### Against", "#### What to change next"):
         assert part in text
     assert len(text) < 20_000
     outside = re.sub(r"(`+)(?!`).*?(?<!`)\1(?!`)", "", text)
@@ -485,7 +484,7 @@ def test_landing_page_lists_every_record_and_what_is_none(gpu_record: Record, tm
     assert (tmp_path / "html" / f"{early.id}.html").stat().st_mtime_ns == before, (
         "an up-to-date page is not built again"
     )
-    assert "There is no Record yet" in landing([])
+    assert "No Record yet" in landing([])
     assert row(gpu_record, "x").failed == 0
 
 
@@ -538,16 +537,17 @@ def test_the_machine_s_section_says_what_fetching_ahead_buys(gpu_record: Record)
         figures=figures,
         used="L1 1024",
     )
-    assert "What fetching weights ahead buys" not in render(gpu_record)
+    assert "Software prefetch of weights" not in render(gpu_record)
 
     def page(*found: TunedPrefetch) -> str:
         machine = gpu_record.machine.model_copy(update={"prefetch": found})
         return render(gpu_record.model_copy(update={"machine": machine}))
 
     shown = page(tuned)
-    assert "What fetching weights ahead buys" in shown
+    assert "Software prefetch of weights" in shown
     assert times(ratio(0.61)) in shown
-    assert "8.00 KiB into L2 was chosen in place of nothing, hardware alone, which is built in" in shown
+    assert "8.00 KiB into L2 was chosen in place of the built-in choice, nothing, hardware alone" in shown
     assert "kernels of this Record: 1.00 KiB into L1" in shown
     kept = page(tuned.model_copy(update={"chosen": "", "note": "it was slower hot"}))
-    assert "was not beaten twice (it was slower hot)" in kept
+    assert "no strategy was faster twice than the built-in choice" in kept
+    assert "(it was slower hot)" in kept
