@@ -62,7 +62,7 @@ def expectations(op: Op, axes: Axes, key: KernelKey, reference: Arrays) -> tuple
     A float output of an op with rounded results is judged by a bound if the reference gives one. For an op with the
     family "nonfinite", a NaN in the reference is expected, and an infinity is exact.
 
-    Raises BrokenReferenceError for a missing output, a wrong shape, a NaN, a dtype that cannot be compared bit for bit,
+    Raises BrokenReferenceError for a missing output, another shape, a NaN, a dtype that cannot be compared bit for bit,
     an integer that the output's dtype cannot hold, and a bound that is missing, negative or not finite.
     """
     return tuple(
@@ -198,7 +198,7 @@ def _overflowed(
 ) -> npt.NDArray[np.bool_]:
     """Elements, flat, with an infinity in the output for which the bound reaches a value that the dtype rounds to
     it."""
-    with np.errstate(invalid="ignore"):  # what a candidate left may be a signalling NaN
+    with np.errstate(invalid="ignore"):  # outputs may hold a signalling NaN
         infinite: npt.NDArray[np.bool_] = np.isinf(found.reshape(-1).astype(np.float64))
         if infinite.any():
             furthest = exact.astype(np.float64) + np.copysign(bound, exact)
@@ -225,7 +225,7 @@ def _ulps(found: npt.NDArray[Any], expected: npt.NDArray[Any]) -> npt.NDArray[np
         return np.zeros(found.size)
     a, b = _ordinal(found), _ordinal(expected)
     apart = (np.maximum(a, b) - np.minimum(a, b)).astype(np.float64)
-    with np.errstate(invalid="ignore"):  # what a candidate left may be a signalling NaN
+    with np.errstate(invalid="ignore"):  # outputs may hold a signalling NaN
         return np.where(np.isnan(found.reshape(-1)), np.inf, apart)
 
 

@@ -3,7 +3,7 @@
 Times, counts and audits come from the candidate's process, which could forge them. The expected values, the clock and
 the kernel's account of CPU time are here.
 
-An incorrect output is a fault at once. A check that rests on time can fail for an honest kernel: when the machine was
+An incorrect output is always a fault. A check that rests on time can fail for an honest kernel: when the machine was
 fast during samples and slow in the lap, say. Such a FAIL stands only if the same guard fails in a fresh process. If a
 guard errs in one of a hundred measurements, more than was observed on busy machines, it errs twice in one of ten
 thousand. The hundred tests of an invocation then share one false alarm in a hundred invocations.

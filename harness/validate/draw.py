@@ -70,7 +70,7 @@ _SALTED, _MOST_SALTED = 0.6, 0.3
 faults need several ordinary inputs of a family."""
 
 _POWERS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 0)
-"""Greatest power of two that divides an axis. 256 stands for 256 or more, and 0 for sizes near multiples of those:
+"""Greatest power of two that divides an axis. 256 means 256 or more, and 0 means sizes near multiples of those:
 kernels that work in blocks of hundreds or thousands have tails that residues modulo RESIDUES seldom reach."""
 
 _BLOCK = 256

@@ -278,7 +278,7 @@ def merged(parts: Sequence[Part]) -> Judged:
     elif not calls:
         status, reason = (
             Status.NOT_RUN,
-            "no case fits both its constraints and its format; relax them",
+            "no case fits both its constraints and its format; relax the constraints",
         )
     elif missing or skipped:
         status, reason = Status.AMBIGUOUS, f"no case reached: {', '.join((*missing, *skipped))}"

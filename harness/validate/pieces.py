@@ -1,4 +1,4 @@
-"""Small parts of the inputs that are exchanged before every sample, and what the outputs are afterwards.
+"""Small parts of the inputs that are exchanged before every sample, with the outputs that follow.
 
 A workload has two sets of data. Where pieces of an op are independent (`Op.independent_axis`), each may come from
 either set, and only the outputs of that piece change: 2^MOST mixtures that no kernel has seen, for a few microseconds

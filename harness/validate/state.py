@@ -183,7 +183,7 @@ class StateWatch:
             )
         if pools is not None and self._too_many(now, pools):
             faults.append(
-                f"it left {len(now.threads)} threads, and found {len(first.threads)}; a pool may have at most "
+                f"it left {len(now.threads)} threads (before: {len(first.threads)}); a pool may have at most "
                 f"{self.threads - 1} beside the calling thread ({_counted(now.threads)})"
             )
         left = _new(first.children, now.children)
@@ -192,10 +192,10 @@ class StateWatch:
         opened = [target for number, target in now.descriptors.items() if begun.descriptors.get(number) != target]
         if opened:
             before = len(begun.descriptors)
-            faults.append(f"it left {len(opened)} descriptors open, and found {before}: {_listed(opened)}; close them")
+            faults.append(f"it left {len(opened)} descriptors open (before: {before}): {_listed(opened)}; close them")
         closed = [target for number, target in begun.descriptors.items() if number not in now.descriptors]
         if closed:
-            faults.append(f"it closed {len(closed)} descriptors that it found: {_listed(closed)}")
+            faults.append(f"it closed {len(closed)} descriptors that were open before: {_listed(closed)}")
         for what, before_, after in (
             ("shared mappings", begun.shared, now.shared),
             ("writable executable mappings", begun.executable, now.executable),
