@@ -148,7 +148,7 @@ def test_a_bound_that_admits_anything_is_no_bound(installed: Installed, bound: f
     )
     told = judge(found)
     assert (told.status, told.match) == (Status.ERROR, None)
-    assert "the peer's bound" in told.reason
+    assert "the peer's error_bound" in told.reason
 
 
 def test_a_kernel_within_its_own_ulp_agrees(installed: Installed) -> None:

@@ -173,7 +173,7 @@ def test_a_bound_that_reaches_past_the_largest_number_admits_infinity(dtype: np.
         (ToleranceKind.EXACT, "float32", {"y": np.array([1, np.nan], np.float32)}, "NaN at index \\(1,\\)"),
         (ToleranceKind.ROUNDED, "float32", {"y": np.array([1, np.nan])}, "NaN"),
         (ToleranceKind.EXACT, "float32", {"y": np.zeros(2)}, "bit for bit"),
-        (ToleranceKind.EXACT, "int8", {"y": np.array([0, 128])}, "past int8"),
+        (ToleranceKind.EXACT, "int8", {"y": np.array([0, 128])}, "range of int8"),
         (ToleranceKind.EXACT, "int8", {"y": np.zeros(2)}, "holds integers"),
         (ToleranceKind.BOUNDED, "float32", {"y": np.zeros(2)}, "no bound"),
         (ToleranceKind.BOUNDED, "float32", {"y": np.zeros(2), "y.bound": np.array([0, np.inf])}, "bound"),
