@@ -1,15 +1,15 @@
-"""The accuracy dimension: a variant runs on fresh data in guarded memory, and everything that it left there is judged.
+"""The accuracy dimension: run a variant on fresh data in guarded memory, and judge everything that it left there.
 
-Three runs. The first is judged on one set of data. The second is the same launch after other data was written into the
-same memory, so that a result kept from the first run, or from binding, is wrong. The third is a new launch in new
-memory, on the first data again: what a kernel kept between launches is wrong there. Where an input has to be finite,
-three more runs have to report NaN and infinities put there.
+Three runs:
+1. One set of data.
+2. The same launch on other data in the same memory: a result kept from the first run, or from binding, is incorrect.
+3. A new launch in new memory on the first data: a result kept between launches is incorrect.
 
-Where a workload is so large that there is one set of data only (see cases), one run is judged, and those with NaN and
-infinities.
+If an input must be finite, further runs must report NaN and infinities. A workload with one set of data only (see
+cases) gets one run, and the runs with NaN and infinities.
 
-In a process of its own the first trial has pages that trap right before its arrays, the last one right behind them.
-Where such a page ends the process, each array is tried alone beside one, so that the verdict can name it.
+In a process of its own, guard pages lie right before the arrays in the first trial, and right behind them in the last
+one. If such a page ends the process, each array is tried alone beside one, so that the verdict can name it.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from tritmark.harness.worker.remote import SharedMemory
 from tritmark.harness.worker.shared import Edge
 
 NONFINITE_ROUNDS = 3
-"""Runs on values that are not finite in each drawn case: the first of them at the first element, at the last, and
-anywhere. One workload judged by itself gets every kind."""
+"""Runs with non-finite values in each drawn case: at the first element, the last, and any. A single workload that is
+judged by itself gets every kind."""
 
 _SMALL = 1 << 20
 """Bytes of inputs."""
@@ -40,26 +40,26 @@ _SMALL = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A verdict, the receipt of what ran (None where nothing did), and how long judging took."""
+    """A verdict, the receipt of the runs (None if nothing ran), and the duration of the judgement."""
 
     accuracy: Accuracy
     receipt: Receipt | None
     seconds: float = 0.0
-    """Of the process that judged, where many variants are judged by turns; 0 where whoever asked has a clock."""
+    """Seconds in the judging process, if it judges many variants interleaved; 0 if the caller measures the time."""
     code: frozenset[str] = frozenset()
-    """Files whose code its process had; see validate.borrowed."""
+    """Files whose code was mapped in its process; see validate.borrowed."""
 
 
 def misfit(variant: Variant, inputs: Mapping[str, Any], layout: str, device: Device | None = None) -> str | None:
-    """Why a variant cannot be run on that layout, or None: its alignment is part of what it was registered with."""
+    """Why the variant cannot run on that layout, or None. Alignment is part of its registration."""
     if device is not None and device.memory is not None and variant.alignment > MEMORY_ALIGNMENT:
         return (
-            f"it needs arrays aligned to {variant.alignment} bytes, and the memory of {device.type} gives "
+            f"it needs arrays aligned to {variant.alignment} bytes, but the memory of {device.type} aligns to "
             f"{MEMORY_ALIGNMENT}"
         )
     for name, value in inputs.items():
         if is_array(value) and layout_offset(layout, value.itemsize) % variant.alignment:
-            return f"it needs arrays aligned to {variant.alignment} bytes, and {name} is {layout}"
+            return f"it needs arrays aligned to {variant.alignment} bytes, but {name} is {layout}"
     return None
 
 
@@ -74,11 +74,11 @@ def judge(
     seed: int,
     device: Device | None = None,
 ) -> Judged:
-    """Run `variant` on the cases and judge what it wrote, by the op's error family. `device` None: one that works in
-    the host's memory.
+    """Run `variant` on the cases and judge its outputs by the op's error family. `device` None: the kernel works in the
+    host's memory.
 
-    ERROR with the exception's text where the candidate raises; FAIL where an output is wrong or unwritten, memory
-    around an array or an input changed, or the launch reports something else than what happened.
+    ERROR with the text of the exception if the candidate raises. FAIL if an output is incorrect or unwritten, if an
+    input or memory around an array changed, or if the launch reports something that did not happen.
     """
     arrays = {name: value.itemsize for name, value in cases.first.inputs.items() if is_array(value)}
     arrays |= {each.name: each.values.itemsize for each in cases.first.expected}
@@ -115,21 +115,21 @@ def judge(
 
 
 def _small(case: Case) -> bool:
-    """Whether a run costs little: what is not finite is looked for in small cases above all."""
+    """Whether a run is cheap: small cases get most of the runs with non-finite values."""
     return bool(sum(value.nbytes for value in case.inputs.values() if is_array(value)) < _SMALL)
 
 
 def ended(tally: Tally, error: BrokenCandidateError, cause: Complaint | None, where: str = "") -> Complaint:
-    """How the candidate ended, with what a page that traps has to say of it; `where` is added to the words."""
+    """How the candidate ended, with the finding of a guard page. `where` is appended to the text."""
     if cause is not None:
         tally.spoke.add(cause.guard)
     return Complaint(error.guard, f"{error}{f'; {cause}' if cause is not None else ''}{where}")
 
 
 def trapped(setting: Setting, case: Case, seed: int, edge: Edge, error: BrokenCandidateError) -> Complaint | None:
-    """If it was a page that traps that ended the candidate's process, or an input that it may only read: which arrays.
+    """The arrays involved, if a guard page or a read-only input ended the candidate's process; else None.
 
-    A write that NumPy refuses is an exception like any other, so all are looked at.
+    NumPy's refusal to write is an exception like any other, so all exceptions are examined.
     """
     if not isinstance(setting.memory, SharedMemory) or error.guard not in {Guard.CRASH, Guard.ERROR}:
         return None
@@ -138,7 +138,7 @@ def trapped(setting: Setting, case: Case, seed: int, edge: Edge, error: BrokenCa
     inputs = [name for name, value in case.inputs.items() if is_array(value)]
     written = [name for name in inputs if not _survives(setting, case, seed, None, None, name)]
     if written:
-        return Complaint(Guard.INPUTS, f"it runs only where it may write the input {' and '.join(written)}")
+        return Complaint(Guard.INPUTS, f"it writes the input {' and '.join(written)}; inputs are read-only")
     names = [*inputs, *(each.name for each in case.expected)]
     found = [name for name in names if not _survives(setting, case, seed, edge, name, "")]
     where = "before the start" if edge == "start" else "past the end"
@@ -146,8 +146,8 @@ def trapped(setting: Setting, case: Case, seed: int, edge: Edge, error: BrokenCa
 
 
 def _survives(setting: Setting, case: Case, seed: int, edge: Edge | None, only: str | None, frozen: str | None) -> bool:
-    """Whether a run ends well with just that array beside a page that traps, and that input read-only (None: all,
-    "": none)."""
+    """Whether a run succeeds with only that array beside a guard page, and with that input read-only (None: all, "":
+    none)."""
     try:
         Trial(setting, case, seed, edge, only, frozen).run(Tally(setting.op), case)
     except BrokenCandidateError:

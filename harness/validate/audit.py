@@ -1,17 +1,16 @@
-"""Looking into a timed loop: what the calls that are timed do, and whether all that they do is within the time.
+"""Audits of a timed loop: whether timed calls do their work, and within the measured time.
 
-- Before each sample pieces of one set's inputs are exchanged for the other data's (see pieces), untimed, and once the
-  sample is over the parts of the outputs that follow from them are looked at; sometimes they were poisoned before,
-  sometimes they still hold what was right until then. Before cold samples that is done half a cycle earlier, so that
-  what was written is cold again. Of several hot calls it is a call drawn at random that meets the change first, the
-  last one in half of the samples: whoever leaves out every other call is seen there. The change is made ready before
-  the sample and written in between by the clock's own loop: whoever works after a pause alone is seen.
-- At moments drawn at random a whole set gets the other data.
-- The rest of the outputs is compared with what an earlier call left: a window after each hot sample, and all of every
-  set after the last cold one.
+- Before each sample, pieces of one set's inputs are exchanged for the other data (see pieces), untimed. After the
+  sample, the parts of the outputs that follow from them are checked. Before the sample they are sometimes poisoned, and
+  sometimes hold the earlier correct values. Before cold samples this is done half a cycle earlier, so that written data
+  is cold again. Among hot calls, a random call is the first to read the change, the last call in half of the samples:
+  this detects a kernel that skips every other call. The change is prepared before the sample, and the clock's own loop
+  writes it: this detects a kernel that works only after a pause.
+- At random times a whole set is changed to the other data.
+- The remaining outputs are compared with those of an earlier call: a window after each hot sample, and all outputs of
+  every set after the last cold one.
 
-What is found for the first time, and whatever differs from that, is kept for the process that has the expected values
-(see confirm).
+Outputs that are new or that differ are kept for the process that has the expected values (see confirm).
 """
 
 from __future__ import annotations
@@ -34,26 +33,26 @@ from tritmark.harness.validate.guard_names import Complaint, Guard
 from tritmark.harness.validate.sets import POISON, Sets
 
 PIECE = 16 << 20
-"""Bytes of each output that a look keeps: all of it, or a piece of that size from a place drawn at random."""
+"""Bytes of each output that a look keeps: all of it, or a part of that size from a random place."""
 
 MOST_KEPT = 32 << 20
-"""Bytes of outputs that are kept for each temperature, or one look's if those are more."""
+"""Bytes of outputs kept for each temperature, or those of one look if they are more."""
 
 LARGE = 256 << 20
-"""Bytes of a set's arrays from which on there is only the look after the last sample: others would take longer than
-all the samples."""
+"""For a set of this many bytes or more there is only the look after the last sample: further looks would take longer
+than all samples."""
 
 _MOST_AHEAD_NS = 30_000_000
 MOST_PARTS = 1024
-"""Looks at pieces that are kept: an honest kernel leaves 64 different ones at most."""
+"""Looks at pieces that are kept. An honest kernel leaves at most 64 different ones."""
 
 WINDOW = 1 << 18
-"""Bytes of each output that are compared after each hot sample: about as long as the digest of a small product, 20
-us."""
+"""Bytes of each output that are compared after each hot sample: this takes 20 us, as long as the digest of a small
+product."""
 
 _MOST_MIXED = 2048
 _MIXED = 0.25
-"""Of how many cold sets pieces are exchanged beforehand, and the share of their pieces."""
+"""Number of cold sets with pieces exchanged beforehand, and the share of their pieces."""
 
 _LATE_LOOKS = 3
 _LATE_S = 0.005
@@ -62,8 +61,8 @@ _LATE_NS = 200_000_000
 
 @dataclass(frozen=True, slots=True)
 class Audited:
-    """What a call left: `when` in words, `case` says which data its inputs held (0 or 1), `outputs` are flat and
-    begin at element `begin`; `exchanged` are the pieces of the inputs that came from the other data."""
+    """Outputs of a call. `when`: in words. `case`: which data its inputs held (0 or 1). `outputs`: flat, from element
+    `begin` on. `exchanged`: the input pieces that came from the other data."""
 
     when: str
     case: int
@@ -74,7 +73,7 @@ class Audited:
 
 @dataclass(frozen=True, slots=True)
 class AuditedPiece:
-    """What a call left in a piece's part of the outputs; `exchanged`: whether the piece came from the other data."""
+    """A piece's part of the outputs of a call. `exchanged`: whether the piece came from the other data."""
 
     when: str
     case: int
@@ -85,8 +84,7 @@ class AuditedPiece:
 
 @dataclass(slots=True)
 class AuditedOutputs:
-    """What calls left: outputs by the data they follow from, as they were found first, and all that is to be judged
-    elsewhere."""
+    """Outputs of calls: as first found for each data, and all that another process must judge."""
 
     whole: dict[int, dict[str, npt.NDArray[np.uint8]]] = field(default_factory=dict)
     parts: dict[tuple[int, int, bool], Mapping[str, npt.NDArray[Any]]] = field(default_factory=dict)
@@ -95,13 +93,13 @@ class AuditedOutputs:
     faults: list[Complaint] = field(default_factory=list)
 
     def fault(self, guard: Guard, text: str) -> None:
-        """Take notice of a fault, once."""
+        """Record a fault, once."""
         found = Complaint(guard, text)
         if found not in self.faults:
             self.faults.append(found)
 
     def whole_of(self, sets: Sets, index: int, when: str, rng: np.random.Generator, *, always: bool = False) -> None:
-        """Look at all of one set's outputs, and keep them where such were not seen before (or `always`)."""
+        """Check all outputs of one set, and keep them if they are new (or `always`)."""
         here, written = sets.each[index], sets.written(index)
         for piece in here.exchanged:
             if (here.case, piece, True) not in self.parts:
@@ -118,14 +116,14 @@ class AuditedOutputs:
             elif known is not None and sets.op.tolerance_kind is ToleranceKind.EXACT and not same(known[name], found):
                 self.fault(
                     Guard.AUDIT,
-                    f"{when.partition(',')[0]}: two calls of the timed loop gave different {name} for the same inputs",
+                    f"{when.partition(',')[0]}: two calls of the timed loop wrote different {name} for the same inputs",
                 )
         self.audited.append(audited(when, sets, index, written, rng))
         while len(self.audited) > 1 and sum(_nbytes(each) for each in self.audited) > MOST_KEPT:
             del self.audited[rng.integers(len(self.audited) - 1)]
 
     def part_of(self, sets: Sets, index: int, piece: int, when: str) -> None:
-        """Look at a piece's part of one set's outputs."""
+        """Check a piece's part of one set's outputs."""
         here = sets.each[index]
         key = (here.case, piece, piece in here.exchanged)
         found, known = sets.part(index, piece), self.parts.get(key)
@@ -137,7 +135,7 @@ class AuditedOutputs:
             self.kept.append(AuditedPiece(when, *key, found))
 
     def expected(self, sets: Sets, index: int) -> dict[str, npt.NDArray[np.uint8]] | None:
-        """What stood in all of a set's outputs when its inputs were last as they are; None where that was not seen."""
+        """The outputs that the set had when its inputs were last the same; None if that was not observed."""
         here = sets.each[index]
         if here.case not in self.whole:
             return None
@@ -156,10 +154,9 @@ class AuditedOutputs:
 
 
 class Auditor:
-    """Stands between `alternate` and the launches, from when they have been calibrated.
+    """Wraps the launches for `alternate` after calibration.
 
-    `order` tells for each launch which set it is bound to; what it sees goes to `seen`. `call_ns`: about how long a
-    call takes.
+    `order`: the set that each launch is bound to. `seen` receives the outputs. `call_ns`: approximate time of a call.
     """
 
     def __init__(
@@ -180,31 +177,29 @@ class Auditor:
         self._small = sets.nbytes < LARGE
         self._next = int(rng.integers(LEAST_SAMPLES)) if self._small else None
         self._watched: int | None = None
-        """Position in the cycle that is waited for."""
+        """Position in the cycle of the awaited call."""
         self._spent_ns = 0
         self._ahead: dict[int, tuple[int, list[int]]] = {}
-        """For cold samples that are to come: which of their calls follows a change, and which pieces of its set were
-        exchanged."""
+        """For future cold samples: the set of the call that follows a change, and the exchanged pieces of that set."""
         half = len(timed.launches) // 2
         self._cycle = 0 if timed.warm or half * call_ns > _MOST_AHEAD_NS else half
-        """Calls between a change and the cold call that follows it, at least: what is written lies in caches, and
-        has to leave them. Where that takes long, a call is so slow that a part of its inputs in caches changes
-        nothing."""
+        """Least number of calls between a change and the cold call that follows it: written data must leave the caches.
+        If that takes long, calls are so slow that a cached part of the inputs changes nothing."""
         self._ending = False
         self._now: tuple[int, dict[str, npt.NDArray[np.uint8]]] | None = None
-        """For the hot set, the data that its inputs hold, and what its outputs should hold now."""
+        """For the hot set: the data that its inputs hold, and the outputs that it should hold."""
 
     def change_ahead(self) -> None:
-        """Give each cold set a mixture of its own, and exchange pieces for the samples of the first half of the cycle.
-        They are in caches then, until as much else was touched."""
+        """Give each cold set its own mixture, and exchange pieces for the samples of the first half of the cycle. The
+        pieces stay in caches until enough other data was touched."""
         if not self.timed.warm and self._small and self._sets.pieces.each:
             self._mix()
             for sample in range(1 + -(-self._cycle // self.timed.calls)):
                 self._change_for(sample)
 
     def _mix(self) -> None:
-        """Sets that all held the same data could be answered from one. On a device each write takes long, so there
-        only looks and samples change them."""
+        """Mix the data of the sets: a kernel could answer sets with equal data from one. On a device each write takes
+        long, so there only looks and samples change sets."""
         sets = self._sets
         if sets.memory is not HOST or not sets.pieces.together:
             return
@@ -225,12 +220,12 @@ class Auditor:
             self._write(changes)
 
     def _nth(self) -> int:
-        """A call of a sample: the last half of the time, as nothing after it can make good what it leaves out."""
+        """A call of a sample, the last one in half of the samples: no later call can make up for skipped work there."""
         calls = self.timed.calls
         return calls - 1 if self._rng.random() < 0.5 else int(self._rng.integers(calls))
 
     def clock(self) -> int:
-        """Nanoseconds, without those that looking takes."""
+        """Nanoseconds without the time of the looks."""
         return perf_counter_ns() - self._spent_ns
 
     def sample(self) -> float:
@@ -242,7 +237,7 @@ class Auditor:
         return taken
 
     def finish(self) -> None:
-        """The look after the last sample, which is timed like the others but is in no figure; and one at every set."""
+        """Look after the last sample, which is timed but is in no figure, and then at every set."""
         self._begin((self._at + int(self._rng.integers(self.timed.calls))) % len(self.timed.launches), poison=True)
         self._ending = True
         self._sample()
@@ -261,7 +256,7 @@ class Auditor:
         self._sets.exchange(index)
         for other, pieces in self._ahead.values():
             if other == index:
-                pieces.clear()  # they were written over
+                pieces.clear()  # overwritten
         if poison or len(self._sets.cases) < 2:
             self._sets.poison(index)
         self._sets.each[index].awaited = True
@@ -285,7 +280,7 @@ class Auditor:
         if self._watched is not None and (self._watched - first) % count < timed.made - made:
             self._look_at_all(self._order[self._watched])
             self._watched = None
-            # Ever rarer, so that looking takes little of the time whatever a call takes.
+            # Ever rarer, so that looks take little of the time for calls of any length.
             if self._next is not None:
                 self._next = self._samples + 1 + int(self._rng.integers(1, 2 * self._samples + LEAST_SAMPLES))
         self._spent_ns += perf_counter_ns() - begun
@@ -294,8 +289,8 @@ class Auditor:
         return taken / timed.calls
 
     def _sample_around(self, index: int) -> tuple[int, list[int]]:
-        """The nanoseconds of a hot sample with a change in between, and which pieces were exchanged. A kernel should
-        not tell how long the change takes."""
+        """Nanoseconds of a hot sample with a change inside, and the exchanged pieces. The kernel must not be able to
+        detect the time of the change."""
         timed, on_host = self.timed, self._sets.memory is HOST
         # A clock that records its calls cannot be interrupted.
         nth = self._nth() if on_host else 0
@@ -314,7 +309,7 @@ class Auditor:
         self._spent_ns += perf_counter_ns() - begun
 
     def _change(self, index: int) -> tuple[list[int], list[ArrayChange]]:
-        """Exchange a piece or two of a set's inputs: which, and what is to be written for it."""
+        """Exchange one or two pieces of a set's inputs. Returns the pieces and the pending writes."""
         begun, sets = perf_counter_ns(), self._sets
         here, pieces = sets.each[index], sets.pieces
         if pieces.together:
@@ -334,7 +329,7 @@ class Auditor:
     def _look(self, index: int, changed: list[int]) -> None:
         sets = self._sets
         when = f"{self._temperature}, about call {self.timed.made}"
-        # all of the outputs follow from the one that is exchanged now, by a change for a later call perhaps
+        # all outputs follow from the piece that is exchanged now, perhaps by a change for a later call
         if not sets.pieces.together:
             changed = list(sets.each[index].exchanged) or changed
         for piece in changed:
@@ -368,11 +363,10 @@ class Auditor:
 
 
 def late(launch: Launch, sets: Sets, index: int, rng: np.random.Generator) -> tuple[list[Audited], list[Complaint]]:
-    """Call a launch some times by itself: what it left the moment it returned, and what is wrong if its outputs are
-    written after that.
+    """Make a few single calls. Returns the outputs at the return of the call, and faults if outputs are written later.
 
-    The outputs are poisoned before the call and once more after it; a thread or a stream that still works shows in
-    either.
+    The outputs are poisoned before the call and again after it. A thread or stream that still works shows in one of
+    them.
     """
     looks: list[Audited] = []
     faults: list[Complaint] = []
@@ -386,15 +380,20 @@ def late(launch: Launch, sets: Sets, index: int, rng: np.random.Generator) -> tu
         looks.append(audited("a single call", sets, index, written, rng))
         for name, found in sets.written(index).items():
             if not filled(found, POISON):
-                faults.append(Complaint(Guard.LATE, f"{name} was written after the call had returned"))
+                faults.append(
+                    Complaint(
+                        Guard.LATE,
+                        f"{name} was written after the call had returned; wait for all work before returning",
+                    )
+                )
         if faults or perf_counter_ns() > end:
             break
-    launch.run()  # leaves outputs as every call does
+    launch.run()  # leave outputs as every call does
     return looks[:1], faults
 
 
 def tasks() -> frozenset[str]:
-    """The threads of this process, by the kernel's numbers; none where the system does not tell."""
+    """Thread ids of this process; empty if the system does not report them."""
     try:
         return frozenset(os.listdir("/proc/self/task"))
     except OSError:
@@ -404,7 +403,7 @@ def tasks() -> frozenset[str]:
 def audited(
     when: str, sets: Sets, index: int, written: Mapping[str, npt.NDArray[np.uint8]], rng: np.random.Generator
 ) -> Audited:
-    """One set's outputs as they are kept."""
+    """A copy of one set's outputs, or of a part of them."""
     outputs, begin = {}, {}
     for name, (_, dtype) in sets.like.items():
         flat = written[name].view(dtype)

@@ -1,5 +1,4 @@
-"""Whether arrays hold the same bits, block by block: nothing as large as they are is made meanwhile, and the first
-difference ends it."""
+"""Bitwise comparison of arrays, block by block: temporary arrays stay small, and the first difference ends it."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ _BLOCK = 1 << 20
 
 
 def same(one: npt.NDArray[Any], other: npt.NDArray[Any]) -> bool:
-    """Whether two arrays of as many elements of the same size are the same bit for bit, in C order."""
+    """Whether two arrays of equal length and element size are bitwise equal, in C order."""
     a, b = bits(one), bits(other)
     return a.size == b.size and all(
         np.array_equal(a[at : at + _BLOCK], b[at : at + _BLOCK]) for at in range(0, a.size, _BLOCK)
@@ -22,5 +21,5 @@ def same(one: npt.NDArray[Any], other: npt.NDArray[Any]) -> bool:
 
 
 def filled(array: npt.NDArray[np.uint8], byte: int) -> bool:
-    """Whether every byte of a flat array is that one."""
+    """Whether every byte of a flat array has that value."""
     return all((array[at : at + _BLOCK] == byte).all() for at in range(0, array.size, _BLOCK))

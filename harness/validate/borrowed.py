@@ -1,8 +1,8 @@
-"""Whose code a candidate has in its process: a kernel that calls an installed one, or a library that is a peer, is that
-kernel by another name.
+"""Third-party code in a candidate's process. A kernel that calls an installed kernel, or the library of a peer, is that
+kernel under another name.
 
-A candidate's process loads neither by itself. Looked at is what is mapped there, by its path, or, under another name,
-by what the file holds. Code that was copied into the candidate's own file is not found.
+A candidate's process loads neither by itself. The check covers mapped files, by path, or by content if they were
+renamed. Code that was copied into the candidate's own file is not found.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ _MARKS = {
     "ONNX Runtime": b"OrtGetApiBase\0",
     "PyTorch": b"_ZN2at4_ops\0",
 }
-"""What a file of that library holds, whatever it is called."""
+"""Bytes that a file of that library contains under any name."""
 _MOST = 1 << 28
-"""Bytes of a file that is searched for them."""
+"""Largest file in bytes that is searched for them."""
 
 
 def mapped_code(maps: str) -> frozenset[str]:
-    """Files with code that /proc/PID/maps tells of."""
+    """Files with code in /proc/PID/maps."""
     return frozenset(_MAPPED.findall(maps))
 
 
 def borrowed(paths: Iterable[str], installed: Iterable[Variant]) -> tuple[str, ...]:
-    """Whose code those files are, in words; `installed` are the variants of its device."""
+    """Owners of the code in those files, as text. `installed`: the variants of its device."""
     own = _own(tuple(installed))
     found = (own.get(path) or _library(path) or _copied(path, own) for path in sorted(paths))
     return tuple(dict.fromkeys(each for each in found if each))
@@ -46,7 +46,7 @@ def borrowed(paths: Iterable[str], installed: Iterable[Variant]) -> tuple[str, .
 
 @lru_cache(maxsize=4)
 def _own(installed: tuple[Variant, ...]) -> Mapping[str, str]:
-    """The files of the installed kernels' code."""
+    """The files with code of the installed kernels."""
     found: dict[str, str] = {}
     for variant in installed:
         if variant.tier is not Tier.CANDIDATE:
@@ -74,4 +74,4 @@ def _copied(path: str, own: Mapping[str, str]) -> str:
                 return name
         return _marked(path, size) if size <= _MOST else ""
     except OSError:
-        return ""  # removed since it was mapped
+        return ""  # removed after it was mapped

@@ -1,9 +1,9 @@
-"""The data of one workload: made once, judged against by every variant.
+"""The data of one workload: made once, and used to judge every variant.
 
-Two sets of data, but one where a set has LARGE elements: runs on fresh data are for small workloads, where they cost
-nothing; what only size can break (indices past 2**31, sums that grow) shows in one. Of such a set, PART elements are
-made and repeated along the longest axis: random numbers for all of it would take longer than all the rest. The part's
-length is odd, so that an index that wrapped at a power of two meets other values than it should.
+There are two sets of data, or one if a set has LARGE elements: runs on fresh data are for small workloads, where they
+cost nothing. Faults of size (indices past 2**31, growing sums) show in one set. For such a set, PART elements are made
+and repeated along the longest axis, because random numbers for all of it would take longer than the rest. The length of
+the part is odd, so an index that wraps at a power of two reads other values.
 """
 
 from __future__ import annotations
@@ -24,33 +24,33 @@ from tritmark.harness.validate.salts import salted
 from tritmark.harness.weights import Conventions, TernaryWeights, holders_of, open_weights
 
 LARGE = 1 << 26
-"""Elements of all inputs together from which on there is one set of data."""
+"""Number of elements of all inputs together from which there is one set of data."""
 
 PART = 1 << 24
 
 FEW = 16
-"""Elements of all inputs or of all outputs together up to which two sets may well give the same by chance, so that a
-kernel passes that writes one number or keeps what it made before: test_cases.py computes how rare that is beyond."""
+"""Up to this many elements of all inputs or of all outputs, two sets may give equal outputs by chance. A kernel that
+writes one number, or keeps an old result, then passes. test_cases.py computes how rare that is for more elements."""
 
 DRAWS = 16, 256
-"""How many second sets are looked at where elements are few: at least, unless every output differs in each element, and
-at the most, where one does in none."""
+"""Second sets to try if there are few elements. The least number, unless every element of all outputs differs; and the
+greatest, while some output does not differ at all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What a kernel takes, and what it should give back."""
+    """Inputs of a kernel and its expected outputs."""
 
     inputs: Mapping[str, Any]
-    """Encoded for the key's format. Candidates only get copies."""
+    """Encoded for the key's format. Candidates get copies only."""
     expected: Sequence[Expected]
     logical: Arrays
-    """The same inputs as the reference takes them."""
+    """The same inputs in the form that the reference takes."""
 
 
 class _LazyExpected(Sequence[Expected]):
-    """What one set of data should give, made when it is looked at; whichever of the sets that share `held` was looked
-    at before is forgotten then."""
+    """Expected outputs of one set of data, computed on access. Access to one set frees the outputs of the other sets
+    that share `held`."""
 
     def __init__(self, make: Callable[[], tuple[Expected, ...]], held: dict[object, tuple[Expected, ...]]) -> None:
         self._make, self._held = make, held
@@ -73,10 +73,10 @@ class _LazyExpected(Sequence[Expected]):
 
 @dataclass(frozen=True, slots=True)
 class Cases:
-    """Two cases of one workload with different data, or one of a large workload.
+    """Two cases of one workload with different data, or one case of a large workload.
 
-    `in_place`: both agree in everything but the contents of arrays, so a kernel that is bound to the first one's memory
-    must also be right after the second one's data was written there.
+    `in_place`: both differ only in the contents of arrays. A kernel that is bound to the memory of the first case must
+    also be correct after the data of the second was written there.
     """
 
     first: Case
@@ -85,11 +85,11 @@ class Cases:
 
 
 class Material:
-    """Inputs of one workload: generated once, encoded once for each format.
+    """Inputs of one workload: generated once, and encoded once for each format.
 
-    Two sets of data, both fixed by `seed` and the workload. The second has the scalars of the first, if the op can
-    encode that. Where elements are FEW it is the one of DRAWS whose outputs, under the key that was asked for last,
-    differ most from the first's.
+    Two sets of data, fixed by `seed` and the workload. The second has the scalars of the first, if the op can encode
+    that. With FEW elements, the second set is the one of DRAWS sets whose outputs, under the last requested key, differ
+    most from those of the first.
     """
 
     def __init__(
@@ -101,8 +101,8 @@ class Material:
         salts: Sequence[Mapping[str, str] | None] = (None, None),
         near: bool = False,
     ) -> None:
-        """`salts`: for each set what salts.salted makes of it; None: nothing. `near`: the second set is the first with
-        some elements changed, where there are not FEW."""
+        """`salts`: for each set the kinds of its inputs (see salts.salted); None: no change. `near`: the second set is
+        the first with some elements changed, if there are more than FEW."""
         self.op = op
         self.workload = workload
         # The same data for every layout, key and variant of the same shape and family.
@@ -132,7 +132,7 @@ class Material:
         return _elements(self.op, self.workload.axes)
 
     def suits(self, workload: Workload) -> bool:
-        """Whether that workload has the same data: op, axes and family are the same, the layout may differ."""
+        """Whether that workload has the same data: equal op, axes and family. The layout may differ."""
         return _identity(workload) == _identity(self.workload)
 
     def forget_second(self) -> None:
@@ -142,11 +142,11 @@ class Material:
 
     @property
     def logical(self) -> tuple[Arrays, ...]:
-        """Each set of data as the reference takes it."""
+        """Each set of data in the form that the reference takes."""
         return self._logical
 
     def encoded(self, format: str) -> tuple[Mapping[str, Any], ...]:
-        """Each set of data as kernels of that format take it; read-only."""
+        """Each set of data in that format; read-only."""
         if format not in self._encoded:
             encoded = tuple(self.op.encode(logical, self.workload.axes, format) for logical in self._logical)
             for each in encoded:
@@ -157,9 +157,9 @@ class Material:
         return self._encoded[format]
 
     def cases(self, key: KernelKey, *, by_turns: bool = False) -> Cases:
-        """The cases of a key; `by_turns`: what is expected of them is made when it is looked at, of one at a time.
+        """The cases of a key. `by_turns`: expected outputs are computed on access, for one case at a time.
 
-        Raises BrokenReferenceError where the reference cannot be judged against, by turns when it is looked at.
+        Raises BrokenReferenceError if the reference cannot be used; with `by_turns` on access.
         """
         self._tell_apart(key)
         encoded = self.encoded(key.format)
@@ -176,7 +176,7 @@ class Material:
         return Cases(first, further[0], in_place=_alike(*encoded)) if further else Cases(first, None, in_place=False)
 
     def _tell_apart(self, key: KernelKey) -> None:
-        """Where elements are few take a second set of data that gives other outputs than the first."""
+        """With few elements, choose a second set of data whose outputs differ from the first's."""
         outputs = sum(prod(shape) for shape, _ in self.op.outputs_like(self.workload.axes, key).values())
         if self._second is None or min(self.elements, outputs) > FEW:
             return
@@ -198,11 +198,10 @@ class Material:
 
 
 def admitted(cases: Cases, variant: Variant, axes: Axes) -> Cases:
-    """The cases as that variant is held to them: within what its own arithmetic admits, where it tells that, and
-    without data written under a launch that has packed its inputs.
+    """The cases as they apply to that variant: within the error that its own arithmetic admits, if it declares one, and
+    not in place if its launch packs its inputs.
 
-    Raises InvalidArgumentError where it does not take the inputs, BrokenReferenceError for a bound that would admit
-    anything.
+    Raises InvalidArgumentError if it does not accept the inputs, and BrokenReferenceError for an invalid bound.
     """
     if variant.error_bound is None:
         return replace(cases, in_place=cases.in_place and not variant.packs)
@@ -215,23 +214,25 @@ def admitted(cases: Cases, variant: Variant, axes: Axes) -> Cases:
 
 
 def _bounds(bound: Callable[[Arrays, Axes], Mapping[str, Any]], logical: Arrays, axes: Axes) -> Mapping[str, Any]:
-    with np.errstate(invalid="ignore"):  # of what is NaN or infinite it says nothing
+    with np.errstate(invalid="ignore"):  # the bound for NaN and infinity does not count
         return bound(logical, axes)
 
 
 def _within(case: Case, bounds: Mapping[str, Any]) -> tuple[Expected, ...]:
     found = []
     for each in case.expected:
-        if not is_float(each.values.dtype):  # whatever it adds in, integers are exact
+        if not is_float(each.values.dtype):  # integers are exact in any arithmetic
             found.append(each)
             continue
         bound = np.broadcast_to(np.asarray(bounds[each.name], np.float64), each.values.shape)
-        bound = np.where(np.isfinite(each.exact.astype(np.float64)), bound, 0.0)  # infinity, and NaN, are exact
+        bound = np.where(np.isfinite(each.exact.astype(np.float64)), bound, 0.0)  # infinities and NaN are exact
         if not (np.isfinite(bound) & (bound >= 0)).all():
-            raise BrokenReferenceError(f"the bound of {each.name} is negative or not finite")
-        with np.errstate(over="ignore", invalid="ignore"):  # of a value that overflows only the infinity is right
+            raise BrokenReferenceError(
+                f"the bound of {each.name} is negative or not finite; it must be finite and 0 or more"
+            )
+        with np.errstate(over="ignore", invalid="ignore"):  # if a value overflows, only the infinity is correct
             rounding = np.abs(each.values.astype(np.float64) - each.exact.astype(np.float64))
-        bound = np.maximum(bound, np.where(np.isfinite(rounding), rounding, 0.0))  # nobody comes nearer
+        bound = np.maximum(bound, np.where(np.isfinite(rounding), rounding, 0.0))  # no kernel can be closer
         found.append(replace(each, tolerance_kind=ToleranceKind.BOUNDED, error_bound=bound))
     return tuple(found)
 
@@ -242,7 +243,7 @@ def _generated(op: Op, workload: Workload, rng: np.random.Generator, salts: Mapp
 
 
 def _near(first: Arrays, second: Arrays, rng: np.random.Generator) -> dict[str, Any]:
-    """The first with some elements of the second: one to three anywhere, or a short run, in each array."""
+    """The first set with some elements of the second: one to three anywhere, or a short run, in each array."""
     made = dict(second)
     for name, value in second.items():
         if is_array(value) and value.shape == np.shape(first[name]):
@@ -251,8 +252,9 @@ def _near(first: Arrays, second: Arrays, rng: np.random.Generator) -> dict[str, 
             begin = int(rng.integers(flat.size))
             run = slice(begin, begin + int(rng.integers(1, 65)))
             chosen: Any = run if rng.random() < 0.5 else rng.integers(flat.size, size=int(rng.integers(1, 4)))
-            # In some families one array is large where the other is small: none gets larger, or sums overflow.
-            with np.errstate(invalid="ignore"):  # signalling NaN, which may come in
+            # In some families one array is large where the other is small. No array may become larger, or sums
+            # overflow.
+            with np.errstate(invalid="ignore"):  # the data may hold a signalling NaN
                 most = np.fmax.reduce(np.abs(flat.astype(np.float64)))
                 larger = np.abs(other[chosen].astype(np.float64)) > most
             flat[chosen] = np.where(larger, flat[chosen], other[chosen])
@@ -263,8 +265,8 @@ def _near(first: Arrays, second: Arrays, rng: np.random.Generator) -> dict[str, 
 def _with_stored(
     op: Op, workload: Workload, stored: StoredMatrix, rngs: Iterable[np.random.Generator]
 ) -> tuple[Arrays, ...]:
-    """Inputs with the weights of a file. The second set has the same rows in another order, so that nothing of the
-    first can be kept for it; of a large one there is no second."""
+    """Inputs with the weights of a file. The second set has the same rows in another order, so no result of the first
+    is valid for it. A large matrix has no second set."""
     from tritmark.harness.providers import installed
 
     assert op.stored is not None
@@ -283,7 +285,7 @@ def _with_stored(
 
 
 class _Rolled(Mapping[str, Any]):
-    """Inputs with the rows of `codes` in another order: a copy for whoever looks at them, for they are large."""
+    """Inputs with the rows of `codes` in another order: copied on access, because they are large."""
 
     def __init__(self, inputs: Arrays, codes: npt.NDArray[Any]) -> None:
         self._inputs, self._codes = inputs, codes
@@ -300,12 +302,13 @@ class _Rolled(Mapping[str, Any]):
 
 
 def is_array(value: Any) -> bool:
-    """Whether an input is handed over in memory of its own; anything else is a scalar."""
+    """Whether an input is passed in its own memory. Anything else is a scalar."""
     return isinstance(value, np.ndarray) and value.ndim > 0
 
 
 def _elements(op: Op, axes: Axes) -> int:
-    """Elements of an op's input arrays. Axes that are no axis of the op are not known beforehand and count as 1."""
+    """Number of elements of an op's input arrays. Axes that are not axes of the op are not known beforehand and count
+    as 1."""
     return sum(prod(axes.get(axis, 1) for axis in tensor.axes) for tensor in op.inputs if tensor.axes)
 
 
@@ -322,7 +325,7 @@ def _repeated(op: Op, workload: Workload, rng: np.random.Generator) -> dict[str,
 
 
 def _along(part: npt.NDArray[Any], axis: int, size: int) -> npt.NDArray[Any]:
-    """The array repeated along one axis until that is `size` long."""
+    """The array, repeated along one axis up to `size`."""
     whole = np.empty((*part.shape[:axis], size, *part.shape[axis + 1 :]), part.dtype)
     step = part.shape[axis]
     before = (slice(None),) * axis

@@ -1,5 +1,5 @@
-"""The half of cross-validation that runs where the candidate runs: a kernel and a peer, on the same inputs and by
-turns. It is told nothing of what is expected."""
+"""The part of cross-validation that runs in the candidate's process: a kernel and a peer on the same inputs,
+interleaved. It has no expected values."""
 
 from __future__ import annotations
 
@@ -30,36 +30,36 @@ if TYPE_CHECKING:
     from tritmark.harness.worker.site import Site
 
 BUDGET_S = 0.15
-"""How long a kernel and a peer are timed by turns, if that is not told earlier."""
+"""Seconds for which a kernel and a peer are timed interleaved, if the interval is not narrow earlier."""
 
 _PATIENCE_S = 1.0
 _SLOWEST_S = _PATIENCE_S / (2 * LEAST_SAMPLES)
-"""A call that takes longer cannot be timed often enough: each sample is preceded by one that does not count."""
+"""A longer call cannot be timed often enough: each sample is preceded by one that does not count."""
 
 POISON = 0xA5
-"""What every byte of an output is before."""
+"""Value of every byte of an output before the run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """What running a kernel and a peer gave. Can be pickled."""
+    """Results of running a kernel and a peer. Can be pickled."""
 
     version: str = ""
     missing: str = ""
-    """Why the peer is not there or does not take this; nothing else is told then."""
+    """Why the peer is not installed or refuses the inputs; then no other field is set."""
     error: str = ""
-    """What broke, and on which side."""
+    """The failure, and the side on which it happened."""
     own: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
     peer: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
     own_ns: float | None = None
     peer_ns: float | None = None
     speedup: Ratio | None = None
-    untimed: str = "not asked for"
-    """Why there are no times."""
+    untimed: str = "not requested"
+    """Reason for missing times."""
 
 
 def suited(peers: Iterable[Peer], key: KernelKey) -> list[Peer]:
-    """The peers that a kernel of that key can be compared with."""
+    """Peers that are comparable with a kernel of that key."""
     return [peer for peer in peers if peer.op == key.op and key.format in peer.formats and key.dtype in peer.dtypes]
 
 
@@ -77,14 +77,13 @@ def collect(
     measure: bool = True,
     budget_s: float = BUDGET_S,
 ) -> Collected:
-    """Run `variant` and `peer` once each on arrays of their own, and bring back what they wrote. Where `measure`, time
-    them by turns; what they wrote then, over new poison, is what is brought back, so that a time is one of work that
-    was done.
+    """Run `variant` and `peer` once each on their own arrays, and return their outputs. With `measure`, time them
+    interleaved and return the outputs written then, over new poison, so that a time is one of work done.
 
-    `logical` are the op's inputs, `encoded` those for the variant's format. What the variant raises is passed on; what
-    the peer raises is told. Times are of a repeated call on the same arrays (hot). A peer that only Python can call is
-    timed without the cost of such a call where its launch has `idle`, a Launch that costs as much and does nothing;
-    else a kernel on the host is timed through Python as well, so that neither is spared it.
+    `logical` are the op's inputs, `encoded` those for the variant's format. Exceptions of the variant are passed on;
+    those of the peer are reported. Times are of repeated calls on the same arrays (hot). A peer that only Python can
+    call is timed without the cost of such a call if its launch has `idle`, a Launch that costs the same and does
+    nothing. Else a kernel on the host is timed through Python too, so that both pay that cost.
     """
     missing = peer.missing() or peer.refusal(axes)
     if missing:
@@ -98,7 +97,7 @@ def collect(
     try:
         taken = peer.encode(logical, axes)
     except InvalidArgumentError as error:
-        return Collected(version=version, missing=f"it does not take this: {error}")
+        return Collected(version=version, missing=f"it does not accept these inputs: {error}")
     except Exception as error:
         return Collected(version=version, error=f"the peer's encoding raised {type(error).__name__}: {error}")
     theirs = _Side(None, taken, {name: like[name] for name in peer.outputs})
@@ -109,13 +108,14 @@ def collect(
         if not measure:
             return found
         if peer.reference:
-            return replace(found, untimed="the peer is a reference, written to be read and not to be fast")
+            return replace(found, untimed="the peer is a reference, which is not written for speed")
         if device.simulated():
             return replace(found, untimed="a simulator has no speed")
         if max(own_s, peer_s) > _SLOWEST_S:
             slower = "the kernel" if own_s > peer_s else "the peer"
             return replace(
-                found, untimed=f"a call of {slower} takes {max(own_s, peer_s):.2g} s, too long to be repeated"
+                found,
+                untimed=f"a call of {slower} takes {max(own_s, peer_s):.2g} s, over {_SLOWEST_S:.2g} s",
             )
         pair = _Pair(device, launch, other)
         calibrate(pair.whole)
@@ -138,7 +138,7 @@ def collect(
 
 
 def _seconds(launch: Launch) -> float:
-    """How long one run takes, its first pages included."""
+    """Duration of one run, first touches of its pages included."""
     begun = perf_counter()
     launch.run()
     return perf_counter() - begun
@@ -163,12 +163,13 @@ def collect_task(
     seed: int,
     measure: bool,
 ) -> Collected:
-    """`collect` for a worker: the peer goes by its name, and is made there; `libraries` are the same in all calls."""
+    """`collect` for a worker. The peer is given by name and made in the worker. `libraries` are the same in all
+    calls."""
     if "peers" not in site.kept:
         site.kept["peers"] = known(site.installed, libraries)
     found = {each.name: each for each in suited(site.kept["peers"], site.variant.key)}
     if peer not in found:
-        return Collected(missing=f"not there: the worker has no peer {peer!r} for {site.variant.key}")
+        return Collected(missing=f"not installed: the worker has no peer {peer!r} for {site.variant.key}")
     return collect(
         site.device,
         site.op,
@@ -184,11 +185,9 @@ def collect_task(
 
 
 def known(installed: Installed, libraries: Sequence[PeerLibrary] = ()) -> tuple[Peer, ...]:
-    """Every peer: those that the providers bring, and the functions of their libraries and of those that the user
-    names.
+    """All peers: those of the providers, and the functions of their libraries and of the libraries that the user names.
 
-    Raises UsageError for a library's description that cannot be obeyed, and for two peers of one name for the same
-    kernels.
+    Raises UsageError for an invalid description of a library, and for two peers of one name for the same kernels.
     """
     brought = (library for provider in installed.providers.values() for library in provider.libraries())
     peers = (*installed.peers, *(peer for library in (*brought, *libraries) for peer in library.peers(installed)))
@@ -197,14 +196,14 @@ def known(installed: Installed, libraries: Sequence[PeerLibrary] = ()) -> tuple[
         for place in product((peer.name,), (peer.op,), peer.formats, peer.dtypes):
             if places.setdefault(place, peer) is not peer:
                 raise UsageError(
-                    f"two peers are called {peer.name!r} for {'/'.join(place[1:])}: {places[place].source}; "
-                    f"{peer.source}"
+                    f"two peers are called {peer.name!r} for {'/'.join(place[1:])}: {places[place].source} and "
+                    f"{peer.source}; rename one of them"
                 )
     return peers
 
 
 class _Side:
-    """Arrays of one side: inputs copied, outputs poisoned; in the device's memory (None: the host's)."""
+    """Arrays of one side: copied inputs and poisoned outputs, in the device's memory (None: the host's)."""
 
     def __init__(
         self, device: Device | None, inputs: Arrays, like: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]
@@ -243,18 +242,18 @@ class _Side:
 
 @dataclass(frozen=True, slots=True)
 class _Net:
-    """Calls without what a call costs: an empty one is timed beside each sample."""
+    """Calls without the call cost: an empty call is timed beside each sample."""
 
     whole: Timed
     empty: Timed
 
     def sample(self) -> float:
-        """Nanoseconds for what a call does; 1 where that cannot be told from nothing."""
+        """Nanoseconds of the work of a call; 1 if it is not measurable."""
         return max(1.0, self.whole.sample() - self.empty.sample())
 
 
 class _Pair:
-    """What is timed by turns: `own`, and `peer`, which is `whole` or that without a call's cost."""
+    """The interleaved sides: `own`, and `peer`, which is `whole` with or without the call cost."""
 
     def __init__(self, device: Device, launch: Launch, other: Launch) -> None:
         here = device.memory is None

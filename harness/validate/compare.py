@@ -1,4 +1,4 @@
-"""Outputs against the reference, element by element, in the way that the op's error family says."""
+"""Compare outputs with the reference, element by element, by the error family of the op."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from tritmark.harness.validate.families import NONFINITE
 from tritmark.harness.validate.guards import bits
 
 _BLOCK = 1 << 16
-"""Elements that are compared at a time."""
+"""Elements compared at a time."""
 
 
 class BrokenReferenceError(Exception):
-    """The expected values cannot be judged against: a NaN would match everything, or nothing."""
+    """The expected values cannot be used: a NaN would match every value, or none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """One output as it should be.
+    """One expected output.
 
-    `values` are of the output's dtype (rounded once where the reference is float64). `exact` is what errors are
-    measured from. `error_bound` is the largest error admitted, for the bounded kind.
+    `values` have the output's dtype (rounded once if the reference is float64). Errors are measured from `exact`.
+    `error_bound` is the largest admitted error, for the bounded kind.
     """
 
     name: str
@@ -40,29 +40,29 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """How one output compares."""
+    """Comparison of one output."""
 
     wrong: npt.NDArray[np.intp]
     """Flat indices, in C order, of the elements outside the tolerance."""
     largest_error: float
-    """Largest absolute difference among those that are finite."""
+    """Largest finite absolute difference."""
     largest_ulp: float
-    """Largest difference in units of the last place; for integers the same as the error."""
+    """Largest difference in units in the last place; for integers the same as the error."""
     first: Divergence | None
 
 
 def is_float(dtype: np.dtype[Any]) -> bool:
-    """Whether a dtype is a float, ml_dtypes' included (their kind is V)."""
+    """Whether a dtype is a float, including ml_dtypes (of kind V)."""
     return dtype.kind not in "biu"
 
 
 def expectations(op: Op, axes: Axes, key: KernelKey, reference: Arrays) -> tuple[Expected, ...]:
-    """What the reference says, checked and brought to the outputs' dtypes.
+    """Outputs of the reference, checked and converted to the outputs' dtypes.
 
-    A float output of an op whose results are rounded is judged by its bound where the reference gives one. Where the
-    op has the family "nonfinite", a NaN is expected where the reference has one, and an infinity that it has is exact.
+    A float output of an op with rounded results is judged by a bound if the reference gives one. For an op with the
+    family "nonfinite", a NaN in the reference is expected, and an infinity is exact.
 
-    Raises BrokenReferenceError for a missing output, a wrong shape, a NaN, a dtype that cannot be compared bit for bit,
+    Raises BrokenReferenceError for a missing output, another shape, a NaN, a dtype that cannot be compared bit for bit,
     an integer that the output's dtype cannot hold, and a bound that is missing, negative or not finite.
     """
     return tuple(
@@ -80,33 +80,33 @@ def _expected(op: Op, name: str, reference: Arrays, shape: tuple[int, ...], dtyp
         raise broken("is missing")
     exact = np.asarray(reference[name])
     if exact.shape != shape:
-        raise broken(f"has shape {exact.shape}, not {shape}")
+        raise broken(f"has shape {exact.shape}, and must have {shape}")
     if not is_float(dtype):
         if is_float(exact.dtype):
-            raise broken(f"is {exact.dtype}, and the output holds integers")
+            raise broken(f"is {exact.dtype}, but the output holds integers")
         limits = np.iinfo(dtype)
         if exact.size and (int(exact.min()) < limits.min or int(exact.max()) > limits.max):
-            raise broken(f"goes past {dtype}")
+            raise broken(f"exceeds the range of {dtype}")
         values = exact.astype(dtype)
         return Expected(name, ToleranceKind.EXACT, _frozen(values), values, None)
     through = NONFINITE in op.input_families
     nan = np.flatnonzero(np.isnan(exact))
     if nan.size and not through:
-        raise broken(f"is NaN at index {_index(int(nan[0]), shape)}, which would match anything")
+        raise broken(f"is NaN at index {_index(int(nan[0]), shape)}, which no output can match")
     if op.tolerance_kind is ToleranceKind.EXACT and exact.dtype != dtype:
-        raise broken(f"is {exact.dtype}, and only {dtype} can be compared bit for bit")
+        raise broken(f"is {exact.dtype}, but only {dtype} can be compared bit for bit")
     values = exact if exact.dtype == dtype else rounded(exact.astype(np.float64, copy=False), dtype)
     bound, kind = None, op.tolerance_kind
     if kind is ToleranceKind.ROUNDED and f"{name}.bound" in reference:
         kind = ToleranceKind.BOUNDED
     if kind is ToleranceKind.BOUNDED:
         if f"{name}.bound" not in reference:
-            raise broken("has no bound")
+            raise broken(f"has no bound; return it as {name}.bound")
         bound = np.broadcast_to(np.asarray(reference[f"{name}.bound"], np.float64), shape)
         if through:
             bound = np.where(np.isfinite(exact), bound, 0.0)
         if not (np.isfinite(bound) & (bound >= 0)).all():
-            raise broken("has a bound that is negative or not finite")
+            raise broken("has a bound that is negative or not finite; bounds must be finite and 0 or more")
     return Expected(name, kind, _frozen(values), exact, bound)
 
 
@@ -116,7 +116,7 @@ def _frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def compare(expected: Expected, found: npt.NDArray[Any]) -> Comparison:
-    """Judge one output array of the expected shape and dtype, block by block: what is made meanwhile is no larger."""
+    """Judge one output array of the expected shape and dtype, in blocks, so that temporary arrays stay small."""
     if expected.exact is expected.values and expected.error_bound is None and same(found, expected.values):
         return Comparison(np.empty(0, np.intp), 0.0, 0.0, None)
     values, flat = expected.values.reshape(-1), found.reshape(-1)
@@ -143,7 +143,7 @@ def compare(expected: Expected, found: npt.NDArray[Any]) -> Comparison:
 
 
 def _shown(value: Any, beside: Any) -> str:
-    """A number in words; of a NaN beside another one its bits too."""
+    """A number as text; of a NaN beside another NaN also its bits."""
     if not is_float(value.dtype) or not (np.isnan(value) and np.isnan(beside)):
         return str(value)
     return f"{value} ({bits(np.asarray(value))[0]:#x})"
@@ -156,7 +156,7 @@ def _compared(
     bound: npt.NDArray[np.float64] | None,
     found: npt.NDArray[Any],
 ) -> tuple[npt.NDArray[np.intp], float, float]:
-    """Of flat arrays the wrong indices, the largest error and the largest difference in ulps."""
+    """For flat arrays: incorrect indices, the largest error and the largest difference in ulps."""
     error = _difference(found, exact)
     ulps = _ulps(found, values) if is_float(found.dtype) else error
     if kind is ToleranceKind.EXACT:
@@ -170,7 +170,7 @@ def _compared(
 
 
 def largest_difference(one: npt.NDArray[Any], other: npt.NDArray[Any]) -> float:
-    """Largest absolute difference among those that are finite."""
+    """Largest finite absolute difference."""
     a, b = one.reshape(-1), other.reshape(-1)
     parts = (slice(start, start + _BLOCK) for start in range(0, a.size, _BLOCK))
     return max((_largest(_difference(a[part], b[part])) for part in parts), default=0.0)
@@ -179,9 +179,9 @@ def largest_difference(one: npt.NDArray[Any], other: npt.NDArray[Any]) -> float:
 def rounded(exact: npt.NDArray[np.float64], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
     """float64 rounded once, to nearest even.
 
-    ml_dtypes goes from float64 by way of float32, which rounds twice. Rounding that first step to odd (towards zero,
-    then the last bit set where anything was lost) makes the second one right, for a float32 has more than two bits
-    beyond a bfloat16 (Boldo and Melquiond, "When double rounding is odd", 2005).
+    ml_dtypes converts from float64 through float32, which rounds twice. Rounding the first step to odd (towards zero,
+    then setting the last bit if anything was lost) makes the second one correct, because a float32 has more than two
+    bits beyond a bfloat16 (Boldo and Melquiond, "When double rounding is odd", 2005).
     """
     with np.errstate(over="ignore", under="ignore"):
         if dtype.kind == "f":
@@ -196,8 +196,9 @@ def rounded(exact: npt.NDArray[np.float64], dtype: np.dtype[Any]) -> npt.NDArray
 def _overflowed(
     exact: npt.NDArray[Any], bound: npt.NDArray[np.float64], found: npt.NDArray[Any]
 ) -> npt.NDArray[np.bool_]:
-    """Where an infinity was found and the bound reaches to what the dtype rounds to it, flat."""
-    with np.errstate(invalid="ignore"):  # what a candidate left may be a signalling NaN
+    """Elements, flat, with an infinity in the output for which the bound reaches a value that the dtype rounds to
+    it."""
+    with np.errstate(invalid="ignore"):  # outputs may hold a signalling NaN
         infinite: npt.NDArray[np.bool_] = np.isinf(found.reshape(-1).astype(np.float64))
         if infinite.any():
             furthest = exact.astype(np.float64) + np.copysign(bound, exact)
@@ -206,30 +207,30 @@ def _overflowed(
 
 
 def _both_nan(exact: npt.NDArray[Any], found: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Where a NaN is expected and was found, flat: of a sum its sign and payload are not defined."""
+    """Elements, flat, with an expected and found NaN: sign and payload of a NaN sum are not defined."""
     expected: npt.NDArray[np.bool_] = np.isnan(exact.reshape(-1))
     return expected & np.isnan(found.reshape(-1)) if expected.any() else expected
 
 
 def _difference(found: npt.NDArray[Any], exact: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """Absolute difference, flat; 0 where both are the same infinity, NaN where either is NaN."""
+    """Absolute difference, flat; 0 if both are the same infinity, NaN if either is NaN."""
     with np.errstate(invalid="ignore", over="ignore"):
         a, b = found.reshape(-1).astype(np.float64), exact.reshape(-1).astype(np.float64)
         return np.where(a == b, 0.0, np.abs(a - b))
 
 
 def _ulps(found: npt.NDArray[Any], expected: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """Floats between the two, flat; infinite where `found` is NaN. Both zeros count as one."""
-    if same(found, expected) and not np.isnan(found).any():  # as of every right kernel, and quickly told
+    """Number of floats between the two, flat; infinite if `found` is NaN. Both zeros count as one."""
+    if same(found, expected) and not np.isnan(found).any():  # the usual case, and fast
         return np.zeros(found.size)
     a, b = _ordinal(found), _ordinal(expected)
     apart = (np.maximum(a, b) - np.minimum(a, b)).astype(np.float64)
-    with np.errstate(invalid="ignore"):  # what a candidate left may be a signalling NaN
+    with np.errstate(invalid="ignore"):  # outputs may hold a signalling NaN
         return np.where(np.isnan(found.reshape(-1)), np.inf, apart)
 
 
 def _ordinal(array: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
-    """Integers in the order of the floats, one apart where the floats are neighbours."""
+    """Integers in the order of the floats; neighbouring floats differ by one."""
     flat = bits(array).astype(np.uint64)
     sign = np.uint64(1) << np.uint64(8 * array.dtype.itemsize - 1)
     return np.where(flat & sign, sign - (flat & (sign - np.uint64(1))), sign + flat)

@@ -1,12 +1,12 @@
-"""What the process that holds the expected values makes of a measurement that was taken in another.
+"""Judge a measurement that another process took. This process holds the expected values.
 
-Times, counts and audits come from the process of the candidate, which could forge them. The expected values, the clock
-and the kernel's account of CPU time are here.
+Times, counts and audits come from the candidate's process, which could forge them. The expected values, the clock and
+the kernel's account of CPU time are here.
 
-A wrong output is wrong. What rests on time is a test that an honest kernel fails now and then: when the machine was
-fast while samples were taken and slow in the lap, say. Such a FAIL stands only when a fresh process says it again by
-the same guard. If a guard is wrong in one of a hundred measurements, more than was seen on busy machines, it is wrong
-twice in one of ten thousand, and the hundred tests of an invocation share one false alarm in a hundred.
+An incorrect output is always a fault. A check that rests on time can fail for an honest kernel: when the machine was
+fast during samples and slow in the lap, say. Such a FAIL stands only if the same guard fails in a fresh process. If a
+guard errs in one of a hundred measurements, more than was observed on busy machines, it errs twice in one of ten
+thousand. The hundred tests of an invocation then share one false alarm in a hundred invocations.
 """
 
 from __future__ import annotations
@@ -33,52 +33,50 @@ from tritmark.harness.validate.guard_names import Complaint, Guard, in_order
 from tritmark.harness.validate.pieces import NOTHING, Exchangeable, Piece
 
 Lap = Callable[[str, int, int], None]
-"""lap("cold" or "hot", rounds, calls) makes `rounds` times `calls` calls of what was timed, back to back, and
-returns."""
+"""`lap("cold" or "hot", rounds, calls)` makes `rounds` times `calls` consecutive calls of the measured kernel."""
 
 STATISTICAL = frozenset({Guard.CLOCK, Guard.FLOOR, Guard.THREADS, Guard.LATE})
-"""Guards that rest on time, and have to say it twice."""
+"""Guards that rest on time: a FAIL needs the same guard in a fresh process."""
 
 LIE = 2.0
-"""A lap that takes this many times what was claimed refutes the claim. Asking another process, and what the clock
-leaves out of each round (a device's launches are handed over before its clock begins), are up to half of it."""
+"""A lap that takes this many times the claim refutes it. Requests to the other process, and work that the clock leaves
+out of each round (launches are handed to a device before its clock begins), are at most half of it."""
 
 _ROUND_NS = 2_000_000
 _LAP_NS = 10_000_000
 _LAPS = 3
 _DOUBT_NS = 1_000_000_000
-"""A claim that seems refuted is looked at for so long: others may only have been busy, and over less time what they
-do is not known."""
+"""Duration of further laps for a claim that seems refuted: other processes may have been busy, and their load is not
+known over a shorter time."""
 
 _STEP = 8
 _SHARE = 0.15
-"""Of the CPU time of a lap: what does less is no thread that was started to share the work."""
+"""Share of a lap's CPU time. A thread that does less was not started to share the work."""
 
 UNCOUNTED = (
-    "how many threads work in its calls was not looked at, and its times may hold what others took: "
+    "the number of threads at work was not checked, and its times may include waits for other processes: "
     "/proc/PID/task/TID/schedstat cannot be read"
 )
-"""What a performance verdict does not cover where the kernel keeps no account of threads."""
+"""Limit of a performance verdict on a system without per-thread accounts."""
 
 _LEAST_NS = 2_000_000
 _TICK_NS = 4_000_000
-"""How often the kernel brings the account of a running thread up to date, as distributions set it (250 a second);
-until then its work looks like that of a thread that has ended. Of three laps of _LAP_NS a tick of 10 ms is too
-little a share to count."""
+"""Interval at which the kernel updates the account of a running thread, at the usual 250 Hz. Until the update, its work
+looks like the work of a thread that has ended. A tick of 10 ms is too small a share of three laps of _LAP_NS to
+count."""
 
 _ENDING_NS, _LOOKS = 500_000_000, 10
-"""That a thread may take from the end of its work to its own, on cores that others have, and how often it is looked for
-meanwhile: looking takes time of this process, which may be the one that is looked at."""
+"""Time from the end of a thread's work to its exit on busy cores, and the number of checks meanwhile. Each check takes
+time of this process, which may be the one under test."""
 
 _CERTAIN = 8.0
-"""So many times what was claimed, as CPU time, is not what others can do to it: threads that wait for one without a
-core spin meanwhile."""
+"""Ratio of CPU time to the claim that other processes cannot cause: threads that wait for one without a core spin."""
 _LEAST_SHARE = 0.4
-"""Of the time in which its threads could run, what they must have had for CPU time to prove anything. Beside one
-other a core it is a half, beside two a third. With less, threads that share their work seldom run at the same
-moment, and spin while they wait for each other."""
+"""Least share of CPU time in the runnable time of the threads for a proof. Beside one other thread a core the share is
+1/2, beside two 1/3. With less, threads that share their work seldom run at the same time, and spin while they wait."""
 _CERTAIN_ALONE = 2 * LIE
-"""The same of a single thread, which waits for nobody: whoever shares its core with it takes half of that."""
+"""The same ratio for a single thread, which waits for no other thread: a process that shares its core takes half of
+it."""
 _HELD_UP = 0.05
 
 
@@ -91,18 +89,18 @@ def confirm(
     pid: int | None,
     held_up: bool = False,
 ) -> Performance:
-    """The performance with what is found here: FAIL, or AMBIGUOUS where a guard doubts and others kept the machine too
-    busy to decide. `left`: what is wrong with the outputs that its calls left.
+    """The performance with the faults found here. FAIL, or AMBIGUOUS if a guard questions it and the machine was too
+    busy to decide. `left`: faults in the outputs of its calls.
 
-    `held_up`: whether others took so much of the cores while it was measured that times of different moments cannot be
-    compared. `lap` calls what was measured, where it was measured: in the process `pid`, which is None for a device
+    `held_up`: other processes took so much of the cores during the measurement that times of different moments cannot
+    be compared. `lap` calls the measured kernel where it was measured: in the process `pid`, which is None for a device
     that works by itself.
     """
     faults = list(left)
     doubts: list[str] = []
     tests = performance.tests
-    # A device is handed launches on many buffers one by one, which takes several times as long as they do: there only
-    # hot ones tell.
+    # On a device, launches on many buffers are submitted one by one, which takes several times as long as they run:
+    # only hot laps are conclusive.
     laps = (("hot", performance.hot), ("cold", performance.cold if pid is not None else None))
     for temperature, footing in laps:
         if footing is not None:
@@ -114,12 +112,11 @@ def confirm(
     if performance.hot is not None and performance.cold is not None:
         hot, cold = performance.hot.timing, performance.cold.timing
         tests += 1
-        # Its fastest hot sample: others hold up some, and what they hold up all the time they hold up in cold samples
+        # Its fastest hot sample: interference affects some hot samples only. Constant interference affects cold samples
         # too.
         if LIE * cold.high_ns < min(hot.samples_ns) and not held_up:
             found = (
-                f"{cold.median_ns:.0f} ns a call are claimed, and hot, in caches, it takes {min(hot.samples_ns):.0f} "
-                "ns at least"
+                f"it claims {cold.median_ns:.0f} ns a call, but a hot call takes at least {min(hot.samples_ns):.0f} ns"
             )
             faults.append(Complaint(Guard.CLOCK, f"cold: {found}"))
     status = performance.status
@@ -132,7 +129,7 @@ def confirm(
         limits += (UNCOUNTED,)
     reason = "; ".join(filter(None, (*map(str, dict.fromkeys(faults)), *doubts, performance.reason)))
     doubted = performance.doubted or bool(faults or doubts)
-    # What the candidate's process says of itself is added to, and takes nothing from what was found here.
+    # Findings of the candidate's process are added, and remove none of these.
     spoke = in_order((*performance.caught_by, *(fault.guard for fault in faults)))
     return performance.model_copy(
         update={
@@ -147,17 +144,17 @@ def confirm(
 
 
 def statistical(performance: Performance) -> bool:
-    """Whether a performance was doubted by nothing but guards that rest on time."""
+    """Whether only guards that rest on time questioned a performance."""
     return (
         performance.doubted and performance.status is not Status.ERROR and STATISTICAL.issuperset(performance.caught_by)
     )
 
 
 def confirmed(first: Performance, again: Callable[[], Performance]) -> Performance:
-    """The verdict where a guard that rests on time has spoken: `again` measures once more in a fresh process, and is
-    asked once at most.
+    """The verdict if a guard that rests on time reported a fault. `again` measures in a fresh process; it is called at
+    most once.
 
-    Where the second measurement is not doubted, its figures stand, with a remark on the first.
+    If no guard questions the second measurement, its figures stand, with a remark on the first.
     """
     if not statistical(first):
         return first
@@ -166,17 +163,17 @@ def confirmed(first: Performance, again: Callable[[], Performance]) -> Performan
     count = {"tests": first.tests + second.tests, "repeated": first.repeated + second.repeated + max(1, len(spoke))}
     if second.status is Status.PASS:
         what = " and ".join(sorted(spoke)) or Guard.CLOCK
-        remark = f"measured in a fresh process once more, for {what} had spoken up in the first and did not again"
+        remark = f"measured again in a fresh process: guard {what} failed in the first process, and not in the second"
         return second.model_copy(update={**count, "reason": "; ".join(filter(None, (remark, second.reason)))})
     if second.status is Status.FAIL and statistical(second) and spoke and not spoke & frozenset(second.caught_by):
-        reason = f"two processes were doubted for different reasons: {first.reason}; and then {second.reason}"
+        reason = f"two processes failed for different reasons: {first.reason}; then {second.reason}"
         both = in_order((*first.caught_by, *second.caught_by))
         return second.model_copy(update={**count, "status": Status.AMBIGUOUS, "reason": reason, "caught_by": both})
     return second.model_copy(update=count)
 
 
 def audit_faults(cases: Cases, audited: Sequence[Audited], exchangeable: Exchangeable = NOTHING) -> list[Complaint]:
-    """What is wrong with the outputs that calls of a timed loop left, one line for each output of each look."""
+    """Faults in the outputs that calls of a timed loop left: one a look and output."""
     known = (cases.first,) if cases.second is None else (cases.first, cases.second)
     faults: list[Complaint] = []
     for look in audited:
@@ -185,7 +182,7 @@ def audit_faults(cases: Cases, audited: Sequence[Audited], exchangeable: Exchang
             faults.append(
                 Complaint(
                     Guard.AUDIT,
-                    f"{look.when}: there is no data {look.case!r} with {len(look.exchanged)} pieces exchanged",
+                    f"{look.when}: unknown data {look.case!r} with {len(look.exchanged)} exchanged pieces",
                 )
             )
             continue
@@ -197,7 +194,7 @@ def audit_faults(cases: Cases, audited: Sequence[Audited], exchangeable: Exchang
                 faults.append(
                     Complaint(
                         Guard.AUDIT,
-                        f"{look.when}: what was kept of {name} is no {dtype} array of {length} out of {size} elements",
+                        f"{look.when}: the copy of {name} is no {dtype} array of {length} of its {size} elements",
                     )
                 )
                 continue
@@ -218,10 +215,10 @@ def _first_wrong(
     found: npt.NDArray[Any],
     begin: int,
 ) -> Divergence | None:
-    """The first wrong element of `found`, the output's elements from flat index `begin` on, some pieces of which have
-    been exchanged; its index is flat, within the whole output.
+    """The first incorrect element of `found`, which holds the output's elements from flat index `begin` on, with some
+    pieces exchanged. Its index is flat, within the whole output.
 
-    What follows from each piece is judged by itself and then taken out, which needs no second copy of what is expected.
+    Each piece is judged by itself and then overwritten, which needs no second copy of the expected values.
     """
     rest = found.copy() if exchanged else found
     wrong: list[Divergence] = []
@@ -255,7 +252,7 @@ def _those(inside: npt.NDArray[np.bool_], array: npt.NDArray[Any]) -> npt.NDArra
 
 
 def part_faults(cases: Cases, parts: Sequence[AuditedPiece], exchangeable: Exchangeable) -> list[Complaint]:
-    """What is wrong with the outputs of pieces that were exchanged, one line for each look."""
+    """Faults in the outputs of exchanged pieces: one a look."""
     known = (cases.first,) if cases.second is None else (cases.first, cases.second)
     pieces = exchangeable.pieces.each
     faults: list[Complaint] = []
@@ -266,7 +263,7 @@ def part_faults(cases: Cases, parts: Sequence[AuditedPiece], exchangeable: Excha
             or not exchangeable.expected[look.case]
         ):
             faults.append(
-                Complaint(Guard.AUDIT, f"{look.when}: there is no piece {look.piece!r} of the data {look.case!r}")
+                Complaint(Guard.AUDIT, f"{look.when}: unknown piece {look.piece!r} of the data {look.case!r}")
             )
             continue
         where = pieces[look.piece]
@@ -278,13 +275,13 @@ def part_faults(cases: Cases, parts: Sequence[AuditedPiece], exchangeable: Excha
                 faults.append(
                     Complaint(
                         Guard.AUDIT,
-                        f"{look.when}: what was kept of a piece of {whole.name} is not an array of its shape",
+                        f"{look.when}: the copy of a piece of {whole.name} has another shape or dtype",
                     )
                 )
                 continue
             first = compare(expected, found).first
             if first is not None:
-                what = "after a piece of its inputs had been exchanged"
+                what = "after a piece of its inputs was exchanged"
                 faults.append(
                     Complaint(
                         Guard.AUDIT, f"{look.when}: {whole.name} is {first.found}, expected {first.expected}, {what}"
@@ -312,14 +309,15 @@ def _piece(whole: Expected, begin: int, length: int) -> Expected:
 def lap_faults(
     lap: Lap, claimed_ns: float, calls: int, threads: int, pid: int | None, temperature: str = "hot"
 ) -> tuple[list[Complaint], list[str]]:
-    """Whether this process's clock confirms the claimed time of a call, and the kernel's account of CPU time the
-    number of threads: faults, and doubts where others kept the cores busy. `calls` is how many calls a sample had."""
+    """Check the claimed time of a call by this process's clock, and the number of threads by the kernel's account of
+    CPU time. Returns faults, and doubts if other processes kept the cores busy. `calls`: number of calls in a
+    sample."""
 
     def here(rounds: int, calls: int) -> None:
         lap(temperature, rounds, calls)
 
     meanwhile, begun = InterferenceWatch(pid), perf_counter_ns()
-    # A claim of a nanosecond must not make a lap of hours, so what is asked for grows with what it really takes.
+    # Laps grow with the time that calls really take: a claim of one nanosecond must not cause a lap of hours.
     most = max(calls, round(_ROUND_NS / claimed_ns))
     turn = 1
     while (taken := _fastest(here, 1, turn, pid, threads)) < _ROUND_NS and turn < most:
@@ -339,30 +337,32 @@ def lap_faults(
     faults, doubts = [], []
     if min(times) > LIE * claimed_ns:
         found = (
-            f"{temperature}: {claimed_ns:.0f} ns a call are claimed, and by the harness's own clock it takes "
+            f"{temperature}: it claims {claimed_ns:.0f} ns a call, but the harness's own clock measures "
             f"{min(times):.0f} ns"
         )
-        # What a hypervisor takes meanwhile is in no account but that of the whole machine, and in CPU time.
+        # Time that a hypervisor takes appears in the account of the whole machine, and in CPU time, and in no other.
         held_up = meanwhile.crowded(threads)
         certain = _CERTAIN_ALONE if threads == 1 else _CERTAIN
         decided = (
             bool(work) and min(work) > certain * claimed_ns and (threads == 1 or ran >= _LEAST_SHARE * (ran + waited))
         )
         if held_up and not decided:
-            doubts.append(f"{found}; others keep the cores busy")
+            doubts.append(f"{found}; other processes keep the cores busy")
         else:
             faults.append(Complaint(Guard.CLOCK, found))
     at_work = _settled(pid, start, threads)
     if at_work > threads:
-        faults.append(Complaint(Guard.THREADS, f"{at_work} threads work in its calls, and {threads} were allowed"))
+        faults.append(
+            Complaint(Guard.THREADS, f"{at_work} threads work in its calls, but at most {threads} are allowed")
+        )
     if pid != os.getpid() and (begotten := children(pid)):
-        faults.append(Complaint(Guard.THREADS, f"it started {begotten} processes that live beside its calls"))
+        faults.append(Complaint(Guard.THREADS, f"it started {begotten} child processes, which a kernel must not"))
     return faults, doubts
 
 
 def _settled(pid: int | None, start: CpuTimeAccount | None, threads: int) -> int:
-    """How many threads worked since then. Where they are more than allowed, what has ended gets time to be gone: beside
-    busy processes the last thread of a kernel that begins one in each call is still there, beside those before it."""
+    """Number of threads that worked since `start`. If it exceeds the limit, threads that are ending get time to exit:
+    beside busy processes, the thread of a past call may still exist when the next one starts."""
     until = perf_counter_ns() + _ENDING_NS
     while True:
         end = CpuTimeAccount.of(pid)
@@ -373,15 +373,15 @@ def _settled(pid: int | None, start: CpuTimeAccount | None, threads: int) -> int
 
 
 class InterferenceWatch:
-    """What others do to a process from when this is made."""
+    """Load of other processes on a process since this object was made."""
 
     def __init__(self, pid: int | None) -> None:
         self._pid = pid
         self._others, self._begun, self._before = SystemLoad(), perf_counter_ns(), CpuTimeAccount.of(pid)
 
     def crowded(self, threads: int) -> bool:
-        """Whether they took so much of the cores that so many threads of the process were held up; never where there
-        is no process."""
+        """Whether other processes took so much of the cores that so many threads of the process were held up. Always
+        False without a process."""
         busy, now = self._others.cores(), CpuTimeAccount.of(self._pid)
         if busy is not None and self._before is not None and now is not None and self._pid != os.getpid():
             busy -= (now.total - self._before.total) / (perf_counter_ns() - self._begun)
@@ -390,8 +390,8 @@ class InterferenceWatch:
 
 @dataclass(frozen=True, slots=True)
 class CpuTimeAccount:
-    """What the kernel knows of a process, in ns: CPU time of all its threads, those that ended included, that of
-    each that lives, and how long each of these could have run and had no core."""
+    """The kernel's account of a process, in ns: CPU time of all its threads, including those that ended; CPU time of
+    each live thread; and the time for which each live thread was runnable without a core."""
 
     total: int
     threads: Mapping[str, int]
@@ -399,7 +399,7 @@ class CpuTimeAccount:
 
     @staticmethod
     def of(pid: int | None) -> CpuTimeAccount | None:
-        """The account so far; None where it cannot be had."""
+        """The account so far; None if it is not available."""
         if pid is None:
             return None
         threads, waited = {}, {}
@@ -410,7 +410,7 @@ class CpuTimeAccount:
                     open(f"/proc/{pid}/task/{each}/schedstat", encoding="ascii") as file,
                 ):
                     threads[each], waited[each], _ = map(int, file.read().split())
-            # How a process's clock is numbered is part of Linux's interface; see clock_getcpuclockid(3).
+            # The number of a process's clock is part of Linux's interface; see clock_getcpuclockid(3).
             total = clock_gettime_ns((~pid << 3) | 2)
         except OSError:
             return None
@@ -418,7 +418,7 @@ class CpuTimeAccount:
         return CpuTimeAccount(total, threads, waited) if threads else None
 
     def since(self, start: CpuTimeAccount) -> CpuTimeAccount:
-        """What was added since then, of threads that did more than a small share of it."""
+        """The difference since `start`, for threads that did more than a small share of it."""
         total = self.total - start.total
         did = {each: spent - start.threads.get(each, 0) for each, spent in self.threads.items()}
         some = {each: spent for each, spent in did.items() if spent > _SHARE * total}
@@ -426,7 +426,7 @@ class CpuTimeAccount:
 
     @property
     def at_work(self) -> int:
-        """How many threads there are; those that ended meanwhile count as one."""
+        """Number of threads at work. All threads that ended meanwhile count as one."""
         rest = self.total - sum(self.threads.values())
         return sum(spent > _LEAST_NS for spent in self.threads.values()) + (
             rest > max(2 * _SHARE * self.total, _TICK_NS)
@@ -434,7 +434,7 @@ class CpuTimeAccount:
 
 
 def children(pid: int | None) -> int:
-    """How many processes that one has started are alive; 0 where the system does not tell."""
+    """Number of live child processes; 0 if the system does not report it."""
     count = 0
     with suppress(OSError):
         for each in os.listdir(f"/proc/{pid}/task"):
@@ -446,18 +446,17 @@ def children(pid: int | None) -> int:
 def elapsed(
     lap: Callable[[int, int], None], rounds: int, calls: int, pid: int | None, threads: int = 1
 ) -> tuple[int, CpuTimeAccount | None]:
-    """What a lap took, and what the process spent on it. Time in which its threads, or this one, could have run and
-    others did is left out."""
+    """The time of a lap, and the CPU time that the process spent on it. Time in which its threads, or this thread, were
+    runnable and other processes ran is left out."""
     start, waited, begun = CpuTimeAccount.of(pid), _waited(), perf_counter_ns()
     lap(rounds, calls)
     wall, end = perf_counter_ns() - begun, CpuTimeAccount.of(pid)
     if start is None or end is None:
         return wall, None
     spent = end.since(start)
-    # This thread, where it is not one of the process's, waits for a core before it sees the reply.
+    # A thread outside that process waits for a core before it sees the reply.
     own = _waited() - waited if pid != os.getpid() else 0
-    # Of as many threads as are allowed, however little they did: the others spin for as long as one of them has no
-    # core.
+    # Of as many threads as are allowed, even idle ones: the others spin while one of them has no core.
     waits = sorted((nanoseconds - start.waited.get(each, 0) for each, nanoseconds in end.waited.items()), reverse=True)
     worked = sorted(
         (nanoseconds - start.threads.get(each, 0) for each, nanoseconds in end.threads.items()), reverse=True
@@ -467,12 +466,12 @@ def elapsed(
 
 
 def _waited() -> int:
-    """Nanoseconds that this thread could have run so far and had no core; 0 where the system does not tell."""
+    """Nanoseconds for which this thread was runnable without a core; 0 if the system does not report it."""
     with suppress(OSError), open("/proc/thread-self/schedstat", encoding="ascii") as file:
         return int(file.read().split()[1])
     return 0
 
 
 def _fastest(lap: Callable[[int, int], None], rounds: int, calls: int, pid: int | None, threads: int = 1) -> int:
-    """What it takes at least: others can hold up any one try."""
+    """The least time of several tries: interference can slow any single one."""
     return min(elapsed(lap, rounds, calls, pid, threads)[0] for _ in range(_LAPS))

@@ -1,9 +1,9 @@
-"""Which classes of test cases there are, and which a judgement reached.
+"""Classes of test cases, and those that a judgement reached.
 
-A factor is what a case varies: the size of an axis, the kind of values, how arrays lie, the threads. Its classes are
-what kernels treat differently: for an axis the greatest power of two that divides it (vector bodies and tails), and,
-for the rows of a product or other short axes, the ranges between the widths of register blocks. A class is covered when
-a case of it was judged, a pair when one case was in both.
+A factor is a property that varies between cases: the size of an axis, the kind of values, the placement of arrays, the
+threads. Kernels treat the classes of a factor differently. For an axis they are the greatest power of two that divides
+it (vector bodies and tails), and, for rows of a product and other short axes, ranges between the widths of register
+blocks. A class is covered if a case of it was judged, and a pair if one case was in both.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Classes = Mapping[str, str]
 
 _DIVISORS = (256, 128, 64, 32, 16, 8, 4, 2)
 _RANGES = ((1, 1), (2, 3), (4, 7), (8, 15), (16, 31), (32, 70))
-"""Of short axes: 1, and what register blocks of 2, 4, 8, 16 and 32 rows leave over or fill."""
+"""For short axes: 1, and the sizes that register blocks of 2, 4, 8, 16 and 32 rows fill or leave over."""
 
 _SHORT = 128
 
@@ -58,7 +58,7 @@ def axis_class(axis: str, size: int, sizes: Sizes) -> str:
 
 
 def factors(op: Op, threads: Sequence[int], layouts: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """The classes of each factor of an op's cases. An axis of few sizes is no factor of its own."""
+    """The classes of each factor of an op's cases. An axis with few sizes is not a factor."""
     found = {axis: axis_classes(axis, sizes) for axis in op.axes if not (sizes := op.sizes.get(axis, Sizes())).often}
     found["family"] = tuple(f"{family} values" for family in op.input_families)
     if len(threads) > 1:
@@ -83,21 +83,21 @@ def _threads(count: int) -> str:
 
 @dataclass(slots=True)
 class CoverageTally:
-    """What cases reached."""
+    """Classes and pairs that cases reached."""
 
     factors: Mapping[str, tuple[str, ...]]
     singles: set[str] = field(default_factory=set)
     pairs: set[tuple[str, str]] = field(default_factory=set)
 
     def new(self, found: Classes) -> int:
-        """How many pairs, and classes, a case would add. A class that is new counts for many pairs."""
+        """Value of a case: its new pairs and classes. A new class counts as many pairs."""
         kept = self._kept(found)
         return sum(pair not in self.pairs for pair in combinations(kept, 2)) + 10 * sum(
             each not in self.singles for each in kept
         )
 
     def add(self, found: Classes) -> None:
-        """Take notice of a case."""
+        """Add a case."""
         kept = self._kept(found)
         self.singles.update(kept)
         self.pairs.update(combinations(kept, 2))
@@ -107,5 +107,5 @@ class CoverageTally:
 
     @property
     def missing(self) -> list[str]:
-        """Classes that no case was in."""
+        """Classes without a case."""
         return [each for classes in self.factors.values() for each in classes if each not in self.singles]

@@ -1,9 +1,9 @@
-"""The cross-validation dimension: a kernel beside somebody else's implementation, on the same inputs, and the exact
-value as the judge.
+"""The cross-validation dimension: a kernel beside a third-party implementation on the same inputs, judged by the exact
+value.
 
-`collect` (see harness.validate.collect) runs both where the candidate runs; here, where the expected values are kept,
-they are compared. Two results agree where each is within what its own arithmetic admits of the exact value, or both are
-the same. Where they do not agree, the exact value says which of them is wrong.
+`collect` (see harness.validate.collect) runs both in the candidate's process. This module compares them in the process
+that holds the expected values. Two results agree if each is within what its own arithmetic admits of the exact value,
+or if both are the same. If they disagree, the exact value decides which of them is incorrect.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ __all__ = [
 ]
 
 _PART = 1 << 19
-"""Elements of an output of which it is computed at a time what a peer's arithmetic admits."""
+"""Elements of an output for which the admitted error of a peer is computed at a time."""
 
 _TENTH = 0.1
 _SHOWN = 6
-"""Elements of an array that a text shows."""
+"""Elements of an array that a text lists."""
 
 
 def confront(
@@ -57,9 +57,9 @@ def confront(
     axes: Axes,
     in_parts: bool = False,
 ) -> PeerComparison:
-    """Compare what both wrote, with the exact values as the judge. `expected` is of all the op's outputs, from the
-    same logical inputs. `in_parts`: what the peer's arithmetic admits is computed piece by piece (see
-    Op.independent_axis), so that no array of the outputs' size is made for it."""
+    """Compare the outputs of both, with the exact values as the judge. `expected` covers all outputs of the op, from
+    the same logical inputs. `in_parts`: compute the admitted error of the peer in pieces (see Op.independent_axis), so
+    that no array of the outputs' size is made for it."""
     if collected.missing:
         return PeerComparison(
             status=Status.NOT_RUN,
@@ -87,7 +87,7 @@ def confront(
     )
     outside = _outside(peer, asked, collected.peer, parts)
     if outside is None:
-        broken = "the peer's bound is negative or not finite, which would admit anything"
+        broken = "the peer's error_bound is negative or not finite; it must be finite and 0 or more"
         return PeerComparison(
             status=Status.ERROR, reason=broken, peer=peer.name, version=collected.version, reference=peer.reference
         )
@@ -132,7 +132,7 @@ def confront(
 
 
 def cross(op: Op, comparisons: Sequence[PeerComparison]) -> Cross:
-    """What the comparisons of one Run add up to."""
+    """The verdict from all comparisons of one Run."""
     if not comparisons:
         return Cross(status=Status.NOT_RUN, reason="no peer has this op in this format and dtype")
     for status in (Status.FAIL, Status.ERROR, Status.AMBIGUOUS):
@@ -147,10 +147,10 @@ def cross(op: Op, comparisons: Sequence[PeerComparison]) -> Cross:
 
 
 class CrossTask:
-    """One key on one workload: what all of its `variants` are confronted with. What a peer's arithmetic admits is
-    computed once; for a single variant it is not kept.
+    """The confrontation of all `variants` of one key on one workload. The admitted error of a peer is computed once,
+    and is not kept for a single variant.
 
-    `expected` is of all the op's outputs for the logical inputs, which are the ones that `collect` is given.
+    `expected` covers all outputs of the op for the logical inputs, which `collect` gets too.
     """
 
     def __init__(
@@ -171,8 +171,8 @@ class CrossTask:
         )
 
     def judge(self, run: Callable[[Peer], Collected]) -> Cross:
-        """Confront one variant with every peer. `run(peer)` collects; what it raises (a worker's crash or time-out
-        among it) is that comparison's ERROR."""
+        """Confront one variant with every peer. `run(peer)` collects. An exception of it, such as a worker's crash or
+        time-out, is ERROR in that comparison."""
         found = []
         for peer in self.peers:
             try:
@@ -198,7 +198,7 @@ ErrorBound = Callable[[Arrays, Axes], Mapping[str, Any]]
 
 
 def _once(bound: ErrorBound | None) -> ErrorBound | None:
-    """The same, for inputs that stay as they are."""
+    """The same bound, computed once for unchanged inputs."""
     if bound is None:
         return None
     kept: list[Mapping[str, Any]] = []
@@ -213,48 +213,48 @@ def _once(bound: ErrorBound | None) -> ErrorBound | None:
 
 @dataclass(frozen=True, slots=True)
 class _OutputPair:
-    """One output of both. Flat indices, in C order."""
+    """One output of both sides. Flat indices, in C order."""
 
     expected: Expected
     own: npt.NDArray[Any]
     peer: npt.NDArray[Any]
     differ: npt.NDArray[np.intp]
-    """Where they do not agree."""
+    """Elements on which they disagree."""
     kernel_wrong: npt.NDArray[np.intp]
-    """Those of them where the exact value is not the kernel's."""
+    """Those of them in which the kernel is incorrect by the exact value."""
     both_wrong: int
-    """Elements that are the same and wrong."""
+    """Number of elements that are equal and incorrect."""
     largest: float
 
 
 def _garbled(asked: Sequence[Expected], collected: Collected) -> str:
-    """What is wrong with what was brought back; "" where it can be compared."""
+    """The fault of the collected outputs or times; "" if they can be compared."""
     for whose, side in (("kernel", collected.own), ("peer", collected.peer)):
         for each in asked:
             found, wanted = side.get(each.name), each.values
             if not isinstance(found, np.ndarray) or (found.shape, found.dtype) != (wanted.shape, wanted.dtype):
-                return f"what came back as the {whose}'s {each.name} is no {wanted.dtype} of shape {wanted.shape}"
+                return f"the {whose}'s {each.name} that came back is not {wanted.dtype} of shape {wanted.shape}"
     times = [collected.own_ns, collected.peer_ns] + (
         [ratio.low, ratio.median, ratio.high] if (ratio := collected.speedup) else []
     )
     if not all(time is None or (isfinite(time) and time > 0) for time in times):
-        return "what came back as times are none"
+        return "the times that came back are not positive finite numbers"
     return ""
 
 
 def _admitted(expected: Expected, bounds: Mapping[str, Any] | None) -> Expected:
-    """The expected values with what the peer's arithmetic admits around them; None: the same bits."""
+    """The expected values with the error that the peer's arithmetic admits; `bounds` None: the same bits."""
     if bounds is None:
         return replace(expected, tolerance_kind=ToleranceKind.EXACT, error_bound=None)
     bound = np.broadcast_to(np.asarray(bounds[expected.name], np.float64), expected.values.shape)
-    bound = np.where(np.isfinite(expected.exact.astype(np.float64)), bound, 0.0)  # infinity, and NaN, are exact
+    bound = np.where(np.isfinite(expected.exact.astype(np.float64)), bound, 0.0)  # infinities and NaN are exact
     return replace(expected, tolerance_kind=ToleranceKind.BOUNDED, error_bound=bound)
 
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """Pieces of an op that lie side by side: their inputs and axes, and of each output the axis and the part [begin,
-    end) along it. All of it where nothing is said."""
+    """Adjacent pieces of an op: inputs and axes, and for each output the axis and the part [begin, end) along it. An
+    output that is not listed belongs to them as a whole."""
 
     logical: Arrays
     axes: Axes
@@ -268,7 +268,7 @@ class _Cut:
         return array[(slice(None),) * axis + (slice(begin, end),)]
 
     def flat(self, name: str, shape: tuple[int, ...], at: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
-        """Flat indices within the output, of that shape, of elements at flat indices within the part."""
+        """Flat indices within an output of that shape, of elements at flat indices within the part."""
         if name not in self.outputs:
             return at
         axis, begin, end = self.outputs[name]
@@ -278,7 +278,7 @@ class _Cut:
 
 
 def _cuts(op: Op, key: KernelKey, logical: Arrays, axes: Axes) -> Iterator[_Cut]:
-    """All pieces of the op, few enough at a time that no output of theirs has more than about _PART elements."""
+    """All pieces of the op, grouped so that no output of a group has more than about _PART elements."""
     axis, unit = op.independent_axis(axes, key) if op.independent_axis is not None else ("", 1)
     like = op.outputs_like(axes, key)
     most = max(prod(shape) for shape, _ in like.values())
@@ -304,11 +304,11 @@ def _cuts(op: Op, key: KernelKey, logical: Arrays, axes: Axes) -> Iterator[_Cut]
 def _outside(
     peer: Peer, asked: Sequence[Expected], theirs: Mapping[str, npt.NDArray[Any]], parts: Sequence[_Cut]
 ) -> dict[str, npt.NDArray[np.intp]] | None:
-    """For each output the flat indices, in C order, at which the peer's value is outside of what its arithmetic
-    admits; None for a bound that would admit anything."""
+    """For each output, flat indices in C order at which the peer's value is outside of what its arithmetic admits; None
+    if the bound would admit any value."""
     found: dict[str, list[npt.NDArray[np.intp]]] = {each.name: [] for each in asked}
     for part in parts:
-        with np.errstate(invalid="ignore"):  # of what is NaN or infinite it says nothing
+        with np.errstate(invalid="ignore"):  # the bound for NaN and infinity does not count
             bounds = None if peer.error_bound is None else peer.error_bound(part.logical, part.axes)
         for each in asked:
             values = part.of(each.name, each.values)
@@ -349,23 +349,23 @@ def _verdict(
     peer: Peer, sides: Sequence[_OutputPair], wrong: Sequence[_OutputPair], peer_wrong: bool, given: Mapping[str, Any]
 ) -> tuple[Status, str]:
     alike = sum(side.both_wrong for side in sides)
-    remark = f"both have the same wrong value in {_elements(alike)}" if alike else ""
+    remark = f"both have the same incorrect value in {_elements(alike)}" if alike else ""
     if not given:
         return Status.PASS, remark
     first: Divergence = given["first"]
     at = ", ".join(map(str, first.index))
     exact = f"{first.output}[{at}] is {given['exact']} exactly"
-    values = f"{exact}, {first.found} by the kernel and {first.expected} by the peer"
+    values = f"{exact}; the kernel has {first.found}, the peer {first.expected}"
     count = sum(side.differ.size for side in sides)
     if peer_wrong:
-        words = f"the peer is wrong in {_elements(count)}, the kernel is right: {values}"
+        words = f"the peer is incorrect in {_elements(count)}, the kernel is correct: {values}"
         blank = [side.expected.name for side in sides if side.differ.size and (raw(side.peer) == POISON).all()]
         if blank:
             words += f"; the peer did not write {', '.join(blank)}"
         return Status.PASS, "; ".join(filter(None, (words, remark)))
     mistaken = sum(side.kernel_wrong.size for side in wrong)
     return Status.FAIL, "; ".join(
-        filter(None, (f"they differ in {_elements(count)}, the kernel is wrong in {mistaken}: {values}", remark))
+        filter(None, (f"they differ in {_elements(count)}, the kernel is incorrect in {mistaken}: {values}", remark))
     )
 
 
@@ -374,12 +374,12 @@ def _elements(count: int) -> str:
 
 
 def _migration(status: Status, peer_wrong: bool, both_wrong: bool, collected: Collected) -> tuple[bool, str]:
-    """Whether to take the kernel in the peer's place, and why (not)."""
+    """Whether to use the kernel in the peer's place, with the reason."""
     if status is not Status.PASS:
-        return False, "no: it differs, and the exact value is not on its side"
+        return False, "no: it differs, and the exact value shows that it is incorrect"
     if both_wrong:
-        return False, "no: both have the same wrong values"
-    right = "the peer is wrong and the kernel right" if peer_wrong else "both are right"
+        return False, "no: both have the same incorrect values"
+    right = "the peer is incorrect and the kernel correct" if peer_wrong else "both are correct"
     ratio = collected.speedup
     if ratio is None:
         return False, f"no: not timed ({collected.untimed}); {right}"
@@ -394,12 +394,12 @@ def _migration(status: Status, peer_wrong: bool, both_wrong: bool, collected: Co
 
 
 def _within_tenth(match: bool, speedup: Ratio | None) -> bool | None:
-    """Whether both agree and the time improves by no less than -0.1 of the peer's: the lenient rule."""
+    """The lenient rule: whether both agree and the kernel takes at most 1.1x of the peer's time."""
     return None if speedup is None else match and 1 - 1 / speedup.median >= -_TENTH
 
 
 def _shown(op: Op, key: KernelKey, axes: Axes, logical: Arrays, side: _OutputPair, at: int) -> dict[str, Any]:
-    """The element as both have it, its exact value, and the inputs that meet in it."""
+    """The element on both sides, its exact value, and the inputs that produce it."""
     index = tuple(int(i) for i in np.unravel_index(at, side.own.shape))
     name = side.expected.name
     return {
@@ -412,12 +412,12 @@ def _shown(op: Op, key: KernelKey, axes: Axes, logical: Arrays, side: _OutputPai
 
 
 def meeting(op: Op, key: KernelKey, output: str, index: tuple[int, ...], logical: Arrays, axes: Axes) -> dict[str, str]:
-    """For each input what meets in one element of an output, as text: along the axes that both share the element's
-    place, along others all there is. An output whose size is not that of its axes (packed ones) shares none."""
+    """For each input, the values that produce one element of an output, as text: the element's place along shared axes,
+    and everything along the others. An output whose size differs from its axes (a packed one) shares no axis."""
     tensor = next(each for each in op.outputs if each.name == output)
     shape, _ = op.outputs_like(axes, key)[output]
     placed = zip(tensor.axes, index, shape, strict=True) if len(shape) == len(tensor.axes) else ()
-    # A dimension is its axis where it has that size, or the workload does not name the axis.
+    # A dimension corresponds to its axis if it has that size, or if the workload does not name the axis.
     place = {axis: at for axis, at, size in placed if axes.get(axis, size) == size}
     found = {}
     for each in op.inputs:
@@ -435,7 +435,7 @@ def meeting(op: Op, key: KernelKey, output: str, index: tuple[int, ...], logical
 
 
 def shortened(value: Any) -> str:
-    """A number as it is; of an array the first elements, and how many there are from where to where."""
+    """A number as it is; of an array the first elements, its shape and its range."""
     array = np.asarray(value)
     if not array.ndim:
         return str(array.item() if array.dtype.kind in "biu" else array[()])

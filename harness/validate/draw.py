@@ -1,19 +1,20 @@
-"""Test cases drawn at random, so that whatever one shape, layout, thread count or kind of value triggers has its chance
-in every Record.
+"""Test cases drawn at random, so that a fault triggered by a shape, layout, thread count or kind of value can show in
+every Record.
 
-In half of the cases an axis takes every residue modulo RESIDUES equally often (a Latin hypercube: shuffled decks, dealt
-anew when they are empty), in a third every power of two as its greatest divisor of this kind, and in the others every
-size up to _SINGLE. Families, thread counts, layouts, each array's address modulo a cache line, the distance of its
-rows, and what all of an input is (see salts) are dealt in the same way. What meets what is steered: of several cases
-that could be dealt next, the one with most pairs of classes (see coverage) that no case had yet is taken, so that all
-pairs meet early (AETG: Cohen, Dalal, Fredman, Patton, "The AETG system", IEEE Transactions on Software Engineering 23,
-1997).
+Sizes of an axis: in half of the cases every residue modulo RESIDUES occurs equally often (a Latin hypercube: shuffled
+decks, reshuffled when empty). In a third, every power of two is the greatest one that divides the size. The other cases
+take every size up to _SINGLE. Families, thread counts, layouts, addresses of arrays modulo a cache line, row strides,
+and kinds of whole inputs (see salts) are dealt in the same way.
 
-Shapes that a kernel's constraints or a format refuse are rounded to ones that they admit, never dropped.
+Combinations are steered: of several candidates for the next case, the one with most new pairs of classes (see coverage)
+is taken, so all pairs occur early (AETG: Cohen, Dalal, Fredman, Patton, "The AETG system", IEEE Transactions on
+Software Engineering 23, 1997).
 
-Beside these, each axis of several is far larger than usual in two cases: with few of the others, and with more of them.
-An axis whose largest size the op names has it there: a sum of the largest K in float32 is wrong past 2^24, and a
-kernel may take another path for several rows.
+Shapes that the constraints of a kernel or its format refuse are rounded to admitted ones, and never dropped.
+
+Further cases: each axis of several is far larger than usual in two cases, once with small and once with larger sizes of
+the others. If the op declares a largest size of an axis, one case has it. A float32 sum over the largest K is incorrect
+past 2^24, and a kernel may take another path for several rows.
 """
 
 from __future__ import annotations
@@ -37,86 +38,88 @@ from tritmark.harness.validate.salts import kinds
 from tritmark.harness.worker.shared import Edge
 
 RESIDUES = 128
-"""Residues of an axis that are dealt equally often: twice the widest vector of any instruction set, in bytes."""
+"""Number of residues of an axis that are dealt equally often: twice the widest vector of any instruction set, in
+bytes."""
 
 THREADS = (1, 2, 3, 4, 5, 6, 7, 8)
 """Thread counts beside the number of cores."""
 
 LAYOUTS = ("aligned", "one array off", "every array off", "ragged rows")
-"""How arrays lie: at multiples of the alignment, one of them elsewhere, each at an offset of its own, and with rows
-apart."""
+"""Placement of arrays: at multiples of the alignment, one of them elsewhere, each at its own offset, and with gaps
+between rows."""
 
 _OFF = ("every array off", "ragged rows")
-"""Layouts that are dealt twice as often as the others: in them each array has an address of its own."""
+"""Layouts that are dealt twice as often as the others: each array has its own address."""
 
 _LINE = 64
-"""Bytes modulo which addresses and, in elements, distances of rows are dealt: a cache line, and the widest vector."""
+"""Modulus of addresses in bytes, and of row strides in elements: a cache line, and the widest vector."""
 
 _FLUSH = 0.5
-"""Of the cases whose arrays lie before a page that traps: how often they end right there, where each has an address
-of its own."""
+"""Share of the cases with arrays before a guard page in which the arrays end exactly there, if each has its own
+address."""
 
 _NAMED_GAP = 0.25
-"""How often rows lie a listed number of elements apart, and not at a distance that is dealt."""
+"""Share of arrays whose row gap is a listed number of elements, and not one that is dealt."""
 
 _FAR, _MOST_FAR, _FAR_OFTEN = 1 << 16, 1 << 23, 16
-"""Elements that rows lie apart at least where they lie far: a distance that 16 bits do not hold. Bytes that such an
-array spans at most. One in so many arrays whose rows lie apart has them far."""
+"""For far rows: least row stride in elements, which 16 bits cannot hold; greatest span of such an array in bytes; and
+their share, one in so many arrays with row gaps."""
 
 _SALTED, _MOST_SALTED = 0.6, 0.3
-"""Of how many inputs of a set of data all is of a kind, and of one how often at most: some faults need several
-inputs of a family."""
+"""Share of the inputs of a set of data that are wholly of one kind, and the greatest share for any one input: some
+faults need several ordinary inputs of a family."""
 
 _POWERS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 0)
-"""Greatest powers of two that divide an axis. 256 stands for all from there on, and 0 for sizes near their
-multiples: what kernels do by blocks of hundreds or thousands has a tail that residues modulo RESIDUES seldom give."""
+"""Greatest power of two that divides an axis. 256 means 256 or more, and 0 means sizes near multiples of those:
+kernels that work in blocks of hundreds or thousands have tails that residues modulo RESIDUES seldom reach."""
 
 _BLOCK = 256
 _NEAR, _APART = 16, 0.3
-"""How far from such a multiple at most, and how much rarer each further step is."""
+"""Greatest distance from such a multiple, and the decrease in probability with each step."""
 
 _SINGLE = 70
-"""Sizes of a longer axis up to here are dealt one by one, too."""
+"""Sizes of a longer axis up to this one are also dealt one by one."""
 
 _SHARES = (1 / 6, 1 / 2)
-"""How often a longer axis takes one of these, and a residue; else it is a power of two that counts."""
+"""Share of single sizes and of residues for a longer axis; the rest are powers of two."""
 
 _LONG = 6
-"""One in so many cases takes the larger sizes of an axis."""
+"""One in this many cases has a larger size of an axis."""
 
 _CHOICES = 12
-"""Cases that are considered for each that is taken; test_drawn.py holds 600 cases of a product to 96 % of all pairs."""
+"""Candidates for each case that is taken. test_drawn.py requires that 600 cases of a product reach 96 % of all
+pairs."""
 
 _MOST_ELEMENTS = 1 << 18
-"""Elements of all inputs of a case. Larger ones cost more than they can show: what only size triggers is measured
-workloads' part."""
+"""Elements of all inputs of a case. Larger cases cost more than they can show; measured workloads cover faults that
+depend on size alone."""
 
 _MOST_WORK = 1 << 23
-"""The product of all axes, which for a product is how many multiplications the reference does."""
+"""Product of all axes: for a matrix product, the number of multiplications of the reference."""
 
 _TRIES = 24
-"""For a class that no case is in yet."""
+"""Tries to reach a class without a case."""
 
 _MOST_PACKED = 1 << 28
-"""The product of all axes past which no shape is tried: n and block of the largest that a constraint asks for, 16384
-each, are within."""
+"""Product of all axes above which no shape is tried. The largest n and block that a constraint requires, 16384 each,
+are below it."""
 
 _FAR_SIZES = (1 << 16) + 1, (1 << 16) + (1 << 14)
-"""Between these is an axis of a far case: 16 bits do not hold it, nor does a grid's second axis."""
+"""Range of the large axis of a far case: 16 bits cannot hold it, nor can the second axis of a grid."""
 _FAR_ELEMENTS, _FAR_WORK = 1 << 22, 1 << 26
-"""As _MOST_ELEMENTS and _MOST_WORK, of far cases."""
+"""_MOST_ELEMENTS and _MOST_WORK for far cases."""
 _LARGEST_ELEMENTS = (1 << 25) + (1 << 10)
-"""The same of the case with the largest size: two rows of the largest K, and what multiplies them."""
+"""The same for the case with the largest size: two rows of the largest K, and the other factor."""
 _FEW, _MORE = (2, 5), (9, 40)
-"""The sizes of the other axes of far cases."""
+"""Ranges of the other axes of far cases."""
 _HALVED = 6
-"""How often the largest size is halved, where constraints or the format admit none near it."""
+"""Most halvings of the largest size, if constraints or the format admit no size near it."""
 _SUMMED = "constant"
 """The family whose sums are the largest."""
 
 _NEAR_SHARE = 0.25
-"""How often the second set of data is the first with some elements changed: a kernel that knows its data again by a few
-of them gives what it gave before."""
+"""Share of cases in which the second set of data is the first with some elements changed: a kernel that recognizes its
+data by a few elements returns its old result."""
 
 _FACTORS = tuple(1 << power for power in range(1, 16))
 _THIRDS = tuple(3 * factor for factor in _FACTORS)
@@ -129,20 +132,20 @@ class Drawn:
     """One test case."""
 
     number: int
-    """Its place in the order of the draw, from 0."""
+    """Position in the draw, from 0."""
     axes: Mapping[str, int]
     family: str
     threads: int
     layout: str
     placement: Placement
     seed: int
-    """Of its data, and of what else is random about it."""
+    """Seed of its data and of its other random choices."""
     salts: tuple[Mapping[str, str], Mapping[str, str]] = ({}, {})
-    """Of each of its two sets of data: what all of some inputs is, by their names; see salts."""
+    """For each of its two sets of data: the kind of some inputs, by name; see salts."""
     near: bool = False
     """The second set of data is the first with some elements changed."""
     alone: bool = False
-    """There is one set of data only: the case is large."""
+    """Whether there is only one set of data, because the case is large."""
 
     def __str__(self) -> str:
         shape = ", ".join(f"{axis}={size}" for axis, size in self.axes.items())
@@ -150,25 +153,25 @@ class Drawn:
 
 
 def edge_of(number: int) -> Edge:
-    """Which end of the arrays lies at a page that traps in the case of that number."""
+    """The end of the arrays that lies at a guard page in the case of that number."""
     return "start" if number % 2 else "end"
 
 
 class _Deck(Generic[T]):
-    """Deals the members of a sequence in random order, each as often as the others."""
+    """Deals the members of a sequence in random order, all equally often."""
 
     def __init__(self, members: Sequence[T], rng: Random) -> None:
         self.members, self._rng = members, rng
         self._left: list[int] = []
 
     def look(self) -> int:
-        """The place of a member that may be dealt next."""
+        """Position of a member that may be dealt next."""
         if not self._left:
             self._left = list(range(len(self.members)))
         return self._rng.choice(self._left)
 
     def take(self, place: int) -> T:
-        """Deal the member of that place."""
+        """Deal the member at that position."""
         self._left.remove(place)
         return self.members[place]
 
@@ -178,7 +181,7 @@ class _Deck(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class _Size:
-    """A size that may be dealt, and what that takes out of which deck."""
+    """A size that may be dealt, and the deck and position that it comes from."""
 
     size: int
     deck: _Deck[int]
@@ -190,7 +193,7 @@ class _Axis:
 
     def __init__(self, sizes: Sizes, rng: Random) -> None:
         self._sizes, self._rng = sizes, rng
-        # A short axis takes each of its sizes equally often, a longer one each residue.
+        # A short axis takes each size equally often, a longer one each residue.
         self._short = sizes.usual <= RESIDUES
         self._deck = _Deck(range(1, sizes.usual + 1) if self._short else range(RESIDUES), rng)
         self._often = _Deck(sizes.often, rng)
@@ -210,17 +213,18 @@ class _Axis:
         if share < _SHARES[0] and not long:
             place = self._single.look()
             return _Size(self._single.members[place], self._single, place)
-        # In half of the cases as likely under the geometric mean of the range as over it, so short ones are not rare.
+        # In half of the cases the size is below the geometric mean of the range with probability 1/2, so short ones are
+        # not rare.
         most = sizes.most if long else sizes.usual
         rough = self._rng.randint(1, most) if self._rng.random() < 0.5 else int(exp(self._rng.uniform(0, log(most))))
         if share < sum(_SHARES):
             return _Size(rough // RESIDUES * RESIDUES + self._deck.members[place] or RESIDUES, self._deck, place)
-        # Whole vectors and blocks, which are rare among residues, and the fast way of most kernels.
+        # Whole vectors and blocks: rare among residues, and the fast path of most kernels.
         place = self._powers.look()
         return _Size(self._multiple(self._powers.members[place], rough), self._powers, place)
 
     def _longer(self) -> int:
-        """A size of a short axis past those that are usual: any, or whole blocks of rows, or near them."""
+        """A size of a short axis above the usual ones: any size, whole blocks of rows, or a size near them."""
         rough = self._rng.randint(self._sizes.usual, self._sizes.most)
         return rough if self._rng.random() < 0.5 else self._multiple(self._rng.choice(_POWERS[5:]), rough)
 
@@ -236,13 +240,13 @@ class _Axis:
 class Drawer:
     """Draws cases of one op for variants of the same key, constraints and dense arrays.
 
-    `cores` is the thread count called "all"; `threaded`: the device works with the host's threads.
+    `cores`: the thread count called "all". `threaded`: whether the device works with the host's threads.
     """
 
     def __init__(self, op: Op, variant: Variant, *, cores: int, threaded: bool, seed: int) -> None:
         self._op, self._variant = op, variant
         mark = sha256(repr((op.name, variant.key, variant.constraints, sorted(variant.dense))).encode()).hexdigest()
-        self._rng = Random(f"{seed} {mark}")  # quicker than NumPy's for one number at a time
+        self._rng = Random(f"{seed} {mark}")  # faster than NumPy's for single numbers
         self._axes = {axis: _Axis(op.sizes.get(axis, Sizes()), self._rng) for axis in op.axes}
         self._families = _Deck(op.input_families, self._rng)
         self._threads = _Deck(tuple(dict.fromkeys((*THREADS, cores))) if threaded else (cores,), self._rng)
@@ -260,11 +264,11 @@ class Drawer:
         self.tally = CoverageTally(factors(op, self._threads.members, layouts))
         self._dealt = 0
         self.refused: set[str] = set()
-        """Classes that the constraints do not admit, as far as was tried."""
+        """Classes that the constraints do not admit, as far as tried."""
         self._number = 0
 
     def draw(self, count: int, corners: Sequence[Workload] = ()) -> list[Drawn]:
-        """The corners, `count` cases beside them, and more for classes that none of these is in."""
+        """The corners, `count` further cases, and one case for each class that none of them is in."""
         cases = [case for corner in corners if (case := self._corner(corner)) is not None]
         cases += [case for _ in range(count) if (case := self._next()) is not None]
         for factor, found in self.tally.factors.items():
@@ -278,7 +282,7 @@ class Drawer:
         return cases
 
     def far(self) -> list[Drawn]:
-        """Cases in which one axis is far larger than the others; none of an op with one axis, or where the constraints
+        """Cases in which one axis is far larger than the others. None for an op with one axis, or if the constraints
         admit none."""
         if len(self._axes) < 2:
             return []
@@ -292,13 +296,13 @@ class Drawer:
         rounded = self._fitting_far(axes)
         if rounded is None or rounded[axis] < _FAR_SIZES[0]:
             return None
-        # Whole blocks of a format may be many elements: one such case is enough.
+        # Whole blocks of a format may have many elements: one such case is enough.
         if self._elements(rounded) > (_LARGEST_ELEMENTS if span == _FEW else _FAR_ELEMENTS):
             return None
         return self._alone(rounded, self._families.deal())
 
     def _largest_case(self, axis: str) -> Drawn | None:
-        """Two of the first other axis, one of the rest, and the largest size, or the next less that is admitted."""
+        """Size 2 for the first other axis, 1 for the rest, and the largest admitted size."""
         first, *rest = (each for each in self._axes if each != axis)
         family = _SUMMED if _SUMMED in self._op.input_families else self._families.deal()
         for halved in range(_HALVED):
@@ -311,7 +315,7 @@ class Drawer:
         return None
 
     def _fitting_far(self, axes: Axes) -> dict[str, int] | None:
-        # To encode what is large takes long: what the format refuses is then left out.
+        # Encoding a large case takes long, so the format is checked only if the op can tell without.
         return fitting(self._op, self._variant, axes, encoded=self._op.holds is not None)
 
     def _alone(self, axes: dict[str, int], family: str) -> Drawn:
@@ -323,11 +327,11 @@ class Drawer:
 
     @property
     def missing(self) -> list[str]:
-        """Classes that the contract and the constraints admit, as far as was tried, and that no case is in."""
+        """Classes that the contract and the constraints admit, as far as tried, without a case."""
         return [each for each in self.tally.missing if each not in self.refused]
 
     def _corner(self, corner: Workload) -> Drawn | None:
-        """A workload of a suite, as a case of the sequence; None where nothing near it is admitted."""
+        """A workload of a suite as a case; None if no shape near it is admitted."""
         axes = fitting(self._op, self._variant, corner.axes)
         if axes is None:
             return None
@@ -339,7 +343,7 @@ class Drawer:
         )
 
     def _next(self) -> Drawn | None:
-        """The next case; None where its shape, and what is near it, is not admitted."""
+        """The next case; None if neither its shape nor one near it is admitted."""
         self._dealt += 1
         long = self._rng.choice(list(self._axes)) if self._dealt % _LONG == 0 else ""
         decks = (self._families, self._threads, self._layouts)
@@ -365,7 +369,7 @@ class Drawer:
         return self._made(best[1], self._families.take(family), self._threads.take(threads), self._layouts.take(layout))
 
     def _in_class(self, factor: str, wanted: str) -> Drawn | None:
-        """A case of that class, or None if none of many tries gives one: constraints round it away."""
+        """A case of that class; None if many tries give none, because constraints round it away."""
         for _ in range(_TRIES):
             family = wanted.removesuffix(" values") if factor == "family" else self._families.deal()
             layout = wanted if factor == "layout" else self._layouts.deal()
@@ -394,14 +398,14 @@ class Drawer:
         return case
 
     def classes(self, case: Drawn) -> dict[str, str]:
-        """Which class of each factor a case is in."""
+        """The class of each factor that a case is in."""
         return classes(self._op, case.axes, case.family, case.threads, case.layout)
 
     def _seed(self) -> int:
         return self._rng.getrandbits(62)
 
     def _shape(self, axes: dict[str, int], kept: str) -> dict[str, int]:
-        """The axes, shortened where they are too much, the axis `kept` last, and rounded to the constraints."""
+        """The axes, shortened if they exceed the limits, the axis `kept` last, and rounded to the constraints."""
         self._shorten(axes, kept, _MOST_ELEMENTS, _MOST_WORK)
         return fitting(self._op, self._variant, axes, encoded=False) or axes
 
@@ -409,27 +413,26 @@ class Drawer:
         while self._too_much(axes, elements, work):
             rest = [axis for axis in axes if axis != kept and axes[axis] > 1] or list(axes)
             largest = max(rest, key=lambda axis: axes[axis])
-            # What many powers of two divide stays so.
+            # A size with many factors of two keeps them.
             odd = self._rng.randrange(2) if axes[largest] % (2 * _BLOCK) else 0
             axes[largest] = max(1, axes[largest] // 2 + odd)
 
     def _too_much(self, axes: Axes, elements: int, work: int) -> bool:
-        # With two axes the product is no more than the elements of a matrix, or, of blocks, no work at all.
+        # With two axes, the product is at most the elements of a matrix; of blocks it is no work at all.
         return self._elements(axes) > elements or (len(axes) > 2 and prod(axes.values()) > work)
 
     def _elements(self, axes: Axes) -> int:
         return sum(prod(axes.get(axis, 1) for axis in tensor.axes) for tensor in self._arrays)
 
     def _placed(self, layout: str, axes: Axes) -> Placement:
-        """Where arrays lie: each array takes every address modulo _LINE, and every distance of its rows, equally
-        often."""
+        """Placement of the arrays. Each array takes every address modulo _LINE, and every row stride, equally often."""
         rng = self._rng
         if layout == "aligned" or (layout == "one array off" and not self._one_off.members):
             return Placement()
         if layout == "one array off":
             name = self._one_off.deal()
             return Placement({name: self._addresses[name].deal() or self._addresses[name].deal()}, flush=False)
-        # What lies flush begins where its size has it, so nothing is dealt for it.
+        # The start of a flush array follows from its size, so its address is not dealt.
         flush = bool(edge_of(self._number) == "end" and rng.random() < _FLUSH)
         offsets = {name: rng.randrange(_LINE) if flush else deck.deal() for name, deck in self._addresses.items()}
         gaps = {tensor.name: self._gap(tensor, axes) for tensor in self._ragged if layout == "ragged rows"}
@@ -440,8 +443,8 @@ class Drawer:
         return {name: deck.deal() for name, deck in self._salts.items() if self._rng.random() < often}
 
     def _gap(self, tensor: Tensor, axes: Axes) -> int:
-        """Bytes: far; a few odd elements, a vector, a cache line, or many; or as many as make the distance of rows what
-        is dealt."""
+        """Row gap in bytes: far; a few odd elements, a vector, a cache line or many; or a gap that gives the dealt row
+        stride."""
         itemsize = _itemsize(tensor, self._variant)
         row = axes[tensor.axes[-1]]
         rows = prod(axes[axis] for axis in tensor.axes[:-1])
@@ -449,7 +452,7 @@ class Drawer:
         if row < _FAR and rows > 1 and itemsize * far * rows <= _MOST_FAR and not self._far[tensor.name].deal():
             return itemsize * (far - row)
         if self._rng.random() < _NAMED_GAP:
-            # The last is up to the next power of two.
+            # The last one goes up to the next power of two.
             return itemsize * self._rng.choice(
                 [1, 1, 1, 2, 3, 5, 7, 8, 16, 32, 64, 257, *3 * [(1 << row.bit_length()) - row]]
             )
@@ -457,26 +460,26 @@ class Drawer:
         return itemsize * (least + _LINE * self._rng.randrange(2) or _LINE)
 
     def _step(self, tensor: Tensor) -> int:
-        """Bytes between two addresses that an array may have."""
+        """Distance in bytes of two possible addresses of an array."""
         return min(_LINE, max(_itemsize(tensor, self._variant), self._variant.alignment))
 
 
 def fitting(op: Op, variant: Variant, axes: Axes, *, encoded: bool = True) -> dict[str, int] | None:
-    """The axes, or near ones that the variant's constraints and, if `encoded`, its format admit; None where none are
-    found.
+    """The axes, or near ones that the constraints of the variant and, if `encoded`, its format admit; None if there are
+    none.
 
-    Those that differ little are tried first, and as few axes as possible change.
+    Small differences are tried first, and as few axes as possible change.
     """
     axes = _bounded(variant, axes)
     for candidate in chain((axes,), _near(axes)):
-        # Whether a format admits it may be found by packing it, which no large one is worth.
+        # The check of a format may pack the data, which takes too long for a large one.
         if prod(candidate.values()) <= _MOST_PACKED and _admitted(op, variant, candidate, encoded):
             return _restored(op, variant, axes, candidate, encoded)
     return None
 
 
 def _near(axes: Mapping[str, int]) -> Iterator[dict[str, int]]:
-    """Sizes near these: all larger by as much, all or one rounded up to a multiple, one much larger or smaller."""
+    """Near sizes: all increased equally; all or one rounded up to a multiple; one much larger or smaller."""
     for power in _FACTORS:
         yield {axis: size + power for axis, size in axes.items()}
         rounded = {axis: -(-size // power) * power for axis, size in axes.items()}
@@ -488,7 +491,7 @@ def _near(axes: Mapping[str, int]) -> Iterator[dict[str, int]]:
 
 
 def _bounded(variant: Variant, axes: Axes) -> dict[str, int]:
-    """The axes within the limits that say what they want, sizes spread over what is left of the range."""
+    """The axes within the size limits of the constraints, with sizes spread over the remaining range."""
     found = dict(axes)
     for limit in variant.constraints:
         if isinstance(limit, MaxSize) and limit.size > 0:
@@ -503,7 +506,7 @@ def _bounded(variant: Variant, axes: Axes) -> dict[str, int]:
 
 
 def _restored(op: Op, variant: Variant, axes: Axes, rounded: dict[str, int], encoded: bool) -> dict[str, int]:
-    """As many axes as they were as is admitted."""
+    """Restore as many of the original axes as is admitted."""
     for axis, size in axes.items():
         candidate = {**rounded, axis: size}
         if candidate != rounded and _admitted(op, variant, candidate, encoded):

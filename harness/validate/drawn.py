@@ -1,11 +1,10 @@
-"""A variant judged on cases that are drawn: see draw for what they are, and trial for what each is looked at for.
+"""A variant judged on drawn cases. See draw for the cases, and trial for the checks.
 
-In each case the launch runs on one set of data, then on others written into the same memory, then many times over.
-Where inputs have to be finite, some runs have values that are not. Which end of its arrays lies at a page that traps
-changes from case to case.
+In each case the launch runs on one set of data, then on another in the same memory, then many times. If inputs must be
+finite, some runs have non-finite values. The end of the arrays that lies at a guard page alternates between cases.
 
-What a verdict can promise: a fault that shows in a share p of calls, whatever the case, passes n calls with (1 - p)^n.
-The rarest that would have been seen with 95 % is so 1 - 0.05^(1/n).
+Guarantee: a fault that shows in a share p of calls, independent of the case, passes n calls with probability (1 - p)^n.
+So the rarest fault that is detected with probability 95 % shows in a share of 1 - 0.05^(1/n).
 """
 
 from __future__ import annotations
@@ -30,43 +29,43 @@ from tritmark.harness.validate.trial import GUARDS, ISOLATED, BrokenCandidateErr
 from tritmark.harness.worker.remote import SharedMemory
 
 CONFIDENCE = 0.95
-"""With which the rarest fault would have been seen."""
+"""Probability with which the rarest fault is detected."""
 
 _REPEATED_BYTES = 1 << 16
 _REPEATED_WORK = 1 << 22
 _MOST_REPEATS = 40
-"""A case is repeated as often as its outputs fit into _REPEATED_BYTES, and the product of its axes into
-_REPEATED_WORK, at most so often: all cases together make thousands of calls then, and repeating takes no longer than
-the rest, for plain loops too."""
+"""A case is repeated as often as its outputs fit into _REPEATED_BYTES and the product of its axes into _REPEATED_WORK,
+at most _MOST_REPEATS times. All cases together then make thousands of calls, and repeats take no longer than the rest,
+also for plain loops."""
 
 DEVICE_SHARE = 4
-"""On a device with a memory of its own, where each run's outputs are copied off, one in so many of the repeated runs
-is made."""
+"""On a device with its own memory, where the outputs of each run are copied back, only this part of the repeats is
+made: one in DEVICE_SHARE."""
 
 _KEPT = 16
-"""Data of cases that are kept for the next variant of the same key."""
+"""Cases whose data is kept for the next variant of the same key."""
 
 ENOUGH_FAILED = 32
-"""Cases that failed after which no more are judged: what they have in common shows by then."""
+"""No more cases are judged after this many failures: their common classes are known by then."""
 
 LEAST_FAILED = 4
-"""Fewer have something in common by chance: of four random cases all are in a given class of half the cases with 6
-%."""
+"""Fewer failures share a class by chance: with 6 % probability, four random cases are all in a given class that holds
+half of the cases."""
 
 _TELLING = 0.5
-"""A class that more than this share of all cases is in says nothing about those that fail."""
+"""A class that holds more than this share of all cases does not explain failures."""
 
 
 @dataclass(slots=True)
 class Data:
-    """Inputs and expected outputs of cases, made when they are asked for, and kept for the other variants of a key."""
+    """Inputs and expected outputs of cases, made on request and kept for the other variants of a key."""
 
     op: Op
     key: KernelKey
     _known: OrderedDict[tuple[object, ...], Cases | None] = field(default_factory=OrderedDict)
 
     def of(self, case: Drawn) -> Cases | None:
-        """Two sets of data; None where the key's format cannot hold them. Raises BrokenReferenceError."""
+        """Two sets of data; None if the key's format cannot hold them. Raises BrokenReferenceError."""
         mark = (tuple(case.axes.items()), case.family, case.seed)
         if mark not in self._known:
             while len(self._known) >= _KEPT:
@@ -77,8 +76,8 @@ class Data:
     def _made(self, case: Drawn) -> Cases | None:
         workload = Workload(op=self.op.name, axes=case.axes, family=case.family)
         if case.alone:
-            self._known.clear()  # it is large
-        # A format may refuse what the contract admits, such as scales under the least that it holds.
+            self._known.clear()  # the case is large
+        # A format may refuse values that the contract admits, such as scales below its least one.
         for salts in (case.salts, (None, None)):
             with suppress(InvalidArgumentError):
                 material = Material(self.op, workload, case.seed, salts=salts, near=case.near)
@@ -90,21 +89,21 @@ class Data:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What judging some of the cases of a variant gave. Can be pickled."""
+    """Judgement of a part of a variant's cases. Can be pickled."""
 
     judged: Judged
     missing: tuple[str, ...]
-    """Classes that the contract and the constraints admit and that no case is in."""
+    """Classes that the contract and the constraints admit, without a case."""
     covered: tuple[str, ...]
     cases: Counter[str]
-    """How many cases each class had; under "" how many there were."""
+    """Number of cases in each class; "": all."""
     failed: Counter[str]
-    """The same of those that failed."""
+    """Number of failed cases in each class; "": all."""
 
 
 class DrawnJudgement:
-    """One variant on one case after the other. `device` None: it works in this process, on the host's memory.
-    `briefly`: each case once on either set of data, and not many times over."""
+    """One variant on one case after another. `device` None: the kernel works in this process, on the host's memory.
+    `briefly`: each case once on either set of data, without repeats."""
 
     def __init__(self, op: Op, variant: Variant, *, device: Device | None, briefly: bool = False) -> None:
         self._op, self.variant, self._device, self._briefly = op, variant, device, briefly
@@ -120,7 +119,8 @@ class DrawnJudgement:
 
     @property
     def ended(self) -> bool:
-        """Nothing more is to be learned: it broke, or failed often enough to see what its failures have in common."""
+        """Whether further cases teach nothing: the kernel broke, or failed often enough to show what its failures have
+        in common."""
         return self._broken is not None or self._failed[""] >= ENOUGH_FAILED
 
     @property
@@ -129,7 +129,7 @@ class DrawnJudgement:
         return self._failed[""] > 0
 
     def judge(self, case: Drawn, cases: Cases, classes: Mapping[str, str]) -> None:
-        """Run it on a case, which is in these classes."""
+        """Run the variant on a case of these classes."""
         tally, setting = (
             self._tally,
             Setting(self._op, self.variant, case.axes, case.placement, case.threads, self._device),
@@ -142,7 +142,7 @@ class DrawnJudgement:
                 self._watch = StateWatch(self._worker)
             trial = Trial(setting, cases.first, case.seed, edge)
             trial.run(tally, cases.first)
-            # Not as many as it used: of a pool's threads those that came too late took no part, and stay all the same.
+            # Not the number it used: threads of a pool that were too late took no part, but stay.
             self._watch.threads = max(self._watch.threads, case.threads)
             self._watch.begin()
             trial.run_nonfinite(tally, cases.first, 1 if case.alone or self._briefly else NONFINITE_ROUNDS)
@@ -174,7 +174,7 @@ class DrawnJudgement:
         trial.repeat(self._tally, last, repeats(nbytes, case.axes) // (DEVICE_SHARE if own_memory else 1))
 
     def part(self, drawer: Drawer, seed: int) -> Part:
-        """What it adds up to. `seed` is the invocation's."""
+        """The judgement of all cases so far. `seed` is the invocation's."""
         tally = self._tally
         try:
             for fault in self._watch.end() if self._watch is not None and self._broken is None else ():
@@ -190,13 +190,13 @@ class DrawnJudgement:
 
 
 def repeats(nbytes: int, axes: Axes) -> int:
-    """How often a case with so many bytes of outputs is repeated."""
+    """Number of repeats of a case with so many bytes of outputs."""
     return min(_MOST_REPEATS, _REPEATED_BYTES // max(1, nbytes), _REPEATED_WORK // prod(axes.values()))
 
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """Which cases variants of a key are judged on. Can be pickled."""
+    """The cases for the variants of a key. Can be pickled."""
 
     key: KernelKey
     count: int
@@ -205,10 +205,10 @@ class Draw:
     cores: int
     """The thread count called "all"."""
     part: int = 0
-    """Of `parts`, each of which takes every so many-th case."""
+    """Number of this part. Each of `parts` parts takes every `parts`-th case."""
     parts: int = 1
     far: bool = False
-    """Cases too in which one axis is far larger than the others."""
+    """Also cases in which one axis is far larger than the others."""
 
 
 def judge_parts(
@@ -217,13 +217,13 @@ def judge_parts(
     draw: Draw,
     briefly: Sequence[tuple[Variant, Device | None]] = (),
 ) -> list[Part]:
-    """Judge variants of one key, side by side on the same data; behind these others, `briefly`: see DrawnJudgement.
-    Raises BrokenReferenceError where nothing can be judged against."""
+    """Judge variants of one key side by side on the same data, and then those of `briefly` (see DrawnJudgement). Raises
+    BrokenReferenceError if the reference cannot be used."""
     data = Data(op, draw.key)
     drawn: dict[tuple[object, ...], tuple[Drawer, list[Drawn]]] = {}
     at_work = []
     for nth, (variant, device) in enumerate((*variants, *briefly)):
-        # What packs its inputs may keep as many threads as it had first.
+        # A variant that packs its inputs may keep its first thread count.
         here = device is None or isinstance(device.memory and device.memory(), SharedMemory)
         threaded = here and not variant.packs
         same = (variant.constraints, variant.dense, variant.alignment, threaded)
@@ -238,7 +238,7 @@ def judge_parts(
                 case = cases[number]
                 there = data.of(case)
                 if there is not None:
-                    with suppress(InvalidArgumentError):  # numbers that the contract admits, and a peer's do not hold
+                    with suppress(InvalidArgumentError):  # values that the contract admits and a peer cannot hold
                         judgement.judge(case, admitted(there, judgement.variant, case.axes), drawer.classes(case))
     return [judgement.part(drawer, draw.seed) for judgement, drawer, _ in at_work]
 
@@ -255,8 +255,8 @@ def judge_drawn(
     device: Device | None,
     far: bool = False,
 ) -> Judged:
-    """Judge one variant here, on `count` cases beside the corners, and if `far` on those of Drawer.far. `device` None:
-    it works on the host's memory."""
+    """Judge one variant in this process, on `count` cases beside the corners, and if `far` on those of Drawer.far.
+    `device` None: the kernel works on the host's memory."""
     return merged(judge_parts(op, [(variant, device)], Draw(key, count, tuple(corners), seed, cores, far=far)))
 
 
@@ -270,13 +270,16 @@ def merged(parts: Sequence[Part]) -> Judged:
         failed += part.failed
     missing = tuple(each for each in parts[0].missing if not cases[each])
     covered = tuple(each for each in parts[0].covered if cases[each])
-    # A kernel that broke or failed was not run on all.
+    # A kernel that broke or failed did not run all cases.
     skipped = () if worst.failed else tuple(each for each in parts[0].covered if not cases[each])
     status, reason = worst.status, worst.reason
     if worst.failed:
         reason = f"{reason}; {_pattern(cases, failed)}repeat with --seed {worst.seed}"
     elif not calls:
-        status, reason = Status.NOT_RUN, "no case could be made that its constraints and the format admit"
+        status, reason = (
+            Status.NOT_RUN,
+            "no case fits both its constraints and its format; relax the constraints",
+        )
     elif missing or skipped:
         status, reason = Status.AMBIGUOUS, f"no case reached: {', '.join((*missing, *skipped))}"
     return Judged(
@@ -305,12 +308,13 @@ def merged(parts: Sequence[Part]) -> Judged:
 
 
 def rarest(calls: int) -> float:
-    """The least share of calls that a fault may show in and be seen in so many with a probability of CONFIDENCE."""
+    """The least share of calls in which a fault must show to be detected in so many calls with probability
+    CONFIDENCE."""
     return float(1.0 - (1.0 - CONFIDENCE) ** (1.0 / calls))
 
 
 def _pattern(cases: Counter[str], failed: Counter[str]) -> str:
-    """What the cases that failed have in common and few others have, in words; "" where too few failed to tell."""
+    """The classes that all failed cases and few others have in common, as text; "" if there were too few failures."""
     if failed[""] < LEAST_FAILED or failed[""] == cases[""]:
         return f"it fails in {failed['']} of {cases['']} cases; " if failed[""] else ""
     common = [each for each in cases if each and failed[each] == failed[""] and cases[each] < _TELLING * cases[""]]

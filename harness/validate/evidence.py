@@ -1,4 +1,4 @@
-"""What launches told about what ran, added up to a Receipt."""
+"""Evidence that launches report, added up to a Receipt."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class LaunchEvidence:
     ran: str = ""
     threads: int = 0
     proofs: list[Proof] = field(default_factory=list)
-    """What the device's launcher collected, for each launch."""
+    """Evidence of the device's launcher, one entry a launch."""
 
     def add(self, launch: Launch, runs: int, proof: Proof | None) -> None:
-        """Take notice of `runs` runs of a launch, and of what the device's launcher collected about all of them."""
+        """Add `runs` runs of a launch, and the evidence that the device's launcher collected about all of them."""
         if not runs:
             return
         self.runs += runs
@@ -29,23 +29,23 @@ class LaunchEvidence:
             self.proofs.append(proof)
 
     def receipt(self, variant: Variant) -> Receipt | None:
-        """What it adds up to; None where nothing ran."""
+        """The receipt of all runs; None if nothing ran."""
         if not self.runs:
             return None
         return with_proofs(Receipt(kernel=variant.id, ran=self.ran, runs=self.runs, threads=self.threads), self.proofs)
 
     def added_to(self, receipt: Receipt) -> Receipt:
-        """A receipt of the same variant, with these runs added."""
+        """That receipt of the same variant, with these runs added."""
         return with_proofs(replace(receipt, runs=receipt.runs + self.runs), self.proofs)
 
 
 def with_proofs(receipt: Receipt, proofs: Iterable[Proof]) -> Receipt:
-    """The receipt with more proofs added. Where launches had code of their own each, the hash is that of all the
-    hashes, sorted."""
+    """The receipt with more proofs. If launches had different code, its hash is the hash of all their hashes,
+    sorted."""
     found = list(proofs)
     if not found:
         return receipt
-    # A simulator has no time.
+    # A simulator has no speed.
     timed = [proof for proof in found if not proof.simulated]
     hashes = sorted({proof.code_hash for proof in (receipt, *found)} - {""}) or [""]
     functions = dict.fromkeys((*receipt.functions, *(name for proof in found for name in proof.functions)))
@@ -64,11 +64,11 @@ def with_proofs(receipt: Receipt, proofs: Iterable[Proof]) -> Receipt:
 
 
 def added(receipts: Iterable[Receipt | None]) -> Receipt | None:
-    """One receipt for what several processes ran of the same variant; None where none of them ran anything."""
+    """One receipt for the runs of one variant in several processes; None if nothing ran."""
     found = [each for each in receipts if each is not None]
     if not found:
         return None
-    # On the host launches prove nothing that a receipt would hold.
+    # On the host, launches prove nothing that a receipt could hold.
     return with_proofs(
         replace(found[0], runs=sum(each.runs for each in found)), found[1:] if found[0].functions else []
     )

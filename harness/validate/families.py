@@ -1,10 +1,13 @@
-"""Seeded input families. An op's `generate` picks from them; every one is deterministic given the generator.
+"""Seeded input families for `generate` of an op. All are deterministic for a given generator.
 
-Families: "uniform", "normal", "heavy" (tails of a Cauchy distribution), "constant", "zero", "ties" (exact halves of a
-step and their neighbours), "denormals", "extremes" (the largest and smallest of the type), "one_nonzero"; for products
-of integers "corners" (rows that are the least or the greatest throughout: the largest sums of either sign) and "scales"
-(ordinary values beside scales of any size); where a contract defines what becomes of NaN and infinity "nonfinite"
-(ordinary values with some of them).
+- "uniform", "normal", "constant", "zero", "denormals", "one_nonzero"
+- "heavy": tails of a Cauchy distribution
+- "ties": exact halves of a step, and their neighbours
+- "extremes": the largest and smallest values of the type
+- "corners", for products of integers: rows of only the least or only the greatest value, which give the largest sums of
+  either sign
+- "scales", for products of integers: ordinary values with scales of any size
+- "nonfinite", for contracts that define results of NaN and infinity: ordinary values with some of them
 """
 
 from __future__ import annotations
@@ -20,20 +23,19 @@ from tritmark.harness.spec import Sizes
 
 FLOAT_FAMILIES = ("uniform", "normal", "heavy", "constant", "zero", "ties", "denormals", "extremes", "one_nonzero")
 KINDS = 10
-"""Patterns of values that are no finite numbers: infinity, quiet NaN, NaN with all bits set, signalling NaN with the
-least bit of its payload and with the greatest, each of both signs."""
+"""Number of non-finite patterns: infinity, quiet NaN, NaN with all bits set, signalling NaN with the least and with the
+greatest bit of its payload; each with both signs."""
 
 NONFINITE = "nonfinite"
-"""A family of ops whose inputs may hold NaN and infinity: what becomes of them is judged as every other value is."""
+"""Family of ops whose inputs may hold NaN and infinity. Their results are judged like all others."""
 
 INTEGER_FAMILIES = ("uniform", "normal", "constant", "zero", "extremes", "one_nonzero")
 
 ELEMENTS = Sizes(usual=2048, most=1 << 17)
-"""Of an op that works element by element: vectors and their tails, and sometimes enough for several threads to
-share."""
+"""Sizes of an element-wise op: vectors with tails, and sometimes enough elements for several threads."""
 
 ROWS = Sizes(usual=70, most=640)
-"""Of the rows of a product: one token, batches, and what register blocks leave over."""
+"""Sizes of the rows of a product: one token, batches, and remainders of register blocks."""
 
 _F32 = np.finfo(np.float32)
 _PLAIN_SCALE = 0.2
@@ -73,8 +75,8 @@ def floats(family: str, shape: tuple[int, ...], rng: np.random.Generator, step: 
 def integers(
     family: str, shape: tuple[int, ...], low: int, high: int, rng: np.random.Generator
 ) -> npt.NDArray[np.int8]:
-    """int8 values of a family within [low, high]; "constant" is `high` everywhere, which finds accumulators that are
-    too narrow."""
+    """int8 values of a family within [low, high]. "constant" is `high` everywhere, which exposes narrow
+    accumulators."""
     if family in {"uniform", "scales"}:
         return rng.integers(low, high + 1, shape, dtype=np.int8)
     if family == "corners":
@@ -95,12 +97,12 @@ def integers(
 
 
 def scales(family: str, shape: tuple[int, ...], rng: np.random.Generator) -> npt.NDArray[np.float32]:
-    """Positive float32 scales; mostly no power of two, so that a division in place of a product shows. "extremes"
-    spans 1e-37 to 1e38, "denormals" what is under the least normal number."""
+    """Positive float32 scales, mostly not powers of two, so that a division instead of a product shows. "extremes"
+    spans 1e-37 to 1e38; "denormals" is below the least normal number."""
     if family == "denormals":
         return np.asarray(rng.integers(1, 1 << 23, shape, dtype=np.uint32)).view(np.float32)
     if rng.random() < _PLAIN_SCALE:
-        # Powers of two, or 1 alone: a kernel may leave out a product with them, or be right for them alone.
+        # Powers of two, or only 1: a kernel may skip a product with them, or be correct only for them.
         powers = rng.integers(-3, 4, shape) if rng.random() < 0.5 else np.zeros(shape, np.int64)
         return np.asarray(np.ldexp(1.0, powers), dtype=np.float32)
     exponent = rng.uniform(-37, 38, shape) if family == "extremes" else rng.uniform(-2, 1, shape)
@@ -116,10 +118,11 @@ def _one_nonzero(shape: tuple[int, ...], value: Any, dtype: Any, rng: np.random.
 def scales_apart(
     shape: tuple[int, ...], rng: np.random.Generator
 ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-    """A positive float32 number and an array of divisors for it, of any size that float32 has, denormal ones included.
+    """A positive float32 number, and an array of divisors of any size in float32, denormals included.
 
-    The quotients are as likely to be of one magnitude as of another, from what float32 flushes to zero to what it
-    cannot hold: a kernel that forms the quotient, or a reciprocal, in float32 loses what the contract's float64 keeps.
+    All magnitudes of the quotients are equally likely, from those that float32 flushes to zero to those that it cannot
+    hold. A kernel that computes the quotient or a reciprocal in float32 loses precision that the contract's float64
+    keeps.
     """
     largest, smallest = 38.0, -44.0
     exponent = rng.uniform(smallest, largest)
@@ -129,7 +132,7 @@ def scales_apart(
 
 
 def forbidden(dtype: np.dtype[Any], kind: int) -> int:
-    """The bits of a float that is no finite number, of one of KINDS kinds."""
+    """The bits of a non-finite float of one of KINDS kinds."""
     bits = 8 * dtype.itemsize
     info = _finfo(dtype)
     mantissa = int(info.nmant)
@@ -139,11 +142,11 @@ def forbidden(dtype: np.dtype[Any], kind: int) -> int:
 
 
 def with_nonfinite(values: npt.NDArray[Any], rng: np.random.Generator, most: int) -> npt.NDArray[Any]:
-    """The values with up to `most` of them, and at least one, replaced by NaN of any kind or infinity."""
+    """The values with 1 to `most` of them replaced by infinity or NaN of any kind."""
     made = np.array(values)
     flat = made.reshape(-1).view(f"u{made.dtype.itemsize}")
     for at in rng.integers(flat.size, size=int(rng.integers(1, most + 1))):
-        # Half of them are infinities: these are 2 of the KINDS.
+        # Half of them are infinities, which are only 2 of the KINDS.
         kind = int(rng.integers(2) if rng.random() < 0.5 else rng.integers(KINDS))
         flat[at] = forbidden(made.dtype, kind)
     return made

@@ -1,8 +1,8 @@
-"""The guards by name, and what one of them has to say. A verdict keeps the names of those that spoke, in `caught_by`.
+"""Names of the guards, and the faults they report. A verdict lists the guards that reported a fault in `caught_by`.
 
-A candidate in the same process as its guards can turn off what lives there: what Bench says of inputs, runs, threads
-and late outputs, and the floor. Values, poison, zones, pages, audited outputs, clock, threads at work and the process's
-end are seen from outside.
+A candidate can turn off the guards that run in its process: the checks of Bench on inputs, runs, threads and late
+outputs, and the floor. The others watch from outside: values, poison, zones, pages, audited outputs, the clock, threads
+at work and the end of the process.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ class Guard(StrEnum):
     """In the order in which a candidate meets them."""
 
     VALUES = "values"
-    """An output that is not what the reference says, judged on fresh data in fresh memory."""
+    """An output that differs from the reference by more than the op admits, on fresh data in fresh memory."""
     POISON = "poison"
     """Elements that are never written."""
     ZONES = "zones"
     """A write next to an array, down to one byte."""
     PAGES = "pages"
-    """An access next to an array, read or write, at a page that traps."""
+    """A read or write next to an array, at a guard page."""
     INPUTS = "inputs"
-    """Inputs that are changed, also within the timed loop."""
+    """An input that was changed, also within the timed loop."""
     NONFINITE = "nonfinite"
-    """NaN or infinity that a kernel has to report and does not."""
+    """NaN or infinity that a kernel must report and does not."""
     NAME = "name"
-    """A launch that ran something else than what it is called."""
+    """A launch that ran a kernel other than the named one."""
     RUNS = "runs"
-    """Runs that are not counted, or counted without having been made."""
+    """Runs that were not counted, or counted but not made."""
     THREADS = "threads"
     """Threads beyond those allowed, and threads that outlive the call."""
     CRASH = Failure.CRASH.value
@@ -44,30 +44,30 @@ class Guard(StrEnum):
     MEMORY = Failure.MEMORY.value
     """More memory than allowed."""
     PROTOCOL = Failure.PROTOCOL.value
-    """A reply that is none, or a connection that was closed."""
+    """A malformed reply, or a closed connection."""
     ERROR = Failure.ERROR.value
     """An exception."""
     DEVICE = Failure.DEVICE.value
-    """Races, missing barriers, accesses out of bounds, seen by the simulator; on a GPU what its driver reports."""
+    """Races, missing barriers and out-of-bounds accesses in the simulator; on a GPU, errors of the driver."""
     AUDIT = "audit"
-    """Wrong, stale or missing outputs in the timed loop, after its data was exchanged at random moments."""
+    """Incorrect, stale or missing outputs in the timed loop, after its data was exchanged at random times."""
     FLOOR = "floor"
-    """A time under the physical floor."""
+    """A time below the physical floor."""
     CLOCK = "clock"
-    """A claimed time that the parent's own clock, or the CPU time of judged laps, does not confirm."""
+    """A claimed time that neither the parent's clock nor the CPU time of judged laps confirms."""
     STATE = "state"
-    """Settings, signals, timers, files, threads, children that are not as they were found."""
+    """Settings, signals, timers, files, threads or child processes that a call changed."""
     LEAK = Failure.LEAK.value
     """Memory or file descriptors that grow from call to call."""
     WORKSPACE = "workspace"
-    """Scratch memory beyond what the variant declares, or far beyond what its inputs take."""
+    """Scratch memory beyond the declared workspace, or far beyond the size of the inputs."""
     LATE = "late"
     """Outputs that are written after the call returned."""
 
 
 @dataclass(frozen=True, slots=True)
 class Complaint:
-    """What a guard says of a kernel."""
+    """A fault that a guard reports."""
 
     guard: Guard
     text: str
@@ -77,13 +77,13 @@ class Complaint:
 
 
 def guard_of(error: BaseException) -> Guard:
-    """Which guard an exception of a candidate, or of its process, is."""
+    """The guard for an exception of a candidate or of its process."""
     kind = failure_of(error)
-    # No verdict is made of what the session is to blame for: the caller of the worker raises it again.
+    # A fault of the session is no verdict: the caller of the worker raises it again.
     return Guard.ERROR if kind is Failure.ENVIRONMENT else Guard(kind.value)
 
 
 def in_order(names: Iterable[str]) -> tuple[str, ...]:
-    """The guards among those names, each once, as a verdict keeps them."""
+    """The guards among those names, each once, in the order in which a verdict lists them."""
     found = frozenset(names)
     return tuple(guard.value for guard in Guard if guard in found)

@@ -1,18 +1,20 @@
-"""Memory that tells what a candidate did to it: canary zones around every array, poison in outputs, a copy to compare
-inputs with.
+"""Memory that shows what a candidate wrote: canary zones around each array, poison in outputs, and a copy of the
+inputs.
 
-Every array stands flush between two zones of at least ZONE bytes filled with a seeded pattern; a byte of it that
-changed is a write outside the array, down to one byte past either end. The pattern is inverted from one run to the
-next, so a write that repeats what stood there is seen in the second. Between rows that lie apart every byte is the
-greatest or the least that an int8 can be, by turns: whoever takes such rows for dense reads few of them, and more
-moderate ones could leave a result within the error that a narrow float is allowed. Zones see writes within their reach
-only, and only after the run. Where the candidate has a process of its own (harness.worker), the array can also lie
-flush against a page that traps: any access beyond that edge, a read too, ends the process. Else a read outside is not
-seen; what it finds differs from run to run, so a result that depends on it is wrong in one of them.
+Each array lies directly between two zones of ZONE bytes or more, filled with a seeded pattern. A changed byte is a
+write outside the array, detected down to one byte past either end. The pattern is inverted before each run, so a write
+that repeats the old byte is detected in the second run. Gaps between strided rows hold the least or the greatest int8,
+alternating: a kernel that takes such rows for dense reads few of these bytes, and moderate values could stay within the
+error that a narrow float is allowed.
 
-For a device with a memory of its own, array and zones lie in a buffer there. All of it is copied there before a run and
-back after it, and judged on the host. Where a simulator sees every access, an array begins or ends with its allocation,
-to the byte: a read outside by one byte is seen too, whatever becomes of what it found.
+Zones detect only writes within their reach, after the run. In a process of its own (harness.worker) an array can also
+lie directly at a guard page: any access beyond that edge, also a read, ends the process. Elsewhere a read outside the
+array is not detected. The bytes there differ from run to run, so a result that depends on them is incorrect in one of
+the runs.
+
+On a device with its own memory, array and zones lie in a buffer there. All of it is copied to the device before a run,
+copied back after it, and judged on the host. In a simulator that checks every access, an array begins or ends with its
+allocation, so a read one byte outside is detected too.
 """
 
 from __future__ import annotations
@@ -30,21 +32,21 @@ from tritmark.harness.worker.remote import RemoteMemory, SharedMemory
 from tritmark.harness.worker.shared import Edge
 
 ZONE = 4096
-"""Least bytes of canary on either side of an array."""
+"""Least number of canary bytes on either side of an array."""
 
 ALIGNMENT = 64
-"""Alignment in bytes of an "aligned" array; an "unaligned" one begins one element past it."""
+"""Alignment in bytes of an "aligned" array. An "unaligned" one begins one element past it."""
 
 MEMORY_ALIGNMENT = 256
-"""Alignment in bytes of the buffers of a device's own memory; no array can be promised a larger one."""
+"""Alignment in bytes of buffers in a device's own memory. No array can have a larger one."""
 
 LAYOUTS = ("aligned", "unaligned")
-"""In "unaligned", the rows of an array whose contract lets them lie apart do so."""
+"""In "unaligned", arrays whose contract admits strided rows have gaps between their rows."""
 
 _PATTERN = 1 << 16
 _EXTREMES = (0x7F, 0x80)
 _RANDOM = np.random.default_rng(0).integers(0, 256, 2 * _PATTERN + 1, dtype=np.uint8)
-"""Drawn once: each array's pattern is a part of it."""
+"""Drawn once: the pattern of each array is a part of it."""
 
 
 def layout_offset(layout: str, itemsize: int) -> int:
@@ -57,16 +59,19 @@ def layout_offset(layout: str, itemsize: int) -> int:
 class GuardedArray:
     """One array between two canary zones.
 
-    `shape` and `dtype` are the array's. `offset` is how many bytes past a multiple of `alignment` it begins. `gap` is
-    how many bytes of canary lie between its rows (2-D only). `seed` fixes the patterns. `memory` is the device's own,
-    None for the host's. `edge`: the end at which a page that traps takes the zone's place, where the memory is a
-    worker's; where accesses outside of that memory's allocations trap, the end that the array shares with its own. With
-    `flush` an array ends right at the page behind it, wherever that has it begin; else past the end of one that is not
-    a multiple of the alignment there remain some bytes of canary. `writable`: whether who is handed the array may write
-    it or its zones; where not, an array of a worker's lies in pages that trap the attempt.
+    - `shape`, `dtype`: of the array.
+    - `seed`: fixes the patterns.
+    - `alignment`, `offset`: the array begins `offset` bytes past a multiple of `alignment`.
+    - `gap`: canary bytes between its rows (2-D only).
+    - `memory`: the device's own memory, None for the host's.
+    - `edge`: the end at which a guard page replaces the zone, in a worker's memory. Where accesses outside an
+      allocation trap, the end that the array shares with its allocation.
+    - `flush`: an array with a page behind it ends exactly there. By default some canary bytes remain if its size is not
+      a multiple of the alignment.
+    - `writable`: whether the launch may write the array and its zones. If not, an array of a worker lies in pages that
+      trap the attempt.
 
-    `array` is what is judged, `handle` what a launch is bound to: the same array on the host, its mirror in the
-    device's memory else.
+    `array` is judged. A launch is bound to `handle`: the same array on the host, or its mirror in the device's memory.
     """
 
     def __init__(
@@ -91,20 +96,20 @@ class GuardedArray:
             self._raw = np.empty(ZONE + alignment + offset + span + ZONE, np.uint8)
             start = ZONE + -(self._raw.ctypes.data + ZONE) % alignment + offset
         elif isinstance(memory, SharedMemory):
-            # Counted from the edge, where a page begins. At an odd multiple of the alignment where there is no edge:
-            # nothing beyond it may be relied on.
+            # Counted from the edge, where a page begins. Without an edge at an odd multiple of the alignment: no kernel
+            # may rely on more.
             after = ZONE if edge != "end" else 0 if flush else (-span - offset) % alignment
             start = {"start": offset, "end": ZONE, None: ZONE + alignment + offset}[edge]
             self._raw = np.empty(start + span + after, np.uint8)
         elif alignment > MEMORY_ALIGNMENT:
-            raise ValueError(f"alignment {alignment}; device memory has {MEMORY_ALIGNMENT}")
+            raise ValueError(f"alignment {alignment}: device memory aligns to at most {MEMORY_ALIGNMENT} bytes")
         else:
-            # At an odd multiple of the alignment: nothing beyond it may be relied on.
+            # At an odd multiple of the alignment: no kernel may rely on more.
             start = -(-ZONE // MEMORY_ALIGNMENT) * MEMORY_ALIGNMENT + alignment % MEMORY_ALIGNMENT + offset
             after = ZONE
             if (
                 isinstance(memory, RemoteMemory) and memory.traps
-            ):  # what is no part of an allocation: there is no zone at that end
+            ):  # bytes outside the allocation trap, so there is no zone at that end
                 start, after = offset if edge == "start" else start, 0 if edge == "end" else ZONE
             self._raw = np.empty(start + span + after, np.uint8)
         self._before = self._raw[:start]
@@ -112,7 +117,7 @@ class GuardedArray:
         inside = self._raw[start : start + span]
         strides = (row + gap, *strides_of(shape[1:], dtype.itemsize)) if gap else strides_of(shape, dtype.itemsize)
         self.array: npt.NDArray[Any] = np.ndarray(shape, dtype, buffer=inside, strides=strides)
-        # The last row has no gap after it: its end is the zone's beginning.
+        # No gap follows the last row: the zone begins there.
         self._gaps: npt.NDArray[np.uint8] | None = None
         if gap and rows > 1:
             self._gaps = np.ndarray((rows - 1, gap), np.uint8, buffer=inside, offset=row, strides=(row + gap, 1))
@@ -132,7 +137,7 @@ class GuardedArray:
         self.arm()
 
     def arm(self) -> None:
-        """Fill the zones with the inverse of the pattern that stood there before."""
+        """Fill the zones with the inverse of their last pattern."""
         np.invert(self._pattern, out=self._pattern)
         self._extreme = np.invert(self._extreme)
         for zone in (self._before, self._after):
@@ -142,36 +147,36 @@ class GuardedArray:
 
     @property
     def mirrored(self) -> tuple[Any, npt.NDArray[np.uint8]]:
-        """The array and all around it, on the device and here."""
+        """The array with its zones: on the device, and on the host."""
         return self._mirror, self._raw
 
     def push(self) -> None:
-        """Copy the array and all around it to the device; nothing where it lies on the host."""
+        """Copy the array with its zones to the device. Does nothing if the array lies on the host."""
         if self._memory is not None:
             self._memory.write(self._mirror, self._raw)
 
     def pull(self) -> None:
-        """Copy the array and all around it back from the device."""
+        """Copy the array with its zones back from the device."""
         if self._memory is not None:
             self._memory.read(self._mirror, self._raw)
 
     def poison(self) -> None:
-        """Fill the array with the pattern that `arm` inverts, so that no element keeps its poison from one run to
-        the next."""
+        """Fill the array with the pattern that `arm` inverts, so no element keeps its poison from one run to the
+        next."""
         poison = self._fill((self.array.nbytes,)).copy().view(self.array.dtype).reshape(self.array.shape)
         self.array[...] = poison
         self._poison = poison
 
     def unwritten(self) -> npt.NDArray[np.bool_]:
-        """Which elements still hold their poison, bit for bit; flat, in C order. An element that does so in two runs
+        """Which elements still hold their poison, bit for bit; flat, in C order. An element that holds it in two runs
         was not written."""
         if self._poison is None:
-            raise ValueError("the array was never poisoned")
+            raise ValueError("the array was never poisoned; call poison() before the run")
         same: npt.NDArray[np.bool_] = bits(self._poison) == bits(self.array)
         return same
 
     def broken(self) -> str:
-        """Where the zones changed, in words; "" where they did not."""
+        """Description of the changes in the zones; "" if there are none."""
         found = []
         if self._untouched:
             return ""
@@ -201,6 +206,7 @@ class GuardedArray:
 
 
 def bits(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The elements as unsigned integers of their size, flat and in C order: NaN equals itself and -0.0 is not 0.0."""
+    """The elements as unsigned integers of their size, flat and in C order: NaN equals itself, and -0.0 differs from
+    0.0."""
     flat = np.ascontiguousarray(array).reshape(-1)
     return flat.view(f"u{array.dtype.itemsize}")

@@ -1,4 +1,4 @@
-"""The tasks that measure a candidate where it runs."""
+"""Tasks that measure a candidate in its process."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ if TYPE_CHECKING:
 
 
 BUDGET_S = 0.15
-"""Seconds that each temperature is sampled at most, once there are enough samples for an interval: a quiet machine
-needs a third of it, and where others take turns ten times as much would bring an interval half as wide."""
+"""Most seconds of samples for each temperature, once there are enough samples for an interval. An idle machine needs a
+third of it. On a busy one, ten times as much would halve the interval."""
 
 
 SEEN = 1 << 24
-"""Bytes of outputs that are told at a time."""
+"""Bytes of outputs in one reply."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What measuring found."""
+    """Results of a measurement."""
 
     performance: Performance
     evidence: LaunchEvidence
-    """What the launches told."""
+    """Evidence of the launches."""
     usage: Usage
     roofs: Roofs
-    """The ceilings that are known now, for the next candidate's process."""
+    """The ceilings known now, for the process of the next candidate."""
     scaling: tuple[Scaled, ...] = ()
     plain: Ratio | None = None
     node_use: NodeUse | None = None
@@ -55,13 +55,18 @@ def measure(
     budget_s: float = BUDGET_S,
     pieces: Pieces | None = None,
 ) -> Measured:
-    """Time the variant of the site; `inputs` are encoded for its format, `roofs` what other processes have found
-    out, `fresh` other inputs of the same shapes and scalars for audits, `budget_s` how long each temperature is
-    sampled, `pieces` what is exchanged before samples. The Bench stays, for laps."""
+    """Time the variant of the site. The Bench stays, for laps.
+
+    - `inputs`: encoded for its format.
+    - `roofs`: ceilings that other processes found.
+    - `fresh`: other inputs of the same shapes and scalars, for audits.
+    - `budget_s`: seconds of samples for each temperature.
+    - `pieces`: parts of the inputs that are exchanged before samples.
+    """
     from tritmark.harness.validate.performance import Bench
 
     survey(site.device).learn(roofs)
-    site.kept.pop("bench", None)  # two of the largest at once could be too much
+    site.kept.pop("bench", None)  # two of the largest may not fit
     bench = Bench(
         op=site.op,
         key=site.variant.key,
@@ -87,8 +92,8 @@ def measure(
 
 
 def seen(site: Site) -> tuple[list[Audited], list[AuditedPiece]]:
-    """What calls of the timed loops left, to be compared where the expected values are: as much as SEEN bytes hold,
-    or one look, of one set of data; the next call gives what comes after. Nothing where all was told."""
+    """Outputs of calls of the timed loops, for the process that has the expected values: up to SEEN bytes, or one look,
+    of one set of data. The next call continues. Empty when all were returned."""
     looks: list[Audited | AuditedPiece] = site.kept["looks"]
     found: tuple[list[Audited], list[AuditedPiece]] = [], []
     nbytes = 0
@@ -110,8 +115,8 @@ def _nbytes(look: Audited | AuditedPiece) -> int:
 def _ratios(
     site: Site, inputs: Arrays, axes: Axes, layout: str, seed: int, threads: int
 ) -> tuple[tuple[Scaled, ...], Ratio | None]:
-    """The speed-up on several threads on the host, and plain launches over a graph's on a device; see
-    measure.scaling. Neither of what packs its inputs: it may keep as many threads as it had first."""
+    """The speed-up of several threads on the host, and on a device the ratio of plain launches to a graph; see
+    measure.scaling. Neither for a variant that packs its inputs: it may keep its first thread count."""
     if site.variant.packs:
         return (), None
     import numpy as np
@@ -133,11 +138,11 @@ def _ratios(
 
 
 def lap(site: Site, temperature: str, rounds: int, calls: int) -> None:
-    """What was measured last, `rounds` times `calls` calls in a row; see Bench.lap."""
+    """Call the last measured kernel `rounds` times `calls` times; see Bench.lap."""
     site.kept["bench"].lap(temperature, rounds, calls)
 
 
 def finish(site: Site) -> None:
-    """There will be no more laps: the Bench's memory goes back."""
+    """End the laps and free the memory of the Bench."""
     site.kept.pop("bench", None)
     site.kept.pop("looks", None)

@@ -1,32 +1,33 @@
-"""The memory dimension: what calls take beyond their arguments, what they keep, and what they lose.
+"""The memory dimension: memory that calls take beyond their arguments, keep, and leak.
 
-`observe` has the candidate's process bind, run and drop, and reads its account from outside (worker.peak); `judged`
-says what the readings mean. `confirmed_use` does so in a fresh process, and what was found there has to be found in
-another again.
+`observe` has the candidate's process bind, run and drop, and reads its account from outside (worker.peak). `judged`
+turns the readings into a verdict. `confirmed_use` does both in a fresh process, and a fault must show again in another.
 
-First calls: what the process holds after FIRST launches were bound, run and dropped, and did not before, is held
-against the declared workspace: heap, static data that was written, shared memory, page tables, files without a name. A
-kernel of the device's that does next to nothing runs first with as many threads, so that their stacks are there; a
-kernel may go further down those of further threads, by the least that the system lets every thread have. What
-was imported meanwhile is code: where the first calls seem to keep too much, those modules are imported beforehand in
-the process that confirms it.
+First calls: memory that the process holds after FIRST launches were bound, run and dropped, and did not hold before, is
+compared with the declared workspace. It includes heap, written static data, shared memory, page tables and files
+without a name. A kernel of the device that does almost nothing runs first with as many threads, so that their stacks
+exist. A kernel may go further down the stacks of further threads, by the least stack that the system gives every
+thread. Modules imported meanwhile are code. If the first calls seem to keep too much, the process that confirms it
+imports those modules beforehand.
 
-Peaks: as many launches are bound, run and dropped, one after the other, a few more times, and the least of the peaks
-counts, as others in the process can only add. What the system's own count of pages may be off by, or more where the
-same procedure shows more of a call that does nothing, is its floor: only what lies above the declared workspace and the
-floor is held against a kernel, and an overhead only where the inputs are more than the floor. On a device with a memory
-of its own that memory is judged, and the host's is told.
+Peaks: as many launches are bound, run and dropped in sequence, a few more times. The least of the peaks counts, because
+other activity in the process can only add. The floor is the possible error of the system's page count, or more if the
+same procedure shows more for a call that does nothing. Only memory above the declared workspace and the floor counts
+against a kernel, and an overhead only if the inputs are larger than the floor. On a device with its own memory, that
+memory is judged, and the host's is reported.
 
-Leaks: readings of the heap (as the process tells), and of resident, mapped and kernel memory (from outside) between up
-to MOST_CALLS calls of one launch, and between launches that are bound, run and dropped; also of what it wrote to files
-that stay: on disks as the system counts for the process, in memory (tmpfs) what all of them hold. Where Theil and Sen's
-slope is above zero by its 95 % interval, the search is made again four times as long, and again: what leaks goes on,
-and grows more in the longer search; a cache that is filled and a heap that breathes do not. It has to be a page at
-least, the least that the system gives to a process, and more than what calls of nothing show. One search is enough of
-memory that grows by a page a call from each reading to the next (what a heap keeps of the blocks that it was given back
-comes in steps, of megabytes too), and of descriptors, which are counted and not measured, one for each reading: these
-come to the system's limits before the longer search ends. An alarm by chance would have to win all six searches of two
-processes, each with 2.5 %: far less than the 1 % that an invocation's alarms share among some hundred tests.
+Leaks: readings of the heap (reported by the process) and of resident, mapped and kernel memory (from outside), between
+up to MOST_CALLS calls of one launch, and between launches that are bound, run and dropped. Also of bytes written to
+files that stay: on disks as the system counts for the process, in memory (tmpfs) the total of all files. If Theil and
+Sen's slope is above zero by its 95 % interval, the search is repeated four times as long, and again. A leak continues
+and grows more in the longer search; a cache that fills, or a heap that fluctuates, does not. Growth must be a page or
+more, the least that the system gives to a process, and more than calls of nothing show.
+
+One search suffices for memory that grows by a page a call from each reading to the next (memory that a heap keeps of
+freed blocks also comes in steps, of megabytes), and for descriptors, one for each reading, which are counted and not
+measured: both would reach the limits of the system before the longer search ends. A false alarm must pass all six
+searches of two processes, with 2.5 % each: far less than the 1 % that the alarms of an invocation share among some
+hundred tests.
 """
 
 from __future__ import annotations
@@ -55,30 +56,30 @@ from tritmark.harness.worker.peak import KNOWN, UnreadableError, account, held_i
 
 MOST_CALLS = 2_500
 STEPS = 10
-"""Readings in a search, beside the first. So many calls are made in any case."""
+"""Readings in a search beside the first, and the least number of calls."""
 BUDGET_S = 0.06
-"""What the calls of the first search may take beyond that."""
+"""Further time for the calls of the first search."""
 LONGER = 4
-"""How many times as long as the last one a further search is."""
+"""Length of a further search relative to the last one."""
 LEAST_STACK = os.sysconf("SC_THREAD_STACK_MIN")
-"""Bytes of stack that the system lets every thread have."""
+"""Bytes of stack that every thread has at least."""
 SEARCHES = 3
 FIRST = 8
-"""Launches that one reading of a peak, or of what first calls keep, is about: a kernel that takes memory in its
-second call, or in each so many, is seen too."""
+"""Launches behind one reading of a peak, or of the memory that first calls keep: a kernel that takes memory in its
+second call, or in every few calls, is detected too."""
 OVERHEAD = 2.0
-"""Beyond inputs and outputs a call takes less than this times its inputs (specification, 2.5), where these are more
+"""Beyond inputs and outputs, a call must take less than this times its inputs (specification, 2.5), if these are larger
 than the floor."""
 
 _OTHERS = 2
-"""Files in memory are of all processes: they have to grow so many times as much as beside one that does nothing."""
+"""Files in memory are those of all processes: they must grow this many times as much as beside a call of nothing."""
 _PEAKS = 3
 _MOST_PEAKS = 12
 _SERIES = ("heap", "resident", "mapped", "kernel", "device", "descriptors", "files")
 _WORDS = {
     "heap": "leaks {} bytes",
     "resident": "leaks {} bytes",
-    "mapped": "maps {} bytes and never gives them back,",
+    "mapped": "maps {} bytes and never unmaps them,",
     "kernel": "leaks {} bytes of the system's memory",
     "device": "leaks {} bytes of the device's memory",
     "descriptors": "leaks {} descriptors",
@@ -86,42 +87,42 @@ _WORDS = {
 }
 
 Ask = Callable[..., Any]
-"""`ask(task, *args)` gives the task's result, of a candidate's process."""
+"""`ask(task, *args)` returns the task's result from a candidate's process."""
 
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """Readings between calls, or between launches; bytes, and numbers of descriptors."""
+    """Readings between calls or launches: bytes, and numbers of descriptors."""
 
     made: array[int]
-    """Calls, or launches, before each reading."""
+    """Calls or launches before each reading."""
     seconds: float
     series: Mapping[str, array[int]]
-    """By their names; what is not told is not there."""
+    """By name. Series that the system does not report are missing."""
     faults: array[int] | None
-    """Pages that were touched for the first time, from one reading to the next."""
+    """Pages touched for the first time between two readings."""
 
     @property
     def calls(self) -> int:
-        """How many were made between the first reading and the last."""
+        """Calls or launches between the first reading and the last."""
         return int(self.made[-1])
 
     def growth(self, name: str) -> int:
-        """The last reading less the first."""
+        """The last reading minus the first."""
         readings = self.series.get(name)
         return 0 if readings is None else int(readings[-1] - readings[0])
 
 
 @dataclass(frozen=True, slots=True)
 class Searches:
-    """A search; where something grew in it longer ones too, and one as long as the last that does nothing."""
+    """One search; if something grew in it, also longer ones, and one as long as the last with calls of nothing."""
 
     each: tuple[Search, ...]
     idle: Search | None = None
 
     @property
     def last(self) -> Search:
-        """The search whose figures are told."""
+        """The search whose figures are reported."""
         return self.each[-1]
 
 
@@ -133,23 +134,24 @@ class Observed:
     outputs: int
     workspace: int
     own_memory: bool
-    """The device has a memory of its own."""
+    """Whether the device has its own memory."""
     host_peaks: tuple[int, ...]
-    """Empty where the system does not tell, and where a simulator keeps the device's memory on the host."""
+    """Empty if the system does not report it, or a simulator keeps the device's memory on the host."""
     host_floor: int
     device_peaks: tuple[int, ...]
-    """Beyond inputs and outputs; empty where nobody counts."""
+    """Beyond inputs and outputs; empty if the device does not count it."""
     device_floor: int
-    """What the device takes for the declared workspace and for the index that a launch reports, less the workspace."""
+    """Memory that the device takes for the declared workspace and for the index that a launch reports, minus the
+    workspace."""
     persistent: int | None
     persistent_floor: int
     imported: tuple[str, ...]
-    """Modules that came with the first calls."""
+    """Modules imported by the first calls."""
     allocated: int
     calls: Searches
     launches: Searches
     notes: tuple[str, ...]
-    """What could not be read, and why: what was not read is no PASS."""
+    """Missing readings with reasons. A missing reading is no PASS."""
 
 
 def confirmed_use(
@@ -161,11 +163,11 @@ def confirmed_use(
     bits_per_weight: float | None = None,
     packs: bool = False,
 ) -> MemoryUse:
-    """Observe and judge in a fresh process, and what is found there once more in another one: only what both show is
-    held against a kernel. Where binding `packs` inputs, what that takes is told, and only leaks are held against it.
+    """Observe and judge in a fresh process, and repeat faults in another one: only faults that both show count against
+    the kernel. If binding `packs` inputs, the memory for it is reported, and only leaks count.
 
-    `fresh` begins a process, told whether it is the second, and gives how to ask it, and its number. What its tasks
-    raise is passed on.
+    `fresh` starts a process, given whether it is the second, and returns how to ask it and its process id. Exceptions
+    of its tasks are passed on.
     """
     ask, pid = fresh(False)
     first = observe(ask, pid, inputs, axes, threads=threads)
@@ -185,17 +187,17 @@ def _counted(found: dict[str, str], packs: bool) -> dict[str, str]:
 
 
 def watched(workers: Workers, variant: Variant, again: bool) -> tuple[Ask, int]:
-    """A process of the variant, and how to ask it; see confirmed_use. Where workers are no processes, this one.
+    """A process of the variant, and how to ask it; see confirmed_use. This process, if workers are no processes.
 
-    On a device with a memory of its own, whose driver takes long to begin, only what is looked at again gets a fresh
-    one: what a first call keeps of the host's memory is not judged there.
+    On a device with its own memory, whose driver starts slowly, only the repetition gets a fresh process: host memory
+    that a first call keeps is not judged there.
     """
     if again or workers.installed.registry.devices[variant.key.device].memory is None:
         workers.renew(variant)
     worker = workers.of(variant)
 
     def ask(task: Callable[..., Any], *args: Any) -> Any:
-        return worker.call("watching its memory", task, *args)
+        return worker.call("measuring its memory", task, *args)
 
     ask(tasks.release)
     process = getattr(worker, "process", None)
@@ -203,9 +205,9 @@ def watched(workers: Workers, variant: Variant, again: bool) -> tuple[Ask, int]:
 
 
 def bits_per_weight(op: Op, key: KernelKey, axes: Axes, inputs: Arrays) -> float | None:
-    """Bits that a packed weight takes, scales included: of the inputs where they come packed, else of all outputs.
+    """Bits of a packed weight, scales included: of the inputs if they are packed, else of all outputs.
 
-    `inputs` are encoded for the key's format. None for an op that takes no weights.
+    `inputs` are encoded for the key's format. None for an op without weights.
     """
     if op.weights is None:
         return None
@@ -221,15 +223,15 @@ def bits_per_weight(op: Op, key: KernelKey, axes: Axes, inputs: Arrays) -> float
 
 
 def observe(ask: Ask, pid: int, inputs: Arrays, axes: Axes, *, threads: int, modules: tuple[str, ...] = ()) -> Observed:
-    """Take the readings of the process `pid`, which `ask` asks. `inputs` are encoded for the variant's format,
-    `modules` are imported beforehand. What tasks raise is passed on."""
+    """Take the readings of the process `pid` through `ask`. `inputs` are encoded for the variant's format. `modules`
+    are imported beforehand. Exceptions of tasks are passed on."""
     prepared: MemoryBaseline = ask(tasks.prepare, inputs, dict(axes), threads, modules)
     own_memory, notes = prepared.own_memory, []
     try:
         persistent, persistent_floor, imported = _kept(ask, pid, prepared)
     except UnreadableError as error:
         persistent, persistent_floor, imported = None, 0, ()
-        notes.append(f"what first calls keep is not known: {error}")
+        notes.append(f"the memory that first calls keep is not known: {error}")
     host_peaks: tuple[int, ...] = ()
     host_floor = miscount(prepared.small_pages)
     if not (own_memory and prepared.simulated):
@@ -238,9 +240,9 @@ def observe(ask: Ask, pid: int, inputs: Arrays, axes: Axes, *, threads: int, mod
             while abs(off) > KNOWN // 2 and tries < _PEAKS:
                 off, tries = _peak(ask, pid, "touch") - KNOWN, tries + 1
             if abs(off) > KNOWN // 2:
-                raise UnreadableError(f"{KNOWN} bytes that were written do not show in it")
+                raise UnreadableError(f"it does not show {KNOWN} bytes that were written")
             host_floor = max(host_floor, _peak(ask, pid, "nothing"), abs(off))
-            # What looks like too much is looked at some more times: pages are counted by each core for itself first.
+            # A reading that seems too high is repeated: each core first counts pages by itself.
             while len(host_peaks) < _PEAKS or (
                 min(host_peaks) > prepared.workspace + host_floor and len(host_peaks) < _MOST_PEAKS
             ):
@@ -261,8 +263,8 @@ def observe(ask: Ask, pid: int, inputs: Arrays, axes: Axes, *, threads: int, mod
     launches = meter.searches("launch", 1)
     unread = [name for name in _series(own_memory) if any(name not in each.last.series for each in (calls, launches))]
     if unread:
-        why = f": {meter.unread}" if meter.unread else ", which this system does not tell"
-        notes.append(f"leaks are not known of {', '.join(unread)}{why}")
+        why = f": {meter.unread}" if meter.unread else ": this system does not report them"
+        notes.append(f"leaks of {', '.join(unread)} are not known{why}")
     found = Observed(
         inputs=prepared.inputs,
         outputs=prepared.outputs,
@@ -285,7 +287,8 @@ def observe(ask: Ask, pid: int, inputs: Arrays, axes: Axes, *, threads: int, mod
 
 
 def _series(own_memory: bool) -> tuple[str, ...]:
-    """Those that a search for leaks has to read: on a device with a memory of its own the host's is the driver's."""
+    """Series that a search for leaks must read. On a device with its own memory, the host's series belong to the
+    driver."""
     return ("device",) if own_memory else tuple(name for name in _SERIES if name != "device")
 
 
@@ -295,8 +298,8 @@ def _peak(ask: Ask, pid: int, kind: Kind) -> int:
 
 
 def _kept(ask: Ask, pid: int, prepared: MemoryBaseline) -> tuple[int | None, int, tuple[str, ...]]:
-    """What the first calls keep, what calls of nothing and threads show of that, and the modules that came with
-    them; None where the device does not tell. Raises UnreadableError."""
+    """Memory that the first calls keep, the part of it that calls of nothing and threads show, and the modules imported
+    by the first calls; None if the device does not report it. Raises UnreadableError."""
 
     def after(task: Callable[..., Any], *args: Any) -> tuple[int | None, frozenset[str]]:
         ask(task, *args)
@@ -326,35 +329,36 @@ _GUARDS = {
     "kept": Guard.WORKSPACE,
     "overhead": Guard.WORKSPACE,
 }
-"""Which guard each kind of fault is."""
+"""The guard of each kind of fault."""
 
 
 def faults(seen: Observed) -> dict[str, str]:
-    """What is held against the kernel, in words, by what kind it is."""
+    """Faults of the kernel as text, by kind."""
     where = "device" if seen.own_memory else "host"
     reported = {
         "leak of calls": "; ".join(_leaks(seen.calls, "a call", "calls").values()),
-        "leak of launches": "; ".join(_leaks(seen.launches, "of each launch that was dropped", "launches").values()),
+        "leak of launches": "; ".join(_leaks(seen.launches, "of each dropped launch", "launches").values()),
     }
     peaks, least = (seen.device_peaks, seen.device_floor) if seen.own_memory else (seen.host_peaks, seen.host_floor)
     taken, overhead = min(peaks, default=None), _overhead(seen)
     if taken is not None and taken > seen.workspace + least:
-        noise = f"what {'the device rounds up to' if seen.own_memory else 'this system may miscount'} is {least}"
+        noise = f"{'rounding of the device' if seen.own_memory else 'the error of the count'} is up to {least}"
         reported["peak"] = (
             f"takes {taken} bytes of the {where}'s memory beyond inputs and outputs and declares "
-            f"{seen.workspace}; {noise}"
+            f"{seen.workspace}; {noise}. Declare the workspace or use less"
         )
-    # The device's memory is its driver's to keep, and the host's that of the driver.
+    # The driver may keep the device's memory, and host memory for it.
     if not seen.own_memory and seen.persistent is not None and seen.persistent > seen.workspace + seen.persistent_floor:
         reported["kept"] = (
             f"keeps {seen.persistent} bytes of the host's memory beyond inputs and outputs and declares "
-            f"{seen.workspace}, from its first calls on; a kernel that does nothing may show {seen.persistent_floor}"
+            f"{seen.workspace}, from its first calls on; a kernel that does nothing may show {seen.persistent_floor}. "
+            "Declare the workspace or free it"
         )
-    # what is not told from noise is no part of small inputs
+    # memory within the floor is no part of small inputs
     if overhead is not None and overhead >= OVERHEAD and seen.inputs > least:
         reported["overhead"] = (
-            f"takes {overhead:.1f} times its {seen.inputs} bytes of inputs beyond inputs and outputs; under "
-            f"{OVERHEAD:g} is wanted"
+            f"takes {overhead:.1f} times its {seen.inputs} bytes of inputs beyond inputs and outputs; the limit is "
+            f"{OVERHEAD:g} times"
         )
     return {kind: reason for kind, reason in reported.items() if reason}
 
@@ -362,10 +366,10 @@ def faults(seen: Observed) -> dict[str, str]:
 def judged(
     seen: Observed, held_against: Mapping[str, str] | None = None, *, bits_per_weight: float | None = None
 ) -> MemoryUse:
-    """The verdict on the readings: FAIL for a leak, for memory that was not declared, and for an overhead of OVERHEAD
-    or more; NOT RUN where none of these was seen and a figure could not be read.
+    """The verdict on the readings. FAIL for a leak, for undeclared memory, and for an overhead of OVERHEAD or more. NOT
+    RUN if there is no fault and a reading is missing.
 
-    `held_against`: the `faults` that count, None for all of them.
+    `held_against`: the `faults` that count; None: all.
     """
     found = faults(seen) if held_against is None else held_against
     reported = seen.calls.last
@@ -410,7 +414,7 @@ def _overhead(seen: Observed) -> float | None:
 
 
 class _Meter:
-    """Takes the readings of a process; `pid` None: only those that it tells itself."""
+    """Takes the readings of a process. `pid` None: only those that the process reports itself."""
 
     def __init__(self, ask: Ask, pid: int | None) -> None:
         self._ask, self._pid = ask, pid
@@ -418,7 +422,7 @@ class _Meter:
         """Why the process could not be read from outside."""
 
     def searches(self, kind: Kind, each: int) -> Searches:
-        """Search for what it leaves behind, done `each` times between two readings at first."""
+        """Search for growth, at first with `each` calls or launches between two readings."""
         found = [self._search(kind, each, BUDGET_S)]
         longer = 1
         while len(found) < SEARCHES and _grows(found[-1]) and not any(_at_once(found[0], name) for name in _SERIES):
@@ -439,14 +443,14 @@ class _Meter:
             return {}
 
     def _search(self, kind: Kind, each: int, budget_s: float, seconds: float = 0.0) -> Search:
-        """One search, that lasts `seconds` at least."""
-        # Made beforehand: numbers that are kept one by one would be growth.
+        """One search of at least `seconds`."""
+        # Allocated beforehand: storing numbers one by one would be growth.
         made, touched = array("q", bytes(8 * (STEPS + 1))), array("q", bytes(8 * (STEPS + 1)))
         series = {name: array("q", bytes(8 * (STEPS + 1))) for name in _SERIES}
         pages, begun = True, perf_counter()
-        # The first round is taken twice: what reading takes itself is there from then on.
+        # The first round runs twice: the memory that reading itself takes exists from then on.
         for step in (0, *range(STEPS + 1)):
-            # Calls may take longer than they did at first, where others are busy.
+            # Calls may become slower if other processes are busy.
             times = each if perf_counter() - begun < budget_s else max(1, each // LONGER**SEARCHES)
             made[step] = made[step - 1] + times if step else 0
             reported = self._ask(tasks.batch, kind, times, seconds / STEPS)
@@ -467,7 +471,7 @@ def _grows(search: Search) -> bool:
 
 
 def _at_once(search: Search, name: str) -> bool:
-    """Whether one search is enough to know."""
+    """Whether one search is conclusive."""
     slope, readings = _slope(search, name), search.series.get(name)
     if slope is None or readings is None or slope.low <= 0:
         return False
@@ -477,7 +481,7 @@ def _at_once(search: Search, name: str) -> bool:
 
 
 def _leaks(found: Searches, unit: str, things: str) -> dict[str, str]:
-    """What grows for certain, in words, by its series."""
+    """Certain growth as text, by series."""
     reported: dict[str, str] = {}
     for name, words in _WORDS.items():
         slope = _slope(found.last, name)
@@ -487,7 +491,7 @@ def _leaks(found: Searches, unit: str, things: str) -> dict[str, str]:
             and found.last.growth(name) > (_OTHERS if name == "files" else 1) * found.idle.growth(name)
             and _goes_on(found, name)
         ):
-            # Memory that is resident is mapped too, and what the heap holds is either.
+            # Resident memory is also mapped, and the heap is both.
             if reported and name in {"resident", "mapped"}:
                 continue
             interval = f"(95 %: {slope.low:.1f} to {slope.high:.1f})"
@@ -496,8 +500,8 @@ def _leaks(found: Searches, unit: str, things: str) -> dict[str, str]:
 
 
 def _goes_on(found: Searches, name: str) -> bool:
-    """Whether it grows in every search, and more in the last than in the one before: by half of LONGER's power,
-    which lies between what is filled once and what leaks."""
+    """Whether it grows in every search, and more in the last than in the one before: by LONGER ** 0.5, which lies
+    between a cache that fills once and a leak."""
     if _at_once(found.each[0], name):
         return True
     if name == "descriptors" or len(found.each) < SEARCHES:
@@ -510,7 +514,7 @@ def _goes_on(found: Searches, name: str) -> bool:
 
 
 def _slope(search: Search, name: str) -> Slope | None:
-    """Growth for each call, or launch, by Theil and Sen."""
+    """Growth a call or launch, by Theil and Sen."""
     readings = search.series.get(name)
     if readings is None:
         return None

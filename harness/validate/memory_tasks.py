@@ -1,5 +1,5 @@
-"""What the memory dimension has a candidate's process do, which binds, runs and drops, and tells what only it can
-tell."""
+"""Tasks of the memory dimension in a candidate's process: bind, run, drop, and report readings that only the process
+has."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from tritmark.harness.validate.guards import ALIGNMENT
 from tritmark.harness.worker.peak import small_pages, touch
 
 Kind = Literal["call", "launch", "nothing", "touch", "workspace"]
-"""A run of one launch; a launch that is bound, run and dropped; no kernel at all; KNOWN bytes of memory; what the
-variant declares."""
+""""call": a run of one launch. "launch": a launch that is bound, run and dropped. "nothing": no kernel. "touch": KNOWN
+bytes of memory. "workspace": the declared workspace."""
 
 _BENCH = "memory bench"
 _PILOT_S = 0.005
@@ -35,7 +35,7 @@ _INDEX = 8
 
 
 class Place(Protocol):
-    """Where the tasks run: a Site, or what has as much of it."""
+    """The place in which tasks run: a Site, or an object with the same attributes."""
 
     @property
     def op(self) -> Op:
@@ -43,7 +43,7 @@ class Place(Protocol):
 
     @property
     def device(self) -> Device:
-        """What it runs on."""
+        """The device of the kernel."""
 
     variant: Variant
     kept: dict[str, Any]
@@ -51,7 +51,7 @@ class Place(Protocol):
 
 @dataclass(slots=True)
 class LocalPlace:
-    """A place within this process."""
+    """A place in this process."""
 
     op: Op
     device: Device
@@ -60,7 +60,7 @@ class LocalPlace:
 
 
 class MemoryBaseline(NamedTuple):
-    """What is known before anything is bound; bytes."""
+    """Facts before anything is bound; bytes."""
 
     inputs: int
     outputs: int
@@ -68,22 +68,22 @@ class MemoryBaseline(NamedTuple):
     own_memory: bool
     simulated: bool
     small_pages: bool
-    """Whether no page becomes a huge one meanwhile."""
+    """Whether no page becomes a huge page meanwhile."""
     modules: frozenset[str]
-    """Those that are imported."""
+    """Imported modules."""
 
 
 class MemoryReading(NamedTuple):
-    """What the process tells of itself after some work; bytes, None where nothing is told."""
+    """Readings that the process reports after some work: bytes, None if not reported."""
 
     heap: int | None
     device: int | None
     faults: int | None
-    """Pages that were touched for the first time meanwhile."""
+    """Pages touched for the first time during the work."""
 
 
 class _Bench:
-    """Arrays of its own, and what is done with them. `stack` ends what lasts as long."""
+    """Its own arrays, and the work on them. `stack` ends contexts that last as long."""
 
     def __init__(self, site: Place, inputs: Arrays, axes: Axes, threads: int) -> None:
         self.variant, self.axes, self.threads = site.variant, axes, threads
@@ -96,7 +96,7 @@ class _Bench:
         alignment = max(ALIGNMENT, site.variant.alignment)
         self.inputs = sum(value.nbytes for value in there.values())
         self.outputs = sum(prod(shape) * dtype.itemsize for shape, dtype in like.values())
-        # All of it is written now, so that no launch is charged for the pages of its arguments.
+        # All arrays are written now, so no launch is charged for the pages of its arguments.
         self._takes = {
             **inputs,
             **{name: self._placed(np.ascontiguousarray(value), alignment) for name, value in there.items()},
@@ -104,7 +104,7 @@ class _Bench:
         self._gives = {name: self._placed(np.zeros(shape, dtype), alignment) for name, (shape, dtype) in like.items()}
         self.launch: Launch | None = None
         self.stack = ExitStack()
-        gc.freeze()  # what is there already is passed over by the search for cycles, which takes no time then
+        gc.freeze()  # the search for cycles skips existing objects, and so takes no time
         self.stack.callback(gc.unfreeze)
         self.watch = self.stack.enter_context(self.memory.watch())
         self.obeyed = self.stack.enter_context(small_pages())
@@ -113,7 +113,7 @@ class _Bench:
         return self.variant.bind(self._takes, self._gives, self.axes, self.threads)
 
     def work(self, kind: Kind) -> Callable[[], object]:
-        """What is done once."""
+        """The work of one repetition."""
         if kind == "call":
             self.launch = self.launch or self.bind()
             return self.launch.run
@@ -122,13 +122,13 @@ class _Bench:
             "launch": lambda: self.bind().run(),
             "nothing": lambda: _Nothing(self._takes, self._gives).run(),
             "touch": touch,
-            # As a launch would make it, with memory for the index that it reports (see Launch.bad).
+            # As a launch would allocate it, with memory for the index that it reports (see Launch.bad).
             "workspace": lambda: tuple(self.memory.allocate(nbytes) for nbytes in (workspace, _INDEX) if nbytes),
         }
         return works[kind]
 
     def _placed(self, values: npt.NDArray[Any], alignment: int) -> Any:
-        """A copy of the array where the device's kernels find it."""
+        """A copy of the array where the device's kernels expect it."""
         if self.memory is not HOST:
             made = self.memory.view(self.memory.allocate(max(1, values.nbytes)), 0, values.shape, values.dtype)
             self.memory.write(made, values)
@@ -146,13 +146,13 @@ class _Nothing:
         self._kept = inputs, outputs
 
     def run(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 def prepare(site: Place, inputs: Arrays, axes: Axes, threads: int, modules: tuple[str, ...] = ()) -> MemoryBaseline:
-    """Make the arrays, after these modules were imported. `inputs` are encoded for the variant's format."""
+    """Make the arrays after importing `modules`. `inputs` are encoded for the variant's format."""
     for name in modules:
-        with suppress(Exception):  # the candidate's own, which nobody else can import
+        with suppress(Exception):  # the candidate's own modules cannot be imported here
             importlib.import_module(name)
     release(site)
     bench = site.kept[_BENCH] = _Bench(site, inputs, axes, threads)
@@ -168,24 +168,24 @@ def prepare(site: Place, inputs: Arrays, axes: Axes, threads: int, modules: tupl
 
 
 def release(site: Place) -> None:
-    """Let go of the arrays, and of what lasted as long."""
+    """Release the arrays and the contexts around them."""
     bench: _Bench | None = site.kept.pop(_BENCH, None)
     if bench is not None:
         bench.stack.close()
 
 
 def probe(site: Place) -> None:
-    """Have as many threads as a call may: what they take is there from then on."""
+    """Start as many threads as a call may use, so that their memory exists from then on."""
     start_threads(site.device, _bench(site).threads)
 
 
 def once(site: Place, kind: Kind) -> None:
-    """Do it once."""
+    """Do the work once."""
     _bench(site).work(kind)()
 
 
 def several(site: Place, kind: Kind, times: int) -> None:
-    """Do it so many times, and let go each time of what it left to Python."""
+    """Do the work `times` times, and free after each the objects that it left to Python."""
     work = _bench(site).work(kind)
     for _ in range(times):
         work()
@@ -193,15 +193,15 @@ def several(site: Place, kind: Kind, times: int) -> None:
 
 
 def settled(site: Place) -> tuple[int | None, frozenset[str]]:
-    """Give back what Python and malloc keep for later. What of the device's memory is held then, and which modules
-    are imported."""
+    """Free the memory that Python and malloc keep for later. Returns the held memory of the device, and the imported
+    modules."""
     settle()
     trim()
     return _bench(site).watch.held, frozenset(sys.modules)
 
 
 def pilot(site: Place, kind: Kind) -> tuple[int, float]:
-    """How often it can be done within some milliseconds, and how many seconds that took."""
+    """Number of repetitions within some milliseconds, and the seconds that they took."""
     work, calls, begun = _bench(site).work(kind), 0, perf_counter()
     while (seconds := perf_counter() - begun) < _PILOT_S:
         work()
@@ -210,7 +210,7 @@ def pilot(site: Place, kind: Kind) -> tuple[int, float]:
 
 
 def batch(site: Place, kind: Kind, times: int, seconds: float = 0.0) -> MemoryReading:
-    """Do it so many times, wait so long, and tell what is held then."""
+    """Do the work `times` times, wait `seconds`, and report the held memory."""
     bench = _bench(site)
     work, before = bench.work(kind), faults()
     for _ in range(times):
@@ -224,12 +224,12 @@ def batch(site: Place, kind: Kind, times: int, seconds: float = 0.0) -> MemoryRe
 
 
 def traced(site: Place) -> int:
-    """What Python and NumPy allocate for a call."""
+    """Memory that Python and NumPy allocate for a call."""
     return allocated(_bench(site).work("call"))
 
 
 def device_peak(site: Place, kind: Kind) -> int | None:
-    """The most of the device's memory that was taken meanwhile."""
+    """Peak of the device's memory during the work."""
     bench = _bench(site)
     with bench.memory.watch() as seen:
         bench.work(kind)()

@@ -1,12 +1,11 @@
-"""The performance dimension: how long a kernel takes, cold and hot, and how that compares with what this machine can
-do.
+"""The performance dimension: the time of a kernel, cold and hot, compared with the ceilings of this machine.
 
-The least time for a workload is the longest of: bytes read over the read ceiling, bytes written over the write ceiling,
-operations over the compute ceiling. The kernel is timed by turns with the probe of the one that takes longest, over as
-many bytes, as cold or as hot.
+The least time of a workload is the maximum of bytes read / read ceiling, bytes written / write ceiling, and operations
+/ compute ceiling. The kernel is timed interleaved with the probe of the largest one, over the same number of bytes, at
+the same temperature.
 
-Bench runs where the kernel runs. What it finds there the kernel could forge; `audited` and `lap` are for the process
-that holds the expected values and has a clock of its own (see confirm).
+Bench runs in the kernel's process. The kernel could forge its findings. `audited` and `lap` serve the process that has
+the expected values and its own clock (see confirm).
 """
 
 from __future__ import annotations
@@ -33,26 +32,26 @@ from tritmark.harness.validate.pieces import Pieces
 from tritmark.harness.validate.sets import Sets
 
 LAYOUT_NOISE = 0.004
-"""Where the linker puts a kernel moves its time by 0.1 to 0.4 %: no figure is better than that, so sampling for a
-finer one is waste."""
+"""The place that the linker gives a kernel changes its time by 0.1 to 0.4 %. No figure is better, so finer sampling is
+waste."""
 
 TELLING = 0.05
-"""The difference that measurements here have to tell apart: a kernel that is further under the physical floor does
-not do the work, and a probe that is further behind a kernel lost."""
+"""The difference that measurements must resolve. A kernel further below the physical floor does not do its work. A
+probe further behind a kernel lost."""
 
 PAIRS = 100
-"""Pairs after which an interval of TELLING will do: each further pair costs 28 bytes of a Record, and a finer claim
-is the gate's."""
+"""Number of pairs after which an interval of TELLING suffices. Each further pair adds 28 bytes to a Record, and finer
+claims belong to the gate."""
 
 DIGITS = 4
-"""Significant digits of samples that are kept."""
+"""Significant digits of stored samples."""
 
 _LOADED = 2.0
-"""A machine's speed may change by that much from one moment to the next. Beyond it, in its fastest sample, the probe
-was held up."""
+"""The speed of a machine may change by this factor between moments. A probe whose fastest sample is slower was held
+up."""
 
-THROUGH_PYTHON = "its times hold what each call through Python costs: its code is Python's to call, not the clock's"
-"""What a performance verdict says of a kernel on which the device's own clock has nothing to call."""
+THROUGH_PYTHON = "its times include the cost of each call through Python: the device's clock cannot call its code"
+"""Limit of a performance verdict for a kernel that the device's own clock cannot call."""
 
 _PATIENCE = 8
 _OVERHEAD_S = 0.01
@@ -60,8 +59,7 @@ _OVERHEAD_S = 0.01
 
 @dataclass(frozen=True, slots=True)
 class _Limit:
-    """What limits a workload: the probe, how much of its work is needed, over how many bytes it goes, and whether
-    they are cold."""
+    """The limit of a workload: the probe, the needed part of its work, its bytes, and whether they are cold."""
 
     roof: FastestProbe
     need: int
@@ -70,28 +68,31 @@ class _Limit:
 
     @property
     def work(self) -> int:
-        """What one call of the probe does."""
+        """Work of one call of the probe."""
         return self.roof.ceiling.work(self.nbytes)
 
     @property
     def scale(self) -> float:
-        """The needed work over the probe's."""
+        """The needed work divided by the probe's."""
         return self.need / self.work
 
     def outrun(self, found: Alternation) -> bool:
-        """Whether the kernel was faster than the fastest sample of the probe, by more than can be noise."""
+        """Whether the kernel was faster than the fastest sample of the probe, by more than noise."""
         return median(found.a_ns) < (1 - TELLING) * self.scale * min(found.b_ns)
 
 
 class Bench:
-    """What the variants of one key share on one workload: copies of its inputs, memory for its outputs, and the probes'
-    memory, all of it where the device's kernels find their arrays.
+    """Data that the variants of one key share on one workload: copies of its inputs, memory for its outputs, and the
+    memory of the probes, all where the device's kernels expect their arrays.
 
-    `inputs` are encoded for the key's format; arrays are copied, everything else is shared. `fresh` are other inputs of
-    the same shapes and scalars, which audits put in their place; None where there are none. `pieces` of them are
-    exchanged before samples. `layout` is the workload's. `budget_s` is how long each temperature is sampled, `turn` how
-    much memory either side cycles through (None: as much as this machine needs). Drop the object to give the memory
-    back.
+    - `inputs`: encoded for the key's format. Arrays are copied, everything else is shared.
+    - `fresh`: other inputs of the same shapes and scalars, which audits write; None: none.
+    - `pieces`: parts of them that are exchanged before samples.
+    - `layout`: of the workload.
+    - `budget_s`: sampling time of each temperature in seconds.
+    - `turn`: memory that either side cycles through; None: as much as this machine needs.
+
+    Drop the object to free the memory.
     """
 
     def __init__(
@@ -119,32 +120,32 @@ class Bench:
         self._memory = memory_of(device)
         self._rotation = turn or rotation(self._memory)
         self.evidence = LaunchEvidence()
-        """What the launches of the last `measure` told."""
+        """Evidence of the launches of the last `measure`."""
         self.seen = AuditedOutputs()
-        """What calls of the last `measure` left, for who has the expected values."""
+        """Outputs of calls of the last `measure`, for the process that has the expected values."""
         self._timed: dict[str, Timed] = {}
         self._footprint = max(ALIGNMENT, self._traffic.read + self._traffic.written)
         self._copies = 0
-        """Bytes that the launches of the last `measure` keep of what they packed."""
+        """Bytes of packed copies that the launches of the last `measure` hold."""
 
     @property
     def audited(self) -> list[Audited]:
-        """Outputs that calls of the last `measure` left."""
+        """Outputs of calls of the last `measure`."""
         return self.seen.audited
 
     @property
     def parts(self) -> list[AuditedPiece]:
-        """The same of pieces."""
+        """Pieces of outputs of calls of the last `measure`."""
         return self.seen.kept
 
     @property
     def addresses(self) -> list[int]:
-        """Where the arrays of the hot figure begin, on the host."""
+        """Addresses of the arrays of the hot figure, on the host."""
         hot = self._sets.each[0]
         return [each.ctypes.data for each in (*hot.inputs.values(), *hot.outputs.values()) if is_array(each)]
 
     def measure(self, variant: Variant, threads: int) -> Performance:
-        """Time one variant of the key, cold and hot. Whatever the variant raises is passed on."""
+        """Time one variant of the key, cold and hot. Exceptions of the variant are passed on."""
         self.evidence, self.seen, self._copies = LaunchEvidence(), AuditedOutputs(), 0
         self._sets.restore()
         before = tasks()
@@ -165,20 +166,20 @@ class Bench:
             self._compare([index for index, launch in enumerate(launches) if launch.runs > begun[index]])
         else:
             remarks.append(
-                f"no cold figure: {self._footprint} bytes are too few to cycle through {self._rotation.nbytes}"
+                f"no cold figure: {self._footprint} bytes a call are too few to cycle through {self._rotation.nbytes}"
             )
         self._timed["hot"] = Timed(launches[:1], clock_for(self._device, launches[:1]), warm=True)
         hot = self._footing(self._timed["hot"], [0], threads, "hot", faults, remarks)
         looks, tardy = late(launches[0], self._sets, 0, self._rng)
         self.seen.audited += looks
         faults += self.seen.faults + tardy
-        # The probes keep threads of their own, as many as the kernel was allowed.
+        # The probes keep their own threads, as many as the kernel was allowed.
         started = max(started, len(tasks() - before) - (threads - 1))
         if self._memory is HOST and started > threads - 1:
             faults.append(
                 Complaint(
                     Guard.THREADS,
-                    f"{started} threads that it started outlive its calls; of {threads} threads one calls",
+                    f"{started} threads that it started outlive its calls; at most {threads - 1} may",
                 )
             )
         overhead = self._overhead(launches[0], hot.timing.median_ns)
@@ -200,15 +201,15 @@ class Bench:
         )
 
     def lap(self, temperature: str, rounds: int, calls: int) -> None:
-        """Call what was measured last `rounds` times `calls` times, as the samples of its cold or hot figure do; for
-        who has a clock of its own."""
+        """Call the last measured kernel `rounds` times `calls` times, as the samples of its cold or hot figure do; for
+        a process with its own clock."""
         timed = self._timed[temperature]
         for _ in range(rounds):
             timed.take(calls)
 
     def _bound(self, variant: Variant, threads: int) -> list[Launch]:
-        """A launch for each set of arrays. One that packs reads copies of its own, which are larger than what they are
-        made of: of those there are enough as soon as they fill the rotation."""
+        """A launch for each set of arrays. A launch that packs reads its own copies, which are larger than the inputs:
+        there are enough of them once they fill the rotation."""
         launches: list[Launch] = []
         before = rss_bytes() if variant.packs else 0
         for each in self._sets.each:
@@ -231,7 +232,7 @@ class Bench:
         return Field(least, self._rotation, self._memory)
 
     def _compare(self, ran: list[int]) -> None:
-        """All outputs of the sets that were called; on a device, which is asked slowly, of two of them."""
+        """Check all outputs of the sets that were called; on a device, which is slow to read, of two of them."""
         ran = [index for index in ran if not self._sets.each[index].awaited]
         if self._memory is not HOST and len(ran) > 2:
             ran = [int(index) for index in self._rng.choice(ran, 2, replace=False)]
@@ -239,7 +240,7 @@ class Bench:
             self.seen.whole_of(self._sets, index, "cold, a set of arrays", self._rng)
 
     def _limit(self, threads: int, cold: bool) -> _Limit:
-        """The ceiling that takes longest for this workload."""
+        """The ceiling with the longest time for this workload."""
         found = survey(self._device)
         needs = {"read": self._traffic.read, "write": self._traffic.written, "compute": self._traffic.operations}
         limits = []
@@ -260,7 +261,7 @@ class Bench:
     def _against(
         self, timed: Timed, order: list[int], threads: int, temperature: str
     ) -> tuple[_Limit, Timed, Alternation]:
-        """The kernel by turns with the probe that limits it. `order` tells which set each launch is bound to."""
+        """Time the kernel interleaved with the probe that limits it. `order`: the set that each launch is bound to."""
         cold = temperature == "cold"
         limit = self._limit(threads, cold)
         roof = limit.roof
@@ -271,7 +272,7 @@ class Bench:
         call_ns = calibrate(timed)
         auditor = Auditor(timed, self._sets, order, self._rng, temperature, self.seen, call_ns=call_ns)
         auditor.change_ahead()
-        if limit.cold:  # the probe's cycle takes out of the caches what was written just now
+        if limit.cold:  # the probe's cycle evicts the data that was just written
             for _ in range(-(-len(probe.launches) // probe.calls)):
                 probe.sample()
         stop = First(
@@ -294,12 +295,12 @@ class Bench:
         faults: list[Complaint],
         remarks: list[str],
     ) -> Measurement:
-        launches = timed.launches  # calibrating may leave out some
+        launches = timed.launches  # calibration may drop some
         before = sum(launch.runs for launch in launches)
         limit, probe, found = self._against(timed, order, threads, temperature)
         fraction = found.ratio(limit.scale)
         if limit.outrun(found) or fraction.median > 1:
-            # The wrong probe was chosen, or others were busy when it was.
+            # The chosen probe was not the fastest, or other processes were busy when it was chosen.
             survey(self._device).forget(limit.roof.ceiling.name)
             limit, probe, found = self._against(timed, order, threads, temperature)
             fraction = found.ratio(limit.scale)
@@ -307,32 +308,33 @@ class Bench:
         ran = sum(launch.runs for launch in launches) - before
         if ran != timed.made:
             faults.append(
-                Complaint(Guard.RUNS, f"{temperature}: {timed.made} calls were made and the code ran {ran} times")
+                Complaint(Guard.RUNS, f"{temperature}: {timed.made} calls were made, but the code ran {ran} times")
             )
         if fraction.pairs < LEAST_SAMPLES:
-            remarks.append(
-                f"{temperature}: a call takes so long that only {fraction.pairs} pairs of samples were taken"
-            )
+            remarks.append(f"{temperature}: calls are so long that only {fraction.pairs} pairs of samples were taken")
         lost = limit.outrun(found)
         if lost:
             took = median(found.a_ns)
             most = survey(self._device).most(name, self._field, limit.nbytes, threads=threads, cold=limit.cold)
             floor = limit.need * 1e9 / most
             if took < (1 - TELLING) * floor:
-                why = f"{took:.0f} ns a call is under the physical floor, {floor:.0f} ns of the fastest {name} probe"
+                why = (
+                    f"{took:.0f} ns a call is below the physical floor of {floor:.0f} ns (the fastest {name} probe): "
+                    "the kernel cannot have done all of its work"
+                )
                 faults.append(Complaint(Guard.FLOOR, f"{temperature}: {why}"))
         lost = lost or fraction.low > 1 + TELLING
-        # What loads the machine while the probe runs must not make a kernel look good.
+        # Load during the probe must not make a kernel look good.
         loaded = limit.work * 1e9 / min(found.b_ns) * _LOADED < limit.roof.rate
         if loaded and not lost:
             remarks.append(
                 f"{temperature}: the {name} probe was never half as fast as in the machine's survey: something "
-                "loads the machine while it runs; how close the kernel comes is not known"
+                "loads the machine while it runs. How close the kernel comes to the ceiling is not known"
             )
         elif lost:
             remarks.append(
-                f"{temperature}: the {name} probe lost, at {100 * fraction.median:.0f} %: others held it up, or it "
-                "takes longer to start; how close the kernel comes is not known"
+                f"{temperature}: the {name} probe lost, at {100 * fraction.median:.0f} %: other processes held it up, "
+                "or it takes longer to start. How close the kernel comes to the ceiling is not known"
             )
         if temperature == "cold" and self._rotation.nbytes < self._rotation.wanted:
             remarks.append(f"cold cycles through {self._rotation.nbytes} bytes of the {self._rotation.wanted} wanted")
@@ -355,7 +357,7 @@ class Bench:
         )
 
     def _overhead(self, launch: Launch, native_ns: float) -> float | None:
-        """What the call through Python adds; None for a launch that only Python can call, or whose time would hide
+        """The cost of a call through Python; None for a launch that only Python can call, or that is too long to show
         it."""
         if launch.pointer is None or native_ns > SHORTEST_NS:
             return None

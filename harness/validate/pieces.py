@@ -1,4 +1,4 @@
-"""Small parts of the inputs that are exchanged before every sample, and what the outputs are afterwards.
+"""Small parts of the inputs that are exchanged before every sample, with the outputs that follow.
 
 A workload has two sets of data. Where pieces of an op are independent (`Op.independent_axis`), each may come from
 either set, and only the outputs of that piece change: 2^MOST mixtures that no kernel has seen, for a few microseconds
@@ -24,35 +24,35 @@ from tritmark.harness.validate.cases import is_array
 from tritmark.harness.validate.compare import BrokenReferenceError, Expected, expectations
 
 MOST = 16
-"""Pieces that take turns: 2^16 mixtures are more than there are samples, and the parent computes each piece once for
-either data."""
+"""Number of pieces: 2^16 mixtures are more than there are samples, and the parent computes each piece once for either
+data."""
 
 _PART = 1024
-"""A piece is at most this part of its axis, or one unit: so little that was just written is no help to a cold call
-(a unit of a product's weights may be more: 64 rows of 2560)."""
+"""A piece is at most this part of its axis, or one unit. Few bytes that were just written do not help a cold call. A
+unit of a product's weights may be larger: 64 rows of 2560."""
 
 _RUNS_TRIED = 8
-"""Draws of a run until the data differ there: codes are often the same in both."""
+"""Draws of a run until the data differ in it: codes are often equal in both."""
 
 _STRETCHES = 3
 _STRETCH = 64
 _WHOLE = 1 << 22
-"""Elements from which on no stretches are made: the reference has to be computed on all of them for each."""
+"""Number of elements from which there are no stretches: each needs the reference over all elements."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Where a piece lies: of each input that has it the elements [begin, end) of the flat array, and of each output
-    the axis and the part [begin, end) along it. The axis is -1 where all of the output may change."""
+    """Place of a piece: for each input with a part in it, elements [begin, end) of the flat array; for each output, the
+    axis and the part [begin, end) along it. Axis -1: all of the output may change."""
 
     inputs: Mapping[str, tuple[int, int]]
     outputs: Mapping[str, tuple[int, int, int]]
     held: tuple[Mapping[str, npt.NDArray[Any]], ...] = ()
-    """For either data, the elements of each input when it is exchanged over that data; () where that is all of the
-    other data's."""
+    """For either data, the elements of each input when it is exchanged over that data; (): all elements of the other
+    data."""
 
     def content(self, name: str, cases: Sequence[Arrays], case: int, *, exchanged: bool) -> npt.NDArray[Any]:
-        """The elements of an input that it holds over the data `case`, of which `cases` are the encoded inputs."""
+        """Elements of an input in this piece over the data `case`. `cases` are the encoded inputs."""
         if exchanged and self.held:
             return self.held[case][name]
         begin, end = self.inputs[name]
@@ -71,13 +71,13 @@ class Pieces:
 
     each: tuple[Piece, ...] = ()
     together: bool = True
-    """Whether any number of them may be exchanged at once; else one at a time, and only over the first data."""
+    """Whether any number of pieces may be exchanged together; else one at a time, and only over the first data."""
 
 
 @dataclass(frozen=True, slots=True)
 class Exchangeable:
-    """Pieces, and for the parent what each gives: `expected[case][piece]` are the outputs' parts where the rest
-    holds the data `case` and the piece comes from the other."""
+    """Pieces, and for the parent their expected outputs: `expected[case][piece]` are parts of the outputs if the piece
+    comes from the other data and the rest holds the data `case`."""
 
     pieces: Pieces
     expected: tuple[tuple[tuple[Expected, ...], ...], ...]
@@ -94,8 +94,8 @@ def exchangeable(
     encoded: tuple[Arrays, ...],
     rng: np.random.Generator,
 ) -> Exchangeable:
-    """The pieces of a workload of two sets of data that differ in nothing but the contents of arrays. None where the
-    op or its reference does not take a piece by itself."""
+    """The pieces of a workload with two sets of data that differ only in the contents of arrays. Empty if the op or its
+    reference does not accept a single piece."""
     try:
         found = _pieces(op, key, axes, logical, encoded, rng)
         return found if found is not None else _stretches(op, key, axes, logical, encoded, rng)
@@ -118,7 +118,7 @@ def _pieces(
     if units < 2:
         return None
     size = unit * max(1, units // _PART)
-    # Never the last piece there is room for, which may be shorter.
+    # Never the last piece that fits, which may be shorter.
     starts = np.sort(rng.choice(axes[axis] // size, min(MOST, axes[axis] // size), replace=False)) * size
     along = {tensor.name: tensor.axes.index(axis) for tensor in op.inputs if axis in tensor.axes}
     inputs = _lengths(op, key, axes, axis, size, logical[0], along)
@@ -160,7 +160,8 @@ def _runs(
     count: int,
     rng: np.random.Generator,
 ) -> dict[int, tuple[str, int, int]]:
-    """For about half of the pieces, by number: an input, and the elements of the piece's part, flat, that change."""
+    """For about half of the pieces, by number: an input, and the flat range of elements in the piece's part that
+    changes."""
     found: dict[int, tuple[str, int, int]] = {}
     for nth in range(count):
         if rng.random() < 0.5:
@@ -184,7 +185,7 @@ def _mixed(
     count: int,
     runs: Mapping[int, tuple[str, int, int]],
 ) -> Arrays:
-    """What the pieces hold when they are exchanged over the data `case`, one behind the other."""
+    """Contents of the pieces when they are exchanged over the data `case`, in sequence."""
     here, other = logical[case], logical[1 - case]
     mixed = {
         name: np.array(other[name].take(where, along[name])) if name in along else value for name, value in here.items()
@@ -200,14 +201,14 @@ def _mixed(
 
 
 def _piece_of(array: npt.NDArray[Any], axis: int, count: int, nth: int) -> npt.NDArray[Any]:
-    """The nth of so many equal parts along an axis: a view."""
+    """The nth of `count` equal parts along an axis: a view."""
     length = array.shape[axis] // count
     return array[(slice(None),) * axis + (slice(nth * length, (nth + 1) * length),)]
 
 
 def grown(op: Op, key: KernelKey, axes: Axes, axis: str, size: int) -> dict[str, tuple[int, int]] | None:
-    """For each output the dimension that the axis lies along, and how much of it belongs to `size` of the axis; None
-    where that is not one dimension."""
+    """For each output, the dimension of the axis and the length along it that belongs to `size` of the axis; None if
+    that is not exactly one dimension."""
     one, two = (op.outputs_like({**axes, axis: count * size}, key) for count in (1, 2))
     found: dict[str, tuple[int, int]] = {}
     for name, (shape, _) in one.items():
@@ -221,8 +222,8 @@ def grown(op: Op, key: KernelKey, axes: Axes, axis: str, size: int) -> dict[str,
 def _lengths(
     op: Op, key: KernelKey, axes: Axes, axis: str, size: int, logical: Arrays, along: Mapping[str, int]
 ) -> dict[str, int]:
-    """How many elements of each encoded input a piece of `size` has: what two have more than one, without what a
-    format keeps once."""
+    """Number of elements of each encoded input in a piece of `size`: the difference of two pieces and one, without
+    parts that a format stores once."""
 
     def encoded(length: int) -> dict[str, Any]:
         cut = {
@@ -255,7 +256,7 @@ def _stretches(
     encoded: tuple[Arrays, ...],
     rng: np.random.Generator,
 ) -> Exchangeable:
-    """Stretches of one input that kernels take as it is, element by element."""
+    """Stretches of one input that kernels take unencoded, element by element."""
     plain = [
         name
         for name, value in encoded[0].items()

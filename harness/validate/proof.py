@@ -1,14 +1,14 @@
-"""Laps whose outputs are all judged: what this process itself can say of a kernel's time.
+"""Laps whose outputs are all judged: the time of a kernel that this process can prove.
 
-Samples, audits and figures come from the candidate's process, whose code a candidate can replace, by Python or through
-the interpreter that its process holds. So a claim has to hold here too. As many sets of arrays as a lap has calls lie
-in memory that both processes share. Before a lap this process gives some sets other inputs and makes each output wrong
-somewhere; then it asks for one call on each set, by its own clock, and judges what every call left. No call can be left
-out, whatever asks for it, and a lap's time is that of work that was done.
+Samples, audits and figures come from the candidate's process. A candidate can replace the code there, in Python or
+through the interpreter. So a claim must hold here too. Memory that both processes share holds one set of arrays for
+each call of a lap. Before a lap, this process changes the inputs of some sets and corrupts every output somewhere. Then
+it requests one call on each set, by its own clock, and judges the outputs of every call. The kernel cannot skip a call,
+however the lap is requested, so the time of a lap is time of work done.
 
-A claim under what the fastest lap proves is refuted. What an honest kernel gains where it was timed, by one set of
-arrays in the caches and by huge pages, is at most what a probe gains that does nothing but read as many bytes; it is
-measured here, and taken off.
+A claim below the fastest lap is refuted. Where an honest kernel was timed, one set of arrays in the caches and huge
+pages can make it faster. That gain is at most the gain of a probe that only reads as many bytes. It is measured here
+and subtracted.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ if TYPE_CHECKING:
     from tritmark.harness.worker.workers import Worker
 
 _LAP_NS = 3_000_000
-"""What a lap takes at most by the claim: thirty times what asking for it does, and short enough to pass undisturbed now
-and then beside others."""
+"""Longest lap by the claim: thirty times the cost of a request, and short enough that some pass undisturbed beside
+other processes."""
 _MOST_CALLS = 512
 _SHARED = 64 << 20
 _LAPS = 8
-"""Laps at least, and with them calls whose outputs are judged; see _MOST_NS."""
+"""Least number of laps, and so of judged calls; see _MOST_NS."""
 _DOUBT_NS = 1_000_000_000
 _MOST_NS = 3_000_000_000
-"""After so long two laps are enough: they take hundreds of times what was claimed."""
+"""After this time two laps suffice: they take hundreds of times the claim."""
 _PROBES = 8
 _LINE = 128
 _IDLE = 0.01
@@ -60,29 +60,30 @@ _IDLE = 0.01
 
 @dataclass(slots=True)
 class _Laps:
-    """What laps showed so far."""
+    """Results of the laps so far."""
 
     times: list[float] = field(default_factory=list)
-    """Nanoseconds a call, the time of asking included, and what one thread waited for a core left out."""
+    """Nanoseconds a call, with the cost of the request, without the time for which one thread waited for a core."""
     raw: list[float] = field(default_factory=list)
-    """The same with all of it: several threads wait at the same time, and it is not known for how long together."""
+    """The same with all waits: several threads wait at the same time, and the common part is not known."""
     work: list[float] = field(default_factory=list)
-    """CPU time a call, from the change before the lap to the look behind it."""
+    """CPU time a call, from the change before the lap to the check after it."""
     asking: list[float] = field(default_factory=list)
-    """Nanoseconds that asking for no calls takes."""
+    """Nanoseconds for a request of no calls."""
     busy: list[float] = field(default_factory=list)
-    """CPU time of asking."""
+    """CPU time of a request of no calls."""
     shown: list[float] = field(default_factory=list)
     """Nanoseconds a call by the clock of the candidate's process."""
     looks: int = 0
     faults: list[Complaint] = field(default_factory=list)
 
     def least(self, calls: int, *, alone: bool) -> tuple[float, float]:
-        """What a call took at least, in the quickest lap, and what the candidate's process showed of that lap.
+        """Lower bound on the time of a call in the fastest lap, and the time that the candidate's process reported for
+        that lap.
 
-        By the clock; of a thread that works `alone` by its CPU time too, which nothing that others do adds to, and in
-        which work is that is done behind the lap. What a lap takes beside its calls, on caches that it finds cold, is
-        not more than what asking for none takes twice.
+        By the clock. For a thread that works `alone` also by its CPU time, which other processes do not add to, and
+        which includes work done after the lap. The cost of a lap beside its calls, with cold caches, is at most twice
+        the cost of a request of no calls.
         """
         found = [(self.times if alone else self.raw, self.asking)]
         if alone and self.work:
@@ -94,7 +95,7 @@ class _Laps:
         return max(bounds)
 
     def slow_clock(self, calls: int) -> Complaint | None:
-        """The candidate's process has a clock that shows less than the CPU time of a thread that worked alone."""
+        """The fault of a process whose clock shows less than the CPU time of a thread that worked alone."""
         if not self.work:
             return None
         quickest = int(np.argmin(self.work))
@@ -118,9 +119,9 @@ def prove(
     threads: int,
     seed: int,
 ) -> Performance:
-    """The performance with what laps on shared memory show: FAIL where outputs are wrong or a claim is under what they
-    prove. Where that rests on the clock and others kept the cores busy, a limit says that a claim is not proven. Only
-    of kernels on the host in a process of their own.
+    """The performance with the results of laps on shared memory. FAIL if outputs are incorrect, or a claim is below the
+    proven time. If that rests on the clock and other processes kept the cores busy, a limit states that the claim is
+    not proven. Only for kernels on the host in a process of their own.
 
     Raises what the candidate raises, CandidateError and WorkerError.
     """
@@ -130,14 +131,14 @@ def prove(
         for name, footing in (("cold", performance.cold), ("hot", performance.hot))
         if footing is not None
     }
-    # What others do to samples widens the interval.
+    # Interference in samples widens the interval.
     claims = {name: max(timing.median_ns, timing.high_ns) for name, timing in timings.items()}
     decided = performance.failed and not statistical(performance)
     if decided or not claims or not isinstance(memory, SharedMemory) or worker.pid is None:
         return performance
     nbytes = set_bytes(cases, encoded[0], layout)
     if nbytes > LARGE:
-        text = f"its times were not proven by laps whose outputs are judged: a set of its arrays has {nbytes} bytes"
+        text = f"its times were not proven by laps: a set of its arrays has {nbytes} bytes, and laps take up to {LARGE}"
         return performance.model_copy(update={"limits": (*performance.limits, text)})
     count = _count(min(timing.median_ns for timing in timings.values()), nbytes)
     rng = np.random.default_rng([seed, nbytes])
@@ -161,7 +162,7 @@ def prove(
         enough = laps and (not (refuted or unproven) or spent > _DOUBT_NS)
         if found.faults or enough:
             break
-    worker.call("letting go of its laps", tasks.drop_row)
+    worker.call("releasing its laps", tasks.drop_row)
     busy = meanwhile.crowded(threads)
     slow = found.slow_clock(count) if alone and not found.faults else None
     found.faults += [] if slow is None else [slow]
@@ -169,8 +170,9 @@ def prove(
 
 
 def _most(name: str, *, alone: bool, hot: bool, cold: bool) -> float:
-    """How many times a claim what laps prove may be. What several threads wait for each other, and what a kernel makes
-    of one set that is hotter than a lap's many sets can be (`hot`: these are as near), is not known so well."""
+    """Largest admitted ratio of the proven time to the claim. The bound is wide for several threads, which wait for
+    each other for an unknown time, and for a kernel that gains from one set that is hotter than the sets of a lap can
+    be (`hot`: they are as near)."""
     if name == "hot" and not hot and cold:
         return inf
     if not alone or (name == "hot" and not hot):
@@ -179,7 +181,7 @@ def _most(name: str, *, alone: bool, hot: bool, cold: bool) -> float:
 
 
 def _alone(pid: int, start: CpuTimeAccount | None) -> bool:
-    """Whether one thread of a process worked since then, and no other did anything for which it could have waited."""
+    """Whether exactly one thread of a process worked since `start`, so that it did not wait for any other."""
     now = CpuTimeAccount.of(pid)
     if now is None or start is None:
         return False
@@ -199,14 +201,14 @@ def _judged(
     faults, limits = list(dict.fromkeys(found.faults)), performance.limits
     for name, claim in refuted.items():
         if busy and not alone:
-            limits += (f"its {name} time was not proven: others kept the cores busy while laps were judged",)
+            limits += (f"its {name} time was not proven: other processes kept the cores busy during the laps",)
         else:
-            text = f"{claim:.0f} ns a call are claimed, and laps whose outputs were judged prove {proven[name]:.0f} ns"
+            text = f"it claims {claim:.0f} ns a call, but laps whose outputs were judged prove {proven[name]:.0f} ns"
             faults.append(Complaint(Guard.CLOCK, f"{name}: {text}"))
     for name, footing in (("cold", performance.cold), ("hot", performance.hot)):
         if footing is None or name in refuted:
             continue
-        # Others that keep the cores busy keep the caches, too.
+        # Processes that keep the cores busy fill the caches too.
         if proven[name] > (LIE if busy else 1 + TOO_NOISY) * footing.timing.median_ns:
             limits += (f"its {name} time was not proven: laps whose outputs were judged took longer",)
     return performance.model_copy(
@@ -225,12 +227,12 @@ def _judged(
 
 
 def _count(claimed_ns: float, nbytes: int) -> int:
-    """How many sets: as many as a lap of some length has calls."""
+    """Number of sets: one for each call of a lap of _LAP_NS."""
     return max(1, min(ceil(_LAP_NS / claimed_ns), _MOST_CALLS, _SHARED // nbytes))
 
 
 def _lap(worker: Worker, sets: SharedSets, found: _Laps, rng: np.random.Generator) -> None:
-    """One lap, and what asking for one takes. The first is not timed: what is touched for the first time is slow."""
+    """One lap, and the cost of a request. The first lap is not timed: first touches of memory are slow."""
 
     def taken(calls: int) -> tuple[float, float, float | None, float]:
         shown = 0.0
@@ -265,11 +267,11 @@ def _lap(worker: Worker, sets: SharedSets, found: _Laps, rng: np.random.Generato
 
 
 def _gains(device: Device, count: int, nbytes: int, moved: Mapping[str, int], threads: int) -> dict[str, float]:
-    """Nanoseconds by which so many bytes are read and written sooner where a kernel was timed than in a lap, which has
-    `count` sets of `nbytes` in memory as shared as theirs: hot, in one buffer of huge pages; cold, in many of them."""
+    """Nanoseconds by which so many bytes are moved faster where a kernel was timed than in a lap, which has `count`
+    sets of `nbytes` in shared memory. Hot: one buffer of huge pages. Cold: many of them."""
     shared = SharedBlock(count * nbytes).bytes.reshape(count, nbytes)
     many = HOST.allocate(count * nbytes).reshape(count, nbytes)
-    shared[...] = many[...] = 1  # pages that were never written are all the same one
+    shared[...] = many[...] = 1  # pages that were never written all map to one zero page
     gains = {"hot": 0.0, "cold": 0.0}
     for name, each in moved.items():
         size = min(each, nbytes) // _LINE * _LINE
@@ -282,11 +284,11 @@ def _gains(device: Device, count: int, nbytes: int, moved: Mapping[str, int], th
 
 
 def _moving(device: Device, name: str, rows: Sequence[Sequence[Any]], threads: int) -> list[float]:
-    """Nanoseconds that the probe of that name takes for one buffer of each row, one after the other, in the fastest of
-    short interleaved samples: each side is as fast as it can be."""
+    """Nanoseconds that the probe of that name takes for one buffer of each row in sequence: the fastest of short
+    interleaved samples."""
     probe = next((each for each in device.ceilings().values() if each.name == name), None)
     if probe is None or device.clock is None:
-        raise UsageError(f"device {device.type!r} has no clock, or no probe for {name!r}")
+        raise UsageError(f"device {device.type!r} has no clock or no probe for {name!r}; its provider must supply both")
     sides = [Timed([probe.bind(buffer, threads) for buffer in row], device.clock()) for row in rows]
     for side in sides:
         side.take(len(side.launches))

@@ -1,8 +1,8 @@
-"""Values that a contract admits and that families do not hold: whole inputs of one kind, and single elements among
+"""Values that a contract admits and that families do not contain: whole inputs of one kind, and single elements among
 others.
 
-A kind is what all elements of one input have in common, which kernels may depend on: one sign, one value, the order,
-the size. Which input is of which kind is dealt with the case (see draw), so that each is met as early as possible.
+A kind is a common property of all elements of one input on which kernels may depend: one sign, one value, the order,
+the size. Kinds are dealt with the case (see draw), so that each occurs as early as possible.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ Change = Callable[[Array, Rng], Array]
 
 
 def kinds(tensor: Tensor) -> Mapping[str, Change]:
-    """What all of an input may be. Each changes an array of the input's shape, in float32 or int8, into one that is
-    of that kind."""
+    """The possible kinds of an input. Each function changes an array of the input's shape, in float32 or int8, into
+    that kind."""
     if named_dtype(tensor.dtype) == np.int8:
         found = _CODES if tensor.values is Values.TERNARY else _INTEGERS
     elif tensor.values is Values.POSITIVE:
         found = _SCALES
     else:
-        # Where NaN and infinities go through, how large sums may become is the op's affair, and its families'.
+        # If NaN and infinities are inputs, the op and its families limit the size of sums.
         found = {**_FLOATS, **_LARGE} if tensor.values is Values.FINITE else _FLOATS
     rows = _OF_ROWS if len(tensor.axes) == 2 else ()
     return {**found, **{f"row of {name}": _row(found[name]) for name in rows if name in found}}
 
 
 def salted(op: Op, logical: Arrays, dealt: Mapping[str, str], rng: Rng) -> dict[str, Any]:
-    """Inputs of the kinds that were dealt, by name, and most of the others with some elements replaced: zeros of
-    both signs, denormals, the least and greatest integers, runs of one code, whole rows of them."""
+    """Inputs of the dealt kinds, by name. Most others get some replaced elements: zeros of both signs, denormals, the
+    least and greatest integers, runs of one code, and whole rows of them."""
     made = dict(logical)
     for tensor in op.inputs:
         array = np.asarray(made[tensor.name])
@@ -49,7 +49,7 @@ def salted(op: Op, logical: Arrays, dealt: Mapping[str, str], rng: Rng) -> dict[
 
 
 def _of_kind(array: Array, tensor: Tensor, change: Change, rng: Rng) -> Array:
-    """The array changed so, except NaN and infinity that it holds: those stay, and are no part of the kind."""
+    """The array changed to that kind. NaN and infinities stay, and are not part of the kind."""
     plain = _plain(array)
     outside = ~np.isfinite(plain)
     if not outside.any():
@@ -65,8 +65,8 @@ def _plain(array: Array) -> Array:
 
 
 def _as(dtype: np.dtype[Any], values: Array, tensor: Tensor, before: Array) -> Array:
-    """In the input's dtype again; where it may hold anything, no larger than it was: sums of its family stay within
-    what is judged."""
+    """Values in the input's dtype. For an input that may hold any value, no larger than before, so that the sums of its
+    family stay within judged limits."""
     if dtype == np.int8:
         return values.astype(dtype)
     if tensor.values is Values.ANY and before.size:
@@ -76,7 +76,7 @@ def _as(dtype: np.dtype[Any], values: Array, tensor: Tensor, before: Array) -> A
 
 
 def _strewn(array: Array, tensor: Tensor, rng: Rng) -> Array:
-    """A few elements, perhaps some in sequence, perhaps a row."""
+    """Replace a few elements, sometimes a run, sometimes a row."""
     pool = (
         _SALT_CODES
         if tensor.values is Values.TERNARY
@@ -106,7 +106,7 @@ def _all(value: float) -> Change:
 
 
 def _row(change: Change) -> Change:
-    """One row of that kind."""
+    """Change one row to that kind."""
 
     def changed(values: Array, rng: Rng) -> Array:
         made, at = np.array(values), int(rng.integers(len(values)))
@@ -134,7 +134,7 @@ def _alternating(low: float, high: float) -> Change:
 
 
 def _one(value: float) -> Change:
-    """One element of that value, or of its negative, and zeros."""
+    """One element of that value or its negative, and zeros elsewhere."""
 
     def changed(flat: Array, rng: Rng) -> None:
         flat[...] = 0
@@ -144,17 +144,17 @@ def _one(value: float) -> Change:
 
 
 def _nonzero(values: Array) -> Array:
-    """With ones in place of zeros."""
+    """Ones in place of zeros."""
     return np.where(values == 0, values.dtype.type(1), values)
 
 
 def _within(low: float, high: float) -> Change:
-    """Positive numbers, as likely of one magnitude between these powers of ten as of another."""
+    """Positive numbers between these powers of ten; all magnitudes are equally likely."""
     return lambda values, rng: np.asarray(10.0 ** rng.uniform(low, high, values.shape), np.float32)
 
 
 def _scaled(low: float, high: float) -> Change:
-    """All brought to one magnitude between these powers of ten."""
+    """Scale all elements to one magnitude between these powers of ten."""
 
     def changed(values: Array, rng: Rng) -> Array:
         largest = float(np.abs(values[np.isfinite(values)]).max(initial=0.0))
@@ -166,7 +166,7 @@ def _scaled(low: float, high: float) -> Change:
 
 
 def _near(value: float) -> Change:
-    """All of about that magnitude, a little more and less: by up to one part in 2^k."""
+    """All elements near that magnitude, up to one part in 2^k away."""
 
     def changed(values: Array, rng: Rng) -> Array:
         share = np.ldexp(rng.uniform(-1, 1, values.shape), -int(rng.integers(24)))
@@ -176,7 +176,7 @@ def _near(value: float) -> Change:
 
 
 def _peak(place: Callable[[int, Rng], int], magnitude: Callable[[Array, Rng], float]) -> Change:
-    """One element is the largest."""
+    """Make one element the largest."""
 
     def changed(flat: Array, rng: Rng) -> None:
         flat[place(flat.size, rng)] = magnitude(flat, rng) * rng.choice((-1, 1))
@@ -211,8 +211,8 @@ _CODES: Mapping[str, Change] = {
     "no -1": lambda values, rng: np.maximum(values, 0),
     "no zero": lambda values, rng: _nonzero(values),
     "no 1": lambda values, rng: np.minimum(values, 0),
-    "1 and -1 by turns": _alternating(1, -1),
-    "one that is not 0": _one(1),
+    "alternating 1 and -1": _alternating(1, -1),
+    "one nonzero": _one(1),
 }
 
 _INTEGERS: Mapping[str, Change] = {
@@ -228,8 +228,8 @@ _INTEGERS: Mapping[str, Change] = {
     "never negative": lambda values, rng: np.maximum(values, 0),
     "no zero": lambda values, rng: _nonzero(values),
     "the least and the greatest": lambda values, rng: rng.choice(np.array([-128, 127], np.int8), values.shape),
-    "the least and the greatest by turns": _alternating(-128, 127),
-    "one that is not 0": _one(127),
+    "alternating least and greatest": _alternating(-128, 127),
+    "one nonzero": _one(127),
 }
 
 _SCALES: Mapping[str, Change] = {
@@ -247,9 +247,9 @@ _FLOATS: Mapping[str, Change] = {
     "never negative": lambda values, rng: np.abs(values),
     "all negative": lambda values, rng: -np.abs(_nonzero(values)),
     "all the same": lambda values, rng: np.full_like(values, rng.standard_normal()),
-    "1 and -1 by turns": _alternating(1, -1),
+    "alternating 1 and -1": _alternating(1, -1),
     "small": _scaled(-37, -5),
-    # The least scales of contracts.
+    # Least scales of contracts.
     "near 1e-5": _near(1e-5),
     "near 1e-8": _near(1e-8),
     "no zero": lambda values, rng: _nonzero(values),
@@ -266,4 +266,4 @@ _LARGE: Mapping[str, Change] = {
     "huge": _scaled(30, 38.5),
     "one huge": _peak(lambda size, rng: int(rng.integers(size)), lambda flat, rng: 10.0 ** rng.uniform(30, 38.5)),
 }
-"""What is past 1e30, of inputs that have to be finite."""
+"""Values above 1e30, for inputs that must be finite."""

@@ -1,5 +1,5 @@
-"""The arrays of a timed loop: as many sets of them as make memory cold, each able to hold either of two sets of
-data, and pieces of the other."""
+"""The arrays of a timed loop: enough sets to make memory cold. Each set can hold either of two sets of data, and pieces
+of the other."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from tritmark.harness.validate.guards import layout_offset
 from tritmark.harness.validate.pieces import Pieces
 
 POISON = 0xA5
-"""What every byte of an output is before a call that is looked at."""
+"""Value of every output byte before a call that is checked."""
 
 
 _BLOCK = 1 << 22
-"""Bytes that are compared at a time."""
+"""Bytes compared at a time."""
 
 
 @dataclass(slots=True)
@@ -37,21 +37,21 @@ class Set:
     raw: dict[str, Any]
     """The outputs' bytes, flat."""
     case: int = 0
-    """Which data the inputs hold."""
+    """The data that the inputs hold."""
     exchanged: set[int] = field(default_factory=set)
     """Pieces that come from the other data."""
     raw_inputs: dict[str, Any] = field(default_factory=dict)
     """The input arrays' bytes, flat."""
     awaited: bool = False
-    """Its outputs were poisoned for a look at the next call, which was not made yet."""
+    """Whether its outputs were poisoned for a look at the next call, which was not made yet."""
 
 
 @dataclass(slots=True)
 class Sets:
-    """All sets of one workload, in the memory where the device's kernels find their arrays.
+    """All sets of one workload, in memory that the device's kernels can use.
 
-    `cases` are the encoded inputs of the first set of data and, where there is another of the same shapes and scalars,
-    of the second. Arrays are copied, everything else is shared. A set holds the first data until it is exchanged.
+    `cases`: the encoded inputs of the first set of data, and of a second one with the same shapes and scalars if there
+    is one. Arrays are copied, everything else is shared. A set holds the first data until it is exchanged.
     """
 
     op: Op
@@ -65,9 +65,9 @@ class Sets:
     like: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]] = field(init=False)
     """Shape and dtype of each output."""
     nbytes: int = field(init=False)
-    """Of one set."""
+    """Bytes of one set."""
     cold: bool = field(init=False)
-    """Whether enough sets fit into the rotation, and not too many."""
+    """Whether enough sets, and not too many, fit into the rotation."""
     each: list[Set] = field(init=False, default_factory=list)
 
     def __post_init__(self) -> None:
@@ -82,20 +82,20 @@ class Sets:
         self.each = [self._set(arena) for _ in range(count or 1)]
 
     def restore(self) -> None:
-        """Every set holds the first data again."""
+        """Restore the first data in every set."""
         for index, each in enumerate(self.each):
             if each.case or each.exchanged:
                 self._write(index, 0)
 
     def exchange(self, index: int) -> None:
-        """Write the other data into one set's inputs, where there is any."""
+        """Write the other data into one set's inputs, if there is any."""
         if len(self.cases) > 1:
             self._write(index, 1 - self.each[index].case)
 
     def toggle(self, index: int, piece: int, *, spoil: bool) -> list[ArrayChange]:
-        """What is to be written for one set's inputs to hold a piece of the other data, or that of its own where it
-        holds the other's: nothing is written yet, for a kernel may tell calls behind a pause from others. With `spoil`
-        the piece's part of the outputs is filled with POISON too, where that costs little: on the host."""
+        """The writes that exchange a piece of one set's inputs for the other data, or back. They are pending, because a
+        kernel could detect calls after a pause. With `spoil`, the piece's part of the outputs is also filled with
+        POISON, on the host, where that is cheap."""
         each, made = self.each[index], list[ArrayChange]()
         each.exchanged ^= {piece}
         held = self.pieces.each[piece]
@@ -109,7 +109,7 @@ class Sets:
         return made
 
     def write(self, changes: Sequence[ArrayChange]) -> None:
-        """Write what `toggle` told."""
+        """Make the writes that `toggle` returned."""
         for change in changes:
             if self.memory is HOST:
                 change.to[...] = change.source
@@ -117,7 +117,7 @@ class Sets:
                 self.memory.write(change.to, change.source)
 
     def part(self, index: int, piece: int) -> dict[str, npt.NDArray[Any]]:
-        """What stands in a piece's part of one set's outputs: copies."""
+        """Copies of a piece's part of one set's outputs."""
         where = self.pieces.each[piece]
         if self.memory is HOST:
             return {name: np.array(where.of(name, self.each[index].outputs[name])) for name in where.outputs}
@@ -143,8 +143,8 @@ class Sets:
             rows[...] = POISON
 
     def others_than(self, known: Mapping[int, Mapping[str, npt.NDArray[np.uint8]]], among: Sequence[int]) -> list[int]:
-        """Which of those sets hold other outputs than are known of their data, or come from data of which nothing is
-        known."""
+        """Sets of `among` whose outputs differ from the known ones of their data, or whose data has no known
+        outputs."""
         doubtful = np.ones(len(self.each), np.bool_)
         for case, outputs in known.items():
             here = np.array([each.case == case and not each.exchanged for each in self.each])
@@ -160,7 +160,7 @@ class Sets:
         return [index for index in among if doubtful[index]]
 
     def _bytes_of(self, index: int, name: str, axis: int, begin: int, end: int) -> npt.NDArray[np.uint8]:
-        """A part of one set's output along an axis, or all of it where that is -1, as ArrayChange has it."""
+        """A part of one set's output along an axis, in the form of ArrayChange; all of it if the axis is -1."""
         shape, _ = self.like[name]
         rows = self.each[index].raw[name].reshape(prod(shape[: max(axis, 0)]), -1)
         unit = rows.shape[1] // shape[axis] if axis >= 0 else 0
@@ -168,7 +168,7 @@ class Sets:
         return part
 
     def _rows(self, name: str) -> npt.NDArray[np.uint8] | None:
-        """An output's bytes in all sets, one row each, for sets lie at equal distances; None on a device."""
+        """An output's bytes in all sets, one row each, because sets lie at equal distances; None on a device."""
         if self.memory is not HOST:
             return None
         first = self.each[0].raw[name]
@@ -186,7 +186,7 @@ class Sets:
         return found
 
     def changed(self, index: int) -> list[str]:
-        """Names of one set's inputs that no longer are what was written there."""
+        """Names of one set's inputs that changed since they were written."""
         names = []
         here = self.each[index]
         for name, value in self.cases[here.case].items():
@@ -231,12 +231,12 @@ class Sets:
         return prod(shape) * dtype.itemsize
 
     def _offset(self, dtype: np.dtype[Any]) -> int:
-        """Elements past the alignment at which the layout has arrays begin."""
+        """Elements past the alignment at which arrays of the layout begin."""
         return layout_offset(self.layout, dtype.itemsize) // dtype.itemsize
 
 
 def _compare(
     rows: npt.NDArray[np.uint8], output: npt.NDArray[np.uint8], alike: npt.NDArray[np.bool_], count: int, begin: int
 ) -> None:
-    """Tell which of `count` rows, from `begin` on, are that output."""
+    """Mark which of `count` rows, from `begin` on, equal that output."""
     alike[begin : begin + count] = (rows[begin : begin + count] == output).all(axis=1)

@@ -1,7 +1,7 @@
-"""Sets of a workload's arrays in memory that this process shares with a candidate's, with what each output should hold.
+"""Sets of a workload's arrays in memory shared with a candidate's process, with the expected outputs of each.
 
-What is written here goes through this process's own mapping: page tables of the candidate's process, which it could
-watch (write protection, soft-dirty bits, userfaultfd), are not touched by it.
+Writes here go through this process's own mapping. They do not touch the page tables of the candidate's process, which
+it could watch (write protection, soft-dirty bits, userfaultfd).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from tritmark.harness.worker.remote import SharedMemory
 from tritmark.harness.worker.shared import PAGE, pages
 
 MOST_DRAWN = 16
-"""Outputs of a lap that are compared element by element, where kernels may round differently. Which ones is drawn when
-the lap is over."""
+"""Outputs of a lap that are compared element by element, if kernels may round differently. They are drawn after the
+lap."""
 
 _MOST_SPOILT = 64
 _LEAST_CHANGED = 16
@@ -34,9 +34,9 @@ _TOLD = 3
 
 
 class SharedSets:
-    """`count` sets of arrays, `nbytes` bytes each. `encoded` are the inputs of one set of data, or of two.
+    """`count` sets of arrays, `nbytes` bytes each. `encoded`: the inputs of one or two sets of data.
 
-    Without `cases.in_place` inputs stay as they are: a launch may hold copies of them. Raises MemoryError.
+    Without `cases.in_place`, inputs do not change: a launch may hold copies of them. Raises MemoryError.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class SharedSets:
         self._whole = self._buffer.bytes[: count * self.nbytes].reshape(count, self.nbytes)
         self._case = np.zeros(count, np.intp)
         self.exchanged: list[set[int]] = [set() for _ in range(count)]
-        """For each set the pieces that come from the other data."""
+        """For each set, the pieces that come from the other data."""
         self._want = {each.name: np.repeat(each.values[np.newaxis], count, axis=0) for each in cases.first.expected}
         self._changed: list[int] = []
         for name, place in self._inputs.items():
@@ -68,7 +68,7 @@ class SharedSets:
                 self._exchange(index)
 
     def given(self, index: int) -> tuple[dict[str, Any], dict[str, Any]]:
-        """One set's inputs and outputs as the candidate's process resolves them."""
+        """One set's inputs and outputs as handles for the candidate's process."""
 
         def handle(place: _Place) -> Any:
             return self._memory.view(self._buffer, index * self.nbytes + place.begin, place.shape, place.dtype)
@@ -77,9 +77,9 @@ class SharedSets:
         return {**self._encoded[0], **inputs}, {name: handle(place) for name, place in self._outputs.items()}
 
     def change(self, rng: np.random.Generator) -> None:
-        """Give some sets other inputs, and make a run of bytes wrong in each of their outputs; which sets is drawn. A
-        call on lines that another core has just written takes longer: few are, and a kernel that skips calls does not
-        know which."""
+        """Change the inputs of some drawn sets, and corrupt a run of bytes in each of their outputs. A call on lines
+        that another core has just written takes longer, so only a few sets change, and a kernel that skips calls does
+        not know which."""
         chosen = rng.choice(self.count, min(self.count, max(_LEAST_CHANGED, self.count // 32)), replace=False)
         self._changed = [int(index) for index in chosen]
         for index in self._changed:
@@ -91,7 +91,7 @@ class SharedSets:
                 row[begin : begin + length] = ~want[begin : begin + length]
 
     def faults(self, when: str, rng: np.random.Generator) -> tuple[list[Complaint], int]:
-        """What is wrong with the outputs that a lap left, and how many calls' outputs were judged."""
+        """Faults in the outputs of a lap, and the number of judged calls."""
         exact = all(each.tolerance_kind is ToleranceKind.EXACT for each in self._cases.first.expected)
         wrong = np.zeros(self.count, np.bool_)
         judged = self.count
@@ -169,7 +169,7 @@ def set_bytes(cases: Cases, inputs: Arrays, layout: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where an array begins in a set."""
+    """Place of an array in a set."""
 
     begin: int
     shape: tuple[int, ...]
@@ -177,7 +177,7 @@ class _Place:
 
 
 def _places(cases: Cases, inputs: Arrays, layout: str) -> tuple[dict[str, _Place], dict[str, _Place], int]:
-    """Those of inputs, those of outputs, and the bytes of all."""
+    """Places of inputs, places of outputs, and the bytes of all."""
     end = 0
 
     def placed(shape: tuple[int, ...], dtype: np.dtype[Any]) -> _Place:

@@ -1,10 +1,10 @@
-"""What a candidate's calls leave behind in its process: settings, signals, timers, files, threads, children.
+"""Changes that a candidate's calls leave in its process: settings, signals, timers, files, threads, children.
 
-Read from outside, in /proc, wherever that tells; see worker.inside for the rest. Some of it a first call may change,
-and no later one: a runtime opens files and maps memory when it is first used. A pool of threads may stay, one less than
-the threads that a call may use: one for each library of linear algebra that is loaded, which are all told that number
-(see candidate.frameworks), and one of the candidate's own beside them. The rest is the same before the first call and
-after the last one. What grows from call to call is the memory dimension's.
+Read from outside, in /proc, where that is possible; see worker.inside for the rest. A first call may change some of it,
+and later calls may not: a runtime opens files and maps memory at its first use. Pools of threads may stay, each one
+thread smaller than the thread count of a call: one pool for each loaded library of linear algebra (all are set to that
+count, see candidate.frameworks), and one of the candidate. Everything else must be the same before the first call and
+after the last one. Growth from call to call belongs to the memory dimension.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from tritmark.harness.worker.workers import Isolated
 
 _ENDING_S = 0.5
-"""Seconds in which threads and children that are about to end may do so; nobody waits where nothing is left."""
+"""Seconds that ending threads and children get to exit. There is no wait if none is left."""
 _MOST = 4
 _LIMITS = {name: getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")}
 _STATUS = {
@@ -46,18 +46,18 @@ _STATUS = {
     "NoNewPrivs": "no_new_privs",
     "Seccomp": "seccomp",
     "THP_enabled": "transparent huge pages",
-    "VmLck": "the memory that is locked",
+    "VmLck": "the locked memory",
 }
 _FILES = {
     "comm": "the name of the process",
-    "oom_score_adj": "the score for want of memory",
+    "oom_score_adj": "the OOM score adjustment",
     "personality": "the personality",
-    "coredump_filter": "the filter of core dumps",
+    "coredump_filter": "the core dump filter",
 }
 """Files of /proc/PID that hold one setting."""
 _SIGNALS = {"SigIgn": "the ignored signals", "SigCgt": "the signals with handlers"}
 _OF_THE_C_LIBRARY = 0b11 << 31
-"""Signals 32 and 33: glibc takes them for itself when the first thread is made (nptl(7))."""
+"""Signals 32 and 33: glibc uses them from the first thread on (nptl(7))."""
 
 _STAT = 4096
 """More bytes than /proc/PID/stat has."""
@@ -65,39 +65,39 @@ _WRITABLE = re.compile(r"^\S+ .w(?:.s|x.) .*$", re.MULTILINE)
 """Lines of /proc/PID/maps."""
 _OPENMP = ("libgomp", "libomp", "libiomp")
 _BLAS = re.compile(r"^[^/\n]+(/.*/lib(?:scipy_)?(?:openblas|mkl_rt|blis)[^/\s]*)$", re.MULTILINE)
-"""Files of libraries of linear algebra: NumPy's, and where it is loaded SciPy's own."""
+"""Files of libraries of linear algebra: NumPy's, and SciPy's own if it is loaded."""
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class StateFromSystem:
-    """State of a process as the kernel tells it."""
+    """State of a process as the kernel reports it."""
 
     settings: Mapping[str, str]
-    """By what they are called."""
+    """By their names in messages."""
     cores: frozenset[int]
-    """Those that the main thread may run on."""
+    """Cores that the main thread may run on."""
     openmp: bool
-    """Whether a runtime of OpenMP is loaded."""
+    """Whether an OpenMP runtime is loaded."""
     pools: int
-    """How many libraries with a pool of threads for each that a call may use are loaded, at least 1."""
+    """Number of loaded libraries with a thread pool of their own, at least 1."""
     threads: tuple[str, ...]
-    """What each is called."""
+    """Name of each thread."""
     children: tuple[str, ...]
     descriptors: Mapping[int, str]
-    """What each points to."""
+    """Target of each descriptor."""
     shared: frozenset[str]
-    """Files that are mapped so that writing changes them."""
+    """Files with shared writable mappings."""
     executable: frozenset[str]
-    """Mappings that can be written and executed."""
+    """Mappings that are writable and executable."""
     segments: frozenset[str] = frozenset()
-    """System V segments of shared memory that it made, whether they are attached or not."""
+    """System V shared memory segments that it made, attached or not."""
     code: frozenset[str] = frozenset()
-    """Files whose code is mapped."""
+    """Files with mapped code."""
 
     @staticmethod
     def of(pid: int) -> StateFromSystem:
-        """Read all of it. Raises OSError where the process is gone."""
+        """Read the whole state. Raises OSError if the process has ended."""
         maps = Path(f"/proc/{pid}/maps").read_text()
         shared, executable, openmp, pools = _maps(maps)
         return StateFromSystem(
@@ -116,19 +116,19 @@ class StateFromSystem:
 
 
 class StateWatch:
-    """Watches the process of one worker: made before it is bound, `begin` after the first run, `end` after the last.
+    """Watches the process of one worker. Make it before binding; call `begin` after the first run and `end` after the
+    last.
 
-    On a device with a memory of its own, whose driver has files, threads and mappings of its
-    own, settings only are compared. `worker` None: nothing is. All raise BrokenCandidateError where the process does
-    not tell.
+    On a device with its own memory, only settings are compared: its driver has its own files, threads and mappings.
+    `worker` None: nothing is compared. All methods raise BrokenCandidateError if the process does not report.
     """
 
     def __init__(self, worker: Isolated | None, threads: int = 1) -> None:
         self._worker = worker
         self.threads = threads
-        """The most that a call was allowed."""
+        """Most threads that a call was allowed."""
         self.code: frozenset[str] = frozenset()
-        """Files whose code was mapped after the first run, or at the end; see validate.borrowed."""
+        """Files with code mapped after the first run, or at the end; see validate.borrowed."""
         self._begin: tuple[StateInProcess, StateFromSystem] | None = None
         self._process = None
         if worker is None:
@@ -141,14 +141,14 @@ class StateWatch:
         self._found: tuple[StateInProcess, StateFromSystem] = worker.process.found
 
     def begin(self) -> None:
-        """What a first call may change is as it stays from now on. Again called, it does nothing."""
+        """Take the state that a first call may change as the baseline. Further calls do nothing."""
         if self._begin is None:
             self._begin = self._both()
             self.code |= self._begin[1].code
 
     def end(self, *, launches: bool = True) -> list[str]:
-        """What was left changed, in words; nothing where the process is gone, which has been told. Without `launches`
-        there are some yet, which may have threads."""
+        """Descriptions of all changes. Empty if the process has ended, which is reported elsewhere. Without `launches`,
+        launches still exist and may own threads."""
         if self._worker is None or self._worker.process is not self._process or not self._worker.alive:
             return []
         within, without = self._settled() if launches else self._both()
@@ -160,7 +160,7 @@ class StateWatch:
             for name, value in without.settings.items()
             if first.settings.get(name) != value
         }
-        # By name, as the process tells them; where it tells nothing, the kernel does.
+        # By name, as the process reports them; else as the kernel does.
         masks = [settings.pop(name) for name in _SIGNALS.values() if name in settings]
         faults = [*_floating(within), *settings.values(), *_timers(first_within, within)]
         if self._worker.pid is not None:
@@ -183,8 +183,8 @@ class StateWatch:
             )
         if pools is not None and self._too_many(now, pools):
             faults.append(
-                f"it left {len(now.threads)} threads, and found {len(first.threads)}; of {self.threads} threads one "
-                f"calls ({_counted(now.threads)})"
+                f"it left {len(now.threads)} threads (before: {len(first.threads)}); a pool may have at most "
+                f"{self.threads - 1} beside the calling thread ({_counted(now.threads)})"
             )
         left = _new(first.children, now.children)
         if left:
@@ -192,26 +192,27 @@ class StateWatch:
         opened = [target for number, target in now.descriptors.items() if begun.descriptors.get(number) != target]
         if opened:
             before = len(begun.descriptors)
-            faults.append(f"it left {len(opened)} descriptors open, beside the {before} it found: {_listed(opened)}")
+            faults.append(f"it left {len(opened)} descriptors open (before: {before}): {_listed(opened)}; close them")
         closed = [target for number, target in begun.descriptors.items() if number not in now.descriptors]
         if closed:
-            faults.append(f"it closed {len(closed)} descriptors that it found: {_listed(closed)}")
+            faults.append(f"it closed {len(closed)} descriptors that were open before: {_listed(closed)}")
         for what, before_, after in (
-            ("mappings that are shared", begun.shared, now.shared),
-            ("mappings that are writable and executable", begun.executable, now.executable),
-            ("segments of System V", begun.segments, now.segments),
+            ("shared mappings", begun.shared, now.shared),
+            ("writable executable mappings", begun.executable, now.executable),
+            ("System V segments", begun.segments, now.segments),
         ):
             if after - before_:
                 faults.append(f"it left {len(after - before_)} {what}: {_listed(sorted(after - before_))}")
         return faults
 
     def _too_many(self, now: StateFromSystem, pools: int) -> bool:
-        """More than each library of linear algebra may have, and than a pool of the candidate's own beside theirs."""
+        """Whether there are more threads than the pools of the linear algebra libraries and one pool of the candidate
+        admit."""
         own = self.threads - 1
         return len(now.threads) - len(self._found[1].threads) > max(now.pools * own, own and own + pools)
 
     def _settled(self) -> tuple[StateInProcess, StateFromSystem]:
-        """The state once what is about to end has ended."""
+        """The state after ending threads and children have exited."""
         until = monotonic() + _ENDING_S
         while True:
             found = self._both()
@@ -229,7 +230,7 @@ class StateWatch:
     def _inside(self) -> StateInProcess:
         assert self._worker is not None
         try:
-            found: StateInProcess = self._worker.call("telling its state", inside)
+            found: StateInProcess = self._worker.call("reading its state", inside)
         except (CandidateError, WorkerError) as error:
             raise broken(error) from error
         return found
@@ -241,7 +242,7 @@ class StateWatch:
         try:
             return StateFromSystem.of(self._worker.process.pid)
         except OSError as error:
-            self._inside()  # which says what became of it
+            self._inside()  # raises the cause
             raise BrokenCandidateError(
                 f"the state of the candidate's process cannot be read: {error}", Guard.STATE
             ) from error
@@ -249,7 +250,7 @@ class StateWatch:
 
 @contextmanager
 def others_start_threads(worker: object) -> Iterator[None]:
-    """Threads that a process has more afterwards are not its kernel's, but those of a peer, or of probes."""
+    """Threads that the process gains in this context belong to a peer or to probes, and not to its kernel."""
     process, pid = getattr(worker, "process", None), getattr(worker, "pid", None)
     before = _threads(pid) if pid is not None else ()
     yield
@@ -257,7 +258,7 @@ def others_start_threads(worker: object) -> Iterator[None]:
         return
     try:
         more = len(_threads(pid)) - len(before)
-    except OSError:  # it is gone, and what comes next starts a fresh one
+    except OSError:  # it has ended, and the next call starts a fresh one
         return
     within, without = process.found
     process.found = within, replace(without, threads=without.threads + ("another's",) * max(0, more))
@@ -267,7 +268,7 @@ _NOTHING = StateInProcess(), StateFromSystem({}, frozenset(), False, 1, (), (), 
 
 
 def _changed(what: str, before: str, after: str) -> str:
-    return f"it left {what} at {after}, and found {before}"
+    return f"it changed {what} from {before} to {after}; restore it before the call returns"
 
 
 def _listed(things: Any) -> str:
@@ -277,10 +278,10 @@ def _listed(things: Any) -> str:
 
 
 def _threads(pid: int) -> tuple[str, ...]:
-    """What the threads of a process are called. Raises OSError where it is gone."""
+    """Names of the threads of a process. Raises OSError if it has ended."""
     found = []
     for each in os.listdir(f"/proc/{pid}/task"):
-        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+        with suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended
             found.append(Path(f"/proc/{pid}/task/{each}/comm").read_text(errors="replace").strip())
     return tuple(found)
 
@@ -344,7 +345,7 @@ def _loaded(before: Loaded, begun: Loaded, now: Loaded) -> list[str]:
     if before.locale != now.locale:
         faults.append(_changed("the locale", before.locale, now.locale))
     for name, value in now.settings.items():
-        # Of a library that was loaded since then there is none before.
+        # A library that was loaded later has no earlier setting.
         was = (begun if name in FIRST_CALL else before).settings.get(name, value)
         if was != value:
             faults.append(_changed(name, was, value))
@@ -352,7 +353,7 @@ def _loaded(before: Loaded, begun: Loaded, now: Loaded) -> list[str]:
 
 
 def _first_place(cores: frozenset[int]) -> frozenset[int]:
-    """Where OpenMP puts the thread that calls it, if it binds threads: the first core, with its siblings."""
+    """Cores on which OpenMP puts the calling thread if it binds threads: the first core, with its siblings."""
     if os.environ.get(BINDING[0], "false").lower() == "false":
         return cores
     reported = line(SYS / CPUS / f"cpu{min(cores)}" / "topology" / "thread_siblings_list") or str(min(cores))
@@ -375,12 +376,12 @@ def _settings(pid: int) -> dict[str, str]:
     found |= {"the nice value": fields[16], "the scheduling policy": fields[38], "the real-time priority": fields[37]}
     found["the working directory"] = os.readlink(f"/proc/{pid}/cwd")
     with suppress(psutil.Error):
-        found["the class of its input and output"] = " ".join(map(str, psutil.Process(pid).ionice()))
+        found["the I/O priority class"] = " ".join(map(str, psutil.Process(pid).ionice()))
     found |= {
         f"the limit {name}": "{} of {}".format(*resource.prlimit(pid, number)) for name, number in _LIMITS.items()
     }
     for file, called in _FILES.items():
-        with suppress(OSError):  # a kernel without it, or one that does not tell
+        with suppress(OSError):  # not supported or not readable
             found[called] = Path(f"/proc/{pid}/{file}").read_text().strip()
     with suppress(OSError):  # a kernel without checkpoints
         found["the number of POSIX timers"] = str(Path(f"/proc/{pid}/timers").read_text().count("ID:"))
@@ -388,8 +389,7 @@ def _settings(pid: int) -> dict[str, str]:
 
 
 def _children(pid: int) -> tuple[str, ...]:
-    """Processes below that one, with their names: its own, and those whose parent has ended, as the worker takes
-    these in."""
+    """Child processes with their names: its own, and orphans, whose parent the worker becomes."""
     found = []
     for each in os.listdir("/proc"):
         if not each.isdecimal():
@@ -402,7 +402,7 @@ def _children(pid: int) -> tuple[str, ...]:
 
 
 def _descriptors(pid: int) -> dict[int, str]:
-    """Open files but the harness's own blocks, each of which is there once at the most."""
+    """Open files except the harness's own blocks, each of which is open at most once."""
     found: dict[int, str] = {}
     ours: set[int] = set()
     for each in os.listdir(f"/proc/{pid}/fd"):
@@ -424,8 +424,8 @@ def _segments(pid: int) -> frozenset[str]:
 
 
 def _maps(given: str) -> tuple[frozenset[str], frozenset[str], bool, int]:
-    """Files that are mapped shared and writable, mappings that can be written and executed, whether there is a
-    runtime of OpenMP, and how many libraries of linear algebra there are."""
+    """Files with shared writable mappings, writable executable mappings, whether an OpenMP runtime is loaded, and the
+    number of libraries of linear algebra."""
     shared, executable = set(), set()
     for each in _WRITABLE.findall(given):
         addresses, access, _, _, inode, *path = each.split(maxsplit=5)
@@ -433,6 +433,6 @@ def _maps(given: str) -> tuple[frozenset[str], frozenset[str], bool, int]:
         if access.endswith("s") and int(inode) not in MADE:
             shared.add(f"{name} (inode {inode})")
         if "x" in access:
-            executable.add(f"{name} at {addresses}")  # with its end: Linux may join what lies side by side
+            executable.add(f"{name} at {addresses}")  # with its end: Linux may merge adjacent mappings
     pools = len(set(_BLAS.findall(given)))
     return frozenset(shared), frozenset(executable), any(known in given for known in _OPENMP), max(1, pools)

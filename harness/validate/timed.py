@@ -1,4 +1,4 @@
-"""One measurement: taken where the candidate runs, and looked through by the process that holds the expected values."""
+"""One measurement: taken in the candidate's process, and judged in the process that holds the expected values."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from tritmark.harness.worker.workers import Worker
 
 MEASURE_S = 300.0
-"""Seconds that measuring may take: the stopping rules end it long before."""
+"""Limit in seconds for a measurement. The stopping rules end it long before."""
 
 _MOST_ASKED = 1 << 12
-"""Times that a worker is asked for more of what calls left: an honest one has told all long before."""
+"""Most requests to a worker for outputs of calls. An honest worker needs far fewer."""
 
 
 def timed(
@@ -44,12 +44,12 @@ def timed(
     roofs: Roofs,
     budget_s: float = BUDGET_S,
 ) -> tuple[Performance, Measured]:
-    """Measure the worker's variant on `cases`, whose inputs `encoded` are; `changes` are exchanged before samples.
+    """Measure the worker's variant on `cases`, which are encoded as `encoded`. `changes` are exchanged before samples.
 
-    `roofs` is what is known of the device's ceilings. Raises what the candidate raises, CandidateError and WorkerError.
+    `roofs`: the known ceilings of the device. Raises what the candidate raises, CandidateError and WorkerError.
     """
     watch = _watched(worker, cases, encoded, axes, changes, layout=layout, threads=threads)
-    worker.begin()  # what others take from it is told from what it takes itself
+    worker.begin()  # separates the load of other processes from its own
     meanwhile = InterferenceWatch(worker.pid)
     found: Measured = worker.call(
         "measuring",
@@ -74,7 +74,7 @@ def timed(
         pid=worker.pid,
         held_up=meanwhile.crowded(threads),
     )
-    worker.call("letting go of its buffers", finish)
+    worker.call("releasing its buffers", finish)
     performance = prove(worker, performance, cases, encoded, axes, changes, layout=layout, threads=threads, seed=seed)
     return _with_state(performance, list(dict.fromkeys([*left, *watch.end()]))), found
 
@@ -89,7 +89,8 @@ def _watched(
     layout: str,
     threads: int,
 ) -> StateWatch:
-    """A watch of the worker's process. It begins after a first call, which may open and map what others may not."""
+    """Watch the worker's process. The watch begins after a first call, which may open and map what later calls may
+    not."""
     memory = worker.device.memory() if worker.device.memory is not None else None
     large = set_bytes(cases, encoded[0], layout) > LARGE
     if not isinstance(worker, Isolated) or not isinstance(memory, SharedMemory) or large:
@@ -100,7 +101,7 @@ def _watched(
     sets = SharedSets(cases, encoded, changes, layout, memory, 1)
     worker.call("binding for its first call", tasks.bind_row, (sets.given(0),), dict(axes), threads)
     worker.call("its first call", tasks.run_row, 1)
-    worker.call("letting go of its first call", tasks.drop_row)
+    worker.call("releasing its first call", tasks.drop_row)
     watch.begin()
     return watch
 
@@ -118,11 +119,11 @@ def _with_state(performance: Performance, faults: list[str]) -> Performance:
 
 
 def _faults(worker: Worker, cases: Cases, changes: Exchangeable) -> list[Complaint]:
-    """What is wrong with the outputs that calls left, which are large: a few of them are here at a time."""
+    """Faults in the outputs of calls. Outputs are large, so only a few are here at a time."""
     faults: list[Complaint] = []
     for _ in range(_MOST_ASKED):
-        audited, parts = worker.call("telling what its calls left", seen)
+        audited, parts = worker.call("reading the outputs of its calls", seen)
         faults += [*audit_faults(cases, audited, changes), *part_faults(cases, parts, changes)]
         if not audited and not parts:
             return faults
-    raise WorkerError(Failure.PROTOCOL, "the candidate's process does not come to an end of what its calls left", "")
+    raise WorkerError(Failure.PROTOCOL, "the candidate's process reports outputs of its calls without end", "")

@@ -1,4 +1,4 @@
-"""One launch in guarded memory: its arrays, what it did in each run, and what the runs of a variant add up to."""
+"""One launch in guarded memory: its arrays, the checks after each run, and the sum of all runs of a variant."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from tritmark.harness.worker.tasks import RunReply
 
 GUARDS = ("poison", "zones", "inputs")
 ISOLATED = ("pages", "state")
-"""Guards of a candidate with a process of its own."""
+"""Further guards for a candidate in its own process."""
 
 _MOST_REASONS = 4
 _MOST_KEPT = 32
 
 
 class BrokenCandidateError(Exception):
-    """The candidate raised, or its process died: the exception's type and text, and the guard that it is."""
+    """The candidate raised an exception or its process ended: the text, and the guard that reports it."""
 
     def __init__(self, text: str, guard: Guard) -> None:
         self.guard = guard
@@ -42,31 +42,31 @@ class BrokenCandidateError(Exception):
 
 
 def error_text(error: Exception) -> str:
-    """What an exception of a candidate says."""
+    """The text of a candidate's exception."""
     return str(error) if isinstance(error, CandidateError | WorkerError) else f"{type(error).__name__}: {error}"
 
 
 def broken(error: Exception) -> BrokenCandidateError:
-    """The same as an exception that ends a trial."""
+    """Wrap an exception of a candidate as the one that ends a trial."""
     return BrokenCandidateError(error_text(error), guard_of(error))
 
 
 @dataclass
 class Tally:
-    """What the runs of one variant add up to."""
+    """Results of all runs of one variant."""
 
     op: Op
     reasons: list[str] = field(default_factory=list)
     spoke: set[Guard] = field(default_factory=set)
-    """All guards that found something wrong."""
+    """All guards that reported a fault."""
     complaints: int = 0
-    """How often something was wrong; of the reasons only the first are kept."""
+    """Number of faults. Only the first reasons are kept."""
     where: str = ""
-    """The case that is being judged, in words."""
+    """Description of the case that is being judged."""
     guards: tuple[str, ...] = GUARDS
     cases: int = 0
     calls: int = 0
-    """Runs of which every output, or what the launch told, was judged."""
+    """Runs that were judged, by every output or by the report of the launch."""
     elements: int = 0
     mismatches: int = 0
     largest_error: float = 0.0
@@ -75,7 +75,7 @@ class Tally:
     bounded: bool = False
     """Whether outputs were judged by a bound."""
     unwritten: dict[str, Any] = field(default_factory=dict)
-    """For each output the wrong elements that still held their poison in the last case, as flat indices."""
+    """For each output, flat indices of the incorrect elements that still held their poison in the last case."""
     evidence: LaunchEvidence = field(default_factory=LaunchEvidence)
 
     def add(self, expected: Expected, guarded: GuardedArray) -> None:
@@ -91,7 +91,7 @@ class Tally:
             self.complain(
                 Guard.VALUES,
                 f"{expected.name}[{at}] is {result.first.found}, expected {result.first.expected}; "
-                f"{result.wrong.size} of {guarded.array.size} elements are wrong in "
+                f"{result.wrong.size} of {guarded.array.size} elements are incorrect in "
                 f"{self.where or f'case {self.cases}'}",
             )
         if not result.wrong.size:
@@ -102,18 +102,19 @@ class Tally:
         if never.size:
             self.complain(
                 Guard.POISON,
-                f"{never.size} elements of {expected.name} are never written, the first at flat index {int(never[0])}",
+                f"{never.size} elements of {expected.name} are never written, the first at flat index "
+                f"{int(never[0])}; each call must write every element",
             )
 
     def complain(self, guard: Guard, reason: str) -> None:
-        """Take notice of something wrong."""
+        """Record a fault."""
         self.complaints += 1
         self.spoke.add(guard)
         if len(self.reasons) < _MOST_KEPT and reason not in self.reasons:
             self.reasons.append(reason)
 
     def verdict(self, ended: Complaint | None = None) -> Accuracy:
-        """What it comes to; ERROR where the candidate `ended` so."""
+        """The verdict. ERROR if the candidate `ended` in that way."""
         reasons = ([ended.text] if ended is not None else []) + self.reasons
         shown = "; ".join(reasons[:_MOST_REASONS]) + (
             f"; and {len(reasons) - _MOST_REASONS} more" if len(reasons) > _MOST_REASONS else ""
@@ -135,7 +136,7 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What all trials of one judgement share."""
+    """Settings that all trials of one judgement share."""
 
     op: Op
     variant: Variant
@@ -146,16 +147,16 @@ class Setting:
 
     @property
     def memory(self) -> Memory | None:
-        """The device's own, or None."""
+        """The device's own memory, or None."""
         return self.device.memory() if self.device is not None and self.device.memory is not None else None
 
     def proof(self, launch: Launch) -> Proof | None:
-        """What the device's launcher collected about a launch."""
+        """Evidence that the device's launcher collected about a launch."""
         return None if self.device is None else self.device.proof(launch)
 
 
 class Trial:
-    """Guarded memory for one launch, and the launch bound to it at its first run."""
+    """Guarded memory for one launch. The launch is bound at its first run."""
 
     def __init__(
         self,
@@ -166,8 +167,8 @@ class Trial:
         only: str | None = None,
         frozen: str | None = None,
     ) -> None:
-        """`edge` is the end of the arrays, or of the one named `only`, that lies at a page that traps, where there
-        are such pages. `frozen` is the input that may only be read, None for all of them."""
+        """`edge`: the end of the arrays, or of the one named `only`, that lies at a guard page, on systems that have
+        them. `frozen`: the input that is read-only; None: all inputs."""
         self._setting = setting
         self._edge, self._only, self._frozen = edge, only, frozen
         self._memory = setting.memory
@@ -186,7 +187,7 @@ class Trial:
         self._launch: Launch | None = None
         self._runs = 0
         self.bad = -1
-        """What the launch said about the last run."""
+        """Index of the non-finite element that the last run reported; -1: none."""
         self.refill(case)
 
     def _guard(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> GuardedArray:
@@ -195,7 +196,7 @@ class Trial:
         gap = placement.gap(name, dtype.itemsize, least) if len(shape) == 2 else 0
         self._seed[1] += 1
         edge = self._edge if self._only in {None, name} else None
-        # What lies flush at a page begins wherever its size has it, and must be a whole number of steps long.
+        # The start of an array that ends at the page follows from its size, which must be a whole number of steps.
         span = gap * (shape[0] - 1) + math.prod(shape) * dtype.itemsize if shape else dtype.itemsize
         flush = placement.flush and span % max(least, dtype.itemsize) == 0
         return GuardedArray(
@@ -213,16 +214,17 @@ class Trial:
 
     @property
     def threads_used(self) -> int:
-        """Threads that took part in the last run, as the launch tells; 1 before that."""
+        """Threads that took part in the last run, as the launch reports; 1 before the first run."""
         return 1 if self._launch is None else self._launch.threads_used
 
     def testify(self, tally: Tally) -> None:
-        """Tell what the launch did in all its runs."""
+        """Add the evidence of all runs of the launch to the tally."""
         if self._launch is not None and self._runs:
             tally.evidence.add(self._launch, self._runs, self._setting.proof(self._launch))
 
     def successor(self, tally: Tally, case: Case, seed: int, edge: Edge) -> Trial:
-        """A new trial in new memory; this one's goes back first, so that two of the largest need not fit."""
+        """A new trial in new memory. The memory of this trial is freed first, so that two of the largest need not
+        fit."""
         self.testify(tally)
         self._launch = None
         self._inputs.clear()
@@ -235,34 +237,32 @@ class Trial:
             guarded.array[...] = case.inputs[name]
 
     def run(self, tally: Tally, case: Case) -> None:
-        """Run once on what stands in the inputs, and judge the outputs against the case and the memory against what
-        was there."""
+        """Run once on the current inputs. Judge the outputs against the case, and compare the memory around all arrays
+        with its state before the run."""
         tally.cases += 1
         tally.calls += 1
         for guarded in self._outputs.values():
             guarded.poison()
         self._run(tally)
         if self.bad >= 0:
-            tally.complain(Guard.NONFINITE, f"it reports element {self.bad} as not finite, and all are")
+            tally.complain(Guard.NONFINITE, f"it reports element {self.bad} as not finite, but all elements are finite")
         for expected in case.expected:
             tally.add(expected, self._outputs[expected.name])
         for name, guarded in self._inputs.items():
             if not same(guarded.array, case.inputs[name]):
-                tally.complain(Guard.INPUTS, f"the input {name} was changed")
+                tally.complain(Guard.INPUTS, f"the input {name} was changed; inputs are read-only")
 
     def written(self) -> dict[str, npt.NDArray[np.uint8]]:
-        """The bytes that the last run left in each output, without the gaps between its rows: copies."""
+        """Copies of the bytes that the last run left in each output, without the gaps between rows."""
         return {
             name: np.array(guarded.array, order="C").reshape(-1).view(np.uint8)
             for name, guarded in self._outputs.items()
         }
 
     def run_nonfinite(self, tally: Tally, case: Case, rounds: int) -> None:
-        """Put values that are no finite numbers into each input that has to be finite, and see whether the launch tells
-        where.
+        """Write NaN and infinities into each input that must be finite, and check the index that the launch reports.
 
-        In each round another kind is the first that is there, with others behind it: at the first element, the last, or
-        anywhere.
+        Each round uses another kind, at the first element, the last, or any. Further ones may follow behind it.
         """
         setting = self._setting
         if not setting.variant.reports_nonfinite:
@@ -290,12 +290,14 @@ class Trial:
                 if self.bad != first:
                     shown = f"{put} (bits {forbidden(array.dtype, int(kinds[nth % KINDS])):#x})"
                     tally.complain(
-                        Guard.NONFINITE, f"{shown} at index {first} of {tensor.name} is reported as at {self.bad}"
+                        Guard.NONFINITE,
+                        f"{shown} at index {first} of {tensor.name} is reported as at {self.bad} (-1: none); report "
+                        "the first element that is not finite",
                     )
                 array[...] = case.inputs[tensor.name]
 
     def repeat(self, tally: Tally, case: Case, times: int) -> None:
-        """Run so often on what stands in the inputs, and judge the outputs of every run."""
+        """Run `times` times on the current inputs, and judge the outputs of every run."""
         launch = self._launch
         if not isinstance(launch, RemoteLaunch) or not isinstance(self._memory, SharedMemory | RemoteMemory):
             for _ in range(times):
@@ -305,7 +307,8 @@ class Trial:
             self._run_many(tally, case, launch, self._memory.shared, times)
 
     def _run_many(self, tally: Tally, case: Case, launch: RemoteLaunch, shared: SharedMemory, times: int) -> None:
-        """As one message: what each run left is copied aside where the candidate runs, and judged here."""
+        """Run all as one message. The candidate's process copies aside the outputs of each run, and they are judged
+        here."""
         for guarded in self._outputs.values():
             guarded.poison()
         sizes = {name: guarded.array.nbytes for name, guarded in self._outputs.items()}
@@ -324,17 +327,19 @@ class Trial:
             self._judge_many(tally, expected, found)
         for name, guarded in self._inputs.items():
             if not same(guarded.array, case.inputs[name]):
-                tally.complain(Guard.INPUTS, f"the input {name} was changed")
+                tally.complain(Guard.INPUTS, f"the input {name} was changed; inputs are read-only")
 
     def _count(self, tally: Tally, runs: Sequence[RunReply], before: int) -> None:
         for nth, ran in enumerate(runs):
             self._look(tally, ran, before + nth)
             if ran.bad >= 0:
-                tally.complain(Guard.NONFINITE, f"it reports element {ran.bad} as not finite, and all are")
+                tally.complain(
+                    Guard.NONFINITE, f"it reports element {ran.bad} as not finite, but all elements are finite"
+                )
 
     @staticmethod
     def _judge_many(tally: Tally, expected: Expected, found: npt.NDArray[Any]) -> None:
-        """The outputs of several runs. Those that repeat the bits of the one before are as right or wrong as that."""
+        """Judge the outputs of several runs. An output with the same bits as the one before gets the same judgement."""
         tally.elements += found.size
         before: npt.NDArray[Any] | None = None
         for nth, output in enumerate(found):
@@ -356,7 +361,7 @@ class Trial:
         self._around(tally, lambda: self._call(tally))
 
     def _around(self, tally: Tally, call: Callable[[], None]) -> None:
-        """Call the candidate on what stands in the arrays, and see what became of the memory around them."""
+        """Call the candidate on the current arrays, and check the memory around them."""
         arrays = (*self._inputs.values(), *self._outputs.values())
         for guarded in arrays:
             guarded.arm()
@@ -392,19 +397,21 @@ class Trial:
         self.bad = launch.bad
 
     def _look(self, tally: Tally, ran: Launch | RunReply, before: int) -> None:
-        """At what a launch tells of a run, of which there were `before`."""
+        """Check the report of a run; `before` runs preceded it."""
         setting = self._setting
         if ran.runs > before:
             self._runs += 1
         else:
-            tally.complain(Guard.RUNS, "it does not count its runs")
+            tally.complain(Guard.RUNS, "its launch does not count its runs: `runs` must increase with each run")
         if ran.ran != setting.variant.name:
             tally.complain(Guard.NAME, f"{ran.ran or 'nothing'} ran in place of {setting.variant.name}")
         if not 1 <= ran.threads_used <= setting.threads:
-            tally.complain(Guard.THREADS, f"it used {ran.threads_used} threads, and {setting.threads} were allowed")
+            tally.complain(
+                Guard.THREADS, f"it used {ran.threads_used} threads, but at most {setting.threads} are allowed"
+            )
 
 
 def _set_bits(array: npt.NDArray[Any], at: int, bits: int) -> None:
-    """Store a float by its bits: an assignment would make a signalling NaN a quiet one."""
+    """Store a float by its bits: an assignment would quiet a signalling NaN."""
     words = array.view(f"u{array.dtype.itemsize}")
     words[np.unravel_index(at, array.shape)] = bits

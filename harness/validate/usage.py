@@ -1,4 +1,5 @@
-"""What one call takes of a device that has a memory of its own, and what its arguments cost to bring there and back."""
+"""Device memory that one call takes on a device with its own memory, and the cost of copying its arguments there and
+back."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from tritmark.harness.validate.cases import is_array
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """None where nothing was told or timed."""
+    """None: not reported or not timed."""
 
     memory: DeviceMemory | None = None
     upload: Transfer | None = None
@@ -23,8 +24,8 @@ class Usage:
 
 
 def usage(device: Device, op: Op, variant: Variant, inputs: Arrays, axes: Axes) -> Usage:
-    """Bind and run once on new arrays. `inputs` are encoded for the variant's format. Whatever device or variant
-    raise is passed on."""
+    """Bind and run once on new arrays. `inputs` are encoded for the variant's format. Exceptions of device and variant
+    are passed on."""
     if device.memory is None:
         return Usage()
     memory = device.memory()
@@ -38,7 +39,7 @@ def usage(device: Device, op: Op, variant: Variant, inputs: Arrays, axes: Axes) 
             name: memory.view(memory.allocate(max(1, each.nbytes)), 0, each.shape, each.dtype)
             for name, each in (there | back).items()
         }
-        for _ in range(2):  # the first copy also makes the device's staging buffers and this process's pages
+        for _ in range(2):  # the first copy also allocates staging buffers and pages
             begun = perf_counter_ns()
             for name, each in there.items():
                 memory.write(arrays[name], each)

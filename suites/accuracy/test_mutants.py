@@ -456,4 +456,4 @@ def test_a_variant_is_not_given_memory_that_it_did_not_ask_for() -> None:
     variant = Variant(key=QUANTIZE, name="picky", tier=Tier.BASELINE, summary="", bind=lambda *_: None, alignment=64)  # type: ignore[arg-type]
     inputs = {"x": np.zeros(4, np.float32), "scale": np.float32(1)}
     assert misfit(variant, inputs, "aligned") is None
-    assert misfit(variant, inputs, "unaligned") == "it needs arrays aligned to 64 bytes, and x is unaligned"
+    assert misfit(variant, inputs, "unaligned") == "it needs arrays aligned to 64 bytes, but x is unaligned"

@@ -66,7 +66,7 @@ def test_the_int16_overflow_is_the_peers_fault(
     assert found.largest_error == 552704 + 495872
     assert found.inputs["activations[0, :]"] == "[127, 127, 127, 127, 127, 127, …] (2176 values from 127 to 127)"
     assert found.inputs["weights[0, :]"] == "[1, 1, 1, 1, 1, 1, …] (2176 values from 1 to 1)"
-    assert "the peer is wrong in 6 elements" in found.reason
+    assert "the peer is incorrect in 6 elements" in found.reason
     assert "276352 exactly" in found.reason
 
 
@@ -198,8 +198,8 @@ def test_the_same_wrong_value_twice_is_told(
 
     found = compare(_spoiled(variant, wrong), replace(peer, bind=bind), axes, "zero")
     assert (found.status, found.match) == (Status.PASS, True)
-    assert found.reason == "both have the same wrong value in 1 element"
-    assert (found.migration_recommended, found.migration_reason) == (False, "no: both have the same wrong values")
+    assert found.reason == "both have the same incorrect value in 1 element"
+    assert (found.migration_recommended, found.migration_reason) == (False, "no: both have the same incorrect values")
 
 
 @pytest.mark.timing
@@ -213,7 +213,7 @@ def test_times_by_turns(timed_for: Callable[..., Peer], compare: Compare, best: 
     assert found.speedup.low <= found.speedup.median <= found.speedup.high
     assert found.speedup.median > 2
     assert found.migration_recommended is (found.speedup.low > 1)
-    assert found.migration_reason.startswith("yes: both are right, and it is ")
+    assert found.migration_reason.startswith("yes: both are correct, and it is ")
 
 
 def test_a_time_is_one_of_work_that_was_done(
@@ -286,13 +286,13 @@ def _ratio(low: float, high: float, pairs: int = 30) -> Ratio:
 @pytest.mark.parametrize(
     ("speedup", "strict", "why", "within_tenth"),
     [
-        (_ratio(1.2, 1.3), True, "yes: both are right, and it is 1.25x as fast (1.2 to 1.3)", True),
+        (_ratio(1.2, 1.3), True, "yes: both are correct, and it is 1.25x as fast (1.2 to 1.3)", True),
         (_ratio(0.9, 1.3), False, "no: not distinguishable", True),
         (_ratio(0.910, 0.911), False, "no: slower", True),
         (_ratio(0.907, 0.908), False, "no: slower", False),
         (_ratio(0.5, 0.6), False, "no: slower", False),
         (_ratio(1.2, 1.3, pairs=5), False, "no: not distinguishable, only 5 pairs", True),
-        (None, False, "no: not timed (not asked for)", None),
+        (None, False, "no: not timed (not requested)", None),
     ],
 )
 def test_migration(
@@ -331,7 +331,7 @@ def test_a_run_is_as_good_as_its_worst_comparison(
     assert "not built" in nobody.reason
     found = cross(op, [absent, wrong])
     assert found.status is Status.PASS
-    assert "the peer is wrong" in found.reason
+    assert "the peer is incorrect" in found.reason
     assert cross(op, [absent, wrong, refused]).status is Status.ERROR
     failed = wrong.model_copy(update={"status": Status.FAIL, "reason": "it is wrong"})
     assert cross(op, [refused, failed]).status is Status.FAIL

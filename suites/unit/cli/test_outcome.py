@@ -25,7 +25,7 @@ FIELDS: dict[str, type[Verdict]] = {
 LACKING = LeftOut("this cpu lacks avx512vnni", Cause.MACHINE)
 FORCED = LeftOut("the environment allows only scalar on this cpu", Cause.ENVIRONMENT)
 NOT_ASKED = unasked("memory", frozenset({"accuracy"}))
-UNFIT = "it needs arrays aligned to 64 bytes, and x is unaligned"
+UNFIT = "it needs arrays aligned to 64 bytes, but x is unaligned"
 
 
 PageContext = str | LeftOut | Verdict | None

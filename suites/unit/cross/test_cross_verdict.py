@@ -148,7 +148,7 @@ def test_a_bound_that_admits_anything_is_no_bound(installed: Installed, bound: f
     )
     told = judge(found)
     assert (told.status, told.match) == (Status.ERROR, None)
-    assert "the peer's bound" in told.reason
+    assert "the peer's error_bound" in told.reason
 
 
 def test_a_kernel_within_its_own_ulp_agrees(installed: Installed) -> None:
@@ -187,7 +187,7 @@ def test_what_a_peer_does_not_take_is_not_run(installed: Installed) -> None:
     cases: dict[str, dict[str, Any]] = {
         "K = 40 is no multiple of 256": {"refusal": lambda axes: "K = 40 is no multiple of 256"},
         "not installed: pip install it": {"missing": lambda: "not installed: pip install it"},
-        "it does not take this: pack: K is 40; legal: a multiple of 256": {"encode": refuse},
+        "it does not accept these inputs: pack: K is 40; legal: a multiple of 256": {"encode": refuse},
     }
     for reason, more in cases.items():
         found, judge, _ = both(installed, FLOAT32, AXES, peer_of(FLOAT32, "out", product, **more))
@@ -222,7 +222,7 @@ def test_what_cannot_be_compared_is_refused(installed: Installed) -> None:
     for spoiled in broken:
         told = judge(replace(found, **spoiled))
         assert (told.status, told.match) == (Status.ERROR, None), spoiled
-        assert told.reason.startswith("what came back")
+        assert "came back" in told.reason
 
 
 def test_inputs_that_meet(installed: Installed) -> None:
@@ -275,7 +275,7 @@ def test_the_exact_value_is_the_judge(elements: list[tuple[int, int, int]]) -> N
     if told.first is not None:
         assert told.first.index == ((mistaken or differing)[0],)
     assert told.migration_recommended is False
-    assert ("both have the same wrong value" in told.reason) is any(
+    assert ("both have the same incorrect value" in told.reason) is any(
         value != ours == other for value, ours, other in elements
     )
 
@@ -295,8 +295,8 @@ def test_in_a_worker_a_peer_goes_by_its_name(installed: Installed) -> None:
     site = Site(with_peer, with_peer.registry.select_best(CODES, {"n": 9}))
     inputs = site.op.generate({"n": 9}, "normal", np.random.default_rng(0))
     found = collect_task(site, "python", (), inputs, inputs, {"n": 9}, 1, 0, False)
-    assert (found.version, found.missing, found.untimed) == ("1", "", "not asked for")
+    assert (found.version, found.missing, found.untimed) == ("1", "", "not requested")
     assert np.array_equal(found.own["q"], found.peer["q"])
     assert collect_task(site, "other", (), inputs, inputs, {"n": 9}, 1, 0, False).missing.startswith(
-        "not there: the worker has no peer"
+        "not installed: the worker has no peer"
     )

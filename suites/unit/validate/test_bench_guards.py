@@ -54,14 +54,14 @@ def cases() -> Cases:
 
 
 def faults_of(cases: Cases, bench: Bench) -> list[Complaint]:
-    """What the process with the expected values finds in what a Bench kept."""
+    """Faults that the process with the expected values finds in the outputs that a Bench kept."""
     return [*audit_faults(cases, bench.audited, CHANGES), *part_faults(cases, bench.parts, CHANGES)]
 
 
 # Names
 
 KINDS = {kind: Guard.ERROR if kind is Failure.ENVIRONMENT else Guard(kind.value) for kind in Failure}
-"""A fault of the session is no guard's: it ends the command, and what is kept of it meanwhile is an error."""
+"""A fault of the session belongs to no guard: it ends the command, and counts as an error until then."""
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_an_honest_kernel_passes_every_audit(cases: Cases, seed: int, turn: Rota
     looked_at = {look.when.split(",")[0] for look in (*bench.audited, *bench.parts)}  # type: ignore[attr-defined]
     assert looked_at >= ({"cold"} if turn is TURN else {"hot"})
     assert faults_of(cases, bench) == []
-    # What was seen before and is the same bits again is not kept.
+    # Outputs with the same bits as earlier ones are not kept.
     assert len(bench.audited) <= 4
     assert len(bench.parts) <= 2 * 2 * len(CHANGES.pieces.each)
 
@@ -143,7 +143,7 @@ def test_a_kernel_that_answers_from_the_set_before_is_caught(cases: Cases) -> No
 
 
 class HeldUpClock(SimulatedChangingClock):
-    """Most samples of what takes over `kernel_ns` a call, which are the probes', take twice as long."""
+    """Most samples of calls over `kernel_ns`, which are the probes', take twice as long."""
 
     kernel_ns = 2500
     samples = 0
@@ -156,7 +156,7 @@ class HeldUpClock(SimulatedChangingClock):
 
 def test_a_probe_that_others_hold_up_lost_and_the_kernel_passes(cases: Cases) -> None:
     held_up = replace(DEVICE, type="held up", clock=HeldUpClock)
-    # Enough pairs on a busy machine too: of few the interval holds the one sample in eight that nothing holds up.
+    # Enough pairs on a busy machine too: with few, the interval includes the one sample in eight without interference.
     performance, _ = measured(cases, honest, device=held_up, cost=HeldUpClock.kernel_ns, budget_s=1.0)
     hot = performance.hot
     assert hot is not None
@@ -184,7 +184,7 @@ def test_results_of_other_data_are_found(cases: Cases) -> None:
         outputs["y"][...] = cases.first.expected[0].values
 
     performance, bench = measured(cases, stale)
-    assert performance.status is Status.PASS  # nobody there knows what is right
+    assert performance.status is Status.PASS  # that process has no expected values
     faults = audit_faults(cases, bench.audited, CHANGES)
     assert faults
     assert all(
@@ -250,7 +250,7 @@ def test_moments_and_sets_differ_with_the_seed(cases: Cases) -> None:
 @pytest.mark.parametrize(
     ("look", "told"),
     [
-        (Audited("hot", 2, {}, {}), "there is no data 2"),
+        (Audited("hot", 2, {}, {}), "unknown data 2"),
         (Audited("hot", 0, {}, {}), "y is no int32 array"),
         (Audited("hot", 0, {"y": np.zeros(N, np.int64)}, {"y": 0}), "y is no int32 array"),
         (Audited("hot", 0, {"y": np.zeros(N - 1, np.int32)}, {"y": 1}), "y is no int32 array"),
@@ -266,7 +266,7 @@ def test_what_is_no_output_is_refused(cases: Cases, look: Audited, told: str) ->
 
 
 class Keeps:
-    """Keeps results, and knows data again by a few elements."""
+    """Keeps results, and recognizes data by a few elements."""
 
     def __init__(self, mark: Callable[[Any], Any]) -> None:
         self.known: dict[Any, Any] = {}
@@ -285,14 +285,14 @@ def every_other(inputs: Arrays, outputs: Arrays, run: int) -> None:
 
 
 def unless_right(inputs: Arrays, outputs: Arrays, run: int) -> None:
-    """Works where a few outputs do not fit their inputs, as after poison."""
+    """Works if a few outputs do not match their inputs, as after poison."""
     x, y = inputs["x"][:: N // 9], outputs["y"][:: N // 9]
     if (y != 2 * x).any():
         honest(inputs, outputs, run)
 
 
 class InBursts:
-    """Works when called after a while, and is lazy within a burst of calls."""
+    """Works after a pause, and skips work within a burst of calls."""
 
     last = 0.0
 
@@ -303,7 +303,7 @@ class InBursts:
 
 
 class ByPart:
-    """Recomputes the part of which the first element changed."""
+    """Recomputes a part if its first element changed."""
 
     before: Any = None
 
@@ -341,14 +341,14 @@ def test_work_that_is_skipped_is_seen_once_pieces_are_exchanged(
 
 @pytest.mark.parametrize("clock", [SimulatedChangingClock, SimulatedClock], ids=["changes arrays", "does not"])
 def test_a_kernel_that_is_lazy_in_bursts_only_is_seen(cases: Cases, clock: type[SimulatedClock]) -> None:
-    """Also on a device whose clock cannot change arrays: then that is done between two samples."""
+    """Also on a device whose clock cannot change arrays: the change is then made between two samples."""
     _, bench = measured(cases, InBursts(), turn=SMALL_TURN, device=replace(DEVICE, clock=clock))
     assert faults_of(cases, bench)
 
 
 @pytest.mark.parametrize("cost", [2_500, 200_000], ids=["many calls", "one"])
 def test_a_call_behind_a_change_follows_the_one_before_at_once(cases: Cases, cost: int) -> None:
-    """And so does the only one of a sample, for the clock makes the call that is not timed too."""
+    """Also in a sample of one call: the clock makes the untimed call too."""
     asked = list[tuple[int, int, Mapping[str, int]]]()
 
     class Noting(SimulatedChangingClock):
@@ -366,7 +366,7 @@ def test_a_call_behind_a_change_follows_the_one_before_at_once(cases: Cases, cos
 
 
 def test_making_a_change_ready_is_no_pause_between_calls(cases: Cases, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However long it takes: else who works after a pause alone would be right behind each change."""
+    """At any duration: otherwise a kernel that works only after a pause would be correct after each change."""
     toggle = Sets.toggle
 
     def slowly(self: Sets, index: int, piece: int, *, spoil: bool) -> list[ArrayChange]:
@@ -379,7 +379,7 @@ def test_making_a_change_ready_is_no_pause_between_calls(cases: Cases, monkeypat
 
 
 def test_a_rare_wrong_output_of_a_hot_call_is_found(cases: Cases) -> None:
-    """In one call of four a single element: the last call of each sample is looked at."""
+    """A single element in one call of four: the last call of each sample is checked."""
 
     def rare(inputs: Arrays, outputs: Arrays, run: int) -> None:
         honest(inputs, outputs, run)
@@ -397,7 +397,7 @@ TOTAL = replace(
     outputs_like=lambda axes, key: {"y": ((), "int64")},
     reference=lambda inputs, axes, key: {"y": np.asarray(inputs["x"].astype(np.int64).sum())},
 )
-"""An op whose outputs hang together."""
+"""An op in which every output depends on every input."""
 
 
 def test_of_an_op_whose_outputs_hang_together_stretches_are_exchanged() -> None:
@@ -414,8 +414,8 @@ def test_of_an_op_whose_outputs_hang_together_stretches_are_exchanged() -> None:
 @pytest.mark.parametrize("cost", [3_000, 20_000, 200_000])
 @pytest.mark.parametrize("seed", range(4))
 def test_an_honest_kernel_whose_outputs_hang_together_passes_every_audit(seed: int, cost: int) -> None:
-    """Also where one sample calls each set several times, so that a set is changed for a later sample before an
-    earlier one."""
+    """Also if one sample calls each set several times, so that a set changes for a later sample before an earlier
+    one."""
     material = Material(TOTAL, Workload(op=TOTAL.name, axes=AXES, family="uniform"), 0)
     totals = material.cases(KEY)
     assert isinstance(totals, Cases)
@@ -458,7 +458,7 @@ def test_what_is_exchanged_before_a_cold_call_is_cold_again(
     performance, bench = measured(cases, work, seed=seed, cost=200_000)  # so that a sample is one call
     assert performance.status is Status.PASS, performance.reason
     assert faults_of(cases, bench) == []
-    # Those that were changed before the first sample wait for the probe's cycle instead.
+    # Sets that were changed before the first sample wait for the probe's cycle instead.
     after = between[len(sets) // 2 :]
     assert len(after) >= LEAST_SAMPLES
     assert min(after) >= len(sets) // 2

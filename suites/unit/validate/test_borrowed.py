@@ -1,4 +1,4 @@
-"""Whose code a candidate's process has: installed kernels' and peers', by path, by name and by what the file holds."""
+"""Third-party code in a candidate's process: installed kernels and peers, by path, by name and by content."""
 
 from __future__ import annotations
 

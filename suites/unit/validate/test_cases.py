@@ -1,4 +1,4 @@
-"""The data that variants are judged on: two sets, of which no constant is right for both."""
+"""The data that variants are judged on: two sets, for which no constant output is correct."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_of_more_elements_chance_does_the_same() -> None:
     assert made.second is not None
     (first,), (second,) = made.first.expected, made.second.expected
     zero, alike = np.mean(first.values == 0), np.mean(first.values == second.values)
-    assert zero ** (2 * (FEW + 1)) < 1e-6  # a kernel that writes 0 is right about both sets
+    assert zero ** (2 * (FEW + 1)) < 1e-6  # a kernel that writes 0 is correct on both sets
     assert alike ** (FEW + 1) < 1e-5  # both sets give the same
 
 
@@ -92,7 +92,7 @@ def test_a_near_second_set_differs_from_the_first_in_some_elements_only(n: int, 
     work = Workload(op=QUANTIZE.name, axes={"n": n}, family="normal")
     first, second = Material(QUANTIZE, work, seed, near=True).logical
     differ = np.flatnonzero(first["x"] != second["x"])
-    assume(differ.size)  # elements that are larger than all of the first stay out
+    assume(differ.size)  # elements larger than all of the first set stay out
     assert differ.size <= 64
     assert differ.size <= 3 or differ[-1] - differ[0] < 64
     assert first["scale"] == second["scale"]

@@ -1,4 +1,4 @@
-"""How outputs are compared: the three families, and what no reference may say."""
+"""Comparison of outputs: the three families, and invalid references."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_nan_is_never_right() -> None:
 @pytest.mark.parametrize("family", [ToleranceKind.ROUNDED, ToleranceKind.BOUNDED])
 def test_where_nan_and_infinity_go_through_each_is_expected_where_the_reference_has_it(family: ToleranceKind) -> None:
     op, key = contract(family, "float32", (NONFINITE,))
-    # What a reference says of the error of such a value is no number.
+    # The reference's error of such a value is not a number.
     reference = {"y": np.array([np.nan, np.inf, -np.inf, 1.0]), "y.bound": np.array([np.nan, np.inf, np.nan, 0.0])}
     if family is ToleranceKind.ROUNDED:
         del reference["y.bound"]
@@ -140,7 +140,7 @@ def test_an_op_that_rounds_is_judged_by_a_bound_where_the_reference_gives_one() 
     assert judge(ToleranceKind.ROUNDED, expected, found, [0.25, 0.25, 0.0]).wrong.tolist() == [0, 2]
     exact = expected.astype(np.float32)
     assert judge(ToleranceKind.EXACT, exact, found, [0.25, 0.25, 1.0]).wrong.tolist() == [0, 1, 2], (
-        "what is exact stays exact"
+        "exact values stay exact"
     )
 
 
@@ -173,7 +173,7 @@ def test_a_bound_that_reaches_past_the_largest_number_admits_infinity(dtype: np.
         (ToleranceKind.EXACT, "float32", {"y": np.array([1, np.nan], np.float32)}, "NaN at index \\(1,\\)"),
         (ToleranceKind.ROUNDED, "float32", {"y": np.array([1, np.nan])}, "NaN"),
         (ToleranceKind.EXACT, "float32", {"y": np.zeros(2)}, "bit for bit"),
-        (ToleranceKind.EXACT, "int8", {"y": np.array([0, 128])}, "past int8"),
+        (ToleranceKind.EXACT, "int8", {"y": np.array([0, 128])}, "range of int8"),
         (ToleranceKind.EXACT, "int8", {"y": np.zeros(2)}, "holds integers"),
         (ToleranceKind.BOUNDED, "float32", {"y": np.zeros(2)}, "no bound"),
         (ToleranceKind.BOUNDED, "float32", {"y": np.zeros(2), "y.bound": np.array([0, np.inf])}, "bound"),
@@ -209,7 +209,7 @@ def test_bfloat16_is_rounded_once(values: list[float]) -> None:
             if y and abs(y) >= 2.0**-126
             else Fraction(2) ** -133
         )
-        # Just above a power of two, the neighbour below is half as far.
+        # Just above a power of two, the lower neighbour is half as far.
         assert abs(Fraction(x) - Fraction(y)) <= spacing / 2
         if abs(Fraction(x) - Fraction(y)) == spacing / 2:
             assert int(np.array(y, BF16).view(np.uint16)) % 2 == 0

@@ -1,4 +1,4 @@
-"""What confirms a figure: another process's clock and expected values, and a fresh process where time alone speaks
+"""Confirmation of a figure: another process's clock and expected values, and a fresh process if only time speaks
 against it."""
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ class Alone:
         return 0.0
 
 
-# FAIL only where a fresh process says it again
+# FAIL only if a fresh process repeats it
 
 
 def made(reason: str = "", status: Status = Status.PASS, *guards: Guard) -> Performance:
     return Performance(status=status, reason=reason, caught_by=guards, doubted=bool(reason), tests=5)
 
 
-CLOCK = made("1 ns a call are claimed", Status.FAIL, Guard.CLOCK)
-FLOOR = made("1 ns a call is under", Status.FAIL, Guard.FLOOR)
-WRONG = made("y[3] is 4, expected 5; 1 ns a call are claimed", Status.FAIL, Guard.CLOCK, Guard.AUDIT)
-BUSY = made("hot: 1 ns a call are claimed, and it takes 9 ns; others keep the cores busy", Status.AMBIGUOUS)
+CLOCK = made("it claims 1 ns a call", Status.FAIL, Guard.CLOCK)
+FLOOR = made("1 ns a call is below", Status.FAIL, Guard.FLOOR)
+WRONG = made("y[3] is 4, expected 5; it claims 1 ns a call", Status.FAIL, Guard.CLOCK, Guard.AUDIT)
+BUSY = made("hot: it claims 1 ns a call, and takes 9 ns; other processes keep the cores busy", Status.AMBIGUOUS)
 
 
 @pytest.mark.parametrize(
@@ -105,14 +105,14 @@ def spinning(call_ns: float) -> Callable[[str, int, int], None]:
 def test_an_honest_time_is_confirmed(call_ns: float) -> None:
     faults, doubts = lap_faults(spinning(call_ns), call_ns, 1, 1, os.getpid())
     assert not faults
-    assert all("others keep the cores busy" in doubt for doubt in doubts)
+    assert all("other processes keep the cores busy" in doubt for doubt in doubts)
 
 
 @pytest.mark.parametrize("call_ns", [1000, 100_000, 30_000_000])
 def test_a_tenth_of_the_time_is_refuted(call_ns: float) -> None:
     faults, _ = lap_faults(spinning(call_ns), call_ns / 10, 1, 1, os.getpid())
     assert len(faults) == 1
-    assert str(faults[0]).startswith(f"guard clock: hot: {call_ns / 10:.0f} ns a call are claimed")
+    assert str(faults[0]).startswith(f"guard clock: hot: it claims {call_ns / 10:.0f} ns a call")
 
 
 def test_work_that_others_do_while_the_process_waits_is_in_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,8 +130,8 @@ def test_work_that_others_do_while_the_process_waits_is_in_the_time(monkeypatch:
 def test_cpu_time_of_threads_that_wait_for_each_other_proves_nothing_in_a_crowd(
     monkeypatch: pytest.MonkeyPatch, threads: int, waited: int, proof: bool
 ) -> None:
-    """`waited`: how many times as long as they ran they had no core. A thread spins while it waits for another that
-    has none."""
+    """`waited`: runnable time without a core, relative to their CPU time. A thread spins while it waits for another one
+    without a core."""
     call_ns = 1_000_000
 
     def taken(
@@ -164,14 +164,14 @@ def test_an_absurd_claim_makes_no_lap_of_hours() -> None:
 
 @pytest.mark.parametrize("lingers_s", [0, 0.1])
 def test_a_second_thread_is_counted_by_its_work(lingers_s: float) -> None:
-    """And not once more where it has yet to end when its work is done, as beside busy processes."""
+    """And not counted again if its thread has yet to exit after its work, as beside busy processes."""
     call_ns = 10_000_000
 
     def shared(temperature: str, rounds: int, calls: int) -> None:
         block = bytes(1 << 16)
 
         def work() -> None:
-            """For so much CPU time of its own thread, however long it waits for a core."""
+            """For that much CPU time of its own thread, with any wait for a core."""
             end = time.thread_time_ns() + rounds * calls * call_ns
             while time.thread_time_ns() < end:
                 hashlib.sha256(block)  # without the interpreter's lock
@@ -190,7 +190,7 @@ def test_a_second_thread_is_counted_by_its_work(lingers_s: float) -> None:
             other.join()
 
     faults, _ = lap_faults(shared, call_ns, 1, 1, os.getpid())
-    assert "guard threads: 2 threads work in its calls, and 1 were allowed" in map(str, faults)
+    assert "guard threads: 2 threads work in its calls, but at most 1 are allowed" in map(str, faults)
     faults, _ = lap_faults(shared, call_ns, 1, 2, os.getpid())
     assert not any(fault.guard is Guard.THREADS for fault in faults)
 
@@ -221,7 +221,7 @@ def test_the_account_of_another_process_is_that_of_the_kernel(busy: subprocess.P
 def test_doubts_make_it_ambiguous_and_faults_make_it_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     cases = MATERIAL.cases(KEY)
     performance, bench = measured(cases, honest)
-    told: tuple[list[Complaint], list[str]] = ([], ["others keep the cores busy"])
+    told: tuple[list[Complaint], list[str]] = ([], ["other processes keep the cores busy"])
     monkeypatch.setattr("tritmark.harness.validate.confirm.lap_faults", lambda *args: told)
     left = [*audit_faults(cases, bench.audited, CHANGES), *part_faults(cases, bench.parts, CHANGES)]
     judged = partial(confirm, left=left, lap=bench.lap, threads=1, pid=None)
@@ -232,7 +232,7 @@ def test_doubts_make_it_ambiguous_and_faults_make_it_fail(monkeypatch: pytest.Mo
     assert judged(performance).status is Status.FAIL
     assert judged(failed).caught_by == ("floor", "clock")
     told = ([], [])
-    # Where nothing runs in a process, one clock, and cold beside hot; else clock and threads at work, hot and cold.
+    # If no process is involved: one clock, and cold against hot. Else clock and threads at work, hot and cold.
     assert judged(performance) == performance.model_copy(update={"tests": performance.tests + 2})
     assert judged(performance, pid=1).tests == performance.tests + 5
 

@@ -1,5 +1,4 @@
-"""A made-up device with a memory of its own. Arrays there are handles that NumPy knows nothing of: what is not
-copied is found out."""
+"""A fake device with its own memory. Its arrays are handles that NumPy cannot use, so a missing copy is detected."""
 
 from __future__ import annotations
 
@@ -52,7 +51,7 @@ RATES = {"read": 20e9, "write": 10e9, "compute": 400e9}
 
 
 class Handle:
-    """An array over there: a place, a shape and a dtype."""
+    """An array of the device: an address, a shape and a dtype."""
 
     def __init__(
         self, block: Any, start: int, shape: tuple[int, ...], dtype: Any, strides: tuple[int, ...] | None
@@ -69,7 +68,7 @@ class Handle:
         return int(np.prod(self.shape)) * self.dtype.itemsize  # type: ignore[no-any-return]
 
     def there(self) -> npt.NDArray[Any]:
-        """What a kernel sees; the harness must not."""
+        """The array that a kernel sees. The harness must not use it."""
         return np.ndarray(self.shape, self.dtype, buffer=self.block, offset=self.start, strides=self.strides)
 
 
@@ -109,11 +108,11 @@ class Far:
         into.reshape(-1).view(np.uint8)[...] = array.block[array.start : array.start + array.nbytes]
 
     def watch(self) -> Any:
-        pytest.fail("only Runs on a device that is there are watched")
+        pytest.fail("only Runs on a present device are watched")
 
 
 class FarLaunch:
-    """Two launches of the device for each run; does `work` there, and takes `cost` nanoseconds by its clock."""
+    """Makes two launches of the device for each run, does `work` there, and takes `cost` nanoseconds by its clock."""
 
     pointer = 1
     threads_used = 1
@@ -450,7 +449,7 @@ def test_a_kernel_is_measured_where_its_memory_is(layout: str) -> None:
     assert receipt.launches == 8 + 2 * len(places)
     assert 1 < receipt.timed_runs <= receipt.runs
     assert receipt.device_ns == pytest.approx(5.0 + (receipt.timed_runs - 1) * 1.25 * FLOOR_NS)
-    # Some sets are looked at, not all of them after every call.
+    # Some sets are checked, not all of them after every call.
     assert 0 < memory.copied_back < len(places) * 100_000
 
 
@@ -494,12 +493,12 @@ def test_the_memory_of_a_device_is_its_own() -> None:
     assert memory_of(device(memory)) is memory
 
 
-# Sequences that clocks can keep
+# Sequences that clocks can record
 
 
 @dataclass
 class Counting:
-    """Remembers where samples began, and how often each launch ran."""
+    """Records the starts of samples, and the runs of each launch."""
 
     starts: set[int]
     runs: list[int]

@@ -1,4 +1,4 @@
-"""Drawn cases: what is dealt, what is covered, what is caught, and what passes."""
+"""Drawn cases: what is dealt, covered and detected, and what passes."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ TILE64: Format = FORMATS["tile64"]
 
 
 class Kernel:
-    """A right kernel of some op, whose outputs `spoil` may change: it is told the launch and the number of the call."""
+    """A correct kernel of some op. `spoil` may change its outputs; it gets the launch and the number of the call."""
 
     pointer = None
     threads_used = 1
@@ -355,7 +355,7 @@ def test_scales_apart_are_positive_and_reach_denormals() -> None:
     assert any((below < np.finfo(np.float32).tiny).any() for _, below in drawn)
 
 
-# --- What is caught
+# --- What is detected
 # ----------------------------------------------------------------------------------------------------------------------
 
 
@@ -374,7 +374,7 @@ def test_a_right_product_passes_and_says_what_it_was_judged_on() -> None:
 
 @pytest.mark.parametrize("packs", [False, True])
 def test_what_packs_its_inputs_is_always_given_all_threads(packs: bool) -> None:
-    """It may keep as many threads as it had first."""
+    """It may keep its first thread count."""
     found: Counter[int] = Counter()
 
     def counting(kernel: Kernel) -> None:
@@ -465,7 +465,7 @@ def narrow_sums(kernel: Kernel) -> None:
 
 
 def narrow_stride(kernel: Kernel) -> None:
-    """The distance of rows in 16 bits."""
+    """The row stride in 16 bits."""
     rows = kernel.inputs["activations"]
     read = np.lib.stride_tricks.as_strided(rows, strides=(rows.strides[0] % (1 << 16), 1))
     codes = TILE64.unpack(kernel.inputs["weights"], (kernel.axes["N"], kernel.axes["K"]))[0]
@@ -535,7 +535,7 @@ def test_what_no_case_reaches_is_ambiguous_by_name() -> None:
 
 
 def test_built_in_kernels_pass_in_processes_of_their_own() -> None:
-    """The same as `tritmark run` does, in short; the repeated runs go there as one message."""
+    """A short form of `tritmark run`. The repeated runs go there as one message."""
     with Workers(INSTALLED) as workers:
         for variant in INSTALLED.registry.variants:
             if variant.key in {FLOAT, KernelKey("cpu", "activation_quantize", "none", "int8")} and variant.name in {

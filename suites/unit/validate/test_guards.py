@@ -1,4 +1,4 @@
-"""The memory that candidates get: where it stands, and what it notices."""
+"""The memory of candidates: where arrays lie, and which accesses are detected."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_variant_gets_the_alignment_that_it_needs(alignment: int) -> None:
 
 
 class Allocations:
-    """A worker that makes nothing."""
+    """A worker without an effect."""
 
     process, alive = None, True
 
@@ -112,7 +112,7 @@ def test_rows_apart_have_canaries_between_them() -> None:
 
 
 def test_a_constant_cannot_pass_for_the_canary_twice() -> None:
-    """A write of what happens to stand there is not seen, but the next run has the inverse there."""
+    """A write of the byte that is already there is not detected, but the next run has the inverse there."""
     guarded = GuardedArray((4,), np.dtype("int8"), seed=5)
     past = ctypes.cast(guarded.array.ctypes.data + 4, ctypes.POINTER(ctypes.c_ubyte))
     there = past[0]

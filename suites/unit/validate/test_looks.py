@@ -1,4 +1,4 @@
-"""How what calls of a timed loop left is told, and judged where pieces of it come from other data."""
+"""Transfer of the outputs of a timed loop, and their judgement if pieces come from other data."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_all_looks_are_told_a_few_at_a_time(drawn: list[tuple[bool, int, int]]) 
         patch.setattr(measured, "SEEN", 10)
         while any(batch := measured.seen(site)):
             both: list[Audited | AuditedPiece] = [*batch[0], *batch[1]]
-            assert len({each.case for each in both}) == 1, "what is expected of two sets would be held at once"
+            assert len({each.case for each in both}) == 1, "expected outputs of two sets would be held together"
             assert len(both) == 1 or sum(each.outputs["y"].nbytes for each in both) <= 10
             told += both
     assert {id(each) for each in told} == {id(each) for each in looks}

@@ -1,6 +1,6 @@
-"""Memory as it is judged in a candidate's own process: honest kernels pass, and only what goes on is a leak.
+"""The memory dimension in a candidate's own process: honest kernels pass, and only continued growth is a leak.
 
-What is dishonest is in suites/exploits.
+Dishonest kernels are in suites/exploits.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def test_a_kernel_with_openmp(
 
 
 def searched(grown: Callable[[int], float], name: str = "heap", first: int = 200) -> Searches:
-    """Searches of a process that holds `grown(calls)` more after so many calls."""
+    """Searches of a process that holds `grown(calls)` more bytes after that many calls."""
     made, found = 0, []
     for longer in (1, memory.LONGER, memory.LONGER**2):
         times = [made + longer * first * step // STEPS for step in range(STEPS + 1)]

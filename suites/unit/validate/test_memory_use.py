@@ -1,4 +1,4 @@
-"""The memory dimension: planted leaks, hidden scratch memory and overhead are failed, and honest kernels are not."""
+"""The memory dimension: planted leaks, hidden scratch memory and overhead fail, and honest kernels pass."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ pytestmark = pytest.mark.timing
 
 AXES = {"n": 4096, "block": 256, "M": 4, "N": 64, "K": 256}
 LARGE = 1 << 20
-"""Bytes that no noise of a reading hides."""
+"""Bytes above the noise of any reading."""
 KEY = KernelKey("cpu", "i2s_dequantize", "none", "float32")
 OPS = {op.name: op for op in PROVIDER.ops}
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fewer calls than in earnest."""
+    """Fewer calls than in production."""
     monkeypatch.setattr(memory, "BUDGET_S", 0.05)
 
 
@@ -48,7 +48,7 @@ def material(op: Op, format: str, axes: Axes = AXES) -> tuple[dict[str, int], di
 
 
 class Scaled:
-    """i2s_dequantize in NumPy, in place; `more` is what it does beside that in each call."""
+    """i2s_dequantize in NumPy, in place. `more` runs in each call too."""
 
     ran = "planted"
     threads_used = 1
@@ -114,16 +114,16 @@ def test_a_growing_list_is_found() -> None:
 
 def test_a_leaked_mapping_is_found() -> None:
     kept: list[mmap.mmap] = []
-    # Few enough for the system's limit on the number of mappings, as they lie apart.
+    # Few enough for the system's limit on mappings, because they are not adjacent.
     found = used(planted(lambda: kept.append(mmap.mmap(-1, 2 * mmap.PAGESIZE)) if len(kept) < 40_000 else None))
     assert found.status is Status.FAIL
-    assert "never gives them back" in found.reason or "leaks" in found.reason
+    assert "never unmaps them" in found.reason or "leaks" in found.reason
 
 
 def test_what_is_lost_with_each_launch_is_found() -> None:
     found = used(planted(bound=malloc(1000)))
     assert found.status is Status.FAIL
-    assert "of each launch that was dropped" in found.reason
+    assert "of each dropped launch" in found.reason
     assert found.leak is not None
     assert found.leak.low <= 0
 
@@ -147,7 +147,7 @@ def test_what_is_kept_from_the_first_call_on_is_no_leak_and_has_to_be_declared()
 
 
 def test_each_further_thread_may_go_down_its_stack_by_what_every_thread_has() -> None:
-    """As a kernel's frames on 15 more threads do, where what came before was no deeper."""
+    """As frames of a kernel on 15 more threads do, if earlier frames were no deeper."""
     variant, threads = planted(), 16
     own, inputs = material(OPS[variant.key.op], variant.key.format)
     here = memory_tasks.LocalPlace(OPS[variant.key.op], DEVICE, variant)
@@ -180,14 +180,15 @@ def test_a_cache_that_is_filled_late_is_no_leak(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(memory, "BUDGET_S", 0.0)
     monkeypatch.setattr(memory_tasks, "_PILOT_S", 0.0)
     kept: list[object] = []
-    # In the midst of the first search.
+    # In the middle of the first search.
     found = used(planted(lambda: kept.append(np.ones(64)) if len(kept) < memory.STEPS else None))
     assert found.calls == memory.STEPS
     assert found.status is Status.PASS, found.reason
 
 
 def test_a_heap_that_breathes_is_no_leak(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As glibc's does beside launches that take megabytes: it grows in some of the first search, and then no more."""
+    """As glibc's heap does beside launches that take megabytes: it grows in part of the first search, and then
+    stops."""
     searching: list[str] = []
     batch = memory_tasks.batch
 
@@ -208,7 +209,7 @@ def test_a_heap_that_breathes_is_no_leak(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_what_the_system_may_miscount_is_not_held_against_a_kernel() -> None:
-    # More than twice its inputs, in pages that no count is sure of.
+    # More than twice its inputs, in pages that the count may miss.
     found = used(planted(lambda: np.ones(80_000, np.uint8)), {"n": 1024, "block": 256})
     assert found.status is Status.PASS, found.reason
     assert found.floor is not None
@@ -322,7 +323,7 @@ def test_a_system_that_tells_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     found = used(planted())
     assert found.status is Status.NOT_RUN
     assert (found.host_peak, found.persistent, found.leak, found.overhead) == (None, None, None, None)
-    assert "what first calls keep is not known" in found.reason
+    assert "the memory that first calls keep is not known" in found.reason
     assert f"{tmp_path}/PID/status: No such file or directory" in found.reason
 
 

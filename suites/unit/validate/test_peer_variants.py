@@ -1,4 +1,4 @@
-"""Variants of tier PEER: never selected, told where they are missing, and judged by what they admit themselves."""
+"""Variants of tier PEER: never selected, reported if missing, and judged by their own error bound."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SCALAR = next(each for each in PROVIDER.variants if each.key == KEY and each.nam
 
 
 class PackedLaunch:
-    """Whatever is bound is computed at once, and given by every run, times a factor."""
+    """Computes at binding, and each run returns the result times a factor."""
 
     pointer, bad, threads_used = None, -1, 1
 
@@ -46,13 +46,13 @@ class PackedLaunch:
         self.ran, self.runs = "", 0
 
     def run(self) -> None:
-        """Give it."""
+        """Write the result."""
         self._out[...] = self._made
         self.ran, self.runs = "theirs", self.runs + 1
 
 
 def peer(factor: float = 1.0, share: float = 1e-3, **more: Any) -> Variant:
-    """Whose results may be off by a share of what they are at most."""
+    """A variant whose results may be off by a share of their largest value."""
 
     def bind(inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:
         launch: Launch = PackedLaunch(inputs, outputs, axes, factor)

@@ -1,4 +1,4 @@
-"""The verdict on time, on a simulated machine: parts of ceilings, and figures that are not believed."""
+"""The verdict on time, on a simulated machine: percent of ceilings, and figures that are not believed."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ DOUBLE = Op(
 )
 N = 25_000
 FLOOR_NS = 4 * N / WRITE * 1e9
-"""Writing limits: it takes twice as long as reading, and more than computing."""
+"""Writes limit: they take twice as long as reads, and longer than computing."""
 
 
 class Candidate:
-    """Makes a Variant that takes `slower` times the physical floor, and remembers what it was bound to."""
+    """Makes a Variant that takes `slower` times the physical floor, and records its bindings."""
 
     def __init__(self, slower: float, *, works: bool = True, honest: bool = True, pointer: int | None = 1) -> None:
         self.bound: list[tuple[Mapping[str, Any], Mapping[str, Any], int]] = []
@@ -106,7 +106,7 @@ def test_cold_cycles_through_sets_of_its_own_memory_and_hot_through_one() -> Non
     assert found.cold.timing.buffers == sets == TURN.sets_for(8 * N + 2 * ALIGNMENT)
     assert sets > 1
     assert found.hot.timing.buffers == 1
-    # Both sides' memory is touched before a set comes round again.
+    # Memory of both sides is touched before a set is used again.
     assert 2 * TURN.nbytes - 16 * N < found.cold.rotation < 2 * TURN.nbytes + 16 * N
     assert found.hot.rotation == 8 * N + 2 * ALIGNMENT
     addresses = {array.ctypes.data for inputs, outputs, _ in candidate.bound for array in (inputs["x"], outputs["y"])}
@@ -174,8 +174,8 @@ def test_the_floor_leaves_room_for_a_kernel_as_good_as_the_probe() -> None:
 
 
 def test_a_probe_that_is_held_up_fails_no_kernel() -> None:
-    """With others on the cores each call of several threads can wait 8 ms for the last one, while the kernel needs
-    one thread only."""
+    """With other processes on the cores, each call of several threads can wait 8 ms for the last thread, while the
+    kernel needs only one thread."""
 
     class Stalling(SimulatedClock):
         def sample(self, launches: Sequence[Launch], first: int, calls: int) -> int:
@@ -203,7 +203,7 @@ def test_a_probe_that_is_held_up_fails_no_kernel() -> None:
 def test_a_probe_that_takes_long_to_start_fails_no_kernel(
     monkeypatch: pytest.MonkeyPatch, looked_at: int, status: Status
 ) -> None:
-    """Over few bytes its start is most of its time; a kernel with a shorter one is quicker and does not do less."""
+    """Over few bytes, its start is most of its time. A kernel with a shorter start is faster and does not do less."""
 
     def starting(rate: float, work: Callable[[int], int], buffer: Any, threads: int) -> Launch:
         return SimulatedLaunch(FLOOR_NS / 2 + work(buffer.nbytes) / rate * 1e9 / threads, threads=threads)
@@ -236,7 +236,7 @@ def test_a_roof_that_was_found_on_a_busy_machine_is_looked_for_again() -> None:
 
 
 def test_a_probe_that_is_loaded_all_the_time_flatters_no_kernel() -> None:
-    """The survey is another process's, as it is in a run."""
+    """The survey is that of another process, as in a run."""
 
     class Loaded(SimulatedClock):
         loaded = False
@@ -255,7 +255,7 @@ def test_a_probe_that_is_loaded_all_the_time_flatters_no_kernel() -> None:
     assert found.status is Status.PASS
     for footing in (found.cold, found.hot):
         assert footing is not None
-        assert footing.against.fraction.median == pytest.approx(0.75, rel=1e-2)  # three times what it is
+        assert footing.against.fraction.median == pytest.approx(0.75, rel=1e-2)  # three times its rate
         assert footing.against.lost
     assert "something loads the machine while it runs" in found.reason
 
@@ -280,10 +280,9 @@ def test_results_that_differ_from_call_to_call_fail() -> None:
 
 
 def test_a_noisy_figure_is_a_figure_with_a_wide_interval(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The survey's and the samples' budgets are of simulated time: how many samples are drawn hangs on no other clock.
-
-    In such noise the survey may take reading for what limits, at twice the rate. 1 interval of 20 misses the truth,
-    more than 3 do once in 60 times."""
+    """The budgets of survey and samples are simulated time, so the number of samples depends on no other clock. In such
+    noise the survey may take reading, at twice the rate, for the limit. 1 interval of 20 misses the true value; more
+    than 3 do in one of 60 runs."""
     truth = {"write": 0.8, "read": 0.4}
     held = []
     for seed in range(20):

@@ -1,5 +1,4 @@
-"""Pieces that are exchanged before samples: what the parent expects of them is what the op's reference says of the
-whole."""
+"""Pieces that are exchanged before samples: the parent's expected outputs equal the reference of the whole."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ def made(op: str, format: str, dtype: str, axes: dict[str, int]) -> tuple[Any, K
 
 
 def logical_of(inputs: dict[str, Any], encoded: dict[str, Any], format: str, axes: dict[str, int]) -> dict[str, Any]:
-    """The inputs that were encoded so."""
+    """The inputs of that encoding."""
     found = {
         name: encoded[name].astype(value.dtype) if isinstance(value, np.ndarray) and name != "weights" else value
         for name, value in inputs.items()

@@ -1,4 +1,4 @@
-"""Laps whose outputs are all judged: a claim that they refute fails, and so does a call that did not do its work."""
+"""Laps whose outputs are all judged: a refuted claim fails, and so does a call that did not do its work."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def arguments(cases: Cases) -> tuple[Any, ...]:
 
 
 def claimed(found: Performance, times: float) -> Performance:
-    """The same with so many times the time, and without what was found before."""
+    """The same with scaled times, and without earlier findings."""
 
     def scaled(footing: Measurement | None) -> Measurement | None:
         if footing is None:
@@ -115,7 +115,7 @@ def test_one_thread_is_held_to_its_cpu_time_and_several_to_the_clock() -> None:
     )
     assert found.least(100, alone=True) == (310 - 2 * 200 / 100, 7.0)
     assert found.least(100, alone=False) == (300 - 2 * 2000 / 100, 8.0)
-    assert found.least(1, alone=False) == (0, 8.0), "less than asking takes is nothing"
+    assert found.least(1, alone=False) == (0, 8.0), "less than the cost of a request is nothing"
     assert laps(times=[500.0], asking=[0.0], shown=[9.0]).least(100, alone=True) == (500, 9.0), "no account of CPU time"
     elsewhere = laps(times=[500.0], work=[5.0], asking=[0.0], busy=[0.0], shown=[9.0])
     assert elsewhere.least(100, alone=True) == (500, 9.0), "work that another process does takes time"

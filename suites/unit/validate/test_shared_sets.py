@@ -1,5 +1,5 @@
-"""Sets in shared memory: honest kernels of every op leave what is expected of each call. One call that is left out, or
-one byte that is wrong, is detected."""
+"""Sets in shared memory: honest kernels of every op leave the expected outputs of each call. One skipped call or one
+incorrect byte is detected."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NATIVE = [
     for shape in (*SHAPES, *STRETCHES)
     if any(each.key == KernelKey("cpu", *shape[:3]) for each in REGISTRY.variants)
 ]
-"""Those that have a kernel on the host."""
+"""Ops with a kernel on the host."""
 COUNT = 12
 SMALL = ("i2s_dequantize", "none", "float32", {"n": 999})
 PRODUCT = ("ternary_matmul", "tile64", "float32", {"M": 2, "N": 300, "K": 130})
@@ -38,7 +38,7 @@ class Buffer:
 
 
 class Here:
-    """Memory of this process, with the two calls that sets need."""
+    """Memory of this process, with the two methods that sets need."""
 
     def allocate(self, nbytes: int) -> Buffer:
         return Buffer(nbytes)
@@ -48,7 +48,7 @@ class Here:
 
 
 class Bound:
-    """A kernel that is bound to sets, and what is judged of its calls."""
+    """A kernel that is bound to sets, and the judgement of its calls."""
 
     def __init__(self, op: str, format: str, dtype: str, axes: dict[str, int], *, layout: str = "aligned") -> None:
         self.key = KernelKey("cpu", op, format, dtype)
@@ -64,7 +64,7 @@ class Bound:
         self.launches: list[Launch] = [variant.bind(*self.sets.given(index), axes, 1) for index in range(COUNT)]
 
     def lap(self, call: Callable[[int, Launch], object] = lambda index, launch: launch.run()) -> list[str]:
-        """What is said of a lap, where `call` is what is done for each."""
+        """Faults of a lap in which `call` replaces each call."""
         self.sets.change(self.rng)
         for index, launch in enumerate(self.launches):
             call(index, launch)
@@ -82,7 +82,7 @@ def test_an_honest_kernel_leaves_what_is_expected(shape: tuple[str, str, str, di
     for _ in range(6):
         assert here.lap() == []
         changed |= any(here.sets.exchanged)
-    assert changed is here.cases.in_place, "where a launch may hold copies of its inputs, they must not change"
+    assert changed is here.cases.in_place, "if a launch may hold copies of its inputs, they must not change"
 
 
 @pytest.mark.parametrize("shape", [SMALL, PRODUCT], ids=str)
@@ -96,7 +96,7 @@ def test_a_call_that_is_left_out_is_seen(shape: tuple[str, str, str, dict[str, i
 
 @pytest.mark.parametrize("shape", [SMALL, PRODUCT], ids=str)
 def test_what_is_kept_from_before_is_no_answer(shape: tuple[str, str, str, dict[str, int]]) -> None:
-    """A kernel that hands out what its first call on an array gave is right until that array's inputs change."""
+    """A kernel that returns the results of its first call on an array is correct until that array's inputs change."""
     here, kept = Bound(*shape), dict[int, dict[str, npt.NDArray[Any]]]()
 
     def memo(index: int, launch: Launch) -> None:
@@ -125,7 +125,7 @@ def test_one_wrong_element_of_one_call_is_seen(at: int) -> None:
 
 
 def test_what_is_made_wrong_is_no_pattern_to_look_for() -> None:
-    """Each byte is the complement of what is expected there, so that none of it can be right by chance."""
+    """Each byte is the complement of the expected one, so none of it can be correct by chance."""
     here = Bound(*SMALL)
     assert here.lap() == []
     before = [here.sets.given(index)[1]["x"].copy() for index in range(COUNT)]

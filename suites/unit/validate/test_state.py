@@ -1,7 +1,6 @@
-"""What honest kernels leave in their process is no fault, whatever OpenMP, Python and NumPy do when they are first
-used.
+"""Changes that honest kernels leave in their process at the first use of OpenMP, Python and NumPy are no fault.
 
-What dishonest ones leave is in suites/exploits.
+Dishonest kernels are in suites/exploits.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ AXES = {"n": 4096, "block": 256, "M": 3, "N": 160, "K": 256, "rows": 5, "columns
 
 @pytest.fixture(scope="module", params=["bound", "free"])
 def workers(request: pytest.FixtureRequest) -> Iterator[Workers]:
-    """With OpenMP's threads bound to their cores, as the command line has them, and not."""
+    """With OpenMP's threads bound to their cores, as on the command line, and unbound."""
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "bound":
             patch.setenv(*BINDING)
@@ -51,11 +50,11 @@ def workers(request: pytest.FixtureRequest) -> Iterator[Workers]:
 
 
 BEST = list({variant.key: variant for variant in OWN}.values())
-"""The last of each key, whose instruction set is the best here."""
+"""The last variant of each key, with the best instruction set here."""
 PLACED = [("free", variant) for variant in OWN] + [("bound", variant) for variant in BEST]
 
 
-# None of them uses OpenMP, so that one of each key tells whether its binding makes a difference.
+# None of them uses OpenMP, so one of each key shows whether binding makes a difference.
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("workers", "variant"), PLACED, indirect=["workers"], ids=[f"{how}-{variant.id}" for how, variant in PLACED]
@@ -80,46 +79,46 @@ def of(workers: Workers) -> Worker:
 
 
 LEFT = {
-    "thread": r"it left 2 threads, and found 1; of 1 threads one calls",
-    "timer": r"it left ITIMER_REAL at running every 100 s, and found off",
-    "handler": r"it left the handler of SIGUSR2 at 0x\w+, and found the default",
-    "environment": r"it left TRITMARK_LEFT in the environment at 'yes', and found None",
-    "folder": r"it left the working directory at /, and found /\w+",
-    "file": r"it left 1 descriptors open, beside the \d+ it found: /dev/null",
-    "closed": r"it closed 1 descriptors that it found: ",
-    "mapping": r"it left 1 mappings that are shared: /memfd:mine",
-    "executable": r"it left 1 mappings that are writable and executable: anonymous memory at",
-    "locale": r"it left the locale at ",
-    "huge pages": r"it left transparent huge pages at 0, and found 1",
-    "slack": r"it left the timer slack at 12345, and found \d+",
-    "collector": r"it left the garbage collector at off .*, and found on",
-    "errors": r"it left what NumPy does at floating-point errors at .*'over': 'raise'.*, and found .*'over': 'warn'",
-    "random": r"it left the state of Python's random numbers at [0-9a-f]{8}, and found [0-9a-f]{8}",
-    "numpy random": r"it left the state of NumPy's random numbers at [0-9a-f]{8}, and found [0-9a-f]{8}",
-    "switch": r"it left the switch interval at 0.5 s, and found 0.005 s",
-    "recursion": r"it left the recursion limit at 12345, and found \d+",
-    "trace": r"it left the profile function at one of worker_tasks, and found none",
-    "path": r"it left the path of modules at ",
-    "locked": r"it left the memory that is locked at 4 kB, and found 0 kB",
-    "name": r"it left the name of the process at left, and found ",
-    "orphans": r"it left whether it takes in orphans at 0, and found 1",
-    "io": r"it left the class of its input and output at .*3 .*, and found ",
-    "streams": r"it left the standard streams at [0-9a-f]{8}, and found [0-9a-f]{8}",
-    "signal stack": r"it left the stack for signals at 65536 bytes at 0x\w+, 0, and found ",
-    "finders": r"it left what finds modules at [0-9a-f]{8}, and found [0-9a-f]{8}",
-    "exceptions": r"it left the hooks of exceptions at one of builtins, one of sys, and found one of ",
-    "digits": r"it left the digits of an integer at 5000, and found 4300",
-    "built-in": r"it left the built-in functions at [0-9a-f]{8}, and found [0-9a-f]{8}",
-    "frozen": r"it left the objects that the garbage collector passes over at \d+, and found \d+",
-    "heard": r"it left what hears of the garbage collector at 1, and found 0",
-    "filters": r"it left the filters of warnings at [0-9a-f]{8}, and found [0-9a-f]{8}",
-    "buffer": r"it left NumPy's buffer at 16384 elements, and found 8192 elements",
-    "printing": r"it left how NumPy prints at [0-9a-f]{8}, and found [0-9a-f]{8}",
-    "stack": r"it left the stack of threads at 1048576 bytes, and found 0 bytes",
-    "decimal": r"it left the context of decimal at 5 .*, and found 28 ",
-    "logging": r"it left the level of logging at 30 50, and found 30 0",
-    "sockets": r"it left the time limit of sockets at 5.0, and found None",
-    "segment": r"it left 1 segments of System V: segment \d+ of 4096 bytes",
+    "thread": r"it left 2 threads \(before: 1\); a pool may have at most 0 beside",
+    "timer": r"it changed ITIMER_REAL from off to running every 100 s",
+    "handler": r"it changed the handler of SIGUSR2 from the default to 0x\w+",
+    "environment": r"it changed TRITMARK_LEFT in the environment from None to 'yes'",
+    "folder": r"it changed the working directory from /\w+.* to /;",
+    "file": r"it left 1 descriptors open \(before: \d+\): /dev/null",
+    "closed": r"it closed 1 descriptors that were open before: ",
+    "mapping": r"it left 1 shared mappings: /memfd:mine",
+    "executable": r"it left 1 writable executable mappings: anonymous memory at",
+    "locale": r"it changed the locale from ",
+    "huge pages": r"it changed transparent huge pages from 1 to 0",
+    "slack": r"it changed the timer slack from \d+ to 12345",
+    "collector": r"it changed the garbage collector from on .* to off ",
+    "errors": r"it changed what NumPy does at floating-point errors from .*'over': 'warn'.* to .*'over': 'raise'",
+    "random": r"it changed the state of Python's random numbers from [0-9a-f]{8} to [0-9a-f]{8}",
+    "numpy random": r"it changed the state of NumPy's random numbers from [0-9a-f]{8} to [0-9a-f]{8}",
+    "switch": r"it changed the switch interval from 0.005 s to 0.5 s",
+    "recursion": r"it changed the recursion limit from \d+ to 12345",
+    "trace": r"it changed the profile function from none to one of worker_tasks",
+    "path": r"it changed the path of modules from ",
+    "locked": r"it changed the locked memory from 0 kB to 4 kB",
+    "name": r"it changed the name of the process from .* to left",
+    "orphans": r"it changed whether it takes in orphans from 1 to 0",
+    "io": r"it changed the I/O priority class from .* to .*3 .*",
+    "streams": r"it changed the standard streams from [0-9a-f]{8} to [0-9a-f]{8}",
+    "signal stack": r"it changed the stack for signals from .* to 65536 bytes at 0x\w+, 0",
+    "finders": r"it changed what finds modules from [0-9a-f]{8} to [0-9a-f]{8}",
+    "exceptions": r"it changed the hooks of exceptions from one of .* to one of builtins, one of sys",
+    "digits": r"it changed the digits of an integer from 4300 to 5000",
+    "built-in": r"it changed the built-in functions from [0-9a-f]{8} to [0-9a-f]{8}",
+    "frozen": r"it changed the objects that the garbage collector passes over from \d+ to \d+",
+    "heard": r"it changed what hears of the garbage collector from 0 to 1",
+    "filters": r"it changed the filters of warnings from [0-9a-f]{8} to [0-9a-f]{8}",
+    "buffer": r"it changed NumPy's buffer from 8192 elements to 16384 elements",
+    "printing": r"it changed how NumPy prints from [0-9a-f]{8} to [0-9a-f]{8}",
+    "stack": r"it changed the stack of threads from 0 bytes to 1048576 bytes",
+    "decimal": r"it changed the context of decimal from 28 .* to 5 .*",
+    "logging": r"it changed the level of logging from 30 0 to 30 50",
+    "sockets": r"it changed the time limit of sockets from None to 5.0",
+    "segment": r"it left 1 System V segments: segment \d+ of 4096 bytes",
 }
 
 
@@ -151,7 +150,7 @@ def test_a_pool_of_threads_may_stay_and_no_more(workers: Workers) -> None:
     watch.begin()
     assert watch.end() == []
     watch = StateWatch(worker, 2)  # type: ignore[arg-type]
-    assert "it left 3 threads, and found 1" in watch.end()[0]
+    assert "it left 3 threads (before: 1)" in watch.end()[0]
 
 
 def test_each_library_of_linear_algebra_may_keep_a_pool(workers: Workers) -> None:
@@ -162,7 +161,7 @@ def test_each_library_of_linear_algebra_may_keep_a_pool(workers: Workers) -> Non
     watch.begin()
     assert watch.end() == []
     watch = StateWatch(worker, 1)  # type: ignore[arg-type]
-    assert "it left 3 threads, and found 1" in watch.end()[0]
+    assert "it left 3 threads (before: 1)" in watch.end()[0]
 
 
 def test_a_pool_of_its_own_may_stay_beside_one_for_linear_algebra(workers: Workers) -> None:
@@ -172,7 +171,7 @@ def test_a_pool_of_its_own_may_stay_beside_one_for_linear_algebra(workers: Worke
     watch.begin()
     assert watch.end() == []
     worker.call("starting another thread", one_thread_more)
-    assert re.search(r"it left [58] threads, and found 1; of 4 threads one calls", watch.end()[0])
+    assert re.search(r"it left [58] threads \(before: 1\); a pool may have at most 3 beside", watch.end()[0])
 
 
 def test_threads_that_others_start_are_not_the_kernels(workers: Workers) -> None:
@@ -183,7 +182,7 @@ def test_threads_that_others_start_are_not_the_kernels(workers: Workers) -> None
         worker.call("leaving threads", two_threads)
     assert StateWatch(worker, 1).end() == []  # type: ignore[arg-type]
     worker.call("starting another thread", one_thread_more)
-    assert "it left 4 threads, and found 3" in StateWatch(worker, 1).end()[0]  # type: ignore[arg-type]
+    assert "it left 4 threads (before: 3)" in StateWatch(worker, 1).end()[0]  # type: ignore[arg-type]
 
 
 def test_blocks_of_the_harness_are_no_files_of_a_candidate(workers: Workers) -> None:

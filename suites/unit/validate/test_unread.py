@@ -1,4 +1,4 @@
-"""Where this system does not tell what a process holds or does, the dimension is NOT RUN or says what it lacks."""
+"""If this system does not report the state of a process, the dimension is NOT RUN or states what is missing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ AXES = {"n": 4096}
 
 
 class Hidden:
-    """/proc with some files hidden, or with lines taken out of them."""
+    """/proc with some files hidden, or without some of their lines."""
 
     def __init__(self, folder: Path, name: str, without: bytes) -> None:
         self._folder, self._name, self._without = folder, name, without
@@ -41,7 +41,7 @@ class Hidden:
                 kept = [line for line in (real / each).read_bytes().splitlines() if not line.startswith(self._without)]
                 (made / each).write_bytes(b"\n".join(kept))
             elif each == self._name == "clear_refs":
-                (made / each).mkdir()  # what is opened for writing is made where it is missing
+                (made / each).mkdir()  # opening for writing creates a missing file
             elif each != self._name:
                 (made / each).symlink_to(real / each)
         return made
@@ -58,12 +58,12 @@ def used() -> Any:
 @pytest.mark.parametrize(
     ("file", "line", "said"),
     [
-        ("smaps_rollup", b"", "what first calls keep is not known: /proc/PID/smaps_rollup: No such file"),
+        ("smaps_rollup", b"", "the memory that first calls keep is not known: /proc/PID/smaps_rollup: No such file"),
         ("smaps_rollup", b"Anonymous", "/proc/PID/smaps_rollup has no Anonymous"),
         ("clear_refs", b"", "the peak of the host's memory is not known: /proc/PID/clear_refs"),
         ("status", b"VmHWM", "the peak of the host's memory is not known: /proc/PID/status has no VmHWM"),
-        ("status", b"RssAnon", "leaks are not known of resident, mapped, kernel, descriptors, files: /proc"),
-        ("io", b"", "leaks are not known of resident, mapped, kernel, descriptors, files: /proc/PID/io: No such file"),
+        ("status", b"RssAnon", "leaks of resident, mapped, kernel, descriptors, files are not known: /proc"),
+        ("io", b"", "leaks of resident, mapped, kernel, descriptors, files are not known: /proc/PID/io: No such file"),
         ("io", b"write_bytes", "/proc/PID/io has no write_bytes"),
         ("status", b"VmPTE", "/proc/PID/status has no VmPTE"),
         ("fd", b"", "/proc/PID/fd: No such file"),
@@ -72,7 +72,7 @@ def used() -> Any:
 def test_memory_that_cannot_be_read_is_not_run(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, file: str, line: bytes, said: str
 ) -> None:
-    assert used().limits == (), "all of it is there on this machine"
+    assert used().limits == (), "this machine reports all of it"
     monkeypatch.setattr(peak, "PROC", Hidden(tmp_path, file, line))
     found = used()
     assert found.status is Status.NOT_RUN
@@ -82,7 +82,7 @@ def test_memory_that_cannot_be_read_is_not_run(
 
 
 def test_a_mark_that_does_not_move_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where the system takes the request to set it back and does nothing: what was seen then would be 0."""
+    """As on a system that accepts the reset request and ignores it: a reading would be 0."""
     monkeypatch.setattr(peak, "_marks", lambda pid: (1 << 30, 1 << 30))
     found = used()
     assert found.status is Status.NOT_RUN
@@ -101,7 +101,7 @@ def test_a_leak_fails_all_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 
 
 def unlisted(path: Any) -> list[str]:
-    return ["0"]  # a thread of which nothing is told
+    return ["0"]  # a thread without an account
 
 
 def refused(path: Any) -> list[str]:
@@ -112,7 +112,7 @@ def refused(path: Any) -> list[str]:
 def test_threads_that_cannot_be_counted_are_a_limit(
     monkeypatch: pytest.MonkeyPatch, hide: Callable[[Any], list[str]]
 ) -> None:
-    """Without the account of threads, the guard that counts them sees nothing."""
+    """Without the account of threads, the guard that counts them detects nothing."""
     passed = Performance(status=Status.PASS)
     arguments: Any = (passed, (), lambda *args: None)
     assert confirm.confirm(*arguments, threads=1, pid=os.getpid()).limits == ()

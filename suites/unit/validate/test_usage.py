@@ -1,4 +1,4 @@
-"""What one call takes of a device with a memory of its own: counted by what allocates, and timed by copying."""
+"""Device memory of one call on a device with its own memory, counted by its allocator, and copies, timed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ AXES = {"n": 1000}
 
 
 class Watch:
-    """What was allocated at the most."""
+    """Peak of the allocations."""
 
     peak: int | None = 0
 
@@ -29,7 +29,7 @@ class Watch:
 
 
 class Memory:
-    """A device's memory that lies on the host and counts."""
+    """A device's memory that lies on the host and is counted."""
 
     cache = None
 

@@ -184,7 +184,7 @@ def test_a_refused_write_to_an_input_is_told_with_its_name_in_whatever_words(
     found = judged(workers, name)
     assert found.status is Status.ERROR
     assert told in found.reason
-    assert found.reason.endswith("guard inputs: it runs only where it may write the input x")
+    assert found.reason.endswith("guard inputs: it writes the input x; inputs are read-only")
     assert set(found.caught_by) == {"error", "inputs"}
 
 

@@ -96,7 +96,7 @@ def test_an_array_kept_of_each_launch_is_found(simulator: CudaContext) -> None:
     kept: list[Any] = []
     found = used(planted(bound=lambda: kept.append(simulator.array((100,), "uint8"))))
     assert found.status is Status.FAIL
-    assert "bytes of the device's memory of each launch that was dropped" in found.reason
+    assert "bytes of the device's memory of each dropped launch" in found.reason
 
 
 def test_an_array_that_is_kept_once_is_no_leak(simulator: CudaContext) -> None:
