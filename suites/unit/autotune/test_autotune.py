@@ -229,7 +229,7 @@ def test_without_time_nothing_changes() -> None:
 
 def test_a_built_in_choice_that_is_wrong_is_told() -> None:
     found = run(made({"built-in": (1.0, one_off), "faster": (0.5, None)}))
-    assert found.note == "the built-in choice is not right"
+    assert found.note == "the built-in choice is incorrect"
     assert kept() == ""
 
 
