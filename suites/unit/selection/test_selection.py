@@ -384,7 +384,7 @@ def test_registrations_and_new_choices_change_the_version() -> None:
 
 
 def test_without_time_clock_or_speed_nothing_is_kept(place: Path) -> None:
-    assert "the time was up" in run(usual(), seconds=0).note
+    assert "the time ended" in run(usual(), seconds=0).note
     assert "brings no clock" in run(usual(clock=None)).note
     assert "simulated" in run(usual(simulated=lambda: True)).note
     assert not place.exists()
