@@ -73,8 +73,8 @@ class Proof:
     launched: tuple[Launched, ...] = ()
     """The distinct launches on the device, in order."""
     tuned: str = ""
-    """The tuned choice that ran in place of the built-in one: an instance (`tritmark tune instances`), a variant
-    (`tritmark tune variants`) or a prefetch strategy (`tritmark tune prefetch`); "" if the built-in choice ran."""
+    """The tuned choices that ran in place of built-in ones: an instance (`tritmark tune instances`) or a variant
+    (`tritmark tune variants`), and a prefetch strategy (`tritmark tune prefetch`); "" if only built-in choices ran."""
 
     def __repr__(self) -> str:
         reported = ((each, getattr(self, each.name)) for each in fields(self))
