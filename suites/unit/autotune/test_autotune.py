@@ -223,7 +223,7 @@ def test_a_tie_goes_to_the_first_whichever_was_luckier(lucky: int) -> None:
 def test_without_time_nothing_changes() -> None:
     keep(f"{KEY}/made", AXES, IDENTITY, choice())
     found = run(made(), seconds=0)
-    assert "the time was up" in found.note
+    assert "the time ended" in found.note
     assert (found.chosen, kept()) == ("", "faster")
 
 

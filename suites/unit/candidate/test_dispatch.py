@@ -182,4 +182,4 @@ def test_without_a_tool_it_is_said_to_be_unknown(tmp_path: Path, monkeypatch: py
     (limit,) = accuracy_limits(
         Accuracy(status=Status.PASS), INSTALLED.ops["i2s_dequantize"], native, INSTALLED.registry.devices["cpu"]
     )
-    assert "is not known: objdump was not found; next: install binutils" in limit
+    assert "takes other paths elsewhere: objdump was not found; next: install binutils" in limit
