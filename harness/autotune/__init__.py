@@ -1,6 +1,5 @@
-"""tritmark.harness.autotune: which of a variant's instances is the fastest on this machine, for shapes that are asked
-for.
+"""tritmark.harness.autotune: measures which of a variant's instances is the fastest on this machine, for given shapes.
 
-Every instance is judged right by the op's reference and timed by turns with the built-in choice (tasks, in the
-variant's process); what is measured to be faster once more, on its own, is kept for who launches (tune, keep).
+Every instance is compared with the op's reference and timed interleaved with the built-in choice (tasks, in the
+variant's process). An instance that is faster again in a second measurement is stored for later launches (tune, keep).
 """

@@ -1,4 +1,4 @@
-"""Keeping choices in their one file, whatever other processes do and whatever becomes of this one."""
+"""Stores choices in one file, safely against other processes and against the end of this one."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tritmark.harness.tuned import Choice
 
 
 def keep(variant: str, axes: Axes, identity: Mapping[str, str], choice: Choice | None) -> Path:
-    """Put a choice in the place of what was found before for the variant, these axes and the device, of whatever driver
-    and code; None: the built-in choice is launched there again. Returns the file.
+    """Store a choice for the variant, axes and device. It replaces earlier ones, of any driver and code. None restores
+    the built-in choice. Returns the file.
 
-    Raises UsageError where it is damaged, or cannot be written.
+    Raises UsageError if the file is damaged or cannot be written.
     """
     with locked(tuned.path()) as where:
         place = variant, tuple(sorted(axes.items()))
@@ -33,11 +33,11 @@ def keep(variant: str, axes: Axes, identity: Mapping[str, str], choice: Choice |
 
 @contextmanager
 def locked(where: Path) -> Iterator[Path]:
-    """Nobody else who does the same reads or writes the file meanwhile. Raises UsageError where it cannot be."""
+    """Lock the file against other callers of this function. Raises UsageError if it cannot be written."""
     try:
         where.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with locks.locked(where.with_suffix(".lock")):
-            # Only who has the lock writes, so these are of processes that were killed.
+            # Only the holder of the lock writes, so these belong to killed processes.
             for left_over in where.parent.glob(f".{where.name}.*.tmp"):
                 left_over.unlink(missing_ok=True)
             yield where

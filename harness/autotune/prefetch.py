@@ -1,9 +1,8 @@
-"""Which way of fetching ahead is the fastest on this machine, and what each buys.
+"""Measures the gain of each prefetch strategy on this machine, and chooses the fastest.
 
-All strategies take turns at each shape, on calls whose weights come from memory and on one whose arrays lie in the
-caches. The fastest cold one is chosen if it beats what is built in by more than noise, once more by turns with that
-alone, and is not slower hot. All calls are of this process: strategies are settings of a process, and what they set is
-this package's own code.
+All strategies are timed interleaved at each shape, cold and hot. The fastest cold one is chosen if it beats the
+built-in one by more than noise, again in a second measurement of these two alone, and is not slower hot. All calls run
+in this process, since a strategy is a setting of a process and only changes this package's own code.
 """
 
 from __future__ import annotations
@@ -32,16 +31,16 @@ from tritmark.harness.validate.performance import LAYOUT_NOISE
 from tritmark.harness.validate.sets import Sets
 
 CONFIRMING = 0.3
-"""The part of the time that the second comparison may take."""
+"""The part of the time for the second measurement."""
 _COLD_CALLS = 4
-"""Calls of a cold sample, at least: what waking threads takes is in the one before, which is not timed."""
+"""The least calls of a cold sample. The untimed call before it wakes the threads."""
 Temperature = str
 COLD, HOT = "cold", "hot"
 
 
 @dataclass(slots=True)
 class TimedShape:
-    """Calls of one shape, timed with one strategy after the other."""
+    """Calls of one shape, timed with each strategy."""
 
     axes: Axes
     timed: dict[Temperature, Timed]
@@ -66,7 +65,7 @@ class _Told:
 def tune_prefetch(
     installed: Installed, device: Device, asked: Prefetching, *, threads: int, seconds: float, seed: int
 ) -> TunedPrefetch:
-    """What is found in about that many seconds, and kept."""
+    """Tune within about `seconds`, and store the result."""
     rng = np.random.default_rng([seed, *asked.key.op.encode()])
     names = tuple(asked.strategies())
     try:
@@ -78,7 +77,7 @@ def tune_prefetch(
     finally:
         asked.use("")
     if confirmed is not None and (confirmed.too_noisy or confirmed.high >= 1 - LAYOUT_NOISE):
-        best, note = "", f"{best} was not faster than {names[0]} by more than noise once more"
+        best, note = "", f"in a second measurement {best} was not faster than {names[0]} by more than noise"
     found = TunedPrefetch(
         device=device.type,
         op=asked.key.op,
@@ -113,8 +112,8 @@ def timed_strategies(
     seconds: float,
     seed: int,
 ) -> list[TimedShape]:
-    """Calls of each shape, timed with each of these strategies by turns, cold and hot, in about that many seconds. The
-    kernels follow the last of them afterwards."""
+    """Time calls of each shape with these strategies interleaved, cold and hot, within about `seconds`. Afterwards the
+    kernels still use the last strategy."""
     begun = monotonic()
     trials = [_trial(installed, device, asked, axes, threads, seed, rng) for axes in asked.shapes]
     left = seconds - (monotonic() - begun)
@@ -135,8 +134,10 @@ def over(trials: Sequence[TimedShape], temperature: Temperature, strategy: str, 
 
 
 def fastest(trials: Sequence[TimedShape], names: Sequence[str]) -> tuple[str, str]:
-    """The strategy that beats the first one cold by more than noise, by most, and is not slower hot; "" for none. Of
-    those that tie the first one. And why a faster one was left out."""
+    """Returns the strategy to choose, or "", and why a faster one was left out.
+
+    It beats the first strategy cold by more than noise and is not slower hot. The fastest is taken; of a tie, the first
+    in order."""
     note = ""
     cold = {name: over(trials, COLD, name, names[0]) for name in names[1:]}
     left = {name: ratio for name, ratio in cold.items() if ratio.high < 1 - LAYOUT_NOISE and not ratio.too_noisy}
@@ -146,13 +147,13 @@ def fastest(trials: Sequence[TimedShape], names: Sequence[str]) -> tuple[str, st
         hot = over(trials, HOT, name, names[0])
         if hot.low <= 1 + LAYOUT_NOISE:
             return name, note
-        note = note or f"{name} is faster cold, and slower hot"
+        note = note or f"{name} is faster cold but slower hot"
     return "", note
 
 
 def keep_prefetch(found: TunedPrefetch) -> None:
-    """Put it in the place of what was found before for the op's kernels on the device. Raises UsageError where the file
-    is damaged, or cannot be written."""
+    """Store the result for the op's kernels on the device, in place of an earlier one. Raises UsageError if the file is
+    damaged or cannot be written."""
     with locked(prefetched.path()) as where:
         others = [
             each
@@ -203,7 +204,7 @@ def _sample(
 def _once_more(
     trials: Sequence[TimedShape], asked: Prefetching, builtin: str, best: str, rng: np.random.Generator, seconds: float
 ) -> Ratio:
-    """The best one's time over the built-in one's, cold, by turns with that alone."""
+    """The best strategy's cold time over the built-in one's, interleaved, without the others."""
     raced = []
     for trial in trials:
         enough = First(

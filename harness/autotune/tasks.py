@@ -1,4 +1,4 @@
-"""What the process of a variant is asked of its instances."""
+"""Tasks on a variant's instances, for the variant's process."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from tritmark.harness.worker.site import Site
 
 _ONE = Rotation(nbytes=0, wanted=0)
-"""No more than one set of arrays."""
+"""One set of arrays."""
 
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """The instances of a variant for some axes, the built-in choice first, and what a choice holds for."""
+    """The instances of a variant for some axes, the built-in choice first, and the conditions of a choice."""
 
     names: tuple[str, ...]
     identity: Mapping[str, str]
@@ -36,18 +36,18 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class Raced:
-    """An instance by turns with the built-in choice."""
+    """An instance timed interleaved with the built-in choice."""
 
     ratio: Ratio
     """Its time over the built-in choice's."""
     builtin_ns: float
-    """The median of a call of that."""
+    """Median time of a call of the built-in choice."""
     cold: bool
-    """Whether inputs came from memory; everything lay in the caches where nothing so small gets cold."""
+    """Whether the calls were cold; False if the arrays are too small to be cold."""
 
 
 def names_task(site: Site, axes: Axes) -> Named:
-    """What the site's variant may launch."""
+    """The instances of the site's variant."""
     found = _instances(site, axes)
     return Named(tuple(found.each), dict(found.identity))
 
@@ -60,13 +60,12 @@ def outputs_task(site: Site, name: str, inputs: Arrays, axes: Axes, threads: int
     launch = _bound(variant, sets, axes, threads, cold=False)[0]
     launch.run()
     if launch.bad >= 0:
-        raise ValueError(f"{name} finds fault with element {launch.bad} of inputs that are within the contract")
+        raise ValueError(f"{name} rejects element {launch.bad} of inputs that the contract admits")
     return sets.written(0)
 
 
 def race_task(site: Site, name: str, inputs: Arrays, axes: Axes, threads: int, seed: int, seconds: float) -> Raced:
-    """An instance and the built-in choice on the same arrays, timed by turns for at most so long, unless it is told
-    earlier."""
+    """Time an instance and the built-in choice interleaved, on the same arrays, for at most `seconds`."""
     found = _instances(site, axes)
     builtin, rival = next(iter(found.each.values())), found.each[name]
     memory = memory_of(site.device)
@@ -88,7 +87,7 @@ def race_task(site: Site, name: str, inputs: Arrays, axes: Axes, threads: int, s
 
 
 def _instances(site: Site, axes: Axes) -> Instances:
-    assert site.variant.instances is not None  # only such are asked
+    assert site.variant.instances is not None  # the caller checks
     return site.variant.instances(axes)
 
 

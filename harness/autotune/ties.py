@@ -1,7 +1,7 @@
-"""One rule for choices within noise: what is not surely slower than the fastest ties with it, and of those that tie
-the first in a fixed order is taken, so that the same measurement made twice keeps the same.
+"""The rule for choices within noise: all that are not slower than the fastest beyond noise tie with it, and the first
+in a fixed order is taken. So a repeated measurement gives the same choice.
 
-Screening shows which may tie; a second measurement, interleaved with the fastest, verifies that they do.
+Screening finds possible ties. A second measurement, interleaved with the fastest, confirms them.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from tritmark.harness.validate.performance import LAYOUT_NOISE
 
 
 def may_tie(screened: Mapping[str, Ratio], order: Sequence[str]) -> tuple[str, list[str]]:
-    """The fastest by its median, and those before it in `order` whose interval reaches its own: in the order in which
-    they are to be taken. All were timed against the same. Raises ValueError where nothing was screened."""
+    """The name with the fastest median, and the names before it in `order` whose intervals overlap with its own. All
+    ratios have the same denominator. Raises ValueError if `screened` is empty."""
     fastest = min(screened, key=lambda name: (screened[name].median, order.index(name)))
     reach = screened[fastest].high * (1 + LAYOUT_NOISE)
     before = order[: order.index(fastest)]
@@ -22,15 +22,15 @@ def may_tie(screened: Mapping[str, Ratio], order: Sequence[str]) -> tuple[str, l
 
 
 def tied(again: Ratio) -> bool:
-    """Whether a time over the fastest's, measured once more, is not surely more."""
+    """Whether a second measurement of a time over the fastest's includes 1, within noise."""
     return again.low <= 1 + LAYOUT_NOISE
 
 
 def taken(
     screened: Mapping[str, Ratio], order: Sequence[str], race: Callable[[str, str], Ratio | None]
 ) -> tuple[str, str, Ratio | None]:
-    """The one to take of those that were screened, the fastest, and the time of the one over the other's where they
-    tie. `race(name, fastest)` measures once more, None where that broke."""
+    """Returns the name to take, the fastest name, and the ratio of their times if they tie. `race(name, fastest)`
+    measures the ratio again; it returns None if one of them broke."""
     fastest, candidates = may_tie(screened, order)
     for name in candidates:
         again = race(name, fastest)

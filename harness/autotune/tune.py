@@ -1,4 +1,4 @@
-"""For each variant and shape the fastest of the instances that are right, within a time."""
+"""Finds the fastest correct instance of each variant and shape, within a time."""
 
 from __future__ import annotations
 
@@ -24,10 +24,9 @@ from tritmark.harness.validate.performance import LAYOUT_NOISE
 from tritmark.harness.worker import Workers
 
 SCREENING_S = 0.15
-"""How long an instance is timed to find the most promising ones."""
+"""Seconds to time each instance in the screening."""
 CONFIRMING_S = 2.0
-"""How long one of these is timed once more. What is kept rests on that alone: the fastest of many is always one that
-was lucky too."""
+"""Seconds of the second measurement. The choice rests on it alone, since the fastest of many is partly luck."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,36 +40,36 @@ class Job:
 
 @dataclass(slots=True, kw_only=True)
 class Tuned:
-    """What was found for a job."""
+    """The result of a job."""
 
     job: Job
     names: tuple[str, ...] = ()
     """The instances, the built-in choice first."""
     raced: dict[str, Raced] = field(default_factory=dict)
-    """Those that were timed, as they were screened."""
+    """Screening results of the instances that were timed."""
     wrong: dict[str, str] = field(default_factory=dict)
-    """Those that are not right, and where."""
+    """Incorrect instances, each with its first incorrect element."""
     broke: dict[str, str] = field(default_factory=dict)
-    """Those that could not be run, and why."""
+    """Instances that could not be run, and why."""
     chosen: str = ""
-    """The one that is kept; "" for the built-in choice."""
+    """The instance that is kept; "" for the built-in choice."""
     confirmed: Raced | None = None
-    """The best of the screening once more: its time over the built-in choice's."""
+    """The second measurement of the best instance: its time over the built-in choice's."""
     tie: str = ""
-    """The instance that was the fastest by its median, where what is kept could not be told apart from it and comes
-    first; "" where there is no tie."""
+    """The instance with the fastest median, if the kept one ties with it and is earlier in the order; "" without a
+    tie."""
     note: str = ""
-    """Why there is no choice, where that is not what the times say."""
+    """Why there is no choice, if the reason is not the times."""
 
     @property
     def builtin_ns(self) -> float | None:
-        """What a call of the built-in choice takes, in the last of the races; None without any."""
+        """Time of a call of the built-in choice in the last race; None without a race."""
         raced = [*self.raced.values(), *([] if self.confirmed is None else [self.confirmed])]
         return raced[-1].builtin_ns if raced else None
 
     @property
     def won(self) -> Ratio | None:
-        """The time of what is kept over the built-in choice's."""
+        """The time of the kept instance over the built-in choice's."""
         return self.confirmed.ratio if self.chosen and self.confirmed is not None else None
 
 
@@ -81,8 +80,8 @@ def jobs(
     variant: str = "*",
     device: str = "*",
 ) -> Iterator[Job]:
-    """What has instances, at each shape (axes, title) of its op: the variants that match the glob, or with "*" those
-    that are launched there unless one is named."""
+    """The variants with instances, at each shape (axes, title) of their op: those that match the glob, or with "*" the
+    default variant of each key."""
     for op, sizes in shapes.items():
         for key in installed.keys(op):
             if not fnmatchcase(key.device, device):
@@ -99,7 +98,7 @@ def jobs(
 
 
 def untimed(device: Device) -> str:
-    """Why nothing on the device can be timed, "" where it can."""
+    """Why nothing on the device can be timed; "" if it can."""
     if device.simulated():
         return "a simulated device has no speed"
     return "" if device.clock is not None else "the device brings no clock"
@@ -108,9 +107,9 @@ def untimed(device: Device) -> str:
 def tune(
     workers: Workers, asked: Sequence[Job], *, seconds: float, seed: int, report: Callable[[Tuned], None] | None = None
 ) -> list[Tuned]:
-    """What is found in that many seconds in all, each job in its share of what is left; kept as it is found."""
+    """Tune all jobs within `seconds`, each in an equal share of the remaining time. Stores each result immediately."""
     if not asked:
-        raise UsageError("no kernel with several instances takes what was asked for; legal: see `list variants`")
+        raise UsageError("no kernel with several instances takes these shapes; legal: see `tritmark list variants`")
     end, found = monotonic() + seconds, []
     for index, job in enumerate(asked):
         now = monotonic()
@@ -140,11 +139,11 @@ class _Tuner:
         builtin, *others = found.names
         first = self._case(self._op.input_families[0])
         if not self._right(builtin, first):
-            found.note = "the built-in choice is not right"
+            found.note = "the built-in choice is incorrect"
             return found
         for name in others:
             if self._left() <= 0:
-                found.note = "the time was up before every instance was looked at"
+                found.note = "the time ended before every instance was judged"
                 break
             if self._right(name, first) and not self._untimed:
                 raced = self._race(name, first, SCREENING_S)
@@ -159,12 +158,12 @@ class _Tuner:
         return found
 
     def _choose(self, first: Case) -> None:
-        """The fastest, if it is right on all families of inputs and faster once more."""
+        """Choose the fastest, if it is correct on all input families and faster in the second measurement."""
         found = self._found
         quicker = {name: raced.ratio for name, raced in found.raced.items() if _faster(raced.ratio)}
         while quicker:
             if self._left() <= 0:
-                found.note = "the time was up before the fastest was judged and timed once more"
+                found.note = "the time ended before the fastest was judged and timed again"
                 return
             name, fastest, tie = ties.taken(quicker, found.names, lambda a, b: self._again(a, b, first))
             del quicker[name]
@@ -217,13 +216,13 @@ class _Tuner:
             raise
 
     def _case(self, family: str) -> Case:
-        """Data of a family and what should come of them."""
+        """Inputs of a family, and the expected outputs."""
         job = self._job
         material = Material(self._op, Workload(op=self._op.name, axes=job.axes, family=family), self._seed)
         return material.cases(job.variant.key, by_turns=True).first
 
     def _right(self, name: str, case: Case) -> bool:
-        """Whether an instance gives what the reference gives."""
+        """Whether an instance's outputs match the reference."""
         found, axes = self._found, dict(self._job.axes)
         try:
             outputs = self._call(f"judging {name}", outputs_task, name, case.inputs, axes, 1)
@@ -245,7 +244,7 @@ class _Tuner:
         return True
 
     def _race(self, name: str, case: Case, seconds: float) -> Raced | None:
-        """An instance by turns with the built-in choice; None where that broke."""
+        """Time an instance interleaved with the built-in choice; None if one of them broke."""
         arguments = name, case.inputs, dict(self._job.axes), 1, self._seed, seconds
         try:
             raced: Raced = self._call(f"timing {name}", race_task, *arguments)
@@ -256,5 +255,5 @@ class _Tuner:
 
 
 def _faster(ratio: Ratio) -> bool:
-    """Whether a time over another is less, and not too noisy to be compared."""
+    """Whether a ratio of times is below 1 and not too noisy."""
     return ratio.median < 1 and not ratio.too_noisy

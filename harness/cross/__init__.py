@@ -1,5 +1,5 @@
-"""tritmark.harness.cross: the bridge to anyone's C or C++ library. A CppLibrary can be pickled, and its peers are
-made where they run."""
+"""tritmark.harness.cross: the bridge to third-party C and C++ libraries. A CppLibrary can be pickled, and its peers are
+made in the process that runs them."""
 
 from __future__ import annotations
 

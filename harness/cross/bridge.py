@@ -1,5 +1,5 @@
-"""Functions of a library that a user names, as peers. Nothing of the library runs before a peer is asked whether it
-is there: only that loads it, so ask where a crash may happen."""
+"""Makes peers from the functions of a user's library. `Peer.missing` and `Peer.bind` load the library, and nothing else
+does. Call them in a process that may crash."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CppLibrary:
-    """A shared library and the TOML file that describes its functions ("": beside it, with the suffix .toml)."""
+    """A shared library and the TOML file that describes its functions ("": the library's path with suffix .toml)."""
 
     path: str
     description: str = ""
 
     def peers(self, installed: Installed) -> tuple[Peer, ...]:
-        """A peer for each function, format and dtype. Raises UsageError for a description that cannot be obeyed.
+        """A peer for each function, format and dtype. Raises UsageError for an invalid description.
 
-        A library that is not there or cannot be loaded still has its peers: they say so. One that is not there and is
-        not described either has a peer for each op.
+        A library that is missing or cannot be loaded still has its peers, and `missing` reports why. A library without
+        file and description has a peer for each op.
         """
         path = Path(self.path).absolute()
         described = Path(self.description) if self.description else path.with_suffix(".toml")
@@ -48,21 +48,21 @@ def bridge(library: Path, description: Path | None, installed: Installed) -> tup
 
 
 _BLOCK = 1 << 18
-"""Elements whose neighbours are looked up at a time."""
+"""Elements whose neighbours are computed at a time."""
 
 _NOTHING = "labs"
-"""Of the C library: a register's absolute value. What else is passed, the calling conventions let it pass over."""
+"""A C library function that takes one register. The calling conventions let it ignore further arguments."""
 
 
 class BridgeError(TritmarkError, RuntimeError):
-    """A function of the library could not be called, or said that it failed."""
+    """A function of the library could not be called, or reported a failure."""
 
 
 class _Call:
-    """A function bound to its arguments. `owners` keep the arrays that these point to."""
+    """A function bound to its arguments. `owners` keep the arrays of pointer arguments alive."""
 
     threads_used = 1
-    """Nobody tells."""
+    """Unknown; 1 by convention."""
     bad = -1
     pointer = None
 
@@ -81,18 +81,18 @@ class _Call:
 
     @property
     def idle(self) -> Launch:
-        """A call with the same arguments of a function that does nothing with them, for what the call itself costs."""
+        """A call of an empty function with the same arguments, to measure the cost of the call itself."""
         nothing = ctypes.CDLL(None)[_NOTHING]
         nothing.restype, nothing.argtypes = self._function.restype, self._function.argtypes
         return _Call(nothing, _NOTHING, self._arguments)
 
     def run(self) -> None:
-        """Call it once, without the GIL. Raises BridgeError for a status other than 0."""
+        """Call the function once, without the GIL. Raises BridgeError for a nonzero status."""
         returned = self._function(*self._arguments)
         self.ran = self._symbol
         self.runs += 1
         if self._status and returned:
-            raise BridgeError(f"{self._symbol} returned {returned}, and only 0 is success")
+            raise BridgeError(f"{self._symbol} returned status {returned}; legal: 0 (success)")
 
 
 def _peer(path: Path, function: LibraryFunction) -> Peer:
@@ -116,11 +116,11 @@ def _peer(path: Path, function: LibraryFunction) -> Peer:
 
 
 def _nowhere(path: Path, op: Op, installed: Installed) -> Peer:
-    """Stands for a library of which nothing is known."""
+    """The peer of a library that has neither a file nor a description."""
     keys = installed.keys(op.name)
 
     def unusable(*_: Any) -> Any:
-        raise BridgeError(f"{path} was not found when it was named, and nothing describes it")
+        raise BridgeError(f"{path} was not found, and it has no description")
 
     return Peer(
         name=path.name,
@@ -173,7 +173,7 @@ def _bind(path: Path, function: LibraryFunction, inputs: Arrays, outputs: Arrays
     library = _load(path)
     if why is not None or isinstance(library, str):
         raise BridgeError(why or str(library))
-    symbol = library[function.symbol]  # an object of its own, so that two descriptions of a symbol do not share types
+    symbol = library[function.symbol]  # a new object, so that two descriptions of a symbol do not share types
     symbol.restype = ctypes.c_int if function.status else None
     symbol.argtypes = [argument.ctype for argument in function.arguments]
     owners: list[npt.NDArray[Any]] = []
@@ -196,18 +196,19 @@ def _array(function: LibraryFunction, argument: LibraryArgument, arrays: Arrays)
         return InvalidArgumentError(op=function.symbol, argument=argument.name, found=found, legal=legal)
 
     if argument.name not in arrays:
-        raise refuse(f"not among what {function.encode} inputs have", ", ".join(arrays))
+        raise refuse(f"not among the arrays of encoding {function.encode}", ", ".join(arrays))
     array = np.asarray(arrays[argument.name])
     wrong = argument.refusal(array.dtype)
     if wrong is not None:
-        raise refuse(f"{array.dtype}", f"an array of {argument.type}, as it is declared")
+        raise refuse(f"{array.dtype}", f"an array of {argument.type}, as in the declaration")
     if not array.flags.c_contiguous:
         raise refuse(f"strided {array.strides}", "C-contiguous")
     return array
 
 
 def _one_ulp(function: LibraryFunction, inputs: Arrays, axes: Axes) -> dict[str, Any]:
-    """How far the neighbours of the rounded exact value are from the exact one; nothing at infinity."""
+    """An error bound of 1 ulp: the distance from the exact value to the neighbours of the rounded one; 0 at
+    infinity."""
     found = {}
     for expected in expectations(function.op, axes, function.key, function.op.reference(inputs, axes, function.key)):
         if not is_float(expected.values.dtype):

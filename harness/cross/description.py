@@ -1,25 +1,23 @@
-"""What a library's functions are: a TOML file beside it, checked against the ops that are installed.
+"""Reads the description of a library's functions: a TOML file, checked against the installed ops.
 
-    source = "libbitnet 1.0"                     # whose code this is; the library's path unless told
-    name = "libbitnet"                           # what reports call it; each function by file and symbol unless told
-    reference = true                             # written to be read: its time is not compared; false unless told
+    source = "libbitnet 1.0"                     # project and version; default: the library's path
+    name = "libbitnet"                           # name in reports; default: file and symbol of each function
+    reference = true                             # written for readability: its time is not compared; default: false
 
     [[functions]]
     op = "ternary_matmul"
-    symbol = "dot_{format}_{dtype}"              # {format} and {dtype} stand for each of the lists below
+    symbol = "dot_{format}_{dtype}"              # {format} and {dtype} are replaced by each entry of the lists below
     formats = ["tile64"]                         # formats and output dtypes of the kernels that it is compared with
     dtypes = ["int32", "float32"]
     arguments = ["const int8_t *activations", "const uint8_t *weights", "float weight_scale", "void *out", "int64_t M",
     "int threads"]
-    encode = "i2_s_x86"                          # how the inputs come: in that format, or "logical"; as the kernel
-    takes them unless told
-    returns = "status"                           # an int that is 0 where all went well; "void" unless told
-    bound = "rounded"                            # within 1 ulp; or "op": the op's own bound; "exact", the same bits,
-    unless told
+    encode = "i2_s_x86"                          # encoding of the inputs: a format, or "logical"; default: the kernel's
+    returns = "status"                           # an int, 0 on success; default: "void"
+    bound = "rounded"                            # within 1 ulp; or "op": the op's own bound; default: "exact"
 
-An argument is a C declaration. Its name is that of an input or output of the op, of an axis, or `threads`. A pointer to
-const is an input, any other pointer an output, and what comes by value an axis, `threads`, or an input that is one
-number. float16 and bfloat16 arrays are uint16_t. Arrays are C-contiguous.
+An argument is a C declaration. Its name is an input, output or axis of the op, or `threads`. A pointer to const is an
+input, any other pointer an output. A value is an axis, `threads`, or an input that is one number. float16 and bfloat16
+arrays are uint16_t. Arrays are C-contiguous.
 """
 
 from __future__ import annotations
@@ -70,7 +68,7 @@ Kind = Literal["input", "output", "scalar", "axis", "threads"]
 
 @dataclass(frozen=True, slots=True)
 class LibraryArgument:
-    """One parameter of a function: what is passed, and its C type (that of the elements for an array)."""
+    """One parameter of a function: its role, and its C type (the element type for an array)."""
 
     name: str
     kind: Kind
@@ -78,11 +76,11 @@ class LibraryArgument:
 
     @property
     def ctype(self) -> Any:
-        """The type to pass it as."""
+        """The ctypes type of the argument."""
         return ctypes.c_void_p if self.kind in {"input", "output"} else _TYPES[self.type][0]
 
     def refusal(self, dtype: np.dtype[Any]) -> str | None:
-        """Why an array of that dtype is not what the declaration says, or None."""
+        """Why an array of that dtype does not match the declaration, or None."""
         wanted = "uint16" if dtype.name in {"float16", "bfloat16"} else dtype.name
         if self.type == "void" or _TYPES[self.type][1] == wanted:
             return None
@@ -132,12 +130,12 @@ class LibraryFunction:
 
     @property
     def source(self) -> str:
-        """Whose code it is; "" where the description does not tell."""
+        """Project and version; "" if the description has none."""
         return self.file.source
 
     @property
     def name(self) -> str:
-        """What reports call the library's functions; "" where the description does not tell."""
+        """The name in reports; "" if the description has none."""
         return self.file.name
 
     @property
@@ -147,13 +145,12 @@ class LibraryFunction:
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """What it computes."""
+        """Names of the outputs that it computes."""
         return tuple(argument.name for argument in self.arguments if argument.kind == "output")
 
 
 def read_description(path: Path, installed: Installed) -> tuple[LibraryFunction, ...]:
-    """Every function that the file describes. Raises UsageError, with line and column, for whatever is wrong with
-    it."""
+    """Every function that the file describes. Raises UsageError, with line and column, for an invalid description."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -172,7 +169,7 @@ def read_description(path: Path, installed: Installed) -> tuple[LibraryFunction,
     try:
         file = _File.model_validate(table)
     except ValidationError as error:
-        # A misspelt key is missing as well; what stands there is the better clue.
+        # A misspelt key is also a missing key; the unknown key is the better message.
         first = min(error.errors(include_url=False), key=lambda each: each["type"] != "extra_forbidden")
         at = first["loc"]
         name = ".".join(str(part) for part in at if isinstance(part, str))
@@ -201,7 +198,7 @@ def _functions(entry: _Entry, installed: Installed, file: _File, refuse: Refuse)
     if op is None:
         raise refuse("op", what=f"unknown op {entry.op!r}; {nearest(entry.op, installed.ops)}")
     keys = installed.keys(op.name)
-    if file.reference:  # it is of everything that its package brings, of which a device may be left out
+    if file.reference:  # it covers all of its package, but some devices may not be installed
         formats, dtypes = {key.format for key in keys}, {key.dtype for key in keys}
         entry = entry.model_copy(
             update={
@@ -241,11 +238,11 @@ def _functions(entry: _Entry, installed: Installed, file: _File, refuse: Refuse)
             )
             for index, argument in enumerate(arguments):
                 if argument in arguments[:index]:
-                    raise refuse("arguments", index, what=f"{argument.name} is there twice")
+                    raise refuse("arguments", index, what=f"{argument.name} is declared twice; legal: once")
             if not any(argument.kind == "output" for argument in arguments):
                 those = ", ".join(tensor.name for tensor in op.outputs)
                 raise refuse(
-                    "arguments", what=f"no argument is an output; legal: a pointer that is not const to one of {those}"
+                    "arguments", what=f"no argument is an output; legal: a non-const pointer to one of {those}"
                 )
             key = KernelKey("cpu", op.name, format, dtype)
             found.append(
@@ -257,7 +254,7 @@ def _functions(entry: _Entry, installed: Installed, file: _File, refuse: Refuse)
 
 
 def _within(refuse: Refuse, *place: int | str) -> Refuse:
-    """The same for a place further inside."""
+    """`refuse` for an enclosed place."""
     return lambda *at, what: refuse(*place, *at, what=what)
 
 
@@ -266,7 +263,7 @@ def _argument(op: Op, dtype: str, text: str, encode: str, refuse: Refuse) -> Lib
     match = _DECLARATION.fullmatch(text)
     if match is None or match[2] not in _TYPES or (match[2] == "void" and not match[3]):
         legal = "such as 'const int8_t *weights' or 'int64_t M', of the types " + ", ".join(_TYPES)
-        raise refuse(what=f"{text!r} is no declaration that can be passed; legal: one {legal}")
+        raise refuse(what=f"{text!r} is not a declaration of a supported type; legal: one {legal}")
     const, kind_of, pointer, name = match.groups()
     inputs, outputs = ({tensor.name: tensor for tensor in side} for side in (op.inputs, op.outputs))
     if pointer:
@@ -289,7 +286,4 @@ def _argument(op: Op, dtype: str, text: str, encode: str, refuse: Refuse) -> Lib
         if kind_of in {"float", "double"}:
             raise refuse(what=f"{name} is declared as {kind_of}; legal: an integer type")
         return LibraryArgument(name, "axis" if name in op.axes else "threads", kind_of)
-    raise refuse(
-        what=f"{op.name} has nothing called {name!r} that comes by value; "
-        f"{nearest(name, [*op.axes, *sorted(numbers), THREADS])}"
-    )
+    raise refuse(what=f"{op.name} has no value named {name!r}; {nearest(name, [*op.axes, *sorted(numbers), THREADS])}")

@@ -1,4 +1,4 @@
-"""Where in a TOML text something stands: tomllib tells that for its own errors only."""
+"""Finds the line and column of a TOML key: tomllib reports positions only for its own errors."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _STRING = re.compile(r"\"(?:[^\"\\\n]|\\.)*\"|'[^'\n]*'")
 
 
 def position(text: str, at: Sequence[int | str]) -> tuple[int, int]:
-    """Line and column, from 1 on, of a key or of an element of its array: ("functions", 1, "arguments", 0) is the
-    first string of the key `arguments` in the second [[functions]]. Where the text says it in another way, those of
-    the nearest thing around it."""
+    """Line and column, from 1, of a key or of an element of its array. ("functions", 1, "arguments", 0) is the first
+    string of the key `arguments` in the second [[functions]]. If the text uses another notation, the position of the
+    nearest enclosing key or table."""
     start, end = 0, len(text)
     found = 0
     for index, part in enumerate(at):

@@ -1,1 +1,1 @@
-"""Judging and measuring kernels, one Run after the other: what `tritmark run` and `tritmark check` do."""
+"""Judges and measures kernels, one Run after the other, for `tritmark run` and `tritmark check`."""

@@ -1,8 +1,7 @@
-"""Judges: processes that judge kernels side by side, on all cores, while nothing is timed: on drawn cases, and on what
-the suite lists.
+"""Judges: processes that judge kernels in parallel on all cores, while nothing is timed: on drawn cases and on the
+suite's workloads.
 
-A judge holds the expected values and has workers of its own in which candidates run, so a candidate can reach no more
-than before.
+A judge holds the expected values. Candidates run in the judge's own workers, so they cannot reach these values.
 """
 
 from __future__ import annotations
@@ -42,33 +41,33 @@ if TYPE_CHECKING:
     from tritmark.harness.providers import Candidate
 
 MOST = 16
-"""Judges, however many cores there are: each has processes of its own beside it."""
+"""The most judges on any number of cores: each has further processes of its own."""
 
 _TRIES = 3
-"""Times that work is begun whose judge died: somebody may have ended it, or the system, for want of memory."""
+"""Attempts for work whose judge died: a user or the out-of-memory killer may have ended it."""
 
 AT_WORK: list[ProcessPoolExecutor] = []
 """The pools of judges of this process."""
 
 ON_DEVICE, ON_HOST = 1, 6
-"""Variants that one judge has at work at a time: each of a device holds a context there, of several hundred MB."""
+"""Variants that one judge runs at a time. On a device, each holds a context of several hundred MB."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What candidates are allowed; see Workers."""
+    """Limits of candidates; see Workers."""
 
     candidates: tuple[Candidate, ...]
     isolated: bool
     timeout_s: float
     memory_bytes: int
     judges: int = MOST
-    """At most so many at a time, each with data of its own."""
+    """The most judges at a time; each has its own data."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Variants of one key, by id, and what they are judged on. Can be pickled."""
+    """Ids of variants of one key, and the cases or workload to judge them on. Can be pickled."""
 
     variants: tuple[str, ...]
     on: Draw | ListedWorkload
@@ -80,9 +79,9 @@ _Found = list[tuple[str, Part | Accuracy | Judgement]]
 def judged(
     installed: Installed, tasks: Sequence[Task], limits: Limits
 ) -> Iterator[tuple[Task, Variant, Judged | Judgement]]:
-    """Judge every variant of every task; each as soon as all that was to be seen of it was.
+    """Judge every variant of every task. Yields each verdict as soon as it is complete.
 
-    Without isolation everything runs in this process, one after the other.
+    Without isolation, everything runs sequentially in this process.
     """
     variants = {variant.id: variant for variant in installed.registry.variants}
     jobs = min(limits.judges, len(affinity()))
@@ -93,7 +92,7 @@ def judged(
                 if isinstance(task.on, ListedWorkload)
                 else [task]
             )
-            for part in each:  # what is finished is told at once
+            for part in each:  # yield each verdict as soon as it is complete
                 with _workers(installed, limits) as workers:
                     yield from _verdicts(part, variants, [_judged(workers, part)])
         return
@@ -120,7 +119,7 @@ def judged(
     if of_session is not None:
         raise of_session
     for number in dict.fromkeys(number for numbers, _ in together for number in numbers):
-        reason = f"its judge died {_TRIES} times: somebody ended that process, or the system, for want of memory"
+        reason = f"its judge died {_TRIES} times: a user or the out-of-memory killer ended that process"
         died = Accuracy(status=Status.ERROR, reason=reason)
         for id in split[number][0].variants:
             yield from _verdicts(split[number][0], variants, [[(id, _without_judge(split[number][0], died))]])
@@ -129,8 +128,8 @@ def judged(
 def _side_by_side(
     together: Sequence[tuple[list[int], list[Task]]], limits: Limits, jobs: int
 ) -> Iterator[tuple[list[int], list[Task], list[_Found] | None]]:
-    """Each entry with what judges found of it, in the order in which they end; None where a judge died meanwhile,
-    which ends all."""
+    """Each entry with the results of its judge, in order of completion; None if a judge died, which ends the whole
+    pool."""
     prepare()
     address: str = vars(forkserver._forkserver)["_forkserver_address"]
     with starting(), uninterrupted():
@@ -153,7 +152,7 @@ def _side_by_side(
             broken |= found is None
             yield (*of[future], found)
     except BaseException:
-        broken = True  # what goes on now is for nobody, and its workers end with it
+        broken = True  # no caller waits for the remaining work; its workers end with the pool
         raise
     finally:
         AT_WORK.remove(pool)
@@ -162,7 +161,8 @@ def _side_by_side(
 
 @contextmanager
 def _breaking(pool: ProcessPoolExecutor) -> Iterator[None]:
-    """Whatever is raised because a judge died. Before Python 3.12 a pool closes its pipes while it begins another."""
+    """Suppress all errors that follow the death of a judge. Before Python 3.12, a pool closes its pipes while it starts
+    another process, which raises various errors."""
     try:
         yield
     except BrokenProcessPool:
@@ -173,7 +173,7 @@ def _breaking(pool: ProcessPoolExecutor) -> Iterator[None]:
 
 
 def pids() -> frozenset[int]:
-    """Numbers of the judges' processes."""
+    """Process ids of the judges."""
     return frozenset(pid for pool in AT_WORK for pid in (pool._processes or {}))
 
 
@@ -184,7 +184,7 @@ def _without_judge(task: Task, accuracy: Accuracy) -> Accuracy | Judgement:
 
 
 def _split(installed: Installed, tasks: Sequence[Task], jobs: int) -> list[list[Task]]:
-    """Each task's variants in few at a time, drawn cases in as many parts as keep all judges at work."""
+    """Split each task into groups of few variants, and drawn cases into enough parts for all judges."""
     chunks = []
     for task in tasks:
         own_memory = installed.registry.devices[task.on.key.device].memory is not None
@@ -192,7 +192,7 @@ def _split(installed: Installed, tasks: Sequence[Task], jobs: int) -> list[list[
         chunks += [
             replace(task, variants=task.variants[start : start + step]) for start in range(0, len(task.variants), step)
         ]
-    # of what the suite lists, each takes a fraction of what these take
+    # listed workloads take only a fraction of the time of drawn cases
     drawn = sum(isinstance(chunk.on, Draw) for chunk in chunks)
     parts = max(1, -(-jobs // max(1, drawn)))
     return [
@@ -204,8 +204,8 @@ def _split(installed: Installed, tasks: Sequence[Task], jobs: int) -> list[list[
 
 
 def _together(installed: Installed, split: list[list[Task]]) -> list[tuple[list[int], list[Task]]]:
-    """Tasks that one judge does with the same workers, and their places in `split`: all of a device's kernel, so
-    that its process begins a context there once."""
+    """Tasks that one judge does with the same workers, and their indices in `split`. All tasks of a device's kernel
+    belong together, so that its process creates a context only once."""
     found: dict[tuple[object, ...], tuple[list[int], list[Task]]] = {}
     for number, parts in enumerate(split):
         for part, task in enumerate(parts):
@@ -217,8 +217,7 @@ def _together(installed: Installed, split: list[list[Task]]) -> list[tuple[list[
 
 
 def _work_of(installed: Installed, task: Task) -> float:
-    """By what tasks are begun in the order of their work, so that none is left at the end while other judges have
-    nothing to do."""
+    """The amount of work of a task. The largest tasks start first, so that no judge is idle at the end."""
     if isinstance(task.on, Draw):
         return inf
     key, workload = task.on.key, task.on.workload
@@ -238,7 +237,7 @@ def _verdicts(
 
 @dataclass(slots=True)
 class _Judge:
-    """What a judge has loaded."""
+    """State of a judge's process: the loaded packages."""
 
     installed: Installed | None = None
 
@@ -248,14 +247,14 @@ _HERE = _Judge()
 
 def _begin(environment: dict[str, str], cores: frozenset[int], candidates: tuple[Candidate, ...], address: str) -> None:
     """Make this new process a judge."""
-    # A pool's processes wait for each other's pipes, so that the end of the one that began them goes unnoticed.
+    # Processes of a pool hold each other's pipes open, so they do not notice the end of their parent.
     threading.Thread(target=_end_with, args=(multiprocessing.parent_process(),), daemon=True).start()
     settle(cores)
     os.environ.clear()
-    # Threads that wait by spinning take the cores from the others, where there are more of them than cores.
+    # Spinning threads take cores from other judges if there are more threads than cores.
     os.environ.update({"OMP_WAIT_POLICY": "passive", **environment})
     os.environ.pop(BINDING[0], None)  # each judge's worker would bind its threads to the same cores
-    # A judge's own workers come from the server that it came from: another one would import everything anew.
+    # A judge's workers come from the same fork server as the judge: a new server would import everything again.
     server = forkserver._forkserver
     vars(server).update(_forkserver_address=address, ensure_running=lambda: None)
     from threadpoolctl import threadpool_limits
@@ -271,7 +270,7 @@ def _end_with(parent: ParentProcess | None) -> None:
 
 
 def _work(tasks: Sequence[Task], limits: Limits) -> list[_Found]:
-    """What a judge does."""
+    """The work of a judge."""
     installed = _HERE.installed
     assert installed is not None
     with _workers(installed, limits) as workers:
@@ -289,7 +288,7 @@ def _workers(installed: Installed, limits: Limits) -> Workers:
 
 
 def _parts(workers: Workers, variants: Sequence[Variant], draw: Draw) -> list[Part]:
-    """What the cases are for each variant, on all its paths that can be reached here, side by side on the same data."""
+    """Judge each variant on this part of the drawn cases, on all its reachable paths, on the same data."""
     with ExitStack() as stack:
         others = [stack.enter_context(paths(workers, variant)) for variant in variants]
         at_work = [(worker.variant, worker.device) for worker in map(workers.of, variants)]

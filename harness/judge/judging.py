@@ -1,7 +1,7 @@
-"""One key on one workload: its variants are judged one after the other, each where it runs, by all that needs no clock.
+"""Judges the variants of one key on one workload, one after the other, by everything that needs no clock.
 
-What a candidate may know (its inputs, what it is called with) goes to its worker; what it must not know (the expected
-values) stays here. What is timed is in timing.
+A candidate's worker gets its inputs and arguments. The expected values stay in this process. Timing is in
+judge.timing.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ class LeftOut:
     reason: str
     cause: Cause | None = None
     untimed: bool = False
-    """The suite asks for all that needs no clock."""
+    """The suite asks for everything that needs no clock."""
 
     @property
     def slow(self) -> bool:
-        """Whether only figures of speed are left out: a simulator has none, nor has a device without a clock, and
-        both are judged in all that needs no clock, as is what the suite does not time."""
+        """Whether only speed is left out (simulator, device without a clock, untimed workload). Everything else is
+        judged."""
         return self.untimed or self.cause in {Cause.SIMULATOR, Cause.DEVICE}
 
     def verdict(self, kind: type[_Verdict]) -> _Verdict:
@@ -71,11 +71,11 @@ NO_CLOCK = LeftOut("the device brings no clock", Cause.DEVICE)
 NOT_MEASURED = LeftOut("the suite asks for accuracy only here", Cause.SUITE)
 UNTIMED = LeftOut("the suite does not time it here", Cause.SUITE, untimed=True)
 DRAWN = LeftOut("accuracy is judged here", Cause.SUITE)
-"""Why Runs of drawn cases have nothing but accuracy."""
-NOT_RIGHT = LeftOut("only a kernel that is right is measured")
-RIVAL_OF_NONE = LeftOut("no kernel of the file is right here, so there is no time to compare with")
-"""Why a built-in kernel that is there to be compared with is not timed."""
-PEER = LeftOut("it is somebody else's itself", Cause.SUITE)
+"""Why Runs of drawn cases have only an accuracy verdict."""
+NOT_RIGHT = LeftOut("only a correct kernel is measured")
+RIVAL_OF_NONE = LeftOut("no kernel of the file is correct here, so there is no time to compare with")
+"""Why a built-in kernel that only serves for comparison is not timed."""
+PEER = LeftOut("it is a peer itself", Cause.SUITE)
 """Why a peer is not cross-validated."""
 
 
@@ -88,14 +88,14 @@ class Group:
     workload: Workload
     variants: tuple[Variant, ...]
     corners: tuple[Workload, ...] = ()
-    """Of drawn cases: workloads of the suite that are judged among them."""
+    """For drawn cases: workloads of the suite that are judged among them."""
 
     def run_id(self, variant: Variant) -> str:
         """A Run's name within its Record."""
         return run_id(variant, self.workload)
 
     def identity(self, variant: Variant, seed: int) -> dict[str, Any]:
-        """The fields of a Run that say of what it is."""
+        """The fields of a Run that identify it."""
         work = self.workload
         return {
             "id": self.run_id(variant),
@@ -125,29 +125,29 @@ class ListedWorkload:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What was found of a variant without a clock. Can be pickled."""
+    """The judgement of a variant without a clock. Can be pickled."""
 
     accuracy: Accuracy
     receipt: Receipt | None
     memory: MemoryUse
     code: Code | None
     left_out: LeftOut | None
-    """Why it is not to be measured."""
+    """Why it is not measured, or None."""
     seconds: float
 
     @property
     def whole(self) -> bool:
-        """Whether nothing else will be found: what is simulated is compared with peers all the same."""
+        """Whether the Run is complete. A simulated variant is not: it is still compared with peers."""
         return self.left_out is not None and not self.left_out.slow
 
     @classmethod
     def refusing(cls, refusal: LeftOut) -> Judgement:
-        """That of a variant that is not run."""
+        """The judgement of a variant that is not run."""
         return cls(refusal.verdict(Accuracy), None, refusal.verdict(MemoryUse), None, refusal, 0.0)
 
 
 class Judging:
-    """Variants of one key on one workload: data and reference are made when the first of them needs them."""
+    """Variants of one key on one workload. The first variant that needs data and reference makes them."""
 
     def __init__(self, workers: Workers, listed: ListedWorkload) -> None:
         self._workers = workers
@@ -159,7 +159,7 @@ class Judging:
         self._cases: Cases | Verdict | None = None
 
     def judge(self, variant: Variant) -> Judgement:
-        """Accuracy, and of a kernel that is right and will be measured memory and code."""
+        """Judge accuracy. For a correct kernel that will be measured, also judge memory and read its code."""
         start = perf_counter()
         accuracy, receipt = self._accuracy(variant)
         left_out = self._left_out(accuracy)
@@ -249,21 +249,20 @@ def run_id(variant: Variant, workload: Workload) -> str:
 
 
 def threads_of(device: Device, asked: int | None) -> int:
-    """How many threads a kernel of that device is given. `asked`: of the host's, which says nothing about a device
-    that works by itself; None for every physical core."""
+    """The thread count for a kernel of that device. `asked`: host threads, which a device with its own memory ignores;
+    None: every physical core."""
     return (asked if device.memory is None else None) or device.cores()
 
 
 def unasked(dimension: str, dimensions: frozenset[str]) -> LeftOut | None:
-    """Why a dimension is not judged, or None where it was asked for."""
+    """Why a dimension is not judged, or None if it was requested."""
     if dimension in dimensions:
         return None
     return LeftOut(f"not asked for: {' '.join(f'--dimension {each}' for each in sorted(dimensions))}", Cause.COMMAND)
 
 
 def broke(kind: type[_Guarded], workers: Workers, variant: Variant, error: Exception) -> _Guarded:
-    """The verdict of what an exception ended; whatever state the candidate's process is in, the next Run has a new
-    one."""
+    """The verdict after an exception. The next Run gets a new process, since the state of this one is unknown."""
     workers.renew(variant)
     return kind(status=Status.ERROR, reason=error_text(error), caught_by=in_order([guard_of(error)]))
 
@@ -283,8 +282,7 @@ def refused(device: Device, variant: Variant, refusals: Mapping[str, str | None]
 def _completed(
     found: Judged, op: Op, variant: Variant, device: Device, installed: Iterable[Variant], *, isolated: bool
 ) -> tuple[Accuracy, Receipt | None]:
-    """The judgement with what is known here: the code's hash, that the candidate had a process of its own, and what
-    the verdict does not cover."""
+    """Complete the judgement with the code's hash, the guard of the candidate's own process, and the limits."""
     receipt = found.receipt
     if receipt is not None and not receipt.code_hash:
         receipt = replace(receipt, code_hash=variant.code_hash or device.code_hash(variant.id))
@@ -301,7 +299,7 @@ def _completed(
 def drawn_run(
     group: Group, variant: Variant, found: Judged, device: Device, request: Request, installed: Iterable[Variant]
 ) -> Run:
-    """The Run of a variant on drawn cases; `installed`: all that there are."""
+    """The Run of a variant on drawn cases; `installed`: all variants."""
     accuracy, receipt = found.accuracy, found.receipt
     if accuracy.status is not Status.NOT_RUN:
         accuracy, receipt = _completed(found, group.op, variant, device, installed, isolated=request.isolated)
@@ -311,7 +309,7 @@ def drawn_run(
 
 
 def listed_run(group: Group, variant: Variant, listed: ListedWorkload, found: Judgement) -> Run:
-    """The Run of a variant that is not to be measured."""
+    """The Run of a variant that is not measured."""
     assert found.left_out is not None
     return _untimed(
         group, variant, listed.seed, listed.threads, found.accuracy, found.receipt, found.seconds, found.left_out
@@ -350,5 +348,5 @@ def cases_of(material: Material, key: KernelKey, *, by_turns: bool = False) -> C
         return Verdict(status=Status.ERROR, reason=str(error))
     except Exception as error:
         return Verdict(
-            status=Status.ERROR, reason=f"data or reference could not be made: {type(error).__name__}: {error}"
+            status=Status.ERROR, reason=f"data or reference could not be computed: {type(error).__name__}: {error}"
         )

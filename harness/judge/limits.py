@@ -1,4 +1,4 @@
-"""What a verdict of accuracy does not cover, in sentences that go into the Record beside it."""
+"""Limits of an accuracy verdict: sentences for the Record that state what the verdict does not cover."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def accuracy_limits(
     *,
     isolated: bool = True,
 ) -> tuple[str, ...]:
-    """What was not looked at though the outputs were; () of what was not run. `borrowed`: whose kernels it calls;
-    `isolated`: it had a process of its own."""
+    """The limits of a verdict; () if nothing ran. `borrowed`: owners of the kernels that it calls; `isolated`: it had
+    its own process."""
     if found.status is Status.NOT_RUN:
         return ()
     own = _elsewhere(found, variant, device, isolated=isolated)
@@ -31,19 +31,19 @@ def _of_others(borrowed: tuple[str, ...]) -> list[str]:
     if not borrowed:
         return []
     whose = " and ".join(borrowed)
-    return [f"its process has the code of {whose}, so its outputs and times may be those of {whose}: it is not ranked"]
+    return [f"not ranked: its process holds the code of {whose}, which may have made its outputs and times"]
 
 
 def _nonfinite(found: Accuracy, op: Op) -> list[str]:
     forbidden = [tensor.name for tensor in op.inputs if tensor.values is Values.FINITE and tensor.axes]
     if not forbidden or found.failed or "nonfinite" in found.guards:
         return _any_values(op)
-    text = f"what it does with NaN or infinity in {' and '.join(forbidden)} was not looked at"
+    text = f"NaN or infinity in {' and '.join(forbidden)} was not tested"
     return [f"{text}: it does not report where they are (no argument bad), so the harness looked for them itself"]
 
 
 def _any_values(op: Op) -> list[str]:
-    """Of an op whose contract admits any value, and whose families hold finite ones only."""
+    """The limit of an op whose contract admits any value, but whose families hold only finite ones."""
     floats = [
         tensor.name
         for tensor in op.inputs
@@ -51,45 +51,45 @@ def _any_values(op: Op) -> list[str]:
     ]
     if not floats or NONFINITE in op.input_families:
         return []
-    return [f"what becomes of NaN or infinity in {' and '.join(floats)} was not looked at: the op has no such inputs"]
+    return [f"NaN or infinity in {' and '.join(floats)} was not tested: no input family of the op has them"]
 
 
 def _elsewhere(found: Accuracy, variant: Variant, device: Device, *, isolated: bool) -> list[str]:
-    """Code that asks which processor it runs on has paths that were not run. The device's own kernels are each for one
-    instruction set, and run by its name."""
+    """Code that queries the processor has paths that were not run. The device's own kernels are exempt: each is for one
+    instruction set and runs by its name."""
     if device.memory is not None or device.code_hash(variant.id):
         return []
-    there = " ".join(sorted(device.features())) or "none of the features that kernels here ask for"
+    there = " ".join(sorted(device.features())) or "none of the features that kernels here use"
     try:
         asked = [each for file in variant.code("", frozenset()) for each in asks(file)]
     except ToolError as error:
         return [
-            f"whether its code asks at run time which processor it is on, and takes other paths elsewhere, is not "
-            f"known: {error}"
+            f"it is not known whether its code asks at run time which processor it is on, and takes other paths "
+            f"elsewhere: {error}"
         ]
     if not asked:
         return []
     text = (
-        f"its code asks at run time what it runs on ({'; '.join(asked)}) and may take another path elsewhere: the path "
-        f"judged is that of a processor with {there}"
+        f"its code asks at run time what it runs on ({'; '.join(asked)}) and may take another path elsewhere. Judged "
+        f"was the path of a processor with {there}"
     )
     if not found.held_to:
         why = _unheld(found, variant, device, asked, isolated=isolated)
-        return [f"{text}; what it does on others was not judged{f': {why}' if why else ''}"]
+        return [f"{text}; other paths were not judged{f': {why}' if why else ''}"]
     others = [each for each in asked if each not in of_features(asked)]
-    left = f", and what {' and '.join(others)} may tell was left as it is" if others else ""
+    left = f", and the results of {' and '.join(others)} were not changed" if others else ""
     return [
         f"{text}, and those of processors with no more than {', '.join(found.held_to)}; other vendors and models were "
-        f"not gone through{left}"
+        f"not tested{left}"
     ]
 
 
 def _unheld(found: Accuracy, variant: Variant, device: Device, asked: list[str], *, isolated: bool) -> str:
-    """Why its process was not held to lower steps; "" where it asks for nothing that can be held, or is not right."""
+    """Why its process was not limited to lower steps; "" if it queries nothing that can be hidden, or failed."""
     if found.failed or variant.tier is not Tier.CANDIDATE or not of_features(asked):
         return ""
     if not isolated:
-        return "it had no process of its own, in which it could find fewer features"
+        return "it had no process of its own in which features can be hidden"
     if device.masking is None:
-        return f"the device {device.type} has no way to hold a process to fewer features"
+        return f"the device {device.type} cannot hide features from a process"
     return device.masking.missing() or ""

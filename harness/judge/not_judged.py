@@ -1,4 +1,4 @@
-"""What an invocation did not judge: one list, which the terminal, the Record and the report show."""
+"""The list of everything that an invocation did not judge. The terminal, the Record and the report show it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tritmark.harness.weights import TernaryWeights
 from tritmark.harness.weights.left_out import left_out
 
 SIMULATED_SHARE = 4
-"""A simulator, which takes a hundred times as long for a call, judges one in so many of the drawn cases."""
+"""A simulator takes a hundred times as long for a call, so it judges one of this many drawn cases."""
 
 _DIMENSIONS = {
     "accuracy": NotJudgedKind.ACCURACY,
@@ -29,7 +29,7 @@ def not_judged(
     layers: Sequence[Layer] = (),
     weights: TernaryWeights | None = None,
 ) -> tuple[NotJudged, ...]:
-    """All of it, the graver kinds first. `layers` are those of `weights`."""
+    """Everything that was not judged, the most serious kinds first. `layers` are the layers of `weights`."""
     found = [
         *request.not_judged,
         *(_tensors(weights, layers) if weights is not None else ()),
@@ -42,14 +42,14 @@ def not_judged(
 
 
 def tensors_left_out(sizes: Iterable[tuple[str, int]], total: int, given: str) -> NotJudged:
-    """Tensors of a weight file, with their bytes, that were left out of `total` bytes, and why."""
+    """The entry for tensors, as (name, bytes), that were left out of a weight file of `total` bytes. `given`: why."""
     known = dict(sizes)
     share = sum(known.values()) / total if total else None
     return NotJudged(kind=NotJudgedKind.TENSORS, about=tuple(known), told=given, share=share)
 
 
 def _tensors(weights: TernaryWeights, layers: Sequence[Layer]) -> Iterator[NotJudged]:
-    """What of a weight file was multiplied by nothing, by why, the most bytes first."""
+    """Tensors of a weight file that no kernel multiplied, grouped by reason, the most bytes first."""
     sizes = {each.name: each.nbytes for each in weights.source.tensors}
     total = sum(sizes.values())
     refused: dict[str, list[str]] = {}
@@ -84,7 +84,7 @@ def _order(installed: Installed, runs: Sequence[Run], layers: Sequence[Layer]) -
         (oracle for provider in providers for oracle in provider.oracles),
     )
     if names:
-        text = "no bytes of an original packer were there to compare with: only packer and unpacker agree"
+        text = "there are no bytes of an original packer to compare with: only packer and unpacker agree"
         yield NotJudged(kind=NotJudgedKind.ORDER, about=names, told=f"{text} (tritmark formats)")
 
 
@@ -92,14 +92,14 @@ def _simulated(runs: Sequence[Run]) -> Iterator[NotJudged]:
     devices = dict.fromkeys(run.device for run in runs if run.receipt is not None and run.receipt.simulated)
     if devices:
         text = (
-            "a simulator ran the kernels (simulated): their values are judged, no speed and nothing of the device "
-            f"itself; of drawn cases it had one in {SIMULATED_SHARE}, and none with an axis of more than 2^16"
+            "a simulator ran the kernels (simulated): their values are judged, not their speed and not the device; "
+            f"one in {SIMULATED_SHARE} drawn cases ran, none with an axis of more than 2^16"
         )
         yield NotJudged(kind=NotJudgedKind.SIMULATED, about=tuple(devices), told=text)
 
 
 def _workloads(request: Request, runs: Sequence[Run]) -> Iterator[NotJudged]:
-    """Workloads of the suite that every kernel which they are for refuses."""
+    """Workloads of the suite that every kernel refuses."""
     listed = {item.workload.id for item in request.suite.selected} if request.suite is not None else set()
     reasons: dict[str, list[str]] = {}
     judged = set()
@@ -113,4 +113,4 @@ def _workloads(request: Request, runs: Sequence[Run]) -> Iterator[NotJudged]:
         if id in listed and id not in judged:
             refused.setdefault(max(why, key=why.count), []).append(id)
     for reason, ids in refused.items():
-        yield NotJudged(kind=NotJudgedKind.WORKLOADS, about=tuple(ids), told=f"no kernel took them: {reason}")
+        yield NotJudged(kind=NotJudgedKind.WORKLOADS, about=tuple(ids), told=f"no kernel takes them: {reason}")

@@ -1,7 +1,7 @@
-"""The other paths of a candidate whose code asks which processor it runs on: its cases once more in processes that find
-fewer features (see spec.Masking), one for each step below this processor's.
+"""The other paths of a candidate whose code queries the processor: its cases run again in processes that find fewer
+features (see spec.Masking), one for each step below this processor's.
 
-Only kernels that are right on the path that they take here are judged so, and nothing of it is timed.
+Only kernels that are correct on the path of this processor are judged so. Nothing is timed.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from tritmark.harness.worker.inside import unmasked
 from tritmark.harness.worker.workers import Isolated
 
 _REFUSALS = {(Guard.EXIT.value,), (Guard.ERROR.value,)}
-"""What ended a candidate that does not want to run there."""
+"""Guards of a candidate that refuses to run on a lower step."""
 
 
 @dataclass(frozen=True, slots=True)
 class OtherPath:
-    """Where a candidate takes the path of a lower step."""
+    """A process in which a candidate takes the path of a lower step."""
 
     step: str
     above: tuple[str, ...]
-    """Steps whose features it does not find."""
+    """Steps with hidden features."""
     worker: Isolated
     unmasked: Mapping[str, str]
-    """What tells of these all the same, with the reason."""
+    """Sources that still reveal these features, each with the reason."""
 
 
 def may_have(variant: Variant, device: Device) -> bool:
-    """Whether it is a candidate whose code asks for features of this machine's processor. Raises ToolError."""
+    """Whether it is a candidate whose code queries features of this machine's processor. Raises ToolError."""
     if variant.tier is not Tier.CANDIDATE or device.memory is not None or device.masking is None:
         return False
     return any(of_features(asks(file)) for file in variant.code("", frozenset()))
@@ -45,8 +45,8 @@ def may_have(variant: Variant, device: Device) -> bool:
 
 @contextmanager
 def paths(workers: Workers, variant: Variant) -> Iterator[tuple[list[OtherPath], tuple[str, ...]]]:
-    """The paths on which a candidate is to be judged too, each in a process of its own while the context lasts, and
-    what keeps it from others, in sentences."""
+    """The other paths on which to judge a candidate, each in its own process while the context lasts, and sentences
+    that state why other paths are not judged."""
     device = workers.installed.registry.devices[variant.key.device]
     found: list[OtherPath] = []
     kept: list[str] = []
@@ -61,8 +61,8 @@ def paths(workers: Workers, variant: Variant) -> Iterator[tuple[list[OtherPath],
             try:
                 found.append(OtherPath(step, above, worker, worker.call("start", unmasked)))
             except (CandidateError, WorkerError) as error:
-                kept.append(f"what it does {_at(step, above)} was not judged: {error}")
-                break  # nor does it run on less
+                kept.append(f"its path {_at(step, above)} was not judged: {error}")
+                break  # it does not run on lower steps either
         yield found, tuple(kept)
     finally:
         for each in held:
@@ -79,7 +79,7 @@ def _steps(workers: Workers, variant: Variant, device: Device) -> Mapping[str, t
     try:
         if not workers.isolated or not may_have(variant, device):
             return {}
-    except ToolError:  # which the verdict's limits have
+    except ToolError:  # the verdict's limits report it
         return {}
     assert device.masking is not None
     return {} if device.masking.missing() is not None else device.masking.steps()
@@ -88,27 +88,28 @@ def _steps(workers: Workers, variant: Variant, device: Device) -> Mapping[str, t
 def decided(
     first: Accuracy, others: Sequence[tuple[OtherPath, Accuracy]], kept: tuple[str, ...] = ()
 ) -> tuple[Accuracy, int | None]:
-    """The verdict over the path that it takes here, and the `others`; and which of these it is that of, if any."""
+    """The verdict over the path of this processor and the `others`, and the index of the other path that failed, or
+    None."""
     if first.status is not Status.PASS:
         return first, None
     limits, judged = list(kept), []
     for place, (path, accuracy) in enumerate(others):
         if _refuses(path, accuracy):
-            limits.append(f"{_at(path.step, path.above)} it does not run: {accuracy.reason}")
+            limits.append(f"it does not run {_at(path.step, path.above)}: {accuracy.reason}")
         elif accuracy.failed:
             where = _at(path.step, path.above)
-            reason = f"{accuracy.reason}; that is what its code, which asks for features, does {where}"
+            reason = f"{accuracy.reason}; this is the path that its code takes {where}"
             return accuracy.model_copy(update={"reason": reason}), place
         else:
             judged.append(path.step)
-        limits += [f"what {name} tells was left as it is: {why}" for name, why in path.unmasked.items()]
+        limits += [f"features reported by {name} were not hidden: {why}" for name, why in path.unmasked.items()]
     update = {"held_to": (*first.held_to, *judged), "limits": tuple(dict.fromkeys((*first.limits, *limits)))}
     return first.model_copy(update=update), None
 
 
 def _refuses(path: OtherPath, accuracy: Accuracy) -> bool:
-    """Whether it ended before any output was there, as what asks and finds too little does: abort, exit, or an
-    exception."""
+    """Whether it ended before its first output (abort, exit or exception), as code that finds too few features
+    does."""
     if accuracy.status is not Status.ERROR or accuracy.elements:
         return False
     process = path.worker.process

@@ -1,4 +1,4 @@
-"""What is asked for, and who is told how it goes on."""
+"""The request of an invocation, and the observer of its progress."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from tritmark.harness.weights import Conventions
 
 
 class Observer(Protocol):
-    """Is told how an invocation goes on."""
+    """Receives the progress of an invocation."""
 
     def began(self, partial: Partial) -> None:
-        """From here on what is finished is on disk."""
+        """From now on, finished Runs are on disk."""
 
     def planned(self, total: int, timed: int = 0) -> None:
-        """So many Runs and layers will be done; `timed` of them take times of kernels, one after the other."""
+        """`total` Runs and layers are planned; `timed` of them time kernels, one after the other."""
 
     def started(self, what: str) -> None:
-        """What is being done now."""
+        """`what` begins."""
 
     def finished(self, found: Run | Layer) -> None:
-        """A Run or layer is done, or was done before the interruption."""
+        """A Run or layer is done, now or before an interruption."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What the command line asked for. Globs match in full; a variant's name or its id."""
+    """The request of the command line. Globs match whole names; for variants, the name or the id."""
 
     suite: Suite | None
     op: str = "*"
@@ -38,28 +38,28 @@ class Request:
     device: str = "*"
     weights: str = ""
     conventions: Conventions = field(default_factory=Conventions)
-    """What is asked for where weights do not say."""
+    """The user's choices for facts that weight files do not state."""
     threads: int | None = None
     """None: every physical core of the device."""
     seed: int = 0
     command: tuple[str, ...] = ()
     candidates: tuple[Candidate, ...] = ()
-    """Beside what is installed; `installed` must have been loaded with them."""
+    """Variants beside the installed ones; `installed` must be loaded with them."""
     only: frozenset[str] | None = None
-    """Ids of variants; None for all that the globs match."""
+    """Ids of variants; None: all that the globs match."""
     rivals: frozenset[str] = frozenset()
-    """Ids of variants that are there to be compared with: they are not judged on drawn cases."""
+    """Ids of variants that only serve for comparison: they are not judged on drawn cases."""
     peers: frozenset[str] = frozenset()
-    """Ids of variants of tier PEER that are judged on every workload, whether the suite has peers or not."""
+    """Ids of variants of tier PEER that are judged on every workload, even if the suite has no peers."""
     libraries: tuple[PeerLibrary, ...] = ()
-    """Of others, to cross-validate with, beside the peers that are installed."""
+    """Third-party libraries for cross-validation, beside the installed peers."""
     isolated: bool = True
-    """Each candidate in a process of its own."""
+    """Each candidate runs in its own process."""
     timeout_s: float = 120.0
     """Seconds that one call of a candidate may take."""
     addresses: str = ""
-    """The rule whose proposal this follows."""
+    """The rule whose proposal this invocation follows."""
     dimensions: frozenset[str] = frozenset(DIMENSIONS)
-    """What is judged. Accuracy is judged wherever another dimension is: only a kernel that is right is measured."""
+    """The dimensions to judge. Accuracy is always judged with another one: only a correct kernel is measured."""
     not_judged: tuple[NotJudged, ...] = ()
-    """What the caller left out beforehand, for the Record."""
+    """Entries that the caller left out beforehand, for the Record."""

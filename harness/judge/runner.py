@@ -1,5 +1,5 @@
-"""The loop: each variant on each workload, judged and measured, and each weight matrix evaluated. What is finished
-is kept as it goes."""
+"""The main loop: judges and measures each variant on each workload, and evaluates each weight matrix. Each finished
+Run is written to disk."""
 
 from __future__ import annotations
 
@@ -59,21 +59,21 @@ from tritmark.harness.weights.left_out import is_embedding, left_out
 from tritmark.harness.worker import Workers
 
 _MATERIALS = 1 << 24
-"""Elements of inputs that are kept for the next key of the same workloads."""
+"""Input elements that are kept for the next key with the same workloads."""
 
 _FEW_DRAWN = 120
-"""Up to so many drawn cases a suite is to be quick: far cases, which take as long as all others, are then for the
-user's kernels alone. Built-in ones have them in `full`."""
+"""A suite with at most this many drawn cases is quick: only the user's kernels get far cases, which take as long as all
+others. `full` has them for built-in kernels."""
 
 _MEMORY = 2 << 30
 _TIMES = 8
 
 
 def plan(installed: Installed, request: Request) -> list[Group]:
-    """What will be run, in order, on the devices that are there.
+    """The groups to run, in order, on the devices of this machine.
 
-    Raises UsageError for a glob that matches nothing, listing what there is. Where all that was asked for is on devices
-    that are missing, there is nothing to run, and that is no error here.
+    Raises UsageError for a glob that matches nothing; the message lists the legal names. If all requested devices are
+    missing, the result is empty, without an error.
     """
     devices = _chosen(installed, request)
     if request.suite is None:
@@ -100,7 +100,7 @@ def plan(installed: Installed, request: Request) -> list[Group]:
             if item.workload.drawn and "accuracy" not in request.dimensions:
                 continue
             if item.workload.op in drawn and not item.workload.measure and not item.workload.drawn:
-                corners.setdefault(key, []).append(item.workload)  # a case like those that are drawn
+                corners.setdefault(key, []).append(item.workload)  # judged among the drawn cases
                 continue
             if item.workload.drawn:
                 of_key = tuple(variant for variant in of_key if variant.id not in request.rivals)
@@ -116,8 +116,7 @@ def plan(installed: Installed, request: Request) -> list[Group]:
         raise UsageError(
             f"{text}--op {request.op!r} and --variant {request.variant!r} leave nothing of suite {request.suite.name}"
         )
-    # A candidate's process serves all its Runs, so they come one after the other; drawn cases come before anything is
-    # timed.
+    # One process serves all Runs of a candidate, so they are adjacent. Drawn cases come before all timing.
     order = {
         key: place for place, key in enumerate(dict.fromkeys(key for op in in_suite for key in installed.keys(op)))
     }
@@ -130,8 +129,8 @@ def plan(installed: Installed, request: Request) -> list[Group]:
 
 
 def _wanted(variant: Variant, item: SelectedWorkload, request: Request) -> bool:
-    """Whether a workload is for that variant, if it is a peer: where the suite has peers and it is installed, and
-    wherever it was asked for. HeldTo to an instruction set, it has to say why it cannot be."""
+    """Whether a workload is for this variant. A peer runs if it is requested, or if the suite has peers and it is
+    installed. Under PEER_ISA a missing peer is kept too, to report why it cannot be limited."""
     asked = variant.tier is not Tier.PEER or request.variant != "*" or variant.id in request.peers
     return asked or (item.peers and (PEER_ISA in os.environ or variant.missing() is None))
 
@@ -139,8 +138,7 @@ def _wanted(variant: Variant, item: SelectedWorkload, request: Request) -> bool:
 def _fastest(
     installed: Installed, key: KernelKey, item: SelectedWorkload, variants: tuple[Variant, ...]
 ) -> tuple[Variant, ...]:
-    """As many of them as the workload is meant for, of the highest tiers that take its axes, every kernel of the
-    user's, and every peer."""
+    """The `item.fastest` highest variants that take the axes, all kernels of the user, and all peers."""
     refused = {variant.id for variant, why in installed.registry.candidates(key, item.workload.axes) if why is not None}
     peers = {variant.id for variant in variants if variant.tier is Tier.PEER}
     left = (variant for variant in variants if variant.id not in refused | peers)
@@ -150,7 +148,7 @@ def _fastest(
 
 
 def missing(installed: Installed, request: Request) -> dict[str, str]:
-    """Devices that were asked for and cannot be used here, each with why and what to do about it."""
+    """Requested devices that cannot be used here, each with the reason and the next step."""
     reported = {name: device.missing() for name, device in _chosen(installed, request).items()}
     return {name: why for name, why in reported.items() if why is not None}
 
@@ -164,10 +162,11 @@ def _chosen(installed: Installed, request: Request) -> dict[str, Device]:
 def execute(
     installed: Installed, request: Request, store: Store, observer: Observer, resume: str | None = None
 ) -> tuple[Record, Path]:
-    """Do all of it and write the Record; returns it and its path.
+    """Execute the request and write the Record. Returns the Record and its path.
 
-    `resume` is the id or path of an interrupted run, "" for the newest, None to begin. Raises UsageError for globs that
-    match nothing and for a resumption under other circumstances, WeightFileError for weights that cannot be read.
+    `resume` is the id or path of an interrupted run, "" for the newest, None for a new run. Raises UsageError for globs
+    that match nothing and for a resumption with other options or on another machine, WeightFileError for unreadable
+    weights.
     """
     groups = plan(installed, request)
     peers = known(installed, request.libraries)
@@ -177,7 +176,7 @@ def execute(
         linear = (
             stored.planned(installed, request, weights, list(_present(installed, request).values())) if weights else {}
         )
-        # Where a file has codes, its floats are what a model keeps as floats.
+        # If a file has codes, the model itself uses its float tensors as floats.
         as_stored = weights is not None and any(not info.ruled for info in weights.matrices)
         layers = (
             tuple(each for each in source.matrices() if not is_embedding(each.name)) if source and not as_stored else ()
@@ -187,17 +186,18 @@ def execute(
             rest = left_out(weights, set()) if weights is not None else ()
             found += "".join(f"; {len(each.names)} left out: {each.reason}" for each in rest)
             raise WeightFileError(path=request.weights, found=found, legal="weights with one")
-        if weights is not None and source is not None:  # the file's fault is never a kernel's
+        if weights is not None and source is not None:  # a fault of the file must not fail a kernel
             weights.require_finite()
             for each in layers:
                 require_finite(source, each)
-        if weights is not None:  # whose memory is bounded
+        if weights is not None:  # keeps the memory of --weights bounded
             give_back_large()
         if layers and not any(provider.evaluate_matrix for provider in installed.providers.values()):
-            raise UsageError("no provider evaluates weights; --weights cannot be obeyed")
+            raise UsageError("--weights needs a provider that evaluates weights, and none is installed")
         options = _options(installed, request)
         observer.started("machine")
-        # Their probes cycle through several times the last-level cache, more memory than studying weights may take.
+        # Only the suite's groups, before stored layers are added: probes cycle through several times the last-level
+        # cache, too much memory for a check of weights.
         roofed = _measured(groups) if "performance" in request.dimensions else frozenset()
         groups += stored.groups(linear)
         partial = stack.enter_context(_begun(installed, request, options, store, resume))
@@ -234,7 +234,7 @@ def execute(
 
 
 def _timed(installed: Installed, groups: Iterable[Group], request: Request) -> int:
-    """How many Runs will be timed, if they are right."""
+    """Number of Runs that will be timed if they are correct."""
     count = 0
     for group in groups:
         measured = group.workload.measure and "performance" in request.dimensions
@@ -294,7 +294,7 @@ def _present(installed: Installed, request: Request) -> dict[str, Device]:
 
 
 def _measured(groups: Iterable[Group]) -> frozenset[str]:
-    """Ids of the Runs that the suite times."""
+    """Ids of Runs that the suite times."""
     return frozenset(group.run_id(variant) for group in groups if group.workload.measure for variant in group.variants)
 
 
@@ -324,7 +324,7 @@ def _begun(
 
 
 def _same(partial: Partial, options: Options, here: Environment, facts: Machine) -> None:
-    """Runs of one Record share command, version and machine. Raises UsageError that names what differs."""
+    """Runs of one Record share command, version and machine. Raises UsageError, which names the differences."""
     before = partial.header
     pairs = {f"option {name}": (getattr(before.options, name), getattr(options, name)) for name in Options.model_fields}
     pairs["tritmark"] = (before.environment.tritmark, here.tritmark)
@@ -334,7 +334,7 @@ def _same(partial: Partial, options: Options, here: Environment, facts: Machine)
     different = [f"{name} was {was!r} and is {now!r}" for name, (was, now) in pairs.items() if was != now]
     if different:
         command = shlex.join(before.environment.command)
-        raise UsageError(f"{partial.folder}: cannot be resumed: {'; '.join(different)}. It was begun with: {command}")
+        raise UsageError(f"{partial.folder}: cannot be resumed: {'; '.join(different)}. It was started with: {command}")
 
 
 def _runs(
@@ -346,15 +346,14 @@ def _runs(
     observer: Observer,
     roofed: frozenset[str],
 ) -> Iterator[Run]:
-    """Every Run, in the order in which they end. `roofed`: ids of those that are shown against the machine's
-    ceilings."""
+    """Every Run, in order of completion. `roofed`: ids of Runs that are compared with the machine's ceilings."""
     done = partial.finished_runs()
-    # Weights alone keep memory small.
+    # Without a suite (--weights alone), one judge at a time keeps memory small.
     judges = MOST if request.suite is not None else 1
     limits = Limits(request.candidates, request.isolated, request.timeout_s, _most_memory(groups), judges)
     roofs: dict[str, Roofs] = {}
     wrong: set[str] = set()
-    """Variants that are not right somewhere; nothing of theirs is timed."""
+    """Variants that are incorrect somewhere; they are not timed."""
     judgements: dict[str, Judgement] = {}
     for run in _untimed(installed, groups, request, limits, done, judgements, observer):
         if run.id not in done:
@@ -401,15 +400,15 @@ def _runs(
 
 
 def _roofs(installed: Installed, devices: Iterable[str], partial: Partial, observer: Observer) -> None:
-    """Measure the ceilings of devices on which something will be timed: not before it is known to be right, for that
-    takes seconds. A resumed run keeps those that it has."""
+    """Measure the ceilings of devices that will time a correct kernel; measuring takes seconds. A resumed run keeps its
+    ceilings."""
     from tritmark.harness.measure.ceilings import measure_ceilings
     from tritmark.harness.measure.nodes import measure_nodes
 
     machine = partial.header.machine
     known = {each.device for each in machine.ceilings}
     for device in [installed.registry.devices[name] for name in devices if name not in known]:
-        observer.started(f"what {device.type} can do at most")
+        observer.started(f"ceilings of {device.type}")
         ceilings, rates = measure_ceilings(device), measure_nodes(device)
         machine = machine.model_copy(
             update={
@@ -422,7 +421,7 @@ def _roofs(installed: Installed, devices: Iterable[str], partial: Partial, obser
 
 
 def _unmeasured(variant: Variant, request: Request, installed: Installed, wrong: set[str]) -> LeftOut | None:
-    """Why nothing of a variant is measured: it is not right, or nothing that it would be compared with is."""
+    """Why a variant is not measured: it is incorrect, or every kernel that it would be compared with is incorrect."""
     if variant.id in wrong:
         return NOT_RIGHT
     if variant.id not in request.rivals or request.only is None:
@@ -446,8 +445,8 @@ def _untimed(
     judgements: dict[str, Judgement],
     observer: Observer,
 ) -> Iterator[Run]:
-    """All that needs no clock, side by side: the Runs that are done already, and those that are not timed in the
-    order in which they end. What was found of the others goes to `judgements`, by the Run's id."""
+    """Judge everything that needs no clock, in parallel. Yields Runs that are already done, and Runs that are not
+    timed, in order of completion. Judgements of the other Runs go to `judgements`, by Run id."""
     drawn = {variant.id: group for group in groups if group.workload.drawn for variant in group.variants}
     others = {
         group.run_id(variant): group for group in groups if not group.workload.drawn for variant in group.variants
@@ -488,7 +487,7 @@ def _untimed(
             )
         elif chosen:
             tasks.append(Task(tuple(chosen), on))
-    observer.started("accuracy and memory, side by side")
+    observer.started("accuracy and memory, in parallel")
     for task, variant, found in judged(installed, tasks, limits):
         if isinstance(found, Judged):
             device = installed.registry.devices[variant.key.device]
@@ -508,34 +507,34 @@ def _listed(installed: Installed, group: Group, request: Request) -> ListedWorkl
 
 
 def _most_memory(groups: Sequence[Group]) -> int:
-    """What a candidate may take: several times the largest workload and the buffers that timing cycles through, and
-    some more."""
+    """The memory limit of a candidate in bytes: a constant, several times the largest workload, and the buffers that
+    timing cycles through."""
     most = 0
     for group in groups:
         if group.workload.drawn:
             continue
-        with suppress(InvalidArgumentError):  # a workload that the format does not admit
+        with suppress(InvalidArgumentError):  # the format does not admit this workload
             traffic = group.op.traffic(group.workload.axes, group.key)
             most = max(most, traffic.read + traffic.written)
     return _MEMORY + _TIMES * most + 4 * rotation().nbytes
 
 
 class _Materials:
-    """The data of workloads, for as many of them as are not large."""
+    """A cache of the data of workloads, limited in elements."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
         self._known: OrderedDict[int, Material] = OrderedDict()
 
     def of(self, group: Group) -> Material:
-        """That of the group's workload."""
+        """The data of the group's workload."""
         for number, there in self._known.items():
             if there.op is group.op and there.suits(group.workload):
                 self._known.move_to_end(number)
                 return there
         once = group.workload.stored is not None  # nothing else has the same data
         while self._known and (once or sum(known.elements for known in self._known.values()) > _MATERIALS):
-            self._known.popitem(last=False)  # two of the largest at once could be too much
+            self._known.popitem(last=False)  # two of the largest together could exceed the memory
         made = Material(group.op, group.workload, self._seed)
         self._known[id(made)] = made
         return made
@@ -613,4 +612,4 @@ def _lanes(
             yield DeviceStatus(device=name, ran=False, reason=absent[name])
         else:
             reasons = dict.fromkeys(run.accuracy.reason for run in of_device)
-            yield DeviceStatus(device=name, ran=False, reason="; ".join(reasons) or "nothing of it was asked for")
+            yield DeviceStatus(device=name, ran=False, reason="; ".join(reasons) or "nothing on it was requested")

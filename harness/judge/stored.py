@@ -1,9 +1,8 @@
-"""Linear layers as they are stored: which Runs time them, that the product with each is right, and what they take
-together.
+"""Stored linear layers: the Runs that time them, the check of each product, and their total time.
 
-A model has few shapes and many layers. Each shape and format is judged in all dimensions once, with the codes of the
-first layer that has it; every layer's own codes then go through the kernel that was chosen, against exact sums. One
-layer is in memory at a time.
+A model has few shapes and many layers. Each shape and format is judged in all dimensions once, with the codes of its
+first layer. Then the chosen kernel multiplies every layer's own codes, and the outputs are compared with exact sums.
+One layer is in memory at a time.
 """
 
 from __future__ import annotations
@@ -24,31 +23,31 @@ from tritmark.harness.weights.left_out import judged
 from tritmark.harness.weights.ternary import CodeFormat
 
 TOKENS = (1, 512)
-"""One token, as when a model answers, and a prompt."""
+"""One token (decoding) and a prompt."""
 _TITLES = {1: "one token", 512: "a prompt of 512"}
 FAMILY = "stored"
 
 
 @dataclass(frozen=True, slots=True)
 class RepresentativeLayers:
-    """What is judged in place of some layers."""
+    """The group that is judged for all layers of one shape and format."""
 
     tokens: int
     group: Group
 
     @property
     def run_id(self) -> str:
-        """Of the Run that times them."""
+        """Id of the Run that times them."""
         return self.group.run_id(self.group.variants[0])
 
 
 Plan = Mapping[str, tuple[RepresentativeLayers, ...]]
-"""For each layer by name what times it."""
+"""Layer names, each with the groups that time it."""
 
 
 def planned(installed: Installed, request: Request, weights: TernaryWeights, devices: Sequence[Device]) -> Plan:
-    """What times each layer, on each of the devices that has a kernel for its format or for one that holds the same;
-    layers of one shape and format share it."""
+    """The groups that time each layer: one for each device with a kernel for its format, or for a format that holds the
+    same codes. Layers of one shape and format share them."""
     known: dict[tuple[object, ...], tuple[RepresentativeLayers, ...]] = {}
     plan: dict[str, tuple[RepresentativeLayers, ...]] = {}
     for info in judged(weights):
@@ -60,7 +59,7 @@ def planned(installed: Installed, request: Request, weights: TernaryWeights, dev
 
 
 def groups(plan: Plan) -> list[Group]:
-    """What is to be judged, each once."""
+    """The groups to judge, each once."""
     return list({each.run_id: each.group for chosen in plan.values() for each in chosen}.values())
 
 
@@ -84,7 +83,7 @@ def _chosen(
 def _variant(
     installed: Installed, op: Op, device: Device, info: TernaryInfo, axes: Mapping[str, int]
 ) -> Variant | None:
-    """The best kernel for the layer's own format, or else for one that holds it without a change."""
+    """The best kernel for the layer's own format, or else for a format that holds its codes unchanged."""
     assert op.stored is not None
     found: list[Variant] = []
     formats = dict.fromkeys(key.format for key in installed.keys(op.name) if key.device == device.type)
@@ -128,7 +127,7 @@ def evaluated(
     info: TernaryInfo,
     chosen: Sequence[RepresentativeLayers],
 ) -> Layer:
-    """The product with one layer's own codes, on every device that it is timed on."""
+    """Check the product with one layer's own codes, on every device that times it."""
     found = Layer(
         status=Status.PASS,
         name=info.name,
@@ -140,11 +139,11 @@ def evaluated(
     )
     evaluate = next((each.evaluate_stored for each in installed.providers.values() if each.evaluate_stored), None)
     variants = list({each.group.variants[0].id: each.group.variants[0] for each in chosen}.values())
-    # A simulator takes a hundred times as long: only where nothing else was asked for.
+    # A simulator takes a hundred times as long: used only if no other device was requested.
     simulated = {name for name, device in installed.registry.devices.items() if device.simulated()}
     variants = [each for each in variants if each.key.device not in simulated] or variants
     if evaluate is None or not variants:
-        reason = f"no kernel here computes from {found.format}, or from a format that holds the same"
+        reason = f"no kernel here takes {found.format}, or a format that holds the same codes"
         return found.model_copy(update={"status": Status.NOT_RUN, "reason": reason})
     try:
         reported = evaluate(weights, info, variants, seed=request.seed, threads=request.threads)
@@ -157,7 +156,7 @@ def evaluated(
 
 
 def sums(plan: Plan, runs: Sequence[Run]) -> Iterator[LinearLayers]:
-    """What all layers take, on each device, for each number of tokens."""
+    """The total time of all layers, for each device and number of tokens."""
     timed = {run.id: run for run in runs}
     kinds = dict.fromkeys((each.group.key.device, each.tokens) for chosen in plan.values() for each in chosen)
     for device, tokens in kinds:
@@ -194,6 +193,6 @@ def sums(plan: Plan, runs: Sequence[Run]) -> Iterator[LinearLayers]:
 def _sound(run: Run) -> bool:
     performance = run.performance
     there = performance.cold is not None or performance.hot is not None
-    if performance.status is Status.AMBIGUOUS:  # as a doubt leaves it that proves nothing; the sum says so
+    if performance.status is Status.AMBIGUOUS:  # the figures are not refuted; LinearLayers.uncertain counts them
         return there
     return there and not performance.doubted and performance.status is Status.PASS

@@ -1,5 +1,4 @@
-"""One key on one workload, timed: performance, and cross-validation by turns. For a machine on which nothing else is
-done meanwhile."""
+"""Times one key on one workload: performance, and interleaved cross-validation. Nothing else may run meanwhile."""
 
 from __future__ import annotations
 
@@ -43,10 +42,10 @@ _SPEEDS = frozenset({Status.PASS, Status.AMBIGUOUS})
 
 
 class GroupTiming:
-    """The variants of one group: data and reference are made when the first variant needs them.
+    """The variants of one group. The first variant that needs data and reference makes them.
 
-    `roofs`: what is known of each device's ceilings, added to here. `peers` are all that there are, those of
-    `libraries` among them.
+    `roofs`: the known ceilings of each device; this class adds to them. `peers`: all peers, including those of
+    `libraries`.
     """
 
     def __init__(
@@ -72,8 +71,8 @@ class GroupTiming:
         self._load: MachineLoad | None = None
 
     def run(self, variant: Variant, judgement: Judgement, unmeasured: LeftOut | None) -> Run:
-        """The Run of a variant of which everything else is known; `unmeasured`: why nothing of it is measured, such as
-        that it failed on other workloads."""
+        """Measure a variant that is already judged, and return its complete Run. `unmeasured`: why it is not measured,
+        such as a failure on another workload."""
         group, listed = self._group, self._listed
         start = perf_counter()
         accuracy, receipt, memory, found = judgement.accuracy, judgement.receipt, judgement.memory, None
@@ -120,7 +119,7 @@ class GroupTiming:
     def _cases(self) -> Cases:
         if self._known is None:
             known = cases_of(self._material, self._group.key, by_turns=self._alone)
-            assert isinstance(known, Cases)  # the same were judged on
+            assert isinstance(known, Cases)  # the judgement used the same cases
             self._known = known
         return self._known
 
@@ -163,23 +162,23 @@ class GroupTiming:
         except Exception as error:
             return broke(Performance, self._workers, variant, error), receipt, None
         self._load = surroundings.load()
-        if variant.id not in self._workers.installed.added:  # whose process could say of the ceilings what it likes
+        if variant.id not in self._workers.installed.added:  # a candidate's process could report false ceilings
             self._roofs[device] = found.roofs
         return performance, found.evidence.added_to(receipt) if receipt is not None else None, found
 
     def _let_go(self) -> None:
-        """Forget what only measuring needs of data that nobody else will ask for."""
+        """Free data that only this variant's measurement needs."""
         if self._known is not None and self._alone:
             self._known, self._exchangeable = replace(self._known, second=None), None
             self._material.forget_second()
 
     @property
     def _alone(self) -> bool:
-        """Whether nothing but one variant is judged on this data."""
+        """Whether only one variant is judged on this data."""
         return len(self._group.variants) == 1 and self._group.workload.stored is not None
 
     def _changes(self) -> Exchangeable:
-        """What is exchanged before samples, the same for every variant."""
+        """The pieces that are exchanged before samples, the same for every variant."""
         group, material = self._group, self._material
         if self._exchangeable is None:
             rng = np.random.default_rng([self._listed.seed, *group.run_id(group.variants[0]).encode()])
@@ -193,7 +192,7 @@ class GroupTiming:
         return self._exchangeable
 
     def _cross(self, variant: Variant, measured: bool) -> Cross:
-        """Beside every peer there is; by turns with it where that makes sense."""
+        """Cross-validate with every peer. If the variant is `measured`, time both interleaved."""
         from tritmark.harness.validate.cross import CrossTask
 
         group, material = self._group, self._material

@@ -1,4 +1,4 @@
-"""Cores, caches and clocks of the host, as Linux tells them. Imports nothing that costs time."""
+"""Cores, caches and clocks of the host, as reported by Linux. Imports only what loads quickly."""
 
 from __future__ import annotations
 
@@ -16,41 +16,40 @@ _MODEL = (
     *("vendor_id", "model name", "cpu family", "model", "stepping", "microcode"),
     *("CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CPU revision"),
 )
-"""Of /proc/cpuinfo, on x86-64 and on aarch64."""
+"""Fields of /proc/cpuinfo, on x86-64 and on aarch64."""
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 BINDING = ("OMP_PROC_BIND", "true")
-"""Threads that stay on their cores. Where others compete for the cores, two threads that the scheduler has put on
-one of them wait for each other by whole time slices: a call of 12 us took 8 ms, and bound 12 us with three busy
-processes on two cores."""
+"""Binds OpenMP threads to cores. If other processes compete, the scheduler may put two threads on one core, and they
+wait for each other for whole time slices. With three busy processes on two cores, a call of 12 us took 8 ms unbound
+and 12 us bound."""
 
 
 def bind_threads() -> None:
-    """Have the OpenMP of candidates and peers bind its threads, the calling one among them, unless the environment says
-    otherwise. To be called before it is loaded."""
+    """Make the OpenMP of candidates and peers bind its threads, including the calling one, unless the environment
+    already sets it. Call this before OpenMP is loaded."""
     affinity()
     os.environ.setdefault(*BINDING)
 
 
 @cache
 def affinity() -> frozenset[int]:
-    """Logical cores that this process might run on when it was first asked: later, OpenMP may have bound the asking
-    thread to one."""
+    """Logical cores that this process may run on, as of the first call: later, OpenMP may bind the calling thread to
+    one."""
     return frozenset(os.sched_getaffinity(0))
 
 
 def quota(sys: Path = SYS, proc: Path = Path("/proc")) -> int | None:
-    """Cores' worth of time that the control group and those around it grant, the least of them, rounded down but at
-    least 1; None without a limit. Of version 2 and of version 1 (Linux's cgroups(7)), each where it is usually
-    mounted."""
+    """CPU quota in cores: the least of the control group and its parents, rounded down, at least 1; None without a
+    limit. Reads versions 1 and 2 (Linux's cgroups(7)) at their usual mount points."""
     found = [_granted(folder) for folder in _groups(sys / CGROUP, proc)]
     return min((cores for cores in found if cores is not None), default=None)
 
 
 def _groups(root: Path, proc: Path) -> Iterator[Path]:
-    """Folders of this process's control groups that may limit its time; in a container, where the path may be that
-    of the host, at least the root."""
+    """Folders of this process's control groups that may limit its time. Includes the root, since in a container the
+    path may be the host's."""
     paths = {root: "/", root / "cpu": "/", root / "cpu,cpuacct": "/"}
     for each in (line(proc / "self" / "cgroup") or "").splitlines():
         _, controllers, path = each.split(":", 2)
@@ -79,15 +78,14 @@ def usable_cores(sys: Path = SYS) -> int:
 
 
 def physical_cores(sys: Path = SYS) -> int:
-    """Distinct cores among those that this process may keep busy, at least 1; a core whose siblings are not told
-    counts for itself."""
+    """Physical cores among those that this process may keep busy, at least 1. A core with unknown siblings counts as
+    one."""
     cores = {line(sys / CPUS / f"cpu{cpu}" / "topology" / "thread_siblings_list") or f"cpu{cpu}" for cpu in affinity()}
     return max(1, min(len(cores), usable_cores(sys)))
 
 
 def model(proc: Path = Path("/proc")) -> str:
-    """Which processor the first core is, in the words and numbers that Linux has for it, without its clock's speed; ""
-    where nothing is told."""
+    """The processor of the first core, as described by Linux, without its clock frequency; "" if unknown."""
     reported: dict[str, str] = {}
     with suppress(OSError):
         for each in (proc / "cpuinfo").read_text(encoding="utf-8").splitlines():
@@ -97,8 +95,7 @@ def model(proc: Path = Path("/proc")) -> str:
 
 
 def caches(sys: Path = SYS) -> dict[str, int]:
-    """Bytes of the caches that the first usable core sees: L1d, L1i, L2, L3 as far as there are such; empty where
-    nothing is told."""
+    """Bytes of the caches of the first usable core: L1d, L1i, L2, L3 if present; empty if unknown."""
     sizes: dict[str, int] = {}
     for folder in sorted((sys / CPUS / f"cpu{min(affinity())}" / "cache").glob("index*")):
         level, kind, size = (line(folder / name) for name in ("level", "type", "size"))
@@ -110,18 +107,18 @@ def caches(sys: Path = SYS) -> dict[str, int]:
 
 
 def last_level(sys: Path = SYS) -> int | None:
-    """Bytes of the largest cache that a core sees; None where nothing is told."""
+    """Bytes of the largest cache of a core; None if unknown."""
     return max(caches(sys).values(), default=None)
 
 
 def governor(sys: Path = SYS) -> str | None:
-    """What decides about the clock frequency; None where it is not told, as in most virtual machines."""
+    """The frequency governor; None if unknown, as in most virtual machines."""
     return line(sys / CPUS / f"cpu{min(affinity())}" / "cpufreq" / "scaling_governor")
 
 
 def clocks(sys: Path = SYS, proc: Path = Path("/proc")) -> list[int]:
-    """Hz of each core that this process may use, at this moment; empty where nothing is told. Virtual machines often
-    show a constant."""
+    """Current clock frequency of each core that this process may use, Hz; empty if unknown. Virtual machines often
+    report a constant."""
     reported = [number(sys / CPUS / f"cpu{core}" / "cpufreq" / "scaling_cur_freq") for core in sorted(affinity())]
     found = [1000 * khz for khz in reported if khz]
     return found or _clocks_of_cpuinfo(proc)
@@ -141,13 +138,13 @@ def _clocks_of_cpuinfo(proc: Path) -> list[int]:
 
 
 def numa_nodes(sys: Path = SYS) -> int:
-    """Memory nodes, at least 1."""
+    """Number of NUMA nodes, at least 1."""
     return max(1, sum(1 for _ in (sys / "devices/system/node").glob("node[0-9]*")))
 
 
 def hypervisor(flags: frozenset[str], sys: Path = SYS) -> str | None:
-    """What the host is a guest of: the name that firmware or Xen gives, "unnamed" where they give none, None where
-    CPUID denies it."""
+    """The hypervisor of this host, named by firmware or Xen; "unnamed" if they give no name; None if CPUID reports no
+    hypervisor."""
     if "hypervisor" not in flags:
         return None
     return line(sys / "hypervisor" / "type") or line(sys / "class/dmi/id/sys_vendor") or "unnamed"

@@ -1,4 +1,4 @@
-"""Small files of the kernel's, such as those under /sys: what they say, or None."""
+"""Reads small files of the Linux kernel, such as those under /sys."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ SYS = Path("/sys")
 
 
 def line(path: Path) -> str | None:
-    """The file's text without white space around it; None where there is no such file, it may not be read, or it is
-    empty."""
+    """The file's text, stripped; None if it is missing, unreadable or empty."""
     try:
         return path.read_text(encoding="utf-8", errors="replace").strip() or None
     except OSError:
@@ -17,6 +16,6 @@ def line(path: Path) -> str | None:
 
 
 def number(path: Path) -> int | None:
-    """The file's text as a decimal number; None where it is none ("max")."""
+    """The file's text as a decimal number; None if it is not a number ("max")."""
     text = line(path)
     return int(text) if text is not None and text.isdecimal() else None

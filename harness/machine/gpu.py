@@ -1,8 +1,7 @@
-"""GPUs of this machine: whether they can be used, what they are, how they are. The only place that answers these
-questions.
+"""GPUs of this machine: availability, facts and health. All of tritmark asks here.
 
-Nothing here makes a context, which would cost memory on the device. A process that asked the driver must not be forked
-for GPU work (the driver refuses to start again in the child): start workers by spawn.
+Nothing here creates a context, which costs memory on the device. A process that has called the driver must not be
+forked for GPU work, since the driver does not start again in the child. Start such workers by spawn.
 """
 
 from __future__ import annotations
@@ -33,8 +32,8 @@ __all__ = [
 ]
 
 FAKES = ("TRITMARK_GPU_FAKE", "BITNET_GPU_FAKE")
-"""Environment variables that decide for tests whether there is a GPU: "cuda" or "gpu" for yes, anything else for no.
-The first that is set and not empty wins."""
+"""Environment variables for tests that decide whether there is a GPU: "cuda" or "gpu" for yes, other values for no. The
+first non-empty one counts."""
 
 INSTALL = "pip install 'tritmark[cuda]'"
 SIMULATE = "or test without a GPU: TRITMARK_CUDA=simulator"
@@ -42,28 +41,28 @@ SIMULATE = "or test without a GPU: TRITMARK_CUDA=simulator"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuFacts:
-    """What a GPU is, as far as a Record keeps it. Sizes in bytes; 0 where the driver does not tell."""
+    """Facts of a GPU for the Record. Sizes in bytes; 0 if the driver does not report one."""
 
     index: int
     name: str
     uuid: str
-    """As nvidia-smi shows it: GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx; SIMULATOR for the simulator."""
+    """As in nvidia-smi: GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx; SIMULATOR for the simulator."""
     capability: tuple[int, int]
     memory: int
     l2: int
     sms: int
     """Multiprocessors."""
     clock_hz: int
-    """At most."""
+    """Maximum."""
     memory_clock_hz: int
     memory_bus_bits: int
     driver: str = ""
-    """Version of the driver, and of CUDA that it supports."""
+    """Versions of the driver and of the CUDA that it supports."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceInfo(GpuFacts):
-    """What a GPU is, its limits for a kernel's launch included."""
+    """Facts of a GPU, including its limits for kernel launches."""
 
     warp: int
     threads_per_block: int
@@ -79,23 +78,23 @@ class DeviceInfo(GpuFacts):
 
     @property
     def fp16(self) -> bool:
-        """Half-precision arithmetic (compute capability 6.1 and up: specification, 3.2)."""
+        """Half-precision arithmetic (compute capability 6.1 or higher: specification, 3.2)."""
         return self.capability >= (6, 1)
 
     @property
     def bf16(self) -> bool:
-        """bfloat16 arithmetic, from 8.0."""
+        """bfloat16 arithmetic (8.0 or higher)."""
         return self.capability >= (8, 0)
 
     @property
     def arch(self) -> str:
-        """As nvcc names it: sm_90."""
+        """The name for nvcc, such as sm_90."""
         major, minor = self.capability
         return f"sm_{major}{minor}"
 
     @property
     def peak_bandwidth(self) -> float | None:
-        """Bytes a second that the memory's clock and width allow (two transfers a clock); None where not known."""
+        """Peak memory bandwidth in bytes/s, from clock and bus width (two transfers a clock); None if unknown."""
         return (
             2.0 * self.memory_clock_hz * self.memory_bus_bits / 8
             if self.memory_clock_hz and self.memory_bus_bits
@@ -104,8 +103,7 @@ class DeviceInfo(GpuFacts):
 
 
 def faked() -> str | None:
-    """The variable and value that decide in place of the machine, such as "TRITMARK_GPU_FAKE=cuda"; None where the
-    machine decides."""
+    """The variable of FAKES that is set, with its value, such as "TRITMARK_GPU_FAKE=cuda"; None if none is."""
     return next((f"{name}={value}" for name in FAKES if (value := os.environ.get(name, "").strip())), None)
 
 
@@ -114,31 +112,31 @@ def _faked_yes(fake: str) -> bool:
 
 
 def gpu_compiled() -> bool:
-    """Whether CUDA kernels can be driven from here at all: PyCUDA is installed."""
+    """Whether PyCUDA is installed, without which no CUDA kernel can be launched."""
     return find_spec("pycuda") is not None
 
 
 def gpu_available() -> bool:
-    """Whether there is a driver and a device, or FAKES say so."""
+    """Whether there is a driver and a device, or FAKES pretend so."""
     fake = faked()
     return _faked_yes(fake) if fake else driver_problem() is None
 
 
 def why_not(index: int = 0) -> str | None:
-    """Why CUDA kernels cannot run on the GPU of that number here, and what to do about it; None where they can."""
+    """Why CUDA kernels cannot run on the GPU with this number, and the next step; None if they can."""
     found = problem(index)
     return None if found is None else str(found)
 
 
 def problem(index: int = 0) -> DeviceUnavailableError | None:
-    """As why_not, to be raised. Says which of these it is: PyCUDA is not installed, no driver, one too old, no
-    device, a busy device."""
+    """Like why_not, as an exception to raise: PyCUDA is not installed, no driver, a driver that is too old, no device,
+    or a busy device."""
     fake = faked()
     if fake:
         return (
             None
             if _faked_yes(fake)
-            else DeviceUnavailableError(f"{fake} says that there is no GPU", next_step="unset it to ask the machine")
+            else DeviceUnavailableError(f"{fake} hides the GPU", next_step="unset it to use the machine's GPU")
         )
     return package_problem() or driver_problem() or mode_problem(index) or _import_problem()
 
@@ -147,7 +145,7 @@ def package_problem() -> DeviceUnavailableError | None:
     """A package that is not installed."""
     if not gpu_compiled():
         return DeviceUnavailableError(
-            "PyCUDA is not installed", next_step=f"{INSTALL} (it is built on the spot, with CUDA's headers), {SIMULATE}"
+            "PyCUDA is not installed", next_step=f"{INSTALL} (pip builds it and needs CUDA's headers), {SIMULATE}"
         )
     if find_spec("cuda") is None or find_spec("cuda.bindings") is None:
         return DeviceUnavailableError("cuda-bindings is not installed", next_step=f"{INSTALL}, {SIMULATE}")
@@ -162,12 +160,12 @@ def driver_problem() -> DeviceUnavailableError | None:
     except OSError as why:
         return DeviceUnavailableError(
             f"no NVIDIA driver: {libcuda.LIBRARY} cannot be loaded ({why}){_decided()}",
-            next_step=f"install NVIDIA's driver (a container has to be started with --gpus all), {SIMULATE}",
+            next_step=f"install NVIDIA's driver (start a container with --gpus all), {SIMULATE}",
         )
     except libcuda.DriverError as why:
         found, step = _CODES.get(
             why.code,
-            ("the NVIDIA driver does not start", "run nvidia-smi, which says more, and reboot after a driver update"),
+            ("the NVIDIA driver does not start", "run nvidia-smi for details, and reboot after a driver update"),
         )
         return DeviceUnavailableError(f"{found}: {why}{_decided()}", next_step=f"{step}, {SIMULATE}")
     return None if count else _no_device()
@@ -176,27 +174,27 @@ def driver_problem() -> DeviceUnavailableError | None:
 _CODES = {
     34: (
         "no NVIDIA driver, only the toolkit's stub of it",
-        "take the toolkit's stubs folder out of LD_LIBRARY_PATH and install NVIDIA's driver",
+        "remove the toolkit's stubs folder from LD_LIBRARY_PATH and install NVIDIA's driver",
     ),
     35: ("the NVIDIA driver is too old", "update it"),
     36: ("the NVIDIA driver is too old", "update it"),
     46: ("the GPU is busy or unavailable", "wait for the process that nvidia-smi shows, or stop it"),
-    100: ("no CUDA device", "look with nvidia-smi (a container has to be started with --gpus all)"),
+    100: ("no CUDA device", "check with nvidia-smi (start a container with --gpus all)"),
     802: ("the GPU's fabric is not ready", "start nvidia-fabricmanager"),
     803: (
         "the NVIDIA driver and its library are of different versions",
         "reboot after a driver update, or update the container's library",
     ),
-    804: ("the CUDA compatibility library does not support this GPU", "take the compat folder out of LD_LIBRARY_PATH"),
+    804: ("the CUDA compatibility library does not support this GPU", "remove the compat folder from LD_LIBRARY_PATH"),
 }
-"""What CUresults of cuInit mean here, and the next step."""
+"""CUresults of cuInit: their meaning and the next step."""
 
 
 def _decided() -> str:
-    """What environment variables have to do with it."""
+    """A note on environment variables that affect the result."""
     visible, fake = os.environ.get("CUDA_VISIBLE_DEVICES"), faked()
     return ("" if visible is None else f"; CUDA_VISIBLE_DEVICES is {visible!r}") + (
-        f"; {fake} says that there is one" if fake else ""
+        f"; {fake} pretends that there is one" if fake else ""
     )
 
 
@@ -206,9 +204,9 @@ def _no_device() -> DeviceUnavailableError:
 
 
 def mode_problem(index: int) -> DeviceUnavailableError | None:
-    """Why the GPU of that number cannot be had though the driver works, or None: it is not there, or admits no process,
-    or only the one that has it."""
-    # Calls of kernels come by here until the GPU is in use, so no more is asked of the driver than has to be.
+    """Why the GPU with this number cannot be used although the driver works, or None: it does not exist, or its compute
+    mode admits no process or only its current one."""
+    # Calls of kernels run this until the GPU is in use, so it makes as few driver calls as possible.
     if index and index >= device_count():
         return _no_such(index)
     mode = _attribute(_COMPUTE_MODE, _device(index))
@@ -225,9 +223,9 @@ def mode_problem(index: int) -> DeviceUnavailableError | None:
 def busy(
     info: DeviceInfo, words: str = "another process has it for itself, compute mode EXCLUSIVE_PROCESS"
 ) -> DeviceUnavailableError:
-    """The device cannot be had now; `words` are the driver's own."""
+    """The error for a device that cannot be used now; `words` are the driver's message."""
     return DeviceUnavailableError(
-        f"{info.name} is busy or cannot be had: {words}",
+        f"{info.name} is busy or unavailable: {words}",
         next_step="wait for the process that nvidia-smi shows, choose another GPU with CUDA_VISIBLE_DEVICES, or use "
         "the CPU",
     )
@@ -245,7 +243,7 @@ def _ours(index: int) -> bool:
 
 
 def _import_problem() -> DeviceUnavailableError | None:
-    """PyCUDA is there and does not load: it was built for another Python, NumPy or driver."""
+    """The error if PyCUDA is installed but does not load: it was built for another Python, NumPy or driver."""
     try:
         import pycuda.driver  # noqa: F401
     except ImportError as why:
@@ -254,7 +252,7 @@ def _import_problem() -> DeviceUnavailableError | None:
 
 
 def import_problem(why: ImportError) -> DeviceUnavailableError:
-    """What a failed import of pycuda.driver means."""
+    """The error for a failed import of pycuda.driver."""
     if "undefined symbol: cu" in str(why):
         return DeviceUnavailableError(
             f"the NVIDIA driver is too old for this build of PyCUDA ({why})",
@@ -267,13 +265,14 @@ def import_problem(why: ImportError) -> DeviceUnavailableError:
 
 
 def device_count() -> int:
-    """GPUs that this process may use. Raises OSError without a driver, libcuda.DriverError where it does not work."""
+    """Number of GPUs that this process may use. Raises OSError without a driver, libcuda.DriverError if it does not
+    work."""
     libcuda.call("cuInit", 0)
     return libcuda.integer("cuDeviceGetCount")
 
 
 def device_info(index: int = 0) -> DeviceInfo:
-    """What the GPU of that index is, as CUDA counts them. Raises DeviceUnavailableError."""
+    """Facts of the GPU with this CUDA index. Raises DeviceUnavailableError."""
     found = driver_problem()
     if found is not None:
         raise found
@@ -300,7 +299,7 @@ def device_info(index: int = 0) -> DeviceInfo:
     )
 
 
-# CUdevice_attribute, as cuda.h has them.
+# CUdevice_attribute of cuda.h.
 _ATTRIBUTES = {
     "threads_per_block": 1,
     "shared_per_block": 8,
@@ -328,8 +327,8 @@ def _attribute(number: int, device: int) -> int:
 
 
 def reaches(index: int) -> tuple[int, ...]:
-    """Numbers of the other GPUs whose memory the GPU of that number can have without the host between; () where there
-    are none, or the driver does not tell."""
+    """Numbers of the other GPUs whose memory this GPU can access directly; () if there are none or the driver does not
+    report it."""
     try:
         others = [each for each in range(device_count()) if each != index]
         return tuple(each for each in others if libcuda.integer("cuDeviceCanAccessPeer", _device(index), _device(each)))
@@ -338,7 +337,7 @@ def reaches(index: int) -> tuple[int, ...]:
 
 
 def health(index: int = 0) -> Health:
-    """How the GPU of that index is now. Never raises; see Health.note."""
+    """Current state of the GPU with this index. Never raises; see Health.note."""
     try:
         return nvml.health(device_info(index).uuid)
     except (DeviceUnavailableError, libcuda.DriverError) as why:

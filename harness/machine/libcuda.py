@@ -1,4 +1,4 @@
-"""The NVIDIA driver's library, asked without any package and without making a context."""
+"""Calls the NVIDIA driver's library through ctypes, without a package and without creating a context."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _HOST = 1
 
 
 class DriverError(Exception):
-    """The driver refused a question; `code` is its CUresult."""
+    """A driver call failed; `code` is its CUresult."""
 
     def __init__(self, function: str, code: int) -> None:
         self.code = code
@@ -23,12 +23,12 @@ class DriverError(Exception):
 
 @cache
 def library() -> Any:
-    """The library, loaded. Raises OSError where there is none."""
+    """The loaded library. Raises OSError if there is none."""
     return ctypes.CDLL(LIBRARY)
 
 
 def call(function: str, *arguments: Any) -> None:
-    """Call a function of the driver. Raises OSError where there is no driver, DriverError where it refuses."""
+    """Call a function of the driver. Raises OSError if there is no driver, DriverError if the call fails."""
     loaded = library()
     try:
         code = int(getattr(loaded, function)(*arguments))
@@ -39,8 +39,8 @@ def call(function: str, *arguments: Any) -> None:
 
 
 def addresses(*functions: str) -> tuple[int, ...]:
-    """Where functions of the driver lie, for native code that calls them; 0 for one that it does not have. Raises
-    OSError where there is no driver."""
+    """Addresses of driver functions, for native code; 0 for a missing function. Raises OSError if there is no
+    driver."""
     each = (getattr(library(), name, None) for name in functions)
     return tuple(ctypes.cast(function, ctypes.c_void_p).value or 0 if function else 0 for function in each)
 
@@ -50,7 +50,7 @@ TOO_OLD = 36
 
 
 def words(code: int) -> str:
-    """What the driver says about a CUresult."""
+    """The driver's text for a CUresult."""
     text = ctypes.c_char_p()
     try:
         library().cuGetErrorString(code, ctypes.byref(text))
@@ -60,8 +60,7 @@ def words(code: int) -> str:
 
 
 def pinned_around(address: int) -> range:
-    """The addresses of the pinned memory of the host that this one lies in; empty where it lies in none. Raises as
-    `call` does."""
+    """The address range of the pinned host memory that contains `address`; empty if none does. Raises like `call`."""
     kind, begin, nbytes = ctypes.c_uint(), ctypes.c_uint64(), ctypes.c_size_t()
     wanted = (ctypes.c_int * 3)(*_MEMORY_TYPE_AND_RANGE)
     into = (ctypes.c_void_p * 3)(*map(ctypes.addressof, (kind, begin, nbytes)))
@@ -70,7 +69,7 @@ def pinned_around(address: int) -> range:
 
 
 def integer(function: str, *arguments: Any) -> int:
-    """What a function of the driver writes into the int that it takes first."""
+    """Call a driver function that writes an int to its first argument, and return this int."""
     value = ctypes.c_int()
     call(function, ctypes.byref(value), *arguments)
     return value.value

@@ -1,4 +1,4 @@
-"""Main memory of the host: how much, in which pages, and how much of it a measurement may take."""
+"""Main memory of the host: its size, its page mode, and the part that is available."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def total() -> int:
 
 
 def available(sys: Path = SYS) -> int:
-    """Bytes that can still be taken without swapping: the host's, or what the control group (version 2) leaves if
-    that is less."""
+    """Bytes available without swapping: the host's, or the rest of the control group's limit (version 2) if that is
+    less."""
     import psutil
 
     free = int(psutil.virtual_memory().available)
@@ -35,7 +35,7 @@ def rss_bytes() -> int:
 
 
 def huge_pages(sys: Path = SYS) -> str | None:
-    """Which mode of transparent huge pages is in force (always, madvise or never); None where the kernel has none."""
+    """The mode of transparent huge pages (always, madvise or never); None if the kernel has none."""
     text = line(sys / THP)
     if text is None or "[" not in text:
         return None

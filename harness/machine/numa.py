@@ -1,8 +1,8 @@
-"""NUMA nodes: which cores and how much memory each has, how far they are from each other, and where memory lies, as
-Linux tells it. Imports nothing that costs time.
+"""NUMA nodes as reported by Linux: cores, memory, distances, and the node of a memory address. Imports only what loads
+quickly.
 
-A node may have cores alone, or memory alone (CXL); numbers may leave gaps; one may be there and be off. What a process
-may have of them is narrower still: cores by its affinity, memory by its cpuset.
+A node may have only cores, or only memory (CXL). Node numbers may have gaps, and a node may be offline. A process may
+have access to fewer: cores by its affinity, memory by its cpuset.
 """
 
 from __future__ import annotations
@@ -31,29 +31,29 @@ MIGRATED = ("numa_pages_migrated", "pgmigrate_success")
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node that is on."""
+    """An online node."""
 
     number: int
     cores: tuple[int, ...]
-    """Logical cores that are on, none where it has memory alone."""
+    """Online logical cores; () if it has only memory."""
     memory: int
-    """Bytes, 0 where it has cores alone."""
+    """Bytes; 0 if it has only cores."""
     distances: tuple[int, ...]
-    """To each node that is on, in the order of their numbers; NEAREST is its own. Empty where none are told."""
+    """Distances to each online node, by node number; NEAREST to itself. Empty if unknown."""
 
 
 @dataclass(frozen=True)
 class Topology:
-    """The machine's nodes, and what of them this process may have."""
+    """The machine's nodes, and the cores and memory that this process may use."""
 
     nodes: tuple[Node, ...]
-    """By number; empty where the kernel has no NUMA."""
+    """By number; empty if the kernel has no NUMA."""
     cores: frozenset[int]
     """Logical cores that the process may run on."""
     allowed: frozenset[int]
-    """Nodes whose memory it may have."""
+    """Nodes whose memory it may use."""
     first: tuple[tuple[int, int], ...] = ()
-    """For each logical core the first of those that share its physical one."""
+    """For each logical core, the first logical core of the same physical core."""
 
     @cached_property
     def working(self) -> dict[int, tuple[int, ...]]:
@@ -63,27 +63,26 @@ class Topology:
 
     @cached_property
     def physical(self) -> dict[int, int]:
-        """How many physical cores those are, by node."""
+        """The number of physical cores of `working`, by node."""
         first = dict(self.first)
         return {number: len({first.get(core, core) for core in cores}) for number, cores in self.working.items()}
 
     @cached_property
     def storing(self) -> tuple[int, ...]:
-        """Nodes whose memory the process may have."""
+        """Nodes whose memory the process may use."""
         return tuple(node.number for node in self.nodes if node.memory and node.number in self.allowed)
 
     @property
     def several(self) -> bool:
-        """Whether it matters where memory lies: cores or memory of two nodes or more, or cores of one and memory of
-        another."""
+        """Whether memory placement matters: the process may use cores or memory of more than one node."""
         return len({*self.working, *self.storing}) > 1
 
     def node_of(self, core: int) -> int | None:
-        """The node of a logical core; None where no node has it."""
+        """The node of a logical core; None if no node has it."""
         return next((node.number for node in self.nodes if core in node.cores), None)
 
     def distance(self, origin: int, to: int) -> int | None:
-        """From the one node to the other; None where it is not told."""
+        """Distance between two nodes; None if unknown."""
         numbers = [node.number for node in self.nodes]
         if origin not in numbers or to not in numbers:
             return None
@@ -91,13 +90,13 @@ class Topology:
         return reported[numbers.index(to)] if len(reported) == len(numbers) else None
 
     def home(self, node: int) -> int | None:
-        """The node whose memory is the nearest to a node's cores, of those that the process may have: its own where it
-        can be; None where it may have none."""
+        """The node with the nearest memory that the process may use: `node` itself if possible; None if there is
+        none."""
         return min(self.storing, key=lambda to: (to != node, self.distance(node, to) or 0, to), default=None)
 
 
 def topology(sys: Path = SYS, proc: Path = PROC, cores: frozenset[int] | None = None) -> Topology:
-    """What this machine has; `cores` are those that the process may run on, unless told those that it may."""
+    """The topology of this machine. `cores`: cores that the process may run on; by default its affinity."""
     online = listed(line(sys / NODES / "online") or "")
     nodes = tuple(_node(sys, number) for number in sorted(online))
     allowed = _allowed(proc)
@@ -110,7 +109,7 @@ def topology(sys: Path = SYS, proc: Path = PROC, cores: frozenset[int] | None = 
 
 
 def listed(text: str) -> tuple[int, ...]:
-    """The numbers of a list of the kernel's: "0-2,8" is 0, 1, 2, 8."""
+    """The numbers of a list in Linux's format: "0-2,8" is 0, 1, 2, 8."""
     found: list[int] = []
     for part in text.split(","):
         low, _, high = part.strip().partition("-")
@@ -121,11 +120,11 @@ def listed(text: str) -> tuple[int, ...]:
 
 @contextmanager
 def on_node(node: int, there: Topology | None = None) -> Iterator[None]:
-    """Keep the calling thread on a node's cores, and with it the calls that it makes: a call has no more cores than its
-    thread may run on. Raises InvalidArgumentError for a node that has none for this process."""
+    """Keep the calling thread on a node's cores, and so its kernel calls: a call uses only cores that its thread may
+    run on. Raises InvalidArgumentError if this process may use no core of the node."""
     there = topology() if there is None else there
     if node not in there.working:
-        legal = f"a node with cores for this process: {', '.join(map(str, there.working)) or 'none is told'}"
+        legal = f"a node with cores for this process: {', '.join(map(str, there.working)) or 'none is known'}"
         raise InvalidArgumentError(op="on_node", argument="node", found=repr(node), legal=legal)
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, there.working[node])
@@ -136,7 +135,7 @@ def on_node(node: int, there: Topology | None = None) -> Iterator[None]:
 
 
 def several_nodes(sys: Path = SYS) -> bool:
-    """Whether more than one node is on: one small file, for those who need not know more where it is one."""
+    """Whether more than one node is online. Reads one small file, so it is cheaper than `topology`."""
     return len(listed(line(sys / NODES / "online") or "")) > 1
 
 
@@ -151,7 +150,7 @@ def _node(sys: Path, number: int) -> Node:
 
 
 def _kilobytes(text: str, name: str) -> int:
-    """The value of a line such as "Node 0 MemTotal:  16384 kB"; 0 where there is none."""
+    """The value of a line such as "Node 0 MemTotal:  16384 kB"; 0 if there is none."""
     for each in text.splitlines():
         reported, _, value = each.partition(":")
         if reported.split()[-1:] == [name]:
@@ -160,7 +159,7 @@ def _kilobytes(text: str, name: str) -> int:
 
 
 def _allowed(proc: Path) -> tuple[int, ...] | None:
-    """Nodes whose memory the process's cpuset lets it have; None where the kernel does not tell."""
+    """Nodes whose memory the process's cpuset admits; None if the kernel does not report it."""
     for each in (line(proc / "self" / "status") or "").splitlines():
         name, _, value = each.partition(":")
         if name == "Mems_allowed_list":
@@ -174,21 +173,21 @@ def _first(sys: Path, core: int) -> int:
 
 
 def balancing(proc: Path = PROC) -> bool | None:
-    """Whether the kernel moves pages after the threads that use them (kernel.numa_balancing); None where it cannot."""
+    """Whether the kernel migrates pages to the threads that use them (kernel.numa_balancing); None if it cannot."""
     reported = line(proc / "sys/kernel/numa_balancing")
     return None if reported is None else reported != "0"
 
 
 def migrated(proc: Path = PROC) -> dict[str, int]:
-    """Pages that the whole system has moved from node to node since it started, by the names of MIGRATED; those that
-    this kernel does not count are left out."""
+    """Pages that the system has moved between nodes since boot, by the names of MIGRATED. Counts that this kernel lacks
+    are left out."""
     reported = dict(each.split() for each in (line(proc / "vmstat") or "").splitlines() if len(each.split()) == 2)
     return {name: int(reported[name]) for name in MIGRATED if name in reported}
 
 
 def moves(proc: Path = PROC) -> int | None:
-    """How often the scheduler has put a thread of this process on another core; None where the kernel does not tell
-    (CONFIG_SCHED_DEBUG). Threads that have ended are not counted."""
+    """Number of migrations of this process's threads to another core; None if the kernel does not report it
+    (CONFIG_SCHED_DEBUG). Ended threads do not count."""
     found = [_moves(task / "sched") for task in (proc / "self" / "task").glob("[0-9]*")]
     reported = [each for each in found if each is not None]
     return sum(reported) if reported else None
@@ -203,8 +202,8 @@ def _moves(path: Path) -> int | None:
 
 
 def policy(proc: Path = PROC) -> str:
-    """What the process was told of where its memory is to lie (numactl, set_mempolicy), as the kernel says it of the
-    stack: "default", "bind:0-1", "interleave:0-1" and so on; "" where it does not tell."""
+    """The memory policy of the process (numactl, set_mempolicy), as the kernel reports it for the stack: "default",
+    "bind:0-1", "interleave:0-1" and so on; "" if unknown."""
     for each in (line(proc / "self" / "numa_maps") or "").splitlines():
         words = each.split()
         if "stack" in words:
@@ -213,9 +212,8 @@ def policy(proc: Path = PROC) -> str:
 
 
 def lying(addresses: Iterable[int], proc: Path = PROC) -> dict[int, int]:
-    """Bytes by node of the mappings in which the addresses lie, pages that were touched alone; empty where the kernel
-    does not tell (/proc/self/numa_maps). It needs no system call that a container may forbid, and tells of whole
-    mappings: of an array that shares its mapping with others, theirs count too."""
+    """Touched bytes by node, of the mappings that contain the addresses; empty if unknown (/proc/self/numa_maps). It
+    needs no system call that a container may forbid. It counts whole mappings, including other arrays in them."""
     mappings: list[tuple[int, dict[int, int]]] = []
     for each in (line(proc / "self" / "numa_maps") or "").splitlines():
         start, *reported = each.split()

@@ -1,4 +1,4 @@
-"""How a GPU is, as NVML tells it."""
+"""Health of a GPU, as reported by NVML."""
 
 from __future__ import annotations
 
@@ -22,36 +22,36 @@ REASONS = {
     0x080: "hw_power_brake_slowdown",
     0x100: "display_clock_setting",
 }
-"""Bits of nvmlClocksEventReasons, why the clocks are lower than they might be."""
+"""Bits of nvmlClocksEventReasons: reasons for lower clocks."""
 
 _MHZ = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    """State of a GPU at one moment. None where NVML does not tell; `note` says why nothing was told at all."""
+    """State of a GPU at one moment. None: NVML does not report the value. `note`: why NVML reports nothing."""
 
     temperature: int | None = None
     """Degrees Celsius."""
     power: float | None = None
     """Watts drawn."""
     power_limit: float | None = None
-    """Watts that are enforced."""
+    """Enforced limit in watts."""
     clock_hz: int | None = None
-    """Of the multiprocessors."""
+    """Clock of the multiprocessors."""
     clock_max_hz: int | None = None
     memory_clock_hz: int | None = None
     memory_clock_max_hz: int | None = None
     throttle: tuple[str, ...] | None = None
-    """Names of REASONS that hold now; () for none."""
+    """Names of the current REASONS; () for none."""
     ecc: bool | None = None
     """Whether memory errors are corrected."""
     ecc_uncorrected: int | None = None
-    """Errors that could not be, since the driver was loaded."""
+    """Uncorrected memory errors since the driver was loaded."""
     utilization: int | None = None
     """Percent of the last sample period in which a kernel ran."""
     memory_used: int | None = None
-    """Bytes, of all processes."""
+    """Bytes used by all processes."""
     note: str = ""
 
 
@@ -64,12 +64,12 @@ def _nvml() -> Any:
 
 
 def _handle(uuid: str) -> tuple[Any, Any]:
-    """The library and the device's handle. Raises LookupError with the reason where there is none."""
+    """The library and the device's handle. Raises LookupError with the reason if there is none."""
     try:
         nvml = _nvml()
     except ImportError:
         raise LookupError("nvidia-ml-py is not installed; next: pip install 'tritmark[cuda]'") from None
-    except Exception as problem:  # pynvml.NVMLError, which cannot be named where the import itself may fail
+    except Exception as problem:  # pynvml.NVMLError has no name here, since the import itself may fail
         raise LookupError(f"NVML: {problem}") from None
     try:
         return nvml, nvml.nvmlDeviceGetHandleByUUID(uuid)
@@ -78,7 +78,7 @@ def _handle(uuid: str) -> tuple[Any, Any]:
 
 
 def health(uuid: str) -> Health:
-    """State of the GPU of that UUID. Never raises: what is not supported is None."""
+    """State of the GPU with this UUID. Never raises; unsupported values are None."""
     try:
         nvml, device = _handle(uuid)
     except LookupError as problem:
@@ -87,7 +87,7 @@ def health(uuid: str) -> Health:
     def supported(ask: Callable[[], T]) -> T | None:
         try:
             return ask()
-        except (nvml.NVMLError, AttributeError):  # not supported by the device, or not known to this nvidia-ml-py
+        except (nvml.NVMLError, AttributeError):  # not supported by the device or by this nvidia-ml-py
             return None
 
     return Health(
@@ -113,12 +113,12 @@ def health(uuid: str) -> Health:
 
 
 def reasons(bits: int) -> tuple[str, ...]:
-    """Names of the set bits; a bit without a name as a number."""
+    """Names of the set bits; an unknown bit as a number."""
     return tuple(REASONS.get(1 << bit, f"{1 << bit:#x}") for bit in range(int(bits).bit_length()) if bits >> bit & 1)
 
 
 def occupied(uuid: str) -> bool:
-    """Whether some process computes on the GPU; False where NVML does not tell."""
+    """Whether a process computes on the GPU; False if NVML does not report it."""
     try:
         nvml, device = _handle(uuid)
         return bool(nvml.nvmlDeviceGetComputeRunningProcesses(device))
@@ -129,11 +129,11 @@ def occupied(uuid: str) -> bool:
 
 
 def driver_version() -> str | None:
-    """Version of the driver, such as 580.65.06; None where neither its module nor NVML tells."""
-    with suppress(OSError):  # NVML takes a tenth of a second to begin, in every process
+    """Version of the driver, such as 580.65.06; None if neither its module nor NVML reports it."""
+    with suppress(OSError):  # NVML takes 0.1 s to start in every process
         return Path("/sys/module/nvidia/version").read_text(encoding="ascii").strip()
     try:
         version = _nvml().nvmlSystemGetDriverVersion()
-    except Exception:  # no package, no library, no driver: all of them mean that nothing is told
+    except Exception:  # no package, no library or no driver
         return None
     return version.decode() if isinstance(version, bytes) else str(version)

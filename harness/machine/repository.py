@@ -1,4 +1,4 @@
-"""git, as the gate and the history ask it."""
+"""Calls git for the gate and the history."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 from tritmark.harness.errors import BadEnvironmentError
 
 OUTSIDE = "not a git repository"
-"""What git says, in English, of a folder outside of every repository; all else that it refuses has another reason."""
+"""Part of git's English message for a folder outside of every repository."""
 
 
 def git(folder: Path, *arguments: str) -> str:
-    """What it prints. Raises CalledProcessError with its words in English, OSError where it cannot be run."""
+    """The output of git. Raises CalledProcessError with git's message in English, OSError if git cannot be run."""
     done = subprocess.run(
         ["git", "-C", str(folder), *arguments],
         env=os.environ | {"LC_ALL": "C"},
@@ -26,18 +26,17 @@ def git(folder: Path, *arguments: str) -> str:
 
 
 def refused_by_git(folder: Path, said: str) -> BadEnvironmentError:
-    """The error for a repository that git does not open, such as one that belongs to another user; `said` has git's
-    reason and its remedy."""
+    """The error for a repository that git does not open, such as one of another user; `said` is git's message."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     return BadEnvironmentError(
         f"{folder}: git refuses it: {' '.join(lines)}",
-        next_step=f"do what git says, such as: git config --global --add safe.directory {folder}",
+        next_step=f"follow git's message, for example: git config --global --add safe.directory {folder}",
     )
 
 
 def must_be_whole(folder: Path, what: str) -> None:
-    """Raises BadEnvironmentError where the repository is a shallow clone, which has no commits before some: `what` was
-    looked for there."""
+    """Raise BadEnvironmentError if the repository is a shallow clone, which lacks old commits. `what`: what the caller
+    needs from it."""
     if git(folder, "rev-parse", "--is-shallow-repository") == "true":
         raise BadEnvironmentError(
             f"{folder} is a shallow clone, so {what} cannot be found in it",

@@ -1,5 +1,5 @@
-"""What the session that tritmark was started in allows its processes: limits (`ulimit`, setrlimit(2)) and what a system
-usually has mounted. A kernel is never blamed for what is missing here."""
+"""Limits of the session that tritmark runs in: `ulimit`, setrlimit(2), required mounts. Their effects never count
+against a kernel."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from tritmark.harness.machine.memory import total
 PROC = Path("/proc")
 
 _FILES, _LEAST_FILES = 1024, 64
-"""Open files that a command wants, and that it cannot do without: each worker is a pipe, a log and shared memory."""
+"""Wanted and least limit of open files: each worker has a pipe, a log and shared memory."""
 _STACK = 8 << 20
-"""Bytes of a stack as Linux grants them by default."""
+"""The default stack limit of Linux in bytes."""
 _LEAST_FILE = 16 << 20
-"""Bytes that a file may have at the least: shared memory, Records and compiled kernels are files."""
+"""The least limit of a file's size in bytes: shared memory, Records and compiled kernels are files."""
 LEAST_ADDRESSES = 3 << 29
-"""Bytes of address space beyond what is mapped, without which no worker can judge."""
+"""The least address space in bytes, beyond existing mappings, that a worker needs."""
 _PROCESSES, _PROCESSES_OF_CORE = 16, 4
 _CPU_LEFT_S = 2
-"""Seconds between the signal that can be met and the one that cannot."""
+"""Seconds between SIGXCPU, which can be handled, and SIGKILL."""
 
 
 def lift() -> None:
-    """Raise soft limits towards the hard ones where the soft ones are lower than what a command wants; what it starts
-    inherits them. Of the time of the CPU the soft limit comes before the hard one, so that it can be reported."""
+    """Raise soft limits that are lower than a command wants; child processes inherit them. The soft limit of CPU time
+    is set below the hard one, so that it can be reported."""
     for which, wanted in (
         (resource.RLIMIT_NOFILE, _FILES),
         (resource.RLIMIT_STACK, _STACK),
@@ -51,13 +51,13 @@ def lift() -> None:
 
 
 def must_suffice(proc: Path = PROC) -> None:
-    """Raises BadEnvironmentError where processes that judge kernels cannot be had here."""
+    """Raise BadEnvironmentError if processes that judge kernels cannot be started here."""
     try:
         tempfile.gettempdir()
     except OSError as error:
         raise BadEnvironmentError(
             f"there is no folder for temporary files ({error.strerror})",
-            next_step="set TMPDIR to one that can be written",
+            next_step="set TMPDIR to a writable folder",
         ) from None
     if not (proc / "self" / "fd").is_dir():
         raise BadEnvironmentError(
@@ -67,7 +67,7 @@ def must_suffice(proc: Path = PROC) -> None:
         os.close(os.memfd_create("tritmark"))
     except OSError as error:
         raise BadEnvironmentError(
-            f"shared memory cannot be made: memfd_create: {error.strerror}",
+            f"shared memory cannot be allocated: memfd_create: {error.strerror}",
             next_step="free a descriptor (ulimit -n), or allow memfd_create in the sandbox",
         ) from None
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -83,23 +83,21 @@ def must_suffice(proc: Path = PROC) -> None:
     allowed, _ = resource.getrlimit(resource.RLIMIT_NPROC)
     wanted = _PROCESSES + _PROCESSES_OF_CORE * len(affinity())
     if os.getuid() and _below(allowed, (there := tasks()) + wanted):
-        raise _too_low(
-            "processes and threads of this user", "-u", f"{allowed} and {there} are there", str(there + wanted)
-        )
+        raise _too_low("processes and threads of this user", "-u", f"{allowed} and {there} exist", str(there + wanted))
 
 
 def address_space(wanted: int) -> tuple[int, int]:
-    """The limits for RLIMIT_AS of a process that may map `wanted` bytes: only the soft one is lowered, the hard one
-    stays as it was inherited."""
+    """The limits (soft, hard) of RLIMIT_AS for a process that may map `wanted` bytes. The hard limit stays as
+    inherited."""
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     return _least(wanted, hard), hard
 
 
 def cause(kind: Failure, died_of: int, *, wanted: int, killed_before: int | None) -> BadEnvironmentError | None:
-    """What of the session ended a process, or kept memory from it; None where nothing of the session can have.
+    """The limit of the session that ended a process or refused it memory; None if no limit did.
 
-    `died_of` is the signal that ended it, 0 where none did; `wanted` the bytes of address space that it was to have, 0
-    for as many as the machine has memory; `killed_before` what `killed_for_memory` gave when it was started.
+    `died_of`: the signal that ended it, or 0. `wanted`: the address space in bytes that it needed; 0: the size of main
+    memory. `killed_before`: `killed_for_memory()` at its start.
     """
     seconds, _ = resource.getrlimit(resource.RLIMIT_CPU)
     if died_of in {signal.SIGXCPU, signal.SIGKILL} and seconds != resource.RLIM_INFINITY:
@@ -109,8 +107,8 @@ def cause(kind: Failure, died_of: int, *, wanted: int, killed_before: int | None
     now = killed_for_memory()
     if died_of == signal.SIGKILL and killed_before is not None and now is not None and now > killed_before:
         return BadEnvironmentError(
-            "the system ended the process of a kernel for want of memory",
-            next_step="give the machine or the container more memory, or end what else runs there",
+            "the system ended the process of a kernel because it was out of memory",
+            next_step="give the machine or the container more memory, or end other processes there",
         )
     if kind not in {Failure.MEMORY, Failure.CRASH, Failure.EXIT}:
         return None
@@ -119,7 +117,7 @@ def cause(kind: Failure, died_of: int, *, wanted: int, killed_before: int | None
         if _below(allowed, wanted or total()):
             return BadEnvironmentError(
                 f"the process of a kernel ended or got no memory under a limit of {allowed} bytes of address space",
-                next_step=f"raise it, or take it away: ulimit {option} unlimited",
+                next_step=f"raise or remove the limit: ulimit {option} unlimited",
             )
     stack, _ = resource.getrlimit(resource.RLIMIT_STACK)
     if kind is Failure.CRASH and _below(stack, _STACK):
@@ -128,8 +126,8 @@ def cause(kind: Failure, died_of: int, *, wanted: int, killed_before: int | None
 
 
 def killed_for_memory(proc: Path = PROC) -> int | None:
-    """How many processes the system has ended for want of memory, those of control groups too; None where it does not
-    tell."""
+    """Number of processes that the out-of-memory killer has ended, including those of control groups; None if the
+    system does not report it."""
     for each in (line(proc / "vmstat") or "").splitlines():
         name, _, count = each.partition(" ")
         if name == "oom_kill":
@@ -138,7 +136,7 @@ def killed_for_memory(proc: Path = PROC) -> int | None:
 
 
 def mapped(proc: Path = PROC) -> int:
-    """Bytes of address space that this process has mapped; 0 where it is not told."""
+    """Bytes of address space that this process has mapped; 0 if unknown."""
     return int((line(proc / "self" / "statm") or "0").split()[0]) * resource.getpagesize()
 
 
@@ -165,5 +163,5 @@ def _least(one: int, other: int) -> int:
 
 def _too_low(what: str, option: str, found: str, legal: str) -> BadEnvironmentError:
     return BadEnvironmentError(
-        f"the limit of {what} is {found}, and {legal} are needed", next_step=f"raise it: ulimit {option}"
+        f"the limit of {what} is {found}; tritmark needs {legal}", next_step=f"raise it: ulimit {option}"
     )

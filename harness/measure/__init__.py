@@ -1,1 +1,1 @@
-"""The measuring room: buffers, clocks, stopping rules, and the one way in which two things are compared."""
+"""Measurement: buffers, clocks, stopping rules, and interleaved comparison."""

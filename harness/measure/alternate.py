@@ -1,9 +1,9 @@
-"""The one way in which two things are compared: by turns, in short samples, in one process.
+"""Interleaved comparison of two codes: short samples in one process. All comparisons use it.
 
-On a noisy machine (2 cores, steal time, speeds that flip within milliseconds) blocks of samples, means, minima and
-significance tests raised false alarms in 10 to 60 % of cases. The median of the log ratios of adjacent pairs, in
-samples of 0.1 to 0.35 ms and in an order drawn for each pair, saw every slow-down of 5 % and raised no false alarm at a
-dead band of 1 or 2 %: a disturbance hits both halves of a pair, or one pair in many.
+On a noisy machine (2 cores, steal time, speeds that change within milliseconds), blocks of samples, means, minima and
+significance tests gave false alarms in 10 to 60 % of cases. This method takes the median of the log ratios of adjacent
+pairs, with samples of 0.1 to 0.35 ms and an order drawn for each pair. It detected every slow-down of 5 % and gave no
+false alarm at a dead band of 1 or 2 %: a disturbance affects both halves of a pair, or few pairs.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from tritmark.harness.record import Ratio
 
 SHORTEST_NS = 100_000
-"""A sample's length, at least: below, the clock and the first call weigh too much. Above 350,000 the noise changes
-between the halves of a pair."""
+"""The least length of a sample: in shorter ones, the clock and the first call dominate. Above 350,000, the noise
+changes between the halves of a pair."""
 
 _TARGET_NS = 200_000
 _TRIES = 3
@@ -32,7 +32,7 @@ _PATIENCE_NS = 50_000_000
 
 
 class Side(Protocol):
-    """What can be timed by turns with something else."""
+    """One side of an interleaved comparison."""
 
     def sample(self) -> float:
         """Nanoseconds for one call, the mean over a sample."""
@@ -40,11 +40,9 @@ class Side(Protocol):
 
 @dataclass(slots=True)
 class Timed:
-    """Launches with the clock that times them and the number of calls in a sample; remembers where in their cycle they
-    stand.
+    """Launches with their clock and the calls per sample. Samples continue the cycle through the launches.
 
-    `warm`: each sample is preceded by a call that is not timed, so that what the other side left in the caches does not
-    count.
+    `warm`: an untimed call precedes each sample, so that the cache contents of the other side do not count.
     """
 
     launches: Sequence[Launch]
@@ -52,15 +50,15 @@ class Timed:
     calls: int = 1
     warm: bool = False
     made: int = field(default=0, init=False)
-    """Calls made so far, those not timed included."""
+    """Calls so far, including untimed ones."""
     _at: int = field(default=0, init=False)
-    """Which launch comes next."""
+    """Index of the next launch."""
 
     def fit(self) -> None:
-        """Change the number of calls, by half at most, and leave out a few launches: samples then begin at the same
+        """Change the calls per sample, by half at most, and drop a few launches, so that samples begin at the same
         places of each cycle.
 
-        A clock that has to prepare a sequence of calls, as one that records them does, then has few of them.
+        A clock that prepares sequences of calls, such as recorded graphs, then needs only a few sequences.
         """
         sets = len(self.launches)
         if self.calls >= sets:
@@ -78,13 +76,13 @@ class Timed:
         return self.take(self.calls) / self.calls
 
     def take(self, calls: int) -> int:
-        """Nanoseconds for so many calls, which follow those before in the cycle."""
+        """Nanoseconds for the next `calls` calls of the cycle."""
         taken = self.clock.sample(self.launches, self._at, calls)
         return self._taken(taken, calls)
 
     def sample_around(self, before: int, changes: Sequence[ArrayChange]) -> int | None:
-        """Nanoseconds for all calls of a sample, with `changes` made before one of them (from 0); None, and nothing was
-        done, where the clock can make none."""
+        """Nanoseconds for all calls of a sample, with `changes` made before call `before` (from 0). If the clock cannot
+        change arrays, returns None and does nothing."""
         if not isinstance(self.clock, ChangingClock):
             return None
         warm = int(self.warm)
@@ -94,12 +92,12 @@ class Timed:
     def _taken(self, taken: int, calls: int) -> int:
         self._at = (self._at + calls) % len(self.launches)
         self.made += calls
-        return max(taken, 1)  # no clock can tell less than a nanosecond
+        return max(taken, 1)  # no clock resolves less than a nanosecond
 
 
 def calibrate(timed: Timed) -> float:
-    """Set the number of calls so that a sample takes 0.1 to 0.35 ms, or one call if that takes longer; about how
-    many ns a call takes."""
+    """Set the calls per sample so that a sample takes 0.1 to 0.35 ms, or one call if that takes longer. Returns the
+    approximate nanoseconds of a call."""
     timed.calls = 1
     while True:
         call, spent = timed.sample(), 0.0
@@ -117,15 +115,15 @@ def calibrate(timed: Timed) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Alternation:
-    """Two things timed by turns: nanoseconds for a call, pair by pair, every sample that was taken."""
+    """The result of an interleaved comparison: all samples, pair by pair, in nanoseconds per call."""
 
     a_ns: tuple[float, ...]
     b_ns: tuple[float, ...]
     stopped: str
-    """Which rule ended it."""
+    """Reason of the rule that ended it."""
 
     def rounded(self, digits: int) -> Alternation:
-        """The same with samples of so many significant digits."""
+        """The same, with samples rounded to `digits` significant digits."""
 
         def short(samples: tuple[float, ...]) -> tuple[float, ...]:
             return tuple(float(f"{sample:.{digits}g}") for sample in samples)
@@ -133,7 +131,7 @@ class Alternation:
         return Alternation(short(self.a_ns), short(self.b_ns), self.stopped)
 
     def ratio(self, scale: float = 1.0) -> Ratio:
-        """`scale` times b over a: the median of the pairs' ratios and its 95 % interval."""
+        """`scale` times b over a: the median ratio of the pairs and its 95 % interval."""
         from tritmark.harness.record import Ratio
 
         logs = np.log(self.b_ns) - np.log(self.a_ns) + log(scale)
@@ -144,7 +142,7 @@ class Alternation:
 
 
 class Interleaving:
-    """Two things by turns, in an order drawn for each pair; every sample is kept. Calibrate both beforehand."""
+    """Times two sides interleaved, in an order drawn for each pair, and keeps every sample. Calibrate both first."""
 
     def __init__(self, a: Side, b: Side, rng: np.random.Generator) -> None:
         self._a, self._b, self._rng = a, b, rng
@@ -154,7 +152,7 @@ class Interleaving:
         """log(b/a) of each pair."""
 
     def pair(self) -> float:
-        """One further pair: log(b/a)."""
+        """Time one more pair. Returns log(b/a)."""
         if self._rng.random() < 0.5:
             self.a_ns.append(self._a.sample())
             self.b_ns.append(self._b.sample())
@@ -165,14 +163,14 @@ class Interleaving:
         return self.logs[-1]
 
     def pairs(self, count: int) -> list[float]:
-        """So many further pairs: log(b/a) of each."""
+        """Time `count` more pairs. Returns log(b/a) of each."""
         return [self.pair() for _ in range(count)]
 
 
 def alternate(a: Side, b: Side, rng: np.random.Generator, stop: StoppingRule) -> Alternation:
-    """Time `a` and `b` by turns until `stop`, which is told the logarithm of each pair's ratio, says so.
+    """Time `a` and `b` interleaved until `stop` is done. It receives the logarithm of each pair's ratio.
 
-    At least two pairs are taken, for one has no interval, and none is dropped. Calibrate both beforehand.
+    At least two pairs are taken, since one has no interval. No pair is dropped. Calibrate both first.
     """
     turns = Interleaving(a, b, rng)
     while True:

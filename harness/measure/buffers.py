@@ -1,6 +1,6 @@
-"""Buffers to measure on: known alignment, and enough of them that one is cold again when its turn comes.
+"""Buffers for measurements: with known alignment, and enough of them that each is cold when it is used again.
 
-They lie in the memory of a device that has one of its own, else on the host, in huge pages.
+They are in the device's own memory if it has one, otherwise on the host in huge pages.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ALIGNMENT = 64
 """Bytes on the host: a cache line, and the widest vector."""
 
 DEVICE_ALIGNMENT = 256
-"""Bytes in a device's own memory: what its allocator gives."""
+"""Bytes in a device's own memory: the alignment of its allocator."""
 
 HUGE = 1 << 21
 """Bytes of a huge page of x86-64, and of aarch64 with 4 KiB pages."""
@@ -35,24 +35,23 @@ _TIMES = 4
 _SHARE = 8
 _PIECE = 16 << 20
 MOST_SETS = 1 << 14
-"""More sets than this cost more time to bind than to measure."""
+"""The most sets: more take longer to bind than to measure."""
 
 
 class HostMemory:
-    """The host's main memory: arrays are NumPy's, buffers are private mappings in huge pages where the kernel grants
-    them."""
+    """The host's main memory: NumPy arrays in private mappings, with huge pages if the kernel grants them."""
 
     @property
     def cache(self) -> int | None:
-        """Bytes of the last-level cache; None where nothing is told."""
+        """Bytes of the last-level cache; None if unknown."""
         return cpu.last_level()
 
     def available(self) -> int:
-        """Bytes that can be taken without swapping."""
+        """Bytes available without swapping."""
         return main_memory.available()
 
     def allocate(self, nbytes: int) -> npt.NDArray[np.uint8]:
-        """A zero-filled buffer at the beginning of a huge page. It goes back when the last view of it is gone."""
+        """A zero-filled buffer, aligned to a huge page. It is freed with its last view."""
         mapping = mmap.mmap(-1, nbytes + HUGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         with suppress(OSError, AttributeError):  # a kernel without transparent huge pages
             mapping.madvise(mmap.MADV_HUGEPAGE)
@@ -83,30 +82,30 @@ class HostMemory:
         raw(into)[...] = raw(array)
 
     def watch(self) -> Uncounted:
-        """Nobody counts what is allocated on the host."""
+        """Allocations on the host are not counted."""
         return Uncounted()
 
 
 class Uncounted(AbstractContextManager["Uncounted"]):
-    """Watches nothing."""
+    """A context manager for memory that does not count allocations."""
 
     peak: int | None = None
     held: int | None = None
 
     def __exit__(self, *problem: object) -> None:
-        """Nothing to tell."""
+        """Nothing to do."""
 
 
 HOST = HostMemory()
 
 
 def memory_of(device: Device) -> Memory:
-    """Where the device's kernels find their arrays: its own memory, or the host's."""
+    """The memory of the device's kernels: its own, or the host's."""
     return device.memory() if device.memory is not None else HOST
 
 
 def alignment(memory: Memory) -> int:
-    """Bytes that "aligned" arrays begin at a multiple of."""
+    """The alignment of "aligned" arrays in bytes."""
     return ALIGNMENT if isinstance(memory, HostMemory) else DEVICE_ALIGNMENT
 
 
@@ -127,8 +126,8 @@ def fill(memory: Memory, array: Any, nbytes: int, byte: int) -> None:
 
 
 def on_all_cores(work: Callable[[int], None], nbytes: int, piece: int) -> None:
-    """Call `work` with each multiple of `piece` below `nbytes`: NumPy's loops over large arrays do not hold the
-    interpreter up."""
+    """Call `work` with each multiple of `piece` below `nbytes`, in threads: NumPy releases the GIL in loops over large
+    arrays."""
     starts = range(0, nbytes, piece)
     if len(starts) < 2:
         for start in starts:
@@ -140,7 +139,7 @@ def on_all_cores(work: Callable[[int], None], nbytes: int, piece: int) -> None:
 
 
 def _spread(flat: npt.NDArray[np.uint8], byte: int, step: int = 1) -> None:
-    """Set every `step`-th byte; most of the time goes into pages that are touched for the first time."""
+    """Set every `step`-th byte. Page faults take most of the time, hence the threads."""
 
     def write(start: int) -> None:
         flat[start : start + _PIECE : step] = byte
@@ -150,36 +149,35 @@ def _spread(flat: npt.NDArray[np.uint8], byte: int, step: int = 1) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """How many bytes one side of a comparison cycles through. The other side does the same in between, so twice that
-    is touched."""
+    """The bytes that one side of a comparison cycles through. The other side does the same, so twice as many bytes are
+    touched."""
 
     nbytes: int
     wanted: int
-    """What would be enough. More than `nbytes` where memory is short: then cold figures are too good, and have to
-    say so."""
+    """The bytes that are enough to be cold. If memory is short, `nbytes` is less; cold figures are then too good and
+    must be marked."""
 
     def sets_for(self, footprint: int) -> int | None:
-        """How many sets of `footprint` bytes fill the rotation, at least 1; None if more than MOST_SETS: nothing so
-        small gets cold."""
+        """The number of sets of `footprint` bytes that fill the rotation, at least 1; None if it exceeds MOST_SETS:
+        such small sets cannot be cold."""
         sets = -(-self.nbytes // footprint)
         return sets if sets <= MOST_SETS else None
 
 
 def rotation(memory: Memory = HOST) -> Rotation:
-    """The rotation in that memory: 4 times the last cache before it for either side, at least 128 MiB (256 MiB on a
-    device), at most an eighth of what is free.
+    """The rotation in that memory: 4 times the last-level cache per side, at least 128 MiB (256 MiB on a device), at
+    most 1/8 of the free memory.
 
-    A cache that resists thrashing keeps as much of a cycle as fits into it. Measured on a 32 MiB L3: a read probe that
-    cycles through 2, 4, 6, 8 times the cache runs at 136, 111, 99, 98 % of its rate over 24 times; stores that are not
-    written around the caches at 169, 121, 105, 102 %. Both sides together touch 8 times the cache.
+    A cache that resists thrashing keeps as much of a cycle as fits. Measured on a 32 MiB L3, relative to a cycle of 24
+    times the cache: a read probe that cycles through 2, 4, 6, 8 times the cache runs at 136, 111, 99, 98 %; stores
+    through the caches at 169, 121, 105, 102 %. Both sides together touch 8 times the cache.
     """
     wanted = max(_LEAST if memory is HOST else _DEVICE_LEAST, _TIMES * (memory.cache or 0))
     return Rotation(nbytes=min(wanted, memory.available() // _SHARE), wanted=wanted)
 
 
 class Arena:
-    """One buffer from which arrays are taken one after the other. Its memory goes back when the last array of it is
-    gone."""
+    """One buffer from which arrays are allocated in sequence. It is freed with its last array."""
 
     def __init__(self, nbytes: int, memory: Memory = HOST) -> None:
         self._memory = memory
@@ -188,25 +186,25 @@ class Arena:
         self._taken = 0
 
     def take(self, shape: tuple[int, ...], dtype: np.dtype[Any], offset: int = 0) -> Any:
-        """An array that begins `offset` elements past a multiple of the memory's alignment. Raises ValueError where
-        nothing is left."""
+        """An array that begins `offset` elements past a multiple of the memory's alignment. Raises ValueError if the
+        buffer is used up."""
         nbytes = prod(shape) * dtype.itemsize
         step = alignment(self._memory)
         start = -(-self._taken // step) * step + offset * dtype.itemsize
         if start + nbytes > self._nbytes:
-            raise ValueError(f"{nbytes} bytes asked for, {self._nbytes - self._taken} left")
+            raise ValueError(f"{nbytes} bytes requested, {self._nbytes - self._taken} left")
         self._taken = start + nbytes
         return self._memory.view(self._buffer, start, shape, dtype)
 
 
 def room_for(nbytes: int, dtype: np.dtype[Any], offset: int = 0, memory: Memory = HOST) -> int:
-    """Most bytes that Arena.take uses up for an array of `nbytes`."""
+    """The most bytes that Arena.take uses for an array of `nbytes`."""
     return nbytes + offset * dtype.itemsize + alignment(memory)
 
 
 def empty(shape: tuple[int, ...], dtype: npt.DTypeLike, offset: int = 0) -> npt.NDArray[Any]:
-    """A new zero-filled array on the host, in pages of its own (huge ones if it is large enough), `offset` elements
-    past a multiple of ALIGNMENT."""
+    """A new zero-filled array on the host, in separate pages (huge ones if it is large enough), `offset` elements past
+    a multiple of ALIGNMENT."""
     kind = np.dtype(dtype)
     made: npt.NDArray[Any] = Arena(room_for(prod(shape) * kind.itemsize, kind, offset)).take(shape, kind, offset)
     return made

@@ -1,4 +1,4 @@
-"""What a device can do at most, level by level."""
+"""Measures the ceilings of a device at each cache level and in memory."""
 
 from __future__ import annotations
 
@@ -18,23 +18,22 @@ _DEVICE_COLD_BYTES = 1 << 30
 _TRANSFER_BYTES = 128 << 20
 _SHARE = 8
 _TIMES = 8
-"""So many times the threads' own caches are enough for the last cache's probe: no more than an eighth of it can lie in
-them. A virtual machine is shown the whole last cache of its host, which others use too: half of 300 MiB was read at
-half of memory's rate, took 20 ms a call, and contradicted memory, so that all was measured twice."""
+"""The probe of the last-level cache covers at most this many times the threads' own caches, so at most 1/8 of it lies
+in them. More fails on virtual machines, which report the host's whole cache although other guests use it: half of 300
+MiB was read at half of memory's rate and contradicted the ceiling of memory."""
 
 _PROBE_BYTES, _PROBES = 1 << 20, 16
-"""For each thread, so that waking all of them pays, and how often it is tried."""
+"""Bytes per thread, enough that waking all threads pays, and the number of attempts."""
 
 
 def measure_ceilings(device: Device) -> list[CeilingFacts]:
-    """Every ceiling of the device in each cache level and in memory, with one thread and with one for each core. Takes
-    1 to 3 s.
+    """Every ceiling of the device at each cache level and in memory, with one thread and with one per core. Takes 1 to
+    3 s. Returns [] for a simulated device and for a device without a clock.
 
-    In a cache level the probe goes over half of it again and again, each thread over its own part, in the last level
-    over _TIMES the threads' own caches at most; in memory over 4 MiB that are cold, or on a device with a memory of its
-    own over 1 GiB, where starting and ending no longer count. The last level is left out where the threads' own caches
-    are so large that half of it would lie in them. Ceilings that contradict one another are measured again once, for
-    longer. A simulated device has no speed, and one without a clock none that could be measured: they have no ceiling.
+    In a cache level, the probe repeats over half of it, each thread over its own part; in the last level, over at most
+    _TIMES the threads' own caches. In memory, it covers 4 MiB that are cold; on a device with its own memory 1 GiB, so
+    that the launch does not count. The last level is left out if half of it fits into the threads' own caches. Ceilings
+    that contradict each other are measured again once, for longer.
     """
     from tritmark.harness.measure.survey import Field, compute_bytes, survey
     from tritmark.harness.record import HOST, CeilingFacts, contradicted
@@ -78,7 +77,7 @@ def measure_ceilings(device: Device) -> list[CeilingFacts]:
 def _places(
     probe: Ceiling, caches: dict[str, int], threads: int, cold: int, compute: int
 ) -> list[tuple[str, int, bool]]:
-    """(level, bytes, whether cold) for each level that there is."""
+    """(level, bytes, whether cold) for each existing level."""
     from tritmark.harness.measure.survey import BYTES
 
     if probe.level:
@@ -97,8 +96,8 @@ def _places(
 
 
 def start_threads(device: Device, threads: int) -> None:
-    """Have the threads with which the device's probes work, `threads` with the caller: what they take is there from
-    then on. Does nothing on a device that has no read probe."""
+    """Start the threads of the device's probes, `threads` including the caller, so that their memory is allocated
+    beforehand. Does nothing on a device without a read probe."""
     probe = device.ceilings().get("read")
     if probe is None:
         return

@@ -1,4 +1,4 @@
-"""Which clock times a launch: the device's native one, or Python's where only Python can call it."""
+"""The clock for a launch: the device's native one, or Python's if only Python can call the launch."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def _timed(row: _Row) -> int:
 
 
 class PythonClock:
-    """Times launches through Python, the call's own cost included."""
+    """Times launches from Python, including the cost of the Python call."""
 
     name = "Python loop"
 
     def sample(self, launches: Sequence[Launch], first: int, calls: int) -> int:
-        """Run `calls` launches in a row, cycling through `launches` from index `first`; nanoseconds for all of them."""
+        """Run `calls` launches in a row, cycling through `launches` from index `first`. Returns their total ns."""
         return _timed(_Row(launches, first, calls))
 
     def sample_around(
@@ -50,7 +50,7 @@ class PythonClock:
         *,
         warm: int = 0,
     ) -> int:
-        """See ChangingClock: with a line of Python for each change in between."""
+        """See ChangingClock. Each change is a line of Python between the calls."""
         rows = [
             _Row(launches, first, warm),
             _Row(launches, first + warm, before),
@@ -65,14 +65,14 @@ class PythonClock:
 
 
 def clock_for(device: Device, launches: Sequence[Launch]) -> Clock:
-    """The device's clock if every launch has a native call, or else Python's. Raises UsageError where the device has
-    none."""
+    """The device's clock if every launch has a native call, otherwise Python's. Raises UsageError if the device has no
+    clock."""
     native = all(launch.pointer is not None for launch in launches)
     return own_clock(device) if native else PythonClock()
 
 
 def own_clock(device: Device) -> Clock:
-    """The device's clock. Raises UsageError where it has none."""
+    """The device's clock. Raises UsageError if it has none."""
     if device.clock is None:
         raise UsageError(
             f"device {device.type!r} brings no clock, so nothing on it can be timed; legal: a Device with `clock`"

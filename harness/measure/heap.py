@@ -1,5 +1,4 @@
-"""What this process holds: bytes in use on its heap, bytes mapped beside it, and how often it touched a page for the
-first time."""
+"""Memory of this process: heap bytes in use, other mapped bytes, and page faults."""
 
 from __future__ import annotations
 
@@ -14,29 +13,30 @@ from typing import NamedTuple
 STATM = Path("/proc/self/statm")
 
 LEAST_BLOCK = 16
-"""Bytes of the smallest block of Python's allocator of small objects, which tells how many are in use and not how
-large they are."""
+"""Bytes of the smallest block of Python's small-object allocator, which reports the number of blocks but not their
+sizes."""
 
 _TIMES = 3
 
 _LARGE = 1 << 22
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-"""Of <malloc.h>."""
+"""Constants of <malloc.h>."""
 
 
 class HeldBytes(NamedTuple):
-    """Bytes that the process holds. What is leaked raises one of them for good."""
+    """Bytes that the process holds. A leak raises one of them permanently."""
 
     heap: int
-    """In use: what malloc handed out, and for each small object of Python the least that it takes. Where the C
-    library does not tell (it is not glibc 2.33 or later), the resident memory of the process."""
+    """Bytes in use: malloc's, plus LEAST_BLOCK for each small Python object. If the C library does not report them (not
+    glibc 2.33 or later), the resident memory of the process."""
     mapped: int
-    """Address space of other mappings than malloc's: files, stacks of threads, Python's arenas. 0 where it cannot be
-    bytes_of_heap from the heap."""
+    """Address space of mappings outside malloc: files, stacks of threads, Python's arenas. 0 if it cannot be separated
+    from the heap."""
 
 
 def held() -> HeldBytes | None:
-    """What the process holds now; None where this system does not tell. Takes microseconds, and keeps nothing."""
+    """The bytes held now; None if this system does not report them. Takes microseconds and allocates nothing that
+    stays."""
     pages = _pages()
     if pages is None:
         return None
@@ -49,8 +49,7 @@ def held() -> HeldBytes | None:
 
 
 def faults() -> int | None:
-    """Pages that the process has touched for the first time, without reading a disk; None where this system does not
-    tell."""
+    """Minor page faults of the process; None if this system does not report them."""
     try:
         import resource
     except ImportError:  # Windows
@@ -59,8 +58,8 @@ def faults() -> int | None:
 
 
 def settle() -> None:
-    """Free what Python itself keeps for later: objects in cycles, its free lists, and the names in its cache of
-    attributes, which is filled by and by and would look like a leak of some bytes a call."""
+    """Free Python's own caches: objects in cycles, free lists, and the attribute cache, whose gradual growth would look
+    like a leak of some bytes per call."""
     clear = getattr(sys, "_clear_type_cache", None)
     if clear is not None:
         clear()
@@ -68,17 +67,16 @@ def settle() -> None:
 
 
 def trim() -> None:
-    """Give what malloc keeps for later back to the system, so that who asks next has to touch new pages. Nothing
-    where that cannot be."""
+    """Return malloc's free memory to the system, so that the next allocation touches new pages. Does nothing if
+    unsupported."""
     library = _library()
     if library is not None and hasattr(library, "malloc_trim"):
         library.malloc_trim(0)
 
 
 def give_back_large() -> None:
-    """From now on malloc takes each array of _LARGE bytes or more from the system by itself and gives it back once it
-    is freed. Of its own accord it soon keeps those of up to 32 MiB, and what is free between them. Nothing where that
-    cannot be."""
+    """Make malloc map each array of _LARGE bytes or more separately, and unmap it when it is freed. By default, glibc
+    soon keeps arrays of up to 32 MiB and the free memory between them. Does nothing if unsupported."""
     library = _library()
     if library is not None and hasattr(library, "mallopt"):
         library.mallopt(_M_MMAP_THRESHOLD, _LARGE)
@@ -86,7 +84,7 @@ def give_back_large() -> None:
 
 
 def allocated(work: Callable[[], object]) -> int:
-    """Bytes that Python and NumPy allocate during `work` and hold at the most at once: the least of some times."""
+    """Peak bytes that Python and NumPy allocate during `work`: the minimum of _TIMES runs."""
     import tracemalloc
 
     begun = not tracemalloc.is_tracing()
@@ -136,8 +134,7 @@ def _library() -> object | None:
 
 @cache
 def _malloc() -> Callable[[], tuple[int, int]] | None:
-    """A function that gives the bytes that malloc has from the system, and those of them that are in use; None where
-    there is none."""
+    """A function that returns malloc's bytes from the system, and its bytes in use; None if glibc has no mallinfo2."""
     import ctypes
 
     library = _library()

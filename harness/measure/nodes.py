@@ -1,5 +1,5 @@
-"""A host of several NUMA nodes: how fast each node's cores read each node's memory, and what lay where, and was moved,
-while something was measured. Of one node there is nothing to find."""
+"""Hosts with several NUMA nodes: the read bandwidth from each node's cores to each node's memory, and the placement and
+migration of memory during a measurement. With one node, nothing is measured."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _SAMPLES = 9
 
 
 def measure_nodes(device: Device, there: numa.Topology | None = None) -> list[NodeBandwidth]:
-    """The rate of reading for each node that has cores for this process and each that has memory for it, on all of the
-    node's physical cores; none where it is one node, and for devices other than the CPU.
+    """The read rate for each node with cores and each node with memory that this process may use, on all physical cores
+    of the node. [] on one node, and for devices except the CPU.
 
-    The fastest of the "read" probes, by the median of its samples, over as many bytes as are cold again when they come
-    round, or an eighth of the node's memory if that is less. Nodes are left out whose memory the system does not give,
-    and those with memory alone where a container forbids to ask for it.
+    It is the median rate of the fastest "read" probe, over a cold rotation or 1/8 of the node's memory, whichever is
+    less. A node is left out if the system does not place memory there, or if it has only memory and a container forbids
+    to request it.
     """
     from tritmark.harness.record import HOST as CPU
     from tritmark.harness.record import NodeBandwidth
@@ -53,8 +53,8 @@ def measure_nodes(device: Device, there: numa.Topology | None = None) -> list[No
 
 
 def _buffer(device: Device, there: numa.Topology, node: int, nbytes: int) -> npt.NDArray[np.uint8] | None:
-    """Memory of that node, touched first by a thread on its cores; where it has none, by the device. None where it lies
-    elsewhere."""
+    """Memory of that node, first touched by a thread on its cores; if it has no cores, placed by the device. None if
+    the memory is on another node."""
     if node in there.working:
         with numa.on_node(node, there):
             whole = np.empty(nbytes + ALIGNMENT, np.uint8)
@@ -69,7 +69,7 @@ def _buffer(device: Device, there: numa.Topology, node: int, nbytes: int) -> npt
 
 
 def _ns(run: Callable[[], None]) -> float:
-    """Nanoseconds of a call that takes milliseconds, the median; the first one wakes the threads."""
+    """Median nanoseconds of a call that takes milliseconds. The first call wakes the threads and is not timed."""
     run()
     samples = []
     for _ in range(_SAMPLES):
@@ -80,17 +80,17 @@ def _ns(run: Callable[[], None]) -> float:
 
 
 class NodeWatch:
-    """Counts, from when it is made, the pages and threads that are moved."""
+    """Counts the pages and threads that are moved between nodes, from its creation on."""
 
     def __init__(self) -> None:
         self._pages, self._threads = numa.migrated(), numa.moves()
 
     def seen(self, addresses: Iterable[int]) -> NodeUse:
-        """What was moved so far, and where what lies at those addresses is now."""
+        """The counts so far, and the current nodes of the memory at these addresses."""
         from tritmark.harness.record import NodeUse
 
         pages, threads = numa.migrated(), numa.moves()
-        # Pages moved to the node that uses them are among those moved for any reason, where both are counted.
+        # If both are counted, the second includes the first.
         name = next((each for each in reversed(numa.MIGRATED) if each in pages and each in self._pages), None)
         return NodeUse(
             nbytes=numa.lying(addresses),

@@ -1,5 +1,5 @@
-"""Two ratios that advice rests on: a kernel on several threads against one, and launches one by one against a graph.
-Both hot, by turns."""
+"""Two ratios for advice, both hot and interleaved: a kernel on several threads against one, and single launches against
+a graph."""
 
 from __future__ import annotations
 
@@ -17,15 +17,14 @@ from tritmark.harness.record import Ratio, Scaled
 from tritmark.harness.spec import Clock, Device, Launch, ThreadTimes
 
 BUDGET_S = 0.05
-"""How long each pair of sides is sampled, at most, once there are LEAST_SAMPLES. A call that takes longer by itself
-is not sampled."""
+"""The most seconds to sample a pair of sides after LEAST_SAMPLES. A single call that takes longer is not sampled."""
 
 FINE = 0.01
-"""Width of the 95 % interval from which on sampling for a finer one is waste: no advice is given on less."""
+"""Sampling ends at this width of the 95 % interval: no advice needs a finer one."""
 
 
 def counts(threads: int, physical: int) -> tuple[int, ...]:
-    """Numbers of threads to try, from 2 on: doubling, the physical cores, and all `threads`."""
+    """Thread counts to try, 2 or more: powers of two, the physical cores, and all `threads`."""
     doubled = (1 << power for power in range(1, threads.bit_length()))
     return tuple(sorted({*doubled, min(physical, threads), threads} - {1}))
 
@@ -33,11 +32,10 @@ def counts(threads: int, physical: int) -> tuple[int, ...]:
 def scaled(
     bind: Callable[[int], Launch], device: Device, threads: Iterable[int], rng: np.random.Generator
 ) -> tuple[Scaled, ...]:
-    """How many times as fast the kernel is on each number of threads as on one, and how the threads share the work.
-    `bind(threads)` binds it to the same arrays each time. Nothing is told of a kernel whose call takes longer than
-    BUDGET_S on one.
+    """The speedup of a kernel for each thread count over one thread, and how its threads share the work.
 
-    Whatever the kernel raises is passed on.
+    `bind(threads)` binds it to the same arrays each time. Returns () if a call takes longer than BUDGET_S on one
+    thread. Exceptions of the kernel are passed on.
     """
     one = bind(1)
     begun = perf_counter()
@@ -48,8 +46,8 @@ def scaled(
 
 
 def plain(launch: Launch, device: Device, rng: np.random.Generator) -> Ratio | None:
-    """The time of launches put one by one over that in a graph; None for a device that has no graphs, and for calls
-    that need none."""
+    """The time of single launches over launches in a graph; None for a device without graphs, and for calls that are
+    not recorded in one."""
     if device.plain_clock is None:
         return None
     graph = _timed(launch, own_clock(device))
@@ -73,7 +71,7 @@ def _scaled(device: Device, count: int, many: Launch, one: Launch, rng: np.rando
 
 
 def _thread_times(device: Device, side: Timed) -> list[ThreadTimes]:
-    """What the threads do in each of some samples: apart from those that are timed, for it takes time to count."""
+    """Times of the threads in separate samples, since counting takes time."""
     found: list[ThreadTimes] = []
     if device.thread_times is None:
         return found

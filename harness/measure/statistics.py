@@ -1,4 +1,4 @@
-"""Medians and their intervals. From LEAST_SAMPLES on nothing is assumed of the distribution."""
+"""Medians and their intervals. With LEAST_SAMPLES or more, they assume no distribution."""
 
 from __future__ import annotations
 
@@ -11,19 +11,18 @@ import numpy as np
 import numpy.typing as npt
 
 LEAST_SAMPLES = 6
-"""With fewer samples even the lowest and the highest miss the median more often than in 5 % of all cases (2 * 0.5^5
-= 6 %)."""
+"""With fewer samples, even their whole range misses the median in more than 5 % of cases (2 * 0.5^5 = 6 %)."""
 
 ENOUGH_SAMPLES = 30
-"""Samples from which on an interval that was looked at again and again can be relied on."""
+"""With this many samples or more, an interval that is checked repeatedly while sampling is reliable."""
 
 _BLOCKS = 16
 
 _STUDENT = (12.7062047362, 4.30265272975, 3.18244630528, 2.7764451052)
-"""What Student's t stays under with 97.5 %, for 1, 2, ... degrees of freedom; test_measure.py compares scipy's."""
+"""The 97.5 % quantile of Student's t for 1, 2, ... degrees of freedom; test_measure.py compares it with scipy's."""
 
 normal_quantile = NormalDist().inv_cdf
-"""What a standard normal variable stays under with a given probability."""
+"""The quantile of the standard normal distribution for a probability."""
 
 
 def median(samples: Sequence[float]) -> float:
@@ -32,9 +31,9 @@ def median(samples: Sequence[float]) -> float:
 
 
 def binomial_quantile(share: float, count: int) -> int:
-    """The smallest k so that of `count` throws of a coin at most k are heads with probability `share` or more.
+    """The smallest k such that `count` coin throws have at most k heads with probability `share` or more.
 
-    As scipy.stats.binom.ppf; but all that is measured imports this file, and scipy takes long to import.
+    Like scipy.stats.binom.ppf, without the slow import of scipy.
     """
     factorials = np.concatenate(([0.0], np.cumsum(np.log(np.arange(1, count + 1)))))
     chances = np.exp(factorials[-1] - factorials - factorials[::-1] - count * log(2))
@@ -43,7 +42,7 @@ def binomial_quantile(share: float, count: int) -> int:
 
 @lru_cache(maxsize=512)
 def _rank(count: int) -> int:
-    """The largest k so that the median lies below the k-th lowest of `count` samples in at most 2.5 % of cases; at
+    """The largest k such that the median is below the k-th lowest of `count` samples in at most 2.5 % of cases; at
     least 1."""
     return max(1, binomial_quantile(0.025, count))
 
@@ -57,7 +56,7 @@ def order_interval(samples: Sequence[float]) -> tuple[float, float]:
 
 
 def dependence(logs: npt.ArrayLike) -> float:
-    """How many dependent samples are worth as much as an independent one, at least 1."""
+    """The number of dependent samples with the information of one independent sample, at least 1."""
     values = np.asarray(logs, np.float64)
     signs = np.sign(values - np.median(values))
     worst, length = 1.0, 2
@@ -70,11 +69,11 @@ def dependence(logs: npt.ArrayLike) -> float:
 
 
 def interval(samples: npt.ArrayLike) -> tuple[float, float]:
-    """95 % interval of the median of at least two samples, which are logarithms or anything else that noise adds to.
+    """95 % interval of the median of at least two samples with additive noise, such as logarithms.
 
-    From LEAST_SAMPLES on, order statistics of as many samples as they are worth if they depend on each other. Fewer
-    cannot hold the median often enough between their extremes: there it is Student's interval around the median, which
-    takes noise for normal and is wide (6.4 times the difference of two samples to either side).
+    With LEAST_SAMPLES or more: order statistics of the effective number of independent samples. With fewer, the range
+    of the samples is not wide enough. Then it is Student's interval around the median, which assumes normal noise and
+    is wide (6.4 times the difference of two samples on either side).
     """
     ordered = np.sort(np.asarray(samples, dtype=np.float64))
     middle, count = float(np.median(ordered)), len(ordered)
@@ -82,17 +81,16 @@ def interval(samples: npt.ArrayLike) -> tuple[float, float]:
         around = _STUDENT[count - 2] * float(ordered.std(ddof=1)) / sqrt(count)
         return middle - around, middle + around
     worth = max(LEAST_SAMPLES, int(count / dependence(samples)))
-    # The rank among as many independent samples, brought to the scale of all; rounded outwards.
+    # The rank among the independent samples, scaled to all samples and rounded outwards.
     at = max(1, _rank(worth) * count // worth)
     return float(ordered[at - 1]), float(ordered[-at])
 
 
 def theil_sen(heights: npt.ArrayLike, places: npt.ArrayLike) -> tuple[float, float, float]:
-    """By how much `heights` grow for each unit of `places`, two or more: the median of the slopes between all pairs of
-    points, and its 95 % interval (Theil; Sen, Journal of the American Statistical Association 63, 1968, equation 2.6
-    for ties).
+    """The slope of `heights` over `places`, two or more points: the median slope of all pairs of points, and its 95 %
+    interval (Theil; Sen, Journal of the American Statistical Association 63, 1968, equation 2.6 for ties).
 
-    As scipy.stats.theilslopes.
+    Like scipy.stats.theilslopes.
     """
     y, x = np.asarray(heights, np.float64), np.asarray(places, np.float64)
     apart = x[:, None] - x
@@ -105,5 +103,5 @@ def theil_sen(heights: npt.ArrayLike, places: npt.ArrayLike) -> tuple[float, flo
 
 
 def _kendall(count: int) -> int:
-    """18 times the variance of Kendall's score of so many points, or what as many equal ones take from it."""
+    """18 times the variance of Kendall's score of `count` points, or its reduction by `count` ties."""
     return count * (count - 1) * (2 * count + 5)

@@ -1,5 +1,5 @@
-"""When enough has been sampled. A rule is told each sample and asked whether that is enough; its reason goes into
-the record."""
+"""Stopping rules for sampling. A rule receives each sample and decides whether there are enough. Its reason goes into
+the Record."""
 
 from __future__ import annotations
 
@@ -12,23 +12,21 @@ from tritmark.harness.measure.statistics import LEAST_SAMPLES, median, order_int
 
 
 class StoppingRule(Protocol):
-    """One way to decide that enough has been sampled. Samples are logarithms of times or of ratios, so differences
-    are relative."""
+    """Decides when to stop sampling. Samples are logarithms of times or of ratios, so differences are relative."""
 
     @property
     def reason(self) -> str:
-        """What the record says where this rule ended the sampling."""
+        """The text for the Record if this rule ends the sampling."""
 
     def add(self, sample: float) -> None:
-        """Take notice of one more sample."""
+        """Add a sample."""
 
     def done(self) -> bool:
         """Whether the samples so far are enough."""
 
 
 class _Doubling:
-    """Keeps the samples and looks at them each time there are a quarter more, so that looking costs little however
-    many there are."""
+    """Keeps the samples and checks them whenever their number has grown by 25 %, so that checks cost little."""
 
     def __init__(self) -> None:
         self.samples: list[float] = []
@@ -36,11 +34,11 @@ class _Doubling:
         self._done = False
 
     def add(self, sample: float) -> None:
-        """Take notice of one more sample."""
+        """Add a sample."""
         self.samples.append(sample)
 
     def done(self) -> bool:
-        """Whether the samples so far are enough; once they are, they stay so."""
+        """Whether the samples so far are enough. Once true, it stays true."""
         if not self._done and len(self.samples) >= self._next:
             self._next = len(self.samples) + max(1, len(self.samples) // 4)
             self._done = self._enough()
@@ -65,10 +63,9 @@ class Interval(_Doubling):
 
 
 class Plateau(_Doubling):
-    """The median has moved by at most `move`, relative to it, at each of the last `looks` looks: more of the same
-    brings nothing.
+    """The median moved by at most `move`, relative to it, over the last `looks` checks, so more samples gain nothing.
 
-    A look comes with each quarter more of samples, so `looks` = 7 means that they have grown almost fivefold meanwhile.
+    A check follows each growth of 25 %, so over `looks` = 7 checks the number of samples grows almost fivefold.
     """
 
     reason = "plateau"
@@ -86,7 +83,7 @@ class Plateau(_Doubling):
 
 
 class TimeLimit:
-    """`seconds` have passed since the first sample was begun, by the monotonic clock."""
+    """`seconds` have passed since its creation, by the monotonic clock."""
 
     reason = "time"
 
@@ -95,15 +92,15 @@ class TimeLimit:
         self._end = now() + round(seconds * 1e9)
 
     def add(self, sample: float) -> None:
-        """Only time counts."""
+        """Nothing to do: only time counts."""
 
     def done(self) -> bool:
-        """Whether the time is up."""
+        """Whether the time has passed."""
         return self._now() >= self._end
 
 
 class MinimumSamples:
-    """Holds another rule back until `samples` have come."""
+    """Delays another rule until there are `samples`."""
 
     def __init__(self, samples: int, rule: StoppingRule) -> None:
         self._left = samples
@@ -111,33 +108,33 @@ class MinimumSamples:
 
     @property
     def reason(self) -> str:
-        """The other rule's."""
+        """The reason of the other rule."""
         return self._rule.reason
 
     def add(self, sample: float) -> None:
-        """Take notice of one more sample."""
+        """Add a sample."""
         self._left -= 1
         self._rule.add(sample)
 
     def done(self) -> bool:
-        """Whether there are enough and the other rule says so."""
+        """Whether there are enough samples and the other rule is done."""
         return self._left <= 0 and self._rule.done()
 
 
 class First:
-    """Whichever of several rules says so first; `reason` is that rule's."""
+    """Ends with the first of several rules that is done; `reason` is that rule's."""
 
     def __init__(self, *rules: StoppingRule) -> None:
         self._rules = rules
         self.reason = ""
 
     def add(self, sample: float) -> None:
-        """Tell every rule."""
+        """Add a sample to every rule."""
         for rule in self._rules:
             rule.add(sample)
 
     def done(self) -> bool:
-        """Whether any rule says so."""
+        """Whether any rule is done."""
         for rule in self._rules:
             if rule.done():
                 self.reason = rule.reason

@@ -1,4 +1,4 @@
-"""What else a machine does while a Run is timed: other processes, the hypervisor, clocks."""
+"""The machine's state while a Run is timed: other processes, the hypervisor, clock frequencies."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class _Reading:
 
     at: float
     own: float
-    """CPU seconds of this process and of all that it has begun."""
+    """CPU seconds of this process and its descendants."""
     busy: float
     stolen: float
     clocks: tuple[int, ...]
@@ -25,14 +25,14 @@ class _Reading:
 
 
 class MachineWatch:
-    """Watches the machine from when it is made. `gpu`: UUID of the GPU that the kernel runs on, "" on the host."""
+    """Watches the machine from its creation on. `gpu`: UUID of the GPU that the kernel runs on; "" on the host."""
 
     def __init__(self, gpu: str = "") -> None:
         self._gpu = gpu
         self._begin = _read(gpu)
 
     def load(self) -> MachineLoad:
-        """What others did since then. What this process and all that it has begun use is not theirs."""
+        """The load of other processes since then, without this process and its descendants."""
         begin, end = self._begin, _read(self._gpu)
         seconds = end.at - begin.at
         taken: dict[str, float] = {}
@@ -60,7 +60,7 @@ def _read(gpu: str) -> _Reading:
 
 
 def _own() -> float:
-    """CPU seconds of this process and all below it; those that ended are counted by the process that awaited them."""
+    """CPU seconds of this process and its descendants. The parent of an ended process counts its time."""
     import psutil
 
     here = psutil.Process()

@@ -1,8 +1,8 @@
-"""Which probe is the ceiling: of those that do the same work, the fastest at a footprint, a number of threads and a
-temperature.
+"""Chooses the probe that is the ceiling: of the probes that do the same work, the fastest for a footprint, a thread
+count and hot or cold.
 
-Choosing takes a few milliseconds a probe and is done once a session for each size class. What a kernel is shown against
-is then measured anew, by turns with that kernel.
+The choice takes a few milliseconds per probe and is made once a session for each size class. The ceiling of a kernel is
+then measured interleaved with that kernel.
 """
 
 from __future__ import annotations
@@ -24,52 +24,51 @@ from tritmark.harness.measure.write_back import WriteBackCeiling
 from tritmark.harness.spec import Ceiling, Device, Memory
 
 BYTES = "bytes/s"
-"""The unit of ceilings that move memory; any other is measured on the same small buffer, whatever the footprint."""
+"""The unit of ceilings that move memory. Other ceilings are measured on one small buffer, for any footprint."""
 
 COMPUTE_BYTES = 1 << 16
 START_BYTES = 1 << 14
 """Half of a small L1."""
 _NS_EACH = 5_000_000
 _CLOSER = 4
-"""Times as long probes are looked at where a kernel was faster than the one that had been chosen: in main memory the
-best two are a few percent apart, and samples scatter by more."""
+"""Factor of the sampling time after a kernel was faster than the chosen probe: in main memory the best two probes
+differ by a few percent, and samples scatter more."""
 _FEW = 3
-"""Rounds after which a probe is left out whose fastest sample is slower than the best one's median: one that is as
-fast as the best is, in one case of eight, and is not missed."""
+"""Rounds after which a probe is dropped if its fastest sample is slower than the best median. A probe as fast as the
+best is dropped in one case of eight, which does no harm."""
 _FULL = 2
-"""Times the last cache that a lingering probe writes before its rate counts: by then it pays for all that it left
-behind."""
+"""A WriteBackCeiling writes this many times the last cache before its rate counts, so that the rate includes its
+write-back."""
 _MOST_FULL_NS = 20_000_000
 
 
 def compute_bytes(device: Device, threads: int) -> int:
-    """The buffer of a probe that moves nothing: COMPUTE_BYTES for each thread that has a core. What one does in some
-    microseconds, such as with AMX, many would have done before the last of them is awake."""
+    """Bytes of the buffer of a compute probe: COMPUTE_BYTES per thread with a core. With less, fast threads (AMX) would
+    finish before the last thread is awake."""
     return COMPUTE_BYTES * max(1, min(threads, device.cores()))
 
 
 class Field:
-    """The memory that probes work on: as much as has to be touched before it is cold again, or `least` bytes if that
-    is more."""
+    """The memory for probes: enough that a rotation over it is cold, and at least `least` bytes."""
 
     def __init__(self, least: int = 0, turn: Rotation | None = None, memory: Memory = HOST) -> None:
         self.rotation = turn or rotation(memory)
         self._memory = memory
         self._nbytes = max(self.rotation.nbytes, least, 2 * COMPUTE_BYTES)
         self._buffer = memory.allocate(self._nbytes)
-        # pages that were never written are all the same one, which is always cached
+        # unwritten pages all map to one zero page, which is always cached
         fill(memory, self._buffer, self._nbytes, 1)
 
     @property
     def nbytes(self) -> int:
-        """Bytes that there are."""
+        """Size in bytes."""
         return self._nbytes
 
     def pieces(self, nbytes: int, cold: bool) -> Iterator[Any]:
         """Buffers of `nbytes` that do not overlap: one if hot, as many as there are (MOST_SETS at most) if cold."""
         step = alignment(self._memory)
         stride = -(-nbytes // step) * step
-        # A buffer that is as large as all there is needs nothing behind it.
+        # A buffer of the whole size needs no padding.
         count = max(1, self._nbytes // stride) if nbytes <= self._nbytes else 0
         for start in range(0, min(count, MOST_SETS if cold else 1) * stride, stride):
             yield self._memory.view(self._buffer, start, (nbytes,), np.uint8)
@@ -77,11 +76,11 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class FastestProbe:
-    """The fastest of the probes of one name, where it was looked for."""
+    """The fastest of the probes of one name, for one size class."""
 
     ceiling: Ceiling
     threads: int
-    """How many it may use: fewer than asked for where waking them costs more than they bring."""
+    """Its thread count: fewer than requested if waking all of them does not pay."""
     rate: float
     """Units a second, the median."""
     fastest: float
@@ -89,7 +88,7 @@ class FastestProbe:
 
 
 Roofs = Mapping[tuple[Any, ...], tuple[int, int, float, float]]
-"""Roofs in a form that can be pickled: the probe by its place among the device's, threads, rate, fastest."""
+"""Roofs in picklable form: the index of the probe, threads, rate, fastest."""
 
 
 def bind(
@@ -103,7 +102,7 @@ def bind(
 
 
 class Survey:
-    """The roofs of one device, found when they are asked for and kept for the session."""
+    """The roofs of one device, measured on request and kept for the session."""
 
     def __init__(self, device: Device) -> None:
         self.device = device
@@ -112,7 +111,7 @@ class Survey:
         self._doubted: set[str] = set()
 
     def snapshot(self) -> Roofs:
-        """What was found so far, for the survey of another process of this session."""
+        """The roofs so far, for the survey of another process of this session."""
         probes = list(self.device.ceilings().values())
         return {
             key: (probes.index(roof.ceiling), roof.threads, roof.rate, roof.fastest)
@@ -120,7 +119,7 @@ class Survey:
         }
 
     def learn(self, given: Roofs) -> None:
-        """Take over what the survey of another process found."""
+        """Add the roofs of another process's survey."""
         probes = list(self.device.ceilings().values())
         self._roofs.update(
             {
@@ -130,38 +129,38 @@ class Survey:
         )
 
     def names(self) -> list[str]:
-        """What the device's probes measure."""
+        """Names of the device's probes."""
         return list(dict.fromkeys(ceiling.name for ceiling in self.device.ceilings().values()))
 
     def unit(self, name: str) -> str:
-        """The unit of the probes of that name. Raises UsageError where there is none."""
+        """The unit of the probes of that name. Raises UsageError if there is none."""
         return self.probes(name)[0].unit
 
     def roof(self, name: str, field: Field, nbytes: int, *, threads: int, cold: bool) -> FastestProbe:
-        """The fastest probe of that name at about `nbytes` (the next power of two and its half belong together)."""
+        """The fastest probe of that name in the size class of `nbytes` (sizes between two powers of two)."""
         return self._known(name, self.probes(name), field, nbytes, threads, cold)
 
     def again(self, name: str, field: Field, nbytes: int, *, threads: int, cold: bool) -> FastestProbe:
-        """The same looked for anew, and closer; it takes the place of the one before."""
+        """Measure the roof again with more samples; it replaces the earlier one."""
         probes = self.probes(name)
         roof = self._find(probes, field, nbytes, threads, cold, closer=True)
         self._roofs[self._key(name, probes, nbytes, threads, cold)] = roof
         return roof
 
     def forget(self, name: str) -> None:
-        """Look for that roof anew the next time, and closer: a kernel was faster."""
+        """Measure that roof again on the next request, with more samples, since a kernel was faster."""
         self._doubted.add(name)
         self._roofs = {key: roof for key, roof in self._roofs.items() if key[0] != name}
 
     def most(self, name: str, field: Field, nbytes: int, *, threads: int, cold: bool) -> float:
-        """Units a second that so many threads cannot exceed: that of each alone in its fastest sample, over its share
-        of the bytes.
+        """Units per second that `threads` threads cannot exceed: `threads` times the fastest sample of one thread over
+        its share of the bytes, or the fastest sample of all together if that is more.
 
-        Every probe of that name counts, those that leave work behind too, for a kernel may do the same. Others who keep
-        the cores busy can hold up a probe of several threads in every sample, but not one thread in all of them. On the
-        host no fewer bytes than START_BYTES a thread are looked at: below, the probe's own start is in its rate, and a
-        kernel's start may be shorter. On a device with a memory of its own a launch may even begin while the one before
-        it runs: there the rate over many bytes counts too, all of the field's, or half of the cache if they are hot.
+        Every probe of that name counts, also a WriteBackCeiling, since a kernel may do the same. Other processes can
+        slow every sample of several threads, but not every sample of one. On the host, at least START_BYTES per thread
+        are used: with less, the probe's start dominates its rate, and a kernel may start faster. On a device with its
+        own memory, launches may overlap. There the rate over many bytes counts too: the whole field, or half of the
+        cache if hot.
         """
         share = many = nbytes
         if self.unit(name) == BYTES:
@@ -176,12 +175,10 @@ class Survey:
         return max(threads * alone, *together)
 
     def probes(self, name: str) -> list[Ceiling]:
-        """The probes of that name. Raises UsageError where there is none."""
+        """The probes of that name. Raises UsageError if there is none."""
         probes = [ceiling for ceiling in self.device.ceilings().values() if ceiling.name == name]
         if not probes:
-            raise UsageError(
-                f"device {self.device.type!r} has no probe for {name!r}; it has: {', '.join(self.names())}"
-            )
+            raise UsageError(f"device {self.device.type!r} has no probe for {name!r}; legal: {', '.join(self.names())}")
         return probes
 
     def _known(
@@ -202,7 +199,7 @@ class Survey:
         rng = np.random.default_rng(nbytes)
         sides: list[tuple[Ceiling, int, Timed]] = []
         for ceiling in probes:
-            # Fewer threads are faster where a call is short, or where others keep some cores busy.
+            # Fewer threads are faster if calls are short, or if other processes keep cores busy.
             some = (3 * threads // 4 or 1, threads // 2 or 1) if cold else ()
             for count in dict.fromkeys((threads, *some, 1)):
                 timed = bind(ceiling, self.device, field, nbytes, threads=count, cold=cold, rng=rng)
@@ -210,7 +207,7 @@ class Survey:
                 sides.append((ceiling, count, timed))
         last = self.memory.cache
         stays = not cold and (last is None or nbytes <= last)
-        # For a unit of work: of probes of one name some may do more of it in a call than others.
+        # Times are per unit of work, since probes of one name may differ in work per call.
         work = [max(1, ceiling.work(nbytes)) for ceiling, _, _ in sides]
         times: list[list[float]] = [[] for _ in sides]
         fastest = [float("inf")] * len(sides)
@@ -228,7 +225,7 @@ class Survey:
             if len(times[left[0]]) == _FEW:
                 best = min(median(times[index]) for index in left)
                 left = [index for index in left if fastest[index] <= best]
-        # Turn by turn against the first, as everything is compared.
+        # The median ratio to the first, pair by pair, as in every comparison.
         logs = np.log([times[index] for index in left])
         best_at = left[int(np.argmin(np.median(logs - logs[0], axis=1)))]
         ceiling, count, _ = sides[best_at]
@@ -236,7 +233,7 @@ class Survey:
 
 
 def _fill(timed: Timed, calls: int) -> float:
-    """Call a probe so often, or for _MOST_FULL_NS; what a call took in the fastest sample."""
+    """Call a probe `calls` times, or for _MOST_FULL_NS. Returns the nanoseconds of a call in the fastest sample."""
     end, fastest = perf_counter_ns() + _MOST_FULL_NS, float("inf")
     for _ in range(0, calls, max(1, timed.calls)):
         fastest = min(fastest, timed.sample())

@@ -1,4 +1,4 @@
-"""How busy others keep the cores that this process may use while something is measured."""
+"""The load of other processes on this process's cores during a measurement."""
 
 from __future__ import annotations
 
@@ -7,18 +7,17 @@ from time import perf_counter, process_time
 from tritmark.harness.machine.cpu import affinity
 
 SHORTEST_S = 0.2
-"""The kernel counts in hundredths of a second; over less time than this that says nothing."""
+"""The kernel counts in units of 10 ms, so shorter intervals give no usable load."""
 
 
 class SystemLoad:
-    """Counts, from when it is made, the time that other processes and the hypervisor take from the cores that this
-    process may use."""
+    """Counts the time that other processes and the hypervisor take from this process's cores, from its creation on."""
 
     def __init__(self) -> None:
         self._begin = _now()
 
     def cores(self) -> float | None:
-        """Cores' worth of time taken so far; None where too little time has passed to tell."""
+        """The mean number of cores taken so far; None before SHORTEST_S."""
         wall, own, busy = (now - then for now, then in zip(_now(), self._begin, strict=True))
         return max(0.0, busy - own) / wall if wall >= SHORTEST_S else None
 
@@ -29,8 +28,7 @@ def crowded(taken: float | None, threads: int, cores: int, share: float) -> bool
 
 
 def core_times() -> tuple[float, float]:
-    """Seconds so far, on the cores that this process may use: in which they were busy, what the hypervisor took
-    included, and what it took of that."""
+    """Seconds since boot on this process's cores: busy, including steal time, and steal time alone."""
     import psutil
 
     allowed = affinity()
@@ -38,13 +36,13 @@ def core_times() -> tuple[float, float]:
     for core, times in enumerate(psutil.cpu_times(percpu=True)):
         if core in allowed:
             idle = times.idle + getattr(times, "iowait", 0.0)
-            # Linux counts a guest's time in user, and in nice, already.
+            # Linux already counts guest time in user and nice.
             busy += sum(times) - idle - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
             stolen += getattr(times, "steal", 0.0)
     return busy, stolen
 
 
 def _now() -> tuple[float, float, float]:
-    """Seconds: of the clock, of this process, and of everybody on the cores that it may use, what the hypervisor
-    takes included."""
+    """Seconds: wall clock, CPU time of this process, and busy time of all processes on its cores, including steal
+    time."""
     return perf_counter(), process_time(), core_times()[0]

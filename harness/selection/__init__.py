@@ -1,6 +1,6 @@
-"""tritmark.harness.selection: which of several variants is the best on this machine, for a class of shapes and what is
-required of it.
+"""tritmark.harness.selection: measures which variant is the best on this machine, for a class of shapes and a
+requirement.
 
-Every candidate is judged right by the op's reference in a process of its own and timed by turns with the built-in
-choice (measure); what is found is kept where those of instances are (harness.tuned), and Registry.select_best obeys it.
+Every candidate runs in its own process, is compared with the op's reference and timed interleaved with the built-in
+choice (measure). The result is stored with those of instances (harness.tuned), and Registry.select_best uses it.
 """

@@ -1,4 +1,5 @@
-"""The best of a question's candidates, within a time: judged right first, screened, and measured once more."""
+"""Finds the best candidate of a question within a time: judges each, screens the correct ones, measures the best
+again."""
 
 from __future__ import annotations
 
@@ -26,46 +27,46 @@ from tritmark.harness.validate.performance import LAYOUT_NOISE
 from tritmark.harness.worker import Workers
 
 SLOWER = 2.0
-"""A candidate whose calls in the caches take so many times the quickest's is not timed by turns: whichever arrays have
-to come from memory, they come for both."""
+"""A candidate whose hot call takes more than this factor of the fastest one's is not timed interleaved: cold arrays
+cost every candidate the same."""
 _BUILT_IN = "the built-in choice"
 
 
 class _BrokeError(Exception):
-    """A candidate could not be run, and that was told."""
+    """A candidate could not be run; `why` has the reason."""
 
 
 @dataclass(slots=True, kw_only=True)
 class MeasuredChoice:
-    """What was found for a question, and for `why` what became of each candidate."""
+    """The result for a question. `why` states the outcome of each candidate."""
 
     question: Question
     why: dict[str, str] = field(default_factory=dict)
-    """For each candidate's id, those that were refused beforehand too."""
+    """By candidate id, including candidates that were refused beforehand."""
     trials: dict[str, float] = field(default_factory=dict)
-    """About what a call of each that is right takes in the caches, in ns."""
+    """Approximate hot time of a call of each correct candidate, ns."""
     screened: dict[str, Ratio] = field(default_factory=dict)
-    """Their times over that of `rival`, by turns, as far as they were timed."""
+    """Interleaved time over that of `rival`, for each candidate that was timed."""
     rival: str = ""
-    """Id of the one that a choice has to beat: the built-in choice, or, where that is not admitted, the best of the
-    table among those that are."""
+    """Id of the variant that a choice must beat: the built-in choice, or, if that is not admitted, the best of the
+    table among the admitted ones."""
     chosen: str = ""
-    """Id of what is kept; "" where nothing is."""
+    """Id of the variant that is kept; "" if none is."""
     ratio: Ratio | None = None
-    """Its time over the built-in choice's, measured once more; None for that itself."""
+    """Its time over the built-in choice's, from the second measurement; None if it is the built-in choice."""
     tie: tuple[str, str] = ("", "")
-    """What is kept, and the one that was the fastest by its median, where these two could not be told apart."""
+    """The variant that is kept and the one with the fastest median, if the measurement could not separate them."""
     tie_ratio: Ratio | None = None
-    """The time of the first over the second's, interleaved, measured for that."""
+    """Interleaved time of the first over the second, measured to separate them."""
     failed: set[str] = field(default_factory=set)
-    """Ids of candidates that are not right, or broke."""
+    """Ids of candidates that are incorrect or broke."""
     note: str = ""
     """Why nothing is kept."""
 
 
 def measure(workers: Workers, question: Question, *, seconds: float, seed: int) -> MeasuredChoice:
-    """Find the best, and keep it for who selects: what was kept for the question before is replaced, but where there
-    was no time or no clock."""
+    """Find the best variant and store it for the selection. It replaces the earlier result of the question, except if
+    there was no time or no clock."""
     found = _Measuring(workers, question, seed, monotonic() + seconds).run()
     if found.chosen:
         ratio = found.ratio
@@ -93,10 +94,10 @@ class _Measuring:
         self._by_id = {each.id: each for each in question.candidates}
         self._usual = self._op.input_families[0], tuple(whole.items())
         self._cases: dict[KernelKey, Case] = {}
-        """Those of the usual family of inputs with the most rows, which are asked for again and again."""
+        """Cases of the first input family with the most rows, which are used repeatedly."""
         self._found = MeasuredChoice(question=question, why=dict(question.refused))
         self._noisy: list[Variant] = []
-        """What could not be compared with what it had to beat."""
+        """Candidates whose comparison with the rival was too noisy."""
 
     def run(self) -> MeasuredChoice:
         found, question = self._found, self._question
@@ -104,14 +105,14 @@ class _Measuring:
         if not found.note and question.device.forced() is not None:
             found.note = "the environment forces a variant"
         if not found.note and not coded(question.device, question.builtin):
-            found.note = "the code of the built-in choice cannot be told from another build of it"
+            found.note = "the code of the built-in choice has no hash, so another build would look the same"
         if found.note:
             return found
         admitted = self._admitted()
         if found.note:
             return found
         if question.builtin.id in found.failed:
-            found.note = f"{_BUILT_IN} is not right"
+            found.note = f"{_BUILT_IN} is incorrect"
         elif not admitted:
             found.note = "no candidate is admitted"
         else:
@@ -119,17 +120,17 @@ class _Measuring:
         return found
 
     def _admitted(self) -> list[Variant]:
-        """The candidates that are right and may be chosen, the best of the table first."""
+        """The correct candidates that may be chosen, the best of the table first."""
         found, question = self._found, self._question
         right = []
         for each in question.candidates:
             if self._left() <= 0:
-                found.note = "the time was up before every candidate was looked at"
+                found.note = "the time ended before every candidate was judged"
                 break
             if not coded(question.device, each):
-                found.why[each.id] = "its code cannot be told from another build of it"
+                found.why[each.id] = "its code has no hash, so another build would look the same"
             elif question.requirement is Requirement.EXACTNESS and self._bounded(each):
-                found.why[each.id] = "its outputs are held to an error bound"
+                found.why[each.id] = "its outputs have an error bound, so they are not exact"
             elif self._right(each, self._op.input_families[0], self._most, paced=True):
                 right.append(each)
         if question.requirement is Requirement.MEMORY and right:
@@ -137,12 +138,12 @@ class _Measuring:
             least = min(nbytes.values())
             for each in right:
                 text = f"{nbytes[each.id]} bytes"
-                found.why[each.id] = text if nbytes[each.id] == least else f"{text}, where the least is {least}"
+                found.why[each.id] = text if nbytes[each.id] == least else f"{text}; the least is {least}"
             right = [each for each in right if nbytes[each.id] == least]
         return sorted(right, key=lambda each: each.precedence, reverse=True)
 
     def _bounded(self, variant: Variant) -> bool:
-        """Whether an error bound is all that its outputs are held to."""
+        """Whether its outputs are only checked against an error bound."""
         expected = self._case(variant, self._op.input_families[0], self._most).expected
         return variant.error_bound is not None or any(each.error_bound is not None for each in expected)
 
@@ -157,9 +158,9 @@ class _Measuring:
                 continue
             times = found.trials[each.id] / quickest
             if times > SLOWER:
-                self._tell(each, f"a call in the caches takes {times:.2g} times the quickest's")
+                self._tell(each, f"a hot call takes {times:.2g}x the time of the fastest one")
             elif self._left() <= 0:
-                found.note = "the time was up before every candidate was timed"
+                found.note = "the time ended before every candidate was timed"
                 return
             else:
                 ratio = self._race(each, first, self._most, SCREENING_S)
@@ -173,23 +174,23 @@ class _Measuring:
         if best is first and self._noisy:
             found.note = f"too noisy to choose, twice: {', '.join(map(_short, self._noisy))}; repeat on a quiet machine"
             return
-        if best is not builtin and confirmed is None:  # the table's best of those that are admitted
+        if best is not builtin and confirmed is None:  # the table's best admitted variant
             confirmed = self._race(best, builtin, self._most, self._share())
         found.chosen, found.ratio = best.id, confirmed
         if best is not first:
-            self._tell(first, "what the others had to beat")
-        over = "" if confirmed is None else f": {_times(confirmed)} of {_short(builtin)}'s time, once more"
-        self._tell(best, f"chosen{over}" if best is not builtin else "chosen, as it was built in")
+            self._tell(first, "the variant to beat")
+        over = "" if confirmed is None else f": {_times(confirmed)} of {_short(builtin)}'s time, measured again"
+        self._tell(best, f"chosen{over}" if best is not builtin else "chosen: the built-in choice")
 
     def _confirmed(self, first: Variant) -> tuple[Variant | None, Ratio | None]:
-        """The fastest that is right on all families of inputs at both ends of the class and faster once more, with
-        its time over the built-in choice's where that was what it had to beat; or the one to beat."""
+        """The fastest candidate that is correct on all input families at both ends of the class and faster in the
+        second measurement; otherwise `first`. With its time over the built-in choice's, if that is `first`."""
         found = self._found
         builtin = self._question.builtin
         quicker = {id: ratio for id, ratio in found.screened.items() if ratio.median < 1}
         while quicker:
             if self._left() <= 0:
-                found.note = "the time was up before the fastest was judged and timed once more"
+                found.note = "the time ended before the fastest was judged and timed again"
                 return None, None
             id, fastest, tie = ties.taken(quicker, self._order(quicker), self._race_ids)
             each = self._by_id[id]
@@ -204,7 +205,7 @@ class _Measuring:
             if ratio is None or not self._compares(each, ratio):
                 continue
             if ratio.high >= 1 - LAYOUT_NOISE:
-                self._tell(each, f"{_times(ratio)} of {_short(first)}'s time once more: not surely faster")
+                self._tell(each, f"{_times(ratio)} of {_short(first)}'s time, measured again: not faster beyond noise")
                 if tie is None:
                     if ties.tied(ratio):
                         found.tie, found.tie_ratio = (first.id, id), _inverse(ratio)
@@ -224,14 +225,15 @@ class _Measuring:
         return first, None
 
     def _compares(self, variant: Variant, ratio: Ratio) -> bool:
-        """Whether a ratio says which of the two is faster: one that is too noisy does where it is surely slower."""
+        """Whether a ratio shows which of the two is faster. A ratio that is too noisy still shows a slower one if its
+        interval is above 1."""
         if ratio.too_noisy and ratio.low < 1:
             self._noisy.append(variant)
             return False
         return True
 
     def _order(self, ids: Iterable[str]) -> list[str]:
-        """In which those that tie are taken: by the table, the highest first, and by id."""
+        """The order among ties: by the table, the highest first, then by id."""
         return sorted(ids, key=lambda id: ([-int(part) for part in self._by_id[id].precedence], id))
 
     def _race_ids(self, id: str, other: str) -> Ratio | None:
@@ -248,12 +250,12 @@ class _Measuring:
         return min(CONFIRMING_S, max(SCREENING_S, self._left()))
 
     def _nbytes(self, variant: Variant) -> int:
-        """Of the inputs as it takes them, and of its workspace."""
+        """Bytes of its encoded inputs and of its workspace."""
         inputs = self._case(variant, self._op.input_families[0], self._most).inputs
         return sum(int(np.asarray(each).nbytes) for each in inputs.values()) + variant.workspace(self._most)
 
     def _case(self, variant: Variant, family: str, axes: Axes) -> Case:
-        """Data of a family, and what should come of them."""
+        """Inputs of a family, and the expected outputs."""
         usual = (family, tuple(axes.items())) == self._usual
         if usual and variant.key in self._cases:
             return self._cases[variant.key]
@@ -265,7 +267,7 @@ class _Measuring:
         return case
 
     def _call(self, variant: Variant, what: str, task: Callable[..., Any], *arguments: Any) -> Any:
-        """What the task gives. Raises _BrokeError, and tells of it, where it could not be run."""
+        """The result of the task. If it cannot be run, records why and raises _BrokeError."""
         try:
             return self._workers.of(variant).call(what, task, *arguments)
         except Exception as why:
@@ -275,7 +277,7 @@ class _Measuring:
             raise _BrokeError from why
 
     def _right(self, variant: Variant, family: str, axes: Axes, *, paced: bool = False) -> bool:
-        """Whether a candidate gives what the reference gives; where `paced`, its time is found too."""
+        """Whether a candidate's outputs match the reference; with `paced`, also measure its time."""
         case = self._case(variant, family, axes)
         arguments = dict(case.inputs), dict(axes), self._question.threads, paced
         try:
@@ -289,7 +291,7 @@ class _Measuring:
             if compared.first is not None:
                 first = compared.first
                 where = f"{first.output}{list(first.index)} is {first.found}, expected {first.expected}"
-                self._tell(variant, f"wrong: {where}; {compared.wrong.size} elements are wrong ({family})")
+                self._tell(variant, f"incorrect: {where}; {compared.wrong.size} elements are wrong ({family})")
                 self._found.failed.add(variant.id)
                 return False
         if paced:
@@ -297,15 +299,15 @@ class _Measuring:
         return True
 
     def _race(self, variant: Variant, other: Variant, axes: Axes, seconds: float) -> Ratio | None:
-        """The time of one over the other's, interleaved, once more where it is too noisy; None where that broke."""
+        """The interleaved time of one over the other's, repeated if it is too noisy; None if one of them broke."""
         family = self._op.input_families[0]
         own, theirs = (dict(self._case(each, family, axes).inputs) for each in (variant, other))
         arguments: tuple[Any, ...] = other.id, own, theirs, dict(axes), self._question.threads, self._seed
         cold = self._question.requirement is not Requirement.THROUGHPUT
-        what = f"by turns with {other.id}"
+        what = f"timing it interleaved with {other.id}"
         try:
             ratio: Ratio | None = self._call(variant, what, by_turns_task, *arguments, cold, seconds)
-            if ratio is None:  # nothing so small gets cold
+            if ratio is None:  # the arrays are too small to be cold
                 cold = False
                 ratio = self._call(variant, what, by_turns_task, *arguments, cold, seconds)
             if ratio is not None and ratio.too_noisy and self._left() > 0:

@@ -1,4 +1,4 @@
-"""Which questions between variants are asked for a shape."""
+"""The questions between variants for a shape."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def questions(
     requirement: Requirement,
     threads: int | None,
 ) -> Iterator[Question]:
-    """Those for an op at a shape, one after the other: what is kept for one may decide which is the next.
+    """The questions for an op at a shape, one by one: the result of one may decide the next.
 
-    With a `format`, a glob, which variant to take for each; `dtype` is a glob too. Without: where formats are anybody's
-    to choose and there is one row of activations, for which they are chosen, the format with its variant; then which
-    variant to take for that format. Raises UsageError where nothing matches, and what Registry.question raises.
+    With `format`, a glob: which variant to take, for each matching format. `dtype` is a glob too. Without `format`, if
+    formats are interchangeable: for one row of activations, first which format with its variant; then which variant for
+    that format. Raises UsageError if nothing matches, and the errors of Registry.question.
     """
     registry = installed.registry
     registry.device(device, f"{op.name} on {device!r}")

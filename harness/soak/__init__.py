@@ -1,2 +1,2 @@
-"""tritmark.harness.soak: does the harness itself hold? Random Runs for as long as it is told, while their processes
-are shot at."""
+"""tritmark.harness.soak: tests the harness itself with random Runs for a given time, while signals end their
+processes."""

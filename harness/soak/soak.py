@@ -1,9 +1,8 @@
-"""Batches of random Runs, through the same runner and store as `tritmark run`, with faults put into workers from
-outside.
+"""Batches of random Runs, through the same runner and store as `tritmark run`, with signals sent to workers.
 
-A Run whose worker was shot at may pass, if it was quicker, or be an ERROR that says so; everything else must pass. Each
-Record is read back from disk and counted. What grows in the harness itself is told as bytes of resident memory a call,
-over the second half of the time.
+A Run whose worker got a signal may pass, if it ended before, or be an ERROR that names the cause. All other Runs must
+pass. Each Record is read back from disk and counted. Growth of the harness is reported as bytes of resident memory per
+call, over the second half of the time.
 """
 
 from __future__ import annotations
@@ -43,58 +42,58 @@ BATCH = 25
 """Workloads in a Record."""
 
 LARGEST = 1 << 20
-"""Elements of an input at most: many Runs tell more than large ones."""
+"""The most elements of an input: many small Runs find more than few large ones."""
 
 TIMEOUT_S = 2.0
 FAULTS = (signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT, signal.SIGTERM, signal.SIGSTOP)
-"""What workers are sent; the last is a kernel that hangs."""
+"""Signals for workers; SIGSTOP acts like a kernel that hangs."""
 
 _ODDS = 0.03
 _LATEST_S = 0.01
 _SHOT = frozenset({Guard.CRASH, Guard.HANG})
-"""The guards that speak of what they bring about."""
+"""The guards that detect these faults."""
 
 
 @dataclass(slots=True)
 class SoakResult:
-    """What came of it. `wrong`, `crashes`, `lost`, `unexplained` and `left_over` should be empty or 0."""
+    """The result of a soak. `wrong`, `crashes`, `lost`, `unexplained` and `left_over` should be empty or 0."""
 
     seconds: float = 0.0
     calls: int = 0
-    """Of kernels, counted by themselves."""
+    """Kernel calls, counted by the kernels."""
     runs: int = 0
     batches: int = 0
     ops: Counter[str] = field(default_factory=Counter)
     faults: int = 0
     """Signals sent to workers."""
     attributed: int = 0
-    """Runs that ended by one of them, and say so."""
+    """Runs that a signal ended, with a guard that reports it."""
     wrong: list[str] = field(default_factory=list)
     """Runs that failed."""
     unexplained: list[str] = field(default_factory=list)
-    """Runs that broke though nothing had been done to them."""
+    """Runs that are an ERROR without a signal."""
     crashes: list[str] = field(default_factory=list)
     """Exceptions of the harness itself."""
     lost: int = 0
-    """Runs that were planned or finished and are not in the Record."""
+    """Runs that were planned or finished but are missing in the Record."""
     left_over: int = 0
-    """Processes of workers that live on."""
+    """Worker processes that are still alive."""
     growth: Slope | None = None
-    """Resident memory of the harness, bytes a call; None where too little was measured."""
+    """Growth of the harness's resident memory, bytes per call; None if there are too few samples."""
 
     @property
     def passed(self) -> bool:
-        """Faults were planted, and nothing went wrong, nothing got lost."""
+        """Whether there were faults, and nothing failed or got lost."""
         return self.tried and not self.failed
 
     @property
     def failed(self) -> bool:
-        """Something went wrong, with or without a fault."""
+        """Whether something failed, with or without a fault."""
         return bool(self.wrong or self.unexplained or self.crashes or self.lost or self.left_over)
 
     @property
     def tried(self) -> bool:
-        """Whether there was a Run and a fault: without, nothing was tried that could have gone wrong."""
+        """Whether there was a Run and a fault; otherwise the soak shows nothing."""
         return bool(self.runs and self.faults)
 
 
@@ -106,8 +105,8 @@ def soak(
     device: str = "*",
     report: Callable[[SoakResult], None] = lambda state: None,
 ) -> SoakResult:
-    """Run for that long, at least one batch. `told` is called after every batch. Raises UsageError where nothing can
-    be run here."""
+    """Run for `minutes`, at least one batch. Calls `report` after every batch. Raises UsageError if nothing can run
+    here."""
     rng = random.Random(seed)
     items = _items(installed, device)
     found = SoakResult()
@@ -126,8 +125,7 @@ def soak(
 
 
 def _items(installed: Installed, device: str) -> list[tuple[Op, KernelKey, Workload]]:
-    """Every small workload of the full suite with every key that it is meant for and that can be run here at its
-    shape."""
+    """Every small workload of the full suite, with each of its keys that can run here at its shape."""
     full = installed.suite("full")
     single = tuple(item for item in full.selected if not item.workload.drawn)
     request = Request(suite=Suite(full.name, full.title, full.digest, single), device=device)
@@ -165,7 +163,7 @@ def _batch(
     planned = {group.run_id(variant) for group in plan(installed, request) for variant in group.variants}
     found.batches += 1
     try:
-        # The first fault is planted as early as can be: a short soak has one too.
+        # The first fault comes as early as possible, so that a short soak has one too.
         with _Saboteur(random.Random(rng.random()), surely=not found.faults) as saboteur:
             _, path = execute(installed, request, store, saboteur)
         record = read(path)
@@ -191,14 +189,14 @@ def _batch(
 
 
 class _Saboteur:
-    """Observes a run and now and then sends a worker a signal, some milliseconds after a Run has begun. `surely`: one
-    as soon as there is a worker."""
+    """Observes a run and at random sends a worker a signal, some milliseconds after a Run began. `surely`: sends one as
+    soon as there is a worker."""
 
     def __init__(self, rng: random.Random, *, surely: bool = False) -> None:
         self._rng, self._surely = rng, surely
         self._hunter: threading.Thread | None = None
         self._over = threading.Event()
-        """What the hunter is after is over."""
+        """Set when the hunter's Run is over."""
         self.sent = 0
         self.finished_ids: set[str] = set()
 
@@ -248,7 +246,7 @@ class _Saboteur:
 
 
 def _workers() -> list[int]:
-    """Processes of workers that live: the children of this process's children, less the judges."""
+    """Process ids of live workers: grandchildren of this process, without the judges."""
     import psutil
 
     found = []
@@ -259,7 +257,7 @@ def _workers() -> list[int]:
 
 
 def _has_log(pid: int) -> bool:
-    """Whether a process has the log of a worker: a judge that is being started looks like a worker and has none."""
+    """Whether a process has a worker's log. A judge that is starting looks like a worker but has no log."""
     with suppress(OSError):
         return any(LOG in os.readlink(f"/proc/{pid}/fd/{number}") for number in os.listdir(f"/proc/{pid}/fd"))
     return False

@@ -1,9 +1,9 @@
-"""The nouns of tritmark: Op, Variant, Workload and what describes them. Frozen, and checked when they are made.
+"""The nouns of tritmark: Op, Variant, Workload, Device, Provider. All are frozen and checked when they are made.
 
-An Op is a contract (op). A Variant is one implementation of it for a KernelKey (device type, operation, format, dtype);
-bound to its arguments it is a Launch, and it runs on a Device (variant, launch, device). A Workload says on which
-values Op and Variant meet (workload). A Provider has all that a package brings (provider). Nothing here knows a
-particular op.
+An Op is a contract (op). A Variant is one implementation of an Op for a KernelKey (device type, op, format, dtype).
+Bound to its arguments, a Variant is a Launch, and it runs on a Device (variant, launch, device). A Workload gives the
+axes and values of a Run (workload). A Provider lists everything that a package brings (provider). Nothing here depends
+on a particular op.
 """
 
 from __future__ import annotations

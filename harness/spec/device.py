@@ -1,4 +1,4 @@
-"""Device: what variants run on, with its memory, its copies, its clock and its ceilings."""
+"""Device: a kind of hardware that variants run on, with its memory, copies, clock and ceilings."""
 
 from __future__ import annotations
 
@@ -16,19 +16,18 @@ from tritmark.harness.spec.variant import Variant
 
 
 class Memory(Protocol):
-    """Where a device's kernels find their arrays: NumPy arrays on the host, handles with `shape` and `dtype` on a
-    device."""
+    """The memory of a device's kernels: NumPy arrays on the host, handles with `shape` and `dtype` on a device."""
 
     @property
     def cache(self) -> int | None:
-        """Bytes of the last cache before this memory; None where that is not known."""
+        """Bytes of the last cache before this memory; None if unknown."""
 
     def available(self) -> int:
         """Bytes that can still be allocated."""
 
     def allocate(self, nbytes: int) -> Any:
-        """A flat uint8 array of undefined content, aligned to at least 256 bytes; its memory goes back when the last
-        view of it is gone. On a device it is no NumPy array."""
+        """A flat uint8 array of undefined content, aligned to at least 256 bytes. It is freed with its last view. On a
+        device it is not a NumPy array."""
 
     def view(
         self, buffer: Any, offset: int, shape: tuple[int, ...], dtype: Any, strides: tuple[int, ...] | None = None
@@ -42,17 +41,16 @@ class Memory(Protocol):
         """Copy a C-contiguous array of this memory into a C-contiguous NumPy array of the same size in bytes."""
 
     def watch(self) -> Any:
-        """A context manager whose `peak` tells, once it was left, the most bytes that were allocated within it
-        beyond what was before, and whose `held` tells within it what is allocated beyond that now; None where that
-        is not counted."""
+        """A context manager that counts bytes allocated since its start, or None if the memory does not count. Inside,
+        `held` is the current count; afterwards, `peak` is the largest."""
 
 
 class Pipelined(Protocol):
-    """What DeviceTransfers.pipelined or run did."""
+    """The result of DeviceTransfers.pipelined or run."""
 
     @property
     def launches(self) -> Sequence[Launch]:
-        """Those that ran, each perhaps for many chunks."""
+        """The launches that ran. Each may have run many chunks."""
 
     @property
     def bad(self) -> int:
@@ -60,47 +58,48 @@ class Pipelined(Protocol):
 
 
 class DeviceTransfers(Protocol):
-    """How the public functions bring NumPy arrays to a device's own memory and results back."""
+    """How the public functions copy NumPy arrays to a device's own memory and results back."""
 
     def ensure(self, what: str, sizes: Sequence[int]) -> None:
-        """Before work, which allocates nothing: raise InsufficientMemoryError, which names `what`, where arrays of
-        so many bytes each do not all fit."""
+        """Check before work that arrays of these sizes in bytes fit together. Allocates nothing. Raises
+        InsufficientMemoryError, which names `what`."""
 
     def upload(self, values: Any) -> Any:
         """A C-contiguous copy of a NumPy array, of any strides, on the device; complete on return."""
 
     def run(self, launch: Launch, inputs: Sequence[tuple[Any, Any]], outputs: Sequence[tuple[Any, Any]]) -> Pipelined:
-        """Copy NumPy arrays, of any strides, into arrays of their shapes and dtypes on the device, run a launch that
-        is bound to these, and copy arrays of the device back, unless there is an element that the contract forbids.
-        `inputs` and `outputs` are pairs of the device's array and NumPy's."""
+        """Copy inputs to the device, run a launch that is bound to them, and copy outputs back. If an input element is
+        forbidden by the contract, outputs are not copied.
+
+        `inputs` and `outputs` are pairs of a device array and a NumPy array of the same shape and dtype, of any
+        strides."""
 
     def download(self, array: Any, into: Any) -> Any:
-        """Copy an array of the device into a NumPy array of its shape and dtype, and of any strides, which is
-        returned."""
+        """Copy a device array into a NumPy array of its shape and dtype, of any strides. Returns `into`."""
 
     def pipelined(self, op: Op, variant: Variant, inputs: Arrays, outputs: Arrays, axes: Axes) -> Pipelined | None:
-        """Run a variant over NumPy arrays in chunks, one computed while others are copied; None, and nothing was
-        done, where that is not worth it."""
+        """Run a variant over NumPy arrays in chunks: one is computed while others are copied. Returns None and does
+        nothing if that does not pay."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadTimes:
-    """What the threads that a device's kernels share did in some calls; nanoseconds over all of them."""
+    """Times of the threads that a device's kernels share, summed over some calls; nanoseconds."""
 
     wall_ns: int
     """From the beginning of the first call to the end of the last."""
     busy_ns: int
-    """Processor time of all threads in the kernel's work; waiting for each other, or without a core, is none."""
+    """Processor time of all threads in the kernel's work, without waiting and without time off a core."""
     shared: int
-    """How many times work was shared out and several threads took part. Of these times, summed:"""
+    """Number of times that several threads took part in shared work. The next two are summed over these times."""
     mean_ns: int
-    """the processor time of the threads that took part, their mean,"""
+    """Mean processor time of the threads that took part."""
     most_ns: int
-    """and that of the one that had the most."""
+    """Processor time of the busiest thread."""
 
 
 CArgument = tuple[bool, bytes] | None
-"""One argument of a C function: whether it is a floating-point number, and 8 bytes as a register holds it; None is the
+"""One argument of a C function: whether it is a floating-point number, and its 8 bytes as in a register. None: the
 address of the launch's `bad`."""
 
 
@@ -108,8 +107,8 @@ class FunctionBinder(Protocol):
     """Binds C functions to their arguments."""
 
     def __call__(self, name: str, address: int, arguments: Sequence[CArgument], threads: int, owners: object) -> Launch:
-        """The function at that address as a launch with a `pointer`: `ran` is `name`, `threads_used` is `threads`,
-        `bad` what the function left there (-1 before each call). `owners` live as long as the launch."""
+        """The function at that address as a launch with a `pointer`. `ran` is `name`, `threads_used` is `threads`, and
+        `bad` is the value that the function wrote (-1 before each call). `owners` live as long as the launch."""
 
 
 class Clock(Protocol):
@@ -118,7 +117,8 @@ class Clock(Protocol):
     name: str
 
     def sample(self, launches: Sequence[Launch], first: int, calls: int) -> int:
-        """Run `calls` launches in a row, cycling through `launches` from index `first`; nanoseconds for all of them."""
+        """Run `calls` launches in a row, cycling through `launches` from index `first`. Returns their total
+        nanoseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,15 +126,15 @@ class ArrayChange:
     """Bytes that are copied between two calls."""
 
     to: Any
-    """uint8 (rows, bytes), in rows without gaps; on a device one row."""
+    """uint8 (rows, bytes), each row contiguous; on a device one row."""
     source: npt.NDArray[np.uint8]
-    """Of the same shape, C-contiguous, on the host."""
+    """The same shape, C-contiguous, on the host."""
 
 
 @runtime_checkable
 class ChangingClock(Clock, Protocol):
-    """A clock of the host that can change arrays between two calls, so quickly that a kernel which tells how long ago
-    it was called does not tell such a call from others."""
+    """A clock of the host that can change arrays between two calls. The change is so quick that a kernel cannot detect
+    it by the time since the last call."""
 
     def sample_around(
         self,
@@ -146,16 +146,16 @@ class ChangingClock(Clock, Protocol):
         *,
         warm: int = 0,
     ) -> int:
-        """The same behind `warm` launches more, which are not timed, with `changes` made before timed launch `before`
-        (0 to `calls`), in none of the nanoseconds."""
+        """Like `sample`, after `warm` launches that are not timed. `changes` are made before timed launch `before` (0
+        to `calls`), and their time is not counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ceiling:
     """A rate that the machine can reach, measured by a probe that is bound and timed like a kernel.
 
-    `bind(buffer, threads)` gives the probe over a uint8 buffer; `work(nbytes)` is how many units one run over that many
-    bytes does.
+    `bind(buffer, threads)` returns the probe over a uint8 buffer. `work(nbytes)` is the number of units that one run
+    over `nbytes` does.
     """
 
     name: str
@@ -164,18 +164,18 @@ class Ceiling:
     bind: Callable[[Any, int], Launch]
     work: Callable[[int], int]
     level: str = ""
-    """Where it holds, for a rate of no cache, no memory and no register: such as "CUDA graph" for launches."""
+    """Scope of a rate that belongs to no cache, memory or register, such as "CUDA graph" for launches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prefetching:
-    """How an op's kernels fetch ahead what may come from memory, for those who measure which way is the fastest (see
+    """Prefetch strategies of an op's kernels, from which `tritmark tune prefetch` measures the fastest (see
     harness.autotune.prefetch).
 
-    `strategies()` names the ways, first the one that is built in; `plain` is that of them which leaves it all to the
-    hardware. `use(name)` has the op's kernels in this process work that way from their next calls on, "" as they were
-    when the process began. `used()` is how they work now. `key` and `shapes` are what is timed: axes of calls of the
-    key's best variant. `identity()`: what a finding holds for, as "device" and "code".
+    `strategies()` returns their names, the built-in one first. `plain` is the strategy without software prefetch.
+    `use(name)` sets the strategy of the op's kernels in this process for later calls; "" restores the one from process
+    start. `used()` returns the current one. `key` and `shapes` define the timed calls: the best variant of the key with
+    these axes. `identity()`: the conditions under which a measurement holds, such as "device" and "code".
     """
 
     key: KernelKey
@@ -189,8 +189,8 @@ class Prefetching:
 
 @dataclass(frozen=True, slots=True)
 class HeldTo:
-    """What a process is held to: a step of Masking. `files` have the code that is to find nothing above it, as far as
-    that is known."""
+    """The limit of a process: a step of Masking. `files` contain the code that must not find features above this step,
+    as far as known."""
 
     step: str
     files: tuple[str, ...] = ()
@@ -198,13 +198,12 @@ class HeldTo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Masking:
-    """Processes in which code that asks for the hardware's features finds fewer than there are, so that it takes the
-    paths that it would take elsewhere.
+    """Hides hardware features in a process, so that code which queries features takes the paths of lesser machines.
 
-    `steps()` are what a process can be held to, in falling order, each with the steps above it that are here.
-    `missing()` says why none can be here, or None. `begin(held)` holds this process for good, before code of others is
-    loaded; it gives what tells of the features all the same, with the reason, and raises DeviceUnavailableError where
-    it is not held.
+    `steps()` returns the possible limits in falling order, each with the steps above it that this machine has.
+    `missing()` returns why no process can be limited here, or None. `begin(held)` limits this process permanently; call
+    it before third-party code is loaded. It returns the sources that still reveal the features, each with the reason.
+    It raises DeviceUnavailableError if the limit cannot be set.
     """
 
     steps: Callable[[], Mapping[str, tuple[str, ...]]]
@@ -214,11 +213,11 @@ class Masking:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Numbering:
-    """How one of several devices of a kind is chosen by its number, as TYPE:0, TYPE:1; TYPE alone is the first.
+    """How one of several devices of a kind is chosen by its number: TYPE:0, TYPE:1; TYPE alone is the first.
 
-    `count()` is how many there are, 0 where the kind is missing; `title(index)` what that one is, for people;
-    `at(index)` makes it the one that this thread's calls are for, while the context lasts; `alone(index)` are
-    environment variables of a process that is to work on it and see no other.
+    `count()` is the number of devices, 0 if the kind is missing. `title(index)` is a device's display name.
+    `at(index)` makes it the current device of this thread while the context lasts. `alone(index)` returns environment
+    variables for a process that sees only this device.
     """
 
     count: Callable[[], int]
@@ -229,36 +228,53 @@ class Numbering:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """A kind of device that variants run on: what it can do, how arrays get there, how it is timed, what its ceilings
-    are, and how it proves what ran.
+    """A kind of device that variants run on: its features, memory, clock, ceilings, and how it proves what ran.
 
-    `clock()` times launches; without one, None, nothing on the device is timed. `ceilings` has probes named "read" and
-    "write" (bytes/s) and "compute" (operations/s), and may have more. Several may share a name: the fastest for a
-    footprint and number of threads is the ceiling. `forced()` names the only variant that automatic selection may take,
-    or None. `ladder()` has the names of variants that stand for steps of the hardware, such as instruction sets, in
-    rising order with the features that each needs: where an op has no variant for the step that is forced, its best one
-    below is taken. `code_hash(variant id)` is the SHA-256 of the compiled code that holds the variant, `compiler()`
-    what it was compiled with; both "" where the device cannot tell. `missing()` says why the device cannot be used here
-    and what to do about it, or None. `simulated()`: a simulator stands in for it, so nothing on it has a speed.
-    `plain_clock()` times launches handed over one by one where `clock()` has them in a graph (and says so by
-    `recorded`, if it does not always), None where there are no graphs. `memory()` is the device's own memory, None
-    where kernels work on the host's. `transfers()` is how the public functions copy arrays there and back, None where
-    they take `memory()` alone for it. `proof(launch)` is what the launcher collected, None where the launch tells all
-    there is. `units()` names each unit of this kind in the machine, as a proof has it in `uuid`; () where these are the
-    GPUs that the driver tells of, and for the host. `adopt(manifest)` makes variants of a user's file that only this
-    device understands (see harness.candidate), None where it takes no files. `numbering` tells the devices of this kind
-    apart, None where they are not; `environment()` has variables that processes which work on this device need.
-    `prefetching()` are the ops whose kernels here fetch ahead in ways that can be told.
-    `identity()` is what a measured choice between variants holds for beside their code, as "device" and whatever else
-    their times hang on; None where variants are not chosen by measurement.
-    `placed(bytes, node)` is a copy of an array's bytes in the memory of that NUMA node, of a device whose kernels work
-    on the host's memory; None where nobody can tell it where to lie.
-    `thread_times(calls)` calls `calls()`, which runs kernels, and tells what threads did in them: None where they
-    shared no work among threads that the device knows of, as those that bring threads of their own; it is None itself
-    where the device has no such threads.
-    `function` binds C functions of users as launches that `clock()` times like the device's own; None where the device
-    calls none.
-    `masking` has processes find fewer features; None where that cannot be done.
+    Timing:
+
+    - `clock()` times launches. None: nothing on the device is timed.
+    - `plain_clock()` times launches that are submitted one by one, if `clock()` records them in a graph. A clock that
+      does not always record a graph reports it in `recorded`. None: no graphs.
+    - `ceilings` has probes named "read" and "write" (bytes/s) and "compute" (operations/s), and may have more. Several
+      may share a name: the ceiling is the fastest for a footprint and thread count.
+    - `simulated()`: a simulator replaces the device, so nothing on it has a speed.
+    - `thread_times(calls)` calls `calls()`, which runs kernels, and returns the times of their threads. It returns None
+      if the kernels shared no work among threads that the device knows, as when they create their own threads. The
+      field is None if the device has no such threads.
+
+    Selection:
+
+    - `forced()`: the only variant that automatic selection may take, or None.
+    - `ladder()`: names of variants for hardware steps, such as instruction sets, in rising order, with the features
+      that each needs. If an op has no variant for the forced step, its best variant below is taken.
+    - `prefetching()`: the ops with a choice of prefetch strategies on this device.
+    - `identity()`: the conditions, beside the code, under which a measured choice between variants holds: "device" and
+      everything else that their times depend on. None: variants are not chosen by measurement.
+
+    Identity:
+
+    - `missing()` returns why the device cannot be used here and the next step, or None.
+    - `code_hash(variant id)`: the SHA-256 of the compiled code with the variant. `compiler()`: its compiler. Both are
+      "" if unknown.
+    - `proof(launch)`: the facts that the launcher collected. None: the launch itself reports everything.
+    - `units()` names each unit of this kind in the machine, as in `Proof.uuid`. () for the host, and if the units are
+      the GPUs that the driver lists.
+    - `numbering` distinguishes the devices of this kind; None: they are not distinguished.
+    - `environment()`: variables for processes that work on this device.
+
+    Memory:
+
+    - `memory()`: the device's own memory; None: kernels use host memory.
+    - `transfers()`: how the public functions copy arrays to the device and back; None: through `memory()` alone.
+    - `placed(bytes, node)`: a copy of an array's bytes in the memory of that NUMA node, for kernels in host memory.
+      None: placement is not possible.
+
+    Users' code:
+
+    - `adopt(manifest)` makes variants from a user's file that only this device understands (see harness.candidate).
+      None: it takes no files.
+    - `function` binds users' C functions as launches that `clock()` times like the device's own; None: not supported.
+    - `masking` hides features in processes; None: not supported.
     """
 
     type: str

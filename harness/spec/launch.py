@@ -1,4 +1,4 @@
-"""Launch: a variant bound to its arguments; Receipt: what proves that it ran."""
+"""Launch: a variant bound to its arguments; Receipt: the proof that it ran."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ class Launch(Protocol):
 
     @property
     def ran(self) -> str:
-        """The implementation that ran, told by the code that ran ("" before the first run)."""
+        """The implementation that ran, as reported by the code that ran ("" before the first run)."""
 
     @property
     def runs(self) -> int:
-        """How often the code has run, counted by itself."""
+        """Number of runs, counted by the code that ran."""
 
     @property
     def threads_used(self) -> int:
@@ -26,14 +26,14 @@ class Launch(Protocol):
 
     @property
     def bad(self) -> int:
-        """Index (in C order) of the first input element that the contract forbids, found on the way; -1 if none."""
+        """Index (in C order) of the first input element that the contract forbids, found by the kernel; -1 if none."""
 
     @property
     def pointer(self) -> int | None:
-        """Address of the native call for the device's clock, or None where only Python can call it.
+        """Address of the native call for the device's clock, or None if only Python can call it.
 
-        On the host two pointers lie there, which stay as long as the launch: `int (*function)(void *)`, and the
-        argument to call it with.
+        On the host, two pointers are stored there: `int (*function)(void *)` and its argument. Both are valid for the
+        lifetime of the launch.
         """
 
 
@@ -43,39 +43,38 @@ class Launched:
 
     function: str
     binary: str
-    """SHA-256 of the binary that holds it."""
+    """SHA-256 of the binary that contains the function."""
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
     shared: int = 0
-    """Bytes of shared memory that each block asked for at the launch."""
+    """Bytes of dynamic shared memory per block."""
     resident: int | None = None
-    """Blocks of it that one multiprocessor holds at a time; None where the device does not tell."""
+    """Resident blocks per multiprocessor; None if the device does not report it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """What a device's launcher collected about launches, as they happened."""
+    """Facts that a device's launcher collected during the launches."""
 
     uuid: str = ""
-    """UUID of the device that ran it, where the device has one."""
+    """UUID of the device that ran it; "" if the device has none."""
     functions: tuple[str, ...] = ()
-    """Names of the device functions that were launched for it."""
+    """Names of the device functions that were launched."""
     launches: int = 0
-    """How many launches the device was given for it."""
+    """Number of launches on the device."""
     device_ns: float = 0.0
-    """Nanoseconds that the device itself measured for the runs that it timed; 0 where it timed none."""
+    """Nanoseconds that the device measured for the runs that it timed; 0 if it timed none."""
     timed_runs: int = 0
-    """How many of the runs `device_ns` covers."""
+    """Number of runs that `device_ns` covers."""
     code_hash: str = ""
-    """SHA-256 of the compiled code, where the device gives it."""
+    """SHA-256 of the compiled code; "" if the device does not report it."""
     simulated: bool = False
-    """True where a simulator stood in for the device."""
+    """True if a simulator ran it in place of the device."""
     launched: tuple[Launched, ...] = ()
-    """The different launches on the device, in their order."""
+    """The distinct launches on the device, in order."""
     tuned: str = ""
-    """The instance (`tritmark tune instances`) or the variant (`tritmark tune variants`) that ran because it was
-    measured to be better here than the built-in choice, and how weights were fetched ahead for that reason (`tritmark
-    tune prefetch`); "" where the built-in choice ran."""
+    """The tuned choices that ran in place of built-in ones: an instance (`tritmark tune instances`) or a variant
+    (`tritmark tune variants`), and a prefetch strategy (`tritmark tune prefetch`); "" if only built-in choices ran."""
 
     def __repr__(self) -> str:
         reported = ((each, getattr(self, each.name)) for each in fields(self))
@@ -85,19 +84,19 @@ class Proof:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt(Proof):
-    """The part of a Run, or of one call, that proves what ran."""
+    """The part of a Run, or of one call, that proves which code ran."""
 
     kernel: str
     """Id of the variant: device/op/format/dtype/name."""
     ran: str
-    """The implementation that ran, read back from the code that ran."""
+    """The implementation that ran, as reported by the code that ran."""
     runs: int
-    """How often it ran, counted by itself."""
+    """Number of runs, counted by the code that ran."""
     threads: int
     """Threads that took part in the last run."""
     native: bool = True
-    """False where no kernel exists and dequantized computation took its place."""
+    """False if no kernel exists and a dequantized computation ran instead."""
     note: str = ""
-    """Why something other than what was asked for ran."""
+    """Why something different from the request ran."""
 
     __repr__ = Proof.__repr__

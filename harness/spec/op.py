@@ -1,4 +1,4 @@
-"""Op: a contract that kernels implement, and what it is made of: axes, inputs and outputs, keys, the least work."""
+"""Op: a contract that kernels implement, and its parts: axes, inputs and outputs, keys, minimal traffic."""
 
 from __future__ import annotations
 
@@ -25,16 +25,19 @@ class ToleranceKind(StrEnum):
     EXACT = "exact"
     """The same bits."""
     ROUNDED = "rounded"
-    """Within 1 ulp of the exact value rounded to the output's dtype; or as BOUNDED where the reference gives a
+    """Within 1 ulp of the exact value rounded to the output's dtype; like BOUNDED if the reference returns a
     `NAME.bound`."""
     BOUNDED = "bounded"
-    """Within the error bound that the reference computes beforehand and returns as `NAME.bound`."""
+    """Within the error bound that the reference computes and returns as `NAME.bound`."""
 
 
 @dataclass(frozen=True, slots=True)
 class KernelKey:
-    """What a kernel is for. `format` is how its inputs are stored, as Records and commands name it: a weight format,
-    the dtype of floats that are narrower than float32, or "none". `dtype` is the output's dtype."""
+    """Device type, op, format and output dtype of a kernel.
+
+    `format` is how inputs are stored, as Records and commands name it: a weight format, the dtype of floats that are
+    narrower than float32, or "none".
+    """
 
     device: str
     op: str
@@ -60,7 +63,7 @@ class Values(StrEnum):
 
     ANY = "any"
     FINITE = "finite"
-    """No NaN, no infinity; large arrays are checked by the kernel on its way, see `Launch.bad`."""
+    """No NaN, no infinity. The kernel itself checks large arrays, see `Launch.bad`."""
     POSITIVE = "positive"
     """Finite and above zero."""
     TERNARY = "ternary"
@@ -70,11 +73,9 @@ class Values(StrEnum):
 @renamed(rows_apart="strided_rows")
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """One named input or output of an Op. `axes` are symbolic; () means a scalar. `dtype` "key" stands for the
-    KernelKey's dtype.
+    """One named input or output of an Op. `axes` are symbolic; () is a scalar. `dtype` "key" is the KernelKey's dtype.
 
-    Arrays are C-contiguous and aligned to their element. With `strided_rows`, the rows of a 2-D array may have any
-    distance from each other.
+    Arrays are C-contiguous and aligned to their element. With `strided_rows`, the row stride of a 2-D array is free.
     """
 
     name: str
@@ -87,8 +88,8 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """The least that any implementation must do: bytes read, bytes written, arithmetic operations (a multiply-add
-    counts as two)."""
+    """The least work of any implementation: bytes read, bytes written, arithmetic operations (a multiply-add counts as
+    two)."""
 
     read: int
     written: int
@@ -97,14 +98,14 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """From which an axis' sizes are drawn for test cases: mostly from 1 to `usual`, sometimes up to `most`."""
+    """The sizes of an axis that test cases draw from: mostly 1 to `usual`, sometimes up to `most`."""
 
     usual: int = 384
     most: int = 4352
     often: tuple[int, ...] = ()
-    """Sizes of which one is taken in half of the cases."""
+    """Half of the cases take one of these sizes."""
     largest: int = 0
-    """The largest that the contract admits, where a case is to have it; 0: none is."""
+    """The largest size that the contract admits, if one case shall have it; otherwise 0."""
 
 
 def _as_given(inputs: Arrays, axes: Axes, format: str) -> dict[str, Any]:
@@ -113,10 +114,10 @@ def _as_given(inputs: Arrays, axes: Axes, format: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class StoredWeights:
-    """How an op is judged with the weights of a file, where it is a linear layer.
+    """How an op that is a linear layer is judged with the weights of a file.
 
-    `axes(tokens, (N, K))` are those of the layer for so many tokens; `inputs(axes, codes, scale, rng)` makes logical
-    inputs with these int8 codes (N, K) for weights, and with their scale where it is one number.
+    `axes(tokens, (N, K))` returns the op's axes for this number of tokens. `inputs(axes, codes, scale, rng)` makes
+    logical inputs with these weights: int8 codes (N, K), and their scale if it is one number.
     """
 
     dtype: str
@@ -131,8 +132,8 @@ class Op:
     """A contract: named inputs and outputs, the reference, how outputs are judged, and the least work.
 
     `generate(axes, family, rng)` makes logical inputs of one of `input_families`. `encode(inputs, axes, format)`
-    converts them to what a kernel of that format takes (weights packed once, on load); by default nothing changes.
-    `outputs_like(axes, key)` gives (shape, dtype name) for each output. `reference(inputs, axes, key)` computes the
+    converts them to the inputs of a kernel of that format (weights packed once, on load); by default nothing changes.
+    `outputs_like(axes, key)` returns (shape, dtype name) for each output. `reference(inputs, axes, key)` computes the
     expected outputs from the logical inputs in int64 and float64.
     """
 
@@ -147,20 +148,20 @@ class Op:
     generate: Callable[[Axes, str, Any], dict[str, Any]]
     encode: Callable[[Arrays, Axes, str], dict[str, Any]] = _as_given
     holds: Callable[[Axes, str], bool] | None = None
-    """Whether a format holds inputs of these axes. None: it is found by encoding some, which takes longer."""
+    """Whether a format can hold inputs of these axes. None: the harness tries to encode some, which takes longer."""
     outputs_like: Callable[[Axes, KernelKey], Mapping[str, tuple[tuple[int, ...], str]]]
     reference: Callable[[Arrays, Axes, KernelKey], dict[str, Any]]
     traffic: Callable[[Axes, KernelKey], Traffic]
     weights: Callable[[Axes], int] | None = None
-    """How many weights the op takes packed, for the bits a weight; None where it takes none."""
+    """The number of packed weights, to compute bits per weight; None if the op has no packed weights."""
     sizes: Mapping[str, Sizes] = field(default_factory=dict)
-    """From which sizes of an axis test cases are drawn; those of other axes come from `Sizes()`."""
+    """The sizes of an axis that test cases draw from; `Sizes()` for axes that are not listed."""
     independent_axis: Callable[[Axes, KernelKey], tuple[str, int]] | None = None
-    """An axis along which pieces of this length are independent: the outputs of a piece are those of the op on the
-    piece alone, with the inputs that lack the axis, and inputs of pieces are adjacent in memory. None if every output
-    depends on every input."""
+    """An axis and a length: pieces of this length along the axis are independent. The op on one piece alone, with the
+    inputs that lack the axis, gives the same outputs. The inputs of a piece are adjacent in memory. None if every
+    output depends on every input."""
     stored: StoredWeights | None = None
-    """None for an op that is no linear layer."""
+    """None for an op that is not a linear layer."""
     interchangeable: Callable[[Axes, str], bool] | None = None
-    """Whether who packs the weights of these axes may take that format for another of which the same is true, without
-    a change of the outputs. None: formats are not anybody's to choose."""
+    """Whether this format is interchangeable for these axes: weights packed in any two such formats give the same
+    outputs. None: formats cannot replace each other."""

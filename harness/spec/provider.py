@@ -1,6 +1,8 @@
-"""Provider: what a package brings to the harness. Beside ops, variants and devices these are implementations of others
-to compare with (Peer, PublicCall, FormatOracle), faults to plant (Mutant), and what is known of weights' formats
-(GoldenVector, WeightType)."""
+"""Provider: everything that a package brings to the harness.
+
+Besides ops, variants and devices: third-party implementations to compare with (Peer, PublicCall, FormatOracle), faults
+to plant (Mutant), and facts about weight formats (GoldenVector, WeightType).
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from tritmark.harness.spec.renamed import renamed
 from tritmark.harness.spec.variant import Variant
 
 PEER_ISA = "TRITMARK_PEER_ISA"
-"""The environment variable that names the step of the host's ladder that other projects' code may use at most."""
+"""Environment variable: the highest instruction set of the host's ladder that third-party code may use."""
 
 
 def _admits_all(axes: Axes) -> str | None:
@@ -29,14 +31,18 @@ def _takes_none(format: Any) -> bool:
 @renamed(bound="error_bound")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peer:
-    """Somebody else's implementation of an op, in host memory, to cross-validate with.
+    """A third-party implementation of an op, in host memory, for cross-validation.
 
-    `name` is the project's. Variants of tier PEER from the same project are called that, or that, a hyphen and more.
-    `missing()` says why it cannot be used here and what to do about it, or None; `version()` what it is exactly (of the
-    package, or the file's SHA-256). `refusal(axes)` says why it does not take these axes, or None. `encode(inputs,
-    axes)` turns logical inputs into what `bind` takes; `bind(inputs, outputs, axes, threads)` is that of a Variant. It
-    computes the op's outputs named in `outputs`. `bound(inputs, axes)` gives for each of these the largest absolute
-    error that its arithmetic admits, computed from the logical inputs; None: it must give the same bits.
+    `name` is the project's name. Variants of tier PEER from the same project have this name, or a name that begins with
+    it and a hyphen.
+    `missing()` returns why the peer cannot be used here and the next step, or None.
+    `version()` returns the package's version, or the SHA-256 of the file.
+    `refusal(axes)` returns why the peer does not take these axes, or None.
+    `encode(inputs, axes)` converts logical inputs to the arguments of `bind`.
+    `bind(inputs, outputs, axes, threads)` is like `Variant.bind`. The peer computes the op's outputs that `outputs`
+    names.
+    `error_bound(inputs, axes)` returns the largest absolute error of each output, computed from the logical inputs.
+    None: the outputs must be bitwise equal.
     """
 
     name: str
@@ -44,9 +50,9 @@ class Peer:
     formats: frozenset[str]
     """Formats of the variants that it is compared with."""
     dtypes: frozenset[str]
-    """Output dtypes of them."""
+    """Output dtypes of these variants."""
     source: str
-    """Project, function, and where it comes from."""
+    """Project, function and origin."""
     version: Callable[[], str]
     missing: Callable[[], str | None]
     encode: Callable[[Arrays, Axes], Arrays]
@@ -55,17 +61,17 @@ class Peer:
     refusal: Callable[[Axes], str | None] = _admits_all
     error_bound: Callable[[Arrays, Axes], Mapping[str, Any]] | None = None
     takes: Callable[[Any], bool] = _takes_none
-    """Which formats (not their names) it is compared with beyond these, whatever package brings them."""
+    """Whether it is also compared with this format (the object, not its name), from any package."""
     reference: bool = False
-    """Written to be read and not to be fast: its values are compared, its time never is."""
+    """Written for readability, not for speed: only its values are compared, never its time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublicCall:
-    """A function as its users call it from Python, for the league table: with all that it checks, copies and quantizes.
+    """A public Python function for the league table, timed with its checks, copies and quantization.
 
-    `prepare(inputs, axes, threads)` takes logical inputs, does once what users do once (packing weights, opening a
-    session), and gives what makes one call. `missing()` says why it cannot be called here, or None.
+    `prepare(inputs, axes, threads)` takes logical inputs, does the one-time work (packs weights, opens a session) and
+    returns a function that makes one call. `missing()` returns why it cannot be called here, or None.
     """
 
     name: str
@@ -74,18 +80,18 @@ class PublicCall:
     dtypes: frozenset[str]
     """Output dtypes."""
     takes: str
-    """What goes in."""
+    """Description of its inputs."""
     prepare: Callable[[Arrays, Axes, int], Callable[[], Any]]
     missing: Callable[[], str | None] = lambda: None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mutant:
-    """A wrong way to compute an op's outputs: planted into a candidate, it has to be failed (see harness.selftest).
+    """An incorrect computation of an op's outputs. A candidate that contains it must FAIL (see harness.selftest).
 
-    `compute(inputs, axes, key)` takes logical inputs and gives outputs, as `Op.reference` does. `only(key)`: for which
-    keys it is a mutant. `drawn`: it shows on few values, and so is left to cases that are drawn; a suite's own data
-    need not show it.
+    `compute(inputs, axes, key)` takes logical inputs and returns outputs, like `Op.reference`. `only(key)`: whether it
+    is a mutant for this key. `drawn`: few values trigger it, so drawn cases must detect it; the suite's own data need
+    not.
     """
 
     op: str
@@ -97,20 +103,20 @@ class Mutant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EquivalentMutants:
-    """A mutant that any op can have and that is none for this one, by its contract. `mutant` is a glob over names of
+    """A generic mutant that the contract of this op admits, so it is not a fault. `mutant` is a glob over names of
     mutants."""
 
     op: str
     mutant: str
     reason: str
     only: Callable[[KernelKey], bool] = lambda key: True
-    """For which keys that holds."""
+    """Whether this holds for a key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decoding:
-    """The reverse of `Op.encode`, for drawn mutants: `decode(inputs, axes, key)` gives logical inputs of what a kernel
-    takes. An op whose `encode` changes nothing needs none.
+    """The inverse of `Op.encode`, for drawn mutants: `decode(inputs, axes, key)` converts a kernel's inputs to logical
+    inputs. An op whose `encode` changes nothing needs none.
     """
 
     op: str
@@ -119,23 +125,23 @@ class Decoding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightType:
-    """A type of tensors in weight files that holds codes and scales, and the format that its bytes are in.
+    """A tensor type of weight files that holds codes and scales, and the format of its bytes.
 
-    `dtype` is its name in small letters, as `harness.weights` gives it. `layouts` names a format for each layout that
-    such tensors can have without their file saying which; the first is the usual one, unless `usual` is false: then one
-    has to be asked for.
+    `dtype` is its name in lower case, as in `harness.weights`. `layouts` maps each layout that such tensors can have to
+    a format, for files that do not state the layout. The first is the default. If `usual` is false, there is no default
+    and the user must choose.
     """
 
     dtype: str
     layouts: Mapping[str, str]
     usual: bool = True
     written: bool = True
-    """Whether `tritmark convert` writes it."""
+    """Whether `tritmark convert` can write it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ternarized:
-    """A float matrix (N, K) by its model's own rule: int8 codes, and what code 1 stands for, float32."""
+    """A float matrix (N, K) ternarized by its model's own rule: int8 codes, and the float32 value of code 1."""
 
     codes: Any
     scale: Any
@@ -143,30 +149,30 @@ class Ternarized:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GoldenVector:
-    """Bytes that a format's original packer wrote, and what it wrote them of."""
+    """Bytes that a format's original packer wrote, and its inputs."""
 
     file: str
-    """Where it is from, for people."""
+    """Its origin, for display."""
     format: str
     shape: tuple[int, int]
     """(N, K) of the weights."""
     packed: Any
-    """uint8, as `pack` gives them."""
+    """uint8, as from `pack`."""
     codes: Any = None
-    """int8 (N, K), or None where only the float weights are known."""
+    """int8 (N, K), or None if only the float weights are known."""
     scale: Any = None
-    """float32; None: that of the bytes, or beside them."""
+    """float32; None: the scale is in the bytes, or stored beside them."""
     x: Any = None
-    """float32 (N, K) of which the original's quantizer makes these bytes, or None."""
+    """float32 (N, K) from which the original quantizer makes these bytes, or None."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Keywords that the format's functions take beyond those that all have."""
+    """Extra keywords of this format's functions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FormatOracle:
-    """Somebody else's packer or unpacker of formats. `missing()` and `version()` are those of a Peer.
+    """A third-party packer or unpacker of formats. `missing()` and `version()` are as in Peer.
 
-    `complaint(format, rng)` compares it with the format of that name on random weights and says what differs, or None.
+    `complaint(format, rng)` compares it with that format on random weights and returns what differs, or None.
     """
 
     name: str
@@ -178,7 +184,7 @@ class FormatOracle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provider:
-    """What a package brings to the harness through the entry-point group `tritmark.providers`."""
+    """Everything that a package brings to the harness through the entry-point group `tritmark.providers`."""
 
     ops: tuple[Op, ...]
     variants: tuple[Variant, ...]
@@ -189,35 +195,35 @@ class Provider:
     evaluate_matrix: Callable[..., Any] | None = None
     """Examines one weight matrix (see harness.weights)."""
     templates: str = ""
-    """The package with the kernels that `tritmark new` writes."""
+    """The package with the template kernels of `tritmark new`."""
     peers: tuple[Peer, ...] = ()
-    """Implementations of others to cross-validate with."""
+    """Third-party implementations for cross-validation."""
     libraries: Callable[[], Sequence[Any]] = tuple
-    """Such in C or C++ (see harness.cross), named when asked for."""
+    """Third-party C or C++ libraries for cross-validation (see harness.cross), loaded on request."""
     calls: Callable[[], Sequence[PublicCall]] = tuple
-    """Public functions, its own and those of others, for the league table."""
+    """Public functions for the league table: the package's own and third-party ones."""
     mutants: Callable[[], Sequence[Mutant | EquivalentMutants | Decoding]] = tuple
-    """Those that can be planted into the ops, imported when asked for."""
+    """Mutants of the ops, imported on request."""
     bugs: str = ""
-    """The package with faulty kernels that have to be caught (see harness.selftest.bugs)."""
+    """The package with faulty kernels that the harness must detect (see harness.selftest.bugs)."""
     functions: tuple[str, ...] = ()
-    """How the names begin of what its kernels launch on devices, now or in any version before; a receipt with others is
-    doubted."""
+    """Prefixes of the names of device functions that its kernels launch, in this or any earlier version. A receipt with
+    other names is doubted."""
     golden: Callable[[], Iterable[GoldenVector]] = tuple
-    """Reads what the formats' original packers wrote."""
+    """Reads outputs of the formats' original packers."""
     oracles: tuple[FormatOracle, ...] = ()
-    """Others' packers of the formats."""
+    """Third-party packers of the formats."""
     adapters: Callable[[str, str], Sequence[Variant]] | None = None
-    """`adapters(name, path)` makes peers of a library that a user has built, by the adapter of that name; it loads
-    nothing and raises UsageError. None: the package has no adapters."""
+    """`adapters(name, path)` makes peers from a library that the user has built, with the adapter of that name. It
+    loads nothing and raises UsageError. None: the package has no adapters."""
     read_formats: Mapping[str, Any] = field(default_factory=dict)
-    """Formats of weight types that cannot hold any ternary weights: they are read, and nothing is packed in them."""
+    """Read-only formats of weight types. They cannot hold all ternary weights, so nothing is packed in them."""
     weight_types: tuple[WeightType, ...] = ()
-    """The types of tensors whose codes are read as they are."""
+    """Tensor types whose codes are read unchanged."""
     ternarize: Callable[[Any], Ternarized] | None = None
-    """What models that are published as floats do to their linear layers, float32 (N, K)."""
+    """Ternarizes a linear layer, float32 (N, K), of a model that is published as floats."""
     precisions: Callable[..., Any] | None = None
-    """`precisions(shapes, seed)` measures a product in every precision that a device has (see harness.precision).
-    Raises DeviceError where the device is not there, or has no speed."""
+    """`precisions(shapes, seed)` measures a product in every precision of a device (see harness.precision). Raises
+    DeviceError if the device is missing or simulated."""
     evaluate_stored: Callable[..., Any] | None = None
     """Checks the product with one matrix of codes (see harness.judge.stored)."""

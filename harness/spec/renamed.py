@@ -1,4 +1,4 @@
-"""Old names of fields that packages outside this one may still use."""
+"""Deprecated field names that other packages may still use."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _OLD: dict[tuple[type, str], str] = {}
 
 
 def renamed(**names: str) -> Callable[[C], C]:
-    """Decorate a dataclass whose fields were renamed, `old="new"`: the old names still work, as keywords and as
-    attributes, with a DeprecationWarning."""
+    """Decorate a dataclass with renamed fields, given as `old="new"`. Old names still work as keywords and attributes,
+    with a DeprecationWarning."""
 
     def decorate(cls: C) -> C:
         made: Callable[..., None] = vars(cls)["__init__"]
@@ -36,7 +36,7 @@ def renamed(**names: str) -> Callable[[C], C]:
 
 
 def old_name(cls: type, name: str) -> str:
-    """The name that a field had before; its own where it never had another."""
+    """The old name of a field; `name` itself if the field was never renamed."""
     return _OLD.get((cls, name), name)
 
 

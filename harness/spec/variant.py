@@ -1,4 +1,4 @@
-"""Variant: one implementation of an Op for a KernelKey, the shapes that it takes, and by what it is chosen."""
+"""Variant: one implementation of an Op for a KernelKey, its limits on shapes, and its rank in the selection."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tritmark.harness.spec.renamed import renamed
 
 
 class Tier(IntEnum):
-    """How much work went into a variant; `select_best` takes the highest that fits, and the highest rank within it."""
+    """How much work went into a variant. `select_best` takes the highest tier that fits, and its highest rank."""
 
     PEER = -2
-    """Somebody else's, judged like any other: taken only where it is named."""
+    """Third-party. Judged like any other variant, and taken only by name."""
     CANDIDATE = -1
-    """Under judgement: taken only where it is named, and any number of them may stand side by side."""
+    """Under judgement: taken only by name. A key may have any number of candidates."""
     REFERENCE = 0
     BASELINE = 1
     OPTIMIZED = 2
@@ -28,24 +28,24 @@ class Tier(IntEnum):
 
     @property
     def named_only(self) -> bool:
-        """Whether it is never selected, but by its name. Any number of them may stand side by side."""
+        """Whether it is taken only by name. A key may have any number of such variants."""
         return self < Tier.REFERENCE
 
 
 class Requirement(StrEnum):
-    """What the variant that is chosen by measurement has to be best at (see harness.selection)."""
+    """The goal of a measured choice between variants (see harness.selection)."""
 
-    __hash__ = str.__hash__  # an Enum's own is Python, and asked for at each call of a kernel
+    __hash__ = str.__hash__  # each call of a kernel hashes it, and the hash of an Enum is slow Python code
 
     LATENCY = "latency"
-    """The time of a call whose arrays come from memory, as the weights of one layer do after those of all others; in
-    the caches where nothing so small gets cold."""
+    """The time of a cold call, as when a model calls its layers in order; hot if the arrays are too small to be
+    cold."""
     THROUGHPUT = "throughput"
-    """The time of a call right after another with the same arrays: what fits into the caches is there."""
+    """The time of a hot call: the same arrays as the call before."""
     MEMORY = "memory"
-    """The bytes of inputs as the kernel takes them (weights packed) and of its workspace; of equals, the latency."""
+    """Bytes of the encoded inputs (weights packed) and of the workspace; among equals, the latency."""
     EXACTNESS = "exactness"
-    """The latency, of those alone whose outputs are held to no error bound: exact, or rounded once."""
+    """The latency, among variants whose outputs are exact or rounded once."""
 
 
 class Constraint(Protocol):
@@ -94,30 +94,30 @@ class MultipleOf:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodeFile:
-    """Compiled code of a variant, for the tools that read it: a file, or the bytes of one."""
+    """Compiled code of a variant, for disassembly: a file, or the bytes of one."""
 
     kind: str
     """cubin (of a GPU), native (of the host) or python (a source)."""
     name: str
-    """For people."""
+    """For display."""
     entries: tuple[str, ...]
-    """Functions that a run begins with; what they call in the same file is read too."""
+    """Functions that a run calls; the functions that they call in the same file are read too."""
     target: str
     """Such as sm_90 or x86-64."""
     path: str = ""
-    """"" where `data` has it."""
+    """"" if `data` holds the bytes."""
     data: bytes = b""
     spilled: Mapping[str, int] = field(default_factory=dict)
-    """Bytes of registers that each function stores to memory and loads back, as its compiler said."""
+    """Bytes of register spills of each function, as reported by the compiler."""
 
 
 def no_workspace(axes: Axes) -> int:
-    """That of a variant that needs none."""
+    """The workspace of a variant that needs none: 0 bytes."""
     return 0
 
 
 def nothing_missing() -> str | None:
-    """That of a variant that needs nothing that may not be installed."""
+    """For a variant without optional dependencies: None, nothing is missing."""
     return None
 
 
@@ -127,11 +127,11 @@ def _no_code(target: str, binaries: frozenset[str] = frozenset()) -> tuple[CodeF
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instances:
-    """What a variant may launch for given axes, for those who measure which is the fastest.
+    """The instances of a variant for given axes, from which `tritmark tune instances` measures the fastest.
 
-    `each` has a variant that always launches one of them, by the instance's name; first is the built-in choice, which
-    is launched unless another was found to be faster (see harness.tuned). `identity`: what such a finding holds for,
-    as "device", "driver" and "code".
+    `each` maps an instance's name to a variant that always launches this instance. The first is the built-in choice,
+    which is launched unless another was measured to be faster (see harness.tuned). `identity`: the conditions under
+    which such a measurement holds, such as "device", "driver" and "code".
     """
 
     each: Mapping[str, Variant]
@@ -141,27 +141,31 @@ class Instances:
 @renamed(bound="error_bound")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """One implementation of an Op: what it is for, what it needs, and how to bind it to arguments.
+    """One implementation of an Op: its key, its requirements, and how to bind it to arguments.
 
-    `bind(inputs, outputs, axes, threads)` returns a Launch; `inputs` are encoded for the key's format. `alignment` is
-    the alignment in bytes that the arrays must have (1 where any will do). `workspace(axes)` is the scratch memory in
-    bytes that a call takes. `rank` decides between variants of one tier: no two of a key have both the same tier and
-    the same rank, but those that are taken by name only. `dense` names inputs whose rows it takes only one right after
-    the other, although the contract lets them lie apart. `reports_nonfinite`: its launches tell of forbidden elements
-    by themselves (see Launch.bad). `code_hash` is the SHA-256 of the file with the code of a candidate; "" where the
-    device or its launcher tells. `code(target, binaries)` gives the compiled code for those who read it, without
-    loading it: for a GPU's architecture such as "sm_90" ("" is that of the GPU here), and only the binaries with these
-    SHA-256 unless there are none. () where there is none to read, as for Python.
+    - `bind(inputs, outputs, axes, threads)` returns a Launch; `inputs` are encoded for the key's format.
+    - `alignment`: the alignment in bytes that the arrays must have (1: any).
+    - `workspace(axes)`: the scratch memory of a call in bytes.
+    - `rank` decides between variants of one tier. Variants of one key differ in tier or rank, except those that are
+      taken only by name.
+    - `dense` names inputs whose rows must be adjacent, although the contract admits strides.
+    - `reports_nonfinite`: its launches report forbidden elements (see Launch.bad).
+    - `code_hash`: the SHA-256 of a candidate's code file; "" if the device or its launcher reports the hash.
+    - `code(target, binaries)` returns the compiled code for disassembly, without loading it. `target` is a GPU's
+      architecture such as "sm_90" ("": the GPU of this machine). If `binaries` is not empty, only binaries with these
+      SHA-256. () if there is no compiled code, as for Python.
+    - `error_bound(inputs, axes)` returns the largest absolute error of each output, computed from the logical inputs.
+      It raises InvalidArgumentError for inputs that its number formats cannot represent. None: the op's contract holds.
+    - `instances(axes)` returns its instances on the device; None: there is no choice.
+    - `tuned`, for receipts: in what it was measured to be better than the built-in choice that it replaces; "" if it
+      replaces none.
 
-    For code of others: `missing()` says why it is not installed and what to do about it, or None, and loads nothing;
-    `load()` does, where it is to run and before anything of it is watched, and raises where it cannot.
-    `packs`: binding turns inputs into a layout of its own, as its users do once when they load a model. So a launch
-    does not see what is written into its inputs later, and what that takes is no workspace. `bound(inputs, axes)` gives
-    for each output the largest absolute error that its arithmetic admits, computed from the logical inputs, and raises
-    InvalidArgumentError for inputs that its numbers do not hold; None: it is held to the op's contract.
-    `instances(axes)` tells what it may launch, on the device; None: there is no choice. `tuned` stands in receipts: for
-    what it was measured to be better here than the built-in choice, in whose place it was selected; "" where nothing
-    was.
+    For third-party code:
+
+    - `missing()` returns why it is not installed and the next step, or None. It loads nothing.
+    - `load()` loads it, in the process that runs it and before anything of it is watched. It raises on failure.
+    - `packs`: binding copies inputs into its own layout, as its users do once when they load a model. A launch then
+      does not see later writes to its inputs, and the copy does not count as workspace.
     """
 
     key: KernelKey
@@ -193,10 +197,10 @@ class Variant:
 
     @property
     def id(self) -> str:
-        """The kernel's full name, as records and receipts carry it."""
+        """The kernel's full name, as in Records and receipts."""
         return f"{self.key}/{self.name}"
 
     @property
     def precedence(self) -> tuple[Tier, int]:
-        """By which one of several that fit is chosen: the highest."""
+        """The sort key of the selection: of several variants that fit, the highest is chosen."""
         return self.tier, self.rank

@@ -1,4 +1,4 @@
-"""Workload: on which values an Op and a Variant of it meet."""
+"""Workload: the axes and values on which a Variant runs."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class StoredMatrix:
-    """Where the weights of a workload lie: a matrix of a file, and what was asked for where files do not say (see
-    harness.weights.Conventions)."""
+    """The weights of a workload: a matrix of a file, and the conventions that the user chose for facts that the file
+    does not state (see harness.weights.Conventions)."""
 
     path: str
     name: str
@@ -19,16 +19,16 @@ class StoredMatrix:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """Values for an Op's axes, an input family and the layout of the arrays. `measure` asks for the other dimensions
-    too, but for that of performance only where `timed`.
+    """Values for an Op's axes, an input family and the layout of the arrays.
+
+    Accuracy is always judged. `measure` adds the other dimensions; performance only if `timed`.
 
     Layouts: "aligned" (64 bytes), "unaligned" (one element past that).
 
-    With `drawn`, it stands for that many test cases that are drawn anew for each Record: shapes, families, layouts and
-    threads (see harness.validate.draw). Such a workload has no axes, and both family and layout are "drawn".
+    `drawn`: the number of test cases that are drawn anew for each Record: shapes, families, layouts and threads (see
+    harness.validate.draw). Such a workload has no axes, and both family and layout are "drawn".
 
-    With `stored`, its weights are those of a file, and the rest is what StoredWeights makes; its family is
-    "stored".
+    `stored`: its weights come from a file, and StoredWeights makes the other inputs. Its family is "stored".
     """
 
     op: str
@@ -43,7 +43,7 @@ class Workload:
 
     @property
     def thoroughness(self) -> tuple[bool, bool]:
-        """By which one of two that are alike is taken: the greater."""
+        """Of two equal workloads, the one with the greater value is taken."""
         return self.measure, self.timed
 
     @property

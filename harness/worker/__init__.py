@@ -1,9 +1,9 @@
-"""tritmark.harness.worker: a candidate runs in a process of its own. It may crash, hang, eat memory or lie; the harness
-goes on.
+"""tritmark.harness.worker: runs each candidate in its own process. The harness survives a crash, a hang, excessive
+memory use and false reports.
 
-The parent keeps the expected values and owns the arrays; the worker binds, runs and times. What passes between them are
-tasks: functions of a Site and of arguments that can be pickled. Native code that means harm can do anything within its
-own process: what a worker says about itself (times, counts) is evidence, and what the arrays hold is judged.
+The parent keeps the expected values and owns the arrays. The worker binds, runs and times. The parent sends tasks:
+functions of a Site and of picklable arguments. Hostile native code can do anything within its own process. So times
+and counts that a worker reports are only evidence, and the verdict rests on the contents of the arrays.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""What parent and worker say to each other: pickled messages over a socket pair, and descriptors of shared memory
-beside them.
+"""The channel between parent and worker: pickled messages over a socket pair, with descriptors of shared memory.
 
-Every request carries a random number that its reply must repeat. What comes back from a worker is unpickled with
-classes only, of tritmark, NumPy and a few others: a reply can carry figures and arrays, not calls.
+Every request carries a random number that its reply must repeat. Replies are unpickled with a fixed set of classes, of
+tritmark, NumPy and a few others: a reply can carry numbers and arrays, not function calls.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ import numpy.typing as npt
 from tritmark.harness.worker.shared import SharedBlock
 
 LARGE = 1 << 16
-"""Bytes from which on an array among the arguments travels through shared memory."""
+"""Arguments that are arrays of this many bytes or more are sent through shared memory."""
 
 _NONCE = 8
 _COUNT = 4
 _AT_ONCE = 250
-"""Descriptors in one message of the socket, at most (Linux allows 253)."""
+"""The most descriptors in one message of the socket (Linux allows 253)."""
 
 _FUNCTIONS = {
     ("array", "_array_reconstructor"),
@@ -44,8 +43,7 @@ _BUILTINS = frozenset({"object", "dict", "list", "tuple", "set", "frozenset", "c
 
 
 class Shipped:
-    """Arrays that went through shared memory once, so that they need not be copied there again; for arrays that
-    cannot be written."""
+    """A cache of blocks of read-only arrays that were sent before, so that each is copied only once."""
 
     def __init__(self) -> None:
         self._blocks: dict[int, tuple[weakref.ref[npt.NDArray[Any]], SharedBlock]] = {}
@@ -78,7 +76,7 @@ class _Packer(pickle.Pickler):
         super().__init__(file, protocol=5, buffer_callback=beside)
         self.blocks: list[SharedBlock] = []
         self.buffers = buffers
-        """The bytes of large arrays, which are sent beside the message: whoever receives one does not copy it."""
+        """The bytes of large arrays, which follow the message, so that the receiver does not copy them."""
         self._shipped = shipped
 
     def persistent_id(self, obj: Any) -> Any:
@@ -91,7 +89,7 @@ class _Packer(pickle.Pickler):
         return None
 
     def reducer_override(self, obj: Any) -> Any:
-        # Python 3.11.0 to 3.11.3 writes members as calls of getattr, which a reply may not hold.
+        # Python 3.11.0 to 3.11.3 pickles members as calls of getattr, which a reply must not contain.
         return (type(obj), (obj.value,)) if isinstance(obj, Enum) else NotImplemented
 
 
@@ -104,7 +102,7 @@ class _Unpacker(pickle.Unpickler):
     def persistent_load(self, pid: Any) -> Any:
         kind, index, nbytes, *rest = pid
         if not self._trusted:
-            raise pickle.UnpicklingError("a worker sends no memory")
+            raise pickle.UnpicklingError("a worker's reply must not contain memory blocks")
         if kind == "block":
             edge, writable = rest
             return SharedBlock(nbytes, edge, self._descriptors[index], writable=writable)
@@ -122,11 +120,11 @@ class _Unpacker(pickle.Unpickler):
 
 
 class GarbledError(Exception):
-    """What came is no reply to what was asked."""
+    """A message is not a reply to the last request."""
 
 
 class Channel:
-    """One end. `trusted`: what comes in is the parent's."""
+    """One end of the channel. `trusted`: the other end is the parent."""
 
     def __init__(self, connection: Connection, *, trusted: bool) -> None:
         self.connection = connection
@@ -152,15 +150,15 @@ class Channel:
                     reduction.sendfds(end, descriptors[start : start + _AT_ONCE])
 
     def receive(self) -> Any:
-        """The next message. Raises EOFError where the other end is gone, GarbledError for what is no reply to the
-        last request."""
+        """The next message. Raises EOFError if the other end is closed, GarbledError if the message is not a reply to
+        the last request."""
         body = io.BytesIO(self.connection.recv_bytes())
         nonce = body.read(_NONCE)
         count, beside = (int.from_bytes(body.read(_COUNT), "little") for _ in range(2))
         if self._trusted:
             self._nonce = nonce
         elif nonce != self._nonce or count:
-            raise GarbledError("an answer to something else")
+            raise GarbledError("it does not answer the request")
         buffers = [self.connection.recv_bytes() for _ in range(beside)]
         descriptors: list[int] = []
         while len(descriptors) < count:

@@ -1,6 +1,6 @@
-"""How this thread's floating-point unit is set: rounding, denormals flushed to zero, exceptions that trap.
+"""Settings of this thread's floating-point unit: rounding, denormals flushed to zero, trapping exceptions.
 
-What happened, as told by the flags that stick, is no setting.
+The sticky status flags are not settings.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Floating(NamedTuple):
         return {
             "the rounding mode": _ROUNDING[self.mxcsr >> 13 & 3],
             "denormal results": "flushed to zero" if self.mxcsr >> 15 & 1 else "kept",
-            "denormal operands": "taken for zero" if self.mxcsr >> 6 & 1 else "kept",
+            "denormal operands": "read as zero" if self.mxcsr >> 6 & 1 else "kept",
             "the mask of floating-point exceptions": f"{self.mxcsr >> 7 & 0x3F:#04x}",
             "the rounding mode of x87": _ROUNDING[self.control >> 10 & 3],
             "the precision of x87": f"{self.control >> 8 & 3}",
@@ -54,7 +54,7 @@ class Floating(NamedTuple):
 
 
 def _reader() -> tuple[Floating, Callable[[], Floating | None]]:
-    """What is set now, and the function; see `changed`."""
+    """The current settings, and a function that detects changes; see `changed`."""
     kind = {"x86_64": _X86, "aarch64": _Aarch64}.get(platform.machine())
     library = ctypes.CDLL(None)
     if kind is None or not hasattr(library, "fegetenv"):
@@ -78,5 +78,5 @@ def _reader() -> tuple[Floating, Callable[[], Floating | None]]:
 
 
 USUAL, changed = _reader()
-"""What was set when this was imported, before any candidate. And a function that finds the settings of the calling
-thread that differ, sets them back and tells them, None where none does; it takes half a microsecond."""
+"""USUAL: the settings at import, before any candidate runs. changed(): if the settings of the calling thread differ,
+restores them and returns the ones that it found; otherwise None. It takes half a microsecond."""

@@ -1,4 +1,4 @@
-"""What of a process's state only code within it can tell: tasks. The rest is read from outside, see validate.state."""
+"""Tasks that read the state of a process that only code inside it can read. For the rest see validate.state."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _PRCTL = {
     34: "the policy for broken memory",
     37: "whether it takes in orphans",
 }
-"""Operations of prctl(2) that get a setting which /proc tells to few or not at all."""
+"""Operations of prctl(2) that read a setting which /proc does not show, or only to some users."""
 _BY_POINTER = frozenset({2, 25, 37})
-"""Those of them that write it to an address."""
+"""Operations that write the setting to an address."""
 _FIRST_BIND = "state when first bound"
 _FLOATING = "floating-point settings left"
 
@@ -49,39 +49,38 @@ FIRST_CALL = frozenset(
         "the objects that the garbage collector passes over",
     }
 )
-"""Settings that a first call may change too: it may be what imports a library."""
+"""Settings that a first call may change too, since it may import a library."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What loading a candidate's libraries may change, and its calls may not."""
+    """State that loading a candidate's libraries may change, but its calls must not."""
 
     environment: dict[str, str]
     locale: str
     settings: dict[str, str] = field(default_factory=dict)
-    """Of the interpreter, NumPy, PyTorch where it is loaded, and of the process by prctl(2); by what they are
-    called."""
+    """Settings of the interpreter, NumPy, PyTorch (if loaded) and the process (prctl(2)), by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class StateInProcess:
-    """State of the process as it tells itself."""
+    """State of the process as reported from inside."""
 
     handlers: dict[int, int] = field(default_factory=dict)
-    """Address of each signal's handler, 0 the default and 1 ignored; by its number."""
+    """Address of each signal's handler, by signal number; 0: default, 1: ignored."""
     timers: dict[str, tuple[bool, float]] = field(default_factory=dict)
     """Interval timers: whether they run, and the interval in seconds."""
     loaded: Loaded = Loaded({}, "")
     first_bound: Loaded | None = None
-    """What `loaded` was once the candidate was bound for the first time."""
+    """`loaded` after the candidate was bound for the first time."""
     floating: tuple[Floating, ...] = ()
-    """Settings that runs left."""
+    """Changed floating-point settings that runs left."""
     pools: int = 0
-    """Threads that libraries of linear algebra started for the number that the harness told them."""
+    """Threads that linear algebra libraries started for the thread count that the harness set."""
 
 
 def inside(site: Site) -> StateInProcess:
-    """Read all of it."""
+    """Read the whole state."""
     timers = {
         name: signal.getitimer(getattr(signal, name)) for name in ("ITIMER_REAL", "ITIMER_VIRTUAL", "ITIMER_PROF")
     }
@@ -97,7 +96,7 @@ def inside(site: Site) -> StateInProcess:
 
 
 def unmasked(site: Site) -> Mapping[str, str]:
-    """What tells code of features that this process is held below, with the reason."""
+    """The sources that still reveal hidden features to code in this process, each with the reason."""
     found: Mapping[str, str] = site.kept.get(UNMASKED, {})
     return found
 
@@ -108,14 +107,14 @@ def _pools() -> int:
 
 
 def bound(site: Site) -> None:
-    """To be called after the candidate was bound."""
+    """Call this after the candidate was bound."""
     if _FIRST_BIND not in site.kept:
         site.kept[_FIRST_BIND] = _loaded()
         ran(site)
 
 
 def ran(site: Site) -> None:
-    """To be called after each run: take notice of floating-point settings that it left, and set them back."""
+    """Call this after each run. Records floating-point settings that the run changed, and restores them."""
     found = changed()
     if found is not None:
         known = site.kept.setdefault(_FLOATING, [])
@@ -146,7 +145,7 @@ def _prctl(library: Any) -> dict[str, str]:
 
 
 def _alternate_stack(library: Any) -> dict[str, str]:
-    """Where handlers of signals run: sigaltstack(2)."""
+    """The alternate stack for signal handlers: sigaltstack(2)."""
     found = (ctypes.c_uint64 * 3)()  # stack_t of 64-bit machines: address, flags, size
     if library.sigaltstack(None, found) != 0:
         return {}
@@ -184,7 +183,7 @@ def _interpreter() -> dict[str, str]:
 
 
 def _of_modules() -> dict[str, str]:
-    """Settings of modules of the standard library, where they are loaded."""
+    """Settings of standard library modules that are loaded."""
     found = {}
     if (threading := sys.modules.get("threading")) is not None:
         found["the stack of threads"] = f"{threading.stack_size()} bytes"

@@ -1,6 +1,6 @@
-"""Imports what packages with kernels bring, in the server that workers are forked from.
+"""Imports packages with kernels in the server that workers are forked from.
 
-What does not import is left out, as `providers.load` leaves it out and says so: the server must not end by it.
+A package that fails to import is skipped, so that the server survives; `providers.load` reports it.
 """
 
 from contextlib import suppress

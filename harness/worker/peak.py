@@ -1,5 +1,4 @@
-"""What the system knows of a process's memory, read from outside: what is resident, what that was at the most, what
-is held in its name."""
+"""Memory of a process as the operating system reports it: resident bytes, their peak, and kernel objects."""
 
 from __future__ import annotations
 
@@ -28,29 +27,29 @@ _BLOCK = 512
 
 
 class UnreadableError(Exception):
-    """What a process holds, or its high-water mark, cannot be read here; the text says why, the same for every
+    """The memory of a process, or its peak, cannot be read here. The text states why and is the same for every
     process."""
 
 
 class ProcessMemory(NamedTuple):
-    """What a process holds; bytes."""
+    """The memory of a process, in bytes."""
 
     resident: int
-    """Its own pages, in memory or swapped: heap, stacks, data of libraries, shared memory; no file's."""
+    """Its own pages, in memory or swapped: heap, stacks, data of libraries, shared memory; without file pages."""
     mapped: int
     """Its address space."""
     kernel: int
-    """Page tables, files without a name that only it has open, and System V segments that it made."""
+    """Page tables, unlinked files that it has open, and System V segments that it made."""
     descriptors: int
-    """How many are open; no bytes."""
+    """Number of open descriptors (not bytes)."""
     files: int = 0
-    """What it wrote to files on disks, less what was there no more before it got there, and what all files in memory
-    (tmpfs) hold, whichever process wrote them."""
+    """Bytes that it wrote to files on disk, without cancelled writes, plus the bytes of all files in tmpfs, of any
+    process."""
 
 
 def account(pid: int, *, exact: bool) -> ProcessMemory:
-    """What the process holds now. `exact`: what is resident is counted page by page, which takes milliseconds, and is
-    not off by what `miscount` says. Raises UnreadableError where this system does not tell."""
+    """The memory of the process now. `exact`: resident pages are counted one by one. This takes milliseconds and avoids
+    the error of `miscount`. Raises UnreadableError if the system does not report it."""
     status = _read(pid, "status")
     if exact:
         resident = _kibibytes("smaps_rollup", _read(pid, "smaps_rollup"), _OWN, needed=b"Anonymous")
@@ -67,10 +66,10 @@ def account(pid: int, *, exact: bool) -> ProcessMemory:
 
 
 def peak(pid: int, work: Callable[[], object]) -> int:
-    """Bytes that were resident at the most during `work`, beyond what was resident before it. Raises UnreadableError.
+    """Peak resident bytes during `work`, minus the resident bytes before it. Raises UnreadableError.
 
-    Free memory of the heap has to be given back to the system first (heap.trim): what `work` takes from there would not
-    show otherwise. And pages have to be small meanwhile: a huge one counts as 2 MiB, however little of it is wanted.
+    First return the free memory of the heap to the system (heap.trim): otherwise memory that `work` takes from there is
+    not counted. Use small_pages meanwhile: a huge page counts as 2 MiB even if only a part of it is used.
     """
     try:
         (PROC / str(pid) / "clear_refs").write_bytes(_RESET)
@@ -82,18 +81,18 @@ def peak(pid: int, work: Callable[[], object]) -> int:
 
 
 def miscount(obeyed: bool) -> int:
-    """Bytes by which `peak` may be wrong by the kernel's own account.
+    """The error of `peak` in bytes, which comes from the counters of Linux.
 
-    It counts pages for each core and sums them up only once a core has a batch of them, of max(32, 2 cores) pages
-    (Linux's lib/percpu_counter.c), or before Linux 6.2 of 64 pages a thread (mm/memory.c). Where huge pages cannot be
-    kept away (see small_pages), one of them is within the error.
+    Linux counts pages per core and adds them in batches of max(32, 2 cores) pages (lib/percpu_counter.c); before Linux
+    6.2, of 64 pages per thread (mm/memory.c). If huge pages cannot be disabled (see small_pages), one is within the
+    error.
     """
     return mmap.PAGESIZE * max(64, 2 * (os.cpu_count() or 1)) if obeyed else _HUGE
 
 
 @contextmanager
 def small_pages() -> Iterator[bool]:
-    """While this lasts, no page of this process becomes a huge one. Gives whether the system obeys."""
+    """Disable huge pages for this process while the context lasts. Yields whether the system supports it."""
     prctl = ctypes.CDLL(None).prctl
     before = prctl(_GET_THP_DISABLE, 0, 0, 0, 0)
     obeyed = before >= 0 and prctl(_SET_THP_DISABLE, 1, 0, 0, 0) == 0
@@ -105,14 +104,14 @@ def small_pages() -> Iterator[bool]:
 
 
 def touch() -> None:
-    """Write to every page of a new mapping of KNOWN bytes, and give it back."""
+    """Write to every page of a new mapping of KNOWN bytes, and unmap it."""
     with closing(mmap.mmap(-1, KNOWN, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)) as mapping:
         for start in range(0, KNOWN, mmap.PAGESIZE):
             mapping[start] = 1
 
 
 def _marks(pid: int) -> tuple[int, int]:
-    """The high-water mark of resident memory and what is resident now, bytes."""
+    """Peak and current resident bytes."""
     reported = _read(pid, "status")
     most, now = (_kibibytes("status", reported, frozenset({name}), name) for name in (b"VmHWM", b"VmRSS"))
     return most, now
@@ -130,8 +129,8 @@ def _words(name: str, error: OSError) -> str:
 
 
 def _kibibytes(file: str, given: bytes, names: frozenset[bytes], needed: bytes) -> int:
-    """The sum of the lines of those names, in bytes. A line that is not there would count as 0, so the one that is
-    `needed` has to be."""
+    """The sum of the lines with these names, in bytes. A missing line counts as 0, except `needed`, which must
+    exist."""
     total, there = 0, False
     for line in given.splitlines():
         name, _, rest = line.partition(b":")
@@ -147,8 +146,7 @@ def _kibibytes(file: str, given: bytes, names: frozenset[bytes], needed: bytes) 
 
 
 def _open_files(folder: Path) -> tuple[int, int]:
-    """Bytes of files that have no name and are not the harness's blocks, and how many descriptors there are beside
-    those."""
+    """Bytes of unlinked files, and the number of descriptors; both without the harness's blocks."""
     held: dict[int, int] = {}
     ours: set[int] = set()
     count = 0
@@ -165,7 +163,7 @@ def _open_files(folder: Path) -> tuple[int, int]:
 
 
 def held_in_memory() -> int:
-    """Bytes that files in memory (tmpfs) take, of all that are mounted here and can be written."""
+    """Bytes of files in all writable tmpfs mounts."""
     total = 0
     for folder in _in_memory():
         with suppress(OSError):
@@ -176,7 +174,7 @@ def held_in_memory() -> int:
 
 @cache
 def _in_memory() -> tuple[str, ...]:
-    """A folder of each such file system."""
+    """A folder of each writable tmpfs."""
     folders: dict[int, str] = {}
     for line in (PROC / "self/mountinfo").read_text().splitlines():
         fields, _, kind = line.partition(" - ")
@@ -196,7 +194,7 @@ def _written(pid: int) -> int:
 
 
 def _segments(pid: int) -> int:
-    """Bytes of the System V segments that the process made; 0 where there are none in this kernel."""
+    """Bytes of the System V segments that the process made; 0 if this kernel has none."""
     with suppress(OSError, ValueError, IndexError):
         rows = [line.split() for line in (PROC / "sysvipc/shm").read_text().splitlines()[1:]]
         return sum(int(row[3]) for row in rows if int(row[4]) == pid)

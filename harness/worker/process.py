@@ -1,7 +1,7 @@
-"""The parent's side of one worker process: start, ask, watch, end.
+"""The parent's side of one worker process: start, request, watch, end.
 
-Processes are forked from a server (multiprocessing's forkserver) that has imported what workers need and has never
-touched a device or started a thread: a fresh worker costs some 20 ms, and no CUDA context is ever forked.
+Processes are forked from a server (multiprocessing's forkserver). The server has imported all that workers need, and
+never used a device or started a thread. So a new worker takes about 20 ms, and no CUDA context is ever forked.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tritmark.harness.providers import Candidate
 
 START_S = 60.0
-"""Seconds that a worker may take to import a candidate."""
+"""Time limit for a worker to import a candidate, seconds."""
 
 CONTEXT = multiprocessing.get_context("forkserver")
 _PRELOADED = (
@@ -42,19 +42,18 @@ _PRELOADED = (
     "tritmark.harness.validate.performance",
     "tritmark.harness.worker.serve",
     "tritmark.harness.worker.packages",
-    "platformdirs",  # where what was measured here lies, which a first call may ask
-    "tritmark.harness.worker.blas",  # looks at what is loaded by then
+    "platformdirs",  # a first call may use it to find tuned choices
+    "tritmark.harness.worker.blas",  # last: it acts on the libraries that are loaded by then
 )
 _WARNINGS = "PYTHONWARNINGS"
 _RAISED = frozenset({Failure.MEMORY, Failure.DEVICE, Failure.LEAK, Failure.ENVIRONMENT, Failure.ERROR})
-"""What an exception of a candidate can be; the others are seen from here."""
+"""Failures that an exception of a candidate can state. The parent detects the others."""
 
 _STACK, _HEAP = 8 << 20, 64 << 20
-"""Bytes of a thread's stack where the system sets no limit, at most, and of its heap (HEAP_MAX_SIZE of the GNU C
-library)."""
+"""Bytes of a thread's stack if the system sets no limit, and of its heap (HEAP_MAX_SIZE of glibc)."""
 
 LOG = "tritmark-log"
-"""Name of the file in memory that a worker's standard output and error go to."""
+"""Name of the memfd for a worker's standard output and error."""
 
 _GRACE_S = 1.0
 _LOOK_S = 0.2
@@ -62,7 +61,7 @@ _LOG_TAIL = 2000
 
 
 def _of_threads() -> int:
-    """Addresses that a library's threads on every core and as many of Python's reserve, a stack and a heap each."""
+    """Address space of a library's threads on every core and as many Python threads: a stack and a heap each."""
     stack, _ = resource.getrlimit(resource.RLIMIT_STACK)
     if stack == resource.RLIM_INFINITY:
         stack = _STACK
@@ -70,15 +69,15 @@ def _of_threads() -> int:
 
 
 def prepare() -> None:
-    """Start the server that workers are forked from, if it does not run yet. Raises BadEnvironmentError where this
-    session allows none."""
+    """Start the server that workers are forked from, unless it runs already. Raises BadEnvironmentError if this session
+    allows no server."""
     _suffices()
     CONTEXT.set_forkserver_preload(list(_PRELOADED))
     with starting():
         with _by_itself(), uninterrupted():
-            resource_tracker.ensure_running()  # first: where it has to start, it ends with SIGINT not blocked
+            resource_tracker.ensure_running()  # first: if it has to start, it leaves SIGINT unblocked
         with importing(), _by_itself(), uninterrupted():
-            # of the object, where a judge has put another one; see judge.judges
+            # the method of the object, since judges replace it; see judge.judges
             forkserver._forkserver.ensure_running()
 
 
@@ -89,22 +88,22 @@ def _suffices() -> None:
 
 @contextmanager
 def starting() -> Iterator[None]:
-    """While processes are started: what the system refuses is raised as BadEnvironmentError."""
+    """While processes start: errors of the system are raised as BadEnvironmentError."""
     try:
         yield
     except (OSError, EOFError) as error:
         why = (error.strerror if isinstance(error, OSError) else "") or str(error) or "its server ended"
         raise BadEnvironmentError(
             f"no process can be started to judge kernels ({why})",
-            next_step="see the limits of processes, files, memory and CPU time (ulimit -a), TMPDIR (a short path) and "
-            "/dev/shm",
+            next_step="check the limits of processes, files, memory and CPU time (ulimit -a), TMPDIR (use a short "
+            "path) and /dev/shm",
         ) from error
 
 
 @contextmanager
 def _by_itself() -> Iterator[None]:
-    """While a Python is started that workers come from: with -P, so that it imports nothing from the current folder,
-    and without what the user said of warnings, which would be errors of kernels."""
+    """While the server's Python starts: adds -P, so that it imports nothing from the current folder, and removes the
+    user's warning filters, which would turn warnings into errors of kernels."""
     from multiprocessing import util
 
     given: Callable[[], list[str]] = vars(util)["_args_from_interpreter_flags"]
@@ -124,11 +123,10 @@ def _by_itself() -> Iterator[None]:
 
 
 class WorkerProcess:
-    """One process for one variant. Not for several threads at once.
+    """One process for one variant. Not thread-safe.
 
-    `memory_bytes`: address space that it may take beyond what it has when it starts and what its threads reserve (0:
-    unlimited), and resident memory. `environment`: variables beyond those of this process. `held_to`: see
-    spec.Masking.
+    `memory_bytes`: limit of resident memory, and of address space beyond that at start and that of threads (0:
+    unlimited). `environment`: variables beyond those of this process. `held_to`: see spec.Masking.
     """
 
     def __init__(
@@ -144,7 +142,7 @@ class WorkerProcess:
         prepare()
         self._memory_bytes = memory_bytes
         self.found: Any = None
-        """Its state when it was first looked at; see validate.state."""
+        """Its first recorded state; see validate.state."""
         self._limit = limit = memory_bytes + _of_threads() if limit_address_space and memory_bytes else 0
         self._killed_before = killed_for_memory()
         with starting():
@@ -166,7 +164,7 @@ class WorkerProcess:
 
     @property
     def pid(self) -> int | None:
-        """The kernel's number of the process."""
+        """The process id."""
         return self._process.pid
 
     @property
@@ -176,14 +174,14 @@ class WorkerProcess:
 
     @property
     def exitcode(self) -> int | None:
-        """What it ended with, the negative number of a signal; None while it goes on."""
+        """The exit status, or the negative number of a signal; None while it runs."""
         return self._process.exitcode
 
     def call(self, what: str, timeout_s: float, request: TaskRequest) -> Any:
-        """The task's result; `what` says for messages what was being done.
+        """Return the task's result. `what` names the action in error messages.
 
-        Raises CandidateError where the task raised, and WorkerError where the process died, took too long or too much
-        memory. In that case it is gone.
+        Raises CandidateError if the task raised, WorkerError if the process died, timed out or took too much memory.
+        After a WorkerError the process is gone.
         """
         try:
             self._channel.send(request)
@@ -192,7 +190,7 @@ class WorkerProcess:
         return self._reply(what, timeout_s)
 
     def close(self) -> None:
-        """End it, at once."""
+        """End the process immediately."""
         if not self.alive:
             return
         self._channel.connection.close()
@@ -213,7 +211,7 @@ class WorkerProcess:
             if self._memory_bytes and (rss := self._rss_bytes()) > self._memory_bytes:
                 raise self._failed(
                     Failure.MEMORY,
-                    f"held {rss} bytes in {what}, {self._memory_bytes} were allowed, and was killed",
+                    f"held {rss} bytes in {what} and was killed; allowed: {self._memory_bytes}",
                 )
         try:
             reply = self._channel.receive()
@@ -221,11 +219,10 @@ class WorkerProcess:
             raise self._died(what) from error
         except (GarbledError, OSError) as error:
             raise self._failed(
-                Failure.PROTOCOL, f"sent something else than the result of {what} ({error}), and was killed"
+                Failure.PROTOCOL, f"sent data that is not the result of {what} ({error}), and was killed"
             ) from error
         if isinstance(reply, Raised):
-            # Told by the candidate's process, which may forge it: it decides what an ERROR is called, and not that it
-            # is one.
+            # The candidate's process may forge the reply. It decides only the kind of an ERROR, not whether it is one.
             kind = reply.kind if isinstance(reply.kind, Failure) and reply.kind in _RAISED else Failure.ERROR
             if kind is Failure.ENVIRONMENT:
                 found, _, remedy = reply.text.partition("; next: ")
@@ -240,7 +237,7 @@ class WorkerProcess:
             open(f"/proc/{self._process.pid}/statm", encoding="ascii") as file,
         ):
             fields = file.read().split()
-            return (int(fields[1]) - int(fields[2])) * os.sysconf("SC_PAGE_SIZE")  # what is shared is the parent's
+            return (int(fields[1]) - int(fields[2])) * os.sysconf("SC_PAGE_SIZE")  # shared pages belong to the parent
         return 0
 
     def _died(self, what: str) -> WorkerError:
@@ -254,7 +251,7 @@ class WorkerProcess:
         return self._failed(Failure.EXIT, f"ended with exit status {code} in {what}")
 
     def _must_be_its_own(self, kind: Failure, died_of: int = 0) -> None:
-        """Raises BadEnvironmentError where the session may be what ended it."""
+        """Raise BadEnvironmentError if the session may have ended the process."""
         found = cause(kind, died_of, wanted=self._limit, killed_before=self._killed_before)
         if found is not None:
             self._end()
@@ -272,7 +269,7 @@ class WorkerProcess:
         return ""
 
     def _end(self) -> None:
-        """TERM, KILL, and no more waiting than that: a process that the kernel holds is given up."""
+        """Send TERM, then KILL, with a short wait after each. A process that still does not end is abandoned."""
         with suppress(OSError):
             self._channel.connection.close()
         for end in (self._process.terminate, self._process.kill):
@@ -291,8 +288,8 @@ def _signal(number: int) -> str:
 
 
 class importing:  # noqa: N801
-    """While processes are started: a `__main__` that is a script must not be run again in each of them. Workers need
-    nothing of it."""
+    """While processes start: hides a `__main__` script, so that multiprocessing does not run it again in each of
+    them."""
 
     def __enter__(self) -> None:
         main = sys.modules["__main__"]

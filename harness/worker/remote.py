@@ -1,4 +1,4 @@
-"""Stand-ins for what lies in a worker: memory and launches, so that judging need not know where a candidate runs."""
+"""Proxies for memory and launches in a worker, so that judging does not depend on where a candidate runs."""
 
 from __future__ import annotations
 
@@ -20,43 +20,42 @@ if TYPE_CHECKING:
     from tritmark.harness.worker.process import WorkerProcess
 
 _MOST_POOLED = 64 << 20
-"""Bytes of blocks that wait for the next buffers: all of a small trial's, and none of the largest arrays."""
+"""The most bytes of blocks that are kept for reuse: enough for a small trial, too few for the largest arrays."""
 
 
 _COMMON = 8 << 20
-"""Bytes of a device's memory in which small buffers lie side by side."""
+"""Bytes of device memory that small buffers share."""
 
 
 class Caller(Protocol):
-    """Whom the stand-ins ask: a worker with a process of its own; see workers.Isolated."""
+    """The interface that proxies call: a worker with its own process; see workers.Isolated."""
 
     @property
     def process(self) -> WorkerProcess | None:
-        """The present one."""
+        """The current process."""
 
     @property
     def alive(self) -> bool:
-        """Whether there is one."""
+        """Whether there is a process."""
 
     def number(self) -> int:
-        """A number that no buffer and no launch has yet."""
+        """A new number for a buffer or a launch."""
 
     def drop_buffer(self, number: int) -> None:
-        """The parent needs it no more."""
+        """The parent no longer needs this buffer."""
 
     def drop_launch(self, number: int) -> None:
-        """The parent needs it no more."""
+        """The parent no longer needs this launch."""
 
     def call(self, what: str, task: Callable[..., Any], *args: Any) -> Any:
         """See workers.Worker."""
 
 
 class Buffer:
-    """A buffer of the worker, by its number; gone there when this object is gone here, or ready for the next one that
-    fits.
+    """A proxy for a buffer of the worker, by number. When this object is deleted, the buffer is freed or reused.
 
-    It begins at byte `start` of what has that number there; `block` is that, where it is shared memory. `give_back`
-    takes the number and the block.
+    It begins at byte `start` of the worker's memory with that number; `block` is this memory if it is shared.
+    `give_back` takes the number and the block.
     """
 
     def __init__(
@@ -87,11 +86,10 @@ class Buffer:
 
 
 class SharedMemory:
-    """The host's memory, as a worker sees it: see Memory. Every buffer ends, or begins, at a page that traps.
+    """Host memory shared with a worker: see Memory. Every buffer ends, or begins, at a guard page.
 
-    Blocks are kept for the next buffers, by their size, edge and whether the worker may write them: a file, a mapping
-    and a message for each array cost more than most runs. What another one left there remains, beyond what a buffer
-    holds too.
+    Blocks are reused, by size, edge and `writable`: a file, a mapping and a message for each array cost more than most
+    runs. A reused block keeps its old contents, also beyond the bytes of the buffer.
     """
 
     cache: int | None = None
@@ -110,8 +108,8 @@ class SharedMemory:
         return available()
 
     def allocate(self, nbytes: int, edge: Edge = "end", *, writable: bool = True) -> Buffer:
-        """See Memory. `edge` is the end that lies against the page that traps; `writable`: whether the worker may
-        write there, or dies of it (what NumPy knows of it, it raises at)."""
+        """See Memory. `edge` is the end at the guard page. If not `writable`, a write of the worker is a segmentation
+        fault; NumPy raises where it knows that the array is read-only."""
         if self._process is not self.worker.process or not self.worker.alive:
             self._free.clear()
             self._kept = 0
@@ -160,22 +158,22 @@ class SharedMemory:
         into.reshape(-1).view(np.uint8)[...] = _bytes(array)
 
     def watch(self) -> Uncounted:
-        """See Memory. Counted is where the candidate runs, see validate.memory; nobody counts here."""
+        """See Memory. Not counted here; the worker counts, see validate.memory."""
         return Uncounted()
 
 
 class RemoteMemory:
     """The memory of a device that the worker works on: see Memory.
 
-    Small buffers lie side by side in one of the worker's, so that they go there and back in one copy. Where an access
-    outside of an allocation `traps`, as in a simulator, each is one of its own.
+    Small buffers share one buffer of the worker, so that one copy transfers them all. If an access outside of an
+    allocation `traps`, as in a simulator, each buffer is a separate allocation.
     """
 
     def __init__(self, worker: Caller, *, traps: bool) -> None:
         self.worker = worker
         self.traps = traps
         self.shared = SharedMemory(worker)
-        """The host's memory beside it, through which copies go."""
+        """Host memory for staging copies."""
         self._process: WorkerProcess | None = None
         self._common: Buffer | None = None
         self._used = 0
@@ -237,8 +235,7 @@ class RemoteMemory:
         self._copy([(array, into)], to_device=False)
 
     def write_all(self, pairs: Sequence[tuple[Buffer, npt.NDArray[Any]]]) -> None:
-        """`write` for several whole buffers, in one message. What lies between two of them and in neither may
-        change."""
+        """`write` for several whole buffers, in one message. Bytes between two buffers may change."""
         self._copy(pairs, to_device=True)
 
     def read_all(self, pairs: Sequence[tuple[Buffer, npt.NDArray[Any]]]) -> None:
@@ -246,7 +243,7 @@ class RemoteMemory:
         self._copy(pairs, to_device=False)
 
     def watch(self) -> Uncounted:
-        """See Memory. Counted is where the candidate runs, see validate.memory; nobody counts here."""
+        """See Memory. Not counted here; the worker counts, see validate.memory."""
         return Uncounted()
 
     def _copy(self, pairs: Sequence[tuple[Buffer | Handle, npt.NDArray[Any]]], *, to_device: bool) -> None:
@@ -268,7 +265,7 @@ class RemoteMemory:
     def _copies(
         self, pairs: Sequence[tuple[Buffer | Handle, npt.NDArray[Any]]]
     ) -> tuple[tuple[Copy, ...], list[int], int]:
-        """The copies to be made, where each array begins in what is staged, and how long that is."""
+        """The copies, where each array begins in the staging buffer, and the length of that buffer."""
         common = self._common
         whole = [
             array
@@ -289,7 +286,7 @@ class RemoteMemory:
 
 
 Copy = tuple[Handle, int, int]
-"""An array in the device's memory, and where its bytes lie in what is staged: begin and length."""
+"""An array in device memory, and its bytes in the staging buffer: begin and length."""
 
 
 def _write(site: Any, copies: tuple[Copy, ...], staging: Handle) -> None:
@@ -319,16 +316,15 @@ def _bytes(array: Buffer | Handle) -> npt.NDArray[np.uint8]:
 
 
 def _capacity(nbytes: int) -> int:
-    """Bytes of the block for a buffer: whole pages, in steps of a quarter of the power of two below, so that sizes
-    near each other share blocks, and at most a quarter of a block lies between a buffer and the page at the other
-    end."""
+    """Bytes of the block for a buffer: whole pages, in steps of a quarter of the next lower power of two. Similar sizes
+    share blocks, and at most a quarter of a block is unused."""
     needed = pages(nbytes)
     step = max(1, 1 << max(0, needed.bit_length() - 3))
     return -(-needed // step) * step * PAGE
 
 
 class RemoteLaunch:
-    """A Launch in the worker. It is bound there by the message that asks for its first run."""
+    """A proxy for a Launch in the worker. The message for its first run also binds it."""
 
     pointer: int | None = None
 
@@ -345,11 +341,11 @@ class RemoteLaunch:
         self._told = self._asked("a run", tasks.run)
 
     def run_many(self, runs: int, into: Mapping[str, Buffer], poison: Mapping[str, Buffer]) -> tuple[RunReply, ...]:
-        """Run so many times in one message; what each run told.
+        """Run `runs` times in one message. Returns the reply of each run.
 
-        After each run every output that `into` names is copied there, one behind the other, and filled with the bytes
-        of its `poison`. The buffers come from the memory's `shared`: `into` holds `runs` times the bytes of a
-        C-contiguous output, `poison` once. Raises CandidateError, WorkerError.
+        After each run, every output that `into` names is appended to its buffer there and then filled with the bytes of
+        its `poison`. The buffers come from the memory's `shared`: `into` holds `runs` times the bytes of a C-contiguous
+        output, `poison` once. Raises CandidateError, WorkerError.
         """
         copied = tuple((self._arrays[1][name], _flat(buffer), _flat(poison[name])) for name, buffer in into.items())
         reported: tuple[RunReply, ...] = self._asked("runs", tasks.run_many, runs, copied)
@@ -381,15 +377,15 @@ class RemoteLaunch:
 
     @property
     def bad(self) -> int:
-        """See Launch; of the last run."""
+        """See Launch; for the last run."""
         return self._told.bad
 
     @property
     def proof(self) -> Proof | None:
-        """What the device's launcher in the worker collected; None where that process is gone."""
+        """The facts that the device's launcher in the worker collected; None if that process is gone."""
         if self._process is None or self._worker.process is not self._process or not self._worker.alive:
             return None
-        found: Proof | None = self._worker.call("telling what ran", tasks.proof, self._number)
+        found: Proof | None = self._worker.call("reporting the launches", tasks.proof, self._number)
         return found
 
     def __del__(self) -> None:
@@ -406,7 +402,7 @@ def variant(real: Variant, worker: Caller) -> Variant:
 
 
 def device(real: Device, worker: Caller) -> Device:
-    """The device, its memory and proofs those of the worker."""
+    """The device, with the memory and proofs of the worker."""
     if real.memory is None:
         shared = SharedMemory(worker)
         return replace(real, memory=lambda: shared)

@@ -1,4 +1,4 @@
-"""The worker's side: a process that makes its Site, and does one task after the other until the parent is gone."""
+"""The worker's side: a process that makes its Site and executes tasks until the parent closes the channel."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _TEXT = 4000
 _ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-"""Read by libraries of linear algebra when they are loaded; those that are loaded already see blas."""
+"""Linear algebra libraries read these when they are loaded. For libraries that are already loaded, see blas."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class TaskRequest:
     task: Callable[..., Any]
     args: tuple[Any, ...]
     dropped_buffers: tuple[int, ...]
-    """Numbers that the parent needs no more."""
+    """Numbers that the parent no longer needs."""
     dropped_launches: tuple[int, ...]
 
 
@@ -73,20 +73,21 @@ def serve(
     held_to: HeldTo | None = None,
 ) -> None:
     """Run in the new process, on those logical cores: OpenMP may have bound the parent to one of them.
-    `memory_bytes` limits the address space from here on, 0 not at all; `held_to` is what site takes. First comes the
-    descriptor of what takes all that the candidate prints."""
+
+    `memory_bytes` limits further address space; 0: no limit. `held_to`: see site. The first message is the descriptor
+    for everything that the candidate prints."""
     _let_go_of_the_server()
     settle(cores)
-    # What a candidate starts stays below it, also where who started it has ended.
+    # Orphaned processes of a candidate stay its children, so the harness finds them.
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
     try:
         with socket.fromfd(connection.fileno(), socket.AF_UNIX, socket.SOCK_STREAM) as end:
             (log,) = reduction.recvfds(end, 1)
     except (EOFError, ConnectionResetError):
-        return  # the parent was interrupted meanwhile
+        return  # the parent was interrupted
     for stream in (1, 2):
         os.dup2(log, stream)
-    faulthandler.enable(2)  # Python has no sys.stderr where the harness was started without
+    faulthandler.enable(2)  # sys.stderr may be None if the harness was started without one
     os.environ.clear()
     os.environ.update({**environment, **_ONE_THREAD})
     channel = Channel(connection, trusted=True)
@@ -100,7 +101,7 @@ def serve(
     if isinstance(begin, Raised):
         return
     if memory_bytes:
-        # Beyond what is mapped already; most of that is never touched.
+        # Added to the existing mappings, most of which are never touched.
         resource.setrlimit(resource.RLIMIT_AS, address_space(mapped() + memory_bytes))
     while True:
         try:
@@ -113,20 +114,20 @@ def serve(
 
 
 def settle(cores: frozenset[int]) -> None:
-    """Make a new process one of the harness's: it may run on those logical cores, ends with the harness, and leaves
-    Ctrl-C to it."""
-    with suppress(OSError):  # a sandbox may refuse it, or have taken a core away: where it is, it stays
+    """Set up a new process of the harness: it runs on those logical cores, ends with the harness, and ignores
+    Ctrl-C."""
+    with suppress(OSError):  # a sandbox may refuse it, or may have removed a core: then the affinity stays
         os.sched_setaffinity(0, cores)
     affinity()  # before OpenMP binds this process
-    # Its parent is the server that forked it, which ends with the harness.
+    # Its parent is the fork server, which ends with the harness.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # as it was up to here; see interruption
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # blocked until here; see interruption
 
 
 def _let_go_of_the_server() -> None:
-    """Close the pipes with which a child could start more processes: while one is open the server outlives the
-    harness, and what a candidate writes into one ends it."""
+    """Close the pipes through which a child could start processes. An open pipe keeps the server alive after the
+    harness, and a candidate that writes into it could end the server."""
     server, tracker = forkserver._forkserver, resource_tracker._resource_tracker
     for owner, name in ((server, "_forkserver_alive_fd"), (tracker, "_fd")):
         descriptor = getattr(owner, name)
@@ -149,7 +150,7 @@ def _do(here: Site, request: TaskRequest) -> Done | Raised:
 def _raised(error: BaseException) -> Raised:
     try:
         text = str(error)
-    except Exception:  # whose text cannot be had
+    except Exception:  # an exception whose __str__ raises
         text = "(no text)"
     return Raised(
         failure_of(error), type(error).__name__, text[:_TEXT], "".join(traceback.format_exception(error))[-_TEXT:]

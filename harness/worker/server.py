@@ -1,7 +1,7 @@
-"""Imported by the server that workers are forked from, before all else.
+"""Hides EOFError in the server that workers are forked from. Imported first.
 
-A process that ends while it asks the server for another one leaves half a request, which the server, or the process
-that it had begun, meets as EOFError. Judges end so where a command is interrupted: nothing to tell.
+A process that ends while it requests another one leaves half a request, and the server or the new process raises
+EOFError. Judges end so when a command is interrupted, so it is not reported.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Memory that parent and worker share, between two pages that trap.
+"""Memory shared by parent and worker, between two guard pages.
 
-A block is an anonymous file (memfd): it has no name, so nothing is left behind whatever becomes of the processes. The
-worker maps it with PROT_NONE pages on both sides; the parent's own mapping has none. What lies flush against such a
-page is guarded to the byte. Memory that the worker may not write goes there as a descriptor that was opened for reading
-only, so that no mprotect makes its mapping writable.
+A block is an anonymous file (memfd). It has no name, so nothing is left behind when processes die. The worker maps it
+with a PROT_NONE page on either side; the parent maps it without. An array that is flush with a guard page is guarded to
+the byte. Memory that is read-only for the worker is sent as a descriptor opened for reading, so that mprotect cannot
+make the mapping writable.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ import numpy.typing as npt
 from tritmark.harness.errors import BadEnvironmentError
 
 Edge = Literal["start", "end"]
-"""Which end of a block lies against a page that traps."""
+"""The end of a block that is flush with a guard page."""
 
 PAGE = mmap.PAGESIZE
 _PROT_NONE = 0
 
 MADE: set[int] = set()
-"""Inodes of all blocks that this process made, by which they are known among what another process has open."""
+"""Inodes of all blocks of this process, to recognize them among the open files of a worker."""
 
 
 class SharedBlock:
-    """`nbytes` of shared memory as a uint8 array `bytes`, zero at first, flush against the page before it or the page
-    after it.
+    """`nbytes` of shared memory as a uint8 array `bytes`, initially zero, flush with the guard page at `edge`.
 
-    `writable`: whether the worker may write there; the parent always may.
+    `writable`: whether the worker may write; the parent always may. Raises MemoryError, or BadEnvironmentError if the
+    session does not allow it.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class SharedBlock:
             self.close()
             if mine and error.errno not in {errno.ENOMEM, errno.ENOSPC, errno.EAGAIN}:
                 raise BadEnvironmentError(
-                    f"{nbytes} bytes of shared memory cannot be made: {error.strerror or error}",
+                    f"{nbytes} bytes of shared memory cannot be allocated: {error.strerror or error}",
                     next_step="raise the limits of open files and of a file's size: ulimit -n, ulimit -f",
                 ) from error
             raise MemoryError(f"{nbytes} bytes of shared memory: {error.strerror or error}") from error
@@ -70,20 +70,19 @@ class SharedBlock:
             self.close()
 
     def _reopen(self) -> None:
-        """Take a descriptor for reading only in place of the one that can write."""
+        """Replace the descriptor by one that is read-only."""
         reader = os.open(f"/proc/self/fd/{self.descriptor}", os.O_RDONLY | os.O_CLOEXEC)
         os.close(self.descriptor)
         self.descriptor = reader
 
     def unload(self) -> None:
-        """Take the block's pages out of this process's memory; they stay in the file, and come back when they are
-        looked at."""
+        """Unmap the block's pages from this process's memory. They stay in the file, and an access maps them again."""
         inside = self.bytes.ctypes.data // PAGE * PAGE
         libc = ctypes.CDLL(None, use_errno=True)
         libc.madvise(ctypes.c_void_p(inside), ctypes.c_size_t(pages(self.nbytes) * PAGE), mmap.MADV_DONTNEED)
 
     def close(self) -> None:
-        """Let go of the descriptor; the memory goes when the last view of it is gone."""
+        """Close the descriptor. The memory is freed with its last view."""
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
@@ -94,7 +93,7 @@ class SharedBlock:
 
 
 def pages(nbytes: int) -> int:
-    """How many pages hold that many bytes; at least one."""
+    """The number of pages for that many bytes; at least one."""
     return -(-max(1, nbytes) // PAGE)
 
 

@@ -1,4 +1,4 @@
-"""Where a candidate runs: what tasks work on, in a process of its own or (`--in-process`) in this one."""
+"""The Site of a candidate: the state that tasks work on, in its own process or (`--in-process`) in this one."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Site:
-    """One variant, what it is for, and what tasks keep between calls."""
+    """One variant, its op and device, and state that tasks keep between calls."""
 
     installed: Installed
     variant: Variant
     buffers: dict[int, Any] = field(default_factory=dict)
-    """Memory that the parent asked for, by its number."""
+    """Memory that the parent requested, by number."""
     launches: dict[int, Launch] = field(default_factory=dict)
     kept: dict[str, Any] = field(default_factory=dict)
-    """What one task leaves for the next, by a name that the tasks agree on."""
+    """State that one task leaves for the next, by a name that the tasks share."""
 
     @property
     def op(self) -> Op:
@@ -31,7 +31,7 @@ class Site:
 
     @property
     def device(self) -> Device:
-        """What it runs on."""
+        """The device that it runs on."""
         return self.installed.registry.devices[self.variant.key.device]
 
 
@@ -40,8 +40,8 @@ UNMASKED = "what tells of features all the same"
 
 
 def site(candidates: Sequence[Candidate], variant_id: str, held_to: HeldTo | None = None) -> Site:
-    """The site of one variant, from what is installed here; `held_to`: see spec.Masking. Raises UsageError for a
-    candidate that cannot be taken."""
+    """The site of one variant, from the installed packages and the candidates. `held_to`: see spec.Masking. Raises
+    UsageError for an invalid candidate."""
     from tritmark.harness.errors import UsageError
     from tritmark.harness.providers import load
 
@@ -49,7 +49,7 @@ def site(candidates: Sequence[Candidate], variant_id: str, held_to: HeldTo | Non
     unmasked: dict[str, str] = {}
 
     def hold(found: Installed) -> None:
-        if held_to is not None:  # a kind that is held is none that has numbers
+        if held_to is not None:  # kinds of device with masking have no numbers
             masking = found.registry.devices[kind].masking
             assert masking is not None
             unmasked.update(masking.begin(held_to))
@@ -61,5 +61,5 @@ def site(candidates: Sequence[Candidate], variant_id: str, held_to: HeldTo | Non
             variant.load()
             return Site(installed, variant, kept={UNMASKED: unmasked})
     raise UsageError(
-        f"{variant_id}: is not registered in the worker; a package that registers it must do so wherever it is imported"
+        f"{variant_id}: is not registered in the worker process; a package must register its kernels on every import"
     )

@@ -1,4 +1,4 @@
-"""The tasks that judging is made of: memory, binding and running. All take the Site first; see Site."""
+"""The tasks of judging: memory, binding and running. The first argument is the Site."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from tritmark.harness.worker.site import Site
 
 @dataclass(frozen=True, slots=True)
 class Handle:
-    """An array in one of the worker's buffers, as the parent names it. `shape`, `dtype` and `strides` (bytes, None:
-    C-contiguous)."""
+    """The parent's reference to an array in one of the worker's buffers. `strides` are in bytes; None: C-contiguous."""
 
     buffer: Any
     """The parent's object for the buffer, which keeps it alive; pickled as its number."""
@@ -38,7 +37,7 @@ class Handle:
 
 
 class RunReply(NamedTuple):
-    """What a launch tells after a run. Thousands are sent: a frozen dataclass takes Python to pack and to unpack."""
+    """The report of a launch after a run. A NamedTuple, since thousands are sent and dataclasses pickle slowly."""
 
     ran: str
     runs: int
@@ -62,12 +61,12 @@ def write(site: Site, handle: Handle, values: npt.NDArray[Any]) -> None:
 
 
 def read(site: Site, handle: Handle, into: npt.NDArray[Any]) -> None:
-    """Copy out of the device's own memory; `into` lies in shared memory."""
+    """Copy from the device's own memory; `into` is in shared memory."""
     _memory(site).read(resolve(site, handle), into)
 
 
 def describe(site: Site) -> tuple[int | None, int]:
-    """The last cache before the device's own memory, and what is free of that memory; bytes."""
+    """Bytes of the last cache before the device's own memory, and free bytes of that memory."""
     memory = _memory(site)
     return memory.cache, memory.available()
 
@@ -81,7 +80,7 @@ def bind(site: Site, number: int, inputs: Arrays, outputs: Arrays, axes: Axes, t
 def bind_first(
     site: Site, number: int, binding: tuple[Any, ...], task: Callable[..., Any], args: tuple[Any, ...]
 ) -> Any:
-    """Bind, and do a task with the launch: one message for both."""
+    """Bind, and execute a task with the launch, in one message."""
     bind(site, number, *binding)
     return task(site, number, *args)
 
@@ -97,8 +96,8 @@ def run(site: Site, number: int) -> RunReply:
 def run_many(
     site: Site, number: int, runs: int, copied: tuple[tuple[Handle, Handle, Handle], ...]
 ) -> tuple[RunReply, ...]:
-    """Run a launch so many times. After each, for every (output, kept, poison): copy the output's bytes behind those
-    of the run before, and the poison into the output. `kept` and `poison` lie in shared memory."""
+    """Run a launch `runs` times. After each run, for every (output, kept, poison): append the output's bytes to `kept`,
+    and fill the output with `poison`. `kept` and `poison` are in shared memory."""
     launch, found = site.launches[number], []
     places = [
         (resolve(site, output), resolve(site, kept).reshape(runs, -1), resolve(site, poison))
@@ -131,32 +130,32 @@ def bind_row(site: Site, given: tuple[tuple[Arrays, Arrays], ...], axes: Axes, t
 
 
 def run_row(site: Site, calls: int) -> int:
-    """Call so many of the launches that bind_row bound, in their order; the nanoseconds that the device's clock, which
-    is this process's, shows for them."""
+    """Call the first `calls` launches of bind_row, in order. Returns their nanoseconds by the device's clock in this
+    process."""
     row, clock = site.kept[_ROW]
     return int(clock.sample(row, 0, calls)) if calls else 0
 
 
 def drop_row(site: Site) -> None:
-    """Forget these launches."""
+    """Delete the launches of bind_row."""
     site.kept.pop(_ROW, None)
 
 
 def start_threads(site: Site, threads: int) -> None:
-    """Have the threads with which probes work beside the kernel; see measure.ceilings."""
+    """Start the threads of probes that run beside the kernel; see measure.ceilings."""
     from tritmark.harness.measure.ceilings import start_threads
 
     start_threads(site.device, threads)
 
 
 def last_reply(site: Site, number: int) -> RunReply:
-    """What a launch tells without running again."""
+    """The report of a launch's last run."""
     launch = site.launches[number]
     return RunReply(str(launch.ran), int(launch.runs), int(launch.threads_used), int(launch.bad))
 
 
 def proof(site: Site, number: int) -> Proof | None:
-    """What the device's launcher collected about a launch."""
+    """The facts that the device's launcher collected about a launch."""
     return site.device.proof(site.launches[number])
 
 

@@ -1,4 +1,4 @@
-"""The workers of one invocation: a process for each variant, kept as long as its Runs go on."""
+"""The workers of one invocation: one process per variant, kept for all its Runs."""
 
 from __future__ import annotations
 
@@ -20,41 +20,40 @@ if TYPE_CHECKING:
     from tritmark.harness.providers import Candidate
 
 MOST = 8
-"""Processes that wait for further Runs of their variants."""
+"""The most idle processes that are kept for further Runs of their variants."""
 
 MOST_ON_DEVICES = 3
-"""Of those on a device with a memory of its own: each holds a context there."""
+"""The same for a device with its own memory, where each process holds a context."""
 
 
 class Worker(Protocol):
-    """Where one variant runs."""
+    """Runs one variant, in a process of its own or in this one."""
 
     @property
     def variant(self) -> Variant:
-        """Binds and runs where the worker is."""
+        """The variant; it binds and runs in the worker."""
 
     @property
     def device(self) -> Device:
-        """Its memory and proofs are the worker's."""
+        """The device, with the worker's memory and proofs."""
 
     @property
     def pid(self) -> int | None:
-        """Number of the process; None where there is none, and on a device with a memory of its own, which does not
-        work in a process."""
+        """Process id; None if there is no process, or on a device with its own memory, where kernels do not run in the
+        process."""
 
     def begin(self) -> None:
-        """Begin the process where there is none, as the next call would."""
+        """Start the process if there is none."""
 
     def call(self, what: str, task: Callable[..., Any], *args: Any, timeout_s: float | None = None) -> Any:
-        """The result of `task(site, *args)`; `what` says for messages what was being done.
+        """Return the result of `task(site, *args)`. `what` names the action in error messages.
 
-        Raises CandidateError where it raised, and WorkerError where the process died, did not answer in time or took
-        too much memory.
+        Raises CandidateError if the task raised, WorkerError if the process died, timed out or took too much memory.
         """
 
 
 class Local:
-    """No process at all: everything runs here, and what crashes, crashes the harness."""
+    """Runs everything in this process, so a crash of a candidate ends the harness."""
 
     def __init__(self, installed: Installed, variant: Variant) -> None:
         self._site = Site(installed, variant)
@@ -63,21 +62,21 @@ class Local:
         self.pid = os.getpid() if self.device.memory is None else None
 
     def begin(self) -> None:
-        """Nothing has to begin."""
+        """Nothing to start."""
 
     def call(self, what: str, task: Callable[..., Any], *args: Any, timeout_s: float | None = None) -> Any:
-        """See Worker; exceptions come as they are, and there is no time limit."""
+        """See Worker. Exceptions are not converted, and there is no time limit."""
         return task(self._site, *args)
 
 
 class Isolated:
-    """A process of its own, begun when it is first needed and anew after it died."""
+    """Runs a variant in its own process, which starts on first use and again after it died."""
 
     def __init__(self, workers: Workers, variant: Variant) -> None:
         self._workers = workers
         self._real = variant
         self.process: WorkerProcess | None = None
-        """The present one."""
+        """The current process."""
         self._numbers = 0
         self._dropped: tuple[list[int], list[int]] = ([], [])
         self.variant = remote.variant(variant, self)
@@ -95,16 +94,16 @@ class Isolated:
         return self.process is not None and self.process.alive
 
     def number(self) -> int:
-        """A number that no buffer and no launch has yet."""
+        """A new number for a buffer or a launch."""
         self._numbers += 1
         return self._numbers
 
     def drop_buffer(self, number: int) -> None:
-        """The parent needs it no more."""
+        """The parent no longer needs this buffer."""
         self._dropped[0].append(number)
 
     def drop_launch(self, number: int) -> None:
-        """The parent needs it no more."""
+        """The parent no longer needs this launch."""
         self._dropped[1].append(number)
 
     def begin(self) -> None:
@@ -135,8 +134,8 @@ class Isolated:
                 workers.candidates,
                 self._real.id,
                 memory_bytes=0 if own_memory else workers.memory_bytes,
-                # A GPU's driver reserves more addresses than any machine has memory; so do the threads of a library
-                # that others wrote, on many cores.
+                # A GPU driver reserves more address space than any machine has memory. So do the threads of a
+                # third-party library on many cores.
                 limit_address_space=not own_memory and self._real.tier is not Tier.PEER,
                 environment=device.environment(),
                 held_to=workers.held_to,
@@ -153,9 +152,9 @@ class Isolated:
 class Workers(AbstractContextManager["Workers"]):
     """One worker for each variant.
 
-    `timeout_s`: seconds that one call of a candidate may take. `memory_bytes`: what a candidate on the host may take
-    beyond what its process has when it starts, 0 for no limit. `held_to`: what all its processes are
-    held to; see spec.Masking.
+    `timeout_s`: time limit of one call of a candidate, seconds. `memory_bytes`: memory limit of a candidate on the
+    host, beyond the memory of its process at start; 0: no limit. `held_to`: the limit of all processes; see
+    spec.Masking.
     """
 
     def __init__(
@@ -176,11 +175,11 @@ class Workers(AbstractContextManager["Workers"]):
         self.held_to = held_to
         self._alive: OrderedDict[str, Isolated] = OrderedDict()
         self.at_fault: BadEnvironmentError | None = None
-        """What of the session kept a candidate from running. Whatever caught it on its way, no verdict that was taken
-        after it counts."""
+        """The fault of the session that kept a candidate from running. Verdicts after it do not count, even if a caller
+        suppressed the exception."""
 
     def of(self, variant: Variant) -> Worker:
-        """The worker of that variant. Few of those that were not asked for last keep their processes."""
+        """The worker of that variant. Only the most recently used workers keep their processes."""
         if not self.isolated:
             return Local(self.installed, variant)
         found = self._alive.pop(variant.id, None) or Isolated(self, variant)
@@ -192,7 +191,7 @@ class Workers(AbstractContextManager["Workers"]):
         return found
 
     def held(self, to: HeldTo) -> Workers:
-        """The same, with all processes held to a step of the device's Masking."""
+        """New workers, with all processes limited to a step of the device's Masking."""
         return Workers(
             self.installed,
             self.candidates,
@@ -203,14 +202,13 @@ class Workers(AbstractContextManager["Workers"]):
         )
 
     def renew(self, variant: Variant) -> None:
-        """Whatever state that variant's process is in, the next call finds a fresh one."""
+        """End that variant's process; the next call starts a new one."""
         known = self._alive.pop(variant.id, None)
         if known is not None:
             known.close()
 
     def must_be_fair(self) -> None:
-        """Raises BadEnvironmentError where the session was at fault: to be asked before a verdict is kept, and at the
-        end."""
+        """Raise BadEnvironmentError if the session was at fault. Call it before a verdict is kept, and at the end."""
         if self.at_fault is not None:
             raise self.at_fault
 
@@ -221,5 +219,5 @@ class Workers(AbstractContextManager["Workers"]):
 
     def __exit__(self, kind: type[BaseException] | None, *problem: object) -> None:
         self.close()
-        if kind is None or issubclass(kind, Exception):  # and not an interruption
+        if kind is None or issubclass(kind, Exception):  # not after an interruption
             self.must_be_fair()

@@ -223,13 +223,13 @@ def test_a_tie_goes_to_the_first_whichever_was_luckier(lucky: int) -> None:
 def test_without_time_nothing_changes() -> None:
     keep(f"{KEY}/made", AXES, IDENTITY, choice())
     found = run(made(), seconds=0)
-    assert "the time was up" in found.note
+    assert "the time ended" in found.note
     assert (found.chosen, kept()) == ("", "faster")
 
 
 def test_a_built_in_choice_that_is_wrong_is_told() -> None:
     found = run(made({"built-in": (1.0, one_off), "faster": (0.5, None)}))
-    assert found.note == "the built-in choice is not right"
+    assert found.note == "the built-in choice is incorrect"
     assert kept() == ""
 
 

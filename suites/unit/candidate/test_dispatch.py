@@ -149,7 +149,7 @@ def test_a_python_file_that_asks_is_found(tmp_path: Path, line: str, said: str) 
         Accuracy(status=Status.PASS), INSTALLED.ops["i2s_dequantize"], variant, INSTALLED.registry.devices["cpu"]
     )
     assert said in limit
-    assert "what it does on others was not judged" in limit
+    assert "other paths were not judged" in limit
     assert all(each in limit for each in INSTALLED.registry.devices["cpu"].features())
 
 
@@ -160,7 +160,7 @@ def test_the_limit_is_that_of_what_was_judged(tmp_path: Path, monkeypatch: pytes
     assert accuracy_limits(passed, op, variant, device) == ()
     quantize = INSTALLED.ops["i2s_quantize"]
     (limit,) = accuracy_limits(passed, quantize, variant, device)
-    assert "NaN or infinity in x was not looked at" in limit
+    assert "NaN or infinity in x was not tested" in limit
     assert accuracy_limits(passed.model_copy(update={"guards": ("nonfinite",)}), quantize, variant, device) == ()
     left_out = Accuracy(status=Status.NOT_RUN, reason="not asked for")
     assert accuracy_limits(left_out, quantize, variant, device) == ()
@@ -182,4 +182,4 @@ def test_without_a_tool_it_is_said_to_be_unknown(tmp_path: Path, monkeypatch: py
     (limit,) = accuracy_limits(
         Accuracy(status=Status.PASS), INSTALLED.ops["i2s_dequantize"], native, INSTALLED.registry.devices["cpu"]
     )
-    assert "is not known: objdump was not found; next: install binutils" in limit
+    assert "takes other paths elsewhere: objdump was not found; next: install binutils" in limit

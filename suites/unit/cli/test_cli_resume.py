@@ -91,7 +91,7 @@ def test_a_run_is_resumed_as_it_was_begun(
     outcome = tritmark(*arguments)
     assert outcome.status == 2
     assert told in outcome.err
-    assert "It was begun with: tritmark run --suite suite.toml --seed 41" in outcome.err
+    assert "It was started with: tritmark run --suite suite.toml --seed 41" in outcome.err
 
 
 @pytest.mark.usefixtures("interrupted")

@@ -87,15 +87,15 @@ def test_a_peer_for_each_format_and_dtype(tmp_path: Path, installed: Installed) 
         ('symbol = "f"', 'symbol = "f()"', 5, 1, "legal: a C identifier"),
         ('symbol = "f"', 'simbol = "f"', 5, 1, "unknown key functions.simbol; did you mean 'symbol'"),
         ('symbol = "f"\n', "", 3, 1, "key functions.symbol is missing"),
-        ('"float scale"', '"float scales"', 8, 32, "nothing called 'scales' that comes by value; did you mean 'scale'"),
+        ('"float scale"', '"float scales"', 8, 32, "no value named 'scales'; did you mean 'scale'"),
         ('"int8_t *q"', '"const int8_t *q"', 8, 47, "has no input 'q'"),
         ('"int8_t *q", ', "", 8, 1, "no argument is an output"),
         ('"int8_t *q"', '"float *q"', 8, 47, "q is declared as float and holds int8"),
-        ('"int8_t *q"', '"int8_t **q"', 8, 47, "is no declaration that can be passed"),
-        ('"int8_t *q"', '"void q"', 8, 47, "is no declaration that can be passed"),
-        ('"int8_t *q"', '"long *q"', 8, 47, "is no declaration that can be passed"),
+        ('"int8_t *q"', '"int8_t **q"', 8, 47, "is not a declaration of a supported type"),
+        ('"int8_t *q"', '"void q"', 8, 47, "is not a declaration of a supported type"),
+        ('"int8_t *q"', '"long *q"', 8, 47, "is not a declaration of a supported type"),
         ('"int64_t n"', '"double n"', 8, 60, "n is declared as double; legal: an integer type"),
-        ('"int N"', '"size_t M"', 22, 17, "M is there twice"),
+        ('"int N"', '"size_t M"', 22, 17, "M is declared twice"),
         ("'const uint8_t*weights'", "'const uint8_t*waits'", 20, 5, "has no input 'waits'; did you mean 'weights'"),
         ('source = "somebody\'s"', 'sauce = "x"', 1, 1, "unknown key sauce; did you mean 'source'"),
         ('dtypes = ["int8"]', "dtypes = []", 7, 1, "functions.dtypes is []"),
@@ -169,11 +169,11 @@ def test_arrays_are_checked_when_they_are_bound(absolute: Peer) -> None:
     launch = absolute.bind(inputs, {"q": np.zeros(4, np.int8)}, {"n": 4}, 1)
     launch.run()
     assert (launch.ran, launch.runs, launch.pointer) == ("labs", 1, None)
-    with pytest.raises(InvalidArgumentError, match="x is float64; legal: an array of float, as it is declared"):
+    with pytest.raises(InvalidArgumentError, match="x is float64; legal: an array of float, as in the declaration"):
         absolute.bind({**inputs, "x": np.zeros(4)}, {"q": np.zeros(4, np.int8)}, {"n": 4}, 1)
     with pytest.raises(InvalidArgumentError, match="strided"):
         absolute.bind({**inputs, "x": np.zeros(8, np.float32)[::2]}, {"q": np.zeros(4, np.int8)}, {"n": 4}, 1)
-    with pytest.raises(InvalidArgumentError, match="x is not among what none inputs have"):
+    with pytest.raises(InvalidArgumentError, match="x is not among the arrays of encoding none"):
         absolute.bind({"scale": 1.0}, {"q": np.zeros(4, np.int8)}, {"n": 4}, 1)
 
 

@@ -139,7 +139,7 @@ def test_a_process_that_the_session_ends_is_no_verdict(monkeypatch: pytest.Monke
     monkeypatch.setattr("tritmark.harness.machine.session.killed_for_memory", lambda: next(counts))
     with Child("tritmark.harness.gate.process") as child:
         os.kill(child.pid, 9)
-        with pytest.raises(BadEnvironmentError, match="for want of memory"):
+        with pytest.raises(BadEnvironmentError, match="out of memory"):
             child.ask("plan", 30.0)
 
 

@@ -292,7 +292,7 @@ def test_fakes_decide(
 def test_faked_gpu_is_named_when_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     driver(monkeypatch, None)
     monkeypatch.setenv("BITNET_GPU_FAKE", "cuda")
-    with pytest.raises(DeviceUnavailableError, match=r"no NVIDIA driver.*BITNET_GPU_FAKE=cuda says that there is one"):
+    with pytest.raises(DeviceUnavailableError, match=r"no NVIDIA driver.*FAKE=cuda pretends that there is one"):
         gpu.device_info()
 
 

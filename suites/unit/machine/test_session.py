@@ -58,7 +58,7 @@ print(*(r.getrlimit(each) for each in (r.RLIMIT_NOFILE, r.RLIMIT_STACK, r.RLIMIT
 @pytest.mark.parametrize(
     ("which", "limit", "said"),
     [
-        (resource.RLIMIT_NOFILE, 63, "open files is 63, and 64 are needed; next: raise it: ulimit -n"),
+        (resource.RLIMIT_NOFILE, 63, "open files is 63; tritmark needs 64; next: raise it: ulimit -n"),
         (resource.RLIMIT_FSIZE, 1 << 20, "bytes of a file is 1048576"),
         (resource.RLIMIT_AS, 1 << 30, "bytes of address space is 1073741824"),
         (resource.RLIMIT_DATA, 1 << 30, "bytes of address space is 1073741824"),
@@ -92,7 +92,7 @@ FAR = 1 << 50
     [
         ({}, Failure.CRASH, signal.SIGSEGV, 5, ""),
         ({}, Failure.CRASH, signal.SIGKILL, 5, ""),
-        ({}, Failure.CRASH, signal.SIGKILL, 4, "ended the process of a kernel for want of memory"),
+        ({}, Failure.CRASH, signal.SIGKILL, 4, "ended the process of a kernel because it was out of memory"),
         ({}, Failure.CRASH, signal.SIGSEGV, 4, ""),
         ({}, Failure.CRASH, signal.SIGKILL, None, ""),
         ({resource.RLIMIT_CPU: (9, 11)}, Failure.CRASH, signal.SIGXCPU, 5, "a limit of 9 s of CPU time"),

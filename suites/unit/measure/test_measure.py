@@ -399,7 +399,7 @@ def test_the_survey_takes_the_fastest_probe_of_a_name_and_keeps_it() -> None:
     assert roof.ceiling is found.device.ceilings()["read ahead"]
     assert found.roof("read", field, (1 << 16) + 64, threads=1, cold=True) is roof
     assert found.roof("read", field, 1 << 16, threads=2, cold=True).rate == pytest.approx(2 * READ, rel=1e-2)
-    with pytest.raises(UsageError, match="no probe for 'flight'; it has: read, write, compute"):
+    with pytest.raises(UsageError, match="no probe for 'flight'; legal: read, write, compute"):
         found.roof("flight", field, 64, threads=1, cold=False)
 
 

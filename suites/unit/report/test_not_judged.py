@@ -120,7 +120,7 @@ def test_a_workload_that_every_kernel_refuses_is_listed() -> None:
     left = run.model_copy(update={"workload": facts, "accuracy": refused})
     (found,) = listed((left,))
     assert (found.kind, found.about) == (NotJudgedKind.WORKLOADS, (workload.id,))
-    assert found.told == "no kernel took them: N = 33 is no multiple of 8"
+    assert found.told == "no kernel takes them: N = 33 is no multiple of 8"
     taken = run.model_copy(update={"workload": facts})
     assert listed((left, taken)) == ()
 

@@ -213,7 +213,7 @@ def test_a_fast_kernel_that_is_wrong_is_never_kept(spoil: Spoil) -> None:
 
 def test_nothing_is_kept_beside_a_built_in_choice_that_is_wrong(place: Path) -> None:
     found = run(made(made_variant("plain", 0.5), made_variant("best", 1.0, one_off)))
-    assert (found.chosen, found.note) == ("", "the built-in choice is not right")
+    assert (found.chosen, found.note) == ("", "the built-in choice is incorrect")
     assert not place.exists()
 
 
@@ -298,7 +298,7 @@ def test_the_least_memory_is_chosen_though_it_be_slower() -> None:
     assert found.chosen == small.id
     assert found.ratio is not None
     assert found.ratio.median == pytest.approx(1.5, rel=1e-3)
-    assert found.why[roomy.id].endswith(f"where the least is {AXES['K'] * 4 * 4}")
+    assert found.why[roomy.id].endswith(f"; the least is {AXES['K'] * 4 * 4}")
 
 
 def test_what_is_held_to_a_bound_is_not_exact() -> None:
@@ -306,7 +306,7 @@ def test_what_is_held_to_a_bound_is_not_exact() -> None:
     installed = made(bounded, made_variant("slow", 0.8), made_variant("best", 1.0))
     found = run(installed, Requirement.EXACTNESS)
     assert found.chosen == f"{KEY}/slow"
-    assert found.why[bounded.id] == "its outputs are held to an error bound"
+    assert found.why[bounded.id] == "its outputs have an error bound, so they are not exact"
 
 
 def test_every_candidate_has_a_reason() -> None:
@@ -317,10 +317,10 @@ def test_every_candidate_has_a_reason() -> None:
     )
     assert found.why[lacking.id] == "this made lacks amx"
     assert "taken only by its name" in found.why[theirs.id]
-    assert "times the quickest's" in found.why[f"{KEY}/slowest"]
-    assert found.why[f"{KEY}/best"] == "what the others had to beat"
+    assert "x the time of the fastest one" in found.why[f"{KEY}/slowest"]
+    assert found.why[f"{KEY}/best"] == "the variant to beat"
     assert found.why.keys() == {f"{KEY}/{name}" for name in ("slowest", "sixth", "theirs", "plain", "best")}
-    assert "chosen: 0.800 [0.800, 0.800] of one/best's time, once more" in found.why[f"{KEY}/plain"]
+    assert "chosen: 0.800 [0.800, 0.800] of one/best's time, measured again" in found.why[f"{KEY}/plain"]
 
 
 def kept_for(change: Callable[[Installed], Installed]) -> str:
@@ -351,7 +351,7 @@ def test_without_a_hash_of_its_code_nothing_is_chosen() -> None:
     installed = made(unknown, made_variant("slow", 0.8), made_variant("best", 1.0))
     assert run(installed).chosen == f"{KEY}/slow"
     found = run(made(made_variant("plain", 0.5), made_variant("best", 1.0, code_hash="")))
-    assert "cannot be told from another build" in found.note
+    assert "has no hash, so another build would look the same" in found.note
 
 
 def test_forced_variants_and_off_ignore_choices(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -384,7 +384,7 @@ def test_registrations_and_new_choices_change_the_version() -> None:
 
 
 def test_without_time_clock_or_speed_nothing_is_kept(place: Path) -> None:
-    assert "the time was up" in run(usual(), seconds=0).note
+    assert "the time ended" in run(usual(), seconds=0).note
     assert "brings no clock" in run(usual(clock=None)).note
     assert "simulated" in run(usual(simulated=lambda: True)).note
     assert not place.exists()

@@ -149,7 +149,7 @@ def test_wrong_values_are_told_as_ever(workers: Workers) -> None:
         ("interrupt", "error", "KeyboardInterrupt: "),
         ("speechless", "error", "Mute: (no text)"),
         ("close_all", "exit|protocol", "in a run"),
-        ("babble", "protocol", "sent something else than the result of a run"),
+        ("babble", "protocol", "sent data that is not the result of a run"),
     ],
 )
 def test_what_became_of_it_is_told_and_the_next_run_is_clean(

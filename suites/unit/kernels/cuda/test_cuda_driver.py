@@ -103,7 +103,7 @@ def enqueue(
 )
 def test_device_that_cannot_be_had(cuda: FakeCuda, why: Exception) -> None:
     cuda.refusals["cuDevicePrimaryCtxRetain"] = why
-    with pytest.raises(DeviceUnavailableError, match="NVIDIA H200 is busy or cannot be had") as caught:
+    with pytest.raises(DeviceUnavailableError, match="NVIDIA H200 is busy or unavailable") as caught:
         DriverBackend()
     assert str(why) in str(caught.value)
     assert "nvidia-smi" in caught.value.next_step

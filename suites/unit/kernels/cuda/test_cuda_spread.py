@@ -353,7 +353,7 @@ def test_without_a_gpu_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TRITMARK_CUDA", raising=False)
     monkeypatch.setenv("TRITMARK_GPU_FAKE", "no")
     monkeypatch.setattr("tritmark.kernels.cuda.spread.gpu_count", lambda: 0)
-    with pytest.raises(NoCompatibleKernelError, match="TRITMARK_GPU_FAKE=no says that there is no GPU"):
+    with pytest.raises(NoCompatibleKernelError, match="TRITMARK_GPU_FAKE=no hides the GPU"):
         spread(ternary_quantize, TENSORS)
 
 
