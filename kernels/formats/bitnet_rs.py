@@ -1,4 +1,4 @@
-"""What BitNet-rs calls I2_S, in its several meanings: blocks of 32 weights with a scale each, and of 256 without."""
+"""The layouts that BitNet-rs calls I2_S: blocks of 32 weights with one scale each, and blocks of 256 without."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _BLOCK = 32
 
 
 def _by_thresholds(x: NDArray[np.float32]) -> tuple[NDArray[np.int8], Scale]:
-    """The rule of the kernels: by block, scale = absmax / 1.5, 1 where absmax <= 1e-8; above half of it 1, below minus
-    half -1."""
+    """The rule of the kernels: per block, scale = absmax / 1.5, or 1 if absmax <= 1e-8. Quotients above 0.5 become 1,
+    and those below -0.5 become -1."""
     blocks = x.reshape(-1, _BLOCK)
     largest = np.fmax.reduce(np.abs(blocks), axis=1, initial=0)
     with np.errstate(all="ignore"):
@@ -24,14 +24,14 @@ def _by_thresholds(x: NDArray[np.float32]) -> tuple[NDArray[np.int8], Scale]:
 
 
 def _by_rounding(x: NDArray[np.float32]) -> tuple[NDArray[np.int8], Scale]:
-    """The rule of the quantization crate: by block, scale = absmax, 1 where that is 0; the quotient is rounded
-    half away from zero."""
+    """The rule of the quantization crate: per block, scale = absmax, or 1 if that is 0. The quotient is rounded half
+    away from zero."""
     blocks = x.reshape(-1, _BLOCK)
     largest = np.fmax.reduce(np.abs(blocks), axis=1, initial=0)
     scales = np.where(largest == 0, np.float32(1), largest)
     with np.errstate(all="ignore"):
         quotients = blocks / scales[:, np.newaxis]
-    # No quotient is larger than 1, so that clamping to -2..1 changes none; a NaN becomes 0.
+    # No quotient exceeds 1, so the original's clamp to -2..1 has no effect. A NaN becomes 0.
     codes = (quotients >= 0.5).astype(np.int8) - (quotients <= -0.5)
     return codes.reshape(x.shape), scales.reshape(len(x), -1)
 

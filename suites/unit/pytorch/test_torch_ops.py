@@ -292,7 +292,7 @@ WRONG: dict[str, tuple[str, tuple[Any, ...], str]] = {
     "a scale below zero": ("ternary_matmul", (Q, PACKED, SCALE, -ACT_SCALE, 40, "tile64"), "act_scale is -"),
     "a code that is none": ("pack", (CODES + 1, SCALE, "tile64"), r"codes is 2 at"),
     "codes in one axis": ("pack", (CODES[0], SCALE, "tile64"), "codes is"),
-    "several scales": ("pack", (CODES, SCALE, "tq2_0"), "one that has one scale"),
+    "several scales": ("pack", (CODES, SCALE, "tq2_0"), "a format with one scale"),
     "a state of floats": ("bit_linear", (X, CODES.float(), *STATE[1:]), r"weight is torch.float32 \(40, 96\)"),
     "a state of other rows": ("bit_linear", (X, *STATE[:2], 44), r"torch.uint8 \(ceil\(N/4\), K\), for N = 44"),
     "a state of other columns": ("bit_linear", (X[..., 1:], *STATE), "x is of shape"),
@@ -306,7 +306,7 @@ WRONG: dict[str, tuple[str, tuple[Any, ...], str]] = {
     "a state whose inverse is too large": (
         "bit_linear",
         (X, STATE[0], torch.full((1,), 1e-40), 40, True),
-        "its inverse too",
+        "like its inverse",
     ),
     "bytes of nothing": ("unpack", (PACKED[:8], 40, 96, "tile64"), "8 bytes"),
     "a field that is none": ("unpack", (torch.full((10, 96), 255, dtype=torch.uint8), 40, 96, "hf_pack"), "field 3"),

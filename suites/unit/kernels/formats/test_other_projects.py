@@ -162,7 +162,7 @@ def test_bytes_of_iq1_bn_that_no_digits_make_are_refused(byte: int, digits: int)
             continue
         error = refused(lambda: form.unpack(packed, (3, 128)))
         assert (error.argument, error.found) == ("packed", f"{value} in byte {byte} of block 3")
-        assert error.legal == f"one of the {3**digits} bytes that {digits} base-3 digits make"
+        assert error.legal == f"one of the {3**digits} bytes that encode {digits} base-3 digits"
 
 
 def test_qk256_i2_s_has_the_bytes_of_i2_s_x86_and_one_code_more() -> None:
@@ -284,7 +284,7 @@ def test_formats_refuse_what_others_hold_where_it_would_change() -> None:
     assert FORMATS["qk256_i2_s"].refusal(FORMATS["i2_s_x86"], (1, 128)) is None
     assert tile64.refusal(FORMATS["qk256_i2_s"], (1, 128)) == "qk256_i2_s has codes that tile64 cannot store"
     assert FORMATS["qk256"].refusal(tile64, (1, 128)) == "tile64 has codes that qk256 cannot store"
-    assert FORMATS["gpu_int2"].refusal(tile64, (8, 32)) == "gpu_int2 has no room for weights of shape (8, 32)"
+    assert FORMATS["gpu_int2"].refusal(tile64, (8, 32)) == "gpu_int2 cannot hold weights of shape (8, 32)"
     assert FORMATS["iq1_bn"].refusal(FORMATS["iq2_bn"], (1, 64)) == "iq2_bn has scales of float32, iq1_bn of float16"
     assert FORMATS["iq2_bn"].refusal(FORMATS["iq1_bn"], (1, 64)) is None
     assert FORMATS["ort_q2"].refusal(FORMATS["bitnet_rs_32"], (1, 256)) == (
