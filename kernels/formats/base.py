@@ -239,7 +239,7 @@ class Format(ABC):
         overflow = ~np.isfinite(self._stored(scale))
         if not bad and overflow.any():
             index = _first_index(overflow)
-            bad = f"{np.asarray(scale)[index]} as the largest magnitude of block {index}, too large for {self.scale_dtype}"
+            bad = f"{np.asarray(scale)[index]} as the largest of block {index}, too large for {self.scale_dtype}"
         if bad and nonfinite == "error":
             raise InvalidArgumentError(
                 op=op, argument="x", found=bad, legal=f"finite numbers with {self.scale_dtype} scales"

@@ -188,7 +188,7 @@ def test_codes_beside_a_scale(tmp_path: Path, what: str, dtype: Any, divide: boo
         (
             CODES.astype(np.float32),
             np.array([-2], np.float32),
-            "-2.0; legal: a number with a finite result >= 0 after multiply",
+            "-2.0; legal: a number with a finite result >= 0",
         ),
         (CODES.astype(np.float32), np.array([1, 1, np.nan, 1, 1, 1, 1, 1], np.float32), "nan at [2]"),
         (CODES.astype(np.float32), np.array([np.inf], np.float32), "inf"),

@@ -96,7 +96,7 @@ def test_an_index_of_another_name_is_one_too(tmp_path: Path) -> None:
     indexed(tmp_path, files, {"a": "pytorch_model-a.safetensors"}, "pytorch_model.safetensors.index.json")
     np.testing.assert_array_equal(read(tmp_path)["a"], ONE)
     indexed(tmp_path, {}, {"a": "other.safetensors"}, "consolidated.safetensors.index.json")
-    with pytest.raises(WeightFileError, match=r"2 indices.*legal: one, or model\.safetensors\.index\.json"):
+    with pytest.raises(WeightFileError, match=r"2 index files.*legal: one index, or model\.safetensors\.index\.json"):
         read(tmp_path)
     indexed(tmp_path, {}, {"a": "pytorch_model-a.safetensors"})
     np.testing.assert_array_equal(read(tmp_path)["a"], ONE)

@@ -218,7 +218,7 @@ def test_gguf_q4_0_and_i2_s_are_listed_but_not_read(tmp_path: Path) -> None:
             (tensor,) = source.tensors
             assert (tensor.dtype, tensor.shape, tensor.readable) == (dtype, shape, False)
             assert list(source.matrices()) == []
-            with pytest.raises(WeightFileError, match=f"is {dtype}; legal: to read: float32, "):
+            with pytest.raises(WeightFileError, match=f"is {dtype}; legal: one of float32, "):
                 source.read(tensor.name)
 
 
@@ -234,7 +234,7 @@ def test_integers_and_small_floats_are_listed_but_not_read(
     with open_weights(tmp_path / "m.safetensors") as source:
         assert [(tensor.dtype, tensor.nbytes) for tensor in source.tensors] == [(dtype, nbytes)]
         assert list(source.matrices()) == []
-        with pytest.raises(WeightFileError, match=f"'w' is {dtype}; legal: to read: float32, "):
+        with pytest.raises(WeightFileError, match=f"'w' is {dtype}; legal: one of float32, "):
             source.read("w")
 
 
@@ -246,7 +246,7 @@ def test_rows_that_are_no_plain_range_are_refused(mixed: Path, rows: slice) -> N
 
 @pytest.mark.parametrize("name", ["vector", "scalar"])
 def test_rows_need_a_tensor_that_has_rows(mixed: Path, name: str) -> None:
-    with open_weights(mixed) as source, pytest.raises(InvalidArgumentError, match="no rows"):
+    with open_weights(mixed) as source, pytest.raises(InvalidArgumentError, match="fewer than 2 dimensions"):
         source.read(name, slice(0, 1))
 
 
@@ -270,7 +270,7 @@ def test_a_file_that_shrinks_after_opening_is_an_error(mixed: Path) -> None:
         with mixed.open("r+b") as file:
             file.truncate(mixed.stat().st_size - 100)
         last = max((tensor for tensor in source.tensors if tensor.readable), key=lambda tensor: tensor.offset)
-        with pytest.raises(WeightFileError, match="short; legal"):
+        with pytest.raises(WeightFileError, match="bytes too early; legal"):
             source.read(last.name)
 
 

@@ -139,8 +139,8 @@ def read_all(path: Path) -> None:
         (_without_scale, "uint8 without a scale"),
         (_with_scale(np.ones(2, np.float32)), r"float32 of shape \(2,\); legal: one float"),
         (_with_scale(np.ones(1, np.int32)), "int32"),
-        (_with_scale(np.array([np.nan], np.float32)), "nan; legal: a number with a finite result >= 0 after multiply"),
-        (_with_scale(np.array([-1], np.float32)), "-1.0; legal: a number with a finite result >= 0 after multiply"),
+        (_with_scale(np.array([np.nan], np.float32)), "nan; legal: a number with a finite result >= 0"),
+        (_with_scale(np.array([-1], np.float32)), "-1.0; legal: a number with a finite result >= 0"),
         (_field_3, r"field 3 for the weight at \(258, 5\)"),
     ],
 )
