@@ -182,7 +182,7 @@ def test_launch_and_its_parameters(cuda: FakeCuda, fake: DriverBackend, function
     assert (function.parameters(2), function.cached, function.handle) == (((0, 4), (8, 8)), True, 6)
     enqueue(fake, function, (5, 1, 1), (64, 1, 1))
     assert cuda.launched == [("gemm_line", (5, 1, 1), (64, 1, 1), struct.pack("fL", 1.0, 2), 0)]
-    with pytest.raises(TypeError, match=r"takes parameters of \(4, 8\) bytes, and was given \(8, 8\)"):
+    with pytest.raises(TypeError, match=r"takes parameters of \(4, 8\) bytes; found \(8, 8\)"):
         fake.arguments(function, [np.float64(1), np.uint64(2)])
     with pytest.raises(TypeError, match=r"argument 1 is int; legal"):
         fake.arguments(function, [np.float32(1), 2])
@@ -289,7 +289,7 @@ def test_fault_ends_the_gpu_and_names_the_kernel(
     cuda.lost = 700
     with pytest.raises(DeviceFaultError) as caught:
         fake.stream.synchronize()
-    for words in (str(why), "gemm_line", "start a fresh one", "CPU's kernels still work"):
+    for words in (str(why), "gemm_line", "start a new process", "CPU kernels still work"):
         assert words in str(caught.value)
     later: list[Callable[[], object]] = [
         fake.new_event,

@@ -417,7 +417,7 @@ def test_health_of_a_device_that_counts_less_than_the_pool_holds():
     held = pool.array((1 << 19,), np.uint8)
     device.simulated = False
     device.memory = lambda: (1 << 20, 1 << 20)
-    assert "the device counts 0 in use" in pool.check_memory_health().reasons[0]
+    assert "the device reports 0 in use" in pool.check_memory_health().reasons[0]
     assert held.nbytes == 1 << 19
 
 

@@ -312,7 +312,7 @@ def test_what_the_function_refuses_is_told_with_the_tensor(begin: Begin) -> None
         ((ternary_quantize, TENSORS), {"devices": []}, InvalidArgumentError, "devices is none; legal: at least one"),
         ((ternary_quantize, TENSORS), {"devices": ["cpu"]}, InvalidArgumentError, "devices is 'cpu'; legal: cuda:0"),
         ((ternary_quantize, TENSORS), {"devices": ["cuda:5"]}, NoCompatibleKernelError, "there is no cuda:5"),
-        ((np.sort, TENSORS), {}, InvalidArgumentError, "function is sort; legal: one that takes a device"),
+        ((np.sort, TENSORS), {}, InvalidArgumentError, "function is sort; legal: a function that takes a device"),
     ],
 )
 def test_bad_arguments_are_refused(
