@@ -1,4 +1,4 @@
-"""Floats that are ternary exactly become their own codes and scales, and no other floats do."""
+"""Exactly ternary floats become their own codes and scales; no other floats do."""
 
 from __future__ import annotations
 

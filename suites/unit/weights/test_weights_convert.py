@@ -1,4 +1,4 @@
-"""`tritmark convert` and `compare`: the same codes and scales in another file, or a refusal and nothing written."""
+"""`tritmark convert` and `compare`: the same codes and scales in another file, or a refusal without any output."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_scales_by_which_is_divided_become_those_by_which_is_multiplied(tmp_path
     for name, _ in MATRICES:
         expected = np.float32(1) / np.float32(1 / SMALL.scale(name))
         assert found[f"{models.hf_name(name)}.weight_scale"] == expected
-    # What was written says so itself, whatever configuration lies beside it.
+    # A converted file states its own convention, whatever configuration is beside it.
     assert compared(tmp_path / "a.safetensors", tmp_path / "b.safetensors").differences == ()
 
 
@@ -159,7 +159,7 @@ def test_masters_become_codes_by_the_models_rule(tmp_path: Path) -> None:
             name = info.name.removesuffix(".weight")
             np.testing.assert_array_equal(codes, SMALL.codes(name, info.shape))
     assert found.loss.snr_db is not None
-    # two sums of n terms in another order, each within n roundings
+    # Two sums of n terms in different orders, each within n roundings.
     slack = 2 * found.loss.elements * np.finfo(np.float64).eps * 10 / np.log(10)
     assert abs(found.loss.snr_db - 10 * np.log10(power / noise)) <= slack
 
@@ -172,8 +172,7 @@ def test_floats_that_are_ternary_keep_their_scale(tmp_path: Path) -> None:
         assert compared(source, tmp_path / "b.gguf") == ModelComparison(14, OTHERS, ())
         assert compared(tmp_path / "b.gguf", models.write_gguf(tmp_path / "c.gguf", SMALL)).differences == ()
 
-
-# ---- what does not fit
+    # ---- unsupported shapes, types and scales
 
 
 def one(path: Path, codes: Any, scale: Any, *, type: int = 35) -> Path:
@@ -381,7 +380,7 @@ def test_the_first_difference_is_named(tmp_path: Path, what: str) -> None:
 
 def test_what_only_one_of_two_files_needs_may_be_asked_for(tmp_path: Path) -> None:
     class Halves(models.Model):  # type: ignore[misc, name-defined]
-        """With a scale of which the reciprocal is exact."""
+        """A model with a scale whose reciprocal is exact."""
 
         def scale(self, name: str) -> np.float32:
             return np.float32(0.5)
@@ -454,7 +453,7 @@ while True:
 
 
 def test_killed_at_any_moment_there_is_one_whole_file_or_none(tmp_path: Path) -> None:
-    """As often as TRITMARK_KILLS says; two models take turns under one name meanwhile."""
+    """Repeats TRITMARK_KILLS times; two models alternate under one name."""
     sources, whole = [], []
     for seed in range(2):
         model = models.Model(layers=2, width=256, kv=64, ffn=512, seed=seed)

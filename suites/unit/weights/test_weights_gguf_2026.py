@@ -1,4 +1,4 @@
-"""GGUF types and keys of 2026: what a file means is shown, or refused with the choice named, and never guessed.
+"""GGUF types and keys of 2026: the meaning of a file is shown, or refused with the choices; it is never guessed.
 
 `vectors/` has files whose tensors are bytes of the original packers; `w:NAME` and `s:NAME` are the codes and scales.
 """
@@ -77,7 +77,7 @@ def test_any_bytes_are_read_as_the_original_reads_them(stem: str) -> None:
 
 
 def test_bytes_of_ptq1_0_that_no_digits_make_are_refused() -> None:
-    """As in TQ1_0: decoders differ in what they make of them."""
+    """As in TQ1_0: decoders read these bytes differently."""
     with np.load(VECTORS / "ptq1_0_decode.npz") as vector:
         packed, shape = vector["packed"], vector["dequant_c"].shape
     with pytest.raises(InvalidArgumentError, match="bytes that encode"):
@@ -110,7 +110,7 @@ def g128(count: int) -> bytes:
     [
         (g64(64), "q2_0"),
         (g128(32), "pq2_0"),
-        (g64(8), "q2_0"),  # as large as blocks of 128 with their padding; what would be padding is not zero
+        (g64(8), "q2_0"),  # the size of padded blocks of 128, with nonzero bytes in place of padding
     ],
 )
 def test_type_42_is_what_its_extents_say(tmp_path: Path, raw: bytes, format: str) -> None:
@@ -190,7 +190,7 @@ KEPT = {
     "gguf_type42_stq_a": ("pq2_0", "ptq1_0", "tq2_0", "tq1_0"),
     "gguf_hadamard_a": ("q2_0", "pq2_0"),
 }
-"""For each file the formats that hold all of its matrices."""
+"""For each file, the formats that hold all of its matrices."""
 
 
 @pytest.mark.parametrize(("stem", "target"), [(stem, target) for stem, targets in KEPT.items() for target in targets])

@@ -1,4 +1,4 @@
-"""index.json says which files of a folder are the model."""
+"""index.json states which files of a folder are the model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Good weight files: every value equal to an independent reading of the same file."""
+"""Valid weight files: every value equals an independent reading of the same file."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def test_gguf_values_and_numpy_shapes(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["Q8_0", "TQ1_0", "TQ2_0"])
 def test_gguf_block_types_equal_their_defining_formula(tmp_path: Path, kind: str) -> None:
     codes = np.random.default_rng(1).integers(-1, 2, (5, 512))
-    scale = np.float32(0.375)  # exact in the float16 that a block's scale is stored in
+    scale = np.float32(0.375)  # exact in float16, the dtype of a block's scale
     weights = (codes * scale).astype(np.float32)
     quantized = gguf.quants.quantize(weights, GGMLQuantizationType[kind])
     path = write_gguf(
@@ -200,7 +200,7 @@ def test_gguf_block_types_equal_their_defining_formula(tmp_path: Path, kind: str
             kind.lower(),
             quantized.nbytes,
         )
-        # TQ scales are the block's absmax, hence exact; q8_0's is absmax/127 in float16, off by half an ulp of it.
+        # TQ scales are the block's absmax, so they are exact; q8_0's is absmax/127 in float16, off by half an ulp.
         bound = 0 if kind.startswith("TQ") else 2.0**-11 * scale
         assert np.abs(source.read("w") - weights).max() <= bound
         np.testing.assert_array_equal(source.read("w", slice(1, 4)), source.read("w")[1:4], strict=True)
@@ -277,7 +277,7 @@ def test_a_file_that_shrinks_after_opening_is_an_error(mixed: Path) -> None:
 def test_files_are_closed_when_a_later_shard_is_bad(tmp_path: Path) -> None:
     save_file({"w": values((2, 2))}, tmp_path / "a.safetensors")
     (tmp_path / "b.safetensors").write_bytes(b"")
-    # A file left open would be a ResourceWarning, which pytest makes an error.
+    # A file left open would give a ResourceWarning, which pytest turns into an error.
     with pytest.raises(WeightFileError, match=r"b\.safetensors"):
         open_weights(tmp_path)
 

@@ -1,4 +1,4 @@
-"""Split GGUF models: all parts are needed, and say so in their headers."""
+"""Split GGUF models: all parts are required, and their headers state the split."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ternary weights in files as they are published: codes and scales as they are."""
+"""Ternary weights in files as published: codes and scales are unchanged."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SMALL = models.SMALL
 
 
 def check(path: Path, model: Any = SMALL, conventions: Conventions | None = None) -> set[str]:
-    """Every matrix has the model's codes and scales; gives the types they are of."""
+    """Check that every matrix has the model's codes and scales; returns their types."""
     with open_weights(path) as source:
         weights = TernaryWeights(source, holders_of(installed()), conventions)
         found = {gguf_name(each.name): each for each in weights.matrices}

@@ -1,4 +1,4 @@
-"""The GPU's backend on a PyCUDA that answers as the real one was seen to when something is wrong."""
+"""The GPU's backend on a fake PyCUDA that reproduces the errors of the real one."""
 
 # ruff: noqa: N802 (the names of PyCUDA and of the driver)
 from __future__ import annotations
@@ -110,7 +110,7 @@ def test_device_that_cannot_be_had(cuda: FakeCuda, why: Exception) -> None:
 
 
 class SeveralGpus(FakeCuda):
-    """A PyCUDA with several GPUs, which tells whose context is current."""
+    """A PyCUDA with several GPUs, which reports the current context."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -155,7 +155,7 @@ def test_backends_of_several_gpus_take_turns(cuda: FakeCuda, monkeypatch: pytest
 
 def test_another_thread_enters_each_gpu_for_itself(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
     several = SeveralGpus()
-    several.current = [9]  # this list is not of one thread, and a thread of its own begins with none
+    several.current = [9]  # not thread-local; a new thread begins with none
     monkeypatch.setattr(driver, "_packages", lambda index: (several, several))
 
     def work() -> None:
@@ -191,7 +191,7 @@ def test_launch_and_its_parameters(cuda: FakeCuda, fake: DriverBackend, function
 def test_arguments_lie_where_the_driver_says(
     cuda: FakeCuda, fake: DriverBackend, function: DriverFunction, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before a map there may be a gap, which C has not."""
+    """A gap may precede a map; in C there is none."""
     monkeypatch.setattr(type(function), "parameters", lambda *asked: ((48, 128), (176, 4)))
     packed = fake.arguments(function, [np.void(b"m" * 128), np.int32(7)])
     assert packed == bytes(48) + b"m" * 128 + struct.pack("i", 7)
@@ -204,7 +204,7 @@ def test_arguments_lie_where_the_driver_says(
 def test_source_module_takes_the_place_of_nvcc(
     cuda: FakeCuda, fake: DriverBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its module's function is launched, its code's hash is told, and what the driver does not take is an error."""
+    """Its module's function is launched, its code's hash is reported, and code that the driver refuses is an error."""
     made = Cubin(b"PyCUDA's", "", cached=False)
     monkeypatch.setattr(source_module, "source_module", lambda kernel, arch: (Raw(cuda, f"module for {arch}"), made))
     monkeypatch.setenv(driver.compiler.LOADER, "SourceModule")  # type: ignore[attr-defined]
@@ -378,7 +378,7 @@ def test_too_low_a_capability(fake: DriverBackend) -> None:
 
 
 def test_threads_leave_no_context_behind(cuda: FakeCuda, fake: DriverBackend) -> None:
-    """A thread that ended with a context on PyCUDA's stack would end the process; what it freed without one would
+    """A thread that ends with a context on PyCUDA's stack would end the process; memory that it freed without one would
     leak."""
     left: list[int] = []
     memory = [fake.allocate(10)]

@@ -1,5 +1,5 @@
-"""The simulator finds every fault that is planted in planted.cu beside this file, names it, and finds none in the
-same kernels without."""
+"""The simulator detects and names every fault that is planted in planted.cu beside this file, and reports none in the
+same kernels without it."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_line_is_that_of_the_access(backend: SimulatorBackend) -> None:
 
 
 # Programs for a few threads of two warps: in each step each of them does nothing or accesses some bytes, then some of
-# them meet.
+# them synchronize.
 ACTORS = (0, 1, 17, 33)
 KINDS = {"nothing": 0, "read": 1, "write": 2, "atomic": 3}
 MEETINGS = {"nobody": 0, "warp": 1, "block": 2, "half": 3}
@@ -145,8 +145,8 @@ STEP = st.dictionaries(st.sampled_from(ACTORS), ACCESS, max_size=3)
 
 
 def _has_race(steps: list[tuple[dict[int, tuple[str, int, int]], str]]) -> bool:
-    """By the definition: two threads, the same byte, not both reading and not both atomic, no chain of meetings
-    between."""
+    """By the definition: two threads, the same byte, not both reading and not both atomic, without a chain of
+    synchronizations between them."""
     before: list[tuple[int, str, range, set[int]]] = []
     for does, meeting in steps:
         for thread, (kind, size, first) in does.items():

@@ -1,5 +1,5 @@
-"""The layouts of other projects where they differ from the rest of FORMATS: rules told one weight at a time, scales
-beside the bytes, zero points, base-3 digits."""
+"""Special properties of other projects' layouts: rules written for one weight at a time, scales beside the bytes, zero
+points, base-3 digits."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def refused(call: Callable[[], object]) -> InvalidArgumentError:
 
 
 def awkward(seed: int, shape: tuple[int, int], *, finite: bool) -> Floats:
-    """Rows of few different values, of which many are half or two thirds of the largest, or next to it."""
+    """Rows of few different values, many of them half or two thirds of the largest, or next to it."""
     rng = np.random.default_rng(seed)
     pool = np.array([0, -0.0, 1e-45, 1e-9, 1e-8, 1.1e-8, 1e-5, 1 / 3, 0.5, 2 / 3, 0.75, 1, 1.5, 3e38], F)
     near = np.concatenate([pool, np.nextafter(pool, F(0)), np.nextafter(pool, F(1)), rng.random(4, F)])
@@ -50,7 +50,7 @@ def awkward(seed: int, shape: tuple[int, int], *, finite: bool) -> Floats:
 
 
 def found_by(name: str, x: Floats) -> tuple[Any, Any]:
-    """Codes and scales by the format's rule, which are what its bytes hold where x is finite."""
+    """Codes and scales by the format's rule; the bytes hold these where x is finite."""
     form = FORMATS[name]
     assert form.rule is not None
     codes, scale = form.rule(x)
@@ -67,7 +67,7 @@ def found_by(name: str, x: Floats) -> tuple[Any, Any]:
 @given(st.integers(0, 2**32), st.booleans())
 def test_rows_are_quantized_as_ik_llama_does(name: str, seed: int, finite: bool) -> None:
     x = awkward(seed, (3, 64), finite=finite)
-    x[np.abs(x) > 6e4] = 6e4  # which float16 holds
+    x[np.abs(x) > 6e4] = 6e4  # exact in float16
     codes, scales = found_by(name, x)
     for row, found, scale in zip(x, codes, scales, strict=True):
         largest = F(0)
@@ -266,7 +266,7 @@ def test_other_zero_points_shift_the_codes() -> None:
 @pytest.mark.skipif(onnx.missing() is not None, reason="onnxruntime is not installed")
 @pytest.mark.parametrize("block_size", [16, 128])
 def test_onnx_runtime_reads_the_weights_that_were_packed(block_size: int) -> None:
-    """A product with the identity gives the weights themselves, exactly."""
+    """A product with the identity matrix gives the weights exactly."""
     K = 2 * block_size
     codes = codes_for("ort_q2", (5, K))
     product = onnx.OnnxProduct(ORT_Q2.pack(codes, 1.0, block_size=block_size), 0.5, K, accuracy=0)
