@@ -196,7 +196,7 @@ def test_arguments_lie_where_the_driver_says(
     packed = fake.arguments(function, [np.void(b"m" * 128), np.int32(7)])
     assert packed == bytes(48) + b"m" * 128 + struct.pack("i", 7)
     monkeypatch.setattr(type(function), "parameters", lambda *asked: None)
-    with pytest.raises(LaunchError, match="does not tell where"):
+    with pytest.raises(LaunchError, match="does not report the parameter offsets of"):
         fake.arguments(function, [np.void(b"m" * 128), np.int32(7)])
     assert fake.arguments(function, [np.float32(1), np.uint64(2)]) == struct.pack("fL", 1.0, 2)
 
@@ -215,7 +215,7 @@ def test_source_module_takes_the_place_of_nvcc(
         raise LogicError("cuModuleLoadDataEx failed: no kernel image is available")
 
     monkeypatch.setattr(source_module, "source_module", refuse)
-    with pytest.raises(DeviceUnavailableError, match=r"does not take test/test\.cu .* no kernel image"):
+    with pytest.raises(DeviceUnavailableError, match=r"does not load test/test\.cu.* no kernel image"):
         fake.function(kernel("gemm_line"))
     monkeypatch.setenv(driver.compiler.LOADER, "modul")  # type: ignore[attr-defined]
     with pytest.raises(UsageError, match=r"TRITMARK_CUDA_LOADER is 'modul'; .*legal: nvcc, sourcemodule"):
@@ -359,7 +359,7 @@ def test_driver_older_than_the_compiler(cuda: FakeCuda, fake: DriverBackend) -> 
         "cuModuleLoadDataEx failed: no kernel image is available for execution on the device - "
     )
     with pytest.raises(
-        DeviceUnavailableError, match=r"the driver \(CUDA 12.9\) does not take test/test.cu as nvcc 13.0.88"
+        DeviceUnavailableError, match=r"the driver \(CUDA 12.9\) does not load test/test.cu, compiled by nvcc 13.0.88"
     ) as caught:
         fake.function(kernel("gemm_line"))
     assert "TRITMARK_NVCC" in caught.value.next_step

@@ -153,7 +153,7 @@ def test_no_simulated_gpu_touches_the_memory_of_another(two: pytest.MonkeyPatch)
     here, there = cuda_context(0), cuda_context(1)
     x = there.upload(X.reshape(-1))
     launch = variant.bind({"x": x, "scale": np.float32(1)}, {"q": here.array((X.size,), np.int8)}, {"n": X.size}, 1)
-    with pytest.raises(DeviceFaultError, match="argument 1 is in the memory of GPU 1, and this is GPU 0"):
+    with pytest.raises(DeviceFaultError, match="argument 1 is in the memory of GPU 1, but this is GPU 0"):
         launch.run()
     with pytest.raises(DeviceFaultError, match=r"of GPU 0 at .* is in the memory of GPU 1"):
         here.backend.read(x.pointer, np.empty(4, np.uint8))
