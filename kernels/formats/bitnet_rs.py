@@ -45,7 +45,7 @@ BITNET_RS_32 = Sequential(
     scale_per="group",
     scale_stored=False,
     rule=_by_thresholds,
-    summary="BitNet-rs's kernels: fields 3, 0, 1 for -1, 0, 1, a scale for each 32 beside the bytes",
+    summary="BitNet-rs's kernels: fields 3, 0, 1 for -1, 0, 1; one scale per 32 weights beside the bytes",
     source="BitNet-rs, crates/bitnet-kernels, quantize_i2s",
 )
 
@@ -59,7 +59,7 @@ BITNET_RS_32_SIGNED = Sequential(
     scale_per="group",
     scale_stored=False,
     rule=_by_rounding,
-    summary="BitNet-rs's quantization crate: fields q + 2 of q = -2 to 1, a scale for each 32 beside the bytes",
+    summary="BitNet-rs's quantization crate: fields q + 2 for q = -2 to 1; one scale per 32 weights beside the bytes",
     source="BitNet-rs, crates/bitnet-quantization, pack_2bit_values and quantize_value",
 )
 
@@ -70,6 +70,6 @@ QK256 = Sequential(
     fields=(0, 1, 2, 3),
     scale_per="tensor",
     scale_stored=False,
-    summary="BitNet-rs's older reading of I2_S: rows of blocks of 256 weights in 64 bytes, codes -2, -1, 1, 2",
+    summary="BitNet-rs's older I2_S: rows of blocks of 256 weights in 64 bytes, codes -2, -1, 1, 2",
     source="BitNet-rs, crates/bitnet-quantization/src/i2s_qk256.rs",
 )

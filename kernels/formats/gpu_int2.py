@@ -70,7 +70,7 @@ GPU_INT2 = GpuInt2(
     scale_per="tensor",
     scale_stored=False,
     rule=_rule,
-    summary="BitNet's CUDA kernels: tiles of 16 x 32 weights, 16 of a row in a uint32, the scale beside the bytes",
+    summary="BitNet's CUDA kernels: tiles of 16 x 32 weights, 16 of a row per uint32; the scale is beside the bytes",
     source="microsoft/BitNet@16da220, gpu/pack_weight.py, convert_weight_int8_to_int2; gpu/convert_checkpoint.py, "
     "quant_weight_int8",
 )

@@ -78,6 +78,6 @@ HF_PACK = HfPack(
     scale_per="tensor",
     scale_stored=False,
     rule=absmean,
-    summary="Hugging Face: a row of each quarter of the rows in a byte, the scale beside the bytes",
+    summary="Hugging Face: a byte has one row of each quarter of the rows; the scale is beside the bytes",
     source="transformers 5.23.0, transformers/integrations/bitnet.py, pack_weights and WeightQuant",
 )

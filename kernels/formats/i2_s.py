@@ -115,7 +115,7 @@ I2_S_X86_R4 = I2S(
     row_multiple=4,
     scale_per="tensor",
     rule=_signs,
-    summary="bitnet.cpp on x86 without ACT_PARALLEL: four rows of a column in a byte, the first row in the top bits",
+    summary="bitnet.cpp on x86 without ACT_PARALLEL: a byte has four rows of a column, the first row in the top bits",
     source=f"{_SOURCE} without ACT_PARALLEL",
 )
 
@@ -128,6 +128,6 @@ QK256_I2_S = I2S(
     fields=(0, 1, 2, 3),
     scale_per="tensor",
     rule=_signs,
-    summary="BitNet-rs's newer reading of I2_S: the bytes of i2_s_x86, in which field 3 is 2",
+    summary="BitNet-rs's newer I2_S: the bytes of i2_s_x86, with code 2 for field 3",
     source=f"BitNet-rs, QK256; {_SOURCE} with ACT_PARALLEL",
 )

@@ -1,4 +1,4 @@
-"""IQ2_BN_R4 of ik_llama.cpp: four rows side by side, 64 columns at a time, with a float32 scale for each row."""
+"""IQ2_BN_R4 of ik_llama.cpp: four interleaved rows, 64 columns at a time, with a float32 scale for each row."""
 
 from __future__ import annotations
 
@@ -74,6 +74,6 @@ IQ2_BN_R4 = Iq2BnR4(
     column_multiple=BLOCK,
     scale_per="row",
     rule=_rule,
-    summary="ik_llama.cpp: four rows side by side, 64 columns in 64 bytes, float32 scale a row",
+    summary="ik_llama.cpp: four interleaved rows, 64 columns in 64 bytes, float32 scale per row",
     source="ikawrakow/ik_llama.cpp@8337e4cd3, quantize_iq2_bn_r4",
 )

@@ -133,7 +133,7 @@ IQ1_BN = IQ1BN(
     scale_per="row",
     scale_dtype="float16",
     rule=_halves,
-    summary="ik_llama.cpp: rows of a float16 scale and blocks of 64 weights in 13 bytes, five to a byte",
+    summary="ik_llama.cpp: rows of a float16 scale and blocks of 64 weights in 13 bytes, five per byte",
     source=f"{_SOURCE}, quantize_iq1_bn",
 )
 

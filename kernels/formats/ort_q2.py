@@ -121,6 +121,6 @@ ORT_Q2 = MatMulNBits(
     scale_per="group",
     scale_stored=False,
     options=("block_size",),
-    summary="ONNX Runtime's MatMulNBits, bits = 2: four weights of a row to a byte, scales and zero points beside them",
+    summary="ONNX Runtime's MatMulNBits, bits = 2: four weights of a row per byte, scales and zero points beside them",
     source="ONNX Runtime, com.microsoft.MatMulNBits",
 )

@@ -77,12 +77,12 @@ def _of(name: str, apart: int, summary: str, source: str) -> Stq:
 
 
 STQ1_0 = _of(
-    "stq1_0", 16, "llama.cpp's forks, type 43: of four weights, 16 apart, one is 0", "ggml-org/llama.cpp PR 22836"
+    "stq1_0", 16, "llama.cpp's forks, type 43: one of four weights, 16 apart, is 0", "ggml-org/llama.cpp PR 22836"
 )
 STQ1_0_QUADS = _of(
     "stq1_0_quads",
     1,
-    "the same, as type 42: of four neighbours one is 0",
+    "llama.cpp's forks, type 42: one of four adjacent weights is 0",
     "sjl623/llama.cpp@9b898c1 (PR 22836, May 2026)",
 )
 READ_ONLY = {form.name: form for form in (STQ1_0, STQ1_0_QUADS)}

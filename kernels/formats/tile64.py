@@ -36,6 +36,6 @@ TILE64 = Tile64(
     zero_byte=ZERO_BYTE,
     block=ROWS * COLUMNS,
     scale_per="tensor",
-    summary="tritmark's kernels: tiles of 64 rows, 4 columns to 64 bytes, padded with zero weights",
+    summary="tritmark's kernels: tiles of 64 rows, 4 columns per 64 bytes, padded with zero weights",
     source="tritmark, kernels/formats/tile64.py",
 )

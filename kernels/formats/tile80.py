@@ -56,6 +56,6 @@ TILE80 = Tile80(
     zero_byte=int(BYTE[_ZEROS]),
     block=ROWS * COLUMNS,
     scale_per="tensor",
-    summary="tritmark's kernels: tiles of 80 rows, 4 columns to 64 bytes, five base-3 digits to a byte",
+    summary="tritmark's kernels: tiles of 80 rows, 4 columns per 64 bytes, five base-3 digits per byte",
     source="tritmark, kernels/formats/tile80.py",
 )

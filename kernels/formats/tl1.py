@@ -91,7 +91,7 @@ TL1_FORMAT = TL1(
     column_multiple=8,
     widths=(128, 64, 32, 16, 8),
     rule=signs,
-    summary="bitnet.cpp's look-up kernels for ARM: pairs of weights in nibbles, in tiles of BM by BK; scale beside",
+    summary="bitnet.cpp's look-up kernels for ARM: pairs of weights in nibbles, BM x BK tiles; scale beside the bytes",
     source="microsoft/BitNet@16da220, utils/convert-hf-to-gguf-bitnet.py, transform_to_tl1; "
     "preset_kernels/*/kernel_config_tl1.ini",
     presets=MappingProxyType(

@@ -172,7 +172,7 @@ TL2_FORMAT = TL2(
     widths=(96,),
     rule=signs,
     summary="bitnet.cpp's look-up kernels for x86: triples of weights in nibbles and signs, the rest as pairs; scale "
-    "beside",
+    "beside the bytes",
     source="microsoft/BitNet@16da220, utils/convert-hf-to-gguf-bitnet.py, transform_to_tl2; "
     "preset_kernels/*/kernel_config_tl2.ini",
     presets=MappingProxyType(

@@ -59,6 +59,6 @@ TQ1_0 = TQ1(
     group=BLOCK,
     scale_dtype="float16",
     rule=lambda x: absmax(x, BLOCK),
-    summary="ggml: blocks of 256 weights in 54 bytes, five to a byte, float16 scale each",
+    summary="ggml: blocks of 256 weights in 54 bytes, five per byte, float16 scale each",
     source="libggml 0.25.3, quantize_row_tq1_0_ref",
 )
