@@ -223,7 +223,7 @@ def _counts(cursor: _Cursor) -> tuple[int, int]:
 
 
 def _pairs(cursor: _Cursor, pair_count: int) -> tuple[tuple[KeyValue, ...], dict[str, str | int]]:
-    """Walk the key-value pairs: where each lies, and the values of FACTS."""
+    """Walk the key-value pairs: the offset of each, and the values of FACTS."""
     pairs: list[KeyValue] = []
     facts: dict[str, str | int] = {}
     keys: set[str] = set()

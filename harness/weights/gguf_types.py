@@ -41,7 +41,7 @@ _OTHERS = {
     # One of three meanings, see type_42.py.
     42: Q2_0,
     43: STQ1_0,
-    # ik_llama.cpp: a scale for each row, float16 and float32; of iq2_bn_r4 four rows lie side by side.
+    # ik_llama.cpp: a scale for each row, float16 and float32; iq2_bn_r4 interleaves four rows.
     134: GgufType("iq1_bn", 64, 13, row_bytes=2, file_type=136),
     135: GgufType("iq2_bn", 64, 16, row_bytes=4, file_type=137),
     # PrismML.
