@@ -1,8 +1,8 @@
 """tritmark in PyTorch: the ops `torch.ops.tritmark.*`, which torch.compile traces, and the module BitLinear.
 
-CPU tensors are computed by the native kernels in their own memory, over PyTorch's own threads while these spin, and
-CUDA tensors by the CUDA kernels on torch's current stream of their device: nothing waits, and all memory is torch's, so
-that CUDA graphs can hold the calls.
+Native kernels compute CPU tensors in their own memory, on PyTorch's own threads while these spin. CUDA kernels compute
+CUDA tensors on torch's current stream of their device. Calls do not synchronize and all memory belongs to torch, so
+CUDA graphs can capture them.
 """
 
 from tritmark.kernels import threads

@@ -1,4 +1,4 @@
-"""Memory for outputs, without PyTorch's dispatcher, which takes most of an empty tensor's time."""
+"""Allocate outputs without PyTorch's dispatcher, which takes most of the time of `torch.empty`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import torch
 
 
 def allocator(kind: str) -> Callable[..., torch.Tensor]:
-    """`empty_strided` of a shape, strides and a dtype on that kind of device, the current one of several: what
-    torch.compile's own code calls, or the same through the dispatcher where PyTorch has it no more."""
+    """`empty_strided(shape, strides, dtype)` for a device type, on the current device: the function that the generated
+    code of torch.compile calls. A PyTorch without it gets the same through the dispatcher."""
     own = partial(_empty_strided, kind)
     found: Callable[..., torch.Tensor] = getattr(torch._C._dynamo.guards, f"_empty_strided_{kind}", own)
     return found

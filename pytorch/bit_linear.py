@@ -1,4 +1,4 @@
-"""BitLinear: a linear layer over packed ternary weights, as a module."""
+"""BitLinear: a linear layer with packed ternary weights, as a module."""
 
 from __future__ import annotations
 
@@ -27,29 +27,29 @@ _Mark = tuple[int, int | None, int]
 
 
 class BitLinear(torch.nn.Module):  # type: ignore[misc]
-    """y = x @ W.T + bias with ternary weights W (N, K) and activations that are quantized to int8 at each call, or with
-    `activation_bits` 16 are bfloat16 or float16 and stay what they are (W2A16).
+    """y = x @ W.T + bias with ternary weights W (N, K). Activations are quantized to int8 in each call (W2A8). With
+    `activation_bits` 16 they are bfloat16 or float16 and are not quantized (W2A16).
 
     The state is that of BitNet models on Hugging Face (format hf_pack): `weight`, uint8 (ceil(N/4), K), `weight_scale`
-    of shape (1,), and `bias` (N,) where there is one. `weight_scale_rule` says what the scale is: "multiply", what code
-    1 stands for (`linear_class` autobitlinear, as bitnet-b1.58-2B-4T has it), or "divide", its inverse (bitlinear). The
-    scale stays float32 whatever dtype the module is brought to.
+    of shape (1,), and optionally `bias` (N,). `weight_scale_rule` gives the meaning of the scale. "multiply": the value
+    of code 1 (`linear_class` autobitlinear, as in bitnet-b1.58-2B-4T). "divide": its inverse (bitlinear). The scale
+    stays float32 when the module changes dtype.
 
-    Kernels read another layout: `packed`, which is made from the weights at the first call and again once `weight` or
-    `weight_scale` are other tensors, lie in other memory or were written; a state that is none is refused. Writes that
-    PyTorch does not count (`.data`, NumPy, collectives) need `repack`; on the CPU most of them are found without.
-    Weights of inference mode, where no writes are counted, are copied into a buffer whose are. Inputs are float32,
-    bfloat16 or float16 (..., K), the output is of their dtype, under autocast of its dtype (inputs are not rounded to
-    it). See torch.ops.tritmark.linear for the arithmetic and the gradient.
+    Kernels read another layout, `packed`. It is made at the first call, and again after `weight` or `weight_scale` were
+    replaced, moved or written; an invalid state is refused. Call `repack` after writes that PyTorch does not count
+    (`.data`, NumPy, collectives); on the CPU most of these are detected. PyTorch counts no writes to weights of
+    inference mode, so these are copied into a buffer with counted writes. Inputs are float32, bfloat16 or float16
+    (..., K). The output has their dtype, or autocast's; inputs are not rounded to autocast's dtype. See
+    torch.ops.tritmark.linear for the arithmetic and the gradient.
 
-    With 16 bits inputs are bfloat16 or float16, under autocast they are brought to its dtype; see
-    torch.ops.tritmark.ternary_matmul_a16. A bias is added in float32, and the sum rounded. The state is the same.
+    With 16 bits inputs are bfloat16 or float16, and are cast to autocast's dtype; see
+    torch.ops.tritmark.ternary_matmul_a16. A bias is added in float32 before the sum is rounded. The state is the same.
     """
 
     weight: torch.Tensor
     weight_scale: torch.Tensor
     _origin: tuple[Derived, float] | None = None
-    """Of a replica of DataParallel: what the layer computes from."""
+    """In a replica of DataParallel: the weights and the scale that the layer computes with."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class BitLinear(torch.nn.Module):  # type: ignore[misc]
         device: Any = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        """All weights are zero, to be loaded. `dtype` is that of the bias. Raises InvalidArgumentError."""
+        """All weights are zero until they are loaded. `dtype` is that of the bias. Raises InvalidArgumentError."""
         super().__init__()
         if activation_bits not in _BITS:
             raise refuse("activation_bits", repr(activation_bits), " or ".join(map(str, _BITS)))
@@ -84,8 +84,8 @@ class BitLinear(torch.nn.Module):  # type: ignore[misc]
 
     @classmethod
     def from_float(cls, linear: torch.nn.Linear, *, activation_bits: int = 8) -> BitLinear:
-        """The layer with its weights quantized by the absmean rule of BitNet b1.58, on its device, with a copy of its
-        bias. Raises InvalidArgumentError for a NaN or infinity."""
+        """Quantize the weights of `linear` by the absmean rule of BitNet b1.58, on its device, with a copy of its bias.
+        Raises InvalidArgumentError for a NaN or infinity."""
         weights = linear.weight.detach()
         quantized = absmean_quantize(weights.float().cpu().contiguous().numpy())
         packed = torch.from_numpy(HF_PACK.pack(quantized.codes, quantized.scale, tail="error"))
@@ -109,9 +109,10 @@ class BitLinear(torch.nn.Module):  # type: ignore[misc]
         weight_scale_rule: str = "multiply",
         activation_bits: int = 8,
     ) -> BitLinear:
-        """A layer of weights in Hugging Face's layout, uint8 (ceil(N/4), K), which it shares, with their scale.
+        """Make a layer of weights in Hugging Face's layout, uint8 (ceil(N/4), K), and their scale. The layer shares the
+        weights.
 
-        N is four times the rows unless told. Raises InvalidArgumentError where the bytes or the scale are none.
+        N is four times the rows by default. Raises InvalidArgumentError for invalid bytes or an invalid scale.
         """
         if not isinstance(weight, torch.Tensor) or weight.dtype is not torch.uint8 or weight.ndim != 2:
             found = f"{weight.dtype} {tuple(weight.shape)}" if isinstance(weight, torch.Tensor) else repr(type(weight))
@@ -136,16 +137,16 @@ class BitLinear(torch.nn.Module):  # type: ignore[misc]
 
     @property
     def packed(self) -> torch.Tensor | None:
-        """The weights as the kernels of their device read them, which no one writes. None where they are not loaded, or
-        on a device without kernels. Raises InvalidArgumentError for a state that is none."""
+        """The weights in the layout of the kernels; do not write them. None before the weights are loaded, and on a
+        device without kernels. Raises InvalidArgumentError for an invalid state."""
         weight, scale = self.weight, self.weight_scale
         if weight.device.type not in DEVICES or self._still_unloaded(weight, scale):
             return None
         return self._follow(weight, scale).derived.packed
 
     def repack(self) -> None:
-        """Read weights and scale anew: after writes that PyTorch does not count. Waits for the device. Raises
-        InvalidArgumentError where weights or scale are none."""
+        """Read weights and scale again after writes that PyTorch does not count. Waits for the device. Raises
+        InvalidArgumentError for invalid weights or an invalid scale."""
         self._followed = None
         self._unloaded.clear()
         weight, scale = self.weight, self.weight_scale
@@ -155,12 +156,12 @@ class BitLinear(torch.nn.Module):  # type: ignore[misc]
             self._follow(weight, scale)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """x (..., K) to (..., N). Raises InvalidArgumentError, and NoCompatibleKernelError for a device without
+        """x (..., K) to (..., N). Raises InvalidArgumentError, and NoCompatibleKernelError on a device without
         kernels."""
-        # nn.Module looks for attributes that are tensors in three dictionaries, which takes time at each call.
+        # nn.Module searches three dictionaries for each attribute, which takes time in each call.
         buffers, parameters = self._buffers, self._parameters
         weight, scale = buffers.get("weight"), buffers.get("weight_scale")
-        if weight is None or scale is None:  # where they are parameters, or parametrized
+        if weight is None or scale is None:  # they are parameters, or parametrized
             weight, scale = self.weight, self.weight_scale
         bias = parameters["bias"] if parameters else self.bias  # DataParallel's replicas have no parameters
         shape = x.shape
@@ -174,7 +175,7 @@ class BitLinear(torch.nn.Module):  # type: ignore[misc]
                 return self._replicated(x, weight, bias, *self._origin)
             kind = weight.device.type
             if kind not in DEVICES or self._still_unloaded(weight, scale):
-                raise refuse("weight", f"on {weight.device}, or not loaded", f"loaded, on {' or '.join(DEVICES)}")
+                raise refuse("weight", f"on {weight.device}, or not loaded", f"loaded weight on {' or '.join(DEVICES)}")
             self._check(weight, scale)
             held = None
         else:
@@ -200,7 +201,7 @@ class BitLinear(torch.nn.Module):  # type: ignore[misc]
     def _dispatched(
         self, x: torch.Tensor, weight: torch.Tensor, scale: torch.Tensor, bias: torch.Tensor | None
     ) -> torch.Tensor:
-        """The product by an op of the state, which a graph or a transformation has in it."""
+        """The product by an op on the state, for graphs and transformations."""
         kind, N, divide = weight.device.type, self.out_features, self.weight_scale_rule == "divide"
         dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
         if self.activation_bits == 16:
@@ -219,23 +220,23 @@ class BitLinear(torch.nn.Module):  # type: ignore[misc]
         return x, x.dtype if bias is None else torch.float32
 
     def _follow(self, weight: torch.Tensor, scale: torch.Tensor) -> Followed:
-        """What the layer computes from with this state."""
+        """Prepare the weights and the scale of this state for calls."""
         self._check(weight, scale)
-        # Writes into tensors of inference mode are not counted, so the layer takes copies whose are.
+        # Writes to tensors of inference mode are not counted, so the layer takes copies with counted writes.
         with torch.inference_mode(False), torch.no_grad():
             weight, scale = (self._counted(name, each) for name, each in (("weight", weight), ("weight_scale", scale)))
             found = Followed(weight, scale, self.out_features, self.weight_scale_rule == "divide", self._followed)
-        # Without a count of writes, the next call has to look at the bytes.
+        # Without a count of writes, the next call must check the bytes.
         self._followed = None if found.version is None or found.scale_version is None else found
         return found
 
     def _check(self, weight: torch.Tensor, scale: torch.Tensor) -> None:
-        """Whether these can be the state of the layer. Raises InvalidArgumentError."""
+        """Raise InvalidArgumentError unless these can be the state of the layer."""
         shape = -(-self.out_features // 4), self.in_features
         if weight.dtype is not torch.uint8 or weight.shape != shape:
             raise refuse("weight", f"{weight.dtype} {tuple(weight.shape)}", f"torch.uint8 {shape}")
         if scale.device != weight.device:
-            raise refuse("weight_scale", f"on {scale.device}", f"on {weight.device}, as weight")
+            raise refuse("weight_scale", f"on {scale.device}", f"on {weight.device}, the device of weight")
 
     def _counted(self, name: str, value: torch.Tensor) -> torch.Tensor:
         if value.is_inference() and self._buffers.get(name) is value:
@@ -243,7 +244,7 @@ class BitLinear(torch.nn.Module):  # type: ignore[misc]
         return value
 
     def _still_unloaded(self, weight: torch.Tensor, scale: torch.Tensor) -> bool:
-        """Whether one of them is memory of undefined content, to be loaded."""
+        """Whether `weight` or `weight_scale` is uninitialized memory."""
         if self._unloaded:
             for name, value in (("weight", weight), ("weight_scale", scale)):
                 if name in self._unloaded and self._unloaded[name] != _mark(value):
@@ -255,9 +256,9 @@ class BitLinear(torch.nn.Module):  # type: ignore[misc]
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}{bits}"
 
     def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> BitLinear:
-        """Moves and casts, as nn.Module does for all of its kind."""
+        """Move or cast the state, as nn.Module does."""
         before = {name: getattr(self, name) for name in _STATE}
-        self._still_unloaded(*before.values())  # drops what is loaded by now
+        self._still_unloaded(*before.values())  # drops the marks of loaded tensors
         super()._apply(fn, recurse)
         scale = before["weight_scale"]
         if self.weight_scale.dtype != scale.dtype:
@@ -279,8 +280,8 @@ class BitLinear(torch.nn.Module):  # type: ignore[misc]
     def _replicated(
         self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, made: Derived, factor: float
     ) -> torch.Tensor:
-        """The product of a replica of DataParallel, which has a new copy of the state at each call: from a copy of what
-        the layer has. Launches before this one may still write it, so it is not constant."""
+        """The product of a replica of DataParallel, which gets a new copy of the state in each call: computed from a
+        copy of the layer's packed weights. Earlier launches may still write this copy, so it is not constant."""
         packed, N, kind = made.packed.to(weight.device, non_blocking=True), self.out_features, weight.device.type
         dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
         if self.activation_bits == 16:
@@ -300,7 +301,7 @@ class BitLinear(torch.nn.Module):  # type: ignore[misc]
             self._follow(weight, scale)
 
     def __getstate__(self) -> dict[str, Any]:
-        """For copies and pickles: without what the device reads, for they may be loaded on another."""
+        """For copies and pickles: without the packed weights, because the copy may be loaded on another device."""
         return {**self.__dict__, "_followed": None, "_unloaded": dict.fromkeys(self._unloaded)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -309,5 +310,5 @@ class BitLinear(torch.nn.Module):  # type: ignore[misc]
 
 
 def _mark(value: torch.Tensor) -> _Mark:
-    """What changes when a tensor is written or replaced."""
+    """A value that changes when a tensor is written or replaced."""
     return id(value), None if value.is_inference() else int(value._version), value.data_ptr()

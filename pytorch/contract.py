@@ -1,4 +1,4 @@
-"""What the ops admit, on every device: checked when a shape is first met, before anything is run or allocated."""
+"""The contracts of the ops on every device. They are checked at the first call with a shape, before any work."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from tritmark.kernels.formats.base import Format
 from tritmark.kernels.packed import known_format
 
 FLOATS = {torch.float32: "float32", torch.bfloat16: "bfloat16", torch.float16: "float16"}
-"""Dtypes of activations, by NumPy's names."""
+"""Dtypes of activations, with their NumPy names."""
 DTYPES = {**FLOATS, torch.int32: "int32"}
 """Dtypes of the outputs of products."""
 
 HALVES = {torch.bfloat16: "bfloat16", torch.float16: "float16"}
-"""Dtypes of activations that products take as they are."""
+"""Dtypes of activations that products take without quantization."""
 
 LEAST, PAST = 2.0**-150, 2.0**128 - 2.0**103
-"""Between these a number is above zero and finite once it is float32."""
+"""A number between these is above zero and finite in float32."""
 
 
 def refuse(op: str, argument: str, found: str, legal: str) -> InvalidArgumentError:
-    """The error to raise."""
+    """Build the error."""
     return InvalidArgumentError(op=f"torch.ops.tritmark.{op}", argument=argument, found=found, legal=legal)
 
 
 def check_tensor(op: str, name: str, value: torch.Tensor, dtypes: Any, least: int = 0) -> None:
-    """A tensor of one of these dtypes with so many dimensions at least. Raises InvalidArgumentError."""
+    """Check the dtype of a tensor and its least number of dimensions. Raises InvalidArgumentError."""
     if value.dtype not in dtypes:
         raise refuse(op, name, f"of dtype {value.dtype}", " or ".join(map(str, dtypes)))
     if value.ndim < least:
@@ -37,7 +37,7 @@ def check_tensor(op: str, name: str, value: torch.Tensor, dtypes: Any, least: in
 
 
 def check_rows(op: str, name: str, value: torch.Tensor, dtypes: Any) -> int:
-    """The same with a last axis that is not empty: its size."""
+    """Check also that the last axis is not empty, and return its size. Raises InvalidArgumentError."""
     check_tensor(op, name, value, dtypes, least=1)
     if not value.shape[-1]:
         raise refuse(op, name, f"of shape {tuple(value.shape)}", "a last dimension above 0")
@@ -45,13 +45,13 @@ def check_rows(op: str, name: str, value: torch.Tensor, dtypes: Any) -> int:
 
 
 def check_scale(op: str, name: str, scale: float) -> None:
-    """A number that is finite and above zero as float32. Raises InvalidArgumentError."""
+    """Check that a scale is finite and above zero in float32. Raises InvalidArgumentError."""
     if not LEAST < scale < PAST:
         raise refuse(op, name, repr(scale), "finite and above zero as float32")
 
 
 def check_weights(op: str, weights: torch.Tensor, N: int, K: int, format: str, like: torch.Tensor) -> Format:
-    """Bytes of (N, K) weights in that format, on the device of `like`. Raises InvalidArgumentError."""
+    """Check the bytes of weights (N, K) in a format, on the device of `like`. Raises InvalidArgumentError."""
     form = known_format(op, format)
     check_tensor(op, "weights", weights, (torch.uint8,))
     form.check_shape(op, "N", (N, K))
@@ -65,15 +65,16 @@ def check_weights(op: str, weights: torch.Tensor, N: int, K: int, format: str, l
 
 
 def check_device(op: str, name: str, value: torch.Tensor, like: torch.Tensor) -> None:
-    """A tensor on the device of another. Raises InvalidArgumentError."""
+    """Check that a tensor is on the device of `like`. Raises InvalidArgumentError."""
     if value.device != like.device:
-        raise refuse(op, name, f"on {value.device}", f"on {like.device}, as the others")
+        raise refuse(op, name, f"on {value.device}", f"on {like.device}, like the other tensors")
 
 
 def check_product(
     op: str, rows: torch.Tensor, weights: torch.Tensor, weight_scale: float, N: int, format: str
 ) -> tuple[int, int]:
-    """(M, K) of a product; the dtype of `rows` is the caller's to check. Raises InvalidArgumentError."""
+    """Check weights and scale of a product, and return (M, K). The caller checks the dtype of `rows`. Raises
+    InvalidArgumentError."""
     K = int(rows.shape[-1])
     form = check_weights(op, weights, N, K, format, rows)
     check_weight_scale(op, weight_scale, form)
@@ -81,14 +82,14 @@ def check_product(
 
 
 def check_weight_scale(op: str, weight_scale: float, form: Format) -> None:
-    """A scale for weights in that format. Raises InvalidArgumentError."""
+    """Check a scale for weights in that format. Raises InvalidArgumentError."""
     if form.scale_per != "tensor" and weight_scale != 1:
-        raise refuse(op, "weight_scale", repr(weight_scale), f"1, for {form.name} has {form.scales} in its bytes")
+        raise refuse(op, "weight_scale", repr(weight_scale), f"1, because {form.name} stores {form.scales}")
     check_scale(op, "weight_scale", weight_scale)
 
 
 def check_bias(op: str, bias: torch.Tensor | None, N: int, like: torch.Tensor) -> None:
-    """None, or (N,) of a floating dtype on the device of `like`. Raises InvalidArgumentError."""
+    """Check for None, or a floating tensor (N,) on the device of `like`. Raises InvalidArgumentError."""
     if bias is None:
         return
     check_tensor(op, "bias", bias, FLOATS)
@@ -106,7 +107,7 @@ def check_matmul(
     format: str,
     out_dtype: torch.dtype,
 ) -> tuple[int, int]:
-    """(M, K) of ternary_matmul. Raises InvalidArgumentError."""
+    """Check the arguments of ternary_matmul, and return (M, K). Raises InvalidArgumentError."""
     op = "ternary_matmul"
     check_rows(op, "activations", activations, (torch.int8,))
     shape = check_product(op, activations, weights, weight_scale, N, format)
@@ -123,12 +124,12 @@ def check_matmul(
 def check_a16(
     activations: torch.Tensor, weights: torch.Tensor, weight_scale: float, N: int, format: str, out_dtype: torch.dtype
 ) -> tuple[int, int]:
-    """(M, K) of ternary_matmul_a16. Raises InvalidArgumentError."""
+    """Check the arguments of ternary_matmul_a16, and return (M, K). Raises InvalidArgumentError."""
     op = "ternary_matmul_a16"
     check_rows(op, "activations", activations, HALVES)
     form = known_format(op, format)
     if form.scale_per != "tensor":
-        raise refuse(op, "format", f"{format}, which has {form.scales}", "one scale")
+        raise refuse(op, "format", f"{format}, which has {form.scales}", "a format with one scale")
     if out_dtype not in FLOATS:
         raise refuse(op, "out_dtype", str(out_dtype), " or ".join(map(str, FLOATS)))
     return check_product(op, activations, weights, weight_scale, N, format)
@@ -143,8 +144,8 @@ def check_linear(
     bias: torch.Tensor | None,
     out_dtype: torch.dtype,
 ) -> tuple[int, int, torch.dtype]:
-    """(M, K) of linear, and the dtype in which its product is computed: the output's where nothing is added to it, else
-    float32. Raises InvalidArgumentError."""
+    """Check the arguments of linear. Returns (M, K), and the dtype of the product: the output's, or float32 if a bias
+    is added. Raises InvalidArgumentError."""
     op = "linear"
     check_rows(op, "x", x, FLOATS)
     M, K = check_product(op, x, weights, weight_scale, N, format)
@@ -155,17 +156,17 @@ def check_linear(
 
 
 def check_elements(op: str, name: str, value: torch.Tensor, dtypes: Any, scale: float) -> None:
-    """A tensor of any shape, and a scale. Raises InvalidArgumentError."""
+    """Check a tensor of any shape, and a scale. Raises InvalidArgumentError."""
     check_tensor(op, name, value, dtypes)
     check_scale(op, "scale", scale)
 
 
 def check_codes(codes: torch.Tensor, scale: float, format: str) -> Format:
-    """Codes (N, K) for a format with one scale. Raises InvalidArgumentError."""
+    """Check codes (N, K) for a format with one scale. Raises InvalidArgumentError."""
     op = "pack"
     form = known_format(op, format)
     if form.scale_per != "tensor":
-        raise refuse(op, "format", f"{format}, which has {form.scales}", "one that has one scale")
+        raise refuse(op, "format", f"{format}, which has {form.scales}", "a format with one scale")
     check_tensor(op, "codes", codes, (torch.int8,))
     form.check_tail(op, form.check_shape(op, "codes", tuple(codes.shape)), "error")
     check_scale(op, "scale", scale)

@@ -1,7 +1,7 @@
-"""The ops on CPU tensors: the native kernels, in the tensors' own memory.
+"""The ops on CPU tensors: native kernels that work in the memory of the tensors.
 
-A layer's shape that was met before finds a plan (kernels/plans.py), which is run with the tensors' addresses. Of what
-is left, Python's questions to tensors and PyTorch's allocator take most.
+A known layer shape finds a plan (kernels/plans.py), which runs with the tensors' addresses. Most of the remaining host
+time is attribute access on tensors and PyTorch's allocator.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tritmark.torch import contract
 from tritmark.torch.allocator import allocator
 
 numpy = TorchTensors().host
-"""The memory of a CPU tensor as a NumPy array, bfloat16 too."""
+"""The memory of a CPU tensor as a NumPy array, including bfloat16."""
 _PLANS = plans.address_plans()
 
 
@@ -73,7 +73,7 @@ def ternary_matmul(
 
 
 def _computed(dtype: torch.dtype) -> torch.dtype:
-    """What kernels make an output of that dtype in: float16 is float32 narrowed, as the GPU's kernels do it."""
+    """The dtype in which kernels compute an output: float16 is narrowed from float32, as on the GPU."""
     return torch.float32 if dtype is torch.float16 else dtype
 
 
@@ -92,7 +92,7 @@ def _multiply(
 
 
 def weights_mark(weights: torch.Tensor) -> tuple[Any, ...]:
-    """What linear asks packed weights for, last their address: for weights that stay as they are."""
+    """Facts about packed weights that linear checks; the last one is their address. Keep it for constant weights."""
     return weights.shape, weights.dtype, weights.is_cpu and weights.is_contiguous(), weights.data_ptr()
 
 
@@ -106,9 +106,9 @@ def linear(
     out_dtype: torch.dtype | None = None,
     of_weights: tuple[Any, ...] | None = None,
 ) -> torch.Tensor:
-    """See ops; `of_weights` is what `told` gave for the weights."""
+    """See ops; `of_weights` is the `weights_mark` of the weights."""
     shape_of, dtype_of, whole, place = of_weights or weights_mark(weights)
-    # What a call is checked for but for values, and what the choice of kernels rests on.
+    # All that is checked in a call except values, and all that the choice of kernels depends on.
     key = (
         x.shape,
         x.dtype,
@@ -155,8 +155,8 @@ def _planned(
     weights: int,
     weight_scale: float,
 ) -> torch.Tensor | None:
-    """The product in that dtype, of weights at an address; None where a value is for the contract to refuse, or the
-    rows are not aligned."""
+    """The product in `dtype` with the weights at an address. None if the contract must refuse a value, or if the rows
+    are not aligned."""
     rows = x.contiguous()
     address = rows.data_ptr()
     if address % rows.element_size() or not contract.LEAST < weight_scale < contract.PAST:
@@ -176,8 +176,7 @@ def ternary_matmul_a16(
     format: str,
     out_dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
-    """See ops. There are no native kernels of it: the weights are unpacked at each call and PyTorch multiplies them, in
-    float32."""
+    """See ops. It has no native kernel: each call unpacks the weights, and PyTorch multiplies in float32."""
     wanted = out_dtype or activations.dtype
     M, K = contract.check_a16(activations, weights, weight_scale, N, format, wanted)
     codes = unpack(weights, N, K, format).float()

@@ -1,9 +1,9 @@
-"""The ops on CUDA tensors: a plan for each shape, put into torch's current stream of the tensors' device.
+"""The ops on CUDA tensors: one plan per shape, launched on torch's current stream of the tensors' device.
 
-Host time counts here: at M = 1 the kernels take a few microseconds. A shape that was met before is one look into a
-table, torch's allocator for the output (and for a workspace, where the kernels take one), and one call of the driver
-for each launch. Of the rest, what Python asks a tensor for costs most, so nothing is asked for twice. Values are not
-looked at, for that would wait for the device: a row of activations with a NaN or infinity gives NaN.
+Host time matters here: at M = 1 the kernels take a few microseconds. A call with a known shape is one table look-up, an
+allocation by torch (two with a workspace), and one driver call per launch. Most of the remaining time is attribute
+access on tensors, so each attribute is read once. Values are not checked, because that would wait for the device: a row
+of activations with a NaN or infinity gives NaN.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from tritmark.torch import contract
 from tritmark.torch.allocator import allocator
 
 _WIDE = 15
-"""What an address of 16-byte loads has no bit of."""
+"""Mask of the address bits that must be zero for 16-byte loads."""
 _LEAST, _PAST = contract.LEAST, contract.PAST
 _MOST_PLANS = 16384
 _FAULTS = range(700, 720)
-"""CUresults of a kernel that broke."""
+"""CUresults after a fault of a kernel."""
 
 
 Plan = TypeVar("Plan")
 
 
 class TorchPlan(NamedTuple):
-    """A plan."""
+    """A bound sequence of launches."""
 
     launch: Callable[..., int]
     room: int
@@ -58,33 +58,33 @@ class LinearPlan(NamedTuple):
     room: int
     """Bytes of the workspace; 0 for none."""
     shape: tuple[int, ...]
-    """Of the output."""
+    """Shape of the output."""
     strides: tuple[int, ...]
-    """Of the output."""
+    """Strides of the output."""
     dtype: torch.dtype
-    """In which the product is computed."""
+    """Dtype of the product."""
     wanted: torch.dtype
-    """Of the output."""
+    """Dtype of the output."""
     form: Format
-    """Of the weights."""
+    """Format of the weights."""
     scaled: bool
-    """Whether that has scales in its bytes."""
+    """Whether that format stores scales in its bytes."""
 
 
 _PLANS: dict[Hashable, Any] = {}
-"""By all that a call was checked for."""
+"""Plans, by everything that a call was checked for."""
 
 
 def _raw_stream(index: int) -> int:
-    """torch's current stream of a device."""
+    """The handle of torch's current stream on a device."""
     return int(torch.cuda.current_stream(index).cuda_stream)
 
 
-# The same without making an object of it; what torch.compile's own code calls.
+# The same without a stream object; the generated code of torch.compile calls it.
 _stream: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", _raw_stream)
 
 _empty = allocator("cuda")
-# A device of -1 is nobody's.
+# No device has the index -2, so the fallback never matches.
 _current_device: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", lambda: -2)
 
 
@@ -96,7 +96,7 @@ def _kept(key: Hashable, made: Plan) -> Plan:
 
 
 def _put(plan: TorchPlan, like: torch.Tensor, addresses: tuple[int, ...], scalar: float = 0.0) -> None:
-    """Launch; the workspace is torch's, on the device of `like`."""
+    """Launch a plan; torch allocates the workspace on the device of `like`."""
     room = like.new_empty((plan.room,), dtype=torch.uint8) if plan.room else None
     try:
         space = 0 if room is None else room.data_ptr()
@@ -108,33 +108,33 @@ def _put(plan: TorchPlan, like: torch.Tensor, addresses: tuple[int, ...], scalar
 
 
 def _misaligned(why: ValueError) -> InvalidArgumentError:
-    """Activations are copied where they are not aligned, and what torch allocates is, so it is the weights."""
-    return contract.refuse("launch", "weights", str(why), "a tensor that begins where its storage does")
+    """Only the weights can be misaligned: activations are copied if they are, and torch aligns its allocations."""
+    return contract.refuse("launch", "weights", str(why), "a tensor that begins at the start of its storage")
 
 
 def _refused(code: int) -> DeviceError:
     kind = DeviceFaultError if code in _FAULTS else DeviceError
-    return kind(f"a launch was refused: {libcuda.words(code)} (CUDA error {code})", next_step="start a new process")
+    return kind(f"launch refused: {libcuda.words(code)} (CUDA error {code})", next_step="start a new process")
 
 
 def _weights_key(weights: torch.Tensor) -> tuple[Hashable, ...]:
-    """What packed weights are checked for."""
+    """Facts about packed weights that ops check."""
     return weights.shape, weights.dtype, weights.get_device(), weights.is_contiguous()
 
 
 def _whole(x: torch.Tensor) -> torch.Tensor:
-    """The same values one after the other, where 16 bytes can be loaded at once."""
+    """A contiguous tensor with the same values, aligned for 16-byte loads."""
     x = x.contiguous()
     return x.clone() if x.data_ptr() & _WIDE else x
 
 
 def weights_mark(weights: torch.Tensor) -> tuple[Any, ...]:
-    """What linear asks packed weights for, last their address: for weights that stay as they are."""
+    """Facts about packed weights that linear checks; the last one is their address. Keep it for constant weights."""
     return weights.numel(), weights.dtype, weights.get_device(), weights.is_contiguous(), weights.data_ptr()
 
 
 def _linear(constant: bool) -> Callable[..., torch.Tensor]:
-    """linear, of weights that are constant or not, see ops."""
+    """linear with constant weights or not, see ops."""
 
     def linear(
         x: torch.Tensor,
@@ -152,7 +152,7 @@ def _linear(constant: bool) -> Callable[..., torch.Tensor]:
             address = x.data_ptr()
         where = x.get_device()
         bytes_of, dtype_of, index_of, whole, place = of_weights or weights_mark(weights)
-        # torch.Size and torch.dtype, which Python looks up by their own hashes.
+        # Python hashes torch.Size and torch.dtype quickly.
         key = (
             x.shape,
             x.dtype,
@@ -273,7 +273,7 @@ def ternary_matmul(
 
 
 def _matmul_a16(constant: bool) -> Callable[..., torch.Tensor]:
-    """ternary_matmul_a16, of weights that are constant or not, see ops."""
+    """ternary_matmul_a16 with constant weights or not, see ops."""
 
     def ternary_matmul_a16(
         activations: torch.Tensor,
@@ -363,7 +363,7 @@ def _elementwise(
     scalars: Mapping[str, float],
     more: Mapping[str, torch.Tensor] | None = None,
 ) -> torch.Tensor:
-    """Run an op that makes one tensor of one, with numbers that are kept in its plan and further tensors."""
+    """Run an op from one tensor to another, with numbers that are part of its plan, and further input tensors."""
     tensors = {given[0]: given[1], **(more or {}), made[0]: made[1]}
     out = made[1]
     if not out.numel():

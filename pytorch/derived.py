@@ -1,8 +1,8 @@
-"""What kernels read in place of a state's weights: made from them once, and anew when the weights have changed.
+"""The weights of a layer in the layout of the kernels: made once, and again after the weights changed.
 
-A change is found by the tensor's memory and PyTorch's count of its writes. Where writes are not counted (tensors of
-inference mode, buffers that DistributedDataParallel broadcasts) the bytes' digest decides. What was made is kept for as
-long as the memory of the weights lives.
+A change shows in the tensor's address or in PyTorch's count of its writes. Where PyTorch counts no writes (tensors of
+inference mode, buffers that DistributedDataParallel broadcasts), a digest of the bytes decides. The result is kept as
+long as the memory of the weights exists.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from tritmark.kernels.packed import preferred_format
 from tritmark.torch import contract
 
 DEVICES = ("cpu", "cuda")
-"""Kinds of devices that have kernels."""
+"""Device types with kernels."""
 
 
 _WORDS = (ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint16, ctypes.c_uint8)
-"""Of which a sample is one."""
+"""Types of a sample, by size."""
 
 
 class Derived(NamedTuple):
-    """Weights as kernels read them."""
+    """Weights in the layout of the kernels."""
 
     packed: torch.Tensor
-    """uint8, in that format, which no one writes."""
+    """uint8, in `format`; never written."""
     format: str
     digest: bytes
-    """Of the bytes of the weights that they were made from, and of N."""
+    """Digest of N and of the bytes that the weights were made from."""
 
 
 class _Unknown:
-    """In place of a DistributedDataParallel that does not tell whether its forward pass runs: it always may."""
+    """Stands in for a DistributedDataParallel that does not report whether its forward pass runs: it always may."""
 
     broadcast_buffers = True
     _active_ddp_module: Any = None
@@ -49,36 +49,37 @@ class _Unknown:
 
 _Unknown._active_ddp_module = _Unknown
 DDP: Any = DistributedDataParallel if hasattr(DistributedDataParallel, "_active_ddp_module") else _Unknown
-"""Whose `_active_ddp_module` is the one whose forward pass runs, or None."""
+"""Class whose `_active_ddp_module` is the module in its forward pass, or None."""
 
 
 def sample_of(tensor: torch.Tensor) -> memoryview | None:
-    """At most 8 bytes in the middle of a CPU tensor, as one number that is read again at each call: writes that PyTorch
-    does not count (`.data`, NumPy, collectives) mostly replace all of a tensor. None where it is not contiguous."""
+    """A view of at most 8 bytes in the middle of a CPU tensor, which is read again in each call. Writes that PyTorch
+    does not count (`.data`, NumPy, collectives) mostly replace a whole tensor. None for a tensor that is empty or not
+    contiguous."""
     size = tensor.numel() * tensor.element_size()
     if not (tensor.is_cpu and tensor.is_contiguous() and size):
         return None
     word = next(word for word in _WORDS if ctypes.sizeof(word) <= size)
     width = ctypes.sizeof(word)
-    # By address: a view that holds the storage would keep what is made of it. The caller compares addresses first.
+    # By address: a view would keep the storage alive, and with it the result. The caller compares addresses first.
     found = (word * 1).from_address(tensor.data_ptr() + size // 2 // width * width)
     return memoryview(found).cast("B").cast(word._type_)
 
 
 class _MadeOf(NamedTuple):
-    """What was made from a tensor."""
+    """The result that was made from a tensor."""
 
     version: int
-    """Its count of writes; -1, which is none, where not all of them are counted."""
+    """The tensor's count of writes, or -1 if not all of them are counted."""
     made: Any
     sample: memoryview | None = None
-    """See sample_of; of weights on the CPU."""
+    """See sample_of; only for weights on the CPU."""
     sampled: int = 0
-    """What it was."""
+    """Value of the sample when the result was made."""
 
 
 _KEPT: dict[int, dict[Hashable, _MadeOf]] = {}
-"""By the tensor's storage, then by the address in it and what else it was made for. A storage's go when it goes."""
+"""By the tensor's storage, then by the address in it and further parameters. Entries are dropped with the storage."""
 _STORAGES: dict[int, weakref.ref[Any]] = {}
 _NOTHING: dict[Hashable, _MadeOf] = {}
 
@@ -87,33 +88,33 @@ def _address_of_storage(tensor: torch.Tensor) -> int:
     return int(tensor.untyped_storage()._cdata)
 
 
-# The same without making an object of the storage.
+# The same without a storage object.
 _storage: Callable[[torch.Tensor], int] = getattr(torch._C, "_storage_address", _address_of_storage)
 
 
 def refuse(argument: str, found: str, legal: str) -> InvalidArgumentError:
-    """The error to raise for a layer's state."""
+    """Build the error about a layer's state."""
     return InvalidArgumentError(op="BitLinear", argument=argument, found=found, legal=legal)
 
 
 def uncounted() -> bool:
-    """Whether buffers may have been written without PyTorch's count: within the forward pass of a
-    DistributedDataParallel that broadcasts them."""
+    """Whether buffers may have been written without a count: in the forward pass of a DistributedDataParallel that
+    broadcasts them."""
     active = DDP._active_ddp_module
     return active is not None and active.broadcast_buffers
 
 
 def version_of(tensor: torch.Tensor) -> int | None:
-    """PyTorch's count of writes into a tensor; None where it does not count them all."""
+    """PyTorch's count of writes to a tensor; None if it does not count all of them."""
     return None if tensor.is_inference() or uncounted() else int(tensor._version)
 
 
 def derived(weight: torch.Tensor, N: int, before: Derived | None = None) -> Derived:
-    """Weights in Hugging Face's layout, uint8 (ceil(N/4), K), as the kernels of their device read them. Those made
-    `before` are returned again where they were made of the same bytes for that device.
+    """Convert weights in Hugging Face's layout, uint8 (ceil(N/4), K), to the layout of the kernels on their device.
+    Returns `before` if it was made from the same bytes for that device.
 
-    Waits for the device where they have to be made. Raises InvalidArgumentError for weights of another dtype or shape,
-    on a device without kernels, or with a field that stands for no code; NoCompatibleKernelError.
+    Waits for the device if a conversion is necessary. Raises InvalidArgumentError for weights of another dtype or
+    shape, on a device without kernels, or with a bit field that is no code; NoCompatibleKernelError.
     """
     key = weight.data_ptr(), N, tuple(weight.shape)
     version = version_of(weight)
@@ -124,14 +125,14 @@ def derived(weight: torch.Tensor, N: int, before: Derived | None = None) -> Deri
             return made
         before = found.made
     sample = sample_of(weight)
-    sampled = 0 if sample is None else sample[0]  # before the bytes are read, as the version
+    sampled = 0 if sample is None else sample[0]  # read before the bytes, like the version
     made = _made(weight, N, before)
     _keep(weight, key, version, made, sample, sampled)
     return made
 
 
 def forget(tensor: torch.Tensor) -> None:
-    """What was made from a tensor's memory is made anew at the next call, whatever its count of writes."""
+    """Drop the results of a tensor's memory; the next call makes them again."""
     _KEPT.pop(_storage(tensor), None)
 
 
@@ -150,7 +151,7 @@ def _keep(
             _KEPT.pop(place, None)
             _STORAGES.pop(place, None)
 
-        # Not of the tensor: torch.utils.swap_tensors refuses tensors with weak references.
+        # The reference is to the storage: torch.utils.swap_tensors refuses tensors with weak references.
         _STORAGES[place] = weakref.ref(tensor.untyped_storage(), gone)
     _KEPT.setdefault(place, {})[key] = _MadeOf(-1 if version is None else version, made, sample, sampled)
 
@@ -174,10 +175,10 @@ def _made(weight: torch.Tensor, N: int, before: Derived | None) -> Derived:
 
 
 def scale_of(weight_scale: torch.Tensor, divide: bool) -> float:
-    """What code 1 stands for, as float32, by a scale of one number, or with `divide` by its inverse.
+    """The value of code 1 in float32: the one number in `weight_scale`, or its inverse with `divide`.
 
-    Read from its tensor; on a GPU, where that waits for the device, when the tensor was written. Raises
-    InvalidArgumentError for a scale that is none.
+    Reads the tensor in each call on the CPU. On a GPU, where reading waits for the device, only after a write. Raises
+    InvalidArgumentError for an invalid scale.
     """
     if weight_scale.is_cpu:
         return _scale(weight_scale, divide)
@@ -202,12 +203,12 @@ def _scale(weight_scale: torch.Tensor, divide: bool) -> float:
     scale = float(weight_scale)
     wanted = 1 / scale if divide and scale else scale
     if not contract.LEAST < wanted < contract.PAST:
-        raise refuse("weight_scale", repr(scale), "finite and above zero" + ", its inverse too" * divide)
+        raise refuse("weight_scale", repr(scale), "finite and above zero" + ", like its inverse" * divide)
     return float(np.float32(wanted))
 
 
 def refuse_capture(argument: str, tensor: torch.Tensor) -> None:
-    """What is read from the device cannot be while a CUDA graph is captured. Raises InvalidArgumentError."""
+    """Raise InvalidArgumentError during the capture of a CUDA graph, in which the device cannot be read."""
     if tensor.is_cuda and torch.cuda.is_current_stream_capturing():
-        legal = "what it was at the call before: call the layer once after each change, then capture"
+        legal = "no change since the last call; after a change call the layer once, then capture"
         raise refuse(argument, "changed while a CUDA graph is captured", legal)

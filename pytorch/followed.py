@@ -1,4 +1,4 @@
-"""What a layer computes from, as long as its state is what that was made of."""
+"""The packed weights and the scale of a layer, and whether they still match its state."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from tritmark.torch import cpu, cuda
 from tritmark.torch.derived import DDP, Derived, derived, sample_of, scale_of, version_of
 
 DEVICES: dict[str, ModuleType] = {"cpu": cpu, "cuda": cuda}
-"""What computes the ops on each kind of device."""
+"""The implementation of the ops on each device type."""
 
 BY_WEIGHT: dict[int, weakref.ref[Followed]] = {}
-"""What layers hold, by the id of the weights that are theirs, for ops that are called with these."""
+"""The Followed of each layer by the id of its weights, for ops that are called with these."""
 
 
 class Followed:
-    """What a layer computes from, and the state that it was made of.
+    """The packed weights and the scale of a layer, with the state that they were made from.
 
-    It holds as long as the layer has these tensors, with these versions, at these addresses, and, on the CPU, these
-    samples.
+    They are valid as long as the layer has these tensors, with these versions, at these addresses, and, on the CPU,
+    with these samples.
     """
 
     __slots__ = (
@@ -49,11 +49,11 @@ class Followed:
     def __init__(
         self, weight: torch.Tensor, scale: torch.Tensor, N: int, divide: bool, before: Followed | None
     ) -> None:
-        """Raises InvalidArgumentError for a state that is none."""
-        # What tells of changes is read first: a write meanwhile is one after it.
+        """Raises InvalidArgumentError for an invalid state."""
+        # Marks of changes are read before the bytes, so that a concurrent write counts as a change.
         self.weight, self.version, self.address = weight, version_of(weight), weight.data_ptr()
         self.scale, self.scale_version, self.scale_address = scale, version_of(scale), scale.data_ptr()
-        self.memory = weight.detach(), scale.detach()  # kept, so that nothing else comes to these addresses
+        self.memory = weight.detach(), scale.detach()  # kept, so that these addresses are not reused
         self.sample, self.scale_sample = sample_of(weight), sample_of(scale)
         self.sampled = 0 if self.sample is None else self.sample[0]
         self.scale_sampled = 0 if self.scale_sample is None else self.scale_sample[0]
@@ -67,7 +67,7 @@ class Followed:
             BY_WEIGHT[place] = weakref.ref(self, lambda gone: BY_WEIGHT.get(place) is gone and BY_WEIGHT.pop(place))
 
     def holds(self, weight: torch.Tensor, scale: torch.Tensor) -> bool:
-        """Whether it is of this state: a call of a layer asks that, so by what costs least."""
+        """Whether this matches the state. Each call of a layer runs it, so it uses the cheapest tests."""
         return (
             weight is self.weight
             and scale is self.scale

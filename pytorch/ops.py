@@ -1,40 +1,40 @@
-"""torch.ops.tritmark: schemas, what each device computes, shapes for torch.compile, and gradients.
+"""torch.ops.tritmark: schemas, implementations per device, shapes for torch.compile, and gradients.
 
-Weights are bytes in one of tritmark's formats (`tritmark list formats`) of which the device has a kernel: on a GPU
-"row16", on the CPU "tile64" and more. `weight_scale` is what code 1 stands for; 1 for formats with several scales in
-their bytes. Activations are float32, bfloat16 or float16 of any shape (..., K). All of these raise
-InvalidArgumentError for arguments outside of that, and NoCompatibleKernelError where no kernel fits.
+Weights are bytes in a format (`tritmark list formats`) for which the device has a kernel: "row16" on a GPU, "tile64"
+and others on the CPU. `weight_scale` is the value of code 1; it is 1 for formats with several scales in their bytes.
+Activations are float32, bfloat16 or float16 of any shape (..., K). All ops raise InvalidArgumentError for other
+arguments, and NoCompatibleKernelError if no kernel fits.
 
-- `activation_quantize(x) -> (codes, scale)`: int8 of x's shape, and float32 of that without its last axis: 127 over the
-  largest magnitude of a row, by which the row was multiplied.
+- `activation_quantize(x) -> (codes, scale)`: int8 in x's shape, and float32 in that shape without the last axis. The
+  scale is 127 over the largest magnitude of a row; the row is multiplied by it.
 - `ternary_matmul(activations, weights, weight_scale, act_scale, N, format, out_dtype=torch.float32)`: int8 (..., K)
-  times weights (N, K), exact in int32, times weight_scale / act_scale, rounded to float32, and from there to bfloat16
-  or float16; or int32 (the accumulators).
-- `linear(x, weights, weight_scale, N, format, bias=None, out_dtype=None)`: the two, one after the other, as in
-  QuantizedLinear; in x's dtype unless `out_dtype` is another. With a bias the product is float32, the bias
-  is added in float32, and the sum rounded. Its gradient with respect to x is that of the product with dequantized
-  weights: the quantization of activations counts as the identity (straight-through). Weights have none.
-- `linear_forward`: the same without a gradient, which costs less of the host.
-- `linear_constant`: the same again, of weights that no launch that may still run on the GPU writes: kernels read them
-  while launches before theirs end. What BitLinear calls where nothing needs a gradient.
-- `ternary_matmul_a16(activations, weights, weight_scale, N, format, out_dtype=None)`: bfloat16 or float16 (..., K),
-  not quantized, times weights (N, K) with one scale, times weight_scale (W2A16); sums are float32, the output is of the
-  activations' dtype unless told. NaN and infinities go through. Its gradient with respect to the activations is that of
-  the product with dequantized weights. On the CPU PyTorch computes it, from weights that are unpacked at each call.
-- `ternary_matmul_a16_constant`: the same without a gradient, of weights as for `linear_constant`.
-- `bit_linear(x, weight, weight_scale, N, divide=False, bias=None, out_dtype=None)`: `linear` of a layer's state as
-  checkpoints have it: `weight` in Hugging Face's layout, uint8 (ceil(N/4), K), and the tensor of its scale, of one
-  number, by whose inverse is multiplied with `divide`. What kernels read is made from the weights at the first call
-  with them, and again once they were written. `bit_linear_forward`: the same without a gradient.
-- `bit_linear_a16(activations, weight, weight_scale, N, divide=False, out_dtype=None)`: `ternary_matmul_a16` of such a
+  times weights (N, K), exact in int32. The product with weight_scale / act_scale is rounded to float32, and then to
+  bfloat16 or float16. int32 returns the accumulators.
+- `linear(x, weights, weight_scale, N, format, bias=None, out_dtype=None)`: both in sequence, as in QuantizedLinear. The
+  output has x's dtype by default. A bias is added in float32 to a float32 product, and the sum is rounded. The gradient
+  with respect to x is that of the product with dequantized weights; the quantization of activations counts as the
+  identity (straight-through). Weights have no gradient.
+- `linear_forward`: the same without a gradient, with less host time.
+- `linear_constant`: like linear_forward, for weights that no pending launch on the GPU writes. Kernels read them before
+  earlier launches end. BitLinear calls it if no gradient is needed.
+- `ternary_matmul_a16(activations, weights, weight_scale, N, format, out_dtype=None)`: bfloat16 or float16 (..., K), not
+  quantized, times weights (N, K) with one scale, times weight_scale (W2A16). Sums are float32. The output has the dtype
+  of the activations by default. NaN and infinities propagate. The gradient with respect to the activations is that of
+  the product with dequantized weights. On the CPU PyTorch computes it from weights that each call unpacks.
+- `ternary_matmul_a16_constant`: the same without a gradient, for weights as in `linear_constant`.
+- `bit_linear(x, weight, weight_scale, N, divide=False, bias=None, out_dtype=None)`: `linear` with the state of a
+  checkpoint: `weight` in Hugging Face's layout, uint8 (ceil(N/4), K), and a tensor with one scale, which is inverted
+  with `divide`. The kernels' layout is made at the first call with the weights, and again after they were written.
+  `bit_linear_forward`: the same without a gradient.
+- `bit_linear_a16(activations, weight, weight_scale, N, divide=False, out_dtype=None)`: `ternary_matmul_a16` with such a
   state. `bit_linear_a16_forward`: the same without a gradient.
 - `i2s_quantize(x, scale)`, `i2s_dequantize(q, scale)`: see the functions of that name in tritmark.kernels.
-- `pack(codes, scale, format)`, `unpack(packed, N, K, format)`: ternary codes int8 (N, K) in a format with one scale,
+- `pack(codes, scale, format)`, `unpack(packed, N, K, format)`: ternary codes int8 (N, K) to a format with one scale,
   and back.
 
-On the CPU a NaN or infinity in x, a scale that is none, a code other than -1, 0 and 1, and a field that stands for none
-are InvalidArgumentError too. On a GPU values are not looked at, since that would wait for it: activations with a NaN or
-infinity give a row of NaN, and the rest is as bad as what was given.
+On the CPU these also raise InvalidArgumentError: a NaN or infinity in x, an invalid scale, a code except -1, 0 and 1,
+and a bit field that is no code. On a GPU values are not checked, because that would wait for the device. Activations
+with a NaN or infinity give a row of NaN; other invalid values give undefined results.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ SCHEMAS = {
     "pack": "(Tensor codes, float scale, str format) -> Tensor",
     "unpack": "(Tensor packed, int N, int K, str format) -> Tensor",
 }
-"""Every op, with its schema."""
+"""Schema of every op."""
 
 
 def _activation_quantize(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -156,7 +156,7 @@ def _kept_for_gradient(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) 
 
 
 def _gradient(ctx: Any, upstream: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-    """Of linear, with respect to x and bias."""
+    """Gradient of linear with respect to x and bias."""
     (weights,), (weight_scale, N, K, format), (x_dtype, bias_dtype) = ctx.saved_tensors, ctx.product, ctx.dtypes
     of_x = of_bias = None
     if ctx.needs_input_grad[0]:
@@ -178,7 +178,7 @@ def _kept_for_a16(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> No
 
 
 def _gradient_a16(ctx: Any, upstream: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-    """Of ternary_matmul_a16, with respect to the activations."""
+    """Gradient of ternary_matmul_a16 with respect to the activations."""
     (weights,), (weight_scale, N, K, format) = ctx.saved_tensors, ctx.product
     codes = torch.ops.tritmark.unpack(weights, N, K, format)
     found = (upstream @ codes.to(upstream.dtype) * weight_scale).to(ctx.dtype)
@@ -191,11 +191,11 @@ _GRADIENTS = (
     ("bit_linear", state.keep_linear, state.linear_gradient),
     ("bit_linear_a16", state.keep_a16, state.a16_gradient),
 )
-"""Ops that have one: what is kept for it, and the gradient."""
+"""Ops with a gradient: the function that saves its inputs, and the gradient."""
 
 
 def _registered() -> torch.library.Library:
-    """The library with every op."""
+    """Register every op in a new library."""
     library = torch.library.Library("tritmark", "DEF")
     for name, schema in SCHEMAS.items():
         library.define(name + schema, tags=(torch.Tag.pt2_compliant_tag,))
@@ -209,6 +209,6 @@ def _registered() -> torch.library.Library:
 
 
 _LIBRARY = _registered()
-"""Kept, for the ops go with it."""
+"""Kept, because the ops are removed with it."""
 OPS: Any = torch.ops.tritmark
-"""The ops, for what imports them from here, so that they are there."""
+"""The ops; importing them from here ensures that they are registered."""

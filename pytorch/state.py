@@ -1,6 +1,6 @@
-"""The ops of a layer's state, as checkpoints have it: weights in Hugging Face's layout and the tensor of their scale.
+"""Ops on a layer's state as in checkpoints: weights in Hugging Face's layout, and a tensor with their scale.
 
-They are what torch.compile and torch.export have in their graphs, so these compute from the state that they are given.
+torch.compile and torch.export put these ops into graphs, so they compute from the state that they receive.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _A16 = (
     " -> Tensor"
 )
 SCHEMAS = {"bit_linear": _LINEAR, "bit_linear_forward": _LINEAR, "bit_linear_a16": _A16, "bit_linear_a16_forward": _A16}
-"""Every op of a state, with its schema."""
+"""Schema of every op on a state."""
 
 
 def computes(name: str, kind: str) -> Callable[..., torch.Tensor]:
-    """What computes that op on a kind of device."""
+    """The implementation of an op on a device type."""
     return (_a16 if "a16" in name else _linear)(DEVICES[kind])
 
 
@@ -43,7 +43,7 @@ def _linear(device: ModuleType) -> Callable[..., torch.Tensor]:
         bias: torch.Tensor | None = None,
         out_dtype: torch.dtype | None = None,
     ) -> torch.Tensor:
-        # Few calls of Python: each costs several times as much within a compiled graph.
+        # Few Python calls: each costs several times as much in a compiled graph.
         known = BY_WEIGHT.get(id(weight))
         held: Followed | None = None if known is None else known()
         if held is not None and held.divide is divide and held.N == N and held.holds(weight, weight_scale):
@@ -76,7 +76,7 @@ def _a16(device: ModuleType) -> Callable[..., torch.Tensor]:
 
 
 def _check_width(x: torch.Tensor, weight: torch.Tensor) -> None:
-    """Bytes of packed weights do not always tell their width."""
+    """Raise InvalidArgumentError for another width. The bytes of packed weights do not always show it."""
     if not x.ndim or x.shape[-1] != weight.shape[1]:
         raise refuse("x", f"of shape {tuple(x.shape)}", f"of shape (..., {weight.shape[1]})")
 
@@ -107,7 +107,7 @@ def a16_shape(
 
 
 def _dequantized(ctx: Any, upstream: torch.Tensor) -> torch.Tensor:
-    """The upstream gradient times the weights, in plain operations, which compilers see through."""
+    """The upstream gradient times the weights, in plain operations that compilers can trace."""
     weight, weight_scale = ctx.saved_tensors
     N, divide = ctx.product
     fields = torch.cat([(weight >> shift) & 3 for shift in (0, 2, 4, 6)])[:N]
@@ -116,7 +116,7 @@ def _dequantized(ctx: Any, upstream: torch.Tensor) -> torch.Tensor:
 
 
 def keep_linear(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
-    """What bit_linear's gradient needs."""
+    """Save the inputs that bit_linear's gradient needs."""
     x, weight, weight_scale, N, divide, bias, _ = inputs
     ctx.save_for_backward(weight, weight_scale)
     ctx.product = N, divide
@@ -124,7 +124,7 @@ def keep_linear(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None
 
 
 def linear_gradient(ctx: Any, upstream: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-    """Of bit_linear, with respect to x and bias."""
+    """Gradient of bit_linear with respect to x and bias."""
     x_dtype, bias_dtype = ctx.dtypes
     of_x = _dequantized(ctx, upstream).to(x_dtype) if ctx.needs_input_grad[0] else None
     of_bias = None
@@ -134,7 +134,7 @@ def linear_gradient(ctx: Any, upstream: torch.Tensor) -> tuple[torch.Tensor | No
 
 
 def keep_a16(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
-    """What bit_linear_a16's gradient needs."""
+    """Save the inputs that bit_linear_a16's gradient needs."""
     activations, weight, weight_scale, N, divide, _ = inputs
     ctx.save_for_backward(weight, weight_scale)
     ctx.product = N, divide
@@ -142,5 +142,5 @@ def keep_a16(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
 
 
 def a16_gradient(ctx: Any, upstream: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-    """Of bit_linear_a16, with respect to the activations."""
+    """Gradient of bit_linear_a16 with respect to the activations."""
     return _dequantized(ctx, upstream).to(ctx.dtype), None, None, None, None, None

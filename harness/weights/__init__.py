@@ -1,8 +1,8 @@
-"""Real weights: read float matrices, row block by row block, and ternary ones, from files that nobody vouches for.
+"""Read matrices of floats and of ternary codes from untrusted weight files.
 
-`open_weights` takes a .safetensors file, a folder of them, a .gguf file or `hf:OWNER/NAME`. A file is checked in
-full before a byte of its tensors is read, and whatever is wrong with it is a WeightFileError. `TernaryWeights` are
-the matrices that hold codes; `convert` writes them in another format, `compare` says whether two files hold the same.
+`open_weights` takes a .safetensors file, a folder of them, a .gguf file or `hf:OWNER/NAME`. A file is checked in full
+before any tensor is read; every fault raises WeightFileError. `TernaryWeights` lists the matrices that hold codes,
+`convert` writes them in another format, and `compare` reports whether two files hold the same weights.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A file that is there in full or not at all, however large: written beside its place, checked, and put there."""
+"""Write a file atomically: in full beside its final place, then renamed."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from tritmark.harness.errors import UsageError
 
 @contextmanager
 def written(path: Path) -> Iterator[Path]:
-    """The path of a new file beside `path`, with its suffix, to be written in the block; after the block it is made
-    durable and takes the place of `path`, at once. Where the block raises, it is removed, and `path` is as it was.
+    """Yield the path of a new file beside `path` with the same suffix, to be written in the block. After the block the
+    new file is synced and replaces `path` atomically. If the block raises, the new file is removed and `path` is
+    unchanged.
 
-    What a process that was killed left over is removed by the next that writes the same file. Raises UsageError for a
-    link, a folder, and a disk that refuses.
+    Files that a killed process left are removed by the next process that writes `path`. Raises UsageError for a
+    symbolic link, a folder, and an error of the disk.
     """
     if path.is_symlink() or path.is_dir():
         kind = "a symbolic link" if path.is_symlink() else "a folder"
-        raise UsageError(f"{path}: is {kind}; legal: the name of a file, new or to be replaced")
+        raise UsageError(f"{path}: is {kind}; legal: the path of a new or existing file")
     _sweep(path)
     temporary = path.with_name(f".{path.stem}.{os.getpid()}.{secrets.token_hex(4)}.tmp{path.suffix}")
     try:

@@ -1,5 +1,5 @@
-"""Tensors beside a matrix that change what its numbers stand for. One that is understood is its scale; with any other
-the matrix is refused, for what is read of it would not be what its model computes with."""
+"""Tensors beside a matrix that change the meaning of its numbers. A known one is the scale; a matrix with any other is
+refused, because its values would differ from those that its model computes with."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ _BEHIND = (
     *("_shape", "_packed", "_codebook", "_global_scale", "_absmax", ".absmax", ".quant_map", ".nested_absmax"),
     *(".scale", ".scales", ".zero_point"),
 )
-"""Endings behind the name of a matrix."""
+"""Suffixes of the matrix's name."""
 _BESIDE = (
     *("scale", "scales", "scale_inv", "biases", "zeros", "zero_point", "qweight", "qzeros", "g_idx", "SCB", "scb"),
     *("lora_A.weight", "lora_B.weight", "lora_magnitude_vector", "weight_v", "weight_g"),
 )
-"""Names of a module's other tensors, in place of `weight`."""
+"""Names of other tensors of the module, in place of `weight`."""
 
 
 def unknown_companion(source: WeightSource, name: str) -> str | None:
-    """The name of a tensor that changes what matrix `name` stands for by a rule that is not known here, or None."""
+    """The name of a tensor that changes the meaning of matrix `name` by an unknown rule, or None."""
     stem, dot, leaf = name.rpartition(".")
     candidates = [name + end for end in _BEHIND]
     if dot and leaf == "weight":
@@ -31,8 +31,8 @@ def unknown_companion(source: WeightSource, name: str) -> str | None:
 
 
 def require_understood(source: WeightSource, name: str) -> None:
-    """Raise WeightFileError where a matrix has such a companion."""
+    """Raise WeightFileError if a matrix has such a tensor beside it."""
     other = unknown_companion(source, name)
     if other is not None:
         legal = f"no scale, or one float in {inert(name + SCALE_SUFFIX)}"
-        raise source.error(name, f"has {inert(other)} beside it, and what that does to it is not known here", legal)
+        raise source.error(name, f"has {inert(other)} beside it, whose effect on the weights is not known", legal)

@@ -1,10 +1,10 @@
-"""Whether two weight files hold the same model: names, shapes, codes, scales, and the values of everything else.
+"""Compare two weight files: names, shapes, codes, scales, and the values of all other tensors.
 
-Names are matched as GGUF has them (published_names), so a GGUF file and one of Hugging Face's can hold the same model,
-and reported as the files have them. Codes and scales are compared whatever format each side has them in: one scale for
-a tensor is the same as that number for each of its rows. Where one side holds codes and the other floats, code times
-scale is compared with the floats; no rule quantizes anything. Other tensors are the same if their bytes are, or their
-values, widened to float32: 0 and -0 are one value, and so are two NaNs. Two tensors are in memory at a time.
+Names are compared in their GGUF form (published_names), so a GGUF file and a Hugging Face model can be equal. Reports
+use the names of the files. Codes and scales are compared across formats: one scale for a tensor equals the same number
+for each row. If one side holds codes and the other floats, code * scale is compared with the floats; no rule quantizes
+them. Other tensors are equal if their bytes or their values in float32 are. 0 equals -0, and NaN equals NaN. Memory
+holds two tensors at a time.
 """
 
 from __future__ import annotations
@@ -28,34 +28,34 @@ from tritmark.harness.weights.tensor import TensorInfo
 from tritmark.harness.weights.ternary import Conventions, Holders, TernaryInfo, TernaryWeights, require_needed
 
 _SLAB = 1 << 22
-"""Elements whose values are compared at a time."""
+"""Elements that are compared at a time."""
 _WIDENED = ("float32", "float16", "bfloat16")
-"""dtypes whose values float32 holds."""
+"""dtypes whose values float32 holds exactly."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What differs, in a tensor by its name in the first file, or in the only one that has it."""
+    """A difference, with the tensor's name in the first file, or in the only file that has it."""
 
     name: str
     what: str
     """name, shape, dtype, codes, scales, values, bytes or metadata."""
     description: str
     other_name: str = ""
-    """In the second file, where it is another one there."""
+    """The name in the second file, if it differs."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelComparison:
-    """What was found. `differences` has the first of each tensor, in the first file's order."""
+    """The result of a comparison. `differences` has the first difference of each tensor, in order of the first file."""
 
     matrices: int
-    """Tensors with codes on one side or both."""
+    """Tensors with codes in one file or both."""
     others: int
-    """The rest of those that both have."""
+    """The other tensors that both files have."""
     differences: tuple[Difference, ...]
     aside: tuple[str, ...] = ()
-    """Files beside either that are no part of the model, and were not read."""
+    """.safetensors files in either folder that do not belong to the model and were not read."""
 
 
 def compare(
@@ -67,8 +67,8 @@ def compare(
 ) -> ModelComparison:
     """Compare the weights at `a` and `b`.
 
-    `progress(name, total)` is told of each of `total` tensors before it is compared. Raises WeightFileError for weights
-    that cannot be read, and for two tensors that have one name in GGUF.
+    `progress(name, total)` is called before each of `total` tensors is compared. Raises WeightFileError for weights
+    that cannot be read, and for two tensors of a file that have the same name in GGUF.
     """
     with open_weights(a) as first, open_weights(b) as second:
         left, right = (_Operand(each, holders, conventions) for each in (first, second))
@@ -77,11 +77,11 @@ def compare(
 
 
 class _Operand:
-    """One of the two, with its tensors by their names in GGUF; what is only a scale of another is left out."""
+    """One of the two files, with its tensors by GGUF name, without those that are only scales."""
 
     def __init__(self, source: WeightSource, holders: Holders, conventions: Conventions | None) -> None:
         self.source = source
-        # Without a rule: floats are compared as floats.
+        # Without a rule, floats are compared as floats.
         self.ternary = TernaryWeights(source, holders._replace(ternarize=None), conventions, beside_another=True)
         self.tensors: dict[str, TensorInfo] = {}
         for tensor in source.tensors:
@@ -89,8 +89,8 @@ class _Operand:
             if tensor.name in self.ternary.scales:
                 continue
             if name in self.tensors:
-                legal = f"names used once, and not also {self.tensors[name].name}"
-                raise source.error(tensor.name, f"{name} in GGUF, as another tensor is", legal)
+                legal = f"names used once; {self.tensors[name].name} has the same one"
+                raise source.error(tensor.name, f"is named {name} in GGUF, like another tensor", legal)
             self.tensors[name] = tensor
 
 
@@ -124,13 +124,13 @@ def _compared(a: _Operand, b: _Operand, progress: Callable[[str, int], None]) ->
 
 
 def _metadata(a: WeightSource, b: WeightSource) -> Iterator[Difference]:
-    """Keys that change what the weights mean."""
+    """Differences in keys that change the meaning of the weights."""
     left, right = hadamard.pairs(a), hadamard.pairs(b)
     for key in dict.fromkeys((*left, *right)):
         if key not in left or key not in right:
             yield Difference(key, "metadata", f"only in {inert_path((a if key in left else b).path)}")
         elif left[key] != right[key]:
-            yield Difference(key, "metadata", "of other values")
+            yield Difference(key, "metadata", "with different values")
 
 
 def _codes(a: _Operand, p: TernaryInfo, b: _Operand, q: TernaryInfo) -> tuple[str, str] | None:
@@ -158,11 +158,13 @@ def _values(a: WeightSource, x: TensorInfo, b: WeightSource, y: TensorInfo) -> t
         return "shape", f"{x.shape} and {y.shape}"
     if x.dtype == y.dtype:
         if x.nbytes != y.nbytes:
-            raise WeightFileError(path=a.path, found=f"{x.nbytes} and {y.nbytes} bytes of {x.dtype}", legal="as many")
+            raise WeightFileError(
+                path=a.path, found=f"{x.nbytes} and {y.nbytes} bytes of {x.dtype}", legal="equal sizes"
+            )
         at = _first_byte(a, x, b, y)
         if at is None:
             return None
-        if x.dtype == "float64" or not x.readable:  # float32 would not tell all of them apart
+        if x.dtype == "float64" or not x.readable:  # float32 cannot distinguish all of them
             return _element(a, x, b, y, at)
     elif not {x.dtype, y.dtype} <= set(_WIDENED):
         return "dtype", f"{x.dtype} and {y.dtype}"
@@ -178,7 +180,7 @@ def _values(a: WeightSource, x: TensorInfo, b: WeightSource, y: TensorInfo) -> t
 def _products(
     a: _Operand, p: TernaryInfo, b: WeightSource, y: TensorInfo, *, swapped: bool = False
 ) -> tuple[str, str] | None:
-    """Codes times scales against floats; `swapped` where the floats are those of the first file."""
+    """Compare codes times scales with floats; `swapped` if the floats belong to the first file."""
     if p.shape != y.shape:
         shapes = (y.shape, p.shape) if swapped else (p.shape, y.shape)
         return "shape", "{} and {}".format(*shapes)
@@ -189,7 +191,7 @@ def _products(
     scales = by_row(scale, p.shape)
     for rows in _slabs(p.shape):
         here = np.repeat(scales[rows], p.shape[1] // scales.shape[1], axis=1)
-        with np.errstate(invalid="ignore"):  # of a scale that is no number, which differs from all others
+        with np.errstate(invalid="ignore"):  # a NaN scale differs from all numbers
             pair = [codes[rows] * here, b.read(y.name, rows)]
         first, second = reversed(pair) if swapped else pair
         index = _first_unlike(first, second)
@@ -222,7 +224,7 @@ def _first_byte(a: WeightSource, x: TensorInfo, b: WeightSource, y: TensorInfo) 
 
 
 def _element(a: WeightSource, x: TensorInfo, b: WeightSource, y: TensorInfo, at: int) -> tuple[str, str]:
-    """What the two have around byte `at`, the first that differs."""
+    """The values of both tensors at byte `at`, the first that differs."""
     try:
         dtype = np.dtype(x.dtype)
     except TypeError:
@@ -239,7 +241,7 @@ def _element(a: WeightSource, x: TensorInfo, b: WeightSource, y: TensorInfo, at:
 
 
 def _slabs(shape: tuple[int, ...]) -> Iterator[slice]:
-    """Rows that have _SLAB elements together, or one; all there is of what has no rows."""
+    """Slices of rows with about _SLAB elements each, at least one row; one empty slice for fewer than 2 dimensions."""
     if len(shape) < 2:
         yield slice(0, 0)
         return

@@ -1,13 +1,13 @@
-"""How the configuration beside .safetensors files says that they are quantized, wherever loaders look for it.
+"""Read how .safetensors files are quantized, from the configuration files that loaders look for beside them.
 
-- config.json: `quantization_config` at the top or under any inner configuration (text_config, ...),
+- config.json: `quantization_config` at the top or inside any inner configuration (text_config, ...),
   `compression_config` of compressed-tensors, `quantization` of MLX.
-- files of their own: quantization_config.json, quantize_config.json (GPTQ), quant_config.json (AWQ),
+- Separate files: quantization_config.json, quantize_config.json (GPTQ), quant_config.json (AWQ),
   hf_quant_config.json (ModelOpt).
 
-Of BitNet (integrations/bitnet.py of transformers): `linear_class` autobitlinear multiplies by weight_scale, bitlinear,
-which is the default, divides; `quantization_mode` online has no weight_scale and quantizes floats by absmean at each
-call; `modules_to_not_convert` stay floats. Every other method is refused: its tensors mean something else.
+BitNet (integrations/bitnet.py of transformers): `linear_class` autobitlinear multiplies by weight_scale; bitlinear,
+the default, divides. `quantization_mode` online has no weight_scale and quantizes floats by absmean in each call.
+`modules_to_not_convert` stay floats. All other methods are refused, because their tensors are not ternary codes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FILES = ("config.json", "quantization_config.json", "quantize_config.json", "qua
 
 _CLASSES = {"autobitlinear": MULTIPLY, "bitlinear": DIVIDE}
 _OWN = {"quantize_config.json": "gptq", "quant_config.json": "awq", "hf_quant_config.json": "modelopt"}
-"""The method of a file of its own that names none."""
+"""The method that each separate file implies when it names none."""
 _KNOWN = {
     "gptq": "GPTQ: integers of 2 to 8 bits with zero points",
     "awq": "AWQ: integers of 4 bits with zero points",
@@ -46,42 +46,42 @@ _PATTERN = frozenset("*+?[](){}|^$\\")
 
 @dataclass(frozen=True, slots=True)
 class Quantization:
-    """What a BitNet configuration says."""
+    """The settings of a BitNet configuration."""
 
     weight_scale: str = MULTIPLY
-    """multiply or divide; "" for a linear_class that is not known."""
+    """multiply or divide; "" for an unknown linear_class."""
     mode: str = OFFLINE
     kept: frozenset[str] = frozenset()
     """Modules that stay floats."""
 
     def keeps(self, name: str) -> bool:
-        """Whether the tensor lies in a module that stays floats, by transformers' rule (should_convert_module)."""
+        """Whether the tensor is in a module that stays floats, by the rule of transformers (should_convert_module)."""
         module = name.rpartition(".")[0]
         return any(module.startswith(each) or module.endswith(each) or f"{each}." in module for each in self.kept)
 
 
 NONE = Quantization()
-"""Where there is no configuration."""
+"""The settings without a configuration."""
 
 
 def configuration_of(folder: Path, *, asked: bool = False) -> Quantization:
-    """What the files in the folder say; NONE where they say nothing.
+    """The settings of the files in `folder`; NONE without any.
 
-    With `asked` the user has said what weight_scale does, so a linear_class that is not known is no error. Raises
-    WeightFileError for files that cannot be read, that contradict each other, or that name another method than bitnet.
+    With `asked` the user has given the direction of weight_scale, so an unknown linear_class is no error. Raises
+    WeightFileError for files that cannot be read, that contradict each other, or that name a method except bitnet.
     """
     first: tuple[str, Quantization] | None = None
     for place, said in _places(folder):
         found = _bitnet(folder, place, said, asked)
         if first is not None and found != first[1]:
             text = f"{place} and {first[0]} contradict each other: {_shown(found)}, {_shown(first[1])}"
-            raise WeightFileError(path=inert_path(folder), found=text, legal="one meaning; which one is right?")
+            raise WeightFileError(path=inert_path(folder), found=text, legal="files that agree; correct one")
         first = first or (place, found)
     return first[1] if first is not None else NONE
 
 
 def _places(folder: Path) -> Iterator[tuple[str, dict[str, object]]]:
-    """Every quantization that is described, with where."""
+    """Every quantization that the files describe, with its place."""
     for file in FILES:
         path = folder / file
         if not path.exists():
@@ -119,18 +119,16 @@ def _bitnet(folder: Path, place: str, said: dict[str, object], asked: bool) -> Q
     if method != "bitnet":
         known = _KNOWN.get(method, "") if isinstance(method, str) else ""
         text = f"quant_method {inert(method)}" + (f" ({known})" if known else "")
-        raise wrong(
-            f"{text}, whose tensors are no ternary codes by any rule known here", "quant_method bitnet, or none"
-        )
+        raise wrong(f"{text}, whose tensors tritmark cannot read as ternary codes", "quant_method bitnet, or none")
     linear_class = said.get("linear_class", "bitlinear")
     if not isinstance(linear_class, str) or (linear_class not in _CLASSES and not asked):
-        raise wrong(f"linear_class {inert(linear_class)}", f"{' or '.join(_CLASSES)}; or say --weight-scale")
+        raise wrong(f"linear_class {inert(linear_class)}", f"{' or '.join(_CLASSES)}; or pass --weight-scale")
     mode = said.get("quantization_mode", OFFLINE)
     if mode not in {OFFLINE, ONLINE}:
         raise wrong(f"quantization_mode {inert(mode)}", f"{OFFLINE} or {ONLINE}")
     kept = said.get("modules_to_not_convert") or []
     if not isinstance(kept, list) or not all(isinstance(each, str) and each for each in kept):
-        raise wrong(f"modules_to_not_convert {inert(kept)}", "a list of names of modules")
+        raise wrong(f"modules_to_not_convert {inert(kept)}", "a list of module names")
     for each in kept:
         if _PATTERN & set(each):
             raise wrong(f"modules_to_not_convert has {inert(each)}", "names without patterns")
@@ -138,7 +136,7 @@ def _bitnet(folder: Path, place: str, said: dict[str, object], asked: bool) -> Q
 
 
 def _unnamed(said: dict[str, object]) -> object:
-    """What a description without a quant_method is of."""
+    """The method of a description without a quant_method."""
     if "bits" in said or "group_size" in said:
         return "mlx"
     return "bitnet" if set(said) <= {"modules_to_not_convert", "use_rms_norm", "rms_norm_eps"} else None

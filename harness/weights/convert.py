@@ -1,8 +1,8 @@
-"""One weight file from others, with the ternary matrices in another format and everything else as it was.
+"""Convert weights to one file: ternary matrices in another format, everything else unchanged.
 
-Codes are the same and scales are the same numbers, or it is refused; nothing is rounded. Floats that are not ternary
-become codes only where that is asked for, and what they lose is measured. In memory is one tensor: its codes, and the
-bytes it had and will have. Tensors that hold no codes are copied byte for byte, in pieces.
+Codes and scales keep their exact values, otherwise the conversion is refused; nothing is rounded. Floats that are not
+ternary are quantized only on request, and the loss is reported. Memory holds one tensor at a time: its codes, its
+stored bytes and its new bytes. Tensors without codes are copied byte for byte, in parts.
 """
 
 from __future__ import annotations
@@ -43,33 +43,33 @@ SUFFIXES = (".gguf", ".safetensors")
 
 @dataclass(frozen=True, slots=True)
 class Converted:
-    """What was written."""
+    """The result of a conversion."""
 
     matrices: int
     others: int
     nbytes: int
     floats: int = 0
-    """Linear layers of floats that are not ternary, among the others: copied as they were."""
+    """Linear layers of floats that are not ternary; they are among `others` and copied unchanged."""
     quantized: int = 0
-    """Those that were quantized, among the matrices."""
+    """Matrices that were quantized."""
     loss: Loss = NOTHING
-    """What these lost, together."""
+    """The loss of all quantized matrices together."""
     aside: tuple[str, ...] = ()
-    """Files beside that are no part of the model, and were not read."""
+    """.safetensors files of the folder that do not belong to the model and were not read."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Type:
-    """How matrices of the new format are called in the new file."""
+    """The type of the matrices in the new file."""
 
     dtype: str
     layout: str
-    """Where it is not the usual one of the type."""
+    """The layout, or "" for the usual one of the type."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """One tensor of the source, and what becomes of it."""
+    """One tensor of the source, and its plan in the new file."""
 
     source: str
     planned: OutlinedTensor
@@ -90,15 +90,15 @@ def convert(
 ) -> Converted:
     """Write the weights at `path` to `out`, a .gguf or .safetensors file, with ternary matrices in `format`.
 
-    With `quantize`, a name in quantized.RULES, linear layers of floats that are not ternary become codes by that rule.
-    Without, they are copied where other matrices are ternary, and else it is refused.
+    `quantize` names a rule in quantized.RULES that quantizes linear layers of floats that are not ternary. Without it
+    they are copied if other matrices are ternary; otherwise the conversion is refused.
 
-    Names are those published for the kind of file (published_names). `out` is replaced only when the new file was read
-    back and every code, scale and byte is there; until then it is as it was. `progress(name, total)` is told of each of
-    `total` tensors before it is written.
+    Tensors get the names that are published for the kind of file (published_names). `out` is replaced only after the
+    new file was read back and every code, scale and byte agreed. `progress(name, total)` is called before each of
+    `total` tensors is written.
 
-    Raises UsageError for an `out` or `format` that cannot be, or a disk that refuses; WeightFileError for weights that
-    cannot be read; InvalidArgumentError, which names tensor and value, for what does not fit.
+    Raises UsageError for an invalid `out` or `format` and for an error of the disk; WeightFileError for weights that
+    cannot be read; InvalidArgumentError with the tensor and the value for anything that `format` cannot hold.
     """
     if quantize not in {"", *RULES}:
         raise UsageError(f"--quantize {quantize!r}; legal: {' or '.join(RULES)}")
@@ -109,12 +109,12 @@ def convert(
     with open_weights(path) as source:
         weights = TernaryWeights(source, holders, conventions, quantize=bool(quantize))
         if not weights.matrices:
-            legal = f"types with codes ({', '.join(holders.types)}), or linear layers by their published names"
+            legal = f"types with codes ({', '.join(holders.types)}), or linear layers with published names"
             raise WeightFileError(path=inert_path(path), found="no ternary matrix", legal=legal)
         if not quantize:
             _refuse_floats(weights)
         if out.suffix != ".gguf" and weights.transform:
-            legal = "a .gguf file, which keeps the keys"
+            legal = "a .gguf file, which keeps these keys"
             raise InvalidArgumentError(op="convert", argument="OUT", found=f"{out}; {weights.transform}", legal=legal)
         parts = _plan(weights, form, type, out.suffix)
         planned = [each for part in parts for each in (part.planned, part.scale) if each is not None]
@@ -133,13 +133,13 @@ def convert(
 
 
 def _refuse_floats(weights: TernaryWeights) -> None:
-    """Raise InvalidArgumentError where every matrix would be quantized, which was not asked for."""
+    """Raise InvalidArgumentError if every matrix would be quantized without a request."""
     ruled = [info for info in weights.matrices if info.ruled]
     if ruled:
         found = (
             f"missing, and {len(ruled)} linear layers hold floats that are not ternary, first {inert(ruled[0].name)}"
         )
-        legal = f"{' or '.join(RULES)}, which makes codes of them and reports what that loses"
+        legal = f"{' or '.join(RULES)}, which quantizes them and reports the loss"
         raise InvalidArgumentError(op="convert", argument="--quantize", found=found, legal=legal)
 
 
@@ -152,7 +152,7 @@ def _type(format: str, suffix: str, holders: Holders) -> _Type:
                 legal[name] = _Type(dtype, "" if layout == usual else layout)
     there = [name for name in legal if name in holders.formats]
     if format not in there:
-        raise UsageError(f"--format {format!r} cannot be in a {suffix} file; {nearest(format, there)}")
+        raise UsageError(f"--format {format!r} cannot be stored in a {suffix} file; {nearest(format, there)}")
     return legal[format]
 
 
@@ -180,15 +180,15 @@ def _plan(weights: TernaryWeights, form: CodeFormat, type: _Type, suffix: str) -
 def _require_room(info: TernaryInfo, form: CodeFormat, type: _Type) -> None:
     rows = max(form.row_multiple, ROWS_TO_A_BYTE if type.dtype == PACKED_ROWS else 1)
     if info.shape[0] % rows or not form.holds(info.shape):
-        legal = f"N a multiple of {rows}, K of {form.column_multiple}, and no tail that the layout drops"
-        raise _unfit(info.name, f"of shape {info.shape}, for which {form.name} has no room", legal)
+        legal = f"N a multiple of {rows}, K of {form.column_multiple}, and no partial block that the layout drops"
+        raise _unfit(info.name, f"of shape {info.shape}, which {form.name} cannot hold", legal)
 
 
 def _names_once(planned: list[OutlinedTensor]) -> None:
     seen: set[str] = set()
     for each in planned:
         if each.name in seen:
-            raise _unfit(each.name, "a name that two tensors would have", "names used once")
+            raise _unfit(each.name, "a name that two tensors of the new file would have", "names used once")
         seen.add(each.name)
 
 
@@ -202,7 +202,7 @@ def _write(
     holders: Holders,
     progress: Callable[[str, int], None],
 ) -> tuple[dict[str, bytes], Loss]:
-    """Write the file; gives for each tensor what `_digest` says of it, and what quantizing lost."""
+    """Write the file. Returns the digest of each tensor by name, and the loss of quantization."""
     offsets = dict(zip((each.name for each in planned), outline.offsets, strict=True))
     digests, lost = {}, NOTHING
     with path.open("xb") as file:
@@ -247,7 +247,7 @@ def _fitted(part: _Part, scale: Any, form: CodeFormat, holders: Holders) -> Any:
 
 
 def _that_hold(part: _Part, scale: Any, holders: Holders) -> list[str]:
-    """The formats of files that have room for the matrix with its scales."""
+    """The formats that can hold the matrix with its scales."""
     assert part.info is not None
     found = []
     for dtype, type in holders.types.items():
@@ -278,12 +278,12 @@ def _digest(codes: Any, scale: Any) -> bytes:
 
 
 def _verify(path: Path, digests: dict[str, bytes], holders: Holders, conventions: Conventions) -> None:
-    """Read the file back. Raises WeightFileError where it does not hold what was written."""
+    """Read the file back. Raises WeightFileError if it differs from what was written."""
     with open_weights(path) as source:
         weights = TernaryWeights(source, holders._replace(ternarize=None), conventions)
         names = {each.name for each in source.tensors} - weights.scales
         if names != digests.keys():
-            raise WeightFileError(path=inert_path(path), found="other tensors than were written", legal="the same")
+            raise WeightFileError(path=inert_path(path), found="other tensors than were written", legal="the same ones")
         for name, expected in digests.items():
             info = weights.matrix(name)
             if info is not None and info.format:
@@ -294,7 +294,7 @@ def _verify(path: Path, digests: dict[str, bytes], holders: Holders, conventions
                     digest.update(chunk)
                 found = digest.digest()
             if found != expected:
-                raise source.error(name, "read back otherwise than written", "the same; is the disk sound?")
+                raise source.error(name, "other bytes than were written", "the same bytes; check the disk")
 
 
 def _unfit(name: str, found: str, legal: str) -> InvalidArgumentError:

@@ -1,7 +1,7 @@
-"""Stored values to float32.
+"""Convert stored values to float32.
 
-float16 and bfloat16 widen exactly (a bfloat16 is the upper half of a float32, so a shift does it). float64 is
-rounded to float32 once, to nearest even; what is too large becomes infinite. NaN and infinity pass as they are.
+float16 and bfloat16 widen exactly (a bfloat16 is the upper half of a float32). float64 is rounded once, to nearest
+even; values that are too large become infinite. NaN and infinity are kept.
 """
 
 from __future__ import annotations
@@ -18,16 +18,15 @@ _STORED = {"float32": "<f4", "float16": "<f2", "bfloat16": "<u2", "float64": "<f
 
 
 def read_float32(file: PlainFile, dtype: str, shape: tuple[int, ...], offset: int, nbytes: int) -> NDArray[np.float32]:
-    """A float32 array of `shape` from the `nbytes` bytes at byte `offset` of `file`.
+    """Read a float32 array of `shape` from the `nbytes` bytes at byte `offset` of `file`.
 
-    `dtype` is one of FLOATS or DEQUANTIZED. Besides the result, memory holds what is stored once more (not for
-    float32).
+    `dtype` is one of FLOATS or DEQUANTIZED. Except for float32, memory holds the stored bytes beside the result.
     """
     if nbytes == 0:
         return np.empty(shape, np.float32)
     stored = np.empty(nbytes, np.uint8) if dtype in DEQUANTIZED else np.empty(shape, _STORED[dtype])
     file.read_into(offset, stored.reshape(-1).view(np.uint8).data)
-    # Signalling NaNs and a float64 past float32's range are the file's values, not our mistakes.
+    # Signalling NaNs and float64 values beyond float32's range come from the file; they are not faults here.
     with np.errstate(all="ignore"):
         if dtype == "bfloat16":
             wide = stored.astype(np.uint32)

@@ -1,4 +1,4 @@
-"""Weights that are no numbers: an error of the file, which names the tensor and the index, before a kernel meets it."""
+"""Refuse weights that are NaN or infinite, with the tensor and the index, before a kernel reads them."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from tritmark.harness.weights.source import WeightSource
 from tritmark.harness.weights.tensor import TensorInfo
 
 SLAB = 1 << 20
-"""Elements that are looked at together: 4 MiB of float32."""
+"""Elements that are checked at a time: 4 MiB of float32."""
 
 
 def slabs(shape: tuple[int, ...], elements: int = SLAB) -> list[slice]:
-    """Rows that have `elements` elements together, or one."""
+    """Slices of rows with about `elements` elements each, at least one row."""
     step = max(1, elements // max(1, prod(shape[1:])))
     return [slice(first, min(first + step, shape[0])) for first in range(0, shape[0], step)]
 
 
 def require_finite(source: WeightSource, tensor: TensorInfo) -> None:
-    """Raise WeightFileError where a tensor of floats, of 2 dimensions or more, has a NaN or an infinity."""
+    """Raise WeightFileError for a NaN or an infinity in a float tensor of 2 or more dimensions."""
     for rows in slabs(tensor.shape):
         check_finite(source, tensor.name, source.read(tensor.name, rows), rows.start)
 
 
 def check_finite(source: WeightSource, name: str, values: NDArray[np.float32], first_row: int = 0) -> None:
-    """The same for values of the tensor that were read, from row `first_row` on."""
+    """Raise WeightFileError for a NaN or an infinity in `values`, which were read from row `first_row`."""
     if np.isfinite(values).all():
         return
     index = [int(each) for each in np.unravel_index(int(np.argmin(np.isfinite(values))), values.shape)]
@@ -39,7 +39,7 @@ def check_finite(source: WeightSource, name: str, values: NDArray[np.float32], f
 
 
 def scales_finite(source: WeightSource, name: str, scale: Any) -> None:
-    """Refuse scales of the tensor called `name`, of any shape, with a NaN or infinity among them."""
+    """Raise WeightFileError for a NaN or an infinity in the scales (any shape) of the tensor `name`."""
     scales = np.asarray(scale)
     bad = ~np.isfinite(scales)
     if bad.any():

@@ -1,8 +1,8 @@
-"""Floats that are ternary already: every number is 0, s or -s, with one s for the tensor, for a row, or for a group of
-32 to 256 columns of a row.
+"""Floats that are exactly ternary: every number is 0, s or -s, with one s for the tensor, a row, or a group of 32 to
+256 columns of a row.
 
-Such a matrix has codes and scales of its own, which no rule needs to find: `clamp(round(w / mean|w|))` would give it
-another scale, and codes of its own only by chance. Whether it is one is decided by the stored numbers, exactly.
+The codes and scales of such a matrix follow from the stored numbers, exactly. `clamp(round(w / mean|w|))` would find
+another scale, and the same codes only by chance.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float32]
 GROUPS = (256, 128, 64, 32)
-"""Columns that may share a scale, the most first."""
+"""Numbers of columns that may share a scale, largest first."""
 
 
 @dataclass(frozen=True, slots=True)
 class FloatLayout:
-    """How the scales of an exactly ternary matrix lie. A row or group of zeros fits every scale."""
+    """Where the scales of an exactly ternary matrix apply. A row or group of zeros fits every scale."""
 
     scale_per: Literal["tensor", "row", "group"]
     group: int = 0
-    """Columns with one scale; 0 except for groups."""
+    """Columns per scale; 0 except for groups."""
     float16: bool = True
-    """Whether float16 holds all scales."""
+    """Whether all scales fit float16 exactly."""
     constant: bool = False
-    """Whether all numbers are the same one, which proves nothing."""
+    """Whether all numbers are equal, which proves nothing."""
 
     def __str__(self) -> str:
         kinds = {"tensor": "one scale", "row": "a scale a row", "group": f"a scale a group of {self.group}"}
@@ -37,9 +37,9 @@ class FloatLayout:
 
 
 def layout_of(read: Callable[[slice], Floats], parts: list[slice], columns: int) -> FloatLayout | None:
-    """The coarsest layout of a matrix of finite numbers that `read` gives by rows, or None for any other floats.
+    """The coarsest layout of a matrix of finite numbers, which `read` returns by rows; None for any other floats.
 
-    Stops at the first row that no layout holds: of ordinary floats that is row 0.
+    Stops at the first row that fits no layout: for ordinary floats row 0.
     """
     width = columns if columns % GROUPS[-1] else GROUPS[-1]
     wanted = [columns, *(each for each in GROUPS if columns % each == 0 and width < columns)]
@@ -74,10 +74,10 @@ def layout_of(read: Callable[[slice], Floats], parts: list[slice], columns: int)
 
 
 def split(values: Floats, layout: FloatLayout) -> tuple[NDArray[np.int8], Floats | np.float32]:
-    """Codes int8 (N, K), and scales float32: one number, (N,), or (N, K / group); 0 for a row or group that is
-    all zero, 1 for such a matrix, for a product takes no scale of 0.
+    """Codes int8 (N, K), and scales float32: one number, (N,), or (N, K / group). The scale of a row or group of zeros
+    is 0; that of a matrix of zeros is 1, because a product takes no scale of 0.
 
-    `values` are those of which `layout` was found; they are overwritten.
+    `values` must be those for which `layout` was found; they are overwritten.
     """
     codes = (values > 0).astype(np.int8)
     codes -= values < 0
@@ -90,7 +90,7 @@ def split(values: Floats, layout: FloatLayout) -> tuple[NDArray[np.int8], Floats
 
 
 def first_other_than_codes(values: Floats) -> tuple[int, int] | None:
-    """Where the first number that is not -1, 0 or 1 is."""
+    """The index of the first number that is not -1, 0 or 1, or None."""
     others = (values != 0) & (np.abs(values) != 1)
     if not others.any():
         return None

@@ -1,11 +1,11 @@
-"""The header of a .gguf file, checked in full.
+"""Read the header of a .gguf file and check it in full.
 
-Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, versions 2 and 3, little-endian. The gguf package's
-GGUFReader maps the file and believes every count in it, so the walk is done here, inside bounds; gguf_types.py has the
-table of types, and the package gives, in decode.py, the values of block types.
+Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, versions 2 and 3, little-endian. GGUFReader of the
+gguf package maps the file and trusts every count in it, so this module parses the header itself, with limits.
+gguf_types.py has the table of types; decode.py reads block types with the gguf package.
 
-ggml itself refuses tensors that are not laid end to end in the order of the header, and so does this. A tensor of
-a type whose size is not known reaches to where the next one begins, the last one to the end of the file.
+Like ggml, this module refuses tensors that are not contiguous in header order. A tensor of a type with unknown size
+extends to the next tensor, the last one to the end of the file.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from tritmark.harness.weights.plain_file import PlainFile
 from tritmark.harness.weights.tensor import FileHeader, KeyValue, TensorInfo
 
 MAX_HEADER = 64 << 20
-"""bytes; the largest tokenizers (262,144 tokens and their merges) come to about 16 MB."""
+"""bytes; the largest tokenizers (262,144 tokens and their merges) need about 16 MB."""
 MAX_ENTRIES = 1 << 16
-"""tensors, and key-value pairs, each."""
+"""Limit for tensors and for key-value pairs."""
 MAX_DIMS = 4
 MAX_TEXT = 1 << 16
-"""bytes of a key or a name; the format says 65535 for keys and 64 for names, but ggml can be built for longer names."""
+"""Bytes of a key or a name. The format allows 65535 for keys and 64 for names; ggml can be built for longer names."""
 MAX_ELEMENTS = 1 << 48
 
 ALIGNMENT_KEY = "general.alignment"
 DEFAULT_ALIGNMENT = 32
 FILE_TYPE_KEY = "general.file_type"
 LAYOUT_KEY = "tritmark.layout"
-"""Which layout tensors have whose type does not say; `tritmark convert` writes it where it is not the usual one."""
+"""The layout of tensors whose type has several; `tritmark convert` writes it if it is not the usual one."""
 SPLIT_KEYS = ("split.no", "split.count", "split.tensors.count")
-"""This part, from 0; how many there are; tensors in all of them."""
+"""Number of this part from 0; number of parts; tensors in all parts."""
 UINT32, STRING = 4, 8
 _UINT16, _INT32, _ARRAY = 2, 5, 9
 _VALUE_TYPES = {_UINT16: "uint16", UINT32: "uint32", _INT32: "int32", STRING: "a string"}
@@ -47,16 +47,16 @@ FACTS = {
     LAYOUT_KEY: STRING,
     ALIGNMENT_KEY: UINT32,
 }
-"""Keys whose values are read, with the type that each has to have."""
+"""Keys whose values are read, with the required value type."""
 _SCALAR_BYTES = {0: 1, 1: 1, 2: 2, 3: 2, UINT32: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
-"""Value type -> bytes, of those with one size."""
+"""Value type -> bytes, for types of fixed size."""
 _LENGTH = struct.Struct("<Q")
 _LEAST_PAIR_BYTES = 8 + 4 + 1
 _LEAST_TENSOR_BYTES = 8 + 4 + 4 + 8
 
 
 class _TensorEntry(NamedTuple):
-    """What the header says of a tensor."""
+    """The header's entry of a tensor."""
 
     name: str
     shape: tuple[int, ...]
@@ -66,7 +66,7 @@ class _TensorEntry(NamedTuple):
 
 
 class _Cursor:
-    """Reads the header from front to back through a small window; nothing past the file or MAX_HEADER."""
+    """Reads the header sequentially through a small window, never past the file or MAX_HEADER."""
 
     _WINDOW = 1 << 16
 
@@ -78,7 +78,7 @@ class _Cursor:
         self._window_at = 0
 
     def need(self, count: int, what: str) -> None:
-        """Refuse `count` bytes more than there are."""
+        """Raise WeightFileError if fewer than `count` bytes are left."""
         if count > self._end - self.at:
             raise self.file.error(
                 f"{what}, {count} bytes or more, at byte {self.at} of {self.file.size}",
@@ -91,7 +91,7 @@ class _Cursor:
         self.at += count
 
     def take(self, count: int, what: str) -> bytes:
-        """The next `count` bytes, which the caller knows to be few."""
+        """The next `count` bytes, for a small `count`."""
         begin = self.at - self._window_at
         if begin > len(self._window) - count:
             self.need(count, what)
@@ -101,7 +101,7 @@ class _Cursor:
         return self._window[begin : begin + count]
 
     def skip_texts(self, count: int, what: str) -> None:
-        """Step over `count` texts; written for speed, as a tokenizer has a million of them."""
+        """Step over `count` texts. Optimized, because a tokenizer has a million of them."""
         self.need(_LENGTH.size * count, f"{what}, {count} strings")
         window, begin, at = b"", 0, self.at
         for _ in range(count):
@@ -121,7 +121,7 @@ class _Cursor:
         return int.from_bytes(self.take(8, what), "little")
 
     def text(self, what: str) -> str:
-        """A length of 8 bytes and so many bytes of UTF-8."""
+        """A text: its length in 8 bytes, then UTF-8."""
         length = self.u64(f"the length of {what}")
         if length > MAX_TEXT:
             raise self.file.error(f"{what} of {length} bytes", f"at most {MAX_TEXT}")
@@ -133,10 +133,10 @@ class _Cursor:
 
 
 def read_header(file: PlainFile) -> FileHeader:
-    """The header of a .gguf file: tensors in file order, shapes in NumPy's order. Of a split model this is one part.
+    """The header of a .gguf file: tensors in file order, shapes in NumPy order. For a split model, that of one part.
 
-    Refused with WeightFileError: a header that is not what the format says or runs past the file, and tensors twice of
-    one name, not aligned, overlapping, with holes between them, or past the end of the file.
+    Raises WeightFileError for a header that violates the format or extends past the file. Also for tensors with the
+    same name, and for tensors that are misaligned, overlap, leave holes, or extend past the end of the file.
     """
     cursor = _Cursor(file)
     tensor_count, pair_count = _counts(cursor)
@@ -157,7 +157,7 @@ def read_header(file: PlainFile) -> FileHeader:
 def _placed(
     file: PlainFile, entries: Sequence[_TensorEntry], data: int, alignment: int, facts: dict[str, str | int]
 ) -> tuple[TensorInfo, ...]:
-    """The tensors where they lie in the file, whose data begins at byte `data`."""
+    """The tensors with their ranges in the file, whose data begins at byte `data`."""
     types: dict[int, GgufType | None] = dict(gguf_types())
     if not entries:
         return ()
@@ -223,7 +223,7 @@ def _counts(cursor: _Cursor) -> tuple[int, int]:
 
 
 def _pairs(cursor: _Cursor, pair_count: int) -> tuple[tuple[KeyValue, ...], dict[str, str | int]]:
-    """Walk the key-value pairs: where each lies, and the values of FACTS."""
+    """Walk the key-value pairs: the offset of each, and the values of FACTS."""
     pairs: list[KeyValue] = []
     facts: dict[str, str | int] = {}
     keys: set[str] = set()
@@ -247,7 +247,7 @@ def _pairs(cursor: _Cursor, pair_count: int) -> tuple[tuple[KeyValue, ...], dict
 
 
 def _alignment(file: PlainFile, facts: dict[str, str | int]) -> int:
-    """What tensors begin at multiples of, in bytes."""
+    """The alignment of tensors in bytes."""
     alignment = facts.get(ALIGNMENT_KEY, DEFAULT_ALIGNMENT)
     assert isinstance(alignment, int)
     if alignment == 0 or alignment & (alignment - 1):
@@ -268,8 +268,8 @@ def _skip_value(cursor: _Cursor, kind: int, key: str) -> None:
     else:
         count = 1
     if kind not in _SCALAR_BYTES:
-        # ggml knows arrays in arrays as little as we do, though the format would allow them.
-        raise cursor.file.error(f"{what} has type {kind}", "0 to 12, and an array holds scalars or strings")
+        # The format allows arrays of arrays; ggml does not support them either.
+        raise cursor.file.error(f"{what} has type {kind}", "0 to 12; arrays of scalars or strings")
     cursor.skip(_SCALAR_BYTES[kind] * count, what)
 
 
@@ -282,7 +282,7 @@ def _entry(cursor: _Cursor) -> _TensorEntry:
     if dims > MAX_DIMS:
         raise file.error(f"{what} has {dims} dimensions", f"at most {MAX_DIMS}")
     shape = tuple(cursor.u64(what) for _ in range(dims))[::-1]
-    # Zeros are left out of the product: numpy cannot make an array of shape (0, 2**63) either.
+    # Zeros count as 1: NumPy cannot make an array of shape (0, 2**63) either.
     if math.prod(max(size, 1) for size in shape) > MAX_ELEMENTS:
         raise file.error(f"{what} has shape {shape}", f"at most {MAX_ELEMENTS} elements")
     return _TensorEntry(name, shape, cursor.u32(what), cursor.u64(what))

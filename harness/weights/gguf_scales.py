@@ -1,8 +1,8 @@
-"""Scales that lie in a GGUF file beside a tensor of codes.
+"""Scales beside a tensor of codes in a GGUF file.
 
-llama.cpp multiplies the product with `STEM.weight` by the one number in `STEM.scale`, where it is there. What else is
-called a scale of the tensor (`STEM.input_scale`, `STEM.weight_scale`, `NAME_scale`) has no meaning that all readers
-share: it is refused, unless all of it is 1.
+llama.cpp multiplies the product with `STEM.weight` by the one number in `STEM.scale`, if it exists. Other tensors named
+like a scale (`STEM.input_scale`, `STEM.weight_scale`, `NAME_scale`) have no meaning that all readers share. They are
+refused unless all their values are 1.
 """
 
 from __future__ import annotations
@@ -20,33 +20,35 @@ _SCALE = ".scale"
 
 
 class ScalesBeside:
-    """The tensors of a GGUF source that are scales of others, by the stem of those."""
+    """The scale tensors of a GGUF source, found by the stem of the tensor that they belong to."""
 
     def __init__(self, source: WeightSource) -> None:
         self._source = source
         self._scales = [each for each in source.tensors if "scale" in each.name.rpartition(".")[2]]
 
     def factor(self, tensor: TensorInfo) -> TensorInfo | None:
-        """What the weights of `tensor` are multiplied by, one number; None where nothing is beside them.
+        """The tensor with the one number that the weights of `tensor` are multiplied by; None without one.
 
-        Raises WeightFileError for a scale that is not understood and not 1.
+        Raises WeightFileError for a scale with an unknown meaning that is not 1.
         """
         stem = tensor.name.removesuffix(_WEIGHT)
         found = None
         for each in self._scales:
             rest = each.name.removeprefix(stem) if each.name.startswith((f"{stem}.", f"{stem}_")) else ""
-            if not rest or "." in rest[1:]:  # attn_q_norm.scale is none of attn_q
+            if not rest or "." in rest[1:]:  # attn_q_norm.scale does not belong to attn_q
                 continue
             if each.name == stem + _SCALE and prod(each.shape) == 1 and each.dtype in FLOATS:
                 found = each
             elif not self._is_one(each):
-                found_text = f"a scale of {inert(tensor.name)} in {each.dtype} of shape {each.shape}, not understood"
-                legal = f"one float in {inert(stem + _SCALE)}, which is multiplied in, or only ones; else remove it"
+                found_text = (
+                    f"a scale of {inert(tensor.name)} in {each.dtype} of shape {each.shape}, of unknown meaning"
+                )
+                legal = f"one float in {inert(stem + _SCALE)}, or only ones; otherwise remove it"
                 raise self._source.error(each.name, found_text, legal)
         return found
 
     def read(self, factor: TensorInfo) -> np.float32:
-        """The number. Raises WeightFileError where it is not finite and above 0."""
+        """The factor. Raises WeightFileError unless it is finite and above 0."""
         value = np.float32(self._source.read(factor.name).reshape(-1)[0])
         if not (np.isfinite(value) and value > 0):
             raise self._source.error(factor.name, f"a scale of {value}", "a finite number above 0")

@@ -1,8 +1,8 @@
-"""How each type of GGUF tensor lies in a file, by its number.
+"""The sizes of GGUF tensor types, by number.
 
-The gguf package gives the table of ggml's types; it takes 100 ms to import and is imported when the first GGUF file is
-opened. Types that it does not know, or did not always: microsoft/BitNet's ggml, ggml-org/ggml include/ggml.h,
-ikawrakow/ik_llama.cpp, PrismML-Eng/llama.cpp; file types from the llama.h beside each.
+The gguf package has the table of ggml's types. Its import takes 100 ms, so it is imported with the first GGUF file.
+Types that it lacks, or lacked in older versions, come from microsoft/BitNet's ggml, ggml-org/ggml include/ggml.h,
+ikawrakow/ik_llama.cpp and PrismML-Eng/llama.cpp; file types come from the llama.h of each.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from typing import NamedTuple
 
 
 class GgufType(NamedTuple):
-    """How a type of tensors lies in a file."""
+    """The block size and bytes of a tensor type."""
 
     dtype: str
     block_elements: int
     block_bytes: int
     row_bytes: int = 0
-    """For each row's scale."""
+    """Bytes of the scale of each row."""
     trailer_bytes: int = 0
-    """Behind all blocks."""
+    """Bytes after all blocks."""
     file_type: int | None = None
-    """general.file_type of a model that is mostly of it, where it has one."""
+    """general.file_type of a model that is mostly of this type, if it has one."""
 
     def nbytes(self, shape: tuple[int, ...]) -> int:
-        """Size of a tensor of this shape."""
+        """Size in bytes of a tensor of this shape."""
         blocks = math.prod(shape) // self.block_elements
         return blocks * self.block_bytes + math.prod(shape[:-1]) * self.row_bytes + self.trailer_bytes
 
@@ -41,7 +41,7 @@ _OTHERS = {
     # One of three meanings, see type_42.py.
     42: Q2_0,
     43: STQ1_0,
-    # ik_llama.cpp: a scale for each row, float16 and float32; of iq2_bn_r4 four rows lie side by side.
+    # ik_llama.cpp: a scale for each row, float16 and float32; iq2_bn_r4 interleaves four rows.
     134: GgufType("iq1_bn", 64, 13, row_bytes=2, file_type=136),
     135: GgufType("iq2_bn", 64, 16, row_bytes=4, file_type=137),
     # PrismML.
@@ -57,13 +57,13 @@ _USERS = {
     40: "NVFP4 of ggml",
     41: "Q1_0 of ggml, which is binary",
 }
-"""Who uses numbers of types that are not read."""
+"""Projects that use the numbers of types that are not read."""
 _UNREAD = re.compile(r"type_(\d+)")
 
 
 @cache
 def gguf_types() -> dict[int, GgufType]:
-    """Every type whose size is known, by its number."""
+    """Every type of known size, by number."""
     from gguf.constants import GGML_QUANT_SIZES
 
     plain = {"F": "float", "I": "int", "BF": "bfloat"}
@@ -76,12 +76,12 @@ def gguf_types() -> dict[int, GgufType]:
 
 
 def unread_type(code: int) -> str:
-    """The dtype of a tensor whose type has no known size: its bytes go up to the next tensor."""
+    """The dtype of a tensor whose type has no known size; its bytes extend to the next tensor."""
     return f"type_{code}"
 
 
 def number_of(dtype: str) -> int | None:
-    """The type's number in GGUF; None for a dtype that GGUF does not have."""
+    """GGUF's number of the type; None for a dtype that GGUF does not have."""
     match = _UNREAD.match(dtype)
     if match is not None:
         return int(match[1])
@@ -89,12 +89,12 @@ def number_of(dtype: str) -> int | None:
 
 
 def is_unread(dtype: str) -> bool:
-    """Whether it is the dtype of a tensor that cannot be read at all."""
+    """Whether a tensor of this dtype cannot be read."""
     return _UNREAD.fullmatch(dtype) is not None
 
 
 def described(dtype: str) -> str:
-    """The dtype for people: of a type that is not read its number, and who uses that."""
+    """The dtype for messages; for a type that is not read, its number and the project that uses it."""
     match = _UNREAD.fullmatch(dtype)
     if match is None:
         return dtype

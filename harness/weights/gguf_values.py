@@ -1,4 +1,4 @@
-"""Values of a GGUF file's key-value pairs, for the few keys whose meaning counts beyond FACTS."""
+"""Values of GGUF key-value pairs, for the few keys that are needed beyond FACTS."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tritmark.harness.weights.tensor import KeyValue
 _FORMATS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
 _LARGEST = 1 << 22
-"""Bytes of such a pair; the largest known has 28,672 signs of 4 bytes."""
+"""Bytes of a pair; the largest known has 28,672 signs of 4 bytes."""
 
 
 def value_of(source: WeightSource, pair: KeyValue) -> Any:
-    """The value: a number, a bool, a str, or a list of them. Raises WeightFileError for one that is too large or not
-    UTF-8; its extent was checked with the header."""
+    """The value: a number, a bool, a str, or a list of them. Raises WeightFileError for a value that is too large. Its
+    extent was checked with the header."""
     raw = bytes_of(source, pair)
     at = 8 + len(pair.key.encode()) + 4
     if pair.kind != _ARRAY:
@@ -34,7 +34,7 @@ def value_of(source: WeightSource, pair: KeyValue) -> Any:
 
 
 def bytes_of(source: WeightSource, pair: KeyValue) -> bytes:
-    """The whole pair. Raises WeightFileError for one that is too large."""
+    """The bytes of the pair. Raises WeightFileError for a pair that is too large."""
     if pair.nbytes > _LARGEST:
         raise source.file_error(f"{inert(pair.key)} of {pair.nbytes} bytes", f"at most {_LARGEST}")
     return b"".join(source.pair_bytes(pair.offset, pair.nbytes))

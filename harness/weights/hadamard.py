@@ -1,8 +1,8 @@
-"""The keys prism.hadamard.* of a GGUF file: its stored weights are meant for transformed activations.
+"""The keys prism.hadamard.* of a GGUF file: its weights expect transformed activations.
 
-Stored are W * S * H: a model multiplies activations by signs and by a Hadamard matrix in blocks before the product.
-The product of the stored weights is judged all the same; without the transform it is another model's, so the keys are
-shown, compared, and never dropped. Facts: PrismML-Eng/llama.cpp, versions 1 and 2 of the keys.
+The file stores W * S * H: before a product the model multiplies activations by signs and, in blocks, by a Hadamard
+matrix. tritmark judges the product of the stored weights without this transform, so it shows and compares the keys and
+never drops them. Source: PrismML-Eng/llama.cpp, versions 1 and 2 of the keys.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ _LISTS = {**dict.fromkeys(_NAMES, str), "sign_widths": int, "sign_values": int}
 
 
 def pairs(source: WeightSource) -> dict[str, bytes]:
-    """The bytes of each such pair, by its key."""
+    """The bytes of each such key-value pair, by key."""
     return {each.key: bytes_of(source, each) for each in source.header.pairs if each.key.startswith(PREFIX)}
 
 
 def transform_note(source: WeightSource) -> str:
-    """What the keys mean for a judgement, in a sentence; "" for a file without them.
+    """A sentence on what the keys mean for a judgement; "" for a file without them.
 
-    Raises WeightFileError, which names the key, for an unknown version, for keys that their version needs, and for such
-    as contradict each other or the tensors.
+    Raises WeightFileError with the key for an unknown version, a missing key that the version requires, and keys that
+    contradict each other or the tensors.
     """
     keys = {
         each.key.removeprefix(PREFIX): value_of(source, each)
@@ -61,7 +61,7 @@ def _check(source: WeightSource, keys: dict[str, Any]) -> None:
             raise _error(source, "version", inert(keys["version"]), " or ".join(map(str, _VERSIONS)))
         for name in _NEEDED:
             if name not in keys:
-                raise _error(source, name, "missing", f"there, beside {PREFIX}version {keys['version']}")
+                raise _error(source, name, "missing", f"a value, which {PREFIX}version {keys['version']} requires")
     for name, kind in _LISTS.items():
         listed = keys.get(name, [])
         if not isinstance(listed, list) or not all(isinstance(each, kind) for each in listed):
@@ -77,7 +77,7 @@ def _check(source: WeightSource, keys: dict[str, Any]) -> None:
         for name in keys.get(key, ()):
             tensor = source.tensor(name)
             if tensor is None or not tensor.shape:
-                raise _error(source, key, f"with {inert(name)}, which is no tensor here", "names of tensors")
+                raise _error(source, key, f"with {inert(name)}, which is no tensor of the file", "names of tensors")
             columns = tensor.shape[-1]
             if columns % block:
                 found = f"{block}, and {inert(name)} has {columns} columns"
@@ -88,14 +88,14 @@ def _check(source: WeightSource, keys: dict[str, Any]) -> None:
 
 
 def _widths(source: WeightSource, keys: dict[str, Any]) -> list[int] | None:
-    """The widths that have signs, None where there are no signs."""
+    """The widths that have signs; None if there are no signs."""
     widths, values = keys.get("sign_widths"), keys.get("sign_values")
     if keys.get("sign_mode") != "explicit":
         if values and keys.get("sign_mode") == "identity":
             raise _error(source, "sign_values", f"{len(values)} values", "none beside sign_mode identity")
         return None
     if not isinstance(widths, list):
-        raise _error(source, "sign_widths", "missing", "there, beside sign_mode explicit")
+        raise _error(source, "sign_widths", "missing", "a list of integers, which sign_mode explicit requires")
     if not isinstance(values, list) or len(values) != sum(widths):
         found = "missing" if not isinstance(values, list) else f"{len(values)} values"
         raise _error(source, "sign_values", found, f"{sum(widths)} values, a vector for each of sign_widths")

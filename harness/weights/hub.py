@@ -1,4 +1,4 @@
-"""Weights from the Hugging Face hub, where its client library is installed."""
+"""Download weights from the Hugging Face hub with its client library."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _SPEC = re.compile(rf"hf:({_PART}/{_PART})(?:@([A-Za-z0-9_][A-Za-z0-9_./-]*))?")
 
 
 def download(spec: str) -> Path:
-    """The local folder with the .safetensors files of `hf:OWNER/NAME[@REVISION]` in its top folder, and what says how
-    they are to be read: the index.json and the configuration.
+    """Download the .safetensors files in the top folder of `hf:OWNER/NAME[@REVISION]`, with the index.json and the
+    configuration files. Returns the local folder.
 
-    Where there is an index, only the files that it names are fetched. The client keeps its own cache, and asks the
-    network only for what is not there. Raises WeightFileError for a malformed `spec`, a missing library, whatever the
-    library raises, and for an index that cannot be read.
+    If there is an index, only the files that it names are downloaded. The client keeps its own cache and requests only
+    missing files. Raises WeightFileError for a malformed `spec`, a missing library, any error of the library, and an
+    index that cannot be read.
     """
     match = _SPEC.fullmatch(spec)
     if match is None:
@@ -46,22 +46,22 @@ def download(spec: str) -> Path:
                 repo_id=match[1], revision=revision, allow_patterns=patterns, ignore_patterns=["*/*"]
             )
         except Exception as error:
-            # The client raises its own, its HTTP library's and the system's errors, with no common base.
+            # The client raises its own errors, those of its HTTP library and OSError, with no common base class.
             raise WeightFileError(
                 path=spec,
                 found=f"{type(error).__name__}: {inert(str(error))}",
-                legal="a repository that can be reached and read",
+                legal="a repository that exists and that you may read",
             ) from error
         return Path(folder)
 
     folder = fetched([f"*{index.SUFFIX}", *configuration.FILES])
     if _COMMIT.fullmatch(folder.name):
-        revision = folder.name  # what a branch means may change between the two requests
+        revision = folder.name  # a branch may move between the two requests
     found = index.path_of(folder)
-    # Names, not patterns: an index may name what looks like one.
+    # Exact names: a file name in an index may look like a pattern.
     return fetched([_literal(name) for name in index.names_of(found)] if found is not None else ["*.safetensors"])
 
 
 def _literal(name: str) -> str:
-    """A pattern of fnmatch that only this name fits."""
+    """A pattern of fnmatch that matches only this name."""
     return re.sub(r"([*?[])", r"[\1]", name)

@@ -1,4 +1,4 @@
-"""Which tensors of a file a run multiplies with, and why the others are left out of its figures."""
+"""Which tensors of a file a run multiplies with, and why its figures leave out the others."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ class TensorsLeftOut(NamedTuple):
 
 
 def judged(weights: TernaryWeights) -> tuple[TernaryInfo, ...]:
-    """The matrices that a token multiplies with: all except an embedding beside a head. One that is the head too is
-    read whole."""
+    """The matrices that every token multiplies with: all, without the embedding if there is a separate head. An
+    embedding that is also the head is read in full."""
     head = any(gguf_name(each.name) == _HEAD for each in weights.source.tensors)
     return tuple(each for each in weights.matrices if not (head and is_embedding(each.name)))
 
 
 def is_embedding(name: str) -> bool:
-    """Whether it is the name of the model's embedding, of which a token reads one row."""
+    """Whether this is the name of the model's embedding, of which a token reads one row."""
     return gguf_name(name) == _EMBEDDING
 
 
 def left_out(weights: TernaryWeights, names: Collection[str]) -> Iterator[TensorsLeftOut]:
-    """All tensors but those of these `names` and their scales, by reason, the most bytes first."""
+    """All tensors except `names` and their scales, grouped by reason, most bytes first."""
     source = weights.source
     experts = _experts(source)
     by: dict[str, list[TensorInfo]] = {}
@@ -62,7 +62,7 @@ def _reason(weights: TernaryWeights, tensor: TensorInfo, experts: str) -> str:
 
 
 def _experts(source: WeightSource) -> str:
-    """How many experts a token reads, as the metadata says."""
+    """How many experts a token reads, according to the metadata."""
     found = {}
     for each in source.header.pairs:
         end = each.key.rpartition(".")[2]

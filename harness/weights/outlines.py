@@ -1,4 +1,4 @@
-"""What a weight file will hold: laid out before a byte of it is written, as .gguf or .safetensors."""
+"""Lay out a .gguf or .safetensors file in full before any byte is written."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from tritmark.harness.weights.source import WeightSource
 _MAGIC = b"GGUF"
 _VERSION = 3
 ARCHITECTURE = "bitnet"
-"""What a GGUF file that is made of another kind of file says it holds."""
+"""general.architecture of a GGUF file that is made from .safetensors files."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutlinedTensor:
-    """One tensor of a file that is to be written."""
+    """One tensor of a file to be written."""
 
     name: str
     shape: tuple[int, ...]
-    """NumPy order; of packed rows that of the bytes."""
+    """NumPy order; for packed rows the shape of the bytes."""
     dtype: str
-    """As TensorInfo has it."""
+    """As in TensorInfo."""
     nbytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class Outline:
-    """A file: its header's bytes in pieces, and where each tensor's data begins, in the order of the tensors given."""
+    """A file: the bytes of its header in parts, the offset of each tensor's data in the given order, and its size."""
 
     header: Iterator[bytes | memoryview]
     offsets: tuple[int, ...]
@@ -41,8 +41,8 @@ class Outline:
 
 
 def gguf_outline(source: WeightSource, tensors: Sequence[OutlinedTensor], dtype: str, layout: str) -> Outline:
-    """A .gguf file. All key-value pairs of a GGUF `source` are kept, but those of a split; general.file_type, where it
-    is there, becomes that of `dtype`, the type that most weights will have. `layout` is said where it is not "".
+    """Lay out a .gguf file. Keeps all key-value pairs of a GGUF `source` except those of a split. An existing
+    general.file_type becomes that of `dtype`, the type of most weights. Writes `layout` unless it is "".
 
     Raises InvalidArgumentError for tensors that GGUF cannot hold.
     """
@@ -53,22 +53,22 @@ def gguf_outline(source: WeightSource, tensors: Sequence[OutlinedTensor], dtype:
         number = number_of(each.dtype)
         if number is None:
             legal = ", ".join(sorted({type.dtype for type in gguf_types().values()}))
-            raise _unfit(each.name, f"of dtype {each.dtype}", f"one that GGUF has: {legal}")
+            raise _unfit(each.name, f"of dtype {each.dtype}", f"a dtype of GGUF: {legal}")
         if len(each.shape) > gguf_file.MAX_DIMS:
             raise _unfit(each.name, f"of {len(each.shape)} dimensions", f"at most {gguf_file.MAX_DIMS} in GGUF")
         if each.dtype in {type_42.OPEN, type_42.QUADS} and dtype == Q2_0.dtype:
-            legal = "a format other than q2_0 for the matrices, as a type has one layout in a file"
+            legal = "a --format except q2_0, because a type has one layout per file"
             raise _unfit(each.name, f"in another layout than {dtype} under type {type_42.NUMBER}", legal)
         dims = each.shape[::-1]
         place = struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, number, at)
         infos.append(_text(each.name) + place)
         offsets.append(at)
-        # What reaches to the end of the file must not grow by padding.
+        # A tensor that extends to the end of the file must not grow by padding.
         end_of_data = at + each.nbytes
         at = gguf_file.round_up(end_of_data, alignment)
         end_of_data = end_of_data if is_unread(each.dtype) else at
     file_type = next(type.file_type for type in gguf_types().values() if type.dtype == dtype)
-    # Type 42 has other meanings, and the places of small tensors do not always tell.
+    # Type 42 has several layouts, and the offsets of small tensors may fit more than one.
     kept, made = _pairs(source, file_type, layout or ("g64" if dtype == Q2_0.dtype else ""))
     pairs_bytes = sum(nbytes for _, nbytes in kept) + len(made.data)
     head = _MAGIC + struct.pack("<IQQ", _VERSION, len(tensors), len(kept) + made.count)
@@ -93,7 +93,7 @@ class _Made:
 
 
 def _pairs(source: WeightSource, file_type: int | None, layout: str) -> tuple[list[tuple[int, int]], _Made]:
-    """Where the pairs lie that are kept, and those that are made."""
+    """The ranges of the pairs that are kept, and the new pairs."""
     made = []
     left_out = {*gguf_file.SPLIT_KEYS, gguf_file.LAYOUT_KEY}
     pairs = source.header.pairs
@@ -119,15 +119,15 @@ def _text(text: str) -> bytes:
 
 
 def safetensors_outline(tensors: Sequence[OutlinedTensor], metadata: Mapping[str, str]) -> Outline:
-    """A .safetensors file; data lies in falling order of the elements' sizes, as the format's library writes it, so
-    that all of it is aligned.
+    """Lay out a .safetensors file. Data is sorted by descending element size, as the safetensors library writes it, so
+    every tensor is aligned.
 
     Raises InvalidArgumentError for tensors that safetensors cannot hold.
     """
     codes = {name: (code, bits) for code, (name, bits) in safetensors_file.DTYPES.items()}
     for each in tensors:
         if each.dtype not in codes:
-            raise _unfit(each.name, f"of dtype {each.dtype}", f"one that safetensors has: {', '.join(sorted(codes))}")
+            raise _unfit(each.name, f"of dtype {each.dtype}", f"a dtype of safetensors: {', '.join(sorted(codes))}")
     order = sorted(range(len(tensors)), key=lambda index: -codes[tensors[index].dtype][1])
     offsets, at = [0] * len(tensors), 0
     table: dict[str, object] = {safetensors_file.METADATA: dict(metadata)}

@@ -1,8 +1,8 @@
-"""A regular file, read at given places and never mapped.
+"""A regular file, read at given offsets and never mapped.
 
-A mapping would be shorter, but its pages stay resident until they are dropped by hand, and a file that shrinks while
-it is mapped kills the process with SIGBUS. `preadv` fills the caller's buffer, leaves the rest to the page cache, and
-shows a file that shrank as a short read.
+Mapped pages stay resident until they are dropped explicitly, and a mapped file that shrinks kills the process with
+SIGBUS. `preadv` fills the caller's buffer, leaves the rest to the page cache, and reports a file that shrank as a short
+read.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ _LEGAL = "a regular file that may be read"
 
 
 def _open_without_waiting(path: str, flags: int) -> int:
-    # A fifo with no writer blocks a plain open() for ever.
+    # A plain open() of a fifo without a writer blocks forever.
     return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
 class PlainFile:
-    """A regular file (or a symlink to one) open for reading; `size` in bytes is as it was when opened.
+    """A regular file (or a symlink to one), open for reading; `size` is in bytes, as of opening.
 
-    Raises WeightFileError for a path that is missing, unreadable, or a folder, fifo, socket or device.
+    Raises WeightFileError for a missing or unreadable path, a folder, fifo, socket or device.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         with self._own_errors(_LEGAL), ExitStack() as undo:
-            # Looked at before opening too, since opening a device can have effects of its own.
+            # Checked before opening too: opening a device can have side effects.
             self._require_regular(os.stat(path))
             self._file = undo.enter_context(open(path, "rb", buffering=0, opener=_open_without_waiting))
             self.size = self._require_regular(os.fstat(self._file.fileno())).st_size
@@ -55,11 +55,11 @@ class PlainFile:
             raise self.error(reason(error), legal) from error
 
     def error(self, found: str, legal: str) -> WeightFileError:
-        """The error to raise about this file; parts of `found` that come from the file must be inert already."""
+        """Build an error about this file; parts of `found` from the file must already be inert."""
         return WeightFileError(path=inert_path(self.path), found=found, legal=legal)
 
     def read(self, offset: int, count: int) -> bytes:
-        """`count` bytes from byte `offset`; the caller has bounded `count`. Raises WeightFileError past the end."""
+        """`count` bytes from byte `offset`; the caller limits `count`. Raises WeightFileError past the end."""
         if offset + count > self.size:
             raise self.error(f"ends at byte {self.size}", f"{count} bytes from byte {offset}")
         buffer = bytearray(count)
@@ -67,14 +67,14 @@ class PlainFile:
         return bytes(buffer)
 
     def read_into(self, offset: int, buffer: memoryview) -> None:
-        """Fill the whole `buffer`, of bytes, from byte `offset`. Raises WeightFileError if the file ends first."""
+        """Fill `buffer` with bytes from byte `offset`. Raises WeightFileError if the file ends first."""
         rest = buffer
         while rest:
             with self._own_errors("a readable file, inside the `with` block that opened it"):
                 got = os.preadv(self._file.fileno(), [rest], offset)
             if got == 0:
                 raise self.error(
-                    f"ends at byte {offset}, {len(rest)} short", f"the {self.size} bytes it had when opened"
+                    f"ends at byte {offset}, {len(rest)} bytes too early", f"the {self.size} bytes it had when opened"
                 )
             offset += got
             rest = rest[got:]
@@ -85,5 +85,5 @@ class PlainFile:
 
 
 def reason(error: OSError | ValueError) -> str:
-    """What the system said, without the path; ValueError is what Python gives for a NUL in a path, or a closed file."""
+    """The system's message without the path. Python raises ValueError for a NUL in a path and for a closed file."""
     return (error.strerror if isinstance(error, OSError) else None) or inert(str(error))

@@ -1,8 +1,8 @@
-"""Names of tensors as BitNet and Llama models are published: those of GGUF files, and those of Hugging Face.
+"""Published names of the tensors of BitNet and Llama models, in GGUF files and on Hugging Face.
 
-Both are names of the same tensor, rows and columns alike: BitNet's converters leave the rows of q and k as they are.
-(llama.cpp's converter of Llama permutes them; a file that it made differs in these codes, and is said to.) A name that
-is none of these is the same in both kinds of files.
+Both names denote the same tensor with the same rows and columns: BitNet's converters keep the rows of q and k.
+(llama.cpp's converter for Llama permutes them. A file from it has other codes there, and a comparison reports them.) A
+name outside these tables is the same in both kinds of files.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _BLOCK = {
 }
 _WHOLE = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 _FORMER = {"self_attn.inner_attn_ln": "attn_sub_norm", "mlp.ffn_layernorm": "ffn_sub_norm"}
-"""As 1bitLLM's models, which came first, call them."""
+"""Names in 1bitLLM's models, the first ones published."""
 
 _GGUF = re.compile(r"blk\.(\d+)\.(\w+)\.(weight|bias)")
 _HF = re.compile(r"model\.layers\.(\d+)\.([\w.]+)\.(weight|bias)")
@@ -37,7 +37,7 @@ _WHOLE_TO_GGUF = {theirs: ours for ours, theirs in _WHOLE.items()}
 
 
 def gguf_name(name: str) -> str:
-    """The name in a GGUF file, of a name in either kind."""
+    """The GGUF name of a tensor; `name` may be of either kind."""
     match = _HF.fullmatch(name)
     if match is not None and match[2] in _TO_GGUF:
         return f"blk.{match[1]}.{_TO_GGUF[match[2]]}.{match[3]}"
@@ -46,7 +46,7 @@ def gguf_name(name: str) -> str:
 
 
 def hf_name(name: str) -> str:
-    """The name on Hugging Face, of a name in either kind."""
+    """The Hugging Face name of a tensor; `name` may be of either kind."""
     match = _GGUF.fullmatch(name)
     if match is not None and match[2] in _BLOCK:
         return f"model.layers.{match[1]}.{_BLOCK[match[2]]}.{match[3]}"
@@ -55,12 +55,12 @@ def hf_name(name: str) -> str:
 
 
 def is_linear(name: str) -> bool:
-    """Whether it is the weight of one of a block's seven linear layers, in either kind of name."""
+    """Whether it names the weight of one of a block's seven linear layers; `name` may be of either kind."""
     match = _GGUF.fullmatch(gguf_name(name))
     return match is not None and match[2] in _LINEAR and match[3] == "weight"
 
 
 def looks_linear(name: str) -> bool:
-    """Whether it is called like one on Hugging Face, in whatever part of a model: a tower, an expert."""
+    """Whether the Hugging Face name ends like that of such a layer, in any part of a model (a tower, an expert)."""
     module, _, end = name.rpartition(".")
     return end == "weight" and module.rpartition(".")[2] in _MODULES

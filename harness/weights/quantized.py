@@ -1,4 +1,4 @@
-"""What quantizing floats loses: the error is measured wherever it is done, and said."""
+"""Measure the error of quantizing floats."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from numpy.typing import NDArray
 from tritmark.harness.weights.finite import slabs
 
 RULES = ("absmean",)
-"""Names of the rules that may be asked for: that of Provider.ternarize."""
+"""Names of the rules that a user may request: the rule of Provider.ternarize."""
 
 _DIGITS = {"float32": 24, "float16": 11, "bfloat16": 8, "float64": 24}
-"""Bits of a significand; float64 is read as float32."""
+"""Bits of the significand; float64 is read as float32."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Of one matrix, or of several together."""
+    """The loss of one matrix, or of several together."""
 
     signal: float
     noise: float
     near_ties: int
-    """Codes that another rounding of the stored number by one unit in its last place could change."""
+    """Codes that could change if the stored number were rounded differently by one unit in its last place."""
     elements: int
 
     def __add__(self, other: Loss) -> Loss:
@@ -37,7 +37,7 @@ class Loss:
 
     @property
     def snr_db(self) -> float | None:
-        """Signal over noise in decibel; None where there is no noise."""
+        """Signal-to-noise ratio in decibels; None without noise."""
         if not self.noise:
             return None
         return 10 * log10(self.signal / self.noise) if self.signal else -np.inf
@@ -51,7 +51,7 @@ NOTHING = Loss(0.0, 0.0, 0, 0)
 
 
 def loss(weights: NDArray[np.float32], codes: NDArray[np.int8], scale: np.float32, dtype: str) -> Loss:
-    """What codes times one scale lose of float32 weights (N, K) that were stored as `dtype`."""
+    """The loss of codes times one scale against float32 weights (N, K) that were stored as `dtype`."""
     signal, noise = 0.0, 0.0
     for rows in slabs(weights.shape):
         exact = weights[rows].astype(np.float64)
@@ -61,8 +61,8 @@ def loss(weights: NDArray[np.float32], codes: NDArray[np.int8], scale: np.float3
 
 
 def near_ties(weights: NDArray[np.float32], scale: np.float32, dtype: str) -> int:
-    """Codes of weights, stored as `dtype`, that another rounding by one unit in the last place could change: those
-    within that of half the scale, the tie between 0 and 1. Past 1 codes are clamped, so there is no other tie."""
+    """Count the codes that could change if a weight, stored as `dtype`, were rounded differently by one unit in the
+    last place: those so close to half the scale, the tie between 0 and 1. Codes past 1 are clamped: no other tie."""
     half = float(scale) / 2
     unit = half * 2.0 ** (1 - _DIGITS.get(dtype, _DIGITS["float32"]))
     return sum(

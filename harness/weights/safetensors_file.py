@@ -1,13 +1,13 @@
-"""The header of a .safetensors file, checked in full.
+"""Read the header of a .safetensors file and check it in full.
 
 Format: https://github.com/huggingface/safetensors (8 bytes of header length, little-endian; a JSON object; the data,
-without holes). The safetensors library does not tell where a tensor lies, and its row slices come out of a mapping
-whose pages pile up, so the offsets have to be read here. Two parsers of one hostile header can be played against each
-other, hence this one is strict enough to stand alone; the tests check that the library accepts whatever this accepts,
-and reads the same values.
+without holes). The safetensors library does not report offsets, and its row slices come from a mapping whose pages stay
+resident, so this module reads the offsets itself. Two parsers may read a hostile header differently, so this one is
+strict enough to be the only one. Tests check that the library accepts every file that this parser accepts, and reads
+the same values.
 
-The JSON is walked member by member rather than given to `json.loads`: only what a header may hold is ever built, so a
-header of nested lists costs neither stack nor memory.
+The JSON is parsed member by member instead of by `json.loads`: nested lists in a hostile header then cost neither stack
+nor memory.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tritmark.harness.weights.plain_file import PlainFile
 from tritmark.harness.weights.tensor import FileHeader, TensorInfo
 
 MAX_HEADER = 16 << 20
-"""bytes; room for some 100,000 tensors. The format allows 100 MB, which takes over 1 GB to hold once parsed."""
+"""bytes; enough for about 100,000 tensors. The format allows 100 MB, which needs over 1 GB once parsed."""
 MAX_DIMS = 32
 MAX_ELEMENTS = 1 << 48
 
@@ -51,7 +51,7 @@ DTYPES = {
         for bits in (8, 16, 32, 64)
     },
 }
-"""Name in the header -> our name, bits an element."""
+"""Name in the header -> dtype name, bits per element."""
 
 _FOREIGN = {
     b"PK\x03\x04": "a zip archive, as PyTorch's .pt and .bin are",
@@ -60,11 +60,11 @@ _FOREIGN = {
     b"version ": "a git-lfs pointer in place of the file",
     **{bytes((0x80, protocol)): "a pickle" for protocol in (2, 3, 4, 5)},
 }
-"""First bytes of what gets renamed to .safetensors."""
+"""First bytes of files that users rename to .safetensors."""
 
 
 class _Header:
-    """A reader of the header's text that knows objects of strings and lists of integers, and nothing else."""
+    """A reader of the header's text that accepts only objects of strings and lists of integers."""
 
     _SPACE = re.compile(r"[ \t\n\r]*")
     _INTEGER = re.compile(r"(?:0|[1-9][0-9]{0,19})(?![0-9.eE])")
@@ -93,12 +93,12 @@ class _Header:
         return mark
 
     def string(self) -> str:
-        """A JSON string that can be printed as UTF-8."""
+        """A JSON string that is valid UTF-8."""
         if self._peek() != '"':
             raise self._expected("a string")
         try:
             text, end = self._DECODER.raw_decode(self._text, self._at)
-            text.encode()  # "\ud800" is legal JSON, but half a character
+            text.encode()  # "\ud800" is legal JSON, but a lone surrogate
         except ValueError as error:
             raise self._expected("a JSON string of whole characters") from error
         self._at = end
@@ -106,7 +106,7 @@ class _Header:
         return text
 
     def integers(self, most: int) -> list[int]:
-        """A list of at most `most` integers, none below 0."""
+        """A list of at most `most` integers >= 0."""
         self._take("[")
         found: list[int] = []
         if self._peek() == "]":
@@ -116,14 +116,14 @@ class _Header:
             self._peek()
             number = self._INTEGER.match(self._text, self._at)
             if number is None or len(found) == most:
-                raise self._expected(f"at most {most} integers of at most 20 digits, none below 0")
+                raise self._expected(f"at most {most} integers >= 0 of at most 20 digits")
             found.append(int(number[0]))
             self._at = number.end()
             if self._take(",]") == "]":
                 return found
 
     def members(self) -> Iterator[str]:
-        """The keys of an object, none twice; the caller reads each key's value before asking for the next."""
+        """The keys of an object, each once; the caller reads the value of each key before the next."""
         self._take("{")
         seen: set[str] = set()
         if self._peek() == "}":
@@ -140,17 +140,17 @@ class _Header:
                 return
 
     def end(self) -> None:
-        """Nothing but blanks may be left."""
+        """Raise WeightFileError unless only whitespace is left."""
         if self._peek():
-            raise self._expected("blanks up to the end of the header")
+            raise self._expected("only whitespace up to the end of the header")
 
 
 def read_header(file: PlainFile) -> FileHeader:
     """The header of a .safetensors file: tensors in the order of their data.
 
-    Refused with WeightFileError: a header that is not what the format says, and data that overlaps, has holes, or is
-    not exactly as long as the file. Data that is not aligned to its dtype is accepted, as the format does, for it is
-    copied to aligned memory anyway.
+    Raises WeightFileError for a header that violates the format, and for data that overlaps, has holes, or differs in
+    length from the file. Like the format, it accepts data that is not aligned to its dtype, which is copied to aligned
+    memory anyway.
     """
     text, data = _header_text(file)
     header = _Header(file, text)
@@ -167,10 +167,10 @@ def read_header(file: PlainFile) -> FileHeader:
     for tensor in tensors:
         if tensor.offset != end:
             kind = "overlaps the one before" if tensor.offset < end else "leaves a hole before it"
-            raise file.error(f"tensor {inert(tensor.name)} {kind}", f"one that begins at byte {end - data} of the data")
+            raise file.error(f"tensor {inert(tensor.name)} {kind}", f"a begin at byte {end - data} of the data")
         end += tensor.nbytes
     if end != file.size:
-        raise file.error(f"{file.size - data} bytes of data", f"the {end - data} that the header accounts for")
+        raise file.error(f"{file.size - data} bytes of data", f"the {end - data} that the header lists")
     return FileHeader(tuple(tensors), facts=facts)
 
 
@@ -218,7 +218,7 @@ def _tensor(file: PlainFile, header: _Header, name: str, data: int) -> TensorInf
     if code not in DTYPES:
         raise wrong(f"dtype {inert(code)}", ", ".join(DTYPES))
     dtype, bits = DTYPES[code]
-    # Zeros are left out of the product: numpy cannot make an array of shape (0, 2**63) either.
+    # Zeros count as 1: NumPy cannot make an array of shape (0, 2**63) either.
     if math.prod(max(size, 1) for size in shape) > MAX_ELEMENTS:
         raise wrong(f"shape {inert(shape)}", f"at most {MAX_ELEMENTS} elements")
     if len(span) != 2 or not span[0] <= span[1] <= file.size - data:

@@ -1,4 +1,4 @@
-"""Scales of ternary weights, brought to the rows or groups that another format has scales for, without a change."""
+"""Convert scales of ternary weights to the rows or groups of another format, exactly."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ Scales = NDArray[np.float32]
 
 
 def fitted(name: str, scale: Any, shape: tuple[int, int], target: CodeFormat) -> Any:
-    """The scales as `target` has them for weights (N, K): repeated where it has more of them, and taken together where
-    it has fewer and all that come together are the same number.
+    """The scales in the shape that `target` needs for weights (N, K). They are repeated if it has more scales, and
+    merged if it has fewer and all merged scales are equal.
 
-    Raises InvalidArgumentError, which names the tensor called `name`, the value and its index, where they are not, and
-    for one that the target's dtype does not hold.
+    Raises InvalidArgumentError with the tensor `name`, the value and its index if merged scales differ, and for a scale
+    that the target's dtype does not hold exactly.
     """
     scales = by_row(scale, shape)
     groups = scales.shape[1]
     wanted = shape[1] // target.group if target.scale_per == "group" else 1
     finest = int(np.lcm(wanted, groups))
     together = np.repeat(scales, finest // groups, axis=1).reshape(shape[0], wanted, -1)
-    _same(name, together, together[:, :, :1], f"one for each {'row' if wanted == 1 else f'group of {target.group}'}")
+    _same(name, together, together[:, :, :1], f"one scale per {'row' if wanted == 1 else f'group of {target.group}'}")
     scales = together[:, :, 0]
     if target.scale_per == "tensor":
-        _same(name, scales, scales[:1], "one for the tensor")
+        _same(name, scales, scales[:1], "one scale for the tensor")
         scales = scales[:1]
     with np.errstate(over="ignore"):
         stored = scales.astype(target.scale_dtype).astype(np.float32)
@@ -37,7 +37,7 @@ def fitted(name: str, scale: Any, shape: tuple[int, int], target: CodeFormat) ->
     lost &= ~(np.isnan(stored) & np.isnan(scales))
     if lost.any():
         index = _first(lost)
-        legal = f"a number that {target.scale_dtype} holds"
+        legal = f"a number that {target.scale_dtype} holds exactly"
         raise _unfit(name, f"with a scale of {scales[index]} at {index}", legal)
     if target.scale_per == "tensor":
         return np.float32(scales[0, 0])
@@ -45,7 +45,7 @@ def fitted(name: str, scale: Any, shape: tuple[int, int], target: CodeFormat) ->
 
 
 def by_row(scale: Any, shape: tuple[int, int]) -> Scales:
-    """Scales of any kind as float32 (N, G), G for each row."""
+    """Scales of any shape as float32 (N, G), with G scales per row."""
     scales = np.asarray(scale, np.float32)
     if scales.ndim < 2:
         scales = scales.reshape(-1, 1)
@@ -53,7 +53,7 @@ def by_row(scale: Any, shape: tuple[int, int]) -> Scales:
 
 
 def first_difference(a: Scales, b: Scales) -> tuple[int, int] | None:
-    """Row and group, of the finer of the two, of the first scale that is not the same number; as by_row gives them."""
+    """Row and group of the first scale that differs, in the finer grouping; both arguments come from by_row."""
     groups = int(np.lcm(a.shape[1], b.shape[1]))
     a, b = (np.repeat(each, groups // each.shape[1], axis=1) for each in (a, b))
     differs = (a != b) & ~(np.isnan(a) & np.isnan(b))

@@ -1,8 +1,8 @@
 """Models in several files: numbered .safetensors shards, and the parts of a split GGUF model.
 
-A GGUF part says in its header which one it is (`split.no`, from 0), of how many (`split.count`), and how many tensors
-they have together (`split.tensors.count`), see llama.cpp's gguf-split. The file's name says it once more, and is how
-the others are found.
+The header of a GGUF part states its number (`split.no`, from 0), the number of parts (`split.count`), and the tensors
+in all of them (`split.tensors.count`); see gguf-split of llama.cpp. The file name repeats the numbers and is used to
+find the other parts.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _NUMBERED = re.compile(r"(.*)-([0-9]{5})-of-([0-9]{5})\.(safetensors|gguf)", re.
 
 
 def require_all(folder: str, present: set[str]) -> None:
-    """Refuse a folder of .safetensors files in which one of those numbered -00001-of-00003 is missing."""
+    """Refuse a folder of .safetensors files that lacks one of those numbered -00001-of-00003."""
     for match in filter(None, map(_NUMBERED.fullmatch, sorted(present))):
         stem, number, total, _ = match.groups()
         before = f"{stem}-{int(number) - 1:05}-of-{total}.safetensors"
@@ -30,10 +30,10 @@ def require_all(folder: str, present: set[str]) -> None:
 
 
 def parts(named: Path) -> list[Path]:
-    """All files of the GGUF model of which `named` is one, in order; only itself where it is not numbered, or alone
-    says that it is a part.
+    """All files of the GGUF model that `named` belongs to, in order. Only `named` if its name has no number or its
+    header states no split.
 
-    Raises WeightFileError for a part that is missing.
+    Raises WeightFileError for a missing part.
     """
     match = _NUMBERED.fullmatch(named.name)
     if match is None or not _says_split(named):
@@ -49,19 +49,19 @@ def parts(named: Path) -> list[Path]:
 
 
 def check_part(file: PlainFile, facts: Mapping[str, str | int], index: int, count: int) -> None:
-    """Refuse a GGUF part that is not number `index` of `count`, as its name says."""
+    """Refuse a GGUF part whose header disagrees with its name: number `index` of `count`."""
     said, number = facts.get("split.count", 1), facts.get("split.no", 0)
     if (said, number) == (count, index) or (said in {0, 1} and count == 1):
         return
-    found = f"part {int(number) + 1} of {said}, as its header says"
-    raise file.error(found, f"part {index + 1} of {count}, as its name says: NAME-00001-of-00002.gguf and so on")
+    found = f"part {int(number) + 1} of {said} according to its header"
+    raise file.error(found, f"part {index + 1} of {count} according to its name (NAME-00001-of-00002.gguf)")
 
 
 def check_total(file: PlainFile, facts: Mapping[str, str | int], tensors: int) -> None:
-    """Refuse a split model with other tensors than its first part says there are."""
+    """Refuse a split model whose number of tensors differs from that in its first part."""
     said = facts.get("split.tensors.count", tensors)
     if facts.get("split.count", 1) not in {0, 1} and said != tensors:
-        raise file.error(f"{tensors} tensors in all parts", f"{said}, as split.tensors.count says")
+        raise file.error(f"{tensors} tensors in all parts", f"{said}, as split.tensors.count states")
 
 
 def _says_split(named: Path) -> bool:

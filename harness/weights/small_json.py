@@ -1,4 +1,4 @@
-"""JSON files beside weights: index.json and config.json, bounded and checked before anything is built on them."""
+"""Read the JSON files beside weights, index.json and config.json, with limits and checks."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tritmark.harness.weights.plain_file import PlainFile
 
 
 def read_json(path: Path, largest: int) -> object:
-    """What the file holds. Raises WeightFileError for what is not JSON, for more than `largest` bytes, and for a key
-    that comes twice, of which parsers take one or the other."""
+    """The parsed file. Raises WeightFileError for invalid JSON, more than `largest` bytes, and a repeated key, which
+    parsers treat differently."""
     file = PlainFile(path)
 
     def once(pairs: list[tuple[str, object]]) -> dict[str, object]:

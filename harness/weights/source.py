@@ -1,4 +1,4 @@
-"""Open weights wherever they lie, and read them in blocks of rows."""
+"""Open weight files and read their tensors in blocks of rows."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ from tritmark.harness.weights.tensor import DEQUANTIZED, FLOATS, FileHeader, Ten
 _READERS = {".safetensors": safetensors_file.read_header, ".gguf": gguf_file.read_header}
 _LEGAL = "a .safetensors file, a folder of them, a .gguf file or a part of a split one, or hf:OWNER/NAME[@REVISION]"
 CHUNK = 1 << 22
-"""Bytes that `WeightSource.chunks` gives at a time."""
+"""Bytes that `WeightSource.chunks` yields at a time."""
 
 
 class WeightSource:
     """Checked weight files, open for reading; use it in a `with` block, or call `close`."""
 
     def __init__(self, path: str | Path, files: list[Path], index: Index | None = None) -> None:
-        """Open and check `files`; see `open_weights`, which finds them. Of a tensor that several have, `index` says
-        which is the model's."""
+        """Open and check `files` (found by `open_weights`). Where several files have the same tensor, `index` states
+        which file's tensor belongs to the model."""
         self.path = str(path)
-        """As the caller named it."""
+        """The path as the caller gave it."""
         self.folder = files[0].parent
-        """Where the files lie."""
+        """The folder of the files."""
         self.suffix = files[0].suffix
-        """Which kind of files they are: .safetensors or .gguf."""
+        """.safetensors or .gguf."""
         self.aside: tuple[str, ...] = ()
-        """Of a folder the names of the .safetensors files that are no part of the model, and are not read."""
+        """In a folder, the names of .safetensors files that do not belong to the model and are not read."""
         self._placed: dict[str, tuple[TensorInfo, PlainFile]] = {}
         headers: list[FileHeader] = []
         with ExitStack() as opened:
@@ -66,32 +66,31 @@ class WeightSource:
             self._opened = opened.pop_all()
         self._facts = [header.facts for header in headers]
         self.header = headers[0]
-        """That of the first file; of a split model it has all metadata."""
+        """Header of the first file; in a split model it has all metadata."""
         self.tensors: tuple[TensorInfo, ...] = tuple(tensor for tensor, _ in self._placed.values())
-        """All tensors, also those that cannot be read, in file order."""
+        """All tensors in file order, including those that cannot be read."""
 
     def matrices(self) -> Iterator[TensorInfo]:
-        """Every 2-D tensor with elements that `read` gives as floats, in file order."""
+        """Every non-empty 2-D tensor that `read` converts to floats, in file order."""
         return (
             tensor for tensor in self.tensors if len(tensor.shape) == 2 and 0 not in tensor.shape and tensor.readable
         )
 
     def read(self, name: str, rows: slice | None = None) -> NDArray[np.float32]:
-        """The tensor called `name` as a new float32 array; with `rows` only those of its first axis, as `[rows]` would
-        give.
+        """Read the tensor `name` as a new float32 array; with `rows` only these rows of its first axis.
 
-        `rows` needs a tensor of 2 dimensions or more, and step 1. Only the bytes of these rows are read, and nothing
-        stays in memory but the result. Values are exact, except that float64 is rounded to float32 once.
+        `rows` needs a tensor of 2 or more dimensions and step 1. Only the bytes of these rows are read, and only the
+        result stays in memory. Values are exact, except that float64 is rounded once.
 
-        Raises InvalidArgumentError for an unknown name or unfit rows, WeightFileError for a dtype that has no floats to
-        give (integers, float8, GGUF's block types but q8_0, tq1_0 and tq2_0) and for a file that shrank since it was
-        opened.
+        Raises InvalidArgumentError for an unknown name or invalid rows. Raises WeightFileError for a file that shrank
+        after it was opened and for a dtype that is not converted to floats: integers, float8, and GGUF block types
+        except q8_0, tq1_0 and tq2_0.
         """
         if name not in self._placed:
             raise _bad_argument("name", inert(name), f"one of the {len(self.tensors)} names in .tensors")
         tensor, file = self._placed[name]
         if not tensor.readable:
-            raise file.error(f"tensor {inert(name)} is {tensor.dtype}", f"to read: {', '.join(FLOATS + DEQUANTIZED)}")
+            raise file.error(f"tensor {inert(name)} is {tensor.dtype}", f"one of {', '.join(FLOATS + DEQUANTIZED)}")
         if rows is None:
             return read_float32(file, tensor.dtype, tensor.shape, tensor.offset, tensor.nbytes)
         first, count = _row_range(tensor, rows)
@@ -100,40 +99,40 @@ class WeightSource:
         return read_float32(file, tensor.dtype, shape, tensor.offset + first * row_bytes, count * row_bytes)
 
     def fact(self, key: str) -> str | int | None:
-        """What all .safetensors files say of `key` in their metadata, or None. Raises WeightFileError where they
-        contradict each other, or only some say it."""
+        """The value of `key` in the metadata of all .safetensors files, or None. Raises WeightFileError where the
+        files have different values or only some have one."""
         said = {facts.get(key) for facts in self._facts}
         if len(said) > 1:
-            found = f"{inert(key)}: {' and '.join(sorted(map(inert, said)))}, by the metadata of its files"
-            raise WeightFileError(path=inert_path(self.path), found=found, legal="files of one model, which agree")
+            found = f"{inert(key)}: {' and '.join(sorted(map(inert, said)))} in the metadata"
+            raise WeightFileError(path=inert_path(self.path), found=found, legal="the same value in all files")
         return said.pop()
 
     def tensor(self, name: str) -> TensorInfo | None:
-        """The tensor of that name, or None."""
+        """The tensor with this name, or None."""
         return self._placed[name][0] if name in self._placed else None
 
     def read_bytes(self, name: str) -> NDArray[np.uint8]:
-        """The stored bytes of the tensor called `name`, which is there, as a new flat array."""
+        """The stored bytes of the existing tensor `name` as a new flat array."""
         tensor, file = self._placed[name]
         stored = np.empty(tensor.nbytes, np.uint8)
         file.read_into(tensor.offset, stored.data)
         return stored
 
     def chunks(self, name: str) -> Iterator[memoryview]:
-        """The same in pieces of CHUNK bytes; each is overwritten by the next."""
+        """The stored bytes in parts of CHUNK bytes; each part overwrites the previous one."""
         tensor, file = self._placed[name]
         return _chunks(file, tensor.offset, tensor.nbytes)
 
     def pair_bytes(self, offset: int, nbytes: int) -> Iterator[memoryview]:
-        """A part of the first file's header in such pieces."""
+        """A range of the first file's header in parts of CHUNK bytes."""
         return _chunks(self._first, offset, nbytes)
 
     def error(self, name: str, found: str, legal: str) -> WeightFileError:
-        """The error to raise about the tensor called `name`."""
+        """Build the error about the tensor `name`."""
         return self._placed[name][1].error(f"tensor {inert(name)}: {found}", legal)
 
     def file_error(self, found: str, legal: str) -> WeightFileError:
-        """The error to raise about the first file, which has the metadata."""
+        """Build the error about the first file, which has the metadata."""
         return self._first.error(found, legal)
 
     def close(self) -> None:
@@ -161,15 +160,14 @@ def open_weights(path: str | Path) -> WeightSource:
     """Open and check the weights at `path`: a .safetensors file, a folder of them, a .gguf file, or
     `hf:OWNER/NAME[@REVISION]`.
 
-    Of a folder the files that its index.json names are read, all of which must be there with the tensors that it says
-    they have. Without one that is model.safetensors, where it is there, as transformers loads it; else every
-    *.safetensors file, where no name may come twice, and of files numbered -00001-of-00003 none may be missing.
-    Subfolders are not looked at. Of a split GGUF model (numbered like shards, and its header says so) any part may be
-    named; all of them are needed. `hf:` needs huggingface_hub and gets the same files of the repository's top folder
-    into that library's cache.
+    - Folder with an index.json: reads the files that the index names. All must exist with the listed tensors.
+    - Folder without one: reads model.safetensors if it exists, as transformers does; otherwise every *.safetensors
+      file. Names must be unique, and no file numbered -00001-of-00003 may be missing. Subfolders are not searched.
+    - Split GGUF model (numbered names, and a split in the header): `path` may be any part; all parts are required.
+    - `hf:`: downloads the same files from the top folder of the repository into the cache of huggingface_hub.
 
-    Raises WeightFileError for anything else and for a file that is truncated, lying or hostile, before memory is taken
-    for it.
+    Raises WeightFileError for any other path, and for a truncated, inconsistent or hostile file before memory is
+    allocated for it.
     """
     text = str(path)
     if "\0" in text:
@@ -210,7 +208,7 @@ def _all_of(folder: Path) -> list[Path]:
 
 def _row_range(tensor: TensorInfo, rows: slice) -> tuple[int, int]:
     if len(tensor.shape) < 2:
-        raise _bad_argument("rows", f"{rows} of a tensor of shape {tensor.shape}", "None for a tensor that has no rows")
+        raise _bad_argument("rows", f"{rows} of a tensor of shape {tensor.shape}", "None for fewer than 2 dimensions")
     try:
         first, end, step = rows.indices(tensor.shape[0])
     except (TypeError, ValueError, AttributeError) as error:

@@ -1,4 +1,4 @@
-"""What is known of a stored tensor before any of it is read."""
+"""Facts about a stored tensor that are known before it is read."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 FLOATS = ("float32", "float16", "bfloat16", "float64")
-"""dtypes that hold one float for each element."""
+"""dtypes with one float per element."""
 
 DEQUANTIZED = ("q8_0", "tq1_0", "tq2_0")
-"""GGUF block types that are read as `scale * code`: q8_0 is within 1/254 of a block's absmax, and the tq types are
-ternary weights in full. Types in between (q4_0, the k-quants, ...) are refused: their own error would be mistaken
-for ours."""
+"""GGUF block types that are read as `scale * code`: q8_0 is within 1/254 of a block's absmax, and the tq types hold
+ternary weights exactly. Other block types (q4_0, the k-quants, ...) are refused: their quantization error would be
+mistaken for an error of tritmark."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,44 +20,44 @@ class TensorInfo:
     """One tensor of a checked weight file."""
 
     name: str
-    """As stored, hence not to be trusted: escape it before it is shown."""
+    """As stored, so untrusted: escape it before it is shown."""
     shape: tuple[int, ...]
     """NumPy order, (rows, columns); GGUF stores the reverse."""
     dtype: str
-    """NumPy's or ml_dtypes' name ("float32", "bfloat16", "float8_e4m3fn"), or GGUF's block type in small letters
+    """The name in NumPy or ml_dtypes ("float32", "bfloat16", "float8_e4m3fn"), or the GGUF block type in lower case
     ("q8_0")."""
     nbytes: int
     """Size in the file."""
     file: Path
-    """The file it lies in, a shard for instance."""
+    """The file that holds it, for instance a shard."""
     offset: int
     """First byte, counted from the start of `file`."""
 
     @property
     def readable(self) -> bool:
-        """Whether `WeightSource.read` gives float32 for it."""
+        """Whether `WeightSource.read` returns float32 for it."""
         return self.dtype in FLOATS or self.dtype in DEQUANTIZED
 
 
 @dataclass(frozen=True, slots=True)
 class KeyValue:
-    """One key-value pair of a GGUF header, by its place: values are copied, never interpreted."""
+    """The position of a key-value pair in a GGUF header. Values are copied, never interpreted."""
 
     key: str
     kind: int
-    """Type of the value, as GGUF numbers it."""
+    """GGUF's number of the value type."""
     offset: int
-    """First byte of the pair, its key's length."""
+    """First byte of the pair: the length of its key."""
     nbytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class FileHeader:
-    """What the header of a checked weight file says."""
+    """The content of the header of a checked weight file."""
 
     tensors: tuple[TensorInfo, ...]
     pairs: tuple[KeyValue, ...] = ()
-    """Of a GGUF file."""
+    """Only for GGUF files."""
     facts: Mapping[str, str | int] = field(default_factory=dict)
-    """Metadata that decides how tensors are read: of a .safetensors file all of it, of a GGUF file the keys in
-    gguf_file.FACTS."""
+    """Metadata that decides how tensors are read: all of a .safetensors file, and the keys in gguf_file.FACTS of a GGUF
+    file."""

@@ -1,24 +1,22 @@
-"""Ternary weights as they lie in files: codes and scales, never quantized again.
+"""Ternary matrices of weight files: codes and scales, never quantized again.
 
 These matrices are ternary:
 
-- a type of GGUF's that holds codes;
-- a uint8 tensor NAME with four rows to a byte, as Hugging Face publishes BitNet models, whose scale is NAME_scale;
-- floats or int8 that are all -1, 0 or 1 beside a NAME_scale, as a packed model is saved that was unpacked on load;
-- the floats of a linear layer, in any part of a model, that are ternary exactly (float_codes): the codes and scales
-  are their own;
-- where a rule is given and nothing else in the file is ternary, or where it is asked for, the other floats of linear
-  layers ("master weights"), which the model itself quantizes whenever it runs.
+- a GGUF type that holds codes;
+- a uint8 tensor NAME with four rows per byte, as in BitNet models on Hugging Face, with its scale in NAME_scale;
+- floats or int8 that are all -1, 0 or 1 beside a NAME_scale: a packed model that was unpacked on load and saved;
+- floats of a linear layer that are exactly ternary (float_codes), in any part of a model;
+- other floats of linear layers ("master weights", which the model itself quantizes in each call), if a rule is given
+  and either nothing else in the file is ternary or `quantize` is set.
 
-What files do not say, `Conventions` do:
+`Conventions` decide what files do not state. The first source that states it applies:
 
-- The layout of a type that has several (I2_S of bitnet.cpp on x86 or ARM): as asked for; else the key tritmark.layout
-  of a GGUF file; else the usual one.
-- Whether a code stands for code * weight_scale or code / weight_scale. In transformers (integrations/bitnet.py) the
-  class AutoBitLinear, which bitnet-b1.58-2B-4T uses, multiplies, and BitLinear divides. As asked for; else the metadata
-  tritmark.weight_scale of a .safetensors file; else `linear_class` of the configuration beside it (configuration),
-  bitlinear where there is one without a class; else it is multiplied. A quotient is 1 / weight_scale in float32,
-  rounded once.
+- Layout of a type with several layouts (I2_S of bitnet.cpp on x86 or ARM): the request; the key tritmark.layout of a
+  GGUF file; the usual layout.
+- Meaning of a code: code * weight_scale or code / weight_scale. In transformers (integrations/bitnet.py) AutoBitLinear,
+  which bitnet-b1.58-2B-4T uses, multiplies, and BitLinear divides. The request; the metadata tritmark.weight_scale of a
+  .safetensors file; `linear_class` in the configuration beside it (bitlinear if it has none); multiply. A quotient is
+  1 / weight_scale in float32, rounded once.
 """
 
 from __future__ import annotations
@@ -46,8 +44,8 @@ from tritmark.harness.weights.source import WeightSource
 from tritmark.harness.weights.tensor import FLOATS, TensorInfo
 
 PACKED_ROWS = "packed_rows"
-"""The type of a uint8 tensor (R, K) with rows n, n + R, n + 2R and n + 3R in a byte: N is 4 * R, for files do not say
-if it was less."""
+"""The type of a uint8 tensor (R, K) with rows n, n + R, n + 2R and n + 3R in each byte. N is 4 * R, because files do
+not state whether it was less."""
 ROWS_TO_A_BYTE = 4
 WEIGHT_SCALE_KEY = "tritmark.weight_scale"
 
@@ -55,7 +53,7 @@ Codes = NDArray[np.int8]
 
 
 class CodeFormat(Protocol):
-    """What is used of a format, see tritmark.kernels.formats."""
+    """The members of a format that are used here, see tritmark.kernels.formats."""
 
     @property
     def name(self) -> str: ...
@@ -94,7 +92,7 @@ class CodeFormat(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Conventions:
-    """What is asked for where files do not say; "" to go by the file."""
+    """The user's choices where files do not state them; "" to follow the file."""
 
     layout: str = ""
     weight_scale: str = ""
@@ -102,16 +100,16 @@ class Conventions:
 
 
 class Holders(NamedTuple):
-    """What is installed that knows ternary weights."""
+    """The installed parts that know ternary weights."""
 
     types: Mapping[str, WeightType]
     formats: Mapping[str, Any]
     ternarize: Callable[[Any], Ternarized] | None = None
-    """The rule for master weights; None: floats without a scale beside them are floats like any others."""
+    """The rule for master weights; None: floats without a scale beside them are not quantized."""
 
 
 class _Installed(Protocol):
-    """What is used of harness.providers.Installed."""
+    """The members of harness.providers.Installed that are used here."""
 
     @property
     def weight_types(self) -> Mapping[str, WeightType]: ...
@@ -124,7 +122,7 @@ class _Installed(Protocol):
 
 
 def holders_of(installed: _Installed) -> Holders:
-    """All that is installed."""
+    """The Holders of everything that is installed."""
     return Holders(installed.weight_types, installed.read_formats, installed.ternarize)
 
 
@@ -133,19 +131,19 @@ class TernaryInfo:
     """One ternary matrix of a file."""
 
     tensor: TensorInfo
-    """With the codes; its name is the matrix's."""
+    """The tensor with the codes; it has the name of the matrix."""
     shape: tuple[int, int]
     """(N, K)."""
     dtype: str
-    """Its type: a WeightType's, or the dtype of floats or int8."""
+    """The name of its WeightType, or the dtype of floats or int8."""
     format: str
-    """What its bytes are in; "" for floats and int8."""
+    """The format of its bytes; "" for floats and int8."""
     scale: TensorInfo | None = None
-    """Where the scale lies, if not in the bytes."""
+    """The tensor with the scale; None if the scale is in the matrix's bytes."""
     layout: FloatLayout | None = None
-    """How the scales of floats and int8 lie that are ternary exactly; None for all others."""
+    """The layout of the scales of exactly ternary floats and int8; None for all others."""
     factor: TensorInfo | None = None
-    """What the weights are multiplied by beyond that (see gguf_scales)."""
+    """The tensor with a further factor of the weights (see gguf_scales)."""
 
     @property
     def name(self) -> str:
@@ -154,12 +152,12 @@ class TernaryInfo:
 
     @property
     def nbytes(self) -> int:
-        """Size in the file, with a scale beside."""
+        """Size in the file in bytes, including a scale beside it."""
         return self.tensor.nbytes + (self.scale.nbytes if self.scale is not None else 0)
 
     @property
     def ruled(self) -> bool:
-        """Whether its codes are not the file's own: a rule makes them of floats."""
+        """Whether a rule makes its codes from floats."""
         return not self.format and self.layout is None
 
 
@@ -175,51 +173,51 @@ class TernaryWeights:
         quantize: bool = False,
         beside_another: bool = False,
     ) -> None:
-        """Find them. Floats of linear layers are read once, each only until it is known that they are not ternary.
+        """Find the matrices. Floats of linear layers are read once, and only until they prove not to be ternary.
 
-        With `quantize` those that are not are matrices too, whatever else the file holds. `beside_another` is for
-        one of two files with the same conventions, of which one may need none (require_needed).
+        With `quantize` floats that are not ternary are matrices too. Set `beside_another` for one of two files with
+        the same conventions, of which one may not need them (require_needed).
 
-        Raises InvalidArgumentError for conventions that nothing in the file needs or that do not exist;
-        WeightFileError for packed rows without a scale, for scales and tensors beside a matrix that are not
-        understood, and for a configuration that cannot be read or means another kind of weights.
+        Raises InvalidArgumentError for conventions that do not exist or that nothing in the file needs. Raises
+        WeightFileError for packed rows without a scale, for scales and tensors beside a matrix with an unknown
+        meaning, and for a configuration that cannot be read or describes another kind of weights.
         """
         self.source = source
         self._holders = holders
         self.asked = conventions or Conventions()
-        """What was asked for where the file does not say."""
+        """The requested conventions."""
         self.transform = hadamard.transform_note(source)
-        """What the model does to activations before the products, in a sentence; "" for nothing."""
+        """How the model transforms activations before the products, in a sentence; "" if it does not."""
         self._beside = ScalesBeside(source) if source.suffix == ".gguf" else None
         own = source.suffix != ".safetensors" or source.fact(WEIGHT_SCALE_KEY) is not None
         self._config = NONE if own else configuration_of(source.folder, asked=bool(self.asked.weight_scale))
         found = [each for each in map(self._found, source.tensors) if each is not None]
         self.scales = frozenset(part.name for each in found for part in (each.scale, each.factor) if part is not None)
-        """Tensors that hold nothing but the scale of a matrix."""
+        """Names of tensors that hold only the scale of a matrix."""
         self.has_weight_scales = any(each.scale is not None for each in found)
-        """Whether a scale lies beside a matrix that is multiplied or divided by, as the convention says."""
+        """Whether any matrix has a scale beside it, which `weight_scale` applies to."""
         self.weight_scale = self._weight_scale() if self.has_weight_scales else MULTIPLY
         """multiply or divide."""
         found = [self._with_layout(each) for each in found]
         self.matrices: tuple[TernaryInfo, ...] = tuple(found if quantize else _decided(found))
-        """In file order. Where some are ternary, other floats are what the model keeps as floats."""
+        """In file order. If some are ternary, other floats are those that the model keeps as floats."""
         self.floats: tuple[TernaryInfo, ...] = tuple(each for each in found if each.ruled)
-        """Linear layers of floats that are not ternary, whether they are among the matrices or not."""
+        """Linear layers of floats that are not ternary, including those among `matrices`."""
         self._by_name = {each.name: each for each in self.matrices}
         self._check_asked()
         if not beside_another:
             require_needed(self)
 
     def matrix(self, name: str) -> TernaryInfo | None:
-        """The ternary matrix of that name, or None."""
+        """The ternary matrix with this name, or None."""
         return self._by_name.get(name)
 
     def is_ternary(self, tensor: TensorInfo) -> bool:
-        """Whether its type holds codes, whatever its shape."""
+        """Whether the type of the tensor holds codes; its shape may be any."""
         return tensor.dtype in self._holders.types and tensor.dtype != PACKED_ROWS
 
     def format(self, info: TernaryInfo) -> CodeFormat:
-        """The format of a matrix that has one. Raises WeightFileError where nothing installed brings it."""
+        """The format of a matrix that has one. Raises WeightFileError if the format is not installed."""
         if info.format not in self._holders.formats:
             legal = f"a type whose format is installed: {', '.join(sorted(self._holders.formats))}"
             raise self.source.error(info.name, f"{info.dtype}, format {info.format!r}, which is not installed", legal)
@@ -227,11 +225,11 @@ class TernaryWeights:
         return form
 
     def read(self, info: TernaryInfo) -> tuple[Codes, Any]:
-        """int8 codes (N, K), and what code 1 stands for: float32, one number or of the format's `scale_shape`.
+        """int8 codes (N, K), and the value of code 1: float32, one number or the format's `scale_shape`.
 
-        Of floats with several scales these are (N,), or (N, K / group). A factor beside the matrix is multiplied in,
-        rounded once. In memory is what is stored, once, and the codes. Raises WeightFileError for bytes that the format
-        refuses, and for numbers that are not finite.
+        For floats with several scales these are (N,) or (N, K / group). A factor beside the matrix is multiplied in and
+        rounded once. Memory holds the stored bytes once, and the codes. Raises WeightFileError for bytes that the
+        format refuses, and for numbers that are not finite.
         """
         codes, scale = self.read_stored(info)
         if info.factor is None or self._beside is None:
@@ -242,12 +240,12 @@ class TernaryWeights:
         return codes, scale
 
     def packed(self, info: TernaryInfo) -> NDArray[np.uint8]:
-        """The matrix's bytes in its format, which it has, flat."""
+        """The bytes of a matrix that has a format, as a flat array."""
         stored = self.source.read_bytes(info.name)
-        return stored[: self.format(info).packed_bytes(info.shape)]  # of an open type what is behind is padding
+        return stored[: self.format(info).packed_bytes(info.shape)]  # the rest is padding, in a type of unknown size
 
     def read_stored(self, info: TernaryInfo) -> tuple[Codes, Any]:
-        """The same without the factor, by which llama.cpp multiplies the product."""
+        """Like `read`, without the factor, which llama.cpp multiplies the product by."""
         if not info.format:
             return self._of_numbers(info)
         form = self.format(info)
@@ -263,7 +261,7 @@ class TernaryWeights:
         if len(tensor.shape) != 2 or 0 in tensor.shape:
             packed = tensor.dtype == "uint8" and self.source.suffix == ".safetensors"
             if packed and tensor.shape and 0 not in tensor.shape and is_linear(tensor.name):
-                found = f"uint8 of shape {tensor.shape} in place of a linear layer's weights"
+                found = f"uint8 of shape {tensor.shape} as the weights of a linear layer"
                 raise self.source.error(tensor.name, found, "packed rows (R, K)")
             return None
         shape = tensor.shape[0], tensor.shape[1]
@@ -282,25 +280,25 @@ class TernaryWeights:
         if tensor.dtype in FLOATS and (named or looks_linear(tensor.name)) and self._holders.ternarize is not None:
             if self._config.keeps(tensor.name):
                 return None
-            # Such a model quantizes its floats at each call, be they ternary or not.
+            # An online model quantizes its floats in each call, also ternary ones.
             own = None if self._config.mode == ONLINE else self._own_layout(tensor)
             if not named and (own is None or own.constant):
-                return None  # which of a model's other parts are quantized is not known
+                return None  # it is not known which other parts of a model are quantized
             if self.source.suffix == ".safetensors":
                 require_understood(self.source, tensor.name)
             return TernaryInfo(tensor, shape, tensor.dtype, "", layout=own)
         return None
 
     def _require_converted(self, tensor: TensorInfo) -> None:
-        """Refuse codes in a module that the configuration keeps as floats, in one without weight_scale, and beside
-        tensors that are not understood."""
+        """Refuse codes in a module that the configuration keeps as floats, in a model without weight_scale, and beside
+        tensors with an unknown meaning."""
         require_understood(self.source, tensor.name)
         beside = f"has {inert(tensor.name + SCALE_SUFFIX)} beside it"
         if self._config.keeps(tensor.name):
-            legal = "no codes in what modules_to_not_convert of the configuration names"
+            legal = "no codes in modules that modules_to_not_convert of the configuration names"
             raise self.source.error(tensor.name, beside, legal)
         if self._config.mode == ONLINE:
-            legal = "no weight_scale where the configuration says quantization_mode online"
+            legal = "no weight_scale where the configuration has quantization_mode online"
             raise self.source.error(tensor.name, beside, legal)
 
     def _own_layout(self, tensor: TensorInfo) -> FloatLayout | None:
@@ -320,7 +318,7 @@ class TernaryWeights:
             return all(np.array_equal(each, each.astype(np.float32), equal_nan=True) for each in stored)
 
     def _with_layout(self, info: TernaryInfo) -> TernaryInfo:
-        """With that of the scale beside it, where it has one."""
+        """The matrix with the layout of the scale beside it, if it has one."""
         if info.format or info.scale is None:
             return info
         scale = np.asarray(self._scale_beside(info))
@@ -331,11 +329,11 @@ class TernaryWeights:
         return replace(info, layout=FloatLayout(kinds[scale.ndim], group, float16))
 
     def require_finite(self) -> None:
-        """Raise WeightFileError where floats or scales of a matrix are no finite numbers, or codes beside a scale are
-        none. Each is read once."""
+        """Raise WeightFileError for floats or scales of a matrix that are not finite, and for invalid codes beside a
+        scale. Each matrix is read once."""
         for info in self.matrices:
             if info.format and info.format not in self._holders.formats:
-                continue  # which is said of it where it is read
+                continue  # reading the matrix reports this
             if info.scale is not None:
                 self._scale_beside(info)
             elif info.format:
@@ -404,7 +402,7 @@ class TernaryWeights:
         layout = self.asked.layout or str(said if type.usual or said != usual else "")
         if not layout:
             found = (
-                f"{described(type.dtype)}, whose tensors here fit blocks of {', '.join(type.layouts.values())} alike"
+                f"{described(type.dtype)}, whose tensors fit the blocks of each of {', '.join(type.layouts.values())}"
             )
             legal = f"--layout {' or '.join(type.layouts)}: q2_0 has 18 bytes for 64 weights, pq2_0 34 bytes for 128"
             raise WeightFileError(path=self.source.path, found=found, legal=legal)
@@ -416,14 +414,14 @@ class TernaryWeights:
         raise WeightFileError(path=self.source.path, found=f"{LAYOUT_KEY} {inert(said)}", legal=legal)
 
     def _scale_beside(self, info: TernaryInfo) -> Any:
-        """float32: one number, (N,), or (N, groups) where it has such a shape."""
+        """float32: one number, (N,), or (N, groups), depending on the shape of the scale."""
         tensor = info.scale
         assert tensor is not None
         N, K = info.shape
         rows, several = len(tensor.shape) == 2 and tensor.shape[0] == N, np.prod(tensor.shape) != 1
         fits = not several or tensor.shape == (N,) or (rows and tensor.shape[1] > 0 and K % tensor.shape[1] == 0)
         if tensor.dtype not in FLOATS or not fits:
-            legal = f"one float, ({N},), ({N}, 1) or ({N}, groups) with as many columns in each"
+            legal = f"one float, ({N},), ({N}, 1) or ({N}, groups) with equal groups of columns"
             raise self.source.error(tensor.name, f"{tensor.dtype} of shape {tensor.shape}", legal)
         stored = self.source.read(tensor.name)
         with np.errstate(all="ignore"):
@@ -432,7 +430,7 @@ class TernaryWeights:
         if wrong.any():
             index = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
             at = f" at {[int(each) for each in index]}" if several else ""
-            legal = f"a number to {self.weight_scale} by that leaves a finite one >= 0"
+            legal = f"a number with a finite result >= 0 after {self.weight_scale}"
             raise self.source.error(tensor.name, f"{stored[index]}{at}", legal)
         if not several:
             return np.float32(values.reshape(())[()])
@@ -463,22 +461,22 @@ class TernaryWeights:
 
 
 def require_needed(*sides: TernaryWeights) -> None:
-    """Raise InvalidArgumentError for a convention that was asked for and that no side needs; all have the same ones."""
+    """Raise InvalidArgumentError for a requested convention that no side needs. All sides have the same conventions."""
     asked = sides[0].asked
     places = " and ".join(side.source.path for side in sides)
     if asked.layout and not any(side.needs_layout for side in sides):
-        found = f"{asked.layout!r}, and {places} has no tensor that it could be of"
-        legal = "only beside tensors of a type that has several layouts"
+        found = f"{asked.layout!r}, and {places} has no tensor with several layouts"
+        legal = "no layout, except with tensors of a type that has several"
         raise InvalidArgumentError(op="weights", argument="layout", found=found, legal=legal)
     if asked.weight_scale and not any(side.has_weight_scales for side in sides):
         found = f"{asked.weight_scale!r}, and {places} has no scales beside packed rows"
-        legal = f"only beside tensors NAME{SCALE_SUFFIX}"
+        legal = f"no weight_scale, except with tensors NAME{SCALE_SUFFIX}"
         raise InvalidArgumentError(op="weights", argument="weight_scale", found=found, legal=legal)
 
 
 def _decided(found: list[TernaryInfo]) -> list[TernaryInfo]:
-    """The matrices of a file where no rule was asked for: what is ternary by itself, or all where nothing is. A
-    constant matrix of floats is what its neighbours are."""
+    """The matrices of a file if no rule was requested: those that are ternary, or all if none is. A constant matrix of
+    floats counts as what its neighbours are."""
     stored = any(each.format or each.scale is not None for each in found)
     proven = [each for each in found if not each.ruled and not (each.layout is not None and each.layout.constant)]
     if stored:

@@ -1,10 +1,10 @@
-"""What type 42 means in a GGUF file: its header does not say, the places of its tensors do.
+"""Which layout type 42 has in a GGUF file. The header does not state it; the offsets of the tensors show it.
 
-ggml's Q2_0 has 64 weights in 18 bytes. The first files of PrismML have 128 in 34 under the same number (later 142,
-PQ2_0), those of Hy-MT 256 in 42 (later 43, STQ1_0). A layout fits if each such tensor, with its padding, ends where the
-next one begins, and the last one inside the file. Small tensors may fit several: then bytes between tensors that are
-not zero rule a layout out, as does a rest of the file that is too long to be padding. What is still open after that is
-not guessed.
+ggml's Q2_0 has 64 weights in 18 bytes. Under the same number, the first files of PrismML have 128 in 34 bytes (later
+142, PQ2_0), and those of Hy-MT 256 in 42 bytes (later 43, STQ1_0). A layout fits if every tensor of the type, with its
+padding, ends where the next one begins and the last one ends inside the file. Small tensors may fit several layouts.
+Then nonzero bytes between tensors exclude a layout, and so does a remainder of the file that is longer than padding. If
+several layouts still fit, none is guessed.
 """
 
 from __future__ import annotations
@@ -19,37 +19,37 @@ from tritmark.harness.weights.plain_file import PlainFile
 
 NUMBER = 42
 OPEN = "type_42"
-"""The dtype where several layouts fit; `WeightType.layouts` has their names."""
+"""The dtype if several layouts fit; `WeightType.layouts` names them."""
 QUADS = "type_42_stq"
-"""The dtype of STQ1_0 under this number, whose groups are other weights than those of type 43."""
+"""The dtype of STQ1_0 under this number; its groups hold other weights than those of type 43."""
 LAYOUTS = {"g64": Q2_0, "g128": PQ2_0, "quads": STQ1_0._replace(dtype=QUADS)}
-"""By the name that the key tritmark.layout and --layout have for it."""
+"""By the name of the layout in the key tritmark.layout and in --layout."""
 _LEGAL = (
     "blocks of 18 bytes for 64 weights (Q2_0), 34 bytes for 128 (PQ2_0 before its renaming), or 42 for 256 (STQ1_0)"
 )
 
 _MOST_PADDING = 4096
-"""Bytes of it that are looked at: an alignment can be any power of two."""
+"""Bytes of padding that are checked: an alignment can be any power of two."""
 
 
 class Extent(NamedTuple):
-    """Where one such tensor lies."""
+    """The range of one tensor of type 42."""
 
     name: str
     shape: tuple[int, ...]
     begin: int
-    """In the file."""
+    """Byte in the file."""
     end: int
-    """Where the next tensor begins, or where the file ends."""
+    """Begin of the next tensor, or end of the file."""
     last: bool
 
 
 def layout_of(file: PlainFile, extents: Sequence[Extent], alignment: int, said: object) -> GgufType | None:
-    """What all tensors of type 42 of a file are; None where several layouts fit. `said` is the file's tritmark.layout.
+    """The layout of all tensors of type 42 in a file; None if several fit. `said` is the file's tritmark.layout.
 
-    Raises WeightFileError where none fits, or another than `said`.
+    Raises WeightFileError if no layout fits, or if `said` does not.
     """
-    extents = [each for each in extents if each.end <= file.size]  # others are refused as truncated, whatever they are
+    extents = [each for each in extents if each.end <= file.size]  # the others are refused as truncated
     fitting = {name: type for name, type in LAYOUTS.items() if all(_fits(each, type, alignment) for each in extents)}
     if not fitting:
         of = max(extents, key=lambda each: prod(each.shape))
@@ -60,7 +60,7 @@ def layout_of(file: PlainFile, extents: Sequence[Extent], alignment: int, said: 
         fitting = kept or fitting
     if said in LAYOUTS:
         if said not in fitting:
-            raise file.error(f"tritmark.layout {said}, and type {NUMBER} of other extents", " or ".join(fitting))
+            raise file.error(f"tritmark.layout {said}, but type {NUMBER} of other extents", " or ".join(fitting))
         return LAYOUTS[str(said)]
     return next(iter(fitting.values())) if len(fitting) == 1 else None
 
@@ -73,12 +73,12 @@ def _fits(extent: Extent, type: GgufType, alignment: int) -> bool:
 
 
 def _exact_end(file: PlainFile, extents: Sequence[Extent], type: GgufType, alignment: int) -> bool:
-    """Whether nothing but padding is behind the last tensor."""
+    """Whether only padding follows the last tensor."""
     return all(each.end - each.begin - type.nbytes(each.shape) < alignment for each in extents)
 
 
 def _zero_gaps(file: PlainFile, extents: Sequence[Extent], type: GgufType, alignment: int) -> bool:
-    """Whether padding is zero, as ggml and the gguf package write it."""
+    """Whether the padding is zero, as ggml and the gguf package write it."""
     for each in extents:
         end = each.begin + type.nbytes(each.shape)
         if any(file.read(end, min(each.end - end, alignment, _MOST_PADDING))):

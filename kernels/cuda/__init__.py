@@ -1,1 +1,1 @@
-"""CUDA kernels through PyCUDA, or through a simulator where there is no GPU: what every launcher shares."""
+"""CUDA kernels through PyCUDA, or through a simulator without a GPU: the common parts of all launchers."""

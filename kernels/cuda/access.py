@@ -1,7 +1,7 @@
-"""How every CUDA variant walks through device memory, from traces of the simulator: `python -m
+"""Access patterns of all CUDA variants in device memory, from traces of the simulator: `python -m
 tritmark.kernels.cuda.access [GLOB]`.
 
-The shapes are small and whole: what a site does there it does at any size, tails aside.
+The shapes are small and have no tails; the patterns hold for any size, except in tails.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from tritmark.kernels.cuda.coalescing import AccessSite, analyse
 
 AXES = {"n": 8192, "block": 64, "M": 64, "N": 128, "K": 256}
 INSTEAD: tuple[dict[str, int], ...] = ({}, {"M": 1}, {"block": 256}, {"n": 65536, "block": 32768})
-"""Other sizes for variants whose constraints refuse those."""
+"""Other sizes, for variants whose constraints refuse AXES."""
 
 
 def sites(variant: Variant) -> tuple[AccessSite, ...]:
-    """Every load and store of a variant's launches on one call. Raises DeviceError outside the simulator."""
+    """All loads and stores of a variant's launches in one call. Raises DeviceError outside the simulator."""
     from tritmark.kernels import offload
     from tritmark.kernels.cuda.context import cuda_context
     from tritmark.kernels.cuda.device import DEVICE
@@ -42,19 +42,19 @@ def sites(variant: Variant) -> tuple[AccessSite, ...]:
 
 
 def percent(found: tuple[AccessSite, ...]) -> float:
-    """Coalescing of all sites together."""
+    """Coalescing of all sites together, in percent."""
     return 100 * sum(site.least for site in found) / sum(site.sectors for site in found)
 
 
 def cuda_variants(glob: str = "*") -> Iterator[Variant]:
-    """The CUDA variants whose id matches, of every package."""
+    """The CUDA variants of all packages whose id matches."""
     yield from (
         each for each in installed().registry.variants if each.key.device == "cuda" and fnmatchcase(each.id, glob)
     )
 
 
 def main() -> None:
-    """Print a line for each variant, and one for each site that is not fully coalesced."""
+    """Print one line per variant, and one per site that is not fully coalesced."""
     os.environ["TRITMARK_CUDA"] = "simulator"
     for variant in cuda_variants(*sys.argv[1:2]):
         found = sites(variant)

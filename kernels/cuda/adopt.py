@@ -1,4 +1,4 @@
-"""A user's .cu becomes a Variant: what its manifest says of grid, block and arguments, as launches."""
+"""Make a Variant of a user's .cu: the grid, block and arguments of its manifest become launches."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _MOST_THREADS, _MOST_REGISTERS = 1024, 255
 
 
 def adopt(described: Described, capabilities: tuple[tuple[int, int], ...], *, compiled: bool) -> tuple[Variant, ...]:
-    """The variant of a manifest, `compiled` where the device is there. Raises UsageError, and CompileError with the
-    compiler's words."""
+    """The variant of a manifest; `compiled` if the device exists. Raises UsageError, and CompileError with the
+    compiler's output."""
     _must_have(described)
     capability = described.capability or capabilities[0]
     if capability not in capabilities:
@@ -59,7 +59,7 @@ def adopt(described: Described, capabilities: tuple[tuple[int, int], ...], *, co
 
 
 def _must_compile(kernel: Kernel) -> None:
-    """Compile it, without a context on the device: what is loaded, a worker loads."""
+    """Compile the kernel without a context on the device; only a worker loads code."""
     from tritmark.kernels.cuda.context import cuda_context, simulated
 
     if simulated():
@@ -75,7 +75,7 @@ def _must_compile(kernel: Kernel) -> None:
 
 
 def _must_have(described: Described) -> None:
-    """The source has the function, with C's name. nvcc alone knows for certain; this looks at the text."""
+    """Raise UsageError if the source lacks the function as extern "C". Checks only the text; nvcc decides finally."""
     text = _COMMENT.sub(
         lambda found: found[0] if found[0] == '"C"' else " ", "\n".join(local_sources(described.path).values())
     )
@@ -130,7 +130,7 @@ def _value(described: Described, argument: Argument, call: Call) -> object:
             return call.bad
     values = call.outputs if argument.kind is ArgumentKind.OUTPUT else call.inputs
     if argument.name not in values:
-        found = f"not there in {described.format}"
+        found = f"not an argument of {described.format}"
         raise InvalidArgumentError(op=described.op.name, argument=argument.name, found=found, legal=", ".join(values))
     value = values[argument.name]
     if argument.kind is ArgumentKind.STRIDE:
@@ -147,7 +147,7 @@ class Adopted(CudaLaunch):
 
     @property
     def bad(self) -> int:
-        """What the kernel left in `bad`; of one that has no such argument, what the harness finds in the inputs."""
+        """The kernel's value of `bad`; without such an argument, the first non-finite input that the harness finds."""
         if self._described.reports_bad:
             return super().bad
         return first_nonfinite(self._described.op, self._call.inputs)

@@ -13,7 +13,7 @@ from tritmark.kernels.cuda.backend import Allocation, Stream
 
 
 class Copies(Protocol):
-    """What copies between host and device: a backend, or the counted copies of a context."""
+    """Copies between host and device: a backend, or the counted copies of a context."""
 
     def write(self, pointer: int, values: npt.NDArray[Any], stream: Stream | None = None) -> None:
         """See Backend."""
@@ -23,9 +23,9 @@ class Copies(Protocol):
 
 
 class DeviceArray:
-    """An array in the memory of the device, its shape, dtype and strides (bytes) as NumPy's; keeps the memory alive.
+    """An array in device memory with shape, dtype and strides (bytes) as in NumPy. It keeps the memory alive.
 
-    Torch, CuPy and Numba take it without a copy through `__cuda_array_interface__` (a real GPU only).
+    Torch, CuPy and Numba use it without a copy through `__cuda_array_interface__` (only on a real GPU).
     """
 
     __slots__ = ("_copies", "_filled", "_interface", "_offset", "_output", "dtype", "owner", "shape", "strides")
@@ -50,21 +50,21 @@ class DeviceArray:
 
     @property
     def constant(self) -> bool:
-        """Whether no launch writes it, so that a kernel may read it while launches before its own still run: it was
-        filled from the host, and is nobody's output. Views have what this one had when they were made."""
+        """Whether no launch writes it, so that a kernel may read it while earlier launches still run. True if it was
+        filled from the host and is no output. A view copies this state when it is made."""
         return self._filled and not self._output
 
     def mark_filled(self) -> None:
-        """Its content is complete, and whoever is told of it leaves it as it is."""
+        """Mark the content as complete; callers must not write it afterwards."""
         self._filled = True
 
     def mark_output(self) -> None:
-        """Launches write it from now on."""
+        """Mark it as written by launches from now on."""
         self._output = True
 
     @property
     def pointer(self) -> int:
-        """Address on the device. Raises FreedMemoryError where the memory was given back."""
+        """Address on the device. Raises FreedMemoryError if the memory was freed."""
         return self.owner.pointer + self._offset
 
     @property
@@ -78,7 +78,7 @@ class DeviceArray:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the elements, gaps between rows not counted."""
+        """Bytes of the elements, without gaps between rows."""
         return self.size * self.dtype.itemsize
 
     @property
@@ -93,18 +93,18 @@ class DeviceArray:
         offset: int = 0,
         strides: tuple[int, ...] | None = None,
     ) -> DeviceArray:
-        """Another array over the same memory, from byte `offset` of this one."""
+        """Another array in the same memory, from byte `offset` of this one."""
         made = DeviceArray(self._copies, self.owner, self.pointer + offset, shape, dtype or self.dtype, strides)
         made._filled, made._output = self._filled, self._output
         return made
 
     def write(self, values: npt.NDArray[Any]) -> None:
-        """Copy a C-contiguous NumPy array of as many bytes into this C-contiguous array."""
+        """Copy a C-contiguous NumPy array with the same number of bytes into this C-contiguous array."""
         self._copies.write(self.pointer, self._same(values))
         self.mark_filled()
 
     def read(self, into: npt.NDArray[Any]) -> None:
-        """Copy this C-contiguous array into a C-contiguous NumPy array of as many bytes."""
+        """Copy this C-contiguous array into a C-contiguous NumPy array with the same number of bytes."""
         self._copies.read(self.pointer, self._same(into))
 
     def numpy(self) -> npt.NDArray[Any]:
@@ -121,9 +121,9 @@ class DeviceArray:
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
         pointer = self.pointer
-        self.mark_output()  # whoever asks may write it
-        # The same values each time: PyTorch never lets go of those that it is given (pytorch/pytorch#194877), and what
-        # takes an array as a tensor in every call would leak them.
+        self.mark_output()  # the consumer may write it
+        # The same objects in each call: PyTorch never frees those that it receives (pytorch/pytorch#194877), so a
+        # new set per call would leak.
         if self._interface is None:
             self._interface = {
                 "shape": self.shape,
@@ -137,6 +137,6 @@ class DeviceArray:
     def _same(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         if values.nbytes != self.nbytes or not values.flags.c_contiguous or not self.contiguous:
             raise ValueError(
-                f"{values.nbytes} C-contiguous bytes on the host and {self.nbytes} on the device are needed"
+                f"host and device must have equal C-contiguous bytes; found {values.nbytes} and {self.nbytes}"
             )
         return values

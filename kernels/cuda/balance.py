@@ -1,13 +1,13 @@
-"""Which GPU takes which tensor next, by what each was measured to take for those that it has done.
+"""Assign tensors to GPUs by the measured rate of each.
 
-Tensors are taken as they lie in the schedule of longest processing time first: of those that wait, the largest goes
-where it is predicted to be done first, then the next. That schedule is made anew whenever somebody asks, with the rates
-of that moment, and whoever asks gets the first tensor that it gives him. So a GPU that is slow, or has become slow,
-takes less, and none takes a large tensor at the end that another would have done sooner.
+The schedule is longest processing time first: the largest waiting tensor goes where it is predicted to finish first,
+then the next one. The schedule is recomputed at each request with the current rates, and the requester gets its first
+tensor in it. So a GPU that is slow, or becomes slow, takes less work, and none takes a large tensor at the end that
+another would finish sooner.
 
-The largest first alone would leave all small ones to the end, when no large copy is under way behind which the time
-that a call takes beside its own could hide. So the last place of a GPU that has several takes small ones from the
-beginning, but for some that are kept to make all GPUs end together. Measured: docs/kernels/cuda_copies.md.
+With this rule alone all small tensors would come last, when no large copy is left that could hide the overhead of a
+call. So the last place of a GPU with several places takes small tensors from the beginning, except for some that are
+kept so that all GPUs end together. Measurements: docs/kernels/cuda_copies.md.
 """
 
 from __future__ import annotations
@@ -19,14 +19,13 @@ from typing import Generic, TypeVar
 K = TypeVar("K", bound=Hashable)
 
 KEPT = 0.25
-"""Of the largest tensor that waits, how much work in small ones is kept for the end, for each GPU. With twice as much
-two GPUs were idle for 10.6 ms of the last eighth of a run, for 7.0 ms with this; 0.1 was as quick (outside of this
-project)."""
+"""Work in small tensors that is kept for the end, per GPU, as a share of the largest waiting tensor. In the last eighth
+of a run two GPUs idled for 7.0 ms with this value and for 10.6 ms with twice as much; 0.1 was as fast."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class GpuPlace:
-    """Where one tensor at a time is worked on: a GPU has several."""
+    """A place that works on one tensor at a time; a GPU has several."""
 
     device: str
     number: int
@@ -34,15 +33,15 @@ class GpuPlace:
 
 @dataclass(slots=True)
 class WorkDone:
-    """What a GPU has done so far."""
+    """Work that a GPU has finished, and its time."""
 
     work: int = 0
     seconds: float = 0.0
 
 
 class Balance(Generic[K]):
-    """What waits, what is under way where, and what was measured. `work` has each tensor's, in any one unit; times are
-    in seconds on the caller's clock. Not for several threads at once."""
+    """Waiting and current tensors, and the measured rates. `work` has the work of each tensor in any common unit; times
+    are seconds on the caller's clock. Not thread-safe."""
 
     def __init__(self, work: Mapping[K, int], places: Iterable[GpuPlace]) -> None:
         self._work = dict(work)
@@ -53,24 +52,24 @@ class Balance(Generic[K]):
 
     @property
     def waiting(self) -> int:
-        """Tensors that nobody works on and nobody has done."""
+        """Number of tensors that are neither done nor in work."""
         return len(self._waiting)
 
     @property
     def places(self) -> tuple[GpuPlace, ...]:
-        """Those that take tensors."""
+        """Places that still take tensors."""
         return tuple(self._open)
 
     def open(self, device: str = "", but: GpuPlace | None = None) -> bool:
-        """Whether there is a place that takes tensors, on that GPU or on any, but for one."""
+        """Whether any place except `but` still takes tensors, on this GPU or on any."""
         return any(place.device == (device or place.device) and place != but for place in self._open)
 
     def rates(self) -> dict[str, float]:
-        """Of each GPU that has done something, its work a second in one place."""
+        """Work per second and place of each GPU that has finished a tensor."""
         return {device: done.work / done.seconds for device, done in self._done.items() if done.seconds > 0}
 
     def take(self, place: GpuPlace, now: float) -> K | None:
-        """The tensor that the place works on from now on; None where there is none for it as things are."""
+        """The next tensor of the place, which it begins now; None if the schedule has none for it now."""
         rates, free = self._expected(now)
         if place not in free:
             return None
@@ -83,7 +82,7 @@ class Balance(Generic[K]):
         return name
 
     def _largest(self, place: GpuPlace, rates: dict[GpuPlace, float], free: dict[GpuPlace, float]) -> K | None:
-        """The first that the schedule gives to the place."""
+        """The first tensor that the schedule assigns to the place."""
         for name in self._waiting:
             first = min(free, key=lambda each: (free[each] + self._work[name] / rates[each], each != place))
             if first == place:
@@ -92,13 +91,13 @@ class Balance(Generic[K]):
         return None
 
     def _takes_small_ones(self, place: GpuPlace) -> bool:
-        """Whether it is the last of several of its GPU."""
+        """Whether it is the last of several places of its GPU."""
         beside = [each for each in self._open if each.device == place.device]
         return len(beside) > 1 and place == max(beside)
 
     def _small(self, place: GpuPlace, rates: dict[GpuPlace, float]) -> K | None:
-        """The smallest that waits, but for those that are kept for the end, and none that would take longer there than
-        all that waits takes everywhere."""
+        """The smallest waiting tensor that is not kept for the end. None if it would take longer there than all waiting
+        tensors take on all places."""
         if not self._waiting:
             return None
         kept = KEPT * len({each.device for each in self._open}) * self._work[self._waiting[0]]
@@ -110,14 +109,14 @@ class Balance(Generic[K]):
         return None
 
     def patience(self, now: float) -> float | None:
-        """Seconds after which a place that got nothing asks again: when the first that is under way is expected to be
-        done; None where nothing is."""
+        """Seconds after which a place that got nothing should ask again: until the first expected end of a current
+        tensor; None without one."""
         _, free = self._expected(now)
         return min((free[place] - now for place in self._busy if place in free), default=None)
 
     def _expected(self, now: float) -> tuple[dict[GpuPlace, float], dict[GpuPlace, float]]:
-        """For each open place its rate, and when it is free. What takes longer than expected is expected to take as
-        long again; a GPU of which nothing is known is taken for an average one."""
+        """The rate of each open place, and when it is free. A tensor that is overdue is expected to take twice its time
+        so far. A GPU without a measurement counts as average."""
         known = self.rates()
         usual = sum(known.values()) / len(known) if known else 1.0
         rates = {each: known.get(each.device, usual) for each in self._open}
@@ -130,22 +129,22 @@ class Balance(Generic[K]):
         return rates, free
 
     def done(self, place: GpuPlace, now: float) -> None:
-        """The place has done its tensor."""
+        """Record that the place has finished its tensor."""
         name, began = self._busy.pop(place)
         found = self._done[place.device]
         found.work += self._work[name]
         found.seconds += max(now - began, 0.0)
 
     def back(self, place: GpuPlace) -> None:
-        """What the place had begun waits again."""
+        """Return the tensor of the place to the waiting ones."""
         name, _ = self._busy.pop(place)
         self._waiting = sorted([name, *self._waiting], key=lambda each: -self._work[each])
 
     def close(self, place: GpuPlace) -> None:
-        """The place takes nothing more, and what it had begun waits again."""
+        """Close the place, and return its tensor to the waiting ones."""
         self.back(place)
         self._open = [each for each in self._open if each != place]
 
     def close_device(self, device: str) -> None:
-        """No place of that GPU takes anything more; what is under way there may still be done."""
+        """Close all places of that GPU; current tensors may still finish."""
         self._open = [place for place in self._open if place.device != device]

@@ -1,4 +1,4 @@
-"""Many launches at once: sorted by size, spread over several streams, joined once (specification, 3.6)."""
+"""Run many launches together: sorted by size, spread over several streams, joined once (specification, 3.6)."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tritmark.kernels.cuda.context import CudaContext, cuda_context
 from tritmark.kernels.cuda.launch import CudaLaunch
 
 BLOCKING = "CUDA_LAUNCH_BLOCKING"
-"""Environment variable of CUDA: with 1, a launch returns when the kernel is done, and tells what became of it."""
+"""Environment variable of CUDA: with 1, a launch returns after the kernel ended, with the kernel's errors."""
 STREAMS = 4
-"""How many streams a batch uses, at most."""
+"""Maximum number of streams of a batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,38 +24,39 @@ class Item:
 
     launch: CudaLaunch
     work: int
-    """How much it does, in any unit that the batch shares, such as bytes or operations."""
+    """Amount of work, in any unit that the batch shares, such as bytes or operations."""
     label: str
-    """What errors call it."""
+    """Name in errors."""
 
 
 class Batch:
-    """Launches that do not depend on each other: none reads what another writes."""
+    """Independent launches: none reads the output of another."""
 
     def __init__(self, streams: int = STREAMS) -> None:
         self._most = streams
         self._streams: list[Stream] = []
         self._order: list[Item] = []
         self.items: list[Item] = []
-        """In the order in which they were added."""
+        """Launches in the order in which they were added."""
 
     def add(self, launch: CudaLaunch, work: int, label: str = "") -> None:
-        """Add a launch that is bound to its arrays."""
+        """Add a launch whose arrays are bound."""
         self.items.append(Item(launch, work, label or f"item {len(self.items)}"))
         self._order = []
 
     def order(self) -> list[Item]:
-        """As they are put into the streams: the largest first, so that none is left over at the end, and equal
-        kernels side by side."""
+        """Order of the launches in the streams: largest first, so that no large one is left at the end, with equal
+        kernels together."""
         return sorted(
             self.items, key=lambda item: (-item.work, [(step.kernel.name, step.grid) for step in item.launch.steps])
         )
 
     def run(self) -> None:
-        """Run all of them and wait once. The device's time of each is taken in the first run. An empty batch is done.
+        """Run all launches and wait once. The first run also records the device time of each. An empty batch returns
+        immediately.
 
-        Raises LaunchError or DeviceFaultError, which name the item; a GPU that fails while several items run on it does
-        not tell which it was, and then all of them are named.
+        Raises LaunchError or DeviceFaultError with the item. If a GPU fails while several items run, the failing one is
+        unknown, and the error names all of them.
         """
         if not self.items:
             return
@@ -87,8 +88,8 @@ class Batch:
                 ends[-1].record(stream)
                 here.backend.stream.wait(ends[-1])
         except BaseException:
-            for stream in streams:  # their arrays are in use until then
-                with suppress(DeviceFaultError):  # the first error is the one that is told
+            for stream in streams:  # their arrays are still in use
+                with suppress(DeviceFaultError):  # only the first error is reported
                     stream.synchronize()
             raise
         try:
@@ -108,7 +109,7 @@ def _timed(here: CudaContext, launch: CudaLaunch, stream: Stream) -> tuple[CudaL
 
 
 def _fault(here: CudaContext, given: Sequence[Item], problem: DeviceFaultError) -> DeviceFaultError:
-    """Which of the items that the device was given it was: the last where each is waited for, or else one of all."""
+    """Build the error: about the last item if each is waited for, otherwise about all items so far."""
     if here.backend.simulated or os.environ.get(BLOCKING) == "1":
         return DeviceFaultError(f"{given[-1].label}: {problem.found}", next_step=problem.next_step)
     names = ", ".join(item.label for item in given)
@@ -118,7 +119,7 @@ def _fault(here: CudaContext, given: Sequence[Item], problem: DeviceFaultError) 
 
 
 def _spread(order: Sequence[Item], streams: Sequence[Stream]) -> list[Stream]:
-    """For each item the stream that has the least to do so far."""
+    """For each item, the stream with the least work so far."""
     load = [0] * len(streams)
     chosen = []
     for item in order:

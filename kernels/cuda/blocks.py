@@ -1,4 +1,4 @@
-"""Blocks of device memory: what the memory pool hands out, and where it gets it from."""
+"""Blocks of device memory for the memory pool, and their sources."""
 
 from __future__ import annotations
 
@@ -9,53 +9,53 @@ from typing import Any, Protocol
 from tritmark.kernels.cuda.backend import Allocation
 
 ALIGNMENT = 256
-"""Bytes that every block's address is a multiple of (specification, 4.2)."""
+"""Alignment of every block's address in bytes (specification, 4.2)."""
 STEPS = 256
-"""Sizes of blocks between a power of two and the next one."""
+"""Number of block sizes between a power of two and the next one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A piece of device memory."""
+    """A range of device memory."""
 
     pointer: int
     nbytes: int
-    """What it takes of the device's memory."""
+    """Bytes of device memory that it occupies."""
     source: Any
-    """What gives it back."""
+    """The object that frees it."""
 
 
 class BlockSource(Protocol):
-    """Where blocks come from. One thread at a time, and one that the device's context is current in."""
+    """A source of blocks. For one thread at a time, in which the device's context is current."""
 
     @property
     def active(self) -> int:
-        """Bytes of the blocks that were taken and not given back."""
+        """Bytes of the blocks in use."""
 
     @property
     def idle(self) -> int:
-        """Bytes of the blocks that are kept for the next request."""
+        """Bytes of the blocks that are kept for later requests."""
 
     @property
     def largest_idle(self) -> int:
-        """Bytes of the largest of them, 0 for none."""
+        """Bytes of the largest kept block, 0 for none."""
 
     def size(self, nbytes: int) -> int:
-        """Bytes of the block that a request of `nbytes` gets."""
+        """Bytes of the block for a request of `nbytes`."""
 
     def take(self, nbytes: int) -> tuple[Block, bool]:
-        """A block, and whether it was kept from before. Raises InsufficientMemoryError."""
+        """A block, and whether it was a kept one. Raises InsufficientMemoryError."""
 
     def give(self, block: Block) -> None:
-        """Take a block back; the caller has waited for the work that uses it."""
+        """Take a block back; the caller has waited for all work that uses it."""
 
     def release(self) -> None:
-        """Give what is idle back to the device."""
+        """Return kept blocks to the device."""
 
 
 class PlainBlocks:
-    """Blocks of exactly the bytes asked for, given back at once: the simulator's, which then finds every access
-    beside or after them."""
+    """Blocks of exactly the requested bytes, freed immediately. For the simulator, which then detects every access
+    outside of a block."""
 
     idle = 0
     largest_idle = 0
@@ -80,20 +80,20 @@ class PlainBlocks:
         block.source.free()
 
     def release(self) -> None:
-        """Nothing is idle."""
+        """Does nothing; no block is kept."""
 
 
 class KeptBlocks:
-    """Blocks that are kept and serve the next request of the same size.
+    """Blocks that are kept for later requests of the same size.
 
-    Sizes are multiples of 256 bytes and of a 256th of the power of two below them, so that rounding costs less than 0.4
-    % from 64 KiB on, and nothing for a power of two. What is idle never exceeds the most that was ever in use at a
-    time, or `spare` bytes if that is more: beyond that, what was given back longest ago goes back to the device.
+    Sizes are multiples of 256 bytes and of 1/256 of the power of two below them. Rounding costs less than 0.4 % for
+    64 KiB or more, and nothing for a power of two. Kept bytes never exceed the peak use so far, or `spare` if that is
+    more; beyond that, the blocks that were freed first return to the device.
     """
 
     def __init__(self, allocate: Callable[[int], Allocation], spare: int = 0) -> None:
         self._allocate = allocate
-        self._kept: dict[int, list[Block]] = {}  # by size; what was given back last is at the end
+        self._kept: dict[int, list[Block]] = {}  # by size; most recently freed last
         self._limit = spare
         self.active = 0
         self.idle = 0

@@ -1,4 +1,4 @@
-"""What a GPU can do at most: probes that are bound and timed like kernels, and what launches and transfers cost."""
+"""Ceilings of a GPU: probes that are bound and timed like kernels, and the cost of launches and transfers."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from tritmark.kernels.cuda.launch import Call, CudaLaunch
 THREADS = 256
 DEFINES = (("THREADS", str(THREADS)),)
 MOST_BLOCKS = 1 << 16
-"""Larger grids go over their bytes in strides."""
+"""Larger sizes use a grid-stride loop."""
 
 HALF = 256
-"""The halves that are copied hold a multiple of half of it."""
+"""Copied halves are multiples of half of this, in bytes."""
 
 DOT_ROUNDS, DOT_OPERATIONS = 1024, 32 * 8
-"""Rounds for each byte of the buffer, and operations of a round: 32 dp4a of 8."""
+"""Rounds per byte of the buffer; operations per round: 32 dp4a of 8."""
 
 MATRIX_ROUNDS, MATRIX_OPERATIONS = 32, 8 * 2 * 16 * 8 * 32
 """The same for 8 products of 16 x 32 by 32 x 8."""
@@ -33,7 +33,7 @@ WGMMA_ROUNDS, WGMMA_OPERATIONS = 1, 8 * 2 * 64 * 128 * 32
 """The same for 8 products of 64 x 32 by 32 x 128."""
 
 WORD = 0x5A5A5A5A
-"""What is written."""
+"""The word that write probes store."""
 
 
 def _kernel(name: str, registers: int, **more: Any) -> Kernel:
@@ -43,7 +43,7 @@ def _kernel(name: str, registers: int, **more: Any) -> Kernel:
 
 
 _overlapping = partial(_kernel, overlaps=True)
-"""Of a probe that begins while the launch before it still runs, as kernels may."""
+"""A probe that may begin while the previous launch still runs, as kernels may."""
 
 READ = {
     1: _overlapping("read_1", 32, shared=128),
@@ -53,7 +53,7 @@ READ = {
 }
 WRITE = {1: _overlapping("write_1", 32), 4: _overlapping("write_4", 40), -4: _overlapping("write_stream_4", 40)}
 COPY = {1: _overlapping("copy_1", 24), 4: _overlapping("copy_4", 40), -4: _overlapping("copy_stream_4", 40)}
-"""By accesses of a thread, negative where they stream."""
+"""By accesses per thread; negative for streaming accesses."""
 
 DOT = _overlapping("dot", 40, shared=128)
 MATRIX = _overlapping("matrix", 64, shared=128, capability=(8, 0), simulated=False)
@@ -72,11 +72,11 @@ NOTHING = _kernel("nothing", 16)
 WAIT = _kernel("wait", 16)
 
 PROBES = (*READ.values(), *WRITE.values(), *COPY.values(), DOT, MATRIX, WGMMA, NOTHING, WAIT)
-"""All of them, for the static checks."""
+"""All probes, for the static checks."""
 
 
 class Sink:
-    """What the probes of a context leave their sums in; shared, so that it costs a cold probe nothing."""
+    """Output of the probes of a context; shared, so that it costs a cold probe nothing."""
 
     def __init__(self, here: CudaContext) -> None:
         self.sums = here.array((MOST_BLOCKS,), np.uint32)
@@ -88,7 +88,7 @@ _sinks: WeakValueDictionary[CudaContext, Sink] = WeakValueDictionary()
 
 
 class Probe(CudaLaunch):
-    """A launch of a probe. `buffer` is kept alive, and the sink."""
+    """A launch of a probe. It keeps `buffer` and the sink alive."""
 
     def __init__(self, kernel: Kernel, blocks: int, args: tuple[Any, ...], buffer: DeviceArray, sink: Sink) -> None:
         here = cuda_context()
@@ -107,13 +107,13 @@ class Probe(CudaLaunch):
 
     @property
     def checksum(self) -> int:
-        """Sum, modulo 2**32, of what the blocks of the last run read or computed."""
+        """Sum modulo 2**32 of the values that the blocks of the last run read or computed."""
         sums = self.sink.sums.numpy()[: self.steps[0].grid[0]]
         return int(sums.sum(dtype=np.uint64)) % (1 << 32)
 
 
 class OneByOne:
-    """A launch that only Python makes: what `run` costs is the cost of handing it to the driver."""
+    """A launch through Python only: `run` costs the time of handing it to the driver."""
 
     pointer = None
     bad = -1
@@ -123,7 +123,7 @@ class OneByOne:
         self._stream = cuda_context().backend.stream
 
     def run(self) -> None:
-        """Put it into the stream, and do not wait."""
+        """Put it into the stream without waiting."""
         self._launch.enqueue(self._stream)
 
     @property
@@ -138,7 +138,7 @@ class OneByOne:
 
 
 class CopyProbe:
-    """A copy between pinned memory of the host and the device."""
+    """A copy between pinned host memory and the device."""
 
     pointer = None
     bad = -1
@@ -154,7 +154,7 @@ class CopyProbe:
         self.runs = 0
 
     def run(self) -> None:
-        """Copy all of it, and wait."""
+        """Copy the buffer, and wait."""
         self._copy(self._buffer.pointer, self._pinned)
         self.ran = self._name
         self.runs += 1
@@ -169,13 +169,13 @@ def _sink() -> Sink:
 
 
 def _resident(kernel: Kernel) -> int:
-    """Blocks that the device holds at a time."""
+    """Number of blocks that the device holds at a time."""
     here = cuda_context()
     return max(1, min(MOST_BLOCKS, here.function(kernel).blocks_per_sm(kernel.threads) * here.backend.info.sms))
 
 
 def _cover(kernel: Kernel, nbytes: int, unroll: int, resident: bool) -> int:
-    """Blocks that go over so many bytes: once, or as many as the device holds at a time if those are fewer."""
+    """Number of blocks to cover the bytes once, limited to resident blocks with `resident`."""
     whole = max(1, -(-nbytes // (16 * THREADS * abs(unroll))))
     return min(whole, _resident(kernel) if resident else MOST_BLOCKS)
 
@@ -254,7 +254,7 @@ def _moving(
 
 
 def ceilings() -> Mapping[str, Ceiling]:
-    """Probes by what they do, those that this device can run."""
+    """Probes by description, those that this device can run."""
     backend = cuda_context().backend
     return _ceilings(backend.info.capability, backend.simulated)
 

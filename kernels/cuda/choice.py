@@ -1,4 +1,4 @@
-"""Which variant runs on a given GPU: the registry's own choice, without a context of PyCUDA's."""
+"""Select the variant for a given GPU as the registry does, without a PyCUDA context."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tritmark.kernels.cuda.launch import REAL, STEPS, alone, compute
 
 
 def chosen(key: KernelKey, axes: Axes, capability: tuple[int, int]) -> Variant:
-    """The best variant of the key for a GPU of that compute capability, of those whose launches can be planned. Raises
+    """The best variant of the key for that compute capability, among those whose launches can be planned. Raises
     NoCompatibleKernelError."""
     known = dispatch.registry()
     return _registry(known, known.version, capability).select_best(key, axes)

@@ -1,9 +1,9 @@
-"""The GPU's clock: events around launches that wait in a stream, so that neither Python nor the driver's queue is in
-the time.
+"""The GPU's clock: events around launches that are queued first, so that the time includes neither Python nor the
+driver's queue.
 
-A launch through Python takes several microseconds, more than many kernels. So calls under PLAIN_NS are recorded in a
-CUDA graph once and replayed; longer ones are put into the stream one by one. Either way a kernel that only waits stands
-before the first event until everything behind it has been handed over: the device finds no gap there.
+A launch through Python takes several microseconds, more than many kernels. So calls shorter than PLAIN_NS are recorded
+in a CUDA graph once and replayed; longer calls are launched one by one. In both cases a waiting kernel runs before the
+first event until all launches are queued, so the device finds no gap.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from tritmark.kernels.cuda.counted import CountedLaunch
 from tritmark.kernels.cuda.graphs import checked, nodes, recorded
 
 PLAIN_NS = 50_000
-"""A call that takes longer needs no graph: launches one by one leave about a microsecond between calls."""
+"""Longer calls need no graph: separate launches leave about a microsecond between calls."""
 
 MOST_NODES = 1 << 16
-"""Nodes of the graphs that a clock keeps; the one that was replayed longest ago goes first."""
+"""Limit on the nodes of the graphs that a clock keeps; the least recently replayed one is dropped first."""
 
 LEAST_WAIT_NS = 40_000
 MOST_WAIT_NS = 2_000_000
@@ -34,7 +34,7 @@ _REMEMBERED = 9
 
 
 def timeable(index: int) -> CudaContext:
-    """The context of the GPU of that number, if it has a speed. Raises DeviceError in the simulator."""
+    """The context of GPU `index`, which must be real. Raises DeviceError in the simulator, which has no speed."""
     here = cuda_context(index)
     if here.backend.simulated:
         raise DeviceError("a simulated device has no speed", next_step="unset TRITMARK_CUDA on a machine with a GPU")
@@ -42,16 +42,16 @@ def timeable(index: int) -> CudaContext:
 
 
 def turn_of(launches: Sequence[Launch], first: int, calls: int) -> list[CountedLaunch]:
-    """The launches of a sample in order: its `calls` calls go through them from the first, again and again."""
+    """The launches of a sample in order: its `calls` calls cycle through them from index `first`."""
     if calls < 1 or not launches or any(not isinstance(launch, CountedLaunch) for launch in launches[:1]):
-        raise ValueError(f"{calls} calls of {len(launches)} launches; legal: at least one of each, launches of the GPU")
+        raise ValueError(f"{calls} calls of {len(launches)} launches; legal: one or more calls and GPU launches")
     return cast(
         "list[CountedLaunch]", [launches[(first + call) % len(launches)] for call in range(min(calls, len(launches)))]
     )
 
 
 def count(turn: Sequence[CountedLaunch], calls: int, taken_ns: float) -> None:
-    """Count in each launch how often it ran in a sample of `calls`, and its share of the time."""
+    """Count in each launch its runs in a sample of `calls`, and its share of the time."""
     rounds, rest = divmod(calls, len(turn))
     for index, launch in enumerate(turn):
         runs = rounds + (index < rest)
@@ -60,14 +60,14 @@ def count(turn: Sequence[CountedLaunch], calls: int, taken_ns: float) -> None:
 
 
 class GraphClock:
-    """Times launches on the GPU that is current when it is made, with its events. Counts in each launch what ran and
-    what was measured of it."""
+    """Times launches with events on the GPU that is current when it is made. Counts runs and measured time in each
+    launch."""
 
     def __init__(self) -> None:
         self.name = "CUDA events"
         self._index = current_gpu()
         self.recorded = False
-        """Whether the last sample was of a graph."""
+        """Whether the last sample used a graph."""
         self._graphs: OrderedDict[tuple[int, int], Graph] = OrderedDict()
         self._launches: Sequence[Launch] | None = None
         self._call_ns = 0.0
@@ -75,11 +75,11 @@ class GraphClock:
         self._gate: Gate | None = None
 
     def sample(self, launches: Sequence[Launch], first: int, calls: int) -> int:
-        """Run `calls` launches in a row, cycling through `launches` from index `first`; nanoseconds between the events
-        around them.
+        """Run `calls` launches in a row, cycling through `launches` from index `first`. Returns nanoseconds between the
+        events around them.
 
-        Raises DeviceError in the simulator, which has no speed, LaunchError where a graph does not hold what was
-        recorded, and DeviceFaultError where a kernel broke.
+        Raises DeviceError in the simulator, which has no speed, LaunchError if a graph holds other nodes than were
+        recorded, and DeviceFaultError if a kernel failed.
         """
         here, turn = timeable(self._index), turn_of(launches, first, calls)
         if launches is not self._launches:
@@ -97,8 +97,7 @@ class GraphClock:
         if self._gate is None:
             self._gate = Gate(here)
         stream, gate = here.backend.stream, self._gate
-        # As long as handing over usually takes, twice; who is interrupted there loses one sample's exactness and no
-        # more.
+        # Twice the usual time of queueing. An interruption there makes only this one sample inexact.
         wait = 2 * median(self._handed_over) if self._handed_over else 0
         begun = perf_counter_ns()
         gate.close(min(MOST_WAIT_NS, max(LEAST_WAIT_NS, round(wait))))
@@ -125,7 +124,7 @@ class GraphClock:
 
 
 class Gate:
-    """A kernel that keeps the stream waiting, and the two events behind it."""
+    """A kernel that keeps the stream waiting, and the two events after it."""
 
     def __init__(self, here: CudaContext) -> None:
         import numpy as np
@@ -138,14 +137,13 @@ class Gate:
         self.begin, self.end = here.backend.new_event(), here.backend.new_event()
 
     def close(self, ns: int) -> None:
-        """Have the stream wait so long from when it comes to that."""
+        """Make the stream wait for `ns` from the moment that it reaches this kernel."""
         arguments = self._backend.arguments(self._function, [self._number(ns)])
         self._backend.enqueue(self._function, (1, 1, 1), (1, 1, 1), arguments, 0, self._backend.stream)
 
 
 class Graph:
-    """Launches that were recorded from a stream, one after the other, and can be replayed. Keeps what it launches
-    alive."""
+    """Launches that were recorded from a stream in order and can be replayed. Keeps the launched objects alive."""
 
     def __init__(self, here: CudaContext, launches: Sequence[CountedLaunch]) -> None:
         from cuda.bindings import driver
@@ -154,7 +152,7 @@ class Graph:
         self._launches = tuple(launches)
         self._kernels = sum(launch.kernels for launch in launches)
         self.nodes = self._kernels + sum(launch.others for launch in launches)
-        """How many it has."""
+        """Number of its nodes."""
 
         def put(stream: Stream) -> None:
             for launch in launches:
@@ -170,15 +168,15 @@ class Graph:
         checked(driver.cuGraphUpload(self._ready, driver.CUstream(here.backend.stream.handle)))
 
     def replay(self, stream: Stream) -> None:
-        """Put all of it into a stream."""
+        """Put all launches into a stream."""
         checked(self._driver.cuGraphLaunch(self._ready, self._driver.CUstream(stream.handle)))
 
     def _verify(self, graph: Any) -> None:
-        """It holds the nodes of each launch and nothing else. Raises LaunchError."""
+        """Raise LaunchError unless the graph holds exactly the nodes of the launches."""
         kernels, others = nodes(graph)
         if (len(kernels), len(kernels) + others) != (self._kernels, self.nodes):
             raise LaunchError(
                 f"a CUDA graph of {self.nodes} launches holds {len(kernels) + others} nodes, {len(kernels)} of them "
                 "kernels",
-                next_step="have the launcher put nothing but its launches into the stream",
+                next_step="make the launcher put only its launches into the stream",
             )

@@ -1,7 +1,7 @@
-"""How a kernel walks through device memory, from the accesses that the simulator traced (specification, 4.4).
+"""Access patterns of a kernel in device memory, from the accesses that the simulator traced (specification, 4.4).
 
-A warp's instruction moves whole sectors of 32 bytes. Coalescing, in percent, is the sectors that its bytes would fill
-at the least, over the sectors that they lie in.
+An instruction of a warp moves whole sectors of 32 bytes. Coalescing in percent is the fewest sectors that could hold
+its bytes, over the sectors that it touches.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ RANDOM = AccessPattern("random", 0)
 
 
 def access_pattern(distances: npt.NDArray[np.int64]) -> AccessPattern:
-    """The pattern of accesses that are so far from each other: sequential where each is one further than the one
-    before (or there is but one), strided where all distances are the same (0: all at the same place), else random."""
+    """The pattern of these distances between consecutive accesses: sequential if all are 1 (or there is only one
+    access), strided if all are equal (0: the same place), otherwise random."""
     if not distances.size or (distances == 1).all():
         return SEQUENTIAL
     return AccessPattern("strided", int(distances[0])) if (distances == distances[0]).all() else RANDOM
@@ -45,7 +45,7 @@ def access_pattern(distances: npt.NDArray[np.int64]) -> AccessPattern:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessSite:
-    """One load or store instruction of a kernel, over all warps and all times that they came to it."""
+    """One load or store instruction of a kernel, over all warps and executions."""
 
     kernel: str
     line: str
@@ -53,21 +53,21 @@ class AccessSite:
     kind: str
     """read, write or atomic."""
     size: int
-    """Bytes that a lane moves."""
+    """Bytes per lane."""
     pattern: AccessPattern
     """From lane to lane, in units of `size`."""
     instructions: int
-    """Times that a warp came to it."""
+    """Executions by warps."""
     accesses: int
-    """Lanes that took part, over all instructions."""
+    """Active lanes over all executions."""
     sectors: int
     """Sectors touched."""
     least: int
-    """Sectors that the bytes would fill."""
+    """The fewest sectors that could hold the bytes."""
 
     @property
     def percent(self) -> float:
-        """Coalescing."""
+        """Coalescing in percent."""
         return 100 * self.least / self.sectors
 
     def __str__(self) -> str:
@@ -78,7 +78,7 @@ class AccessSite:
 
 
 def analyse(trace: Trace) -> tuple[AccessSite, ...]:
-    """The sites of all launches of a trace, launch by launch, in the order of the code."""
+    """The sites of all launches of a trace, by launch, in code order."""
     return tuple(site for launch in trace.launches for site in _sites(launch))
 
 
@@ -92,11 +92,11 @@ def _sites(launch: TracedLaunch) -> list[AccessSite]:
 
 
 def _site(launch: TracedLaunch, pc: int, size: int, kind: str, records: npt.NDArray[Any]) -> AccessSite:
-    # Which time of its thread each access is: within (block, thread) they stand in order.
+    # Number of each access within its thread: the records of a (block, thread) are in order.
     records = records[np.lexsort((records["thread"], records["block"]))]
     position = np.arange(len(records))
     time = position - np.maximum.accumulate(np.where(_begins(records["block"], records["thread"]), position, 0))
-    # The lanes of a warp that are there for the same time make one instruction.
+    # Lanes of a warp with the same access number form one instruction.
     warp = records["thread"] // 32
     order = np.lexsort((records["thread"], time, warp, records["block"]))
     address = records["address"][order].astype(np.int64)
@@ -120,7 +120,7 @@ def _site(launch: TracedLaunch, pc: int, size: int, kind: str, records: npt.NDAr
 
 
 def _begins(*keys: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Where, in sorted rows, something new begins."""
+    """Where a new group begins in sorted rows."""
     new = np.ones(len(keys[0]), bool)
     new[1:] = np.any([key[1:] != key[:-1] for key in keys], axis=0)
     return new

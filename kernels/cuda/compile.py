@@ -1,15 +1,13 @@
-"""The one compile step: a .cu file becomes a cubin for one architecture, kept in a cache of our own.
+"""The compile step: a .cu file becomes a cubin for one architecture, kept in tritmark's own cache.
 
 The semantics are those of PyCUDA's `SourceModule(text, no_extern_c=True, cache_dir=False, options=..., arch=...)`: nvcc
-gets a source text in a temporary folder, with the options as they are, and `pycuda.driver.module_from_buffer` loads
-what comes out (kernels.cuda.driver). nvcc is run here and not by `pycuda.compiler`, because that imports the driver
-(the static checks run where there is none), warns about every word that nvcc says (ptxas's report, which
-kernels.cuda.resources reads, is such), and its cache is not written atomically. Who sets
-TRITMARK_CUDA_LOADER=sourcemodule gets SourceModule itself (kernels.cuda.source_module).
+compiles a source text in a temporary folder with the given options, and `pycuda.driver.module_from_buffer` loads the
+result (kernels.cuda.driver). nvcc runs here, because `pycuda.compiler` imports the driver (static checks run without
+one), warns about every output of nvcc (such as ptxas's report, which kernels.cuda.resources reads), and does not write
+its cache atomically. TRITMARK_CUDA_LOADER=sourcemodule selects SourceModule itself (kernels.cuda.source_module).
 
-The text is laid out with the local #includes that it names at the same relative places, and no line information is
-asked for: so the cubin does not depend on where tritmark is installed, and its hash is the same wherever compiler,
-source and options are the same.
+The text is stored with its local #includes at the same relative paths and compiled without line information. So the
+cubin does not depend on where tritmark is installed, and its hash is equal for equal compiler, source and options.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ from tritmark.harness.nearest import nearest
 from tritmark.kernels.cuda.kernel import Kernel
 
 OPTIONS = ("-fmad=false", "-O3", "-std=c++17")
-"""For every kernel: without contraction into fused multiply-adds the bits are those of the CPU kernels."""
+"""For every kernel. Without fused multiply-adds the bits equal those of the CPU kernels."""
 
 CACHE = caches.CACHE
 """Environment variable: see harness.caches."""
@@ -42,7 +40,7 @@ NVCC = "TRITMARK_NVCC"
 """Environment variable: the nvcc to use."""
 
 LOADER = "TRITMARK_CUDA_LOADER"
-"""Environment variable: what compiles and loads kernels for PyCUDA's context, "nvcc" (default, as told above) or
+"""Environment variable: the compiler and loader of kernels for PyCUDA's context, "nvcc" (the default, see above) or
 "sourcemodule"."""
 SOURCE_MODULE = "sourcemodule"
 _LOADERS = ("nvcc", SOURCE_MODULE)
@@ -51,12 +49,12 @@ LIMIT_S = 600
 _LOG = logging.getLogger(__name__)
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', re.MULTILINE)
 FLAGS = ("NVCC_APPEND_FLAGS", "NVCC_PREPEND_FLAGS")
-"""Environment variables with options that an installation needs, such as -ccbin: nvcc reads them, and the cache's key
-has them."""
+"""Environment variables with options that an installation needs, such as -ccbin. nvcc reads them, and they are part of
+the cache's key."""
 ARCHITECTURES = ("-arch", "-gencode", "--gpu-architecture", "--generate-code")
-"""How options begin that name an architecture."""
+"""Prefixes of options that name an architecture."""
 REPORT = ("-Xptxas", "-v")
-"""The options for ptxas's report, which the code names too."""
+"""The options for ptxas's report, whose source names are part of the code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +63,7 @@ class Cubin:
 
     code: bytes
     report: str
-    """What nvcc and ptxas (-v) said."""
+    """Output of nvcc and ptxas (-v)."""
     cached: bool
     """Whether it came from the cache."""
 
@@ -80,12 +78,12 @@ def find_nvcc() -> Path:
     """The compiler: TRITMARK_NVCC, CUDA_HOME, CUDA_PATH, PATH, /usr/local/cuda, then PyPI's nvidia-cuda-nvcc (13 and
     later have an nvcc).
 
-    Raises UsageError where TRITMARK_NVCC names no file, DeviceUnavailableError where there is none.
+    Raises UsageError if TRITMARK_NVCC is no executable file, and DeviceUnavailableError if no compiler is found.
     """
     reported = os.environ.get(NVCC, "").strip()
     if reported:
         if not os.access(reported, os.X_OK) or Path(reported).is_dir():
-            raise UsageError(f"{NVCC} is {reported!r}; legal: an nvcc that can be run")
+            raise UsageError(f"{NVCC} is {reported!r}; legal: the path of an executable nvcc")
         return Path(reported)
     for candidate in _candidates():
         if candidate.is_file() and os.access(candidate, os.X_OK):
@@ -114,7 +112,7 @@ def _candidates() -> Iterator[Path]:
 
 
 def _run(arguments: Sequence[str | Path], folder: Path | None = None) -> tuple[int, str]:
-    """Exit status, and what was said on both outputs."""
+    """Exit status, and the text of both outputs."""
     import subprocess
 
     try:
@@ -149,14 +147,15 @@ def _version_text(nvcc: Path) -> str:
 
 
 def compiler() -> str:
-    """Name and version, such as "nvcc 13.0.88". Raises as find_nvcc does, CompileError where it does not run."""
+    """Name and version, such as "nvcc 13.0.88". Raises the errors of find_nvcc, and BadEnvironmentError if it does not
+    run."""
     found = re.search(r"\bV(\d[\d.]*)", text := _version_text(find_nvcc()))
     return f"nvcc {found[1]}" if found else text.strip().splitlines()[-1]
 
 
 @cache
 def architectures() -> tuple[str, ...]:
-    """What the compiler can make code for, such as ("sm_75", "sm_80", ...), oldest first."""
+    """Architectures that the compiler supports, such as ("sm_75", "sm_80", ...), oldest first."""
     status, said = _run([find_nvcc(), "--list-gpu-arch"])
     found = {int(number) for number in re.findall(r"^compute_(\d+)\s*$", said, re.MULTILINE)}
     if status or not found:
@@ -167,7 +166,7 @@ def architectures() -> tuple[str, ...]:
 
 
 def loaded_by_pycuda() -> bool:
-    """Whether TRITMARK_CUDA_LOADER asks for SourceModule. Raises UsageError for a value that does not exist."""
+    """Whether TRITMARK_CUDA_LOADER selects SourceModule. Raises UsageError for an unknown value."""
     chosen = os.environ.get(LOADER, "").strip().lower() or _LOADERS[0]
     if chosen not in _LOADERS:
         raise UsageError(f"{LOADER} is {chosen!r}; {nearest(chosen, _LOADERS)}")
@@ -178,22 +177,22 @@ def compile_kernel(kernel: Kernel, arch: str) -> Cubin:
     """The cubin of the kernel's source with its macros and options, for `arch` (sm_90) unless its own options name an
     architecture.
 
-    Raises CompileError with nvcc's words, and what find_nvcc raises.
+    Raises CompileError with nvcc's output, and the errors of find_nvcc.
     """
     return compile_source(kernel.path, options_of(kernel, arch))
 
 
 def compiled_before(kernel: Kernel, arch: str) -> Cubin | None:
-    """The same from the cache alone; None where it was not compiled yet. Raises what find_nvcc raises."""
+    """The cubin from the cache; None if it is not there. Raises the errors of find_nvcc."""
     options = options_of(kernel, arch)
     return _load(stored_as(find_nvcc(), local_sources(kernel.path), options))
 
 
 def options_of(kernel: Kernel, arch: str) -> tuple[str, ...]:
-    """What nvcc is told for the kernel and `arch`."""
+    """The options of nvcc for the kernel and `arch`."""
     defines = [f"-D{name}={value}" for name, value in kernel.defines]
     own = any(option.startswith(ARCHITECTURES) for option in kernel.options)
-    # What is a capability's alone has code of its own: sm_90a.
+    # Code for exactly one capability has an architecture of its own: sm_90a.
     exact = "".join(map(str, kernel.capability)) + "a"
     made = [f"-gencode=arch=compute_{exact},code=sm_{exact}"] if kernel.specific else [f"-arch={arch}"]
     target = [] if own else made
@@ -201,7 +200,7 @@ def options_of(kernel: Kernel, arch: str) -> tuple[str, ...]:
 
 
 def stored_as(nvcc: Path, sources: dict[PurePath, str], options: Sequence[str]) -> Path:
-    """Where the cache keeps what they make."""
+    """The path of the result in the cache."""
     parts: list[object] = [[(str(name), text) for name, text in sources.items()], list(options), _version_text(nvcc)]
     flags = {name: os.environ[name] for name in FLAGS if os.environ.get(name)}
     key = sha256(json.dumps([*parts, flags] if flags else parts).encode()).hexdigest()
@@ -209,8 +208,7 @@ def stored_as(nvcc: Path, sources: dict[PurePath, str], options: Sequence[str]) 
 
 
 def compile_source(path: Path, options: Sequence[str]) -> Cubin:
-    """The cubin of a .cu file, from the cache or newly compiled. One process compiles it, others that want it wait
-    for that one."""
+    """The cubin of a .cu file, from the cache or newly compiled. One process compiles; others that need it wait."""
     nvcc = find_nvcc()
     sources = local_sources(path)
     stored = stored_as(nvcc, sources, options)
@@ -230,19 +228,19 @@ def compile_source(path: Path, options: Sequence[str]) -> Cubin:
 
 
 def not_kept(folder: Path, why: OSError) -> None:
-    """Say that, and why."""
+    """Log a warning that the cache cannot be used, and why."""
     _LOG.warning(
         "nothing can be kept in %s (%s), so kernels are compiled anew in each process; next: set %s", folder, why, CACHE
     )
 
 
 def cache_folder() -> Path:
-    """Where cubins are kept."""
+    """The folder of cached cubins."""
     return caches.cache_folder("cubin")
 
 
 def must_be_private(folder: Path) -> None:
-    """Raises UsageError where others could put code there that we would run."""
+    """Raises UsageError if other users could put code into the folder that this process would run."""
     found = folder.stat()
     if found.st_uid != os.geteuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise UsageError(
@@ -251,8 +249,8 @@ def must_be_private(folder: Path) -> None:
 
 
 def local_sources(path: Path) -> dict[PurePath, str]:
-    """The text of a source and of every local #include that it names, itself first, by their places relative to a
-    common folder."""
+    """The text of a source and of every local #include that it names, itself first, by their paths relative to a common
+    folder."""
     texts: dict[Path, str] = {}
     waiting = [path.resolve()]
     while waiting:
@@ -263,9 +261,9 @@ def local_sources(path: Path) -> dict[PurePath, str]:
             texts[current] = current.read_text(encoding="utf-8")
         except OSError as why:
             raise CompileError(
-                f"{current} cannot be read ({why})", next_step="reinstall tritmark, or mend the kernel's file name"
+                f"{current} cannot be read ({why})", next_step="reinstall tritmark, or correct the kernel's file name"
             ) from None
-        # A name in quotes that is not there is the compiler's to find or to complain about.
+        # A quoted name that does not exist is left to the compiler.
         waiting += [
             near for name in _INCLUDE.findall(texts[current]) if (near := (current.parent / name).resolve()).is_file()
         ]
@@ -274,7 +272,7 @@ def local_sources(path: Path) -> dict[PurePath, str]:
 
 
 def _load(stored: Path) -> Cubin | None:
-    """What the cache holds, None where it holds nothing or something damaged."""
+    """The cached cubin, or None if it is missing or damaged."""
     try:
         must_be_private(stored.parent)
         reported, _, rest = stored.read_bytes().partition(b"\n")
@@ -287,7 +285,7 @@ def _load(stored: Path) -> Cubin | None:
 
 
 def _store(stored: Path, made: Cubin) -> Cubin:
-    """Put it under its name at once, or not at all: its SHA-256, a line with the report, the code."""
+    """Write the file atomically: its SHA-256, a line with the report, the code."""
     rest = json.dumps(made.report).encode() + b"\n" + made.code
     temporary = stored.with_suffix(f".{os.getpid()}.tmp")
     try:
@@ -307,7 +305,7 @@ def _compile(nvcc: Path, sources: dict[PurePath, str], options: Sequence[str]) -
             return _compile_in(Path(scratch), nvcc, sources, options)
     except OSError as why:
         raise BadEnvironmentError(
-            f"no scratch folder for the compiler ({why})", next_step="free some room there, or set TMPDIR"
+            f"no scratch folder for the compiler ({why})", next_step="free some space there, or set TMPDIR"
         ) from None
 
 
@@ -324,17 +322,16 @@ def _compile_in(folder: Path, nvcc: Path, sources: dict[PurePath, str], options:
 
 
 def _must_compile(folder: Path, nvcc: Path, options: Sequence[str]) -> None:
-    """Raises BadEnvironmentError where nvcc compiles nothing for that architecture, as where the system's g++ is too
-    new for it: no kernel is to blame then."""
+    """Raises BadEnvironmentError if nvcc cannot compile even an empty kernel for that architecture, for instance
+    because the system's g++ is too new. The kernel is not at fault then."""
     (folder / "probe.cu").write_text('extern "C" __global__ void probe() {}\n', encoding="utf-8")
     target = [each for each in options if each.startswith(ARCHITECTURES)]
     status, said = _run([nvcc, "-cubin", *target, "-o", "probe.cubin", "probe.cu"], folder)
     if status:
         raise BadEnvironmentError(
-            f"nvcc compiles nothing ({' '.join(_with_environment(target))}), not even an empty kernel:\n"
-            f"{_errors(said)}\n",
-            next_step=(_remedy(said) or f"name the host compiler that it wants: {FLAGS[0]}=-ccbin=g++-13")
-            + ", or leave the GPU out: --device cpu",
+            f"nvcc cannot compile ({' '.join(_with_environment(target))}), even an empty kernel:\n{_errors(said)}\n",
+            next_step=(_remedy(said) or f"name a host compiler that it supports: {FLAGS[0]}=-ccbin=g++-13")
+            + ", or run without the GPU: --device cpu",
         )
 
 
@@ -343,25 +340,25 @@ def _with_environment(options: Sequence[str]) -> list[str]:
 
 
 def refused(source: PurePath, options: Sequence[str], said: str) -> CompileError:
-    """The error for a source that nvcc did not take, with what it said."""
+    """The error for a source that nvcc refused, with its output."""
     return CompileError(
         f"{source} does not compile ({' '.join(_with_environment(options))}):\n{_errors(said)}\n",
-        next_step=_remedy(said) or "mend the source; the CPU's kernels are not concerned",
+        next_step=_remedy(said) or "correct the source; CPU kernels are not affected",
     )
 
 
 def _errors(said: str) -> str:
-    """The compiler's own words, first to last complaint, at most 2000 characters."""
+    """The compiler's output without ptxas's report, at most 2000 characters."""
     lines = [row for row in said.splitlines() if row.strip() and not row.startswith("ptxas info")]
     text = "\n".join(lines)
     return text if len(text) <= 2000 else text[:2000] + "\n..."
 
 
 def _remedy(said: str) -> str:
-    """What helps against an installation that nvcc complains of; "" where it complains of something else."""
+    """The remedy for a fault of the installation that nvcc reports; "" for other faults."""
     if "Unsupported gpu architecture" in said:
         return (
-            f"{compiler()} makes code for {', '.join(architectures())}; install a toolkit that knows the device, "
+            f"{compiler()} supports {', '.join(architectures())}; install a toolkit that supports the device, "
             "or use the CPU"
         )
     if shutil.which("g++") is None:

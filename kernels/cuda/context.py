@@ -1,7 +1,6 @@
-"""The CUDA contexts of this process, one for each GPU that is used: a backend, its memory pool, the functions that were
-loaded, and what was done.
+"""The CUDA contexts of this process, one per GPU in use: a backend, its memory pool, the loaded functions, and counts.
 
-Which GPU a call is for is a variable of its thread: `on_gpu(1)` makes it the second, and without it is the first.
+The current GPU is a variable of each thread: GPU 0 by default, the second GPU inside `on_gpu(1)`.
 """
 
 from __future__ import annotations
@@ -31,17 +30,17 @@ _SELECT = SELECT.encode()
 _BACKENDS = ("driver", "simulator")
 
 ALONE = "TRITMARK_CUDA_ALONE"
-"""Environment variable of processes that see one GPU alone: its number where all are seen."""
+"""Environment variable of processes that see only one GPU: its number among all GPUs."""
 _ALONE = ALONE.encode()
 VISIBLE = "CUDA_VISIBLE_DEVICES"
-"""Environment variable of CUDA: the GPUs that a process sees, by number or uuid."""
+"""Environment variable of CUDA: the GPUs that a process sees, by number or UUID."""
 
 _CURRENT: ContextVar[int] = ContextVar("tritmark_gpu", default=0)
 _LOCK = RLock()
 
 
 class CudaContext:
-    """What all launches of this process share."""
+    """The shared state of all launches of this process on one GPU."""
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
@@ -50,10 +49,10 @@ class CudaContext:
         self.transfers = Transfers(backend, self.pool)
         self._functions: dict[Kernel, DeviceFunction] = {}
         self._loading = Lock()
-        """Of two threads that need a kernel, one loads it: another's module would go while its functions are in use."""
+        """Only one thread loads a kernel: a second module would be unloaded while its functions are in use."""
 
     def function(self, kernel: Kernel) -> DeviceFunction:
-        """The kernel, compiled and loaded at its first use. Raises CompileError, DeviceUnavailableError."""
+        """The kernel, compiled and loaded on first use. Raises CompileError, DeviceUnavailableError."""
         found = self._functions.get(kernel)
         if found is not None:
             return found
@@ -75,11 +74,11 @@ class CudaContext:
 
 
 _CONTEXTS: dict[tuple[bool, int], CudaContext] = {}
-"""Those that were made: whether simulated, and the number by which the simulator or the driver calls the GPU."""
+"""By whether simulated, and by the number of the GPU in the simulator or the driver."""
 
 
 def simulated() -> bool:
-    """Whether TRITMARK_CUDA asks for the simulator. Raises UsageError for a value that does not exist."""
+    """Whether TRITMARK_CUDA selects the simulator. Raises UsageError for an unknown value."""
     chosen = (variable(_SELECT) or "").strip().lower() or "driver"
     if chosen not in _BACKENDS:
         raise UsageError(f"{SELECT} is {chosen!r}; {nearest(chosen, _BACKENDS)}")
@@ -102,52 +101,52 @@ class _OnGpu:
 
 
 def on_gpu(index: int) -> AbstractContextManager[None]:
-    """Within it, this thread's calls are for the GPU of that number."""
+    """Inside, this thread's calls use the GPU of that number."""
     return _OnGpu(index)
 
 
 def current_gpu() -> int:
-    """The number of the GPU that this thread's calls are for."""
+    """The number of the GPU that this thread's calls use."""
     return _CURRENT.get()
 
 
 def gpu_count() -> int:
-    """GPUs that this process may use; 0 where there is no driver that works."""
+    """Number of GPUs that this process may use; 0 without a working driver."""
     if simulated():
         from tritmark.kernels.cuda.simulator import backend
 
         return backend.gpu_count()
     reported = os.environ.get(ALONE, "").strip()
-    if reported.isdecimal():  # where this process was started, there were so many at least
+    if reported.isdecimal():  # the parent process saw at least so many
         return int(reported) + 1
     return 0 if gpu.driver_problem() is not None else gpu.device_count()
 
 
 def driver_index(index: int) -> int:
-    """What the driver calls the GPU of that number in this process, which may see that one alone."""
+    """The driver's number of the GPU in this process, which may see only that one."""
     reported = variable(_ALONE)
     return 0 if reported is not None and reported.strip() == str(index) else index
 
 
 def in_use(index: int) -> bool:
-    """Whether this process has a context on the GPU that the driver calls so. Then the driver need not be asked whether
-    there is one: after each question a thread waits for Python's lock again."""
+    """Whether this process has a context on the GPU with this number in the driver. This avoids a call of the driver,
+    after which a thread must wait for the GIL again."""
     return (False, index) in _CONTEXTS
 
 
 def alone(index: int) -> dict[str, str]:
-    """Environment variables for a process that sees the GPU of that number and no other, whichever library it uses."""
+    """Environment variables for a process that sees only the GPU of that number, for any library."""
     reported = os.environ.get(VISIBLE)
     visible = reported.split(",")[index].strip() if reported is not None else str(index)
     return {ALONE: str(index)} | ({} if simulated() else {VISIBLE: visible})
 
 
 def cuda_context(index: int | None = None) -> CudaContext:
-    """The context of the GPU of that number, or of the current one, made at its first use. Raises
-    DeviceUnavailableError where there is no such GPU."""
+    """The context of the GPU of that number, or of the current one, made on first use. Raises DeviceUnavailableError if
+    the GPU does not exist."""
     chosen, simulator = current_gpu() if index is None else index, simulated()
     key = simulator, chosen if simulator else driver_index(chosen)
-    with _LOCK:  # two threads must not each make their own
+    with _LOCK:  # only one context per GPU
         if key not in _CONTEXTS:
             _CONTEXTS[key] = _new_context(*key)
         return _CONTEXTS[key]

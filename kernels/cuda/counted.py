@@ -1,4 +1,4 @@
-"""A launch on the GPU, whoever's code it is: what the device's clock needs of it, and what it counts."""
+"""A launch on the GPU by any code: the parts that the device's clock needs, and counts."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 
 class CountedLaunch(ABC):
-    """Counts its launches, and times its first run with events. It launches `kernels` functions a run, and puts as many
-    nodes into a graph, and `others` that are no kernels."""
+    """Counts its launches, and times its first run with events. One run launches `kernels` functions and puts that many
+    nodes into a graph, plus `others` that are no kernels."""
 
     def __init__(self, name: str, context: CudaContext, kernels: int, others: int = 0) -> None:
         self._name = name
@@ -24,14 +24,14 @@ class CountedLaunch(ABC):
         self.ran = ""
         self.runs = 0
         self.threads_used = 1
-        """Of the host."""
+        """Threads of the host."""
         self._launches = 0
         self._device_ns = 0.0
         self._timed = 0
 
     @abstractmethod
     def put(self, stream: Stream) -> None:
-        """Put it into a stream, which may capture: nothing is waited for, nothing is counted."""
+        """Put it into a stream, which may be capturing, without waiting or counting."""
 
     @property
     @abstractmethod
@@ -46,7 +46,7 @@ class CountedLaunch(ABC):
     @property
     @abstractmethod
     def proof(self) -> Proof:
-        """What is known about the runs so far."""
+        """Evidence of the runs so far."""
 
     def run(self) -> None:
         """Run once and wait. Raises LaunchError or DeviceFaultError."""
@@ -68,14 +68,14 @@ class CountedLaunch(ABC):
         self.count(1)
 
     def count(self, runs: int) -> None:
-        """So many runs were given to the device, by `enqueue` or by replaying what `put` had captured."""
+        """Count runs on the device, by `enqueue` or by replay of a captured `put`."""
         self.runs += runs
         self._launches += runs * self.kernels
         self._context.stats.launches += runs * self.kernels
         self.ran = self._name
 
     def timed(self, runs: int, device_ns: float) -> None:
-        """The device measured so many of the runs with its events."""
+        """Record the time of runs that the device measured with events."""
         self._timed += runs
         self._device_ns += device_ns
         self._context.stats.kernel_ns += device_ns

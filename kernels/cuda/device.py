@@ -1,7 +1,6 @@
-"""The GPU as a device of the harness: whether it is there, what it can do, where its memory is, and what its launcher
-can prove.
+"""The GPU as a device of the harness: whether it exists, its features, its memory, and the proof of its launches.
 
-Nothing here asks for more than the question needs: only what runs something makes the context, and with it a context.
+Each function does only what its question needs: only work on the device makes the context.
 """
 
 from __future__ import annotations
@@ -36,15 +35,14 @@ if TYPE_CHECKING:
     from tritmark.harness.candidate.manifest import Described
 
 FORCE = "TRITMARK_FORCE_CUDA"
-"""Environment variable: the only variant that may be taken on the GPU."""
+"""Environment variable: the only variant that may be selected on the GPU."""
 
 CAPABILITIES = ((6, 1), (7, 0), (7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (10, 0))
-"""Compute capabilities that variants may ask for."""
+"""Compute capabilities that variants may require."""
 
 
 def features() -> frozenset[str]:
-    """Every capability up to the device's own, that one alone, and that it is real where no simulator stands in for
-    it."""
+    """Every capability up to the device's own, that of the device alone, and REAL if it is not simulated."""
     backend = cuda_context().backend
     found = {compute(each) for each in CAPABILITIES if each <= backend.info.capability}
     found.add(launches.alone(backend.info.capability))
@@ -52,8 +50,7 @@ def features() -> frozenset[str]:
 
 
 def missing() -> str | None:
-    """Why the current GPU cannot be used and what to do about it, or None. For the simulator: why it cannot be
-    built."""
+    """Why the current GPU cannot be used and the next step, or None. For the simulator: why it cannot be built."""
     if simulated():
         from tritmark.kernels.cuda.simulator import toolchain
 
@@ -75,7 +72,7 @@ def _why(ask: Callable[[], object]) -> str | None:
 
 
 def forced() -> str | None:
-    """The variant that TRITMARK_FORCE_CUDA names, or None. Raises UsageError for a name that does not exist."""
+    """The variant that TRITMARK_FORCE_CUDA names, or None. Raises UsageError for an unknown name."""
     name = os.environ.get(FORCE, "").strip()
     if not name:
         return None
@@ -86,8 +83,8 @@ def forced() -> str | None:
 
 
 def code_hash(variant_id: str) -> str:
-    """SHA-256 over those of the binaries that hold the variant's kernels, which are compiled for it; "" for what is
-    no CUDA variant."""
+    """SHA-256 over the hashes of the binaries with the variant's kernels, which are compiled if necessary; "" for any
+    other variant."""
     kernels = launches.KERNELS.get(variant_id, ())
     return (
         sha256("".join(cuda_context().function(kernel).code_hash for kernel in kernels).encode()).hexdigest()
@@ -97,7 +94,7 @@ def code_hash(variant_id: str) -> str:
 
 
 def compiler() -> str:
-    """Name and version of what compiles the kernels, and through what."""
+    """Name and version of the kernel compiler, and its loader."""
     from tritmark.kernels.cuda.compile import compiler as nvcc
     from tritmark.kernels.cuda.compile import loaded_by_pycuda
 
@@ -110,23 +107,23 @@ def compiler() -> str:
 
 
 def proof(launch: Launch) -> Proof | None:
-    """What the launcher collected; None for what it did not launch."""
+    """The evidence that the launcher collected; None for a launch that is not its own."""
     return launch.proof if isinstance(launch, CountedLaunch) else None
 
 
 class CudaMemory:
-    """The memory of the GPU of that number, for the harness: buffers and arrays are DeviceArrays."""
+    """The memory of GPU `index` for the harness: buffers and arrays are DeviceArrays."""
 
     def __init__(self, index: int) -> None:
         self._index = index
 
     @property
     def cache(self) -> int | None:
-        """Bytes of L2; None where the driver does not tell."""
+        """Bytes of L2; None if the driver does not report them."""
         return cuda_context(self._index).backend.info.l2 or None
 
     def available(self) -> int:
-        """Bytes that are free, what the pool keeps for the next request included."""
+        """Free bytes, including those that the pool keeps."""
         return cuda_context(self._index).pool.available()
 
     def allocate(self, nbytes: int) -> DeviceArray:

@@ -1,9 +1,9 @@
-"""A GPU as the backend: PyCUDA on the device's primary context. cuda-bindings answers what PyCUDA does not ask
+"""A GPU as the backend: PyCUDA on the device's primary context. cuda-bindings covers calls that PyCUDA lacks
 (occupancy, parameters).
 
-PyCUDA keeps a stack of contexts for each thread. The main thread has the context of the first backend that it made all
-its life; any other thread, and any other backend, has it within `with backend:`, which every method here does for
-itself: a thread that ended with a context on its stack would end the process.
+PyCUDA keeps a stack of contexts for each thread. The context of the first backend stays on the main thread's stack for
+the life of the process. Other threads and backends enter a context by `with backend:`, which every method here does
+itself. A thread that ends with a context on its stack would end the process.
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ if TYPE_CHECKING:
 
 _GRID: Dim = ((1 << 31) - 1, 65535, 65535)
 _BLOCK: Dim = (1024, 1024, 64)
-"""What every compute capability from 7.0 admits."""
+"""Limits of every compute capability from 7.0."""
 _ENABLED_BEFORE = 704
 """CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED."""
 _CAPTURE = range(900, 920)
-"""CUresults about the recording of a stream: a call that is not allowed now, and no fault."""
+"""CUresults about stream capture: the call is not allowed now, but nothing failed."""
 
 _NON_BLOCKING = 1
-"""CU_STREAM_NON_BLOCKING; PyCUDA has no name for it."""
+"""CU_STREAM_NON_BLOCKING, for which PyCUDA has no name."""
 
 
 class _Entered(threading.local):
-    """The backends whose contexts this thread has entered; that of the last one is current."""
+    """The backends whose contexts this thread has entered; the last one is current."""
 
     def __init__(self) -> None:
         self.backends: list[DriverBackend] = []
@@ -69,7 +69,7 @@ _ENTERED = _Entered()
 class DriverBackend:
     """A GPU. As a context manager it makes its context current for the thread that enters it.
 
-    Raises DeviceUnavailableError where there is no GPU, or it cannot be had.
+    Raises DeviceUnavailableError if there is no GPU or no context can be made.
     """
 
     simulated = False
@@ -77,7 +77,7 @@ class DriverBackend:
     def __init__(self, index: int = 0) -> None:
         self._lost: DeviceError | None = None
         self.cuda, self.bindings = _packages(index)
-        """PyCUDA's driver, and that of cuda-bindings."""
+        """The driver modules of PyCUDA and of cuda-bindings."""
         self.info = gpu.device_info(index)
         cuda = self.cuda
         try:
@@ -91,11 +91,11 @@ class DriverBackend:
         _ENTERED.backends.append(self)
         self._modules: dict[str, tuple[Any, Any]] = {}
         self._peers: dict[int, bool] = {}
-        """By the number of another device, whether this one reaches its memory."""
+        """By the number of another device, whether this one can access its memory."""
         self.buried: list[Any] = []
-        """What could not be given back because the context was lost."""
+        """Objects that could not be freed because the context was lost."""
         self.last_kernel = ""
-        """The function that was given to the device last."""
+        """The function that was launched last."""
         import atexit
 
         atexit.register(self._leave, os.getpid())
@@ -141,8 +141,8 @@ class DriverBackend:
             return DriverFunction(self, kernel, cubin, raw, self.ask("cuModuleGetFunction", twin, kernel.name.encode()))
 
     def _loaded(self, kernel: Kernel) -> tuple[compiler.Cubin, Any, Any]:
-        """The kernel's cubin as PyCUDA's module, and once more for cuda-bindings: PyCUDA keeps the handles of its
-        functions to itself."""
+        """The kernel's cubin, its module in PyCUDA, and a second module in cuda-bindings, because PyCUDA does not
+        expose the handles of its functions."""
         if compiler.loaded_by_pycuda():
             from tritmark.kernels.cuda.source_module import source_module
 
@@ -157,7 +157,7 @@ class DriverBackend:
         return cubin, module, twin
 
     def _taken(self, kernel: Kernel, load: Callable[[], Any], nbytes: int = 0) -> Any:
-        """What `load` gives. Raises DeviceUnavailableError where the driver does not take the code."""
+        """The result of `load`. Raises DeviceUnavailableError if the driver refuses the code."""
         try:
             return load()
         except self.cuda.MemoryError as why:
@@ -166,17 +166,17 @@ class DriverBackend:
             if self._broken():
                 self.fail(why, f"loading {kernel.file}")
             raise DeviceUnavailableError(
-                f"the driver ({self.info.driver}) does not take {kernel.file} as {compiler.compiler()} made it "
+                f"the driver ({self.info.driver}) does not load {kernel.file}, compiled by {compiler.compiler()} "
                 f"for {self.info.arch}: {why}",
-                next_step=f"update the driver, or set {compiler.NVCC} to the nvcc of a toolkit that is no newer",
+                next_step=f"update the driver, or set {compiler.NVCC} to the nvcc of an older toolkit",
             ) from None
 
     def arguments(self, function: DeviceFunction, args: Sequence[Any]) -> bytes:
-        """Arguments (NumPy scalars; pointers as np.uint64; maps as np.void, before all others, so that each has its
-        alignment), laid out as the kernel takes them.
+        """Arguments (NumPy scalars; pointers as np.uint64; maps as np.void, before all others, so that each is
+        aligned), laid out as the kernel's parameters.
 
-        Raises TypeError where they are not what the kernel takes, as far as the driver tells (from CUDA 12.4), and
-        LaunchError for a map where it does not.
+        Raises TypeError if they do not fit the parameters, which the driver reports from CUDA 12.4. Raises LaunchError
+        for a map if the driver does not report them.
         """
         for place, arg in enumerate(args):
             if not isinstance(arg, np.integer | np.floating | np.void):
@@ -189,28 +189,29 @@ class DriverBackend:
         if taken is None:
             if any(isinstance(arg, np.void) for arg in args):
                 raise LaunchError(
-                    f"the driver does not tell where {function.name} takes its map", next_step="use CUDA 12.4 or newer"
+                    f"the driver does not report the parameter offsets of {function.name}, which takes a map",
+                    next_step="use CUDA 12.4 or newer",
                 )
             return struct.pack("".join(arg.dtype.char for arg in args), *args)
         sizes = tuple(size for _, size in taken)
         if sizes != given:
-            raise TypeError(f"{function.name} takes parameters of {sizes} bytes, and was given {given}")
-        # Where the driver says: before what has an alignment of 64, such as a map, there may be a gap, since the memory
-        # for parameters does not begin at a multiple of that.
+            raise TypeError(f"{function.name} takes parameters of {sizes} bytes; found {given}")
+        # At the driver's offsets: a gap may precede a parameter with an alignment of 64, such as a map, because the
+        # parameter memory itself is not aligned to 64.
         laid_out = bytearray(max((offset + size for offset, size in taken), default=0))
         for arg, (offset, size) in zip(args, taken, strict=True):
             laid_out[offset : offset + size] = arg.tobytes()
         return bytes(laid_out)
 
     def tensor_map(self, pointer: int, numbers: tuple[int, ...]) -> Any:
-        """The map of the matrix at that address with TensorMap.numbers, as `arguments` takes it. Raises
-        DeviceUnavailableError where the driver makes none."""
+        """The tensor map of the matrix at that address from TensorMap.numbers, for `arguments`. Raises
+        DeviceUnavailableError if the driver cannot make one."""
         return encoded(pointer, numbers)
 
     def enqueue(
         self, function: DeviceFunction, grid: Dim, block: Dim, arguments: bytes, shared: int, stream: Stream
     ) -> None:
-        """Put one launch into a stream. Raises LaunchError where the device refuses it."""
+        """Put one launch into a stream. Raises LaunchError if the device refuses it."""
         assert isinstance(function, DriverFunction)
         assert isinstance(stream, DriverStream)
         with self:
@@ -220,8 +221,8 @@ class DriverBackend:
                 if function.overlaps:
                     overlap.launch(function.handle, grid, block, arguments, shared, stream.handle)
                 else:
-                    # What PyCUDA's public calls end in, and the only private name of it that is used (test_pycuda.py
-                    # has its versions): on an H200's host this takes 6 us, a public call 14.
+                    # PyCUDA's public calls end here. It is the only private name of PyCUDA in use (test_pycuda.py has
+                    # its versions): on an H200's host it takes 6 us, a public call 14 us.
                     function.raw._launch_kernel(grid, block, arguments, shared, stream.raw)
             except (self.cuda.Error, OverflowError, libcuda.DriverError) as why:
                 self._refused(why, function, grid, block, shared)
@@ -265,7 +266,7 @@ class DriverBackend:
             try:
                 pinned = libcuda.pinned_around(begin)
             except libcuda.DriverError as why:
-                self.fail(why, "asking for the kind of an array's memory")
+                self.fail(why, "reading the type of an array's memory")
         return begin in pinned and begin + values.nbytes <= pinned.stop
 
     def array_copier(self, lanes: int, piece: int) -> DriverArrayCopier:
@@ -320,7 +321,7 @@ class DriverBackend:
         return found
 
     def _enabled(self, other: DriverBackend) -> bool:
-        """Whether the driver lets this device have the other's memory from now on."""
+        """Whether the driver allows this device to access the other's memory from now on."""
         here, there = (libcuda.integer("cuDeviceGet", each.info.index) for each in (self, other))
         if not libcuda.integer("cuDeviceCanAccessPeer", here, there):
             return False
@@ -345,10 +346,10 @@ class DriverBackend:
                 self.fail(why, f"copying {nbytes} bytes from {other.info.name} {other.info.index}")
             self.synchronize()
 
-    # Where something went wrong
+    # Errors
 
     def ask(self, function: str, *arguments: Any) -> Any:
-        """Call the driver through cuda-bindings. Raises DeviceError where it refuses."""
+        """Call the driver through cuda-bindings. Raises DeviceError if it refuses."""
         code, *values = getattr(self.bindings, function)(*arguments)
         if code:
             raise DeviceError(
@@ -357,31 +358,31 @@ class DriverBackend:
         return values[0] if len(values) == 1 else tuple(values)
 
     def _broken(self) -> bool:
-        """Whether the context is lost: then every call fails, waiting for it too."""
+        """Whether the context is lost; every call then fails, including synchronization."""
         (code,) = self.bindings.cuCtxSynchronize()
         return bool(code) and int(code) not in _CAPTURE
 
     def fail(self, why: Exception, doing: str, nbytes: int = 0) -> NoReturn:
-        """Raise what a refused call means: InsufficientMemoryError, DeviceFaultError or DeviceError."""
+        """Raise the error for a refused call: InsufficientMemoryError, DeviceFaultError or DeviceError."""
         if isinstance(why, self.cuda.MemoryError):
             raise InsufficientMemoryError(
                 what=doing,
                 required=nbytes,
                 available=self.memory()[0],
-                next_step="free other arrays, or work on smaller pieces",
+                next_step="free other arrays, or work on smaller parts",
             ) from None
         if self._broken():
-            kernel = f"; the kernel that it was given last is {self.last_kernel}" if self.last_kernel else ""
+            kernel = f"; the last launched kernel is {self.last_kernel}" if self.last_kernel else ""
             self._lost = DeviceFaultError(
                 f"{self.info.name} broke off: {why}{kernel}",
-                next_step="this process has lost its GPU context: start a fresh one, under compute-sanitizer to see "
-                "where it broke; the CPU's kernels still work here",
+                next_step="this process has lost its GPU context: start a new process, under compute-sanitizer to find "
+                "the fault; CPU kernels still work in this process",
             )
             raise self._lost from None
-        raise DeviceError(f"{doing}: {why}", next_step="look with nvidia-smi, or use the CPU") from None
+        raise DeviceError(f"{doing}: {why}", next_step="check the GPU with nvidia-smi, or use the CPU") from None
 
     def _refused(self, why: Exception, function: DriverFunction, grid: Dim, block: Dim, shared: int) -> NoReturn:
-        """Raise what a refused launch means: LaunchError naming the limit, or DeviceFaultError from an earlier
+        """Raise the error for a refused launch: LaunchError with the limit, or DeviceFaultError from an earlier
         kernel."""
         if self._broken():
             self.fail(why, f"launching {function.name}")
@@ -415,7 +416,7 @@ class DriverBackend:
         )
 
     def _leave(self, pid: int) -> None:
-        """At the end of the process, in the main thread. What still lies in the context then goes without a word."""
+        """Called at exit in the main thread. Objects that are still in the context are then freed silently."""
         self._lost = self._lost or DeviceUnavailableError("this process is ending", next_step="use the GPU before that")
         if pid == os.getpid():
             with suppress(self.cuda.Error):
@@ -425,8 +426,8 @@ class DriverBackend:
 
 
 def _packages(index: int) -> tuple[Any, Any]:
-    """PyCUDA's driver and cuda-bindings'. Raises DeviceUnavailableError with what is missing, for the GPU of that
-    number."""
+    """The driver modules of PyCUDA and cuda-bindings. Raises DeviceUnavailableError with the missing part, for the GPU
+    of that number."""
     found = gpu.problem(index) or gpu.package_problem()
     if found is not None:
         raise found
@@ -439,7 +440,7 @@ def _packages(index: int) -> tuple[Any, Any]:
 
 
 def _bytes(values: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
-    """The same memory as bytes: bfloat16 has no buffer of its own."""
+    """The same memory as bytes: bfloat16 has no buffer protocol."""
     return values.reshape(-1).view(np.uint8)
 
 

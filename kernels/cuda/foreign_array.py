@@ -1,4 +1,4 @@
-"""Arrays of other libraries on the GPU, as DeviceArrays over their memory."""
+"""Arrays of other libraries on the GPU, as DeviceArrays in their memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tritmark.kernels.cuda.launch import DEVICE
 
 
 class _Foreign:
-    """Memory that another library keeps for as long as its array is there."""
+    """Memory that another library keeps as long as its array exists."""
 
     def __init__(self, array: Any, pointer: int, nbytes: int) -> None:
         self._array = array
@@ -24,7 +24,7 @@ class _Foreign:
         self.nbytes = nbytes
 
     def free(self) -> None:
-        """It goes with the array."""
+        """Does nothing; the memory is freed with the array."""
 
 
 class ForeignArray(DeviceArray, ResidentArray):
@@ -56,7 +56,7 @@ class ForeignArray(DeviceArray, ResidentArray):
         if made.pointer != self.pointer:
             if self.writable:
                 raise ValueError(f"an array with strides {self.strides} has no shape {sizes} without a copy")
-            self._context.backend.synchronize()  # where nothing may be written, each shape may be a copy
+            self._context.backend.synchronize()  # a read-only library may copy for each shape
         return made
 
     def new(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> ForeignArray:
@@ -66,7 +66,7 @@ class ForeignArray(DeviceArray, ResidentArray):
     def assign(self, other: Any) -> None:
         """See ResidentArray."""
         self._library.assign(self.owned, other.owned)
-        self._context.backend.synchronize()  # whichever stream the library copies in
+        self._context.backend.synchronize()  # the library may copy in any stream
 
     def copied(self) -> ForeignArray:
         """See ResidentArray."""
@@ -82,8 +82,8 @@ class ForeignArray(DeviceArray, ResidentArray):
 
 
 def foreign_array(library: ArrayLibrary, value: Any, index: int) -> ForeignArray:
-    """A library's array on the GPU `index`; all work on it is waited for. Raises DeviceUnavailableError where that GPU
+    """A library's array on the GPU `index`, after all work on it is complete. Raises DeviceUnavailableError if that GPU
     cannot be used."""
-    # Whichever stream the library has it in.
+    # The library may use any stream.
     cuda_context(index).backend.synchronize()
     return ForeignArray(library, value, index)

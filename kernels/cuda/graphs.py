@@ -1,5 +1,4 @@
-"""CUDA graphs, through cuda-bindings, for PyCUDA has none: recording what is put into a stream, and reading which
-kernels a recording has."""
+"""CUDA graphs through cuda-bindings, because PyCUDA has none: capture a stream, and read the kernels of a capture."""
 
 from __future__ import annotations
 
@@ -14,31 +13,32 @@ from tritmark.kernels.cuda.kernel import Dim
 
 @dataclass(frozen=True, slots=True)
 class RecordedKernel:
-    """A kernel of a recording."""
+    """A kernel of a captured graph."""
 
     function: str
     handle: int
-    """The driver's, of the function."""
+    """The driver's handle of the function."""
     grid: Dim
     block: Dim
     shared: int
     """Bytes of dynamic shared memory."""
     resident: int
-    """Blocks of it that one multiprocessor holds at a time."""
+    """Resident blocks per multiprocessor."""
 
 
 def checked(result: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What a driver call gave besides its status. Raises DeviceFaultError for any status but success."""
+    """The results of a driver call without its status. Raises DeviceFaultError for any status except success."""
     status, *values = result
     if status.value:
         raise DeviceFaultError(
-            f"the CUDA driver says {status.name}", next_step="run the kernel under compute-sanitizer"
+            f"the CUDA driver reports {status.name}", next_step="run the kernel under compute-sanitizer"
         )
     return tuple(values)
 
 
 def recorded(stream: Stream, put: Callable[[Stream], None]) -> Any:
-    """The driver's graph of what `put` puts into the stream, in which nothing runs meanwhile. Who calls destroys it."""
+    """The driver's graph of the work that `put` puts into the stream. None of it runs. The caller destroys the
+    graph."""
     from cuda.bindings import driver
 
     handle = driver.CUstream(stream.handle)
@@ -57,7 +57,7 @@ def recorded(stream: Stream, put: Callable[[Stream], None]) -> Any:
 
 
 def nodes(graph: Any) -> tuple[list[Any], int]:
-    """The nodes that are kernels, and how many others there are."""
+    """The kernel nodes, and the number of other nodes."""
     from cuda.bindings import driver
 
     _, count = checked(driver.cuGraphGetNodes(graph))
@@ -68,12 +68,12 @@ def nodes(graph: Any) -> tuple[list[Any], int]:
 
 
 def read(node: Any) -> RecordedKernel:
-    """What a node that is a kernel launches, as the driver tells."""
+    """The launch of a kernel node, as the driver reports it."""
     from cuda.bindings import driver
 
     (given,) = checked(driver.cuGraphKernelNodeGetParams(node))
     function = given.func
-    if not int(function):  # told as a kernel of no context
+    if not int(function):  # reported as a kernel without a context
         (function,) = checked(driver.cuKernelGetFunction(given.kern))
     (name,) = checked(driver.cuFuncGetName(function))
     block = (int(given.blockDimX), int(given.blockDimY), int(given.blockDimZ))

@@ -1,5 +1,5 @@
-"""What a GPU's backend gives out: kernels that are loaded, streams, events, memory, and lanes over which native code
-copies, each with what PyCUDA calls by the same name."""
+"""Handles from a GPU's backend: loaded kernels, streams, events, memory, and lanes for native copies, each with
+PyCUDA's object of the same name."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tritmark.kernels.cuda.backend import ArrayCopier, Event, HostCopy, RawLaunch, Stream
 
 STATIC_LIMIT = 48 * 1024
-"""Bytes of shared memory that a block has without asking for more."""
+"""Bytes of shared memory that a block may use by default."""
 _COPYING = (
     "cuCtxSetCurrent",
     "cuMemcpyHtoDAsync_v2",
@@ -30,28 +30,28 @@ _COPYING = (
     "cuPointerGetAttributes",
     "cuMemsetD8Async",
 )
-"""What CopyLanes calls."""
+"""The driver functions that CopyLanes calls."""
 
 
 class HandleOwner(Protocol):
-    """What handles need of the backend that gave them out. Within it its context is current."""
+    """The parts of a backend that its handles need. As a context manager it makes its context current."""
 
     cuda: Any
     """PyCUDA's driver."""
     bindings: Any
-    """That of cuda-bindings."""
+    """The driver module of cuda-bindings."""
     info: DeviceInfo
     buried: list[Any]
-    """What could not be given back because the context was lost."""
+    """Objects that could not be freed because the context was lost."""
 
     def __enter__(self) -> Any: ...
     def __exit__(self, *problem: object) -> None: ...
 
     def ask(self, function: str, *arguments: Any) -> Any:
-        """Call the driver through cuda-bindings. Raises DeviceError where it refuses."""
+        """Call the driver through cuda-bindings. Raises DeviceError if it refuses."""
 
     def fail(self, why: Exception, doing: str, nbytes: int = 0) -> NoReturn:
-        """Raise what a refused call means: InsufficientMemoryError, DeviceFaultError or DeviceError."""
+        """Raise the error for a refused call: InsufficientMemoryError, DeviceFaultError or DeviceError."""
 
     def handle(self) -> int:
         """The driver's handle of the context."""
@@ -61,7 +61,7 @@ class HandleOwner(Protocol):
 
 
 class DriverHandle:
-    """What belongs to the context. PyCUDA would not give it back in a thread that has not entered the context."""
+    """An object of the context. PyCUDA cannot free it in a thread that has not entered the context."""
 
     __slots__ = ("_backend", "raw")
 
@@ -70,8 +70,8 @@ class DriverHandle:
         self.raw = raw
 
     def free(self, lost: type[Exception] = DeviceError) -> None:
-        """Give it back. Where the context is lost it is kept until the process ends: PyCUDA would complain about
-        each piece. `lost` is what tells; at the end of the process this module's names may be gone already."""
+        """Free the object. If the context is lost, the object is kept until the process ends, because PyCUDA would warn
+        about each. `lost`, the error to catch, is a default argument because globals may be gone at exit."""
         try:
             with self._backend:
                 self.raw = None
@@ -85,7 +85,7 @@ class DriverHandle:
 
 
 class DriverFunction:
-    """A kernel that is loaded."""
+    """A loaded kernel."""
 
     def __init__(self, backend: HandleOwner, kernel: Kernel, cubin: compiler.Cubin, raw: Any, handle: Any) -> None:
         attribute = backend.cuda.function_attribute
@@ -100,15 +100,15 @@ class DriverFunction:
         self.most_threads = int(raw.get_attribute(attribute.MAX_THREADS_PER_BLOCK))
         self.code_hash = cubin.hash
         self.cached = cubin.cached
-        """Whether the cubin cache had it."""
+        """Whether the cubin came from the cache."""
         self.handle = int(handle)
         self._parameters: dict[int, tuple[tuple[int, int], ...] | None] = {}
         self.dynamic = STATIC_LIMIT - self.shared
-        """Bytes of dynamic shared memory that a launch may ask for so far."""
+        """Bytes of dynamic shared memory that a launch may use so far."""
 
     def allow(self, shared: int) -> None:
-        """Let launches ask for so many bytes of dynamic shared memory. Raises PyCUDA's LogicError where the device
-        has not so many."""
+        """Let launches use so many bytes of dynamic shared memory. Raises PyCUDA's LogicError if the device has
+        fewer."""
         cuda, backend = self._backend.cuda, self._backend
         self.raw.set_attribute(cuda.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES, shared)
         attribute = backend.bindings.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -116,7 +116,7 @@ class DriverFunction:
         self.dynamic = shared
 
     def blocks_per_sm(self, threads: int, shared: int = 0) -> int:
-        """Blocks that one multiprocessor holds at a time, told by the driver; 0 where not even one fits."""
+        """Resident blocks per multiprocessor, as the driver reports them; 0 if no block fits."""
         with self._backend as backend:
             if threads > self.most_threads or self.shared + shared > backend.info.shared_per_block_optin:
                 return 0
@@ -125,11 +125,11 @@ class DriverFunction:
             return int(backend.ask("cuOccupancyMaxActiveBlocksPerMultiprocessor", self._handle, threads, shared))
 
     def parameters(self, given: int) -> tuple[tuple[int, int], ...] | None:
-        """Where each parameter begins and its bytes; None where the driver does not tell (before CUDA 12.4).
+        """Offset and bytes of each parameter; None if the driver does not report them (before CUDA 12.4).
 
-        Before 13.1 it does not tell how many there are: then no more than `given` are looked for, since asking past the
-        last is an error that compute-sanitizer reports, and what is missing at the end goes unseen here (the simulator
-        sees it). It is asked once.
+        Before 13.1 it does not report their number either. Then only `given` parameters are queried, because a query
+        past the last is an error that compute-sanitizer reports. Missing arguments at the end are then not detected
+        here (the simulator detects them). The result is cached.
         """
         if given not in self._parameters:
             self._parameters[given] = self._parameters_of(given)
@@ -154,7 +154,7 @@ class DriverFunction:
 
 
 class DriverStream(DriverHandle):
-    """A stream. Leaving it as a context manager waits for what was put in."""
+    """A stream. As a context manager it waits for its work on exit."""
 
     __slots__ = ("handle",)
 
@@ -208,7 +208,7 @@ class DriverEvent(DriverHandle):
 
 
 class DriverAllocation(DriverHandle):
-    """Device memory; it goes back when `free` is called or the object is gone."""
+    """Device memory; freed by `free` or with the object."""
 
     __slots__ = ("nbytes", "pointer")
 
@@ -219,7 +219,7 @@ class DriverAllocation(DriverHandle):
 
 
 class DriverArrayCopier:
-    """Lanes over which native code copies."""
+    """Lanes for copies by native code."""
 
     def __init__(self, backend: HandleOwner, lanes: int, piece: int) -> None:
         self._backend = backend
@@ -261,12 +261,12 @@ class DriverArrayCopier:
 
 
 def raw_of(held: object) -> Any:
-    """What PyCUDA calls by the same name."""
+    """PyCUDA's object of a handle."""
     assert isinstance(held, DriverHandle)
     return held.raw
 
 
 def _addressed(copy: HostCopy) -> tuple[int, int, int]:
-    """As CopyLanes takes it: address, bytes, the device's pointer."""
+    """The copy as CopyLanes takes it: address, bytes, the device's pointer."""
     values, pointer = copy
     return values.ctypes.data, values.nbytes, pointer

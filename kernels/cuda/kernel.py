@@ -1,4 +1,4 @@
-"""What a CUDA kernel is to its launcher: a function of a .cu file, what it may use, and one launch of it."""
+"""A CUDA kernel as its launcher sees it: a function of a .cu file, its limits, and one launch of it."""
 
 from __future__ import annotations
 
@@ -11,45 +11,44 @@ import numpy as np
 Dim = tuple[int, int, int]
 
 NONE_BAD = np.uint64(0xFFFFFFFFFFFFFFFF)
-"""What the kernels' `bad` holds until one of them lowers it, by atomicMin, to the index of an element that the
-contract forbids."""
+"""Initial value of the kernels' `bad`. A kernel lowers it by atomicMin to the index of an element that the contract
+forbids."""
 
 OVERLAPPING = (9, 0)
-"""The least compute capability of which launches overlap (programmatic dependent launch)."""
+"""The lowest compute capability with overlapping launches (programmatic dependent launch)."""
 
 ROOM = Path(__file__).parent.parent
-"""Folder of the ops: `Kernel.file` is relative to it."""
+"""Folder of the ops; `Kernel.file` is relative to it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kernel:
-    """One `extern "C" __global__` function and its budget, which the static checks hold it to for every
-    architecture."""
+    """One `extern "C" __global__` function and its budget, which static checks enforce for every architecture."""
 
     file: str
-    """Source, relative to kernels/, such as "i2s_quantize/vector.cu"; the whole path for one of another package."""
+    """Source, relative to kernels/, such as "i2s_quantize/vector.cu"; a full path for a kernel of another package."""
     name: str
-    """The function. Names begin with one of the provider's `functions`: receipts show them."""
+    """The function. Its name begins with one of the provider's `functions`; receipts show it."""
     threads: int
-    """Threads of a block, at most. Sources have no number of their own: they get this one as a macro, see `defines`."""
+    """Maximum threads per block. Sources contain no such number; they get it as a macro, see `defines`."""
     registers: int
-    """Registers a thread may use."""
+    """Limit of registers per thread."""
     shared: int = 0
-    """Bytes of shared memory that a block may use, static and dynamic together."""
+    """Limit of shared memory per block in bytes, static and dynamic together."""
     local: int = 0
-    """Bytes of local memory (stack and spills) that a thread may use."""
+    """Limit of local memory (stack and spills) per thread in bytes."""
     capability: tuple[int, int] = (7, 0)
-    """The least compute capability."""
+    """The lowest compute capability."""
     specific: bool = False
-    """Whether it uses what that capability alone has (such as 9.0a's wgmma), and runs nowhere else."""
+    """Whether it uses features of exactly that capability (such as wgmma of 9.0a), and runs on no other."""
     defines: tuple[tuple[str, str], ...] = ()
-    """Macros that make this specialisation of the source, such as (("BLOCK", "128"),)."""
+    """Macros of this specialization of the source, such as (("BLOCK", "128"),)."""
     options: tuple[str, ...] = ()
     """Further options for nvcc."""
     overlaps: bool = False
-    """Whether its launches may begin before the one before them in the stream has ended, see overlap.cuh."""
+    """Whether its launches may begin before the previous launch in the stream has ended, see overlap.cuh."""
     simulated: bool = True
-    """False where the simulator cannot run it (wgmma, TMA); it is then compiled and its resources are checked."""
+    """False if the simulator cannot run it (wgmma, TMA); it is then compiled and its resources are checked."""
 
     @property
     def path(self) -> Path:
@@ -58,11 +57,11 @@ class Kernel:
 
     @property
     def needs(self) -> str:
-        """The compute capability in words, such as "8.0 or newer"."""
+        """The required compute capability in words, such as "8.0 or newer"."""
         return f"{'.'.join(map(str, self.capability))}{' alone' if self.specific else ' or newer'}"
 
     def overlaps_on(self, capability: tuple[int, int]) -> bool:
-        """Whether it does so on a device of that capability."""
+        """Whether its launches overlap on a device of that capability."""
         return self.overlaps and capability >= OVERLAPPING
 
     def runs_on(self, capability: tuple[int, int]) -> bool:

@@ -61,7 +61,7 @@ class _Lane:
 
 
 class _Parts:
-    """An array's pieces with the bytes where they begin, for several threads: each takes the next one."""
+    """An array's pieces with their byte offsets, shared by several threads; each takes the next one."""
 
     def __init__(self, parts: Iterator[tuple[int, Array]]) -> None:
         self._left = parts
@@ -75,17 +75,17 @@ class _Parts:
             return next(self._left)
 
     def stop(self) -> None:
-        """No thread takes a further piece."""
+        """Let no thread take a further piece."""
         with self._lock:
             self._left = iter(())
 
 
 class Lanes:
-    """The lanes of a context in one direction; one caller at a time uses them. Pinned arrays need none and do not wait.
-    Their streams are apart from others, so that a small copy of another thread need not wait for them."""
+    """The lanes of a context in one direction, for one caller at a time. Pinned arrays need none and do not wait. Their
+    streams are separate, so that a small copy of another thread need not wait for them."""
 
     def __init__(self, backend: Backend, copies: CountedCopies, piece: int | None = None) -> None:
-        """`piece`: bytes of one, in place of PIECE, RESULT_PIECE and LONG_PIECE."""
+        """`piece`: bytes of a piece, in place of PIECE, RESULT_PIECE and LONG_PIECE."""
         self._backend = backend
         self._copies = copies
         self._piece, self._long_piece = piece or PIECE, piece or LONG_PIECE
@@ -137,8 +137,8 @@ class Lanes:
     def round_trip(
         self, inputs: Sequence[HostCopy], launches: Sequence[RawLaunch], bad: int, outputs: Sequence[HostCopy]
     ) -> int | None:
-        """See ArrayCopier, over lanes that no other call uses; what is at `bad`. None, and nothing was done, if
-        there are none."""
+        """See ArrayCopier, over lanes that no other call uses. Returns `bad`, or None without any work if there are no
+        lanes."""
         self._after_what_has_no_stream()
         with self._borrowed(self._trips, self._new_trip) as trip:
             if trip is None:
@@ -180,7 +180,7 @@ class Lanes:
         self._idle.append(stream)
 
     def _fetch_beside_others(self, pointer: int, into: Array) -> bool:
-        """Over lanes that no other call uses; False if there are none."""
+        """Fetch over lanes that no other call uses; False if there are none."""
         with self._borrowed(self._narrow, self._new_narrow) as copier:
             if copier is None:
                 return False
@@ -198,7 +198,7 @@ class Lanes:
     @staticmethod
     @contextmanager
     def _borrowed(free: list[T], new: Callable[[], T | None]) -> Iterator[T | None]:
-        """One that no other call uses, made if all are in use."""
+        """A free object, or a new one if all are in use."""
         try:
             one: T | None = free.pop()
         except IndexError:

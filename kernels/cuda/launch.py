@@ -1,5 +1,5 @@
-"""From a Variant to launches on the device: what an op's cuda.py describes becomes steps that can be run, captured
-and counted."""
+"""Turn a Variant into launches on the device: the steps that an op's cuda.py describes can be run, captured and
+counted."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ REAL = "a real GPU"
 
 
 def compute(capability: tuple[int, int]) -> str:
-    """The feature of a device that has at least that compute capability."""
+    """The feature of a device with at least that compute capability."""
     return f"compute capability {capability[0]}.{capability[1]}"
 
 
 def alone(capability: tuple[int, int]) -> str:
-    """The feature of a device that has just that compute capability."""
+    """The feature of a device with exactly that compute capability."""
     return f"{compute(capability)} alone"
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What an op's steps are made from: arguments on the device, and what the device is."""
+    """The material of an op's steps: arguments on the device, and facts about the device."""
 
     inputs: Mapping[str, Any]
     """Arrays as DeviceArray, scalars as NumPy scalars."""
@@ -61,15 +61,15 @@ class Call:
     axes: Axes
     info: DeviceInfo
     bad: DeviceArray
-    """uint64 (1,), NONE_BAD when the steps run."""
+    """uint64 (1,), NONE_BAD when the steps begin."""
     workspace: DeviceArray | None
-    """uint8, as many bytes as the variant's `workspace` says, content undefined; None for none."""
+    """uint8, with the bytes of the variant's `workspace`, content undefined; None for none."""
     function: Callable[[Kernel], DeviceFunction]
 
     def params(
         self, kernel: Kernel, blocks: int, threads: int | None = None, *, shared: int = 0, waves: int | None = None
     ) -> LaunchParams:
-        """See launch_params; `threads` are the kernel's unless told."""
+        """See launch_params; `threads` defaults to the kernel's."""
         return launch_params(
             self.function(kernel), self.info, blocks, threads or kernel.threads, shared=shared, waves=waves
         )
@@ -78,10 +78,10 @@ class Call:
 Steps = Callable[[Call], tuple[Step, ...]]
 
 KERNELS: dict[str, tuple[Kernel, ...]] = {}
-"""For each variant's id the kernels that it launches, for the static checks and the hash of its code."""
+"""The kernels of each variant by its id, for the static checks and the hash of its code."""
 
 STEPS: dict[str, Steps] = {}
-"""For each variant's id what makes its launches, for those who bind it to addresses that change."""
+"""The function that makes the launches of each variant by its id, for plans with changing addresses."""
 
 
 def variant(
@@ -99,10 +99,10 @@ def variant(
     rank: int = 0,
     instances: ByName | None = None,
 ) -> Variant:
-    """A Variant on the GPU. `steps(call)` gives its launches in order; `kernels` are all that they may use.
+    """A Variant on the GPU. `steps(call)` returns its launches in order; `kernels` are all that they may use.
 
-    `alignment`: bytes that every array's address must be a multiple of. `features`: beyond the kernels' compute
-    capability. `instances`: those of which `steps` chooses one, for `tritmark tune instances`.
+    `alignment`: alignment of every array's address in bytes. `features`: required beyond the kernels' compute
+    capability. `instances`: the instances that `steps` selects from, for `tritmark tune instances`.
     """
     if instances is not None:
         steps = Tuning(f"{key}/{name}", kernels, steps, instances)
@@ -145,10 +145,10 @@ def _instances(
 def code_files(
     kernels: tuple[Kernel, ...], target: str, binaries: frozenset[str] = frozenset()
 ) -> tuple[CodeFile, ...]:
-    """Their binaries for that architecture, or for the GPU here where it is "", from the cache or compiled.
+    """The kernels' binaries for that architecture, or for the current GPU if it is "", from the cache or compiled.
 
-    With `binaries`, hashes of those that are wanted, no more is compiled than these take. () where the simulator stands
-    in for the GPU: then nothing of them runs. Raises CompileError, DeviceUnavailableError.
+    `binaries` are hashes of wanted binaries; then only these are compiled. Returns () if the GPU is simulated, because
+    no binary runs then. Raises CompileError, DeviceUnavailableError.
     """
     from tritmark.harness.machine.gpu import device_info
     from tritmark.kernels.cuda.compile import compile_kernel, compiled_before
@@ -158,7 +158,7 @@ def code_files(
         return ()
     arch = target or device_info(driver_index(current_gpu())).arch
     meant = [kernel for kernel in kernels if runs_on(kernel, arch)]
-    # What a worker launched lies in the cache.
+    # The cache has what a worker launched.
     made = {kernel: compiled_before(kernel, arch) for kernel in meant} if binaries else {}
     for kernel in meant:
         if not binaries or not binaries <= {cubin.hash for cubin in made.values() if cubin is not None}:
@@ -212,7 +212,7 @@ def _bind(
     )
     tuned = steps.choice(axes, call.info) if isinstance(steps, Tuning) else ""
     made = CudaLaunch(variant_id, call, steps(call), tuned, armed=False)
-    if not keeps():  # where launches are kept, round trips set it by themselves
+    if not keeps():  # with kept launches, round trips set `bad` themselves
         made.arm()
     return made
 
@@ -233,7 +233,7 @@ class CudaLaunch(CountedLaunch):
         self._functions: list[DeviceFunction] = []
         for step in steps:
             function = self._context.function(step.kernel)
-            # Raises before anything is launched.
+            # Raises before any launch.
             threads = step.block[0] * step.block[1] * step.block[2]
             launch_params(function, backend.info, 1, threads, shared=step.shared)
             args = [self._value(arg) for arg in step.args]
@@ -256,7 +256,7 @@ class CudaLaunch(CountedLaunch):
 
     @property
     def raw_launches(self) -> tuple[RawLaunch, ...]:
-        """As ArrayCopier.round_trip takes them."""
+        """The launches for ArrayCopier.round_trip."""
         return tuple(
             (function.handle, grid, block, shared, arguments)
             for function, grid, block, arguments, shared in self._prepared
@@ -264,12 +264,12 @@ class CudaLaunch(CountedLaunch):
 
     @property
     def bad_pointer(self) -> int:
-        """Where the kernels write what `bad` tells."""
+        """Address of `bad` on the device."""
         return self._call.bad.pointer
 
     @property
     def bad(self) -> int:
-        """Index of the first element found that the contract forbids, or -1; forgotten once it was asked for."""
+        """Index of the first element that the contract forbids, or -1. Reading it resets it."""
         found = self._call.bad.numpy()
         if found[0] == NONE_BAD:
             return -1
@@ -277,23 +277,23 @@ class CudaLaunch(CountedLaunch):
         return int(found[0])
 
     def arm(self) -> None:
-        """Let `bad` tell what happens from now on."""
+        """Reset `bad`, so that it reports elements from now on."""
         self._call.bad.write(np.full(1, NONE_BAD))
         self._armed = True
 
     @property
     def pointer(self) -> int | None:
-        """Handle of the first function: the device's clock can launch it."""
+        """Handle of the first function, which the device's clock can launch."""
         return self._functions[0].handle
 
     @property
     def proof(self) -> Proof:
-        """What is known about the runs so far."""
+        """Evidence of the runs so far."""
         return replace(self._identity, launches=self._launches, device_ns=self._device_ns, timed_runs=self._timed)
 
     @cached_property
     def _identity(self) -> Proof:
-        """What runs do not change of it."""
+        """The part of the evidence that is the same for all runs."""
         functions = dict.fromkeys((function.name, function.code_hash) for function in self._functions)
         return Proof(
             uuid=self._context.backend.info.uuid,

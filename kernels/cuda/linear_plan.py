@@ -1,4 +1,4 @@
-"""The plans of a linear layer: activations of any floating dtype quantized, and their product with packed weights."""
+"""The plan of a linear layer: quantization of activations of any floating dtype, then the product with the weights."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tritmark.kernels.ternary_matmul.spec import OP as TERNARY_MATMUL
 def add_quantization(
     planner: Planner, x: DeviceArray, outputs: Mapping[str, DeviceArray], M: int, K: int
 ) -> dict[str, DeviceArray]:
-    """Add the quantization of activations (M * K,), float32, bfloat16 or float16; all outputs of the op."""
+    """Add the quantization of activations (M * K,), float32, bfloat16 or float16. Returns all outputs of the op."""
     given = x.dtype.name
     key = KernelKey(DEVICE, ACTIVATION_QUANTIZE.name, "none" if given == "float32" else given, "int8")
     return planner.add(ACTIVATION_QUANTIZE, key, {"x": x.view((M, K))}, outputs, {"M": M, "K": K})
@@ -27,8 +27,8 @@ def add_quantization(
 def add_product(
     planner: Planner, arrays: tuple[DeviceArray, DeviceArray, DeviceArray, DeviceArray], format: str, axes: Axes
 ) -> None:
-    """Add the product of activations and weights, with scales of activations, into an output, given in this order; each
-    launch brings weight_scale."""
+    """Add the product of activations and weights with activation scales into an output, in this order of `arrays`. Each
+    launch supplies weight_scale."""
     activations, weights, act_scale, out = arrays
     inputs = {"activations": activations, "weights": weights, "weight_scale": SCALAR, "act_scale": act_scale}
     key = KernelKey(DEVICE, TERNARY_MATMUL.name, format, out.dtype.name)
@@ -45,10 +45,11 @@ def linear_plan(
     *,
     constant_weights: bool = False,
 ) -> tuple[Callable[..., int], int]:
-    """Launches for the addresses of x (M, K), weights (nbytes,), out (M, N) and the workspace, and for weight_scale.
+    """A launch function for the addresses of x (M, K), weights (nbytes,), out (M, N) and the workspace, and for
+    weight_scale.
 
-    See Planner.made. `constant_weights`: no launch that may still run writes the weights. One kernel for one row of
-    activations, where there is one; else the best of both ops.
+    See Planner.made. `constant_weights`: no pending launch writes the weights. For one row of activations it uses a
+    single kernel if there is one, otherwise the best variant of each op.
     """
     M, N, K = axes["M"], axes["N"], axes["K"]
     planner = Planner(context)

@@ -1,8 +1,8 @@
-"""The device's memory: a pool that knows what it handed out, where and when, and says before work whether there is
-enough.
+"""The device's memory pool. It records what it allocated, where and when, and reports before work whether memory
+suffices.
 
-Memory goes back when the last array over it is gone or when it is freed, and serves the next request at once. Who puts
-work into a stream keeps its arrays until that work is complete, as CudaLaunch.run, Batch and Transfers do.
+Memory is freed with the last array in it or explicitly, and serves the next request immediately. Code that puts work
+into a stream keeps its arrays until that work is complete, as CudaLaunch.run, Batch and Transfers do.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ _NEXT = "free arrays on the device, end other processes that use it, or take the
 
 
 class Allocated(NamedTuple):
-    """An allocation: what it is for, where it was made, when."""
+    """An allocation: its purpose, the place in the code, and the time."""
 
     serial: int
-    """Its number among all that the pool made, from 1."""
+    """Its number among all allocations of the pool, from 1."""
     nbytes: int
-    """As asked for."""
+    """Requested bytes."""
     taken: int
-    """Bytes of the device's memory that it takes."""
+    """Bytes of device memory that it occupies."""
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     label: str
     file: str
     line: int
-    """Of the caller outside this folder."""
+    """Line of the caller outside this folder."""
     when: float
     """Seconds on time.monotonic's clock."""
 
@@ -65,7 +65,7 @@ class Allocated(NamedTuple):
 
 
 class PoolMemory:
-    """Memory of the pool (an Allocation); it goes back when this object is gone or `free` is called."""
+    """Memory of the pool (an Allocation); freed by `free` or with this object."""
 
     __slots__ = ("_block", "_freed", "_pool", "allocated")
 
@@ -77,24 +77,24 @@ class PoolMemory:
 
     @property
     def pointer(self) -> int:
-        """Address on the device. Raises FreedMemoryError once it was given back."""
+        """Address on the device. Raises FreedMemoryError after it was freed."""
         if self._block is None:
             raise FreedMemoryError(
-                f"{self.allocated} was used after {self._freed} had freed it", next_step="free it after its last use"
+                f"{self.allocated} was used after {self._freed} freed it", next_step="free it after its last use"
             )
         return self._block.pointer
 
     @property
     def nbytes(self) -> int:
-        """As asked for."""
+        """Requested bytes."""
         return self.allocated.nbytes
 
     def free(self) -> None:
-        """Give it back. Raises FreedMemoryError the second time."""
+        """Free the memory. Raises FreedMemoryError the second time."""
         block, self._block = self._block, None
         if block is None:
             raise FreedMemoryError(
-                f"{self.allocated} was freed at {':'.join(map(str, _site()))} after {self._freed} had freed it",
+                f"{self.allocated} was freed at {':'.join(map(str, _site()))} after {self._freed} freed it",
                 next_step="free it once",
             )
         self._freed = ":".join(map(str, _site()))
@@ -107,19 +107,19 @@ class PoolMemory:
 
 @dataclass(frozen=True, slots=True)
 class LeakReport:
-    """Allocations that were never freed; true where there are any."""
+    """Allocations that were never freed; true if there are any."""
 
     allocations: tuple[Allocated, ...]
-    """The oldest first."""
+    """Oldest first."""
 
     @property
     def nbytes(self) -> int:
-        """As asked for."""
+        """Requested bytes."""
         return sum(each.nbytes for each in self.allocations)
 
     @property
     def sites(self) -> dict[str, tuple[int, int]]:
-        """For each file and line how many there are and their bytes, the most bytes first."""
+        """Number and bytes of allocations by file and line, most bytes first."""
         found: dict[str, tuple[int, int]] = {}
         for each in self.allocations:
             count, nbytes = found.get(each.site, (0, 0))
@@ -140,18 +140,18 @@ class LeakReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryFigures:
-    """What the pool holds, in bytes of the device's memory."""
+    """Contents of the pool, in bytes of device memory."""
 
     held: int
     """Taken from the device: active and idle."""
     active: int
     """In use."""
     requested: int
-    """As asked for: `active` without what rounding costs."""
+    """Requested bytes: `active` without rounding."""
     idle: int
-    """Kept for the next request of the same size."""
+    """Kept for later requests of the same size."""
     fragmentation: float
-    """Share of `held` that no request can get: lost by rounding, or idle beside the largest idle block."""
+    """Share of `held` that no request can get: lost by rounding, or idle outside the largest idle block."""
     most_active: int
     """High-water mark of `active`."""
     most_held: int
@@ -160,30 +160,30 @@ class MemoryFigures:
     allocations: int
     """Number of allocations ever made."""
     refused: int
-    """Requests that found no memory."""
+    """Requests that failed for lack of memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryHealth:
-    """How the device's memory is."""
+    """State of the device's memory."""
 
     free: int
-    """Bytes, as the device counts them."""
+    """Bytes that the device reports as free."""
     total: int
     figures: MemoryFigures
     oldest: Allocated | None
-    """The allocation that has lived longest."""
+    """The oldest live allocation."""
     reasons: tuple[str, ...]
-    """Why it is not healthy."""
+    """Reasons why it is not healthy."""
 
     @property
     def healthy(self) -> bool:
-        """Whether there is no reason against it."""
+        """Whether there are no such reasons."""
         return not self.reasons
 
 
 class Watch:
-    """What a pool does within a `with`: the most it had in use, and what was not freed."""
+    """The activity of a pool within a `with`: its peak use, and allocations that were not freed."""
 
     def __init__(self, pool: MemoryPool) -> None:
         self._pool = pool
@@ -191,15 +191,15 @@ class Watch:
         self._active = figures.active
         self._serial = figures.allocations
         self.peak = 0
-        """Bytes of the device's memory in use at the most, beyond what was in use at the start."""
+        """Peak bytes of device memory in use, beyond the use at the start."""
 
     @property
     def held(self) -> int:
-        """Bytes of the device's memory in use now, beyond what was in use at the start."""
+        """Bytes of device memory in use now, beyond the use at the start."""
         return self._pool.figures().active - self._active
 
     def leaks(self) -> LeakReport:
-        """What was allocated since the start and not freed so far."""
+        """Allocations since the start that are not freed yet."""
         return self._pool.leaks(since=self._serial)
 
     def __enter__(self) -> Watch:
@@ -211,13 +211,13 @@ class Watch:
 
 
 class MemoryPool:
-    """Hands out device memory, aligned to 256 bytes, and takes it back."""
+    """Allocates device memory aligned to 256 bytes."""
 
     def __init__(self, backend: Backend, stats: PerformanceStats, blocks: BlockSource | None = None) -> None:
         self._backend = backend
         self._stats = stats
         self.copies = CountedCopies(backend, stats)
-        """Those of all its arrays."""
+        """The copies of all its arrays."""
         self._blocks = blocks or _blocks(backend)
         self._live: dict[int, Allocated] = {}
         self._left: deque[tuple[Allocated, Block]] = deque()
@@ -228,43 +228,44 @@ class MemoryPool:
     def array(self, shape: tuple[int, ...], dtype: npt.DTypeLike, label: str = "") -> DeviceArray:
         """A new array, content undefined. Raises InsufficientMemoryError.
 
-        `label` tells it from others in reports.
+        `label` identifies it in reports.
         """
         kind = dtype_of(dtype)
         owner = self._allocate(max(1, math.prod(shape) * kind.itemsize), shape, kind, label)
         return DeviceArray(self.copies, owner, owner.pointer, shape, kind)
 
     def preallocate(self, sizes: Iterable[int]) -> None:
-        """Take blocks for requests of so many bytes each from the device now, so that the pool has them when they come.
+        """Take blocks for requests of these bytes from the device now, so that later requests find them in the pool.
 
-        Raises InsufficientMemoryError. The simulator's memory is not kept, so nothing comes of it there.
+        Raises InsufficientMemoryError. In the simulator it has no effect, because the pool keeps no memory there.
         """
         arrays = [self.array((nbytes,), np.uint8, "preallocated") for nbytes in sizes]
         for array in arrays:
             array.owner.free()
 
     def release(self) -> None:
-        """Give what is idle back to the device."""
+        """Return idle memory to the device."""
         with self._lock:
             self._collect()
             self._blocks.release()
 
     def required_bytes(self, sizes: Iterable[int]) -> int:
-        """Bytes of the device's memory that arrays of so many bytes each take together."""
+        """Bytes of device memory that arrays of these sizes occupy together."""
         return sum(self._blocks.size(nbytes) for nbytes in sizes if nbytes)
 
     def available(self) -> int:
-        """Bytes that can still be allocated: free on the device, or idle here. Raises DeviceError where the device
-        does not answer."""
+        """Bytes that can still be allocated: free on the device, or idle in the pool. Raises DeviceError if the device
+        does not respond."""
         with self._lock:
             self._collect()
             return self._backend.memory()[0] + self._blocks.idle
 
     def ensure_ready(self, what: str, required: int) -> None:
-        """Before work: there are so many bytes. Raises DeviceError, InsufficientMemoryError; allocates nothing.
+        """Check before work that so many bytes are available. Raises DeviceError, InsufficientMemoryError; allocates
+        nothing.
 
-        The driver is asked only where what is idle here does not do: PyCUDA keeps Python's lock until it answers, so
-        the threads of other devices wait too.
+        The driver is called only if idle memory does not suffice: PyCUDA holds the GIL until it returns, so threads of
+        other devices would wait too.
         """
         with self._lock:
             self._collect()
@@ -275,27 +276,27 @@ class MemoryPool:
             raise InsufficientMemoryError(what=what, required=required, available=available, next_step=_NEXT)
 
     def leaks(self, since: int = 0) -> LeakReport:
-        """What is allocated and not freed; with `since`, only what came after so many allocations (see
+        """Allocations that are not freed; with `since`, only those after so many allocations (see
         MemoryFigures.allocations)."""
         with self._lock:
             self._collect()
             return LeakReport(tuple(each for each in self._live.values() if each.serial > since))
 
     def watch(self) -> Watch:
-        """A context manager that sees what is allocated within it."""
+        """A context manager that records the allocations within it."""
         return Watch(self)
 
     def figures(self) -> MemoryFigures:
-        """What the pool holds now."""
+        """The contents of the pool now."""
         with self._lock:
             self._collect()
             return self._figures()
 
     def check_memory_health(self, older_than_s: float | None = None) -> MemoryHealth:
-        """How the memory is, in under 5 ms; for production.
+        """Check the memory in under 5 ms; for production.
 
-        Not healthy: the device does not answer; it counts less in use than the pool holds; what was needed at the most
-        could not be had again; with `older_than_s`, an allocation is older than that. Raises nothing.
+        Not healthy: the device does not respond; it reports less memory in use than the pool holds; the peak use could
+        not be allocated again; with `older_than_s`, an allocation is older than that. Never raises.
         """
         reasons = []
         free = total = 0
@@ -308,12 +309,10 @@ class MemoryPool:
             except DeviceError as problem:
                 reasons.append(str(problem))
         if total and not self._backend.simulated and figures.held > total - free:
-            reasons.append(f"the pool holds {figures.held} bytes and the device counts {total - free} in use")
+            reasons.append(f"the pool holds {figures.held} bytes and the device reports {total - free} in use")
         short = figures.most_active - figures.active - figures.idle - free
         if total and short > 0:
-            reasons.append(
-                f"{short} bytes are missing to reach the {figures.most_active} that were in use at the most; {_NEXT}"
-            )
+            reasons.append(f"{short} bytes are missing for the peak use of {figures.most_active}; {_NEXT}")
         if older_than_s is not None and oldest is not None and oldest.age_s > older_than_s:
             reasons.append(f"{oldest} was not freed for {oldest.age_s:.1f} s")
         return MemoryHealth(free=free, total=total, figures=figures, oldest=oldest, reasons=tuple(reasons))
@@ -334,7 +333,8 @@ class MemoryPool:
             if block.pointer % ALIGNMENT:
                 self._blocks.give(block)
                 raise DeviceError(
-                    f"memory at address {block.pointer:#x}", next_step=f"use a driver that aligns to {ALIGNMENT} bytes"
+                    f"memory at address {block.pointer:#x}",
+                    next_step=f"use a driver that aligns to {ALIGNMENT} bytes",
                 )
             self._stats.cache_hits += hit
             self._stats.cache_misses += not hit
@@ -362,8 +362,8 @@ class MemoryPool:
             self._collect()
 
     def _leave(self, allocated: Allocated, block: Block) -> None:
-        """Take note of memory whose last array is gone. The garbage collector may say so at any point of any thread,
-        within this class too and where no context is current, so the next request or question does the rest."""
+        """Record memory whose last array is gone. The garbage collector may call this at any point of any thread, also
+        inside this class and without a current context, so the next request does the rest."""
         self._left.append((allocated, block))
 
     def _collect(self) -> None:
@@ -401,7 +401,7 @@ def _blocks(backend: Backend) -> BlockSource:
 
 
 def _site() -> tuple[str, int]:
-    """File and line of the caller outside this folder. Keeps no frame: that would keep the caller's arrays alive."""
+    """File and line of the caller outside this folder. Keeps no frame, which would keep the caller's arrays alive."""
     frame: Any = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_HERE):
         frame = frame.f_back

@@ -1,5 +1,5 @@
-"""Launches that may begin before the one before them in the stream has ended (programmatic dependent launch), which
-PyCUDA has no call for."""
+"""Launches that may begin before the previous launch in the stream has ended (programmatic dependent launch), which
+PyCUDA does not support."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ _OVERLAPS = _Attribute(_PROGRAMMATIC_STREAM_SERIALIZATION, 0, (1,))
 
 
 def launch(handle: int, grid: Dim, block: Dim, arguments: bytes, shared: int, stream: int) -> None:
-    """Put a launch of the function into a stream of the current context. `arguments` as the function takes them.
+    """Put a launch of the function into a stream of the current context. `arguments` are laid out as its parameters.
 
-    Raises libcuda.DriverError where the driver refuses.
+    Raises libcuda.DriverError if the driver refuses.
     """
     config = _Config(grid, block, shared, stream, ctypes.pointer(_OVERLAPS), 1)
     nbytes = ctypes.c_size_t(len(arguments))

@@ -14,13 +14,13 @@ MOST_BLOCKS = (1 << 31) - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchParams:
-    """Grid, block and dynamic shared memory of a launch, and the occupancy that follows from them."""
+    """Grid, block and dynamic shared memory of a launch, with its occupancy."""
 
     grid: Dim
     block: Dim
     shared: int = 0
     occupancy: float = 0.0
-    """Resident threads over the most that a multiprocessor holds."""
+    """Resident threads over the maximum of a multiprocessor."""
     waves: float = 0.0
     """Blocks over the blocks that the device holds at a time."""
 
@@ -28,23 +28,23 @@ class LaunchParams:
 def launch_params(
     function: DeviceFunction, info: DeviceInfo, blocks: int, threads: int, *, shared: int = 0, waves: int | None = None
 ) -> LaunchParams:
-    """Parameters for `blocks` blocks of `threads` threads; with `waves`, at most so many times what the device holds at
-    a time.
+    """Parameters for `blocks` blocks of `threads` threads; with `waves`, at most so many times the blocks that the
+    device holds at a time.
 
-    Raises LaunchError where a block needs more threads or shared memory than the device has.
+    Raises LaunchError if a block needs more threads or shared memory than the device has.
     """
     if not 1 <= threads <= min(function.most_threads, info.threads_per_block):
         most = min(function.most_threads, info.threads_per_block)
-        step = f"use 1 to {most}, which its registers and {info.name} allow"
+        step = f"use 1 to {most}, as its registers and {info.name} allow"
         raise LaunchError(f"{function.name}: {threads} threads a block", next_step=step)
     if function.shared + shared > info.shared_per_block_optin:
         raise LaunchError(
             f"{function.name}: {function.shared + shared} bytes of shared memory a block",
-            next_step=f"use at most {info.shared_per_block_optin}, which {info.name} has",
+            next_step=f"use at most {info.shared_per_block_optin}, the limit of {info.name}",
         )
     resident = function.blocks_per_sm(threads, shared)
     if resident < 1:
-        found = f"{function.name}: no block of {threads} threads fits a multiprocessor"
+        found = f"{function.name}: a block of {threads} threads does not fit a multiprocessor"
         raise LaunchError(found, next_step="use fewer threads or less shared memory")
     held = resident * info.sms
     count = max(1, min(blocks, MOST_BLOCKS, held * waves if waves else blocks))
@@ -58,8 +58,8 @@ def launch_params(
 
 
 def tile_search(info: DeviceInfo, itemsize: int, least: int = 16, most: int = 32) -> int:
-    """Edge of the largest square tile, from `least` by doubling to `most`, of which a block has a thread for each
-    element and keeps two in shared memory (specification, 4.1)."""
+    """Edge of the largest square tile, doubled from `least` up to `most`, for which a block has one thread per element
+    and holds two tiles in shared memory (specification, 4.1)."""
     edge = least
     while (
         edge < most

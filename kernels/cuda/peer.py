@@ -1,5 +1,4 @@
-"""Arrays that go from one GPU to another: in one step where the one reaches the other's memory, and else through the
-host."""
+"""Copies of arrays between GPUs: directly if one can access the other's memory, otherwise through the host."""
 
 from __future__ import annotations
 
@@ -22,13 +21,13 @@ from tritmark.kernels.cuda.launch import DEVICE
 R = TypeVar("R")
 
 _GPU = 2
-"""DLPack's number of a GPU of NVIDIA's."""
+"""DLPack's number of NVIDIA GPUs."""
 PEER, STAGED = "peer", "staged"
 
 
 def copy_between(source: DeviceArray, of: int, target: DeviceArray, on: int) -> str:
-    """Copy a C-contiguous array on the GPU `of` into one of as many bytes on the GPU `on`; complete on return. Returns
-    PEER or STAGED, the way it went. Raises DeviceError."""
+    """Copy a C-contiguous array on GPU `of` to one with the same bytes on GPU `on`; complete on return. Returns the
+    path, PEER or STAGED. Raises DeviceError."""
     here, there = cuda_context(on), cuda_context(of)
     if here.backend.reaches(there.backend):
         here.backend.copy_from(target.pointer, there.backend, source.pointer, source.nbytes)
@@ -38,7 +37,7 @@ def copy_between(source: DeviceArray, of: int, target: DeviceArray, on: int) -> 
 
 
 class GpuArray(DeviceArray, ResidentArray):
-    """An array of tritmark's own in the memory of the GPU of that number."""
+    """An array of tritmark in the memory of GPU `index`."""
 
     __slots__ = ("device", "index", "owned")
     writable = True
@@ -81,17 +80,17 @@ class GpuArray(DeviceArray, ResidentArray):
 
 
 class Moved:
-    """Calls on a GPU of a function whose arguments may lie on another."""
+    """Calls of a function on one GPU with arguments that may be on another."""
 
     def __init__(self) -> None:
         self.ways: dict[tuple[str, str], str] = {}
-        """By where from and where to, how arrays went."""
+        """Path of copies by source and target device."""
 
     def call(
         self, function: Callable[..., R], arguments: tuple[Any, ...], device: str, options: Mapping[str, Any]
     ) -> R:
-        """`function(*arguments, device=device, **options)`, its results where the first argument of another GPU was.
-        Raises what the function does, DeviceError where a copy fails."""
+        """Call `function(*arguments, device=device, **options)`; results go to the device of the first argument on
+        another GPU. Raises the function's errors, and DeviceError if a copy fails."""
         _, on = numbered(device) or ("", 0)
         home: ForeignArray | None = None
         taken: list[Any] = []
@@ -125,7 +124,7 @@ class Moved:
 
 
 def _elsewhere(value: Any, on: int) -> ForeignArray | None:
-    """A library's array that lies on another GPU than that, or None."""
+    """A library's array on a GPU other than `on`, or None."""
     library = None if isinstance(value, np.ndarray) else library_of(value)
     if library is None or not value.shape:
         return None

@@ -1,5 +1,5 @@
-"""The clock of a caller without graphs: launches that Python puts into the stream one by one, nothing holding the
-device back meanwhile."""
+"""The clock of a caller without graphs: Python puts launches into the stream one by one, and nothing delays the
+device meanwhile."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tritmark.kernels.cuda.context import current_gpu
 
 
 class PlainClock:
-    """Times launches between two events, as fast as Python hands them over: for a short kernel that is the time of
-    handing over."""
+    """Times launches between two events, as fast as Python queues them; for a short kernel this is the time of
+    queueing."""
 
     name = "CUDA events, one by one"
 
@@ -20,10 +20,10 @@ class PlainClock:
         self._index = current_gpu()
 
     def sample(self, launches: Sequence[Launch], first: int, calls: int) -> int:
-        """Run `calls` launches in a row, cycling through `launches` from index `first`; nanoseconds between the events
-        around them.
+        """Run `calls` launches in a row, cycling through `launches` from index `first`. Returns nanoseconds between the
+        events around them.
 
-        Raises DeviceError in the simulator, which has no speed, and DeviceFaultError where a kernel broke.
+        Raises DeviceError in the simulator, which has no speed, and DeviceFaultError if a kernel failed.
         """
         here, turn = timeable(self._index), turn_of(launches, first, calls)
         stream = here.backend.stream

@@ -1,7 +1,7 @@
-"""Plans: the launches of one or more variants, prepared once for given shapes, whose arrays any launch brings.
+"""Plans: launches of one or more variants, prepared once for given shapes; each launch supplies the arrays.
 
-What a variant's steps take from a DeviceArray is its address, which stands here for where it comes from: the launch's
-own arrays, in the order in which they were told, or a place in the one workspace that each launch brings too.
+The steps of a variant use only the address of a DeviceArray. In a plan this address encodes the source: one of the
+launch's own arrays, in the order of `given`, or an offset in the one workspace, which each launch supplies too.
 """
 
 from __future__ import annotations
@@ -28,40 +28,40 @@ from tritmark.kernels.cuda.params import launch_params
 from tritmark.kernels.cuda.tensor_map import TensorMap, encoded
 
 ALIGNMENT = 256
-"""Of arrays in the workspace, and of the workspace: what allocators of device memory give."""
+"""Alignment of the workspace and of arrays in it, as allocators of device memory provide it."""
 SCALAR = np.float32(float.fromhex("-0x1.5a5a5ap-100"))
-"""Stands for the number that each launch brings. Scales are above zero, so that no other argument is it."""
+"""Placeholder for the number that each launch supplies. Scales are above zero, so no other argument equals it."""
 _APART = 1 << 44
-"""Between the addresses that stand for arrays: more bytes than any has."""
+"""Distance of the addresses that encode arrays: more bytes than any array has."""
 _WORKSPACE = 15
-"""The workspace's number until it is known how many arrays are before it."""
+"""The workspace's number until the number of given arrays is known."""
 
 
 class PlanContext(Protocol):
-    """Where plans run: PrimaryContext is one."""
+    """The context that plans run in, such as PrimaryContext."""
 
     info: DeviceInfo
     bad: DeviceArray
-    """Where all kernels leave what Call.bad tells, uint64 (1,). Nobody reads it."""
+    """Where all kernels write Call.bad, uint64 (1,). It is never read."""
 
     @property
     def handle(self) -> int:
-        """Of the context that launches need."""
+        """Handle of the context for launches."""
 
     @property
     def driver(self) -> tuple[int, ...]:
         """See CudaPlan."""
 
     def function(self, kernel: Kernel) -> DeviceFunction:
-        """The kernel, loaded."""
+        """The loaded kernel."""
 
     def prepared(self, kernel: Kernel, shared: int) -> int:
-        """Its function's handle, for launches with so many bytes of dynamic shared memory."""
+        """Handle of its function, for launches with so many bytes of dynamic shared memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Stand:
-    """What stands for memory that a launch brings: the source of that number."""
+    """Placeholder for memory that a launch supplies, with the number of its source."""
 
     source: int
 
@@ -74,22 +74,22 @@ class _Stand:
         return _APART
 
     def free(self) -> None:
-        """Nothing is held."""
+        """Does nothing."""
 
 
 class NoCopies:
-    """The copies of arrays that only tell where something is."""
+    """The copies of arrays that only encode an address."""
 
     def write(self, pointer: int, values: npt.NDArray[Any], stream: object = None) -> None:
-        """Never."""
+        """Raises AssertionError."""
         raise AssertionError("a plan has no values")
 
     read = write
 
 
 class Planner:
-    """Collects the launches of a plan: `given` arrays first, in the order of the addresses that launches bring, then
-    `add` for each op, or `run` for a variant, with these and with arrays of the workspace."""
+    """Collects the launches of a plan: first `given` arrays, in the order of the addresses that launches supply, then
+    `add` for each op or `run` for a variant, with these arrays and arrays in the workspace."""
 
     def __init__(self, context: PlanContext) -> None:
         self._context = context
@@ -108,7 +108,7 @@ class Planner:
         *,
         constant: bool = False,
     ) -> DeviceArray:
-        """An array whose address launches bring; see DeviceArray.constant."""
+        """An array whose address each launch supplies; see DeviceArray.constant."""
         stand = _Stand(len(self._given))
         made = DeviceArray(NoCopies(), stand, stand.pointer, shape, dtype, strides)
         if constant:
@@ -126,7 +126,7 @@ class Planner:
     def add(
         self, op: Op, key: KernelKey, inputs: Mapping[str, Any], outputs: Mapping[str, DeviceArray], axes: Axes
     ) -> dict[str, DeviceArray]:
-        """Add the best variant of the key; outputs that are not given are in the workspace. All outputs."""
+        """Add the best variant of the key; outputs that are not given are in the workspace. Returns all outputs."""
         every = {
             name: outputs[name] if name in outputs else self.scratch(shape, named_dtype(dtype))
             for name, (shape, dtype) in op.outputs_like(axes, key).items()
@@ -135,8 +135,8 @@ class Planner:
         return every
 
     def run(self, variant: Variant, inputs: Mapping[str, Any], outputs: Mapping[str, DeviceArray], axes: Axes) -> None:
-        """Add the launches of a variant. What it finds of values that the contract forbids is not looked at: that would
-        wait for the device."""
+        """Add the launches of a variant. Its report of forbidden values is not read, because that would wait for the
+        device."""
         for each in (*inputs.values(), *outputs.values()):
             stand = each.owner if isinstance(each, DeviceArray) else None
             if isinstance(stand, _Stand) and stand.source != _WORKSPACE:
@@ -155,12 +155,12 @@ class Planner:
         asked = any(_scalar(value) for value in inputs.values())
         if asked and not any(_scalar(arg) for step in steps for arg in step.args):
             found = f"{variant.id} computes with a scale before it launches"
-            raise LaunchError(found, next_step="hand the scale to the kernel as it is")
+            raise LaunchError(found, next_step="pass the scale to the kernel unchanged")
         self._steps += steps
 
     def made(self) -> tuple[Callable[..., int], int]:
         """`launch(stream, addresses, scalar)`, see CudaPlan, and the bytes of the workspace, whose address is the last;
-        where that is 0 bytes its address may be 0 too.
+        it may be 0 if the workspace has 0 bytes.
 
         Raises LaunchError, CompileError, DeviceError.
         """
@@ -180,7 +180,7 @@ class Planner:
     def _value(
         self, step: Step, place: int, arg: Any
     ) -> bytes | tuple[int, int] | tuple[int, int, tuple[int, ...]] | None:
-        """An argument as CudaPlan takes it."""
+        """An argument in the form of CudaPlan."""
         if isinstance(arg, TensorMap):
             stand = arg.array.owner
             if not isinstance(stand, _Stand):
@@ -196,7 +196,7 @@ class Planner:
             return min(stand.source, len(self._given)), arg.pointer - stand.pointer
         if not isinstance(arg, np.integer | np.floating) or (isinstance(arg, np.integer) and arg >= _APART):
             found = f"{step.kernel.name}: argument {place} is {arg!r}"
-            raise LaunchError(found, next_step="make it a DeviceArray, a NumPy number, and no address")
+            raise LaunchError(found, next_step="pass a DeviceArray or a NumPy number, not an address")
         return None if _scalar(arg) else arg.tobytes()
 
 

@@ -1,7 +1,7 @@
-"""The primary context of a GPU, shared with the library whose arrays lie in it, such as torch, by the driver alone.
+"""The primary context of a GPU, shared with the library that owns the arrays, such as torch, through the driver alone.
 
-PyCUDA keeps its own stack of contexts, and one that it leaves current would change the device of a library that asks
-the driver. Here the context is current for the length of a call, and what was current before is so again.
+PyCUDA keeps its own stack of contexts, and a context that it leaves current would change the device of a library that
+asks the driver. Here the context is current only during a call, and the previous one is restored.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _LAUNCHING = ("cuCtxGetCurrent", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2", "c
 
 
 class PrimaryContext:
-    """A GPU's primary context, and the kernels that were loaded in it.
+    """A GPU's primary context, with the kernels that were loaded in it.
 
-    Raises DeviceUnavailableError where there is no such GPU, libcuda.DriverError where the driver refuses.
+    Raises DeviceUnavailableError if the GPU does not exist, and libcuda.DriverError if the driver refuses.
     """
 
     def __init__(self, index: int) -> None:
@@ -48,7 +48,7 @@ class PrimaryContext:
         self._functions: dict[Kernel, PrimaryFunction] = {}
 
     def _room(self, content: bytes) -> PrimaryAllocation:
-        """Memory that holds so many bytes."""
+        """Device memory with this content."""
         pointer = ctypes.c_uint64()
         with self.current():
             libcuda.call("cuMemAlloc_v2", ctypes.byref(pointer), ctypes.c_size_t(len(content)))
@@ -58,12 +58,12 @@ class PrimaryContext:
     @property
     def driver(self) -> tuple[int, ...]:
         """Addresses of the driver's functions that a CudaPlan calls."""
-        # Drivers before CUDA 12 have no maps, and no kernel here that takes one runs on what they know.
+        # Drivers before CUDA 12 have no maps; kernels here that take one need a newer driver anyway.
         return libcuda.addresses(*_LAUNCHING, ENCODE)
 
     @contextmanager
     def current(self) -> Iterator[None]:
-        """The context is current for this thread, and what a stream that records a graph would refuse is allowed."""
+        """Make the context current for this thread, and allow calls that a capturing stream would refuse."""
         mode = ctypes.c_int(_RELAXED)
         libcuda.call("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode))
         libcuda.call("cuCtxPushCurrent_v2", ctypes.c_void_p(self.handle))
@@ -74,7 +74,7 @@ class PrimaryContext:
             libcuda.call("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode))
 
     def function(self, kernel: Kernel) -> PrimaryFunction:
-        """The kernel, compiled for this GPU and loaded at its first use. Raises CompileError, DeviceUnavailableError,
+        """The kernel, compiled for this GPU and loaded on first use. Raises CompileError, DeviceUnavailableError,
         DeviceError."""
         found = self._functions.get(kernel)
         if found is None:
@@ -82,7 +82,7 @@ class PrimaryContext:
         return found
 
     def prepared(self, kernel: Kernel, shared: int) -> int:
-        """The handle of the kernel's function, which may be launched with so many bytes of dynamic shared memory."""
+        """The handle of the kernel's function, ready for launches with so many bytes of dynamic shared memory."""
         function = self.function(kernel)
         if shared + function.shared > STATIC_LIMIT:
             function.allow(shared)
@@ -99,7 +99,7 @@ class PrimaryContext:
                     libcuda.call("cuModuleLoadData", ctypes.byref(module), cubin.code)
                 except libcuda.DriverError as why:
                     raise DeviceUnavailableError(
-                        f"the driver ({self.info.driver}) does not take {kernel.file}: {why}",
+                        f"the driver ({self.info.driver}) does not load {kernel.file}: {why}",
                         next_step="update the driver",
                     ) from None
                 self._modules[cubin.hash] = module
@@ -115,17 +115,17 @@ class PrimaryContext:
 
 @dataclass(frozen=True, slots=True)
 class PrimaryAllocation:
-    """A few bytes of device memory, kept for as long as the process lives."""
+    """A few bytes of device memory, kept for the life of the process."""
 
     pointer: int
     nbytes: int
 
     def free(self) -> None:
-        """Never."""
+        """Does nothing."""
 
 
 class PrimaryFunction:
-    """A kernel that is loaded in a primary context."""
+    """A kernel that was loaded in a primary context."""
 
     def __init__(self, context: PrimaryContext, kernel: Kernel, code_hash: str, raw: ctypes.c_void_p) -> None:
         self._context = context
@@ -140,8 +140,7 @@ class PrimaryFunction:
             )
 
     def allow(self, shared: int) -> None:
-        """Let launches ask for so many bytes of dynamic shared memory. Raises DeviceError where the device has not so
-        many."""
+        """Let launches use so many bytes of dynamic shared memory. Raises DeviceError if the device has fewer."""
         with self._context.current():
             try:
                 libcuda.call("cuFuncSetAttribute", self._raw, _DYNAMIC, shared)
@@ -151,7 +150,7 @@ class PrimaryFunction:
                 ) from None
 
     def blocks_per_sm(self, threads: int, shared: int = 0) -> int:
-        """Blocks that one multiprocessor holds at a time, told by the driver; 0 where not even one fits."""
+        """Resident blocks per multiprocessor, as the driver reports them; 0 if no block fits."""
         limit = self._context.info.shared_per_block_optin
         if threads > self.most_threads or self.shared + shared > limit:
             return 0
@@ -165,5 +164,5 @@ class PrimaryFunction:
 
 @cache
 def primary_context(index: int) -> PrimaryContext:
-    """The primary context of the GPU of that index, as CUDA counts them, kept for as long as the process lives."""
+    """The primary context of the GPU with that CUDA index, kept for the life of the process."""
     return PrimaryContext(index)

@@ -1,4 +1,4 @@
-"""Blocks of a GPU's memory: PyCUDA's DeviceMemoryPool for the small ones, blocks of their own for the large ones."""
+"""Blocks of a GPU's memory: small ones from PyCUDA's DeviceMemoryPool, large ones from KeptBlocks."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ if TYPE_CHECKING:
     from tritmark.kernels.cuda.driver import DriverBackend
 
 SMALL = 1 << 16
-"""Blocks below so many bytes are those of PyCUDA's pool.
+"""Blocks below so many bytes come from PyCUDA's pool.
 
-It has 16 sizes between a power of two and the next, each one byte short of where the next begins (`bin_number` and
-`alloc_size` in its mempool.hpp): a request of 2^30 bytes takes 2^30 + 2^26 - 1 of the device, 6.25 % too much. Below 64
-KiB that is 2 KiB at the most; from there on KeptBlocks rounds by less than 0.4 %.
+It has 16 sizes between a power of two and the next, each one byte below the next size (`bin_number` and `alloc_size` in
+its mempool.hpp). A request of 2^30 bytes takes 2^30 + 2^26 - 1, 6.25 % too much. Below 64 KiB this wastes at most
+2 KiB; larger sizes are rounded by less than 0.4 % in KeptBlocks.
 """
 SPARE = 8
-"""This part of the device's memory may lie idle in large blocks, so that arrays that take turns need not be
-allocated each time."""
+"""This part (1/SPARE) of device memory may be idle in large blocks, so that arrays that alternate need no new
+allocation each time."""
 
 
 class PyCudaBlocks:
-    """See Blocks; any thread will do."""
+    """See Blocks; any thread may call it."""
 
     def __init__(self, backend: DriverBackend) -> None:
         from pycuda.driver import Error
@@ -38,9 +38,9 @@ class PyCudaBlocks:
         with backend:
             self._small = DeviceMemoryPool()
         self._large = KeptBlocks(backend.allocate, backend.info.memory // SPARE)
-        self._small_idle: Counter[int] = Counter()  # by size; PyCUDA's pool tells only their number
-        self._lost: list[Any] = []  # with the context
-        atexit.register(self._stop)  # after the backend's own, so it runs before it
+        self._small_idle: Counter[int] = Counter()  # by size; PyCUDA's pool reports only their number
+        self._lost: list[Any] = []  # blocks lost with the context
+        atexit.register(self._stop)  # registered after the backend's, so it runs first
 
     @property
     def active(self) -> int:
@@ -76,7 +76,7 @@ class PyCudaBlocks:
             try:
                 source = self._small.allocate(size)  # all of the block, so that its active_bytes counts what is taken
             except self._out_of_memory:
-                self._small_idle.clear()  # it has freed all that it kept
+                self._small_idle.clear()  # the pool has freed all its idle blocks
                 raise InsufficientMemoryError(
                     what="a block",
                     required=size,
@@ -85,7 +85,7 @@ class PyCudaBlocks:
                 ) from None
             if hit:
                 self._small_idle[size] -= 1
-            # memory was short, and it has freed some of what it kept
+            # Memory was short, and the pool has freed some of its idle blocks.
             if self._small.held_blocks != self._small_idle.total():
                 self._small.free_held()
                 self._small_idle.clear()
@@ -111,11 +111,10 @@ class PyCudaBlocks:
         self._large.release()
 
     def _stop(self) -> None:
-        """At the end of the process, while there is a context: have PyCUDA's pool keep nothing any more.
+        """At exit, while there is a context: make PyCUDA's pool keep no more blocks.
 
-        To keep a block it needs a current context, and where there is none it would end the process. If the context is
-        lost, nothing can go back to it, and PyCUDA would complain about each block; so they are taken out of its pool
-        before.
+        The pool needs a current context to keep a block, and without one it would end the process. If the context is
+        lost, nothing can be freed, and PyCUDA would warn about each block, so they are taken out of its pool first.
         """
         with suppress(DeviceError), self._backend:
             self._small.stop_holding()

@@ -1,4 +1,4 @@
-"""What kernels use of a multiprocessor, from the compiler's report: no GPU is needed to hold them to their budgets."""
+"""Resources that kernels use, from the compiler's report: budgets are checked without a GPU."""
 
 from __future__ import annotations
 
@@ -11,33 +11,32 @@ from tritmark.kernels.cuda.compile import architectures, compile_kernel
 from tritmark.kernels.cuda.kernel import Kernel
 
 CHECKED = ("sm_70", "sm_75", "sm_80", "sm_90")
-"""Architectures that kernels are made for; a compiler may no longer know the oldest."""
+"""Architectures of the kernels; a new compiler may no longer support the oldest."""
 
 REGISTERS_PER_BLOCK = 65536
-"""On every architecture from 7.0 to 12.0."""
+"""The same on every architecture from 7.0 to 12.0."""
 _CLUSTERS = {1: 132, 2: 64, 3: 39, 4: 30, 6: 16}
-"""For each size of a cluster how many of them an H200 takes at a time, where each multiprocessor has one block, as
-cuOccupancyMaxActiveClusters says or less: those of a cluster lie in one part of the device."""
+"""Number of clusters of each size that an H200 holds at a time with one block per multiprocessor, at most as
+cuOccupancyMaxActiveClusters reports. The blocks of a cluster share one part of the device."""
 
 
 def resident_clusters(size: int, sms: int) -> int:
-    """How many clusters of so many blocks, one on a multiprocessor, a device like the H200 has at a time."""
+    """Number of clusters of so many blocks, one per multiprocessor, that a device like the H200 holds at a time."""
     return max(1, _CLUSTERS[size] * sms // _CLUSTERS[1])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resources:
-    """What one kernel uses on one architecture, in bytes unless told."""
+    """Resources of one kernel on one architecture, in bytes by default."""
 
     registers: int
-    """Of one thread."""
+    """Per thread."""
     stack: int
-    """Local memory of one thread, in which spilled registers lie too."""
+    """Local memory per thread, including spilled registers."""
     spill_stores: int
     spill_loads: int
     shared: int
-    """Static, of one block. Dynamic shared memory is asked for at the launch: no compiler knows it, launch_params
-    checks it."""
+    """Static shared memory per block. Dynamic shared memory is set at the launch; launch_params checks it."""
     constant: int
     """Parameters and constants."""
 
@@ -53,10 +52,10 @@ _CONSTANT = re.compile(r"(\d+) bytes cmem\[\d+\]")
 
 
 def parse(report: str) -> dict[str, Resources]:
-    """Each kernel's use, from what ptxas -v said (CUDA 12 and 13).
+    """The resources of each kernel, from the output of ptxas -v (CUDA 12 and 13).
 
-    What functions spill that are called and not inlined is counted for every kernel of the source: the report does not
-    say whose they are.
+    Spills of functions that are called and not inlined count for every kernel of the source, because the report does
+    not state their callers.
     """
     parts = _FUNCTION.split(report)[1:]
     kernels = dict(zip(parts[0::3], parts[2::3], strict=True))
@@ -82,12 +81,12 @@ def parse(report: str) -> dict[str, Resources]:
 
 
 def checked_architectures() -> tuple[str, ...]:
-    """Those of CHECKED that the compiler still knows."""
+    """The architectures of CHECKED that the compiler supports."""
     return tuple(arch for arch in CHECKED if arch in architectures())
 
 
 def resources(kernel: Kernel, arch: str) -> Resources:
-    """What the kernel uses on `arch`. Raises CompileError where its source does not compile or does not hold it."""
+    """The resources of the kernel on `arch`. Raises CompileError if its source does not compile or lacks the kernel."""
     report = compile_kernel(kernel, arch).report
     found = parse(report).get(kernel.name)
     if found is None:
@@ -99,18 +98,18 @@ def resources(kernel: Kernel, arch: str) -> Resources:
 
 
 def runs_on(kernel: Kernel, arch: str) -> bool:
-    """Whether the kernel is meant for the architecture."""
+    """Whether the kernel is made for the architecture."""
     return kernel.runs_on(divmod(int(re.sub(r"\D", "", arch)), 10))
 
 
 def violations(kernel: Kernel, arch: str, used: Resources) -> list[str]:
-    """Where the kernel passes its budget on `arch`, one line each."""
+    """The exceeded budgets of the kernel on `arch`, one line each."""
     limits = (
         ("registers a thread", used.registers, kernel.registers),
         ("bytes of static shared memory a block", used.shared, kernel.shared),
         ("bytes of local memory a thread", used.stack, kernel.local),
         ("bytes spilled", max(used.spill_stores, used.spill_loads) if not kernel.local else 0, 0),
-        # Registers are given out by warps, eight at a time for a thread.
+        # Registers are allocated by warp, eight at a time per thread.
         ("registers a block", -(-kernel.threads // 32) * 32 * -(-used.registers // 8) * 8, REGISTERS_PER_BLOCK),
     )
     where = f"{kernel.file}:{kernel.name}{dict(kernel.defines) or ''} on {arch}"
@@ -118,16 +117,16 @@ def violations(kernel: Kernel, arch: str, used: Resources) -> list[str]:
 
 
 def survey(kernels: Iterable[Kernel], archs: Sequence[str] | None = None) -> dict[tuple[Kernel, str], Resources]:
-    """What every distinct kernel uses on every architecture that it is meant for, compiled in parallel.
+    """The resources of every distinct kernel on every architecture that it is made for, compiled in parallel.
 
-    `archs` are checked_architectures() unless given. Raises CompileError.
+    `archs` defaults to checked_architectures(). Raises CompileError.
     """
     import os
     from concurrent.futures import ThreadPoolExecutor
 
     chosen = checked_architectures() if archs is None else archs
     cases = [(kernel, arch) for arch in chosen for kernel in dict.fromkeys(kernels) if runs_on(kernel, arch)]
-    # One of each that share source and options is compiled; the others find its cubin in the cache.
+    # Of kernels that share source and options one is compiled; the others find its cubin in the cache.
     first = {(kernel.file, kernel.defines, kernel.options, arch): (kernel, arch) for kernel, arch in cases}
     with ThreadPoolExecutor(max(1, len(os.sched_getaffinity(0)))) as pool:
         list(pool.map(lambda case: resources(*case), first.values()))
@@ -135,5 +134,5 @@ def survey(kernels: Iterable[Kernel], archs: Sequence[str] | None = None) -> dic
 
 
 def check(kernels: Iterable[Kernel], archs: Sequence[str] | None = None) -> list[str]:
-    """Every passed budget as a line, [] for none; arguments and errors as for survey."""
+    """All exceeded budgets, one line each, [] for none; arguments and errors as for survey."""
     return [line for (kernel, arch), use in survey(kernels, archs).items() for line in violations(kernel, arch, use)]

@@ -1,8 +1,7 @@
-"""Kernels through PyCUDA's own SourceModule, for who asks for it (TRITMARK_CUDA_LOADER=sourcemodule).
+"""Load kernels through PyCUDA's SourceModule, on request (TRITMARK_CUDA_LOADER=sourcemodule).
 
-The source, the options and nvcc are those of kernels.cuda.compile, and so is the code, byte for byte. PyCUDA's cache
-has no lock and is not written at once: it gets a folder of its own for each kernel, which is filled aside and then put
-in its place.
+The source, options and nvcc are those of kernels.cuda.compile, and so is the code, byte for byte. PyCUDA's cache has no
+lock and is not written atomically. So it gets a folder per kernel, which is filled under another name and then renamed.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ from tritmark.kernels.cuda.compile import Cubin
 from tritmark.kernels.cuda.kernel import Kernel
 
 REFUSED = (*compiler.FLAGS, "PYCUDA_DISABLE_CACHE")
-"""Environment variables that PyCUDA obeys, or hands to nvcc: with the first ones the code would be another than its
-hash in the cache says, without the cache nobody could tell what was loaded."""
+"""Environment variables that PyCUDA follows, or passes to nvcc. The first ones would change the code without changing
+its hash; without the cache the loaded code would be unknown."""
 
 _REPORTED = ("ignore", re.compile("The CUDA compiler succeeded, but said", re.IGNORECASE), UserWarning, None, 0)
 _LOCK = Lock()
@@ -34,21 +33,21 @@ _TARGETS = re.compile(r"(?:-gencode|--generate-code)=arch=(?P<arch>\w+),code=(?P
 
 
 def source_module(kernel: Kernel, arch: str) -> tuple[Any, Cubin]:
-    """PyCUDA's module of the kernel, compiled for `arch` as compile_kernel does, and what was loaded.
+    """PyCUDA's module of the kernel, compiled for `arch` as in compile_kernel, and the loaded cubin.
 
-    Needs a current context of PyCUDA's. Raises CompileError with nvcc's words, UsageError for an environment variable
-    that would change the code unseen and for options with which SourceModule cannot be called, what find_nvcc raises,
-    and PyCUDA's Error where the driver does not take the code.
+    Needs a current PyCUDA context. Raises CompileError with nvcc's output, UsageError for an environment variable that
+    would change the code undetected and for options that SourceModule cannot take, the errors of find_nvcc, and
+    PyCUDA's Error if the driver refuses the code.
     """
     from pycuda.compiler import SourceModule
     from pycuda.driver import CompileError as Refused
 
     for name in REFUSED:
         if name in os.environ:
-            raise UsageError(f"{name} is set, and {compiler.LOADER}={compiler.SOURCE_MODULE}; legal: one of them")
+            raise UsageError(f"{name} is set, and {compiler.LOADER}={compiler.SOURCE_MODULE}; legal: only one of them")
     nvcc, sources = compiler.find_nvcc(), compiler.local_sources(kernel.path)
     options, target = _split(compiler.options_of(kernel, arch))
-    # PyCUDA's name for what it keeps has the folder of the source in it.
+    # PyCUDA's cache key contains the folder of the source.
     made_of = (*options, *target.values(), str(kernel.path.parent))
     with _folder(compiler.stored_as(nvcc, sources, made_of).with_suffix(".pycuda")) as (folder, cached):
         _expect_the_report()
@@ -70,15 +69,15 @@ def source_module(kernel: Kernel, arch: str) -> tuple[Any, Cubin]:
 
 
 def _expect_the_report() -> None:
-    """No warning about ptxas's report. Filters are the process's: none is taken away, not for a moment either, which
-    other threads would see."""
+    """Silence the warning about ptxas's report. Filters belong to the process: none is removed, even briefly, because
+    other threads would be affected."""
     with _LOCK:
         if _REPORTED not in warnings.filters:
             warnings.filterwarnings("ignore", _REPORTED[1].pattern, UserWarning)
 
 
 def _split(options: Sequence[str]) -> tuple[tuple[str, ...], dict[str, str]]:
-    """The options without the architecture, which SourceModule takes by itself: without, it adds the device's."""
+    """The options, and the architecture separately, because SourceModule adds the device's without one."""
     rest, found = [], []
     for option in options:
         target = _TARGET.fullmatch(option) or _TARGETS.fullmatch(option)
@@ -93,8 +92,8 @@ def _split(options: Sequence[str]) -> tuple[tuple[str, ...], dict[str, str]]:
 
 @contextmanager
 def _folder(place: Path) -> Iterator[tuple[Path, bool]]:
-    """The folder with what PyCUDA keeps of one kernel, and whether it was there; new, it is put in its place at the
-    end, and where nothing can be kept it goes."""
+    """PyCUDA's cache folder of one kernel, and whether it existed. A new one is renamed into place at the end; if
+    nothing can be cached, it is temporary."""
     with ExitStack() as stack:
         try:
             place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

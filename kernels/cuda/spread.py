@@ -1,9 +1,9 @@
-"""A function over many tensors on several GPUs at once, such as the weights of a model that are to be quantized.
+"""Run a function over many tensors on several GPUs, for instance to quantize the weights of a model.
 
-Each GPU works on PLACES tensors at a time, so that one is copied there while another is computed or copied back, and
-takes as much as its measured speed earns (see balance). A place keeps what it bound for one tensor until one of another
-size comes (see offload.kept). One that fails is taken out, and what it had begun is done by
-another. A function gives the same bits on every GPU, so the results do not depend on who made them.
+Each GPU works on PLACES tensors at a time, so that copies in both directions overlap with computation. It takes work in
+proportion to its measured speed (see balance). A place keeps its bound launch until a tensor of another size comes (see
+offload.kept). A GPU that fails is taken out, and others do the tensors that it had begun. A function gives the same
+bits on every GPU, so results do not depend on the assignment.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ R = TypeVar("R")
 
 _OP = "spread"
 PLACES = 4
-"""Tensors that a GPU works on at a time: some go there while others come back. See docs/kernels/cuda_copies.md."""
+"""Tensors that a GPU works on at a time, so that copies in both directions overlap. See docs/kernels/cuda_copies.md."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,23 +39,23 @@ class FailedDevice:
 
     device: str
     error: DeviceError
-    """What it was taken out for."""
+    """The reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spread(Generic[K, R]):
-    """What `spread` did."""
+    """The result of `spread`."""
 
     results: dict[K, R]
     """In the order of the tensors."""
     made_by: dict[K, str]
-    """The GPU that made each: "cuda:0" and so on."""
+    """The GPU that made each result: "cuda:0" and so on."""
     failed: tuple[FailedDevice, ...]
-    """GPUs that were taken out, in the order in which they failed; their tensors were done by the others."""
+    """GPUs that were taken out, in the order of failure; others did their tensors."""
     rates: dict[str, float]
-    """Bytes of arguments a second that a GPU was measured to take in one of its PLACES, for those that made any."""
+    """Measured bytes of arguments per second and place of each GPU that made a result."""
     copies: dict[tuple[str, str], str]
-    """For each pair of GPUs that tensors were copied between how they were: "peer", or "staged" through the host."""
+    """The path of copies for each pair of GPUs: "peer", or "staged" through the host."""
 
 
 def spread(
@@ -65,23 +65,22 @@ def spread(
     devices: Iterable[str] | None = None,
     **options: Any,
 ) -> Spread[Any, R]:
-    """`function(tensor, device=..., **options)` of each tensor, on several GPUs at once.
+    """Call `function(tensor, device=..., **options)` for each tensor, on several GPUs concurrently.
 
-    `function` is one of tritmark.kernels' that takes a `device`, such as i2s_quantize, ternary_quantize or pack_codes.
-    `tensors` are its first arguments, by name or in a row: arrays of NumPy's, of any shape and dtype that it takes, or
-    arrays of another library on any of the GPUs, which are copied to the one that computes, from GPU to GPU where the
-    machine can and else through the host, and whose results come back to where they were; a tuple is several arguments.
-    `devices` are the GPUs, "cuda:0" and so on; all that there are unless told. The results are those of one GPU, bit
-    for bit.
+    `function` is one of tritmark.kernels with a `device` argument, such as i2s_quantize, ternary_quantize or
+    pack_codes. `tensors` are its first arguments, by name or in sequence: NumPy arrays of any shape and dtype that it
+    takes, or arrays of another library on any of the GPUs. The latter are copied to the computing GPU, directly if
+    possible and otherwise through the host, and their results return to the original GPU. A tuple is several arguments.
+    `devices` are the GPUs, "cuda:0" and so on; by default all. Results equal those of one GPU, bit for bit.
 
-    A GPU that fails is taken out: at an error of the device at once, out of memory where it has no other tensor under
-    way that may have taken it. Raises DeviceError where none is left, with what became of each, InvalidArgumentError
-    and whatever else `function` raises, with the tensor in a note, and NoCompatibleKernelError for a GPU that is not
-    there. Then nothing is returned, but what is under way is waited for.
+    A GPU that fails is taken out: after a device error immediately, and when out of memory if no other tensor in
+    progress may have used that memory. Raises DeviceError with all reasons if no GPU is left, NoCompatibleKernelError
+    for a missing GPU, and InvalidArgumentError and any other error of `function` with the tensor in a note. On an
+    error, work in progress is completed and nothing is returned.
     """
     if "device" not in signature(function).parameters:
         found = getattr(function, "__name__", repr(function))
-        raise InvalidArgumentError(op=_OP, argument="function", found=found, legal="one that takes a device")
+        raise InvalidArgumentError(op=_OP, argument="function", found=found, legal="a function that takes a device")
     named: dict[Any, Any] = dict(tensors) if isinstance(tensors, Mapping) else dict(enumerate(tensors))
     chosen = _chosen(devices)
     return _Run(function, named, options).over(chosen)
@@ -120,10 +119,10 @@ class _Run(Generic[K, R]):
         self._moved = Moved()
         self._threads: dict[GpuPlace, Thread] = {}
         self._alone: set[str] = set()
-        """GPUs that are left with one place, which has tried again."""
+        """GPUs that are left with one place, which has already retried."""
 
     def over(self, devices: Sequence[str]) -> Spread[K, R]:
-        """Do it on these GPUs."""
+        """Run on these GPUs."""
         there = [device for device in devices if self._begun(device)]
         work = {name: max(1, sum(getattr(each, "nbytes", 0) for each in of)) for name, of in self._tensors.items()}
         places = [GpuPlace(device, number) for number in range(PLACES) for device in there]
@@ -136,7 +135,7 @@ class _Run(Generic[K, R]):
             text = "; ".join(f"{device}: {error}" for device, error in self._failed.items())
             raise DeviceError(
                 f"no GPU is left for {self._balance.waiting} of {len(work)} tensors ({text})",
-                next_step="look with nvidia-smi, use other GPUs, or the CPU",
+                next_step="check the GPUs with nvidia-smi, or use other GPUs or the CPU",
             )
         return Spread(
             results={name: self._results[name] for name in self._tensors},
@@ -147,7 +146,7 @@ class _Run(Generic[K, R]):
         )
 
     def _at(self, places: Sequence[GpuPlace]) -> None:
-        """Work there until nothing waits. What was under way where a GPU is taken out last waits again at the end."""
+        """Work on these places until nothing waits. Tensors of a GPU that is taken out wait again at the end."""
         self._threads = {
             place: Thread(target=self._work, args=(place,), name=f"tritmark {place.device}.{place.number}")
             for place in places
@@ -157,14 +156,14 @@ class _Run(Generic[K, R]):
                 thread.start()
             for thread in self._threads.values():
                 thread.join()
-        except BaseException as error:  # such as KeyboardInterrupt: nobody begins anything more
+        except BaseException as error:  # such as KeyboardInterrupt: no place begins more work
             with self._changed:
                 self._error = error
                 self._changed.notify_all()
             raise
 
     def _begun(self, device: str) -> bool:
-        """Whether the GPU has a context, made here, one after the other."""
+        """Whether the GPU has a context. Contexts are made here, one after the other."""
         _, index = numbered(device) or ("", 0)
         try:
             cuda_context(index).backend.synchronize()
@@ -173,7 +172,7 @@ class _Run(Generic[K, R]):
         return device not in self._failed
 
     def _work(self, place: GpuPlace) -> None:
-        """What the thread of a place does."""
+        """The work of a place's thread."""
         _, index = numbered(place.device) or ("", 0)
         with ExitStack() as there:
             try:
@@ -209,8 +208,8 @@ class _Run(Generic[K, R]):
                 self._changed.notify_all()
 
     def _next(self, place: GpuPlace) -> K | None:
-        """The tensor that comes next there; None where nothing waits, or the GPU or the function failed. The thread
-        ends then, while others still work: all at the end would want Python's lock at once."""
+        """The next tensor of the place, or None if nothing waits or the GPU or the function failed. The thread then
+        ends while others still work; if all ended together, they would contend for the GIL."""
         with self._changed:
             while True:
                 if self._error is not None or place.device in self._failed or not self._balance.waiting:
@@ -221,8 +220,9 @@ class _Run(Generic[K, R]):
                 self._changed.wait(self._balance.patience(perf_counter()))
 
     def _tries_again(self, place: GpuPlace, error: DeviceError) -> bool:
-        """A place failed: it alone where memory was short and another one of its GPU may have had it, or else all of
-        them. The last of a GPU tries once more when all others have ended: they may have had it when it asked."""
+        """Handle a failure of a place. Only this place closes if memory was short and another place of its GPU may have
+        used it; otherwise the GPU. The last place of a GPU retries once after all its others have ended, because they
+        may have held the memory."""
         beside = [each for each in self._threads if each.device == place.device and each != place]
         short = isinstance(error, InsufficientMemoryError)
         with self._changed:

@@ -1,4 +1,4 @@
-"""What was done on the device, counted where it was done."""
+"""Counts of work on the device."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ class PerformanceStats:
 
     launches: int = 0
     kernel_ns: float = 0.0
-    """Device time of the launches that were timed; launches that ran beside each other count each for itself."""
+    """Device time of the timed launches; concurrent launches each count in full."""
     uploads: int = 0
     downloads: int = 0
     bytes_uploaded: int = 0
     bytes_downloaded: int = 0
     cache_hits: int = 0
-    """Allocations that the pool served from what it held."""
+    """Allocations from blocks that the pool kept."""
     cache_misses: int = 0
     compiled: int = 0
-    """Kernels that had to be compiled."""
+    """Kernels that were compiled."""
     loaded: int = 0
-    """Kernels that the cubin cache had."""
+    """Kernels that came from the cubin cache."""
 
     def reset(self) -> None:
         """Set every count to 0."""
@@ -37,19 +37,19 @@ class PerformanceStats:
             setattr(self, field.name, field.default)
 
     def copy(self) -> PerformanceStats:
-        """The counts as they are now."""
+        """The current counts."""
         return PerformanceStats(**{field.name: getattr(self, field.name) for field in fields(self)})
 
     def since(self, earlier: PerformanceStats) -> PerformanceStats:
-        """What came after `earlier`, a copy of these counts."""
+        """The difference to `earlier`, a copy of these counts."""
         return PerformanceStats(
             **{field.name: getattr(self, field.name) - getattr(earlier, field.name) for field in fields(self)}
         )
 
 
 class CountedCopies:
-    """The copies of a backend, counted, those of several threads too. They count when they are asked for, not when they
-    are complete."""
+    """The copies of a backend, counted also from several threads. A copy counts when it is requested, not when it is
+    complete."""
 
     def __init__(self, backend: Backend, stats: PerformanceStats) -> None:
         self._backend = backend
@@ -57,10 +57,10 @@ class CountedCopies:
         self._lock = Lock()
         self._numbers = count(1)
         self.unordered = 0
-        """Another number after each copy to the device that was given no stream."""
+        """A number that changes with each copy to the device without a stream."""
 
     def write(self, pointer: int, values: npt.NDArray[Any], stream: Stream | None = None) -> None:
-        """As Backend.write."""
+        """See Backend.write."""
         self._backend.write(pointer, values, stream)
         if stream is None:
             self.unordered = next(self._numbers)
@@ -73,7 +73,7 @@ class CountedCopies:
             self._stats.bytes_uploaded += nbytes
 
     def read(self, pointer: int, into: npt.NDArray[Any], stream: Stream | None = None) -> None:
-        """As Backend.read."""
+        """See Backend.read."""
         self._backend.read(pointer, into, stream)
         self.fetched(1, into.nbytes)
 

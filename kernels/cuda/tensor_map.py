@@ -1,5 +1,5 @@
-"""Maps of matrices for the bulk tensor copy engine (9.0 and newer): what the driver makes of an array, and a kernel
-takes by value as its parameter (CUtensorMap)."""
+"""Tensor maps of matrices for the bulk tensor copy engine (9.0 and newer). The driver encodes an array, and a kernel
+takes the map by value as a parameter (CUtensorMap)."""
 
 from __future__ import annotations
 
@@ -18,37 +18,37 @@ if TYPE_CHECKING:
 ENCODE = "cuTensorMapEncodeTiled"
 NBYTES = 128
 SWIZZLES = {16: 0, 32: 1, 64: 2, 128: 3}
-"""CUtensorMapSwizzle by the bytes in which it exchanges 16; in 16 there is nothing to exchange."""
+"""CUtensorMapSwizzle by the width in bytes in which units of 16 are exchanged; 16 means no exchange."""
 _UINT8, _INTERLEAVE_NONE, _PROMOTE_128B, _FILL_ZERO = 0, 0, 2, 0
 NO_MAP = np.void(bytes(NBYTES))
-"""For a kernel that does not look at it."""
+"""For a kernel that does not use the map."""
 
 
 @dataclass(frozen=True, slots=True)
 class TensorMap:
-    """A matrix of bytes whose boxes a kernel copies; what lies outside of it is 0 there."""
+    """A matrix of bytes from which a kernel copies boxes; elements outside of it read as 0."""
 
     array: DeviceArray
-    """Where it begins."""
+    """The array in which the matrix begins."""
     width: int
-    """Bytes in a row."""
+    """Bytes per row."""
     height: int
-    """Rows."""
+    """Number of rows."""
     apart: int
-    """Bytes between rows, a multiple of 16."""
+    """Distance of rows in bytes, a multiple of 16."""
     box: tuple[int, int]
-    """Bytes in a row of a box, 16, 32, 64 or 128, in which it is swizzled, and its rows, 256 at most."""
+    """Bytes per row of a box (16, 32, 64 or 128, also the width of the swizzle), and its rows, at most 256."""
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """Width, height, apart, the box, and the number of its swizzle, as `encoded` and CudaPlan take them."""
+        """Width, height, apart, box, and the number of its swizzle, for `encoded` and CudaPlan."""
         return self.width, self.height, self.apart, *self.box, SWIZZLES[self.box[0]]
 
 
 def encoded(pointer: int, numbers: tuple[int, ...]) -> Any:
-    """The map of the matrix at that address, as the driver makes it: np.void of 128 bytes.
+    """The tensor map of the matrix at that address from the driver: np.void of 128 bytes.
 
-    Raises DeviceUnavailableError where the driver refuses.
+    Raises DeviceUnavailableError if the driver refuses.
     """
     width, height, apart, box_width, box_height, swizzle = numbers
     room = (ctypes.c_uint8 * (NBYTES + 64))()
@@ -71,7 +71,7 @@ def encoded(pointer: int, numbers: tuple[int, ...]) -> Any:
         )
     except libcuda.DriverError as why:
         raise DeviceUnavailableError(
-            f"the driver makes no tensor map of {height} rows of {width} bytes at {pointer:#x}: {why}",
-            next_step="update the driver, or take another variant",
+            f"the driver cannot make a tensor map of {height} rows of {width} bytes at {pointer:#x}: {why}",
+            next_step="update the driver, or use another variant",
         ) from None
     return np.void(ctypes.string_at(at, NBYTES))

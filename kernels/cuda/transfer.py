@@ -1,7 +1,7 @@
-"""Copies between host and device, and computing on arrays of any size chunk by chunk: while one chunk is computed, the
-next goes there and the one before comes back.
+"""Copies between host and device, and computation on arrays of any size in chunks: while one chunk is computed, the
+next is copied to the device and the previous one back.
 
-Small arrays are copied by the driver alone, larger ones over lanes (lanes.py).
+The driver copies small arrays; larger ones use lanes (lanes.py).
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from tritmark.kernels.cuda.memory import MemoryPool
 from tritmark.kernels.offload import RanOnce, in_turn
 
 CHUNK = 64 << 20
-"""Bytes of a chunk, of the largest of its arrays."""
+"""Bytes of a chunk in the largest of its arrays."""
 ALONE = 1 << 20
-"""Bytes up to which the driver copies an array, while the caller waits."""
+"""Arrays up to so many bytes are copied by the driver while the caller waits."""
 PIPELINED = 128 << 20
-"""Bytes of input from which copying there, computing and copying back overlap, chunk by chunk."""
+"""For inputs of so many bytes or more, copies and computation overlap in chunks."""
 SLOTS = 3
-"""Chunks that `through` has under way: one uploads, one is computed, one downloads."""
+"""Chunks in progress in `through`: one uploads, one is computed, one downloads."""
 
 Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """How an array follows the axis that is split: each `units` of it stand for `entries` along the array's first
-    axis, and what remains at the end for as many as a whole one (the groups of a packed format, the scale of a short
+    """How an array follows the split axis: each `units` of the axis have `entries` along the array's first axis. A
+    remainder at the end has as many entries as a whole unit (the groups of a packed format, the scale of a short
     block)."""
 
     units: int = 1
@@ -52,40 +52,40 @@ class Split:
 
 
 class Enqueued(Launch, Protocol):
-    """What `through` needs of the launches that a variant binds: CudaLaunch has it."""
+    """The methods that `through` needs of a variant's launches; CudaLaunch has them."""
 
     def enqueue(self, stream: Stream) -> None:
-        """Put all of it into a stream without waiting."""
+        """Put the whole launch into a stream without waiting."""
 
     def timed(self, runs: int, device_ns: float) -> None:
-        """The device measured so many runs."""
+        """Record the device time of runs."""
 
 
 class CudaLaunched(Protocol):
-    """What a round trip needs of the launches that a variant binds: CudaLaunch has it."""
+    """The methods that a round trip needs of a variant's launches; CudaLaunch has them."""
 
     @property
     def bad_pointer(self) -> int:
-        """Where the kernels write what `bad` tells."""
+        """Address of `bad` on the device."""
 
     @property
     def bad(self) -> int:
         """See Launch."""
 
     def count(self, runs: int) -> None:
-        """So many runs were given to the device."""
+        """Count runs on the device."""
 
 
 @dataclass(frozen=True, slots=True)
 class Streamed:
-    """What `through` did."""
+    """The result of `through`."""
 
     launches: tuple[Enqueued, ...]
-    """Those that ran, each perhaps for many chunks; their proofs tell how often."""
+    """The launches that ran, each for one or more chunks; their proofs have the counts."""
     chunks: int
     bad: int
-    """As Launch.bad, over all chunks: index in the first input that was split. Outputs end before the chunk that it
-    is in."""
+    """Like Launch.bad over all chunks: an index in the first split input. Outputs end before the chunk that contains
+    it."""
 
 
 class Transfers:
@@ -100,18 +100,18 @@ class Transfers:
         self._stream = cache(backend.new_stream)
 
     def ensure(self, what: str, sizes: Sequence[int]) -> None:
-        """Raise InsufficientMemoryError where arrays of so many bytes each do not all fit; allocates nothing."""
+        """Raise InsufficientMemoryError if arrays of these bytes do not all fit; allocates nothing."""
         self._pool.ensure_ready(what, self._pool.required_bytes(sizes))
 
     def upload(self, values: Array, label: str = "") -> DeviceArray:
-        """A C-contiguous copy of a NumPy array, of any strides, on the device; complete on return. Raises
+        """A C-contiguous copy of a NumPy array of any strides on the device; complete on return. Raises
         InsufficientMemoryError."""
         made = self._pool.array(values.shape, values.dtype, label)
         self.write(made, values)
         return made
 
     def write(self, array: DeviceArray, values: Array) -> None:
-        """Copy a NumPy array of any strides into a C-contiguous one of its shape and dtype on the device; complete on
+        """Copy a NumPy array of any strides into a C-contiguous device array of the same shape and dtype; complete on
         return."""
         if not values.size:
             return
@@ -122,9 +122,9 @@ class Transfers:
         array.mark_filled()
 
     def download(self, array: DeviceArray, into: Array | None = None) -> Array:
-        """A copy on the host; complete on return. `into` has the array's shape and dtype, and any strides.
+        """A copy on the host; complete on return. `into` must have the array's shape and dtype, with any strides.
 
-        Raises InvalidArgumentError where it has not.
+        Raises InvalidArgumentError if it does not.
         """
         if into is None:
             into = np.empty(array.shape, array.dtype)
@@ -133,7 +133,7 @@ class Transfers:
                 op="download",
                 argument="into",
                 found=f"{into.dtype} {into.shape}",
-                legal=f"{array.dtype} {array.shape}, as on the device",
+                legal=f"{array.dtype} {array.shape}, like the array on the device",
             )
         if not array.size:
             return into
@@ -156,7 +156,7 @@ class Transfers:
     def _round_trip(
         self, launch: Launch, inputs: Sequence[tuple[Any, Array]], outputs: Sequence[tuple[Any, Array]]
     ) -> int | None:
-        """The same without Python in between; None, and nothing was done, where that cannot be."""
+        """Run without Python calls in between; None without any work if that is not possible."""
         raw: tuple[RawLaunch, ...] | None = getattr(launch, "raw_launches", None)
         if raw is None or not all(each.flags.c_contiguous for _, each in (*inputs, *outputs)):
             return None
@@ -166,7 +166,7 @@ class Transfers:
         if found is None:
             return None
         made.count(1)
-        return -1 if found == NONE_BAD else made.bad  # which forgets it
+        return -1 if found == NONE_BAD else made.bad  # reading resets it
 
     def through(
         self,
@@ -178,15 +178,15 @@ class Transfers:
         split: Mapping[str, Split],
         multiple: int = 1,
     ) -> Streamed:
-        """Run an elementwise or blockwise variant over host arrays of any size, with memory for a few chunks on the
-        device.
+        """Run an elementwise or blockwise variant over host arrays of any size, with device memory for a few chunks.
 
-        While one chunk is computed, the next uploads and the one before downloads. `split` names the arrays, inputs and
-        outputs, that follow `axes[axis]`; chunks begin at multiples of `multiple`, which no block may straddle. The
-        other inputs are whole for every chunk. Arrays may have any strides; outputs are written as chunks complete.
+        While one chunk is computed, the next uploads and the previous one downloads. `split` names the inputs and
+        outputs that follow `axes[axis]`. Chunks begin at multiples of `multiple`, and no block may cross such a
+        boundary. Every chunk gets the other inputs in full. Arrays may have any strides; outputs are written as chunks
+        complete.
 
-        Raises InvalidArgumentError where lengths do not agree, InsufficientMemoryError before anything runs,
-        LaunchError, DeviceFaultError.
+        Raises InvalidArgumentError for inconsistent lengths, InsufficientMemoryError before anything runs, LaunchError,
+        DeviceFaultError.
         """
         arrays = {name: array for name, array in (*inputs.items(), *outputs.items()) if name in split}
         _check(variant.key.op, arrays, split, axes[axis], multiple)
@@ -195,8 +195,8 @@ class Transfers:
         return _Through(self._backend, self._pool, plan, self._stream(), (self._up, self._down)).run()
 
     def pipelined(self, op: Op, variant: Variant, inputs: Arrays, outputs: Arrays, axes: Axes) -> Streamed | None:
-        """`through`, where each array has an element for each of the op's one axis and the inputs are PIPELINED
-        bytes at least; or None."""
+        """Run `through` if every array has one element per element of the op's only axis and the inputs have PIPELINED
+        bytes or more; otherwise return None."""
         (axis, *more) = op.axes
         split = {tensor.name: Split() for tensor in (*op.inputs, *op.outputs) if tensor.axes}
         if more or any(
@@ -210,7 +210,7 @@ class Transfers:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What `through` was asked for."""
+    """The arguments of `through`."""
 
     variant: Variant
     inputs: Arrays
@@ -219,10 +219,10 @@ class _Plan:
     axis: str
     split: Mapping[str, Split]
     units: int
-    """Units of the axis in a chunk."""
+    """Units of the axis per chunk."""
 
     def part(self, name: str, array: Array, begin: int, end: int) -> Array:
-        """What an array has for some units of the axis."""
+        """The part of an array for a range of units of the axis."""
         split = self.split[name]
         part: Array = array[split.length(begin) : split.length(end)]
         return part
@@ -230,19 +230,19 @@ class _Plan:
 
 @dataclass(slots=True)
 class _Slot:
-    """Memory of the device for a chunk under way."""
+    """Device memory for a chunk in progress."""
 
     device: dict[str, DeviceArray]
     begun: Event
     computed: Event
     launches: dict[int, Enqueued]
-    """By units of the axis: for whole chunks and for the last."""
+    """By units of the axis: one for whole chunks, one for the last."""
     taken: Future[None] | None = None
-    """Done when the host has what the chunk gave."""
+    """Done when the host has the results of the chunk."""
 
 
 class _Through:
-    """One call of Transfers.through: this thread sends chunks and launches, another one fetches what they gave."""
+    """One call of Transfers.through: this thread sends chunks and launches, another one fetches results."""
 
     def __init__(
         self, backend: Backend, pool: MemoryPool, plan: _Plan, stream: Stream, lanes: tuple[Lanes, Lanes]
@@ -258,7 +258,7 @@ class _Through:
         self._bad = -1
 
     def run(self) -> Streamed:
-        """Do it."""
+        """Run all chunks."""
         plan, total = self._plan, self._plan.axes[self._plan.axis]
         count = -(-total // plan.units)
         slots = self._slots(min(SLOTS, count))
@@ -279,7 +279,7 @@ class _Through:
                 if slot.taken is not None:
                     slot.taken.result()
         finally:
-            self._stream.synchronize()  # nothing may go back to the pool while a kernel still uses it
+            self._stream.synchronize()  # a kernel may still use memory of the pool
         return Streamed(tuple(launch for slot in slots for launch in slot.launches.values()), started, self._bad)
 
     def _slots(self, count: int) -> list[_Slot]:
@@ -287,7 +287,7 @@ class _Through:
         arrays = {**self._inputs, **self._outputs}
         shapes = {name: (plan.split[name].length(plan.units), *array.shape[1:]) for name, array in arrays.items()}
         sizes = [math.prod(shape) * arrays[name].itemsize for name, shape in shapes.items()]
-        # the last chunk may have one of its own
+        # The last chunk may need its own workspace.
         scratch = [plan.variant.workspace({**plan.axes, plan.axis: plan.units})] * 2
         there = [name for name, value in self._whole.items() if isinstance(value, np.ndarray) and value.ndim]
         required = [*[*sizes, *scratch] * count, *[self._whole[name].nbytes for name in there]]
@@ -327,8 +327,8 @@ class _Through:
         return cast(Enqueued, plan.variant.bind(inputs, outputs, {**plan.axes, plan.axis: units}, 1))
 
     def _take(self, slot: _Slot, launch: Enqueued, begin: int, end: int) -> None:
-        """Wait for a chunk and fetch what it gave, unless there is an element in it, or was one before, that the
-        contract forbids."""
+        """Wait for a chunk and fetch its results, unless it or an earlier chunk has an element that the contract
+        forbids."""
         slot.computed.synchronize()
         launch.timed(1, slot.computed.since(slot.begun))
         if self._bad >= 0:
@@ -347,7 +347,9 @@ def _check(op: str, arrays: Arrays, split: Mapping[str, Split], total: int, mult
         raise InvalidArgumentError(op=op, argument="the axis to split", found=f"of size {total}", legal="at least 1")
     for name, how in split.items():
         if name not in arrays:
-            raise InvalidArgumentError(op=op, argument="split", found=f"{name!r}", legal="names of inputs and outputs")
+            raise InvalidArgumentError(
+                op=op, argument="split", found=f"{name!r}", legal="the name of an input or output"
+            )
         if multiple % how.units:
             found = f"{multiple}, with {name} in steps of {how.units}"
             raise InvalidArgumentError(
@@ -361,7 +363,7 @@ def _check(op: str, arrays: Arrays, split: Mapping[str, Split], total: int, mult
 
 
 def _units(arrays: Arrays, split: Mapping[str, Split], total: int, multiple: int, nbytes: int) -> int:
-    """Units of the axis in a chunk: a multiple of `multiple`, as many as keep the largest array within a buffer, but
-    at least one."""
+    """Units of the axis per chunk: a multiple of `multiple`, as many as keep the largest array within a buffer, at
+    least one multiple."""
     each: int = max(array[: split[name].length(multiple)].nbytes for name, array in arrays.items())
     return min(max(1, nbytes // max(1, each)) * multiple, -(-total // multiple) * multiple)

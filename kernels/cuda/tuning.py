@@ -1,5 +1,5 @@
-"""Which of a variant's instances is launched: the built-in choice, or what `tritmark tune instances` found to be faster
-here (harness.tuned)."""
+"""Which instance of a variant is launched: the built-in choice, or the one that `tritmark tune instances` found faster
+on this machine (harness.tuned)."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from tritmark.kernels.cuda.kernel import Kernel, Step
 
 Steps = Callable[[Any], tuple[Step, ...]]
 ByName = Callable[[Axes, DeviceInfo], Mapping[str, Steps]]
-"""What may be launched for these axes on that device, by name, the built-in choice first."""
+"""The instances for these axes on that device by name, the built-in choice first."""
 
 
 def instance_name(kernel: Kernel, **more: int) -> str:
-    """What an instance is called: its function, its macros, and what its launches bring."""
+    """The name of an instance: its function, its macros, and the parameters of its launch."""
     macros = [f"{name.lower()}={value}" for name, value in kernel.defines]
     return " ".join([kernel.name, *macros, *(f"{name}={value}" for name, value in more.items())])
 
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """The steps of a variant that has several instances."""
+    """The steps of a variant with several instances."""
 
     variant: str
     """Its id."""
@@ -40,12 +40,12 @@ class Tuning:
     by_name: ByName
 
     def __call__(self, call: Any) -> tuple[Step, ...]:
-        """The launches of the instance that is chosen for the call."""
+        """The launches of the instance that is selected for the call."""
         name = self.choice(call.axes, call.info)
         return (self.by_name(call.axes, call.info)[name] if name else self.builtin)(call)
 
     def choice(self, axes: Axes, info: DeviceInfo) -> str:
-        """The instance that was found to be faster here than the built-in choice, "" for none."""
+        """The instance that was measured to be faster here than the built-in choice, "" for none."""
         found = tuned.chosen(self.variant, axes, partial(self.identity, info))
         if found is None:
             return ""
@@ -60,7 +60,7 @@ class Tuning:
 
 @cache
 def _code(kernels: tuple[Kernel, ...], launches: Path, arch: str, in_simulator: bool) -> str:
-    """SHA-256 of what becomes the kernels' code, and of the file that says how they are launched."""
+    """SHA-256 of the sources of the kernels' code, and of the file with their launches."""
     if in_simulator:
         from tritmark.kernels.cuda.simulator import toolchain
 

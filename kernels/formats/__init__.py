@@ -1,7 +1,7 @@
-"""Weight formats, in NumPy: the packers' exact bytes, and the way back.
+"""Weight formats in NumPy: pack to the exact bytes of the original packers, and unpack.
 
-`FORMATS[name]` has `pack`, `unpack` and `quantize`, see `base.Format`. A new format is one file here and one line
-below, or comes with another package's provider.
+`FORMATS[name]` has `pack`, `unpack` and `quantize`, see `base.Format`. To add a format, add one file here and one line
+below, or bring it with the provider of another package.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ BUILT_IN: Mapping[str, Format] = MappingProxyType(
         )
     }
 )
-"""The formats of this package, in the order in which lists show them."""
+"""The formats of this package in the order of lists."""
 
 
 class _InstalledFormats(Mapping[str, Format]):
-    """What all providers bring. Others are imported only for a name that is none of this package's, or where all
-    names are wanted."""
+    """The formats of all providers. Other packages are imported only for a name that is not in BUILT_IN, and for a
+    list of all names."""
 
     def __getitem__(self, name: str) -> Format:
         return BUILT_IN[name] if name in BUILT_IN else self._all()[name]
@@ -83,4 +83,4 @@ class _InstalledFormats(Mapping[str, Format]):
 
 
 FORMATS: Mapping[str, Format] = _InstalledFormats()
-"""Every format by name, other packages' behind those of this one."""
+"""All formats by name; those of other packages come last."""

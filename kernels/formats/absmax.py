@@ -1,4 +1,4 @@
-"""The rule by which libggml quantizes to its ternary formats, in NumPy: by block, the largest magnitude and
+"""The rule of libggml's ternary formats, in NumPy: the largest magnitude `it` of each block, and
 lroundf(x * (1 / it))."""
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from tritmark.kernels.formats.base import Scale
 from tritmark.kernels.formats.bits import slabs
 
 _MULTIPLES_OF_256_FROM = np.float32(2.0**31)
-"""From here on every float32 is a multiple of 256, so that all the bits that any format keeps of it are zero."""
+"""From this value up every float32 is a multiple of 256, so the low bits that a format keeps are zero."""
 
 
 def absmax(x: NDArray[np.float32], block: int) -> tuple[NDArray[np.int8], Scale]:
-    """Codes (N, K) and scales (N, K/block) of float32 weights (N, K); `codes` has the low 8 bits of what lroundf gives.
+    """Codes (N, K) and scales (N, K/block) of float32 weights (N, K); `codes` has the low 8 bits of lroundf's result.
 
-    That is -1, 0 or 1 but where a NaN made libggml forget the magnitudes before it.
+    Codes are -1, 0 or 1, except where a NaN made libggml drop the magnitudes before it.
     """
     n, k = x.shape
     blocks = x.reshape(-1, block)
@@ -32,7 +32,7 @@ def _blocks(blocks: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np.f
     with np.errstate(all="ignore"):
         inverse = np.where(largest == 0, np.float32(0), np.float32(1) / largest)
         scaled = blocks * inverse[:, None]
-        # lroundf gives LONG_MIN for what has no int64, of which the bits that count are zero as well.
+        # lroundf returns LONG_MIN for values beyond int64; the bits that matter are zero as well.
         scaled[~(np.abs(scaled) < _MULTIPLES_OF_256_FROM)] = 0
     # Half away from zero. Adding 0.5 before the truncation would round 0.49999997 up.
     rounded = np.trunc(scaled)
@@ -43,8 +43,8 @@ def _blocks(blocks: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np.f
 
 
 def _largest(blocks: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Largest magnitude of each block as ggml's MAX macro finds it, walking forward: after a NaN only what follows
-    it counts."""
+    """Largest magnitude of each block as ggml's MAX macro finds it in a forward scan: after a NaN only later values
+    count."""
     magnitudes = np.abs(blocks)
     largest: NDArray[np.float32] = magnitudes.max(axis=1)
     (rows,) = np.nonzero(np.isnan(largest))

@@ -1,4 +1,4 @@
-"""The rule of BitNet b1.58 for weights, as its PyTorch code has it: the mean magnitude of the whole matrix."""
+"""The weight rule of BitNet b1.58 as in its PyTorch code: the mean magnitude of the whole matrix."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _LEAST = np.float32(1e-5)
 
 
 def absmean(x: NDArray[np.float32]) -> tuple[NDArray[np.int8], Scale]:
-    """Codes (N, K) of float32 weights (N, K), and what code 1 stands for.
+    """Codes (N, K) of float32 weights (N, K), and the value of code 1.
 
     s = 1 / max(mean |x|, 1e-5), codes = clamp(round_half_even(x * s), -1, 1), value = code / s, all in float32. PyTorch
-    leaves open in which order the mean is summed; here it is the float64 mean, rounded once. A NaN becomes 0.
+    does not define the order of the summation; here the mean is computed in float64 and rounded once. A NaN becomes 0.
     """
     codes = np.empty(x.shape, np.int8)
-    with np.errstate(all="ignore"):  # a signalling NaN warns even in a sum
+    with np.errstate(all="ignore"):  # a signalling NaN warns in a sum too
         sums = [float(np.abs(x[part]).sum(dtype=np.float64)) for part in slabs(len(x), x.shape[1] * x.itemsize)]
         total = math.fsum(sums)
         s = np.float32(1) / np.maximum(np.float32(total / x.size), _LEAST)

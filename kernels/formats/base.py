@@ -1,4 +1,4 @@
-"""What every weight format offers, and the checks that all of them share."""
+"""The interface of all weight formats, and their common checks."""
 
 from __future__ import annotations
 
@@ -20,84 +20,82 @@ Tail = Literal["drop", "error"]
 Nonfinite = Literal["keep", "error"]
 Shape = tuple[int, int]
 LayoutOption = int | str
-"""A size, or the name of a preset."""
+"""A size, or a preset's name."""
 Scale = np.float32 | NDArray[np.float32]
 Rule = Callable[[NDArray[np.float32]], tuple[NDArray[np.int8], Scale]]
 
 
 class TailDroppedWarning(UserWarning):
-    """A layout has no room for the last weights of this shape: the original packer drops them, and they read back as
-    -1."""
+    """A layout cannot hold the last weights of this shape: the original packer drops them, and they read back as -1."""
 
 
 class NonFiniteWarning(UserWarning):
-    """Float weights held NaN or infinity, or their scale became one; the original quantizer stores what it gets
-    without a word."""
+    """Float weights contained NaN or infinity, or their scale overflowed. The original quantizer stores this without
+    a warning."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Format(ABC):
     """A bit layout of a matrix of ternary codes, shape (N, K), row-major, together with its scale or scales.
 
-    `pack`, `unpack` and `quantize` never modify their arguments and take any memory layout (views, strides, Fortran
-    order). What an original does in silence and a reader would not expect, they do with a warning, and refuse where
-    asked to (`tail="error"`, `nonfinite="error"`). Everything else that is wrong is refused with an
-    InvalidArgumentError.
+    `pack`, `unpack` and `quantize` never modify their arguments and accept any memory layout (views, strides, Fortran
+    order). If the original silently does something unexpected, they do the same with a warning, or refuse it with
+    `tail="error"` or `nonfinite="error"`. All other faults raise InvalidArgumentError.
     """
 
     name: str
     """Key in FORMATS."""
     block: int
-    """How many weights the smallest unit of the layout covers."""
+    """Number of weights in the smallest unit of the layout."""
     scale_per: Literal["tensor", "row", "group"]
-    """Whose weights share a scale: the whole matrix's, each row's, or those of each `group`; see `scale_shape`."""
+    """The weights that share a scale: the matrix, a row, or a `group`; see `scale_shape`."""
     group: int = 0
-    """How many consecutive weights of a row share a scale, where each group has one; else 0."""
+    """Consecutive weights of a row that share a scale with scale_per "group"; otherwise 0."""
     summary: str
     """One line for lists."""
     source: str
-    """Whose bytes these are."""
+    """The project and function that write the same bytes."""
     codes: tuple[int, ...] = (-1, 0, 1)
-    """The legal codes, in rising order."""
+    """The legal codes in ascending order."""
     fields: tuple[int, ...] = (0, 1, 2)
-    """What stands for each of them, in layouts of 2 bits a weight."""
+    """The bit field of each code, in layouts with 2 bits per weight."""
     scale_stored: bool = True
-    """False where the scale is kept beside the bytes: `pack` checks it and leaves it out, `unpack` gives 1."""
+    """False if the scale is stored beside the bytes: `pack` checks and drops it, `unpack` returns 1."""
     options: tuple[str, ...] = ()
-    """Names of the layout options that `pack`, `unpack` and `quantize` take."""
+    """Names of the layout options of `pack`, `unpack` and `quantize`."""
     scale_dtype: Literal["float32", "float16"] = "float32"
-    """How scales are stored, little-endian; outside they are always float32."""
+    """Dtype of stored scales, little-endian; arguments and results are always float32."""
     row_multiple: int = 1
-    """What N must be a multiple of."""
+    """N must be a multiple of this."""
     column_multiple: int = 1
-    """What K must be a multiple of."""
+    """K must be a multiple of this."""
     drops_tail: bool = False
-    """True where the original loses the last N*K modulo `block` weights."""
+    """True if the original drops the last N*K modulo `block` weights."""
     rule: Rule | None = None
-    """The original's own way from float32 (N, K) to codes and scale, if it has one. A code 2 stands for the reserved
-    field 3."""
+    """The original's rule from float32 (N, K) to codes and scale, if it has one. Code 2 becomes the reserved field
+    3."""
 
     @abstractmethod
     def packed_shape(self, shape: Shape) -> tuple[int, ...]:
-        """Shape of the uint8 array that `pack` gives for weights of this shape, scales and padding included."""
+        """Shape of the uint8 array that `pack` returns for weights of this shape, with scales and padding."""
 
     def packed_bytes(self, shape: Shape) -> int:
-        """Size in bytes of the packed weights of this shape, scales and padding included."""
+        """Size in bytes of packed weights of this shape, with scales and padding."""
         return math.prod(self.packed_shape(shape))
 
     def bits_per_weight(self, shape: Shape) -> float:
-        """Stored bits for each weight of a matrix of this shape, scales and padding included."""
+        """Stored bits per weight of a matrix of this shape, with scales and padding."""
         return 8 * self.packed_bytes(shape) / math.prod(shape)
 
     def scale_shape(self, shape: Shape) -> tuple[int, ...]:
-        """Shape of the scales of a matrix (N, K): () with one for the tensor, (N,) with one a row, (N, K/group) with
-        one a group."""
+        """Shape of the scales of a matrix (N, K): () for one per tensor, (N,) for one per row, (N, K/group) for one per
+        group."""
         if self.scale_per == "tensor":
             return ()
         return (shape[0],) if self.scale_per == "row" else (shape[0], shape[1] // self.group)
 
     def refusal(self, other: Format, shape: Shape) -> str | None:
-        """Why weights (N, K) of another format cannot be repacked into this one without a change, or None."""
+        """The reason why weights (N, K) of another format cannot be repacked exactly into this one, or None."""
         finer = self.group and other.group % self.group == 0
         if self.scale_per != other.scale_per or (self.group != other.group and not finer):
             return f"{other.name} has {other.scales}, {self.name} {self.scales}"
@@ -106,24 +104,24 @@ class Format(ABC):
         if not set(other.codes) <= set(self.codes):
             return f"{other.name} has codes that {self.name} cannot store"
         if not self.holds(shape):
-            return f"{self.name} has no room for weights of shape {shape}"
+            return f"{self.name} cannot hold weights of shape {shape}"
         return None
 
     def regrouped(self, scale: Scale, other: Format) -> Scale:
-        """Scales of another format whose weights this one holds (`refusal`), repeated where its groups are smaller."""
+        """Scales of another format without a `refusal`, repeated if the groups of this format are smaller."""
         return scale if self.group == other.group else np.repeat(scale, other.group // self.group, axis=1)
 
     def stored_scales(self, packed: NDArray[np.uint8], shape: Shape) -> Scale:
-        """The scales alone, of flat bytes of `packed_shape(shape)`, as `unpack` gives them; not checked."""
+        """Only the scales that `unpack` returns, of flat bytes of `packed_shape(shape)`; not checked."""
         return self._unpack(packed, shape)[1]
 
     def holds(self, shape: Shape) -> bool:
-        """Whether the layout has room for all weights of a matrix of this shape."""
+        """Whether the layout can hold all weights of a matrix of this shape."""
         return not (shape[0] % self.row_multiple or shape[1] % self.column_multiple or self.dropped(shape))
 
     @property
     def scales(self) -> str:
-        """What the scales belong to, in words."""
+        """The number of scales, in words."""
         return {
             "tensor": "one scale",
             "row": "a scale for each row",
@@ -131,12 +129,12 @@ class Format(ABC):
         }[self.scale_per]
 
     def dropped(self, shape: Shape) -> int:
-        """How many weights at the end of a matrix of this shape the layout cannot hold."""
+        """Number of weights at the end of a matrix of this shape that the layout cannot hold."""
         return math.prod(shape) % self.block if self.drops_tail else 0
 
     def laid_out(self, op: str, options: Mapping[str, LayoutOption]) -> Format:
-        """This format with the layout that the options of `op` name: itself without any, and the one layout that it has
-        takes none."""
+        """This format with the layout that the options of `op` select: itself without options. A format with one layout
+        accepts none."""
         if options:
             raise InvalidArgumentError(
                 op=op, argument=next(iter(options)), found=f"an option for {self.name}", legal="no layout options"
@@ -148,17 +146,17 @@ class Format(ABC):
     ) -> NDArray[np.uint8]:
         """Pack int8 codes (N, K) and their scale into the original packer's bytes: uint8, shape `packed_shape((N, K))`.
 
-        `scale` is one finite number >= 0, stored as float32; formats with more of them take float32 of `scale_shape`,
-        or one number for all, of any value but a finite one that would overflow. Where `scale_stored` is false, it is
-        checked and left out. Bytes that the original never writes are zero.
+        `scale` is one finite number >= 0 that fits float32. Formats with several scales take float32 of `scale_shape`,
+        or one number for all; finite values must not overflow. Without `scale_stored` it is checked and dropped. Bytes
+        that the original never writes are zero.
 
-        `tail` says what to do with weights that the original packer loses (`dropped(shape)` of them): "drop" loses them
-        too, to give the same bytes, and warns with TailDroppedWarning; "error" refuses. `layout` are the options of a
-        format that has several layouts (`laid_out`).
+        `tail` is for the `dropped(shape)` weights that the original packer loses. "drop" loses them too, for the same
+        bytes, with a TailDroppedWarning; "error" refuses. `layout` are the options of a format with several layouts
+        (`laid_out`).
 
-        Raises InvalidArgumentError for a wrong type, dtype or shape, a code that is none of `codes` (with the first
-        index in row-major order), a scale the layout cannot store, a tail under tail="error", or options that the
-        format does not have.
+        Raises InvalidArgumentError for a type, dtype or shape that does not fit, a code that is not in `codes` (with
+        the first index in row-major order), a scale that the layout cannot store, a tail under tail="error", and
+        options that the format does not have.
         """
         op = f"formats.{self.name}.pack"
         form = self.laid_out(op, layout)
@@ -175,15 +173,15 @@ class Format(ABC):
     def unpack(
         self, packed: NDArray[np.uint8], shape: Shape, *, tail: Tail = "drop", **layout: LayoutOption
     ) -> tuple[NDArray[np.int8], Scale]:
-        """Read packed bytes back: int8 codes (N, K), and the scale as np.float32, or float32 of `scale_shape` in
-        formats with more of them; 1 where the bytes have none (`scale_stored`).
+        """Unpack bytes: int8 codes (N, K), and the scale as np.float32, or float32 of `scale_shape` in formats with
+        several. The scale is 1 if the bytes have none (`scale_stored`).
 
-        `packed` is uint8 of `packed_shape(shape)`, or flat with as many bytes. Weights that the original packer has
-        lost come out as -1, with a TailDroppedWarning; tail="error" refuses such a shape. `layout` is as in `pack`.
+        `packed` is uint8 of `packed_shape(shape)`, or flat with the same size. Weights that the original packer lost
+        are returned as -1, with a TailDroppedWarning; tail="error" refuses such a shape. `layout` is as in `pack`.
 
-        Raises InvalidArgumentError for a wrong type, dtype or size, a field that stands for no code (with the index of
-        the first such weight), a scale per tensor that is negative or not finite, bytes that cannot come from the
-        packer, or a tail under tail="error".
+        Raises InvalidArgumentError for a type, dtype or size that does not fit, a bit field that is no code (with the
+        index of the first such weight), a scale per tensor that is negative or not finite, bytes that the packer never
+        writes, and a tail under tail="error".
         """
         op = f"formats.{self.name}.unpack"
         form = self.laid_out(op, layout)
@@ -217,14 +215,13 @@ class Format(ABC):
         nonfinite: Nonfinite = "keep",
         **layout: LayoutOption,
     ) -> NDArray[np.uint8]:
-        """Quantize float32 weights (N, K) by the original's own rule and pack them: uint8, shape `packed_shape((N,
-        K))`.
+        """Quantize float32 weights (N, K) by the original's rule and pack them: uint8, shape `packed_shape((N, K))`.
 
-        `tail` and `layout` are as in `pack`. `nonfinite` says what to do with NaN, infinities and scales that overflow:
-        "keep" gives the original's bytes and warns with NonFiniteWarning, "error" refuses.
+        `tail` and `layout` are as in `pack`. `nonfinite` is for NaN, infinities and scales that overflow: "keep"
+        returns the original's bytes with a NonFiniteWarning, "error" refuses.
 
-        Raises InvalidArgumentError for a wrong type, dtype or shape, where asked to, and always in a format that has no
-        rule.
+        Raises InvalidArgumentError for a type, dtype or shape that does not fit, for what `tail` or `nonfinite` refuse,
+        and in a format without a rule.
         """
         op = f"formats.{self.name}.quantize"
         form = self.laid_out(op, layout)
@@ -242,7 +239,7 @@ class Format(ABC):
         overflow = ~np.isfinite(self._stored(scale))
         if not bad and overflow.any():
             index = _first_index(overflow)
-            bad = f"{np.asarray(scale)[index]} at its largest in block {index}, too much for a {self.scale_dtype} scale"
+            bad = f"{np.asarray(scale)[index]} as the largest of block {index}, too large for {self.scale_dtype}"
         if bad and nonfinite == "error":
             raise InvalidArgumentError(
                 op=op, argument="x", found=bad, legal=f"finite numbers with {self.scale_dtype} scales"
@@ -253,15 +250,15 @@ class Format(ABC):
 
     @abstractmethod
     def _pack(self, codes: NDArray[np.int8], scale: Scale) -> NDArray[np.uint8]:
-        """Pack checked arguments; a code 2, from a rule, goes to field 3."""
+        """Pack checked arguments; a code 2 from a rule becomes field 3."""
 
     @abstractmethod
     def _unpack(self, packed: NDArray[np.uint8], shape: Shape) -> tuple[NDArray[np.int8], Scale]:
-        """Unpack flat, contiguous bytes of the right size; the field that stands for no code comes out as one that is
-        none of `codes`."""
+        """Unpack flat, contiguous bytes of the expected size; a field that is no code becomes a value that is not in
+        `codes`."""
 
     def _stored(self, scale: Scale) -> NDArray[np.floating[Any]]:
-        """Scales in their stored dtype, little-endian: overflow gives infinity, and every NaN the quiet one of its
+        """Scales in their stored dtype, little-endian. Overflow becomes infinity, and every NaN the quiet NaN of its
         sign, as in libggml."""
         with np.errstate(over="ignore"):
             stored = np.asarray(scale).astype(np.dtype(self.scale_dtype).newbyteorder("<"))
@@ -292,7 +289,7 @@ class Format(ABC):
             warnings.warn(message, TailDroppedWarning, stacklevel=3)
 
     def check_scale(self, op: str, scale: Any, shape: Shape) -> Scale:
-        """Return the scale as np.float32, or as float32 of `scale_shape` in formats with more of them."""
+        """Return the scale as np.float32, or as float32 of `scale_shape` in formats with several."""
         several = self.scale_shape(shape)
         legal = "one number" if self.scale_per == "tensor" else f"float32 of shape {several}, or one number"
         if isinstance(scale, np.ndarray):
@@ -331,7 +328,7 @@ def _check_array(op: str, argument: str, value: Any, dtype: type[np.generic]) ->
 
 
 def _check_tensor_scale(op: str, scale: Scale) -> None:
-    # Zero is legal: it is what the originals store for all-zero weights.
+    # Zero is legal: the originals store it for all-zero weights.
     if not (np.isfinite(scale) and scale >= 0):
         raise InvalidArgumentError(op=op, argument="scale", found=str(scale), legal="a finite float32 >= 0")
 
@@ -342,13 +339,13 @@ def _check_choice(op: str, argument: str, value: object, legal: tuple[str, ...])
 
 
 def _first_index(mask: NDArray[np.bool_]) -> tuple[int, ...]:
-    """Index of the first true element in row-major order; the mask must have one."""
+    """Index of the first true element in row-major order; one must be true."""
     return tuple(int(i) for i in np.unravel_index(int(np.argmax(mask)), mask.shape))
 
 
 def _first_illegal(codes: NDArray[np.int8], legal: tuple[int, ...]) -> tuple[int, ...]:
-    """Index of the first code that is none of `legal`, or (). Two reductions take no memory; codes are looked at one by
-    one only where there may be one to find."""
+    """Index of the first code that is not in `legal`, or (). Two reductions need no memory; codes are compared one by
+    one only if they find an illegal code."""
     without_gap = legal[-1] - legal[0] == len(legal) - 1
     if without_gap and codes.min() >= legal[0] and codes.max() <= legal[-1]:
         return ()

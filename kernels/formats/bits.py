@@ -1,4 +1,4 @@
-"""Four ternary codes in a byte: the arithmetic that every 2-bit layout of this package shares."""
+"""Pack four ternary codes per byte, for all 2-bit layouts of this package."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 ZERO_BYTE = 0x55
-"""A byte whose four fields all hold w = 0 (field 1)."""
+"""A byte with w = 0 (field 1) in all four fields."""
 
 _SLAB_BYTES = 1 << 18
 
@@ -25,8 +25,7 @@ def join_fields(codes: Sequence[NDArray[np.int8]], out: NDArray[np.uint8]) -> No
     """Write the fields w + 1 of four equally shaped int8 arrays of codes -1..1 into `out`; `codes[g]` goes to bits 2g
     and 2g+1.
 
-    The sum of w * 4**g is formed modulo 256 and 0x55 adds one to each field at the end, so no code needs a pass of its
-    own.
+    The sum of w * 4**g is computed modulo 256, and 0x55 adds one to each field at the end. This saves a pass per code.
     """
     w0, w1, w2, w3 = (w.view(np.uint8) for w in codes)
     np.left_shift(w3, 2, out=out)
@@ -39,8 +38,7 @@ def join_fields(codes: Sequence[NDArray[np.int8]], out: NDArray[np.uint8]) -> No
 
 
 def split_fields(packed: NDArray[np.uint8], out: Sequence[NDArray[np.int8]]) -> None:
-    """Undo `join_fields`: `out[g]` gets field g minus 1; the reserved field 3 comes out as 2, which is no legal
-    code."""
+    """Undo `join_fields`: `out[g]` gets field g minus 1. The reserved field 3 becomes 2, which is no legal code."""
     for g, codes in enumerate(out):
         field = codes.view(np.uint8)
         np.right_shift(packed, 2 * g, out=field)

@@ -1,5 +1,5 @@
-"""Five base-3 digits in a byte, as ggml and ik_llama.cpp write them: the value v of the digits w + 1 as
-ceil(v * 256 / 243), from which a multiplication by a power of 3 takes each digit."""
+"""Five base-3 digits per byte, as in ggml and ik_llama.cpp: the value v of the digits w + 1 is stored as
+ceil(v * 256 / 243). A multiplication by a power of 3 extracts each digit."""
 
 from __future__ import annotations
 
@@ -11,18 +11,17 @@ from numpy.typing import NDArray
 from tritmark.harness.errors import InvalidArgumentError
 
 _VALUES = 243
-"""How many values five base-3 digits have."""
+"""Number of values of five base-3 digits."""
 
 
 def _bytes_of_values() -> NDArray[np.uint8]:
-    """For each value of five digits the byte, rounded up, whose fraction of 256 is the value's of 243; and libggml's
-    for 243 to 255."""
+    """The byte of each value v of five digits: v * 256 / 243, rounded up; for 243 to 255 libggml's byte."""
     return ((np.arange(256) * 256 + _VALUES - 1) // _VALUES).astype(np.uint8)
 
 
 def _codes_of_bytes() -> NDArray[np.int8]:
-    """(5, 256): for each digit and byte the code, by libggml's way: the byte times 3^digit modulo 256, times 3, over
-    256, less 1."""
+    """(5, 256): the code of each digit and byte, computed as in libggml: byte times 3^digit modulo 256, times 3, over
+    256, minus 1."""
     shifted = np.arange(256) * 3 ** np.arange(5)[:, np.newaxis] % 256
     return (shifted * 3 // 256 - 1).astype(np.int8)
 
@@ -34,15 +33,15 @@ CODE = _codes_of_bytes()
 
 
 def written(values: Iterable[int]) -> NDArray[np.bool_]:
-    """(256,): which bytes stand for one of these values."""
+    """(256,): whether each byte encodes one of these values."""
     return np.isin(np.arange(256), BYTE[list(values)])
 
 
 def check_bytes(
     op: str, found: NDArray[np.uint8], legal: NDArray[np.bool_], count: int, *, block: int, at: int
 ) -> None:
-    """Refuse bytes that `count` digits do not make: `found` (blocks, bytes) are those from byte `at` of the blocks from
-    `block` on."""
+    """Raise InvalidArgumentError for bytes that `count` digits never produce. `found` (blocks, bytes) begins at byte
+    `at` of the blocks and at block `block`."""
     right = legal[found]
     if right.all():
         return
@@ -51,5 +50,5 @@ def check_bytes(
         op=op,
         argument="packed",
         found=f"{found[row, column]} in byte {at + column} of block {block + row}",
-        legal=f"one of the {3**count} bytes that {count} base-3 digits make",
+        legal=f"one of the {3**count} bytes that encode {count} base-3 digits",
     )

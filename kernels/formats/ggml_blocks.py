@@ -1,4 +1,4 @@
-"""What ggml's ternary formats share: blocks of weights of a row, each with its codes and then its scale as float16."""
+"""Common parts of ggml's ternary formats: blocks of weights of a row, with codes first and then a float16 scale."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tritmark.kernels.formats.base import Format, Scale, Shape
 
 BLOCK = 256
-"""Weights of a block, in ggml's own."""
+"""Weights per block in ggml's own formats."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +30,7 @@ class Blocks(Format):
 
     @abstractmethod
     def _split(self, body: NDArray[np.uint8], weights: NDArray[np.int8]) -> None:
-        """The way back."""
+        """Undo `_join`."""
 
     def _pack(self, codes: NDArray[np.int8], scale: Scale) -> NDArray[np.uint8]:
         out = np.empty(self.packed_shape(codes.shape), np.uint8)

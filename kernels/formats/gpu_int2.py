@@ -13,21 +13,21 @@ from tritmark.kernels.formats.bits import slabs
 from tritmark.kernels.formats.row16 import join_words, split_words
 
 ROWS, COLUMNS = 16, 32
-"""Of a tile."""
+"""Rows and columns of a tile."""
 _ONE_MORE = np.uint8(0x55)
-"""Adds 1 to each field: w + 2 and not w + 1."""
+"""Adds 1 to each field, because the layout stores w + 2 instead of w + 1."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GpuInt2(Format):
     """Tiles, row by row, of 32 little-endian uint32. Word 16 * (n % 16 / 8) + 8 * (k % 32 / 16) + n % 8 of a tile holds
-    16 consecutive weights of row n, weight i the field w + 2 at shift 8 * (i % 4) + 2 * (i / 4).
+    16 consecutive weights of row n. Weight i is the field w + 2 at shift 8 * (i % 4) + 2 * (i / 4).
 
-    The scale is beside the bytes, in bfloat16, to which `rule` rounds it.
+    The scale is beside the bytes, in bfloat16; `rule` rounds it.
     """
 
     def packed_shape(self, shape: Shape) -> tuple[int, ...]:
-        """Two axes: N rows of K/4 bytes, as the original says, though a tile's bytes lie one behind the other."""
+        """Two axes: N rows of K/4 bytes, as in the original, although the bytes of a tile are contiguous."""
         return shape[0], shape[1] // 4
 
     def _pack(self, codes: NDArray[np.int8], scale: Scale) -> NDArray[np.uint8]:
@@ -52,7 +52,7 @@ class GpuInt2(Format):
 
 
 def _rule(x: NDArray[np.float32]) -> tuple[NDArray[np.int8], Scale]:
-    """That of quant_weight_int8, with the scale rounded to bfloat16, half to even."""
+    """The rule of quant_weight_int8, with the scale rounded to bfloat16, half to even."""
     codes, scale = absmean(x)
     if not np.isfinite(scale):
         return codes, scale
@@ -70,7 +70,7 @@ GPU_INT2 = GpuInt2(
     scale_per="tensor",
     scale_stored=False,
     rule=_rule,
-    summary="BitNet's CUDA kernels: tiles of 16 x 32 weights, 16 of a row in a uint32, the scale beside the bytes",
+    summary="BitNet's CUDA kernels: tiles of 16 x 32 weights, 16 of a row per uint32; the scale is beside the bytes",
     source="microsoft/BitNet@16da220, gpu/pack_weight.py, convert_weight_int8_to_int2; gpu/convert_checkpoint.py, "
     "quant_weight_int8",
 )

@@ -1,7 +1,8 @@
-"""The layout of BitNet models on Hugging Face: the four quarters of the rows, one above the other, in bytes.
+"""The layout of BitNet models on Hugging Face: one row of each quarter of the rows per byte.
 
-The scale is beside the bytes, as `weight_scale`. There it has two meanings: in models of `linear_class` autobitlinear
-(bitnet-b1.58-2B-4T) it is what code 1 stands for, as here; in those of bitlinear, what weights were multiplied by.
+The scale is beside the bytes, as `weight_scale`. It has two meanings. In models with `linear_class` autobitlinear
+(bitnet-b1.58-2B-4T) it is the value of code 1, as here. In models with bitlinear it is the factor that weights were
+multiplied by.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from tritmark.kernels.formats.bits import join_fields, slabs, split_fields
 @dataclass(frozen=True, kw_only=True)
 class HfPack(Format):
     """R = ceil(N/4) packed rows: row n of the weights is the field w + 1 at shift 2 * (n / R) of packed row n % R.
-    Fields of rows behind N are 0, which reads back as -1."""
+    Fields of rows beyond N are 0, which reads back as -1."""
 
     def packed_shape(self, shape: Shape) -> tuple[int, ...]:
         """Two axes: ceil(N/4) rows of K bytes."""
@@ -53,7 +54,7 @@ class HfPack(Format):
 
 
 def _quarters(codes: NDArray[np.int8]) -> Iterator[tuple[slice, list[NDArray[np.int8]]]]:
-    """Packed rows, and of each quarter of the codes the rows that are in them, which are fewer at the end."""
+    """Slices of packed rows, each with its rows of the four quarters of the codes; the last may have fewer."""
     n, k = codes.shape
     rows = -(-n // 4)
     for part in slabs(rows, 4 * k):
@@ -62,7 +63,7 @@ def _quarters(codes: NDArray[np.int8]) -> Iterator[tuple[slice, list[NDArray[np.
 
 
 def _filled(quarter: NDArray[np.int8], part: slice) -> NDArray[np.int8]:
-    """The same where it has all rows, or else a copy filled up with -1."""
+    """The quarter if it has all rows, otherwise a copy that is padded with -1."""
     rows = part.stop - part.start
     if len(quarter) == rows:
         return quarter
@@ -77,6 +78,6 @@ HF_PACK = HfPack(
     scale_per="tensor",
     scale_stored=False,
     rule=absmean,
-    summary="Hugging Face: a row of each quarter of the rows in a byte, the scale beside the bytes",
+    summary="Hugging Face: a byte has one row of each quarter of the rows; the scale is beside the bytes",
     source="transformers 5.23.0, transformers/integrations/bitnet.py, pack_weights and WeightQuant",
 )

@@ -1,7 +1,7 @@
-"""I2_S, the format of bitnet.cpp, in its three builds: x86, ARM, and x86 with four rows to a byte.
+"""I2_S, the format of bitnet.cpp, in its three builds: x86, ARM, and x86 with four rows per byte.
 
-Fields w + 1 of 2 bits, the first of four groups of weights in the top bits, then one float32 scale at byte N*K/4 and 28
-bytes that the original never writes. The flat builds run over row ends in blocks; what is left over at the end is
+Fields w + 1 of 2 bits, the first of four groups of weights in the top bits. One float32 scale is at byte N*K/4; the
+original never writes the 28 bytes after it. Blocks of the flat builds cross row ends, and a partial block at the end is
 dropped.
 """
 
@@ -18,15 +18,15 @@ from tritmark.kernels.formats.bits import join_fields, slabs, split_fields
 
 _TRAILER_BYTES = 32
 _ZERO_UP_TO = np.float32(1e-6)
-"""The original asks for |double(x)| < 1e-6; the float32 nearest to 1e-6 lies below it and its successor above."""
+"""The original tests |double(x)| < 1e-6. The float32 nearest to 1e-6 is below it, and the next float32 above it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class I2S(Format):
     """One of the I2_S builds.
 
-    `lane` is the number of bytes of a block: weight j of a block of 4 * lane is in byte j % lane. None stands for the
-    build that puts four rows, of one column, into a byte.
+    `lane` is the number of bytes in a block: weight j of a block of 4 * lane is in byte j % lane. With None, a byte
+    holds four rows of one column.
     """
 
     lane: int | None
@@ -36,8 +36,8 @@ class I2S(Format):
         return (shape[0] * shape[1] // 4 + _TRAILER_BYTES,)
 
     def _groups(self, codes: NDArray[np.int8]) -> NDArray[np.int8]:
-        """The weights that the layout holds as (units, 4, width): group g of a unit goes to bits 6 - 2g of its
-        `width` bytes."""
+        """The weights that the layout holds as (units, 4, width): group g of a unit is in bits 6 - 2g of its `width`
+        bytes."""
         if self.lane is None:
             return codes.reshape(-1, 4, codes.shape[1])
         return codes.reshape(-1)[: codes.size // self.block * self.block].reshape(-1, 4, self.lane)
@@ -63,7 +63,7 @@ class I2S(Format):
             raise InvalidArgumentError(
                 op=f"formats.{self.name}.unpack",
                 argument="packed",
-                found=f"other than zero in bytes {units * width} to {end - 1}",
+                found=f"with nonzero bytes from {units * width} to {end - 1}",
                 legal="zero bytes for the tail that the layout drops",
             )
         for part in slabs(units, 4 * width):
@@ -72,13 +72,13 @@ class I2S(Format):
 
 
 def _signs(x: NDArray[np.float32]) -> tuple[NDArray[np.int8], Scale]:
-    """The rule of quantize_i2_s: the sign of each weight but 0 for |x| < 1e-6, and the largest magnitude as the
+    """The rule of quantize_i2_s: the sign of each weight, or 0 for |x| < 1e-6, and the largest magnitude as the
     scale."""
-    # The original takes the largest magnitude with fmax, which passes over NaN.
+    # The original computes the largest magnitude with fmax, which ignores NaN.
     scale = np.float32(max(0.0, np.fmax.reduce(x, axis=None), -np.fmin.reduce(x, axis=None)))
     codes = np.empty(x.shape, np.int8)
     for part in slabs(len(x), x.shape[1] * x.itemsize):
-        # A NaN fails both comparisons and so becomes -1, as it does in the original.
+        # A NaN fails both comparisons and becomes -1, as in the original.
         np.add((x[part] > _ZERO_UP_TO).view(np.int8), (x[part] >= -_ZERO_UP_TO).view(np.int8), out=codes[part])
         codes[part] -= 1
     return codes, scale
@@ -115,7 +115,7 @@ I2_S_X86_R4 = I2S(
     row_multiple=4,
     scale_per="tensor",
     rule=_signs,
-    summary="bitnet.cpp on x86 without ACT_PARALLEL: four rows of a column in a byte, the first row in the top bits",
+    summary="bitnet.cpp on x86 without ACT_PARALLEL: a byte has four rows of a column, the first row in the top bits",
     source=f"{_SOURCE} without ACT_PARALLEL",
 )
 
@@ -128,6 +128,6 @@ QK256_I2_S = I2S(
     fields=(0, 1, 2, 3),
     scale_per="tensor",
     rule=_signs,
-    summary="BitNet-rs's newer reading of I2_S: the bytes of i2_s_x86, in which field 3 is 2",
+    summary="BitNet-rs's newer I2_S: the bytes of i2_s_x86, with code 2 for field 3",
     source=f"BitNet-rs, QK256; {_SOURCE} with ACT_PARALLEL",
 )

@@ -1,4 +1,4 @@
-"""IQ2_BN_R4 of ik_llama.cpp: four rows side by side, 64 columns at a time, with a float32 scale for each row."""
+"""IQ2_BN_R4 of ik_llama.cpp: four interleaved rows, 64 columns at a time, with a float32 scale for each row."""
 
 from __future__ import annotations
 
@@ -11,24 +11,22 @@ from tritmark.kernels.formats.base import Format, Scale, Shape
 from tritmark.kernels.formats.bits import join_fields, slabs, split_fields
 
 ROWS = 4
-"""Rows that lie side by side."""
+"""Interleaved rows."""
 BLOCK = 64
-"""Columns of a block; also its bytes, of ROWS rows."""
+"""Columns of a block; also its bytes, for ROWS rows."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Iq2BnR4(Format):
-    """For each four rows their float32 scales, then blocks of 64 columns in 64 bytes: byte 16*l + 4*r + i (l, r, i = 0
-    to 3) holds, at bits 2*s, the field w + 1 of column 16*l + 4*s + i of row r.
+    """Four rows begin with their float32 scales. Blocks of 64 columns in 64 bytes follow: byte 16*l + 4*r + i (l, r, i
+    from 0 to 3) holds, at bits 2*s, the field w + 1 of column 16*l + 4*s + i of row r.
 
-    `quantize` follows ik_llama.cpp: the scale is the largest magnitude of the row, NaN left out; w is 0 where |x| is
-    under half of it, in float32, or else by sign. So a row of zeros gives 1 everywhere and the scale 0, and NaN gives
-    1.
+    `quantize` follows ik_llama.cpp. The scale is the largest magnitude of the row, ignoring NaN. w is 0 if |x| is less
+    than half of it in float32, otherwise the sign; NaN becomes 1. A row of zeros becomes 1 everywhere, with scale 0.
     """
 
     def packed_shape(self, shape: Shape) -> tuple[int, ...]:
-        """Two axes: N rows of K/4 bytes and 4 for a scale; where four rows lie side by side, a quarter of theirs
-        each."""
+        """Two axes: N rows of K/4 bytes and 4 for a scale. Four interleaved rows take the bytes of four such rows."""
         return shape[0], shape[1] // 4 + 4
 
     def _pack(self, codes: NDArray[np.int8], scale: Scale) -> NDArray[np.uint8]:
@@ -76,6 +74,6 @@ IQ2_BN_R4 = Iq2BnR4(
     column_multiple=BLOCK,
     scale_per="row",
     rule=_rule,
-    summary="ik_llama.cpp: four rows side by side, 64 columns in 64 bytes, float32 scale a row",
+    summary="ik_llama.cpp: four interleaved rows, 64 columns in 64 bytes, float32 scale per row",
     source="ikawrakow/ik_llama.cpp@8337e4cd3, quantize_iq2_bn_r4",
 )

@@ -1,4 +1,4 @@
-"""IQ1_BN and IQ2_BN, formats of ik_llama.cpp: rows that begin with their scale, then blocks of 64 weights."""
+"""IQ1_BN and IQ2_BN of ik_llama.cpp: each row is its scale and then blocks of 64 weights."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from tritmark.kernels.formats.bits import join_fields, slabs, split_fields
 from tritmark.kernels.formats.digits import BYTE, CODE, check_bytes, written
 
 BLOCK = 64
-"""Weights of a block."""
+"""Weights per block."""
 _POWERS = np.array([1, 3, 9, 27, 81], np.uint8)
-"""What the digits of a byte count in IQ1_BN, the first weight's the least."""
+"""The powers of the digits of a byte in IQ1_BN; the first weight is the least significant digit."""
 _WRITTEN = {5: written(range(243)), 4: written(range(81))}
-"""Which bytes come from five digits, and from four: there the highest is 0."""
+"""The bytes that five digits produce, and those of four digits, where the highest is 0."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RowsOfBlocks(Format):
     """Rows of a scale and K / BLOCK blocks of `block_bytes` bytes.
 
-    `quantize` follows ik_llama.cpp: a row's scale is its largest magnitude, NaN left out, and a weight below half of it
-    is 0; any other, NaN too, has its sign. So a row of zeros becomes a row of ones with scale 0.
+    `quantize` follows ik_llama.cpp. A row's scale is its largest magnitude, ignoring NaN. A weight below half of it is
+    0, any other has its sign, including NaN. So a row of zeros becomes a row of ones with scale 0.
     """
 
     block_bytes: int
@@ -44,7 +44,7 @@ class RowsOfBlocks(Format):
 
     @abstractmethod
     def _split(self, body: NDArray[np.uint8], weights: NDArray[np.int8], first: int) -> None:
-        """The way back; the first of these blocks is number `first`."""
+        """Undo `_join`; `first` is the number of the first of these blocks."""
 
     def _pack(self, codes: NDArray[np.int8], scale: Scale) -> NDArray[np.uint8]:
         n, k = codes.shape
@@ -82,7 +82,7 @@ class IQ2BN(RowsOfBlocks):
 
 @dataclass(frozen=True, kw_only=True)
 class IQ1BN(RowsOfBlocks):
-    """Of each 16 weights, five base-3 digits w + 1 to each of three bytes; the four that are left over in byte 12."""
+    """For each 16 weights, three bytes of five base-3 digits w + 1; the four remaining weights are in byte 12."""
 
     def _join(self, weights: NDArray[np.int8], body: NDArray[np.uint8]) -> None:
         groups = weights.reshape(-1, 4, 16).view(np.uint8)
@@ -104,7 +104,7 @@ class IQ1BN(RowsOfBlocks):
 
 
 def _values(digits: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """The values of codes (blocks, count), the first the least significant digit less 1; all sums are modulo 256."""
+    """The values of codes (blocks, count); the first is the least significant digit minus 1. Sums are modulo 256."""
     powers = _POWERS[: digits.shape[1]]
     values: NDArray[np.uint8] = (digits * powers).sum(axis=1, dtype=np.uint8)
     values += powers.sum(dtype=np.uint8)
@@ -133,7 +133,7 @@ IQ1_BN = IQ1BN(
     scale_per="row",
     scale_dtype="float16",
     rule=_halves,
-    summary="ik_llama.cpp: rows of a float16 scale and blocks of 64 weights in 13 bytes, five to a byte",
+    summary="ik_llama.cpp: rows of a float16 scale and blocks of 64 weights in 13 bytes, five per byte",
     source=f"{_SOURCE}, quantize_iq1_bn",
 )
 

@@ -1,4 +1,4 @@
-"""The 2-bit weights of ONNX Runtime's MatMulNBits, whose scales and zero points are inputs of their own."""
+"""The 2-bit weights of ONNX Runtime's MatMulNBits; scales and zero points are separate inputs."""
 
 from __future__ import annotations
 
@@ -19,17 +19,16 @@ _BLOCK_SIZES = (16, 32, 64, 128, 256)
 
 @dataclass(frozen=True, kw_only=True)
 class MatMulNBits(Sequential):
-    """The input B of com.microsoft.MatMulNBits with bits = 2, in which a weight is (field - zero point) * scale, and
-    each `block_size` consecutive weights of a row have a zero point and a scale.
+    """The input B of com.microsoft.MatMulNBits with bits = 2. A weight is (field - zero point) * scale, and each
+    `block_size` consecutive weights of a row share a zero point and a scale.
 
-    A ternary weight is the field w + 1 with zero point 1. The operator's own default for an absent input `zero_points`
-    is 2, so that input has to be given: `zero_points` makes it. There is no rule: ONNX Runtime's quantizer gives all
-    four fields.
+    A ternary weight is the field w + 1 with zero point 1. The operator's default without the input `zero_points` is 2,
+    so pass that input; `zero_points` makes it. There is no rule, because ONNX Runtime's quantizer uses all four fields.
     """
 
     def with_block_size(self, block_size: LayoutOption) -> MatMulNBits:
-        """The same layout for the operator's attribute `block_size`: 16, 32, 64, 128 or 256. Raises
-        InvalidArgumentError for any other."""
+        """The layout for the operator's attribute `block_size`: 16, 32, 64, 128 or 256. Raises InvalidArgumentError for
+        any other."""
         if block_size not in _BLOCK_SIZES:
             legal = ", ".join(map(str, _BLOCK_SIZES))
             raise InvalidArgumentError(
@@ -38,14 +37,14 @@ class MatMulNBits(Sequential):
         return replace(self, block=int(block_size), group=int(block_size))
 
     def packed_shape(self, shape: Shape) -> tuple[int, ...]:
-        """Three axes, as the operator takes them: N, blocks of a row, bytes of a block."""
+        """Three axes as in the operator: N, blocks of a row, bytes of a block."""
         return shape[0], -(-shape[1] // self.block), self.block // 4
 
     def zero_points(self, shape: Shape, dtype: Any = np.uint8) -> NDArray[Any]:
-        """The input `zero_points` for weights (N, K): uint8 (N, blocks / 4 rounded up), four to a byte, all 0x55; or
+        """The input `zero_points` for weights (N, K): uint8 (N, blocks / 4 rounded up), four per byte, all 0x55; or
         float32 or float16 (N, blocks), all 1.
 
-        Raises InvalidArgumentError for another dtype.
+        Raises InvalidArgumentError for any other dtype.
         """
         n, blocks = self.scale_shape(self.check_shape(f"formats.{self.name}.zero_points", "shape", shape))
         if dtype == np.uint8:
@@ -71,11 +70,11 @@ class MatMulNBits(Sequential):
         zero_points: NDArray[Any] | None = None,
         **layout: LayoutOption,
     ) -> tuple[NDArray[np.int8], Scale]:
-        """As in other formats. `zero_points` are those of the model, in one of the forms that the method of that name
-        gives; 1 each unless told.
+        """As in other formats. `zero_points` are those of the model, in a form that the method of that name returns; by
+        default all are 1.
 
-        Raises InvalidArgumentError also for zero points of another dtype or shape, and for any that makes a weight
-        other than -1, 0, 1.
+        Also raises InvalidArgumentError for zero points of another dtype or shape, and for weights that are not -1, 0
+        or 1.
         """
         if zero_points is None:
             return super().unpack(packed, shape, tail=tail, **layout)
@@ -94,7 +93,7 @@ class MatMulNBits(Sequential):
         return codes, ones
 
     def _zero_points(self, given: NDArray[Any], shape: tuple[int, ...]) -> NDArray[np.int8]:
-        """As int8 (N, blocks)."""
+        """Zero points as int8 (N, blocks)."""
         op, (n, blocks) = f"formats.{self.name}.unpack", self.scale_shape((shape[0], shape[1]))
         found = (
             f"{given.dtype} of shape {given.shape}" if isinstance(given, np.ndarray) else f"a {type(given).__name__}"
@@ -109,7 +108,7 @@ class MatMulNBits(Sequential):
             raise InvalidArgumentError(op=op, argument="zero_points", found=found, legal=legal)
         whole = np.isin(given, (0, 1, 2, 3))
         if not whole.all():
-            found = f"{given[~whole][0]}, by which weights are not ternary"
+            found = f"{given[~whole][0]}, which gives weights that are not ternary"
             raise InvalidArgumentError(op=op, argument="zero_points", found=found, legal="0, 1, 2 or 3")
         return given.astype(np.int8).reshape(n, blocks)
 
@@ -122,6 +121,6 @@ ORT_Q2 = MatMulNBits(
     scale_per="group",
     scale_stored=False,
     options=("block_size",),
-    summary="ONNX Runtime's MatMulNBits, bits = 2: four weights of a row to a byte, scales and zero points beside them",
+    summary="ONNX Runtime's MatMulNBits, bits = 2: four weights of a row per byte, scales and zero points beside them",
     source="ONNX Runtime, com.microsoft.MatMulNBits",
 )

@@ -17,6 +17,6 @@ PTQ1_0 = TQ1(
     group=_BLOCK,
     scale_dtype="float16",
     rule=lambda x: absmax(x, _BLOCK),
-    summary="PrismML: blocks of 128 weights in 28 bytes, five to a byte, float16 scale each",
+    summary="PrismML: blocks of 128 weights in 28 bytes, five per byte, float16 scale each",
     source="PrismML-Eng/llama.cpp@811dce5, quantize_row_ptq1_0_ref",
 )

@@ -1,5 +1,5 @@
-"""Q2_0 of ggml and PQ2_0 of PrismML: blocks of 64 and of 128 weights of a row, a float16 scale and then two bits a
-weight, which may also mean +2."""
+"""Q2_0 of ggml and PQ2_0 of PrismML: blocks of 64 and of 128 weights of a row, with a float16 scale and two bits per
+weight, which can also encode +2."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tritmark.kernels.formats.base import Format, Rule, Scale, Shape
 from tritmark.kernels.formats.bits import join_fields, slabs, split_fields
 
 _INT32 = np.float32(2.0**31)
-"""From here on a float32 has no int32."""
+"""From this value up a float32 exceeds int32."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,9 +20,9 @@ class Q2(Format):
     """Blocks of `group` weights: the float16 scale d, then weight e in byte e/4 at bits 2*(e%4), as the field w + 1;
     field 3 is +2.
 
-    `quantize` follows the original on x86-64: d is float16(a), a the largest magnitude, NaN left out, and the field
-    roundf(x * (1/a)) + 1, in float32, brought into 0 to 3. So it never gives +2. What it does to unusual values is
-    kept: a product that is NaN or has no int32 gives -1, such as all of a block whose 1/a is infinite.
+    `quantize` follows the original on x86-64: d is float16(a), with a the largest magnitude, ignoring NaN. The field is
+    roundf(x * (1/a)) + 1 in float32, clamped to 0..3, so it is never +2. Unusual values behave as in the original: a
+    product that is NaN or exceeds int32 becomes -1, for instance the whole block if 1/a is infinite.
     """
 
     def packed_shape(self, shape: Shape) -> tuple[int, ...]:
@@ -70,7 +70,7 @@ def _blocks(blocks: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np.f
         inverse = np.where(largest > 0, np.float32(1) / largest, np.float32(0))
         scaled = blocks * inverse[:, np.newaxis]
         outside = ~(np.abs(scaled) < _INT32)
-        # Half away from zero: within -1 to 1, so all that lies past a half is one.
+        # Half away from zero. Products are in -1..1, so a magnitude of 0.5 or more becomes 1.
         codes = (scaled >= 0.5).astype(np.int8) - (scaled <= -0.5)
     codes[outside] = -1
     return codes, largest

@@ -1,9 +1,9 @@
 """row16, the layout of tritmark's own GPU kernels: 16 consecutive weights of a row in one little-endian uint32.
 
-Weight e (0..15) of a word is the field w + 1 at shift 8 * (e % 4) + 2 * (e / 4), so that (word >> 2 * i) & 0x03030303
-has the weights 4 * i to 4 * i + 3 in its bytes 0 to 3: what a dot instruction over four int8 (dp4a) multiplies by four
-consecutive activations. Rows are padded with w = 0 to whole groups of 64 weights (16 bytes), so that every row starts
-where 16 bytes can be loaded at once. The last 64 bytes are the float32 scale and zeros.
+Weight e (0..15) of a word is the field w + 1 at shift 8 * (e % 4) + 2 * (e / 4). So (word >> 2 * i) & 0x03030303 has
+the weights 4 * i to 4 * i + 3 in its bytes 0 to 3, and a dot instruction on four int8 (dp4a) multiplies them by four
+consecutive activations. Rows are padded with w = 0 to groups of 64 weights (16 bytes), so every row is aligned for
+16-byte loads. The last 64 bytes are the float32 scale and zeros.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from tritmark.kernels.formats.base import Format, Scale, Shape
 from tritmark.kernels.formats.bits import ZERO_BYTE, join_fields, slabs, split_fields
 
 WORD = 16
-"""Weights of a uint32."""
+"""Weights per uint32."""
 GROUP = 64
-"""What rows are padded to: the weights of 16 bytes."""
+"""Rows are padded to a multiple of this: the weights of 16 bytes."""
 TRAILER_BYTES = 64
 
 
@@ -59,7 +59,7 @@ class Row16(Format):
 
 
 def row_bytes(k: int) -> int:
-    """Bytes of a row of `k` weights, its padding included."""
+    """Bytes of a row of `k` weights, with its padding."""
     return -(-k // GROUP) * (GROUP // 4)
 
 
@@ -79,8 +79,7 @@ def join_words(codes: NDArray[np.int8]) -> NDArray[np.uint8]:
 
 
 def split_words(packed: NDArray[np.uint8]) -> NDArray[np.int8]:
-    """Undo `join_words`: the codes of whole rows (rows, bytes), padding included; the reserved field 3 comes out as
-    2."""
+    """Undo `join_words`: the codes of whole rows (rows, bytes), with padding; the reserved field 3 becomes 2."""
     words = packed.reshape(len(packed), -1, 4)
     codes = np.empty((*words.shape[:2], 4, 4), np.int8)
     split_fields(words, [codes[:, :, i] for i in range(4)])

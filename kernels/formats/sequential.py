@@ -1,4 +1,4 @@
-"""Layouts that put the weights of a row one after the other, four to a byte, the first in the lowest bits."""
+"""Layouts with the weights of a row in sequence, four per byte, the first in the lowest bits."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tritmark.kernels.formats.bits import slabs
 class Sequential(Format):
     """Rows of whole blocks: byte k / 4 of a row holds weight k at shift 2 * (k % 4).
 
-    What a row has behind K is written as the field `padding` in each place, and not looked at by `unpack`, as the
-    originals do not. None of these layouts stores a scale.
+    Fields beyond K in a row are written as `padding`; `unpack` ignores them, like the originals. None of these layouts
+    stores a scale.
     """
 
     padding: int = 0

@@ -1,6 +1,7 @@
-"""STQ1_0, a sparse ternary format of llama.cpp's forks: blocks of 256 weights in 42 bytes, a float16 scale each.
+"""STQ1_0, a sparse ternary format of forks of llama.cpp: blocks of 256 weights in 42 bytes with a float16 scale.
 
-Of every four weights exactly one is 0, so it cannot hold any ternary matrix: it is read, and is not among FORMATS.
+Exactly one of every four weights is 0, so it cannot hold arbitrary ternary matrices. tritmark only reads it, and
+FORMATS does not list it.
 """
 
 from __future__ import annotations
@@ -17,22 +18,22 @@ from tritmark.kernels.formats.ggml_blocks import BLOCK, Blocks
 _QUADS = bytes.fromhex(
     "a9 89 29 09 a6 86 26 06 9a 92 1a 12 6a 62 4a 42 01 21 81 a1 04 24 84 a4 10 18 90 98 40 48 60 68"
 )
-"""By sign and slot, 16 * sign + slot: four fields w + 1, the first weight in the lowest bits."""
+"""By 16 * sign + slot: four fields w + 1, the first weight in the lowest bits."""
 _CODES = ((np.frombuffer(_QUADS, np.uint8)[:, np.newaxis] >> np.arange(0, 8, 2)) & 3).astype(np.int8) - np.int8(1)
 _NUMBER = np.full(256, -1, np.int8)
 _NUMBER[np.frombuffer(_QUADS, np.uint8)] = np.arange(32)
-"""The way back, by the byte of the fields; -1 for other fours of codes."""
+"""Inverse of _CODES by the byte of the fields; -1 for other groups of four codes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stq(Blocks):
-    """64 slots of 4 bits, the even ones low, then 64 signs, the first in the lowest bit; each pair of them stands for
-    four weights `apart` from each other; then the float16 scale d."""
+    """64 slots of 4 bits, even ones in the low bits, then 64 signs, the first in the lowest bit. A slot and its sign
+    encode four weights at a distance of `apart`. The float16 scale d follows."""
 
     apart: int
 
     def _fours(self, weights: NDArray[np.int8]) -> NDArray[np.int8]:
-        """A view (blocks, 64 / apart, apart, 4): in order of groups, and then of members."""
+        """A view (blocks, 64 / apart, apart, 4), in order of groups and then of members."""
         return weights.reshape(len(weights), -1, 4, self.apart).swapaxes(2, 3)
 
     def _join(self, weights: NDArray[np.int8], body: NDArray[np.uint8]) -> None:
@@ -46,7 +47,7 @@ class Stq(Blocks):
                     op=f"formats.{self.name}.pack",
                     argument="codes",
                     found=f"without exactly one 0 in group {group} of block {part.start + block}",
-                    legal=f"one 0 in every four weights, {self.apart} apart",
+                    legal=f"exactly one 0 in every four weights, {self.apart} apart",
                 )
             slots = numbers.astype(np.uint8) & 15
             body[part, :32] = slots[:, ::2] | slots[:, 1::2] << 4
@@ -76,13 +77,13 @@ def _of(name: str, apart: int, summary: str, source: str) -> Stq:
 
 
 STQ1_0 = _of(
-    "stq1_0", 16, "llama.cpp's forks, type 43: of four weights, 16 apart, one is 0", "ggml-org/llama.cpp PR 22836"
+    "stq1_0", 16, "llama.cpp's forks, type 43: one of four weights, 16 apart, is 0", "ggml-org/llama.cpp PR 22836"
 )
 STQ1_0_QUADS = _of(
     "stq1_0_quads",
     1,
-    "the same, as type 42: of four neighbours one is 0",
+    "llama.cpp's forks, type 42: one of four adjacent weights is 0",
     "sjl623/llama.cpp@9b898c1 (PR 22836, May 2026)",
 )
 READ_ONLY = {form.name: form for form in (STQ1_0, STQ1_0_QUADS)}
-"""Layouts that weight files are read from, and nothing is written in."""
+"""Layouts that tritmark reads from weight files and never writes."""

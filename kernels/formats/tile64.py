@@ -1,7 +1,7 @@
-"""tile64, the layout of tritmark's own CPU kernels: weights are repacked into it once, on load.
+"""tile64, the layout of tritmark's own CPU kernels. Weights are repacked into it once, on load.
 
-Tiles of 64 rows (tiles.py): a byte holds the weights of the rows r, r + 16, r + 32 and r + 48 in bits 0-1, 2-3, 4-5 and
-6-7, as the field w + 1, so that shift and mask take them apart.
+Tiles of 64 rows (tiles.py): a byte holds the weights of rows r, r + 16, r + 32 and r + 48 in bits 0-1, 2-3, 4-5 and 6-7
+as the field w + 1, so a shift and a mask extract them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ROWS = 64
 
 @dataclass(frozen=True, kw_only=True)
 class Tile64(Tiles):
-    """Tiles with four fields of 2 bits to a byte."""
+    """Tiles with four fields of 2 bits per byte."""
 
     def _join(self, codes: Sequence[NDArray[np.int8]], out: NDArray[np.uint8]) -> None:
         join_fields(codes, out)
@@ -36,6 +36,6 @@ TILE64 = Tile64(
     zero_byte=ZERO_BYTE,
     block=ROWS * COLUMNS,
     scale_per="tensor",
-    summary="tritmark's kernels: tiles of 64 rows, 4 columns to 64 bytes, padded with zero weights",
+    summary="tritmark's kernels: tiles of 64 rows, 4 columns per 64 bytes, padded with zero weights",
     source="tritmark, kernels/formats/tile64.py",
 )

@@ -1,7 +1,7 @@
-"""tile80, tile64 in base 3: four fifths of its bytes, for weights that come from memory.
+"""tile80, tile64 in base 3: 4/5 of its bytes, for weights that are read from memory.
 
-Tiles of 80 rows (tiles.py): a byte holds the weights of the rows r, r + 16, r + 32, r + 48 and r + 64 as five base-3
-digits w + 1, that of row r the most significant, as ggml writes five to a byte in TQ1_0 (digits.py). So a
+Tiles of 80 rows (tiles.py): a byte holds the weights of rows r, r + 16, r + 32, r + 48 and r + 64 as five base-3 digits
+w + 1, that of row r the most significant. TQ1_0 of ggml stores five digits per byte in the same way (digits.py). A
 multiplication by 3 modulo 256 leads from each 16 rows to the next.
 """
 
@@ -28,10 +28,10 @@ _WRITTEN = written(range(3**_DIGITS))
 
 @dataclass(frozen=True, kw_only=True)
 class Tile80(Tiles):
-    """Tiles with five base-3 digits to a byte."""
+    """Tiles with five base-3 digits per byte."""
 
     def _join(self, codes: Sequence[NDArray[np.int8]], out: NDArray[np.uint8]) -> None:
-        # Sums are modulo 256; the digits' + 1 are added at the end, where all is in 0..242 again.
+        # Sums are modulo 256. The + 1 of each digit is added at the end, which brings the value back to 0..242.
         value = np.zeros(out.shape, np.uint8)
         for digit in codes:
             value *= 3
@@ -56,6 +56,6 @@ TILE80 = Tile80(
     zero_byte=int(BYTE[_ZEROS]),
     block=ROWS * COLUMNS,
     scale_per="tensor",
-    summary="tritmark's kernels: tiles of 80 rows, 4 columns to 64 bytes, five base-3 digits to a byte",
+    summary="tritmark's kernels: tiles of 80 rows, 4 columns per 64 bytes, five base-3 digits per byte",
     source="tritmark, kernels/formats/tile80.py",
 )

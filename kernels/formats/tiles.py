@@ -1,10 +1,10 @@
-"""What tile64 and tile80 share: tiles of rows whose bytes hold one weight of several rows of the tile.
+"""Common parts of tile64 and tile80: tiles of rows whose bytes hold one weight each of several rows.
 
-Inside a tile each group of 4 columns takes 64 consecutive bytes. Byte 4*r + c of those (r = 0..15, c = 0..3) holds
-column c of the group for the rows r, r + 16, r + 32 and so on of the tile. One 512-bit load thus gives several
-registers of 16 rows by 4 columns each: what an int8 dot instruction (VNNI) sums into 16 int32 lanes, a lane for each
-row, with the 4 activations broadcast. N and K are padded with w = 0 to whole tiles and groups, so that kernels have no
-tails. The last 64 bytes are the float32 scale and zeros.
+In a tile each group of 4 columns takes 64 consecutive bytes. Byte 4*r + c of these (r = 0..15, c = 0..3) holds column c
+of the group for rows r, r + 16, r + 32 and so on. So one 512-bit load fills several registers of 16 rows by 4 columns.
+An int8 dot instruction (VNNI) sums each into 16 int32 lanes, one per row, with the 4 activations broadcast. N and K are
+padded with w = 0 to whole tiles and groups, so kernels have no tails. The last 64 bytes are the float32 scale and
+zeros.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from tritmark.kernels.formats.base import Format, Scale, Shape
 from tritmark.kernels.formats.bits import slabs
 
 COLUMNS = 4
-"""Columns of a group."""
+"""Columns per group."""
 SIDE_BY_SIDE = 16
-"""Rows whose weights lie side by side."""
+"""Rows with adjacent weights in a group."""
 GROUP_BYTES = COLUMNS * SIDE_BY_SIDE
 TRAILER_BYTES = 64
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tiles(Format):
-    """Tiles of `rows` rows, 4 columns to 64 bytes, see the module."""
+    """Tiles of `rows` rows, 4 columns per 64 bytes, see the module."""
 
     rows: int
-    """Rows of a tile, a multiple of SIDE_BY_SIDE."""
+    """Rows per tile, a multiple of SIDE_BY_SIDE."""
     zero_byte: int
-    """A byte whose weights are all 0."""
+    """A byte with all weights 0."""
 
     @abstractmethod
     def _join(self, codes: Sequence[NDArray[np.int8]], out: NDArray[np.uint8]) -> None:
@@ -88,7 +88,7 @@ class Tiles(Format):
         return codes, np.float32(packed[-TRAILER_BYTES : -TRAILER_BYTES + 4].view("<f4")[0])
 
     def _counts(self, shape: Shape) -> tuple[int, int]:
-        """Number of tiles, and of column groups in a tile."""
+        """Number of tiles, and of column groups per tile."""
         return -(-shape[0] // self.rows), -(-shape[1] // COLUMNS)
 
     def _grid(self, codes: NDArray[np.int8]) -> NDArray[np.int8]:
@@ -115,11 +115,11 @@ class Tiles(Format):
 
 
 def _units(packed: NDArray[np.uint8], tiles: int, groups: int) -> NDArray[np.uint32]:
-    """The tiles as (tiles, groups, 16), four columns to a unit; only ever copied as wholes, so byte order does not
+    """The tiles as (tiles, groups, 16), one unit for four columns. Units are only copied, so byte order does not
     matter."""
     return packed[:-TRAILER_BYTES].view(np.uint32).reshape(tiles, groups, SIDE_BY_SIDE)
 
 
 def _planes(grid: NDArray[np.int8]) -> list[NDArray[np.int8]]:
-    """One view for each of the weights of a byte."""
+    """One view for each weight of a byte."""
     return [grid[:, place] for place in range(grid.shape[1])]

@@ -1,9 +1,9 @@
-"""TL1, the format of bitnet.cpp's look-up kernels for ARM: pairs of weights in nibbles, a byte for four columns of a
+"""TL1, the format of bitnet.cpp's look-up kernels for ARM: pairs of weights in nibbles, one byte for four columns of a
 row.
 
-Tiles of BM rows and BK columns, one row of tiles after the other; a tile is cut into bm rows each, these into 256 / bm
-columns each, which are 64 bytes: 16 rows after 16 rows, and of 16 rows four columns after four columns, a byte a row.
-Its high nibble has the first two columns. The scale is kept beside the bytes.
+Tiles of BM rows and BK columns, row of tiles by row of tiles. A tile is split into blocks of bm rows and 256 / bm
+columns, 64 bytes each. A block holds groups of 16 rows; a group holds one byte per row for each four columns. The high
+nibble has the first two columns. The scale is beside the bytes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tritmark.kernels.formats.bits import slabs
 from tritmark.kernels.formats.tl_layout import ROWS, TL, Layout, of_pairs, pair_bytes, signs
 
 _BLOCK = 256
-"""Weights of 64 bytes."""
+"""Weights per 64 bytes."""
 _LARGEST = 8
 """The largest field of a pair."""
 
@@ -47,8 +47,8 @@ class TL1(TL):
     def _parts(
         self, codes: NDArray[np.int8], packed: NDArray[np.uint8]
     ) -> Iterator[tuple[NDArray[np.int8], NDArray[np.uint8]]]:
-        """Codes (rows, columns) of some tiles each, and their bytes as (bm rows, 16 of them, row, tile, columns of a
-        block, four of them)."""
+        """Codes (rows, columns) of some tiles at a time, and their bytes as (bm rows, 16 of them, row, tile, columns of
+        a block, four of them)."""
         BM, BK, bm = self.layout(f"formats.{self.name}", codes.shape)
         by = _BLOCK // bm
         n, k = codes.shape
@@ -91,7 +91,7 @@ TL1_FORMAT = TL1(
     column_multiple=8,
     widths=(128, 64, 32, 16, 8),
     rule=signs,
-    summary="bitnet.cpp's look-up kernels for ARM: pairs of weights in nibbles, in tiles of BM by BK; scale beside",
+    summary="bitnet.cpp's look-up kernels for ARM: pairs of weights in nibbles, BM x BK tiles; scale beside the bytes",
     source="microsoft/BitNet@16da220, utils/convert-hf-to-gguf-bitnet.py, transform_to_tl1; "
     "preset_kernels/*/kernel_config_tl1.ini",
     presets=MappingProxyType(

@@ -1,18 +1,19 @@
 """TL2, the format of bitnet.cpp's look-up kernels for x86: triples of weights as a nibble and a sign bit.
 
-The columns that are whole tiles of BK are triples v = 9 w0 + 3 w1 + w2: first all nibbles |v|, then all signs. What is
-left, a multiple of 32, are pairs as in TL1. 32 rows lie side by side, 8 after 8 in the order 0, 2, 1, 3, so that two
-halves of a vector are rows 0 to 15 and 16 to 31 once it is widened to int16. The scale is kept beside the bytes.
+Columns in whole tiles of BK are triples v = 9 w0 + 3 w1 + w2, stored as all nibbles |v| and then all signs. The
+remaining columns, a multiple of 32, are pairs as in TL1. 32 rows are interleaved in groups of 8, in the order 0, 2, 1,
+3, so that after widening to int16 the halves of a vector are rows 0 to 15 and 16 to 31. The scale is beside the bytes.
 
-The three parts, by tiles of BM rows and BK columns, one row of tiles after the other:
-- nibbles, for each 32 rows and 6 columns 32 bytes, a byte a row, the first triple in its high nibble;
-- signs, for each 32 rows and 24 columns 16 words of 16 bits: word r has bit 15 - (2t + h) set if triple t of row
+The three parts, in tiles of BM rows and BK columns, row of tiles by row of tiles:
+- nibbles: 32 bytes for each 32 rows and 6 columns, one byte per row, the first triple in the high nibble;
+- signs: 16 words of 16 bits for each 32 rows and 24 columns; bit 15 - (2t + h) of word r is set if triple t of row
   r + 16h is negative;
-- pairs, in tiles of BM rows and 32 columns, for each 32 rows and 4 columns 32 bytes, the first pair in the high nibble.
+- pairs, in tiles of BM rows and 32 columns: 32 bytes for each 32 rows and 4 columns, the first pair in the high nibble.
 
-The original fills up with zeros to a size that follows from the shape alone. With more than 256 columns of pairs that
-size is too small, and it raises; so such shapes are refused. It also raises for any bm but 32, as the published layout
-of 4096 x 1536 in bitnet_b1_58-large has it; that shape's layout by the rule is what its setup_env.py asks for.
+The original pads with zeros to a size that depends only on the shape. That size is too small for more than 256 columns
+of pairs, where the original raises, so such shapes are refused. It also raises for any bm except 32, such as that of
+the published layout of 4096 x 1536 in bitnet_b1_58-large. The rule's layout of that shape is the one that the
+original's setup_env.py requests.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ from tritmark.kernels.formats.tl_layout import NO_CODE, ROWS, TL, Layout, nibble
 _LARGEST = 13
 """The largest |v|."""
 _PAIRED = 32
-"""Columns of a tile of pairs."""
+"""Columns per tile of pairs."""
 _MOST_PAIRED = 256
-"""Columns of pairs that the original has room for."""
+"""Largest number of columns of pairs in the original."""
 _TRIPLES = np.array([(v // 9 % 3 - 1, v // 3 % 3 - 1, v % 3 - 1) for v in range(27)], np.int8)
-"""The weights of v + 13."""
+"""The weights of each v + 13."""
 _SPREAD = np.array([sum((byte >> bit & 1) << 2 * bit for bit in range(8)) for byte in range(256)], np.uint16)
-"""A byte's bits with a 0 before each."""
+"""The bits of a byte, each preceded by a 0."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,14 +66,14 @@ class TL2(TL):
         checked = super().check_shape(op, argument, shape)
         paired = checked[1] % self.layout(op, checked).BK
         if paired % _PAIRED or paired > _MOST_PAIRED:
-            found = f"of shape {checked}, with {paired} columns beside whole tiles"
+            found = f"of shape {checked}, with {paired} columns after whole tiles"
             raise InvalidArgumentError(
-                op=op, argument=argument, found=found, legal="a multiple of 32 up to 256 of them"
+                op=op, argument=argument, found=found, legal="a multiple of 32 of these columns, at most 256"
             )
         return checked
 
     def _sections(self, shape: Shape) -> tuple[Layout, int, tuple[int, int, int]]:
-        """The layout, the columns of triples, and where nibbles, signs and pairs end."""
+        """The layout, the number of columns in triples, and the ends of nibbles, signs and pairs."""
         layout = self.layout(f"formats.{self.name}", shape)
         n, k = shape
         tripled = k - k % layout.BK
@@ -82,8 +83,8 @@ class TL2(TL):
     def _tripled(
         self, codes: NDArray[np.int8], packed: NDArray[np.uint8], words: NDArray[np.uint8], layout: Layout
     ) -> Iterator[tuple[NDArray[np.int8], NDArray[np.uint8], NDArray[np.uint16]]]:
-        """Codes (rows, columns) of some tiles each, their nibbles as (32 rows, half, 8 rows, row, tile, 6 columns), and
-        their signs as (32 rows, row of 16, tile, 24 columns)."""
+        """Codes (rows, columns) of some tiles at a time, their nibbles as (32 rows, half, 8 rows, row, tile,
+        6 columns), and their signs as (32 rows, row of 16, tile, 24 columns)."""
         n, k = codes.shape
         BM, BK, _ = layout
         there = packed.reshape(n // BM, k // BK, BM // ROWS, BK // 6, 2, 2, 8)
@@ -99,8 +100,8 @@ class TL2(TL):
     def _paired(
         self, codes: NDArray[np.int8], packed: NDArray[np.uint8], BM: int
     ) -> Iterator[tuple[NDArray[np.int8], NDArray[np.uint8]]]:
-        """Codes (rows, columns) of a row of tiles each, and their bytes as (32 rows, half, 8 rows, row, tile, four
-        columns)."""
+        """Codes (rows, columns) of one row of tiles at a time, and their bytes as (32 rows, half, 8 rows, row, tile,
+        four columns)."""
         n, k = codes.shape
         there = packed.reshape(n // BM, k // _PAIRED, BM // ROWS, _PAIRED // 4, 2, 2, 8)
         for row in range(n // BM):
@@ -113,7 +114,7 @@ class TL2(TL):
             v = weights[:, ::3] * np.int8(9)
             v += weights[:, 1::3] * np.int8(3)
             v += weights[:, 2::3]
-            if (weights == NO_CODE).any():  # 0, as the original's cast of NaN to uint8 gives on x86
+            if (weights == NO_CODE).any():  # 0, the result of the original's cast of NaN to uint8 on x86
                 v[(weights == NO_CODE).reshape(*v.shape, 3).any(axis=-1)] = 0
             negative = _SPREAD[np.packbits(v < 0, axis=1)].reshape(len(v) // ROWS, 2, *signs_there.shape[1:])
             np.bitwise_or(negative[:, 0] << 1, negative[:, 1], out=signs_there)
@@ -134,7 +135,7 @@ class TL2(TL):
             codes[:, :tripled], packed[:nibbled], packed[nibbled:words], layout
         ):
             size = np.stack([there >> 4, there & 15], axis=-1).reshape(len(weights), -1).view(np.int8)
-            # Bits from the top: half 0 of triple 0, half 1 of it, half 0 of triple 1.
+            # From the top bit: half 0 of triple 0, half 1 of triple 0, half 0 of triple 1.
             bits = np.unpackbits(
                 signs_there.astype(">u2", order="C").view(np.uint8).reshape(*signs_there.shape, 2), axis=-1
             )
@@ -149,7 +150,7 @@ class TL2(TL):
         return codes, np.float32(1)
 
     def _check(self, packed: NDArray[np.uint8], begin: int, end: int, largest: int) -> None:
-        """Refuse a nibble over `largest` in these bytes."""
+        """Raise InvalidArgumentError for a nibble above `largest` in these bytes."""
         wrong = (packed[begin:end] >> 4 > largest) | (packed[begin:end] & 15 > largest)
         if wrong.any():
             at = begin + int(np.argmax(wrong))
@@ -171,7 +172,7 @@ TL2_FORMAT = TL2(
     widths=(96,),
     rule=signs,
     summary="bitnet.cpp's look-up kernels for x86: triples of weights in nibbles and signs, the rest as pairs; scale "
-    "beside",
+    "beside the bytes",
     source="microsoft/BitNet@16da220, utils/convert-hf-to-gguf-bitnet.py, transform_to_tl2; "
     "preset_kernels/*/kernel_config_tl2.ini",
     presets=MappingProxyType(

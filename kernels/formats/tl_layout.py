@@ -1,9 +1,8 @@
-"""How bitnet.cpp cuts matrices for its look-up kernels: tiles of BM rows and BK columns, in which bm rows lie side by
-side.
+"""The tiles of bitnet.cpp's look-up kernels: BM rows and BK columns, with bm interleaved rows.
 
-The original reads the three (bm, bk and bmm there) from an ini file that its code generator writes for one model. Those
-of its published presets are in tl1.py and tl2.py. A shape that none of them has gets `Layout.by_rule`, which is
-tritmark's own: no file of the original's says anything of such a shape.
+The original reads the three numbers (there bm, bk and bmm) from an ini file, which its code generator writes for one
+model. tl1.py and tl2.py have those of its published presets. A shape without a preset gets `Layout.by_rule`, a rule of
+tritmark: the original has no layout for such a shape.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ from tritmark.kernels.formats.base import Format, LayoutOption, Scale, Shape
 from tritmark.kernels.formats.bits import slabs
 
 ROWS = 32
-"""bm of the rule, and what N must be a multiple of for it."""
+"""bm of the rule; N must be a multiple of it."""
 NO_CODE = 2
-"""Stands for a NaN among codes that come from `signs`."""
+"""A NaN among codes from `signs`."""
 _ZERO_BELOW = np.float32(1e-6)
 
 
 class Layout(NamedTuple):
-    """Rows and columns of a tile, and how many of its rows lie side by side."""
+    """Rows and columns of a tile, and the number of its interleaved rows."""
 
     BM: int
     BK: int
@@ -37,8 +36,8 @@ class Layout(NamedTuple):
 
     @classmethod
     def by_rule(cls, shape: Shape, widths: tuple[int, ...]) -> Layout:
-        """For a shape (N, K) that no preset has: BM is the largest of 256, 128, 64 and 32 that N is a multiple of, BK
-        the first of `widths` that K is a multiple of, or else the last; bm is 32."""
+        """The layout of a shape (N, K) without a preset. BM is the largest divisor of N among 256, 128, 64 and 32; BK
+        is the first divisor of K among `widths`, or the last of them; bm is 32."""
         BM = next((rows for rows in (256, 128, 64) if shape[0] % rows == 0), ROWS)
         return cls(BM, next((width for width in widths if shape[1] % width == 0), widths[-1]), ROWS)
 
@@ -50,21 +49,21 @@ Presets = Mapping[str, Mapping[Shape, Layout]]
 class TL(Format):
     """TL1 or TL2.
 
-    `pack`, `unpack` and `quantize` take BM=, BK= and bm=, all three, or preset=, a published model's name. Without them
-    the layout is the one that is published for that shape, or else that of `Layout.by_rule`.
+    `pack`, `unpack` and `quantize` take BM=, BK= and bm=, all three, or preset=, the name of a published model. Without
+    them the layout is the one published for that shape, or that of `Layout.by_rule`.
     """
 
     presets: Presets = field(repr=False, hash=False)
-    """By model and shape, from its preset_kernels/*/kernel_config_tl?.ini. No shape has two."""
+    """By model and shape, from its preset_kernels/*/kernel_config_tl?.ini. No shape occurs twice."""
     widths: tuple[int, ...]
-    """From which the rule takes BK."""
+    """The values of BK in the rule."""
     given: Layout | None = None
-    """The layout of every shape, where it is told."""
+    """The layout of every shape, if the options give one."""
     preset: str | None = None
-    """The model whose layouts are asked for, where one is."""
+    """The model whose layouts are used, if the options name one."""
 
     def layout(self, op: str, shape: Shape) -> Layout:
-        """The layout of a matrix of this shape. Raises InvalidArgumentError where the preset has none that can be
+        """The layout of a matrix of this shape. Raises InvalidArgumentError if the preset has none that can be
         packed."""
         if self.given is not None:
             return self.given
@@ -112,20 +111,20 @@ class TL(Format):
 
     @abstractmethod
     def rows_apart(self, shape: Shape) -> int:
-        """How many rows have bytes of their own, side by side: a whole number of times, from row 0 on."""
+        """Number of rows in an independent unit of bytes. Units begin at row 0 and divide N."""
 
     @abstractmethod
     def unfit(self, layout: Layout) -> str | None:
-        """What layouts the original's packer takes, in words, where this is none of them; else None."""
+        """The layouts that the original's packer accepts, in words, or None if this is one of them."""
 
     @abstractmethod
     def columns_of(self, layout: Layout) -> int:
-        """What K must be a multiple of."""
+        """K must be a multiple of this."""
 
 
 def signs(x: NDArray[np.float32]) -> tuple[NDArray[np.int8], Scale]:
-    """The rule of transform_to_tl1 and transform_to_tl2: the sign of each weight but 0 for |x| < float32(1e-6), and the
-    largest magnitude as the scale; NO_CODE for NaN, and NaN as the scale where there is one."""
+    """The rule of transform_to_tl1 and transform_to_tl2: the sign of each weight, or 0 for |x| < float32(1e-6), and the
+    largest magnitude as the scale. A NaN becomes NO_CODE and makes the scale NaN."""
     scale = np.float32(0)
     codes = np.empty(x.shape, np.int8)
     for part in slabs(len(x), x.shape[1] * x.itemsize):
@@ -138,8 +137,8 @@ def signs(x: NDArray[np.float32]) -> tuple[NDArray[np.int8], Scale]:
 
 
 def pair_bytes(codes: NDArray[np.int8]) -> NDArray[np.uint8]:
-    """Bytes of four codes of a row each (rows, columns / 4): nibbles 3 * (w0 + 1) + w1 + 1, the first pair's the high
-    one. 0 where one of the two is NO_CODE, for that is what the original's cast of NaN to uint8 gives on x86."""
+    """One byte for each four codes of a row (rows, columns / 4): nibbles 3 * (w0 + 1) + w1 + 1, the first pair in the
+    high nibble. 0 if one of a pair is NO_CODE, the result of the original's cast of NaN to uint8 on x86."""
     first, second = codes[:, ::2], codes[:, 1::2]
     fields = first * np.int8(3)
     fields += second
@@ -150,13 +149,13 @@ def pair_bytes(codes: NDArray[np.int8]) -> NDArray[np.uint8]:
 
 
 def nibbles(fields: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Neighbouring fields of a row in a byte, the first in the high nibble."""
+    """Join adjacent fields of a row in a byte, the first in the high nibble."""
     joined: NDArray[np.uint8] = fields[:, ::2] << np.uint8(4)
     joined |= fields[:, 1::2]
     return joined
 
 
 def of_pairs(fields: NDArray[np.uint8]) -> NDArray[np.int8]:
-    """The codes of fields up to 8, two along the last axis for each."""
+    """The codes of fields from 0 to 8, two along the last axis for each field."""
     table = np.array([(field // 3 - 1, field % 3 - 1) for field in range(9)], np.int8)
     return table[fields].reshape(*fields.shape[:-1], 2 * fields.shape[-1])

@@ -14,26 +14,26 @@ from tritmark.kernels.formats.ggml_blocks import BLOCK, Blocks
 
 _POWERS = np.array([81, 27, 9, 3, 1], np.uint8)
 _WRITTEN = {5: written(range(243)), 4: written(range(0, 243, 3))}
-"""Which bytes come from five digits, and from four: there the lowest is 0."""
+"""The bytes that five digits produce, and those of four digits, where the lowest is 0."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TQ1(Blocks):
-    """Five base-3 digits w + 1 to a byte, the last weights of a block four to a byte; then the float16 scale d.
+    """Five base-3 digits w + 1 per byte, the last weights of a block four per byte; then the float16 scale d.
 
-    `quantize` follows libggml on x86-64, as that of TQ2_0 does. Where a NaN makes it forget the magnitudes before it, a
-    digit may be no digit; the bytes are libggml's, and read back as other weights or are refused.
+    `quantize` follows libggml on x86-64, as in TQ2_0. If a NaN makes it drop the magnitudes before it, a digit may
+    exceed 2. The bytes are still libggml's; they read back as other weights or are refused.
     """
 
     parts: tuple[tuple[int, int, int, int, int], ...]
-    """Of a block: first weight, end of weights, first byte, weights in a byte, bytes. Weight j of a part is in byte
-    j % bytes, its digit j // bytes counted from the most significant."""
+    """Parts of a block: first weight, end of weights, first byte, weights per byte, bytes. Weight j of a part is in
+    byte j % bytes, as digit j // bytes from the most significant."""
 
     def _join(self, weights: NDArray[np.int8], body: NDArray[np.uint8]) -> None:
         for part in slabs(len(body), self.block):
             for first, end, at, count, width in self.parts:
                 digits = weights[part, first:end].reshape(-1, count, width).view(np.uint8)
-                # All sums are modulo 256, as in libggml; the digits' + 1 are added at the end.
+                # Sums are modulo 256, as in libggml; the + 1 of each digit is added at the end.
                 value = np.full((len(digits), width), _POWERS[:count].sum(), np.uint8)
                 for digit in range(count):
                     value += digits[:, digit] * _POWERS[digit]
@@ -59,6 +59,6 @@ TQ1_0 = TQ1(
     group=BLOCK,
     scale_dtype="float16",
     rule=lambda x: absmax(x, BLOCK),
-    summary="ggml: blocks of 256 weights in 54 bytes, five to a byte, float16 scale each",
+    summary="ggml: blocks of 256 weights in 54 bytes, five per byte, float16 scale each",
     source="libggml 0.25.3, quantize_row_tq1_0_ref",
 )

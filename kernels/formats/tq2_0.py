@@ -18,10 +18,10 @@ class TQ2(Blocks):
     """Half blocks of 128 weights in 32 bytes: weight j in byte j % 32, the first 32 in the lowest bits; then the
     float16 scale d.
 
-    `quantize` follows libggml on x86-64: d is float16(a), a the largest magnitude, and the field is (lroundf(x * (1/a))
-    + 1) & 3, in float32. What it does to unusual values is kept: a NaN makes it forget the magnitudes before it; a
-    product that is NaN, infinite or beyond int64 gives w = 0; and magnitudes before a NaN may exceed a, which can give
-    the reserved field 3 that `unpack` refuses.
+    `quantize` follows libggml on x86-64: d is float16(a), with a the largest magnitude, and the field is
+    (lroundf(x * (1/a)) + 1) & 3, in float32. Unusual values behave as in libggml. A NaN makes it drop the magnitudes
+    before it. A product that is NaN, infinite or beyond int64 gives w = 0. Magnitudes before a NaN may exceed a, which
+    can produce the reserved field 3, which `unpack` refuses.
     """
 
     def _join(self, weights: NDArray[np.int8], body: NDArray[np.uint8]) -> None:
@@ -36,7 +36,7 @@ class TQ2(Blocks):
 
 
 def _rule(x: NDArray[np.float32]) -> tuple[NDArray[np.int8], Scale]:
-    """The rule of quantize_row_tq2_0_ref: of each rounded quotient, plus 1, two bits are kept."""
+    """The rule of quantize_row_tq2_0_ref: keeps two bits of each rounded quotient plus 1."""
     codes, scales = absmax(x, BLOCK)
     codes += 1
     codes &= 3

@@ -188,7 +188,7 @@ def test_a_kernel_that_reads_the_weights_format_is_taken_before_any_other(monkey
 
 def test_a_format_that_cannot_hold_the_weights_is_refused():
     weights = pack_weights(np.ones((2, 6), np.int8), 1.0)
-    with pytest.raises(InvalidArgumentError, match="i2_s_x86_r4 has no room for weights of shape"):
+    with pytest.raises(InvalidArgumentError, match="i2_s_x86_r4 cannot hold weights of shape"):
         weights.packed_as("i2_s_x86_r4")
     with pytest.raises(InvalidArgumentError, match="tile64 has one scale, tq2_0 a scale for each group of 256"):
         weights.packed_as("tq2_0")

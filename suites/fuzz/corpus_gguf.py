@@ -244,7 +244,7 @@ BAD: dict[str, tuple[str, Bad]] = {
     "layout a number": ("tritmark.layout of value type 4", lambda: with_pair(b"tritmark.layout", UINT32, bytes(4))),
     "split.no a string": ("split.no of value type 8", lambda: with_pair(b"split.no", STRING, text(b"0"))),
     "one part of 65,535": (
-        "part 1 of 65535, as its header says",
+        "part 1 of 65535 according to its header",
         lambda: with_pair(b"split.count", 2, struct.pack("<H", 65535)),
     ),
     "offset not aligned": ("the data of tensor 'b' begins at byte 33 of", lambda: with_b(offset=33)),

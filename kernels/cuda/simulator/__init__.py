@@ -1,4 +1,4 @@
-"""A GPU that is none: kernels compiled by g++ and run on the CPU, every access to memory checked. For tests; it has
+"""A simulated GPU: kernels are compiled by g++ and run on the CPU with every memory access checked. For tests; it has
 no speed."""
 
 from tritmark.kernels.cuda.simulator.backend import SimulatorBackend

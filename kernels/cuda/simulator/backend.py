@@ -1,20 +1,22 @@
 """The simulator as a Backend.
 
-It finds, and reports as DeviceFaultError with kernel, block, thread, address and line: accesses outside of an
-allocation or a shared variable, to freed memory, and misaligned ones; reads of memory that nobody has written; races on
-shared memory, and on device memory between a write and a later access of the same block; divergent barriers, masks that
-name exited lanes, deadlocks, kernels that do not end. It does not find races between blocks, nor what depends on
-registers, caches or time.
+It detects these faults and raises DeviceFaultError with kernel, block, thread, address and line:
 
-It is stricter than the device in two things: threads that exit while others of the block go on to a barrier are a
-fault, and two threads that write the same value to one place are a race.
+- accesses outside of an allocation or a shared variable, to freed memory, and misaligned ones;
+- reads of memory that was never written;
+- races on shared memory, and on device memory between a write and a later access of the same block;
+- divergent barriers, masks that name exited threads, deadlocks, kernels that do not end.
 
-It stands for a device with the limits of an H100 and few multiprocessors, so that grids that fill the device stay small
-and grid-stride loops go round. Environment variables for tests: TRITMARK_SIMULATOR_CAPABILITY (such as 7.5),
-TRITMARK_SIMULATOR_MEMORY (bytes), TRITMARK_SIMULATOR_SEED (order of blocks and threads, and what memory holds before it
-is written), TRITMARK_SIMULATOR_SECONDS (limit of one launch). Of several devices: TRITMARK_SIMULATOR_GPUS (how many
-there are), TRITMARK_SIMULATOR_MEMORY with a number for each between commas, TRITMARK_SIMULATOR_PEERS (0: none reaches
-another's memory), TRITMARK_SIMULATOR_FAILS (such as 1@3: GPU 1 is lost at the third launch that it is given).
+It does not detect races between blocks, nor faults that depend on registers, caches or time. It is stricter than the
+device in two cases: if threads exit while others of the block reach a barrier, and if two threads write the same value
+to one place.
+
+It simulates a device with the limits of an H100 and few multiprocessors, so that grids that fill the device stay small
+and grid-stride loops iterate. Environment variables for tests: TRITMARK_SIMULATOR_CAPABILITY (such as 7.5),
+TRITMARK_SIMULATOR_MEMORY (bytes), TRITMARK_SIMULATOR_SEED (order of blocks and threads, and the content of unwritten
+memory), TRITMARK_SIMULATOR_SECONDS (limit of one launch). For several devices: TRITMARK_SIMULATOR_GPUS (their number),
+TRITMARK_SIMULATOR_MEMORY with comma-separated numbers, TRITMARK_SIMULATOR_PEERS (0: no access to another's memory),
+TRITMARK_SIMULATOR_FAILS (such as 1@3: GPU 1 is lost at its third launch).
 """
 
 from __future__ import annotations
@@ -49,8 +51,8 @@ from tritmark.kernels.cuda.tensor_map import NO_MAP
 
 _MOST_RECORDS = 1 << 22
 _CONTEXTS = count()
-"""Their numbers."""
-_GO_ON = "mend the kernel or its launch; the simulator can be used further, a GPU could not"
+"""Numbers of contexts."""
+_GO_ON = "correct the kernel or its launch; the simulator can continue, unlike a GPU"
 
 RECORD = np.dtype(
     [
@@ -62,7 +64,7 @@ RECORD = np.dtype(
         ("kind", np.uint8),
     ]
 )
-"""One access to device memory: return address within the module, block and thread by linear index; kind 0 read, 1
+"""One access to device memory: return address within the module, linear indices of block and thread; kind 0 read, 1
 write, 3 atomic."""
 
 
@@ -74,25 +76,25 @@ def _number(name: str, default: int) -> int:
 
 
 def gpu_count() -> int:
-    """How many devices the simulator stands for."""
+    """Number of simulated devices."""
     return max(1, _number("TRITMARK_SIMULATOR_GPUS", 1))
 
 
 def _memory(index: int) -> int:
-    """Bytes of a device: each has its own number, or all have the last."""
+    """Bytes of a device: each has its own number, or the last one applies."""
     name = "TRITMARK_SIMULATOR_MEMORY"
     reported = [each.strip() for each in os.environ.get(name, "").split(",") if each.strip()]
     if not all(each.isdecimal() for each in reported):
-        raise UsageError(f"{name} is {os.environ[name]!r}; legal: a whole number, or one for each GPU between commas")
+        raise UsageError(f"{name} is {os.environ[name]!r}; legal: a whole number, or one per GPU, comma-separated")
     return int(reported[min(index, len(reported) - 1)]) if reported else 4 << 30
 
 
 def _fails(index: int) -> int:
-    """At which of its launches a device is lost, 0 for at none."""
+    """Number of the launch at which the device is lost; 0 for none."""
     name = "TRITMARK_SIMULATOR_FAILS"
     reported = os.environ.get(name, "").strip()
     if reported and not re.fullmatch(r"\d+@[1-9]\d*(,\d+@[1-9]\d*)*", reported):
-        raise UsageError(f"{name} is {reported!r}; legal: GPU@LAUNCH, such as 1@3, or several between commas")
+        raise UsageError(f"{name} is {reported!r}; legal: GPU@LAUNCH, such as 1@3, or several, comma-separated")
     planted = (each.split("@") for each in reported.split(",") if each)
     return next((int(launch) for gpu, launch in planted if int(gpu) == index), 0)
 
@@ -100,7 +102,7 @@ def _fails(index: int) -> int:
 def _device_info(index: int) -> DeviceInfo:
     reported = os.environ.get("TRITMARK_SIMULATOR_CAPABILITY", "").strip() or "9.0"
     if not re.fullmatch(r"\d+\.\d", reported):
-        raise UsageError(f"TRITMARK_SIMULATOR_CAPABILITY is {reported!r}; legal: such as 7.5")
+        raise UsageError(f"TRITMARK_SIMULATOR_CAPABILITY is {reported!r}; legal: MAJOR.MINOR, such as 7.5")
     major, minor = map(int, reported.split("."))
     return DeviceInfo(
         index=index,
@@ -127,7 +129,7 @@ def _device_info(index: int) -> DeviceInfo:
 
 
 class SimulatorFunction:
-    """A kernel, compiled by g++."""
+    """A kernel compiled by g++."""
 
     def __init__(self, kernel: Kernel, info: DeviceInfo) -> None:
         self._info = info
@@ -139,7 +141,7 @@ class SimulatorFunction:
         except AttributeError:
             raise CompileError(
                 f'{kernel.file} has no extern "C" __global__ void {kernel.name}(...)',
-                next_step="mend the name in the Kernel, or the source",
+                next_step="correct the name in the Kernel, or the source",
             ) from None
         self.handle = ctypes.cast(entry, ctypes.c_void_p).value or 0
         parameters.restype = ctypes.POINTER(ctypes.c_char)
@@ -154,7 +156,7 @@ class SimulatorFunction:
         if self.shared > info.shared_per_block:
             raise CompileError(
                 f"{kernel.name} has {self.shared} bytes of static shared memory",
-                next_step=f"at most {info.shared_per_block}; the rest dynamic",
+                next_step=f"use at most {info.shared_per_block}, and dynamic shared memory for the rest",
             )
         module_begin, module_end = ctypes.c_uint64(), ctypes.c_uint64()
         runtime.library().tritmark_module(
@@ -179,7 +181,7 @@ class SimulatorFunction:
         )
 
     def blocks_per_sm(self, threads: int, shared: int = 0) -> int:
-        """From threads and shared memory alone (1 KiB of it goes to the system for each block): registers are not
+        """Computed only from threads and shared memory (the system takes 1 KiB per block), because registers are not
         known."""
         warps = -(-threads // self._info.warp) * self._info.warp
         return min(
@@ -189,14 +191,14 @@ class SimulatorFunction:
         )
 
     def shared_place(self, address: int) -> str:
-        """The shared variable that the address lies in, or shortly behind or before, "" where there is none."""
+        """The shared variable at the address, or up to 32 bytes from it; "" for none."""
         for at, nbytes, name in self._shared:
             if at - 32 <= address < at + nbytes + 32:
                 return f"byte {address - at} of {name}"
         return ""
 
     def request(self, grid: Dim, block: Dim, arguments: Arguments, shared: int, seed: int) -> toolchain.LaunchRequest:
-        """What the runtime is to run."""
+        """The request to the runtime."""
         made = toolchain.LaunchRequest.from_buffer_copy(self._request)
         made.arguments = ctypes.addressof(arguments.pointers)
         made.grid[:], made.block[:] = grid, block
@@ -206,7 +208,7 @@ class SimulatorFunction:
 
 
 class Arguments:
-    """A kernel's arguments as the driver takes them: an array of pointers to the values."""
+    """A kernel's arguments in the driver's form: an array of pointers to the values."""
 
     def __init__(self, values: Sequence[Any]) -> None:
         self.values = [np.array(value) for value in values]
@@ -214,15 +216,15 @@ class Arguments:
 
 
 class SimulatorStream:
-    """Runs at once, so it is always empty."""
+    """A stream whose work runs immediately, so it is always empty."""
 
     handle = 0
 
     def synchronize(self) -> None:
-        """Nothing is left to wait for."""
+        """Does nothing; all work is complete."""
 
     def wait(self, event: backend.Event) -> None:
-        """What comes later comes later anyway."""
+        """Does nothing; work runs in order anyway."""
 
     def __enter__(self) -> SimulatorStream:
         return self
@@ -232,28 +234,28 @@ class SimulatorStream:
 
 
 class SimulatorEvent:
-    """Marks nothing, and measures nothing: a simulated kernel has no speed."""
+    """An event that measures nothing: a simulated kernel has no speed."""
 
     def record(self, stream: backend.Stream) -> None:
-        """Nothing to note."""
+        """Does nothing."""
 
     def synchronize(self) -> None:
-        """Nothing to wait for."""
+        """Does nothing."""
 
     def since(self, earlier: backend.Event) -> float:
-        """0.0, always."""
+        """Always 0.0."""
         return 0.0
 
 
 @dataclass
 class TracedLaunch:
-    """What one launch did with device memory."""
+    """The accesses of one launch to device memory."""
 
     kernel: str
     records: npt.NDArray[Any]
-    """Of dtype RECORD, each thread's in its order."""
+    """Of dtype RECORD; those of each thread are in order."""
     complete: bool
-    """Whether these are all; only the first 2^22 are kept."""
+    """Whether all accesses were recorded; only the first 2^22 are kept."""
     module: Path
 
     def line(self, pc: int) -> str:
@@ -269,7 +271,7 @@ class Trace:
 
 
 class SimulatorBackend:
-    """Runs kernels on the CPU, one thread at a time, at once. Memory belongs to the process: all of these share it."""
+    """Runs kernels on the CPU, one thread at a time, immediately. All simulated devices share the process's memory."""
 
     simulated = True
 
@@ -279,7 +281,7 @@ class SimulatorBackend:
         self.info = _device_info(index)
         self._fails = _fails(index)
         self.launches = 0
-        """How many it was given."""
+        """Number of launches so far."""
         self._lost = False
         self.seed = _number("TRITMARK_SIMULATOR_SEED", 0)
         self._arena = arena()
@@ -294,28 +296,28 @@ class SimulatorBackend:
         pass
 
     def function(self, kernel: Kernel) -> SimulatorFunction:
-        """Compile, or take from the cache, and load."""
+        """Compile (or take from the cache) and load."""
         if not kernel.simulated:
             raise DeviceUnavailableError(
-                f"{kernel.name} cannot be simulated (it needs hardware such as wgmma or TMA)", next_step="use a GPU"
+                f"{kernel.name} cannot be simulated (it needs wgmma, TMA or similar hardware)", next_step="use a GPU"
             )
         if not kernel.runs_on(self.info.capability):
             has = ".".join(map(str, self.info.capability))
             raise DeviceUnavailableError(
-                f"{kernel.name} needs compute capability {kernel.needs}, the simulator has {has}",
-                next_step="take another variant",
+                f"{kernel.name} needs compute capability {kernel.needs}; the simulator has {has}",
+                next_step="use another variant",
             )
         return SimulatorFunction(kernel, self.info)
 
     def arguments(self, function: backend.DeviceFunction, args: Sequence[Any]) -> Arguments:
-        """Packed, and compared with the parameters of the source. Raises LaunchError where their number, kinds or
-        sizes differ."""
+        """Pack the arguments and compare them with the parameters of the source. Raises LaunchError if their number,
+        types or sizes differ."""
         assert isinstance(function, SimulatorFunction)
         made = Arguments(args)
         if len(made.values) != len(function.parameters):
             raise LaunchError(
                 f"{function.name}: {len(made.values)} arguments",
-                next_step=f"pass {len(function.parameters)}, as in the source",
+                next_step=f"pass {len(function.parameters)} like the source",
             )
         for i, (value, (sort, nbytes)) in enumerate(zip(made.values, function.parameters, strict=True)):
             if value.itemsize != nbytes or (value.dtype.kind != ("u" if sort == "P" else sort) and sort != "V"):
@@ -328,12 +330,12 @@ class SimulatorBackend:
                 }[sort]
                 raise LaunchError(
                     f"{function.name}: argument {i + 1} is {value.dtype}",
-                    next_step=f"pass a {wanted} of {nbytes} bytes, as in the source",
+                    next_step=f"pass a {wanted} of {nbytes} bytes like the source",
                 )
         return made
 
     def tensor_map(self, pointer: int, numbers: tuple[int, ...]) -> Any:
-        """Nothing: there is no copy engine, and kernels read the matrix itself."""
+        """NO_MAP: there is no copy engine, and kernels read the matrix directly."""
         return NO_MAP
 
     def enqueue(
@@ -345,7 +347,7 @@ class SimulatorBackend:
         shared: int,
         stream: backend.Stream,
     ) -> None:
-        """Run it now. Raises LaunchError, DeviceFaultError."""
+        """Run the launch immediately. Raises LaunchError, DeviceFaultError."""
         assert isinstance(function, SimulatorFunction)
         self._alive()
         self._admit(function, grid, block, shared)
@@ -368,21 +370,21 @@ class SimulatorBackend:
             raise DeviceFaultError(self._fault_text(function, arguments, fault), next_step=_GO_ON)
 
     def _alive(self) -> None:
-        """Raises DeviceFaultError where the device was lost, as planted."""
+        """Raises DeviceFaultError if the device was lost, as planted."""
         if self._lost:
             raise DeviceFaultError(
                 f"simulated: GPU {self.info.index} was lost at its launch {self._fails}, as planted", next_step=_GO_ON
             )
 
     def _mine(self, function: SimulatorFunction, arguments: Arguments) -> None:
-        """Raises DeviceFaultError where an argument points to the memory of another device."""
+        """Raises DeviceFaultError if an argument points to the memory of another device."""
         if gpu_count() == 1:
             return
         for place, (value, (sort, _)) in enumerate(zip(arguments.values, function.parameters, strict=True)):
             owner = self._arena.owner(int(value)) if sort == "P" and value else None
             if owner not in {None, self.info.index}:
                 raise DeviceFaultError(
-                    f"simulated: {function.name}: argument {place + 1} is in the memory of GPU {owner}, and this is "
+                    f"simulated: {function.name}: argument {place + 1} is in the memory of GPU {owner}, but this is "
                     f"GPU {self.info.index}",
                     next_step="copy it there first",
                 )
@@ -422,7 +424,7 @@ class SimulatorBackend:
 
     @contextmanager
     def trace(self) -> Iterator[Trace]:
-        """Collect the accesses to device memory of all launches within the block."""
+        """Record the accesses to device memory of all launches within the block."""
         self._trace = Trace()
         try:
             yield self._trace
@@ -430,7 +432,7 @@ class SimulatorBackend:
             self._trace = None
 
     def new_stream(self, *, apart: bool = False) -> backend.Stream:
-        """Another stream that runs at once."""
+        """Another stream that runs work immediately."""
         return SimulatorStream()
 
     def new_event(self) -> backend.Event:
@@ -438,26 +440,26 @@ class SimulatorBackend:
         return SimulatorEvent()
 
     def allocate(self, nbytes: int) -> SimulatorAllocation:
-        """Memory full of a pattern that depends on the seed."""
+        """Memory filled with a pattern that depends on the seed."""
         self._alive()
         pattern = (0xCB + 37 * self.seed) & 0xFF
         made = self._arena.allocate(nbytes, self.info.memory, pattern, self.info.index, self._context)
         return SimulatorAllocation(self._arena, made, nbytes)
 
     def memory(self) -> tuple[int, int]:
-        """Bytes free and in total."""
+        """Free and total bytes."""
         return max(0, self.info.memory - self._arena.used[self._context]), self.info.memory
 
     def pinned(self, nbytes: int) -> npt.NDArray[Any]:
-        """Host memory is host memory here."""
+        """Ordinary host memory, which the simulator needs no pinning for."""
         return np.empty(nbytes, np.uint8)
 
     def is_pinned(self, values: npt.NDArray[Any]) -> bool:
-        """No copy gains by that."""
+        """False: copies gain nothing from pinning."""
         return False
 
     def array_copier(self, lanes: int, piece: int) -> None:
-        """None: Python copies."""
+        """Returns None, so Python copies."""
 
     def write(self, pointer: int, values: npt.NDArray[Any], stream: backend.Stream | None = None) -> None:
         """Copy to the device."""
@@ -480,11 +482,11 @@ class SimulatorBackend:
         runtime.library().tritmark_written(pointer, nbytes)
 
     def synchronize(self) -> None:
-        """Nothing is left to wait for. Raises DeviceFaultError where the device was lost."""
+        """Does nothing; all work is complete. Raises DeviceFaultError if the device was lost."""
         self._alive()
 
     def reaches(self, other: SimulatorBackend) -> bool:
-        """As TRITMARK_SIMULATOR_PEERS says."""
+        """The value of TRITMARK_SIMULATOR_PEERS."""
         return bool(_number("TRITMARK_SIMULATOR_PEERS", 1))
 
     def copy_from(self, pointer: int, other: SimulatorBackend, source: int, nbytes: int) -> None:

@@ -1,5 +1,5 @@
-"""Memory of the simulated devices: host memory, with gaps between allocations, so that an access outside of one is
-seen."""
+"""Memory of the simulated devices: host memory with gaps between allocations, so that an access outside of one is
+detected."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tritmark.kernels.cuda.simulator import runtime
 
 _ALIGNMENT = 256
 _GAP = 4096
-"""Bytes after each allocation that belong to none."""
+"""Unused bytes after each allocation."""
 _AREA = 1 << 35
 
 
 class SimulatorAllocation:
-    """Device memory: host memory between gaps that no kernel may touch."""
+    """Device memory: host memory between gaps that no kernel may access."""
 
     def __init__(self, arena: SimulatedMemory, pointer: int, nbytes: int) -> None:
         self.pointer = pointer
@@ -27,23 +27,22 @@ class SimulatorAllocation:
         self._give_back.atexit = False
 
     def free(self) -> None:
-        """Give it back; kernels may not touch it from here on."""
+        """Free the memory; kernels may not access it afterwards."""
         self._give_back()
 
 
 class SimulatedMemory:
-    """The device's memory. Addresses go round in an area that is larger, so that freed memory is not soon used
-    again."""
+    """The memory of the devices. Addresses rotate in a larger area, so that freed memory is not reused soon."""
 
     def __init__(self) -> None:
         self.used: Counter[int] = Counter()
-        """Bytes that each context has allocated, by its number: what one leaves behind is not another's."""
+        """Allocated bytes by number of the context; memory that one context leaks does not count for another."""
         self._owners: dict[int, tuple[int, int]] = {}
-        """The device and the context of each allocation, by their numbers."""
+        """Numbers of the device and context of each allocation."""
         self._base = runtime.library().tritmark_begin(_AREA)
         if not self._base:
             raise DeviceUnavailableError(
-                "the system refuses the simulator its address space (128 GiB, of which only what is used takes memory)",
+                "the system refuses the simulator's address space of 128 GiB, of which only used pages take memory",
                 next_step="lift `ulimit -v`, or set vm.overcommit_memory to 0 or 1",
             )
         self._next = self._base + _GAP
@@ -51,7 +50,7 @@ class SimulatedMemory:
         """(pointer, bytes), sorted."""
 
     def allocate(self, nbytes: int, most: int, poison: int, owner: int, context: int) -> int:
-        """Address of new memory of a device, where its context uses no more than `most` bytes with that."""
+        """Address of new memory of a device. Its context may use at most `most` bytes, including this."""
         with runtime.LOCK:
             room = -(-nbytes // _ALIGNMENT) * _ALIGNMENT + _GAP
             found = self._from(self._next, room) or self._from(self._base + _GAP, room)
@@ -70,7 +69,7 @@ class SimulatedMemory:
             return found
 
     def _from(self, start: int, room: int) -> int:
-        """The first address from `start` on with so many bytes that are free, 0 for none."""
+        """The first address from `start` with so many free bytes, 0 for none."""
         for pointer, nbytes in self._live[bisect_right(self._live, (start, 0)) :]:
             if start + room <= pointer:
                 break
@@ -78,7 +77,7 @@ class SimulatedMemory:
         return start if start + room <= self._base + _AREA else 0
 
     def free(self, pointer: int) -> None:
-        """Give an allocation back."""
+        """Free an allocation."""
         with runtime.LOCK:
             at = bisect_right(self._live, (pointer, 0))
             if at < len(self._live) and self._live[at][0] == pointer:
@@ -88,8 +87,8 @@ class SimulatedMemory:
                 runtime.library().tritmark_free(pointer, nbytes)
 
     def near(self, address: int) -> tuple[int, int] | None:
-        """The allocation that holds the address, or ends shortly before it, or begins shortly after it."""
-        with runtime.LOCK:  # another thread allocates and frees
+        """The allocation that contains the address, or is less than a gap away from it."""
+        with runtime.LOCK:  # another thread may allocate and free
             at = bisect_right(self._live, (address, 1 << 62))
             for pointer, nbytes in self._live[max(0, at - 1) : at + 1]:
                 if pointer - _GAP < address < pointer + nbytes + _GAP:
@@ -97,20 +96,20 @@ class SimulatedMemory:
             return None
 
     def owner(self, address: int) -> int | None:
-        """The number of the device whose allocation holds the address, or is near it."""
+        """The number of the device whose allocation contains the address, or is near it."""
         with runtime.LOCK:
             found = self.near(address)
             return None if found is None else self._owners[found[0]][0]
 
     def must_hold(self, pointer: int, nbytes: int, what: str, owner: int) -> None:
-        """Raises DeviceFaultError where so many bytes from there are not within one allocation of the device."""
+        """Raises DeviceFaultError unless these bytes are within one allocation of the device."""
         with runtime.LOCK:
             found = self.near(pointer)
             of = owner if found is None else self._owners[found[0]][0]
         if nbytes and (found is None or pointer < found[0] or pointer + nbytes > sum(found)):
             raise DeviceFaultError(
                 f"simulated: {what} of {nbytes} bytes at {pointer:#x} is outside every allocation",
-                next_step="mend address or size",
+                next_step="correct the address or size",
             )
         if of != owner:
             raise DeviceFaultError(
@@ -121,5 +120,5 @@ class SimulatedMemory:
 
 @cache
 def arena() -> SimulatedMemory:
-    """The memory of all simulated devices, which is the process's."""
+    """The memory of all simulated devices of the process."""
     return SimulatedMemory()

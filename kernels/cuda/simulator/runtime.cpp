@@ -1,22 +1,21 @@
-// Runtime of the CUDA simulator: runs the threads of a block as fibers and judges every access to memory.
+// Runtime of the CUDA simulator: runs the threads of a block as fibers and checks every memory access.
 //
-// Kernels are compiled with -fsanitize=thread and linked with this in place of libtsan: g++ then calls
-// __tsan_read4(address) and its like before each access that is not to a plain local variable. What these hooks know:
+// Kernels are compiled with -fsanitize=thread and linked with this file in place of libtsan. g++ then calls
+// __tsan_read4(address) and similar hooks before each access that is not to a plain local variable. The hooks use:
 //
-//   state   one byte for each byte of device and shared memory: outside, freed, never written, written. An access that
-//           reads is a fault if none of its bytes was ever written: words of which a part is read for nothing (bytes
-//           between members, tails) are not accused
-//   stamps  who accessed a word last (thread, when), see Stamp
+//   state   one byte for each byte of device and shared memory: outside, freed, never written, written. A read is a
+//           fault only if none of its bytes was ever written, because compilers read unused bytes of a word (padding
+//           between members, tails)
+//   stamps  the last accesses to a word (thread, time), see Stamp
 //
-// "When" is an epoch, a number that rises at every barrier of a block and at every new block, and within an epoch a
-// clock of the warp's lanes, raised by __syncwarp: seen[a][b] is lane b's clock when a last learned of it (a vector
-// clock). An access is ordered before the current thread's if its epoch is over, or if the current thread has seen a
-// later clock of that lane than the access carries.
+// The time is an epoch, which rises at every barrier and at every new block, and within an epoch a clock of each lane,
+// raised by __syncwarp. seen[a][b] is the last clock of lane b that a knows (a vector clock). An access is ordered
+// before the current thread's if its epoch is over, or if the current thread has seen a later clock of that lane.
 //
 // Shared memory has exact stamps for each byte: the last writer, the last atomic operation, the last reader, and the
-// last reader of another warp. Words that are only accessed whole have one set of stamps. Device memory has the last
-// writer of each word; races between blocks are not judged, for a grid has orders (fences with atomics) that this does
-// not follow.
+// last reader of another warp. Words that are only accessed as a whole have one set of stamps. Device memory has the
+// last writer of each word. Races between blocks are not checked, because a grid has orders (fences with atomics) that
+// this does not track.
 
 #include <cstdarg>
 #include <cstdint>
@@ -72,7 +71,7 @@ struct Dim {
 
 struct Fault {
     char text[512];
-    uint64_t address, size;  // of the access; 0 where it is none
+    uint64_t address, size;  // of the access; 0 without one
     uint64_t pc;             // within the module
     Dim block, thread;
 };
@@ -98,11 +97,11 @@ struct Record {  // one access to device memory
     uint8_t size, kind;
 };
 
-// A stamp: epoch << 32 | thread << 22 | clock << 3 | flags. A clock that has come to its end counts as ordered.
+// A stamp: epoch << 32 | thread << 22 | clock << 3 | flags. A clock at its maximum counts as ordered.
 using Stamp = uint64_t;
 constexpr uint32_t MOST_CLOCK = (1 << 19) - 1;
-constexpr Stamp SEVERAL = 1;  // other lanes of the warp did the same at the time
-constexpr Stamp APART = 2;    // so did another warp in this epoch
+constexpr Stamp SEVERAL = 1;  // other lanes of the warp made the same access at that time
+constexpr Stamp APART = 2;    // another warp made it too in this epoch
 constexpr unsigned thread_of(Stamp s) { return s >> 22 & (MOST_THREADS - 1); }
 constexpr uint32_t clock_of(Stamp s) { return s >> 3 & MOST_CLOCK; }
 
@@ -129,8 +128,8 @@ uintptr_t arena, arena_bytes;
 uint8_t* arena_state;
 uint64_t* arena_writers;  // for each word epoch << 32 | thread << 22 | clock << 5 | atomic << 4 | bytes (a bit each)
 
-// --- shared memory: [0, STATIC_BYTES) the module's static variables, then a window in whose middle the dynamic memory
-// lies
+// --- shared memory: [0, STATIC_BYTES) the module's static variables, then a window with the dynamic memory in its
+// middle
 uintptr_t window;  // of WINDOW_BYTES - STATIC_BYTES
 uint8_t* shared_state;
 Word* shared_words;
@@ -150,7 +149,7 @@ uint32_t alive[MOST_THREADS / WARP], waiting[MOST_THREADS / WARP], wanting_activ
 Thread* now;
 unsigned number;  // of `now` within its block
 unsigned exited, arrived, barrier_kind, barrier_line, barrier_first, barrier_sum, barrier_result;
-uint64_t patience;  // accesses until the time is looked at
+uint64_t patience;  // accesses until the next check of the time
 timespec deadline;
 std::vector<Record> records;
 bool tracing;
@@ -187,7 +186,7 @@ tritmark_switch:
     ret
 .size tritmark_switch, . - tritmark_switch
 )");
-// words of a new fiber's frame, and which of them is the address that it begins at
+// words in a new fiber's frame, and the index of its start address
 constexpr int SAVED = 8, RETURN = 6;
 #elif defined(__aarch64__)
 asm(R"(
@@ -224,10 +223,10 @@ tritmark_switch:
 )");
 constexpr int SAVED = 20, RETURN = 11;
 #else
-#error "the simulator's fibers know x86-64 and aarch64"
+#error "the simulator's fibers support only x86-64 and aarch64"
 #endif
 
-// Fill in the fault; the first one counts.
+// Record a fault; only the first one counts.
 __attribute__((format(printf, 4, 5))) void report(void* pc, uintptr_t address, size_t size, const char* format, ...) {
     if (faulted) return;
     faulted = true;
@@ -242,7 +241,7 @@ __attribute__((format(printf, 4, 5))) void report(void* pc, uintptr_t address, s
     fault_found.thread = now->index;
 }
 
-// A fault ends the launch: every fiber is left as it stands.
+// A fault ends the launch: every fiber is abandoned.
 template <class... Values>
 [[noreturn]] RARE void fault(void* pc, uintptr_t address, size_t size, const char* format, Values... values) {
     report(pc, address, size, format, values...);
@@ -266,9 +265,9 @@ void fiber_main();
 
 int take_fiber() {
     if (free_count) return free_fibers[--free_count];
-    // an overflow shall not go unnoticed
+    // a guard page, so that an overflow is detected
     mprotect(reinterpret_cast<void*>(stacks + fibers_made * STACK_BYTES), 4096, PROT_NONE);
-    // Not all at the same place of a page: they would share a few lines of the caches.
+    // Stacks begin at different offsets in a page; otherwise they would compete for a few cache lines.
     auto top = reinterpret_cast<void**>(stacks + (fibers_made + 1) * STACK_BYTES - fibers_made * 320 % 32768 / 64 * 64);
     top -= SAVED;
     top[RETURN] = reinterpret_cast<void*>(&fiber_main);
@@ -283,7 +282,7 @@ void become(unsigned thread) {
     now = &threads[thread];
 }
 
-// Give the processor to the next thread of the queue, or to the main loop where there is none.
+// Switch to the next thread of the queue, or to the main loop if it is empty.
 void next(void** save) {
     void* to = main_sp;
     if (head != tail) {
@@ -304,8 +303,8 @@ void wait() { next(&fiber_sp[now->fiber]); }
 
 // --- warps --------------------------------------------------------------------------------------------------------
 
-// Whether the result of an exited lane would be undefined. Votes and __syncwarp are defined for all lanes that have not
-// exited.
+// Whether the operation has no result if a lane of its mask has exited. Votes and __syncwarp are defined for all lanes
+// that have not exited.
 bool exchanges(unsigned op) { return op == SHUFFLE || op >= ADD; }
 
 void join_clocks(unsigned first, uint32_t lanes) {
@@ -321,7 +320,7 @@ void join_clocks(unsigned first, uint32_t lanes) {
     warp_clocked[first / WARP] = true;
 }
 
-// The result of each lane, from the values of all.
+// Compute the result of each lane from the values of all.
 void compute(unsigned op, Thread* lane, uint32_t lanes) {
     const unsigned leader = __builtin_ctz(lanes);
     uint32_t ballot = 0, same = 0, all = static_cast<uint32_t>(lane[leader].value);
@@ -349,7 +348,7 @@ void compute(unsigned op, Thread* lane, uint32_t lanes) {
         const unsigned from = lane[i].argument;
         switch (op) {
         case SHUFFLE:
-            // The value of a lane outside the mask is undefined: one that nobody can have wanted.
+            // The value of a lane outside the mask is undefined, so return an unlikely one.
             result = lanes >> from & 1 ? lane[from].value : 0xBADBADBADBADBADBu;
             break;
         case BALLOT: result = ballot; break;
@@ -366,7 +365,7 @@ void compute(unsigned op, Thread* lane, uint32_t lanes) {
     }
 }
 
-// If all lanes of the mask that have not exited are there: compute, and let the others go on.
+// If all lanes of the mask that have not exited are there: compute, and let the others continue.
 bool complete(unsigned warp, uint32_t mask, unsigned op) {
     const uint32_t lanes = mask & alive[warp];
     if ((waiting[warp] & lanes) != lanes) return false;
@@ -391,21 +390,21 @@ bool complete(unsigned warp, uint32_t mask, unsigned op) {
 uint64_t warp_op(unsigned op, uint32_t mask, uint64_t value, unsigned argument, void (*call)(void**), void* pc) {
     const unsigned warp = number / WARP, self = number % WARP;
     if (!(mask >> self & 1))
-        fault(pc, 0, 0, "the mask %#x of %s does not name the lane that calls it (%u)", mask, OP_NAMES[op], self);
+        fault(pc, 0, 0, "the mask %#x of %s does not name the calling lane (%u)", mask, OP_NAMES[op], self);
     if (exchanges(op) && mask & ~alive[warp]) {
         const unsigned gone = __builtin_ctz(mask & ~alive[warp]);
         fault(pc, 0, 0, "the mask %#x of %s names lane %u, which has exited or does not exist", mask, OP_NAMES[op],
               gone);
     }
-    // Two lanes that wait for each other in different operations wait for ever. One that already waits where this one
-    // comes was compared.
+    // Two lanes that wait for each other in different operations wait forever. Lanes that wait in this operation were
+    // compared before.
     for (uint32_t left = mask & waiting[warp]; left; left &= left - 1) {
         const unsigned lane = __builtin_ctz(left);
         const Thread& other = threads[warp * WARP + lane];
         if (other.op == op && other.mask == mask) break;
         if (other.mask >> self & 1)
-            fault(pc, 0, 0, "divergent warp: %s with mask %#x, and lane %u waits in %s with mask %#x", OP_NAMES[op],
-                  mask, lane, OP_NAMES[other.op], other.mask);
+            fault(pc, 0, 0, "divergent warp: %s with mask %#x; lane %u waits in %s with mask %#x", OP_NAMES[op], mask,
+                  lane, OP_NAMES[other.op], other.mask);
     }
     now->op = op;
     now->mask = mask;
@@ -418,8 +417,8 @@ uint64_t warp_op(unsigned op, uint32_t mask, uint64_t value, unsigned argument, 
     return now->result;
 }
 
-// No thread can go on. Lanes that ask which lanes are active are told of those that came to the same place; otherwise
-// it is a deadlock.
+// No thread can continue. Lanes in __activemask get the lanes at the same place as their result; otherwise it is a
+// deadlock.
 bool resolve_active() {
     bool any = false;
     for (unsigned i = 0; i < thread_count; i++) {
@@ -455,7 +454,7 @@ void new_epoch() {
 
 unsigned barrier(unsigned kind, unsigned predicate, unsigned line, void* pc) {
     if (exited)
-        fault(pc, 0, 0, "divergent barrier: %u threads of the block have exited and the others come to %s", exited,
+        fault(pc, 0, 0, "divergent barrier: %u threads of the block have exited and the others reach %s", exited,
               BARRIER_NAMES[kind]);
     if (!arrived) {
         barrier_kind = kind;
@@ -490,13 +489,13 @@ void leave() {
     alive[warp] &= ~(1u << number % WARP);
     if (arrived)
         fault(threads[barrier_first].pc, 0, 0,
-              "divergent barrier: the thread has exited and thread %s waits at %s in line %u", name(barrier_first).text,
-              BARRIER_NAMES[barrier_kind], barrier_line);
+              "divergent barrier: the thread has exited while thread %s waits at %s in line %u",
+              name(barrier_first).text, BARRIER_NAMES[barrier_kind], barrier_line);
     for (uint32_t left = waiting[warp]; left; left &= left - 1) {
         const Thread& other = threads[warp * WARP + __builtin_ctz(left)];
         if (!(waiting[warp] & 1u << __builtin_ctz(left)) || !(other.mask >> number % WARP & 1)) continue;
         if (exchanges(other.op))
-            fault(other.pc, 0, 0, "the mask %#x of %s, in which thread %s waits, names the thread, which has exited",
+            fault(other.pc, 0, 0, "the mask %#x of %s, in which thread %s waits, names this thread, which has exited",
                   other.mask, OP_NAMES[other.op], name(warp * WARP + __builtin_ctz(left)).text);
         complete(warp, other.mask, other.op);
     }
@@ -569,7 +568,7 @@ bool run_block() {
 
 const char* verb(unsigned kind) { return kind == READ ? "read" : kind == WRITE ? "write" : "atomic operation"; }
 
-// Whether another thread left that stamp and nothing orders it before the current thread.
+// Whether another thread left that stamp and no synchronization orders it before the current thread.
 inline bool unordered(Stamp s) {
     if (s >> 32 != epoch) return false;
     if (s & APART) return true;
@@ -581,7 +580,7 @@ inline bool unordered(Stamp s) {
 
 RARE void race(void* pc, uintptr_t address, unsigned bytes, unsigned kind, Stamp s, const char* earlier,
                const char* memory) {
-    fault(pc, address, bytes, "race on %s memory: %s of %u bytes that %s %s with no %s between", memory, verb(kind),
+    fault(pc, address, bytes, "race on %s memory: %s of %u bytes that %s %s without a %s between", memory, verb(kind),
           bytes, thread_of(s) == number ? "another thread" : name(thread_of(s)).text, earlier,
           thread_of(s) / WARP == number / WARP && !(s & APART) ? "__syncwarp or barrier" : "barrier");
 }
@@ -651,7 +650,7 @@ RARE void refuse(const uint8_t* state, uintptr_t address, unsigned bytes, unsign
     fault(pc, address, bytes, "out-of-bounds %s of %u bytes of %s memory", verb(kind), bytes, memory);
 }
 
-// Bounds and content: within memory, and, to be read, with at least one byte that was ever written.
+// Check bounds and content: within memory, and for a read at least one byte that was ever written.
 template <class Bits>
 inline void examine(uint8_t* state, uintptr_t address, unsigned bytes, unsigned kind, void* pc, const char* memory) {
     constexpr Bits ONES = static_cast<Bits>(~Bits{0}) / 255;
@@ -661,7 +660,7 @@ inline void examine(uint8_t* state, uintptr_t address, unsigned bytes, unsigned 
     if ((bits & ONES * 2) != ONES * 2) refuse(state, address, bytes, kind, pc, memory);
     if (kind == READ || kind == ATOMIC) {
         if (bits == ONES * UNWRITTEN)
-            fault(pc, address, bytes, "%s of %u bytes of %s memory that nobody has written", verb(kind), bytes, memory);
+            fault(pc, address, bytes, "%s of %u bytes of %s memory that was never written", verb(kind), bytes, memory);
         if (kind == READ) return;
     }
     memset(state, WRITTEN, bytes);
@@ -685,7 +684,7 @@ RARE void look_at_time(void* pc) {
         fault(pc, 0, 0, "the kernel has not ended after %u seconds", static_cast<unsigned>(launch.seconds));
 }
 
-// Judge one access of 1, 2, 4, 8 or 16 bytes before it is made.
+// Check one access of 1, 2, 4, 8 or 16 bytes before it happens.
 inline void access(const void* pointer, unsigned bytes, unsigned kind, void* pc) {
     if (!now) return;  // the module is being loaded
     const auto address = reinterpret_cast<uintptr_t>(pointer);
@@ -696,7 +695,7 @@ inline void access(const void* pointer, unsigned bytes, unsigned kind, void* pc)
     if (!in_arena && !in_window && !in_static) {
         // a constant
         if (address - launch.module_begin < launch.module_end - launch.module_begin && kind == READ) return;
-        fault(pc, address, bytes, "out-of-bounds %s of %u bytes, in no memory of the device", verb(kind), bytes);
+        fault(pc, address, bytes, "out-of-bounds %s of %u bytes, outside all device memory", verb(kind), bytes);
     }
     if (address & (bytes - 1))
         fault(pc, address, bytes, "misaligned %s of %u bytes of %s memory", verb(kind), bytes,
@@ -711,7 +710,7 @@ inline void access(const void* pointer, unsigned bytes, unsigned kind, void* pc)
     }
 }
 
-// An access that g++ does not promise to be aligned, or of another size: in pieces.
+// An access without guaranteed alignment, or of another size: in parts.
 void access_range(const void* pointer, size_t bytes, unsigned kind, void* pc) {
     auto address = reinterpret_cast<uintptr_t>(pointer);
     while (bytes) {
@@ -730,7 +729,7 @@ void* reserve(size_t bytes) {
 
 }  // namespace
 
-// --- what g++ calls -----------------------------------------------------------------------------------------------
+// --- hooks for g++ ------------------------------------------------------------------------------------------------
 #define HOOKS(bytes)                                                                     \
     API void __tsan_read##bytes(void* p) { access(p, bytes, READ, PC); }                 \
     API void __tsan_write##bytes(void* p) { access(p, bytes, WRITE, PC); }               \
@@ -745,7 +744,7 @@ API void __tsan_read_range(void* p, size_t bytes) { access_range(p, bytes, READ,
 API void __tsan_write_range(void* p, size_t bytes) { access_range(p, bytes, WRITE, PC); }
 API void __tsan_init() {}
 
-// --- what the headers under include/ call -------------------------------------------------------------------------
+// --- functions for the headers under include/ ---------------------------------------------------------------------
 API Dim tritmark_thread_index() { return now->index; }
 API Dim tritmark_block_index() { return block_index; }
 API Dim tritmark_block_dim() { return launch.block; }
@@ -774,9 +773,9 @@ API void tritmark_refuse(const char* what, const void* address, void* pc) {
     fault(pc, reinterpret_cast<uintptr_t>(address), 0, "%s", what);
 }
 
-// --- what Python calls --------------------------------------------------------------------------------------------
+// --- functions for Python -----------------------------------------------------------------------------------------
 
-// Reserve `bytes` of device memory, and what is kept about it. Its address, or 0 where the system refuses.
+// Reserve `bytes` of device memory and its shadow state. Returns its address, or 0 if the system refuses.
 API uint64_t tritmark_begin(uint64_t bytes) {
     arena_bytes = bytes;
     arena = reinterpret_cast<uintptr_t>(reserve(bytes));
@@ -817,7 +816,7 @@ API const Record* tritmark_records(uint64_t* count) {
     return records.data();
 }
 
-// Where the module that holds an address begins and ends.
+// Begin and end of the module that contains an address.
 API void tritmark_module(const void* address, uint64_t* begin, uint64_t* end) {
     Dl_info info;
     dladdr(address, &info);
@@ -830,7 +829,7 @@ API void tritmark_module(const void* address, uint64_t* begin, uint64_t* end) {
     }
 }
 
-// Run a grid. 0, or 1 with the fault filled in.
+// Run a grid. Returns 0, or 1 with the fault.
 API int tritmark_launch(const Launch* wanted, Fault* found) {
     launch = *wanted;
     faulted = false;
@@ -867,7 +866,7 @@ API int tritmark_launch(const Launch* wanted, Fault* found) {
         fine = run_block();
     }
     memset(shared_state + (WINDOW_BYTES + STATIC_BYTES) / 2, OUTSIDE, launch.dynamic_bytes);
-    if (!fine) free_count = fibers_made = 0;  // they stand anywhere
+    if (!fine) free_count = fibers_made = 0;  // they are abandoned
     now = nullptr;
     if (!fine) *found = fault_found;
     return !fine;

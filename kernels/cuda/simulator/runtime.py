@@ -1,4 +1,4 @@
-"""The simulator's runtime (runtime.cpp), as Python calls it."""
+"""Python interface of the simulator's runtime (runtime.cpp)."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 from tritmark.kernels.cuda.simulator import toolchain
 
 LOCK = RLock()
-"""Held by launches and by whatever changes allocations, for the runtime's state is that of one thread."""
+"""Held by launches and by changes of allocations, because the runtime's state is for one thread."""
 
 
 @cache
 def library() -> Any:
-    """The compiled runtime, its functions with their types."""
+    """The compiled runtime with typed functions."""
     loaded = ctypes.CDLL(str(toolchain.runtime()))
     u64, pointer = ctypes.c_uint64, ctypes.c_void_p
     for name, result, arguments in (

@@ -1,9 +1,9 @@
-"""g++ for the simulator: a .cu file becomes a shared object, kept in a cache of its own.
+"""g++ for the simulator: a .cu file becomes a shared object, kept in a separate cache.
 
-Of the text only three words are changed, once macros are expanded, for g++ has nothing like them: `__global__` goes,
-and each kernel gets an entry that takes its arguments as the driver does; `__shared__` variables become static ones in
-a section of their own, each behind a gap that nobody may touch; `extern __shared__` arrays become pointers to the
-memory that the launch sizes.
+After macro expansion three words are replaced, for which g++ has no equivalent. `__global__` is removed, and each
+kernel gets an entry that takes its arguments as the driver does. `__shared__` variables become static ones in a
+separate section, each after a gap that no kernel may access. `extern __shared__` arrays become pointers to memory of
+the size in the launch.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from tritmark.kernels.cuda.kernel import Kernel
 HERE = Path(__file__).parent
 SECTION = "tritmark_shared"
 
-# Bits as on the device (no contraction), accesses as written (no vectors, no split aggregates), faults as faults
-# (nothing is concluded from undefined behaviour), and a call before each access.
+# Bits as on the device (no contraction), accesses as in the source (no vectors, no split aggregates), no conclusions
+# from undefined behaviour, and a call before each access.
 _FLAGS = (
     "-std=c++17",
     "-O1",
@@ -74,7 +74,7 @@ _KERNEL = re.compile(
 
 
 def _run(command: Sequence[str | Path], text: str | None = None, folder: Path | None = None) -> str:
-    """What it writes. Raises CompileError with its own words."""
+    """The output of the command. Raises CompileError with its error text."""
     import subprocess
 
     try:
@@ -83,20 +83,20 @@ def _run(command: Sequence[str | Path], text: str | None = None, folder: Path | 
         )
     except OSError as why:
         raise BadEnvironmentError(
-            f"{command[0]} cannot be run ({why})", next_step="install g++, and see the limits (ulimit -a)"
+            f"{command[0]} cannot be run ({why})", next_step="install g++, and check the limits (ulimit -a)"
         ) from None
     if done.returncode:
         said = done.stderr.strip()
         raise CompileError(
             f"g++ for the simulator: {said if len(said) <= 2000 else said[:2000] + ' ...'}",
-            next_step="mend the source, or what the simulator lacks",
+            next_step="correct the source, or add the missing feature to the simulator",
         )
     return done.stdout
 
 
 @cache
 def compiler() -> tuple[str, str]:
-    """Path of g++, and its version. Raises DeviceUnavailableError where there is none."""
+    """Path of g++, and its version. Raises DeviceUnavailableError if it is missing."""
     found = shutil.which("g++")
     if found is None:
         raise DeviceUnavailableError("the CUDA simulator needs g++", next_step="install g++, or use a GPU")
@@ -109,20 +109,20 @@ def _headers() -> dict[str, str]:
 
 
 def _kept(parts: object, make: Callable[[Path], None], stem: str) -> Path:
-    """The shared object made from `parts`, from the cache, or made now. Raises UsageError where others could write
-    to the cache, BadEnvironmentError where nothing can be kept or loaded."""
+    """The shared object made from `parts`, from the cache or newly made. Raises UsageError if other users could write
+    to the cache, and BadEnvironmentError if nothing can be stored or loaded there."""
     folder = cache_folder().parent / "simulator"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         must_be_private(folder)
     except OSError as why:
         raise BadEnvironmentError(
-            f"{folder} cannot be made: {why.strerror or why}", next_step=f"set {CACHE} to a folder that can"
+            f"{folder} cannot be made: {why.strerror or why}", next_step=f"set {CACHE} to a folder that can be written"
         ) from None
     if not runs_code(folder):
         raise BadEnvironmentError(
             f"{folder} is mounted noexec, so no compiled kernel can be loaded from there",
-            next_step=f"set {CACHE} to a folder elsewhere",
+            next_step=f"set {CACHE} to a folder on another mount",
         )
     path = (
         folder / f"{stem}-{sha256(json.dumps([parts, compiler()[1], os.uname().machine]).encode()).hexdigest()[:40]}.so"
@@ -138,7 +138,7 @@ def _kept(parts: object, make: Callable[[Path], None], stem: str) -> Path:
 
 @cache
 def runtime() -> Path:
-    """The runtime, compiled."""
+    """The compiled runtime."""
     source = HERE / "runtime.cpp"
     text = source.read_text(encoding="utf-8")
     name = f"tritmark-simulator-{sha256(text.encode()).hexdigest()[:16]}.so"
@@ -146,8 +146,8 @@ def runtime() -> Path:
     def make(into: Path) -> None:
         try:
             _run([compiler()[0], *_RUNTIME_FLAGS, "-shared", f"-Wl,-soname,{name}", "-o", into, source, "-ldl"])
-        except CompileError as why:  # of ours: no kernel is to blame
-            raise BadEnvironmentError(why.found, next_step="install another g++, or leave --device cuda out") from None
+        except CompileError as why:  # tritmark's own source: no kernel is at fault
+            raise BadEnvironmentError(why.found, next_step="install another g++, or omit --device cuda") from None
 
     return _kept([text, _RUNTIME_FLAGS], make, "runtime")
 
@@ -180,7 +180,7 @@ def module(kernel: Kernel, capability: tuple[int, int]) -> Path:
         )
         with TemporaryDirectory(prefix="tritmark-") as scratch:
             made = Path(scratch) / "module.o"
-            # The same code wherever tritmark is installed.
+            # Equal code wherever tritmark is installed.
             places = [f"-ffile-prefix-map={include}=simulator/include", f"-ffile-prefix-map={kernel.path.parent}=."]
             _run(
                 [gxx, "-c", *_FLAGS, *places, "-x", "c++-cpp-output", "-o", made, "-"],
@@ -197,7 +197,7 @@ def module(kernel: Kernel, capability: tuple[int, int]) -> Path:
 
 
 def rewritten(text: str) -> str:
-    """Source text with macros expanded, as g++ takes it."""
+    """Macro-expanded source text in the form that g++ accepts."""
     gaps = iter(range(1 << 30))
 
     def variable(found: re.Match[str]) -> str:
@@ -223,7 +223,7 @@ def rewritten(text: str) -> str:
 
 @cache
 def _symbols(built: Path) -> dict[str, tuple[int, int]]:
-    """Address and size of everything in a module that has both."""
+    """Address and size of all symbols of a module that have both."""
     lines = [line.split() for line in _run([shutil.which("nm") or "nm", "-S", "--defined-only", built]).splitlines()]
     return {line[3]: (int(line[0], 16), int(line[1], 16)) for line in lines if len(line) == 4}
 
@@ -232,7 +232,7 @@ def shared_variables(built: Path, kernel: str) -> tuple[tuple[int, int], list[tu
     """Begin and end of the module's shared section, and (address, bytes, name) of the kernel's variables in it,
     relative to the module.
 
-    Variables of helper functions count for every kernel: which of them call it is not known.
+    Variables of helper functions count for every kernel, because their callers are not known.
     """
     symbols = _symbols(built)
     edges = [symbols[f"_ZL{len(name)}{name}"] for name in ("tritmark_first", "tritmark_last")]
@@ -247,7 +247,7 @@ def shared_variables(built: Path, kernel: str) -> tuple[tuple[int, int], list[tu
 
 
 def _local_name(symbol: str) -> tuple[str, str]:
-    """Function and name of its local variable, from _ZZ6kernelE4tile; of others no function and the symbol."""
+    """Function and name of its local variable, from _ZZ6kernelE4tile; for other symbols "" and the symbol."""
     found = re.match(r"_ZZ(\d+)(\w+)", symbol)
     if found is None:
         return "", symbol
@@ -258,7 +258,7 @@ def _local_name(symbol: str) -> tuple[str, str]:
 
 def source_line(built: Path, pc: int) -> str:
     """ "file:line" of the instruction that returns to `pc` within the module, with the callers it was inlined into;
-    "" where not known."""
+    "" if not known."""
     tool = shutil.which("addr2line")
     if tool is None or not pc:
         return ""
@@ -272,7 +272,7 @@ def source_line(built: Path, pc: int) -> str:
 
 
 class FaultStruct(ctypes.Structure):
-    """As runtime.cpp has it."""
+    """The struct of that name in runtime.cpp."""
 
     _fields_ = (
         ("text", ctypes.c_char * 512),
@@ -285,7 +285,7 @@ class FaultStruct(ctypes.Structure):
 
 
 class LaunchRequest(ctypes.Structure):
-    """As runtime.cpp has it."""
+    """The struct of that name in runtime.cpp."""
 
     _fields_ = (
         ("entry", ctypes.c_void_p),

@@ -1,4 +1,4 @@
-"""What tests of the CUDA products share: data, the product that is right, and a run of one variant."""
+"""Shared parts of the tests of CUDA products: data, the correct product, and a run of one variant."""
 
 from __future__ import annotations
 
@@ -33,24 +33,24 @@ def data_of(M: int, N: int, K: int, seed: int = 0) -> Data:
 
 
 def expected(data: Data, dtype: str) -> npt.NDArray[Any]:
-    """The bits that a kernel has to give."""
+    """The bits that a kernel must return."""
     activations, codes, weight_scale, act_scale = data
-    # float64 holds these sums, and NumPy multiplies it fast.
+    # float64 holds these sums exactly, and NumPy multiplies it fast.
     acc = activations.astype(np.float64) @ codes.astype(np.float64).T
     if dtype == "int32":
         return acc.astype(np.int32)
     factors = np.float64(weight_scale) / act_scale.astype(np.float64)
-    with np.errstate(over="ignore"):  # past float16's largest number
+    with np.errstate(over="ignore"):  # above float16's largest number
         return (acc * factors[:, np.newaxis]).astype(np.float32).astype(DTYPES[dtype])
 
 
 def product(
     context: CudaContext, variant: Variant, data: Data, there: Any = None, *, constant: bool = True
 ) -> npt.NDArray[Any]:
-    """`there`: the activations on the device, where they are no plain copy. `constant`: what is told of the weights."""
+    """`there`: the activations on the device, if they are no plain copy. `constant`: how the weights are marked."""
     activations, codes, weight_scale, act_scale = data
     M, (N, K) = len(act_scale), codes.shape
-    # What is left out may not be what lay there before, which a call with the same data may have written.
+    # Fill the output first: it may hold the result of an earlier call with the same data.
     out = context.upload(np.full((M, N), 85, DTYPES[variant.key.dtype]))
     inputs: dict[str, Any] = {
         "activations": context.upload(activations) if there is None else there,

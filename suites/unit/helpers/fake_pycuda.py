@@ -1,4 +1,4 @@
-"""A PyCUDA without a GPU behind it, which answers as the real one was seen to when something is wrong."""
+"""A PyCUDA without a GPU, which reproduces the errors of the real one."""
 
 # ruff: noqa: N802 (the names of PyCUDA and of the driver)
 from __future__ import annotations
@@ -39,7 +39,7 @@ class OutOfMemoryError(Error):
 
 
 class Raw:
-    """Whatever PyCUDA hands out."""
+    """Any object from PyCUDA."""
 
     handle = 77
 
@@ -93,7 +93,7 @@ class Raw:
 
 
 class FakeCuda:
-    """pycuda.driver and cuda.bindings.driver in one. `refusals` has what a function of the driver raises."""
+    """pycuda.driver and cuda.bindings.driver in one. `refusals` has the error of each failing driver function."""
 
     Error, LogicError, LaunchError, RuntimeError, MemoryError = (
         Error,

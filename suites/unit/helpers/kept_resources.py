@@ -1,7 +1,7 @@
-"""What kernels use on each architecture, as the compiler told it, kept in kept_resources.json by a digest of all that
-it was given: sources, options, version. So a machine compiles what changed, and a few to see that it still says so.
+"""Resources of kernels on each architecture, as the compiler reported them. kept_resources.json stores them by a digest
+of the compiler's inputs: sources, options, version. So a machine compiles only what changed, and a few for a check.
 
-    python suites/unit/helpers/kept_resources.py     # compile what is not kept, forget what is no longer there
+    python suites/unit/helpers/kept_resources.py     # compile what is not stored, drop what no longer exists
 """
 
 from __future__ import annotations
@@ -27,32 +27,32 @@ Case = tuple[Kernel, str]
 
 
 def every_kernel() -> list[Kernel]:
-    """Those of all registered variants, and the probes of the ceilings."""
+    """The kernels of all registered variants, and the probes of the ceilings."""
     for path in sorted(ROOM.glob("*/cuda.py")):
         import_module(f"tritmark.kernels.{path.parent.name}.cuda")
     return list(dict.fromkeys([*(kernel for kernels in KERNELS.values() for kernel in kernels), *PROBES]))
 
 
 def cases(kernels: Iterable[Kernel]) -> list[Case]:
-    """Each with the architectures that it is checked on."""
+    """Each kernel with the architectures that it is checked on."""
     archs = resources.checked_architectures()
     return [(kernel, arch) for arch in archs for kernel in kernels if resources.runs_on(kernel, arch)]
 
 
 def key(kernel: Kernel, arch: str) -> str:
-    """Of all that the compiler is given, and of the kernel in it."""
+    """Digest of all inputs of the compiler, and of the kernel in them."""
     sources, options = compiler.local_sources(kernel.path), compiler.options_of(kernel, arch)
     return f"{compiler.stored_as(compiler.find_nvcc(), sources, options).stem} {kernel.name}"
 
 
 def load() -> tuple[str, dict[str, Resources]]:
-    """The compiler that said so, and what."""
+    """The compiler that reported, and its report."""
     told = json.loads(KEPT.read_text(encoding="utf-8"))
     return told["compiler"], {each: Resources(**use) for each, use in told["kernels"].items()}
 
 
 def used(kept: dict[str, Resources]) -> dict[Case, Resources]:
-    """What every kernel uses on every architecture: kept, or compiled in parallel."""
+    """The resources of every kernel on every architecture: stored, or compiled in parallel."""
     names = {case: key(*case) for case in cases(every_kernel())}
     found = {case: kept[name] for case, name in names.items() if name in kept}
     for arch in resources.checked_architectures():
@@ -64,7 +64,7 @@ def used(kept: dict[str, Resources]) -> dict[Case, Resources]:
 def main() -> None:
     kept = load()[1] if KEPT.exists() else {}
     kernels = {key(*case): asdict(use) for case, use in used(kept).items()}
-    # A line for each, so that a change shows what it is about.
+    # One line per entry, so that a diff shows which one changed.
     lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(kernels[name])}" for name in sorted(kernels))
     text = f'{{"compiler": {json.dumps(compiler.compiler())}, "kernels": {{\n{lines}\n}}}}\n'
     KEPT.write_text(text, encoding="utf-8")

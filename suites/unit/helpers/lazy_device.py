@@ -1,10 +1,9 @@
-"""A made-up device for the tests of memory, copies and batches, which does what a stream holds as late as it may, or at
+"""A fake device for the tests of memory, copies and batches, which runs the work of a stream as late as possible, or at
 random.
 
-Kernels are Python functions. Every access is checked: it must lie within memory that is allocated. So a buffer that is
-filled again too early, an array that goes back too early and an event that nobody waits for all give a wrong result or
-an AssertionError. Several threads may use it: streams run one at a time. No test of a kernel belongs here: the
-simulator runs those.
+Kernels are Python functions. Every access is checked: it must be within allocated memory. So a buffer that is refilled
+too early, an array that is freed too early, and an event without a wait all give an incorrect result or an
+AssertionError. Several threads may use it: streams run one at a time. Tests of kernels use the simulator instead.
 """
 
 from __future__ import annotations
@@ -110,7 +109,7 @@ class Allocation:
     def free(self) -> None:
         assert self.device.live.pop(self.pointer, None) is self, "freed twice on the device"
         self.raw[:] = 0xDD
-        self.device.graveyard.append(self.raw)  # a late access finds it and is told apart
+        self.device.graveyard.append(self.raw)  # a late access finds it and can be distinguished
 
 
 class Function:
@@ -127,7 +126,7 @@ class Function:
 
 
 class Device:
-    """Backend. `seed` None: everything as late as possible; otherwise some of what waits is done at random."""
+    """Backend. With `seed` None everything runs as late as possible; otherwise some waiting work runs at random."""
 
     simulated = True
     info = INFO
@@ -143,11 +142,11 @@ class Device:
         self.kernels: dict[str, Callable[..., None]] = {}
         self.refused: set[str] = set()
         self.shift = 0
-        """Planted misalignment of what `allocate` gives."""
+        """Planted misalignment of the addresses from `allocate`."""
         self.allocations = 0
-        """How many were made."""
+        """Number of allocations."""
         self.launched: list[tuple[str, int]] = []
-        """Name and stream (number) of each launch, in the order in which they were put in."""
+        """Name and stream (number) of each launch, in the order of submission."""
         self.stream = self.new_stream()
 
     def __enter__(self) -> Device:
@@ -216,7 +215,7 @@ class Device:
         raise AssertionError(f"{nbytes} bytes at {pointer:#x} are not allocated")
 
     def array_copier(self, lanes: int, piece: int) -> None:
-        """None: Python copies."""
+        """None, so Python copies."""
 
     def write(self, pointer: int, values: np.ndarray, stream: Stream | None = None) -> None:
         def work() -> None:

@@ -1,4 +1,4 @@
-"""A library of arrays that lie on simulated GPUs, with what CuPy's have of the array API; its current GPU is that of
+"""A library of arrays on simulated GPUs with the part of the array API that CuPy has. Its current GPU is that of
 `on_gpu`, and arrays are made there."""
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from tritmark.kernels.cuda.context import cuda_context, current_gpu, on_gpu
 
 
 class MadeUpArray:
-    """An array there; the host reads it by `host` alone."""
+    """An array on a GPU; the host reads it only through `host`."""
 
     kind = 2
 
     def __init__(self, there: DeviceArray) -> None:
         self.index = current_gpu()
-        # Its own copies are not counted as tritmark's.
+        # The library's own copies are not counted as tritmark's.
         copies = cuda_context().backend
         self.there = DeviceArray(copies, there.owner, there.pointer, there.shape, there.dtype, there.strides)
         self.shape = there.shape
 
     @property
     def device(self) -> Any:
-        """As CuPy's: within it, it is the current one."""
+        """As in CuPy: inside, it is the current one."""
         return on_gpu(self.index)
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -65,8 +65,8 @@ def asarray(values: np.ndarray[Any, Any]) -> MadeUpArray:
 
 
 def apart(values: np.ndarray[Any, Any], way: str) -> MadeUpArray:
-    """The same values at an address that is a multiple of the element's size alone ("offset"), or in rows that lie two
-    rows apart ("strided")."""
+    """The same values at an address that is only a multiple of the element's size ("offset"), or in every second row
+    ("strided")."""
     if way == "offset":
         flat = np.concatenate([np.zeros(1, values.dtype), values.reshape(-1)])
         return MadeUpArray(cuda_context().upload(flat).view(values.shape, offset=values.itemsize))

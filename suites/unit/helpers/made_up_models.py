@@ -1,4 +1,4 @@
-"""Made-up BitNet models in each layout in which they are published, as the formats' own libraries write them.
+"""Fake BitNet models in each published layout, as the formats' own libraries write them.
 
 Codes and scales follow from a tensor's name and a seed, so that a large model is made matrix by matrix.
 """
@@ -33,7 +33,7 @@ I2_S, Q2_0, IQ1_BN, IQ2_BN, IQ2_BN_R4 = 36, 42, 134, 135, 335
 
 @dataclass(frozen=True)
 class Model:
-    """Its sizes; `kv` is the width of keys and values."""
+    """Sizes of a model; `kv` is the width of keys and values."""
 
     layers: int
     width: int
@@ -42,7 +42,7 @@ class Model:
     vocabulary: int = 64
     seed: int = 0
     changed: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    """Matrices, by name in GGUF, of which the code there is another one."""
+    """Matrices, by name in GGUF, in which the code at this index is changed."""
 
     def matrices(self) -> Iterator[tuple[str, tuple[int, int]]]:
         """Name in GGUF without `.weight`, and (N, K), of each linear layer."""
@@ -66,11 +66,11 @@ class Model:
         return codes
 
     def scale(self, name: str) -> np.float32:
-        """One that bfloat16 and float16 hold: 8 bits, some above 1."""
+        """A scale that bfloat16 and float16 hold exactly: 8 bits, some above 1."""
         return np.float32(self._rng(name + "/scale").integers(128, 256) / 128)
 
     def others(self) -> dict[str, NDArray[Any]]:
-        """Everything else, by name in GGUF: bfloat16 norms and embeddings."""
+        """All other tensors by name in GGUF: bfloat16 norms and embeddings."""
         names = [f"blk.{layer}.{name}" for layer in range(self.layers) for name in ("attn_norm", "attn_sub_norm")]
         norms = {f"{name}.weight": self._floats(name, (self.width,)) for name in [*names, "output_norm"]}
         return {"token_embd.weight": self._floats("token_embd", (self.vocabulary, self.width)), **norms}
@@ -84,19 +84,19 @@ class Model:
 
 SMALL = Model(layers=2, width=256, kv=64, ffn=512)
 TWO_B = Model(layers=30, width=2560, kv=640, ffn=6912, vocabulary=1024)
-"""bitnet-b1.58-2B-4T: all 210 linear layers of the published shapes; a vocabulary of 128,256 would be as many bytes
+"""bitnet-b1.58-2B-4T: all 210 linear layers of the published shapes. A vocabulary of 128,256 would need as many bytes
 as all of them."""
 
 
 def i2_s(codes: NDArray[np.int8], scale: np.float32, lane: int = 32) -> NDArray[np.uint8]:
-    """I2_S of bitnet.cpp, by its definition: `lane` bytes have 4 * lane weights, 16 of them on ARM."""
+    """I2_S of bitnet.cpp by its definition: `lane` bytes hold 4 * lane weights; lane is 16 on ARM."""
     groups = (codes.reshape(-1, 4, lane) + 1).astype(np.uint8)
     body = (groups[:, 0] << 6 | groups[:, 1] << 4 | groups[:, 2] << 2 | groups[:, 3]).reshape(-1)
     return np.concatenate([body, np.array([scale], "<f4").view(np.uint8), np.zeros(28, np.uint8)])
 
 
 def q2_0(codes: NDArray[np.int8], scale: np.float32) -> NDArray[np.uint8]:
-    """Q2_0 of ggml, by its definition: a float16 scale before the 16 bytes of 64 weights, four side by side to a
+    """Q2_0 of ggml by its definition: a float16 scale before the 16 bytes of 64 weights, four adjacent ones per
     byte."""
     blocks = (codes.reshape(-1, 16, 4) + 1).astype(np.uint8)
     body = blocks[..., 0] | blocks[..., 1] << 2 | blocks[..., 2] << 4 | blocks[..., 3] << 6
@@ -104,8 +104,8 @@ def q2_0(codes: NDArray[np.int8], scale: np.float32) -> NDArray[np.uint8]:
 
 
 def iq1_bn(codes: NDArray[np.int8], scale: np.float32) -> NDArray[np.uint8]:
-    """IQ1_BN of ik_llama.cpp, by its definition: 64 weights in 13 bytes, as base-3 digits; the last weight of each 16
-    is in the last byte."""
+    """IQ1_BN of ik_llama.cpp by its definition: 64 weights in 13 bytes as base-3 digits; the last weight of each 16 is
+    in the last byte."""
     digits = codes.reshape(-1, 4, 16).astype(np.int64) + 1
     fives = digits[:, :, :15].reshape(-1, 12, 5) @ 3 ** np.arange(5)
     values = np.concatenate([fives, (digits[:, :, 15] @ 3 ** np.arange(4))[:, None]], axis=1)
@@ -114,14 +114,14 @@ def iq1_bn(codes: NDArray[np.int8], scale: np.float32) -> NDArray[np.uint8]:
 
 
 def iq2_bn(codes: NDArray[np.int8], scale: np.float32) -> NDArray[np.uint8]:
-    """IQ2_BN of ik_llama.cpp, by its definition: 64 weights in 16 bytes, those 16 apart in one."""
+    """IQ2_BN of ik_llama.cpp by its definition: 64 weights in 16 bytes, weights at a distance of 16 in one byte."""
     blocks = (codes.reshape(len(codes), -1, 4, 16) + 1).astype(np.uint8)
     body = blocks[:, :, 0] | blocks[:, :, 1] << 2 | blocks[:, :, 2] << 4 | blocks[:, :, 3] << 6
     return _behind(np.full(len(codes), scale, "<f4"), body)
 
 
 def iq2_bn_r4(codes: NDArray[np.int8], scale: np.float32) -> NDArray[np.uint8]:
-    """IQ2_BN_R4 of ik_llama.cpp, by its definition: four rows' scales, then 64 columns of all four at a time."""
+    """IQ2_BN_R4 of ik_llama.cpp by its definition: the scales of four rows, then 64 columns of all four at a time."""
     n, k = codes.shape
     fours = (codes.reshape(n // 4, 4, k // 64, 4, 4, 4) + 1).astype(np.uint8).transpose(0, 2, 3, 1, 4, 5)
     body = fours[..., 0, :] | fours[..., 1, :] << 2 | fours[..., 2, :] << 4 | fours[..., 3, :] << 6
@@ -140,15 +140,15 @@ DEFINED = {I2_S: i2_s, Q2_0: q2_0, IQ1_BN: iq1_bn, IQ2_BN: iq2_bn, IQ2_BN_R4: iq
 
 
 def packed_rows(codes: NDArray[np.int8]) -> NDArray[np.uint8]:
-    """Four rows to a byte, by the definition of transformers' pack_weights."""
+    """Four rows per byte, by the definition of transformers' pack_weights."""
     quarters = (codes.reshape(4, len(codes) // 4, -1) + 1).astype(np.uint8)
     found: NDArray[np.uint8] = quarters[0] | quarters[1] << 2 | quarters[2] << 4 | quarters[3] << 6
     return found
 
 
 def write_gguf(path: Path, model: Model, type: int = I2_S, *, lane: int = 32, part: int = 0) -> Path:
-    """A GGUF file as GGUFWriter writes it, with the linear layers in a type of DEFINED or of the gguf package's; with
-    `part`, split into files of so many tensors."""
+    """A GGUF file from GGUFWriter with the linear layers in a type of DEFINED or of the gguf package; with `part`,
+    split into files of so many tensors."""
     writer = gguf.GGUFWriter(path, "bitnet-b1.58", split_max_tensors=part)
     writer.add_block_count(model.layers)
     writer.add_file_type(40)
@@ -159,7 +159,7 @@ def write_gguf(path: Path, model: Model, type: int = I2_S, *, lane: int = 32, pa
             name, values.shape, np.dtype(np.float16), values.nbytes, raw_dtype=GGMLQuantizationType.BF16
         )
     for name, shape in model.matrices():
-        # int8 stands for a type whose shape the writer takes as it is.
+        # int8 stands in for a type whose shape the writer does not change.
         writer.add_tensor_info(f"{name}.weight", shape, np.dtype(np.int8), _sized(type, shape), raw_dtype=type)  # type: ignore[arg-type]
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -194,7 +194,7 @@ def _sized(type: int, shape: tuple[int, int]) -> int:
 
 
 def hf_name(name: str) -> str:
-    """The name on Hugging Face, of one in GGUF without `.weight`."""
+    """The name on Hugging Face of a GGUF name without `.weight`."""
     if not name.startswith("blk."):
         return {"token_embd": "model.embed_tokens", "output_norm": "model.norm"}[name]
     _, layer, rest = name.split(".")
@@ -203,8 +203,8 @@ def hf_name(name: str) -> str:
 
 
 def packed_tensors(model: Model, *, dtype: Any = ml_dtypes.bfloat16, divide: bool = False) -> dict[str, NDArray[Any]]:
-    """What transformers' BitNet models have: uint8 `weight` and `weight_scale`, by which AutoBitLinear multiplies and
-    BitLinear divides."""
+    """The tensors of transformers' BitNet models: uint8 `weight`, and `weight_scale`, by which AutoBitLinear multiplies
+    and BitLinear divides."""
     tensors = {f"{hf_name(name.removesuffix('.weight'))}.weight": values for name, values in model.others().items()}
     for name, shape in model.matrices():
         tensors[f"{hf_name(name)}.weight"] = packed_rows(model.codes(name, shape))
@@ -214,13 +214,13 @@ def packed_tensors(model: Model, *, dtype: Any = ml_dtypes.bfloat16, divide: boo
 
 
 def write_safetensors(path: Path, model: Model, **options: Any) -> Path:
-    """One file of them, as the safetensors library writes it."""
+    """One file of them, written by the safetensors library."""
     save_file(packed_tensors(model, **options), path, metadata={"format": "pt"})
     return path
 
 
 def write_shards(folder: Path, model: Model, count: int = 3) -> Path:
-    """A folder of shards, with the config.json of bitnet-b1.58-2B-4T as far as it matters."""
+    """A folder of shards with the relevant part of the config.json of bitnet-b1.58-2B-4T."""
     folder.mkdir()
     names = sorted(tensors := packed_tensors(model))
     for number in range(count):
@@ -232,12 +232,12 @@ def write_shards(folder: Path, model: Model, count: int = 3) -> Path:
 
 
 def write_exact(path: Path, model: Model) -> Path:
-    """bf16 code times scale: what is ternary by itself."""
+    """bf16 code times scale, which is exactly ternary."""
     return _floats(path, model, noise=0.0)
 
 
 def write_masters(path: Path, model: Model) -> Path:
-    """bf16 master weights: code times scale, with some noise that absmean takes away again."""
+    """bf16 master weights: code times scale plus noise, which absmean removes."""
     return _floats(path, model, noise=0.05)
 
 

@@ -9,8 +9,8 @@ from tritmark.kernels.cuda.kernel import ROOM
 
 
 def plant(folder: Path, sources: Iterable[str], file: str, right: str, wrong: str) -> None:
-    """Copy those sources, as they lie in kernels/, into a folder; in the one that is called `file` there is `wrong` in
-    place of `right`, or no fault where that is ""."""
+    """Copy those sources to a folder with their paths in kernels/. In the source `file` replace `right` by
+    `wrong`; if `right` is "" there is no fault."""
     for name in sources:
         text = (ROOM / name).read_text(encoding="utf-8")
         if name == file:

@@ -1,4 +1,4 @@
-"""A context for plans in the simulator: cuLaunchKernelEx is a function here that runs the simulated kernel."""
+"""A context for plans in the simulator: cuLaunchKernelEx is replaced by a function that runs the simulated kernel."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _LAUNCH = ctypes.CFUNCTYPE(
 
 
 class MadeUpDriver:
-    """The five functions of the driver that a plan calls; `launch` and `encode` do nothing, and may be replaced."""
+    """The five driver functions that a plan calls; `launch` and `encode` do nothing, and may be replaced."""
 
     def __init__(self, current: int = 0) -> None:
         self.stack = [current]
@@ -91,7 +91,7 @@ class MadeUpDriver:
     def _launch(self, config: Any, function: int, parameters: Any, _: int) -> int:
         told = config.contents
         assert self.stack[-1] == HANDLE
-        # Programmatic stream serialization, as cuda.h has it, or nothing.
+        # Programmatic stream serialization as in cuda.h, or nothing.
         assert [list(told.attributes[place][:3]) for place in range(told.attribute_count)] in ([], [[6, 0, 1]])
         self.calls.append("launch, overlapping" if told.attribute_count else "launch")
         sizes = tuple(told.sizes)
@@ -99,7 +99,7 @@ class MadeUpDriver:
 
 
 class SimulatedPlans(MadeUpDriver):
-    """Where plans run: PlanContext in the simulator."""
+    """A PlanContext in the simulator."""
 
     handle = HANDLE
 
@@ -128,7 +128,7 @@ class SimulatedPlans(MadeUpDriver):
         return function.handle
 
     def launch(self, function: int, grid: Dim, block: Dim, shared: int, stream: int, parameters: Any) -> int:
-        """The simulator's fault is kept in `failed`: it cannot go through the caller, which is C."""
+        """The simulator's fault is stored in `failed`, because it cannot pass through the caller, which is C."""
         found = self._functions[function]
         try:
             arguments = [_value(parameters[i], *each) for i, each in enumerate(found.parameters)]
@@ -141,7 +141,7 @@ class SimulatedPlans(MadeUpDriver):
 
 
 def _value(address: int, sort: str, nbytes: int) -> Any:
-    """What lies there, of a kernel's parameter: a pointer, a float, an integer or a map of so many bytes."""
+    """The value of a kernel's parameter: a pointer, a float, an integer or a map of so many bytes."""
     if sort == "V":
         return np.void(ctypes.string_at(address, nbytes))
     kind = np.dtype(f"{'u' if sort == 'P' else sort}{nbytes}")

@@ -75,7 +75,7 @@ def test_its_state_is_hugging_faces() -> None:
 
 @pytest.mark.parametrize(("device", "assign"), [("cpu", False), ("cpu", True), ("meta", True)])
 def test_a_published_state_is_loaded(device: str, assign: bool) -> None:
-    """Scales there are bfloat16, and modules are made without memory first."""
+    """In transformers scales are bfloat16, and modules are first made without memory."""
     state = {"0.weight": hf_packed(codes_of(3)), "0.weight_scale": torch.tensor([1.5], dtype=torch.bfloat16)}
     model = torch.nn.Sequential(BitLinear(K, N, device=device))
     model.load_state_dict(state, assign=assign)
@@ -168,7 +168,7 @@ def replica(layer: Any) -> Any:
 
 
 def test_a_replica_of_dataparallel_computes_the_same(layer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From a copy of what the layer has made: it is one of a call."""
+    """A replica computes from a copy of the layer's packed weights, and lasts for one call."""
     expected = layer(rows(3))
     monkeypatch.setattr(derived, "_made", lambda *args: pytest.fail("made anew"))
     assert torch.equal(replica(layer)(rows(3)), expected)
@@ -178,7 +178,7 @@ def test_a_replica_of_dataparallel_computes_the_same(layer: Any, monkeypatch: py
 
 
 def test_what_is_copied_at_each_call_is_not_constant(layer: Any) -> None:
-    """And what a module made by itself is, which the ops of a state read."""
+    """A tensor that a module computes is also one; the ops of a state read it."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Called(TorchDispatchMode):  # type: ignore[misc]

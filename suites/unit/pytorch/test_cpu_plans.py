@@ -1,5 +1,5 @@
-"""Layers on CPU tensors whose shape was met before: the same bits and the same errors as at first, from the memory of
-the tensors that are given."""
+"""Layers on CPU tensors of a known shape: the same bits and errors as in the first call, in the memory of the given
+tensors."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def rows(*shape: int, seed: int = 1, dtype: Any = torch.float32) -> Any:
 
 
 class KeptState:
-    """Plans that say how often they ran to the end."""
+    """Plans that count their complete runs."""
 
     def __init__(self) -> None:
         self.clear()
@@ -93,7 +93,7 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> KeptState:
 def test_a_plan_makes_the_bits_of_the_long_way(
     lead: list[int], N: int, K: int, dtypes: tuple[Any, Any], bias: Any, strided: bool, seed: int
 ) -> None:
-    """With other rows, weights and scale than it was made with."""
+    """With rows, weights and scale that differ from those at planning."""
     found = KeptState()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cpu, "_PLANS", found)
@@ -123,7 +123,7 @@ def test_a_layer_runs_it_from_its_second_call_on(kept: KeptState) -> None:
             assert torch.equal(layer(x), first)
             assert kept.ran == count
         other = BitLinear.from_float(torch.nn.Linear(K, N))
-        y = other(x)  # of the same shape, so the same plan
+        y = other(x)  # the same shape, so the same plan
         assert kept.ran == 3
         kept.clear()
         assert torch.equal(y, other(x))
@@ -221,7 +221,7 @@ def test_rows_of_bfloat16_need_be_aligned_to_two_bytes_alone(kept: KeptState) ->
 
 
 def test_an_output_beyond_bfloat16_is_infinite(kept: KeptState) -> None:
-    """And one between two numbers of it is the even one, as at first."""
+    """A value between two representable ones rounds to even, as in the first call."""
     x, weights = 1e30 * rows(7, K, dtype=torch.bfloat16), packed(N, K)
     first, second = (LINEAR(x, weights, 3e8, N, "tile64") for _ in range(2))
     assert kept.ran == 1
@@ -256,7 +256,7 @@ def test_it_is_dropped_with_what_the_choice_rests_on(kept: KeptState, monkeypatc
 
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_many_rows_find_a_plan_too(kept: KeptState, dtype: Any) -> None:
-    """It keeps no memory of their size."""
+    """Plans keep no memory of the size of their inputs."""
     x, weights = rows(3000, K, dtype=dtype), packed(N, K)
     first, second = (LINEAR(x, weights, SCALE, N, "tile64") for _ in range(2))
     assert torch.equal(first, second)
@@ -265,7 +265,7 @@ def test_many_rows_find_a_plan_too(kept: KeptState, dtype: Any) -> None:
 
 @pytest.mark.parametrize("format", CPU_FORMATS)
 def test_every_format_with_a_kernel_gives_the_same_again(kept: KeptState, format: str) -> None:
-    """Of those with one scale, whose kernels need no memory of their own, from a plan."""
+    """Formats with one scale, whose kernels need no workspace, run from a plan."""
     one, room = FORMATS[format].scale_per == "tensor", memory_of(format, {"M": 2, "N": 64, "K": 256})
     weights, x, scale = packed(64, 256, format), rows(2, 256), SCALE if one else 1.0
     first, second = (LINEAR(x, weights, scale, 64, format) for _ in range(2))

@@ -1,6 +1,6 @@
 """torch.ops.tritmark and BitLinear on CUDA tensors: the CPU's bits, on torch's stream, in its graphs, on every device.
 
-On a GPU alone: the simulator has no device of torch's. Its tests of plans (test_cuda_plan.py) run the same launches.
+Needs a GPU, because torch has no simulated device. The tests of plans (test_cuda_plan.py) simulate the same launches.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def device(request: pytest.FixtureRequest) -> Any:
 
 @pytest.fixture(autouse=True)
 def whole() -> Iterator[None]:
-    """The current device is what it was."""
+    """The current device is unchanged."""
     before = torch.cuda.current_device()
     yield
     assert torch.cuda.current_device() == before
@@ -66,7 +66,7 @@ def rows(*shape: int, seed: int = 0, dtype: Any = torch.float32) -> Any:
 
 
 def both(codes: Any, device: Any) -> tuple[Any, Any]:
-    """The weights for kernels of the CPU, and of the GPU."""
+    """The weights for CPU kernels and for GPU kernels."""
     packed = (torch.from_numpy(FORMATS[name].pack(codes.numpy(), SCALE, tail="error")) for name in ("tile64", "row16"))
     here, there = packed
     return here, there.to(device)
@@ -167,7 +167,7 @@ def test_gradients_are_the_cpus(device: Any) -> None:
 
 
 def test_work_goes_to_the_current_stream(device: Any) -> None:
-    """What is put behind a wait in a stream is computed from what the wait leaves."""
+    """Work after a wait in a stream sees the result of the wait."""
     here, there = both(codes_of(N, K), device)
     expected = OPS.linear(rows(3, K), here, SCALE, N, "tile64")
     x = torch.zeros(3, K, device=device)
@@ -194,7 +194,7 @@ def test_a_graph_computes_from_what_its_inputs_hold(device: Any, M: int, dtype: 
             there(x)
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=torch.cuda.Stream()):  # its own is of whichever GPU was first
+        with torch.cuda.graph(graph, stream=torch.cuda.Stream()):  # its own belongs to the GPU that came first
             y = there(x)
         for seed in range(3):
             x.copy_(rows(M, K, seed=seed))
@@ -276,7 +276,7 @@ def test_pytorchs_own_checks_pass(device: Any, name: str) -> None:
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("M", [1, 3, 12, 70])
 def test_products_of_16_bits_are_the_cpus_within_the_bound(device: Any, M: int, dtype: Any) -> None:
-    """Each sum of K products is rounded K times at most, here and there."""
+    """Each sum of K products is rounded at most K times on either device."""
     codes, x = codes_of(N, K), rows(M, K, dtype=dtype)
     here, there = both(codes, device)
     expected = OPS.ternary_matmul_a16(x, here, SCALE, N, "tile64", torch.float32).double()
@@ -288,7 +288,7 @@ def test_products_of_16_bits_are_the_cpus_within_the_bound(device: Any, M: int, 
 
 @pytest.mark.parametrize("bias", [False, True])
 def test_a_layer_of_16_bits_is_the_op(device: Any, bias: bool) -> None:
-    """In a CUDA graph too, and with inputs that change between its replays."""
+    """In a CUDA graph too, with inputs that change between replays."""
     layer = BitLinear.from_float(torch.nn.Linear(K, N, bias=bias), activation_bits=16).to(device).requires_grad_(False)
     x = rows(2, K, dtype=torch.bfloat16).to(device)
     product = OPS.ternary_matmul_a16(x, layer.packed, layer.weight_scale.item(), N, "row16", torch.float32)
@@ -387,8 +387,8 @@ def test_plans_are_kept_up_to_a_number(device: Any, monkeypatch: pytest.MonkeyPa
 @pytest.mark.timing
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_call_costs_the_host_twelve_microseconds_at_most(dtype: Any) -> None:
-    """Beside torch's F.linear, by turns: least of ten rounds of calls, which the device has done sooner than the host
-    has put them there."""
+    """Interleaved with torch's F.linear: the least of ten rounds of calls, which the device finishes sooner than the
+    host can queue them."""
     from time import perf_counter
 
     plain = torch.nn.Linear(256, 256, bias=False)

@@ -1,4 +1,4 @@
-"""BitLinear's calls past PyTorch's dispatcher: where nothing else sees them alone, and with the same bits."""
+"""BitLinear's calls that bypass PyTorch's dispatcher: only if nothing intercepts them, and with the same bits."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def layer(bits: int) -> Any:
 
 @pytest.fixture
 def direct(bits: int, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The outputs of calls that went past the dispatcher."""
+    """The outputs of calls that bypassed the dispatcher."""
     name, made = BITS[bits], []
     compute: Callable[..., Any] = getattr(cpu, name)
 
@@ -54,14 +54,14 @@ def direct(bits: int, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 class Functions(TorchFunctionMode):  # type: ignore[misc]
-    """Sees PyTorch's functions."""
+    """Intercepts PyTorch's functions."""
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return function(*args, **(kwargs or {}))
 
 
 class Dispatched(TorchDispatchMode):  # type: ignore[misc]
-    """Sees what is dispatched."""
+    """Intercepts dispatched calls."""
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return function(*args, **(kwargs or {}))
@@ -197,7 +197,7 @@ def test_tracers_have_it_in_their_graphs(layer: Any, bits: int, direct: list[Any
 
 
 def test_without_what_tells_every_call_is_dispatched() -> None:
-    """As in a PyTorch that has other private names."""
+    """A PyTorch with other private names."""
     import subprocess
     import sys
 

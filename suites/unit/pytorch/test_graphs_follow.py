@@ -1,5 +1,5 @@
 """Graphs of BitLinears (torch.compile, torch.export, AOTInductor), torch.func and DistributedDataParallel: each
-computes from the state that it is given."""
+computes from the given state."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_compiled_layer_follows_its_weights(backend: str, mode: Any) -> None:
 
 
 def test_layers_of_one_shape_share_a_graph() -> None:
-    """The scale is no constant of it."""
+    """The scale is not a constant of the graph."""
     from torch._dynamo.testing import CompileCounter
 
     counter = CompileCounter()
@@ -97,7 +97,7 @@ def test_a_compiled_layer_refuses_what_is_no_state() -> None:
 
 
 EXPORTS = pytest.mark.filterwarnings("ignore:.isinstance.treespec, LeafSpec:FutureWarning")
-"""PyTorch's own, of its pytree."""
+"""A private module of PyTorch with its pytree."""
 
 
 @EXPORTS
@@ -130,7 +130,7 @@ def test_an_exported_module_computes_from_the_state_that_it_is_given(
 @EXPORTS
 @pytest.mark.long
 def test_an_ahead_of_time_program_computes_from_the_constants_that_it_is_given(tmp_path: Path) -> None:
-    """Where Inductor keeps constants of few elements: by default it makes numbers of them, and refuses new ones."""
+    """Let Inductor keep small constants: by default it turns them into numbers and refuses new ones."""
     with torch.no_grad():
         program = torch.export.export(torch.nn.Sequential(layer_of()), (rows(),))
         package = torch._inductor.aoti_compile_and_package(
@@ -199,7 +199,7 @@ def test_a_gradient_is_of_the_state_that_computed() -> None:
 
 
 def ranks(rank: int, store: str, queue: Any) -> None:
-    """What each of two ranks finds after each change on rank 0."""
+    """The results on each of two ranks after each change on rank 0."""
     found = []
     try:
         torch.distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
@@ -208,7 +208,7 @@ def ranks(rank: int, store: str, queue: Any) -> None:
         layer(rows())
         wrapped = torch.nn.parallel.DistributedDataParallel(layer)
         found.append(torch.equal(wrapped(rows()), expected(1, 0.5)))
-        # Each forward pass broadcasts buffers, and keeps their count of writes as it was.
+        # Each forward pass broadcasts buffers without changing their count of writes.
         for seed, inference in ((3, False), (4, True)):
             if rank == 0:
                 layer.load_state_dict(state_of(seed, 0.25 * seed), strict=False)
@@ -219,7 +219,7 @@ def ranks(rank: int, store: str, queue: Any) -> None:
             layer.weight_scale.mul_(2)
         y = wrapped(rows())
         found.append(torch.equal(y, layer_of_state(layer)(rows())))
-        # A collective by hand is not counted either.
+        # An explicit collective is not counted either.
         layer.load_state_dict(state_of(5 + rank, 1.0 + rank), strict=False)
         layer(rows())
         for value in layer.state_dict().values():

@@ -1,4 +1,4 @@
-"""PyTorch's threads, which spin after its calls, do ours meanwhile, however the two have met in a process."""
+"""PyTorch's threads, which spin after its calls, run tritmark's work meanwhile, in any order of imports."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ MEET = {
 
 def ran(meet: str) -> str:
     command = [executable, "-W", "error", "-c", BEHIND.format(meet=meet)]
-    # Where the tests have OpenMP bind its threads, the first that it binds is the one that imports PyTorch.
+    # If OpenMP binds its threads, it binds the one that imports PyTorch first.
     variables = {name: value for name, value in os.environ.items() if not name.startswith("OMP_")}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=variables, timeout=120)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""Tensors on the CPU as arguments of the functions of tritmark.kernels: results are tensors over the same memory."""
+"""CPU tensors as arguments of the functions of tritmark.kernels: results are tensors in the same memory."""
 
 from __future__ import annotations
 

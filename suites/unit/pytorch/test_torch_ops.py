@@ -1,4 +1,4 @@
-"""torch.ops.tritmark on CPU tensors: the bits of the reference, whatever shape, dtype or stride, traced or not."""
+"""torch.ops.tritmark on CPU tensors: the bits of the reference for any shape, dtype or stride, traced or not."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_the_gradient_is_that_of_the_product_with_dequantized_weights() -> None:
     x, bias = rows(2, 3, 96).requires_grad_(), torch.zeros(40, requires_grad=True)
     upstream = torch.from_numpy(np.random.default_rng(1).integers(-9, 10, (2, 3, 40))).float()
     OPS.linear(x, *LINEAR, bias).backward(upstream)
-    # Small integers times a scale of few bits: exact in any order.
+    # Small integers times a scale with few bits: exact in any order.
     assert torch.equal(x.grad, upstream @ (CODES.float() * SCALE))
     assert torch.equal(bias.grad, upstream.sum((0, 1)))
 
@@ -197,7 +197,7 @@ def test_pytorchs_own_checks_pass(case: str) -> None:
 
 @pytest.fixture(params=["dtype", "device"])
 def defaults(request: pytest.FixtureRequest) -> Iterator[None]:
-    """PyTorch's own are others."""
+    """PyTorch's own ops differ."""
     if request.param == "device":
         with torch.device("meta"):
             yield
@@ -248,7 +248,7 @@ def test_a_gradient_is_traced_too() -> None:
 @pytest.mark.parametrize("divide", [False, True])
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_the_ops_of_a_state_are_those_of_packed_weights(dtype: Any, divide: bool) -> None:
-    """Outputs and gradients, of rows of weights that are no multiple of 4 too."""
+    """Outputs and gradients, also for numbers of rows that are no multiple of 4."""
     for N in (40, 38):
         codes = CODES[:N]
         state = OPS.pack(codes, 1.0, "hf_pack"), torch.tensor([1 / SCALE if divide else SCALE]), N, divide
@@ -292,7 +292,7 @@ WRONG: dict[str, tuple[str, tuple[Any, ...], str]] = {
     "a scale below zero": ("ternary_matmul", (Q, PACKED, SCALE, -ACT_SCALE, 40, "tile64"), "act_scale is -"),
     "a code that is none": ("pack", (CODES + 1, SCALE, "tile64"), r"codes is 2 at"),
     "codes in one axis": ("pack", (CODES[0], SCALE, "tile64"), "codes is"),
-    "several scales": ("pack", (CODES, SCALE, "tq2_0"), "one that has one scale"),
+    "several scales": ("pack", (CODES, SCALE, "tq2_0"), "a format with one scale"),
     "a state of floats": ("bit_linear", (X, CODES.float(), *STATE[1:]), r"weight is torch.float32 \(40, 96\)"),
     "a state of other rows": ("bit_linear", (X, *STATE[:2], 44), r"torch.uint8 \(ceil\(N/4\), K\), for N = 44"),
     "a state of other columns": ("bit_linear", (X[..., 1:], *STATE), "x is of shape"),
@@ -306,7 +306,7 @@ WRONG: dict[str, tuple[str, tuple[Any, ...], str]] = {
     "a state whose inverse is too large": (
         "bit_linear",
         (X, STATE[0], torch.full((1,), 1e-40), 40, True),
-        "its inverse too",
+        "like its inverse",
     ),
     "bytes of nothing": ("unpack", (PACKED[:8], 40, 96, "tile64"), "8 bytes"),
     "a field that is none": ("unpack", (torch.full((10, 96), 255, dtype=torch.uint8), 40, 96, "hf_pack"), "field 3"),

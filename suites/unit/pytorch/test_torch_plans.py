@@ -1,5 +1,5 @@
-"""What the ops do for CUDA tensors, with CPU tensors in their place: each launch is run in the simulator, on copies of
-the memory at the addresses that it brings."""
+"""The ops on CUDA tensors, with CPU tensors in their place: each launch runs in the simulator, on copies of the memory
+at its addresses."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def rows(*shape: int, dtype: Any = torch.float32) -> Any:
 
 
 class Calls:
-    """The plans that were made and the launches that were asked for."""
+    """The plans that were made and the requested launches."""
 
     def __init__(self) -> None:
         self.made = 0
@@ -43,7 +43,7 @@ class Calls:
 
 @pytest.fixture
 def calls(simulator: CudaContext, monkeypatch: pytest.MonkeyPatch) -> Calls:
-    """The ops of CUDA tensors take those of the CPU."""
+    """Ops on CUDA tensors get CPU tensors."""
     plans, found = SimulatedPlans(simulator), Calls()
 
     class Mirrored(plan.Planner):
@@ -75,7 +75,7 @@ def calls(simulator: CudaContext, monkeypatch: pytest.MonkeyPatch) -> Calls:
         return torch.empty_strided(shape, strides, dtype=dtype)
 
     monkeypatch.setattr(cuda, "primary_context", lambda index: plans)
-    monkeypatch.setattr(cuda, "_current_device", lambda: -1)  # what CPU tensors say of theirs
+    monkeypatch.setattr(cuda, "_current_device", lambda: -1)  # as CPU tensors report it
     monkeypatch.setattr(cuda, "_empty", empty)
     monkeypatch.setattr(cuda, "_stream", lambda index: 77)
     monkeypatch.setattr(cuda, "_PLANS", {})
@@ -139,7 +139,7 @@ def test_a_shape_is_planned_once_and_launched_where_the_tensors_are(calls: Calls
 
 @pytest.mark.parametrize("current", [-1, 0])
 def test_the_output_is_on_the_tensors_device(calls: Calls, monkeypatch: pytest.MonkeyPatch, current: int) -> None:
-    """What allocates on the current device is asked only where that is theirs."""
+    """The allocator for the current device is used only if that is the tensors' device."""
     monkeypatch.setattr(cuda, "_current_device", lambda: current)
     for shape in ((K,), (3, 2, K)):
         x = rows(*shape)
@@ -151,7 +151,7 @@ def test_the_output_is_on_the_tensors_device(calls: Calls, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_one_row_takes_no_workspace(calls: Calls, dtype: Any) -> None:
-    """It is one kernel; more rows are two, with the codes between them."""
+    """One row is one kernel; more rows are two, with the codes between them."""
     for M, space in ((1, False), (2, True)):
         cuda.linear(rows(M, K, dtype=dtype), THERE, *LINEAR[1])
         assert (calls.launched[-1][-1] != 0) == space
@@ -240,8 +240,8 @@ print("done")
 
 
 def test_no_op_rests_on_what_was_imported() -> None:
-    """NumPy knows the name bfloat16 once ml_dtypes was imported, so this is a process of its own, and i2s_quantize of
-    bfloat16 comes first."""
+    """NumPy knows the name bfloat16 only after ml_dtypes was imported. So this runs in a new process, in which
+    i2s_quantize of bfloat16 comes first."""
     import subprocess
     import sys
 

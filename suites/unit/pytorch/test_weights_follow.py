@@ -1,4 +1,4 @@
-"""Every way of putting weights into a BitLinear: outputs are those of the state that the module has then.
+"""Every way to put weights into a BitLinear: outputs match the current state of the module.
 
 Expected values come from that state alone, unpacked and multiplied in plain torch.
 """
@@ -37,7 +37,7 @@ def rows(seed: int = 5) -> Any:
 
 
 def wanted(layer: Any, x: Any) -> Any:
-    """By the state that the layer has now."""
+    """Expected output from the current state of the layer."""
     state = {name.rpartition(".")[2]: value.detach().cpu() for name, value in layer.state_dict().items()}
     codes = torch.cat([(state["weight"] >> shift) & 3 for shift in (0, 2, 4, 6)])[:N].to(torch.int8) - 1
     y = product(x, codes, float(state["weight_scale"]))
@@ -45,7 +45,7 @@ def wanted(layer: Any, x: Any) -> Any:
 
 
 def used(bits: int = 8) -> Any:
-    """A layer that answered already, so that it has kept what it made."""
+    """A layer after a call, so that its packed weights are kept."""
     layer = BitLinear.from_packed(**state_of(1, 0.5), activation_bits=bits)
     x = rows() if bits == 8 else rows().bfloat16()
     for _ in range(3):
@@ -122,14 +122,14 @@ def data_set(layer: Any, tmp_path: Path) -> Any:
 
 
 def data_set_twice(layer: Any, tmp_path: Path) -> Any:
-    """The second memory may lie where the first did."""
+    """The second memory may have the address of the first."""
     for _ in range(4):
         layer.weight.data = state_of(3, 1.0)["weight"]
         layer.weight.data = other()["weight"]
 
 
 def data_copied(layer: Any, tmp_path: Path) -> Any:
-    """Which PyTorch does not count."""
+    """A write that PyTorch does not count."""
     for name, value in other().items():
         getattr(layer, name).data.copy_(value)
 
@@ -158,7 +158,7 @@ def of_inference_mode_in_place(layer: Any, tmp_path: Path) -> Any:
 
 
 def inference_parameters(layer: Any, tmp_path: Path) -> Any:
-    """Whose writes are not counted."""
+    """Tensors whose writes are not counted."""
     with torch.inference_mode():
         for name, value in other().items():
             setattr(layer, name, torch.nn.Parameter(value.clone(), requires_grad=False))
@@ -185,7 +185,7 @@ def by_accelerate(layer: Any, tmp_path: Path) -> Any:
 
 
 def offloaded_by_accelerate(layer: Any, tmp_path: Path) -> Any:
-    """Its hooks bring the tensors for each call and take them away behind it."""
+    """Its hooks bring the tensors for each call and remove them afterwards."""
     accelerate = pytest.importorskip("accelerate", reason="accelerate is not installed")
     layer.load_state_dict(other())
     kept = {name: value.clone() for name, value in layer.state_dict().items()}
@@ -217,7 +217,7 @@ def averaged(layer: Any, tmp_path: Path) -> Any:
 
 
 def trained_averages(layer: Any, tmp_path: Path) -> Any:
-    """With `use_buffers`: of scales the mean, of bytes what the rule makes of them."""
+    """With `use_buffers` scales are averaged, and bytes get what the rule makes of them."""
     averages = torch.optim.swa_utils.AveragedModel(
         layer, avg_fn=lambda average, value, count: value if value.dtype == torch.uint8 else (average + value) / 2
     )
@@ -250,7 +250,7 @@ def shallow_copied(layer: Any, tmp_path: Path) -> Any:
 
 
 def pickled(layer: Any, tmp_path: Path) -> Any:
-    layer.weight_scale.mul_(2)  # and no call before
+    layer.weight_scale.mul_(2)  # without an earlier call
     return pickle.loads(pickle.dumps(layer))
 
 
@@ -352,7 +352,7 @@ MODES: dict[str, Callable[[], Any]] = {"": torch.no_grad, "inference": torch.inf
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 def test_the_output_is_the_states(way: Any, mode: str, tmp_path: Path) -> None:
-    """From the first call on, and the state is another than before."""
+    """From the first call, with a state that differs from before."""
     layer = used()
     before = {name: value.clone() for name, value in layer.state_dict().items()}
     layer = way(layer, tmp_path) or layer
@@ -391,7 +391,7 @@ def fresh(made: Any, layer: Any) -> Any:
 
 
 def test_what_is_kept_is_made_once_and_shared(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By all that read the same memory, for as long as it is the same."""
+    """Shared by all layers that read the same memory, as long as it is unchanged."""
     made: list[Any] = []
     make = derived._made
 

@@ -1,4 +1,4 @@
-"""Configurations wherever loaders look for them, and what lies beside a matrix."""
+"""Configuration files in every place where loaders look, and tensors beside a matrix."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MULTIPLIES = {"quant_method": "bitnet", "linear_class": "autobitlinear"}
 
 
 def written(folder: Path, tensors: dict[str, Any], **files: Any) -> Path:
-    """A model, with JSON files by their names without .json."""
+    """A model with JSON files, named without .json."""
     save_file(tensors, folder / "model.safetensors")
     for name, content in files.items():
         (folder / f"{name}.json").write_text(json.dumps(content))

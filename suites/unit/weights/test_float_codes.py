@@ -1,4 +1,4 @@
-"""Floats that are ternary exactly become their own codes and scales, and no other floats do."""
+"""Exactly ternary floats become their own codes and scales; no other floats do."""
 
 from __future__ import annotations
 
@@ -185,7 +185,11 @@ def test_codes_beside_a_scale(tmp_path: Path, what: str, dtype: Any, divide: boo
         (CODES.astype(np.float32), np.ones((1, 512), np.float32), "float32 of shape (1, 512)"),
         (CODES.astype(np.float32), np.ones((8, 3), np.float32), "float32 of shape (8, 3)"),
         (CODES.astype(np.float32), np.ones(1, np.int32), "int32 of shape (1,)"),
-        (CODES.astype(np.float32), np.array([-2], np.float32), "-2.0; legal: a number to multiply by"),
+        (
+            CODES.astype(np.float32),
+            np.array([-2], np.float32),
+            "-2.0; legal: a number with a finite result >= 0",
+        ),
         (CODES.astype(np.float32), np.array([1, 1, np.nan, 1, 1, 1, 1, 1], np.float32), "nan at [2]"),
         (CODES.astype(np.float32), np.array([np.inf], np.float32), "inf"),
     ],

@@ -1,4 +1,4 @@
-"""`tritmark convert` and `compare`: the same codes and scales in another file, or a refusal and nothing written."""
+"""`tritmark convert` and `compare`: the same codes and scales in another file, or a refusal without any output."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_scales_by_which_is_divided_become_those_by_which_is_multiplied(tmp_path
     for name, _ in MATRICES:
         expected = np.float32(1) / np.float32(1 / SMALL.scale(name))
         assert found[f"{models.hf_name(name)}.weight_scale"] == expected
-    # What was written says so itself, whatever configuration lies beside it.
+    # A converted file states its own convention, whatever configuration is beside it.
     assert compared(tmp_path / "a.safetensors", tmp_path / "b.safetensors").differences == ()
 
 
@@ -159,7 +159,7 @@ def test_masters_become_codes_by_the_models_rule(tmp_path: Path) -> None:
             name = info.name.removesuffix(".weight")
             np.testing.assert_array_equal(codes, SMALL.codes(name, info.shape))
     assert found.loss.snr_db is not None
-    # two sums of n terms in another order, each within n roundings
+    # Two sums of n terms in different orders, each within n roundings.
     slack = 2 * found.loss.elements * np.finfo(np.float64).eps * 10 / np.log(10)
     assert abs(found.loss.snr_db - 10 * np.log10(power / noise)) <= slack
 
@@ -172,8 +172,7 @@ def test_floats_that_are_ternary_keep_their_scale(tmp_path: Path) -> None:
         assert compared(source, tmp_path / "b.gguf") == ModelComparison(14, OTHERS, ())
         assert compared(tmp_path / "b.gguf", models.write_gguf(tmp_path / "c.gguf", SMALL)).differences == ()
 
-
-# ---- what does not fit
+    # ---- unsupported shapes, types and scales
 
 
 def one(path: Path, codes: Any, scale: Any, *, type: int = 35) -> Path:
@@ -227,17 +226,17 @@ REFUSED: dict[str, tuple[Callable[[Path], Path], str, str]] = {
     "columns that are no multiple": (
         lambda folder: packed(folder / "a.safetensors", CODES[:, :384], 1.0),
         "tq2_0",
-        r"of shape \(4, 384\), for which tq2_0 has no room; legal: N a multiple of 1, K of 256",
+        r"of shape \(4, 384\), which tq2_0 cannot hold; legal: N a multiple of 1, K of 256",
     ),
     "a tail": (
         lambda folder: packed(folder / "a.safetensors", CODES[:, :129], 1.0),
         "i2_s_x86",
-        r"of shape \(4, 129\), for which i2_s_x86 has no room.*no tail",
+        r"of shape \(4, 129\), which i2_s_x86 cannot hold.*no partial block",
     ),
     "rows that no packed rows can be": (
         lambda folder: one(folder / "a.gguf", CODES[:3], 1.0),
         "hf_pack",
-        r"of shape \(3, 512\), for which hf_pack has no room; legal: N a multiple of 4",
+        r"of shape \(3, 512\), which hf_pack cannot hold; legal: N a multiple of 4",
     ),
 }
 
@@ -258,7 +257,7 @@ def test_what_does_not_fit_is_refused_and_nothing_is_written(tmp_path: Path, nam
 def test_tensors_that_the_other_kind_of_file_lacks_are_refused(tmp_path: Path) -> None:
     tensors = {**models.packed_tensors(SMALL), "mask": np.ones(3, np.uint8)}
     save_file(tensors, tmp_path / "a.safetensors")
-    with pytest.raises(InvalidArgumentError, match="tensor 'mask' is of dtype uint8; legal: one that GGUF has"):
+    with pytest.raises(InvalidArgumentError, match="tensor 'mask' is of dtype uint8; legal: a dtype of GGUF"):
         to(tmp_path / "a.safetensors", tmp_path / "b.gguf", "i2_s_x86")
     assert to(tmp_path / "a.safetensors", tmp_path / "b.safetensors", "hf_pack").others == OTHERS + 1
 
@@ -267,9 +266,9 @@ def test_tensors_that_the_other_kind_of_file_lacks_are_refused(tmp_path: Path) -
     ("out", "target", "told"),
     [
         ("b.bin", "i2_s_x86", "ends in '.bin'; legal: .gguf or .safetensors"),
-        ("b.gguf", "hf_pack", "'hf_pack' cannot be in a .gguf file"),
-        ("b.gguf", "i2_s_x68", "'i2_s_x68' cannot be in a .gguf file; did you mean 'i2_s_x86'"),
-        ("b.safetensors", "tile64", "'tile64' cannot be in a .safetensors file"),
+        ("b.gguf", "hf_pack", "'hf_pack' cannot be stored in a .gguf file"),
+        ("b.gguf", "i2_s_x68", "'i2_s_x68' cannot be stored in a .gguf file; did you mean 'i2_s_x86'"),
+        ("b.safetensors", "tile64", "'tile64' cannot be stored in a .safetensors file"),
         ("folder.gguf", "i2_s_x86", "is a folder"),
         ("link.gguf", "i2_s_x86", "is a symbolic link"),
         ("none/b.gguf", "i2_s_x86", "cannot be written: No such file"),
@@ -299,7 +298,7 @@ def test_a_disk_that_keeps_something_else_is_noticed(tmp_path: Path, monkeypatch
         right(file, part, form, changed if part.source == "blk.1.ffn_down.weight" else codes, scale)
 
     monkeypatch.setattr(conversion, "_write_packed", flipped)
-    with pytest.raises(WeightFileError, match=r"blk\.1\.ffn_down\.weight.*read back otherwise"):
+    with pytest.raises(WeightFileError, match=r"blk\.1\.ffn_down\.weight.*other bytes than were written"):
         to(source, tmp_path / "b.gguf", "tq1_0")
     assert [path.name for path in tmp_path.iterdir()] == ["a.gguf"]
 
@@ -381,7 +380,7 @@ def test_the_first_difference_is_named(tmp_path: Path, what: str) -> None:
 
 def test_what_only_one_of_two_files_needs_may_be_asked_for(tmp_path: Path) -> None:
     class Halves(models.Model):  # type: ignore[misc, name-defined]
-        """With a scale of which the reciprocal is exact."""
+        """A model with a scale whose reciprocal is exact."""
 
         def scale(self, name: str) -> np.float32:
             return np.float32(0.5)
@@ -392,7 +391,7 @@ def test_what_only_one_of_two_files_needs_may_be_asked_for(tmp_path: Path) -> No
     asked = Conventions(layout="arm", weight_scale="divide")
     assert compare(arm, divided, HOLDERS, asked) == ModelComparison(7, len(model.others()), ())
     assert len(compare(arm, divided, HOLDERS, Conventions(layout="arm")).differences) == 7
-    with pytest.raises(InvalidArgumentError, match=r"layout is 'arm', and .* has no tensor that it could be of"):
+    with pytest.raises(InvalidArgumentError, match=r"layout is 'arm', and .* has no tensor with several layouts"):
         compare(divided, divided, HOLDERS, asked)
     with pytest.raises(InvalidArgumentError, match=r"weight_scale is 'divide', and .* has no scales"):
         compare(arm, arm, HOLDERS, asked)
@@ -454,7 +453,7 @@ while True:
 
 
 def test_killed_at_any_moment_there_is_one_whole_file_or_none(tmp_path: Path) -> None:
-    """As often as TRITMARK_KILLS says; two models take turns under one name meanwhile."""
+    """Repeats TRITMARK_KILLS times; two models alternate under one name."""
     sources, whole = [], []
     for seed in range(2):
         model = models.Model(layers=2, width=256, kv=64, ffn=512, seed=seed)

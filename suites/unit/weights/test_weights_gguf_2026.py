@@ -1,4 +1,4 @@
-"""GGUF types and keys of 2026: what a file means is shown, or refused with the choice named, and never guessed.
+"""GGUF types and keys of 2026: the meaning of a file is shown, or refused with the choices; it is never guessed.
 
 `vectors/` has files whose tensors are bytes of the original packers; `w:NAME` and `s:NAME` are the codes and scales.
 """
@@ -77,10 +77,10 @@ def test_any_bytes_are_read_as_the_original_reads_them(stem: str) -> None:
 
 
 def test_bytes_of_ptq1_0_that_no_digits_make_are_refused() -> None:
-    """As in TQ1_0: decoders differ in what they make of them."""
+    """As in TQ1_0: decoders read these bytes differently."""
     with np.load(VECTORS / "ptq1_0_decode.npz") as vector:
         packed, shape = vector["packed"], vector["dequant_c"].shape
-    with pytest.raises(InvalidArgumentError, match="base-3 digits make"):
+    with pytest.raises(InvalidArgumentError, match="bytes that encode"):
         FORMATS["ptq1_0"].unpack(packed, shape)
 
 
@@ -110,7 +110,7 @@ def g128(count: int) -> bytes:
     [
         (g64(64), "q2_0"),
         (g128(32), "pq2_0"),
-        (g64(8), "q2_0"),  # as large as blocks of 128 with their padding; what would be padding is not zero
+        (g64(8), "q2_0"),  # the size of padded blocks of 128, with nonzero bytes in place of padding
     ],
 )
 def test_type_42_is_what_its_extents_say(tmp_path: Path, raw: bytes, format: str) -> None:
@@ -132,7 +132,7 @@ def test_one_large_tensor_decides_for_small_ones(tmp_path: Path) -> None:
 def test_type_42_that_may_be_either_is_refused_until_it_is_said(tmp_path: Path) -> None:
     tensors: list[Tensor] = [(f"blk.{n}.attn_q.weight", (128, 4), 42, g128(4)) for n in range(2)]
     path = write(tmp_path / "m.gguf", tensors)
-    with pytest.raises(WeightFileError, match=r"q2_0, pq2_0 alike; legal: --layout g64 or g128: .*34 bytes for 128"):
+    with pytest.raises(WeightFileError, match=r"each of q2_0, pq2_0; legal: --layout g64 or g128: .*34 bytes for 128"):
         matrices(path)
     assert {each[0] for each in matrices(path, "g128").values()} == {"pq2_0"}
     assert {each[0] for each in matrices(path, "g64").values()} == {"q2_0"}
@@ -190,7 +190,7 @@ KEPT = {
     "gguf_type42_stq_a": ("pq2_0", "ptq1_0", "tq2_0", "tq1_0"),
     "gguf_hadamard_a": ("q2_0", "pq2_0"),
 }
-"""For each file the formats that hold all of its matrices."""
+"""For each file, the formats that hold all of its matrices."""
 
 
 @pytest.mark.parametrize(("stem", "target"), [(stem, target) for stem, targets in KEPT.items() for target in targets])
@@ -212,7 +212,7 @@ def test_conversion_keeps_codes_and_scales(tmp_path: Path, stem: str, target: st
     ("stem", "target", "told"),
     [
         ("gguf_type142_a", "tq2_0", "with different scales"),
-        ("gguf_hadamard_a", "tq2_0", "has no room"),
+        ("gguf_hadamard_a", "tq2_0", "cannot hold"),
         ("gguf_type42_stq_a", "q2_0", "another layout than q2_0 under type 42"),
     ],
 )
@@ -246,13 +246,13 @@ def test_a_scale_beside_is_multiplied_in(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["blk.0.attn_q.input_scale", "blk.0.attn_q.weight_scale", "blk.0.attn_q.scales"])
 def test_a_scale_that_is_not_understood_is_refused_unless_it_is_one(tmp_path: Path, name: str) -> None:
-    with pytest.raises(WeightFileError, match=f"{name}.*not understood"):
+    with pytest.raises(WeightFileError, match=f"{name}.*of unknown meaning"):
         matrices(beside(tmp_path / "m.gguf", name, [2.0]))
     assert np.unique(matrices(beside(tmp_path / "m.gguf", name, [1.0]))["blk.0.attn_q.weight"][2]).tolist() == [3.0]
 
 
 def test_a_scale_for_each_row_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(WeightFileError, match=r"blk.0.attn_q.scale.*shape \(4,\), not understood"):
+    with pytest.raises(WeightFileError, match=r"blk.0.attn_q.scale.*shape \(4,\), of unknown meaning"):
         matrices(beside(tmp_path / "m.gguf", "blk.0.attn_q.scale", [1.0, 2.0, 1.0, 1.0]))
 
 

@@ -1,8 +1,7 @@
-"""Truncated, lying and hostile weight files: a WeightFileError at once, before memory is taken, and never anything
-else.
+"""Truncated, inconsistent and hostile weight files raise WeightFileError before memory is allocated, and nothing else.
 
-The files are those of the fuzzers' corpus, suites/fuzz. Each is named after what is wrong with it, and stands beside
-words that the error has to begin with, so that it is not refused for another reason.
+The files come from the corpus of the fuzzers, suites/fuzz. Each is named after its fault and paired with the begin of
+the error message, so that it is not refused for another reason.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ LONGEST_MESSAGE = 1000
 
 
 def shards(folder: Path, *names: str) -> Path:
-    """Good files in a folder, each with a tensor of its own name."""
+    """Valid files in a folder, each with a tensor of its own name."""
     for name in names:
         (folder / name).write_bytes(save({name: np.zeros((2, 2), np.float32)}))
     return folder
@@ -136,7 +135,7 @@ BAD_PATHS: dict[str, tuple[str, Callable[[Path], str | Path]]] = {
 
 @pytest.fixture
 def alarm() -> Iterator[None]:
-    """A call that takes longer than SECONDS is interrupted by a TimeoutError; a hang must not hang the tests."""
+    """Interrupt a call that takes longer than SECONDS with a TimeoutError, so that a hang does not block the tests."""
 
     def ring(signal_number: int, frame: FrameType | None) -> None:
         raise TimeoutError(f"not refused within {SECONDS} s")
@@ -148,7 +147,7 @@ def alarm() -> Iterator[None]:
 
 
 def refused(path: str | Path, found: str) -> None:
-    """`path` gives a WeightFileError of one printable line about `found`, quickly and without a large allocation."""
+    """`path` raises a WeightFileError of one printable line about `found`, quickly and without a large allocation."""
     tracemalloc.start()
     try:
         signal.setitimer(signal.ITIMER_REAL, SECONDS)

@@ -1,4 +1,4 @@
-"""hf:OWNER/NAME, with a stand-in for huggingface_hub: there is no network in a test."""
+"""hf:OWNER/NAME with a stand-in for huggingface_hub, because tests have no network."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tritmark.harness.weights import open_weights
 
 @pytest.fixture
 def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, object]]:
-    """A hub whose every repository holds the one tensor `w`; gives what was asked of it."""
+    """A hub in which every repository has the one tensor `w`; returns the requests to it."""
     calls: list[dict[str, object]] = []
     save_file({"w": np.eye(3, dtype=np.float32)}, tmp_path / "model.safetensors")
 
@@ -52,7 +52,7 @@ def test_a_repository_is_fetched_and_read(
     assert isinstance(patterns, list)
     assert {"config.json", "*.safetensors.index.json"} <= set(patterns)
     assert all(each.endswith(".json") for each in patterns)
-    assert weights["allow_patterns"] == ["*.safetensors"]  # never the pickles beside them
+    assert weights["allow_patterns"] == ["*.safetensors"]  # and no pickle files
 
 
 @pytest.mark.parametrize("shard", ["model-a.safetensors", "m[1].safetensors"])

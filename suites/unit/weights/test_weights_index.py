@@ -1,4 +1,4 @@
-"""index.json says which files of a folder are the model."""
+"""index.json states which files of a folder are the model."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_an_index_of_another_name_is_one_too(tmp_path: Path) -> None:
     indexed(tmp_path, files, {"a": "pytorch_model-a.safetensors"}, "pytorch_model.safetensors.index.json")
     np.testing.assert_array_equal(read(tmp_path)["a"], ONE)
     indexed(tmp_path, {}, {"a": "other.safetensors"}, "consolidated.safetensors.index.json")
-    with pytest.raises(WeightFileError, match=r"2 indices.*legal: one, or model\.safetensors\.index\.json"):
+    with pytest.raises(WeightFileError, match=r"2 index files.*legal: one index, or model\.safetensors\.index\.json"):
         read(tmp_path)
     indexed(tmp_path, {}, {"a": "pytorch_model-a.safetensors"})
     np.testing.assert_array_equal(read(tmp_path)["a"], ONE)
@@ -109,9 +109,9 @@ REFUSED: dict[str, tuple[Any, str]] = {
         dict.fromkeys("ab", "layers-a.safetensors"),
         "layers-a.safetensors: no tensor 'b'",
     ),
-    "a file of another folder": ({"a": "../layers-a.safetensors"}, "legal: the name of a file in the same folder"),
-    "an absolute path": ({"a": "/etc/x.safetensors"}, "legal: the name of a file in the same folder"),
-    "a folder below": ({"a": "x/layers-a.safetensors"}, "legal: the name of a file in the same folder"),
+    "a file of another folder": ({"a": "../layers-a.safetensors"}, "legal: a file name in the same folder"),
+    "an absolute path": ({"a": "/etc/x.safetensors"}, "legal: a file name in the same folder"),
+    "a folder below": ({"a": "x/layers-a.safetensors"}, "legal: a file name in the same folder"),
     "a pickle": ({"a": "pytorch_model.bin"}, "'pytorch_model.bin' for tensor 'a'; legal: a .safetensors file"),
     "a number for a file": ({"a": 3}, "3 for tensor 'a'"),
     "no map": ("{}", "no weight_map"),

@@ -1,4 +1,4 @@
-"""The script that takes a large model through convert and compare, with a small one."""
+"""The script that converts and compares a large model, with a small one."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Memory, measured on the process itself: row blocks keep it at the size of a block, studying a matrix at four times
-that."""
+"""Memory, measured on the process: reading row blocks needs the memory of one block, and analysis four times that."""
 
 from __future__ import annotations
 
@@ -38,8 +37,8 @@ with open_weights(path) as source:
 print(status("VmHWM") - before)
 """
 
-# What the kernel keeps for a process as a whole (ru_maxrss) has the size of the process that started it in it; its
-# memory map has not.
+# The kernel's counter for a process (ru_maxrss) includes the size of the process that started it; its memory map does
+# not.
 STUDY = """
 import sys
 from tritmark.harness.cli import main
@@ -54,7 +53,7 @@ finally:
 
 @pytest.fixture(scope="module")
 def large_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """63 MB of zeros; the file is sparse, which saves the disk and costs a reader the same memory."""
+    """63 MB of zeros; the file is sparse, which saves disk space but no memory of a reader."""
     path = tmp_path_factory.mktemp("large") / "m.safetensors"
     header = json.dumps(
         {"w": {"dtype": "F32", "shape": [ROWS, COLUMNS], "data_offsets": [0, ROWS * COLUMNS * 4]}}
@@ -66,7 +65,7 @@ def large_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def growth_mb(path: Path, block_rows: int) -> float:
-    """Peak resident memory over that before the first block, MB."""
+    """Peak resident memory above that before the first block, MB."""
     command = [sys.executable, "-c", MEASURE, str(path), str(ROWS), str(block_rows)]
     return float(subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout)
 

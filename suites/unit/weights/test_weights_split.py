@@ -1,4 +1,4 @@
-"""Split GGUF models: all parts are needed, and say so in their headers."""
+"""Split GGUF models: all parts are required, and their headers state the split."""
 
 from __future__ import annotations
 
@@ -55,20 +55,20 @@ def test_a_missing_part_is_named(parts: list[Path], lost: int) -> None:
 
 def test_a_part_in_anothers_place_is_refused(parts: list[Path]) -> None:
     shutil.copy(parts[1], parts[2])
-    with pytest.raises(WeightFileError, match="part 2 of 3, as its header says; legal: part 3 of 3"):
+    with pytest.raises(WeightFileError, match="part 2 of 3 according to its header; legal: part 3 of 3"):
         open_weights(parts[0])
 
 
 def test_a_part_by_another_name_is_refused(parts: list[Path]) -> None:
-    with pytest.raises(WeightFileError, match="part 1 of 3, as its header says; legal: part 1 of 1"):
+    with pytest.raises(WeightFileError, match="part 1 of 3 according to its header; legal: part 1 of 1"):
         open_weights(parts[0].rename(parts[0].with_name("m.gguf")))
 
 
 @pytest.mark.parametrize(
     ("key", "kind", "value", "told"),
     [
-        ("split.no", "H", 7, "part 8 of 3, as its header says"),
-        ("split.count", "H", 4, "part 1 of 4, as its header says"),
+        ("split.no", "H", 7, "part 8 of 3 according to its header"),
+        ("split.count", "H", 4, "part 1 of 4 according to its header"),
         ("split.tensors.count", "i", 22, "20 tensors in all parts; legal: 22"),
         ("split.tensors.count", "i", -1, "20 tensors in all parts; legal: -1"),
     ],

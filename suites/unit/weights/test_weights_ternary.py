@@ -1,4 +1,4 @@
-"""Ternary weights in files as they are published: codes and scales as they are."""
+"""Ternary weights in files as published: codes and scales are unchanged."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SMALL = models.SMALL
 
 
 def check(path: Path, model: Any = SMALL, conventions: Conventions | None = None) -> set[str]:
-    """Every matrix has the model's codes and scales; gives the types they are of."""
+    """Check that every matrix has the model's codes and scales; returns their types."""
     with open_weights(path) as source:
         weights = TernaryWeights(source, holders_of(installed()), conventions)
         found = {gguf_name(each.name): each for each in weights.matrices}
@@ -139,8 +139,8 @@ def read_all(path: Path) -> None:
         (_without_scale, "uint8 without a scale"),
         (_with_scale(np.ones(2, np.float32)), r"float32 of shape \(2,\); legal: one float"),
         (_with_scale(np.ones(1, np.int32)), "int32"),
-        (_with_scale(np.array([np.nan], np.float32)), "nan; legal: a number to multiply by"),
-        (_with_scale(np.array([-1], np.float32)), "-1.0; legal: a number to multiply by"),
+        (_with_scale(np.array([np.nan], np.float32)), "nan; legal: a number with a finite result >= 0"),
+        (_with_scale(np.array([-1], np.float32)), "-1.0; legal: a number with a finite result >= 0"),
         (_field_3, r"field 3 for the weight at \(258, 5\)"),
     ],
 )
@@ -167,7 +167,7 @@ def test_a_configuration_that_cannot_be_read(tmp_path: Path, config: str, told: 
 def test_what_is_asked_for_must_matter(tmp_path: Path) -> None:
     models.write_safetensors(tmp_path / "m.safetensors", SMALL)
     models.write_gguf(tmp_path / "m.gguf", SMALL)
-    with pytest.raises(InvalidArgumentError, match="has no tensor that it could be of"):
+    with pytest.raises(InvalidArgumentError, match="has no tensor with several layouts"):
         check(tmp_path / "m.safetensors", conventions=Conventions(layout="arm"))
     with pytest.raises(InvalidArgumentError, match="has no scales beside packed rows"):
         check(tmp_path / "m.gguf", conventions=Conventions(weight_scale="divide"))

@@ -1,2 +1,2 @@
-// Included by sources for nvcc; the simulator has all of it in tritmark_cuda.h already.
+// Included by sources for nvcc; in the simulator tritmark_cuda.h already has everything.
 #pragma once

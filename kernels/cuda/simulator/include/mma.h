@@ -1,5 +1,5 @@
-// nvcuda::wmma: matrix fragments of a warp. Element e of a matrix (row by row) is x[e / 32] of lane e % 32, which a
-// kernel may not rely on: on the device the order is another, and is not told. A product's terms are added one after
+// nvcuda::wmma: matrix fragments of a warp. Element e of a matrix (row by row) is x[e / 32] of lane e % 32. Kernels may
+// not rely on this: on the device the order differs and is not documented. The terms of a product are added one after
 // the other in the accumulator's type.
 #pragma once
 #include "cuda_bf16.h"
@@ -30,13 +30,13 @@ TRITMARK_INLINE void fill_fragment(fragment<Use, M, N, K, T, Layout>& into, std:
 
 inline void tritmark_nothing(void**) {}
 
-// The rules for pointer and row length, and that the whole warp is there.
+// Check the rules for pointer and row length, and that the whole warp takes part.
 template <class T>
 TRITMARK_INLINE void tritmark_check(const T* p, unsigned ldm, void* pc) {
     if (reinterpret_cast<uintptr_t>(p) % 32)
-        tritmark_refuse("misaligned matrix: wmma wants an address that is a multiple of 32 bytes", p, pc);
+        tritmark_refuse("misaligned matrix: wmma needs an address that is a multiple of 32 bytes", p, pc);
     if (ldm * sizeof(T) % 16)
-        tritmark_refuse("misaligned rows: wmma wants a row length that is a multiple of 16 bytes", p, pc);
+        tritmark_refuse("misaligned rows: wmma needs a row length that is a multiple of 16 bytes", p, pc);
     tritmark_together(&tritmark_nothing, nullptr, pc);
 }
 

@@ -1,14 +1,14 @@
-// What CUDA C++ has built in, for g++: included before every source that the simulator compiles.
+// The built-ins of CUDA C++ for g++, included before every source that the simulator compiles.
 //
-// __global__ and __shared__ stay words: simulator/module.py replaces them once macros are expanded. Functions that
-// touch memory on their own report the access themselves (tritmark_access) and are kept from being checked a second
-// time (PLAIN).
+// __global__ and __shared__ stay in the text; simulator/toolchain.py replaces them after macro expansion. Functions
+// that access memory themselves report the access (tritmark_access). They are excluded from instrumentation (PLAIN), so
+// that it is not checked twice.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-// Bessel functions and the like, which no device has, are nearly half of <cmath>'s text, and of the time that a small
-// kernel takes to compile.
+// Special functions such as Bessel's, which no device has, are almost half of <cmath>'s text and of a small kernel's
+// compile time.
 #undef _GLIBCXX_USE_STD_SPEC_FUNCS
 #include <cmath>
 #include <cstring>
@@ -27,7 +27,7 @@
 #define TRITMARK_INLINE static inline __attribute__((always_inline))
 #define TRITMARK_PLAIN __attribute__((noinline, no_sanitize("thread")))
 
-// Shared variables come to lie between this and tritmark_last.
+// Shared variables are placed between this and tritmark_last.
 static __attribute__((used, section("tritmark_shared"))) char tritmark_first[256];
 
 // --- vectors ------------------------------------------------------------------------------------------------------
@@ -269,7 +269,7 @@ TRITMARK_INLINE unsigned __byte_perm(unsigned a, unsigned b, unsigned selector) 
     for (int i = 0; i < 4; i++) {
         const unsigned from = selector >> 4 * i & 15;
         unsigned byte = both >> 8 * (from & 7) & 255;
-        if (from & 8) byte = byte & 128 ? 255 : 0;  // the sign, eight times
+        if (from & 8) byte = byte & 128 ? 255 : 0;  // the sign bit, eight times
         result |= byte << 8 * i;
     }
     return result;
@@ -298,7 +298,7 @@ TRITMARK_INLINE unsigned __dp4a(uchar4 a, uchar4 b, unsigned c) {
     return c + a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w;
 }
 inline long long tritmark_ticks = 0;
-TRITMARK_PLAIN inline long long clock64() { return tritmark_ticks += 16; }  // rises, and means nothing
+TRITMARK_PLAIN inline long long clock64() { return tritmark_ticks += 16; }  // increases, without a meaning
 
 // --- numbers ------------------------------------------------------------------------------------------------------
 template <class A, class B>
@@ -328,7 +328,7 @@ TRITMARK_ROUNDED(double, d, __fma_rn, __ddiv_rn, __dsqrt_rn)
 TRITMARK_INLINE float __frcp_rn(float a) { return 1.0f / a; }
 TRITMARK_INLINE double __drcp_rn(double a) { return 1.0 / a; }
 
-// To an integer: the nearest (rn), towards zero (rz), down (rd), up (ru); saturated; NaN gives 0 (64-bit: the least).
+// To an integer: nearest (rn), towards zero (rz), down (rd), up (ru); saturated; NaN gives 0 (64-bit: the minimum).
 template <class To, class From>
 TRITMARK_INLINE To tritmark_saturate(From x) {
     constexpr To LEAST = std::is_signed_v<To> ? static_cast<To>(To{1} << (sizeof(To) * 8 - 1)) : To{0},
@@ -368,7 +368,7 @@ TRITMARK_INLINE double __ll2double_rn(long long x) { return static_cast<double>(
 TRITMARK_INLINE double __ull2double_rn(unsigned long long x) { return static_cast<double>(x); }
 TRITMARK_INLINE float __double2float_rn(double x) { return static_cast<float>(x); }
 
-// --- how a kernel is called ---------------------------------------------------------------------------------------
+// --- calls of kernels ---------------------------------------------------------------------------------------------
 template <class... P, size_t... I>
 TRITMARK_PLAIN void tritmark_call(void (*kernel)(P...), void** arguments, std::index_sequence<I...>) {
     kernel(*static_cast<P*>(arguments[I])...);
@@ -383,8 +383,7 @@ constexpr char tritmark_sort = std::is_pointer_v<P>          ? 'P'
                                : !std::is_integral_v<P>      ? 'V'
                                : std::is_signed_v<P>         ? 'i'
                                                              : 'u';
-// For each parameter whether it is a pointer, float, structure, signed or unsigned; after a zero, '0' and the bytes of
-// each.
+// For each parameter its type: pointer, float, structure, signed or unsigned. After a zero, '0' plus the bytes of each.
 template <class... P>
 const char* tritmark_parameters(void (*)(P...)) {
     static const char text[] = {tritmark_sort<P>..., 0, static_cast<char>('0' + sizeof(P))..., 0};

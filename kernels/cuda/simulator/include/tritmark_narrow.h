@@ -1,11 +1,11 @@
-// Floating point of 16 bits for cuda_fp16.h and cuda_bf16.h: EXPONENT and FRACTION bits. Conversions round to the
-// nearest, ties to even; arithmetic rounds the exact result once. NaN comes out as 0x7fff, as on the device.
+// 16-bit floating point for cuda_fp16.h and cuda_bf16.h with EXPONENT and FRACTION bits. Conversions round to nearest,
+// ties to even; arithmetic rounds the exact result once. A NaN becomes 0x7fff, as on the device.
 #pragma once
 
 #define TRITMARK_METHOD __attribute__((always_inline)) inline
 
-// A double as a float whose last bit tells that something was cut off: rounding it again to 16 bits is as good as
-// rounding once.
+// A double as a float whose last bit is a sticky bit: rounding it again to 16 bits gives the same result as rounding
+// once.
 TRITMARK_INLINE float tritmark_to_odd(double x) {
     const float near = static_cast<float>(x);
     if (near == x || x != x || std::isinf(near))
@@ -36,7 +36,7 @@ struct tritmark_narrow {
         const unsigned sign = static_cast<unsigned>(__x & 0x8000) << 16, magnitude = __x & 0x7fffu;
         if (EXPONENT == 8) return __uint_as_float(static_cast<unsigned>(__x) << 16);
         if (magnitude >= INFINITE) return __uint_as_float(sign | 0x7f800000 | magnitude << DROPPED);
-        // 2^-14 is the least normal number; under it the fraction counts multiples of 2^-24.
+        // 2^-14 is the smallest normal number; below it the fraction counts multiples of 2^-24.
         if (magnitude >> FRACTION) return __uint_as_float(sign | ((magnitude << DROPPED) + (REBIAS << 23)));
         return __uint_as_float(sign | __float_as_uint(static_cast<float>(magnitude) * 0x1p-24f));
     }
@@ -47,7 +47,7 @@ struct tritmark_narrow {
         if (magnitude > 0x7f800000) return 0x7fff;
         if (magnitude == 0x7f800000) return sign | INFINITE;
         if (EXPONENT < 8 && magnitude < (REBIAS + 1) << 23)
-            // the addition rounds to multiples of 2^-24
+            // The addition rounds to multiples of 2^-24.
             return sign | (__float_as_uint(__uint_as_float(magnitude) + 0.5f) - 0x3f000000);
         if (EXPONENT < 8) magnitude -= REBIAS << 23;
         magnitude = (magnitude + (1u << (DROPPED - 1)) - 1 + (magnitude >> DROPPED & 1)) >> DROPPED;
@@ -55,7 +55,7 @@ struct tritmark_narrow {
     }
 };
 
-// a * b + c, rounded once: the product is exact in double, and what the sum loses goes into its last bit.
+// a * b + c, rounded once: the product is exact in double, and the sum keeps its error in a sticky last bit.
 template <class T>
 TRITMARK_INLINE T tritmark_fma(T a, T b, T c) {
     const double product = static_cast<double>(static_cast<float>(a)) * static_cast<float>(b),

@@ -1,7 +1,7 @@
-/* Faults planted on purpose: with `broken` each kernel has the one in its name, without it is right. 64 threads;
- * `data` has n = 64 elements. */
+/* Planted faults: with `broken` each kernel has the fault in its name, without it is correct. 64 threads; `data` has
+ * n = 64 elements. */
 
-/* Left alone by the warp's other half until all have read and written: the classic reduction. */
+/* The other half of the warp does not wait for reads and writes: the classic reduction without __syncwarp. */
 extern "C" __global__ void planted_race_in_warp(int *data, int n, int broken)
 {
     __shared__ int part[64];
@@ -30,7 +30,7 @@ extern "C" __global__ void planted_race_across_warps(int *data, int n, int broke
     data[i] = all[63 - i];
 }
 
-/* A __syncwarp does not reach the other warp. */
+/* A __syncwarp does not order the other warp. */
 extern "C" __global__ void planted_race_behind_syncwarp(int *data, int n, int broken)
 {
     __shared__ int all[64];
@@ -241,8 +241,8 @@ extern "C" __global__ void planted_endless(int *data, int n, int broken)
         ;
 }
 
-/* For each of n steps: what each of 64 threads does (kind, bytes, first byte of 16), and who meets then. Its faults
- * are in `data`. */
+/* For each of n steps: the access of each of 64 threads (kind, bytes, first byte of 16), and which threads
+ * synchronize. Its faults are in `data`. */
 extern "C" __global__ void planted_program(int *data, int n, int broken)
 {
     __shared__ __align__(16) unsigned char bytes[16];

@@ -1,4 +1,4 @@
-/* One kernel for each thing that the simulator offers; test_simulator.py compares with NumPy. Valid CUDA for 8.0 and
+/* One kernel for each feature of the simulator; test_simulator.py compares with NumPy. Valid CUDA for 8.0 and
  * up. */
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -15,7 +15,7 @@ extern "C" __global__ void sim_scale(const float *__restrict__ x, float *__restr
         y[i] = x[i] * by;
 }
 
-/* Every thread of a grid and block of three dimensions says where it is. */
+/* Every thread of a three-dimensional grid and block stores its position. */
 extern "C" __global__ void sim_places(unsigned *places)
 {
     const unsigned block = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
@@ -127,7 +127,7 @@ extern "C" __global__ void sim_histogram(
             atomicAdd(&counts[i], mine[i]);
 }
 
-/* The last block adds up what the blocks have left: right, though no barrier spans blocks. */
+/* The last block adds up the sums of all blocks: correct, although no barrier spans blocks. */
 extern "C" __global__ void sim_last_block(const int *x, int *partial, unsigned *done, int *total)
 {
     __shared__ bool last;
@@ -146,7 +146,7 @@ extern "C" __global__ void sim_last_block(const int *x, int *partial, unsigned *
     }
 }
 
-/* Whole blocks leave before any barrier; all threads read the same words; a warp passes values on in step. */
+/* Whole blocks leave before any barrier; all threads read the same words; a warp passes values on in lockstep. */
 extern "C" __global__ void sim_innocent(const int *x, int *y, int blocks)
 {
     __shared__ int table[32], line[64];
@@ -167,7 +167,7 @@ extern "C" __global__ void sim_innocent(const int *x, int *y, int blocks)
         line[threadIdx.x] = next;
         __syncwarp();
     }
-    /* half-warps in step on their own */
+    /* half-warps synchronized on their own */
     const unsigned mask = lane < 16 ? 0x0000ffffu : 0xffff0000u;
     const int other = line[first + (lane ^ 1)];
     __syncwarp(mask);
@@ -176,7 +176,7 @@ extern "C" __global__ void sim_innocent(const int *x, int *y, int blocks)
     y[blockIdx.x * blockDim.x + threadIdx.x] = line[first + (lane ^ 3)];
 }
 
-/* Part of a warp is busy on its own while the rest already waits for all. */
+/* Part of a warp works while the rest already waits for the whole warp. */
 extern "C" __global__ void sim_parts(int *y)
 {
     const int lane = threadIdx.x;
@@ -191,7 +191,7 @@ extern "C" __global__ void sim_parts(int *y)
     y[lane] = __reduce_max_sync(0xffffffffu, got) * 64 + got;
 }
 
-/* A structure with bytes between its members that nobody writes. */
+/* A structure with padding between its members that is never written. */
 struct Padded {
     char small;
     double large;

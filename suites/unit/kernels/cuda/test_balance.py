@@ -1,4 +1,4 @@
-"""Which GPU takes which tensor: on a clock that is made up, with GPUs of any speeds."""
+"""The assignment of tensors to GPUs, on a simulated clock, with GPUs of any speeds."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tritmark.kernels.cuda.balance import Balance, GpuPlace
 
 SLOW, FAST = GpuPlace("slow", 0), GpuPlace("fast", 0)
 Speed = Callable[[float], float]
-"""A GPU's work a second in one place, at a time."""
+"""A GPU's work per second and place, over time."""
 
 
 def simulated(
     work: dict[int, int], speeds: dict[str, Speed], *, places: int = 1, fails: dict[str, int] | None = None
 ) -> tuple[dict[int, str], float, Balance[int]]:
-    """Who did what and when all was done, where a GPU fails at the tensor of that number (from 1) that it takes."""
+    """The assignment and the end of all work, if a GPU fails at its tensor of that number (from 1)."""
     every = [GpuPlace(device, number) for number in range(places) for device in speeds]
     balance, now = Balance(work, every), 0.0
     idle, ends, made_by = list(every), list[tuple[float, int, GpuPlace, int]](), dict[int, str]()
@@ -66,8 +66,8 @@ def test_everything_is_done_once_and_soon(work: dict[int, int], speeds: dict[str
     made_by, end, balance = simulated(work, speeds, places=places)
     assert made_by.keys() == work.keys()
     assert not balance.waiting
-    # Until each GPU's rate is known no place waits, for as long as the largest takes the slowest. From there on a place
-    # waits only where another will be done with the tensor sooner than it would, and all were busy until then.
+    # Until each GPU's rate is known no place waits; that lasts at most as long as the largest tensor takes on the
+    # slowest GPU. Afterwards a place waits only if another will finish the tensor sooner, and all were busy until then.
     rates = [Fraction(speed(0)) for speed in speeds.values()]
     longest = Fraction(max(work.values())) / min(rates)
     assert Fraction(end) <= sum(work.values()) / (places * sum(rates)) + 2 * longest + Fraction(1, 10**6)

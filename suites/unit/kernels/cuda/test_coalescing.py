@@ -1,4 +1,4 @@
-"""Access patterns: of plain indices, and of kernels that the simulator traced."""
+"""Access patterns of plain indices, and of kernels that the simulator traced."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ extern "C" __global__ void count(const float *x, float *y, const int *from, int 
 
 
 def traced(folder: Path, name: str, stride: int = 1, begin: int = 0) -> dict[str, AccessSite]:
-    """The sites of a kernel over N floats by the names of what they touch: x, y."""
+    """The sites of a kernel over N floats by the name of the array: x, y."""
     backend = SimulatorBackend()
     (folder / "walks.cu").write_text(SOURCE)
     function = backend.function(Kernel(file=str(folder / "walks.cu"), name=name, threads=64, registers=32))

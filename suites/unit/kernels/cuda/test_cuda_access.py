@@ -1,4 +1,4 @@
-"""What the kernels' loads and stores look like to the memory, from the simulator's traces."""
+"""Access patterns of the kernels' loads and stores, from the simulator's traces."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ STREAMING = (
     "float_narrow",
     "float_widen",
 )
-"""Ops whose time is the memory's: their tuned kernels may waste none of it."""
+"""Memory-bound ops: their tuned kernels must be fully coalesced."""
 TUNED = [
     each
     for op in STREAMING
     for each in access.cuda_variants(f"cuda/{op}/*")
-    # TQ2_0's blocks of 66 bytes begin anywhere in a sector; `split` is for one scale a tensor and packs in a second
+    # TQ2_0's blocks of 66 bytes begin anywhere in a sector; `split` is for one scale per tensor and packs in a second
     # pass.
     if each.tier >= Tier.HIGHLY_OPTIMIZED and each.key.format != "tq2_0" and each.name != "split"
 ]

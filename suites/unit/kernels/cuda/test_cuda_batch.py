@@ -22,7 +22,7 @@ TWICE, THRICE = (Kernel(file="made/up.cu", name=f"gemm_times_{times}", threads=3
 
 @pytest.fixture(params=[None, 1, 2])
 def context(request, monkeypatch):
-    """A made-up device with two kernels: twice and three times its input."""
+    """A simulated device with two kernels: twice and three times its input."""
     device: Any = lazy_device.Device(seed=request.param)
     made = CudaContext(device)
     for kernel, factor in ((TWICE, 2), (THRICE, 3)):
@@ -39,7 +39,7 @@ def context(request, monkeypatch):
 
 
 def bound(context, kernel, n):
-    """A launch, and where its result will be."""
+    """A launch, and its output array."""
 
     def steps(call):
         return (
@@ -124,13 +124,13 @@ def test_there_is_one_join(context, monkeypatch):
 
 
 def test_nothing_starts_before_what_was_there_first(context, monkeypatch):
-    def progress():  # what may go on does, save in the context's stream
+    def progress():  # all that may run does, except in the context's stream
         for stream in context.backend.streams[1:]:
             stream.synchronize()
 
     monkeypatch.setattr(context.backend, "progress", progress)
     one, y = bound(context, TWICE, 10)
-    # Its input is still to be written, in the context's stream.
+    # Its input is not written yet, in the context's stream.
     context.backend.stream.put(lambda: one._call.inputs["x"].write(np.full(10, np.float32(50))))
     made = Batch()
     made.add(one, 10)
@@ -163,7 +163,7 @@ def test_a_fault_names_its_item_where_each_is_waited_for(context, monkeypatch):
     monkeypatch.setattr(context.backend, "enqueue", breaks)
     with pytest.raises(DeviceFaultError, match=r"^layer 1: an illegal address"):
         made.run()
-    # A GPU tells later, so any that it was given may be meant.
+    # A GPU reports later, so any of its items may be at fault.
     context.backend.simulated = False
     monkeypatch.delenv(batch.BLOCKING, raising=False)
     made, _ = filled(context, [900, 5, 7])

@@ -1,4 +1,4 @@
-"""The GPU's probes do what their rates claim: on the simulator, or on the GPU where there is one."""
+"""The GPU's probes do the work that their rates claim: in the simulator, or on a GPU if there is one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tritmark.kernels.cuda.launch import REAL
 
 @pytest.fixture(autouse=True, scope="module")
 def here() -> Any:
-    """The context on the GPU, or on the simulator."""
+    """The context on the GPU, or in the simulator."""
     with pytest.MonkeyPatch.context() as patch:
         if gpu.why_not() is not None:
             patch.setenv("TRITMARK_CUDA", "simulator")
@@ -47,7 +47,7 @@ def named(name: str) -> list[str]:
 
 
 def upload(here: CudaContext, data: Any, past: int = 0) -> Any:
-    """The bytes on the device, with as many more behind them that nobody may touch."""
+    """The bytes on the device, with equally many after them that no probe may access."""
     buffer = here.array((data.nbytes + past,), np.uint8)
     buffer.write(np.concatenate([data, np.full(past, 0x77, np.uint8)]))
     return buffer
@@ -105,7 +105,7 @@ def test_copy_probes_copy_one_half_to_the_other(here: CudaContext, nbytes: int) 
 
 
 def dot_of(rounds: int) -> int:
-    """What one thread's accumulators add up to after so many rounds, in 32 bits."""
+    """The sum of one thread's accumulators after so many rounds, in 32 bits."""
     acc = np.arange(1, 9, dtype=np.int32)
     weights = np.array([0x03, 0x01, -1, 0x01], np.int32)
     for _ in range(4 * rounds):
@@ -126,7 +126,7 @@ def test_the_dot_probe_does_every_product(here: CudaContext) -> None:
 
 
 def test_hoppers_products_are_all_made(here: CudaContext) -> None:
-    """What is left in the accumulators is what the products that were claimed add up to."""
+    """The accumulators hold the sum of the claimed products."""
     if here.backend.simulated or not WGMMA.runs_on(here.backend.info.capability):
         pytest.skip("the probe is for the tensor cores of compute capability 9.0")
     ceiling = ceilings()["compute: wgmma"]

@@ -1,5 +1,4 @@
-"""The GPU's clock: what it records, replays, counts and refuses, on a driver that is made up and on a real GPU where
-there is one."""
+"""The GPU's clock: what it records, replays, counts and refuses, on a fake driver and on a real GPU if there is one."""
 
 from __future__ import annotations
 
@@ -41,7 +40,7 @@ class Kind(IntEnum):
 
 
 class Driver:
-    """A stream that runs kernels as soon as they come, unless it records; its time goes by with what they cost."""
+    """A stream that runs kernels immediately unless it captures; its time advances by their costs."""
 
     CUresult = Result
     CUgraphNodeType = Kind
@@ -160,7 +159,7 @@ class FakeRoom:
         )
 
     def launch(self, *costs: float) -> CudaLaunch:
-        """A launch of as many kernels as there are costs."""
+        """A launch with one kernel per cost."""
         name = f"k{len(self.backend.costs)}"
         steps = []
         for index, cost in enumerate(costs):
@@ -202,7 +201,7 @@ def test_what_the_clock_replays_is_in_the_launches_proof(gpu: FakeRoom) -> None:
     first, second = (launch.proof for launch in launches)
     assert (first.launches, second.launches) == (4, 1)
     assert (first.timed_runs, second.timed_runs) == (2, 1)
-    # Only the sum was measured; each run has an equal share of it.
+    # Only the sum was measured, so each run gets an equal share.
     assert first.device_ns + second.device_ns == pytest.approx(taken)
     assert first.device_ns == pytest.approx(2 * second.device_ns)
     assert gpu.stats.launches == 5

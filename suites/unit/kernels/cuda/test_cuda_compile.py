@@ -1,4 +1,4 @@
-"""The compile step: which compiler, what its cache is keyed by, and what happens to it when something goes wrong."""
+"""The compile step: the choice of the compiler, the key of its cache, and faults."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ else:
         out.write(b"\\x7fELF" + source.encode())
     print("ptxas info    : Used 7 registers", file=sys.stderr)
 """
-"""Behaves as nvcc does where compile.py looks, and writes down how it was called."""
+"""Behaves like nvcc where compile.py uses it, and logs its calls."""
 
 
 class Nvcc:
@@ -141,7 +141,7 @@ def test_order_of_the_places(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
 def test_told_compiler_must_exist(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for wrong in (tmp_path / "absent", tmp_path):
         monkeypatch.setenv(compiler.NVCC, str(wrong))
-        with pytest.raises(UsageError, match="legal: an nvcc that can be run"):
+        with pytest.raises(UsageError, match="legal: the path of an executable nvcc"):
             compiler.find_nvcc()
 
 
@@ -352,15 +352,14 @@ def test_code_does_not_depend_on_the_place(tmp_path: Path, source: Path, monkeyp
 
 @pytest.mark.usefixtures("real")
 def test_unknown_architecture_names_the_known(source: Path) -> None:
-    with pytest.raises(BadEnvironmentError, match=r"(?s)sm_10'.*makes code for sm_") as caught:
+    with pytest.raises(BadEnvironmentError, match=r"(?s)sm_10'.*supports sm_") as caught:
         compiler.compile_kernel(kernel(source), "sm_10")
     assert "sm_80" in caught.value.next_step
 
 
 @pytest.mark.usefixtures("real")
 def test_multiply_and_add_are_not_fused(source: Path) -> None:
-    """The options of every kernel keep the product's rounding: what ptxas is given holds a mul and an add, and no
-    fma."""
+    """The options of every kernel keep the rounding of products: the PTX has a mul and an add, and no fma."""
     import subprocess
 
     source.write_text('extern "C" __global__ void gemm_nothing(float *y, float a, float b) { *y = a * b + *y; }\n')

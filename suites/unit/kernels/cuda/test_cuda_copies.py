@@ -1,4 +1,4 @@
-"""Copies over lanes without Python: with a driver that copies as late as it may, when somebody waits for the stream."""
+"""Copies over lanes without Python, with a driver that copies as late as possible: when a stream is waited for."""
 
 from __future__ import annotations
 
@@ -41,20 +41,20 @@ WAYS = ("send", "fetch")
 
 
 class LateDriver:
-    """The device's memory is the host's. `refuses`: of all calls the one, counted from 1, that ends with REFUSED. Its
-    one kernel adds 1 to bytes, and writes what else it is given."""
+    """The device's memory is the host's. `refuses` is the number of the one call, from 1, that ends with REFUSED. Its
+    one kernel adds 1 to bytes, and writes its further argument."""
 
     def __init__(self, refuses: int = 0) -> None:
         self.writes: tuple[int, bytes] | None = None
-        """Where the kernel writes what else."""
+        """Where the kernel writes its further argument."""
         self.streams = itertools.count(1)
         """Numbers of streams: no two lanes share one."""
         self.waiting: dict[int, list[Callable[[], object]]] = {}
         self.not_waited: set[int] = set()
-        """Streams of which waiting was refused."""
+        """Streams for which waiting was refused."""
         self.pinned: list[range] = []
         self.questions = 0
-        """How often it was asked whether memory is pinned."""
+        """How often the type of memory was queried."""
         self.launched: list[tuple[int, ...]] = []
         self.asked, self._refuses, self._lock = 0, refuses, Lock()
         self.entered: list[tuple[int, frozenset[int]]] = []
@@ -105,7 +105,7 @@ class LateDriver:
         return 0
 
     def _attributes(self, count: int, wanted: Any, into: Any, address: int) -> int:
-        """As of pinned memory, which alone the driver knows."""
+        """The driver's report about pinned memory."""
         self.questions += 1
         if self._refused():
             return REFUSED
@@ -128,7 +128,7 @@ class LateDriver:
 
 
 def some_lanes(driver: LateDriver, count: int, piece: int) -> tuple[Any, Any]:
-    """And what they need."""
+    """And their requirements."""
     buffers = np.zeros((count, 2, piece), np.uint8)
     each = [
         ((next(driver.streams), next(driver.streams)), tuple(buffer.ctypes.data for buffer in mine)) for mine in buffers
@@ -157,12 +157,12 @@ def test_each_lane_is_of_one_thread_in_the_context(way: str) -> None:
     driver = LateDriver()
     lanes, _kept = some_lanes(driver, 4, 64)
     bound = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {min(bound)})  # as OpenMP binds threads
+    os.sched_setaffinity(0, {min(bound)})  # like a thread bound by OpenMP
     try:
         assert getattr(lanes, way)(host.ctypes.data, host.nbytes, there.ctypes.data) == 0
     finally:
         os.sched_setaffinity(0, bound)
-    assert driver.entered == [(CONTEXT, frozenset(bound))] * 3  # the caller is in it
+    assert driver.entered == [(CONTEXT, frozenset(bound))] * 3  # including the caller
     threads = dict.fromkeys(thread for thread, _ in driver.used)
     assert 1 <= len(threads) <= 4
     assert len({stream for _, stream in driver.used}) == len(driver.used)
@@ -172,13 +172,13 @@ def test_each_lane_is_of_one_thread_in_the_context(way: str) -> None:
 @pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize("way", WAYS)
 def test_what_the_driver_refuses_ends_all_lanes_and_is_told(way: str, count: int, refuses: int) -> None:
-    """And nothing is under way any more."""
+    """And no work is in progress afterwards."""
     host, there = np.zeros(10_000_000, np.uint8), np.zeros(10_000_000, np.uint8)
     driver = LateDriver(refuses)
     lanes, _kept = some_lanes(driver, count, 100)
     assert getattr(lanes, way)(host.ctypes.data, host.nbytes, there.ctypes.data) == REFUSED
     assert refuses <= driver.asked < 50_000
-    assert sum(map(len, driver.waiting.values())) <= 1  # but for the stream of which waiting was refused
+    assert sum(map(len, driver.waiting.values())) <= 1  # except the stream for which waiting was refused
 
 
 def test_no_lanes_and_no_bytes_are_refused() -> None:
@@ -248,7 +248,7 @@ def test_results_stay_where_the_kernel_refused_an_element(pinned: tuple[bool, bo
 
 
 def test_results_from_pinned_inputs_are_on_their_way_before_it_is_known_whether_an_element_was_refused() -> None:
-    """Behind the kernel in its stream, as many as there are buffers, and no further than these."""
+    """After the kernel in its stream, one per buffer, and no more."""
     trip = Trip(1000, (True, False), bad=7)
     assert trip.run(2, 100) == (0, 7, 1, 3, 8 + 2 * trip.back_piece)
     assert (trip.back == 99).all()
@@ -272,7 +272,7 @@ def test_a_round_trip_that_the_driver_refuses_ends_and_is_told(pinned: tuple[boo
         refused = Trip(1000, pinned, refuses)
         code = refused.run(1, 300)[0]
         told += code == REFUSED
-        if not code:  # it was asked whether memory is pinned, and takes it for ordinary memory
+        if not code:  # the type of memory was queried and counts as ordinary
             np.testing.assert_array_equal(refused.back, refused.host + np.uint8(1))
         assert refused.driver.waiting.keys() <= refused.driver.not_waited
     assert told == trip.driver.asked - trip.driver.questions
@@ -285,7 +285,7 @@ def test_a_round_trip_takes_so_many_arrays() -> None:
 
 
 class _Copier:
-    """As the driver's."""
+    """Like the driver's."""
 
     def __init__(self, driver: LateDriver, count: int, piece: int) -> None:
         self._lanes, self._kept = some_lanes(driver, count, piece)
@@ -304,7 +304,7 @@ class _Copier:
 
 
 class _Backend:
-    """What lanes ask of a device."""
+    """The parts of a device that lanes use."""
 
     def __init__(self) -> None:
         self.driver, self.made = LateDriver(), list[tuple[int, int]]()
@@ -341,7 +341,7 @@ def test_arrays_in_one_piece_go_without_python() -> None:
 
 
 def test_small_arrays_are_fetched_beside_each_other() -> None:
-    """Each over lanes of its own, which serve again; large ones over all lanes, one after the other."""
+    """Each over its own lanes, which are reused; large ones over all lanes, one after the other."""
     backend, barrier = _Backend(), Barrier(3)
     lanes = Lanes(backend, CountedCopies(backend, PerformanceStats()), 4096)  # type: ignore[arg-type]
     there = np.random.default_rng(1).integers(0, 256, 40_000, np.uint8)
@@ -366,7 +366,7 @@ def test_small_arrays_are_fetched_beside_each_other() -> None:
 
 @pytest.mark.parametrize("pinned", [False, True])
 def test_results_of_a_round_trip_come_in_few_pieces_where_what_goes_there_does(pinned: bool) -> None:
-    """Each has lanes of its own, which serve again."""
+    """Each has its own lanes, which are reused."""
     backend, stats = _Backend(), PerformanceStats()
     lanes = Lanes(backend, CountedCopies(backend, stats))  # type: ignore[arg-type]
     nbytes = lanes_module.NARROW_PIECE + lanes_module.RESULT_PIECE
@@ -403,7 +403,7 @@ def test_lanes_wait_for_copies_without_a_stream_once() -> None:
 
 
 def test_threads_that_wait_for_copies_at_once_read_one_place() -> None:
-    """What a thread made for itself would be gone before it is read."""
+    """An object of one thread would be freed before it is read."""
     backend, both, made = _Backend(), Barrier(2), list[int]()
     counted = CountedCopies(backend, PerformanceStats())  # type: ignore[arg-type]
     lanes = Lanes(backend, counted, 4096)  # type: ignore[arg-type]
@@ -411,7 +411,7 @@ def test_threads_that_wait_for_copies_at_once_read_one_place() -> None:
     def allocate(nbytes: int) -> Any:
         made.append(nbytes)
         with suppress(BrokenBarrierError):
-            both.wait(0.5)  # for another thread, where it gets as far
+            both.wait(0.5)  # for another thread, if it gets that far
         return SimpleNamespace(pointer=0)
 
     backend.allocate = allocate  # type: ignore[method-assign]
@@ -424,7 +424,7 @@ def test_threads_that_wait_for_copies_at_once_read_one_place() -> None:
 
 
 def test_lanes_go_with_who_drops_them() -> None:
-    """Not with the garbage collector, which may run in a thread that is not in the context of their memory."""
+    """Not by the garbage collector, which may run in a thread without the context of their memory."""
     backend = _Backend()
     lanes = Lanes(backend, CountedCopies(backend, PerformanceStats()), 4096)  # type: ignore[arg-type]
     values, there = np.ones(10000, np.uint8), np.zeros(10000, np.uint8)

@@ -1,4 +1,4 @@
-"""The GPU's backend on a PyCUDA that answers as the real one was seen to when something is wrong."""
+"""The GPU's backend on a fake PyCUDA that reproduces the errors of the real one."""
 
 # ruff: noqa: N802 (the names of PyCUDA and of the driver)
 from __future__ import annotations
@@ -110,7 +110,7 @@ def test_device_that_cannot_be_had(cuda: FakeCuda, why: Exception) -> None:
 
 
 class SeveralGpus(FakeCuda):
-    """A PyCUDA with several GPUs, which tells whose context is current."""
+    """A PyCUDA with several GPUs, which reports the current context."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -155,7 +155,7 @@ def test_backends_of_several_gpus_take_turns(cuda: FakeCuda, monkeypatch: pytest
 
 def test_another_thread_enters_each_gpu_for_itself(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
     several = SeveralGpus()
-    several.current = [9]  # this list is not of one thread, and a thread of its own begins with none
+    several.current = [9]  # not thread-local; a new thread begins with none
     monkeypatch.setattr(driver, "_packages", lambda index: (several, several))
 
     def work() -> None:
@@ -182,7 +182,7 @@ def test_launch_and_its_parameters(cuda: FakeCuda, fake: DriverBackend, function
     assert (function.parameters(2), function.cached, function.handle) == (((0, 4), (8, 8)), True, 6)
     enqueue(fake, function, (5, 1, 1), (64, 1, 1))
     assert cuda.launched == [("gemm_line", (5, 1, 1), (64, 1, 1), struct.pack("fL", 1.0, 2), 0)]
-    with pytest.raises(TypeError, match=r"takes parameters of \(4, 8\) bytes, and was given \(8, 8\)"):
+    with pytest.raises(TypeError, match=r"takes parameters of \(4, 8\) bytes; found \(8, 8\)"):
         fake.arguments(function, [np.float64(1), np.uint64(2)])
     with pytest.raises(TypeError, match=r"argument 1 is int; legal"):
         fake.arguments(function, [np.float32(1), 2])
@@ -191,12 +191,12 @@ def test_launch_and_its_parameters(cuda: FakeCuda, fake: DriverBackend, function
 def test_arguments_lie_where_the_driver_says(
     cuda: FakeCuda, fake: DriverBackend, function: DriverFunction, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before a map there may be a gap, which C has not."""
+    """A gap may precede a map; in C there is none."""
     monkeypatch.setattr(type(function), "parameters", lambda *asked: ((48, 128), (176, 4)))
     packed = fake.arguments(function, [np.void(b"m" * 128), np.int32(7)])
     assert packed == bytes(48) + b"m" * 128 + struct.pack("i", 7)
     monkeypatch.setattr(type(function), "parameters", lambda *asked: None)
-    with pytest.raises(LaunchError, match="does not tell where"):
+    with pytest.raises(LaunchError, match="does not report the parameter offsets of"):
         fake.arguments(function, [np.void(b"m" * 128), np.int32(7)])
     assert fake.arguments(function, [np.float32(1), np.uint64(2)]) == struct.pack("fL", 1.0, 2)
 
@@ -204,7 +204,7 @@ def test_arguments_lie_where_the_driver_says(
 def test_source_module_takes_the_place_of_nvcc(
     cuda: FakeCuda, fake: DriverBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its module's function is launched, its code's hash is told, and what the driver does not take is an error."""
+    """Its module's function is launched, its code's hash is reported, and code that the driver refuses is an error."""
     made = Cubin(b"PyCUDA's", "", cached=False)
     monkeypatch.setattr(source_module, "source_module", lambda kernel, arch: (Raw(cuda, f"module for {arch}"), made))
     monkeypatch.setenv(driver.compiler.LOADER, "SourceModule")  # type: ignore[attr-defined]
@@ -215,7 +215,7 @@ def test_source_module_takes_the_place_of_nvcc(
         raise LogicError("cuModuleLoadDataEx failed: no kernel image is available")
 
     monkeypatch.setattr(source_module, "source_module", refuse)
-    with pytest.raises(DeviceUnavailableError, match=r"does not take test/test\.cu .* no kernel image"):
+    with pytest.raises(DeviceUnavailableError, match=r"does not load test/test\.cu.* no kernel image"):
         fake.function(kernel("gemm_line"))
     monkeypatch.setenv(driver.compiler.LOADER, "modul")  # type: ignore[attr-defined]
     with pytest.raises(UsageError, match=r"TRITMARK_CUDA_LOADER is 'modul'; .*legal: nvcc, sourcemodule"):
@@ -289,7 +289,7 @@ def test_fault_ends_the_gpu_and_names_the_kernel(
     cuda.lost = 700
     with pytest.raises(DeviceFaultError) as caught:
         fake.stream.synchronize()
-    for words in (str(why), "gemm_line", "start a fresh one", "CPU's kernels still work"):
+    for words in (str(why), "gemm_line", "start a new process", "CPU kernels still work"):
         assert words in str(caught.value)
     later: list[Callable[[], object]] = [
         fake.new_event,
@@ -359,7 +359,7 @@ def test_driver_older_than_the_compiler(cuda: FakeCuda, fake: DriverBackend) -> 
         "cuModuleLoadDataEx failed: no kernel image is available for execution on the device - "
     )
     with pytest.raises(
-        DeviceUnavailableError, match=r"the driver \(CUDA 12.9\) does not take test/test.cu as nvcc 13.0.88"
+        DeviceUnavailableError, match=r"the driver \(CUDA 12.9\) does not load test/test.cu, compiled by nvcc 13.0.88"
     ) as caught:
         fake.function(kernel("gemm_line"))
     assert "TRITMARK_NVCC" in caught.value.next_step
@@ -378,7 +378,7 @@ def test_too_low_a_capability(fake: DriverBackend) -> None:
 
 
 def test_threads_leave_no_context_behind(cuda: FakeCuda, fake: DriverBackend) -> None:
-    """A thread that ended with a context on PyCUDA's stack would end the process; what it freed without one would
+    """A thread that ends with a context on PyCUDA's stack would end the process; memory that it freed without one would
     leak."""
     left: list[int] = []
     memory = [fake.allocate(10)]

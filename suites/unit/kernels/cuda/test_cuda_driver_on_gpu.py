@@ -1,4 +1,4 @@
-"""The GPU's backend on a real GPU, where there is one."""
+"""The GPU's backend on a real GPU, if there is one."""
 
 from __future__ import annotations
 

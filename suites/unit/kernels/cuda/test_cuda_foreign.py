@@ -1,5 +1,5 @@
-"""Arrays of another library that lie on the device: the public functions give the bits that they give for NumPy's, as
-arrays of that library, and copy no array."""
+"""Arrays of another library on the device: the public functions return the same bits as for NumPy arrays, as arrays of
+that library, and copy no array."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_results_are_the_librarys_and_the_same(simulator: CudaContext, name: str
     before = simulator.stats.copy()
     found = function(*given, **named)
     moved = simulator.stats.since(before)
-    # The index of a bad element, 8 bytes a launch, and a scale; the made-up library adds a bias on the host.
+    # The index of a bad element, 8 bytes per launch, and a scale; the fake library adds a bias on the host.
     assert max(moved.bytes_uploaded, moved.bytes_downloaded) <= 32 or name == "QuantizedLinear"
     made = host(found)
     pairs = zip(made, expected, strict=True) if isinstance(made, tuple) else [(made, expected)]
@@ -178,7 +178,7 @@ def test_a_layer_binds_once_for_a_shape_and_results_stay_apart(simulator: CudaCo
     found = [layer(there(x)) for x in rows[:2]]
     loaded = simulator.pool.leaks().nbytes
     found += [layer(there(x)) for x in rows[2:]]
-    for x, y in zip(rows, found, strict=True):  # none was written by a later call
+    for x, y in zip(rows, found, strict=True):  # no later call wrote to them
         np.testing.assert_array_equal(host(y), plain(x))
     assert simulator.pool.leaks().nbytes == loaded + 2 * plain(rows[0]).nbytes
     assert layer.receipt is not None

@@ -1,4 +1,4 @@
-"""Calls that take over what one before bound: results and errors as of others, with nothing new on the device."""
+"""Calls that reuse an earlier call's binding: the same results and errors, without new objects on the device."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tritmark.kernels.cuda.lanes import Lanes
 from tritmark.kernels.offload import KEPT_BYTES, kept
 
 WAYS = ("pieces", "at once")
-"""Copies and launches one after the other, and what goes without Python between them: on a GPU that is the way, and the
-simulator, which has none, is given one."""
+"""Separate copies and launches, and round trips without Python. A GPU uses round trips; the simulator gets a stand-in
+for them."""
 RNG = np.random.default_rng(5)
 
 
 @pytest.fixture(params=WAYS)
 def trips(request: pytest.FixtureRequest, cuda: CudaContext, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """One of both ways, and how many round trips there were, as many times a 1."""
+    """One of the two ways, and the number of round trips per 1."""
     made: list[int] = []
     own = Lanes.round_trip
 
@@ -54,7 +54,7 @@ def floats(n: int) -> np.ndarray[Any, Any]:
 
 
 def trips_of(request: pytest.FixtureRequest, calls: int) -> int:
-    """How many round trips there are in so many calls."""
+    """Number of round trips in so many calls."""
     return calls if request.node.callspec.params["trips"] == "at once" else 0
 
 
@@ -77,13 +77,13 @@ def test_the_second_call_allocates_nothing(trips: list[int], request: pytest.Fix
 
 
 def test_what_is_bound_for_a_round_trip_is_not_copied_to(trips: list[int], request: pytest.FixtureRequest) -> None:
-    """It would wait behind what others copy there. What runs by itself is."""
+    """A copy through a library waits for its other copies. A copy that runs alone does not."""
     stats = cuda_context().stats
     with kept():
         before = stats.uploads
         ternary_quantize(floats(5000), device="cuda")
         alone = request.node.callspec.params["trips"] == "pieces"
-        assert stats.uploads - before == (2 if alone else 0 if simulated() else 1)  # with the array itself
+        assert stats.uploads - before == (2 if alone else 0 if simulated() else 1)  # together with the array
 
 
 def test_pinned_arrays_are_taken_as_others(trips: list[int], request: pytest.FixtureRequest) -> None:

@@ -26,7 +26,7 @@ Device = lazy_device.Device
 
 
 class ModelPool:
-    """PyCUDA's DeviceMemoryPool, as its mempool.hpp has it, over the made-up device."""
+    """PyCUDA's DeviceMemoryPool as in its mempool.hpp, on the fake device."""
 
     bits = 4
 
@@ -100,7 +100,7 @@ class ModelBlock:
 
 
 def pycuda_blocks(device):
-    """PyCudaBlocks over the model of PyCUDA's pool."""
+    """PyCudaBlocks on the model of PyCUDA's pool."""
     driver: Any = ModuleType("pycuda.driver")
     tools: Any = ModuleType("pycuda.tools")
     driver.Error, driver.MemoryError = Exception, ModelMemoryError
@@ -190,7 +190,7 @@ def test_rounding_is_small_and_aligned(nbytes):
     assert kept.size(kept.size(nbytes)) == kept.size(nbytes)
     assert kept.size(nbytes) - nbytes < max(256, nbytes / 256)
     assert both.size(nbytes) >= nbytes
-    # Which half a block belongs to can be told by its size.
+    # The size of a block shows which half it belongs to.
     assert (both.size(nbytes) >= SMALL) == (nbytes > SMALL - 256)
     if nbytes >= SMALL:
         assert both.size(nbytes) == kept.size(nbytes)
@@ -315,7 +315,7 @@ def test_out_of_memory_releases_what_is_idle_and_tries_again(blocks):
 
 
 def test_small_blocks_when_memory_is_short():
-    """PyCUDA's pool frees by itself what it keeps; the figures follow."""
+    """PyCUDA's pool frees its kept blocks itself; the figures follow."""
     pool, device, stats = pool_of(pycuda_blocks, memory=1 << 16)
     kept = [pool.array((5000,), np.uint8) for _ in range(8)]
     kept.clear()
@@ -329,7 +329,7 @@ def test_small_blocks_when_memory_is_short():
     assert stats.cache_misses == device.allocations
     kept = [pool.array((5000,), np.uint8) for _ in range(9)]
     kept.clear()
-    # needs some of what is idle, and PyCUDA's pool frees no more than that
+    # Needs some of the idle memory, and PyCUDA's pool frees no more than that.
     held.append(pool.array((30_000,), np.uint8))
     assert pool.figures().held == device.used
     assert pool.figures().fragmentation >= 0
@@ -340,7 +340,7 @@ def test_small_blocks_when_memory_is_short():
 
 def test_readiness_tells_both_figures_and_allocates_nothing(blocks):
     pool, device, _ = pool_of(blocks, memory=1 << 20)
-    pool.array((1 << 18,), np.uint8)  # idle or gone: it counts as available
+    pool.array((1 << 18,), np.uint8)  # idle or freed: it counts as available
     required = pool.required_bytes([1 << 19, 1 << 18, 0])
     assert required == (1 << 19) + (1 << 18)
     used = pool.figures().held
@@ -380,7 +380,7 @@ def test_fragmentation():
     arrays = [pool.array((1 << 16,), np.uint8), pool.array((1 << 17,), np.uint8), pool.array((1 << 18,), np.uint8)]
     assert pool.figures().fragmentation == 0
     del arrays[0], arrays[0]
-    # Both idle, and the smaller one cannot add to the larger one.
+    # Both are idle, and the smaller one cannot extend the larger one.
     assert pool.figures().fragmentation == (1 << 16) / (7 << 16)
     rounded = pool.array((1,), np.uint8)
     assert pool.figures().fragmentation == pytest.approx(((1 << 16) + 255) / ((7 << 16) + 256))
@@ -406,7 +406,7 @@ def test_health():
     assert pool.check_memory_health(older_than_s=0.0).reasons[0].startswith("524288 bytes, uint8")
     del held
     pool.release()
-    device.total = 1 << 18  # somebody else took the rest
+    device.total = 1 << 18  # another process took the rest
     health = pool.check_memory_health()
     assert not health.healthy
     assert "262144 bytes are missing" in health.reasons[0]
@@ -417,7 +417,7 @@ def test_health_of_a_device_that_counts_less_than_the_pool_holds():
     held = pool.array((1 << 19,), np.uint8)
     device.simulated = False
     device.memory = lambda: (1 << 20, 1 << 20)
-    assert "the device counts 0 in use" in pool.check_memory_health().reasons[0]
+    assert "the device reports 0 in use" in pool.check_memory_health().reasons[0]
     assert held.nbytes == 1 << 19
 
 
@@ -435,7 +435,7 @@ def test_health_of_a_device_that_does_not_answer():
 
 @pytest.mark.parametrize("older_than_s", [None, 1e9])
 def test_health_of_a_thousand_allocations(benchmark, monkeypatch, older_than_s):
-    """Asks the device once and allocates nothing; `--benchmark-only` shows what it takes."""
+    """Queries the device once and allocates nothing; `--benchmark-only` shows its time."""
     pool, device, _ = pool_of(kept_blocks, memory=1 << 34)
     asked = []
 
@@ -499,7 +499,7 @@ def test_a_hundred_thousand_calls_leave_nothing(blocks):
 
 
 def test_calls_leave_nothing_on_the_device(cuda):
-    """On a GPU 100,000 calls."""
+    """On a GPU, 100,000 calls."""
     x = np.ones(1000, np.float32)
     for _ in range(50):
         i2s_quantize(x, 1.0, device="cuda")
@@ -533,7 +533,7 @@ def test_arrays_of_other_threads_and_of_cycles_go_back():
 
 
 class Pool(RuleBasedStateMachine):
-    """Any order of requests and returns."""
+    """Any order of requests and frees."""
 
     LIMIT = 1 << 20
     SIZES = st.one_of(

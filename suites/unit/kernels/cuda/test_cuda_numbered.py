@@ -1,5 +1,5 @@
-"""One GPU of several, by its number: in the public functions, for arrays of other libraries, and on the command line;
-in a simulator of two GPUs, neither of which can touch what lies in the other."""
+"""One GPU of several, by its number: in the public functions, for arrays of other libraries, and on the command line.
+Uses a simulator of two GPUs; neither can access the memory of the other."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ WEIGHTS = pack_weights(CODES, 0.5)
 
 @pytest.fixture
 def two(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Two simulated GPUs, begun anew."""
+    """Two new simulated GPUs."""
     monkeypatch.setenv("TRITMARK_CUDA", "simulator")
     monkeypatch.setenv("TRITMARK_SIMULATOR_GPUS", "2")
     contexts._CONTEXTS.clear()
@@ -68,7 +68,7 @@ def launches(index: int) -> int:
 
 
 def made(array: np.ndarray[Any, Any]) -> Any:
-    """As an array of the made-up library's, on its current GPU."""
+    """An array of the fake library on its current GPU."""
     return asarray(array)
 
 
@@ -98,7 +98,7 @@ def test_a_call_runs_on_the_gpu_that_it_names(two: pytest.MonkeyPatch, name: str
     assert (launches(0), launches(1)) == (before, before)
     np.testing.assert_array_equal(CALLS[name]("cuda:0"), expected)
     assert (launches(0), launches(1)) == (2 * before, before)
-    # The second is said of one that was there before, as in a test with more of them.
+    # The second message is about an array from before, as in a test with more of them.
     words = r"is no cuda:2; legal: cuda:0 \(.*\), cuda:1 \(|no GPU 2; .* 0 to 1"
     with pytest.raises((NoCompatibleKernelError, DeviceUnavailableError), match=words):
         CALLS[name]("cuda:2")
@@ -153,7 +153,7 @@ def test_no_simulated_gpu_touches_the_memory_of_another(two: pytest.MonkeyPatch)
     here, there = cuda_context(0), cuda_context(1)
     x = there.upload(X.reshape(-1))
     launch = variant.bind({"x": x, "scale": np.float32(1)}, {"q": here.array((X.size,), np.int8)}, {"n": X.size}, 1)
-    with pytest.raises(DeviceFaultError, match="argument 1 is in the memory of GPU 1, and this is GPU 0"):
+    with pytest.raises(DeviceFaultError, match="argument 1 is in the memory of GPU 1, but this is GPU 0"):
         launch.run()
     with pytest.raises(DeviceFaultError, match=r"of GPU 0 at .* is in the memory of GPU 1"):
         here.backend.read(x.pointer, np.empty(4, np.uint8))
@@ -195,7 +195,7 @@ def test_a_process_for_one_gpu_sees_no_other(
 
 
 def told_to_see(site: Any) -> tuple[str | None, int]:
-    """In a worker: which GPU it was told to see alone, and on which its variant's calls are."""
+    """In a worker: the only GPU that it sees, and the GPU of its variant's calls."""
     return os.environ.get(ALONE), int(site.device.memory()._index)
 
 

@@ -1,4 +1,4 @@
-"""Plans: launches that are prepared once, whose arrays are told each time."""
+"""Plans: launches that are prepared once and get their arrays each time."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ DTYPES = {"float32": np.float32, "bfloat16": ml_dtypes.bfloat16, "float16": np.f
 
 
 class Recorded(MadeUpDriver):
-    """Keeps what was launched: the first eight bytes of each parameter."""
+    """Records launches: the first eight bytes of each parameter."""
 
     def __init__(self, parameters: int, current: int = 0, codes: tuple[int, ...] = ()) -> None:
         super().__init__(current)
@@ -118,7 +118,7 @@ def test_what_cannot_be_planned_is_refused(steps: Any, alignments: tuple[int, ..
 
 
 class Maps(Recorded):
-    """Keeps what maps were made of, and what lies where the parameters say."""
+    """Records the arguments of maps, and the bytes at the parameters' offsets."""
 
     def __init__(self, parameters: int, codes: tuple[int, ...] = ()) -> None:
         super().__init__(parameters)
@@ -258,7 +258,7 @@ def test_an_argument_that_is_an_address_or_no_number_cannot_be_planned(simulator
 def test_every_variant_can_be_planned() -> None:
     from tritmark.kernels.cuda.launch import KERNELS
 
-    assert KERNELS.keys() <= STEPS.keys()  # those of other tests' variants may be left
+    assert KERNELS.keys() <= STEPS.keys()  # variants of other tests may be left
 
 
 def test_an_unknown_format_has_no_kernel(simulator: CudaContext) -> None:
@@ -268,7 +268,7 @@ def test_an_unknown_format_has_no_kernel(simulator: CudaContext) -> None:
 
 
 def test_choice_is_the_registrys(simulator: CudaContext) -> None:
-    """For the simulator's device without what only real ones have."""
+    """The requirements of the simulator's device, without those of real ones."""
     from tritmark.kernels.cuda.choice import chosen
     from tritmark.kernels.dispatch import registry
 

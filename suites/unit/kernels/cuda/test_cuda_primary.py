@@ -1,4 +1,4 @@
-"""The primary context, with a driver that is made up: what it is asked for, and what is left as it was."""
+"""The primary context with a fake driver: its requests, and the state that it restores."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ATTRIBUTES = {0: 1024, 1: 1000, 3: 0, 4: 40}
 
 
 class MadeUpLibrary:
-    """Functions of the driver, by name; `refused` are those that fail."""
+    """Functions of the driver by name; `refused` are those that fail."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -84,7 +84,7 @@ def made_up(monkeypatch: pytest.MonkeyPatch) -> MadeUpLibrary:
 
 
 def untouched(made_up: MadeUpLibrary) -> bool:
-    """Whether the current context and the capture mode are those from before."""
+    """Whether the current context and the capture mode are restored."""
     return (made_up.stack, made_up.mode) == ([5], 0)
 
 

@@ -1,5 +1,5 @@
-"""A function over many tensors on several GPUs: the bits of one GPU, whoever fails. In a simulator of up to four, and
-on real ones where there are any."""
+"""A function over many tensors on several GPUs: the bits of one GPU, also if some fail. In a simulator of up to four
+GPUs, and on real ones if there are any."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ LOCK = Lock()
 
 @pytest.fixture
 def begin(monkeypatch: pytest.MonkeyPatch) -> Iterator[Begin]:
-    """Makes simulated GPUs, so many, with variables TRITMARK_SIMULATOR_NAME=value."""
+    """Makes so many simulated GPUs with variables TRITMARK_SIMULATOR_NAME=value."""
 
     def begun(count: int, **variables: str) -> None:
         monkeypatch.setenv("TRITMARK_CUDA", "simulator")
@@ -74,7 +74,7 @@ def same(one: Any, other: Any) -> None:
 
 
 def after(failures: int, survivor: str) -> Callable[..., Any]:
-    """ternary_quantize, which on that GPU begins once there were so many failures on others."""
+    """ternary_quantize, which begins on that GPU after so many failures on others."""
     seen = Semaphore(0)
     passed = Event()
 
@@ -96,7 +96,7 @@ def after(failures: int, survivor: str) -> Callable[..., Any]:
 
 
 def together(gpus: int) -> Callable[..., Any]:
-    """ternary_quantize, which each GPU begins once all of them have a tensor."""
+    """ternary_quantize, which begins on each GPU after all have a tensor."""
     barrier, begun = Barrier(gpus), set[str]()
 
     def call(x: Any, device: str, **options: Any) -> Any:
@@ -223,7 +223,7 @@ def test_what_a_thread_keeps_is_let_go_where_memory_is_short(begin: Begin) -> No
 
 def test_what_fits_alone_is_done_alone(begin: Begin) -> None:
     tensors = {number: RNG.normal(size=1 << 16).astype(np.float32) for number in range(6)}
-    begin(1, MEMORY="500000")  # a tensor takes 256 KiB, and what is made of it 68
+    begin(1, MEMORY="500000")  # a tensor takes 256 KiB, and its result 68
     found = spread(ternary_quantize, tensors, block=64)
     assert found.failed == ()
     for key, value in tensors.items():
@@ -289,7 +289,7 @@ def test_copies_from_gpu_to_gpu(begin: Begin, peers: str) -> None:
 
 
 def lost_array(context: Any) -> Any:
-    """An array on a GPU that is lost, from before."""
+    """An array from before on a GPU that is lost."""
     backend = context.backend
     assert isinstance(backend, SimulatorBackend)
     backend._lost = False
@@ -312,7 +312,7 @@ def test_what_the_function_refuses_is_told_with_the_tensor(begin: Begin) -> None
         ((ternary_quantize, TENSORS), {"devices": []}, InvalidArgumentError, "devices is none; legal: at least one"),
         ((ternary_quantize, TENSORS), {"devices": ["cpu"]}, InvalidArgumentError, "devices is 'cpu'; legal: cuda:0"),
         ((ternary_quantize, TENSORS), {"devices": ["cuda:5"]}, NoCompatibleKernelError, "there is no cuda:5"),
-        ((np.sort, TENSORS), {}, InvalidArgumentError, "function is sort; legal: one that takes a device"),
+        ((np.sort, TENSORS), {}, InvalidArgumentError, "function is sort; legal: a function that takes a device"),
     ],
 )
 def test_bad_arguments_are_refused(
@@ -332,7 +332,7 @@ def test_a_kernel_is_loaded_once_on_each_gpu_however_many_threads_need_it(
 
     def slowly(self: SimulatorBackend, kernel: Any) -> Any:
         loaded.append((self.info.index, kernel))
-        Event().wait(0.05)  # so that all that need it are there
+        Event().wait(0.05)  # so that all its users are there
         return real(self, kernel)
 
     monkeypatch.setattr(SimulatorBackend, "function", slowly)
@@ -361,7 +361,7 @@ def test_the_script_for_a_large_model_compares_and_counts(begin: Begin, capsys: 
     begin(2)
     tensors = several_gpus.weights([(4, 256, 2), (2, 512, 1)], layers=2)
     assert len(tensors) == 6
-    several_gpus.compared(tensors, 2, turns=1, copies=True)  # no speed in a simulator: its verdict is not looked at
+    several_gpus.compared(tensors, 2, turns=1, copies=True)  # a simulator has no speed: its verdict is ignored
     told = capsys.readouterr().out
     assert "6 tensors" in told
     assert "copied alone on 2: " in told

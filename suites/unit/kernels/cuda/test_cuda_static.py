@@ -1,5 +1,5 @@
-"""Every CUDA kernel compiles for the architectures it is meant for, within its budget, by the compiler's own report,
-which is kept (kept_resources.py). No GPU is needed."""
+"""Every CUDA kernel compiles for its architectures within its budget, by the stored report of the compiler
+(kept_resources.py). No GPU is needed."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from tritmark.kernels.cuda.launch import KERNELS
 from tritmark.kernels.cuda.resources import Resources
 
 REQUIRE = "TRITMARK_REQUIRE_NVCC"
-"""Set where a missing compiler is a failure and no reason to skip."""
+"""If set, a missing compiler is a failure instead of a skip."""
 
 SAMPLE = 8
-"""Kernels that are compiled though what they use is kept."""
+"""Kernels that are compiled although their resources are stored."""
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def nvcc() -> str:
 
 @pytest.fixture(scope="module")
 def used(nvcc: str) -> dict[Case, Resources]:
-    """What every kernel uses on every architecture."""
+    """The resources of every kernel on every architecture."""
     return kept_resources.used(kept_resources.load()[1])
 
 
@@ -54,7 +54,7 @@ def test_kernels_are_registered() -> None:
 
 
 def test_threads_of_a_block_are_written_once() -> None:
-    """In cuda.py: the source gets them as macros, by the names that its launch bounds have."""
+    """The number is in cuda.py; sources get it as a macro with the name in their launch bounds."""
     for kernel in every_kernel():
         text, macros = kernel.path.read_text(encoding="utf-8"), dict(kernel.defines)
         bounds = {each.removesuffix(", 1") for each in re.findall(r"__launch_bounds__\((.*?)\)", text)}
@@ -66,7 +66,7 @@ def test_threads_of_a_block_are_written_once() -> None:
 
 
 def test_architectures(nvcc: str) -> None:
-    """CUDA 13 no longer knows sm_70."""
+    """CUDA 13 does not support sm_70 any more."""
     assert set(resources.checked_architectures()) >= {"sm_75", "sm_80", "sm_90"}
 
 
@@ -84,7 +84,7 @@ def test_what_is_kept_is_of_these_kernels_and_of_no_others(nvcc: str) -> None:
 
 
 def test_the_compiler_still_says_what_is_kept(used: dict[Case, Resources]) -> None:
-    """Of others in each run."""
+    """Different ones in each run."""
     for kernel, arch in random.sample(sorted(used, key=str), SAMPLE):
         assert resources.resources(kernel, arch) == used[kernel, arch], f"{kernel.name} on {arch}"
 
@@ -101,7 +101,7 @@ def test_what_is_kept_is_of_one_source_and_its_options(tmp_path: Path, nvcc: str
 
 
 def test_i2s_kernels_keep_to_the_specification(used: dict[Case, Resources]) -> None:
-    """At most 32 registers a thread, 16 KiB of shared memory and 256 threads a block."""
+    """At most 32 registers per thread, 16 KiB of shared memory and 256 threads per block."""
     found = [
         (kernel, use)
         for (kernel, _), use in used.items()

@@ -1,4 +1,4 @@
-"""Copies in chunks: right bytes whatever the order in which streams get on, and counted."""
+"""Copies in chunks: the correct bytes in any order of the streams, and counts."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_small_arrays_pin_nothing(monkeypatch):
 
 @given(st.integers(1, 4 * CHUNK), st.integers(0, 9), SEEDS)
 def test_pinned_arrays_are_copied_in_one_piece(nbytes, begin, seed):
-    """Whatever else the device still has to do; complete on return."""
+    """Any other work of the device; complete on return."""
     context = a_context(seed)
     whole = context.backend.pinned(4 * CHUNK + 9)
     values = whole[begin : begin + nbytes]
@@ -154,7 +154,7 @@ def test_arrays_that_are_pinned_in_part_go_over_lanes():
 @pytest.mark.parametrize("pinned", [False, True])
 @pytest.mark.parametrize("way", ["write", "download"])
 def test_large_copies_come_behind_copies_without_a_stream(monkeypatch, way, pinned):
-    """Which may return before they are complete: until somebody copies from the device."""
+    """They may return before they are complete, until a copy from the device."""
     context = a_context()
     backend, host = context.backend, context.backend.pinned(3 * CHUNK) if pinned else np.zeros(3 * CHUNK, np.uint8)
     host[:] = 1
@@ -200,7 +200,7 @@ def test_results_into_the_wrong_array(into):
 
 @pytest.mark.parametrize("direction", ["write", "read"])
 def test_a_lane_that_fails_ends_the_others(monkeypatch, direction):
-    """And nothing is under way any more when the error comes."""
+    """And no work is in progress when the error is raised."""
     context = a_context()
     whole = np.zeros(64 * CHUNK, np.uint8)
     there = context.transfers.upload(whole)
@@ -222,9 +222,9 @@ def test_a_lane_that_fails_ends_the_others(monkeypatch, direction):
 
 
 def test_lanes_work_in_threads_of_their_own(monkeypatch):
-    """All of them copy at the same time: each waits for the others before its first piece."""
+    """All copy at the same time: each waits for the others before its first piece."""
     context = a_context()
-    context.transfers.upload(np.zeros(2 * CHUNK, np.uint8))  # what is made once
+    context.transfers.upload(np.zeros(2 * CHUNK, np.uint8))  # made once
     count = min(lanes.COPIERS, usable_cores())
     threads, together, real = set(), threading.Barrier(count), context.backend.write
 
@@ -241,7 +241,7 @@ def test_lanes_work_in_threads_of_their_own(monkeypatch):
 
 
 def made_up(device):
-    """A blockwise op: codes are the signs, `sums` one sum for each block of 32, times an offset for all; NaN is
+    """A blockwise op: codes are the signs, `sums` has one sum for each block of 32, times an offset for all; NaN is
     forbidden."""
 
     def kernel(x, offset, codes, sums, n, bad):
@@ -279,7 +279,7 @@ SPLIT = {"x": Split(), "codes": Split(), "sums": Split(units=BLOCK)}
 
 @pytest.fixture
 def in_context(monkeypatch):
-    """Have launches use this context."""
+    """Let launches use this context."""
 
     def use(context):
         monkeypatch.setattr("tritmark.kernels.cuda.launch.cuda_context", lambda: context)
@@ -326,7 +326,7 @@ def test_through(in_context, n, seed):
 
 
 def test_through_overlaps(in_context, monkeypatch):
-    """What one chunk gave is fetched while the next two are sent and computed, and no more."""
+    """The results of one chunk are fetched while the next two are sent and computed, and no more."""
     context = a_context()
     variant = in_context(context)
     changed, count = threading.Condition(), 20
@@ -378,7 +378,7 @@ def test_through_finds_the_first_forbidden_element(in_context, at, seed):
     assert (outputs["codes"][min(at) // 256 * 256 :] == 99).all()
     del done
     assert not context.pool.leaks()
-    context.backend.synchronize()  # nothing is left under way over memory that went back
+    context.backend.synchronize()  # no work uses memory that was freed
     done, _ = run(context, variant, np.ones(5000, np.float32))
     assert done.bad == -1
 
@@ -444,7 +444,7 @@ def test_i2s_quantize_through(cuda, variant, n):
 
 @pytest.mark.parametrize("n", [100, 5000])
 def test_packed_ternary_quantize_through(cuda, n):
-    """Groups of 128 codes take 32 bytes, the last one too; blocks of 64 share a scale."""
+    """Groups of 128 codes take 32 bytes, including the last one; blocks of 64 share a scale."""
     x = np.sin(np.arange(n, dtype=np.float32)) * np.arange(n, dtype=np.float32)
     right = ternary_quantize(x, 64, packed=True)
     variant = next(each for each in ternary_quantize_variants.VARIANTS if each.key.format == "i2_s_x86")

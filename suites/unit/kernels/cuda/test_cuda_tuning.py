@@ -1,5 +1,5 @@
-"""CUDA variants of several instances: what is called the built-in choice is what is launched, every instance is right,
-and a choice that was kept is launched where it holds."""
+"""CUDA variants with several instances: the built-in choice is the launched one, every instance is correct, and a
+stored choice is launched where it applies."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 VARIANTS = [each for each in (*row16.VARIANTS, *cuda_gpu_int2.VARIANTS) if each.instances and each.key.dtype == "int32"]
 INFO = replace(DEVICE_INFO, sms=132)
 ROWS = {"gemv_dp4a": 1, "gemv": 8}
-"""Rows of activations that a variant takes, at most."""
+"""Maximum rows of activations for a variant."""
 
 
 LAUNCHERS = (
@@ -41,7 +41,7 @@ LAUNCHERS = (
     (cuda_gemv_shared, "launch"),
     (cuda_gpu_int2, "_launched"),
 )
-"""What launches an instance."""
+"""The function that launches an instance."""
 
 
 def _id(variant: Variant) -> str:
@@ -72,7 +72,7 @@ def test_the_first_instance_is_what_is_launched(variant: Variant, data: st.DataO
     with pytest.MonkeyPatch.context() as patch:
         for module, maker in LAUNCHERS:
             patch.setattr(module, maker, tell)
-        inputs = {"weights": SimpleNamespace(constant=True)}  # as tuning is for
+        inputs = {"weights": SimpleNamespace(constant=True)}  # like the tuning
         made.builtin(SimpleNamespace(axes=axes, info=INFO, inputs=inputs))
     first = next(iter(names.values()))
     assert isinstance(first, partial)
@@ -89,7 +89,7 @@ def test_the_first_instance_is_what_is_launched(variant: Variant, data: st.DataO
     ids=lambda told: _id(told) if isinstance(told, Variant) else "x".join(map(str, told)),
 )
 def test_every_instance_is_right(cuda: CudaContext, variant: Variant, shape: tuple[int, int, int]) -> None:
-    """Those of gemm have tests of their own."""
+    """Instances of gemm have their own tests."""
     assert variant.instances is not None
     data = data_of(*shape)
     found = variant.instances(dict(zip("MNK", shape, strict=True)))

@@ -1,4 +1,4 @@
-"""Which arrays on the device a kernel may read while launches before its own still run."""
+"""Which device arrays a kernel may read while earlier launches still run."""
 
 from __future__ import annotations
 

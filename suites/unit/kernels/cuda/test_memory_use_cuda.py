@@ -1,4 +1,4 @@
-"""The memory dimension on a device with a memory of its own, in the simulator."""
+"""The memory dimension on a device with separate memory, in the simulator."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OPS = {op.name: op for op in PROVIDER.ops}
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fewer calls than in earnest."""
+    """Fewer calls than in production."""
     monkeypatch.setattr(memory, "BUDGET_S", 0.05)
 
 
@@ -41,7 +41,7 @@ def used(variant: Variant) -> MemoryUse:
 
 
 class PlantedMutant:
-    """A launch, and what is done beside it in each call."""
+    """A launch, and the additional work of each call."""
 
     def __init__(self, launch: Any, more: Any) -> None:
         self._launch, self._more = launch, more

@@ -1,5 +1,5 @@
-"""PyCUDA itself, which needs no GPU to be imported and to compile: what the project uses of it is there, is public and
-takes what it is given, and SourceModule makes the code that kernels.cuda.compile makes."""
+"""PyCUDA itself, which needs no GPU for import and compilation: the names that the project uses exist, are public and
+take its arguments, and SourceModule makes the same code as kernels.cuda.compile."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tritmark.kernels.ternary_matmul.cuda import VARIANTS as MATMUL
 ROOT = Path(__file__).resolve().parents[4]
 ROOM = Path(tritmark.kernels.__path__[0]) / "cuda"
 FILES = ("driver.py", "pycuda_pool.py", "source_module.py")
-"""Those that import PyCUDA."""
+"""Files that import PyCUDA."""
 USERS = (*FILES, "handles.py")
 
 HOLDERS = {
@@ -48,18 +48,18 @@ HOLDERS = {
     "raw_of()": "pycuda.driver:Stream",
     "_small": "pycuda.tools:DeviceMemoryPool",
 }
-"""What the files call modules and objects of PyCUDA, and what these are."""
+"""Names of PyCUDA's modules and objects in the files, and their meaning."""
 RAW = {
     "DriverBackend": "pycuda.driver:Function",
     "DriverFunction": "pycuda.driver:Function",
     "DriverStream": "pycuda.driver:Stream",
     "DriverEvent": "pycuda.driver:Event",
 }
-"""What `raw` is within the classes of driver.py and handles.py."""
+"""The type of `raw` in the classes of driver.py and handles.py."""
 
 
 PRIVATE = {"pycuda.driver:Function._launch_kernel": 6}
-"""Private names that are used, with the arguments that they take, the object among them."""
+"""Private names in use, with their arguments, including the object."""
 
 
 def _here() -> bool:
@@ -76,7 +76,7 @@ needs_pycuda = pytest.mark.skipif(not _here(), reason="PyCUDA is not installed; 
 
 
 def _parts(node: ast.expr) -> list[str]:
-    """The names of a.b.c; a call stands for what it gives."""
+    """The names of a.b.c; a call counts as its result."""
     if isinstance(node, ast.Attribute):
         return [*_parts(node.value), node.attr]
     if isinstance(node, ast.Name):
@@ -89,7 +89,7 @@ Use = tuple[str, str, ast.Call | None]
 
 
 def uses(text: str) -> Iterator[Use]:
-    """What a source uses of PyCUDA."""
+    """The names of PyCUDA that a source uses."""
     tree = ast.parse(text)
     calls = {id(node.func): node for node in ast.walk(tree) if isinstance(node, ast.Call)}
     inner = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
@@ -117,8 +117,8 @@ def _found(holder: str, name: str) -> Any:
 
 
 def takes(function: Any, given: int, named: set[str]) -> bool:
-    """Whether it can be called with so many arguments in order and these by name: as Python tells, or as Boost.Python
-    writes it into the docstring, where the object is an argument too."""
+    """Whether a call with so many positional arguments and these names is possible: as Python reports, or as
+    Boost.Python writes into the docstring, where the object is an argument too."""
     if inspect.isclass(function):
         function, given = function.__init__, given + 1
     if inspect.isfunction(function):
@@ -126,7 +126,7 @@ def takes(function: Any, given: int, named: set[str]) -> bool:
             bound = inspect.signature(function).bind(*[None] * given, **dict.fromkeys(named))
         except TypeError:
             return False
-        # What it takes as **kwargs it looks up by these names.
+        # These names are the ones that it reads from **kwargs.
         return set(bound.arguments.get("kwargs", {})) <= set(function.__code__.co_consts)
     for head in re.findall(r"^\s*\w+\((.*)\) ->", function.__doc__ or "", re.MULTILINE):
         least = len(re.findall(r"\(\w+\)", head.partition("[")[0]))
@@ -137,7 +137,7 @@ def takes(function: Any, given: int, named: set[str]) -> bool:
 
 
 def complaints(text: str) -> list[str]:
-    """What a source uses of PyCUDA that is not there, is private, or is called otherwise than it takes."""
+    """Names of PyCUDA in a source that do not exist, are private, or do not take the arguments of the call."""
     found = []
     for holder, name, call in uses(text):
         what = f"{holder}.{name}"
@@ -167,7 +167,7 @@ def test_what_is_used_is_there_and_public(file: str) -> None:
 
 @needs_pycuda
 def test_private_names_are_those_of_the_versions_that_are_admitted() -> None:
-    """A version past those must be looked at before it is admitted: the name, and how it is called."""
+    """A later version must be checked before it is admitted: the private name, and its call."""
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     (asked,) = (each for each in map(Requirement, extras["cuda"]) if each.name == "pycuda")
     assert asked.specifier == SpecifierSet(">=2024.1,<2027")
@@ -219,14 +219,14 @@ def representatives() -> list[Kernel]:
 
 @pytest.fixture
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache of its own."""
+    """An empty cache."""
     monkeypatch.setenv(compiler.CACHE, str(tmp_path))
     return tmp_path
 
 
 @pytest.fixture
 def no_driver(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
-    """What the driver would be given."""
+    """The code for the driver."""
     loaded: list[bytes] = []
     nothing = SimpleNamespace(get_global=None, get_texref=None, get_surfref=None)
 
@@ -241,7 +241,7 @@ def no_driver(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
 @needs_pycuda
 @pytest.mark.usefixtures("kept")
 def test_source_module_makes_the_same_code(no_driver: list[bytes]) -> None:
-    """From several threads at once, whose warnings would be errors here."""
+    """From several threads concurrently; a warning is an error here."""
     meant = [
         launch.KERNELS[QUANTIZE[-1].id][0],
         cuda_gemm.KERNELS[cuda_gemm.MMA[0]],
@@ -312,5 +312,5 @@ def test_code_and_results_of_every_source_are_the_same(monkeypatch: pytest.Monke
 
 
 def _rows(variant: str) -> int:
-    """Rows of activations for which the variant is meant."""
+    """Rows of activations for which the variant is made."""
     return {"gemv": 1, "gemv_dp4a": 1, "gemm": 64, "mma": 16, "dp4a": 9, "tiled": 3}.get(variant, 0)

@@ -1,5 +1,5 @@
-"""What the simulator computes is what CUDA defines: simulated.cu beside this file against NumPy, in many orders of
-blocks and threads."""
+"""The simulator computes what CUDA defines: simulated.cu beside this file against NumPy, in many orders of blocks and
+threads."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_barrier_votes(flags: list[int], seed: int) -> None:
 
 
 def _source(kind: int, lane: int, argument: int, width: int) -> int:
-    """The lane that a shuffle reads from, as the programming guide has it."""
+    """The lane that a shuffle reads from, by the programming guide."""
     first = lane // width * width
     if kind == 0:
         return first + argument % width
@@ -135,7 +135,7 @@ def test_shuffles(kind: int, argument: int, width: int, mask: int, seed: int) ->
     launch("shuffle", 1, 32, [x, y, np.int32(kind), np.int32(argument), np.int32(width), np.uint32(FULL)], seed=seed)
     sources = [_source(kind, lane, argument, width) for lane in range(32)]
     np.testing.assert_array_equal(y, x[sources])
-    # Lanes outside the mask take no part, and what is read from them is no value of theirs.
+    # Lanes outside the mask take no part, and reading from them does not give their value.
     launch(
         "shuffle_apart", 1, 32, [x, y, np.int32(kind), np.int32(argument), np.int32(width), np.uint32(mask)], seed=seed
     )
@@ -291,7 +291,7 @@ def _narrowed(x: npt.NDArray[Any], found: npt.NDArray[np.uint16], dtype: Any) ->
 
 
 def test_floats_narrow_to_nearest_even() -> None:
-    # Every number of 16 bits, what lies halfway to the next, and the floats on both sides of that.
+    # Every 16-bit number, the midpoint to the next one, and the floats on both sides of it.
     with np.errstate(all="ignore"):
         edges = [bits.astype(np.float32) for bits in (BITS.view(np.float16), BITS.view(ml_dtypes.bfloat16))]
         halfway = [((each.astype(np.float64) + np.roll(each, -1)) / 2).astype(np.float32) for each in edges]
@@ -325,7 +325,7 @@ def test_arithmetic_of_16_bits(name: str, dtype: Any) -> None:
     with np.errstate(all="ignore"):
         for got, expected in zip(found, (x + z, x - z, x * z, x / z), strict=False):
             np.testing.assert_array_equal(got.astype(np.float32), expected.astype(dtype).astype(np.float32))
-    # a * b + c, rounded once: compared with the exact value, whose distance to both neighbours is no less.
+    # a * b + c, rounded once: compared with the exact value, which is not closer to either neighbour.
     fine = np.isfinite(x) & np.isfinite(z) & np.isfinite(plus) & np.isfinite(found[4].astype(np.float32))
     assert fine.sum() > 1000
     for i in np.flatnonzero(fine):
@@ -361,7 +361,7 @@ def test_wmma(name: str, dtype: Any, sum_dtype: Any, seed: int) -> None:
     if dtype == np.int8:
         np.testing.assert_array_equal(d, exact)
         return
-    # 16 products and the roundings of product, doubling, sum and result, each of relative size u of the sum's type.
+    # 16 products, and the roundings of product, doubling, sum and result, each of relative size u of the sum's type.
     u = np.finfo(sum_dtype).eps / 2
     bound = 20 * u / (1 - 20 * u) * (2 * (np.abs(left) @ np.abs(right.T)) + np.abs(plus))
     assert (np.abs(d - exact) <= bound).all()
@@ -381,7 +381,7 @@ def test_a_copy_while_another_thread_gives_memory_back(monkeypatch: pytest.Monke
         if not other.ident:
             monkeypatch.undo()
             other.start()
-            other.join(0.2)  # it waits for the copy's look at what is allocated
+            other.join(0.2)  # it waits for the copy's check of allocations
         return found
 
     monkeypatch.setattr(memory, "bisect_right", interrupted)

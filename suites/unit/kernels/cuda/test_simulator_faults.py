@@ -1,5 +1,5 @@
-"""The simulator finds every fault that is planted in planted.cu beside this file, names it, and finds none in the
-same kernels without."""
+"""The simulator detects and names every fault that is planted in planted.cu beside this file, and reports none in the
+same kernels without it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tritmark.kernels.cuda.simulator import SimulatorBackend
 
 SOURCE = Path(__file__).with_name("planted.cu")
 SHARED_RACE = (
-    r"race on shared memory: (read|write) of 4 bytes that (\(\d+, 0, 0\)|another thread) has (read|written) with no "
+    r"race on shared memory: (read|write) of 4 bytes that (\(\d+, 0, 0\)|another thread) has (read|written) without a "
 )
 PLANTED = {
     "race_in_warp": SHARED_RACE + "__syncwarp or barrier between",
@@ -45,7 +45,7 @@ PLANTED = {
         r"out-of-bounds write of 4 bytes of device memory, byte -4 of argument 1 \(256 bytes\); .* thread "
         r"\(0, 0, 0\)"
     ),
-    "outside_nowhere": r"out-of-bounds write of 4 bytes, in no memory of the device, address 0x40; .* \(9, 0, 0\)",
+    "outside_nowhere": r"out-of-bounds write of 4 bytes, outside all device memory, address 0x40; .* \(9, 0, 0\)",
     "outside_shared": (
         r"out-of-bounds write of 4 bytes of shared memory, byte 64 of first \(64 bytes\); .* "
         r"thread \(15, 0, 0\)"
@@ -55,7 +55,7 @@ PLANTED = {
         r"\(63, 0, 0\)"
     ),
     "unwritten_shared": (
-        r"read of 4 bytes of shared memory that nobody has written, byte 252 of all \(256 bytes\); .* thread "
+        r"read of 4 bytes of shared memory that was never written, byte 252 of all \(256 bytes\); .* thread "
         r"\(0, 0, 0\)"
     ),
     "barrier_in_branch": "divergent barrier",
@@ -68,7 +68,7 @@ PLANTED = {
     "misaligned_ldg": "misaligned read of 8 bytes of device memory, byte .* of argument 1",
     "misaligned_shared": "misaligned read of 16 bytes of shared memory",
     "mask_of_exited": "the mask 0xffffffff of __shfl_sync.* exited",
-    "mask_without_caller": r"the mask 0x7fffffff of __shfl_sync does not name the lane that calls it \(31\)",
+    "mask_without_caller": r"the mask 0x7fffffff of __shfl_sync does not name the calling lane \(31\)",
     "mask_differs": "divergent warp: __any_sync",
     "deadlock": (
         "divergent barrier|deadlock: the thread waits in __syncwarp with mask 0xffffffff for lane 0, which "
@@ -109,7 +109,7 @@ def test_fault_is_found_and_named(backend: SimulatorBackend, name: str, seed: in
         run(backend, name, 1, seed=seed)
     assert caught.value.found.startswith(f"simulated: planted_{name}: ")
     assert re.search(r"planted\.cu:\d+", caught.value.found)
-    assert "can be used further" in caught.value.next_step
+    assert "the simulator can continue" in caught.value.next_step
     run(backend, name, 0, seed=seed)
 
 
@@ -130,7 +130,7 @@ def test_line_is_that_of_the_access(backend: SimulatorBackend) -> None:
 
 
 # Programs for a few threads of two warps: in each step each of them does nothing or accesses some bytes, then some of
-# them meet.
+# them synchronize.
 ACTORS = (0, 1, 17, 33)
 KINDS = {"nothing": 0, "read": 1, "write": 2, "atomic": 3}
 MEETINGS = {"nobody": 0, "warp": 1, "block": 2, "half": 3}
@@ -145,8 +145,8 @@ STEP = st.dictionaries(st.sampled_from(ACTORS), ACCESS, max_size=3)
 
 
 def _has_race(steps: list[tuple[dict[int, tuple[str, int, int]], str]]) -> bool:
-    """By the definition: two threads, the same byte, not both reading and not both atomic, no chain of meetings
-    between."""
+    """By the definition: two threads, the same byte, not both reading and not both atomic, without a chain of
+    synchronizations between them."""
     before: list[tuple[int, str, range, set[int]]] = []
     for does, meeting in steps:
         for thread, (kind, size, first) in does.items():
@@ -226,7 +226,7 @@ def test_memory_that_nobody_has_written(backend: SimulatorBackend) -> None:
     function = backend.function(Kernel(file=str(SOURCE), name="planted_outside_read", threads=64, registers=32))
     memory = backend.allocate(256)
     args = backend.arguments(function, [np.uint64(memory.pointer), np.int32(64), np.int32(0)])
-    with pytest.raises(DeviceFaultError, match="read of 4 bytes of device memory that nobody has written"):
+    with pytest.raises(DeviceFaultError, match="read of 4 bytes of device memory that was never written"):
         backend.enqueue(function, (1, 1, 1), (64, 1, 1), args, 0, backend.stream)
     backend.write(memory.pointer, np.zeros(64, np.int32))
     backend.enqueue(function, (1, 1, 1), (64, 1, 1), args, 0, backend.stream)
@@ -294,7 +294,7 @@ def test_what_cannot_be_simulated(backend: SimulatorBackend, monkeypatch: pytest
     monkeypatch.setenv("TRITMARK_SIMULATOR_CAPABILITY", "7.5")
     old = SimulatorBackend()
     assert old.info.arch == "sm_75"
-    with pytest.raises(DeviceUnavailableError, match=r"needs compute capability 8\.0 or newer, the simulator has 7\.5"):
+    with pytest.raises(DeviceUnavailableError, match=r"needs compute capability 8\.0 or newer; the simulator has 7\.5"):
         old.function(Kernel(file=str(SOURCE), name="planted_trap", threads=64, registers=32, capability=(8, 0)))
 
 

@@ -1,4 +1,4 @@
-"""Maps for the bulk tensor copy engine, as the driver is asked for them."""
+"""Maps for the bulk tensor copy engine: the arguments of the driver."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tritmark.kernels.ternary_matmul_a16 import cuda as cuda_a16
 
 
 class Library:
-    """The driver's library, of which one function is asked for."""
+    """The driver's library, of which one function is used."""
 
     def __init__(self, code: int) -> None:
         self.code = code

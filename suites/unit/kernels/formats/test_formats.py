@@ -1,4 +1,4 @@
-"""FORMATS: the layouts against their formulas, round trips, memory layouts of arguments, and refusals."""
+"""FORMATS: layouts against their formulas, round trips, memory layouts of arguments, and refusals."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def codes_for(form: Format, shape: Shape, seed: int = 0) -> Codes:
 
 
 def kept_scale(form: Format, scale: Any) -> Any:
-    """What unpack gives: 1 where the scale is not in the bytes."""
+    """The scale that unpack returns: 1 if the bytes have none."""
     return scale if form.scale_stored else np.ones_like(scale)[()]
 
 
@@ -70,12 +70,11 @@ def shapes(form: Format, largest: int = 200) -> st.SearchStrategy[Shape]:
 
 
 SEQUENTIAL = {"ort_q2": 128, "bitnet_rs_32": 32, "bitnet_rs_32_signed": 32, "qk256": 256}
-"""What the rows of these are filled up to."""
+"""Rows of these formats are padded to this multiple."""
 
 
 def place(name: str, n: int, k: int, shape: Shape) -> tuple[int, int] | None:
-    """Byte and shift of weight (n, k): the formulas by which the layouts are defined; None for a weight that is
-    dropped."""
+    """Byte and shift of weight (n, k) by the formulas that define the layouts; None for a weight that is dropped."""
     flat = n * shape[1] + k
     if name in ("i2_s_x86", "i2_s_arm"):
         lane = 32 if name == "i2_s_x86" else 16
@@ -148,7 +147,7 @@ def test_a_format_says_whose_weights_share_a_scale() -> None:
     assert (tile64.scale_shape((3, 512)), tq2.scale_shape((3, 512))) == ((), (3, 2))
     assert dataclasses.replace(tile64, scale_per="row").scale_shape((3, 512)) == (3,)
     assert tile64.refusal(FORMATS["i2_s_x86"], (5, 7)) is None
-    assert FORMATS["i2_s_x86"].refusal(tile64, (5, 7)) == "i2_s_x86 has no room for weights of shape (5, 7)"
+    assert FORMATS["i2_s_x86"].refusal(tile64, (5, 7)) == "i2_s_x86 cannot hold weights of shape (5, 7)"
     assert tq2.refusal(tile64, (1, 256)) == "tile64 has one scale, tq2_0 a scale for each group of 256"
     assert (
         tile64.refusal(dataclasses.replace(tile64, name="four", codes=(-2, -1, 0, 1)), (1, 1))
@@ -381,7 +380,7 @@ def test_one_scale_may_stand_for_all_blocks(name: str) -> None:
 
 
 def digit_place(n: int, k: int, columns: int) -> tuple[int, int]:
-    """Byte of weight (n, k) in TQ1_0, and the power of 3 that its digit counts."""
+    """Byte of weight (n, k) in TQ1_0, and the power of 3 of its digit."""
     block, e = divmod(n * columns + k, 256)
     if e < 160:
         return block * 54 + e % 32, 4 - e // 32
@@ -438,8 +437,7 @@ def test_weights_go_into_smaller_groups_with_their_scales_repeated() -> None:
 
 @pytest.mark.parametrize("byte", [0, 31, 32, 47, 48, 51])
 def test_bytes_that_no_digits_make_are_refused(byte: int) -> None:
-    """llama.cpp writes 243 of the 256 bytes, and 81 where a byte has four digits: those of which every decoder makes
-    the same weights."""
+    """llama.cpp writes 243 of the 256 bytes, and 81 where a byte has four digits: all decoders agree on these."""
     form, digits = FORMATS["tq1_0"], 5 if byte < 48 else 4
     packed = form.pack(ternary((3, 512)), 1.0)
     written = {-(-value * 3 ** (5 - digits) * 256 // 243) for value in range(3**digits)}
@@ -451,7 +449,7 @@ def test_bytes_that_no_digits_make_are_refused(byte: int) -> None:
             continue
         error = refused(partial(form.unpack, packed, (3, 512)))
         assert (error.argument, error.found) == ("packed", f"{value} in byte {byte} of block 5")
-        assert error.legal == f"one of the {3**digits} bytes that {digits} base-3 digits make"
+        assert error.legal == f"one of the {3**digits} bytes that encode {digits} base-3 digits"
 
 
 @pytest.mark.parametrize(
@@ -541,7 +539,7 @@ def test_bytes_in_a_dropped_tail_are_refused() -> None:
     packed[47] = 1
     with pytest.warns(TailDroppedWarning):
         error = refused(lambda: form.unpack(packed, (1, 192)))
-    assert error.found == "other than zero in bytes 32 to 47"
+    assert error.found == "with nonzero bytes from 32 to 47"
 
 
 @every_format
@@ -565,7 +563,7 @@ def test_tile64_refuses_weights_in_its_padding(shape: Shape, byte: int) -> None:
 
 @given(st.data())
 def test_digits_of_tile80_are_where_the_formula_puts_them(data: st.DataObject) -> None:
-    """Five digits w + 1 of rows that are 16 apart, most significant first, their value v as ceil(v * 256 / 243)."""
+    """Five digits w + 1 of rows at a distance of 16, most significant first; their value v as ceil(v * 256 / 243)."""
     form = FORMATS["tile80"]
     shape = data.draw(st.tuples(st.integers(1, 170), st.integers(1, 40)))
     codes = ternary(shape, data.draw(st.integers(0, 99)))
@@ -601,7 +599,7 @@ def test_tile80_refuses_bytes_that_no_digits_make() -> None:
             continue
         error = refused(partial(form.unpack, packed, (100, 12)))
         assert (error.argument, error.found) == ("packed", f"{value} in byte 7 of block 0")
-        assert error.legal == "one of the 243 bytes that 5 base-3 digits make"
+        assert error.legal == "one of the 243 bytes that encode 5 base-3 digits"
 
 
 def test_tile64_ends_with_the_scale_and_zeros() -> None:
@@ -676,7 +674,7 @@ def test_a_block_scale_that_overflows_is_told(name: str) -> None:
     shape = (2, 2 * FORMATS[name].group)
     x = np.ones(shape, np.float32)
     x[1, FORMATS[name].group + 44] = -65520
-    with pytest.warns(NonFiniteWarning, match=r"65520\.0 at its largest in block \(1, 1\)"):
+    with pytest.warns(NonFiniteWarning, match=r"65520\.0 as the largest of block \(1, 1\)"):
         packed = FORMATS[name].quantize(x)
     assert FORMATS[name].unpack(packed, shape)[1].tolist() == [[1, 1], [1, np.inf]]
     refused(lambda: FORMATS[name].quantize(x, nonfinite="error"))

@@ -1,4 +1,4 @@
-"""iq2_bn_r4, q2_0 and pq2_0 against the rules of the originals in C, told one weight at a time."""
+"""iq2_bn_r4, q2_0 and pq2_0 against the rules of the C originals, written for one weight at a time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def largest_one_by_one(x: Floats) -> np.float32:
 
 
 def q2_0_one_by_one(x: Floats) -> bytes:
-    """quantize_row_q2_0_ref of one block, of any length; a float without an int32 becomes INT_MIN, as on x86-64."""
+    """quantize_row_q2_0_ref for one block of any length; a float beyond int32 becomes INT_MIN, as on x86-64."""
     largest = largest_one_by_one(x)
     with np.errstate(all="ignore"):
         inverse = np.float32(1) / largest if largest > 0 else np.float32(0)
@@ -40,7 +40,7 @@ def q2_0_one_by_one(x: Floats) -> bytes:
 
 
 def iq2_bn_r4_one_by_one(x: Floats) -> bytes:
-    """quantize_iq2_bn_r4 of four rows."""
+    """quantize_iq2_bn_r4 for four rows."""
     scales = [largest_one_by_one(row) for row in x]
     packed = bytearray(x.shape[1])
     for r, (row, scale) in enumerate(zip(x, scales, strict=True)):
@@ -90,7 +90,7 @@ def test_iq2_bn_r4_follows_c_on_unusual_values(seed: int, nan: float, inf: float
 @pytest.mark.parametrize("name", ["q2_0", "pq2_0"])
 def test_field_3_is_read_as_2_as_the_original_does(name: str) -> None:
     form = FORMATS[name]
-    packed = np.full((1, form.group // 4 + 2), 0xE4, np.uint8)  # fields 0 to 3, from the lowest bits on
+    packed = np.full((1, form.group // 4 + 2), 0xE4, np.uint8)  # fields 0 to 3, from the lowest bits
     packed[0, :2] = np.array([1.5], "<f2").view(np.uint8)
     codes, scales = form.unpack(packed, (1, form.group))
     assert codes.reshape(-1, 4).tolist() == [[-1, 0, 1, 2]] * (form.group // 4)

@@ -1,5 +1,5 @@
-"""The layouts of other projects where they differ from the rest of FORMATS: rules told one weight at a time, scales
-beside the bytes, zero points, base-3 digits."""
+"""Special properties of other projects' layouts: rules written for one weight at a time, scales beside the bytes, zero
+points, base-3 digits."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def refused(call: Callable[[], object]) -> InvalidArgumentError:
 
 
 def awkward(seed: int, shape: tuple[int, int], *, finite: bool) -> Floats:
-    """Rows of few different values, of which many are half or two thirds of the largest, or next to it."""
+    """Rows of few different values, many of them half or two thirds of the largest, or next to it."""
     rng = np.random.default_rng(seed)
     pool = np.array([0, -0.0, 1e-45, 1e-9, 1e-8, 1.1e-8, 1e-5, 1 / 3, 0.5, 2 / 3, 0.75, 1, 1.5, 3e38], F)
     near = np.concatenate([pool, np.nextafter(pool, F(0)), np.nextafter(pool, F(1)), rng.random(4, F)])
@@ -50,7 +50,7 @@ def awkward(seed: int, shape: tuple[int, int], *, finite: bool) -> Floats:
 
 
 def found_by(name: str, x: Floats) -> tuple[Any, Any]:
-    """Codes and scales by the format's rule, which are what its bytes hold where x is finite."""
+    """Codes and scales by the format's rule; the bytes hold these where x is finite."""
     form = FORMATS[name]
     assert form.rule is not None
     codes, scale = form.rule(x)
@@ -67,7 +67,7 @@ def found_by(name: str, x: Floats) -> tuple[Any, Any]:
 @given(st.integers(0, 2**32), st.booleans())
 def test_rows_are_quantized_as_ik_llama_does(name: str, seed: int, finite: bool) -> None:
     x = awkward(seed, (3, 64), finite=finite)
-    x[np.abs(x) > 6e4] = 6e4  # which float16 holds
+    x[np.abs(x) > 6e4] = 6e4  # exact in float16
     codes, scales = found_by(name, x)
     for row, found, scale in zip(x, codes, scales, strict=True):
         largest = F(0)
@@ -162,7 +162,7 @@ def test_bytes_of_iq1_bn_that_no_digits_make_are_refused(byte: int, digits: int)
             continue
         error = refused(lambda: form.unpack(packed, (3, 128)))
         assert (error.argument, error.found) == ("packed", f"{value} in byte {byte} of block 3")
-        assert error.legal == f"one of the {3**digits} bytes that {digits} base-3 digits make"
+        assert error.legal == f"one of the {3**digits} bytes that encode {digits} base-3 digits"
 
 
 def test_qk256_i2_s_has_the_bytes_of_i2_s_x86_and_one_code_more() -> None:
@@ -266,7 +266,7 @@ def test_other_zero_points_shift_the_codes() -> None:
 @pytest.mark.skipif(onnx.missing() is not None, reason="onnxruntime is not installed")
 @pytest.mark.parametrize("block_size", [16, 128])
 def test_onnx_runtime_reads_the_weights_that_were_packed(block_size: int) -> None:
-    """A product with the identity gives the weights themselves, exactly."""
+    """A product with the identity matrix gives the weights exactly."""
     K = 2 * block_size
     codes = codes_for("ort_q2", (5, K))
     product = onnx.OnnxProduct(ORT_Q2.pack(codes, 1.0, block_size=block_size), 0.5, K, accuracy=0)
@@ -284,7 +284,7 @@ def test_formats_refuse_what_others_hold_where_it_would_change() -> None:
     assert FORMATS["qk256_i2_s"].refusal(FORMATS["i2_s_x86"], (1, 128)) is None
     assert tile64.refusal(FORMATS["qk256_i2_s"], (1, 128)) == "qk256_i2_s has codes that tile64 cannot store"
     assert FORMATS["qk256"].refusal(tile64, (1, 128)) == "tile64 has codes that qk256 cannot store"
-    assert FORMATS["gpu_int2"].refusal(tile64, (8, 32)) == "gpu_int2 has no room for weights of shape (8, 32)"
+    assert FORMATS["gpu_int2"].refusal(tile64, (8, 32)) == "gpu_int2 cannot hold weights of shape (8, 32)"
     assert FORMATS["iq1_bn"].refusal(FORMATS["iq2_bn"], (1, 64)) == "iq2_bn has scales of float32, iq1_bn of float16"
     assert FORMATS["iq2_bn"].refusal(FORMATS["iq1_bn"], (1, 64)) is None
     assert FORMATS["ort_q2"].refusal(FORMATS["bitnet_rs_32"], (1, 256)) == (

@@ -1,4 +1,4 @@
-"""TL1 and TL2: the layouts told one weight at a time, published layouts, and refusals."""
+"""TL1 and TL2: layouts written for one weight at a time, published layouts, and refusals."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def refused(call: Callable[[], object]) -> InvalidArgumentError:
 
 
 def tl1_one_by_one(codes: npt.NDArray[np.int8], layout: Layout) -> npt.NDArray[np.uint8]:
-    """TL1 by its nest of loops, a byte at a time."""
+    """TL1 as nested loops, a byte at a time."""
     (N, K), (BM, BK, bm), by = codes.shape, layout, 256 // layout.bm
     out = [
         sum((3 * (int(codes[n, k + c]) + 1) + int(codes[n, k + c + 1]) + 1) << (4 - 2 * c) for c in (0, 2))
@@ -50,7 +50,7 @@ def tl1_one_by_one(codes: npt.NDArray[np.int8], layout: Layout) -> npt.NDArray[n
 
 
 def tl2_one_by_one(codes: npt.NDArray[np.int8], layout: Layout) -> npt.NDArray[np.uint8]:
-    """TL2 by its nests of loops, and its size in whole numbers rounded down."""
+    """TL2 as nested loops; its size with integers rounded down."""
     (N, K), (BM, BK, _) = codes.shape, layout
     tripled = K - K % BK
     order = [group * 8 + row for group in (0, 2, 1, 3) for row in range(8)]
@@ -190,7 +190,7 @@ def test_layout_options_that_are_none_are_refused(name: str, options: dict[str, 
         ("tl1", (96, 128), {"BM": 64, "BK": 64, "bm": 32}),
         ("tl2", (128, 336), {}),
         ("tl2", (128, 120), {"BM": 128, "BK": 96, "bm": 32}),
-        ("tl2", (128, 384 + 288), {"BM": 128, "BK": 384, "bm": 32}),  # the original's size has no room for 288
+        ("tl2", (128, 384 + 288), {"BM": 128, "BK": 384, "bm": 32}),  # the original's size cannot hold 288
     ],
 )
 def test_shapes_that_are_no_whole_tiles_are_refused(name: str, shape: Shape, options: dict[str, Any]) -> None:
@@ -218,7 +218,7 @@ def test_the_rule_is_the_sign_but_below_float32_1e_6(form: TL) -> None:
 
 
 def test_a_nan_takes_its_neighbours_with_it() -> None:
-    """The original casts a pair or triple with NaN in it to uint8, which gives 0 on x86: two times -1, or three 0."""
+    """The original casts a pair or triple with a NaN to uint8, which gives 0 on x86: two times -1, or three 0."""
     x = np.ones((32, 128), np.float32)
     x[3, 5] = x[3, 101] = np.nan
     expected = np.ones(x.shape, np.int8)
