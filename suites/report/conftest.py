@@ -229,7 +229,9 @@ def pages(record: Record, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
         record,
         folder,
         PageContext(
-            baseline=earlier(record), history=history(), rules={"rule-0": "3 of 4 predictions correct", HOSTILE: HOSTILE}
+            baseline=earlier(record),
+            history=history(),
+            rules={"rule-0": "3 of 4 predictions correct", HOSTILE: HOSTILE},
         ),
     )
     whole = read(BASELINES / "nvidia-h200.gpu.json")
