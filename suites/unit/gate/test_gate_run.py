@@ -61,9 +61,9 @@ def test_what_differs_dies_fails_comes_and_goes_is_told(tmp_path: Path, monkeypa
     assert "SIGKILL" in by_name["slow"].confirmed[0].reason
     assert by_name["wrong"].first is not None
     assert by_name["wrong"].first.index == (3,)
-    assert "SIGSEGV while it was running HEAD" in by_name["dies"].reason
+    assert "SIGSEGV while running HEAD" in by_name["dies"].reason
     assert "no <such> luck" in by_name["fails"].reason
-    assert "SIGSEGV while it was running BASE" in by_name["base_dies"].reason
+    assert "SIGSEGV while running BASE" in by_name["base_dies"].reason
     assert result.status is Status.FAIL
     assert GateResult.model_validate_json(result.model_dump_json()) == result
 

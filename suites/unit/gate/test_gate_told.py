@@ -121,10 +121,10 @@ def test_text_says_what_changed_by_how_much_and_why() -> None:
     text = told(found)
     assert re.search(r"SLOWER +cpu/op/none/int8/avx2 +N=64 +\+5\.10 % \(\+4\.80 to \+5\.30\) +1\.32 % +0\.25", text)
     assert "same code" in text
-    assert "a fresh process says SLOWER" in text
-    assert "a fresh process says nothing: it crashed" in text
+    assert "a fresh process reports SLOWER" in text
+    assert "a fresh process reports no verdict: it crashed" in text
     assert "first at q[3, 4]: BASE 1, HEAD 2" in text
-    assert "1 DIFFERS, 1 SLOWER, 2 SAME. The gate fails: 2 of 4 benchmarks got slower or wrong." in text
+    assert "1 DIFFERS, 1 SLOWER, 2 SAME. The gate fails: 2 of 4 benchmarks are slower or incorrect." in text
     assert "\x1b" not in text  # plain where nobody sees colours
 
 
@@ -132,8 +132,8 @@ def test_text_says_what_changed_by_how_much_and_why() -> None:
     ("outcomes", "strict", "said"),
     [
         ((Outcome.SAME,), True, "The gate passes."),
-        ((Outcome.SAME, Outcome.AMBIGUOUS), False, "passes, but could not tell 1 of 2"),
-        ((Outcome.SAME, Outcome.AMBIGUOUS), True, "is not sure of 1 of 2"),
+        ((Outcome.SAME, Outcome.AMBIGUOUS), False, "passes, but 1 of 2 benchmarks are ambiguous"),
+        ((Outcome.SAME, Outcome.AMBIGUOUS), True, "is ambiguous: 1 of 2"),
         ((Outcome.ERROR, Outcome.AMBIGUOUS), True, "fails: 1 of 2"),
         ((), False, "no benchmarks. The gate passes."),
     ],
