@@ -168,8 +168,8 @@ def test_a_rival_is_timed_where_one_kernel_of_the_file_is_right(
 @pytest.mark.parametrize(
     ("more", "told"),
     [
-        (("--op", "ternary_*"), "leave nothing of the file; legal: i2s_quantize on cpu"),
-        (("--device", "cuda"), "leave nothing of the file"),
+        (("--op", "ternary_*"), "match no kernel of the file; legal: i2s_quantize on cpu"),
+        (("--device", "cuda"), "match no kernel of the file"),
         (("--resume", "20200101T000000Z-00000000"), "20200101T000000Z-00000000"),
     ],
 )

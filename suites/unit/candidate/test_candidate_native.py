@@ -253,10 +253,10 @@ def test_nothing_of_a_library_runs_where_it_is_looked_at(tmp_path: Path) -> None
 
 def test_what_is_no_library_is_told(tmp_path: Path) -> None:
     for data, told in (
-        (b"", "no ELF file"),
-        (b"#!/bin/sh\n", "no ELF file"),
+        (b"", "not an ELF file"),
+        (b"#!/bin/sh\n", "not an ELF file"),
         (b"\x7fELF\x01\x01" + bytes(60), "not 64-bit"),
-        (Path(sys.executable).resolve().read_bytes()[:64], "no shared library|damaged"),
+        (Path(sys.executable).resolve().read_bytes()[:64], "not a shared library|damaged"),
     ):
         library = tmp_path / "lib.so"
         library.write_bytes(data)
