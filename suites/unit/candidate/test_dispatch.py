@@ -88,7 +88,7 @@ def test_what_asks_is_found(tmp_path: Path, name: str, stripped: bool) -> None:
     file = built(tmp_path, name, KERNEL % (declared, expression), *(["-s"] if stripped else []))
     found = asks(file)
     assert any(said in each for each in found) or (name == "clones" and "cpuid" in found), found
-    # dlopen: of code that was not looked at
+    # dlopen: of code that was not examined
     assert bool(of_features(found)) == (name not in {"getenv", "xgetbv", "process", "moment", "maps"}), found
 
 
@@ -126,7 +126,7 @@ def test_a_library_beside_it_is_looked_at(tmp_path: Path) -> None:
     elsewhere.mkdir()
     moved = Path(shutil.move(file.path, elsewhere))
     found = asks(CodeFile(kind="native", name="user.so", entries=("f",), target="", path=str(moved)))
-    assert found == ("libfast.so, whose code was not looked at",)
+    assert found == ("libfast.so, whose code was not examined",)
 
 
 @pytest.mark.parametrize(
