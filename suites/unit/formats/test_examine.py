@@ -72,15 +72,19 @@ def raising(pack: Callable[..., Any], *args: Any) -> Any:
 @pytest.mark.parametrize(
     ("name", "methods", "told"),
     [
-        ("row16", {"_unpack": negated}, "codes wrong"),
-        ("tq1_0", {"_unpack": negated}, "codes wrong"),
+        ("row16", {"_unpack": negated}, "codes incorrectly"),
+        ("tq1_0", {"_unpack": negated}, "codes incorrectly"),
         ("row16", {"_unpack": unscaled}, "another scale"),
         ("iq2_bn", {"_unpack": unscaled}, "another scale"),
-        ("hf_pack", {"_unpack": last_row_lost}, "codes wrong"),
+        ("hf_pack", {"_unpack": last_row_lost}, "codes incorrectly"),
         ("gpu_int2", {"_pack": raising}, "ZeroDivisionError: division by zero"),
-        ("row16", {"refusal": lambda refusal, other, shape: None}, "does not refuse the scales of tq2_0"),
+        (
+            "row16",
+            {"refusal": lambda refusal, other, shape: None},
+            "cannot store the scales of tq2_0, and does not refuse them",
+        ),
         ("i2_s_arm", {"holds": lambda holds, shape: True}, "drops the last"),
-        ("row16", {"holds": lambda holds, shape: not shape[0] % 2}, "packs what it says that it cannot"),
+        ("row16", {"holds": lambda holds, shape: not shape[0] % 2}, "packs weights that its refusal excludes"),
     ],
 )
 def test_a_wrong_format_is_seen_in_its_row_and_column(name: str, methods: dict[str, Any], told: str) -> None:
