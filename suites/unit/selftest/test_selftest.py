@@ -150,7 +150,7 @@ WEAK: dict[str, tuple[Any, dict[tuple[Any, str], Any], set[str]]] = {
     "no NaN": (
         judge,
         {(Trial, "run_nonfinite"): lambda *_: None},
-        {"NaN and infinity not told", "NaN or infinity told one index late"},
+        {"NaN and infinity not reported", "NaN or infinity reported one index late"},
     ),
     "a few errors": (
         one_error_admitted,
