@@ -122,7 +122,7 @@ def _compiler(suffix: str) -> tuple[str, ...]:
             return (found, *words[1:])
     raise BadEnvironmentError(
         f"no compiler for {suffix}: {reported or ', '.join(names)} not found",
-        next_step=f"install one, set {variable} to one, or pass a compiled .so",
+        next_step=f"install one, or set {variable} to one, or pass a compiled .so",
     )
 
 
