@@ -1,4 +1,4 @@
-"""From a revision, a wheel or a folder to kernels in this process."""
+"""Loading kernels from a revision, a wheel or a folder into this process."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_revision_is_built_once_and_a_broken_one_says_how(repository: Path) ->
 
 
 def test_pip_runs_apart_and_no_import_hook_hears_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """setuptools' hook leaves distutils to the standard library in a process that looks for pip."""
+    """In a process that searches for pip, setuptools' hook leaves distutils to the standard library."""
     asked: list[str] = []
 
     class Hook:
@@ -130,7 +130,7 @@ def before(variant):
 
 PROVIDER = replace(PROVIDER, variants=tuple(map(before, PROVIDER.variants)))
 """
-"""Its variants have the fields that those of the history's anchor have, and no others."""
+"""A build whose variants have the fields of the history's anchor only."""
 
 
 def test_variants_of_an_older_build_lack_what_came_later(tmp_path: Path) -> None:
@@ -153,8 +153,7 @@ def test_a_folder_without_kernels_or_with_broken_ones_is_no_build(tmp_path: Path
 
 @pytest.fixture(scope="module")
 def copies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Path]]:
-    """Two copies of what is installed here; in the second the CPU's i2s_quantize takes plain C for whatever it is
-    asked for."""
+    """Two copies of the installed packages. In the second, every i2s_quantize kernel of the CPU runs plain C."""
     installed = Path(next(iter(tritmark.harness.__path__))).parents[1]
     folder = tmp_path_factory.mktemp("copies")
     sites = [folder / name for name in ("base", "head")]
@@ -182,9 +181,9 @@ def test_the_native_modules_of_two_builds_are_two_in_one_process(copies: list[Pa
     maps = Path("/proc/self/maps").read_text()
     assert all(f"{file}\n" in maps for file in files)
     assert base.judge(TASK, first, first.outputs(), second.outputs()) == ("", None)
-    # What is told of the code while the module is being loaded is told later too.
+    # The hash of the code is the same during and after loading of the module.
     assert base.bind(TASK).code == first.code
-    # Both work on the same arrays; the same machine code that is bound otherwise is not the same.
+    # Both use the same arrays. Equal machine code that is bound differently has another hash.
     assert second._sets is first._sets
     assert first.code != second.code
     assert sections_hash(files[0]) == sections_hash(files[1]) != ""  # type: ignore[arg-type]

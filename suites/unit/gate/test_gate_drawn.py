@@ -1,4 +1,4 @@
-"""Outputs of both builds on drawn cases: changes that show rarely, changes that are none, and who is to blame."""
+"""Outputs of both builds on drawn cases: changes that show rarely, harmless changes, and which build fails."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ RARE = {
     "calls": "now_and_then",
     "outside": "past_the_end",
 }
-"""Changes of which the one workload that is timed shows nothing: n = 100 and normal values."""
+"""Changes that the timed workload, n = 100 with normal values, does not show."""
 
 
 def sites(folder: Path, base: str, head: str, family: str = "EXACT") -> list[Path]:

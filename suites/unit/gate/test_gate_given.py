@@ -1,4 +1,4 @@
-"""What a gate says before it builds anything: that both sides are the same, and what is in neither."""
+"""Checks of a gate before it builds: equal sides, and uncommitted changes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def git(folder: Path, *arguments: str) -> None:
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    """Two commits that differ, the second with a tag and a commit without a change behind it."""
+    """Two commits that differ; the second has a tag, and an empty commit follows it."""
     folder = tmp_path / "repository"
     folder.mkdir()
     git(folder, "init", "--quiet")
