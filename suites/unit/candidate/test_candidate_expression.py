@@ -1,4 +1,4 @@
-"""Expressions of manifests: arithmetic on axes, and nothing else."""
+"""Expressions in manifests: only arithmetic on axes is legal."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ OPERATIONS: dict[str, Callable[[int, int], int]] = {
 
 @st.composite
 def expressions(draw: st.DrawFn, depth: int = 3) -> tuple[str, int]:
-    """Text and the value that it must have, built beside each other."""
+    """An expression's text and its expected value, built together."""
     if not depth or draw(st.booleans()):
         number = draw(st.integers(0, 10**6))
         return draw(st.sampled_from([(str(number), number), *AXES.items(), ("-M", -AXES["M"])]))
@@ -113,7 +113,7 @@ def test_what_is_no_arithmetic_is_refused_where_it_stands(text: str, column: int
     with pytest.raises(ExpressionError) as caught:
         parse(text, ["n"])
     assert told in str(caught.value)
-    # Where Python's parser stumbles differs from version to version.
+    # The position of a syntax error depends on the Python version.
     assert 0 <= caught.value.column <= len(text) if column is None else caught.value.column == column
 
 

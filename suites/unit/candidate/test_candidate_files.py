@@ -1,4 +1,4 @@
-"""Users' files: what can be taken, and what is said of what cannot."""
+"""Users' files: legal kinds, and the errors for others."""
 
 from __future__ import annotations
 

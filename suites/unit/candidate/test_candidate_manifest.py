@@ -1,4 +1,4 @@
-"""Manifests: what they may say, and where an error stands."""
+"""Manifests: legal contents, and the positions of errors."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ arguments = ["packed", "codes", "scales", "N", "K"]
 
 
 def test_any_weight_format_is_taken_where_one_is() -> None:
-    """bitnet.cpp's I2_S has no built-in matmul, and is a format all the same."""
+    """bitnet.cpp's I2_S has no built-in matmul, but is a legal format."""
     text = """\
 op = "ternary_matmul"
 format = "i2_s_x86"

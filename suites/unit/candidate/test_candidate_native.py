@@ -1,4 +1,4 @@
-"""Kernels from users' C and C++ files and libraries: what runs, and what is said of what cannot."""
+"""Kernels from users' C and C++ files and libraries: those that run, and the errors for others."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def test_the_compilers_words_are_told(tmp_path: Path) -> None:
 def test_what_nobody_defines_does_not_compile(
     tmp_path: Path, before: str, call: str, options: list[str], name: str
 ) -> None:
-    """It would else be found out when the kernel is called, as a crash of its process."""
+    """Without this check, the first call of the kernel would crash its process."""
     source = f"{before}\n{SOURCE}".replace("for (", f"{call} for (", 1)
     assert call in source
     with pytest.raises(CompileError, match=rf"undefined (reference|symbol).*{name}"):

@@ -1,4 +1,4 @@
-"""Kernels from users' Python files: what runs, and what is said of what cannot."""
+"""Kernels from users' Python files: those that run, and the errors for others."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_a_file_that_cannot_be_run_is_told_when_it_is(tmp_path: Path) -> None:
 
 
 def test_another_function_under_the_name_is_told(tmp_path: Path) -> None:
-    """What the file does with the name once it runs is its own affair; what then runs is not."""
+    """A file may rebind the function's name when it runs. The function that then runs is checked."""
     (variant,) = variants(python(tmp_path, FUNCTION + "\ndef g(q, scale, x): x[...] = q * scale\nf = g\n"))
     status, reason = verdict(variant, family="uniform")
     assert status is Status.FAIL
@@ -143,7 +143,7 @@ def test_another_function_under_the_name_is_told(tmp_path: Path) -> None:
 
 
 def test_torch_gets_tensors_over_the_same_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With torch where it is installed, or else with a stand-in that has what is used of it."""
+    """With torch if it is installed, otherwise with a stand-in for the parts that are used."""
     try:
         import torch
     except ImportError:

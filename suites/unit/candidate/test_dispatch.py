@@ -1,4 +1,4 @@
-"""Code that asks at run time which processor it runs on is found, in every way of asking, and other code is not."""
+"""Code that queries its processor at run time is detected, for every kind of query; other code is not."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_what_asks_is_found(tmp_path: Path, name: str, stripped: bool) -> None:
 
 
 def test_what_asks_for_features_is_told_before_the_rest(tmp_path: Path) -> None:
-    """Of a file few answers are told; whether paths are judged rests on them."""
+    """Only a few findings of a file are reported, and they decide whether other paths are judged."""
     others = "#include <unistd.h>\n#include <stdlib.h>\n#include <sched.h>\n#include <sys/utsname.h>\n"
     asked = 'getenv("A") || sched_getcpu() || uname(0) || gethostname(0, 0)'
     file = built(

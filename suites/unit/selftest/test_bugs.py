@@ -1,4 +1,4 @@
-"""The corpus of bugs that were reported in public: each is caught by what its entry names, its fixed twin passes."""
+"""The corpus of publicly reported bugs: a guard or rule of its entry detects each, and its fixed twin passes."""
 
 from __future__ import annotations
 
