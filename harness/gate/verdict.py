@@ -213,7 +213,7 @@ def _reason(verdict: Outcome, bounds: tuple[float, float], limits: GateLimits, s
     shown = " to ".join(f"{100 * expm1(bound):+.2f} %" for bound in bounds)
     if verdict is Outcome.AMBIGUOUS:
         return (
-            f"after {seconds:.2g} s the interval of the change, {shown}, is not clear of the dead band of "
+            f"after {seconds:.2g} s the interval of the change, {shown}, includes an edge of the dead band of "
             f"{100 * limits.dead:g} %"
         )
     where = {Outcome.SLOWER: "above", Outcome.FASTER: "below", Outcome.SAME: "within"}[verdict]
