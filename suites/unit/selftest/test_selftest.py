@@ -108,8 +108,8 @@ def test_a_small_suite_misses_what_its_data_does_not_show(result: Result) -> Non
         ("the first result ever, kept", "i2s_quantize[n=133]", MutantOutcome.KILLED),
         ("inputs changed", "i2s_quantize[n=1]", MutantOutcome.KILLED),
         ("output q: one element too many", "i2s_quantize[n=1]", MutantOutcome.KILLED),
-        ("the last NaN or infinity told, not the first", "i2s_quantize[n=1]", MutantOutcome.EQUIVALENT),
-        ("the last NaN or infinity told, not the first", "i2s_quantize[n=133]", MutantOutcome.KILLED),
+        ("the last NaN or infinity reported, not the first", "i2s_quantize[n=1]", MutantOutcome.EQUIVALENT),
+        ("the last NaN or infinity reported, not the first", "i2s_quantize[n=133]", MutantOutcome.KILLED),
         ("input activations: rows taken for dense", "ternary_matmul", MutantOutcome.KILLED),
     ],
 )
