@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from io import StringIO
 from pathlib import Path
 
+from rich.console import Console
+
+from tritmark.harness.cli import overview, tables
 from tritmark.harness.record import HOST, Measurement, Record, Run
 from tritmark.harness.store import read
 from tritmark.harness.text import groups, units
 
+_COLUMNS, _KERNELS = 100, 6
 BASELINES = Path(__file__).parents[1] / "results" / "baselines"
 
 
@@ -93,6 +98,19 @@ def _peer_rows(name: str) -> list[list[str]]:
 def output(name: str) -> str:
     """The lines of `name`.txt, as they were printed."""
     return f"```text\n{(BASELINES / f'{name}.txt').read_text(encoding='utf-8').rstrip()}\n```"
+
+
+def lines_of_run(name: str) -> str:
+    """What `tritmark run` prints of the Record `name`.json: the verdict, and the fastest kernels of a few ops."""
+    record = read(BASELINES / f"{name}.json")
+    out = Console(file=StringIO(), width=_COLUMNS, color_system=None, highlight=False)
+    fastest = overview.fastest(record, _COLUMNS, _KERNELS)
+    assert fastest is not None
+    out.print(tables.verdict(record))
+    out.print(fastest)
+    assert isinstance(out.file, StringIO)
+    lines = (line.rstrip() for line in out.file.getvalue().splitlines())
+    return "\n".join(["```text", *filter(None, lines), "```"])
 
 
 def _table(head: list[str], rows: list[list[str]]) -> str:

@@ -126,6 +126,7 @@ OF_BASELINES = {
     "peers": figures.beside_peers,
     "output": figures.output,
     "headlines": figures.headlines,
+    "run": figures.lines_of_run,
 }
 
 

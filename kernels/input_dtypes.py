@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tritmark.harness.dtypes import named_dtype
-from tritmark.harness.spec import Arrays, Axes, KernelKey
+from tritmark.harness.spec import INPUT_DTYPES, Arrays, Axes, KernelKey
 from tritmark.kernels.float_narrow.reference import narrowed
 
-NARROW = ("float16", "bfloat16")
+NARROW = INPUT_DTYPES
 FORMATS = ("none", *NARROW)
 INPUT = {"none": "32", "float16": "16", "bfloat16": "8"}
 """The macro of that name in cuda/element.cuh."""

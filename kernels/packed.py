@@ -181,8 +181,8 @@ class PackedWeights:
         """For a receipt: from which format the variant computes, where that is not the weights' own."""
         return (
             ""
-            if variant.key.format == self.format
-            else f"computed from {variant.key.format}, repacked from {self.format}"
+            if variant.key.weight_format == self.format
+            else f"computed from {variant.key.weight_format}, repacked from {self.format}"
         )
 
 
@@ -260,7 +260,7 @@ def preferred_format(
         keys = [KernelKey(device, _PRODUCT, each, "float32") for each in found if interchangeable(axes, each)]
         best = registry.measured(keys, axes, requirement, threads) if keys else None
         if best is not None:
-            return best.key.format
+            return best.key.weight_format
     return max(formats, key=lambda format: formats[format])
 
 
@@ -316,7 +316,7 @@ def _product(
     requirement: Requirement,
 ) -> Variant:
     registry.device(key.device, str(key))
-    own = key.format
+    own = key.weight_format
     refused: list[tuple[str, str]] = []
     found: list[Variant] = []
     formats = _formats(registry, registry.version, key.device, key.dtype)
@@ -358,5 +358,5 @@ def _formats(registry: Registry, version: int, device: str, dtype: str) -> dict[
     found: dict[str, Any] = {}
     for each in registry.without_peers:
         if (each.key.device, each.key.op, each.key.dtype) == (device, _PRODUCT, dtype):
-            found[each.key.format] = max(found.get(each.key.format, each.precedence), each.precedence)
+            found[each.key.weight_format] = max(found.get(each.key.weight_format, each.precedence), each.precedence)
     return found

@@ -177,7 +177,7 @@ class RemoteBuildHost:
                 task=task.model_dump(),
                 kernel=kernel.number,
                 folders=[str(each) for each in folders],
-                told=reported,
+                given=reported,
             )
         return why, Divergence.model_validate(first) if first is not None else None
 

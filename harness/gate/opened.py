@@ -230,7 +230,7 @@ def _ours(kind: type[Noun], brought: Any, **other: Any) -> Noun:
 
 def _field(kind: type, brought: Any, name: str) -> Any:
     """A field of a build's object, which may have an old name there."""
-    return getattr(brought, name, getattr(brought, old_name(kind, name), _LACKING))
+    return getattr(brought, name if hasattr(brought, name) else old_name(kind, name), _LACKING)
 
 
 def unwrapped(function: Any) -> Any:

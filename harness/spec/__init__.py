@@ -29,6 +29,7 @@ from tritmark.harness.spec.device import (
 )
 from tritmark.harness.spec.launch import Launch, Launched, Proof, Receipt
 from tritmark.harness.spec.op import (
+    INPUT_DTYPES,
     Arrays,
     Axes,
     KernelKey,
@@ -68,6 +69,7 @@ from tritmark.harness.spec.variant import (
 from tritmark.harness.spec.workload import StoredMatrix, Workload
 
 __all__ = [
+    "INPUT_DTYPES",
     "PEER_ISA",
     "ArrayChange",
     "Arrays",

@@ -15,6 +15,9 @@ Axes = Mapping[str, int]
 Arrays = Mapping[str, Any]
 """Named inputs or outputs: NumPy arrays, and plain numbers for scalars."""
 
+INPUT_DTYPES = ("float16", "bfloat16")
+"""Dtypes of floats that kernels read beside float32."""
+
 
 class ToleranceKind(StrEnum):
     """How much an output may differ from the reference (integer outputs are always compared exactly)."""
@@ -30,12 +33,23 @@ class ToleranceKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class KernelKey:
-    """What a kernel is for. `format` is a name of FORMATS or "none"; `dtype` is the output's dtype."""
+    """What a kernel is for. `format` is how its inputs are stored, as Records and commands name it: a weight format,
+    the dtype of floats that are narrower than float32, or "none". `dtype` is the output's dtype."""
 
     device: str
     op: str
     format: str
     dtype: str
+
+    @property
+    def weight_format(self) -> str:
+        """The format of packed weights; "none" for a kernel without."""
+        return "none" if self.format in INPUT_DTYPES else self.format
+
+    @property
+    def input_dtype(self) -> str:
+        """The dtype of its floats where they are narrower than float32; otherwise "none"."""
+        return self.format if self.format in INPUT_DTYPES else "none"
 
     def __str__(self) -> str:
         return f"{self.device}/{self.op}/{self.format}/{self.dtype}"

@@ -59,7 +59,7 @@ def activation_quantize(
             return ActivationQuantized._make(found)
     rows = _rows(x)
     key = key_for(str(rows.dtype) if isinstance(rows, np.ndarray | ResidentArray) else "", device)
-    check_array(OP.name, OP.inputs[0], rows, None if key.format == KEY.format else key.format)
+    check_array(OP.name, OP.inputs[0], rows, None if key.input_dtype == KEY.input_dtype else key.input_dtype)
     axes = dict(zip(OP.axes, rows.shape, strict=True))
     shapes = x.shape, x.shape[:-1], x.shape[:-1]
     arrays = [

@@ -43,13 +43,13 @@ def _compute(
 
 def _mutant(name: str, **different: Any) -> Mutant:
     return Mutant(
-        op=_OP, name=name, compute=lambda inputs, axes, key: _compute(given(inputs["x"], key.format), **different)
+        op=_OP, name=name, compute=lambda inputs, axes, key: _compute(given(inputs["x"], key.input_dtype), **different)
     )
 
 
 def _divided(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
     """x / (absmax / 127): rounded twice at other places than x * (127 / absmax)."""
-    x = given(inputs["x"], key.format)
+    x = given(inputs["x"], key.input_dtype)
     right = _compute(x)
     step: Floats = (np.maximum(_absmax(x), LEAST) / np.float32(127)).astype(np.float32)
     q = _rint((x / step[:, np.newaxis]).astype(np.float32)).astype(np.int64)
@@ -58,19 +58,19 @@ def _divided(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
 
 def _running_sum(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
     """The sum is not set back to 0 between rows."""
-    right = _compute(given(inputs["x"], key.format))
+    right = _compute(given(inputs["x"], key.input_dtype))
     return {**right, "sum": np.cumsum(right["sum"])}
 
 
 def _sum_before_rounding(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
-    x = given(inputs["x"], key.format)
+    x = given(inputs["x"], key.input_dtype)
     right = _compute(x)
     product = x.astype(np.float64) * right["scale"][:, np.newaxis]
     return {**right, "sum": np.rint(product.sum(axis=1))}
 
 
 def _other_type(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
-    return _compute(other_type(inputs["x"], key.format))
+    return _compute(other_type(inputs["x"], key.input_dtype))
 
 
 MUTANTS: tuple[Mutant | EquivalentMutants, ...] = (
@@ -84,6 +84,8 @@ MUTANTS: tuple[Mutant | EquivalentMutants, ...] = (
     Mutant(op=_OP, name="divided by absmax / 127", compute=_divided),
     Mutant(op=_OP, name="the sum runs on from row to row", compute=_running_sum),
     Mutant(op=_OP, name="the sum of what was not rounded", compute=_sum_before_rounding),
-    Mutant(op=_OP, name="read as the other 16-bit type", compute=_other_type, only=lambda key: key.format != "none"),
+    Mutant(
+        op=_OP, name="read as the other 16-bit type", compute=_other_type, only=lambda key: key.input_dtype != "none"
+    ),
     EquivalentMutants(op=_OP, mutant="output scale: sign of zero", reason="the scale is above zero"),
 )

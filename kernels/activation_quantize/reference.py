@@ -19,7 +19,7 @@ def reference(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
     float64 has more than twice float32's bits and two to spare, so a quotient or product that is rounded to it and then
     to float32 is the float32 quotient or product.
     """
-    x = given(inputs["x"], key.format)
+    x = given(inputs["x"], key.input_dtype)
     absmax = np.maximum(np.abs(x).max(axis=1), LEAST)
     scale = (127.0 / absmax.astype(np.float64)).astype(np.float32)
     product = (x.astype(np.float64) * scale.astype(np.float64)[:, np.newaxis]).astype(np.float32)

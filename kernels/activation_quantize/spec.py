@@ -57,7 +57,7 @@ def _outputs_like(axes: Axes, key: KernelKey) -> Mapping[str, tuple[tuple[int, .
 def _traffic(axes: Axes, key: KernelKey) -> Traffic:
     M, K = axes["M"], axes["K"]
     # A maximum, a product, a rounding and an addition an element.
-    return Traffic(read=input_dtypes.itemsize(key.format) * M * K, written=M * K + 8 * M, operations=4 * M * K)
+    return Traffic(read=input_dtypes.itemsize(key.input_dtype) * M * K, written=M * K + 8 * M, operations=4 * M * K)
 
 
 OP = Op(

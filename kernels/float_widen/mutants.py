@@ -16,13 +16,13 @@ _LARGEST = {"float16": np.float32(65504), "bfloat16": np.uint32(0x7F7F0000).view
 
 def _flushed(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
     x = reference(inputs, axes, key)["x"]
-    return {"x": np.where(np.abs(x) < _LEAST_NORMAL[key.format], np.copysign(np.float32(0), x), x)}
+    return {"x": np.where(np.abs(x) < _LEAST_NORMAL[key.input_dtype], np.copysign(np.float32(0), x), x)}
 
 
 def _finite(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
     """The largest exponent taken for an ordinary one."""
     x = reference(inputs, axes, key)["x"]
-    return {"x": np.where(np.isinf(x), np.copysign(_LARGEST[key.format], x), x)}
+    return {"x": np.where(np.isinf(x), np.copysign(_LARGEST[key.input_dtype], x), x)}
 
 
 def _other_type(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
@@ -30,8 +30,8 @@ def _other_type(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
     from tritmark.harness.dtypes import named_dtype
     from tritmark.kernels.float_narrow.reference import narrowed
 
-    other = "bfloat16" if key.format == "float16" else "float16"
-    return {"x": narrowed(inputs["h"], key.format).view(np.uint16).view(named_dtype(other)).astype(np.float32)}
+    other = "bfloat16" if key.input_dtype == "float16" else "float16"
+    return {"x": narrowed(inputs["h"], key.input_dtype).view(np.uint16).view(named_dtype(other)).astype(np.float32)}
 
 
 MUTANTS: tuple[Mutant | EquivalentMutants, ...] = (

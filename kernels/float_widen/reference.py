@@ -35,4 +35,4 @@ def held(x: npt.NDArray[np.float32], dtype: str) -> npt.NDArray[Any]:
 
 def reference(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
     """The logical input is float32; what is to be widened is that in the key's format."""
-    return {"x": widened(held(inputs["h"], key.format))}
+    return {"x": widened(held(inputs["h"], key.input_dtype))}

@@ -15,7 +15,7 @@ Floats = npt.NDArray[np.float32]
 
 
 def _by(q: Callable[[Floats, np.float32], npt.NDArray[Any]]) -> Callable[[Arrays, Axes, KernelKey], dict[str, Any]]:
-    return lambda inputs, axes, key: {"q": q(given(inputs["x"], key.format), np.float32(inputs["scale"]))}
+    return lambda inputs, axes, key: {"q": q(given(inputs["x"], key.input_dtype), np.float32(inputs["scale"]))}
 
 
 def _away(x: Floats) -> Floats:
@@ -23,7 +23,7 @@ def _away(x: Floats) -> Floats:
 
 
 def _other_type(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
-    return {"q": np.rint(np.clip(other_type(inputs["x"], key.format) / np.float32(inputs["scale"]), -2, 1))}
+    return {"q": np.rint(np.clip(other_type(inputs["x"], key.input_dtype) / np.float32(inputs["scale"]), -2, 1))}
 
 
 def _mutant(name: str, q: Callable[[Floats, np.float32], npt.NDArray[Any]]) -> Mutant:
@@ -42,7 +42,7 @@ MUTANTS: tuple[Mutant | EquivalentMutants, ...] = (
         op="i2s_quantize",
         name="read as the other 16-bit type",
         compute=_other_type,
-        only=lambda key: key.format in NARROW,
+        only=lambda key: key.input_dtype in NARROW,
     ),
     _mutant(
         "denormals taken for zero",

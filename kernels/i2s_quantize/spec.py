@@ -30,7 +30,7 @@ def _outputs_like(axes: Axes, key: KernelKey) -> Mapping[str, tuple[tuple[int, .
 
 
 def _traffic(axes: Axes, key: KernelKey) -> Traffic:
-    return Traffic(read=input_dtypes.itemsize(key.format) * axes["n"], written=axes["n"], operations=axes["n"])
+    return Traffic(read=input_dtypes.itemsize(key.input_dtype) * axes["n"], written=axes["n"], operations=axes["n"])
 
 
 OP = Op(

@@ -13,7 +13,7 @@ from tritmark.kernels.unpack_codes.reference import reference as unpacked
 
 
 def _one_scale(key: KernelKey) -> bool:
-    return FORMATS[key.format].scale_per == "tensor"
+    return FORMATS[key.weight_format].scale_per == "tensor"
 
 
 def _many_scales(key: KernelKey) -> bool:
@@ -74,11 +74,11 @@ _FULL = "the format takes no shape with a tail"
 
 
 def _no_tail_in_rows(key: KernelKey) -> bool:
-    return FORMATS[key.format].column_multiple % 64 == 0
+    return FORMATS[key.weight_format].column_multiple % 64 == 0
 
 
 def _no_tail(key: KernelKey) -> bool:
-    form = FORMATS[key.format]
+    form = FORMATS[key.weight_format]
     return _no_tail_in_rows(key) or (form.drops_tail and form.block % 64 == 0)
 
 

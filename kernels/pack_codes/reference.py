@@ -10,7 +10,7 @@ from tritmark.kernels.formats import FORMATS
 
 def reference(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
     """The format's own packer. `scales` are (N, blocks); a format with one scale for the tensor takes the first."""
-    return {"packed": packed(key.format, inputs["codes"], inputs["scales"])}
+    return {"packed": packed(key.weight_format, inputs["codes"], inputs["scales"])}
 
 
 def packed(format: str, codes: Any, scales: Any) -> Any:

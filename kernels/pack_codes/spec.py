@@ -65,15 +65,15 @@ def _encode(inputs: Arrays, axes: Axes, format: str) -> dict[str, Any]:
 
 
 def _outputs_like(axes: Axes, key: KernelKey) -> Mapping[str, tuple[tuple[int, ...], str]]:
-    return {"packed": (FORMATS[key.format].packed_shape((axes["N"], axes["K"])), key.dtype)}
+    return {"packed": (FORMATS[key.weight_format].packed_shape((axes["N"], axes["K"])), key.dtype)}
 
 
 def _traffic(axes: Axes, key: KernelKey) -> Traffic:
-    rows, blocks = scales_like(axes, key.format)
+    rows, blocks = scales_like(axes, key.weight_format)
     codes = axes["N"] * axes["K"]
     return Traffic(
         read=codes + 4 * rows * blocks,
-        written=FORMATS[key.format].packed_bytes((axes["N"], axes["K"])),
+        written=FORMATS[key.weight_format].packed_bytes((axes["N"], axes["K"])),
         operations=2 * codes,
     )
 

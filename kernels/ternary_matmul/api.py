@@ -103,7 +103,7 @@ def _computed(
     given = out.reshape(1, -1) if single and isinstance(out, np.ndarray | ResidentArray) else out
     outputs = dispatch.outputs_for(OP, axes, key, {"out": given}, {**inputs, "weights": weights.data})
     chosen = product_with(weights, device, key.dtype, axes, weights.asked(variant), threads, requirement)
-    encoded = {**inputs, "weights": weights.packed_as(chosen.key.format, device)}
+    encoded = {**inputs, "weights": weights.packed_as(chosen.key.weight_format, device)}
     ran = dispatch.run(OP, chosen, encoded, outputs, axes, dispatch.threads_for(key, threads))
     ran.note = weights.repacked_note(chosen)
     result = outputs["out"]

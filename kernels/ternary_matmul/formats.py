@@ -13,7 +13,7 @@ def one_scale(format: Format) -> bool:
 
 
 _READ = dict.fromkeys(
-    variant.key.format for module in (cpu, cuda, cuda_gpu_int2, cuda_scaled) for variant in module.VARIANTS
+    variant.key.weight_format for module in (cpu, cuda, cuda_gpu_int2, cuda_scaled) for variant in module.VARIANTS
 )
 PRODUCTS = frozenset(name for name in _READ if one_scale(BUILT_IN[name]))
 """Those of this package with one scale that it has kernels for, on any device."""

@@ -77,7 +77,7 @@ def _summed(sums: Sums, inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str,
 
 def _changed(inputs: Arrays, axes: Axes, key: KernelKey, **changed: Any) -> dict[str, Any]:
     """Right outputs of other inputs. The scales of groups stay what they are with the right ones."""
-    return reference({**inputs, "weight_scale": weight_scales(inputs, axes, key.format), **changed}, axes, key)
+    return reference({**inputs, "weight_scale": weight_scales(inputs, axes, key.weight_format), **changed}, axes, key)
 
 
 def _fields_reversed(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
@@ -96,7 +96,7 @@ def _multiplied(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
 def _product_of_scales(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
     """The quotient of the scales rounded to float32 before the product: it overflows, or is denormal, where the
     output is neither."""
-    scales = weight_scales(inputs, axes, key.format)
+    scales = weight_scales(inputs, axes, key.weight_format)
     quotient = (scales / inputs["act_scale"][:, np.newaxis]).astype(np.float64)
     return {"out": accumulate(inputs["activations"], inputs["weights"]) * quotient}
 
@@ -105,7 +105,7 @@ def _flushed_scales(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any
     """Scales that are denormal taken for the least that is not, as a processor does that flushes them, and keeps off
     a division by 0."""
     least, act_scale = np.finfo(np.float32).tiny, inputs["act_scale"]
-    scales = weight_scales(inputs, axes, key.format)
+    scales = weight_scales(inputs, axes, key.weight_format)
     kept = np.where(np.abs(scales) < least, np.copysign(least, scales), scales)
     return _changed(inputs, axes, key, weight_scale=kept.astype(np.float32), act_scale=np.maximum(act_scale, least))
 
@@ -118,25 +118,25 @@ def _flushed_outputs(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, An
 
 def _next_scales(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
     """Each row, or group, with the scale of the next."""
-    scales = weight_scales(inputs, axes, key.format)
+    scales = weight_scales(inputs, axes, key.weight_format)
     return _changed(inputs, axes, key, weight_scale=np.roll(scales.reshape(-1), -1).reshape(scales.shape))
 
 
 def _one_scale(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
     """All of a row times its first scale, after the sum."""
-    scales = weight_scales(inputs, axes, key.format)
+    scales = weight_scales(inputs, axes, key.weight_format)
     return _changed(inputs, axes, key, weight_scale=np.broadcast_to(scales[:, :1], scales.shape))
 
 
 def _first_rows_scale(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
     """All rows times the scale of the first of each four that lie side by side."""
-    scales = weight_scales(inputs, axes, key.format)
+    scales = weight_scales(inputs, axes, key.weight_format)
     return _changed(inputs, axes, key, weight_scale=scales[np.arange(axes["N"]) // 4 * 4])
 
 
 def _no_denormal_scales(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
     """Scales below float16's normal numbers read as zero."""
-    scales = weight_scales(inputs, axes, key.format)
+    scales = weight_scales(inputs, axes, key.weight_format)
     return _changed(
         inputs, axes, key, weight_scale=np.where(np.abs(scales) < np.finfo(np.float16).tiny, np.float32(0), scales)
     )
@@ -144,8 +144,8 @@ def _no_denormal_scales(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str,
 
 def _narrow_sums(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
     """The sum over the groups kept in bfloat16."""
-    bfloat16, form = named_dtype("bfloat16"), FORMATS[key.format]
-    scales, total = weight_scales(inputs, axes, key.format), np.zeros((axes["M"], axes["N"]), np.float32)
+    bfloat16, form = named_dtype("bfloat16"), FORMATS[key.weight_format]
+    scales, total = weight_scales(inputs, axes, key.weight_format), np.zeros((axes["M"], axes["N"]), np.float32)
     for g, start in enumerate(range(0, axes["K"], form.group)):
         columns = slice(start, start + form.group)
         part = accumulate(inputs["activations"][:, columns], inputs["weights"][:, columns])
@@ -166,11 +166,11 @@ def _is_bfloat16(key: KernelKey) -> bool:
 
 
 def _has_groups(key: KernelKey) -> bool:
-    return grouped(key.format) is not None
+    return grouped(key.weight_format) is not None
 
 
 def _has_float16_groups(key: KernelKey) -> bool:
-    form = grouped(key.format)
+    form = grouped(key.weight_format)
     return form is not None and form.scale_dtype == "float16"
 
 
@@ -180,7 +180,7 @@ def _has_whole_rows(key: KernelKey) -> bool:
 
 def _has_256_summed(key: KernelKey) -> bool:
     """Whether so many products may share a sum."""
-    form = grouped(key.format)
+    form = grouped(key.weight_format)
     return form is None or form.group >= 256
 
 
@@ -189,18 +189,18 @@ def _is_float_of_whole_rows(key: KernelKey) -> bool:
 
 
 def _is_float_of_row_scales(key: KernelKey) -> bool:
-    form = FORMATS.get(key.format)
+    form = FORMATS.get(key.weight_format)
     return _is_float(key) and form is not None and form.scale_per == "row"
 
 
 def _is_int_of_few_rows(key: KernelKey) -> bool:
     """Whether sums past 2^24 fit the arrays that mutants are planted into: 32 rows of 2^17 weights do not."""
-    return _is_int(key) and not isinstance(FORMATS.get(key.format), TL)
+    return _is_int(key) and not isinstance(FORMATS.get(key.weight_format), TL)
 
 
 def _has_no_tail(key: KernelKey) -> bool:
     """Whether a row is always a whole number of what the mutant drops the rest of."""
-    _, limits = cpu.FORMATS.get(key.format, ("", ()))
+    _, limits = cpu.FORMATS.get(key.weight_format, ("", ()))
     return any(
         isinstance(limit, MultipleOf) and limit.axis == "K" and limit.factor % (4 * TILE) == 0 for limit in limits
     )

@@ -68,8 +68,8 @@ def product(inputs: Arrays, axes: Axes, key: KernelKey, sums: Sums) -> dict[str,
     if key.dtype == "int32":
         return {"out": sums(activations, codes)}
     act_scale = inputs["act_scale"].astype(np.float64)[:, np.newaxis]
-    scales = weight_scales(inputs, axes, key.format).astype(np.float64)
-    form = grouped(key.format)
+    scales = weight_scales(inputs, axes, key.weight_format).astype(np.float64)
+    form = grouped(key.weight_format)
     if form is None:
         return {"out": sums(activations, codes) * (scales / act_scale)}
     total, magnitudes = np.zeros((axes["M"], axes["N"])), np.zeros((axes["M"], axes["N"]))

@@ -69,14 +69,14 @@ def _outputs_like(axes: Axes, key: KernelKey) -> Mapping[str, tuple[tuple[int, .
 
 def _traffic(axes: Axes, key: KernelKey) -> Traffic:
     M, N, K = axes["M"], axes["N"], axes["K"]
-    bits = FORMATS[key.format].bits_per_weight((N, K)) if key.format in FORMATS else 2.0
+    bits = FORMATS[key.weight_format].bits_per_weight((N, K)) if key.weight_format in FORMATS else 2.0
     out = 2 if key.dtype in {"bfloat16", "float16"} else 4
     return Traffic(read=int(N * K * bits / 8) + M * K + 4 * M, written=out * M * N, operations=2 * M * N * K)
 
 
 def _independent_axis(axes: Axes, key: KernelKey) -> tuple[str, int]:
     """Pieces of rows: formats in tiles hold so many of them side by side."""
-    form = FORMATS.get(key.format)
+    form = FORMATS.get(key.weight_format)
     if isinstance(form, TL):
         return "N", form.rows_apart((axes["N"], axes["K"]))
     return "N", form.rows if isinstance(form, Tiles) else 64

@@ -67,7 +67,7 @@ def _outputs_like(axes: Axes, key: KernelKey) -> Mapping[str, tuple[tuple[int, .
 
 def _traffic(axes: Axes, key: KernelKey) -> Traffic:
     M, N, K = axes["M"], axes["N"], axes["K"]
-    bits = FORMATS[key.format].bits_per_weight((N, K)) if key.format in FORMATS else 2.0
+    bits = FORMATS[key.weight_format].bits_per_weight((N, K)) if key.weight_format in FORMATS else 2.0
     out = 4 if key.dtype == "float32" else 2
     return Traffic(read=int(N * K * bits / 8) + 2 * M * K, written=out * M * N, operations=2 * M * N * K)
 

@@ -41,10 +41,10 @@ def _mutant(
     only: Callable[[KernelKey], bool] = lambda key: True,
 ) -> Mutant:
     def compute(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
-        blocks = _blocks(read(inputs["x"], key.format), axes["block"])
+        blocks = _blocks(read(inputs["x"], key.input_dtype), axes["block"])
         found = scales(blocks)
         flat = codes(blocks, found).astype(np.int8).reshape(-1)[: axes["n"]]
-        return {"codes": pack(flat, key.format, found) if key.format in GROUPS else flat, "scales": found}
+        return {"codes": pack(flat, key.weight_format, found) if key.weight_format in GROUPS else flat, "scales": found}
 
     return Mutant(op=_OP, name=name, compute=compute, only=only)
 
@@ -89,6 +89,6 @@ MUTANTS: tuple[Mutant | EquivalentMutants, ...] = (
         "product with the inverse, ties away",
         codes=lambda blocks, s: np.trunc(blocks * (np.float32(1) / s)[:, np.newaxis] * np.float32(2)).clip(-1, 1),
     ),
-    _mutant("read as the other 16-bit type", read=other_type, only=lambda key: key.format in NARROW),
+    _mutant("read as the other 16-bit type", read=other_type, only=lambda key: key.input_dtype in NARROW),
     EquivalentMutants(op=_OP, mutant="output scales: sign of zero", reason="scales are 1e-8 or more"),
 )

@@ -21,7 +21,7 @@ GROUPS = {"i2_s_x86": (128, 32), "row16": (64, 16), "tq2_0": (256, 66)}
 def reference(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
     """By block, scale = max(absmax, 1e-8) and q = (x > scale / 2) - (x < -scale / 2): halves and comparisons in
     float64, so exact."""
-    x, n = given(inputs["x"], key.format), axes["n"]
+    x, n = given(inputs["x"], key.input_dtype), axes["n"]
     block = min(axes["block"], n)
     padded = np.zeros(-(-n // block) * block, np.float32)
     padded[:n] = x
@@ -29,7 +29,7 @@ def reference(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
     scales = np.maximum(np.abs(blocks).max(axis=1), LEAST)
     half = 0.5 * scales.astype(np.float64)[:, np.newaxis]
     codes = ((blocks > half).astype(np.int8) - (blocks < -half).astype(np.int8)).reshape(-1)[:n]
-    return {"codes": pack(codes, key.format, scales) if key.format in GROUPS else codes, "scales": scales}
+    return {"codes": pack(codes, key.weight_format, scales) if key.weight_format in GROUPS else codes, "scales": scales}
 
 
 def pack(codes: npt.NDArray[np.int8], format: str, scales: npt.NDArray[np.float32]) -> npt.NDArray[np.uint8]:

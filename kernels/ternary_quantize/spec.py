@@ -54,11 +54,11 @@ def _ties(n: int, block: int, rng: np.random.Generator) -> npt.NDArray[np.float3
 
 def _outputs_like(axes: Axes, key: KernelKey) -> Mapping[str, tuple[tuple[int, ...], str]]:
     n, scales = axes["n"], -(-axes["n"] // axes["block"])
-    if key.format == "tq2_0" and axes["block"] != GROUPS["tq2_0"][0]:
+    if key.weight_format == "tq2_0" and axes["block"] != GROUPS["tq2_0"][0]:
         raise InvalidArgumentError(
             op=key.op, argument="block", found=str(axes["block"]), legal="256, the block of tq2_0"
         )
-    group, size = GROUPS.get(key.format, (1, 1))
+    group, size = GROUPS.get(key.weight_format, (1, 1))
     codes = -(-n // group) * size
     return {"codes": ((codes,), key.dtype), "scales": ((scales,), "float32")}
 
@@ -67,7 +67,7 @@ def _traffic(axes: Axes, key: KernelKey) -> Traffic:
     like = _outputs_like(axes, key)
     # A maximum and two comparisons an element.
     return Traffic(
-        read=input_dtypes.itemsize(key.format) * axes["n"],
+        read=input_dtypes.itemsize(key.input_dtype) * axes["n"],
         written=like["codes"][0][0] + 4 * like["scales"][0][0],
         operations=3 * axes["n"],
     )
@@ -99,6 +99,6 @@ OP = Op(
     reference=reference,
     traffic=_traffic,
     sizes={"n": ELEMENTS, "block": Sizes(usual=1024, most=5000, often=(32, 64, 128, 256))},
-    independent_axis=lambda axes, key: ("n", lcm(axes["block"], GROUPS.get(key.format, (1, 1))[0])),
+    independent_axis=lambda axes, key: ("n", lcm(axes["block"], GROUPS.get(key.weight_format, (1, 1))[0])),
     weights=lambda axes: axes["n"],
 )

@@ -26,14 +26,14 @@ def _encode(inputs: Arrays, axes: Axes, format: str) -> dict[str, Any]:
 
 
 def _outputs_like(axes: Axes, key: KernelKey) -> Mapping[str, tuple[tuple[int, ...], str]]:
-    return {"codes": ((axes["N"], axes["K"]), key.dtype), "scales": (scales_like(axes, key.format), "float32")}
+    return {"codes": ((axes["N"], axes["K"]), key.dtype), "scales": (scales_like(axes, key.weight_format), "float32")}
 
 
 def _traffic(axes: Axes, key: KernelKey) -> Traffic:
-    rows, blocks = scales_like(axes, key.format)
+    rows, blocks = scales_like(axes, key.weight_format)
     codes = axes["N"] * axes["K"]
     return Traffic(
-        read=FORMATS[key.format].packed_bytes((axes["N"], axes["K"])),
+        read=FORMATS[key.weight_format].packed_bytes((axes["N"], axes["K"])),
         written=codes + 4 * rows * blocks,
         operations=2 * codes,
     )

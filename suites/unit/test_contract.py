@@ -9,7 +9,8 @@ import pytest
 
 from tritmark.harness.contract import check_output, unify
 from tritmark.harness.errors import InvalidArgumentError
-from tritmark.harness.spec import KernelKey, Op, Tensor, ToleranceKind, Traffic, Values
+from tritmark.harness.spec import INPUT_DTYPES, KernelKey, Op, Tensor, ToleranceKind, Traffic, Values
+from tritmark.kernels.formats import FORMATS
 
 OP = Op(
     name="mul",
@@ -118,3 +119,16 @@ def test_outputs_are_checked_before_anything_is_written() -> None:
         with pytest.raises(InvalidArgumentError) as caught:
             check(value)
         assert found in caught.value.found
+
+
+@pytest.mark.parametrize(
+    ("format", "weight_format", "input_dtype"),
+    [("none", "none", "none"), ("tq2_0", "tq2_0", "none"), ("bfloat16", "none", "bfloat16")],
+)
+def test_a_key_names_its_weight_format_and_its_input_dtype(format: str, weight_format: str, input_dtype: str) -> None:
+    key = KernelKey("cpu", "op", format, "int8")
+    assert (key.weight_format, key.input_dtype, str(key)) == (weight_format, input_dtype, f"cpu/op/{format}/int8")
+
+
+def test_no_weight_format_has_the_name_of_a_dtype() -> None:
+    assert not set(INPUT_DTYPES) & set(FORMATS)
