@@ -1,5 +1,5 @@
-"""tritmark.harness.candidate: anyone's kernel, from a file. A Candidate can be pickled, and its variants are made
-where they run."""
+"""Candidates: third-party kernels from files. A Candidate can be pickled; its variants are made in the process that
+runs them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A library that a user has built of a project that an installed package has an adapter for: NAME=PATH."""
+"""A user's build of a third-party library for which an installed package has an adapter: NAME=PATH."""
 
 from __future__ import annotations
 
@@ -15,23 +15,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AdaptedLibrary:
-    """Its products are peers. Pickled to the processes in which they run."""
+    """The library's products, as peers. It is pickled to the processes that run them."""
 
     adapter: str
     path: str
 
     @classmethod
     def named(cls, text: str) -> AdaptedLibrary:
-        """From NAME=PATH. Raises UsageError for anything else."""
+        """Parse NAME=PATH. Raises UsageError for any other text."""
         adapter, equals, path = text.partition("=")
         if not (adapter and equals and path):
             raise UsageError(f"--peer is {text!r}; legal: NAME=PATH, such as bitnet.cpp=build/libbitnet.so")
         return cls(adapter, path)
 
     def variants(self, installed: Installed) -> Sequence[Variant]:
-        """See Candidate. Raises UsageError for an adapter that no package has, and for a library that it cannot
-        call."""
+        """See Candidate. Raises UsageError for an unknown adapter, and for a library that the adapter cannot call."""
         brought = [each.adapters for each in installed.providers.values() if each.adapters is not None]
         if not brought:
-            raise UsageError(f"--peer {self.adapter}: no package has adapters")
+            raise UsageError(f"--peer {self.adapter}: no installed package has adapters; next: omit --peer")
         return [variant for adapters in brought for variant in adapters(self.adapter, self.path)]

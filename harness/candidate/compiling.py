@@ -1,5 +1,5 @@
-"""C and C++ sources of users become shared libraries, kept in a private cache under the hash of what they were made
-from."""
+"""Compiles users' C and C++ sources to shared libraries. A private cache keeps them under the hash of their sources,
+options and compiler."""
 
 from __future__ import annotations
 
@@ -17,30 +17,32 @@ from tritmark.harness.errors import BadEnvironmentError, CompileError, UsageErro
 from tritmark.harness.locks import locked
 
 OPTIONS = ("-O3", "-march=native")
-"""Unless the manifest has others."""
+"""The default options; `options` in the manifest replaces them."""
 _CLOSED = "-Wl,-z,defs"
-"""What nobody defines is told by name when the library is made, and not when it is called. The options may take it
-back: -Wl,-z,undefs."""
+"""The linker reports undefined symbols by name, instead of the first call. The option -Wl,-z,undefs turns this off."""
 _LONGEST = 2000
 LIMIT_S = 120
 
-# For each suffix the environment variable that names its compiler, and where it is looked for else.
+# For each suffix, the environment variable that names its compiler, and the default names.
 _COMPILERS = {".c": ("CC", ("cc", "gcc", "clang")), ".cpp": ("CXX", ("c++", "g++", "clang++"))}
 SUFFIXES = tuple(_COMPILERS)
 
 
 def compiled(source: Path, options: Sequence[str]) -> Path:
-    """The library of a source. Raises CompileError with the compiler's words, UsageError where nothing can be kept."""
+    """Compile a source, or find it in the cache. Returns the path of the library.
+
+    Raises CompileError with the compiler's messages, and UsageError or BadEnvironmentError if the cache or the compiler
+    cannot be used.
+    """
     compiler = _compiler(source.suffix)
     folder = _folder()
-    # A sanitizer's functions are in the program that loads the library, and -Wall would turn the options' own -Werror
-    # against more.
+    # A sanitizer's functions are in the program that loads the library. With -Werror, -Wall would add errors.
     closed = () if any(each.startswith("-fsanitize") for each in options) else (_CLOSED,)
     watched = () if any(each.startswith("-Werror") for each in options) else ("-Wall",)
     flags = [*closed, *watched, *(options or OPTIONS), "-shared", "-fPIC"]
-    # some linkers drop a library that stands before what needs it
+    # some linkers drop a library that precedes the source that needs it
     libraries = [each for each in options if each.startswith("-l")]
-    # Macros that the options define, those of the processor under -march=native among them, are part of the text.
+    # The text contains the macros that options define, including those of the processor under -march=native.
     text, _ = _run([*compiler, *flags, "-E", "-dD", str(source)], source, compiler)
     version, _ = _run([*compiler, "--version"], source, compiler)
     key = sha256("\0".join([*compiler, version, *flags, text]).encode("utf-8", "surrogateescape")).hexdigest()
@@ -54,7 +56,7 @@ def compiled(source: Path, options: Sequence[str]) -> Path:
 
 
 def warnings(library: Path) -> str:
-    """What the compiler said of a source that it compiled, shortened; "" for a library that was not made here."""
+    """The compiler's warnings for a library, shortened; "" for a library that was not compiled here."""
     try:
         said = library.with_suffix(".txt").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -68,7 +70,7 @@ def _shortened(said: str) -> str:
 
 
 def _known(folder: Path, key: str) -> Path | None:
-    """What the cache has under that key, if it still is what was put there: its name ends with its hash."""
+    """The library in the cache under that key, if its contents still have the hash in its name."""
     for path in sorted(folder.glob(f"{key}-*.so")):
         if path.stem == f"{key}-{digest_of(path.read_bytes())}":
             return path
@@ -95,22 +97,23 @@ def _folder() -> Path:
         found = folder.stat()
     except OSError as error:
         raise BadEnvironmentError(
-            f"{folder} cannot be made: {error.strerror or error}", next_step=f"set {CACHE} to a folder that can"
+            f"{folder} cannot be made: {error.strerror or error}", next_step=f"set {CACHE} to a writable folder"
         ) from None
     if not runs_code(folder):
         raise BadEnvironmentError(
             f"{folder} is mounted noexec, so no compiled kernel can be loaded from there",
-            next_step=f"set {CACHE} to a folder elsewhere",
+            next_step=f"set {CACHE} to a folder on another file system",
         )
     if found.st_uid != os.geteuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise UsageError(
-            f"{folder} belongs to, or can be written by, others; legal: a folder of your own: chmod 700, or set {CACHE}"
+            f"{folder} belongs to, or can be written by, others; legal: a private folder; next: chmod 700, or set "
+            f"{CACHE}"
         )
     return folder
 
 
 def _compiler(suffix: str) -> tuple[str, ...]:
-    """The words of the compiler's command: CC may be of several, such as "ccache gcc"."""
+    """The words of the compiler's command: CC may have several, such as "ccache gcc"."""
     variable, names = _COMPILERS[suffix]
     reported = os.environ.get(variable, "").strip()
     for words in (command_of(reported, variable),) if reported else ((name,) for name in names):
@@ -119,26 +122,25 @@ def _compiler(suffix: str) -> tuple[str, ...]:
             return (found, *words[1:])
     raise BadEnvironmentError(
         f"no compiler for {suffix}: {reported or ', '.join(names)} not found",
-        next_step=f"install one, or set {variable} to one, or give the compiled .so",
+        next_step=f"install one, or set {variable} to one, or pass a compiled .so",
     )
 
 
 def command_of(given: str, variable: str) -> tuple[str, ...]:
-    """The words of a command as an environment variable has it. Raises BadEnvironmentError for quotes without an
-    end."""
+    """The words of a command in an environment variable. Raises BadEnvironmentError for an unclosed quote."""
     if shutil.which(given) is not None:  # a path with blanks in it
         return (given,)
     try:
         return tuple(shlex.split(given))
     except ValueError as why:
         raise BadEnvironmentError(
-            f"{variable} is {given!r} ({why})", next_step="write it as a shell reads it, such as 'ccache gcc'"
+            f"{variable} is {given!r} ({why})", next_step="use shell syntax, such as 'ccache gcc'"
         ) from None
 
 
 def _run(command: Sequence[str], source: Path, compiler: Sequence[str]) -> tuple[str, str]:
-    """Standard output and the error stream. Raises CompileError for what is wrong with the source, BadEnvironmentError
-    where the compiler compiles nothing at all."""
+    """Run the compiler. Returns standard output and standard error. Raises CompileError for faults in the source, and
+    BadEnvironmentError if the compiler does not work at all."""
     import subprocess
 
     try:
@@ -156,13 +158,13 @@ def _run(command: Sequence[str], source: Path, compiler: Sequence[str]) -> tuple
         _must_compile(compiler, source.suffix)
         raise CompileError(
             f"{source} does not compile:\n{_shortened(said)}\n",
-            next_step="mend the source, or the options in its manifest",
+            next_step="correct the source, or the options in its manifest",
         )
     return done.stdout.decode("utf-8", "replace"), said
 
 
 def _must_compile(compiler: Sequence[str], suffix: str) -> None:
-    """Raises BadEnvironmentError where it does not make a library of a function that every compiler takes."""
+    """Raises BadEnvironmentError if the compiler cannot make a library from a trivial function."""
     import subprocess
     from tempfile import TemporaryDirectory
 
@@ -179,11 +181,11 @@ def _must_compile(compiler: Sequence[str], suffix: str) -> None:
             )
     except (OSError, subprocess.TimeoutExpired) as why:
         raise BadEnvironmentError(
-            f"{' '.join(compiler)} cannot be run ({why})", next_step="see TMPDIR and the limits (ulimit -a)"
+            f"{' '.join(compiler)} cannot be run ({why})", next_step="check TMPDIR and the limits (ulimit -a)"
         ) from None
     if done.returncode:
         said = _shortened(done.stderr.decode("utf-8", "replace"))
         raise BadEnvironmentError(
-            f"{' '.join(compiler)} compiles nothing, not even an empty function:\n{said}\n",
-            next_step="mend the compiler, or name another one in CC or CXX",
+            f"{' '.join(compiler)} does not compile a trivial function:\n{said}\n",
+            next_step="repair the compiler, or name another one in CC or CXX",
         )

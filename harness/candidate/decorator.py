@@ -1,4 +1,4 @@
-"""The one line above a Python function that makes it a kernel."""
+"""The decorator that makes a Python function a kernel."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ def kernel(
     min: Mapping[str, int] | None = None,
     max: Mapping[str, int] | None = None,
 ) -> Callable[[FunctionT], FunctionT]:
-    """Says that the function below it is a kernel of `op` for weights in `format` and outputs of `dtype`.
+    """Declare the decorated function a kernel of `op` for weights in `format` and outputs of `dtype`.
 
-    Its parameters are named after the op's inputs, outputs and axes, or "threads"; it is given those and no others.
-    Without "threads", NumPy's products take one. Outputs that it does not take it returns: one array, a tuple in the
-    op's order, or a dict. `framework` says what arrays it takes and returns: "numpy", "torch" or "cupy"; on a device
-    with a memory of its own "numpy" stands for objects with `__cuda_array_interface__`.
+    The function's parameters are the names of the op's inputs, outputs and axes, and "threads"; all are optional.
+    Without "threads", NumPy's products use one thread. The function returns the outputs that are not parameters: one
+    array, a tuple in the op's order, or a dict. `framework` is the kind of arrays: "numpy", "torch" or "cupy". On a
+    device with its own memory, "numpy" means objects with `__cuda_array_interface__`.
 
-    `workspace` is the scratch memory that a call takes, in bytes: a number, or an expression over the op's axes such as
-    "8 * M * K".
+    `alignment` is the alignment in bytes that arrays need, a power of two. `workspace` is the scratch memory of a call
+    in bytes: a number, or an expression over the op's axes such as "8 * M * K". `multiple_of`, `min` and `max` limit
+    the sizes of axes.
 
-    The harness reads this line without running the file, so its values are written out: strings, numbers, dicts of
-    these.
+    The harness reads the decorator without running the file, so its values must be literals: strings, numbers, dicts.
     """
 
     def mark(function: FunctionT) -> FunctionT:

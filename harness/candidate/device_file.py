@@ -1,4 +1,4 @@
-"""A source that only a device understands, such as a .cu."""
+"""A source that a device compiles, such as a .cu."""
 
 from __future__ import annotations
 
@@ -16,13 +16,16 @@ SUFFIXES = (".cu",)
 
 
 class DeviceFile(WithManifest):
-    """A source for the devices that take such files (Device.adopt)."""
+    """A source for the devices that accept such files (Device.adopt)."""
 
     def variants(self, installed: Installed) -> Sequence[Variant]:
-        """What the devices make of it. Raises UsageError with file, line and column, and CompileError where the
-        device is there."""
+        """The variants that the devices make from the file. Raises UsageError with file, line and column, and
+        CompileError if the device is present."""
         kernel = self.described(installed, launched=True)
         adopting = [device.adopt for device in installed.registry.devices.values() if device.adopt is not None]
         if not adopting:
-            raise UsageError(f"{kernel.path}: no installed device takes {kernel.path.suffix} files")
+            raise UsageError(
+                f"{kernel.path}: no installed device accepts {kernel.path.suffix} files; next: install a package "
+                "with such a device"
+            )
         return tuple(variant for adopt in adopting for variant in adopt(kernel))

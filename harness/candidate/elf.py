@@ -1,4 +1,4 @@
-"""What a shared library exports, read from the file: nothing of it is loaded, so nothing of it runs."""
+"""The exports of a shared library, read from the file. The library is not loaded, so none of its code runs."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ import struct
 _DYNSYM = 11
 _SHARED = 3
 _INDIRECT = 10
-"""STT_GNU_IFUNC: a resolver gives the address of the function."""
+"""STT_GNU_IFUNC: a resolver returns the address of the function."""
 _MACHINES = {"x86_64": 62, "aarch64": 183, "riscv64": 243, "ppc64le": 21, "s390x": 22}
 
 
 class NotALibraryError(ValueError):
-    """Why a file is no library that this machine can load."""
+    """Why this machine cannot load a file as a library."""
 
 
 def exported(data: bytes, *, indirect: bool = False) -> tuple[str, ...]:
-    """Names of the functions and variables that a 64-bit little-endian ELF library defines, or only those of functions
-    whose address a resolver gives when the library is loaded. Raises NotALibraryError."""
+    """Names of the functions and variables that a 64-bit little-endian ELF library defines. `indirect`: only functions
+    whose address a resolver returns at load time. Raises NotALibraryError."""
     if data[:4] != b"\x7fELF":
-        raise NotALibraryError("no ELF file")
+        raise NotALibraryError("not an ELF file")
     if data[4:6] != b"\x02\x01":
         raise NotALibraryError("not 64-bit little-endian")
     try:
         kind, machine = struct.unpack_from("<HH", data, 16)
         if kind != _SHARED:
-            raise NotALibraryError("no shared library (was it linked with -shared?)")
+            raise NotALibraryError("not a shared library (was it linked with -shared?)")
         if machine != _MACHINES.get(platform.machine(), machine):
-            raise NotALibraryError(f"made for another processor (ELF machine {machine}) than this {platform.machine()}")
+            raise NotALibraryError(f"made for ELF machine {machine}, not for this {platform.machine()}")
         return tuple(name for name, kind in _names(data) if kind == _INDIRECT or not indirect)
     except (struct.error, IndexError, OverflowError, ValueError) as error:
         if isinstance(error, NotALibraryError):
@@ -37,7 +37,7 @@ def exported(data: bytes, *, indirect: bool = False) -> tuple[str, ...]:
 
 
 def _names(data: bytes) -> list[tuple[str, int]]:
-    """Each with its type."""
+    """The name and type of each symbol."""
     (table,) = struct.unpack_from("<Q", data, 40)
     size, count = struct.unpack_from("<HH", data, 58)
     sections = [struct.unpack_from("<IIQQQQIIQQ", data, table + nth * size) for nth in range(count)]
@@ -48,7 +48,7 @@ def _names(data: bytes) -> list[tuple[str, int]]:
         strings = sections[link][4]
         for at in range(offset, offset + length, max(entry, 24)):
             name, info, _, section, _, _ = struct.unpack_from("<IBBHQQ", data, at)
-            # Defined here (section), and global or weak.
+            # Defined in this file (section), and global or weak.
             if name and section and info >> 4 in {1, 2}:
                 end = data.index(b"\0", strings + name)
                 found.append((data[strings + name : end].decode("ascii"), info & 15))

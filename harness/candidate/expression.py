@@ -1,5 +1,5 @@
-"""Integer expressions over an op's axes, such as "ceil_div(n, 256)": read with Python's parser, evaluated by nothing
-but arithmetic."""
+"""Integer expressions over an op's axes, such as "ceil_div(n, 256)". Python's parser reads them; only arithmetic
+evaluates them."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def ceil_div(a: int, b: int) -> int:
 
 
 _FUNCTIONS: dict[str, Callable[..., int]] = {"max": max, "min": min, "ceil_div": ceil_div}
-_LEGAL = f"whole numbers, names of axes, + - * // %, brackets, {', '.join(_FUNCTIONS)}"
+_LEGAL = f"integers, names of axes, + - * // %, brackets, {', '.join(_FUNCTIONS)}"
 
 
 class ExpressionError(ValueError):
-    """What is wrong with an expression, and at which character of it (from 0)."""
+    """A fault in an expression. `column` is its character, from 0."""
 
     def __init__(self, found: str, column: int = 0, offer: str = f"legal: {_LEGAL}") -> None:
         self.found = found
@@ -41,13 +41,13 @@ class ExpressionError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """An expression that was checked. Made by `parse`."""
+    """A checked expression, made by `parse`."""
 
     text: str
     _tree: ast.expr
 
     def value(self, axes: Mapping[str, int]) -> int:
-        """Its value. Raises ExpressionError for a division by zero."""
+        """The value for these axes. Raises ExpressionError for a division by zero."""
         try:
             return _value(self._tree, axes)
         except ZeroDivisionError:
@@ -63,7 +63,7 @@ class Expression:
 
 
 def parse(text: str, names: Iterable[str]) -> Expression:
-    """Check an expression over `names`. Raises ExpressionError for whatever is not arithmetic on them."""
+    """Check an expression over `names`. Raises ExpressionError if it contains more than arithmetic on them."""
     if len(text) > LONGEST:
         raise ExpressionError(f"an expression of {len(text)} characters", LONGEST, f"legal: at most {LONGEST}")
     if not text.isascii() or any(character in text for character in "\n\r\0\f\t"):
@@ -75,7 +75,7 @@ def parse(text: str, names: Iterable[str]) -> Expression:
         tree = ast.parse(stripped, mode="eval").body
     except SyntaxError as error:
         raise ExpressionError(
-            f"{text!r} is no expression ({error.msg})", shift + max(0, (error.offset or 1) - 1)
+            f"{text!r} is not an expression ({error.msg})", shift + max(0, (error.offset or 1) - 1)
         ) from None
     except (ValueError, RecursionError, MemoryError) as error:
         raise ExpressionError(f"{text!r} cannot be read ({error})") from None
@@ -84,11 +84,11 @@ def parse(text: str, names: Iterable[str]) -> Expression:
 
 
 def _check(node: ast.expr, names: frozenset[str], shift: int) -> None:
-    """Everything that `_value` meets is one of its few kinds."""
+    """Raises ExpressionError for a node that `_value` does not evaluate."""
     at = shift + node.col_offset
     if isinstance(node, ast.Constant):
         if type(node.value) is not int:
-            raise ExpressionError(f"{node.value!r}, which is no whole number", at)
+            raise ExpressionError(f"{node.value!r}, which is not an integer", at)
     elif isinstance(node, ast.Name):
         if node.id not in names:
             from tritmark.harness.nearest import nearest
@@ -100,7 +100,7 @@ def _check(node: ast.expr, names: frozenset[str], shift: int) -> None:
         _check(node.left, names, shift)
         _check(node.right, names, shift)
     elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
-        raise ExpressionError("a division that leaves fractions", at, "legal: // or ceil_div(a, b)")
+        raise ExpressionError("the division / gives fractions", at, "legal: // or ceil_div(a, b)")
     elif isinstance(node, ast.Call):
         if not isinstance(node.func, ast.Name) or node.func.id not in _FUNCTIONS:
             raise ExpressionError(f"a call of {ast.unparse(node.func)!r}", at, f"legal: {', '.join(_FUNCTIONS)}")

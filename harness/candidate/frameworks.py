@@ -1,5 +1,4 @@
-"""The arrays that a Python function asks for, over the memory in which the harness judges: nothing is copied on the
-way in."""
+"""The arrays that a Python function takes, as views of the harness's memory: inputs are not copied."""
 
 from __future__ import annotations
 
@@ -16,39 +15,38 @@ from tritmark.harness.errors import UsageError
 
 
 class Framework(Protocol):
-    """Whose arrays a function takes and returns."""
+    """The library whose arrays a function takes and returns."""
 
     kind: str
-    """What one of its arrays is called in messages."""
+    """The name of its array type in messages."""
 
     def begin(self, threads: int) -> None:
-        """Allow so many threads."""
+        """Allow this number of threads."""
 
     def array(self, value: Any) -> Any:
-        """Its array over the memory of a NumPy array, or of a device's."""
+        """An array over the memory of a NumPy array or a device array."""
 
     def is_one(self, value: Any) -> bool:
-        """Whether that is one of its arrays, with the values in memory: no subclass, which could compute them later."""
+        """Whether the value is one of its arrays. A subclass is not, because it could compute values later."""
 
     def copy(self, into: Any, value: Any) -> None:
-        """Copy one of its arrays into another of the same shape and dtype."""
+        """Copy one array into another of the same shape and dtype."""
 
     def wait(self) -> None:
-        """Return when all that was begun is done."""
+        """Wait until all started work is complete."""
 
 
 class Numpy:
-    """NumPy arrays; on a device with a memory of its own what has `__cuda_array_interface__`, and must be written in
-    place."""
+    """NumPy arrays. On a device with its own memory: objects with `__cuda_array_interface__`, written in place."""
 
     kind = "NumPy array"
 
     started = 0
-    """Threads that libraries of linear algebra have started in this process for what they were told. They stay."""
+    """Threads that linear algebra libraries started in this process because of `begin`. They never end."""
 
     def begin(self, threads: int) -> None:
         for library in _blas():
-            # To be told a number, even the one that it has, makes OpenBLAS start its threads.
+            # Setting any thread count, even the current one, makes OpenBLAS start its threads.
             if library.num_threads != threads:
                 before = _threads()
                 library.set_num_threads(threads)
@@ -62,14 +60,17 @@ class Numpy:
 
     def copy(self, into: Any, value: Any) -> None:
         if not isinstance(into, np.ndarray):
-            raise TypeError(f"a {type(into).__name__} is written in place, and the function returns an array")
+            raise TypeError(
+                f"the function returns an array for an output of type {type(into).__name__}; legal: to write this "
+                "output in place, as a parameter"
+            )
         into[...] = value
 
     def wait(self) -> None: ...
 
 
 def _threads() -> int:
-    """Of this process, in any language; 0 where the system does not tell."""
+    """Number of native threads of this process; 0 if the system does not report it."""
     try:
         return len(os.listdir("/proc/self/task"))
     except OSError:
@@ -78,14 +79,14 @@ def _threads() -> int:
 
 @cache
 def _blas() -> Sequence[Any]:
-    """The libraries of linear algebra that are loaded when this is first asked, as NumPy's and SciPy's are."""
+    """The linear algebra libraries, such as NumPy's and SciPy's, that are loaded at the first call."""
     from threadpoolctl import ThreadpoolController
 
     return tuple(ThreadpoolController().select(user_api="blas").lib_controllers)
 
 
 class _Unmarked:
-    """The memory of an array, not marked as read-only."""
+    """The memory of an array without its read-only mark."""
 
     def __init__(self, array: npt.NDArray[Any]) -> None:
         self._array = array
@@ -111,10 +112,10 @@ class Torch:
             self._on_device = True
             return torch.as_tensor(value, device="cuda")
         if not value.flags.writeable:
-            # DLPack has no word for memory that may only be read; what is written there all the same faults.
+            # DLPack cannot mark memory as read-only. A write to it still faults.
             value = np.asarray(_Unmarked(value)).view(value.dtype)
         if value.dtype.name == "bfloat16":
-            # DLPack has a code for it that NumPy does not know.
+            # NumPy does not know DLPack's code for bfloat16.
             return torch.from_dlpack(value.view(np.int16)).view(torch.bfloat16)
         return torch.from_dlpack(value)
 
@@ -153,7 +154,7 @@ class Cupy:
 
 
 FRAMEWORKS: dict[str, type[Numpy] | type[Torch] | type[Cupy]] = {"numpy": Numpy, "torch": Torch, "cupy": Cupy}
-"""By the name that the decorator has for it. Triton's kernels take torch's tensors."""
+"""Frameworks by their name in the decorator. Triton kernels take torch tensors."""
 
 
 def _imported(name: str) -> Any:
@@ -161,5 +162,5 @@ def _imported(name: str) -> Any:
         return import_module(name)
     except ImportError as error:
         raise UsageError(
-            f"the kernel takes {name}'s arrays, and {name} cannot be imported ({error}); legal: pip install {name}"
+            f"the kernel takes arrays of {name}, and {name} cannot be imported ({error}); next: pip install {name}"
         ) from None

@@ -1,4 +1,5 @@
-"""Python functions under `@kernel(...)`. The file is read here, and run only where a function is bound: in a worker."""
+"""Python functions with the decorator `@kernel(...)`. The file is parsed here, and runs only in a worker, which binds
+the function."""
 
 from __future__ import annotations
 
@@ -47,14 +48,14 @@ _NEEDED = [name for name, default in _KEYS.items() if default is signature(decor
 
 @dataclass(frozen=True, slots=True)
 class PythonFunctions:
-    """A .py with one decorated function or more."""
+    """A .py file with one or more decorated functions."""
 
     path: str
     digest: str
     """SHA-256 of the file as it was opened."""
 
     def variants(self, installed: Installed) -> Sequence[Variant]:
-        """Read the file; nothing of it runs. Raises UsageError with line and column."""
+        """Parse the file without running it. Raises UsageError with line and column."""
         text = read_text(Path(self.path), "a Python file")
         must_be_as_opened(Path(self.path), text.encode(), self.digest)
         located = Located(self.path, text)
@@ -63,13 +64,13 @@ class PythonFunctions:
         for function, call in found:
             if names.count(function.name) > 1:
                 raise located.error_at(
-                    call.lineno, call.col_offset + 1, f"{function.name!r} is defined twice; legal: names of their own"
+                    call.lineno, call.col_offset + 1, f"{function.name!r} is defined twice; legal: distinct names"
                 )
         return tuple(_Reader(located, installed, function, call).variant(self.digest) for function, call in found)
 
 
 def decorated(located: Located) -> list[tuple[ast.FunctionDef, ast.Call]]:
-    """The functions under `@kernel(...)` at a file's top level. Raises UsageError for what is not Python."""
+    """The functions with `@kernel(...)` at a file's top level. Raises UsageError for a syntax error."""
     tree = parsed(located)
     spellings = {"tritmark.harness.candidate.kernel", "tritmark.harness.candidate.decorator.kernel"}
     for node in ast.walk(tree):
@@ -93,17 +94,17 @@ def decorated(located: Located) -> list[tuple[ast.FunctionDef, ast.Call]]:
 
 
 def parsed(located: Located) -> ast.Module:
-    """The file as Python's parser sees it. Raises UsageError."""
+    """The file's syntax tree. Raises UsageError for a syntax error."""
     try:
         return ast.parse(located.text)
     except SyntaxError as error:
-        raise located.error_at(error.lineno or 1, error.offset or 1, f"no Python: {error.msg}") from None
+        raise located.error_at(error.lineno or 1, error.offset or 1, f"not Python: {error.msg}") from None
     except (ValueError, RecursionError, MemoryError) as error:
-        raise located.error(0, f"no Python: {error}") from None
+        raise located.error(0, f"not Python: {error}") from None
 
 
 class _Reader:
-    """One decorated function."""
+    """Reads one decorated function."""
 
     def __init__(self, located: Located, installed: Installed, function: ast.FunctionDef, call: ast.Call) -> None:
         self._located = located
@@ -113,7 +114,7 @@ class _Reader:
         self._at: dict[str, ast.expr] = {}
         self._told = dict(_KEYS)
         if call.args:
-            raise self._error(call.args[0], "a value without a name; legal: op=..., dtype=..., format=...")
+            raise self._error(call.args[0], "a positional argument; legal: op=..., dtype=..., format=...")
         for keyword in call.keywords:
             if keyword.arg not in _KEYS:
                 raise self._error(keyword.value, f"unknown key {keyword.arg!r}; {nearest(str(keyword.arg), _KEYS)}")
@@ -121,15 +122,13 @@ class _Reader:
             try:
                 self._told[keyword.arg] = ast.literal_eval(keyword.value)
             except (ValueError, TypeError, SyntaxError):
-                raise self._error(
-                    keyword.value, f"{keyword.arg} is computed; legal: a value that is written out"
-                ) from None
+                raise self._error(keyword.value, f"{keyword.arg} is computed; legal: a literal") from None
         for name in _NEEDED:
             if name not in self._at:
-                raise self._error(call, f"{name} is missing; needed: {', '.join(_NEEDED)}")
+                raise self._error(call, f"{name} is missing; required: {', '.join(_NEEDED)}")
 
     def variant(self, digest: str) -> Variant:
-        """What it stands for."""
+        """The variant that the decorator describes. Raises UsageError."""
         reported = self._told
         for name in ("op", "dtype", "format", "device", "framework"):
             if not isinstance(reported[name], str):
@@ -168,11 +167,11 @@ class _Reader:
         legal = [*(tensor.name for tensor in (*op.inputs, *op.outputs)), *op.axes, "threads"]
         for star in (arguments.vararg, arguments.kwarg):
             if star is not None:
-                raise self._error(
-                    star, f"*{star.arg} takes whatever comes; legal: parameters by name: {', '.join(legal)}"
-                )
+                raise self._error(star, f"*{star.arg} takes any arguments; legal: named parameters: {', '.join(legal)}")
         if arguments.posonlyargs:
-            raise self._error(arguments.posonlyargs[0], "a parameter before '/' cannot be given by name; legal: no '/'")
+            raise self._error(
+                arguments.posonlyargs[0], "a parameter before '/' cannot be passed by name; legal: no '/'"
+            )
         for parameter in (*arguments.args, *arguments.kwonlyargs):
             if parameter.arg not in legal:
                 raise self._error(parameter, f"unknown parameter {parameter.arg!r}; {nearest(parameter.arg, legal)}")
@@ -220,7 +219,7 @@ class _Reader:
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """Where the function comes from, and what it takes."""
+    """The function's file, its parameters and its framework."""
 
     path: str
     digest: str
@@ -231,14 +230,14 @@ class _Source:
 
 @cache
 def _module(path: str, digest: str) -> ModuleType:
-    """The file, run once in a process."""
+    """The file as a module; it runs once in a process."""
     data = Path(path).read_bytes()
     must_be_as_opened(Path(path), data, digest)
     spec = spec_from_file_location(f"tritmark_candidate_{sha256(path.encode()).hexdigest()[:16]}", path)
     if spec is None or spec.loader is None:
-        raise UsageError(f"{path}: is no Python file; legal: a file that ends in .py")
+        raise UsageError(f"{path}: not a Python file; legal: a file that ends in .py")
     module = module_from_spec(spec)
-    # Its neighbours can be imported; last, so that none of them takes the place of something installed.
+    # The file can import its neighbours. They come last, so that they do not hide installed modules.
     sys.path.append(str(Path(path).parent))
     try:
         spec.loader.exec_module(module)
@@ -248,14 +247,14 @@ def _module(path: str, digest: str) -> ModuleType:
 
 
 def source_code(path: str, target: str, binaries: frozenset[str] = frozenset()) -> tuple[CodeFile, ...]:
-    """A Python file, for those who read sources."""
+    """The Python file as source code of a variant."""
     return (CodeFile(kind="python", name=Path(path).name, entries=(), target="", path=path),)
 
 
 def _bind(source: _Source, op: Op, name: str, inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:
     function = getattr(_module(source.path, source.digest), source.name, None)
     if not callable(function):
-        raise UsageError(f"{source.path}: {source.name} is {function!r:.80} once the file has run; legal: a function")
+        raise UsageError(f"{source.path}: {source.name} is {function!r:.80} after the file has run; legal: a function")
     framework = FRAMEWORKS[source.framework]()
     return FunctionLaunch(function, source, op, name, framework, inputs, outputs, axes, threads)
 
@@ -291,7 +290,7 @@ class FunctionLaunch:
         for parameter in source.parameters:
             if parameter not in offered:
                 raise InvalidArgumentError(
-                    op=op.name, argument=parameter, found="not there in this format", legal=", ".join(offered)
+                    op=op.name, argument=parameter, found="missing in this format", legal=", ".join(offered)
                 )
         self._arguments = {parameter: offered[parameter] for parameter in source.parameters}
         self._returned = [key for key in self._outputs if key not in self._arguments]
@@ -299,8 +298,8 @@ class FunctionLaunch:
         self.runs = 0
 
     def run(self) -> None:
-        """Call it, and keep what it returns. Raises InvalidArgumentError for what is no array of the right kind,
-        dtype and shape."""
+        """Call the function and copy its results to the outputs. Raises InvalidArgumentError if a result has another
+        type, dtype or shape than the output."""
         returned = self._function(**self._arguments)
         if returned is not None or self._returned:
             self._keep(returned)
@@ -315,11 +314,11 @@ class FunctionLaunch:
         else:
             several = returned if isinstance(returned, tuple | list) else (returned,)
             if len(several) != len(wanted):
-                raise self._wrong("what is returned", f"{len(several)} values", f"{len(wanted)}: {', '.join(wanted)}")
+                raise self._wrong("the returned value", f"{len(several)} values", f"{len(wanted)}: {', '.join(wanted)}")
             found = dict(zip(wanted, several, strict=True))
         if set(found) != set(wanted):
             raise self._wrong(
-                "what is returned", f"a dict of {', '.join(map(str, found)) or 'nothing'}", ", ".join(wanted)
+                "the returned value", f"a dict of {', '.join(map(str, found)) or 'nothing'}", ", ".join(wanted)
             )
         for name in wanted:
             value, into = found[name], self._outputs[name]
@@ -339,5 +338,5 @@ class FunctionLaunch:
 
     @property
     def bad(self) -> int:
-        """What the harness finds in the inputs: a Python function is not asked."""
+        """The index that the harness finds in the inputs: a Python function reports none."""
         return first_nonfinite(self._op, self._inputs)

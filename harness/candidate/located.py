@@ -1,4 +1,4 @@
-"""Complaints about a user's file, with line and column."""
+"""Errors in a user's file, with line and column."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ LARGEST = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """A file's text, and where things stand in it."""
+    """A file's text, with positions in it."""
 
     path: str
     text: str
 
     def error(self, offset: int, message: str) -> UsageError:
-        """What is wrong at that character of the text."""
+        """A UsageError at a character of the text, from 0."""
         line = self.text.count("\n", 0, offset) + 1
         column = offset - (self.text.rfind("\n", 0, offset) + 1) + 1
         return self.error_at(line, column, message)
 
     def error_at(self, line: int, column: int, message: str) -> UsageError:
-        """What is wrong at that line and column, both from 1."""
+        """A UsageError at a line and column, both from 1."""
         return UsageError(f"{self.path}:{line}:{column}: {message}")
 
     def find(self, key: str, value: str | None = None) -> int:
-        """Where a TOML key begins, or a value among its own; 0 where neither is to be found."""
+        """Offset of a TOML key, or of a value of this key; 0 if the key is not in the text."""
         found = re.search(rf"^[ \t]*(?:\w+\.)*({re.escape(key)}|\"{re.escape(key)}\")[ \t]*=", self.text, re.MULTILINE)
         if found is None:
             return 0
@@ -43,7 +43,7 @@ class Located:
 
 
 def read_text(path: Path, what: str) -> str:
-    """A small text file. Raises UsageError where it is not there, too large, or not UTF-8."""
+    """Read a small text file. Raises UsageError if it does not exist, is too large, or is not UTF-8."""
     try:
         data = path.read_bytes() if path.stat().st_size <= LARGEST else None
     except FileNotFoundError:
@@ -59,21 +59,21 @@ def read_text(path: Path, what: str) -> str:
 
 
 _STAND_IN: dict[str, str] = {}
-"""SHA-256 of what this process sees in place of a file, and that of the file."""
+"""From the SHA-256 of the replacement that this process sees to the SHA-256 of the file."""
 
 
 def stands_for(changed: bytes, file: bytes) -> None:
-    """Have what this process sees in place of a file count as the file; see spec.Masking."""
+    """Let the replacement of a file in this process count as the file; see spec.Masking."""
     _STAND_IN[sha256(changed).hexdigest()] = sha256(file).hexdigest()
 
 
 def digest_of(data: bytes) -> str:
-    """SHA-256 of a file that was read, in hexadecimal."""
+    """SHA-256 of a file's contents in hexadecimal; for a replacement, that of the original."""
     found = sha256(data).hexdigest()
     return _STAND_IN.get(found, found)
 
 
 def must_be_as_opened(path: Path, text: bytes, digest: str) -> None:
-    """Raises UsageError where a file changed after it was opened: what is judged is what was looked at."""
+    """Raises UsageError if a file changed after it was opened."""
     if digest_of(text) != digest:
-        raise UsageError(f"{path}: changed while it was checked; legal: a file that stays as it is")
+        raise UsageError(f"{path}: changed while it was checked; next: run again on an unchanged file")

@@ -1,19 +1,24 @@
-"""The few lines of TOML beside a user's kernel, FILE.toml: what it computes, and how it is called.
+"""The manifest of a user's kernel, FILE.toml: its op, and how the function is called.
 
     op = "i2s_quantize"
-    format = "none"                               # "none" unless told
+    format = "none"                               # default: "none"
     dtype = "int8"                                # of the output
     function = "my_quantize"
     arguments = ["x", "q", "scale", "n", "bad"]   # in the function's order
     grid = "ceil_div(n, 256)"                     # .cu only; also block, shared (bytes) and capability
     block = 256
 
-An argument is an input or output (its pointer; scalars by value), an axis (int64_t, "n:int32" for int), "x.stride"
-(elements from one row of x to the next, int64_t), "threads" (int) or "bad": where the function leaves the index of the
-first input element that the contract forbids, an int64_t that holds -1 (in a .cu: an unsigned long long that holds all
-ones, to be lowered by atomicMin). A function without "bad" leaves that to the harness, which then looks for itself. One
-without the stride of an array whose rows may lie apart is given rows that lie together. Arrays begin at any multiple of
-their elements' size, unless `alignment` asks for more.
+The words for arguments:
+
+- An input or output: its pointer; a scalar by value.
+- An axis: int64_t, or int with "n:int32".
+- "x.stride": elements from one row of x to the next, int64_t. Without it, the function gets contiguous rows.
+- "threads": int.
+- "bad": a pointer to an int64_t that holds -1. The function stores the index of the first input element that the
+  contract forbids. In a .cu it is an unsigned long long with all bits set, for atomicMin. Without "bad", the harness
+  searches the inputs itself.
+
+Arrays are aligned to their elements' size, or to `alignment` bytes.
 """
 
 from __future__ import annotations
@@ -46,7 +51,7 @@ _LARGEST_GRID = (2**31 - 1, 65535, 65535)
 
 
 class Manifest(BaseModel):
-    """The file as it is written."""
+    """The fields of the file."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -61,16 +66,16 @@ class Manifest(BaseModel):
     capability: Annotated[str, Field(pattern=r"^\d+\.\d$")] = ""
     alignment: Annotated[int, Field(ge=1, strict=True)] = 1
     workspace: Annotated[int, Field(ge=0, strict=True)] | str = 0
-    """Scratch memory that a call takes, in bytes, over the axes; of a function on the host."""
+    """Scratch memory of a call in bytes, over the axes; only for a function on the host."""
     multiple_of: Sizes = {}
     min: Sizes = {}
     max: Sizes = {}
     options: list[str] = []
-    """For the compiler, in place of -O3 -march=native."""
+    """Compiler options that replace -O3 -march=native."""
 
 
 class ArgumentKind(StrEnum):
-    """What a function's argument is."""
+    """The kind of a function's argument."""
 
     INPUT = "input"
     OUTPUT = "output"
@@ -82,7 +87,7 @@ class ArgumentKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One argument of the function: `name` of the tensor or axis, `int32` for an axis that is passed as an int."""
+    """One argument of the function. `name` is the tensor or axis; `int32`: the axis is passed as an int."""
 
     kind: ArgumentKind
     name: str = ""
@@ -91,14 +96,14 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """How a .cu kernel is launched, over the axes."""
+    """The launch geometry of a .cu kernel, as expressions over the axes."""
 
     grid: tuple[Expression, ...]
     block: tuple[Expression, ...]
     shared: Expression
 
     def values(self, axes: Axes) -> tuple[tuple[int, int, int], tuple[int, int, int], int]:
-        """Grid, block, and bytes of dynamic shared memory. Raises UsageError for sizes that no launch has."""
+        """Grid, block, and bytes of dynamic shared memory. Raises UsageError for sizes out of range."""
         try:
             grid, block, shared = _three(self.grid, axes), _three(self.block, axes), self.shared.value(axes)
         except ExpressionError as error:
@@ -114,7 +119,7 @@ class Geometry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Described:
-    """A manifest that was checked against what is installed: what a device's `adopt` takes."""
+    """A manifest, checked against the installed ops and formats: the argument of a device's `adopt`."""
 
     path: Path
     op: Op
@@ -126,7 +131,7 @@ class Described:
     capability: tuple[int, int] | None
     alignment: int
     dense: frozenset[str]
-    """Arrays whose rows may lie apart, and whose stride the function does not take."""
+    """Inputs with strided rows whose stride is not an argument: the function gets contiguous rows."""
     workspace: Expression
     constraints: tuple[Constraint, ...]
     options: tuple[str, ...]
@@ -143,22 +148,22 @@ class Described:
 
     @property
     def reports_bad(self) -> bool:
-        """Whether the function tells itself of inputs that the contract forbids."""
+        """Whether the function itself reports inputs that the contract forbids."""
         return any(argument.kind is ArgumentKind.BAD for argument in self.arguments)
 
 
 def variant_name(path: Path, function: str) -> str:
-    """File and function, in characters that no glob, path or shell takes for something else."""
+    """File and function, without characters that are special in globs, paths or shells."""
     return f"{re.sub(r'[^A-Za-z0-9_.-]', '_', path.stem)}.{function}"
 
 
 def check_names(located: Located, at: Mapping[str, int], installed: Installed, op: str, format: str, dtype: str) -> Op:
-    """The op. Raises UsageError for an op, format or dtype that does not exist; `at` says where each stands in the
+    """The op of that name. Raises UsageError for an unknown op, format or dtype. `at` has the offset of each in the
     text."""
     if op not in installed.ops:
         raise located.error(at["op"], f"unknown op {op!r}; {nearest(op, installed.ops)}")
     keys = installed.keys(op)
-    # An op that takes any of the weight formats takes them all, be there a kernel for it or not.
+    # An op for one weight format admits all of them, with or without an installed kernel.
     formats = list(dict.fromkeys(key.format for key in keys))
     if any(name in installed.formats for name in formats) and "none" not in formats:
         formats = list(dict.fromkeys([*formats, *installed.formats]))
@@ -182,8 +187,8 @@ class WithManifest:
     """SHA-256 of the file as it was opened."""
 
     def described(self, installed: Installed, *, launched: bool) -> Described:
-        """What the manifest says; `launched` as in read_manifest. Raises UsageError, also for a file that is not as
-        it was opened."""
+        """The checked manifest; `launched` as in read_manifest. Raises UsageError, also if the source changed after it
+        was opened."""
         path, beside = Path(self.path), Path(self.manifest)
         found = read_manifest(path, beside, read_text(beside, "the manifest of a kernel"), installed, launched=launched)
         must_be_as_opened(path, path.read_bytes(), self.digest)
@@ -191,8 +196,8 @@ class WithManifest:
 
 
 def read_manifest(source: Path, manifest: Path, text: str, installed: Installed, *, launched: bool) -> Described:
-    """Read the manifest of a source. `launched`: it needs grid and block. Raises UsageError with file, line and
-    column."""
+    """Read and check the manifest of a source. `launched`: it needs grid and block. Raises UsageError with file, line
+    and column."""
     located = Located(str(manifest), text)
     reported = _parsed(located)
     at = {key: located.find(key, getattr(reported, key)) for key in ("op", "format", "dtype")}
@@ -233,7 +238,7 @@ def _parsed(located: Located) -> Manifest:
     try:
         return Manifest.model_validate(table)
     except ValidationError as error:
-        # A misspelt key is missing as well; what stands there is the better clue.
+        # A misspelt key is also reported as missing; the unknown key is the better clue.
         first = min(error.errors(include_url=False), key=lambda each: each["type"] != "extra_forbidden")
         key = str(first["loc"][0])
         if first["type"] == "extra_forbidden":
@@ -241,7 +246,7 @@ def _parsed(located: Located) -> Manifest:
                 located.find(key), f"unknown key {key!r}; {nearest(key, Manifest.model_fields)}"
             ) from None
         if first["type"] == "missing":
-            raise located.error(0, f"key {key!r} is missing; needed: {', '.join(_needed())}") from None
+            raise located.error(0, f"key {key!r} is missing; required: {', '.join(_needed())}") from None
         raise located.error(
             located.find(key, str(first["input"])), f"{key} is {first['input']!r}: {first['msg']}"
         ) from None
@@ -263,7 +268,7 @@ def _argument(located: Located, op: Op, word: str) -> Argument:
         tensor.name for tensor in op.inputs if tensor.strided_rows
     }:
         return Argument(ArgumentKind.STRIDE, word.removesuffix(".stride"))
-    # An op that unpacks has inputs which it gets packed, under the names of its outputs.
+    # An op that unpacks gets its packed inputs under the names of its outputs: outputs come first.
     for kind, tensors in ((ArgumentKind.OUTPUT, op.outputs), (ArgumentKind.INPUT, op.inputs)):
         if word in {tensor.name for tensor in tensors}:
             return Argument(kind, word)
@@ -272,7 +277,7 @@ def _argument(located: Located, op: Op, word: str) -> Argument:
 
 
 def argument_names(op: Op) -> list[str]:
-    """Every word that an op's arguments may be."""
+    """The legal words for an op's arguments."""
     strides = [f"{tensor.name}.stride" for tensor in op.inputs if tensor.strided_rows]
     return [
         *(tensor.name for tensor in (*op.inputs, *op.outputs)),
@@ -308,9 +313,9 @@ def _limits(located: Located, op: Op, given: Manifest) -> tuple[Constraint, ...]
 def _geometry(located: Located, op: Op, given: Manifest, *, launched: bool) -> Geometry | None:
     for key in ("grid", "block"):
         if launched and getattr(given, key) is None:
-            raise located.error(0, f"key {key!r} is missing; a kernel of a .cu needs grid and block")
+            raise located.error(0, f"key {key!r} is missing; a kernel in a .cu needs grid and block")
         if not launched and getattr(given, key) is not None:
-            raise located.error(located.find(key), f"{key} is for kernels of a .cu; this one is called as a function")
+            raise located.error(located.find(key), f"{key} is for kernels in a .cu only; next: remove it")
     if given.grid is None or given.block is None:
         return None
 
@@ -325,7 +330,7 @@ def _geometry(located: Located, op: Op, given: Manifest, *, launched: bool) -> G
 def _workspace(located: Located, op: Op, given: Manifest, *, launched: bool) -> Expression:
     if launched and given.workspace:
         raise located.error(
-            located.find("workspace"), "workspace is for functions; a kernel of a .cu is given no scratch memory"
+            located.find("workspace"), "workspace is for functions; a kernel in a .cu is given no scratch memory"
         )
     return _expression(located, op, "workspace", given.workspace)
 

@@ -1,8 +1,8 @@
-"""A function in C: from a .c or .cpp that is compiled here, or a .so.
+"""A C function: from a .c or .cpp file that is compiled here, or from a .so.
 
-How much is known of what ran: the address that is called lies in the file whose hash the receipt has, under the
-function's name, as the dynamic linker tells (dladdr), and it was called so often. What the function itself calls, it
-alone knows. The device binds it, so the native clock calls it as it calls the device's own kernels.
+The receipt proves three facts: the dynamic linker (dladdr) finds the called address under the function's name, the
+address lies in the file with the receipt's hash, and the number of calls. It does not prove which code the function
+calls. The device binds the function, so the native clock calls it like the device's own kernels.
 """
 
 from __future__ import annotations
@@ -45,36 +45,36 @@ SUFFIXES = (*compiling.SUFFIXES, ".so")
 _WORD = 8
 """Bytes of a register."""
 _MOST_ARGUMENTS = 64
-"""More than any op has; a device's call has room for as many."""
+"""More than any op has. A device's call has this capacity."""
 
 
 @dataclass(frozen=True, slots=True)
 class NativeFile(WithManifest):
-    """A .c, .cpp or .so."""
+    """A .c, .cpp or .so file."""
 
     library: str = ""
-    """What it was compiled into, once it was."""
+    """Path of the compiled library; "" before compilation."""
 
     def compiled(self, installed: Installed) -> NativeFile:
-        """The same with its library, so that no further process asks the compiler for it. Raises UsageError and
+        """This candidate with its compiled library, so that no other process compiles it. Raises UsageError and
         CompileError."""
         return replace(self, library=str(_library(self.described(installed, launched=False))))
 
     def variants(self, installed: Installed) -> Sequence[Variant]:
-        """Compile it where that is needed. Raises UsageError and CompileError; loads nothing."""
+        """Compile the file if needed, without loading it. Raises UsageError and CompileError."""
         kernel = self.described(installed, launched=False)
         call = installed.registry.devices[HOST].function
         if call is None:
-            raise UsageError(f"device {HOST!r} calls no functions in C; legal: a Device with `function`")
+            raise UsageError(f"device {HOST!r} cannot call C functions; legal: a Device with `function`")
         library = Path(self.library) if Path(self.library).is_file() else _library(kernel)
         if not runs_code(library):
             raise BadEnvironmentError(
-                f"{library} lies where nothing may be run (mounted noexec)", next_step="copy it to another folder"
+                f"{library} is on a file system mounted noexec", next_step="copy it to a folder on another file system"
             )
         if len(kernel.arguments) > _MOST_ARGUMENTS:
             raise kernel.located.error(
                 kernel.located.find("arguments"),
-                f"{len(kernel.arguments)} arguments; legal: at most {_MOST_ARGUMENTS} (give the function each once)",
+                f"{len(kernel.arguments)} arguments; legal: at most {_MOST_ARGUMENTS} (name each once)",
             )
         data = library.read_bytes()
         _has(kernel, data)
@@ -97,7 +97,7 @@ class NativeFile(WithManifest):
 
     @property
     def warnings(self) -> str:
-        """What the compiler said when the library was made; "" where it had nothing to say."""
+        """The compiler's warnings for the library; "" if there are none."""
         return compiling.warnings(Path(self.library))
 
 
@@ -144,7 +144,7 @@ class _Found(ctypes.Structure):
 @cache
 def _loaded(library: str, code: str) -> ctypes.CDLL:
     if digest_of(Path(library).read_bytes()) != code:
-        raise UsageError(f"{library}: changed while it was checked; legal: a file that stays as it is")
+        raise UsageError(f"{library}: changed while it was checked; next: run again on an unchanged file")
     try:
         return ctypes.CDLL(library)
     except OSError as error:
@@ -152,8 +152,8 @@ def _loaded(library: str, code: str) -> ctypes.CDLL:
 
 
 def _symbol(function: Any, name: str, library: str) -> str:
-    """The name under which the linker knows the address that is called; "" where it lies in another file. What a
-    resolver gave may have no name of its own, and is called by that of the indirect function."""
+    """The linker's name of the called address; "" if it lies in another file. An address from a resolver may have no
+    name; it gets the name of the indirect function."""
     found = _Found()
     address = ctypes.cast(function, ctypes.c_void_p)
     if not ctypes.CDLL(None).dladdr(address, ctypes.byref(found)) or Path(found.file.decode()).resolve() != Path(
@@ -166,7 +166,7 @@ def _symbol(function: Any, name: str, library: str) -> str:
 
 
 class NativeLaunch:
-    """A C function bound to its arguments: the device calls it, as it calls its own kernels."""
+    """A C function bound to its arguments. The device calls it like its own kernels."""
 
     def __init__(
         self,
@@ -192,7 +192,7 @@ class NativeLaunch:
             threads if any(argument.kind is ArgumentKind.THREADS for argument in kernel.arguments) else 1,
             (*inputs.values(), *outputs.values()),
         )
-        self.run = self._call.run  # a call costs no Python of this class
+        self.run = self._call.run  # a call runs no Python of this class
         self.pointer = self._call.pointer
 
     @property
@@ -207,18 +207,18 @@ class NativeLaunch:
 
     @property
     def threads_used(self) -> int:
-        """See Launch: as many as the function was given."""
+        """See Launch: the number that the function was given."""
         return self._call.threads_used
 
     @property
     def bad(self) -> int:
-        """What the function left in `bad`; of one that has no such argument, what the harness finds in the inputs."""
+        """The index that the function stored in `bad`; without this argument, the index that the harness finds."""
         return self._call.bad if self._reports_bad else first_nonfinite(self._op, self._inputs)
 
 
 @dataclass(frozen=True, slots=True)
 class _Given:
-    """What a function's arguments are taken from."""
+    """The source of a function's arguments."""
 
     kernel: Described
     values: Mapping[str, Any]
@@ -246,7 +246,7 @@ class _Given:
             raise InvalidArgumentError(
                 op=self.kernel.op.name,
                 argument=name,
-                found=f"not there in {self.kernel.format}",
+                found=f"missing in {self.kernel.format}",
                 legal=", ".join(self.values),
             )
         return self.values[name]

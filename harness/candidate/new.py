@@ -1,4 +1,4 @@
-"""`tritmark new`: a kernel to begin with, written as a file that is not there yet."""
+"""`tritmark new`: writes a template of a kernel to a new file."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from tritmark.harness.providers import Installed
 
 KINDS = ("py", "c", "cu")
-"""Suffixes of templates. A .c and a .cu have their manifest beside them, as OP.c.toml and OP.cu.toml."""
+"""Suffixes of templates. Templates in .c and .cu have a manifest beside them: OP.c.toml and OP.cu.toml."""
 FORMATS = "formats"
-"""Folder of a provider's templates with the code that reads a format, NAME.h, which OP_format.KIND includes."""
+"""Folder in a provider's templates with code that reads a format, NAME.h. OP_format.KIND includes it."""
 _FORMAT = "@FORMAT@"
 _INCLUDE = re.compile(r'^#include "([^"]+)"\n', re.MULTILINE)
 
 
 def templates(installed: Installed, op: str) -> dict[str, dict[str, str]]:
-    """For each kind that the providers have for an op: the files, by suffix."""
+    """The templates of an op: for each kind, the files by suffix."""
     found: dict[str, dict[str, str]] = {}
     for provider in installed.providers.values():
         if not provider.templates:
@@ -46,8 +46,8 @@ def _texts(folder: Traversable, op: str, kind: str) -> dict[str, str]:
 
 
 def readable(installed: Installed, op: str, kind: str) -> dict[str, dict[str, str]]:
-    """For each installed format that there is a template of that kind for: the files, by suffix. Empty for an op whose
-    templates are for one format each."""
+    """The templates of that kind for an op: for each installed format, the files by suffix. Empty for an op without
+    templates that take a format."""
     folders = [resources.files(each.templates) for each in installed.providers.values() if each.templates]
     texts = next((found for folder in folders if (found := _texts(folder, f"{op}_format", kind))), {})
     made: dict[str, dict[str, str]] = {}
@@ -61,7 +61,7 @@ def readable(installed: Installed, op: str, kind: str) -> dict[str, dict[str, st
 
 
 def _included(text: str, folders: list[Traversable], done: set[str]) -> str:
-    """A source with what its #include "NAME" names, each once, in their place. Raises FileNotFoundError."""
+    """A source with each #include "NAME" replaced by the file, once. Raises FileNotFoundError."""
 
     def source(found: re.Match[str]) -> str:
         name = found[1].removeprefix(f"{FORMATS}/")
@@ -77,8 +77,10 @@ def _included(text: str, folders: list[Traversable], done: set[str]) -> str:
 
 
 def write(installed: Installed, op: str, kind: str, folder: Path, format: str = "") -> list[Path]:
-    """Write the template of an op, for weights in a format if it is told; the paths. Raises UsageError for an op, kind
-    or format without one, and for a file that is there already."""
+    """Write the template of an op, optionally for weights in a format. Returns the paths.
+
+    Raises UsageError for an op, kind or format without a template, and for an existing file.
+    """
     if op not in installed.ops:
         raise UsageError(f"unknown op {op!r}; {nearest(op, installed.ops)}")
     texts = _of_format(installed, op, kind, format) if format else _plain(installed, op, kind)
@@ -89,7 +91,7 @@ def write(installed: Installed, op: str, kind: str, folder: Path, format: str = 
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"{folder}: cannot be made: {error.strerror or error}; legal: a folder") from None
+        raise UsageError(f"{folder}: cannot be made: {error.strerror or error}; legal: a writable folder") from None
     done: list[Path] = []
     try:
         for path, text in paths.items():
@@ -124,7 +126,7 @@ def _of_format(installed: Installed, op: str, kind: str, format: str) -> dict[st
 
 
 def _create(path: Path, text: str) -> None:
-    """The whole file or none, and never in place of another: a link does not overwrite."""
+    """Write the whole file or none. The link fails if the file exists, so nothing is overwritten."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         temporary.write_text(text, encoding="utf-8")
@@ -135,4 +137,4 @@ def _create(path: Path, text: str) -> None:
 
 
 def _there(path: Path) -> UsageError:
-    return UsageError(f"{path}: is there already, and nothing is overwritten; legal: another --out")
+    return UsageError(f"{path}: exists already, and nothing is overwritten; legal: another --out")

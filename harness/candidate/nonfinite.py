@@ -1,4 +1,4 @@
-"""Inputs that an op's contract forbids, found by the harness for kernels that do not look for them."""
+"""Finds inputs that an op's contract forbids, for kernels that do not report them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tritmark.harness.spec import Op, Values
 
 
 def first_nonfinite(op: Op, inputs: Mapping[str, Any]) -> int:
-    """Index, in C order, of the first NaN or infinity in an input array that has to be finite; -1 if there is none."""
+    """Index, in C order, of the first NaN or infinity in an input array that must be finite; -1 if there is none."""
     for tensor in op.inputs:
         if tensor.values is Values.FINITE and tensor.axes:
             given = inputs[tensor.name]

@@ -1,4 +1,4 @@
-"""From a path to a Candidate."""
+"""Opens a file as a Candidate."""
 
 from __future__ import annotations
 
@@ -18,26 +18,25 @@ SUFFIXES = (*device_file.SUFFIXES, *native.SUFFIXES, ".py")
 
 
 def manifest_of(path: Path) -> Path:
-    """Where the manifest of a source is: FILE.cu has FILE.toml."""
+    """Path of the manifest of a source: FILE.cu has FILE.toml."""
     return path.with_suffix(".toml")
 
 
 def open_candidate(path: Path) -> Candidate:
-    """The candidate in that file. Raises UsageError for a file that is not there, or is of no kind that can be
-    taken."""
+    """The candidate in a file. Raises UsageError for a missing file, an unknown suffix, or a file without a kernel."""
     what = f"a file that ends in {', '.join(SUFFIXES)}"
     if path.suffix not in SUFFIXES:
         raise UsageError(f"{path}: its name ends in {path.suffix or 'nothing'!r}; {nearest(path.suffix, SUFFIXES)}")
     if not path.is_file():
-        raise UsageError(f"{path}: {'is no file' if path.exists() else 'no such file'}; legal: {what}")
+        raise UsageError(f"{path}: {'not a file' if path.exists() else 'no such file'}; legal: {what}")
     whole = path.resolve()
     if path.suffix == ".py":
         return _python(whole)
     manifest = manifest_of(whole)
     if not manifest.is_file():
         raise UsageError(
-            f"{manifest}: no such file; legal: a manifest of the kernel in {path.name}: `tritmark new OP` writes "
-            "an example"
+            f"{manifest}: no such file; legal: a manifest of the kernel in {path.name}; next: `tritmark new OP` "
+            "writes an example"
         )
     digest = sha256(whole.read_bytes()).hexdigest()
     kind = device_file.DeviceFile if path.suffix in device_file.SUFFIXES else native.NativeFile
@@ -55,6 +54,6 @@ def _python(path: Path) -> Candidate:
         if any(isinstance(target, ast.Name) and target.id == "VARIANTS" for target in targets):
             return PythonFile(str(path))
     raise UsageError(
-        f"{path}: holds no kernel; legal: a function under @tritmark.harness.candidate.kernel(op=..., "
-        "dtype=...), or VARIANTS"
+        f"{path}: has no kernel; legal: a function with @tritmark.harness.candidate.kernel(op=..., dtype=...), or "
+        "VARIANTS"
     )

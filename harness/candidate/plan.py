@@ -1,5 +1,5 @@
-"""What `tritmark check` does: a user's kernel and the best built-in one, on the same workloads, in the dimensions
-that were asked for."""
+"""The plan of `tritmark check`: a user's kernel and the best built-in one, on the same workloads, in the requested
+dimensions."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from tritmark.harness.spec import KernelKey, Variant
 from tritmark.harness.suite import SelectedWorkload, Suite
 
 SUITE = "check"
-"""What the suite of such a Record is called."""
+"""Name of the suite in such a Record."""
 CLOSER = 5
-"""Times as many drawn cases as in a run of the suite."""
+"""Factor on the suite's number of drawn cases."""
 
 SHAPES = 3
-"""Workloads of a kernel that are timed where its accuracy is judged on drawn cases: the first of the suite, the
-middle one and the last."""
+"""Workloads of a kernel that are timed if its accuracy is judged on drawn cases: the first, the middle and the last
+one of the suite."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is checked: the candidate's variants, what they are compared with, and on what."""
+    """The candidate's variants, the variants that they are compared with, and the workloads."""
 
     mine: tuple[Variant, ...]
     rivals: tuple[Variant, ...]
     suite: Suite
     not_judged: tuple[NotJudged, ...]
-    """Workloads of the suite that are left out, and why."""
+    """Workloads of the suite that are left out, with the reason."""
 
     @property
     def ids(self) -> frozenset[str]:
-        """Of all variants that run."""
+        """The ids of all variants that run."""
         return frozenset(variant.id for variant in (*self.mine, *self.rivals))
 
 
@@ -47,28 +47,27 @@ def planned(
     device: str = "*",
     dimensions: frozenset[str] = frozenset(DIMENSIONS),
 ) -> Plan:
-    """What is checked in these dimensions: rivals run for their times alone, and workloads that are not measured for
-    accuracy alone.
+    """The plan for these dimensions. Rivals are only timed; unmeasured workloads are only judged for accuracy.
 
-    Raises UsageError where the candidate has nothing for that op or device, or the suite nothing for its ops.
+    Raises UsageError if the candidate has no variant for the op and device, or the suite no workload for its ops.
     """
     from fnmatch import fnmatchcase
 
     chosen = tuple(each for each in mine if fnmatchcase(each.key.op, op) and fnmatchcase(each.key.device, device))
     if not chosen:
         there = ", ".join(f"{each.key.op} on {each.key.device}" for each in mine)
-        raise UsageError(f"--op {op!r} and --device {device!r} leave nothing of the file; legal: {there}")
+        raise UsageError(f"--op {op!r} and --device {device!r} match no kernel of the file; legal: {there}")
     ops = {variant.key.op for variant in chosen}
     selected = [each for each in suite.selected if each.workload.op in ops]
     if not selected:
         raise UsageError(
-            f"suite {suite.name} has no workloads of {', '.join(sorted(ops))}; legal: a suite that has, such as quick"
+            f"suite {suite.name} has no workloads of {', '.join(sorted(ops))}; legal: a suite with some, such as quick"
         )
     simulated = all(installed.registry.devices[each.key.device].simulated() for each in chosen)
     judged = [each for each in selected if not (simulated and each.workload.measure)] or selected
     if "accuracy" not in dimensions:
         judged = [each for each in judged if each.workload.measure] or judged
-    # One kernel alone can be looked at more closely than all of them, and at fewer of the shapes that are timed.
+    # A single kernel gets more drawn cases than in a run of all kernels, and fewer timed shapes.
     few = _few(chosen, judged) if any(each.workload.drawn for each in judged) else judged
     closer = [each.with_workload(replace(each.workload, drawn=each.workload.drawn * CLOSER)) for each in few]
     narrowed = Suite(SUITE, suite.title, suite.digest, tuple(closer))
@@ -77,14 +76,14 @@ def planned(
     timed = keys if "performance" in dimensions else ()
     rivals = dict.fromkeys(rival for key in timed for rival in _rivals(installed, key, narrowed, ours))
     left_out = [
-        *_left_out(selected, judged, "they are there to be measured, and a simulator has no speed (simulated)"),
-        *_left_out(judged, few, f"of one kernel's shapes, {SHAPES} are timed: the first, the middle one and the last"),
+        *_left_out(selected, judged, "they are for measuring, and a simulator has no speed (simulated)"),
+        *_left_out(judged, few, f"{SHAPES} shapes of a kernel are timed: the first, the middle and the last one"),
     ]
     return Plan(chosen, tuple(rivals), narrowed, tuple(left_out))
 
 
 def _left_out(before: Sequence[SelectedWorkload], after: Sequence[SelectedWorkload], given: str) -> Iterator[NotJudged]:
-    """The measured workloads that are in the first and not in the second."""
+    """A note on the measured workloads that are in `before` and not in `after`, if any."""
     kept = {each.workload.id for each in after}
     gone = dict.fromkeys(each.workload.id for each in before if each.workload.measure and each.workload.id not in kept)
     if gone:
@@ -92,7 +91,7 @@ def _left_out(before: Sequence[SelectedWorkload], after: Sequence[SelectedWorklo
 
 
 def _few(chosen: Sequence[Variant], selected: Sequence[SelectedWorkload]) -> list[SelectedWorkload]:
-    """The workloads less those beyond SHAPES that each of the variants would be timed on."""
+    """The workloads, with at most SHAPES that are timed for each variant."""
     kept: set[str] = set()
     for variant in chosen:
         key = variant.key
@@ -113,8 +112,8 @@ def _few(chosen: Sequence[Variant], selected: Sequence[SelectedWorkload]) -> lis
 
 
 def _rivals(installed: Installed, key: KernelKey, suite: Suite, ours: set[str]) -> Iterator[Variant]:
-    """The variant that is the best for most workloads: of the same key, or, where there is none, of the same op,
-    device and dtype."""
+    """The variant that is the best for most workloads: of the same key, or otherwise of the same op, device and
+    dtype."""
     others = [each for each in installed.keys(key.op) if (each.device, each.dtype) == (key.device, key.dtype)]
     for each in (key, *(other for other in others if other != key)):
         votes: Counter[Variant] = Counter()

@@ -1,4 +1,4 @@
-"""A Python file that makes its variants itself."""
+"""A Python file that defines its variants."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class PythonFile:
     path: str
 
     def variants(self, installed: Installed) -> Sequence[Variant]:
-        """Run the file. Raises UsageError where it cannot be run or has no VARIANTS."""
+        """Run the file. Raises UsageError if it cannot be run or has no valid VARIANTS."""
         spec = spec_from_file_location(f"candidate_{Path(self.path).stem}", self.path)
         if spec is None or spec.loader is None:
-            raise UsageError(f"{self.path}: is no Python file; legal: a file that ends in .py")
+            raise UsageError(f"{self.path}: not a Python file; legal: a file that ends in .py")
         module = module_from_spec(spec)
         try:
             spec.loader.exec_module(module)

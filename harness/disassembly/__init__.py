@@ -1,5 +1,5 @@
-"""tritmark.harness.disassembly: what compiled code says about a kernel without running it, and what Nsight Compute
-counted."""
+"""tritmark.harness.disassembly: facts about a kernel from its compiled code, without running it, and counters from
+Nsight Compute."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ _SYMTAB, _NOBITS, _CUDA_INFO = 2, 8, 0x70000000
 
 
 def functions(data: bytes, names: Sequence[str], target: str, spilled: Mapping[str, int]) -> tuple[Function, ...]:
-    """The facts of the named kernels of a cubin. Raises ToolError."""
+    """Facts about the named kernels of a cubin. Raises ToolError."""
     with TemporaryDirectory(prefix="tritmark-") as scratch:
         path = Path(scratch) / "code.cubin"
         path.write_bytes(data)
@@ -60,7 +60,7 @@ def _function(
 
 
 def parsed(text: str) -> list[Instruction]:
-    """The instructions of one function as `nvdisasm -c` prints them, without the padding behind the last."""
+    """The instructions of one function in the output of `nvdisasm -c`, without the padding at the end."""
     rows: list[tuple[int, str, str, str]] = []
     labels: dict[str, int] = {}
     waiting: list[str] = []
@@ -89,7 +89,7 @@ def _instruction(address: int, predicate: str, mnemonic: str, operands: str, lab
     if root not in _JUMPS:
         return Instruction(address, mnemonic, operands)
     found = _TARGET.search(operands)
-    # A predicate may also stand among the operands, and .DIV goes on where the warp is together.
+    # A predicate may also be an operand, and .DIV falls through for a warp that does not diverge.
     conditional = bool(predicate) or "," in operands or ".DIV" in mnemonic
     return Instruction(address, mnemonic, operands, target=labels.get(found[1]) if found else None, falls=conditional)
 
@@ -106,11 +106,10 @@ def loads(instructions: Sequence[Instruction]) -> dict[int, int]:
 
 
 def resources(data: bytes) -> dict[str, dict[str, int]]:
-    """Registers of a thread, stack of a thread and static shared memory of a block, in bytes, for each kernel of a
-    cubin.
+    """For each kernel of a cubin: registers a thread, stack a thread in bytes, static shared memory a block in bytes.
 
-    From the ELF: the upper byte of .text's sh_info, or EIATTR_REGCOUNT; EIATTR_FRAME_SIZE; the size of .nv.shared. {}
-    for what is damaged.
+    Sources in the ELF: the upper byte of .text's sh_info, or EIATTR_REGCOUNT; EIATTR_FRAME_SIZE; the size of
+    .nv.shared. Returns {} for a damaged file.
     """
     try:
         return _resources(data)

@@ -1,8 +1,7 @@
-"""Whether code asks at run time which processor it is on, or for its surroundings: then only the path that it took
-here was run.
+"""Whether code queries its processor or environment at run time. If so, only the path for this machine was judged.
 
-Looked at is the whole file, and what it is linked with from its own folders: a constructor, a resolver of an indirect
-function or a table of pointers may ask for the function that is called.
+The whole file is examined, and the libraries from its folders that it is linked with: a constructor, a resolver of an
+indirect function or a table of pointers may select the function that is called.
 """
 
 from __future__ import annotations
@@ -24,19 +23,19 @@ _CALLS = re.compile(
     r"\b(getauxval|elf_aux_info|__x86_get_cpuid_feature_leaf|__cpu_model|__cpu_features2?|__cpu_indicator_init|"
     r"__init_cpu_features\w*|__aarch64_cpu_features|__riscv_hwprobe|__get_cpuid\w*|cpuinfo_\w+|"
     r"getenv|secure_getenv|uname|gethostname|get_nprocs|sched_getcpu|"
-    # The moment and the process, by names that a kernel's own functions may have too.
+    # Time and process, by names that a kernel's own functions may have too.
     r"(?:getpid|getppid|gettid|getuid|time|gettimeofday|localtime|localtime_r|gmtime|gmtime_r|getrandom)(?=@))\b"
 )
 _LOADS = re.compile(r"\b(dlopen|dlmopen|dlsym|dlvsym|dl_iterate_phdr|LoadLibrary\w*)\b")
 _FILES = ("/proc/cpuinfo", "/proc/self/auxv", "/proc/self/maps", "/sys/devices/system/cpu")
 _INDIRECT = re.compile(r"^[0-9a-f]{8,} .{4}i|\bR_\w+_IRELATIVE?\b", re.MULTILINE)
-"""A symbol whose address a resolver gives (STT_GNU_IFUNC), or its relocation."""
+"""A symbol whose address a resolver returns (STT_GNU_IFUNC), or its relocation."""
 _NEEDED = re.compile(r"^\s*NEEDED\s+(\S+)", re.MULTILINE)
 _PATHS = re.compile(r"^\s*(?:RPATH|RUNPATH)\s+(\S+)", re.MULTILINE)
 _SYSTEM = re.compile(
     r"(ld-linux.*|lib(c|m|dl|rt|pthread|gcc_s|stdc\+\+|gomp|omp|iomp5|atomic|util|cudart|cuda|python3.*))\.so.*"
 )
-"""What every program has beside it: the languages' own libraries."""
+"""Libraries of the languages and the system, which are not examined."""
 _PYTHON = frozenset(
     {
         "cpuinfo",
@@ -49,7 +48,7 @@ _PYTHON = frozenset(
         "cpufeature",
     }
 )
-"""Names under which packages give what a processor has."""
+"""Names under which Python packages report processor features."""
 _PLATFORM = frozenset(
     {
         *("platform.processor", "platform.machine", "platform.node", "socket.gethostname"),
@@ -58,36 +57,35 @@ _PLATFORM = frozenset(
     }
 )
 _PYTHON_LOADS = frozenset({"CDLL", "PyDLL", "LoadLibrary", "dlopen", "load_library"})
-_OUT_OF_SIGHT = "of code that was not looked at"
+_OUT_OF_SIGHT = "of code that was not examined"
 _FEATURES = re.compile(
     r"(cpuid|xgetbv|getauxval|an indirect function|__cpu_model|__cpu_features2?|__cpu_indicator_init|__get_cpuid\w*|"
     r"__init_cpu_features\w*|cpuinfo_\w+|__x86_get_cpuid_feature_leaf|/proc/cpuinfo)( in .*)?|"
-    rf".*(whose code was not looked at|{_OUT_OF_SIGHT})( in .*)?"
+    rf".*(whose code was not examined|{_OUT_OF_SIGHT})( in .*)?"
 )
-"""What may be told fewer features; see spec.Masking."""
+"""Queries whose answer can be masked to fewer features; see spec.Masking."""
 _MOST = 3
 _X86 = b"\x3e\x00"
-"""The machine of an ELF file, as it stands there."""
+"""The field e_machine of an ELF file for x86-64."""
 
 
 def asks(file: CodeFile) -> tuple[str, ...]:
-    """What in the file asks for the processor or its surroundings, or may do so out of sight; empty where nothing was
-    found.
+    """The queries of processor and environment in the file, and code that may contain some and cannot be examined.
 
-    Raises ToolError where no tool can look.
+    Empty if nothing was found. Raises ToolError if no tool can read the file.
     """
     return _asks(file.path, file.kind == "python")
 
 
 def of_features(found: Sequence[str]) -> tuple[str, ...]:
-    """What of the answers of `asks` is for features of the processor, or may be."""
+    """The answers of `asks` that are, or may be, queries of processor features."""
     asked = tuple(each for each in found if _FEATURES.fullmatch(each))
-    # XGETBV tells what the system saves, and is masked by CPUID alone, which says whether there is such an instruction.
+    # XGETBV reports the state that the system saves. It can be masked only through CPUID, which reports its presence.
     return asked if any("cpuid" in each for each in asked) else tuple(each for each in asked if "xgetbv" not in each)
 
 
 def _foremost(found: Iterable[str]) -> list[str]:
-    """The few that are told, those of features first."""
+    """The first _MOST distinct findings, queries of features first."""
     return sorted(dict.fromkeys(found), key=lambda each: not _FEATURES.fullmatch(each))[:_MOST]
 
 
@@ -97,7 +95,7 @@ def _asks(path: str, python: bool) -> tuple[str, ...]:
 
 
 def linked(file: CodeFile) -> tuple[str, ...]:
-    """The file, and what it is linked with from its own folders; () of a file of Python. Raises ToolError."""
+    """The file, and the libraries from its folders that it is linked with; () for a Python file. Raises ToolError."""
     return () if file.kind == "python" else tuple(str(each) for each, _ in _linked(Path(file.path)))
 
 
@@ -105,11 +103,11 @@ def _native(path: Path) -> Iterator[str]:
     for each, absent in _linked(path):
         where = "" if each == path else f" in {each.name}"
         yield from (f"{what}{where}" for what in _foremost(_of(each)))
-        yield from (f"{name}, whose code was not looked at{where}" for name in absent)
+        yield from (f"{name}, whose code was not examined{where}" for name in absent)
 
 
 def _linked(path: Path) -> Iterator[tuple[Path, list[str]]]:
-    """Each file with the names of what it needs and was not found."""
+    """Each linked file, with the names of the libraries that it needs and that were not found."""
     seen, waiting = {path.resolve()}, [path]
     while waiting:
         each = waiting.pop()

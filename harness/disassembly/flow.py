@@ -1,5 +1,5 @@
-"""The loops of a function: basic blocks, dominators, natural loops (Aho, Lam, Sethi and Ullman, Compilers, section
-9.6)."""
+"""Finds the loops of a function: basic blocks, dominators, natural loops (Aho, Lam, Sethi and Ullman, Compilers,
+section 9.6)."""
 
 from __future__ import annotations
 
@@ -11,27 +11,28 @@ from itertools import pairwise
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """One machine instruction as a disassembler printed it."""
+    """One machine instruction from a disassembler."""
 
     address: int
     mnemonic: str
-    """With its modifiers."""
+    """The mnemonic with its modifiers."""
     operands: str
     target: int | None = None
-    """Address that it may jump to within its function."""
+    """Target address of a jump within the function."""
     falls: bool = True
-    """Whether the next instruction may follow it."""
+    """Whether execution may continue with the next instruction."""
     indirect: bool = False
-    """It jumps to an address from a register: anywhere in its function."""
+    """It jumps to an address in a register: anywhere in its function."""
 
 
 _ATOMICS = ("RED", "ATOM")
 
 
 def counted(instructions: Sequence[Instruction]) -> dict[str, int]:
-    """How often each mnemonic occurs, without modifiers (what follows the first point), the most frequent first.
+    """Number of occurrences of each mnemonic, without modifiers (the part after the first point), the most frequent
+    first.
 
-    Atomics keep what they do: REDG.ADD, for REDG.E.ADD.STRONG.GPU.
+    Atomics keep their operation: REDG.ADD, for REDG.E.ADD.STRONG.GPU.
     """
     return dict(Counter(_name(each.mnemonic) for each in instructions).most_common())
 
@@ -50,8 +51,8 @@ def _name(mnemonic: str) -> str:
 Blocks = list[tuple[Instruction, ...]]
 
 NESTED = 10
-"""How often a loop is taken to run for one pass of the loop around it, as static profiles have it (Ball and Larus;
-Wu and Larus)."""
+"""Assumed iterations of a loop for one iteration of the loop around it, as in static profiles (Ball and Larus; Wu and
+Larus)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +61,11 @@ class Loop:
 
     instructions: tuple[Instruction, ...] = ()
     depth: int = 0
-    """1 for a loop within no other."""
+    """1 for an outermost loop."""
 
     @property
     def heat(self) -> int:
-        """Instructions that are taken to run in it for each call of its function."""
+        """Estimated instructions that run in the loop for each call of its function."""
         return len(self.instructions) * int(NESTED**self.depth)
 
 
@@ -74,16 +75,16 @@ class Flow:
 
     innermost: tuple[Loop, ...]
     depths: dict[int, int]
-    """For each instruction's address within a loop, in how many."""
+    """For the address of each instruction within loops, the number of these loops."""
 
     @property
     def hottest(self) -> Loop:
-        """The innermost loop in which most instructions run, one without instructions where there is none."""
+        """The innermost loop with the most heat; an empty Loop if there is none."""
         return max(self.innermost, key=lambda loop: loop.heat, default=Loop())
 
 
 def flow(instructions: Sequence[Instruction]) -> Flow:
-    """A function's loops. A jump to itself (a trap at a kernel's end) is none."""
+    """The loops of a function. An instruction that jumps to itself (a trap at a kernel's end) is not a loop."""
     blocks, following = _graph(instructions)
     if not blocks:
         return Flow((), {})
@@ -94,7 +95,7 @@ def flow(instructions: Sequence[Instruction]) -> Flow:
         for head in following[block]:
             itself = head == block and len(blocks[block]) == 1
             if not itself and _dominates(head, block, dominator):
-                # The blocks from which the end can be reached without passing the head.
+                # The blocks that reach the end of the loop without passing the head.
                 loops.setdefault(head, {head}).update(_reachable(block, before, {head}))
     depth = {block: sum(block in body for body in loops.values()) for block in order}
     innermost = tuple(
@@ -106,7 +107,7 @@ def flow(instructions: Sequence[Instruction]) -> Flow:
 
 
 def _graph(instructions: Sequence[Instruction]) -> tuple[Blocks, list[list[int]]]:
-    """Basic blocks in the order of their addresses, and for each the numbers of those that may follow it."""
+    """Basic blocks in the order of their addresses, and for each the numbers of its successors."""
     known = {each.address for each in instructions}
     leaders = {each.target for each in instructions if each.target in known}
     leaders |= {later.address for each, later in pairwise(instructions) if each.target is not None or not each.falls}
@@ -127,8 +128,8 @@ def _graph(instructions: Sequence[Instruction]) -> tuple[Blocks, list[list[int]]
         if last.falls and number + 1 < len(blocks):
             after.append(number + 1)
         following.append(after)
-    # Nobody knows where an indirect jump goes: to what cannot be reached otherwise, taken as led to from the function's
-    # start.
+    # The target of an indirect jump is unknown. Blocks that are otherwise unreachable count as successors of the
+    # function's start.
     if any(block[-1].indirect for block in blocks):
         seen = _reachable(0, following, set())
         for number in range(len(blocks)):
@@ -139,7 +140,7 @@ def _graph(instructions: Sequence[Instruction]) -> tuple[Blocks, list[list[int]]
 
 
 def _reachable(start: int, following: list[list[int]] | dict[int, list[int]], seen: set[int]) -> set[int]:
-    """`seen`, with every block that can be reached from `start` without passing one of these added."""
+    """Add to `seen` every block that is reachable from `start` without passing a block of `seen`. Returns `seen`."""
     waiting = [start]
     while waiting:
         block = waiting.pop()
@@ -150,7 +151,7 @@ def _reachable(start: int, following: list[list[int]] | dict[int, list[int]], se
 
 
 def _order(following: list[list[int]]) -> tuple[list[int], dict[int, list[int]]]:
-    """The blocks that can be reached, in reverse postorder, and for each those that lead to it."""
+    """The reachable blocks in reverse postorder, and for each its predecessors."""
     before: dict[int, list[int]] = {0: []}
     postorder: list[int] = []
     seen = {0}

@@ -1,4 +1,4 @@
-"""llvm-mca: cycles of a loop by a model of the processor, all loads hitting L1."""
+"""Cycles of a loop from llvm-mca's model of the processor, in which all loads hit L1."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from tritmark.harness.disassembly.flow import Instruction
 
 ITERATIONS = 100
 MODELS = ("native", "znver4", "icelake-server")
-"""Processors in the order in which they are tried: a release that does not know the host's instructions knows those
-of another."""
+"""Processor models in the order of use: a release that lacks the host's instructions may have them in another model."""
 
 LONGEST = 1500
-"""Instructions of a loop, at most: a longer one takes llvm-mca over 0.3 s."""
+"""Maximum instructions of a loop: for a longer one, llvm-mca needs over 0.3 s."""
 
 _PLACE = re.compile(r"\b(?:0x)?([0-9a-f]+) <[^>]*>")
 
 
 @dataclass(frozen=True, slots=True)
 class Cycles:
-    """Of one pass through a loop."""
+    """Cycles of one iteration of a loop."""
 
     throughput: float
-    """That its execution units and the decoder need at least."""
+    """Cycles that the execution units and the decoder need at least."""
     chain: float | None
-    """That it takes where waiting for results of earlier instructions, those of the pass before included, takes
-    longer; else None."""
+    """Cycles of an iteration if dependencies between instructions, also of consecutive iterations, limit it; otherwise
+    None."""
     note: str = ""
 
 
 def cycles(path: str, loop: Sequence[Instruction]) -> Cycles:
-    """Raises ToolError where llvm-mca is not there, or no model of it knows the instructions."""
+    """The cycles of a loop in the file `path`. Raises ToolError if llvm-mca is not installed, or has no model with the
+    instructions."""
     if len(loop) > LONGEST:
         raise tools.ToolError(
-            f"llvm-mca was not asked about a loop of {len(loop)} instructions (at most {LONGEST}); next: ask it by hand"
+            f"llvm-mca was not run on a loop of {len(loop)} instructions (limit: {LONGEST}); next: run it by hand"
         )
     text = _assembly(path, loop)
     said = ""
@@ -49,7 +49,7 @@ def cycles(path: str, loop: Sequence[Instruction]) -> Cycles:
             continue
         break
     else:
-        raise tools.ToolError(f"{why}; next: a newer LLVM, which knows these instructions")
+        raise tools.ToolError(f"{why}; next: install a newer LLVM, which has these instructions")
     total, throughput = _number(said, "Total Cycles"), _number(said, "Block RThroughput")
     waits = re.search(r"Data Dependencies:\s*\[\s*([\d.]+)%", said)
     units = re.search(r"Resource Pressure\s*\[\s*([\d.]+)%", said)
@@ -57,7 +57,7 @@ def cycles(path: str, loop: Sequence[Instruction]) -> Cycles:
     note = (
         ""
         if model == "native"
-        else f"llvm-mca counted cycles of {model}, as it has no model of this processor with these instructions"
+        else f"llvm-mca counted cycles of {model}: it has no model of this processor with these instructions"
     )
     return Cycles(throughput, total / ITERATIONS if waiting else None, note)
 
@@ -81,12 +81,12 @@ def _models() -> tuple[str, ...]:
 def _number(said: str, name: str) -> float:
     found = re.search(rf"{name}:\s+([\d.]+)", said)
     if found is None:
-        raise tools.ToolError(f"llvm-mca did not tell its {name}; next: another version of LLVM")
+        raise tools.ToolError(f"llvm-mca did not report {name}; next: install another version of LLVM")
     return float(found[1])
 
 
 def _assembly(path: str, loop: Sequence[Instruction]) -> str:
-    """The loop in AT&T's syntax, which both tools spell alike, its jumps without places."""
+    """The loop in AT&T syntax, which both tools write the same way, with jump targets removed."""
     first, last = min(each.address for each in loop), max(each.address for each in loop)
     said = tools.run(
         "objdump",

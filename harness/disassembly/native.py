@@ -1,4 +1,4 @@
-"""Compiled code of the host: the functions that a kernel's entry reaches within its library, as objdump shows them."""
+"""Compiled code for the CPU: the functions that a kernel's entry reaches within its library, from objdump."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tritmark.harness.record import Function
 _HEAD = re.compile(r"^([0-9a-f]{8,}) <([^>\n]+)>:$", re.MULTILINE)
 _LINE = re.compile(r"^\s*([0-9a-f]+):\s+(\S.*)$")
 _WHOLE = re.compile(r"\b(?:0x)?([0-9a-f]+) <[^>+]+>")
-"""The beginning of a function."""
+"""A reference to the start of a function."""
 _PLACE = re.compile(r"\b(?:0x)?([0-9a-f]+) <")
 DEEPEST = 8
-"""Loops around a function that are told apart: functions may call each other in a circle."""
+"""Maximum loop depth around a function, because calls can be recursive."""
 
 _PREFIXES = {
     "{vex}",
@@ -55,11 +55,12 @@ _READS_FIRST = (
     "ucomi",
     "comi",
 )
-"""Beginnings of mnemonics that read their first operand too."""
+"""Prefixes of mnemonics that also read their first operand."""
 _FETCHES = ("prefetch", "nop", "lea")
 
 _SCALAR = re.compile(r"^(?!v?p)v?\w+(ss|sd)$")
-"""One float of a register; integer instructions, which begin with p, have all of it: vpdpbusd."""
+"""Instructions on one float of a register. Integer instructions, which begin with p, use the whole register:
+vpdpbusd."""
 _REGISTER = re.compile(r"\b([xyz])mm\d")
 LANES = {"x": 128, "y": 256, "z": 512}
 
@@ -72,7 +73,7 @@ class _Reached:
     instructions: list[Instruction]
     flow: Flow
     depth: int
-    """In how many loops it is called, those of its callers' callers included."""
+    """Number of loops around its calls, including loops in indirect callers."""
 
     @property
     def heat(self) -> int:
@@ -80,8 +81,8 @@ class _Reached:
 
 
 def functions(path: str, entries: Sequence[str], target: str) -> tuple[tuple[Function, ...], tuple[str, ...]]:
-    """The facts of every function that holds a loop and that one of the entries reaches, the hottest first, and
-    notes. Raises ToolError."""
+    """Facts about the entries and the functions with a loop that they reach, the hottest first, and notes. Raises
+    ToolError."""
     reached = [each for each in _reached(path, tuple(entries)) if each.flow.innermost or each.name in entries]
     if not reached:
         raise tools.ToolError(
@@ -94,10 +95,7 @@ def functions(path: str, entries: Sequence[str], target: str) -> tuple[tuple[Fun
         return tuple(made), ()
     if any(each.mnemonic == "call" for each in loop):
         return tuple(made), (
-            (
-                f"llvm-mca was not asked about {reached[0].name}: its hottest loop calls other functions; next: "
-                "inline them"
-            ),
+            (f"llvm-mca was not run on {reached[0].name}: its hottest loop calls other functions; next: inline them"),
         )
     try:
         cycles = mca.cycles(path, loop)
@@ -121,7 +119,7 @@ def _function(each: _Reached, target: str) -> Function:
 
 @lru_cache(maxsize=4)
 def _listing(path: str) -> tuple[tuple[int, str, str], ...]:
-    """Each function's address, name and text, in the order of addresses."""
+    """Address, name and disassembly of each function, in the order of addresses."""
     text = tools.run("objdump", ["-d", "--no-show-raw-insn", "-M", "intel", "-j", ".text", path])
     parts = _HEAD.split(text)[1:]
     return tuple(
@@ -130,10 +128,9 @@ def _listing(path: str) -> tuple[tuple[int, str, str], ...]:
 
 
 def _reached(path: str, entries: tuple[str, ...]) -> list[_Reached]:
-    """The entries and what they call, jump to or take the address of, and so on.
+    """The entries, and transitively the functions that they call, jump to, or take the address of.
 
-    What a function takes the address of counts as called where the function calls through a register, in the innermost
-    of these places.
+    A function whose address is taken counts as called at the innermost call through a register.
     """
     listing = _listing(path)
     numbers = {start: number for number, (start, _, _) in enumerate(listing)}
@@ -164,7 +161,7 @@ def _through(instructions: Sequence[Instruction]) -> list[int]:
 
 
 def parsed(text: str) -> list[Instruction]:
-    """The instructions of one function as `objdump -d -M intel` prints them."""
+    """The instructions of one function in the output of `objdump -d -M intel`."""
     found: list[Instruction] = []
     for line in text.splitlines():
         row = _LINE.match(line)
@@ -175,7 +172,7 @@ def parsed(text: str) -> list[Instruction]:
         while mnemonic in _PREFIXES and operands:
             mnemonic, _, operands = operands.strip().partition(" ")
         found.append(_instruction(int(row[1], 16), mnemonic, operands.strip()))
-    # What stands behind the last jump or return fills up to the next function.
+    # Padding after the last jump or return
     while found and found[-1].mnemonic in {"nop", "nopw", "nopl", "xchg", "int3"}:
         found.pop()
     return found
@@ -195,8 +192,7 @@ def _instruction(address: int, mnemonic: str, operands: str) -> Instruction:
 
 
 def loads(instructions: Sequence[Instruction]) -> dict[int, int]:
-    """Loads from memory by their width in bits. What a gather or a broadcast reads is counted as one load of one
-    element."""
+    """Loads from memory by their width in bits. A gather or a broadcast counts as one load of one element."""
     found: dict[int, int] = {}
     for each in instructions:
         place = _MEMORY.search(each.operands)
@@ -210,7 +206,7 @@ def loads(instructions: Sequence[Instruction]) -> dict[int, int]:
 
 
 def vectors(instructions: Sequence[Instruction]) -> dict[int, int]:
-    """Vector instructions by the width in bits of what they work on; those for one float of a register count as 0."""
+    """Vector instructions by their width in bits; instructions on one float of a register have the width 0."""
     found: dict[int, int] = {}
     for each in instructions:
         widths = [LANES[letter] for letter in _REGISTER.findall(each.operands)]

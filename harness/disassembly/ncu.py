@@ -1,7 +1,6 @@
-"""Nsight Compute's CSV, `--page raw` or `--page details`, into a Record: counters by the names of their metrics.
+"""Adds counters from Nsight Compute's CSV, `--page raw` or `--page details`, to a Record, by the names of the metrics.
 
-Columns are found by their names. The file is somebody else's: whatever it holds, it ends in counters, or in a
-UsageError with the line.
+Columns are found by name. The file is third-party input: reading gives counters, or a UsageError with the line.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ from tritmark.harness.record import Code, Function, Record, Run
 MOST_BYTES = 256 << 20
 SOURCE = "Nsight Compute"
 COMMAND = "ncu --csv --page raw --set full tritmark run --suite ONE.toml --in-process > FILE.csv"
-"""ONE.toml holds the workload in question, without `measure`: each launch is run dozens of times to be profiled."""
+"""ONE.toml holds the workload, without `measure`: ncu runs each launch dozens of times."""
 
 DENIED = "ERR_NVGPUCTRPERM"
 MEND = (
-    f"{SOURCE}'s counters are not available: the driver does not let this user read them ({DENIED}); next: run ncu "
-    "as root, or put `options nvidia NVreg_RestrictProfilingToAdminUsers=0` into /etc/modprobe.d/ and restart the "
-    "host (a container needs CAP_SYS_ADMIN)"
+    f"{SOURCE}'s counters are not available: the driver denies this user access ({DENIED}); next: run ncu as root, "
+    "or put `options nvidia NVreg_RestrictProfilingToAdminUsers=0` into /etc/modprobe.d/ and restart the host (a "
+    "container needs CAP_SYS_ADMIN)"
 )
 
 KERNEL, GRID, BLOCK = "Kernel Name", "Grid Size", "Block Size"
@@ -49,7 +48,7 @@ LABELS: Mapping[tuple[str, bool], str] = {
     ("Average SM Active Cycles", False): "sm__cycles_active.avg",
     ("Average L2 Active Cycles", False): "lts__cycles_active.avg",
 }
-"""Names that the details page shows, and whether in percent, as metrics of the raw page."""
+"""From a name on the details page, and whether its unit is percent, to the metric on the raw page."""
 
 _PREFIXES = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "k": 1e3, "m": 1e-3, "u": 1e-6, "n": 1e-9}
 _SCALED = re.compile(r"^([KMGTkmun]?)(byte|second|s|sec|hz|Hz)(?:/.*)?$")
@@ -58,7 +57,7 @@ _NUMBER = re.compile(r"^[+-]?(\d{1,3}(,\d{3})+|\d+)?(\.\d+)?([eE][+-]?\d+)?$")
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """One launch that was profiled."""
+    """One profiled launch."""
 
     kernel: str
     """The function's name, without arguments and namespaces."""
@@ -68,10 +67,10 @@ class Counted:
 
 
 def with_counters(record: Record, path: Path) -> Record:
-    """The Record with the counters of a file at the functions that its Runs launched, or with a note that they were
-    denied.
+    """The Record with the counters of a file at the functions that its Runs launched, or with a note that the driver
+    denied access.
 
-    Raises UsageError for a file that is no such CSV, is cut short, or has none of the Record's kernels.
+    Raises UsageError for a file that is not such a CSV, is truncated, or has none of the Record's kernels.
     """
     launches, denied = read(path)
     if denied and not launches:
@@ -90,41 +89,40 @@ def with_counters(record: Record, path: Path) -> Record:
         known = sorted({name for run in record.runs if run.receipt is not None for name in run.receipt.functions})
         raise UsageError(
             f"{path}: has {', '.join(has[:5]) or 'no kernel'}; legal: counters of kernels that the Record ran with "
-            f"the same grid and block ({', '.join(known[:8]) or 'it ran none on a GPU'})"
+            f"the same grid and block ({', '.join(known[:8]) or 'no kernel ran on a GPU'})"
         )
     return found
 
 
 def read(path: Path) -> tuple[tuple[Counted, ...], bool]:
-    """Every launch of the file, and whether counters were denied. Raises UsageError with the line."""
+    """Every launch in the file, and whether the driver denied access. Raises UsageError with the line."""
     try:
         if path.stat().st_size > MOST_BYTES:
             raise UsageError(
-                f"{path}: {path.stat().st_size} bytes; legal: at most {MOST_BYTES}, profile fewer launches"
+                f"{path}: {path.stat().st_size} bytes; legal: at most {MOST_BYTES}; next: profile fewer launches"
             )
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: cannot be read ({error}); legal: what `{COMMAND}` wrote") from None
+        raise UsageError(f"{path}: cannot be read ({error}); legal: the output of `{COMMAND}`") from None
     denied = DENIED in text
     rows = _rows(path, text)
     head = next(rows, None)
     if head is None:
         if denied:
             return (), True
-        raise UsageError(f"{path}: has no row that begins with ID and has {KERNEL}; legal: what `{COMMAND}` wrote")
+        raise UsageError(f"{path}: has no row that begins with ID and has {KERNEL}; legal: the output of `{COMMAND}`")
     line, names = head
     for name in (KERNEL, GRID, BLOCK):
         if name not in names:
             raise _error(path, line, f"no column {name!r}", f"the columns of `{COMMAND}`")
     launches = _details(path, names, rows) if NAME in names else _raw(path, line, names, rows)
     if not launches and not denied:
-        raise _error(path, line, "no launch below the names of the columns", f"what `{COMMAND}` wrote, whole")
+        raise _error(path, line, "no launch below the column names", f"the complete output of `{COMMAND}`")
     return launches, denied
 
 
 def _rows(path: Path, text: str) -> Iterator[tuple[int, list[str]]]:
-    """The header and what follows it, with line numbers; what ncu and the program print before it, and ncu's own
-    lines, are left out."""
+    """The header and the rows after it, with line numbers. Skips output before the header, and ncu's own lines."""
     lines = text.splitlines()
     start = next(
         (number for number, line in enumerate(lines) if line.lstrip().startswith(('"ID",', "ID,")) and KERNEL in line),
@@ -143,17 +141,17 @@ def _rows(path: Path, text: str) -> Iterator[tuple[int, list[str]]]:
             return
         except csv.Error as error:
             raise _error(
-                path, numbers[min(reader.line_num, len(numbers)) - 1], str(error), "a CSV row, whole"
+                path, numbers[min(reader.line_num, len(numbers)) - 1], str(error), "a complete CSV row"
             ) from None
         line = numbers[min(reader.line_num, len(numbers)) - 1]
         if not row:
             continue
         if not wide:
-            # On the details page ncu leaves out the columns for its rules where a row has none.
+            # On the details page, ncu omits the rule columns in rows without a rule.
             wide, least = len(row), row.index(VALUE) + 1 if VALUE in row else len(row)
         if not least <= len(row) <= wide:
             raise _error(
-                path, line, f"{len(row)} fields", f"{wide}, as the names of the columns have (was the file cut short?)"
+                path, line, f"{len(row)} fields", f"{wide}, one for each column name (was the file truncated?)"
             )
         yield line, row + [""] * (wide - len(row))
 
@@ -169,7 +167,7 @@ def _raw(path: Path, line: int, names: Sequence[str], rows: Iterator[tuple[int, 
             path,
             line,
             f"{unit[at]!r} in the row of units",
-            "a row of units below the names (ncu --print-units base or auto)",
+            "a row of units below the column names (ncu --print-units base or auto)",
         )
     found = []
     for number, row in rows:
@@ -214,7 +212,7 @@ def _dimensions(path: Path, line: int, cells: Mapping[str, str], column: str) ->
 
 
 def _value(cell: str, unit: str) -> float | None:
-    """A number in bytes, seconds or hertz; None for what is none, such as n/a. Thousands may be separated by commas."""
+    """A number in bytes, seconds or hertz; None for other text, such as n/a. Commas may separate thousands."""
     text = cell.strip()
     if not text or not _NUMBER.match(text):
         return None
@@ -233,7 +231,7 @@ def _each(record: Record, change: Callable[[Run], Run]) -> Record:
 
 
 def _launched(run: Run, launch: Counted) -> bool:
-    """Whether the Run launched it, with that grid and block where its receipt has them."""
+    """Whether the Run launched this function, with this grid and block if its receipt has them."""
     receipt = run.receipt
     if receipt is None or launch.kernel not in receipt.functions:
         return False
@@ -246,8 +244,8 @@ def _launched(run: Run, launch: Counted) -> bool:
 
 
 def _meant(record: Record, launch: Counted) -> frozenset[str]:
-    """The workloads whose Runs launched it. Several may have the same grid and block: then the one that takes about
-    as long."""
+    """The workloads whose Runs launched it. If several have the same grid and block: the workload whose time is closest
+    to the launch's duration."""
     runs = [run for run in record.runs if _launched(run, launch)]
     took = launch.counters.get(DURATION, 0.0) * 1e9
     timed = [
@@ -269,7 +267,7 @@ def _noted(run: Run, note: str) -> Run:
 
 
 def _with(run: Run, launch: Counted) -> Run:
-    """With the counters at the function; of several launches of it the last counts."""
+    """The Run with the counters at the function. Of several launches, the last one counts."""
     code = run.code or Code()
     known = {function.name: function for function in code.functions}
     function = known.get(launch.kernel, Function(name=launch.kernel, target=""))

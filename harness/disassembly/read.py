@@ -1,4 +1,4 @@
-"""From a variant to what tools read in its compiled code."""
+"""Reads a variant's compiled code with the tools for its kind."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tritmark.harness.spec import CodeFile, Receipt, Variant
 
 
 def code_of(variant: Variant, receipt: Receipt | None = None, target: str = "") -> Code | None:
-    """What goes into `Run.code`: of the functions that the receipt says were launched, else of all that the variant may
-    use.
+    """The contents of `Run.code`: facts about the functions that were launched according to the receipt. Without a
+    receipt: about all functions that the variant may use.
 
-    None where there is no code to read, as for Python, and for a kernel that a simulator ran. What a tool cannot tell
-    becomes a note with the next step, never an error. Each binary is read once in an invocation.
+    None if there is no code to read, such as for Python, or if a simulator ran the kernel. A failure of a tool becomes
+    a note with the next step, never an error. Each binary is read once in an invocation.
     """
     if receipt is not None and receipt.simulated:
         return None
@@ -45,7 +45,7 @@ def code_of(variant: Variant, receipt: Receipt | None = None, target: str = "") 
 
 
 class _Keyed:
-    """A file that is the same as another with the same bytes, functions and target."""
+    """A file that is equal to another file with the same bytes, functions and target."""
 
     def __init__(self, file: CodeFile, digest: str, entries: tuple[str, ...]) -> None:
         self.file, self.entries = file, entries

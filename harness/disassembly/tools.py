@@ -1,4 +1,4 @@
-"""The tools that read compiled code: where they are, their versions, and a run of one."""
+"""The tools that read compiled code: finds them, reports their versions and runs them."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ NEXT = {
     "objdump": "install binutils (apt install binutils)",
     "llvm-mca": "install LLVM (apt install llvm)",
 }
-"""What brings each tool."""
+"""How to install each tool."""
 
 _VERSION = {"nvdisasm": r"V(\d[\d.]*)", "objdump": r"(\d+\.\d[\d.]*)", "llvm-mca": r"version (\d[\d.]*)"}
 
 
 class ToolError(Exception):
-    """A tool is not there, or did not do its work; the text says which, and the next step."""
+    """A tool is not installed, or failed. The text states the cause and the next step."""
 
 
 @cache
 def find(tool: str) -> Path:
-    """The program: in the toolkit that CUDA_HOME or CUDA_PATH names, on PATH, in /usr/local/cuda, in PyPI's
-    packages. Raises ToolError."""
+    """The path of the program. Searches, in order: the toolkit in CUDA_HOME or CUDA_PATH, PATH, /usr/local/cuda, and
+    packages from PyPI. Raises ToolError."""
     for candidate in _candidates(tool):
         if candidate.is_file() and os.access(candidate, os.X_OK):
             return candidate
@@ -54,7 +54,7 @@ def _candidates(tool: str) -> Iterator[Path]:
         for folder in spec.submodule_search_locations or () if spec else ():
             yield from sorted(Path(folder).glob(f"cu[0-9]*/bin/{tool}"), reverse=True)
     if tool == "llvm-mca":
-        # Debian's llvm-N packages without the one that names a default.
+        # Debian's llvm-N packages, if the package with the default name is not installed
         yield from sorted(Path("/usr/lib").glob(f"llvm-*/bin/{tool}"), reverse=True)
 
 
@@ -67,7 +67,7 @@ def version(tool: str) -> str:
 
 
 def run(tool: str, arguments: Sequence[str], text: str | None = None) -> str:
-    """What the tool printed; `text` is its input. Raises ToolError."""
+    """Run the tool with `text` as its input. Returns its standard output. Raises ToolError."""
     import subprocess
 
     path = find(tool)
@@ -83,7 +83,7 @@ def run(tool: str, arguments: Sequence[str], text: str | None = None) -> str:
     except OSError as why:
         raise ToolError(f"{path} cannot be run ({why}); next: {NEXT[tool]}") from None
     except subprocess.TimeoutExpired:
-        raise ToolError(f"{path} took over {LIMIT_S:.0f} s; next: look at the file with it by hand") from None
+        raise ToolError(f"{path} took over {LIMIT_S:.0f} s; next: run it on the file by hand") from None
     if done.returncode:
         words = done.stderr.decode("utf-8", "replace").strip().splitlines()
         raise ToolError(f"{path} failed: {words[0] if words else f'exit status {done.returncode}'}")

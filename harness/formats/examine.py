@@ -1,4 +1,4 @@
-"""All of it for what is installed, and whether it is well."""
+"""Runs all checks on the installed formats, and reports faults."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tritmark.harness.providers import Installed
 
 @dataclass(frozen=True)
 class Examined:
-    """What was found."""
+    """The results of all checks."""
 
     formats: tuple[str, ...]
     pairs: tuple[Repacking, ...]
@@ -21,7 +21,7 @@ class Examined:
     asked: tuple[OracleCheck, ...]
 
     def wrong(self) -> list[str]:
-        """What is wrong, in sentences; empty where all is well."""
+        """The faults, one sentence each; empty if there are none."""
         return [
             *(f"{each.source} into {each.target}: {each.why}" for each in self.pairs if each.outcome is Repacked.WRONG),
             *(f"{each.format}, golden vector {each.file}: {each.why}" for each in self.golden if each.why),
@@ -29,16 +29,16 @@ class Examined:
         ]
 
     def unchecked(self) -> tuple[str, ...]:
-        """Formats whose order of bytes was compared with no original: that they pass says only that packer and
-        unpacker agree."""
+        """Formats whose byte order was not compared with an original. A pass shows only that packer and unpacker
+        agree."""
         return without_originals(self.formats, self.golden, self.asked)
 
     def outcomes(self) -> Counter[Repacked]:
-        """How many pairs ended how."""
+        """Number of pairs for each outcome."""
         return Counter(each.outcome for each in self.pairs)
 
     def as_json(self) -> dict[str, Any]:
-        """For scripts."""
+        """The results as JSON values."""
         return {
             "well": not self.wrong(),
             "formats": list(self.formats),
@@ -50,7 +50,7 @@ class Examined:
 
 
 def examined(installed: Installed) -> Examined:
-    """The formats of all providers, against each other and against what the providers bring to judge them."""
+    """Check the formats of all providers against each other, and against the providers' golden vectors and oracles."""
     formats, providers = installed.formats, installed.providers.values()
     return Examined(
         tuple(formats),

@@ -1,4 +1,4 @@
-"""Every packer against every unpacker: what one format holds, another must hold unchanged, or refuse."""
+"""Every packer against every unpacker: a format must hold the weights of another unchanged, or refuse them."""
 
 from __future__ import annotations
 
@@ -16,47 +16,47 @@ from tritmark.harness.errors import InvalidArgumentError
 
 Shape = tuple[int, int]
 _Weights = tuple[Any, Any]
-"""int8 codes (N, K), and the scale or scales."""
+"""Codes, int8 (N, K), and the scale or scales."""
 
 _ROWS = (5, 3, 2, 4, 1)
 _COLUMNS = tuple(times << power for times in (3, 1) for power in range(9))
 _RAGGED = ((67, 37), (68, 96), (3, 128))
-"""Multiples of what a format asks N and K for, of which the first that it holds is taken: several blocks in each
-direction, and no round numbers before others."""
+"""Factors on a format's row and column multiples; the first shape that it holds is used. Each has several blocks in
+each direction. Odd factors come before round ones."""
 
 
 class Repacked(StrEnum):
-    """What became of weights that went from one format into another."""
+    """The outcome of repacking weights from one format to another."""
 
     SAME = "same"
     CODES = "codes"
     """Refused: the source has codes that the target cannot store."""
     SCALES = "scales"
-    """Refused: the target's scales belong to other weights, or their dtype would round them."""
+    """Refused: the target's scales cover other groups of weights, or their dtype would round them."""
     SHAPE = "shape"
-    """Refused: no shape has room in both."""
+    """Refused: no shape fits both formats."""
     WRONG = "wrong"
 
 
 @dataclass(frozen=True)
 class Repacking:
-    """What became of weights packed by `source`, unpacked, and packed into `target`."""
+    """The result for weights packed by `source`, unpacked, and packed into `target`."""
 
     source: str
     target: str
     outcome: Repacked
     why: str = ""
-    """What is wrong, or why it is refused."""
+    """The fault, or why the target refuses the weights."""
     shape: Shape | None = None
-    """(N, K) of the weights that this was seen with."""
+    """(N, K) of the weights with this outcome."""
 
 
 class _ChangedError(Exception):
-    """Weights did not come back as they were."""
+    """Weights changed when they were packed and unpacked."""
 
 
 def pairs(formats: Mapping[str, Any]) -> Iterator[Repacking]:
-    """Every pair of formats, in their order; a format goes into itself too."""
+    """Check every pair of formats, in their order, including each format with itself."""
     for source in formats.values():
         unpacked = cache(partial(_unpacked, source))
         for target in formats.values():
@@ -64,7 +64,7 @@ def pairs(formats: Mapping[str, Any]) -> Iterator[Repacking]:
 
 
 def _pair(source: Any, target: Any, unpacked: Callable[[Shape], _Weights]) -> Repacking:
-    """At a shape that has room in both, and at an awkward one of the source, which the target may refuse."""
+    """Check a pair at a shape that fits both, and at an irregular shape of the source, which the target may refuse."""
     common = _first_held(_multiples(source, target), source, target)
     ragged = _first_held(((n * source.row_multiple, k * source.column_multiple) for n, k in _RAGGED), source)
     found: list[Repacking] = []
@@ -75,14 +75,14 @@ def _pair(source: Any, target: Any, unpacked: Callable[[Shape], _Weights]) -> Re
             why = _carried(source, target, shape, unpacked(shape))
         except _ChangedError as wrong:
             return Repacking(source.name, target.name, Repacked.WRONG, str(wrong), shape)
-        except Exception as error:  # whatever a package's format does
+        except Exception as error:  # a third-party format may raise any exception
             return Repacking(source.name, target.name, Repacked.WRONG, f"{type(error).__name__}: {error}", shape)
         if shape == common:
             outcome = Repacked.SAME if why is None else _refused(source, target)
             found.append(Repacking(source.name, target.name, outcome, why or "", shape))
     if found:
         return found[0]
-    why = f"no shape was found that has room in {source.name} and in {target.name}"
+    why = f"no shape was found that fits {source.name} and {target.name}"
     return Repacking(source.name, target.name, Repacked.SHAPE, why)
 
 
@@ -91,7 +91,7 @@ def _refused(source: Any, target: Any) -> Repacked:
 
 
 def _unpacked(source: Any, shape: Shape) -> _Weights:
-    """Weights that the source packed and unpacked unchanged. Raises _ChangedError."""
+    """Weights that the source packed and unpacked unchanged. Raises _ChangedError otherwise."""
     codes, scale = _weights(source, shape)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -101,7 +101,7 @@ def _unpacked(source: Any, shape: Shape) -> _Weights:
 
 
 def _carried(source: Any, target: Any, shape: Shape, unpacked: _Weights) -> str | None:
-    """Why the target refuses what the source holds, or None where it has it unchanged. Raises _ChangedError."""
+    """Why the target refuses the source's weights, or None if it holds them unchanged. Raises _ChangedError."""
     codes, scale = unpacked
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -110,7 +110,7 @@ def _carried(source: Any, target: Any, shape: Shape, unpacked: _Weights) -> str 
             each = _spread(source, scale, shape)
             scale = _gathered(target, each)
             if not np.array_equal(_spread(target, scale, shape), each):
-                raise _ChangedError(f"{target.name} does not refuse the scales of {source.name}, which it cannot store")
+                raise _ChangedError(f"{target.name} cannot store the scales of {source.name}, and does not refuse them")
             packed = target.pack(codes, scale, tail="error")
             _compare(target, target.unpack(packed, shape, tail="error"), codes, scale)
             return None
@@ -120,11 +120,11 @@ def _carried(source: Any, target: Any, shape: Shape, unpacked: _Weights) -> str 
             target.pack(codes, 1.0, tail="error")
         except InvalidArgumentError:
             return why
-        raise _ChangedError(f"{target.name} packs what it says that it cannot: {why}")
+        raise _ChangedError(f"{target.name} packs weights that its refusal excludes: {why}")
 
 
 def _weights(format: Any, shape: Shape) -> _Weights:
-    """Codes of all kinds, and scales that float16 holds exactly, no two of them alike."""
+    """All codes of a format in random order, and distinct scales that float16 holds exactly."""
     rng = np.random.default_rng(shape)
     codes = np.resize(np.array(format.codes, np.int8), math.prod(shape))
     several = format.scale_shape(shape)
@@ -138,11 +138,11 @@ def _compare(format: Any, found: _Weights, codes: Any, scale: Any) -> None:
     wrong = np.argwhere(found[0] != codes)
     if wrong.size:
         index = tuple(int(i) for i in wrong[0])
-        text = f"{found[0][index]} at {index} and not {codes[index]}"
-        raise _ChangedError(f"{format.name} unpacks {len(wrong)} of {codes.size} codes wrong: {text}")
+        text = f"{found[0][index]} at {index}, expected {codes[index]}"
+        raise _ChangedError(f"{format.name} unpacks {len(wrong)} of {codes.size} codes incorrectly: {text}")
     expected = scale if format.scale_stored else np.ones_like(scale)
     if not np.array_equal(found[1], expected):
-        raise _ChangedError(f"{format.name} unpacks another scale than was packed")
+        raise _ChangedError(f"{format.name} unpacks another scale than it packed")
 
 
 def _spread(format: Any, scale: Any, shape: Shape) -> Any:
@@ -155,7 +155,7 @@ def _spread(format: Any, scale: Any, shape: Shape) -> Any:
 
 
 def _gathered(format: Any, scale: Any) -> Any:
-    """The scales that a format has, of those of each weight, where it has one for each that differs."""
+    """The scales that a format stores, taken from the scale of each weight, (N, K)."""
     if format.scale_per == "tensor":
         return scale[0, 0]
     return scale[:, 0] if format.scale_per == "row" else scale[:, :: format.group]

@@ -1,1 +1,1 @@
-"""`tritmark gate BASE HEAD`: did a change make kernels slower, and would one believe that?"""
+"""`tritmark gate BASE HEAD`: whether a change made kernels slower, with the evidence."""

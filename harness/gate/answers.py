@@ -1,7 +1,7 @@
-"""What one build's kernel gives back in a drawn case: the outputs of every run, and what its guards found.
+"""The outputs of one build's kernel in a drawn case, for every run, with the findings of the guards.
 
-A case runs as in the accuracy verdict (see validate.drawn): on one set of data, on values that are not finite, on other
-data written into the same memory, then many times over.
+A case runs as in the accuracy verdict (see validate.drawn): on one set of data, on non-finite values, on other data
+written into the same memory, then repeatedly.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ from tritmark.harness.validate.drawn import DEVICE_SHARE, repeats
 from tritmark.harness.validate.trial import Setting, Tally, Trial
 
 _REPEAT_SHARE = 8
-"""One in so many of the repeated runs is made: there are more cases in their place."""
+"""One in this many of the repeated runs is made: the gate has more cases instead."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """Of one kernel in one case."""
+    """The outputs and findings of one kernel in one case."""
 
     logical: tuple[Arrays, ...]
-    """Each set of data, as the reference takes it."""
+    """Each set of data, in the form that the reference takes."""
     outputs: Mapping[str, npt.NDArray[np.uint8]]
-    """For each output the bytes that each run left, (runs, bytes): the first run is on the first set of data, all
+    """The bytes of each output after each run, uint8 (runs, bytes). The first run is on the first set of data, all
     others on the last."""
     complaints: tuple[str, ...]
-    """What is wrong beside the outputs: writes outside, changed inputs, reports of values that are not there."""
+    """Faults besides the outputs: writes outside of them, changed inputs, reports of values that are not there."""
 
 
 def draw(build: OpenedBuild, task: GateTask, count: int, cores: int) -> list[Drawn]:
-    """So many cases of the task's kernel, fixed by the task's seed: others for each kernel of a key, which often share
-    what changed. `cores` is the thread count called "all"."""
+    """Draw `count` cases of the task's kernel from the task's seed. Kernels of a key often share the changed code, so
+    each gets its own cases. `cores` is the thread count called "all"."""
     seed = int.from_bytes(sha256(f"{task.seed} {task.kernel}".encode()).digest()[:8], "little")
     with build.inside():
         variant, op = _variant(build, task), build.installed.ops[task.op]
@@ -58,9 +58,9 @@ def draw(build: OpenedBuild, task: GateTask, count: int, cores: int) -> list[Dra
 
 
 def answers(build: OpenedBuild, task: GateTask, case: Drawn, logical: Sequence[Arrays] | None = None) -> Answers | None:
-    """Run the task's kernel in the case, on those sets of data; None: on data of the build's own op.
+    """Run the task's kernel in the case, on the sets of data in `logical`. By default, the build's own op makes them.
 
-    None where the kernel's constraints or its format do not admit the case. Raises BrokenCandidateError where the
+    Returns None if the kernel's constraints or its format do not admit the case. Raises BrokenCandidateError if the
     kernel raises.
     """
     with build.inside():
@@ -96,16 +96,16 @@ def answers(build: OpenedBuild, task: GateTask, case: Drawn, logical: Sequence[A
 def judge(
     build: OpenedBuild, task: GateTask, case: Drawn, own: Answers, other: Answers
 ) -> tuple[str, Divergence | None]:
-    """What another build's answers have wrong that this build's have not; "" for nothing.
+    """Faults in another build's answers that this build's answers do not have, as text; "" if there are none.
 
-    Outputs of the same bits are the same. Where they differ, this build's reference decides: a kernel that became right
-    does not differ.
+    Outputs with equal bits are the same. Where bits differ, this build's reference decides: a kernel that became
+    correct does not differ.
     """
     new = [each for each in other.complaints if each not in own.complaints]
     if new:
         return "; ".join(new), None
     if own.outputs.keys() != other.outputs.keys():
-        return f"it has outputs {', '.join(other.outputs)}, not {', '.join(own.outputs)}", None
+        return f"its outputs are {', '.join(other.outputs)}; BASE has {', '.join(own.outputs)}", None
     runs = min(len(each) for each in (*own.outputs.values(), *other.outputs.values()))
     expected: dict[int, tuple[Expected, ...]] = {}
     for run in range(runs):
@@ -119,23 +119,26 @@ def judge(
                     made = op.reference(own.logical[data], case.axes, key)
                     expected[data] = tuple(expectations(op, case.axes, key, made))
                 except BrokenReferenceError as error:
-                    return f"its output is not that of BASE, and {error}", None
+                    return f"its output differs from BASE's, and {error}", None
         for each in expected[data]:
             raw = other.outputs[each.name][run]
             if raw.size != each.values.nbytes:
-                return f"{each.name} has {raw.size} bytes, not {each.values.nbytes}", None
+                return f"{each.name} has {raw.size} bytes; legal: {each.values.nbytes}", None
             compared = compare(each, raw.view(each.values.dtype).reshape(each.values.shape))
             if compared.wrong.size:
                 before = own.outputs[each.name][run].view(each.values.dtype).reshape(-1)
                 return (
-                    f"{compared.wrong.size} of {each.values.size} elements of {each.name} are wrong in run {run + 1}",
+                    (
+                        f"{compared.wrong.size} of {each.values.size} elements of {each.name} are incorrect in run "
+                        f"{run + 1}"
+                    ),
                     _of_base(compared.first, before, each.values.shape),
                 )
     return "", None
 
 
 def save_answers(folder: Path, found: Answers | None) -> dict[str, object] | None:
-    """Write them into a new folder, for another process; what that needs to read them."""
+    """Write answers into a new folder. Returns what another process needs to read them, for JSON."""
     if found is None:
         return None
     folder.mkdir()
@@ -148,7 +151,7 @@ def save_answers(folder: Path, found: Answers | None) -> dict[str, object] | Non
 
 
 def read_answers(given: Mapping[str, Any] | None) -> Answers | None:
-    """What save_answers wrote."""
+    """Read what save_answers wrote."""
     if given is None:
         return None
     *logical, outputs = (read(Path(given["folder"], str(number)), each) for number, each in enumerate(given["told"]))
@@ -161,7 +164,7 @@ def _variant(build: OpenedBuild, task: GateTask) -> Variant:
 
 def _made(op: Op, key: KernelKey, case: Drawn) -> tuple[Arrays, ...] | None:
     workload = Workload(op=op.name, axes=case.axes, family=case.family)
-    # A format may refuse what the contract admits, such as scales under the least that it holds.
+    # A format may refuse what the contract admits, such as scales below its smallest.
     for salts in (case.salts, (None, None)):
         with suppress(InvalidArgumentError):
             material = Material(op, workload, case.seed, salts=salts)
@@ -171,14 +174,14 @@ def _made(op: Op, key: KernelKey, case: Drawn) -> tuple[Arrays, ...] | None:
 
 
 def _unknown(op: Op, axes: Axes, key: KernelKey) -> tuple[Expected, ...]:
-    """Outputs of which only shape and dtype are known."""
+    """Expected outputs with a known shape and dtype, and no known values."""
     like = op.outputs_like(axes, key).items()
     made = {name: np.empty(shape, named_dtype(dtype)) for name, (shape, dtype) in like}
     return tuple(Expected(name, ToleranceKind.EXACT, values, values, None) for name, values in made.items())
 
 
 def _alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether they differ in the contents of arrays alone."""
+    """Whether two sets of inputs differ at most in the contents of arrays."""
     return all(
         value.shape == other[name].shape and value.dtype == other[name].dtype
         if is_array(value)
@@ -188,7 +191,7 @@ def _alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def _of_base(first: Divergence | None, before: npt.NDArray[Any], shape: tuple[int, ...]) -> Divergence | None:
-    """With what BASE gave in place of what the reference does."""
+    """The divergence with BASE's value as the expected one."""
     if first is None:
         return None
     at = int(np.ravel_multi_index(tuple(first.index), shape)) if shape else 0

@@ -1,4 +1,4 @@
-"""Arrays on their way from one of the gate's processes to another: files of bytes."""
+"""Arrays passed between processes of the gate, as files of bytes."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from tritmark.harness.dtypes import named_dtype
 
 
 def save(folder: Path, arrays: Mapping[str, Any]) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """Write arrays and numbers as bytes, one file each; dtype and shape of each, which the other process needs to
-    read them."""
+    """Write arrays and numbers as bytes, one file each. Returns the dtype and shape of each, which `read` needs."""
     reported = {}
     for name, value in arrays.items():
         array = np.ascontiguousarray(value)
@@ -23,7 +22,7 @@ def save(folder: Path, arrays: Mapping[str, Any]) -> dict[str, tuple[str, tuple[
 
 
 def read(folder: Path, given: Mapping[str, Any]) -> dict[str, Any]:
-    """What `save` wrote; what has no axes is a NumPy scalar again."""
+    """Read what `save` wrote. A value without axes becomes a NumPy scalar."""
     found: dict[str, Any] = {}
     for name, (dtype, shape) in given.items():
         array = np.frombuffer((folder / name).read_bytes(), named_dtype(dtype)).reshape(tuple(shape)).copy()

@@ -1,4 +1,4 @@
-"""Which benchmarks a gate has: every kernel of either build on the measured workloads of a suite."""
+"""The benchmarks of a gate: every kernel of either build on the measured workloads of a suite."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class BenchmarkFilter(Model):
-    """What was asked for."""
+    """The requested suite, globs, thread count and seed."""
 
     suite: str = "quick"
     op: str = "*"
@@ -26,13 +26,13 @@ class BenchmarkFilter(Model):
 
 
 def tasks(build: OpenedBuild, wanted: BenchmarkFilter) -> list[GateTask]:
-    """Every kernel of a build on the measured workloads of the build's own suite of that name, or of the file.
+    """Every kernel of a build on the measured workloads of the build's own suite, or of a suite file.
 
-    Raises UsageError for a suite that the build does not have, or that names what it lacks.
+    Raises UsageError if the build does not have the suite, or lacks something that the suite names.
     """
     with build.inside():
         path = build.installed.suite_file(wanted.suite)
-    # Not inside: what is imported there is the build's, and an older harness reads suites in its own way.
+    # Outside of the build: its harness may be older and read suites differently.
     suite = read_suite(path, wanted.suite, build.installed.known)
     with build.inside():
         found: dict[str, GateTask] = {}
@@ -40,7 +40,7 @@ def tasks(build: OpenedBuild, wanted: BenchmarkFilter) -> list[GateTask]:
             if not item.workload.measure or not fnmatchcase(item.workload.op, wanted.op):
                 continue
             for variant in build.installed.registry.variants:
-                if variant.tier.name == "PEER":  # by its name: the build's harness may be of another version
+                if variant.tier.name == "PEER":  # by name: the build has an enumeration of its own
                     continue
                 key, work = variant.key, item.workload
                 named = fnmatchcase(variant.name, wanted.variant) or fnmatchcase(variant.id, wanted.variant)
@@ -71,11 +71,11 @@ class Refusal(Model):
 
     reason: str
     absent: bool = False
-    """It has no such kernel."""
+    """The build has no such kernel."""
 
 
 class Planned(Model):
-    """A benchmark, and what keeps either build from running it here."""
+    """A benchmark, with the refusal of each build; None for a build that runs it."""
 
     task: GateTask
     base: Refusal | None
@@ -83,7 +83,7 @@ class Planned(Model):
 
 
 def refusals(build: OpenedBuild, asked: Iterable[GateTask]) -> list[Refusal | None]:
-    """For each task why this build does not run it here, or None."""
+    """For each task, why this build does not run it here, or None."""
     with build.inside():
         return [_refusal(build, task) for task in asked]
 
@@ -105,5 +105,5 @@ def _refusal(build: OpenedBuild, task: GateTask) -> Refusal | None:
 
 
 def united(head: Sequence[GateTask], base: Sequence[GateTask]) -> list[GateTask]:
-    """HEAD's tasks and what only BASE has beside them, HEAD's order first."""
+    """HEAD's tasks in their order, then the tasks that only BASE has."""
     return list({task.id: task for task in (*head, *base)}.values())

@@ -1,4 +1,4 @@
-"""BASE and HEAD built at once, with progress by what is compiled."""
+"""BASE and HEAD built concurrently, with progress in compiled files."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from tritmark.harness.gate.build import BuildProgress, Built, built, must_exist
 from tritmark.harness.gate.part import WHOLE, BuildPart
 
 _LOOK_S = 1.0
-"""How often is looked how far they are: a look goes through all files of both."""
+"""Seconds between updates of the progress: each one lists all files of both builds."""
 
 
 class BuildObserver(Protocol):
-    """Who wants to know how building goes on."""
+    """Receives the progress of building."""
 
     def planned(self, total: int) -> None:
-        """So many files will be compiled, or so many pieces of other work done; what was counted before is over."""
+        """A new step begins, with `total` files to compile or other units of work."""
 
     def started(self, what: str) -> None:
-        """This is being done."""
+        """The work that `what` describes begins."""
 
     def advanced(self, done: int) -> None:
-        """So many of what was planned are done."""
+        """`done` units of the planned total are complete."""
 
 
 def both_built(
     base: str, head: str, folder: Path | None, observer: BuildObserver, part: BuildPart = WHOLE
 ) -> tuple[Built, Built]:
-    """Both builds, of revisions `part`. Raises what `built` raises, of BASE first, once both have ended: what was built
-    is kept."""
+    """Build BASE and HEAD; of a revision, only `part`. Raises what `built` raises, BASE's error first, after both have
+    ended, so that a successful build is kept."""
     making: list[BuildProgress] = []
     observer.started(f"finding {base} and {head}")
     for given in (base, head):
-        must_exist(given, folder)  # a slip in one is reported before minutes go into the other
+        must_exist(given, folder)  # a typing error in one is reported before minutes go into the other
     with ThreadPoolExecutor(2) as pool:
         jobs = [pool.submit(built, given, making.append, folder, part) for given in (base, head)]
         _follow(jobs, making, observer)
@@ -42,7 +42,7 @@ def both_built(
 
 
 def _follow(jobs: list[Future[Built]], making: list[BuildProgress], observer: BuildObserver) -> None:
-    """Report how far they are until they end."""
+    """Report progress until the jobs end."""
     known: list[BuildProgress] = []
     most: dict[Path, int] = {}
     while wait(jobs, _LOOK_S).not_done:
@@ -51,7 +51,7 @@ def _follow(jobs: list[Future[Built]], making: list[BuildProgress], observer: Bu
             observer.planned(sum(each.sources for each in known))
             observer.started(f"building {' and '.join(each.title for each in known)}")
         for each in known:
-            # Its folder is removed at the end, and a build may compile more than its sources.
+            # A build removes its folder when it ends, and may compile more files than were counted.
             most[each.source] = min(each.sources, max(most.get(each.source, 0), each.compiled()))
         if known:
             observer.advanced(sum(most.values()))

@@ -1,5 +1,4 @@
-"""One build's kernel, bound and ready to be timed, and the process in which a build sits alone where two cannot
-share one."""
+"""One build's kernel, bound to data and ready to be timed."""
 
 from __future__ import annotations
 
@@ -24,8 +23,7 @@ from tritmark.harness.validate.sets import Sets
 Logical = Mapping[str, Any]
 
 _STEP, _SMALL, _POOL = 16, 512, 1 << 14
-"""Python's allocator hands out small objects in sizes that are multiples of 16, up to 512 bytes, each size from
-pools of 16 KiB."""
+"""Python's allocator rounds small objects up to a multiple of 16 bytes, at most 512. Each size has pools of 16 KiB."""
 _HEAD = sys.getsizeof(b"")
 
 
@@ -36,13 +34,13 @@ class BoundKernel(Protocol):
 
     @property
     def clock(self) -> str:
-        """Name of what times it, as of the last sample."""
+        """Name of the clock of the last sample."""
 
     def outputs(self) -> dict[str, npt.NDArray[np.uint8]]:
-        """Run once into poisoned arrays; the bytes of each output."""
+        """Run once into poisoned arrays. Returns the bytes of each output."""
 
     def calibrate(self) -> float:
-        """Fit the number of calls in a sample; nanoseconds of a call."""
+        """Fit the number of calls in a sample. Returns nanoseconds per call."""
 
     @property
     def calls(self) -> int:
@@ -52,18 +50,18 @@ class BoundKernel(Protocol):
         """Set the number of calls in a sample."""
 
     def sample(self) -> float:
-        """Nanoseconds of a call, the mean over a sample."""
+        """Take a sample. Returns its mean in nanoseconds per call."""
 
     def again(self) -> BoundKernel:
-        """The same kernel, bound once more."""
+        """The same kernel, bound a second time."""
 
 
 class LocalBoundKernel:
     """A BoundKernel in this process.
 
-    `beside`: a kernel of the other build; where both encode the same, and memory is the host's, its arrays are taken,
-    so that no difference comes from where arrays lie. A device's own memory is each build's to manage: arrays are apart
-    there, as those of BASE bound twice are.
+    `beside`: a kernel of the other build. If both encode to equal bits in host memory, its arrays are shared, so that
+    no difference comes from their addresses. Each build manages device memory itself: there each binding has its own
+    arrays, and so has the second binding of BASE.
     """
 
     def __init__(
@@ -102,7 +100,7 @@ class LocalBoundKernel:
         self._launch = variant.bind(each.inputs, each.outputs, self._task.axes, self._task.threads)
         clock = clock_for(self._device, [self._launch])
         self._timed = Timed([self._launch], clock)
-        # Native code imports nothing, and this clock's own Python neither.
+        # Native code imports nothing, and a native clock runs no Python: `inside` is not needed.
         self._direct = self._launch.pointer is not None and not isinstance(
             getattr(type(clock), "sample", None), types.FunctionType
         )
@@ -151,12 +149,11 @@ class LocalBoundKernel:
 
 
 def ballast() -> list[bytes]:
-    """Small objects of every size, a random number of each: while they are kept, the next object of any size lies
-    somewhere else.
+    """A random number of small objects of every size. While they are kept, new objects lie at other addresses.
 
-    A fresh process would otherwise put a kernel's arguments where the one before it did. Where their address agrees
-    with that of an output in its last 12 bits, each read of them waits for a store (suites/gate/placed.py), and fresh
-    processes would be alike in that.
+    Without them, every fresh process puts a kernel's arguments at the same addresses. If such an address and an
+    output's agree in the low 12 bits, each read of the argument waits for a store (suites/gate/placed.py). Fresh
+    processes would then repeat the same bias.
     """
     rng = np.random.default_rng()
     return [
@@ -174,7 +171,7 @@ def _logical(build: OpenedBuild, task: GateTask) -> dict[str, Any]:
 
 
 def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether encoded inputs are the same to the bit; what is neither array nor number counts as different."""
+    """Whether encoded inputs are equal bit for bit. A value that is no array or number counts as different."""
     if one.keys() != other.keys():
         return False
     for name, value in one.items():

@@ -1,8 +1,8 @@
-"""From a revision, a wheel or a folder to a folder with installed packages.
+"""Makes a folder with installed packages from a revision, a wheel or a folder.
 
-A revision is exported, built to a wheel by the project's own backend in pip's isolated environment, as asv does it, and
-kept in the user's cache under its commit, the Python and the compiler. Two gates that need the same build at once make
-it once. Builds that were not used for KEPT_S are removed when a new one is made.
+A revision is exported and built to a wheel by the project's backend in pip's isolated environment, like in asv. The
+build is kept in the user's cache under its commit, Python and compiler. Concurrent gates share a build. A new build
+removes those that were not used for KEPT_S seconds.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ _LOG_LINES = 25
 _CYTHON, _OF_CYTHON = ".pyx", (".c", ".cpp")
 _COMPILED = frozenset({".c", ".cc", ".cpp", ".cxx", _CYTHON})
 _COMPILERS = "ccache"
-"""Folder of the compilers' stand-ins. A build that sees by their path that they are ccache precompiles no header, with
-which ccache would keep no object."""
+"""Folder of the compiler wrappers. A build that recognizes ccache by this name precompiles no header: ccache cannot
+cache objects that use one."""
 _OTHERWISE = frozenset({"PYTHONPATH", "PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_USER", "PIP_REQUIRE_VIRTUALENV"})
-"""Environment variables with which pip would put a build elsewhere, or take modules from elsewhere."""
+"""Environment variables that would change where pip installs a build or imports modules from."""
 _FLAGS = ("CC", "CXX", "CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS", "TRITMARK_CFLAGS")
-"""Environment variables that change what a compiler makes."""
+"""Environment variables that change the machine code."""
 
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A build's folder, and where it comes from."""
+    """A build's folder, and its origin."""
 
     given: str
     site: Path
@@ -61,19 +61,19 @@ class Built:
 
 @dataclass(frozen=True)
 class BuildProgress:
-    """A revision that is being built, for progress."""
+    """The progress of a revision that is being built."""
 
     title: str
     source: Path
     sources: int
-    """Files that its compilers are expected to be given; each of Cython's counts twice, as it is made into C first."""
+    """Files to compile, as expected. A Cython file counts twice, because it is translated to C first."""
 
     @cached_property
     def _of_cython(self) -> list[Path]:
         return list(self.source.rglob(f"*{_CYTHON}"))
 
     def compiled(self) -> int:
-        """How many of them are compiled: objects, and the C of Cython's, lie below its source."""
+        """Number of files compiled so far: objects, and C made from Cython, below `source`."""
         try:
             made = sum(any(each.with_suffix(end).exists() for end in _OF_CYTHON) for each in self._of_cython)
             return made + sum(1 for _ in self.source.rglob("*.o"))
@@ -88,9 +88,10 @@ def built(
     part: BuildPart = WHOLE,
 ) -> Built:
     """The build that `given` names: a `.whl`, a folder with installed packages, or a revision of the git repository in
-    `folder` (the current one). `begun` is called where one has to be made; of a revision `part` is enough.
+    `folder` (by default the current folder). `begun` is called if a revision is compiled. Of a revision, `part`
+    suffices.
 
-    Raises UsageError for what is none of these, BuildError where it cannot be built.
+    Raises UsageError if `given` is none of these, and BuildError if it cannot be built.
     """
     path = Path(given)
     if given.endswith(".whl"):
@@ -117,7 +118,7 @@ def built(
                 except BuildError:
                     if not dropped:
                         raise
-                    shutil.rmtree(source)  # its build names the modules, or is broken: then the whole one says so
+                    shutil.rmtree(source)  # its build lists the modules, or is broken: the whole build shows which
                     continue
                 _unpack(wheel, site)
                 stand_in(site, some, dropped)
@@ -127,32 +128,33 @@ def built(
 
 
 def must_exist(given: str, folder: Path | None = None) -> None:
-    """Raises UsageError for what is no wheel, no folder with packages and no revision."""
+    """Raises UsageError if `given` is neither a wheel, nor a folder with packages, nor a revision."""
     path = Path(given)
     if given.endswith(".whl"):
         if not path.is_file():
-            raise UsageError(f"{given}: no such file")
+            raise UsageError(f"{given}: no such file; legal: an existing wheel")
     elif not (path.is_dir() and any(path.glob("*.dist-info"))):
         _revision(given, folder or Path.cwd())
 
 
 def _revision(given: str, folder: Path) -> tuple[str, str, Path]:
-    """Full hash and subject of the commit, and the repository's top. Raises UsageError."""
+    """Full hash and subject of the commit, and the top folder of the repository. Raises UsageError."""
     try:
         top = _git(folder, "rev-parse", "--show-toplevel")
     except subprocess.CalledProcessError as why:
         if OUTSIDE not in why.stderr:
             raise refused_by_git(folder, why.stderr) from None
         raise UsageError(
-            f"{given!r} is neither a wheel nor a folder with installed packages, and {folder} is no git "
-            "repository; go to a checkout"
+            f"{given!r} is neither a wheel nor a folder with installed packages, and {folder} is not a git "
+            "repository; next: run this command in a checkout"
         ) from None
     try:
         commit = _git(folder, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{given}^{{commit}}")
     except subprocess.CalledProcessError:
         must_be_whole(Path(top), given)
         raise UsageError(
-            f"{given!r} is no revision of {top}; legal: what `git rev-parse` takes, a .whl, or a folder of packages"
+            f"{given!r} is not a revision of {top}; legal: a revision that `git rev-parse` knows, a .whl, or a folder "
+            "of packages"
         ) from None
     return commit, _git(folder, "log", "-1", "--format=%s", commit), Path(top)
 
@@ -178,14 +180,14 @@ def _export(top: Path, commit: str, to: Path) -> None:
     except subprocess.CalledProcessError as why:
         raise BadEnvironmentError(
             f"{commit} could not be exported from {top}: {why.stderr.strip()}",
-            next_step="free some room (TMPDIR), or let git fetch what it lacks: git fetch --refetch",
+            next_step="free disk space (TMPDIR), or fetch missing objects: git fetch --refetch",
         ) from None
     tar.unlink()
 
 
 def _sources(source: Path, without: Collection[str] = ()) -> int:
-    """Files in C, C++ and Cython: where there are Cython's, of the folders that have them, for others are examples and
-    tests there. Those below folders that are called `without` are left out: a module's lie in one of its name."""
+    """Number of C, C++ and Cython files. If there is Cython, only top folders with Cython count: others hold examples
+    and tests. Files below folders named in `without` are left out: a module's files lie in a folder of its name."""
     found = [path.relative_to(source) for path in source.rglob("*") if path.suffix in _COMPILED and path.is_file()]
     rooms = {path.parts[0] for path in found if path.suffix == _CYTHON}
     given = [
@@ -201,7 +203,7 @@ def _wheel(folder: Path, given: str) -> Path:
     _run(["wheel", "--no-deps", "--wheel-dir", str(wheels), str(folder / "source")], folder, f"{given} does not build")
     found = list(wheels.glob("*.whl"))
     if len(found) != 1:
-        raise BuildError(f"{given}: its build made {len(found)} wheels and one is needed")
+        raise BuildError(f"{given}: its build made {len(found)} wheels; legal: 1")
     return found[0]
 
 
@@ -211,11 +213,11 @@ def _unpack(wheel: Path, site: Path) -> None:
 
 
 def _run(arguments: Sequence[str], folder: Path, failed: str) -> None:
-    """pip, of this Python and without what this process was told to import from. Raises BuildError with the end of
-    what it said."""
+    """Run this Python's pip, without environment variables that redirect it. Raises BuildError with the end of its
+    log."""
     environment = {name: value for name, value in os.environ.items() if name not in _OTHERWISE}
     environment |= cached_compilers(_folder() / _COMPILERS, environment)
-    # Not importlib.util.find_spec: setuptools hooks it, and takes a search for pip as a start of pip.
+    # Not importlib.util.find_spec: setuptools hooks it and treats a search for pip as a start of pip.
     if PathFinder.find_spec("pip") is None:
         raise BadEnvironmentError(
             f"{sys.executable} has no pip, which builds commits and unpacks wheels",
@@ -228,18 +230,20 @@ def _run(arguments: Sequence[str], folder: Path, failed: str) -> None:
     if done.returncode:
         compiler = _compiler_command()[0]
         if shutil.which(compiler) is None:
-            raise BadEnvironmentError(f"{failed}, and there is no {compiler}", next_step="install one, or set CC")
+            raise BadEnvironmentError(
+                f"{failed}, and the compiler {compiler} is not installed", next_step="install it, or set CC"
+            )
         end = "\n".join(done.stdout.strip().splitlines()[-_LOG_LINES:])
         raise BuildError(f"{failed} (pip ended with status {done.returncode}); the end of its log:\n{end}")
 
 
 def _compiler() -> str:
-    """What decides which machine code comes from the same source."""
+    """The compiler's command, version and flags, which determine the machine code of a source."""
     command = _compiler_command()
     try:
         said = subprocess.run([*command, "--version"], capture_output=True, text=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError):
-        said = ""  # the build itself will say that there is no compiler, if it needs one
+        said = ""  # a build that needs a compiler reports that there is none
     return "\n".join(
         [" ".join(command), said, *(f"{name}={os.environ[name]}" for name in _FLAGS if name in os.environ)]
     )
@@ -250,7 +254,7 @@ def _compiler_command() -> tuple[str, ...]:
 
 
 def _cached(key: str, make: Callable[[Path], None]) -> Path:
-    """The folder of that key in the user's cache; `make` fills it where it is not there yet."""
+    """The folder of that key in the user's cache. `make` fills it if it does not exist yet."""
     cache = _folder()
     site = cache / key
     with locked(cache / f"{key}.lock"):
@@ -272,21 +276,23 @@ def _folder() -> Path:
             pass
     except OSError as why:
         raise BadEnvironmentError(
-            f"{cache}: builds cannot be kept there: {why.strerror or why}", next_step=f"set {CACHE} to another folder"
+            f"{cache}: builds cannot be stored there: {why.strerror or why}", next_step=f"set {CACHE} to another folder"
         ) from None
     if cache.stat().st_uid != os.geteuid():
         raise BadEnvironmentError(
-            f"{cache} belongs to another user, who could change what is run", next_step=f"set {CACHE} to your own"
+            f"{cache} belongs to another user, who could change the code that runs",
+            next_step=f"set {CACHE} to a folder of your own",
         )
     if not runs_code(cache):
         raise BadEnvironmentError(
-            f"{cache} is mounted noexec, so no build can be loaded from there", next_step=f"set {CACHE} elsewhere"
+            f"{cache} is mounted noexec, so no build can be loaded from there",
+            next_step=f"set {CACHE} to a folder on another file system",
         )
     return cache
 
 
 def _tidy(cache: Path) -> None:
-    """Remove the builds that were last asked for more than KEPT_S ago."""
+    """Remove the builds that were last used more than KEPT_S seconds ago."""
     from filelock import Timeout
 
     for site in cache.iterdir():

@@ -1,5 +1,4 @@
-"""Where a build lives: in this process, or alone in one of its own, which takes turns with the other's. Both are
-asked the same."""
+"""Hosts of a build: this process, or a process of its own. Both have the same interface."""
 
 from __future__ import annotations
 
@@ -38,7 +37,7 @@ Outputs = Mapping[str, npt.NDArray[np.uint8]]
 
 
 class BuildHost(Protocol):
-    """A build that can be asked what it has, and can kernel a kernel."""
+    """A build that lists its kernels, binds them and runs them."""
 
     def facts(self) -> dict[str, Any]:
         """`packages` (versions) and `compiler`."""
@@ -50,17 +49,16 @@ class BuildHost(Protocol):
         """See benchmarks.refusals."""
 
     def bind(self, task: GateTask, beside: Any = None) -> BoundKernel:
-        """Bind a kernel to data; to that of `beside`, a kernel of the other build, where there is one."""
+        """Bind a kernel to data. With `beside`, a kernel of the other build, both use the same data."""
 
     def judge(self, task: GateTask, kernel: Any, own: Outputs, other: Outputs) -> tuple[str, Divergence | None]:
-        """What is wrong with the outputs of another build on the data of `kernel`, which gave `own`; "" for nothing."""
+        """Faults in the outputs of another build on the data of `kernel`, whose outputs are `own`; "" if none."""
 
     def draw(self, task: GateTask, count: int, cores: int) -> list[Drawn]:
         """See answers.draw."""
 
     def answers(self, task: GateTask, case: Drawn, beside: Answers | None = None) -> Answers | None:
-        """What the kernel gives back in a drawn case, on the data of `beside`, where that is given. See
-        answers.answers."""
+        """Run the kernel in a drawn case, with `beside` on the same data. See answers.answers."""
 
     def judge_answers(self, task: GateTask, case: Drawn, own: Answers, other: Answers) -> tuple[str, Divergence | None]:
         """See answers.judge."""
@@ -90,10 +88,10 @@ class LocalBuildHost:
     def judge(
         self, task: GateTask, kernel: LocalBoundKernel, own: Outputs, other: Outputs
     ) -> tuple[str, Divergence | None]:
-        """The same bits are right where this build's are. Where the family admits more, the reference of this build
-        decides."""
+        """Equal bits are correct if this build's are. Where the output family admits an error, the reference of this
+        build decides."""
         if own.keys() != other.keys():
-            return f"has outputs {', '.join(other)}, not {', '.join(own)}", None
+            return f"its outputs are {', '.join(other)}; BASE has {', '.join(own)}", None
         if all(np.array_equal(own[name], other[name]) for name in own):
             return "", None
         op = self.build.installed.ops[task.op]
@@ -108,21 +106,21 @@ class LocalBuildHost:
             for name in exact:
                 reported = _first(name, own[name], other[name], like[name])
                 if reported is not None:
-                    return "its output is not bit for bit that of BASE", reported
+                    return "its output differs from BASE's in some bits", reported
             try:
                 expected = expectations(op, task.axes, key, op.reference(kernel.logical, task.axes, key))
             except BrokenReferenceError as error:
-                return f"its output is not that of BASE, and {error}", None
+                return f"its output differs from BASE's, and {error}", None
         for each in expected:
             found = _shaped(other[each.name], like[each.name])
             if found is None:
-                return f"{each.name} has {other[each.name].size} bytes, not {own[each.name].size}", None
+                return f"{each.name} has {other[each.name].size} bytes; legal: {own[each.name].size}", None
             compared = compare(each, found)
             if compared.wrong.size:
                 return (
                     (
-                        f"{compared.wrong.size} elements of {each.name} are outside what the op admits around the "
-                        "exact value"
+                        f"{compared.wrong.size} elements of {each.name} differ from the exact value by more than the "
+                        "op admits"
                     ),
                     compared.first,
                 )
@@ -139,8 +137,7 @@ class LocalBuildHost:
 
 
 class RemoteBuildHost:
-    """A build alone in a process of its own, which opens it when it is asked for the first time. Raises WorkerError
-    where that dies."""
+    """A build in a process of its own, which opens it at the first request. Raises WorkerError if the process dies."""
 
     def __init__(self, site: Path) -> None:
         self._child = Child("tritmark.harness.gate.build_host", str(site))
@@ -221,7 +218,7 @@ class RemoteBuildHost:
 
 
 class RemoteBoundKernel:
-    """A BoundKernel in the other process."""
+    """A BoundKernel in the process of a RemoteBuildHost."""
 
     def __init__(self, host: RemoteBuildHost, given: Mapping[str, Any]) -> None:
         self._host = host
@@ -251,8 +248,8 @@ class RemoteBoundKernel:
 
 
 class _Alone:
-    """The other end: a LocalBuildHost, and its bound kernels by number. Those of the task before are let go when the
-    next one is bound."""
+    """The process's side: a LocalBuildHost and its bound kernels by number. Binding a task releases the kernels of the
+    previous one."""
 
     def __init__(self, site: Path) -> None:
         self._site = site
@@ -323,7 +320,7 @@ class _Alone:
 
 
 def _shaped(raw: npt.NDArray[np.uint8], like: tuple[tuple[int, ...], str]) -> npt.NDArray[Any] | None:
-    """Bytes as an array of shape and dtype; None where they do not fit."""
+    """Bytes as an array of the shape and dtype; None if the size does not fit."""
     shape, dtype = tuple(like[0]), named_dtype(like[1])
     if raw.size != int(np.prod(shape)) * dtype.itemsize:
         return None
@@ -333,7 +330,7 @@ def _shaped(raw: npt.NDArray[np.uint8], like: tuple[tuple[int, ...], str]) -> np
 def _first(
     name: str, own: npt.NDArray[np.uint8], other: npt.NDArray[np.uint8], like: tuple[tuple[int, ...], str]
 ) -> Divergence | None:
-    """The first element in which two outputs are not the same bits."""
+    """The first element in which the bits of two outputs differ."""
     if np.array_equal(own, other):
         return None
     ours, theirs = _shaped(own, like), _shaped(other, like)

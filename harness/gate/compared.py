@@ -1,4 +1,4 @@
-"""Every kernel of both builds on drawn cases, before anything is timed: in processes side by side, as no clock runs."""
+"""Compares every kernel of both builds on drawn cases, before timing. No clock runs, so processes run in parallel."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from tritmark.harness.gate.task import GateTask
 from tritmark.harness.machine.cpu import affinity
 
 CASES, LEAST = 600, 120
-"""Cases of a kernel: as many as `tritmark check` draws, and where kernels are many as many as `tritmark run` does."""
+"""Cases of a kernel: the number that `tritmark check` draws; for many kernels, the number that `tritmark run` draws."""
 
 _FEW = 8
-"""Kernels that each get CASES."""
+"""For up to this many kernels, each gets CASES."""
 
 
 def cases_each(kernels: int) -> int:
-    """How many cases each of so many kernels gets."""
+    """The number of cases for each kernel, of `kernels` in all."""
     return max(LEAST, CASES * _FEW // max(_FEW, kernels))
 
 
 def compared_kernels(
     base: Path, head: Path, planned: Sequence[Planned], observer: BuildObserver, *, trust_code: bool
 ) -> dict[str, DrawnComparison]:
-    """What comparing found of each kernel that both builds run, by its id.
+    """The comparison of each kernel that both builds run, by its id.
 
     An interruption ends the processes and is raised.
     """
@@ -59,17 +59,17 @@ def compared_kernels(
 
 
 def remarks(found: Mapping[str, DrawnComparison]) -> Iterator[str]:
-    """What a reader has to know of kernels that do not differ: what could not be compared, and what HEAD refuses."""
+    """Notes on kernels that do not differ: those that could not be compared, and cases that HEAD refuses."""
     for name, each in found.items():
         if each.outcome is None and not each.identical and not each.cases:
             yield f"{name}: no outputs were compared: {each.reason}"
         if each.outcome is None and each.refused:
             asked = each.refused + each.cases
-            yield f"{name}: HEAD does not take {each.refused} of {asked} drawn cases that BASE takes"
+            yield f"{name}: HEAD refuses {each.refused} of {asked} drawn cases that BASE admits"
 
 
 def left_out(planned: Planned) -> Benchmark | None:
-    """What cannot be compared, and why; None for what can."""
+    """The result of a benchmark that cannot be compared, with the reason; None if it can be compared."""
     task, base, head = planned.task, planned.base, planned.head
     if base is not None and base.absent:
         return benchmark(task, Outcome.ADDED, "only HEAD has this kernel")
@@ -83,8 +83,8 @@ def left_out(planned: Planned) -> Benchmark | None:
 
 
 class _Launches:
-    """Processes with both builds in them, each used by one thread at a time. Outputs do not depend on the builds being
-    apart, so they never are unless one process cannot hold both."""
+    """Processes that hold both builds, each used by one thread at a time. Outputs are the same with separate processes
+    a build, so those are used only if one process cannot hold both."""
 
     def __init__(self, base: Path, head: Path) -> None:
         self._base, self._head = base, head
@@ -93,7 +93,7 @@ class _Launches:
         self._closed = False
 
     def compare(self, task: GateTask, count: int, *, trust_code: bool) -> DrawnComparison:
-        """One kernel, in a process that is idle or new."""
+        """Compare one kernel, in an idle or a new process."""
         launch = self._idle.get() if not self._idle.empty() else self._new()
         try:
             found = launch.compare(task, count, trust_code=trust_code)
@@ -107,7 +107,7 @@ class _Launches:
         return found
 
     def close(self) -> None:
-        """End them; what still runs in one fails."""
+        """End all processes; a comparison that still runs fails."""
         self._closed = True
         for launch in self._all:
             with launch:

@@ -1,7 +1,7 @@
-"""Compilers of two builds that run at once: each through ccache, where that is installed, and no file twice.
+"""Compiler wrappers for two concurrent builds. They use ccache, if it is installed, and compile no file twice.
 
-A build finds them by PATH, under the names that it would use anyway, so nothing about its commands changes. Two
-revisions have most files in common. Of two equal commands the second waits for the first, and ccache answers it.
+A build finds the wrappers by PATH under the compilers' own names, so its commands do not change. Two revisions share
+most files. Of two equal commands, the second waits for the first and gets its result from ccache.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ exec {flock} {locks}/"$key" {command} "$@"
 
 
 def cached_compilers(folder: Path, environment: Mapping[str, str]) -> dict[str, str]:
-    """Environment variables that have builds find compilers in `folder`, which is filled; none without ccache and
-    flock.
+    """Fill `folder` with wrappers. Returns the environment variables with which builds find them; none without ccache
+    and flock.
 
-    A compiler that CC or CXX name by a path is used as it is.
+    A compiler that CC or CXX names by a path gets no wrapper.
     """
     ccache, flock = shutil.which("ccache"), shutil.which("flock")
     if ccache is None or flock is None:
         return {}
-    # ccache looks the compiler up in PATH, where it must not find the script again, which would wait for itself.
+    # ccache looks up the compiler in PATH. It must not find the wrapper there, which would wait for itself.
     given = environment.get("PATH", os.defpath)
     path = os.pathsep.join(each for each in given.split(os.pathsep) if Path(each) != folder)
     locks = folder / "locks"
@@ -48,13 +48,13 @@ def cached_compilers(folder: Path, environment: Mapping[str, str]) -> dict[str, 
             path=shlex.quote(path), flock=flock, locks=shlex.quote(str(locks)), command=shlex.join(command)
         )
         if not script.is_file() or script.read_text(encoding="utf-8") != text:
-            fresh = script.with_suffix(f".{secrets.token_hex(8)}")  # both builds may be here at once
+            fresh = script.with_suffix(f".{secrets.token_hex(8)}")  # both builds may write concurrently
             fresh.write_text(text, encoding="utf-8")
             fresh.chmod(0o755)
             fresh.replace(script)
     return {
         "PATH": f"{folder}{os.pathsep}{path}",
-        # Builds lie in folders of their own there, which say nothing about the code.
+        # Each build has its own folder there, and the code does not depend on it.
         "CCACHE_BASEDIR": environment.get("CCACHE_BASEDIR", tempfile.gettempdir()),
         "CCACHE_NOHASHDIR": environment.get("CCACHE_NOHASHDIR", "true"),
     }

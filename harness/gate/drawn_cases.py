@@ -1,7 +1,6 @@
-"""Whether HEAD's kernel gives what BASE's gives, beyond the workload that is timed: on the cases of the accuracy
-verdict.
+"""Compares the outputs of HEAD's and BASE's kernel on the drawn cases of the accuracy verdict.
 
-What changed rarely shows on one workload: it needs a shape, a layout, a thread count, a value or a repeated call.
+The timed workload rarely shows a difference: most need a certain shape, layout, thread count, value or repeated call.
 """
 
 from __future__ import annotations
@@ -15,27 +14,28 @@ from tritmark.harness.record import Divergence, Model
 
 
 class DrawnComparison(Model):
-    """What comparing a kernel of both builds on drawn cases found."""
+    """The result of comparing a kernel of both builds on drawn cases."""
 
     cases: int = 0
-    """On which both gave outputs."""
+    """Cases in which both builds returned outputs."""
     refused: int = 0
-    """Cases that BASE takes and HEAD does not: its constraints became narrower."""
+    """Cases that BASE admits and HEAD refuses: its constraints became narrower."""
     identical: bool = False
-    """Their machine code is the same, so no case was run."""
+    """The machine code of both builds is the same, so no case was run."""
     outcome: Outcome | None = None
-    """DIFFERS or ERROR; None where nothing is wrong."""
+    """DIFFERS or ERROR; None if no difference was found."""
     reason: str = ""
-    """Of the outcome; without one, why no case could be compared."""
+    """The reason of the outcome; without an outcome, why no case could be compared."""
     first: Divergence | None = None
 
 
 def compare_drawn(
     base: BuildHost, head: BuildHost, task: GateTask, count: int, stage: StageTeller, *, trust_code: bool = True
 ) -> DrawnComparison:
-    """Run the kernel of both builds on so many cases, until one shows a difference. Cases that BASE fails are left out.
+    """Run the kernel of both builds on up to `count` cases, until one shows a difference. Cases that BASE fails are
+    left out.
 
-    `trust_code`: the same machine code is not run.
+    `trust_code`: equal machine code is not run.
     """
     stage(Stage.RUNNING_BASE)
     if trust_code and _same_code(base, head, task):
@@ -72,7 +72,7 @@ def compare_drawn(
 
 
 def _same_code(base: BuildHost, head: BuildHost, task: GateTask) -> bool:
-    """Whether both have the same machine code; not where one cannot be bound, which measuring reports."""
+    """Whether both builds have the same machine code. False if a kernel cannot be bound, which measuring reports."""
     try:
         first = base.bind(task)
         return bool(first.code) and first.code == head.bind(task, first).code

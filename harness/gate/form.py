@@ -1,4 +1,4 @@
-"""The forms that a result can be written in, and the way to each."""
+"""The output formats of a gate's result."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class OutputFormat(StrEnum):
-    """How a result is told."""
+    """The format in which a result is written."""
 
     TEXT = "text"
     JSON = "json"
@@ -23,10 +23,10 @@ class OutputFormat(StrEnum):
 
 
 def tell(result: GateResult, form: OutputFormat, console: Console, environ: Mapping[str, str]) -> None:
-    """Write the result to the console's stream; on GitHub also append it to the file that GITHUB_STEP_SUMMARY of
+    """Write the result to the console's stream. GITHUB also appends it to the file that GITHUB_STEP_SUMMARY in
     `environ` names.
 
-    Machine-readable forms are written as they are: neither wrapped nor coloured.
+    Machine-readable formats are neither wrapped nor coloured.
     """
     if form is OutputFormat.TEXT:
         from tritmark.harness.gate.render_text import show

@@ -1,4 +1,4 @@
-"""What can be said of BASE and HEAD before either is built: that they are the same, and what is in neither."""
+"""Checks of BASE and HEAD before either is built: whether they are the same, and uncommitted changes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MOST = 3
 
 
 def same(base: str, head: str, folder: Path | None = None) -> str:
-    """Why there is nothing to compare; "" where there may be. What cannot be found is left to who builds it."""
+    """Why BASE and HEAD are the same, as text; "" if they may differ. `built` reports a missing revision."""
     folder = folder or Path.cwd()
     contents = [_content(each, folder) for each in (base, head)]
     if not contents[0] or contents[0] != contents[1]:
@@ -22,13 +22,13 @@ def same(base: str, head: str, folder: Path | None = None) -> str:
     if what == "files" and len(commits) == 1:
         what = f"commit {(commits.pop() or '')[:12]}"
     return (
-        f"BASE {base} and HEAD {head} are the same {what}, so there is nothing to compare; next: commit what you "
-        "changed, or name two builds that differ"
+        f"BASE {base} and HEAD {head} are the same {what}, so there is nothing to compare; next: commit your changes, "
+        "or name two builds that differ"
     )
 
 
 def uncommitted(base: str, head: str, folder: Path | None = None) -> str:
-    """Which changes are in neither build, where revisions are compared; "" where there are none."""
+    """A note on uncommitted changes, if revisions are compared; "" if there are none."""
     folder = folder or Path.cwd()
     if not any(_tree(each, folder) for each in (base, head)):
         return ""
@@ -36,13 +36,11 @@ def uncommitted(base: str, head: str, folder: Path | None = None) -> str:
     if not changed:
         return ""
     names = ", ".join(changed[:_MOST]) + (f" and {len(changed) - _MOST} more" if len(changed) > _MOST else "")
-    return (
-        f"changes that are not committed ({names}) are in neither build: revisions are compared as they were committed"
-    )
+    return f"uncommitted changes ({names}) are in neither build: revisions are compared as committed"
 
 
 def _content(given: str, folder: Path) -> tuple[str, str] | None:
-    """What kind of thing it is, and a hash of what it holds; None for what cannot be found."""
+    """The kind of build and a hash of its contents; None if it cannot be found."""
     path = Path(given)
     if given.endswith(".whl"):
         return ("wheel", sha256(path.read_bytes()).hexdigest()) if path.is_file() else None
@@ -53,12 +51,12 @@ def _content(given: str, folder: Path) -> tuple[str, str] | None:
 
 
 def _tree(given: str, folder: Path) -> str | None:
-    """The hash of all files of a revision: two commits may have the same."""
+    """The hash of all files of a revision. Two commits may have the same hash."""
     return _git(folder, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{given}^{{tree}}")
 
 
 def _git(folder: Path, *arguments: str) -> str | None:
-    """What git says; None where it refuses, or is not there."""
+    """git's output; None if it fails or is not installed."""
     try:
         done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=False)
     except OSError:

@@ -1,9 +1,11 @@
-"""Whether two builds of a kernel are the same machine code: what did not change did not get slower.
+"""Whether two builds of a kernel have the same machine code. Unchanged code is not measured.
 
-Two hashes have to agree. That of the machine code: of a native module and those that it imports, the sections of
-their files that are loaded and are no notes (dates and build ids lie elsewhere); on a device of its own, what the
-device says of its binaries. And that of the Python sources that bind the kernel, followed through their imports up to
-the harness, since they choose block sizes and flags.
+Two hashes must agree:
+
+- The hash of the machine code. For a native module and those that it imports: the loaded sections of the files, without
+  notes (which hold dates and build ids). For another device: the hash of its binaries, from the device.
+- The hash of the Python sources that bind the kernel, and of their imports up to the harness: they choose block sizes
+  and flags.
 """
 
 from __future__ import annotations
@@ -27,14 +29,13 @@ _PER_INSTALLATION = {"RECORD", "INSTALLER", "REQUESTED", "direct_url.json"}
 _CONTENT = 1
 _ALLOCATED = 2
 _HARNESS = __name__.rpartition(".gate.")[0]
-"""No part of a kernel: it measures."""
+"""The harness measures kernels and is not part of them."""
 
 
 def code_hash(build: OpenedBuild, variant: Any, launch: Any) -> str:
-    """SHA-256 of what runs for a variant of a build, to be called within it; where that cannot be told, of the whole
-    build.
+    """SHA-256 of the code that runs for a variant; if that is unknown, of the whole build. Call it inside the build.
 
-    `launch` is the variant bound to something.
+    `launch` is the variant bound to any data.
     """
     native = _native(build, variant, launch)
     if not native:
@@ -47,8 +48,8 @@ def code_hash(build: OpenedBuild, variant: Any, launch: Any) -> str:
 
 @cache
 def site_digest(site: Path) -> str:
-    """SHA-256 over the names and contents of the files of an installation, but what differs from one installation to
-    the next."""
+    """SHA-256 over the names and contents of the files of an installation, except files that differ between
+    installations of one build."""
     digest = sha256()
     for path in sorted(site.rglob("*")):
         if path.is_file() and "__pycache__" not in path.parts and path.name not in _PER_INSTALLATION:
@@ -57,7 +58,7 @@ def site_digest(site: Path) -> str:
 
 
 def _native(build: OpenedBuild, variant: Any, launch: Any) -> str:
-    """Of the native module that the launch's class is of; else what the device says; "" where Python alone runs it."""
+    """Hashes of the native module that defines the launch's class; otherwise the device's hash; "" for pure Python."""
     path = build.file(type(launch).__module__)
     if path is not None and path.suffix == ".so":
         hashes = [sections_hash(each) for each in (path, *_imported(build, type(launch).__module__))]
@@ -69,15 +70,14 @@ def _native(build: OpenedBuild, variant: Any, launch: Any) -> str:
 
 
 def _imported(build: OpenedBuild, module: str) -> list[Path]:
-    """The build's native modules that a native module has imported, such as the pool of its threads."""
+    """The build's native modules that a native module has imported, such as its thread pool."""
     names = {each.__name__ for each in vars(build.module(module) or object).values() if isinstance(each, ModuleType)}
     paths = (build.file(name) for name in sorted(names) if build.has(name))
     return [path for path in paths if path is not None and path.suffix == ".so"]
 
 
 def sections_hash(path: Path) -> str:
-    """SHA-256 of the sections of a 64-bit little-endian ELF file that are loaded, with their names; "" for any other
-    file."""
+    """SHA-256 of the loaded sections of a 64-bit little-endian ELF file, with their names; "" for any other file."""
     data = path.read_bytes()
     if data[:6] != b"\x7fELF\x02\x01":
         return ""
@@ -107,7 +107,7 @@ def _sections(data: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _sources(build: OpenedBuild, module: str) -> dict[str, bytes]:
-    """The Python sources that a module of the build leads to by imports, those within functions too."""
+    """The Python sources that a module of the build imports, directly or indirectly, including within functions."""
     found: dict[str, bytes] = {}
     waiting = [module]
     while waiting:
@@ -130,11 +130,11 @@ def _imports(build: OpenedBuild, source: bytes, package: str) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom):
             base = resolve_name("." * node.level + (node.module or ""), package) if node.level else node.module or ""
             inner = [f"{base}.{alias.name}" for alias in node.names]
-            # From a package, names are mostly modules; the package's own file matters for the others alone.
+            # Names imported from a package are mostly modules. The package's own file counts only for other names.
             yield from (name if _file(build, name) else base for name in inner)
 
 
 def _file(build: OpenedBuild, module: str) -> Path | None:
-    """The source of a module of the build, loaded or not."""
+    """The source file of a module of the build, loaded or not."""
     stem = build.site.joinpath(*module.split("."))
     return next((path for path in (stem.with_suffix(".py"), stem / "__init__.py") if path.is_file()), None)

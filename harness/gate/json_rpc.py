@@ -1,4 +1,4 @@
-"""Talking to a process of one's own: a line of JSON for each question, a line for each answer."""
+"""Requests to a child process: one line of JSON for each request, and one for each reply."""
 
 from __future__ import annotations
 
@@ -24,40 +24,42 @@ _GRACE_S = 5.0
 
 
 class Stage(Enum):
-    """What a process is about to do, as messages say it."""
+    """What a process is about to do, in the words of messages."""
 
     RUNNING_BASE = "running BASE"
     RUNNING_HEAD = "running HEAD"
     COMPARING = "comparing outputs"
     MEASURING_BASE = "measuring BASE"
     MEASURING_HEAD = "measuring HEAD"
-    MEASURING = "measuring both by turns"
+    MEASURING = "measuring both, interleaved"
 
 
 class StageTeller(Protocol):
-    """Reports at once what a process is about to do, and on what, for the case that it dies of it."""
+    """Reports what a process is about to do, and on what, before it does it: the process may die of it."""
 
     def __call__(self, stage: Stage, of: str = "") -> None: ...
 
 
 def environment() -> dict[str, str]:
-    """That of a child: the same code as here, wherever it was imported from, and never what lies in the current
-    directory; no errors made of warnings, which would be a build's; no choices of `tritmark tune`, which hold for
-    one build's code, so that the other's would be launched without."""
+    """Environment variables of a child process.
+
+    It imports the same code as this process, and nothing from the current folder. A build's warnings do not become
+    errors. Choices of `tritmark tune` are off: they hold for the code of one build only.
+    """
     own = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), tuned.SELECT: "off", "PYTHONWARNINGS": ""}
     return os.environ | own
 
 
 class Child:
-    """A process that runs `module` with the arguments and answers lines (see `serve`). Leaving it as a context
-    manager ends it."""
+    """A process that runs `module` with the arguments and answers requests (see `serve`). As a context manager, it ends
+    the process on exit."""
 
     def __init__(self, module: str, *arguments: str) -> None:
         self._killed_before = killed_for_memory()
         with starting():
             self._log = os.fdopen(os.memfd_create("tritmark-gate-log", os.MFD_CLOEXEC), "w+b")
             self._answers, theirs = os.pipe()
-            # Answers have a pipe of their own: a sitecustomize may print before any of our code runs.
+            # Replies have their own pipe: a sitecustomize may print before our code runs.
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", module, *arguments],
                 stdin=subprocess.PIPE,
@@ -68,22 +70,25 @@ class Child:
                 pass_fds=(theirs,),
             )
         os.close(theirs)
-        with suppress(BrokenPipeError):  # asking will say that it has ended
+        with suppress(BrokenPipeError):  # the first request reports that the process has ended
             assert self._process.stdin is not None
             self._process.stdin.write(b"%d\n" % theirs)
         self._rest = b""
         self.stage: Stage | None = None
-        """What the process said last that it was about to do."""
+        """The stage that the process reported last."""
         self.of = ""
-        """On what, where it said so."""
+        """The subject of the stage, such as a case; "" if none was reported."""
 
     @property
     def pid(self) -> int:
         return self._process.pid
 
     def ask(self, what: str, timeout_s: float, **further: Any) -> Any:
-        """The answer. Raises WorkerError where the process died or did not answer in time (it is gone then),
-        UsageError and the like as TritmarkError with the words of the process."""
+        """Send a request and return the reply.
+
+        Raises WorkerError if the process died or did not reply in time (it is then killed), and RemoteError, with the
+        original message, if the request raised an exception there.
+        """
         self.stage, self.of = None, ""
         assert self._process.stdin is not None
         try:
@@ -107,7 +112,7 @@ class Child:
             if not ready:
                 self.close(at_once=True)
                 raise WorkerError(
-                    Failure.HANG, f"the process did not answer within {timeout_s:g} s and was killed", self._tail()
+                    Failure.HANG, f"the process did not reply within {timeout_s:g} s and was killed", self._tail()
                 )
             data = os.read(end, 1 << 16)
             if not data:
@@ -128,11 +133,11 @@ class Child:
         if of_session is not None:
             raise of_session
         kind, how = (
-            (Failure.CRASH, f"was ended by {signal.Signals(-code).name}")
+            (Failure.CRASH, f"was killed by {signal.Signals(-code).name}")
             if code < 0
             else (Failure.EXIT, f"ended with status {code}")
         )
-        doing = f" while it was {self.stage.value}{f' on {self.of}' if self.of else ''}" if self.stage else ""
+        doing = f" while {self.stage.value}{f' on {self.of}' if self.of else ''}" if self.stage else ""
         return WorkerError(kind, f"the process {how}{doing}", self._tail())
 
     def _tail(self) -> str:
@@ -141,7 +146,7 @@ class Child:
         return self._log.read().decode(errors="replace").strip()
 
     def close(self, *, at_once: bool = False) -> None:
-        """End it and wait for that."""
+        """End the process and wait for it. `at_once` kills it."""
         if at_once:
             self._process.kill()
         if self._process.stdin is not None:
@@ -165,7 +170,7 @@ class Child:
 
 
 class RemoteError(TritmarkError, RuntimeError):
-    """What a process of ours raised: `kind` is the exception's type."""
+    """An exception that a child process raised. `kind` is the name of its type."""
 
     def __init__(self, text: str, kind: str) -> None:
         self.kind = kind
@@ -173,13 +178,13 @@ class RemoteError(TritmarkError, RuntimeError):
 
 
 def serve(handle: Callable[[str, dict[str, Any], StageTeller], Any]) -> None:
-    """Answer the parent until it goes: `handle(question, arguments, stage)`; see StageTeller.
+    """Answer requests with `handle(request, arguments, stage)` until the parent closes the pipe; see StageTeller.
 
-    What kernels print goes to the log; the first line of what is asked is the descriptor that takes the answers.
+    Output that kernels print goes to the log. The first line from the parent is the file descriptor for replies.
     """
     answers = os.fdopen(int(sys.stdin.buffer.readline()), "wb", buffering=0)
     os.set_inheritable(answers.fileno(), False)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is asked too, and closes the pipe
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent gets the signal too, and closes the pipe
 
     def say(**reply: Any) -> None:
         answers.write(json.dumps(reply).encode() + b"\n")

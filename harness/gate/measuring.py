@@ -1,4 +1,5 @@
-"""One benchmark at work: BASE and HEAD bound, compared, and timed by turns until the verdict is sure."""
+"""Runs one benchmark: binds BASE and HEAD, compares their outputs, and times them interleaved until the verdict is
+certain."""
 
 from __future__ import annotations
 
@@ -18,10 +19,10 @@ from tritmark.harness.gate.verdict import GateLimits, decide
 from tritmark.harness.measure.alternate import Interleaving
 
 LONG_NS = 1_000_000
-"""Calls from here on get LONGER times the time: a sample is one call, and the noise changes within it."""
+"""Calls of this time or more get LONGER times the budget: a sample is one call, and the noise changes within it."""
 LONGER = 5
 _NOISE = 0.25
-"""Part of the time that BASE against BASE gets."""
+"""Share of the budget for BASE against BASE."""
 
 
 def gate(
@@ -34,11 +35,10 @@ def gate(
     trust_code: bool = True,
     twin: BuildHost | None = None,
 ) -> Benchmark:
-    """The verdict on one benchmark that both builds have. `twin`: BASE in one more process, where each build has its
-    own.
+    """The verdict on one benchmark that both builds have.
 
-    `stage` is told what is about to run, for whoever finds the process dead. `trust_code`: the same machine code is not
-    measured.
+    `twin`: BASE in a third process, if each build has a process of its own. `stage` is called before each step, so that
+    the parent can report where a process died. `trust_code`: equal machine code is not measured.
     """
     stage(Stage.RUNNING_BASE)
     try:
@@ -51,7 +51,7 @@ def gate(
         second = head.bind(task, first)
         other = second.outputs()
     except Exception as error:
-        return benchmark(task, Outcome.ERROR, f"HEAD cannot run it, and BASE can: {_error_text(error)}")
+        return benchmark(task, Outcome.ERROR, f"HEAD cannot run it and BASE can: {_error_text(error)}")
     code = {side: kernel.code for side, kernel in (("base", first), ("head", second)) if kernel.code}
     stage(Stage.COMPARING)
     wrong, where = base.judge(task, first, own, other)
@@ -64,7 +64,7 @@ def gate(
     stage(Stage.MEASURING_HEAD)
     second.calibrate()
     third = first.again() if twin is None else twin.bind(task, first)
-    # The same number of calls, or what a sample's beginning costs would weigh differently on the two.
+    # The same number of calls for all, so that a sample's fixed cost weighs the same.
     for kernel in (second, third):
         kernel.take(first.calls)
     stage(Stage.MEASURING)
@@ -81,11 +81,11 @@ def _measured(
     found = decide(turns.pairs, limits, noise.logs)
     outcome, reason = found.verdict, found.reason
     if outcome in {Outcome.SLOWER, Outcome.FASTER} and check.verdict in {Outcome.SLOWER, Outcome.FASTER}:
-        text = f"BASE against itself seems {check.verdict.value} too ({check.ratio.median:.3f})"
-        # Where arrays lie, say. As far as that goes, nothing is claimed; what goes beyond it is.
+        text = f"BASE against itself measures {check.verdict.value} too ({check.ratio.median:.3f})"
+        # Placement of arrays, for example. Only a change larger than this bias is claimed.
         if not found.beyond(max(abs(log(check.ratio.low)), abs(log(check.ratio.high))), limits):
             outcome = Outcome.AMBIGUOUS
-        reason = f"{reason}; but {text}" if outcome is Outcome.AMBIGUOUS else f"{reason}, by more than {text}"
+        reason = f"{reason}; but {text}" if outcome is Outcome.AMBIGUOUS else f"{reason}; {text}, but by less"
     return benchmark(
         task,
         outcome,
@@ -104,12 +104,12 @@ def _measured(
 
 
 def longer(limits: GateLimits, call_ns: float) -> GateLimits:
-    """The limits for calls of so many nanoseconds."""
+    """The limits for calls of `call_ns` nanoseconds."""
     return limits if call_ns < LONG_NS else GateLimits(limits.seconds * LONGER, limits.dead, limits.false)
 
 
 def benchmark(task: GateTask, outcome: Outcome, reason: str, **further: Any) -> Benchmark:
-    """A Benchmark of the task with what is known of it."""
+    """A Benchmark of the task with an outcome, a reason and further fields."""
     names = ("op", "format", "dtype", "device", "variant", "axes", "family", "layout", "threads", "title")
     return Benchmark(
         id=task.id, **{name: getattr(task, name) for name in names}, outcome=outcome, reason=reason, **further

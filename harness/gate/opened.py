@@ -1,9 +1,9 @@
-"""A build's kernels in this process, beside those of another build and beside the harness that measures them.
+"""Loads a build's kernels into this process, beside those of another build and beside the harness that measures them.
 
-Two builds have modules of the same names. So the modules of each are kept aside, and put into `sys.modules` while
-something of that build runs: an import, a bind, a clock written in Python. Native modules are told apart by the paths
-of their files. What a build brings is used by its shape alone, as `harness.spec` describes it: its classes are those of
-its own `harness.spec`.
+Two builds have modules of the same names. The modules of each build are stored separately and put into `sys.modules`
+only while code of that build runs: an import, a bind, a clock written in Python. Python distinguishes native modules by
+their file paths. A build's objects are instances of its own `harness.spec`, so their fields are copied into this
+harness's classes.
 """
 
 from __future__ import annotations
@@ -42,14 +42,13 @@ Noun = TypeVar("Noun", Op, Device, Provider, Variant, Tensor, Sizes, MinSize, Ma
 
 
 class BuildError(TritmarkError, RuntimeError):
-    """A build cannot be made, or what it brings cannot be used; the message says what to do."""
+    """A build cannot be made, or its providers cannot be used. The message states the next step."""
 
 
 class OpenedBuild:
-    """The providers of the distributions in the folder `site`, loaded.
+    """The loaded providers of the distributions in the folder `site`.
 
-    Raises BuildError where there are none, they cannot be imported, or what they bring is nothing that this harness
-    knows.
+    Raises BuildError if there are none, if one cannot be imported, or if this harness does not know its objects.
     """
 
     def __init__(self, site: Path) -> None:
@@ -59,13 +58,15 @@ class OpenedBuild:
         points = [point for each in found for point in each.entry_points]
         providers = {point.name: point for point in points if point.group == GROUP}
         if not providers:
-            raise BuildError(f"{self.site}: no distribution there brings kernels (entry-point group {GROUP!r})")
+            raise BuildError(
+                f"{self.site}: no distribution there has kernels; legal: one with an entry point in the group {GROUP!r}"
+            )
         self._tops = frozenset(_tops(self.site))
         self._modules: dict[str, ModuleType] = {}
         self._aside: dict[str, ModuleType] = {}
         self._seen: set[str] = set()
         self._own: set[str] = set()
-        """Of the names seen, those of modules that would be this build's."""
+        """The names in `_seen` that belong to this build's packages."""
         self._inside = 0
         self._finder = _Finder(self.site, self._tops)
         with self.inside():
@@ -74,7 +75,7 @@ class OpenedBuild:
 
     @contextmanager
     def inside(self) -> Iterator[None]:
-        """While this lasts, what is imported comes from this build. It can be entered again within itself."""
+        """Within this context, imports come from this build. The context may be nested."""
         self._inside += 1
         if self._inside == 1:
             self._aside = self._taken()
@@ -90,20 +91,20 @@ class OpenedBuild:
                 sys.modules.update(self._aside)
 
     def file(self, module: str) -> Path | None:
-        """Where a module of this build was loaded from; None for one that is not loaded or is in no file."""
+        """The file of a module of this build; None if it is not loaded or has no file."""
         name = getattr(self.module(module), "__file__", None)
         return Path(name) if name else None
 
     def module(self, name: str) -> ModuleType | None:
-        """The module of that name of this build; None for one that is not loaded."""
+        """This build's module of that name; None if it is not loaded."""
         return (sys.modules if self._inside else self._modules).get(name)
 
     def has(self, module: str) -> bool:
-        """Whether a module of that name would be this build's."""
+        """Whether a module of that name belongs to this build's packages."""
         return module.partition(".")[0] in self._tops
 
     def _taken(self) -> dict[str, ModuleType]:
-        # Sets, because this happens twice each time that a kernel of either build runs.
+        # Sets, because this runs twice for each run of a kernel.
         fresh = sys.modules.keys() - self._seen
         self._seen |= fresh
         self._own |= {name for name in fresh if self.has(name)}
@@ -122,13 +123,13 @@ class OpenedBuild:
                 for variant in brought() if callable(brought) else brought:
                     installed.add(_variant(variant))
         except Exception as error:
-            where = f"entry point {point.name!r} ({point.value})" if point is not None else "what its providers bring"
+            where = f"entry point {point.name!r} ({point.value})" if point is not None else "its set of providers"
             raise BuildError(f"{self.site}: {where} cannot be used: {type(error).__name__}: {error}") from error
         return installed
 
 
 class _Finder(MetaPathFinder):
-    """Finds the build's modules in its folder, and nowhere else."""
+    """Finds the build's modules in its folder only."""
 
     def __init__(self, site: Path, tops: frozenset[str]) -> None:
         self._site = str(site)
@@ -137,7 +138,7 @@ class _Finder(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Raises ModuleNotFoundError for what the build lacks: another installation might have it."""
+        """Raises ModuleNotFoundError for a module that the build lacks: another installation must not supply it."""
         top, _, below = fullname.partition(".")
         if top not in self._tops:
             return None
@@ -147,14 +148,14 @@ class _Finder(MetaPathFinder):
         if spec is None:
             raise ModuleNotFoundError(f"No module named {fullname!r} in {self._site}", name=fullname)
         if spec.loader is None and not below:
-            # A namespace package's own path would be looked for in all of sys.path again.
+            # Python would search all of sys.path for the portions of a namespace package.
             spec = ModuleSpec(fullname, None, is_package=True)
             spec.submodule_search_locations = [str(Path(self._site, fullname))]
         return spec
 
 
 def _tops(site: Path) -> Iterator[str]:
-    """Names of the packages and modules that lie in a folder."""
+    """Names of the packages and modules in a folder."""
     for path in site.iterdir():
         name = path.name.partition(".")[0]
         if (
@@ -169,8 +170,7 @@ _LACKING = object()
 
 
 def _provider(brought: Any) -> Provider:
-    """What a build brings, as this harness has it: what a build of before or after lacks is as if nobody had said
-    anything about it."""
+    """A build's provider as this harness's class. A field that an older or newer build lacks gets its default."""
     ops = tuple(map(_op, brought.ops))
     devices = tuple(_ours(Device, device) for device in brought.devices)
     variants = tuple(map(_variant, brought.variants))
@@ -178,7 +178,8 @@ def _provider(brought: Any) -> Provider:
 
 
 def _op(brought: Any) -> Op:
-    """Members of enumerations are compared by identity, and errors are caught by their class: both have to be ours."""
+    """A build's op as this harness's class, with its enumerations and errors: code compares these by identity and
+    class."""
     return _ours(
         Op,
         brought,
@@ -199,14 +200,15 @@ def _variant(brought: Any) -> Variant:
 
 
 def _constraint(brought: Any) -> Any:
-    """Test cases are rounded to the kinds of limits that this harness knows; others only refuse."""
+    """A constraint as this harness's class, to which drawn cases are rounded; a constraint of another class only
+    refuses cases."""
     kinds: dict[str, Any] = {each.__name__: each for each in (MinSize, MaxSize, MultipleOf)}
     kind = kinds.get(type(brought).__name__)
     return brought if kind is None else _ours(kind, brought)
 
 
 def _argument_errors(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function with its build's InvalidArgumentError as ours."""
+    """The function, with the build's InvalidArgumentError raised as this harness's class."""
 
     @wraps(function)
     def call(*arguments: Any, **named: Any) -> Any:
@@ -227,12 +229,12 @@ def _ours(kind: type[Noun], brought: Any, **other: Any) -> Noun:
 
 
 def _field(kind: type, brought: Any, name: str) -> Any:
-    """A field of what a build brings, which may have it under its old name."""
+    """A field of a build's object, which may have an old name there."""
     return getattr(brought, name if hasattr(brought, name) else old_name(kind, name), _LACKING)
 
 
 def unwrapped(function: Any) -> Any:
-    """What a partial was made of."""
+    """The function that a partial wraps, or the function itself."""
     while isinstance(function, partial):
         function = function.func
     return function

@@ -1,7 +1,7 @@
-"""Builds with the extension modules of some ops alone: those of the others are not compiled.
+"""Partial builds: only the extension modules of the selected ops are compiled.
 
-A module that was left out has a stand-in, which leaves a mark where it is imported: then what was left out was needed
-after all, and the build is made whole.
+Each module that was left out has a stand-in. If a stand-in is imported, it leaves a mark file: the module is needed,
+and the gate makes the whole build.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tritmark.harness.providers import Installed
 
 _CYTHON = ".pyx"
 _MARK = ".wanted"
-_STAND_IN = f'''"""Was not compiled: this build is for other ops."""
+_STAND_IN = f'''"""Not compiled: this build is for other ops."""
 
 from pathlib import Path
 
@@ -27,14 +27,14 @@ raise ImportError(f"{{__name__}} was left out of this build, which is for other 
 
 @dataclass(frozen=True, slots=True)
 class BuildPart:
-    """Names of extension modules."""
+    """Names of the extension modules that are needed, and of those that may be left out."""
 
     needed: frozenset[str] = frozenset()
     others: frozenset[str] = frozenset()
 
     @property
     def mark(self) -> str:
-        """What tells builds with different modules apart; "" for a whole one."""
+        """A hash in the build's folder name that identifies the modules left out; "" for a whole build."""
         return f"-{sha256(' '.join(sorted(self.others)).encode()).hexdigest()[:12]}" if self.others else ""
 
 
@@ -42,20 +42,21 @@ WHOLE = BuildPart()
 
 
 def part_of(installed: Installed, op: str) -> BuildPart:
-    """What the kernels of ops that match the glob `op` need of what is installed, and the modules that those of other
-    ops alone are in."""
+    """The installed modules that kernels need whose op matches the glob `op`, and the modules that only other ops
+    need."""
     of: dict[bool, set[str]] = {True: set(), False: set()}
     for variant in installed.registry.variants:
         if installed.registry.devices[variant.key.device].memory is None:
             files = (Path(file.path).name for file in variant.code("", frozenset()) if file.path)
             of[fnmatchcase(variant.key.op, op)].update(name.partition(".")[0] for name in files)
     needed, others = frozenset(of[True]), frozenset(of[False] - of[True])
-    # Where nothing is known of what is needed, everything may be.
+    # If no needed module is known, every module may be needed.
     return BuildPart(needed, others) if needed and others else WHOLE
 
 
 def narrow(source: Path, part: BuildPart) -> frozenset[str]:
-    """Remove the Cython source of other ops' modules, where it lies beside that of needed ones; the modules' names."""
+    """Remove the Cython sources of other ops' modules from the folders of needed ones. Returns the removed modules'
+    names."""
     found = list(source.rglob(f"*{_CYTHON}"))
     rooms = {path.parent for path in found if path.stem in part.needed}
     dropped = [path for path in found if path.stem in part.others and path.parent in rooms]
@@ -65,7 +66,7 @@ def narrow(source: Path, part: BuildPart) -> frozenset[str]:
 
 
 def stand_in(site: Path, part: BuildPart, dropped: Iterable[str]) -> None:
-    """Put a stand-in for each module that was left out of a build beside those that it needs."""
+    """Write a stand-in for each module that was left out, beside the needed modules."""
     rooms = {path.parent for name in part.needed for path in site.rglob(f"{name}.*so")}
     for room in rooms:
         for name in dropped:
@@ -73,5 +74,5 @@ def stand_in(site: Path, part: BuildPart, dropped: Iterable[str]) -> None:
 
 
 def lacks(site: Path) -> bool:
-    """Whether something asked a build for a module that was left out of it."""
+    """Whether code imported a module that was left out of the build."""
     return next(site.rglob(f"*{_MARK}"), None) is not None

@@ -1,7 +1,6 @@
-"""A launch: the process in which both builds run, so that a kernel that crashes ends it and not the gate.
+"""The process in which both builds run. A kernel that crashes ends this process, and the gate continues.
 
-Both builds are in this one process, or (where one process cannot hold both, or must not) each alone in one of its own
-below it.
+Both builds are in this process. If it cannot or must not hold both, each build has a child process of its own.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _BENCHMARK_S = 900.0
 
 
 class GateProcess(Child):
-    """The gate's side of one launch. `why_apart`: why its builds must not be in one process, or "". Raises what Child
+    """The gate's side of the process. `why_apart`: why the builds must not share a process, or "". Raises what Child
     raises."""
 
     def __init__(self, base: Path, head: Path, *, why_apart: str) -> None:
@@ -37,11 +36,11 @@ class GateProcess(Child):
 
     @property
     def together(self) -> bool:
-        """Whether both builds are in that one process."""
+        """Whether both builds share one process."""
         return bool(self.opened["together"])
 
     def plan(self, wanted: benchmarks.BenchmarkFilter) -> list[benchmarks.Planned]:
-        """Each benchmark with what keeps BASE and HEAD from running it here."""
+        """Each benchmark, with the refusals of BASE and HEAD on this machine."""
         return [
             benchmarks.Planned.model_validate(each) for each in self.ask("plan", _OPEN_S, wanted=wanted.model_dump())
         ]
@@ -60,7 +59,7 @@ class GateProcess(Child):
 
 
 class _Both:
-    """Both builds, on this end."""
+    """The process's side: the hosts of both builds."""
 
     def __init__(self) -> None:
         self._stack = ExitStack()
@@ -92,7 +91,7 @@ class _Both:
         return measured.model_dump(mode="json")
 
     def close(self) -> None:
-        """End the processes below this one."""
+        """End the child processes."""
         self._stack.close()
 
     def _open(self, base: str, head: str, why: str) -> Any:
@@ -102,7 +101,7 @@ class _Both:
             except Exception as error:
                 why = f"one process cannot hold both builds: {error}"
         if why:
-            # BASE against itself has to be in two processes too, or its noise would not be that of BASE against HEAD.
+            # BASE against itself needs two processes too, so that its noise is comparable to BASE against HEAD.
             self._base, self._head, self._twin = (
                 self._stack.enter_context(RemoteBuildHost(Path(site))) for site in (base, head, base)
             )
@@ -114,7 +113,7 @@ class _Both:
         for host in (self._head, self._base):
             try:
                 found.append(host.tasks(wanted))
-            except (UsageError, RemoteError) as error:  # such as a file that names an op that only one build has
+            except (UsageError, RemoteError) as error:  # such as a suite file with an op that only one build has
                 problems.append(error)
                 found.append([])
         if len(problems) == len(found):
@@ -131,4 +130,4 @@ if __name__ == "__main__":
     both = _Both()
     serve(both.handle)
     both.close()
-    os._exit(0)  # native code of two builds may not survive being unloaded
+    os._exit(0)  # unloading the native code of two builds may crash

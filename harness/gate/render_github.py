@@ -1,4 +1,4 @@
-"""The result for GitHub: workflow commands that annotate a run, and Markdown for the job's summary."""
+"""The result for GitHub: workflow commands that annotate a run, and a Markdown summary of the job."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tritmark.harness.text.visible import visible
 
 SUMMARY = "GITHUB_STEP_SUMMARY"
 _LARGEST = 900_000
-"""Bytes of a summary; GitHub drops one of more than 1 MiB."""
+"""Bytes of a summary at most: GitHub drops a summary larger than 1 MiB."""
 _SPECIAL = re.compile(r"[^\w \n/=.,+%();–-]|_")
 
 
 def commands(result: GateResult) -> str:
-    """A workflow command a line for each benchmark that changed, worst first (GitHub shows ten of a kind), and the
-    conclusion."""
+    """A workflow command for each benchmark that changed, one a line, and the conclusion. The worst come first, because
+    GitHub shows ten of a kind."""
     lines = [f"::warning title=Not compared::{_data(visible(note))}" for note in result.notes]
     lines += [
         _annotation(each, strict=result.strict)
@@ -40,24 +40,25 @@ def _levels(strict: bool) -> Mapping[Outcome, str]:
 
 
 def _annotation(each: Benchmark, *, strict: bool) -> str:
-    # No file is named: a benchmark has none, and GitHub would pin the note to line 1 of whatever stood here.
+    # No file is named: a benchmark has none, and GitHub would attach the note to line 1 of any file given here.
     title = f"{each.outcome.value} {kernel(each)}"
     text = f"{place(each)}: {f'{change(each.ratio)}; ' if each.ratio else ''}{visible(each.reason)}"
     return f"::{_levels(strict)[each.outcome]} title={_property(title)}::{_data(text)}"
 
 
 def _data(text: str) -> str:
-    """The text as the message of a workflow command."""
+    """The text, escaped as the message of a workflow command."""
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
 def _property(text: str) -> str:
-    """The text as the value of a workflow command's property."""
+    """The text, escaped as a property of a workflow command."""
     return _data(text).replace(":", "%3A").replace(",", "%2C")
 
 
 def summarise(result: GateResult, environ: Mapping[str, str]) -> None:
-    """Append the summary to the file that GITHUB_STEP_SUMMARY names, if it does."""
+    """Append the summary to the file that GITHUB_STEP_SUMMARY names, if it is set. Raises UsageError if the file cannot
+    be written."""
     path = environ.get(SUMMARY)
     if not path:
         return
@@ -66,12 +67,12 @@ def summarise(result: GateResult, environ: Mapping[str, str]) -> None:
             file.write(summary(result))
     except OSError as error:
         raise UsageError(
-            f"{SUMMARY} is {path!r}, which cannot be written: {error.strerror}; legal: a file that can be appended to"
+            f"{SUMMARY} is {path!r}, which cannot be written: {error.strerror}; legal: a writable file"
         ) from None
 
 
 def summary(result: GateResult) -> str:
-    """Markdown: the conclusion, a table of what is not SAME, and the rest folded away."""
+    """Markdown: the conclusion, a table of benchmarks that are not SAME, and a folded table of the others."""
     lines = [
         f"### {markdown(conclusion(result))}",
         "",
@@ -93,7 +94,7 @@ def summary(result: GateResult) -> str:
 def _table(benchmarks: list[Benchmark]) -> list[str]:
     if not benchmarks:
         return []
-    lines = ["| outcome | kernel | shape | change (95 %) | could see | why |", "|---|---|---|---:|---:|---|"]
+    lines = ["| outcome | kernel | shape | change (95 %) | detectable | reason |", "|---|---|---|---:|---:|---|"]
     size = 0
     for count, each in enumerate(benchmarks):
         cells = (
@@ -111,5 +112,5 @@ def _table(benchmarks: list[Benchmark]) -> list[str]:
 
 
 def markdown(text: str) -> str:
-    """The text on one line, with everything that Markdown or HTML could take for markup as a character reference."""
+    """The text on one line, with possible Markdown and HTML markup as character references."""
     return _SPECIAL.sub(lambda match: f"&#{ord(match[0])};", visible(text)).replace("\n", "<br>")

@@ -1,4 +1,4 @@
-"""The result as JUnit XML, as Jenkins and its kin read it: a test case for each benchmark."""
+"""The result as JUnit XML for CI servers such as Jenkins: a test case for each benchmark."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ _SKIPPED = frozenset({Outcome.AMBIGUOUS, Outcome.NOT_RUN, Outcome.ADDED, Outcome
 
 
 def junit(result: GateResult) -> str:
-    """SLOWER and DIFFERS are failures, ERROR an error; AMBIGUOUS and what was not compared is skipped with its reason.
+    """JUnit XML of the result.
 
-    Characters that XML forbids (and all others that do not print) are written as escapes, like \\x1b.
+    SLOWER and DIFFERS are failures, and ERROR is an error. AMBIGUOUS and benchmarks that were not compared are skipped,
+    with the reason. Non-printing characters are written as escapes, such as \\x1b; XML forbids some of them.
     """
     root = ET.Element("testsuites")
     suite = ET.SubElement(
@@ -55,7 +56,7 @@ def _case(suite: ET.Element, each: Benchmark) -> None:
 
 
 def _details(each: Benchmark) -> str:
-    lines = [place(each), f"change {change(each.ratio)}, smallest that would have been seen {percent(each.smallest)}"]
+    lines = [place(each), f"change {change(each.ratio)}, smallest detectable slow-down {percent(each.smallest)}"]
     if each.first is not None:
         lines.append(
             visible(f"{each.first.output}{list(each.first.index)}: BASE {each.first.expected}, HEAD {each.first.found}")
@@ -64,5 +65,5 @@ def _details(each: Benchmark) -> str:
 
 
 def _timestamp(created: str) -> str:
-    """UTC without its offset, as the schema wants it."""
+    """UTC without an offset, as the schema requires."""
     return datetime.fromisoformat(created).astimezone(UTC).replace(tzinfo=None).isoformat(timespec="seconds")

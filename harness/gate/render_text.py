@@ -1,4 +1,4 @@
-"""The result as text for a terminal, or plain where there is none."""
+"""The result as text, with colours on a terminal."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ _STYLES = {
     Outcome.SAME: "",
 }
 _EXPLAINED = frozenset({Outcome.SLOWER, Outcome.DIFFERS, Outcome.ERROR, Outcome.AMBIGUOUS})
-"""Outcomes whose reasons are written below the table."""
+"""Outcomes with a reason below the table."""
 
 
 def show(result: GateResult, console: Console) -> None:
-    """Print a table of the benchmarks, worst first, what is to be said about them, and the conclusion."""
-    figures = ("change", "could see", "seconds")
+    """Print a table of the benchmarks, worst first, the reasons, and the conclusion."""
+    figures = ("change", "detectable", "seconds")
     table = plain_table("", "outcome", "kernel", "shape", *figures, right=figures)
     ordered = sorted_benchmarks(result)
     for each in ordered:
@@ -69,7 +69,7 @@ def show(result: GateResult, console: Console) -> None:
 
 
 def _head(result: GateResult) -> list[str]:
-    how = "both builds in one process" if result.together else "a process for each build, by turns"
+    how = "both builds in one process" if result.together else "a process for each build, interleaved"
     lines = [
         *(f"NOTE {visible(note)}" for note in result.notes),
         f"BASE {build(result.base)}",
@@ -80,8 +80,8 @@ def _head(result: GateResult) -> list[str]:
     return [
         *lines,
         (
-            "change: HEAD's time over BASE's, with its 95 % interval; could see: the smallest slow-down that "
-            "would have been seen"
+            "change: HEAD's time relative to BASE's, with the 95 % interval; detectable: the smallest slow-down that "
+            "this gate detects in 95 % of launches"
         ),
         "",
     ]
@@ -98,7 +98,7 @@ def _explanation(each: Benchmark) -> list[str]:
             f"{name(each.first.found)}"
         )
     for launch in each.confirmed:
-        said = launch.outcome.value if launch.outcome is not None else "nothing"
+        said = launch.outcome.value if launch.outcome is not None else "no verdict"
         why = f": {visible(launch.reason)}" if launch.reason else ""
-        lines.append(f"  a fresh process says {said}{f', {change(launch.ratio)}' if launch.ratio else ''}{why}")
+        lines.append(f"  a fresh process reports {said}{f', {change(launch.ratio)}' if launch.ratio else ''}{why}")
     return lines

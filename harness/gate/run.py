@@ -1,4 +1,4 @@
-"""The whole gate: builds, the benchmarks one after the other, alarms confirmed by fresh processes."""
+"""Runs a gate: makes the builds, runs the benchmarks one by one, and confirms alarms in fresh processes."""
 
 from __future__ import annotations
 
@@ -28,29 +28,29 @@ from tritmark.harness.machine.session import must_suffice
 from tritmark.harness.providers import load
 
 CONFIRMATIONS = 2
-"""Fresh launches that have to say SLOWER as well. Where a launch puts its memory and code moves a kernel for as long
-as it lives."""
+"""Fresh processes that must report SLOWER too. The addresses of memory and code change a kernel's time for the life of
+a process."""
 
 ASKED = "--apart was given"
-SEVERAL = "several threads: those of two builds in one process would wait on the same cores"
+SEVERAL = "more than one thread: in one process, the threads of both builds would compete for the same cores"
 
 _OF_BASE = frozenset({Stage.RUNNING_BASE, Stage.MEASURING_BASE})
-"""Where a process that ends tells nothing of HEAD."""
+"""Stages in which the end of a process is no evidence about HEAD."""
 
 
 class GateObserver(BuildObserver, Protocol):
-    """Who wants to know how it goes on."""
+    """Receives the progress of a gate."""
 
     def noted(self, what: str) -> None:
-        """A reader has to know of this, before all else."""
+        """A note that a report shows first."""
 
     def finished(self, found: Benchmark) -> None:
-        """One further of what was planned."""
+        """A planned benchmark is complete."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateRequest:
-    """What was asked for."""
+    """The arguments of a gate."""
 
     base: str
     head: str
@@ -60,23 +60,23 @@ class GateRequest:
     apart: bool = False
     command: tuple[str, ...] = ()
     trust_code: bool = True
-    """Whether identical machine code is taken for what it is; else it is measured."""
+    """Whether equal machine code is reported as SAME; otherwise it is measured."""
     folder: Path | None = None
-    """The repository; None for the current directory."""
+    """The repository; None for the current folder."""
 
     @property
     def why_apart(self) -> str:
-        """Why the builds must not be in one process, or ""."""
+        """Why the builds must not share a process, or ""."""
         if self.apart:
             return ASKED
         return SEVERAL if self.wanted.threads > 1 else ""
 
 
 def run(request: GateRequest, observer: GateObserver) -> GateResult:
-    """Everything. An interruption (KeyboardInterrupt) ends it with what is done by then.
+    """Run a gate. An interruption (KeyboardInterrupt) ends it with the benchmarks that are complete.
 
-    Raises NothingToCompareError before anything is built where BASE and HEAD are the same, and else UsageError,
-    BuildError; TritmarkError for builds that no process can hold.
+    Raises NothingToCompareError, before anything is built, if BASE and HEAD are the same. Raises UsageError or
+    BuildError for invalid arguments and failed builds, and TritmarkError for builds that no process can load.
     """
     must_suffice()
     note = uncommitted(request.base, request.head, request.folder)
@@ -110,7 +110,7 @@ def run(request: GateRequest, observer: GateObserver) -> GateResult:
 
 @dataclass(frozen=True, slots=True)
 class _Ready:
-    """Both builds open, and what is known before anything is timed."""
+    """Both builds, opened, with the plan and the comparison of outputs: the state before timing."""
 
     sides: tuple[Built, Built]
     building: float
@@ -121,7 +121,7 @@ class _Ready:
 
 
 def _ready(request: GateRequest, observer: GateObserver, stack: ExitStack) -> _Ready:
-    """Build, open and compare; whole builds where a part of them turns out to be too little."""
+    """Build, open and compare. Makes whole builds if partial builds lack a module."""
     part = WHOLE if request.wanted.op == "*" else part_of(load(), request.wanted.op)
     begun = perf_counter()
     if part is not WHOLE:
@@ -148,21 +148,24 @@ def _opened(
     gate = _Gate(request, sides[0].site, sides[1].site, stack)
     planned = gate.launch.plan(request.wanted)
     if not planned:
-        raise UsageError(f"nothing that suite {request.wanted.suite} measures is left by --op, --variant and --device")
+        raise UsageError(
+            f"no measured workload of suite {request.wanted.suite} matches --op, --variant and --device; "
+            "next: widen these globs, or name another --suite"
+        )
     compared = compared_kernels(sides[0].site, sides[1].site, planned, observer, trust_code=request.trust_code)
     return _Ready(sides, building, gate, planned, compared)
 
 
 @dataclass(frozen=True, slots=True)
 class Seconds:
-    """How long a gate took, and building of it."""
+    """Duration of a gate, and of building within it."""
 
     whole: float
     building: float
 
 
 class _Gate:
-    """The launch at work; a new one takes its place where a kernel ended it."""
+    """The current process; a new one replaces it after a kernel ended it."""
 
     def __init__(self, request: GateRequest, base: Path, head: Path, stack: ExitStack) -> None:
         self._request, self._base, self._head, self._stack = request, base, head, stack
@@ -171,7 +174,7 @@ class _Gate:
     def benchmarks(
         self, planned: Sequence[Planned], compared: Mapping[str, DrawnComparison], started: Callable[[str], None]
     ) -> Iterator[Benchmark]:
-        """Each verdict, alarms confirmed. What differs on drawn cases is not measured."""
+        """Yield each verdict, with alarms confirmed. A kernel that differs on drawn cases is not measured."""
         for each in planned:
             task, without = each.task, left_out(each)
             if without is not None:
@@ -208,7 +211,7 @@ class _Gate:
 
 
 def confirmed(found: Benchmark, again: Sequence[Benchmark]) -> Benchmark:
-    """An alarm with what fresh processes say of it: SLOWER stays only what all of them call so."""
+    """An alarm with its repetitions in fresh processes. It stays SLOWER only if all of them report SLOWER."""
     speeds = {Outcome.SLOWER, Outcome.FASTER, Outcome.SAME, Outcome.AMBIGUOUS}
     launches = tuple(
         Confirmation(
@@ -224,11 +227,11 @@ def confirmed(found: Benchmark, again: Sequence[Benchmark]) -> Benchmark:
     agreed = sum(each.outcome is Outcome.SLOWER for each in launches)
     if agreed == len(launches):
         return found.model_copy(
-            update={"confirmed": launches, "reason": f"{found.reason}; {agreed} fresh processes say so too"}
+            update={"confirmed": launches, "reason": f"{found.reason}; {agreed} fresh processes confirm it"}
         )
     said = "; ".join(each.outcome.value if each.outcome else f"none ({each.reason})" for each in launches)
     reason = (
-        f"the first process says SLOWER ({found.reason}), and {agreed} of {len(launches)} fresh processes "
+        f"the first process reports SLOWER ({found.reason}), and {agreed} of {len(launches)} fresh processes "
         f"confirm it: {said}"
     )
     return found.model_copy(update={"outcome": Outcome.AMBIGUOUS, "confirmed": launches, "reason": reason})

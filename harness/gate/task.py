@@ -1,5 +1,5 @@
-"""What a gate runs: one kernel on one workload, said without any object of a build, so that it can be told to
-another process."""
+"""A task of a gate: one kernel on one workload. It contains no object of a build, so it can be sent to another
+process."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tritmark.harness.spec import Workload
 
 
 class GateTask(Model):
-    """A kernel by its names, and the workload."""
+    """A kernel by name, and a workload."""
 
     device: str
     op: str
@@ -36,5 +36,5 @@ class GateTask(Model):
 
     @property
     def id(self) -> str:
-        """As a Record's Run has it."""
+        """The id, as in a Run of a Record."""
         return f"{self.kernel} {self.workload.id}"

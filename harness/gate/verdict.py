@@ -1,27 +1,30 @@
-"""Did it get slower? The statistics of the gate: pairs are asked for until one can be sure, or the time is up.
+"""The statistics of the gate: take pairs until the verdict is certain, or the time is over.
 
-The statistic is the median of the log ratios of adjacent pairs (`harness/measure/alternate.py` says why). Its interval
-comes from order statistics: nothing is assumed of the distribution but that half of the pairs lie below the median. Two
-things break such an interval, and are allowed for:
+The statistic is the median of the log ratios of adjacent pairs (see `harness/measure/alternate.py`). Its interval comes
+from order statistics and assumes only that half of the pairs lie below the median. Two corrections apply:
 
-- *Pairs depend on each other.* Whole stretches of them can be off together. Sums of the signs (above or below the
-  median) over blocks of 2, 4, 8, ... pairs would vary as the block's length if pairs were independent; by how much they
-  vary more, at the worst length that still has 16 blocks, so many times fewer pairs are counted.
-- *Whoever looks again and again is misled sooner or later.* Looks come at each half more of pairs, and at the end of
-  the time. From the pace of the first pairs it is known how many there can be; the last has half of the share of false
-  alarms that is allowed in all, and those before it share the other half (Bonferroni, which overstates, because looks
-  share their pairs).
+- *Dependent pairs.* Consecutive pairs can share an error. If pairs were independent, the variance of the sums of signs
+  (above or below the median) over blocks of 2, 4, 8, ... pairs would grow as the block length. The excess, at the worst
+  length with 16 or more blocks, divides the number of pairs counted.
+- *Repeated tests.* A test, called a look, comes each time the number of pairs has grown by half, and at the end. The
+  pace of the first pairs gives the number of looks. The last look gets half of the admitted share of false alarms, and
+  the earlier looks share the other half. This Bonferroni correction is conservative, because looks share pairs.
 
-SLOWER is said where the interval lies above the dead band, FASTER below it, SAME where it lies inside; what is inside
-the band is never claimed, because the layout of unchanged code alone moves a kernel by 0.1 to 0.4 %.
+SLOWER: the interval lies above the dead band. FASTER: below it. SAME: inside it. A change inside the band is never
+claimed, because the code layout alone changes the time of an unchanged kernel by 0.1 to 0.4 %.
 
-On made-up noise (`suites/gate/simulated.py`, 500 trials of each, pairs of 0.4 ms): noise that is normal, Cauchy, of a
-speed that doubles within pairs, of a width that jumps twentyfold, with a middle that jumps by 1 %, or autocorrelated by
-0.5 gave no SLOWER where the truth was up to 0.4 %, and at most 1 % of them where it was the whole dead band (4 % for
-the middle that jumps); all of 5 % were found within 0.04 s (95th percentile) and all of 2 % within 0.2 s. Where 20 or
-more pairs hang together 100 pairs cannot show it: autocorrelated by 0.9, SLOWER in 1 % at a truth of 0 and 10 % at the
-edge; by 0.97, in 6 % and 27 %. On two cores of a busy virtual machine the dependence of 72 launches was 1 to 2.1, once
-4.8. Against that, and against what differs from launch to launch, alarms are confirmed in fresh ones.
+Results on simulated noise (`suites/gate/simulated.py`, 500 trials of each, pairs of 0.4 ms). The noise was normal,
+Cauchy, with a speed that doubles within pairs, with a width that jumps 20x, with a median that jumps by 1 %, or with an
+autocorrelation of 0.5:
+
+- No SLOWER for true changes up to 0.4 %.
+- SLOWER in at most 1 % of trials for a true change at the edge of the dead band (4 % for the jumping median).
+- All changes of 5 % are detected within 0.04 s (95th percentile), and all of 2 % within 0.2 s.
+
+100 pairs do not show a dependence over 20 or more pairs. An autocorrelation of 0.9 gives SLOWER in 1 % of trials
+without a change and in 10 % at the edge; 0.97 gives 6 % and 27 %. On two cores of a busy virtual machine, the
+dependence of 72 launches was 1 to 2.1, and once 4.8. Fresh processes confirm alarms for this reason, and because
+launches differ.
 """
 
 from __future__ import annotations
@@ -40,28 +43,27 @@ from tritmark.harness.measure.statistics import LEAST_SAMPLES, binomial_quantile
 from tritmark.harness.record import Ratio
 
 Pairs = Callable[[int], Sequence[float]]
-"""Takes so many more adjacent pairs and returns log(head/base) of each."""
+"""Takes the given number of further adjacent pairs and returns log(head/base) of each."""
 
 FIRST = 100
-"""Pairs before the first look: the dependence between pairs cannot be told from fewer."""
+"""Pairs before the first look: fewer do not show the dependence between pairs."""
 _GROWTH = 1.5
 _LAST = 0.5
-"""The last look's part of the false alarms: it has the most pairs, so it is where a small slow-down can still be
-told from none."""
+"""The last look's share of the false alarms: it has the most pairs, so it detects the smallest slow-downs."""
 POWER = 0.95
-"""How surely an effect of `Decision.smallest` is seen."""
+"""The probability with which a slow-down of `Decision.smallest` is detected."""
 
 
 @dataclass(frozen=True, slots=True)
 class GateLimits:
-    """What may be spent, and what is let pass."""
+    """Time budget, dead band and share of false alarms. Raises UsageError for a value that is out of range."""
 
     seconds: float = 1.0
-    """Time for the pairs; what takes longer is AMBIGUOUS."""
+    """Time for the pairs; a benchmark without a verdict by then is AMBIGUOUS."""
     dead: float = 0.01
     """Changes up to this fraction are not claimed."""
     false: float = 0.01
-    """Share of false SLOWER at most, and of false FASTER, over all looks together."""
+    """Largest share of false SLOWER, and of false FASTER, over all looks together."""
 
     def __post_init__(self) -> None:
         for name, value, legal in (
@@ -80,29 +82,28 @@ class GateLimits:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What was decided about one benchmark in one launch."""
+    """The decision on one benchmark in one launch."""
 
     verdict: Outcome
     """SLOWER, FASTER, SAME or AMBIGUOUS."""
     ratio: Ratio
-    """HEAD's time over BASE's with its 95 % interval, dependence allowed for (that of the looks is wider)."""
+    """HEAD's time over BASE's with its 95 % interval, corrected for dependence; `bounds` are wider."""
     smallest: float | None
-    """The smallest slow-down, as a fraction, that 95 of 100 launches would have seen within the time; None: too few
-    pairs to say."""
+    """The smallest slow-down, as a fraction, that 95 % of launches detect within the time; None: too few pairs."""
     seconds: float
     pairs: int
     reason: str
     bounds: tuple[float, float] = (-inf, inf)
-    """What the verdict rests on: of the log of the ratio, every look allowed for."""
+    """The interval of the log ratio that decides the verdict, corrected for all looks."""
 
     def beyond(self, off: float, limits: GateLimits) -> bool:
-        """Whether SLOWER or FASTER would stand if the dead band were wider by `off`, a log of a ratio."""
+        """Whether SLOWER or FASTER would remain if the dead band were wider by `off`, a log ratio."""
         band = log1p(limits.dead) + off
         return self.bounds[0] > band or self.bounds[1] < -band
 
 
 def interval(logs: npt.ArrayLike, tail: float) -> tuple[float, float]:
-    """Bounds of the median, each of which misses it in at most the share `tail` of cases; infinite where the pairs
+    """Bounds of the median of log ratios. Each misses it in at most the share `tail` of cases; infinite if the pairs
     are too few."""
     ordered = np.sort(np.asarray(logs, np.float64))
     counted = max(1, int(len(ordered) / dependence(logs)))
@@ -114,7 +115,7 @@ def interval(logs: npt.ArrayLike, tail: float) -> tuple[float, float]:
 
 
 def ratio(logs: npt.ArrayLike) -> Ratio:
-    """The median of the pairs' ratios and its 95 % interval; below six pairs, their range."""
+    """The median of the pairs' ratios and its 95 % interval; for fewer than six pairs, their range."""
     values = np.asarray(logs, np.float64)
     middle = float(np.median(values))
     low, high = interval(values, 0.025)
@@ -124,10 +125,10 @@ def ratio(logs: npt.ArrayLike) -> Ratio:
 
 
 def smallest(logs: npt.ArrayLike, limits: GateLimits, pairs: int, noise: npt.ArrayLike = ()) -> float | None:
-    """The smallest slow-down, as a fraction, that `pairs` pairs as noisy as `logs` and `noise` (A/A) show with
+    """The smallest slow-down, as a fraction, that `pairs` pairs as noisy as `logs` and `noise` (A/A) detect with
     probability POWER.
 
-    The noisier of the two counts, and what A/A is off by adds to it. None where there are too few pairs to tell.
+    The noisier of the two counts, and the bias of A/A is added. None if there are too few pairs.
     """
     tail = limits.false * _LAST
     errors, off = [_error(logs, pairs)], 0.0
@@ -140,7 +141,7 @@ def smallest(logs: npt.ArrayLike, limits: GateLimits, pairs: int, noise: npt.Arr
 
 
 def _error(logs: npt.ArrayLike, pairs: int) -> float:
-    """Standard error of the median of `pairs` such pairs."""
+    """Standard error of the median of `pairs` pairs as noisy as `logs`."""
     low, high = interval(logs, 0.025)
     return (high - low) / (2 * -normal_quantile(0.025)) * sqrt(len(np.asarray(logs)) / pairs)
 
@@ -148,17 +149,16 @@ def _error(logs: npt.ArrayLike, pairs: int) -> float:
 def decide(
     pairs: Pairs, limits: GateLimits, noise: Sequence[float] = (), now: Callable[[], int] = perf_counter_ns
 ) -> Decision:
-    """Ask for pairs until the verdict is sure, or `limits.seconds` have gone by. `noise`: log ratios of BASE against
-    itself.
+    """Take pairs until the verdict is certain, or `limits.seconds` are over. `noise`: log ratios of BASE with itself.
 
-    `now` is a clock in nanoseconds. The time is kept to within one pair as long as all pairs take about as long.
+    `now` is a clock in nanoseconds. The time limit holds to within one pair if all pairs take about the same time.
     """
     start = now()
     end = start + limits.seconds * 1e9
     logs = list(pairs(1))
     band = log1p(limits.dead)
     late = _fill(pairs, logs, FIRST, end, start, now)
-    # With no look before it, the last one has all there is.
+    # Without earlier looks, the last look gets the whole share of false alarms.
     early = 0 if late else _early(len(logs), (now() - start) / 1e9, limits.seconds)
     share, last = limits.false * (1 - _LAST) / max(early, 1), limits.false * (_LAST if early else 1)
     while True:
@@ -177,8 +177,7 @@ def decide(
 
 
 def _early(pairs: int, seconds: float, limit: float) -> int:
-    """How many looks come before the one at the end of the time, if so many pairs took so many seconds; the first is
-    at these."""
+    """The number of looks before the last one, if `pairs` pairs took `seconds`; the first look is at these pairs."""
     affordable, looks = pairs * limit / seconds, 1
     while (pairs := int(pairs * _GROWTH)) < affordable:
         looks += 1
@@ -186,10 +185,9 @@ def _early(pairs: int, seconds: float, limit: float) -> int:
 
 
 def _fill(pairs: Pairs, logs: list[float], target: float, end: float, start: int, now: Callable[[], int]) -> bool:
-    """Take pairs until there are `target`, never more at once than half of the time left allows; whether the time ran
-    out before.
+    """Take pairs until there are `target`. Returns whether the time ran out before.
 
-    No pair is begun that would be done after the end.
+    One request takes at most half of the remaining time, and no pair begins that would end too late.
     """
     while len(logs) < target:
         time = now()
@@ -209,14 +207,14 @@ def _verdict(low: float, high: float, band: float) -> Outcome:
 
 
 def _reason(verdict: Outcome, bounds: tuple[float, float], limits: GateLimits, seconds: float) -> str:
-    """What the verdict rests on, in a sentence."""
+    """The evidence for the verdict in a sentence."""
     if bounds[0] == -inf:
-        return f"too few pairs in {seconds:.2g} s for any interval"
+        return f"too few pairs in {seconds:.2g} s for an interval"
     shown = " to ".join(f"{100 * expm1(bound):+.2f} %" for bound in bounds)
     if verdict is Outcome.AMBIGUOUS:
         return (
-            f"after {seconds:.2g} s the change may be anything from {shown}, and the dead band is "
+            f"after {seconds:.2g} s the interval of the change, {shown}, includes an edge of the dead band of "
             f"{100 * limits.dead:g} %"
         )
     where = {Outcome.SLOWER: "above", Outcome.FASTER: "below", Outcome.SAME: "within"}[verdict]
-    return f"the change, {shown} with every look allowed for, lies {where} the dead band of {100 * limits.dead:g} %"
+    return f"the interval of the change, {shown}, lies {where} the dead band of {100 * limits.dead:g} %"

@@ -1,4 +1,4 @@
-"""What a gate found, in the words that all forms of the result share."""
+"""The texts that all output formats of a gate's result share."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ORDER = (
     Outcome.REMOVED,
     Outcome.NOT_RUN,
 )
-"""What concerns people most comes first."""
+"""The worst outcome first."""
 
 _SHORT_HASH = 12
 
@@ -36,24 +36,24 @@ def sorted_benchmarks(result: GateResult) -> list[Benchmark]:
 
 
 def percent(fraction: float | None, *, sign: bool = False) -> str:
-    """0.0213 is 2.13 %; a dash where there is none."""
+    """A fraction in percent: 0.0213 is 2.13 %. None is a dash."""
     return "–" if fraction is None else f"{100 * fraction:{'+' if sign else ''}.2f} %"
 
 
 def change(ratio: Ratio | None) -> str:
-    """How HEAD's time differs from BASE's with the 95 % interval: +5.10 % (+4.81 to +5.32)."""
+    """The change of HEAD's time from BASE's with its 95 % interval: +5.10 % (+4.81 to +5.32)."""
     if ratio is None:
         return "–"
     return f"{percent(ratio.median - 1, sign=True)} ({100 * (ratio.low - 1):+.2f} to {100 * (ratio.high - 1):+.2f})"
 
 
 def name(text: str) -> str:
-    """A name on one line, with whatever does not print as an escape: it cannot pass for a line of ours."""
+    """A name on one line, with non-printing characters escaped, so that it cannot imitate lines of the report."""
     return visible(text).replace("\n", "\\n")
 
 
 def place(benchmark: Benchmark) -> str:
-    """The shape, what it is known as, and the threads where there are several."""
+    """The shape, its title, and the thread count if it is more than one."""
     shape = " ".join(f"{axis}={size}" for axis, size in benchmark.axes.items())
     return ", ".join(
         filter(
@@ -68,14 +68,14 @@ def kernel(benchmark: Benchmark) -> str:
 
 
 def build(side: Build) -> str:
-    """What the command line said, and the commit behind it."""
+    """The argument on the command line, with its commit and subject."""
     commit = side.commit[:_SHORT_HASH]
     behind = f"{'' if side.given.startswith(commit) else commit} {side.subject}".strip()
     return name(f"{side.given} ({behind})" if behind else side.given)
 
 
 def counts(result: GateResult) -> str:
-    """2 SLOWER, 1 AMBIGUOUS, 30 SAME."""
+    """The number of benchmarks for each outcome: 2 SLOWER, 1 AMBIGUOUS, 30 SAME."""
     return (
         ", ".join(f"{result.count(outcome)} {outcome.value}" for outcome in ORDER if result.count(outcome))
         or "no benchmarks"
@@ -83,15 +83,15 @@ def counts(result: GateResult) -> str:
 
 
 def conclusion(result: GateResult) -> str:
-    """The answer in a sentence."""
+    """The result in a sentence."""
     failed = sum(each.failed for each in result.benchmarks)
     unsure = result.count(Outcome.AMBIGUOUS)
     if result.status is Status.FAIL:
-        said = f"fails: {failed} of {len(result.benchmarks)} benchmarks got slower or wrong"
+        said = f"fails: {failed} of {len(result.benchmarks)} benchmarks are slower or incorrect"
     elif result.status is Status.AMBIGUOUS:
-        said = f"is not sure of {unsure} of {len(result.benchmarks)} benchmarks, which --strict does not let pass"
+        said = f"is ambiguous: {unsure} of {len(result.benchmarks)} benchmarks are, and --strict does not pass them"
     elif unsure:
-        said = f"passes, but could not tell {unsure} of {len(result.benchmarks)} benchmarks from noise"
+        said = f"passes, but {unsure} of {len(result.benchmarks)} benchmarks are ambiguous"
     elif result.benchmarks and result.count(Outcome.NOT_RUN) == len(result.benchmarks):
         said = "compared nothing"
     else:
@@ -100,7 +100,7 @@ def conclusion(result: GateResult) -> str:
 
 
 def compared(result: GateResult) -> list[str]:
-    """On how many drawn cases outputs were compared, in a sentence; none where machine code was the same."""
+    """A line with the number of drawn cases on which outputs were compared; none if all machine code is the same."""
     cases = {kernel(each): each.cases for each in result.benchmarks if each.cases}
     if not cases:
         return []
@@ -110,6 +110,6 @@ def compared(result: GateResult) -> list[str]:
 
 
 def took(result: GateResult) -> str:
-    """How long it took."""
+    """The duration in a sentence."""
     building = round(result.building_seconds)
-    return f"It took {result.seconds:.0f} s{f', {building} s of these to build both' if building else ''}."
+    return f"It took {result.seconds:.0f} s{f', including {building} s to build both' if building else ''}."

@@ -1,9 +1,8 @@
-"""Drawn mutants that outputs do not show: what a kernel leaves behind, memory that it keeps or hides, work that it
-skips.
+"""Drawn mutants that outputs do not show: changed process state, undeclared memory, skipped work.
 
-They are judged in a process of their own, and the skipped work while the clock runs, so there are fewer of them than of
-the others. Each is a trigger by call number and a deed; none is drawn that the guards' own documentation says nobody
-sees.
+Each is a trigger by call number and a deed. They are judged in a process of their own, and skipped work is judged by
+time, so they are fewer than the other mutants. No mutant is drawn that the guards cannot detect according to their
+documentation.
 """
 
 from __future__ import annotations
@@ -34,31 +33,31 @@ if TYPE_CHECKING:
 KINDS = ("state", "memory", "skipped")
 NAME = "drawn-apart"
 HONEST = -1
-"""The number of the kernel that does nothing beside its work."""
+"""The number of the kernel without a mutant."""
 
 Deed = Callable[["DefectLaunch"], None]
 
 
 @dataclass
 class DefectLaunch:
-    """A launch of a right kernel that does something else beside its work, or not all of that."""
+    """A launch of a correct kernel that does something besides its work, or skips work."""
 
     inner: Launch
     inputs: Arrays
     outputs: Arrays
     kept: dict[str, Any]
-    """From launch to launch."""
+    """State that is kept from launch to launch."""
     fires: Callable[[int], bool]
     deed: Deed
     instead: bool
-    """The deed decides whether the kernel runs."""
+    """The deed replaces the run, and decides whether the kernel works."""
     ran: str = ""
     runs: int = 0
     threads_used: int = 1
     bad: int = -1
     pointer: int | None = None
     here: dict[str, Any] = field(default_factory=dict)
-    """From run to run."""
+    """State that is kept from run to run."""
 
     def run(self) -> None:
         self.runs += 1
@@ -72,14 +71,14 @@ class DefectLaunch:
                 self.deed(self)
 
     def work(self) -> None:
-        """What a right kernel does."""
+        """Run the correct kernel."""
         self.inner.run()
         self.threads_used, self.bad = self.inner.threads_used, self.inner.bad
 
 
 @dataclass(frozen=True)
 class LaunchMutant:
-    """One mutant. As a candidate, its number and seed draw it again in the process where it runs."""
+    """One mutant. As a candidate, it is drawn again from its number and seed in the process that runs it."""
 
     key: KernelKey
     kind: str
@@ -87,17 +86,17 @@ class LaunchMutant:
     seed: int
 
     def variants(self, installed: Installed) -> Sequence[Variant]:
-        """The kernel with the mutant."""
+        """The kernel with the mutant, as a candidate's variants."""
         return [self.variant(right(installed, self.key))]
 
     @property
     def text(self) -> str:
-        """Trigger and deed, in words."""
+        """Trigger and deed as text."""
         when, _, what, _, _ = self._drawn()
         return f"{when}: {what}"
 
     def variant(self, there: CorrectKernel) -> Variant:
-        """The kernel with the mutant, new."""
+        """A new kernel with the mutant."""
         _, fires, _, deed, instead = self._drawn()
         kept: dict[str, Any] = {}
 
@@ -130,7 +129,7 @@ class LaunchMutant:
             return f"call {since}", lambda call: call == since, what, deed, False
         what, deed = _skipped(rng)
         since = int(rng.choice((1, 8, 64, 512)))
-        return f"from call {since} on", lambda call: call >= since, what, deed, True
+        return f"call {since} and later", lambda call: call >= since, what, deed, True
 
 
 def _memory(rng: np.random.Generator) -> tuple[str, Deed]:
@@ -154,14 +153,14 @@ def _memory(rng: np.random.Generator) -> tuple[str, Deed]:
         at.kept.setdefault("mapped", []).append(mapping)
 
     def descriptors(at: DefectLaunch) -> None:
-        # As many as a process may have, and no more: it is the leak that is to be found, not the error at its end.
+        # Stops below the limit: the guard must detect the leak, not the error at the limit.
         if len(at.kept.setdefault("open", [])) < resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2:
             at.kept["open"].append(os.open(os.devnull, os.O_RDONLY))
 
     every: list[tuple[str, Deed]] = [
         (f"loses {small} bytes", leak),
-        (f"takes {large} bytes that it does not declare", hide),
-        (f"keeps {large} bytes from its first call on", keep),
+        (f"allocates {large} bytes that it does not declare", hide),
+        (f"keeps {large} bytes from the first call", keep),
         (f"loses a mapping of {1 << 16} bytes", map_pages),
         ("loses a descriptor", descriptors),
     ]
@@ -173,11 +172,11 @@ def _state(rng: np.random.Generator) -> tuple[str, Deed]:
         ctypes.CDLL("libm.so.6").fesetround(0x400)  # downward, on x86-64
 
     def affinity(at: DefectLaunch) -> None:
-        # Not the first, where OpenMP binds it.
+        # Not the first core, to which OpenMP may have bound the thread.
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
 
     def thread(at: DefectLaunch) -> None:
-        # One less than a call may use are a pool that may stay.
+        # One thread fewer would be a legal pool, whose threads may remain.
         for _ in range(max(MOST_THREADS, physical_cores())):
             threading.Thread(target=time.sleep, args=(3600,), daemon=True).start()
 
@@ -211,7 +210,7 @@ def _state(rng: np.random.Generator) -> tuple[str, Deed]:
 
 
 def void(value: object) -> None:
-    """Nothing, whatever a call returned."""
+    """Discard the result of a call."""
 
 
 def _skipped(rng: np.random.Generator) -> tuple[str, Deed]:
@@ -247,8 +246,8 @@ def _skipped(rng: np.random.Generator) -> tuple[str, Deed]:
             at.work()
 
     every: list[tuple[str, Deed]] = [
-        (f"writes what it remembers for {len(places)} elements of its inputs", remembered),
-        (f"does nothing where {len(places)} elements of its inputs are those of the run before", nothing),
+        (f"reuses results if {len(places)} elements of its inputs are known", remembered),
+        (f"does nothing if {len(places)} elements of its inputs equal those of the previous run", nothing),
         (f"works in one run of {share}", now_and_then),
         ("works in the first run of a launch only", never),
     ]

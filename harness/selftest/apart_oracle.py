@@ -1,4 +1,4 @@
-"""How mutants that outputs do not show are judged: in a process of their own, by the guards that look there."""
+"""Judges mutants that outputs do not show, in a process of their own, with the guards for state, memory and time."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ if TYPE_CHECKING:
     from tritmark.harness.providers import Installed
 
 CASES = 8
-"""Drawn cases that come before what is watched: a mutant that the outputs show is killed there, and all of them make
-some hundred calls."""
+"""Drawn cases before memory and time are measured: they kill a mutant that the outputs show, and make some hundred
+calls."""
 _DRAWS = 32
-"""Shapes of which the largest is taken: a short call is over before its time says anything."""
+"""Drawn shapes, of which the largest is used: the time of a short call is not conclusive."""
 BUDGET_S = 0.05
 _MEMORY = 1 << 30
 _TIMEOUT_S = 60.0
 
 
 def judge(installed: Installed, mutant: LaunchMutant, reach: Mapping[str, int], seed: int) -> str:
-    """Why the judgement fails a kernel with that mutant; "" where it passes."""
+    """Why the judgement fails a kernel with that mutant; "" if it passes."""
     (variant,) = mutant.variants(installed)
     with Workers(installed, [mutant], timeout_s=_TIMEOUT_S, memory_bytes=_MEMORY + 4 * rotation().nbytes) as workers:
         try:
@@ -83,7 +83,7 @@ def _judge(
 
 
 def _workload(installed: Installed, op: Op, mutant: LaunchMutant, reach: Mapping[str, int], seed: int) -> Workload:
-    """One on which memory and time are looked at."""
+    """The workload on which memory and time are measured."""
     domain, rng = (
         Domain(right(installed, mutant.key), reach, physical_cores()),
         np.random.default_rng([seed, mutant.number + 1]),

@@ -1,12 +1,12 @@
-"""Kernels with faults that were reported in public, and what `tritmark check` says of them.
+"""Judges kernels with publicly reported faults, as `tritmark check` does.
 
-A provider's package of bugs holds corpus.toml and, for each of its entries, a source with its manifest. Each kernel is
-judged twice: as it is, where the verdict has to be the one that its entry names, by a guard that it names, and with the
-macro FIXED, where it has to pass: a harness that fails everything catches nothing.
+A provider's package of bugs holds corpus.toml and, for each entry, a source with its manifest. Each kernel is judged
+twice. The faulty kernel must get the verdict of its entry, by a guard of its entry. The fixed twin, compiled with the
+macro FIXED, must pass: a harness that fails every kernel detects nothing.
 
-Kernels of which time is the fault are measured on the suite in speed.toml of the same folder. They are right, so no
-verdict fails; what has to come is a proposal that says so (see harness.advise) with a gain that is sure, its low end
-above 1, and none for the fixed twin.
+Kernels whose fault is their time are measured on the suite in speed.toml of the same folder. They are correct, so no
+verdict fails. The faulty kernel must get a proposal (see harness.advise) of a rule of its entry, with a gain whose
+lower end is above 1. The fixed twin must not.
 """
 
 from __future__ import annotations
@@ -35,49 +35,49 @@ from tritmark.harness.validate.guard_names import Guard
 
 CORPUS = "corpus.toml"
 SPEED = "speed.toml"
-"""The suite on which kernels are measured whose fault is their time."""
+"""The suite for kernels whose fault is their time."""
 TIMEOUT_S = 30.0
 TRIES = 3
-"""How often kernels are measured of which something else came than what has to: what loads the machine may hide a slow
-path, or make one. A harness that accuses everything, or nothing, does so each time."""
+"""Maximum measurements of a kernel with an unexpected result: load on the machine may hide a slow path, or create one.
+A harness that accuses every kernel, or none, does so each time."""
 
 Names = Annotated[tuple[str, ...], Field(min_length=1)]
 
 
 class Bug(BaseModel):
-    """One entry of a corpus: a kernel, where its fault was reported, and what has to come of it."""
+    """One entry of a corpus: a kernel, the reports of its fault, and the expected verdict."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     file: str
     kind: str
-    """The class of faults that it is of."""
+    """The class of the fault."""
     reported: Names
     """Public threads, OWNER/REPOSITORY#NUMBER."""
     dimension: Literal["accuracy", "performance"]
     verdicts: Annotated[tuple[Literal["fail", "error", "pass", "ambiguous"], ...], Field(min_length=1)]
-    """One of them has to come in that dimension."""
+    """The expected verdicts in that dimension; one is enough."""
     guards: tuple[Guard, ...] = ()
-    """One of them speaks, at least; none where no guard does."""
+    """Guards of which at least one must detect the fault; () if none does."""
     rules: tuple[str, ...] = ()
-    """One of them makes a proposal with a sure gain, at least."""
+    """Advice rules of which at least one must make a proposal with a gain above 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class BugVerdict:
-    """What came of one kernel."""
+    """The verdict on one kernel."""
 
     status: Status
-    """Of the dimension that its entry names."""
+    """The status in the dimension of the entry."""
     guards: tuple[str, ...]
     rules: tuple[str, ...]
     reason: str
-    """The case that failed, or what was proposed."""
+    """The case that failed, or the proposed edits."""
 
 
 @dataclass(frozen=True, slots=True)
 class BugResult:
-    """What came of a kernel and of its fixed twin; or why it was not judged here."""
+    """The verdicts on a kernel and on its fixed twin, or why they were not judged on this machine."""
 
     bug: Bug
     faulty: BugVerdict | None
@@ -86,7 +86,7 @@ class BugResult:
 
     @property
     def caught(self) -> bool:
-        """Whether what had to come of the faulty one came."""
+        """Whether the faulty kernel got the expected verdict, guard and rule."""
         found, bug = self.faulty, self.bug
         return (
             found is not None
@@ -97,7 +97,7 @@ class BugResult:
 
     @property
     def cleared(self) -> bool:
-        """Whether nothing is said against the fixed one."""
+        """Whether the fixed twin passes without a guard or a rule of the entry."""
         found = self.fixed
         right = (Status.PASS, Status.AMBIGUOUS) if self.bug.rules else (Status.PASS,)
         return (
@@ -109,7 +109,7 @@ class BugResult:
 
 
 def corpus(installed: Installed) -> dict[Path, list[Bug]]:
-    """For each provider's folder of bugs its entries. Raises UsageError for a corpus that cannot be read."""
+    """The entries of each provider's folder of bugs. Raises UsageError for a corpus that cannot be read."""
     found: dict[Path, list[Bug]] = {}
     for provider in installed.providers.values():
         if not provider.bugs:
@@ -131,13 +131,13 @@ def execute(
     suite: str = "quick",
     dimensions: Iterable[str] = ("accuracy", "performance"),
 ) -> list[BugResult]:
-    """Judge every kernel of every corpus whose entry names one of these dimensions, on the cases that the suite draws.
+    """Judge the kernels of all corpora whose entry names one of these dimensions, on the cases that the suite draws.
 
-    Raises UsageError where no provider has a corpus, and for one that cannot be read.
+    Raises UsageError if no provider has a corpus, or a corpus cannot be read.
     """
     found = corpus(installed)
     if not found:
-        raise UsageError("no installed package brings a corpus of bugs (Provider.bugs)")
+        raise UsageError("no installed package has a corpus of bugs; legal: a provider with `bugs`")
     results = []
     for folder, bugs in found.items():
         for dimension in dimensions:
@@ -154,7 +154,7 @@ def execute(
 def _measured(
     folder: Path, bugs: Sequence[Bug], suite: Suite, dimension: str, seed: int, observer: Observer
 ) -> list[BugResult]:
-    """The last word on each, after up to TRIES measurements in fresh processes."""
+    """The last result of each, after up to TRIES measurements in fresh processes."""
     found = {each.bug: each for each in _judged(folder, bugs, suite, dimension, seed, observer)}
     for _ in range(TRIES - 1):
         doubted = [bug for bug, each in found.items() if not (each.left_out or (each.caught and each.cleared))]
@@ -203,7 +203,7 @@ def _judged(
 
 
 def _opened(installed: Installed, source: Path, into: Path, *, fixed: bool) -> Candidate:
-    """The kernel in a copy of that file, with the macro FIXED if it is to be right."""
+    """The kernel in a copy of that file, with the macro FIXED for the fixed twin."""
     to = into / (f"{source.stem}_fixed{source.suffix}" if fixed else source.name)
     text = source.read_text(encoding="utf-8")
     to.write_text(f"#define FIXED\n#line 1\n{text}" if fixed else text, encoding="utf-8")
@@ -222,14 +222,14 @@ def _result(
 
 
 def _judgement(bug: Bug, record: Record, kernel: str) -> BugVerdict | None:
-    """The worst verdict of its Runs in the entry's dimension; None where it did not run at all."""
+    """The worst verdict of the kernel's Runs in the entry's dimension; None if it did not run."""
     verdicts = [_verdict(bug, each) for each in record.runs if each.kernel == kernel]
     order = (Status.ERROR, Status.FAIL, Status.AMBIGUOUS, Status.PASS)
     judged = [each for each in verdicts if each.status in order]
     if not judged:
         return None
     worst = min(judged, key=lambda each: order.index(each.status))
-    # A gain that may be none at all accuses nobody.
+    # A gain whose interval includes 1 is no accusation.
     proposals = [each for each in record.proposals if each.kernel == kernel and each.gain.low > 1]
     proposals = [each for each in proposals if each.rule in bug.rules]
     return BugVerdict(
@@ -241,5 +241,5 @@ def _judgement(bug: Bug, record: Record, kernel: str) -> BugVerdict | None:
 
 
 def _verdict(bug: Bug, run: Run) -> Guarded:
-    """A kernel that is not right is not measured, so that its accuracy is what counts."""
+    """The verdict in the entry's dimension. An incorrect kernel is not measured: its accuracy counts."""
     return run.performance if bug.dimension == "performance" and not run.accuracy.failed else run.accuracy

@@ -1,10 +1,10 @@
-"""What a mutant does on a workload's data, found by running it apart from the judgement: nothing, no more than is
-admitted, or harm.
+"""The consequence of a mutant on a workload's data, determined outside of the judgement: none, an admitted error, or
+harm.
 
-The stand-in runs in memory of this module's own, as often and on as many sets of data as the judgement promises to run
-a kernel, and what it left is compared with what is right, bit for bit: outputs over two opposite fillings, inputs,
-bytes around and between, and the index of forbidden elements, wherever they are. Nothing of the judgement's code takes
-part, so a judgement that looks less closely loses mutants.
+The stand-in runs in this module's own memory, as often and on as many sets of data as the judgement promises to run a
+kernel. All results are compared with the correct ones bit for bit: outputs over two opposite fillings, inputs, bytes
+around and between arrays, and the reported index of forbidden elements. No code of the judgement takes part, so a
+judgement that checks less kills fewer mutants.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from tritmark.harness.validate.compare import is_float
 from tritmark.harness.validate.guards import bits
 
 MARGIN = 64
-"""Bytes around an array that are looked at."""
+"""Bytes before and after an array that are compared."""
 GAP = 3
-"""Elements between rows that may lie apart, in the unaligned layout."""
+"""Elements between strided rows in the unaligned layout."""
 
 
 class Consequence(IntEnum):
@@ -36,12 +36,12 @@ class Consequence(IntEnum):
 
 
 def of_outputs(site: MutantSite, outputs: Callable[[int], Outputs]) -> Consequence:
-    """Of other outputs than the right ones, on the worst of the sets of data."""
+    """The consequence of a mutant's outputs on the worst of the sets of data."""
     return max(_compared(site, nth, outputs(nth)) for nth in range(len(site.data)))
 
 
 def of_runs(site: MutantSite, variant: Callable[[], Variant], layout: str, threads: int) -> Consequence:
-    """Of whatever a variant does; `variant()` makes a new one, that has kept nothing."""
+    """The consequence of running a variant. `variant()` makes a new one without kept state."""
     return max(
         found for filling in (0x5A, 0xA5) for found in _runs(site, variant(), site.axes, layout, threads, filling)
     )
@@ -92,7 +92,7 @@ class _Memory:
         return array[:, : shape[-1]] if gap else array
 
     def run(self, launch: Launch, nth: int, filling: int) -> Consequence:
-        """One run on the `nth` data, over memory that is filled with one byte."""
+        """The consequence of one run on the `nth` data, over memory filled with the byte `filling`."""
         for raw in self._raws:
             raw.fill(filling)
         case = self._site.data[nth]
@@ -107,7 +107,7 @@ class _Memory:
         return Consequence.HARM if changed or launch.bad != -1 else _compared(self._site, nth, found)
 
     def run_forbidden(self, launch: Launch) -> Consequence:
-        """NaN and infinities at the first, the last and two places."""
+        """The consequence of runs with NaN and infinities in the first, the last and two elements."""
         for tensor in self._site.op.inputs:
             array = self.inputs.get(tensor.name)
             if array is None or tensor.values is not Values.FINITE or not is_float(array.dtype):

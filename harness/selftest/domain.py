@@ -1,7 +1,7 @@
-"""What an op's contract admits, drawn at random: shapes, threads, where the arrays lie, and values.
+"""Draws cases that an op's contract admits: shapes, thread counts, addresses, strides and values.
 
-Drawn here and not by the judgement, whose draws are what is tested: a class of cases that the judgement never draws
-shows as mutants that survive. Every draw is a case on which a mutant can be built so that it fires there, see triggers.
+These draws are independent of the judgement's draws, which are under test: mutants survive in a class of cases that the
+judgement never draws. Triggers are built from these cases, so that they fire on them (see triggers).
 """
 
 from __future__ import annotations
@@ -27,29 +27,29 @@ Array = npt.NDArray[Any]
 Rng = np.random.Generator
 
 ELEMENTS = 1 << 17
-"""Of all inputs together, at most: a case takes milliseconds."""
+"""Maximum elements of all inputs together: a case takes milliseconds."""
 SMALL = 70
-"""Half of the sizes are drawn from 1 to here, where kernels switch between their paths for few rows and many."""
+"""Half of the sizes are drawn from 1 to SMALL: there, kernels switch between paths for few and for many rows."""
 COMMON = 300
-"""The others are drawn up to here at least, and as far as the suite's workloads go, by their logarithm."""
+"""The other sizes are drawn log-uniformly up to the suite's largest, and at least to COMMON."""
 LINE = 64
-"""Bytes of a cache line, and the widest vector: addresses are drawn modulo this."""
+"""Bytes of a cache line and of the widest vector. Addresses are drawn modulo LINE."""
 GAP = 130
-"""Elements between rows that lie apart, at most."""
+"""Maximum elements between strided rows."""
 MOST_THREADS = 8
 _WIDTHS = tuple(1 << power for power in range(2, 9))
-"""Sizes are rounded up to a multiple of one of these now and then, so that kernels without a tail are met."""
+"""Some sizes are rounded up to a multiple of one of these, for kernels without a tail."""
 _TRIES = 200
 
 
 class NothingAdmittedError(Exception):
-    """No draw was admitted by the contract and the constraints."""
+    """The contract and the constraints admitted no draw."""
 
 
 @dataclass(frozen=True)
 class MutantCase:
-    """One case: where `inputs` are encoded, and `offsets` (bytes past a cache line) and `gaps` (elements) are by the
-    arrays' names."""
+    """One case. `offsets` (bytes past a cache line) and `gaps` (elements between rows) are by the arrays' names;
+    `logical` are the inputs for the reference."""
 
     right: CorrectKernel
     axes: Mapping[str, int]
@@ -58,11 +58,11 @@ class MutantCase:
     gaps: Mapping[str, int]
     logical: Arrays
     forbidden: Mapping[str, Mapping[int, Any]] = field(default_factory=dict)
-    """Elements, by flat index, that the contract forbids and a kernel has to report; put there after encoding."""
+    """Elements, by flat index, that the contract forbids and a kernel must report; they are set after encoding."""
 
     @cached_property
     def inputs(self) -> Arrays:
-        """As a kernel takes them."""
+        """The encoded inputs for a kernel."""
         made = dict(self.right.op.encode(self.logical, self.axes, self.right.key.format))
         for name, places in self.forbidden.items():
             array = made[name] = np.array(made[name])
@@ -72,7 +72,7 @@ class MutantCase:
 
     @cached_property
     def expected(self) -> Mapping[str, Expected]:
-        """What is right, by the output's name. Raises BrokenReferenceError where nothing can be judged."""
+        """The expected outputs by name. Raises BrokenReferenceError if the reference cannot be used."""
         op, key = self.right.op, self.right.key
         with np.errstate(all="ignore"):
             return {
@@ -80,7 +80,7 @@ class MutantCase:
             }
 
     def laid(self) -> tuple[dict[str, Any], dict[str, Array]]:
-        """Inputs and outputs in memory of their own, where the case says; outputs hold nothing of use."""
+        """Inputs and outputs in new memory at the case's offsets and gaps; outputs hold a filling."""
         inputs = {
             name: self._lay(name, np.asarray(value)) if is_array(value) else value
             for name, value in self.inputs.items()
@@ -94,7 +94,7 @@ class MutantCase:
     def _lay(self, name: str, values: Array) -> Array:
         gap = self.gaps.get(name, 0) if values.ndim == 2 else 0
         shape = (*values.shape[:-1], values.shape[-1] + gap) if values.ndim else ()
-        # A line at either end that belongs to nobody: mutants write there.
+        # An unused cache line at either end, into which mutants may write
         raw = np.empty(4 * LINE + prod(shape) * values.itemsize, np.uint8)
         start = LINE + -raw.ctypes.data % LINE + self.offsets.get(name, 0)
         whole: Array = np.ndarray(shape, values.dtype, raw, start)
@@ -106,7 +106,8 @@ class MutantCase:
 
 @dataclass(frozen=True)
 class Domain:
-    """All cases of a kernel. `reach` has the largest size of each axis that the suite's workloads have."""
+    """All cases of a kernel. `reach` has the largest size of each axis in the suite's workloads; `cores` is the thread
+    count called "all"."""
 
     right: CorrectKernel
     reach: Mapping[str, int]
@@ -119,10 +120,10 @@ class Domain:
     def draw(
         self, rng: Rng, kind: str = "", value: ValueClass | None = None, forbidden: Forbidden | None = None
     ) -> MutantCase:
-        """A case; where `kind` is "alignment", "stride" or "threads", one that is not the usual one there. `value` is
-        imposed on it.
+        """Draw a case. If `kind` is "alignment", "stride" or "threads", this property is not the default one. `value`
+        is imposed on the inputs, and `forbidden` elements are set.
 
-        Raises NothingAdmittedError where that cannot be had.
+        Raises NothingAdmittedError if there is no such case.
         """
         for _ in range(_TRIES):
             axes = self._axes(rng)
@@ -137,7 +138,7 @@ class Domain:
                 _ = case.inputs, case.expected
             except (InvalidArgumentError, BrokenReferenceError):
                 continue
-            # As the trigger will see it: a layout may keep less than was drawn.
+            # Check the decoded values, which the trigger sees: a layout may store less than was drawn.
             if value is not None and not value.holds(np.asarray(self.right.decode(case.inputs, axes)[value.tensor])):
                 continue
             if forbidden is None:
@@ -186,8 +187,8 @@ class Domain:
         return sum(prod(axes.get(axis, 1) for axis in tensor.axes) for tensor in self.op.inputs if tensor.axes)
 
     def _admitted(self, axes: dict[str, int], rng: Rng) -> dict[str, int] | None:
-        """The axes, or with some of them rounded up to what the key's layout and the kernel's constraints admit;
-        None where that fails."""
+        """The axes, some rounded up if needed, so that the key's layout and the kernel's constraints admit them; None
+        if that fails."""
         if self._fits(axes):
             return axes
         for name in rng.permutation(list(axes)):
@@ -211,7 +212,7 @@ class Domain:
 
 
 def reach(workloads: Sequence[Mapping[str, int]]) -> dict[str, int]:
-    """The largest size of each axis."""
+    """The largest size of each axis in workloads."""
     found: dict[str, int] = {}
     for axes in workloads:
         for axis, size in axes.items():

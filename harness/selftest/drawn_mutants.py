@@ -1,8 +1,7 @@
-"""The population of drawn mutants: each is a trigger and an effect, drawn by number from the seed of an invocation, and
-so repeatable.
+"""Draws mutants: each is a trigger and an effect, drawn by number from the seed of an invocation, and so repeatable.
 
-What does nothing is no mutant: where neither the trigger's witness nor further cases on which it fires show harm, the
-draw is dropped and counted as equivalent. Harm is found by running the kernel beside the judgement, see harmful.
+A mutant must do harm. If neither the trigger's witness nor further cases on which it fires show harm, the draw is
+dropped and counted as equivalent. Harm is determined outside of the judgement (see harmful).
 """
 
 from __future__ import annotations
@@ -24,21 +23,21 @@ from tritmark.harness.spec import KernelKey, Mutant, Variant
 from tritmark.harness.validate.guards import bits
 
 _DRAWS = 40
-"""Triggers and effects that are tried for one mutant; an op that has no mutant of a kind gets one of another."""
+"""Maximum draws for one mutant. An op without mutants of a kind gets one of another kind."""
 _CASES = 12
-"""Further cases that are looked at before a mutant is called equivalent."""
+"""Further cases that are tried before a mutant counts as equivalent."""
 
 
 @dataclass(frozen=True)
 class DrawnMutant:
-    """One mutant of a key: `number` and the seed that it was drawn from name it."""
+    """One mutant of a key, identified by `number` and the seed of the draw."""
 
     key: KernelKey
     number: int
     trigger: Trigger
     effect: Effect
     equivalent: int
-    """How many draws before this one did no harm."""
+    """Number of draws before this one that did no harm."""
 
     @property
     def kind(self) -> str:
@@ -46,24 +45,25 @@ class DrawnMutant:
 
     @property
     def text(self) -> str:
-        """Trigger and effect, in words."""
+        """Trigger and effect as text."""
         return f"{self.trigger.text}: {self.effect.text}"
 
     def candidate(self, right: Any, seed: Sequence[int]) -> Variant:
-        """The kernel with this mutant, new."""
+        """A new kernel with this mutant."""
         made, _ = variant(right, self.trigger.fires, self.effect, self.trigger.reports, seed)
         return made
 
 
 def mark(key: KernelKey) -> int:
-    """A number of the key, the same in every process."""
+    """A number for the key that is the same in every process."""
     return int.from_bytes(sha256(str(key).encode()).digest()[:4], "little")
 
 
 def draw(domain: Domain, mutants: Sequence[Mutant], calls: int, seed: int, number: int) -> DrawnMutant:
-    """The mutant of that number. Kinds come in turn, so that each is as frequent as any other that the op has.
+    """The mutant of that number. Consecutive numbers begin with consecutive kinds, so that all kinds are equally
+    frequent.
 
-    Raises NothingAdmittedError where nothing that was drawn did harm.
+    Raises NothingAdmittedError if no draw did harm.
     """
     key = domain.right.key
     rng = np.random.default_rng([seed, mark(key), number])
@@ -90,7 +90,7 @@ def _harms(domain: Domain, trigger: Trigger, effect: Effect, rng: Rng) -> bool:
             values = domain.draw(rng)
         except NothingAdmittedError:
             return False
-        # The witness's places and threads, and shape where the other's does not fire.
+        # With the witness's addresses, threads and shape, on which the trigger may need to fire.
         if harmful(values, trigger, effect):
             return True
         other = _other_values(domain, trigger.witness, rng)
@@ -100,7 +100,7 @@ def _harms(domain: Domain, trigger: Trigger, effect: Effect, rng: Rng) -> bool:
 
 
 def _other_values(domain: Domain, witness: MutantCase, rng: Rng) -> MutantCase | None:
-    """The witness with values of another family; None where nothing can be judged there."""
+    """The witness with values of another family; None if these cannot be judged."""
     from tritmark.harness.errors import InvalidArgumentError
     from tritmark.harness.validate.compare import BrokenReferenceError
 
@@ -116,11 +116,11 @@ def _other_values(domain: Domain, witness: MutantCase, rng: Rng) -> MutantCase |
 
 
 def harmful(case: MutantCase, trigger: Trigger, effect: Effect) -> bool:
-    """Whether a kernel with that mutant does what the op's contract forbids, in two runs on the case, the chance being
-    sure.
+    """Whether a kernel with that mutant violates the op's contract in two runs on the case. Triggers by chance or count
+    always fire here.
 
-    Judged without any of the judgement's code: outputs by what the contract admits, the report by what stands in the
-    inputs, and bytes of inputs and around outputs by their copies.
+    This does not use the judgement's code: outputs are compared with the contract's bounds, the report with the inputs,
+    and bytes of inputs and around outputs with their copies.
     """
     fires = trigger.sure or trigger.fires
     candidate, kept = variant(case.right, fires, effect, trigger.reports, 0)
@@ -160,7 +160,7 @@ def _admitted(case: MutantCase, outputs: Mapping[str, Array]) -> bool:
 
 
 def _root(array: Array) -> Array:
-    """The bytes that an array is a view of, with what lies around it."""
+    """All bytes of the memory of which an array is a view."""
     base: Any = array
     while isinstance(base.base, np.ndarray):
         base = base.base

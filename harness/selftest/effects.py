@@ -1,5 +1,5 @@
-"""What a drawn mutant does to a right run: outputs changed, left or confused, wrong reports, memory touched that is
-not its own."""
+"""Effects of drawn mutants on a correct run: changed, unwritten or misplaced outputs, incorrect reports, writes to
+other memory."""
 
 from __future__ import annotations
 
@@ -20,40 +20,40 @@ from tritmark.harness.validate.compare import is_float, rounded
 
 @dataclass
 class MutantRun:
-    """A run in which a mutant strikes, after the right kernel has run."""
+    """A run in which a mutant takes effect, after the correct kernel has run."""
 
     at: TriggerContext
     before: Mapping[str, Array]
-    """What stood in the outputs before the run."""
+    """The contents of the outputs before the run."""
     last: Mapping[str, Array] | None
-    """What the run before this one left, of any launch; None for the first."""
+    """The outputs of the previous run of any launch; None for the first run."""
     bad: int
-    """What the right kernel reports; effects change it."""
+    """The index that the correct kernel reports; effects change it."""
 
 
 @dataclass(frozen=True)
 class Effect:
-    """`strike(doing)` does it."""
+    """An effect, with its text. `strike(doing)` applies it to a run."""
 
     text: str
     strike: Callable[[MutantRun], None]
 
 
 STEPS = {ToleranceKind.EXACT: 1, ToleranceKind.ROUNDED: 3}
-"""Units of the last place that are outside what a family admits: one is admitted where results are rounded, and a
-right kernel may be one off in the other direction. Where errors are bounded, the bound decides."""
+"""Units of the last place that an output family does not admit. For rounded outputs, one is admitted, and a correct
+kernel may be one off in the other direction. For bounded outputs, the bound decides."""
 _TILE = 64
 
 
 def draw(op: Op, trigger: Trigger, mutants: Sequence[Mutant], rng: Rng) -> Effect:
-    """An effect that the outputs of the trigger's witness have room for. `mutants` are the op's own: other ways to
-    compute."""
+    """Draw an effect that is possible in the outputs of the trigger's witness. `mutants` are the op's own mutants:
+    faulty computations."""
     if trigger.reports:
         return _report(rng)
     if mutants and trigger.sure is None and (trigger.kind == "always" or rng.random() < 0.2):
         return _computed(mutants[int(rng.integers(len(mutants)))], trigger.witness)
-    # What strikes by number or by chance shows whenever it does, whatever the data: so the share of calls is the one
-    # that the trigger says.
+    # A trigger by count or chance gets an effect that shows on all data, so that the trigger alone determines the share
+    # of faulty calls.
     sure = trigger.sure is not None
     expected = trigger.witness.expected
     names = [name for name in expected if expected[name].values.size]
@@ -74,7 +74,7 @@ def draw(op: Op, trigger: Trigger, mutants: Sequence[Mutant], rng: Rng) -> Effec
 
 
 def _where(size: int, rng: Rng) -> tuple[str, Callable[[int], int]]:
-    """A place that every array has."""
+    """A place that exists in every array, as text and as a function of the size."""
     share = float(rng.random())
     every: list[tuple[str, Callable[[int], int]]] = [
         ("the last element", lambda n: n - 1),
@@ -85,7 +85,7 @@ def _where(size: int, rng: Rng) -> tuple[str, Callable[[int], int]]:
 
 
 def _one_off(name: str, case: MutantCase, rng: Rng) -> Effect:
-    """One element off by the least that is not admitted."""
+    """One element with the smallest error that is not admitted."""
     expected = case.expected[name]
     text, where = _where(expected.values.size, rng)
     steps = STEPS.get(expected.tolerance_kind, 0)
@@ -101,11 +101,11 @@ def _one_off(name: str, case: MutantCase, rng: Rng) -> Effect:
         else:
             out[at] = _past_bound(doing, case, name)[at]
 
-    return Effect(f"{name}: {text} off by the least", strike)
+    return Effect(f"{name}: {text} off by the smallest error that is not admitted", strike)
 
 
 def _past_bound(doing: MutantRun, case: MutantCase, name: str) -> Array:
-    """Outputs a little further from the exact value than the op's bound admits."""
+    """Outputs slightly further from the exact value than the op's bound admits."""
     with np.errstate(all="ignore"):
         computed = case.right.compute(doing.at.inputs, doing.at.axes)
         exact = np.asarray(computed[name], np.float64)
@@ -114,7 +114,7 @@ def _past_bound(doing: MutantRun, case: MutantCase, name: str) -> Array:
 
 
 def _tail(name: str, case: MutantCase, rng: Rng) -> Effect:
-    """Some elements at the end of every row, or of the array, keep what stood there."""
+    """Some elements at the end of every row, or of the array, are not written."""
     count = int(np.exp(rng.uniform(0, np.log(_TILE))))
     rows = case.expected[name].values.ndim == 2 and bool(rng.integers(2))
 
@@ -129,7 +129,7 @@ def _tail(name: str, case: MutantCase, rng: Rng) -> Effect:
 
 
 def _tile(name: str, case: MutantCase, rng: Rng) -> Effect:
-    """Some elements in a row zeroed, or the first again."""
+    """Some consecutive elements are zero, or equal to the first of them."""
     count, start = int(np.exp(rng.uniform(0, np.log(_TILE)))), float(rng.random())
     zero = bool(rng.integers(2))
 
@@ -139,7 +139,7 @@ def _tile(name: str, case: MutantCase, rng: Rng) -> Effect:
         flat[at : at + count] = 0 if zero else flat[at]
 
     return Effect(
-        f"{name}: {count} elements from {start:.0%} on {'zeroed' if zero else 'all that of the first'}", strike
+        f"{name}: {count} elements after {start:.0%} {'zeroed' if zero else 'equal to the first of them'}", strike
     )
 
 
@@ -155,7 +155,7 @@ def _sign(name: str, case: MutantCase, rng: Rng) -> Effect:
 
 
 def _rows(name: str, case: MutantCase, rng: Rng) -> Effect:
-    """Two rows exchanged, or one written as the one before."""
+    """Two rows exchanged, or a row equal to the previous one."""
     share, swap = float(rng.random()), bool(rng.integers(2))
 
     def strike(doing: MutantRun) -> None:
@@ -168,19 +168,19 @@ def _rows(name: str, case: MutantCase, rng: Rng) -> Effect:
                 out[at - 1] = other
 
     return Effect(
-        f"{name}: the row at {share:.0%} {'exchanged with' if swap else 'the same as'} the one before", strike
+        f"{name}: the row at {share:.0%} {'exchanged with' if swap else 'the same as'} the previous one", strike
     )
 
 
 def _stale(name: str, case: MutantCase, rng: Rng) -> Effect:
-    """The outputs of the run before, where their shapes are the same; else what stood there."""
+    """The outputs of the previous run if their shapes are the same; otherwise the outputs are not written."""
 
     def strike(doing: MutantRun) -> None:
         for each, out in doing.at.outputs.items():
             old = None if doing.last is None else doing.last[each]
             out[...] = old if old is not None and old.shape == out.shape else doing.before[each]
 
-    return Effect("outputs of the run before, or none", strike)
+    return Effect("outputs of the previous run, or none", strike)
 
 
 def _shifted(name: str, case: MutantCase, rng: Rng) -> Effect:
@@ -194,7 +194,7 @@ def _shifted(name: str, case: MutantCase, rng: Rng) -> Effect:
 
 
 def _whole(name: str, case: MutantCase, rng: Rng) -> Effect:
-    """All of an output: zero, the negative, twice as large, or added to what stood there."""
+    """A whole output: zero, twice as large, one element's value, or added to the previous contents."""
     every: list[tuple[str, Callable[[Array, Array], Any]]] = [
         ("zero", lambda out, before: np.zeros_like(out)),
         ("twice as large", lambda out, before: out + out),
@@ -202,7 +202,7 @@ def _whole(name: str, case: MutantCase, rng: Rng) -> Effect:
             "one element's value",
             lambda out, before: np.broadcast_to(out.reshape(-1)[:1], out.size).reshape(out.shape).copy(),
         ),
-        ("added to what stood there", lambda out, before: out + before),
+        ("added to the previous contents", lambda out, before: out + before),
     ]
     text, change = every[int(rng.integers(len(every)))]
 
@@ -214,7 +214,7 @@ def _whole(name: str, case: MutantCase, rng: Rng) -> Effect:
 
 
 def _outside(name: str, case: MutantCase, rng: Rng) -> Effect:
-    """A byte beside an output changed."""
+    """A byte before or after an output is changed."""
     past = bool(rng.integers(2))
 
     def strike(doing: MutantRun) -> None:
@@ -225,7 +225,7 @@ def _outside(name: str, case: MutantCase, rng: Rng) -> Effect:
 
 
 def _input(name: str, case: MutantCase, rng: Rng) -> Effect:
-    """An input changed."""
+    """An input is changed."""
     arrays = [each for each, value in case.inputs.items() if isinstance(value, np.ndarray) and value.ndim]
     which, share = str(rng.choice(arrays)), float(rng.random())
 
@@ -238,12 +238,12 @@ def _input(name: str, case: MutantCase, rng: Rng) -> Effect:
 
 
 def _alarm(name: str, case: MutantCase, rng: Rng) -> Effect:
-    """An element reported as not finite that is; -1 means none."""
+    """A finite element is reported as non-finite; -1 means none."""
 
     def strike(doing: MutantRun) -> None:
         doing.bad = 0
 
-    return Effect("the first element reported, which is admitted", strike)
+    return Effect("the first element reported, which is finite", strike)
 
 
 def _report(rng: Rng) -> Effect:
@@ -265,7 +265,7 @@ def _report(rng: Rng) -> Effect:
 
 
 def _computed(mutant: Mutant, case: MutantCase) -> Effect:
-    """Outputs of one of the op's own mutants."""
+    """The outputs of one of the op's own mutants."""
 
     right = case.right
     compute = Memoized(lambda inputs, axes: mutant.compute(right.decode(inputs, axes), axes, right.key))
@@ -278,5 +278,5 @@ def _computed(mutant: Mutant, case: MutantCase) -> Effect:
 
 
 def _poke(array: Array, offset: int) -> None:
-    """Change one byte, `offset` bytes from the array's first."""
+    """Change one byte, at `offset` bytes from the array's start."""
     ctypes.cast(array.ctypes.data + offset, ctypes.POINTER(ctypes.c_ubyte))[0] ^= 0x55

@@ -1,7 +1,7 @@
-"""Mutants that a kernel of any op can have: inputs read wrongly, outputs written wrongly, results kept, forbidden
-elements told wrongly.
+"""Mutants for kernels of any op: inputs read incorrectly, outputs written incorrectly, results reused, forbidden
+elements reported incorrectly.
 
-Every array of an op gets all that its rank, dtype and values admit. Names begin with it.
+Every array of an op gets all mutants that its rank, dtype and values admit. Names begin with the array.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from tritmark.harness.validate.compare import is_float
 from tritmark.harness.validate.guards import bits
 
 TILE = 16
-"""Elements of the tile that is dropped; what a whole number of 4 of them leaves over is the tail."""
+"""Elements of a dropped tile. The tail is the remainder of the size modulo 4 tiles."""
 SQUARE = 8
-"""Rows and columns of the tile that is transposed."""
+"""Rows and columns of the transposed tile."""
 
 Change = Callable[[Array], Array]
 
@@ -50,7 +50,7 @@ def special(mutant: Mutant) -> MutantPlan:
 
 
 def _read(tensor: Tensor) -> Iterator[MutantPlan]:
-    """One input read wrongly."""
+    """Mutants that read one input incorrectly."""
     name, kind = tensor.name, named_dtype(tensor.dtype)
 
     def plan(what: str, change: Change) -> MutantPlan:
@@ -61,7 +61,7 @@ def _read(tensor: Tensor) -> Iterator[MutantPlan]:
             try:
                 return site.compute(changed)
             except InvalidArgumentError:
-                # The contract has no result for what would be read on this data.
+                # The contract has no result for the values that this mutant would read.
                 return site.right[nth]
 
         return MutantPlan(f"input {name}: {what}", outputs=outputs)
@@ -108,7 +108,7 @@ def _read(tensor: Tensor) -> Iterator[MutantPlan]:
 
 
 def _written(op: Op, name: str, rank: int, dtype: np.dtype[Any]) -> Iterator[MutantPlan]:
-    """One output written wrongly."""
+    """Mutants that write one output incorrectly."""
 
     def plan(what: str, change: Change) -> MutantPlan:
         def outputs(site: MutantSite, nth: int) -> Outputs:
@@ -121,7 +121,7 @@ def _written(op: Op, name: str, rank: int, dtype: np.dtype[Any]) -> Iterator[Mut
     yield plan("all zero", np.zeros_like)
     yield plan("twice as large", lambda v: (v * v.dtype.type(2)).astype(v.dtype))
     if is_float(dtype):
-        # What the contract admits is no mutant: one unit of the last place, and either zero, where results are rounded.
+        # An admitted error is no mutant: one unit of the last place, and either zero, for rounded outputs.
         if op.tolerance_kind is ToleranceKind.EXACT:
             yield plan("last element off by the least", lambda v: _at(v, -1, apart(v, 1)))
             yield plan("sign of zero", other_zero)
@@ -151,7 +151,7 @@ def _written(op: Op, name: str, rank: int, dtype: np.dtype[Any]) -> Iterator[Mut
 
 
 def _misplaced(name: str) -> Iterator[MutantPlan]:
-    """One output left as it was, in part or as a whole, or written beside its place."""
+    """Mutants that do not write one output, in part or as a whole, or write outside of it."""
 
     def unwritten(what: str, where: Callable[[int], slice]) -> MutantPlan:
         def leave(launch: StandIn, outputs: Outputs) -> None:
@@ -186,7 +186,7 @@ def _misplaced(name: str) -> Iterator[MutantPlan]:
 
 
 def _kept() -> Iterator[MutantPlan]:
-    """Results from another time, and changed inputs."""
+    """Mutants that write results of another run, or change inputs."""
 
     def first(launch: StandIn, outputs: Outputs) -> None:
         write(launch, launch.everywhere.setdefault("first", outputs))
@@ -216,18 +216,20 @@ def _kept() -> Iterator[MutantPlan]:
 
 
 def _misreported() -> Iterator[MutantPlan]:
-    """What is forbidden, told wrongly: `at` are the flat indices of all elements that are not finite."""
-    yield MutantPlan("NaN and infinity not told", report=lambda at, x: -1)
-    yield MutantPlan("NaN not told", report=lambda at, x: _first(at[~np.isnan(x.reshape(-1)[at])]))
-    yield MutantPlan("infinity not told", report=lambda at, x: _first(at[x.reshape(-1)[at] != np.inf]))
-    yield MutantPlan("negative infinity not told", report=lambda at, x: _first(at[x.reshape(-1)[at] != -np.inf]))
-    yield MutantPlan("NaN or infinity in the first element not told", report=lambda at, x: _first(at[at != 0]))
-    yield MutantPlan("NaN or infinity in the last element not told", report=lambda at, x: _first(at[at != x.size - 1]))
-    yield MutantPlan("NaN or infinity told one index late", report=lambda at, x: int(at[0]) + 1 if at.size else -1)
+    """Mutants that report forbidden elements incorrectly. `at`: the flat indices of all non-finite elements."""
+    yield MutantPlan("NaN and infinity not reported", report=lambda at, x: -1)
+    yield MutantPlan("NaN not reported", report=lambda at, x: _first(at[~np.isnan(x.reshape(-1)[at])]))
+    yield MutantPlan("infinity not reported", report=lambda at, x: _first(at[x.reshape(-1)[at] != np.inf]))
+    yield MutantPlan("negative infinity not reported", report=lambda at, x: _first(at[x.reshape(-1)[at] != -np.inf]))
+    yield MutantPlan("NaN or infinity in the first element not reported", report=lambda at, x: _first(at[at != 0]))
     yield MutantPlan(
-        "the last NaN or infinity told, not the first", report=lambda at, x: int(at[-1]) if at.size else -1
+        "NaN or infinity in the last element not reported", report=lambda at, x: _first(at[at != x.size - 1])
     )
-    yield MutantPlan("NaN or infinity told where there is none", report=lambda at, x: int(at[0]) if at.size else 0)
+    yield MutantPlan("NaN or infinity reported one index late", report=lambda at, x: int(at[0]) + 1 if at.size else -1)
+    yield MutantPlan(
+        "the last NaN or infinity reported, not the first", report=lambda at, x: int(at[-1]) if at.size else -1
+    )
+    yield MutantPlan("NaN or infinity reported if there is none", report=lambda at, x: int(at[0]) if at.size else 0)
 
 
 def _first(at: Array) -> int:
@@ -241,19 +243,19 @@ def _without(values: Array, where: Any, neutral: int, flat: bool = False) -> Arr
 
 
 def _middle(size: int) -> slice:
-    """One tile in the middle; all of it where there is no whole one."""
+    """One tile in the middle, or the whole array if it is smaller than a tile."""
     start = size // 2 // TILE * TILE
     return slice(start, start + TILE)
 
 
 def _at(values: Array, where: int, others: Array) -> Array:
-    """The values, but one of them that of `others`."""
+    """The values, with one of them from `others`."""
     values.reshape(-1)[where] = others.reshape(-1)[where]
     return values
 
 
 def _swapped(values: Array) -> Array:
-    """The last two neighbours that differ change places."""
+    """The values, with the last two different neighbours swapped."""
     made = values.copy()
     flat = made.reshape(-1)
     different = np.flatnonzero(bits(flat[1:]) != bits(flat[:-1]))
@@ -264,7 +266,7 @@ def _swapped(values: Array) -> Array:
 
 
 def _transposed(values: Array) -> Array:
-    """The first tile transposed; an array of another rank is cut into rows of a tile's width."""
+    """The values, with the first tile transposed. An array of another rank is split into rows of a tile's width."""
     made = values.copy()
     if made.ndim == 2:
         side = min(SQUARE, *made.shape)
@@ -276,7 +278,7 @@ def _transposed(values: Array) -> Array:
 
 
 def _past(site: MutantSite, nth: int, name: str) -> Outputs:
-    """The last element as far from the exact value as the contract admits, and a little more."""
+    """The outputs, with an error of the last element slightly larger than the contract admits."""
     expected = site.expected(nth)[name]
     if expected.error_bound is None:
         return {**site.right[nth], name: _at(np.array(expected.values), -1, apart(np.array(expected.values), 2))}
@@ -287,7 +289,7 @@ def _past(site: MutantSite, nth: int, name: str) -> Outputs:
 
 
 def _dense(launch: StandIn, name: str, right: Outputs) -> Outputs:
-    """What comes out where the stride between the rows is not heeded."""
+    """The outputs of a kernel that ignores the stride between rows."""
     array = launch.inputs[name]
     strides = (array.shape[1] * array.itemsize, array.itemsize)
     if array.strides == strides or array.shape[0] == 1:
@@ -298,7 +300,7 @@ def _dense(launch: StandIn, name: str, right: Outputs) -> Outputs:
 
 
 def _poke(array: Array, offset: int) -> None:
-    """Change one byte, `offset` bytes from the array's first."""
+    """Change one byte, at `offset` bytes from the array's start."""
     import ctypes
 
     ctypes.cast(array.ctypes.data + offset, ctypes.POINTER(ctypes.c_ubyte))[0] ^= 0x55

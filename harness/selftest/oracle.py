@@ -1,5 +1,5 @@
-"""How drawn mutants are judged: as `tritmark run` and `tritmark check` judge, in this process, until the first case
-that fails."""
+"""Judges drawn mutants as `tritmark run` and `tritmark check` do, but in this process, until the first case that
+fails."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from tritmark.harness.validate.draw import Drawer, Drawn
 from tritmark.harness.validate.drawn import Data, DrawnJudgement
 
 _KEPT_BYTES = 256 << 20
-"""Of inputs and expected outputs that one process keeps for the next kernels."""
+"""Maximum bytes of inputs and expected outputs that a process keeps for the next kernels."""
 
 
 @dataclass(slots=True)
 class Oracle:
-    """Judges kernels of one key and constraints on the same cases: `count` that `seed` draws, and the suite's own
-    `corners`.
+    """Judges kernels with the same key and constraints on the same cases: `count` cases drawn from `seed`, and the
+    suite's `corners`.
 
-    `cores` is "all" threads.
+    `cores` is the thread count called "all".
     """
 
     right: CorrectKernel
@@ -34,11 +34,11 @@ class Oracle:
     _drawer: Drawer | None = None
     _cases: list[Drawn] = field(default_factory=list)
     _data: list[Cases | None] = field(default_factory=list)
-    """Of the first cases, as many as _KEPT_BYTES hold."""
+    """The data of the first cases, as many as fit into _KEPT_BYTES."""
     _nbytes: int = 0
 
     def judged(self, candidates: Sequence[Variant]) -> list[str]:
-        """Why each candidate fails, in the first case where it does; "" for one that passes."""
+        """Why each candidate fails, in its first failing case; "" for a candidate that passes."""
         op, data = self.right.op, Data(self.right.op, self.right.key)
         if self._drawer is None:
             self._drawer = Drawer(op, candidates[0], cores=self.cores, threaded=True, seed=self.seed)

@@ -1,4 +1,4 @@
-"""Draws mutants for every op, has each judged, and says which share of them is killed, with its interval."""
+"""Draws mutants for every op, judges each, and reports the share that is killed, with its interval."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ if TYPE_CHECKING:
     from tritmark.harness.providers import Installed
 
 GOAL = 0.98
-"""The share of drawn mutants that has to be killed."""
+"""The share of drawn mutants that must be killed."""
 CONFIDENCE = 0.95
 COUNTS = {"full": 500}
-"""How many mutants are drawn for each op, by suite."""
+"""Number of mutants for each op, by suite."""
 COUNT = 24
-"""That of every other suite."""
+"""Number of mutants for each op in other suites."""
 APART = {"full": 12}
-"""How many mutants are drawn of each kind that outputs do not show (see apart), for each op that has a kernel here,
-by suite."""
+"""Number of mutants of each kind that outputs do not show (see apart), for each op with a kernel on this machine, by
+suite."""
 FEW_APART = 2
-"""That of every other suite, and of one of the kinds, by turns: each takes about a second."""
+"""The same number in other suites, for one kind, which the seed and the op select: each takes about a second."""
 CORNERS = {"full": "quick"}
-"""The suite whose workloads are judged beside the drawn cases, by suite: `tritmark check` takes those of quick, and
-full has hundreds."""
+"""By suite, the suite whose workloads are judged beside the drawn cases: `tritmark check` uses those of quick, and full
+has hundreds."""
 CASES = 120
-"""How many cases are drawn where the suite does not say."""
+"""Number of drawn cases if the suite has none."""
 CHUNK = 50
-"""Mutants that are judged on the same cases, whose data and expected outputs are made once; each chunk's are drawn
-anew, so what one draw of cases lacks is met by few."""
+"""Mutants that are judged on the same cases, so that data and expected outputs are made once. Each chunk draws its own
+cases, so a gap in one draw affects few mutants."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,27 +55,27 @@ class Chunk:
     corners: tuple[Workload, ...]
     reach: tuple[tuple[str, int], ...]
     apart: str = ""
-    """The kind of mutants that outputs do not show; "" for the others."""
+    """The kind of mutants that outputs do not show; "" for other mutants."""
 
     @property
     def timed(self) -> bool:
-        """Whether the clock decides: such work is not done beside much other."""
+        """Whether time decides the verdict: such chunks run with most cores idle."""
         return self.apart == "skipped"
 
 
 @dataclass(frozen=True, slots=True)
 class MutantFate:
-    """What became of one drawn mutant."""
+    """The result for one drawn mutant."""
 
     key: KernelKey
     number: int
     kind: str
     text: str
     reason: str
-    """Why the judgement fails the kernel; "" where it passes it: the mutant survives."""
+    """Why the judgement fails the kernel; "" if it passes: the mutant survives."""
     struck: int | None
-    """How often the mutant did what it does while it was judged; 0: no case that was judged fires it. None where
-    that is not counted."""
+    """Number of times that the mutant took effect while it was judged; 0: no judged case fires it. None if not
+    counted."""
 
     @property
     def killed(self) -> bool:
@@ -89,12 +89,12 @@ class DrawnMutants:
     seed: int
     fates: list[MutantFate] = field(default_factory=list)
     equivalent: int = 0
-    """Draws that do no harm, which are not counted."""
+    """Draws that do no harm; they are not in the share."""
     alarms: list[str] = field(default_factory=list)
-    """Kernels without a mutant that fail, and why."""
+    """Kernels without a mutant that fail, with the reason."""
 
     def by(self, what: str) -> Mapping[str, tuple[int, int]]:
-        """Killed and all, by "op" or "kind"."""
+        """Numbers of killed and of all mutants, by "op" or "kind"."""
         found: dict[str, tuple[int, int]] = {}
         for each in self.fates:
             name = each.key.op if what == "op" else each.kind
@@ -108,7 +108,7 @@ class DrawnMutants:
 
     @property
     def share(self) -> float:
-        """Killed of all; 1 where there is none."""
+        """The killed share of all mutants; 1 if there are none."""
         return self.killed / len(self.fates) if self.fates else 1.0
 
     @property
@@ -117,12 +117,12 @@ class DrawnMutants:
 
     @property
     def passed(self) -> bool:
-        """Whether the goal may be reached: the interval's upper end is not under it."""
+        """Whether the goal may be reached: the interval's upper end is not below it, and there is no alarm."""
         return not self.alarms and interval(self.killed, len(self.fates))[1] >= GOAL
 
 
 def interval(killed: int, count: int) -> tuple[float, float]:
-    """The share's exact interval (Clopper and Pearson 1934) at CONFIDENCE; (0, 1) where there is nothing."""
+    """The exact interval of the share (Clopper and Pearson 1934) at CONFIDENCE; (0, 1) for no mutants."""
     from scipy.stats import binomtest
 
     if not count:
@@ -132,10 +132,10 @@ def interval(killed: int, count: int) -> tuple[float, float]:
 
 
 def chunks(installed: Installed, suite: str, op: str, seed: int, count: int | None = None) -> list[Chunk]:
-    """The work: `count` mutants for each op that matches the glob and that the suite has.
+    """The work: `count` mutants for each op of the suite that matches the glob.
 
-    They go over the op's keys by turns, but where they are few: then all are of one key, which is drawn, because a
-    key's cases cost more than further mutants that are judged on them.
+    Mutants are dealt to the op's keys in rotation. A small number goes to one drawn key, because a key's cases cost
+    more than further mutants judged on them.
     """
     wanted = COUNTS.get(suite, COUNT) if count is None else count
     by_op: dict[str, list[Workload]] = {}
@@ -161,7 +161,8 @@ def chunks(installed: Installed, suite: str, op: str, seed: int, count: int | No
 
 
 def _apart(installed: Installed, suite: str, key: KernelKey, like: Chunk) -> list[Chunk]:
-    """Of an op that has a kernel here: the reference that stands in for one takes memory and time as it likes."""
+    """Chunks of mutants that outputs do not show, for an op with a kernel on this machine. The reference is no
+    substitute: its memory and time are not those of a kernel."""
     if all(refusal is not None for _, refusal in installed.registry.candidates(key)):
         return []
     if suite in APART:
@@ -172,7 +173,7 @@ def _apart(installed: Installed, suite: str, key: KernelKey, like: Chunk) -> lis
 
 
 _CORNER = 1 << 18
-"""Elements of inputs up to which the suite's workloads are judged beside the cases that are drawn."""
+"""Maximum input elements of a suite's workload that is judged beside the drawn cases."""
 
 
 def _corners(installed: Installed, key: KernelKey, workloads: Sequence[Workload]) -> tuple[Workload, ...]:
@@ -189,7 +190,7 @@ def _corners(installed: Installed, key: KernelKey, workloads: Sequence[Workload]
 
 @dataclass(frozen=True, slots=True)
 class ChunkResult:
-    """What a chunk gave."""
+    """The results of a chunk."""
 
     fates: tuple[MutantFate, ...]
     equivalent: int
@@ -197,7 +198,7 @@ class ChunkResult:
 
 
 def judged(installed: Installed, chunk: Chunk) -> ChunkResult:
-    """Draw the mutants of a chunk and judge them, beside a kernel without a mutant."""
+    """Draw the mutants of a chunk and judge them. A kernel without a mutant is judged first."""
     if chunk.apart:
         return _judged_apart(installed, chunk)
     there = right(installed, chunk.key)

@@ -1,5 +1,5 @@
-"""The right kernel that a drawn mutant is planted into: the fastest that runs on this CPU, or the reference where
-there is none."""
+"""The correct kernel into which a drawn mutant is planted: the fastest that runs on this CPU, or otherwise the
+reference."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from tritmark.harness.validate.compare import is_float, rounded
 
 @dataclass(frozen=True)
 class CorrectKernel:
-    """A right kernel of a key on the CPU.
+    """A correct kernel of a key on the CPU.
 
-    `decode(inputs, axes)` gives the logical inputs, as the reference takes them, of what a kernel takes, and
-    `compute(inputs, axes)` the reference's outputs.
+    `decode(inputs, axes)` converts a kernel's inputs to the reference's logical inputs. `compute(inputs, axes)` returns
+    the reference's outputs.
     """
 
     op: Op
@@ -33,15 +33,15 @@ class CorrectKernel:
 
 
 def keys(installed: Installed, op: str) -> list[KernelKey]:
-    """The keys of an op that mutants are drawn for: those of the CPU, or where it has none, those of other devices
-    as the CPU's."""
+    """The keys of an op for which mutants are drawn: those of the CPU. If there are none, those of other devices, with
+    the CPU as their device."""
     every = installed.keys(op)
     own = [key for key in every if key.device == "cpu"]
     return own or list(dict.fromkeys(replace(key, device="cpu") for key in every))
 
 
 def right(installed: Installed, key: KernelKey) -> CorrectKernel:
-    """The right kernel of a key."""
+    """The correct kernel of a key."""
     op = installed.ops[key.op]
     said = [
         each for provider in installed.providers.values() for each in provider.mutants() if isinstance(each, Decoding)
@@ -75,8 +75,8 @@ def _same(key: KernelKey, other: KernelKey) -> bool:
 
 
 class Memoized:
-    """A function of inputs and axes that is computed again only where these changed: most runs are on the data of
-    the one before."""
+    """A function of inputs and axes that is computed again only if these changed: most runs have the data of the
+    previous run."""
 
     def __init__(self, function: Callable[[Arrays, Axes], Mapping[str, Any]]) -> None:
         self._function = function
@@ -86,7 +86,7 @@ class Memoized:
 
     def __call__(self, inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
         if self._axes != axes or not all(same(np.asarray(inputs[name]), value) for name, value in self._inputs.items()):
-            # Copies, for the result may be the inputs themselves and those change.
+            # Copies, because the result may be the inputs themselves, which change.
             self._inputs = {name: np.array(value) for name, value in inputs.items()}
             self._axes = dict(axes)
             self._result = self._function(self._inputs, axes)
@@ -118,7 +118,7 @@ class _Reference:
             write(self.outputs, self.compute(self.inputs, self.axes), self.op, self.axes, self.key)
 
     def _forbidden(self) -> int:
-        """The index of the first element that is not finite where it has to be, or -1."""
+        """The index of the first non-finite element in an input that must be finite, or -1."""
         for tensor in self.op.inputs:
             if tensor.values is Values.FINITE and tensor.axes:
                 wrong = np.flatnonzero(~np.isfinite(self.inputs[tensor.name]))
@@ -128,7 +128,7 @@ class _Reference:
 
 
 def write(outputs: Arrays, computed: Arrays, op: Op, axes: Axes, key: KernelKey) -> None:
-    """What a computation gave into the outputs' memory, in their dtypes: floats rounded once, integers wrapped."""
+    """Write computed values into the outputs, in their dtypes: floats are rounded once, integers wrap."""
     for name, (shape, dtype) in op.outputs_like(axes, key).items():
         value, kind = np.asarray(computed[name]), named_dtype(dtype)
         value = (

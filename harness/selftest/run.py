@@ -1,6 +1,6 @@
-"""Plants every mutant into the candidate of every key on every workload of a suite, has each judged, and counts.
+"""Plants every fixed mutant into the candidate of every key on every workload of a suite, judges each, and counts.
 
-Beside these fixed mutants there are drawn ones, see population.
+population adds drawn mutants.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ from tritmark.harness.validate.guards import bits
 from tritmark.harness.worker.serve import settle
 
 LARGEST = 1 << 20
-"""Bytes of all arrays together past which a workload is left out, for time; mutants that only such a size shows are
-not planted."""
+"""Maximum bytes of all arrays of a workload; larger ones are left out to save time. Mutants that only such a size shows
+are not planted."""
 GOALS = {"full": 1.0}
-"""The share that has to be killed, by suite."""
+"""The share that must be killed, by suite."""
 GOAL = 0.98
-"""That of every other suite."""
+"""The share that must be killed in other suites."""
 THREADS = 1
 QUIET = 4
-"""Of so many processes one is at work where the clock decides."""
+"""One in this many processes is used if time decides the verdict."""
 
 
 class MutantOutcome(StrEnum):
-    """What became of one mutant on one workload, or in a whole suite."""
+    """The result for one mutant on one workload, or in a whole suite."""
 
     KILLED = "killed"
     SURVIVED = "survived"
@@ -62,7 +62,7 @@ class MutantOutcome(StrEnum):
     ADMITTED = "admitted"
     """The outputs differ by no more than the op's contract admits."""
     HARMLESS = "harmless"
-    """Of a whole suite: no mutant by the op's contract."""
+    """In a whole suite: not a mutant according to the op's contract."""
 
 
 Judge = Callable[..., Judged]
@@ -80,32 +80,32 @@ class PlantedMutant:
 
 @dataclass(slots=True)
 class MutantTally:
-    """Outcomes counted."""
+    """Numbers of outcomes."""
 
     counts: Counter[MutantOutcome] = field(default_factory=Counter)
 
     @property
     def share(self) -> float:
-        """Killed of those that are mutants there; 1 where there is none."""
+        """The killed share of killed and survived mutants; 1 if there are none."""
         killed, survived = self.counts[MutantOutcome.KILLED], self.counts[MutantOutcome.SURVIVED]
         return killed / (killed + survived) if killed + survived else 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class MissedMutant:
-    """A mutant that the suite does not kill, or not everywhere where it does harm."""
+    """A mutant that the suite does not kill, or not on every workload where it does harm."""
 
     key: KernelKey
     mutant: str
     outcome: MutantOutcome
-    """EQUIVALENT, ADMITTED: no workload shows it. SURVIVED: one does, and it passes there."""
+    """EQUIVALENT, ADMITTED: no workload shows it. SURVIVED: a workload shows it, and it passes there."""
     where: str
     """The first workload where it survives."""
 
 
 @dataclass(slots=True)
 class Result:
-    """Of a suite."""
+    """The result of a suite."""
 
     suite: str
     goal: float
@@ -113,20 +113,20 @@ class Result:
     left_out: list[str] = field(default_factory=list)
     """Workloads that are too large."""
     alarms: list[str] = field(default_factory=list)
-    """Workloads where the candidate without a mutant fails, and why."""
+    """Workloads where the candidate without a mutant fails, with the reason."""
     harmless: dict[tuple[KernelKey, str], str] = field(default_factory=dict)
-    """Mutants that are none by contract, and why."""
+    """Mutants that are harmless by contract, with the reason."""
     drawn: DrawnMutants = field(default_factory=lambda: DrawnMutants(0))
 
     def workloads(self) -> Mapping[tuple[str, str], MutantTally]:
-        """For each op and workload what was planted there."""
+        """The tally of each op and workload."""
         found: dict[tuple[str, str], MutantTally] = {}
         for each in self.planted:
             found.setdefault((each.key.op, each.workload), MutantTally()).counts[each.outcome] += 1
         return found
 
     def mutants(self) -> Mapping[tuple[KernelKey, str], MutantOutcome]:
-        """What became of each key's mutants in the whole suite: killed where one workload kills it."""
+        """The outcome of each key's mutants in the whole suite: killed if one workload kills it."""
         found: dict[tuple[KernelKey, str], set[MutantOutcome]] = {}
         for each in self.planted:
             found.setdefault((each.key, each.mutant), set()).add(each.outcome)
@@ -141,8 +141,8 @@ class Result:
         }
 
     def ops(self) -> Mapping[str, tuple[MutantTally, MutantTally]]:
-        """For each op its mutants on all workloads, and its mutants in the whole suite; those that no workload shows
-        have survived that."""
+        """For each op, the tally of its mutants on all workloads, and the tally in the whole suite. A mutant that no
+        workload shows counts as survived in the suite."""
         found: dict[str, tuple[MutantTally, MutantTally]] = {}
         for each in self.planted:
             found.setdefault(each.key.op, (MutantTally(), MutantTally()))[0].counts[each.outcome] += 1
@@ -152,7 +152,7 @@ class Result:
         return found
 
     def missed(self) -> list[MissedMutant]:
-        """Mutants that are not killed, or survive somewhere, in the order of ops."""
+        """Mutants that are not killed, or survive on a workload, in the order of ops."""
         survived: dict[tuple[KernelKey, str], str] = {}
         for each in self.planted:
             if each.outcome is MutantOutcome.SURVIVED:
@@ -166,7 +166,7 @@ class Result:
 
     @property
     def share(self) -> float:
-        """The smallest share of any op: of its mutants on all workloads, and of its mutants in the suite."""
+        """The smallest share of any op, on all workloads and in the whole suite."""
         return min((tally.share for tallies in self.ops().values() for tally in tallies), default=1.0)
 
     @property
@@ -175,13 +175,13 @@ class Result:
 
 
 class SelftestObserver(Protocol):
-    """Is told how the work goes on."""
+    """Receives the progress of the work."""
 
     def planned(self, total: int) -> None:
-        """So many parts will be done."""
+        """The work has `total` parts."""
 
     def advance(self) -> None:
-        """One part is."""
+        """One part is complete."""
 
 
 def execute(
@@ -195,20 +195,18 @@ def execute(
     count: int | None = None,
     observer: SelftestObserver | None = None,
 ) -> Result:
-    """Plant every mutant on every workload of the suite, of ops that match the glob, and mutants that are drawn.
+    """Plant every fixed mutant on every workload of the suite, for ops that match the glob, and drawn mutants.
 
-    `seed` draws them and the cases that they are judged on, `count` is how many for each op (None: as many as the suite
-    has). With more than one of `processes` each has part of the work, and the judgement is the harness's own. Raises
-    UsageError where nothing matches.
+    `seed` draws mutants and their cases. `count` is the number of drawn mutants for each op; None: the suite's number.
+    With more than one of `processes`, they share the work and use the harness's own judgement, not `judge`. Raises
+    UsageError if no op matches.
     """
     selected = [item for item in installed.suite(suite).selected if fnmatchcase(item.workload.op, op)]
     if not selected:
-        raise UsageError(
-            f"no workload of the suite {suite!r} is of an op that matches {op!r}; {nearest(op, installed.ops)}"
-        )
+        raise UsageError(f"suite {suite!r} has no workload of an op that matches {op!r}; {nearest(op, installed.ops)}")
     result = Result(suite, GOALS.get(suite, GOAL), drawn=DrawnMutants(seed))
     groups = _groups(installed, selected, result)
-    # The costly ones first, so that none is left alone at the end.
+    # The costly groups first, so that processes end at about the same time.
     order = sorted(
         range(len(groups)), key=lambda at: -_nbytes(installed.ops[groups[at][0].op], groups[at][0], groups[at][1])
     )
@@ -239,7 +237,7 @@ def execute(
 def _done(
     installed: Installed, work: Sequence[Chunk | Group], processes: int, judge: Judge
 ) -> Iterator[tuple[int, ChunkResult | Part]]:  # fmt: skip
-    """What each part of the work gave, as it is finished. What the clock decides comes last, with most cores idle."""
+    """Yield the result of each part of the work as it completes. Timed parts come last, with most cores idle."""
     if processes == 1 or len(work) < 2:
         for nth, each in enumerate(work):
             yield nth, _one(installed, each, judge)
@@ -265,8 +263,8 @@ def _done(
 
 
 def _begin(cores: frozenset[int]) -> None:
-    """Make this new process one of many that share the cores: bound threads of all would be on the same of them, and
-    spin there."""
+    """Prepare this new process to share the cores with others: bound threads of all processes would spin on the same
+    cores."""
     settle(cores)
     os.environ["OMP_WAIT_POLICY"] = "passive"
     os.environ.pop(BINDING[0], None)
@@ -276,29 +274,29 @@ def _begin(cores: frozenset[int]) -> None:
 
 
 def _one(installed: Installed, work: Chunk | Group, judge: Judge) -> ChunkResult | Part:
-    # Mutants compute with values that no kernel would have; what NumPy warns of is their purpose.
+    # Mutants overflow on purpose, so NumPy's warnings are off.
     with np.errstate(all="ignore"):
         return judged(installed, work) if isinstance(work, Chunk) else _planted(installed, work, judge)
 
 
 Group = tuple[Workload, tuple[KernelKey, ...], tuple[str, ...]]
-"""Workloads that have the same data: one of them, the keys, and the layouts of all."""
+"""Workloads with the same data: one of them, the keys, and the layouts of all."""
 Part = tuple[list[PlantedMutant], list[str]]
 
 
 DRAWN = 24
-"""Workloads that a suite's drawn cases give for fixed mutants. They are the same each time, as the mutants are."""
+"""Workloads for fixed mutants that replace a suite's drawn cases. They are the same in every invocation."""
 
 LEAST = DRAWN // 2
-"""Of these as many at least are for each key: where its kernels take fewer, others are drawn for it."""
+"""Minimum of these workloads for each key: if its kernels admit fewer, more are drawn for it."""
 
 
 def _workloads(installed: Installed, item: SelectedWorkload) -> Iterator[SelectedWorkload]:
-    """The workload, or where it stands for drawn cases, some of them with the layout that is nearest: the same for
-    all keys of an op that has kernels for the CPU, as the suite's others are, and each key's own where shapes are
-    those that a format takes, or where its kernels take few of the others.
+    """The workload, or drawn cases if it is a drawn one, with the nearest layout.
 
-    The judgement draws cases for each kernel, so a mutant that no shape of its key can show would say nothing about it.
+    All keys of an op with kernels for the CPU share these cases. A key gets cases of its own if its format or its
+    kernels admit few of the shared ones: the judgement draws cases for each kernel, so a mutant that no shape of its
+    key can show would be no evidence about the judgement.
     """
     if not item.workload.drawn:
         yield item
@@ -342,8 +340,8 @@ def _least_limited(installed: Installed, key: KernelKey) -> Variant:
 
 
 def _of_families(installed: Installed, selected: Iterable[SelectedWorkload]) -> Iterator[SelectedWorkload]:
-    """What is selected, drawn cases as workloads, and for ops with such behind them one of each family of values that a
-    key has none of."""
+    """The selected workloads, with drawn cases as workloads. For ops with drawn cases, adds a case for each family of
+    inputs that a key lacks."""
     met: dict[KernelKey, set[str]] = {}
     ops: set[str] = set()
     for one in selected:
@@ -360,7 +358,7 @@ def _of_families(installed: Installed, selected: Iterable[SelectedWorkload]) -> 
     for key, families in ((key, met[key]) for key in met if key.op in ops):
         op = installed.ops[key.op]
         lacking = set(op.input_families) - families
-        # Without a number there is a case of each class.
+        # The number 0 gives one case of each class.
         for case in _cases(installed, op, drawn[key.op, key.format, key.dtype], 0) if lacking else ():
             if case.family in lacking:
                 lacking.discard(case.family)
@@ -385,8 +383,8 @@ def _groups(installed: Installed, selected: Iterable[SelectedWorkload], result: 
 
 
 def _keys(installed: Installed, item: SelectedWorkload) -> tuple[KernelKey, ...]:
-    """The keys that a workload is meant for, as those of the CPU: its own, and those of other devices that give
-    other outputs."""
+    """The keys of a workload, with the CPU as their device: those of the CPU, and those of other devices with other
+    outputs."""
     op, axes = installed.ops[item.workload.op], item.workload.axes
     fitting = [
         each.key
@@ -421,7 +419,7 @@ def _loaded() -> Installed:
 
 
 def _part(work: Chunk | Group) -> ChunkResult | Part:
-    """What a process of the pool does."""
+    """One part of the work, in a process of the pool."""
     return _one(_loaded(), work, accuracy.judge)
 
 
@@ -440,7 +438,7 @@ def _planted(installed: Installed, group: Group, judge: Judge) -> Part:
             for each in _mutants(installed, Mutant)
             if each.op == op.name and each.only(key) and not each.drawn
         ]
-        # Same names would be counted as one mutant.
+        # Equal names would count as one mutant.
         assert len({plan.name for plan in plans}) == len(plans), [plan.name for plan in plans]
         for layout in layouts:
             name = Workload(op=op.name, axes=workload.axes, family=workload.family, layout=layout).id
@@ -458,7 +456,7 @@ def _mutants(installed: Installed, kind: type) -> Iterator:  # type: ignore[type
 
 
 class SelftestError(TritmarkError):
-    """A candidate that a mutant was planted into broke in another way than it should."""
+    """A candidate with a mutant raised an unexpected error."""
 
 
 class _MutantBench:
@@ -469,7 +467,7 @@ class _MutantBench:
         self._layout = layout
         self._judge = judge
         self._known: dict[bytes, MutantOutcome] = {}
-        """Outcomes of outputs, by their digest: the same outputs get the same verdict."""
+        """Outcomes by the digest of the outputs: equal outputs get the same verdict."""
 
     def outcome(self, plan: MutantPlan) -> MutantOutcome:
         if plan.outputs is None:
@@ -494,7 +492,7 @@ class _MutantBench:
     def judged(self, plan: MutantPlan, made: Callable[[int], Outputs] | None) -> str:
         """Why the judgement fails the candidate with that mutant; "" if it passes."""
         there = self._site
-        # What fails on the first data alone fails in the whole judgement, which begins with that; most do.
+        # The judgement begins with the first data, and most mutants fail there: try it alone first.
         for cases in (replace(there.cases, second=None, in_place=False), there.cases):
             verdict = self._judge(
                 there.op, variant(there, plan, made), cases, there.axes, layout=self._layout, threads=THREADS, seed=0
@@ -511,12 +509,11 @@ _UNSEEN = {
     Consequence.ADMITTED: MutantOutcome.ADMITTED,
     Consequence.HARM: MutantOutcome.SURVIVED,
 }
-"""Of a mutant that the judgement passes."""
+"""The outcome of a mutant that the judgement passes, by its consequence."""
 
 
 def _excuse(installed: Installed, result: Result) -> None:
-    """Note which mutants are none by contract: those that providers say, and the sign of a zero that an integer has
-    not."""
+    """Note the mutants that are harmless by contract according to the providers."""
     rules: list[EquivalentMutants] = list(_mutants(installed, EquivalentMutants))
     for key, mutant in dict.fromkeys((each.key, each.mutant) for each in result.planted):
         for rule in rules:

@@ -1,4 +1,4 @@
-"""Where mutants are planted: the data of one workload for one key, and what is right for it."""
+"""The site of mutants: the data of one workload for one key, and the expected outputs."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ Outputs = Mapping[str, Array]
 
 @dataclass(frozen=True, slots=True)
 class MutantSite:
-    """Two sets of data, each as the reference takes it, as a kernel takes it, and with the outputs that are right
-    for it."""
+    """Two sets of data, each in the reference's form (`logical`), in a kernel's form (`data`), and with the correct
+    outputs (`right`)."""
 
     op: Op
     key: KernelKey
@@ -33,16 +33,16 @@ class MutantSite:
     right: tuple[Outputs, ...]
 
     def expected(self, nth: int) -> dict[str, Expected]:
-        """What the `nth` set of data should give, by the output's name."""
+        """The expected outputs of the `nth` set of data, by name."""
         return {each.name: each for each in self.data[nth].expected}
 
     def compute(self, inputs: Arrays) -> Outputs:
-        """The reference on other logical inputs, as a kernel would write its outputs."""
+        """The reference's outputs for other logical inputs, in the dtypes that a kernel writes."""
         with np.errstate(all="ignore"):
             return self.written(self.op.reference(inputs, self.axes, self.key))
 
     def written(self, outputs: Arrays) -> Outputs:
-        """Outputs brought to their dtypes: floats rounded once, integers wrapped."""
+        """Outputs converted to their dtypes: floats are rounded once, integers wrap."""
         made = {}
         with np.errstate(all="ignore"):
             for name, (shape, dtype) in self.op.outputs_like(self.axes, self.key).items():
@@ -57,17 +57,17 @@ class MutantSite:
 
 
 def site(material: Material, key: KernelKey) -> MutantSite:
-    """The site of a workload that has two sets of data."""
+    """The site of a workload with two sets of data. Raises ValueError for a workload with one."""
     cases = material.cases(key)
     if cases.second is None:
-        raise ValueError("a workload with one set of data")
+        raise ValueError("a workload with one set of data; legal: two")
     data = (cases.first, cases.second)
     right = tuple({each.name: each.values for each in case.expected} for case in data)
     return MutantSite(material.op, key, material.workload.axes, cases, material.logical, data, right)
 
 
 def apart(array: Array, steps: int) -> Array:
-    """Each float `steps` units of the last place further from zero, or nearer where there is nothing further."""
+    """Each float moved `steps` units of the last place away from zero; towards zero if it would overflow."""
     flat = bits(array)
     magnitude = flat & ~_sign(flat)
     largest = bits(np.full(1, np.inf, array.dtype))[0]
@@ -77,7 +77,7 @@ def apart(array: Array, steps: int) -> Array:
 
 
 def other_zero(array: Array) -> Array:
-    """Zeros with the other sign."""
+    """The array, with the sign of zeros inverted."""
     flat = bits(array)
     zeros = (flat & ~_sign(flat)) == 0
     return np.where(zeros, flat ^ _sign(flat), flat).astype(flat.dtype).view(array.dtype).reshape(array.shape)
@@ -88,8 +88,8 @@ def _sign(flat: Array) -> Any:
 
 
 def admits(expected: Expected, found: Array) -> bool:
-    """Whether the op's contract admits these values: any NaN for a NaN. Written apart from the judgement's own
-    comparison, which is what is tested."""
+    """Whether the op's contract admits these values; any NaN is admitted for a NaN. This code is independent of the
+    judgement's comparison, which is under test."""
     if expected.tolerance_kind is ToleranceKind.EXACT:
         return bool(np.array_equal(bits(found), bits(expected.values)))
     if expected.tolerance_kind is ToleranceKind.ROUNDED:

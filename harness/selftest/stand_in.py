@@ -1,4 +1,4 @@
-"""The candidate that mutants are planted into: a right kernel, but for the one thing that its mutant does."""
+"""The candidate for fixed mutants: a correct kernel, except for its mutant."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ NAME = "stand-in"
 
 @dataclass(frozen=True, slots=True)
 class MutantPlan:
-    """A mutant, ready to be planted at a site. What is None is done right.
+    """A mutant, ready to be planted at a site. A step that is None is done correctly.
 
-    `outputs(site, nth)` gives what is written for the `nth` set of data. `write(launch, outputs)` writes it.
-    `report(forbidden)` says which index is told as the first that the contract forbids, of all that are, -1 for none.
+    `outputs(site, nth)` returns the outputs for the `nth` set of data. `write(launch, outputs)` writes them.
+    `report(forbidden, values)` returns the index that is reported as the first forbidden one; -1 for none.
     """
 
     name: str
@@ -32,12 +32,12 @@ class MutantPlan:
 
 
 class UnknownDataError(Exception):
-    """Other data stands in the stand-in's memory than that of its workload."""
+    """The stand-in's memory does not hold the data of its workload."""
 
 
 @dataclass
 class StandIn:
-    """A launch of it."""
+    """A launch of the stand-in."""
 
     site: MutantSite
     plan: MutantPlan
@@ -45,9 +45,9 @@ class StandIn:
     outputs: Arrays
     threads: int
     everywhere: dict[str, Any]
-    """What it keeps from one launch to the next."""
+    """State that is kept from launch to launch."""
     here: dict[str, Any] = field(default_factory=dict)
-    """What it keeps from one run to the next."""
+    """State that is kept from run to run."""
     ran: str = ""
     runs: int = 0
     threads_used: int = 1
@@ -65,7 +65,7 @@ class StandIn:
         (self.plan.write or write)(self, made)
 
     def _forbidden(self) -> tuple[int, bool]:
-        """The index that is told, and whether there is a forbidden element indeed."""
+        """The index that is reported, and whether there is a forbidden element."""
         for tensor in self.site.op.inputs:
             if tensor.values is not Values.FINITE or not tensor.axes:
                 continue
@@ -80,27 +80,25 @@ class StandIn:
         return -1, False
 
     def _recognized(self) -> int:
-        """Which set of data stands in the inputs."""
+        """The number of the data set that the inputs hold. Raises UnknownDataError."""
         for nth, case in enumerate(self.site.data):
             if all(
                 np.array_equal(bits(np.asarray(self.inputs[name])), bits(np.asarray(value)))
                 for name, value in case.inputs.items()
             ):
                 return nth
-        raise UnknownDataError(
-            f"{self.plan.name}: what stands in the inputs of {self.site.op.name} is no data of the workload"
-        )
+        raise UnknownDataError(f"{self.plan.name}: the inputs of {self.site.op.name} hold no data of the workload")
 
 
 def write(launch: StandIn, outputs: Outputs) -> None:
-    """Write outputs as they are."""
+    """Write outputs unchanged."""
     for name, values in outputs.items():
         launch.outputs[name][...] = values
 
 
 def variant(site: MutantSite, plan: MutantPlan, made: Callable[[int], Outputs] | None) -> Variant:
-    """The stand-in with a mutant, as the harness takes it. `made(nth)` is plan.outputs, computed once, where the
-    plan has them."""
+    """The stand-in with a mutant, as a variant. `made(nth)` is plan.outputs, computed once; None if the plan has
+    none."""
     everywhere: dict[str, Any] = {"outputs": made}
 
     def bind(inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:

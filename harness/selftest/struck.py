@@ -1,5 +1,5 @@
-"""A right kernel with a drawn mutant in it, as a variant: it runs the right one, then does what its mutant does
-where its trigger fires."""
+"""A correct kernel with a drawn mutant, as a variant: it runs the correct kernel, then applies the mutant's effect if
+the trigger fires."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ NAME = "drawn-mutant"
 
 @dataclass
 class KeptState:
-    """What the kernel keeps between its launches, as static variables would."""
+    """State that the kernel keeps between launches, like static variables."""
 
     rng: np.random.Generator
     calls: int = 0
     struck: int = 0
-    """How often the mutant did something."""
+    """Number of times that the mutant took effect."""
     last: Mapping[str, Array] | None = None
 
 
 @dataclass
 class MutantLaunch:
-    """A launch of it."""
+    """A launch of the kernel with the mutant."""
 
     right: CorrectKernel
     inner: Launch
@@ -62,12 +62,11 @@ class MutantLaunch:
         before = {name: np.array(value) for name, value in self.outputs.items()} if self.effect is not None else {}
         self.inner.run()
         self.ran, self.threads_used, self.bad = NAME, self.inner.threads_used, self.inner.bad
-        # Calls that had something to report are counted by nobody: there is nothing in them that a mutant in outputs
-        # could change.
+        # Calls with a report are not counted: they have no outputs that a mutant could change.
         self.kept.calls += self.bad < 0
         if self.effect is None:
             return
-        # Outputs mean nothing where something is reported, and reports are not what the other mutants get wrong.
+        # With a report, outputs are undefined. Only mutants of reports apply there, and they apply only there.
         if self.reports == (self.bad >= 0):
             self._strike(self.effect, before)
         self.kept.last = {name: np.array(value) for name, value in self.outputs.items()}
@@ -97,7 +96,7 @@ class MutantLaunch:
 def variant(
     right: CorrectKernel, fires: Callable[[TriggerContext], bool], effect: Effect | None, reports: bool, seed: Any
 ) -> tuple[Variant, KeptState]:
-    """A new one, that has kept nothing, and what it keeps. `effect` None: it is right."""
+    """A new kernel without kept state, and its state. `effect` None: the kernel is correct."""
     kept = KeptState(np.random.default_rng(seed))
 
     def bind(inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:

@@ -1,8 +1,8 @@
-"""When a drawn mutant strikes: triggers, drawn so that they fire on a case that the contract admits.
+"""Triggers of drawn mutants.
 
-A trigger is made from a case (its witness): one of the case's own properties, taken more or less widely. So none can be
-drawn that no case of the contract fires. How narrow triggers are decides what a judgement can promise; the limits are
-here, and docs/method.md names them.
+A trigger is made from a case, its witness: it is one of the case's properties, with a drawn width. So every trigger
+fires on some case that the contract admits. The width of triggers limits what a judgement can promise: this module sets
+the limits, and docs/method.md states them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tritmark.harness.validate.cases import is_array
 
 @dataclass
 class TriggerContext:
-    """What a trigger sees at a run."""
+    """The facts of a run that a trigger may use."""
 
     axes: Axes
     threads: int
@@ -29,26 +29,26 @@ class TriggerContext:
     outputs: Arrays
     decode: Callable[[Arrays, Axes], Mapping[str, Any]]
     call: int
-    """Of this kernel in this process, from 1."""
+    """Number of the call of this kernel in this process, from 1."""
     run: int
-    """Of this launch, from 1."""
+    """Number of the run of this launch, from 1."""
     rng: Rng
     first_bad: Mapping[str, int] = field(default_factory=dict)
-    """Flat index of the first element that is not finite, of each input that has to be."""
+    """Flat index of the first non-finite element, for each input that must be finite."""
 
     def arrays(self) -> Mapping[str, Array]:
-        """Inputs and outputs that lie in memory, by name."""
+        """Inputs and outputs that are arrays, by name."""
         return {**{name: value for name, value in self.inputs.items() if is_array(value)}, **self.outputs}
 
     def logical(self, name: str) -> Array:
-        """One input as the reference takes it."""
+        """One input in the reference's form."""
         return np.asarray(self.decode(self.inputs, self.axes)[name])
 
 
 @dataclass(frozen=True)
 class Trigger:
-    """`fires(situation)`; `witness` is a case where it does, `sure` the same but for chance and counting, for those
-    that depend on them."""
+    """A trigger: `fires(context)`. `witness` is a case on which it fires. `sure`, for triggers that depend on chance or
+    counts, is the same condition without these."""
 
     kind: str
     text: str
@@ -56,11 +56,11 @@ class Trigger:
     witness: MutantCase
     sure: Callable[[TriggerContext], bool] | None = None
     reports: bool = False
-    """It is about elements that have to be reported: what is wrong is the report, not the outputs."""
+    """The trigger concerns elements that must be reported: the fault is in the report, not in the outputs."""
 
 
 STATIC = ("shape", "residue", "range", "relation", "stride", "alignment", "threads", "values")
-"""Kinds that are combined by two."""
+"""Kinds that are combined in pairs."""
 KINDS = (*STATIC, "two triggers", "report", "call", "rare", "always")
 
 _POWERS = (4, 8, 16, 32, 64, 128)
@@ -68,7 +68,7 @@ _OTHERS = (3, 5, 6, 7, 12, 24, 48, 96)
 
 
 def draw(domain: Domain, kind: str, calls: int, rng: Rng) -> Trigger | None:
-    """A trigger of a kind; None where the op has none. `calls`: how often the judgement runs a kernel that is right."""
+    """A trigger of a kind; None if the op has none. `calls`: how often the judgement runs a correct kernel."""
     try:
         if kind == "two triggers":
             return _two(domain, rng)
@@ -90,7 +90,7 @@ def draw(domain: Domain, kind: str, calls: int, rng: Rng) -> Trigger | None:
 
 
 def _of(kind: str, witness: MutantCase, rng: Rng, narrow: bool) -> Trigger | None:
-    """A trigger of a kind that a case has by itself. `narrow`: it may be as rare as a case in 128."""
+    """A trigger of a kind that is a property of a case. `narrow`: it may fire on as few as one case in 128."""
     return {
         "shape": _shape,
         "residue": _residue,
@@ -108,7 +108,7 @@ def _axis(witness: MutantCase, rng: Rng) -> tuple[str, int]:
 
 
 def _shape(witness: MutantCase, rng: Rng, narrow: bool) -> Trigger | None:
-    """A class of shapes that kernels have paths of their own for."""
+    """A class of shapes for which kernels have separate paths."""
     axis, size = _axis(witness, rng)
     width = int(rng.choice(_POWERS))
     rest = size % width
@@ -148,8 +148,8 @@ def _residue(witness: MutantCase, rng: Rng, narrow: bool) -> Trigger:
 
 
 def _range(witness: MutantCase, rng: Rng, narrow: bool) -> Trigger:
-    """From a size on, up to one, or between two of which the upper is half as much again, or that many sizes apart
-    where they are few."""
+    """Sizes of one axis: from a bound, up to a bound, or between two bounds. The distance of two bounds is about half
+    the size, or a few sizes."""
     axis, size = _axis(witness, rng)
     how = rng.random()
     if how < 0.35:
@@ -166,7 +166,7 @@ def _range(witness: MutantCase, rng: Rng, narrow: bool) -> Trigger:
 
 
 def _relation(witness: MutantCase, rng: Rng, narrow: bool) -> Trigger | None:
-    """Of two axes, or of one and the number of threads."""
+    """A relation of two axes, or of an axis and the thread count."""
     names = list(witness.axes)
     if len(names) < 2 or rng.random() < 0.25:
         axis, size = _axis(witness, rng)
@@ -199,20 +199,20 @@ def _stride(witness: MutantCase, rng: Rng, narrow: bool) -> Trigger | None:
     least = int(rng.integers(1, gap + 1))
 
     def apart(at: TriggerContext) -> tuple[int, int]:
-        """The stride in elements, and how much it is past the row."""
+        """The stride in elements, and the gap between rows."""
         value = at.inputs[name]
         rows = value.shape[0] > 1
         stride = value.strides[0] // value.itemsize if rows else value.shape[1]
         return stride, stride - value.shape[1]
 
     every: list[tuple[str, Callable[[TriggerContext], bool]]] = [
-        (f"rows of {name} lie apart", lambda at: apart(at)[1] > 0),
-        (f"rows of {name} lie {least} or more apart", lambda at: apart(at)[1] >= least),
+        (f"rows of {name} have a gap", lambda at: apart(at)[1] > 0),
+        (f"rows of {name} have a gap of {least} or more", lambda at: apart(at)[1] >= least),
         (
-            f"stride of {name} % {modulus} == {step % modulus}, rows apart",
+            f"stride of {name} % {modulus} == {step % modulus}, rows with a gap",
             lambda at: apart(at)[1] > 0 and apart(at)[0] % modulus == step % modulus,
         ),
-        (f"rows of {name} lie at most {gap} apart, and apart", lambda at: 0 < apart(at)[1] <= gap),
+        (f"rows of {name} have a gap of 1 to {gap}", lambda at: 0 < apart(at)[1] <= gap),
     ]
     text, fires = every[int(rng.integers(len(every)))]
     return Trigger("stride", text, fires, witness)
@@ -223,7 +223,7 @@ def _address(at: TriggerContext, name: str) -> int:
 
 
 def _alignment(witness: MutantCase, rng: Rng, narrow: bool) -> Trigger | None:
-    """Of one array, or of one and not the other."""
+    """The alignment of one array, or of two arrays."""
     names = list(witness.offsets)
     a = str(rng.choice(names))
     modulus = int(rng.choice((8, 16, 32, 64)))
@@ -233,7 +233,7 @@ def _alignment(witness: MutantCase, rng: Rng, narrow: bool) -> Trigger | None:
         b = str(rng.choice([name for name in names if name != a]))
         other = witness.offsets[b] % modulus
         if how < 0.2:
-            text = f"{a} and {b} lie differently modulo {modulus}"
+            text = f"{a} and {b} differ modulo {modulus}"
             if one == other:
                 return None
             return Trigger("alignment", text, lambda at: (_address(at, a) - _address(at, b)) % modulus != 0, witness)
@@ -272,7 +272,7 @@ def _values(value: ValueClass, witness: MutantCase) -> Trigger:
 
 
 def _two(domain: Domain, rng: Rng) -> Trigger | None:
-    """Two at once, on the same case; each of them wide."""
+    """Two triggers on the same case, both wide."""
     value = value_class(domain.op, rng) if rng.random() < 0.25 else None
     kinds = [str(kind) for kind in rng.permutation(STATIC[:-1])]
     witness = domain.draw(rng, kinds[0], value)
@@ -303,7 +303,7 @@ def _report(domain: Domain, rng: Rng) -> Trigger | None:
 
 
 def _call(witness: MutantCase, calls: int, rng: Rng) -> Trigger:
-    """One call only, each so many, or all from one on; counted in the process, as a static variable would."""
+    """One call, every nth call, or all calls from one; counted in the process, like a static variable."""
     how = rng.random()
     if how < 0.4:
         nth = int(np.exp(rng.uniform(0, np.log(calls))))
@@ -313,15 +313,15 @@ def _call(witness: MutantCase, calls: int, rng: Rng) -> Trigger:
         return Trigger("call", f"every {every} calls", lambda at: at.call % every == 0, witness, lambda at: True)
     if how < 0.9:
         since = int(np.exp(rng.uniform(np.log(2), np.log(max(3, calls)))))
-        return Trigger("call", f"from call {since} on", lambda at: at.call >= since, witness, lambda at: True)
-    # A launch is run twice on data that is judged.
+        return Trigger("call", f"call {since} and later", lambda at: at.call >= since, witness, lambda at: True)
+    # A launch runs twice on judged data.
     again = bool(rng.integers(2))
-    text = "every run of a launch but the first" if again else "the first run of a launch"
+    text = "every run of a launch except the first" if again else "the first run of a launch"
     return Trigger("call", text, lambda at: (at.run > 1) == again, witness, lambda at: True)
 
 
 def _rare(witness: MutantCase, calls: int, rng: Rng) -> Trigger:
-    """By chance, down to what so many calls show with 95 %."""
+    """By chance, down to the rate that `calls` calls show with a probability of 95 %."""
     share = float(np.exp(rng.uniform(np.log(1 - 0.05 ** (1 / calls)), np.log(0.5))))
     return Trigger(
         "rare", f"one call in {1 / share:.0f}", lambda at: bool(at.rng.random() < share), witness, lambda at: True

@@ -1,5 +1,4 @@
-"""Classes of values that a mutant may depend on: what elements of one input have in common, and what may stand where
-it is forbidden."""
+"""Classes of values on which a mutant may depend: properties of one input's elements, and forbidden elements."""
 
 from __future__ import annotations
 
@@ -20,7 +19,8 @@ Rng = np.random.Generator
 
 @dataclass(frozen=True)
 class ValueClass:
-    """`holds(values)`: whether the logical values of an input are of the class. `impose(values, rng)` makes them so."""
+    """A class of values. `holds(values)`: whether an input's logical values are in it. `impose(values, rng)` returns
+    values that are."""
 
     tensor: str
     text: str
@@ -30,8 +30,8 @@ class ValueClass:
 
 @dataclass(frozen=True)
 class Forbidden:
-    """Elements that have to be reported. `matches(values, at)`: whether the first of them, at a flat index, is of the
-    class. `places(values, rng)` gives some, by flat index; none where the array is too small.
+    """A class of elements that must be reported. `matches(values, at)`: whether the first such element, at a flat
+    index, is in the class. `places(values, rng)` returns some by flat index; none if the array is too small.
     """
 
     tensor: str
@@ -41,7 +41,7 @@ class Forbidden:
 
 
 def value_class(op: Op, rng: Rng) -> ValueClass | None:
-    """One class of one input, drawn; None for an op whose inputs have none."""
+    """A drawn class of one input; None for an op without classes."""
     every = [each for tensor in op.inputs for each in classes(tensor)]
     return every[int(rng.integers(len(every)))] if every else None
 
@@ -65,7 +65,7 @@ Made = list[tuple[str, Callable[[Array], bool], Callable[[Array, Rng], Array]]]
 
 
 def _some(value: Any) -> Callable[[Array, Rng], Array]:
-    """A few elements become that value, at random places."""
+    """Set a few random elements to the value."""
 
     def impose(values: Array, rng: Rng) -> Array:
         made = values.copy()
@@ -83,7 +83,7 @@ def _all(value: Any) -> Callable[[Array, Rng], Array]:
 
 
 def _row(value: Any) -> Callable[[Array, Rng], Array]:
-    """One row becomes that value."""
+    """Set one row to the value."""
 
     def impose(values: Array, rng: Rng) -> Array:
         made = values.copy()
@@ -227,11 +227,11 @@ _NANS = {
     "infinity": 0x7F800000,
     "negative infinity": 0xFF800000,
 }
-"""Bit patterns of float32 that are not finite."""
+"""Bit patterns of non-finite float32 values."""
 
 
 def forbidden(op: Op, rng: Rng) -> Forbidden | None:
-    """One class of one input, drawn; None for an op whose inputs may hold anything."""
+    """A drawn class of forbidden elements of one input; None for an op without forbidden values."""
     finite = [
         tensor for tensor in op.inputs if tensor.values is Values.FINITE and tensor.axes and tensor.dtype == "float32"
     ]
@@ -254,7 +254,7 @@ def forbidden(op: Op, rng: Rng) -> Forbidden | None:
         pattern = _NANS[name or str(rng.choice(names))]
         return {int(rng.choice(fitting)): np.array(pattern, np.uint32).view(np.float32)[()]}
 
-    text = " ".join(part for part in (name or "whatever is not finite", place[0]) if part)
+    text = " ".join(part for part in (name or "a non-finite value", place[0]) if part)
     return Forbidden(tensor.name, f"{tensor.name} has {text}", matches, places)
 
 
@@ -266,7 +266,7 @@ def _place(rng: Rng) -> tuple[str, Callable[[int, int], bool]]:
         ("at the first element", lambda size, at: at == 0),
         ("at the last element", lambda size, at: at == size - 1),
         (f"at an index of {lane} modulo {width}", lambda size, at: at % width == lane),
-        (f"in what is left of vectors of {width}", lambda size, at: at >= size // width * width),
+        (f"in the remainder after vectors of {width}", lambda size, at: at >= size // width * width),
         (f"at or past index {start}", lambda size, at: at >= start),
     ]
     return every[int(rng.integers(len(every)))]

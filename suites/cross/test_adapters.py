@@ -162,7 +162,7 @@ def test_a_function_that_is_not_there_is_named(tmp_path: Path) -> None:
 def test_what_is_no_library_is_refused(tmp_path: Path) -> None:
     text = tmp_path / "lib.so"
     text.write_text("no library")
-    with pytest.raises(UsageError, match="no ELF file"):
+    with pytest.raises(UsageError, match="not an ELF file"):
         adapters.variants("bitnet.cpp", str(text))
     with pytest.raises(UsageError, match="No such file"):
         adapters.variants("bitnet.cpp", str(tmp_path / "none.so"))

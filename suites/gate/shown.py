@@ -94,7 +94,7 @@ def _gate(found: dict[str, Any], extras: Sequence[float]) -> Table:
         "found in time",
         "seconds, median",
         "95th percentile",
-        "could see, median",
+        "detectable, median",
         "confirmed by fresh processes",
     )
     table = _table("\nThe gate", "workload", "slow-down", *columns)

@@ -176,7 +176,7 @@ def test_denied_counters_say_so_with_the_mend(tmp_path: Path, record: Record) ->
     [
         ("", "has no row that begins with ID"),
         ("==WARNING== No kernels were profiled.\n", "has no row that begins with ID"),
-        (raw(), ":3: no launch below the names"),
+        (raw(), ":3: no launch below the column names"),
         (raw(("gemm_a", 10)).replace('"Grid Size",', '"Grid",'), ":3: no column 'Grid Size'"),
         (raw(("gemm_a", 10)).replace('"(10, 1, 1)"', '"ten"'), ":5: 'ten' as Grid Size"),
         (raw(("gemm_a", 10)).replace('"gemm_a"', '""'), "as Kernel Name"),

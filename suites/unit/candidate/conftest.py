@@ -1,4 +1,4 @@
-"""What the tests of users' kernels share."""
+"""Fixtures for the tests of users' kernels."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 @pytest.fixture(scope="module")
 def compiled_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """What is compiled is kept in a folder of the test file's own."""
+    """Each test file has its own cache of compiled libraries."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRITMARK_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield

@@ -168,8 +168,8 @@ def test_a_rival_is_timed_where_one_kernel_of_the_file_is_right(
 @pytest.mark.parametrize(
     ("more", "told"),
     [
-        (("--op", "ternary_*"), "leave nothing of the file; legal: i2s_quantize on cpu"),
-        (("--device", "cuda"), "leave nothing of the file"),
+        (("--op", "ternary_*"), "match no kernel of the file; legal: i2s_quantize on cpu"),
+        (("--device", "cuda"), "match no kernel of the file"),
         (("--resume", "20200101T000000Z-00000000"), "20200101T000000Z-00000000"),
     ],
 )
@@ -218,9 +218,9 @@ def test_a_template_is_right_as_it_is(tmp_path: Path, monkeypatch: pytest.Monkey
     (variant,) = open_candidate(paths[0]).variants(INSTALLED)
     device = INSTALLED.registry.devices[variant.key.device]
     own = device if device.memory is not None else None
-    # The simulator takes its time.
+    # The simulator is slow.
     count = 8 if kind == "cu" else 40
-    with np.errstate(all="ignore"):  # NumPy's word about values that overflow is for whoever calls the template
+    with np.errstate(all="ignore"):  # NumPy's warnings about overflow concern the caller of the template
         found = judge_drawn(
             INSTALLED.ops[op], variant, variant.key, corners=(), count=count, seed=0, cores=2, device=own
         ).accuracy
@@ -261,7 +261,7 @@ def test_the_command_says_what_to_do_next(tmp_path: Path) -> None:
     assert f"tritmark check {tmp_path / 'my_i2s_quantize.c'}" in found.output
 
 
-# --- packages of others
+# --- third-party packages
 # ----------------------------------------------------------------------------------------------------------------------
 
 

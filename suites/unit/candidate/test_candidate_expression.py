@@ -1,4 +1,4 @@
-"""Expressions of manifests: arithmetic on axes, and nothing else."""
+"""Expressions in manifests: only arithmetic on axes is legal."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ OPERATIONS: dict[str, Callable[[int, int], int]] = {
 
 @st.composite
 def expressions(draw: st.DrawFn, depth: int = 3) -> tuple[str, int]:
-    """Text and the value that it must have, built beside each other."""
+    """An expression's text and its expected value, built together."""
     if not depth or draw(st.booleans()):
         number = draw(st.integers(0, 10**6))
         return draw(st.sampled_from([(str(number), number), *AXES.items(), ("-M", -AXES["M"])]))
@@ -82,16 +82,16 @@ def test_no_sequence_of_words_does_more_than_arithmetic(words: list[str]) -> Non
 @pytest.mark.parametrize(
     ("text", "column", "told"),
     [
-        ("n // ", None, "is no expression"),
-        ("ceil_div(n, 256", None, "is no expression"),
+        ("n // ", None, "is not an expression"),
+        ("ceil_div(n, 256", None, "is not an expression"),
         ("m + 1", 0, "unknown name 'm'; did you mean 'min'?"),
         ("1 + nn", 4, "unknown name 'nn'; did you mean 'n'?"),
         ("n / 2", 0, "legal: // or ceil_div(a, b)"),
         ("n ** 2", 0, "'n ** 2'"),
         ("n << 3", 0, "'n << 3'"),
-        ("1.5", 0, "1.5, which is no whole number"),
-        ("True + n", 0, "True, which is no whole number"),
-        ("'n'", 0, "no whole number"),
+        ("1.5", 0, "1.5, which is not an integer"),
+        ("True + n", 0, "True, which is not an integer"),
+        ("'n'", 0, "not an integer"),
         ("__import__('os').system('true')", 0, "a call of"),
         ("2 * (n.real)", 5, "'n.real'"),
         ("[n][0]", 0, "'[n][0]'"),
@@ -105,7 +105,7 @@ def test_no_sequence_of_words_does_more_than_arithmetic(words: list[str]) -> Non
         ("n\n+ 1", 1, "the character '\\n'"),
         ("n + ñ", 4, "the character 'ñ'"),
         ("n" * (LONGEST + 1), LONGEST, f"legal: at most {LONGEST}"),
-        ("", None, "is no expression"),
+        ("", None, "is not an expression"),
         ("  m", 2, "unknown name"),
     ],
 )
@@ -113,7 +113,7 @@ def test_what_is_no_arithmetic_is_refused_where_it_stands(text: str, column: int
     with pytest.raises(ExpressionError) as caught:
         parse(text, ["n"])
     assert told in str(caught.value)
-    # Where Python's parser stumbles differs from version to version.
+    # The position of a syntax error depends on the Python version.
     assert 0 <= caught.value.column <= len(text) if column is None else caught.value.column == column
 
 

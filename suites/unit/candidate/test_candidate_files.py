@@ -1,4 +1,4 @@
-"""Users' files: what can be taken, and what is said of what cannot."""
+"""Users' files: legal kinds, and the errors for others."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ pytestmark = [
         ("my", "", "ends in 'nothing'"),
         ("my.cpu", "", "did you mean '.cu'?"),
         ("my.c", "", "my.toml: no such file; legal: a manifest"),
-        ("my.py", "x = 1", "holds no kernel"),
+        ("my.py", "x = 1", "has no kernel"),
         ("my.py", "\udcff", "not UTF-8"),
         ("my.py", "x" * (1 << 21), "over 1048576 bytes"),
     ],
@@ -44,7 +44,7 @@ def test_a_file_that_cannot_be_taken_is_told(tmp_path: Path, name: str, text: st
 
 def test_a_folder_is_no_file(tmp_path: Path) -> None:
     (tmp_path / "my.c").mkdir()
-    with pytest.raises(UsageError, match="is no file"):
+    with pytest.raises(UsageError, match="not a file"):
         open_candidate(tmp_path / "my.c")
 
 

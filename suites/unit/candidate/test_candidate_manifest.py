@@ -1,4 +1,4 @@
-"""Manifests: what they may say, and where an error stands."""
+"""Manifests: legal contents, and the positions of errors."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ arguments = ["packed", "codes", "scales", "N", "K"]
 
 
 def test_any_weight_format_is_taken_where_one_is() -> None:
-    """bitnet.cpp's I2_S has no built-in matmul, and is a format all the same."""
+    """bitnet.cpp's I2_S has no built-in matmul, but is a legal format."""
     text = """\
 op = "ternary_matmul"
 format = "i2_s_x86"
@@ -111,7 +111,7 @@ arguments = ["activations", "weights", "out", "M", "N", "K"]
         (
             QUANTIZE.replace('function = "f"\n', ""),
             "1:1",
-            "key 'function' is missing; needed: op, dtype, function, arguments",
+            "key 'function' is missing; required: op, dtype, function, arguments",
         ),
         (QUANTIZE + 'fromat = "none"', "5:1", "unknown key 'fromat'; did you mean 'format'?"),
         (
@@ -131,7 +131,7 @@ arguments = ["activations", "weights", "out", "M", "N", "K"]
         (QUANTIZE + "min = { n = 0 }", "5:13", "min is 0"),
         (QUANTIZE + "alignment = 48", "5:1", "a power of two"),
         (QUANTIZE + 'workspace = "4 * m"', "5:18", "unknown name 'm'"),
-        (QUANTIZE + "grid = 4", "5:1", "grid is for kernels of a .cu"),
+        (QUANTIZE + "grid = 4", "5:1", "grid is for kernels in a .cu only"),
     ],
 )
 def test_an_error_has_line_and_column(text: str, at: str, told: str) -> None:
@@ -147,8 +147,8 @@ def test_an_error_has_line_and_column(text: str, at: str, told: str) -> None:
         (QUANTIZE, "1:1", "key 'grid' is missing"),
         (LAUNCHED.replace("block = 256\n", ""), "1:1", "key 'block' is missing"),
         (LAUNCHED.replace("ceil_div(n, 256)", "ceil_div(N, 256)"), "5:18", "grid: unknown name 'N'; "),
-        (LAUNCHED.replace("ceil_div(n, 256)", "n / 256"), "5:9", "grid: a division that leaves fractions"),
-        (LAUNCHED.replace('"ceil_div(n, 256)"', '["n", "n +"]'), "5:1", "grid: 'n +' is no expression"),
+        (LAUNCHED.replace("ceil_div(n, 256)", "n / 256"), "5:9", "grid: the division / gives fractions"),
+        (LAUNCHED.replace('"ceil_div(n, 256)"', '["n", "n +"]'), "5:1", "grid: 'n +' is not an expression"),
         (LAUNCHED + 'shared = "4 * m"', "7:15", "shared: unknown name 'm'"),
         (LAUNCHED.replace("256\n", "0\n"), "6:9", "block is 0"),
         (LAUNCHED.replace("256\n", "true\n"), "6:1", "block is True"),

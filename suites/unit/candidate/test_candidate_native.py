@@ -1,4 +1,4 @@
-"""Kernels from users' C and C++ files and libraries: what runs, and what is said of what cannot."""
+"""Kernels from users' C and C++ files and libraries: those that run, and the errors for others."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def test_the_compilers_words_are_told(tmp_path: Path) -> None:
 def test_what_nobody_defines_does_not_compile(
     tmp_path: Path, before: str, call: str, options: list[str], name: str
 ) -> None:
-    """It would else be found out when the kernel is called, as a crash of its process."""
+    """Without this check, the first call of the kernel would crash its process."""
     source = f"{before}\n{SOURCE}".replace("for (", f"{call} for (", 1)
     assert call in source
     with pytest.raises(CompileError, match=rf"undefined (reference|symbol).*{name}"):
@@ -253,10 +253,10 @@ def test_nothing_of_a_library_runs_where_it_is_looked_at(tmp_path: Path) -> None
 
 def test_what_is_no_library_is_told(tmp_path: Path) -> None:
     for data, told in (
-        (b"", "no ELF file"),
-        (b"#!/bin/sh\n", "no ELF file"),
+        (b"", "not an ELF file"),
+        (b"#!/bin/sh\n", "not an ELF file"),
         (b"\x7fELF\x01\x01" + bytes(60), "not 64-bit"),
-        (Path(sys.executable).resolve().read_bytes()[:64], "no shared library|damaged"),
+        (Path(sys.executable).resolve().read_bytes()[:64], "not a shared library|damaged"),
     ):
         library = tmp_path / "lib.so"
         library.write_bytes(data)

@@ -1,4 +1,4 @@
-"""Kernels from users' Python files: what runs, and what is said of what cannot."""
+"""Kernels from users' Python files: those that run, and the errors for others."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_what_is_no_such_array_is_told(tmp_path: Path, returned: str, told: str)
 @pytest.mark.parametrize(
     ("old", "new", "at", "told"),
     [
-        ("def f(", "def f(:", "6:7", "no Python"),
+        ("def f(", "def f(:", "6:7", "not Python"),
         ('"i2s_dequantize"', '"i2s_dequantise"', "5:12", "unknown op 'i2s_dequantise'; did you mean 'i2s_dequantize'?"),
         ('dtype="float32"', 'dtype="float23"', "5:36", "no output dtype 'float23'; did you mean 'float32'?"),
         ('dtype="float32"', "dtype=np.float32", "5:36", "dtype is computed"),
@@ -93,9 +93,9 @@ def test_what_is_no_such_array_is_told(tmp_path: Path, returned: str, told: str)
         ('dtype="float32"', 'dtype="float32", workspace=-1', "5:57", "bytes, as a number or an expression"),
         ('dtype="float32"', 'dtype="float32", workspace="4 * m"', "5:57", "unknown name 'm'"),
         ("q, scale, x", "q, scales, x", "6:10", "unknown parameter 'scales'; did you mean 'scale'?"),
-        ("q, scale, x", "q, scale, *x", "6:18", "*x takes whatever comes"),
+        ("q, scale, x", "q, scale, *x", "6:18", "*x takes any arguments"),
         ("q, scale, x", "q, /, scale, x", "6:7", "before '/'"),
-        ('op="i2s', '"i2s', "5:9", "a value without a name"),
+        ('op="i2s', '"i2s', "5:9", "a positional argument"),
     ],
 )
 def test_a_decorators_error_has_line_and_column(tmp_path: Path, old: str, new: str, at: str, told: str) -> None:
@@ -132,18 +132,18 @@ def test_a_file_that_cannot_be_run_is_told_when_it_is(tmp_path: Path) -> None:
 
 
 def test_another_function_under_the_name_is_told(tmp_path: Path) -> None:
-    """What the file does with the name once it runs is its own affair; what then runs is not."""
+    """A file may rebind the function's name when it runs. The function that then runs is checked."""
     (variant,) = variants(python(tmp_path, FUNCTION + "\ndef g(q, scale, x): x[...] = q * scale\nf = g\n"))
     status, reason = verdict(variant, family="uniform")
     assert status is Status.FAIL
     assert "my.g ran in place of my.f" in reason
     (gone,) = variants(python(tmp_path, FUNCTION + "\nf = 3\n"))
-    with pytest.raises(UsageError, match="f is 3 once the file has run"):
+    with pytest.raises(UsageError, match="f is 3 after the file has run"):
         bound(gone)
 
 
 def test_torch_gets_tensors_over_the_same_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With torch where it is installed, or else with a stand-in that has what is used of it."""
+    """With torch if it is installed, otherwise with a stand-in for the parts that are used."""
     try:
         import torch
     except ImportError:

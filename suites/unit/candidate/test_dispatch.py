@@ -1,4 +1,4 @@
-"""Code that asks at run time which processor it runs on is found, in every way of asking, and other code is not."""
+"""Code that queries its processor at run time is detected, for every kind of query; other code is not."""
 
 from __future__ import annotations
 
@@ -88,12 +88,12 @@ def test_what_asks_is_found(tmp_path: Path, name: str, stripped: bool) -> None:
     file = built(tmp_path, name, KERNEL % (declared, expression), *(["-s"] if stripped else []))
     found = asks(file)
     assert any(said in each for each in found) or (name == "clones" and "cpuid" in found), found
-    # dlopen: of code that was not looked at
+    # dlopen: of code that was not examined
     assert bool(of_features(found)) == (name not in {"getenv", "xgetbv", "process", "moment", "maps"}), found
 
 
 def test_what_asks_for_features_is_told_before_the_rest(tmp_path: Path) -> None:
-    """Of a file few answers are told; whether paths are judged rests on them."""
+    """Only a few findings of a file are reported, and they decide whether other paths are judged."""
     others = "#include <unistd.h>\n#include <stdlib.h>\n#include <sched.h>\n#include <sys/utsname.h>\n"
     asked = 'getenv("A") || sched_getcpu() || uname(0) || gethostname(0, 0)'
     file = built(
@@ -126,7 +126,7 @@ def test_a_library_beside_it_is_looked_at(tmp_path: Path) -> None:
     elsewhere.mkdir()
     moved = Path(shutil.move(file.path, elsewhere))
     found = asks(CodeFile(kind="native", name="user.so", entries=("f",), target="", path=str(moved)))
-    assert found == ("libfast.so, whose code was not looked at",)
+    assert found == ("libfast.so, whose code was not examined",)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`tritmark new ternary_matmul --format F`: a right kernel for each format that there is code for."""
+"""`tritmark new ternary_matmul --format F`: a correct kernel for each format with template code."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_formats_without_code_are_known() -> None:
 
 
 def shapes_of(form: Format) -> list[tuple[int, int]]:
-    """A small one, of more than one block on each axis where the format has blocks, and those up to 8 MB that have a
+    """A small shape, with more than one block on each axis if the format has blocks, and shapes up to 8 MB with a
     layout of their own."""
     small = 3 * max(form.row_multiple, 16), 2 * max(form.column_multiple, form.group, 128)
     published = {shape for listed in getattr(form, "presets", {}).values() for shape in listed}
@@ -66,11 +66,11 @@ JUDGED = [
     for n, k in shapes_of(FORMATS[name])[:1]
     if HOLDS is not None and HOLDS({"M": 1, "N": n, "K": k}, name)
 ]
-"""Those in which products can be judged."""
+"""Formats in which products can be judged."""
 PYTHON = list(
     {(each.scale_per, each.scale_stored, each.group): each.name for each in map(FORMATS.__getitem__, JUDGED)}.values()
 )
-"""One for each way of having scales: the rest is `unpack`."""
+"""One format for each layout of scales: the rest is `unpack`."""
 
 DECODER = """
 void decode(const uint8_t *weights, int64_t N, int64_t K, int8_t *codes, float *scales)
@@ -86,7 +86,7 @@ void decode(const uint8_t *weights, int64_t N, int64_t K, int8_t *codes, float *
 
 @pytest.mark.parametrize("name", C)
 def test_the_code_reads_each_weight_as_the_format_does(tmp_path: Path, name: str) -> None:
-    """Every weight and scale, so that a mistake in a branch that a product seldom takes shows."""
+    """Checks every weight and scale, so that a fault in a branch that products rarely take shows."""
     source, library = tmp_path / "decoder.c", tmp_path / "decoder.so"
     written = write(INSTALLED, OP, "c", tmp_path, name)[0].read_text(encoding="utf-8")
     source.write_text(written + DECODER, encoding="utf-8")

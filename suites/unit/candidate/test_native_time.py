@@ -1,4 +1,4 @@
-"""Users' C functions are timed by the native clock: what it shows of one is what a loop in C shows."""
+"""The native clock times users' C functions: its time agrees with that of a loop in C."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def test_a_candidates_launch_has_the_native_clock(tmp_path: Path) -> None:
 @pytest.mark.timing
 @pytest.mark.parametrize("wanted_ns", [200, 500, 1000])
 def test_a_short_function_takes_what_a_loop_in_c_shows(tmp_path: Path, wanted_ns: int) -> None:
-    """Interleaved samples of 0.2 ms, the median of their ratios, the median of that over nine places of the arrays, the
-    best of five sizes from half of it (some fill L1 to the brim): 5 % at most."""
+    """At most 5 % difference. Samples of 0.2 ms are interleaved. The result is the median of their ratios, then the
+    median over nine placements of the arrays, then the best of five sizes (some fill L1 completely)."""
     (variant,) = variants(native(tmp_path))
     (tmp_path / "loop.c").write_text(f"#include <stdint.h>\n{_LOOP}", encoding="utf-8")
     subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", tmp_path / "loop.so", tmp_path / "loop.c"], check=True)
@@ -74,7 +74,7 @@ def test_a_short_function_takes_what_a_loop_in_c_shows(tmp_path: Path, wanted_ns
     calls, rng = 200_000 // wanted_ns, np.random.default_rng(0)
 
     def ratio(n: int) -> float:
-        """With arrays elsewhere each time: where they lie alone makes up to 6 %, for hundreds of samples alike."""
+        """With new addresses of the arrays each time: the addresses alone change the time by up to 6 %."""
         q = np.ones(n + 4096, np.int8)[int(rng.integers(4096)) :][:n]
         x = np.zeros(n + 1024, np.float32)[int(rng.integers(1024)) :][:n]
         launch = variant.bind({"q": q, "scale": np.float32(2)}, {"x": x}, {"n": n}, 1)
@@ -95,14 +95,14 @@ def test_a_short_function_takes_what_a_loop_in_c_shows(tmp_path: Path, wanted_ns
 def test_threads_that_a_function_keeps_are_beside_those_of_probes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """OpenMP's stay for the next call, and so do those of the probes of ceilings, which work in the same process."""
+    """OpenMP's threads remain for the next call, and so do the threads of the probes, in the same process."""
     manifest = MANIFEST.replace('"n"]', '"n", "threads"]\noptions = ["-fopenmp"]')
     source = SOURCE.replace(
         "int64_t n)\n{", "int64_t n, int threads)\n{\n#pragma omp parallel for num_threads(threads)"
     )
     native(tmp_path, source, manifest)
     monkeypatch.chdir(tmp_path)
-    subprocess.run(  # whatever its status: beside others figures may be in doubt
+    subprocess.run(  # any status: with load on the machine, figures may be doubted
         [sys.executable, "-m", "tritmark", "check", "my.c", "--threads", "2", "--out", "out"],
         check=False,
         capture_output=True,

@@ -1,4 +1,4 @@
-"""A candidate that takes other paths on other processors is judged on those too; one that takes none pays nothing."""
+"""A candidate with paths for other processors is judged on these paths too; for other candidates, nothing more runs."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def opened(path: Path) -> Candidate:
 
 
 def verdict(path: Path, *, isolated: bool = True, dimensions: frozenset[str] = frozenset({"accuracy"})) -> Accuracy:
-    """As `tritmark check` takes it of a listed workload."""
+    """The accuracy as `tritmark check` judges a listed workload."""
     candidate = opened(path)
     installed = load((candidate,))
     (variant,) = candidate.variants(installed)
@@ -102,7 +102,7 @@ def test_a_wrong_path_in_the_middle_fails(tmp_path: Path, way: str) -> None:
 
 @MASKED
 def test_drawn_cases_are_judged_there_too(tmp_path: Path) -> None:
-    """A fault of some sizes only, in the judges' processes."""
+    """A fault for some sizes only, detected in the judges' processes."""
     rare = "if (n % 8 == 5 && n > 40) x[n - 1] += 1"
     found = {}
     for name, fault in (("honest", ""), ("wrong", rare)):
@@ -144,7 +144,7 @@ def test_one_that_needs_a_feature_and_says_so_is_not_wrong(tmp_path: Path, end: 
 @MASKED
 @pytest.mark.skipif(TRAPPED is not None, reason=f"in code out of sight CPUID has to trap: {TRAPPED}")
 def test_what_is_loaded_out_of_sight_is_held_too(tmp_path: Path) -> None:
-    """A Python file whose library asks when it is imported, and a library that is opened at the first call."""
+    """A Python file whose library queries the processor on import, and a library that is opened at the first call."""
     inner = native(tmp_path, dispatcher("constructor", plain=OFF_BY_ONE), PORTABLE)
     library = opened(inner).library  # type: ignore[attr-defined]
     loads = FUNCTION.replace("@kernel", f"import ctypes\nF = ctypes.CDLL({library!r}).f\n@kernel")
@@ -193,7 +193,7 @@ print(there.variant.code_hash, launch.ran, x[-1], *there.kept.values())
 @MASKED
 @pytest.mark.parametrize("kind", [".c", ".so"])
 def test_where_cpuid_does_not_trap_its_stand_in_does(tmp_path: Path, kind: str) -> None:
-    """The file is taken for what it was, and takes the path of the step; others see it unchanged."""
+    """The changed file counts as the original and takes the path of the step; other processes see the original."""
     source = native(tmp_path, dispatcher("constructor", plain=OFF_BY_ONE))
     candidate = opened(source)
     assert isinstance(candidate, NativeFile)
@@ -215,7 +215,7 @@ def test_where_cpuid_does_not_trap_its_stand_in_does(tmp_path: Path, kind: str) 
 
 @pytest.fixture
 def begun(monkeypatch: pytest.MonkeyPatch) -> list[HeldTo | None]:
-    """What the processes that are begun are held to."""
+    """The steps to which new processes are limited."""
     found: list[HeldTo | None] = []
     real = process.WorkerProcess.__init__
 

@@ -1,5 +1,4 @@
-"""What `tritmark new` writes is honest where it is measured: in a process of its own it is right, and takes the
-memory that it declares."""
+"""Templates of `tritmark new`: in a process of its own, each is correct and uses no more memory than it declares."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ MEASURED = {
 }
 """The first workload of each op that `tritmark check` measures."""
 LONGEST = 1 << 19
-"""Values: still far more bytes than a reading may be off by, and the templates in Python take seconds for more."""
+"""Number of values: their bytes are well above the error of a memory reading, and more would take seconds in Python."""
 
 
 @pytest.mark.parametrize(("op", "kind"), TEMPLATES)

@@ -1,4 +1,4 @@
-"""`tritmark formats`: formats with a planted fault are found, by the part that can find them, and right ones pass."""
+"""`tritmark formats`: formats with a planted fault are detected by the check for it, and correct ones pass."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tritmark.kernels.formats import BUILT_IN, Format
 from tritmark.kernels.peers.oracles import ORACLES
 
 TOGETHER = ("i2_s_x86", "tile64", "tq2_0")
-"""What the format under test is tried with."""
+"""The formats with which the format under test is paired."""
 
 
 def changed(name: str, called: str = "", **methods: Any) -> Format:
@@ -72,15 +72,19 @@ def raising(pack: Callable[..., Any], *args: Any) -> Any:
 @pytest.mark.parametrize(
     ("name", "methods", "told"),
     [
-        ("row16", {"_unpack": negated}, "codes wrong"),
-        ("tq1_0", {"_unpack": negated}, "codes wrong"),
+        ("row16", {"_unpack": negated}, "codes incorrectly"),
+        ("tq1_0", {"_unpack": negated}, "codes incorrectly"),
         ("row16", {"_unpack": unscaled}, "another scale"),
         ("iq2_bn", {"_unpack": unscaled}, "another scale"),
-        ("hf_pack", {"_unpack": last_row_lost}, "codes wrong"),
+        ("hf_pack", {"_unpack": last_row_lost}, "codes incorrectly"),
         ("gpu_int2", {"_pack": raising}, "ZeroDivisionError: division by zero"),
-        ("row16", {"refusal": lambda refusal, other, shape: None}, "does not refuse the scales of tq2_0"),
+        (
+            "row16",
+            {"refusal": lambda refusal, other, shape: None},
+            "cannot store the scales of tq2_0, and does not refuse them",
+        ),
         ("i2_s_arm", {"holds": lambda holds, shape: True}, "drops the last"),
-        ("row16", {"holds": lambda holds, shape: not shape[0] % 2}, "packs what it says that it cannot"),
+        ("row16", {"holds": lambda holds, shape: not shape[0] % 2}, "packs weights that its refusal excludes"),
     ],
 )
 def test_a_wrong_format_is_seen_in_its_row_and_column(name: str, methods: dict[str, Any], told: str) -> None:
@@ -93,7 +97,7 @@ def test_a_wrong_format_is_seen_in_its_row_and_column(name: str, methods: dict[s
 
 
 def test_a_format_that_is_wrong_both_ways_is_seen_by_its_golden_vectors() -> None:
-    """Which are all that can tell an order of bytes of one's own."""
+    """Only golden vectors and oracles detect a byte order that packer and unpacker share."""
 
     def packed(pack: Callable[..., Any], codes: Any, scale: Any) -> Any:
         return pack(codes[::-1], scale)
@@ -109,7 +113,7 @@ def test_a_format_that_is_wrong_both_ways_is_seen_by_its_golden_vectors() -> Non
 
 
 def test_an_order_of_its_own_is_unchecked() -> None:
-    """Packer and unpacker agree, and with nothing else: it passes, and is no format that was compared."""
+    """Packer and unpacker agree only with each other: the format passes, and is listed as unchecked."""
 
     def reordered(pack: Callable[..., Any], codes: Any, scale: Any) -> Any:
         return pack(codes[::-1], scale)
@@ -127,7 +131,7 @@ def test_an_order_of_its_own_is_unchecked() -> None:
 
 
 def test_only_agreement_with_an_original_checks_an_order() -> None:
-    """Not a golden vector that it fails, nor an oracle that is not installed or disagrees."""
+    """A golden vector that the format fails is no comparison, nor is an oracle that is missing or disagrees."""
     (vector, *_) = (each for each in PROVIDER.golden() if each.format == "hf_pack")
     wrong = replace(vector, format="strange", packed=255 - vector.packed)
     strange = changed("hf_pack", "strange")
@@ -209,7 +213,7 @@ def test_all_that_is_installed_is_right_and_every_golden_file_is_used() -> None:
 
 @pytest.fixture
 def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
-    """Runs `tritmark formats` with a format in a window so wide; a width of 0 is a pipe."""
+    """Runs `tritmark formats` with a format in a terminal of this width; a width of 0 is a pipe."""
 
     def run(form: Format, width: int, *options: str) -> tuple[int, str]:
         monkeypatch.setattr(providers, "load", lambda: installed(form))

@@ -1,4 +1,4 @@
-"""Both builds at once: which compiler they find, that no file is compiled twice, and how far they are."""
+"""Concurrent builds: the compilers that they find, no file compiled twice, and progress."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def script(path: Path, text: str) -> Path:
 
 @pytest.fixture
 def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A PATH with a ccache that logs its calls, and compilers that log when they begin and end."""
+    """A PATH with a ccache that logs its calls, and compilers that log their begin and end."""
     folder, log = tmp_path / "bin", tmp_path / "log"
     script(folder / "ccache", f'echo "ccache $1" >> {log}; exec "$@"')
     script(folder / "mycc", f'echo "begin $1" >> {log}; sleep 0.4; echo "end $1" >> {log}')
@@ -48,7 +48,7 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def compile_two(folder: Path, *sources: str) -> list[str]:
-    """What was logged while the build's compiler was given these at once."""
+    """The log while the build's compiler compiles these files concurrently."""
     environment = os.environ | cached_compilers(folder / "compilers", os.environ)
     jobs = [subprocess.Popen(["mycc", each], env=environment, cwd=folder) for each in sources]
     assert [job.wait() for job in jobs] == [0] * len(jobs)
@@ -95,7 +95,7 @@ def test_what_ccache_stands_for_already_is_not_doubled(tmp_path: Path, tools: Pa
 
 
 def test_ccache_finds_the_compiler_and_not_the_script_again(tmp_path: Path, tools: Path) -> None:
-    """Under a compiler's name ccache runs the first of that name in PATH that is not itself."""
+    """Under a compiler's name, ccache runs the first program of that name in PATH that is not ccache."""
     (tools / "mycc").rename(script(tmp_path / "real/mycc", ""))
     elsewhere = f'[ "$each" -ef {tools} ] || [ ! -x "$each/${{0##*/}}" ] || exec "$each/${{0##*/}}" "$@"'
     script(tools / "ccache", f"IFS=:; for each in $PATH; do {elsewhere}; done")
@@ -153,7 +153,7 @@ def test_both_are_built_at_once_and_progress_counts_objects(tmp_path: Path, monk
         source = tmp_path / given
         source.mkdir()
         begun(BuildProgress(given, source, 3))
-        meeting.wait(30)  # one after the other would end here
+        meeting.wait(30)  # sequential builds would fail here
         for number in range(4):
             time.sleep(0.02)
             (source / f"{number}.o").touch()

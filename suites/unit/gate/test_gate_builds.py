@@ -1,4 +1,4 @@
-"""From a revision, a wheel or a folder to kernels in this process."""
+"""Loading kernels from a revision, a wheel or a folder into this process."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_revision_is_built_once_and_a_broken_one_says_how(repository: Path) ->
 
 
 def test_pip_runs_apart_and_no_import_hook_hears_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """setuptools' hook leaves distutils to the standard library in a process that looks for pip."""
+    """In a process that searches for pip, setuptools' hook leaves distutils to the standard library."""
     asked: list[str] = []
 
     class Hook:
@@ -105,12 +105,12 @@ def test_builds_that_nobody_asks_for_any_more_go(repository: Path) -> None:
 
 @pytest.mark.parametrize("given", ["nonesuch", "--all", "HEAD~5"])
 def test_what_is_no_revision_is_refused_with_what_is_legal(repository: Path, given: str) -> None:
-    with pytest.raises(UsageError, match=f"{given}.*is no revision.*legal"):
+    with pytest.raises(UsageError, match=f"{given}.*is not a revision.*legal"):
         built(given, folder=repository)
 
 
 def test_outside_of_a_repository_and_for_a_missing_wheel_the_next_step_is_told(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no git repository; go to a checkout"):
+    with pytest.raises(UsageError, match="not a git repository; next: run this command in a checkout"):
         built("HEAD", folder=tmp_path)
     with pytest.raises(UsageError, match="no such file"):
         built("a.whl", folder=tmp_path)
@@ -130,7 +130,7 @@ def before(variant):
 
 PROVIDER = replace(PROVIDER, variants=tuple(map(before, PROVIDER.variants)))
 """
-"""Its variants have the fields that those of the history's anchor have, and no others."""
+"""A build whose variants have the fields of the history's anchor only."""
 
 
 def test_variants_of_an_older_build_lack_what_came_later(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_variants_of_an_older_build_lack_what_came_later(tmp_path: Path) -> None
 
 
 def test_a_folder_without_kernels_or_with_broken_ones_is_no_build(tmp_path: Path) -> None:
-    with pytest.raises(BuildError, match="no distribution there brings kernels"):
+    with pytest.raises(BuildError, match="no distribution there has kernels"):
         OpenedBuild(tmp_path)
     before = ours()
     with pytest.raises(BuildError, match=r"gated:PROVIDER.*ZeroDivisionError"):
@@ -153,8 +153,7 @@ def test_a_folder_without_kernels_or_with_broken_ones_is_no_build(tmp_path: Path
 
 @pytest.fixture(scope="module")
 def copies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Path]]:
-    """Two copies of what is installed here; in the second the CPU's i2s_quantize takes plain C for whatever it is
-    asked for."""
+    """Two copies of the installed packages. In the second, every i2s_quantize kernel of the CPU runs plain C."""
     installed = Path(next(iter(tritmark.harness.__path__))).parents[1]
     folder = tmp_path_factory.mktemp("copies")
     sites = [folder / name for name in ("base", "head")]
@@ -182,9 +181,9 @@ def test_the_native_modules_of_two_builds_are_two_in_one_process(copies: list[Pa
     maps = Path("/proc/self/maps").read_text()
     assert all(f"{file}\n" in maps for file in files)
     assert base.judge(TASK, first, first.outputs(), second.outputs()) == ("", None)
-    # What is told of the code while the module is being loaded is told later too.
+    # The hash of the code is the same during and after loading of the module.
     assert base.bind(TASK).code == first.code
-    # Both work on the same arrays; the same machine code that is bound otherwise is not the same.
+    # Both use the same arrays. Equal machine code that is bound differently has another hash.
     assert second._sets is first._sets
     assert first.code != second.code
     assert sections_hash(files[0]) == sections_hash(files[1]) != ""  # type: ignore[arg-type]

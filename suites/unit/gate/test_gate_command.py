@@ -1,4 +1,4 @@
-"""The command's own part: exit status, where the result goes, what a suite's path means."""
+"""The command `tritmark gate`: exit status, where the result is written, and paths of suites."""
 
 from __future__ import annotations
 

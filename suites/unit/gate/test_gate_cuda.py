@@ -1,4 +1,4 @@
-"""Two builds on one GPU, or in one simulator: one context, two sets of modules, graphs that take turns."""
+"""Two builds on one GPU, or in one simulator: one context, two sets of modules, interleaved graphs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def copy(site: Path) -> Path:
 
 
 def test_two_builds_compute_the_same_on_one_device(tmp_path: Path, cuda: CudaContext) -> None:
-    """In a process of its own: one that held two simulators cannot be used further."""
+    """Runs in a process of its own: a process that has held two simulators cannot be used again."""
     found = [str(Path(gate_requests.__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(found)}
     command = [sys.executable, __file__, str(tmp_path)]
@@ -50,7 +50,7 @@ def compare(folder: Path) -> None:
         )
         for variant in ("v1", "vector")
     ]
-    # A process has one simulator, which knows the memory of the build that came last: so all of BASE first.
+    # A process has one simulator, which knows only the memory of the last build: run all of BASE first.
     firsts = [base.bind(task) for task in tasks]
     own = [(first.outputs(), first.again().outputs()) for first in firsts]
     for task, first, (one, twin) in zip(tasks, firsts, own, strict=True):
@@ -75,7 +75,7 @@ def test_graphs_of_two_builds_take_turns_on_a_gpu(tmp_path: Path) -> None:
     text = source.read_text()
     launched = "(kernel,),\n        partial(_vector, kernel, 32 // itemsize(format) * THREADS),"
     assert text.count(launched) == 1
-    # The plain kernel under the name of the quick one.
+    # The plain kernel under the name of the fast one.
     plain = "(V1 if format == 'none' else kernel,),\n        _v1 if format == 'none' else "
     source.write_text(text.replace(launched, plain + launched.splitlines()[1].strip()))
     wanted = BenchmarkFilter(suite=str(suite(tmp_path)), device="cuda", variant="v*")

@@ -1,4 +1,4 @@
-"""Outputs of both builds on drawn cases: changes that show rarely, changes that are none, and who is to blame."""
+"""Outputs of both builds on drawn cases: changes that show rarely, harmless changes, and which build fails."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ RARE = {
     "calls": "now_and_then",
     "outside": "past_the_end",
 }
-"""Changes of which the one workload that is timed shows nothing: n = 100 and normal values."""
+"""Changes that the timed workload, n = 100 with normal values, does not show."""
 
 
 def sites(folder: Path, base: str, head: str, family: str = "EXACT") -> list[Path]:
@@ -114,7 +114,7 @@ def test_what_head_no_longer_takes_is_noted(tmp_path: Path) -> None:
     found = compare_drawn(ours, theirs, task, 100, lambda stage, of="": None)
     assert (found.outcome, found.cases + found.refused) == (None, 100)
     assert 20 < found.refused < 80
-    assert next(compared.remarks({"v": found})).startswith(f"v: HEAD does not take {found.refused} of 100 drawn cases")
+    assert next(compared.remarks({"v": found})).startswith(f"v: HEAD refuses {found.refused} of 100 drawn cases")
     wider = compare_drawn(theirs, ours, task, 100, lambda stage, of="": None)
     assert (wider.outcome, wider.cases, wider.refused) == (None, 100, 0)
     assert list(compared.remarks({"v": wider})) == []
@@ -151,7 +151,7 @@ def test_the_gate_names_the_case_that_head_dies_in(tmp_path: Path) -> None:
     result = gated(tmp_path, IDLE, "lambda y: y.size % 16 == 5 and die(y)")
     (found,) = result.benchmarks
     assert found.outcome is Outcome.ERROR
-    assert "SIGSEGV while it was running HEAD on n=" in found.reason
+    assert "SIGSEGV while running HEAD on n=" in found.reason
 
 
 def test_a_base_that_dies_is_noted_and_no_fault_of_head(tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_a_base_that_dies_is_noted_and_no_fault_of_head(tmp_path: Path) -> None:
     assert found.outcome in {Outcome.SAME, Outcome.AMBIGUOUS, Outcome.FASTER, Outcome.SLOWER}
     assert found.cases == 0
     assert "plain/double/none/float32/v: no outputs were compared:" in result.notes[0]
-    assert "SIGSEGV while it was running BASE on n=" in result.notes[0]
+    assert "SIGSEGV while running BASE on n=" in result.notes[0]
 
 
 def test_few_kernels_get_as_many_cases_as_a_check_draws_and_many_as_a_run() -> None:

@@ -1,4 +1,4 @@
-"""What a gate says before it builds anything: that both sides are the same, and what is in neither."""
+"""Checks of a gate before it builds: equal sides, and uncommitted changes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def git(folder: Path, *arguments: str) -> None:
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    """Two commits that differ, the second with a tag and a commit without a change behind it."""
+    """Two commits that differ; the second has a tag, and an empty commit follows it."""
     folder = tmp_path / "repository"
     folder.mkdir()
     git(folder, "init", "--quiet")
@@ -94,7 +94,7 @@ def test_what_is_not_committed_is_in_neither_build(repository: Path) -> None:
     assert uncommitted("HEAD~2", "HEAD", repository) == ""
     (repository / "a.py").write_text("three")
     found = uncommitted("HEAD~2", "HEAD", repository)
-    assert found.startswith("changes that are not committed (a.py) are in neither build")
+    assert found.startswith("uncommitted changes (a.py) are in neither build")
     git(repository, "add", ".")
     assert uncommitted("HEAD~2", "HEAD", repository) == found
     (wheels := repository.parent / "w.whl").write_bytes(b"")
@@ -115,7 +115,7 @@ def test_the_note_comes_before_anything_is_built(repository: Path, unbuilt: None
 
 
 def test_every_form_of_the_result_has_the_note() -> None:
-    note = "changes that are not committed (a.py) are in neither build"
+    note = "uncommitted changes (a.py) are in neither build"
     side = Build(given="x", packages={}, digest="0")
     result = GateResult(
         created="2026-01-01T00:00:00+00:00",
@@ -132,7 +132,7 @@ def test_every_form_of_the_result_has_the_note() -> None:
     assert _head(result)[0] == f"NOTE {note}"
     assert json.loads(result.model_dump_json())["notes"] == [note]
     assert commands(result).startswith(f"::warning title=Not compared::{note}")
-    assert "changes that are not committed" in summary(result)
+    assert "uncommitted changes" in summary(result)
     assert note in junit(result)
 
 

@@ -1,4 +1,4 @@
-"""Builds with the extension modules of one op alone, and whole ones where that turns out to be too little."""
+"""Partial builds with the extension modules of one op, and whole builds if a module is missing."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The script that measures the gate runs, goes on where it was stopped, and its table and noise are as its README
-says."""
+"""The script that measures the gate: it runs, it resumes, and its table and noise are as its README states."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ SHORT = ("--seconds", "0.05", "--block", "0.02")
 
 @pytest.fixture
 def power(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """The script, called with arguments; what it prints."""
+    """Run the script with arguments. Returns its output."""
     for needed in ("asv", "pytest_benchmark"):
         pytest.importorskip(needed)
     monkeypatch.syspath_prepend(Path(__file__).parents[2] / "gate")

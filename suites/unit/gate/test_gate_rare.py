@@ -1,4 +1,4 @@
-"""The script that counts the rare changes which the gate finds."""
+"""The script that counts the rare changes that the gate detects."""
 
 from __future__ import annotations
 

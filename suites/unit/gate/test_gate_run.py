@@ -1,5 +1,4 @@
-"""The gate as a whole, on kernels in Python: what is told of builds that differ in what they have, what they
-compute, and how they end."""
+"""The whole gate on kernels in Python: builds that differ in their kernels, in their outputs, and in how they end."""
 
 from __future__ import annotations
 
@@ -56,14 +55,14 @@ def test_what_differs_dies_fails_comes_and_goes_is_told(tmp_path: Path, monkeypa
         "gone": Outcome.REMOVED,
     }
     by_name = {each.variant: each for each in result.benchmarks}
-    # The launch that was to confirm the alarm was killed.
+    # The process that repeats the alarm was killed.
     assert [each.outcome for each in by_name["slow"].confirmed] == [None]
     assert "SIGKILL" in by_name["slow"].confirmed[0].reason
     assert by_name["wrong"].first is not None
     assert by_name["wrong"].first.index == (3,)
-    assert "SIGSEGV while it was running HEAD" in by_name["dies"].reason
+    assert "SIGSEGV while running HEAD" in by_name["dies"].reason
     assert "no <such> luck" in by_name["fails"].reason
-    assert "SIGSEGV while it was running BASE" in by_name["base_dies"].reason
+    assert "SIGSEGV while running BASE" in by_name["base_dies"].reason
     assert result.status is Status.FAIL
     assert GateResult.model_validate_json(result.model_dump_json()) == result
 

@@ -1,4 +1,4 @@
-"""A gate's result as text, JSON, GitHub's workflow commands and JUnit XML, with names that would like to break each."""
+"""A gate's result as text, JSON, GitHub workflow commands and JUnit XML, with names that contain markup of each."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ALLOWED = {
     "error": {"type", "message"},
     "system-out": set(),
 }
-"""Elements and attributes of the Jenkins schema that may be used."""
+"""Legal elements and attributes of the Jenkins schema."""
 
 
 def benchmark(outcome: Outcome, variant: str = "avx2", **further: object) -> Benchmark:
@@ -121,19 +121,19 @@ def test_text_says_what_changed_by_how_much_and_why() -> None:
     text = told(found)
     assert re.search(r"SLOWER +cpu/op/none/int8/avx2 +N=64 +\+5\.10 % \(\+4\.80 to \+5\.30\) +1\.32 % +0\.25", text)
     assert "same code" in text
-    assert "a fresh process says SLOWER" in text
-    assert "a fresh process says nothing: it crashed" in text
+    assert "a fresh process reports SLOWER" in text
+    assert "a fresh process reports no verdict: it crashed" in text
     assert "first at q[3, 4]: BASE 1, HEAD 2" in text
-    assert "1 DIFFERS, 1 SLOWER, 2 SAME. The gate fails: 2 of 4 benchmarks got slower or wrong." in text
-    assert "\x1b" not in text  # plain where nobody sees colours
+    assert "1 DIFFERS, 1 SLOWER, 2 SAME. The gate fails: 2 of 4 benchmarks are slower or incorrect." in text
+    assert "\x1b" not in text  # no colours without a terminal
 
 
 @pytest.mark.parametrize(
     ("outcomes", "strict", "said"),
     [
         ((Outcome.SAME,), True, "The gate passes."),
-        ((Outcome.SAME, Outcome.AMBIGUOUS), False, "passes, but could not tell 1 of 2"),
-        ((Outcome.SAME, Outcome.AMBIGUOUS), True, "is not sure of 1 of 2"),
+        ((Outcome.SAME, Outcome.AMBIGUOUS), False, "passes, but 1 of 2 benchmarks are ambiguous"),
+        ((Outcome.SAME, Outcome.AMBIGUOUS), True, "is ambiguous: 1 of 2"),
         ((Outcome.ERROR, Outcome.AMBIGUOUS), True, "fails: 1 of 2"),
         ((), False, "no benchmarks. The gate passes."),
     ],
@@ -179,7 +179,7 @@ def test_the_summary_is_appended_to_the_file_that_github_names(tmp_path: Path) -
     path.write_text("before\n")
     console = Console(file=io.StringIO())
     tell(ALL, OutputFormat.GITHUB, console, {SUMMARY: str(path)})
-    tell(ALL, OutputFormat.TEXT, console, {SUMMARY: str(path)})  # not asked for
+    tell(ALL, OutputFormat.TEXT, console, {SUMMARY: str(path)})  # no summary for text
     assert path.read_text() == "before\n" + summary(ALL)
     with pytest.raises(UsageError, match="cannot be written"):
         tell(ALL, OutputFormat.GITHUB, console, {SUMMARY: str(tmp_path)})

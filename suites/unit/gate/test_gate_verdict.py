@@ -1,4 +1,4 @@
-"""The gate's statistics: what noise does to verdicts, when they come, and what they promise."""
+"""The gate's statistics: the effect of noise on verdicts, their time, and their error rates."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from tritmark.harness.measure.statistics import dependence
 PAIR_NS = 400_000
 """Two samples of 0.2 ms."""
 COUNT = 2500
-"""As many pairs as fit into a second."""
+"""The number of pairs in a second."""
 
 Noise = Callable[[np.random.Generator], NDArray[np.float64]]
 
 
 class Stream:
-    """Pairs from an array; its clock goes on by PAIR_NS with each."""
+    """Pairs from an array; each advances the clock by PAIR_NS."""
 
     def __init__(self, logs: NDArray[np.float64], pair_ns: int = PAIR_NS) -> None:
         self.logs, self.pair_ns, self.given = logs, pair_ns, 0
@@ -60,7 +60,7 @@ def bimodal(rng: np.random.Generator) -> NDArray[np.float64]:
 
 
 def drifting(rng: np.random.Generator) -> NDArray[np.float64]:
-    """The ratio itself wanders by 1 % and back."""
+    """The ratio itself drifts by 1 % and back."""
     waves = np.sin(np.arange(COUNT) * 2 * np.pi / rng.uniform(50, 400) + rng.uniform(0, 6))
     return 0.01 * waves + rng.normal(0, 0.03, COUNT)  # type: ignore[no-any-return]
 
@@ -78,15 +78,15 @@ NOISES: tuple[Noise, ...] = (heavy, bimodal, drifting, autocorrelated)
 @pytest.mark.parametrize("noise", NOISES)
 def test_unchanged_is_never_slower(noise: Noise) -> None:
     rng = np.random.default_rng(1)
-    # 0.4 % is what code layout alone does.
+    # Code layout alone causes changes up to 0.4 %.
     said = Counter(judged(noise(rng) + log1p(change)).verdict for change in (0.0, 0.004) for _ in range(40))
     assert said[Outcome.SLOWER] == said[Outcome.FASTER] == 0
 
 
 @pytest.mark.parametrize("noise", [heavy, bimodal])
 def test_at_the_bands_edge_one_alarm_in_a_hundred_at_most(noise: Noise) -> None:
-    """The worst of all unchanged cases, with the looks' own errors alone. Seeds are fixed, so this cannot come out
-    otherwise by chance."""
+    """The worst of all unchanged cases, with the errors of the looks only. Seeds are fixed, so the result is
+    deterministic."""
     rng = np.random.default_rng(2)
     said = Counter(judged(noise(rng) + log1p(0.01)).verdict for _ in range(100))
     assert said[Outcome.SLOWER] <= 1
@@ -215,7 +215,7 @@ def test_limits_are_checked(limits: dict[str, float]) -> None:
 
 
 class Steady:
-    """A kernel whose calls take `ns`, give or take a thousandth."""
+    """A kernel whose calls take `ns`, plus or minus 0.1 %."""
 
     clock, code, calls = "made up", "", 1
 

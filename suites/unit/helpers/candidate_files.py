@@ -1,4 +1,4 @@
-"""Users' files with a kernel, in C and in Python, and what becomes of it."""
+"""Users' kernel files in C and in Python, and their verdicts."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def python(folder: Path, text: str = FUNCTION) -> Path:
 
 
 def variants(path: Path, installed: Installed = INSTALLED) -> Sequence[Variant]:
-    """After a way through pickle, as to a worker."""
+    """The variants after pickling, as in a worker."""
     return pickle.loads(pickle.dumps(open_candidate(path))).variants(installed)  # type: ignore[no-any-return]
 
 

@@ -1,4 +1,4 @@
-"""What tests of the gate ask for, and an observer that says nothing."""
+"""Requests for tests of the gate, and a silent observer."""
 
 from __future__ import annotations
 

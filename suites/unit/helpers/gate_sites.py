@@ -1,5 +1,4 @@
-"""Folders with an installed package that brings kernels, made by hand: one op, a device of its own, and variants in
-Python."""
+"""Folders with a hand-made installed package of kernels: one op, a device of its own, and variants in Python."""
 
 from __future__ import annotations
 
@@ -55,7 +54,7 @@ def die(y):
 
 
 def die_later(y):
-    """Slow, and the end of each launch but the first two: one compares outputs, one measures."""
+    """A slow kernel that kills every process except the first two, which compare outputs and measure."""
     launches = LAUNCHES.read_text().split() if LAUNCHES.exists() else []
     if str(os.getpid()) not in launches:
         launches.append(str(os.getpid()))
@@ -78,7 +77,7 @@ def fail(y):
 
 
 def where(y, changed):
-    """A change that shows only there."""
+    """Changes an output if `changed`."""
     if changed:
         y.reshape(-1)[-1] += 1
 
@@ -92,7 +91,7 @@ def now_and_then(y):
 
 
 def past_the_end(y):
-    """Writes an element more, where that is no multiple of four."""
+    """Writes one element too many if the size is not a multiple of four."""
     if y.size % 4 == 3:
         np.lib.stride_tricks.as_strided(y, (y.size + 1,), y.strides)[-1] = 7
 
@@ -115,7 +114,7 @@ measure = true
 """
 
 BACKEND = '''
-"""A PEP 517 backend that needs nothing."""
+"""A PEP 517 backend without dependencies."""
 import zipfile
 from pathlib import Path
 
@@ -142,15 +141,15 @@ PROJECT = (
 
 
 def source(family: str = "EXACT", **variants: str) -> str:
-    """A provider's module; `variants` are names with the expression of what they do beside the work."""
+    """The source of a provider's module. `variants` maps names to the expression that each runs besides its work."""
     made = "".join(f"variant({name!r}, {work}), " for name, work in variants.items())
-    # Bits are compared of float32 alone.
+    # Only outputs in float32 are compared bit for bit.
     exact = "np.float32" if family == "EXACT" else "np.float64"
     return PROVIDER.format(family=family, variants=made, exact=exact)
 
 
 def site(folder: Path, text: str) -> Path:
-    """A folder with the package `gated` installed, which is this text."""
+    """A folder with the installed package `gated`, whose source is this text."""
     info = folder / "gated-1.0.dist-info"
     info.mkdir(parents=True)
     (folder / "gated.py").write_text(text)
@@ -160,7 +159,7 @@ def site(folder: Path, text: str) -> Path:
 
 
 def suite(folder: Path) -> str:
-    """Path of a suite for it."""
+    """Path of a suite for the package."""
     path = folder / "suite.toml"
     path.write_text(SUITE)
     return str(path)

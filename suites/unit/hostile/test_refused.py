@@ -83,7 +83,7 @@ def test_a_cache_that_takes_nothing_or_runs_nothing(tmp_path: Path, options: str
     ("cc", "words"),
     [
         ("no-such-compiler", "no-such-compiler not found; next: install one, or set CC"),
-        ("cc --no-such-option", "compiles nothing, not even an empty function"),
+        ("cc --no-such-option", "does not compile a trivial function"),
     ],
 )
 def test_a_compiler_that_is_broken(tmp_path: Path, cc: str, words: str) -> None:

@@ -1,4 +1,4 @@
-"""The corpus of bugs that were reported in public: each is caught by what its entry names, its fixed twin passes."""
+"""The corpus of publicly reported bugs: a guard or rule of its entry detects each, and its fixed twin passes."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def test_a_corpus_that_cannot_be_read_is_told(tmp_path: Path, monkeypatch: pytes
     provider = INSTALLED.providers["builtin"]
     with pytest.raises(UsageError, match=r"(?s)corpus.toml.*legal: a table \[\[bugs\]\] for each kernel"):
         corpus(Installed({"builtin": replace(provider, bugs="made_up_bugs")}))
-    with pytest.raises(UsageError, match="no installed package brings a corpus"):
+    with pytest.raises(UsageError, match="no installed package has a corpus"):
         execute(
             Installed({"builtin": replace(provider, bugs="")}), seed=0, observer=QuietProgress(console(stderr=True))
         )

@@ -1,5 +1,4 @@
-"""Drawn mutants do harm where their trigger fires and nothing elsewhere, and what a judgement misses shows as
-mutants that survive."""
+"""Drawn mutants do harm only if their trigger fires, and mutants survive a judgement that misses a class of cases."""
 
 from __future__ import annotations
 
@@ -83,7 +82,7 @@ def test_every_drawn_mutant_does_harm_somewhere_and_kinds_are_even(installed: In
     assert max(kinds.values()) <= 2 + 2 * len(absent)
     for each in found:
         assert each.text
-        # With another generator than it was drawn with, so one try may meet no case that shows it.
+        # The generator differs from the one of the draw, so a single try may draw no case that shows it.
         assert any(
             drawn_mutants._harms(there, each.trigger, each.effect, np.random.default_rng(seed)) for seed in range(5)
         )
@@ -129,7 +128,7 @@ def test_forbidden_elements_are_found_where_they_were_put(installed: Installed) 
 
 
 def test_the_interval_is_the_exact_one() -> None:
-    """Where all are killed its lower end p has p^n = 0.025; 5 of 10 is in Clopper and Pearson's own table."""
+    """If all are killed, the lower end p has p^n = 0.025. The value for 5 of 10 is in Clopper and Pearson's table."""
     low, high = interval(100, 100)
     assert high == 1
     assert low == pytest.approx(0.025 ** (1 / 100))

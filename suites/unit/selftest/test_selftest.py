@@ -1,5 +1,5 @@
-"""The kill rate is tested too: a judgement that looks less closely has to show as mutants that survive, and no
-mutant may hide."""
+"""The kill rate: mutants must survive a judgement that checks less, and no mutant may count as equivalent by
+mistake."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ dtypes = ["float32", "bfloat16"]
 
 @pytest.fixture(scope="module")
 def installed() -> Installed:
-    """What is installed, with the mutants of tritmark's own ops."""
+    """The installed packages, with the mutants of tritmark's ops."""
     return Installed({name: replace(provider, mutants=lambda: MUTANTS) for name, provider in load().providers.items()})
 
 
@@ -91,7 +91,7 @@ def test_the_judgement_kills_every_mutant_that_does_harm(result: Result) -> None
 
 
 def test_a_small_suite_misses_what_its_data_does_not_show(result: Result) -> None:
-    """No sum comes near the range of int16 here: nothing survives, and the mutants are not caught for all that."""
+    """No sum comes near the range of int16: no mutant survives, and the mutants that need it are missed."""
     missed = {each.mutant for each in result.missed() if each.key.op == "ternary_matmul"}
     assert "int16 sums, wrapping after 32768 values" in missed
     assert result.ops()["ternary_matmul"][1].share < 1
@@ -108,8 +108,8 @@ def test_a_small_suite_misses_what_its_data_does_not_show(result: Result) -> Non
         ("the first result ever, kept", "i2s_quantize[n=133]", MutantOutcome.KILLED),
         ("inputs changed", "i2s_quantize[n=1]", MutantOutcome.KILLED),
         ("output q: one element too many", "i2s_quantize[n=1]", MutantOutcome.KILLED),
-        ("the last NaN or infinity told, not the first", "i2s_quantize[n=1]", MutantOutcome.EQUIVALENT),
-        ("the last NaN or infinity told, not the first", "i2s_quantize[n=133]", MutantOutcome.KILLED),
+        ("the last NaN or infinity reported, not the first", "i2s_quantize[n=1]", MutantOutcome.EQUIVALENT),
+        ("the last NaN or infinity reported, not the first", "i2s_quantize[n=133]", MutantOutcome.KILLED),
         ("input activations: rows taken for dense", "ternary_matmul", MutantOutcome.KILLED),
     ],
 )
@@ -150,7 +150,7 @@ WEAK: dict[str, tuple[Any, dict[tuple[Any, str], Any], set[str]]] = {
     "no NaN": (
         judge,
         {(Trial, "run_nonfinite"): lambda *_: None},
-        {"NaN and infinity not told", "NaN or infinity told one index late"},
+        {"NaN and infinity not reported", "NaN or infinity reported one index late"},
     ),
     "a few errors": (
         one_error_admitted,
@@ -193,7 +193,7 @@ def test_a_judgement_that_fails_a_right_kernel_is_an_alarm(installed: Installed,
 
 
 def test_a_look_at_the_first_data_agrees_with_the_whole_judgement(installed: Installed) -> None:
-    """Mutants are first judged on less; what that fails, the whole judgement fails."""
+    """Mutants are first judged on part of the data. A mutant that fails there also fails the whole judgement."""
     there = at("ternary_quantize", {"n": 133, "block": 32}, dtype="int8")
     bench = run._MutantBench(there, "unaligned", judge)
     for plan in generic(there.op, there.key, there.axes):
@@ -213,7 +213,7 @@ class TestConsequence:
             assert of_outputs(there, made) is Consequence.NONE
 
     def test_each_mutant_of_effect_is_seen(self) -> None:
-        """Without the judgement: on data that shows all of them, none is taken for equivalent."""
+        """Without the judgement: on data that shows all mutants, none counts as equivalent."""
         there = at("activation_quantize", {"M": 3, "K": 133}, dtype="int8")
         for plan in generic(there.op, there.key, there.axes):
             if plan.outputs is None:
@@ -245,7 +245,7 @@ class TestConsequence:
 
 @pytest.mark.parametrize("family", [ToleranceKind.ROUNDED, ToleranceKind.BOUNDED])
 def test_a_nan_is_admitted_where_one_is_expected(family: ToleranceKind) -> None:
-    """Of any sign and payload, as the judgement has it; else every mutant that changes a NaN would do harm."""
+    """A NaN of any sign and payload is admitted, as in the judgement. Otherwise any changed NaN would be harm."""
     values = np.array([1.0, np.nan, np.inf], np.float32)
     bound = np.zeros(3) if family is ToleranceKind.BOUNDED else None
     expected = Expected("y", family, values, values.astype(np.float64), bound)
@@ -319,7 +319,7 @@ def test_several_processes_find_the_same(suite: str) -> None:
     installed = load()
     one, two = (execute(installed, suite, "i2s_quantize", processes=count, seed=5, count=14) for count in (1, 2))
     assert one.planted == two.planted
-    # Reasons hold figures that vary, such as addresses.
+    # Reasons contain figures that vary, such as addresses.
     fates = [[(each.key, each.number, each.text, each.killed) for each in found.drawn.fates] for found in (one, two)]
     assert fates[0] == fates[1]
     assert len(fates[0]) >= 14
@@ -332,8 +332,8 @@ def test_large_workloads_are_left_out_with_a_line(installed: Installed, tmp_path
 
 
 def test_every_key_of_an_op_has_workloads_that_its_kernels_take(installed: Installed) -> None:
-    """Of 24 shapes that were drawn for the op's first key 3 were multiples of 256, which tq2_0 asks for: seven of its
-    mutants did nothing in any of them."""
+    """Of 24 shapes drawn for the op's first key, only 3 were multiples of 256, which tq2_0 requires. None of these
+    showed seven of its mutants."""
     selected = [each for each in installed.suite("quick").selected if each.workload.op == "ternary_quantize"]
     groups = run._groups(installed, [each for each in selected if each.workload.drawn], Result("quick", 0.98))
     count = Counter(key for _, keys, _ in groups for key in keys)
@@ -393,12 +393,12 @@ def test_the_command_prints_one_page(
     assert all(sum(line.startswith(f"{key.op} ") for line in told) == 1 for key in keys)
     assert told[-1].startswith("Kill rate: ")
     assert told[-1].endswith("; it took 36 s")
-    # Names stay whole, however narrow the terminal is.
+    # Names are not truncated, even in a narrow terminal.
     assert sum("i2_s_x86/bfloat16: " in line or "i2_s_x86/bfloat16 no. " in line for line in told) == 6
 
 
 def test_what_numpy_warns_of_in_mutants_is_not_told(installed: Installed, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Warnings are errors here."""
+    """Warnings are errors in this test."""
 
     def overflowing(*_: Any) -> tuple[list[PlantedMutant], list[str]]:
         huge = np.full(3, 3e38, np.float32)
