@@ -402,8 +402,8 @@ def test_jobs_are_what_is_launched_or_what_is_named() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--shape", "16,2560"], "legal: sizes from 1 on with commas between them .*ternary_matmul: M,N,K"),
-        (["--shape", "16,0,3"], "legal: sizes from 1 on"),
+        (["--shape", "16,2560"], "legal: sizes of 1 or more, separated by commas .*ternary_matmul: M,N,K"),
+        (["--shape", "16,0,3"], "legal: sizes of 1 or more"),
         (["--shape", "1,2,3", "--suite", "smoke"], "legal: one of the two"),
         (["--op", "i2s_*"], "matches no op whose kernels have several instances; legal: ternary_matmul"),
     ],

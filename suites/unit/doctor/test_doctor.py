@@ -310,7 +310,7 @@ def test_this_machine(tritmark: Callable[..., tuple[int, str]]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "status", "last"), [(State.MEND, 1, "To be mended: disk"), (State.BETTER, 0, "Fit for measuring.")]
+    ("state", "status", "last"), [(State.MEND, 1, "To be fixed: disk"), (State.BETTER, 0, "Fit for measuring.")]
 )
 def test_what_it_ends_with(
     tritmark: Callable[..., tuple[int, str]], monkeypatch: pytest.MonkeyPatch, state: State, status: int, last: str

@@ -459,8 +459,8 @@ def test_formats_are_chosen_with_one_row_and_obeyed_with_more() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["ternary_matmul", "--shape", "M=1,N=64"], r"legal: M=SIZE,N=SIZE,K=SIZE, sizes from 1 on"),
-        (["ternary_matmul", "--shape", "M=0,N=64,K=64"], r"sizes from 1 on"),
+        (["ternary_matmul", "--shape", "M=1,N=64"], r"legal: M=SIZE,N=SIZE,K=SIZE, sizes of 1 or more"),
+        (["ternary_matmul", "--shape", "M=0,N=64,K=64"], r"sizes of 1 or more"),
         (["ternary_matmull", "--shape", "M=1,N=64,K=64"], r"op 'ternary_matmull'; .*ternary_matmul"),
         (["ternary_matmul", "--shape", "M=1,N=64,K=64", "--format", "tile65"], r"has format 'tile65'"),
     ],
