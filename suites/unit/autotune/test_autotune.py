@@ -288,7 +288,7 @@ def test_a_damaged_file_is_never_believed(data: st.DataObject) -> None:
     where = tuned.path()
     where.parent.mkdir(parents=True, exist_ok=True)
     where.write_text(whole[:cut])
-    with pytest.raises(UsageError, match="is no file of choices"):
+    with pytest.raises(UsageError, match="not a file of choices"):
         tuned.read(where)
 
 
@@ -310,8 +310,8 @@ def test_a_file_that_says_something_else_is_told(
     place.write_text(json.dumps(json.loads(tuned.text((choice(),))) | change))
     with caplog.at_level(logging.WARNING):
         assert kept() == ""
-    assert "built-in choices are launched; next: remove it" in caplog.text
-    with pytest.raises(UsageError, match="is no file of choices"):
+    assert "built-in choices are used; next: remove it" in caplog.text
+    with pytest.raises(UsageError, match="not a file of choices"):
         keep(f"{KEY}/made", AXES, IDENTITY, choice())
 
 

@@ -171,7 +171,7 @@ def test_a_kernel_that_raises_is_status_1_and_the_others_go_on(
         ((*RUN, "--sed", "1"), "--sed"),
         ((*RUN, "--weights", "none.safetensors"), "none.safetensors"),
         ((*RUN, "20250101T000000Z-00000000"), "add --resume"),
-        ((*RUN, "--resume"), "nothing to resume"),
+        ((*RUN, "--resume"), "holds no interrupted run"),
         ((*RUN, "--resume", "20250101T000000Z-00000000"), "no such interrupted run"),
         ((*RUN, "--resume", "../../etc/passwd"), "is no id of a run"),
         (("report",), "holds no Record"),

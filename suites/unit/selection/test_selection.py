@@ -316,7 +316,7 @@ def test_every_candidate_has_a_reason() -> None:
         made(made_variant("slowest", 9.0), lacking, theirs, made_variant("plain", 0.8), made_variant("best", 1.0))
     )
     assert found.why[lacking.id] == "this made lacks amx"
-    assert "taken only by its name" in found.why[theirs.id]
+    assert "selected only by name" in found.why[theirs.id]
     assert "times the quickest's" in found.why[f"{KEY}/slowest"]
     assert found.why[f"{KEY}/best"] == "what the others had to beat"
     assert found.why.keys() == {f"{KEY}/{name}" for name in ("slowest", "sixth", "theirs", "plain", "best")}
@@ -391,7 +391,7 @@ def test_without_time_clock_or_speed_nothing_is_kept(place: Path) -> None:
 
 
 def test_a_device_without_an_identity_is_not_asked() -> None:
-    with pytest.raises(NoCompatibleKernelError, match="its variants are not chosen by measurement"):
+    with pytest.raises(NoCompatibleKernelError, match="does not support measured choices of variants"):
         run(usual(identity=None))
     assert taken(usual(identity=None).registry) == "best"
 
