@@ -192,19 +192,19 @@ def _statuses(run: Run) -> Iterator[str]:
     if accuracy.status is Status.PASS and not (accuracy.cases and accuracy.elements):
         yield f"accuracy passed on {accuracy.cases} cases and {accuracy.elements} elements"
     if accuracy.status is Status.NOT_RUN and (accuracy.cases or run.receipt is not None):
-        yield "accuracy was not run, and there is a receipt of its runs"
+        yield "accuracy was not run, and has cases or a receipt"
     if accuracy.status is Status.PASS and run.receipt is None:
-        yield "accuracy passed, and there is no receipt of what ran"
+        yield "accuracy passed without a receipt"
     if accuracy.status is Status.PASS and run.receipt is not None and run.receipt.runs < accuracy.cases:
         yield f"{accuracy.cases} cases were judged, and the code ran {run.receipt.runs} times"
     if accuracy.status is Status.PASS and accuracy.uncovered:
         yield f"accuracy passed, and no case reached: {', '.join(accuracy.uncovered)}"
     if accuracy.rarest is not None and accuracy.rarest < 0.99 * rarest(accuracy.calls):
-        yield f"{accuracy.calls} calls show no fault as rare as {accuracy.rarest:.3g} of them with 95 %"
+        yield f"{accuracy.calls} calls cannot detect a fault in {accuracy.rarest:.3g} of the calls with 95 % probability"
     if performance.status is Status.PASS and not _footings(run):
         yield "performance passed without a figure"
     if performance.status is Status.NOT_RUN and _footings(run):
-        yield "performance was not run, and there are figures of it"
+        yield "performance was not run, and has figures"
     if performance.status is Status.PASS and accuracy.status is not Status.PASS:
         yield f"performance passed, and accuracy is {accuracy.status.value}"
 
@@ -228,7 +228,7 @@ def _limits(record: Record) -> Iterator[str]:
         for verdict in (run.accuracy, run.performance, run.memory):
             for limit in verdict.limits:
                 if (limit, run.kernel) not in reported:
-                    yield f"{run.id}: its limit is not among what was not judged: {limit}"
+                    yield f"{run.id}: its limit is not listed as not judged: {limit}"
 
 
 def _figures(run: Run) -> Iterator[str]:
@@ -267,7 +267,7 @@ def _timing(timing: Timing) -> Iterator[str]:
     ):
         if not _near(claimed, float(found)):
             yield f"its {name} is {claimed:.6g} ns, and that of its samples {found:.6g} ns"
-    few = len(samples) < LEAST_SAMPLES  # whose interval goes beyond them
+    few = len(samples) < LEAST_SAMPLES  # the interval of few samples exceeds their range
     least, most = (0.0, inf) if few else (min(samples) * (1 - _ROUNDING), max(samples) * (1 + _ROUNDING))
     if not least <= timing.low_ns <= timing.median_ns <= timing.high_ns <= most:
         yield f"the interval from {timing.low_ns:.6g} to {timing.high_ns:.6g} ns does not fit its median"

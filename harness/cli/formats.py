@@ -65,7 +65,7 @@ def show(found: Examined) -> None:
     screen.print()
     wrong, outcomes = found.wrong(), found.outcomes()
     for line in wrong[:_MANY]:
-        screen.print(visible(f"WRONG: {line}"), style="bold red", soft_wrap=True)
+        screen.print(visible(f"INCORRECT: {line}"), style="bold red", soft_wrap=True)
     if len(wrong) > _MANY:
         screen.print(f"and {len(wrong) - _MANY} more; --json lists all")
     same, bad = outcomes[Repacked.SAME], outcomes[Repacked.WRONG]

@@ -646,8 +646,11 @@ def test_the_command_takes_an_id_and_prints_json(
 @pytest.mark.parametrize(
     ("changed", "fault"),
     [
-        ({"calls": 100, "rarest": 0.001}, "100 calls show no fault as rare as 0.001 of them with 95 %"),
-        ({"calls": 0, "rarest": 0.5}, "0 calls show no fault as rare as 0.5 of them with 95 %"),
+        (
+            {"calls": 100, "rarest": 0.001},
+            "100 calls cannot detect a fault in 0.001 of the calls with 95 % probability",
+        ),
+        ({"calls": 0, "rarest": 0.5}, "0 calls cannot detect a fault in 0.5 of the calls with 95 % probability"),
         ({"uncovered": ("M 9 to 15",)}, "accuracy passed, and no case reached: M 9 to 15"),
         ({"calls": 100, "rarest": 0.0295}, ""),
         ({"calls": 1024, "rarest": 3 / 1024, "covered": ("M 9 to 15",)}, ""),
@@ -683,7 +686,7 @@ def test_a_limit_that_is_not_listed_is_found(gpu_record: Record) -> None:
     limited = first.model_copy(update={"accuracy": first.accuracy.model_copy(update={"limits": (limit,)})})
     hidden = gpu_record.model_copy(update={"runs": (limited, *others)})
     (found,) = (each for each in check(hidden) if each.name == "limits")
-    assert found.faults == (f"{first.id}: its limit is not among what was not judged: {limit}",)
+    assert found.faults == (f"{first.id}: its limit is not listed as not judged: {limit}",)
     listed = NotJudged(kind=NotJudgedKind.ACCURACY, about=(first.kernel,), told=limit)
     (found,) = (each for each in check(hidden.model_copy(update={"not_judged": (listed,)})) if each.name == "limits")
     assert found.status == "PASS"

@@ -249,7 +249,7 @@ def test_a_planted_fault_fails_the_command(command: Callable[..., tuple[int, str
     assert status == 1
     (row,) = (line.split() for line in told.splitlines() if line.startswith("d hf_pack"))
     assert row == ["d", "hf_pack", "X", "X", "X", "X"]
-    assert "WRONG: hf_pack into i2_s_x86: hf_pack unpacks" in told
+    assert "INCORRECT: hf_pack into i2_s_x86: hf_pack unpacks" in told
     assert "0 of 2 correct" in told
     assert "FAIL: of 16 pairs" in told
 
