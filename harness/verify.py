@@ -200,7 +200,7 @@ def _statuses(run: Run) -> Iterator[str]:
     if accuracy.status is Status.PASS and accuracy.uncovered:
         yield f"accuracy passed, and no case reached: {', '.join(accuracy.uncovered)}"
     if accuracy.rarest is not None and accuracy.rarest < 0.99 * rarest(accuracy.calls):
-        yield f"{accuracy.calls} calls cannot detect a fault in {accuracy.rarest:.3g} of the calls with 95 % probability"
+        yield f"{accuracy.calls} calls cannot detect a fault in {accuracy.rarest:.3g} of them with 95 % probability"
     if performance.status is Status.PASS and not _footings(run):
         yield "performance passed without a figure"
     if performance.status is Status.NOT_RUN and _footings(run):

@@ -259,7 +259,7 @@ BROKEN = [
         "entry point 'b' of tritmark.providers (no_such_module:thing) is left out: ModuleNotFoundError",
     ),
     (("b", "json:no_such_thing"), "is left out: AttributeError"),
-    (("b", "json:dumps"), "it is a function; legal: a tritmark.harness.spec.Provider"),
+    (("b", "json:dumps"), "the object is a function; legal: a tritmark.harness.spec.Provider"),
     (("a", "tritmark.kernels:OPS"), "another package has a provider with the name 'a'"),
     (("b", "tritmark.kernels:PROVIDER"), "provider b: op 'i2s_quantize' is registered already"),
 ]
@@ -315,7 +315,7 @@ def test_commands_tell_of_a_package_that_cannot_be_taken(tmp_path: Path, command
 @pytest.mark.parametrize(
     ("points", "told"),
     [
-        ([], "is tritmark installed"),
+        ([], "next: pip install tritmark"),
         ([("a", "no_such_module:thing"), ("b", "json:dumps")], "ModuleNotFoundError"),
         ([("b", "json:dumps")], "function"),
     ],

@@ -648,9 +648,9 @@ def test_the_command_takes_an_id_and_prints_json(
     [
         (
             {"calls": 100, "rarest": 0.001},
-            "100 calls cannot detect a fault in 0.001 of the calls with 95 % probability",
+            "100 calls cannot detect a fault in 0.001 of them with 95 % probability",
         ),
-        ({"calls": 0, "rarest": 0.5}, "0 calls cannot detect a fault in 0.5 of the calls with 95 % probability"),
+        ({"calls": 0, "rarest": 0.5}, "0 calls cannot detect a fault in 0.5 of them with 95 % probability"),
         ({"uncovered": ("M 9 to 15",)}, "accuracy passed, and no case reached: M 9 to 15"),
         ({"calls": 100, "rarest": 0.0295}, ""),
         ({"calls": 1024, "rarest": 3 / 1024, "covered": ("M 9 to 15",)}, ""),

@@ -173,7 +173,7 @@ def test_a_kernel_that_raises_is_status_1_and_the_others_go_on(
         ((*RUN, "20250101T000000Z-00000000"), "add --resume"),
         ((*RUN, "--resume"), "holds no interrupted run"),
         ((*RUN, "--resume", "20250101T000000Z-00000000"), "no such interrupted run"),
-        ((*RUN, "--resume", "../../etc/passwd"), "is no id of a run"),
+        ((*RUN, "--resume", "../../etc/passwd"), "is not an id of a run"),
         (("report",), "holds no Record"),
         (("report", "none.json"), "No such file"),
         (("report", "suite.toml"), "not JSON"),

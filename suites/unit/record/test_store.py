@@ -181,7 +181,7 @@ def test_resume_takes_the_newest_or_the_one_named(tmp_path: Path) -> None:
             assert list(partial.finished_runs()) == [old]
     with pytest.raises(UsageError, match="no such interrupted run"), store.resume("20250103T000000Z-00000000"):
         pass
-    with pytest.raises(UsageError, match="no id of a run"), store.resume("../../etc"):
+    with pytest.raises(UsageError, match="not an id of a run"), store.resume("../../etc"):
         pass
 
 
@@ -295,7 +295,7 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("id", ["", "..", "../x", "20250101T000000Z-0000000", "20250101T000000Z-00000000/..", "latest"])
 def test_only_ids_name_files(tmp_path: Path, id: str) -> None:
-    with pytest.raises(UsageError, match="no id of a run"):
+    with pytest.raises(UsageError, match="not an id of a run"):
         Store(tmp_path).path(id)
 
 
