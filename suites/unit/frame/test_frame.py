@@ -195,7 +195,7 @@ def test_which_records(tmp_path: Path, gpu_record: Record) -> None:
     assert table.find([str(tmp_path / "runs" / "*1.json"), ids[0], str(second)], store) == [first, second], "each once"
     with pytest.raises(UsageError, match=r"'2024\*' matches no Record"):
         table.find(["2024*"], store)
-    with pytest.raises(UsageError, match="holds no Record; next: make one"):
+    with pytest.raises(UsageError, match="holds no Record; make one"):
         table.find([], Store(tmp_path / "none"))
     with pytest.raises(RecordError):
         table.table([tmp_path / "missing.json"])
