@@ -1,4 +1,4 @@
-"""Where what can be made again is kept."""
+"""Folders of caches: files that can be made again."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import tempfile
 from pathlib import Path
 
 CACHE = "TRITMARK_CACHE"
-"""Environment variable: folder of the caches; the user's cache folder unless set."""
+"""Environment variable: folder of the caches; by default the user's cache folder."""
 
 
 def cache_folder(name: str) -> Path:
-    """The folder of the cache of that name, which need not exist. Of a user without a home folder, as containers run
-    under numbers that no passwd knows, it lies among the temporary files and has the user's number in its name."""
+    """The folder of the cache with that name, which need not exist. Without a home folder, as in containers whose user
+    is not in passwd, it is in the temporary folder and its name has the user's number."""
     reported = os.environ.get(CACHE, "").strip()
     if reported:
         return Path(reported) / name
@@ -20,12 +20,12 @@ def cache_folder(name: str) -> Path:
 
     try:
         folder = Path(user_cache_dir("tritmark"))
-    except RuntimeError:  # pathlib's, where there is neither HOME nor an entry in passwd
+    except RuntimeError:  # from pathlib, without HOME and an entry in passwd
         folder = Path()
-    # platformdirs leaves "~" as it is where the folder is unknown.
+    # platformdirs returns "~" unchanged if the home folder is unknown.
     return (folder if folder.is_absolute() else Path(tempfile.gettempdir(), f"tritmark-{os.getuid()}")) / name
 
 
 def runs_code(folder: Path) -> bool:
-    """Whether what lies there may be loaded as code: not on a file system that is mounted noexec."""
+    """Whether code can be loaded from there: False on a file system that is mounted noexec."""
     return not os.statvfs(folder).f_flag & os.ST_NOEXEC

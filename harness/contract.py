@@ -14,28 +14,27 @@ from tritmark.harness.resident import ResidentArray
 from tritmark.harness.spec import Arrays, Op, Tensor, Values
 
 MOST_THREADS = 2**31 - 1
-"""What native code counts threads in."""
+"""Native code stores thread counts in int32."""
 
 
 def check_threads(op: str, threads: Any) -> None:
-    """Raise InvalidArgumentError for anything except None and a whole number of 1 or more."""
+    """Raise InvalidArgumentError for anything except None and an integer of 1 or more."""
     whole = isinstance(threads, int | np.integer) and not isinstance(threads, bool)
     if threads is not None and not (whole and 1 <= threads <= MOST_THREADS):
-        legal = "a whole number of at least 1, or None for every physical core"
+        legal = "an integer of at least 1, or None for one thread per physical core"
         raise InvalidArgumentError(op=op, argument="threads", found=repr(threads), legal=legal)
 
 
 def check_variant(op: str, variant: Any) -> None:
-    """Raise InvalidArgumentError for anything except None and text; whether a variant has that name is the registry's
-    question."""
+    """Raise InvalidArgumentError for anything except None and text. The registry checks whether the variant exists."""
     if variant is not None and not (isinstance(variant, str) and variant):
-        legal = "the name of a variant, as `tritmark list variants` shows them, or None for the best one"
+        legal = "the name of a variant from `tritmark list variants`, or None for the best one"
         raise InvalidArgumentError(op=op, argument="variant", found=repr(variant), legal=legal)
 
 
 def dtype_name(op: str, dtype: Any) -> str:
-    """The name of a dtype that is given as NumPy takes it, or by its name, which may be none of NumPy's. Raises
-    InvalidArgumentError for what is neither."""
+    """The name of a dtype, given as NumPy takes it or by any name, also one that NumPy lacks. Raises
+    InvalidArgumentError otherwise."""
     if isinstance(dtype, str):
         return dtype
     try:
@@ -48,9 +47,9 @@ def dtype_name(op: str, dtype: Any) -> str:
 def unify(op: Op, arrays: Arrays, axes: dict[str, int] | None = None) -> dict[str, int]:
     """Check the inputs of `op` and return the sizes of the symbolic axes that they fix.
 
-    `axes` holds sizes that are known already; an input that is not in `arrays` is the caller's to check (packed weights
-    are no array of the contract's shape). Raises InvalidArgumentError for a wrong type, dtype, number of dimensions,
-    size, stride or alignment, for an empty array and for scalars outside the values that the contract admits.
+    `axes` holds sizes that are already known. The caller checks an input that is not in `arrays`, such as packed
+    weights, which do not have the contract's shape. Raises InvalidArgumentError for an invalid type, dtype, number of
+    dimensions, size, stride or alignment, for an empty array, and for scalars that the contract does not admit.
     """
     sizes = dict(axes or {})
     for tensor in op.inputs:
@@ -68,13 +67,13 @@ def unify(op: Op, arrays: Arrays, axes: dict[str, int] | None = None) -> dict[st
                     op=op.name,
                     argument=tensor.name,
                     found=f"of shape {value.shape}",
-                    legal=f"{axis} = {known}, as another argument has it",
+                    legal=f"{axis} = {known}, as in another argument",
                 )
     return sizes
 
 
 def check_array(op: str, tensor: Tensor, value: Any, dtype: str | None = None) -> None:
-    """Check one array against its Tensor; `dtype` replaces the tensor's where that depends on the kernel."""
+    """Check one array against its Tensor; `dtype` replaces that of the tensor if it depends on the kernel."""
 
     def refuse(found: str, legal: str) -> InvalidArgumentError:
         return InvalidArgumentError(op=op, argument=tensor.name, found=found, legal=legal)
@@ -90,7 +89,7 @@ def check_array(op: str, tensor: Tensor, value: Any, dtype: str | None = None) -
     if value.size == 0:
         raise refuse(f"empty (shape {value.shape})", "at least one element")
     if there:
-        # Its values stay where they are: what no kernel finds is not looked for.
+        # Values on a device are not checked, because that takes a copy.
         item = value.dtype.itemsize
         apart = tensor.strided_rows and value.strides[0] >= value.shape[-1] * item and value.strides[-1] == item
         if not value.contiguous and not apart:
@@ -100,7 +99,7 @@ def check_array(op: str, tensor: Tensor, value: Any, dtype: str | None = None) -
     row = value[0] if tensor.strided_rows else value
     if not row.flags.c_contiguous or (tensor.strided_rows and value.strides[0] < row.nbytes and value.shape[0] > 1):
         legal = "rows contiguous and in order" if tensor.strided_rows else "C-contiguous"
-        raise refuse(f"strided {value.strides}", f"{legal}; np.ascontiguousarray makes a copy that is")
+        raise refuse(f"strided {value.strides}", f"{legal}; next: np.ascontiguousarray makes such a copy")
     if not value.flags.aligned:
         raise refuse(f"at address {value.ctypes.data:#x}", f"aligned to its {value.itemsize}-byte elements")
     if tensor.values is Values.POSITIVE:
@@ -111,8 +110,8 @@ def check_array(op: str, tensor: Tensor, value: Any, dtype: str | None = None) -
 
 
 def check_output(op: str, tensor: Tensor, value: Any, shape: tuple[int, ...], dtype: str, inputs: Arrays) -> None:
-    """Check an array that the caller wants filled: right shape and dtype, writable, and no memory shared with an
-    input."""
+    """Check an output array of the caller: its shape and dtype, that it is writable, and that it shares no memory with
+    an input."""
     check_array(op, tensor, value, dtype)
 
     def refuse(found: str, legal: str) -> InvalidArgumentError:
@@ -134,7 +133,7 @@ def check_output(op: str, tensor: Tensor, value: Any, shape: tuple[int, ...], dt
 
 
 def _overlap(one: ResidentArray, other: ResidentArray) -> bool:
-    """Whether they may share memory; rows that lie apart take what is between them."""
+    """Whether they may share memory. Gaps between strided rows count as part of an array."""
     (begin, end), (start, stop) = (
         (each.pointer, each.pointer + max(each.nbytes, each.strides[0] * each.shape[0])) for each in (one, other)
     )

@@ -1,4 +1,4 @@
-"""Names of dtypes, NumPy's and those of ml_dtypes, and how elements of their sizes lie."""
+"""Dtypes of NumPy and ml_dtypes by name, and strides of arrays."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 @cache
 def named_dtype(name: str) -> np.dtype[Any]:
-    """The dtype of that name in native byte order, bfloat16 and the like included. Raises TypeError or
+    """The dtype of that name in native byte order, also of ml_dtypes, such as bfloat16. Raises TypeError or
     AttributeError."""
     try:
         return np.dtype(name)
@@ -23,13 +23,13 @@ def named_dtype(name: str) -> np.dtype[Any]:
 
 
 def dtype_of(dtype: npt.DTypeLike) -> np.dtype[Any]:
-    """As np.dtype, and by the names of ml_dtypes too, which NumPy knows only once that was imported. Raises TypeError
-    or AttributeError."""
+    """As np.dtype, and also by names of ml_dtypes, which NumPy knows only after its import. Raises TypeError or
+    AttributeError."""
     return named_dtype(dtype) if isinstance(dtype, str) else np.dtype(dtype)
 
 
 def strides_of(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
-    """Bytes from element to element along each axis of an array in C order."""
+    """Strides in bytes of an array in C order."""
     strides = [itemsize]
     for size in reversed(shape[1:]):
         strides.append(strides[-1] * size)

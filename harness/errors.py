@@ -1,4 +1,4 @@
-"""The errors that a user of tritmark can meet; every one says what was found and what would have been legal."""
+"""The errors that tritmark raises. Each message states what was found, and what is legal or the next step."""
 
 from __future__ import annotations
 
@@ -15,19 +15,18 @@ def _remade(kind: type[TritmarkError], args: tuple[object, ...], state: dict[str
 
 
 class TritmarkError(Exception):
-    """Base of every error that tritmark raises on purpose. It can be pickled, so it passes from one process to another
-    whatever its `__init__` takes."""
+    """Base of all errors that tritmark raises on purpose. All can be pickled, to pass from one process to another."""
 
     def __reduce__(self) -> tuple[object, ...]:
-        # By default an exception is remade by __init__(*args), which takes keywords here: a pool then counts its
-        # process as dead, and the reason is lost.
+        # By default, unpickling calls __init__(*args), which fails for keyword parameters. A pool would then report a
+        # broken process in place of the error.
         return _remade, (type(self), self.args, dict(vars(self)))
 
 
 class InvalidArgumentError(TritmarkError, ValueError):
-    """An argument breaks the contract of an operation; nothing has been written.
+    """An argument breaks the contract of an op; nothing was written.
 
-    `op`, `argument`, `found` and `legal` are kept as attributes.
+    `op`, `argument`, `found` and `legal` are attributes.
     """
 
     def __init__(self, *, op: str, argument: str, found: str, legal: str) -> None:
@@ -39,13 +38,13 @@ class InvalidArgumentError(TritmarkError, ValueError):
 
 
 class NoCompatibleKernelError(TritmarkError, LookupError):
-    """No registered variant fits; `candidates` pairs each one's name with why it was refused."""
+    """No registered variant fits; `candidates` has the name of each variant and why it was refused."""
 
     def __init__(self, *, request: str, candidates: Sequence[tuple[str, str]]) -> None:
         self.request = request
         self.candidates = tuple(candidates)
         lines = [f"no compatible kernel for {request}"]
-        lines += [f"  {name}: {reason}" for name, reason in self.candidates] or ["  nothing is registered for it"]
+        lines += [f"  {name}: {reason}" for name, reason in self.candidates] or ["  no variant is registered"]
         super().__init__("\n".join(lines))
 
 
@@ -54,17 +53,16 @@ class RegistrationError(TritmarkError, ValueError):
 
 
 class AmbiguousKernelError(RegistrationError):
-    """Two variants of one key have the same tier and rank, so that nothing decides between them where both fit; one
-    needs another rank."""
+    """Two variants of one key have the same tier and rank, so neither takes precedence; one needs another rank."""
 
 
 class UsageError(TritmarkError, ValueError):
-    """A command line, suite file or environment variable that cannot be obeyed (exit status USAGE)."""
+    """An invalid command line, suite file or environment variable (exit status USAGE)."""
 
 
 class BadEnvironmentError(TritmarkError, RuntimeError):
-    """Something around tritmark is at fault, and no kernel, commit or argument: a limit, a folder, git, pip (exit
-    status ENVIRONMENT). `next_step` is the remedy."""
+    """An error of the environment, not of a kernel, commit or argument: a limit, a folder, git, pip (exit status
+    ENVIRONMENT). `next_step` is the fix."""
 
     def __init__(self, found: str, *, next_step: str) -> None:
         self.found = found
@@ -87,7 +85,7 @@ class NothingToCompareError(UsageError):
 
 
 class WeightFileError(TritmarkError, ValueError):
-    """A weight file that cannot be trusted or read; nothing was allocated for it."""
+    """A weight file that is invalid or cannot be read; nothing was allocated for it."""
 
     def __init__(self, *, path: str, found: str, legal: str) -> None:
         self.path = path
@@ -97,7 +95,7 @@ class WeightFileError(TritmarkError, ValueError):
 
 
 class DeviceError(TritmarkError, RuntimeError):
-    """Something is wrong with a device; `next_step` says what to do about it."""
+    """An error of a device; `next_step` is the fix."""
 
     def __init__(self, found: str, *, next_step: str) -> None:
         self.found = found
@@ -106,26 +104,25 @@ class DeviceError(TritmarkError, RuntimeError):
 
 
 class DeviceUnavailableError(DeviceError):
-    """The device cannot be used here: its package is not installed, there is no driver, or no device, or it is busy."""
+    """The device cannot be used: its package or driver is not installed, it does not exist, or it is busy."""
 
 
 class CompileError(DeviceError):
-    """A kernel does not compile; `found` has the compiler's own words."""
+    """A kernel does not compile; `found` has the message of the compiler."""
 
 
 class LaunchError(DeviceError):
-    """A launch was refused: more threads, registers or shared memory than the device has. Nothing ran, the device
-    can be used further."""
+    """A launch was refused: it needs more threads, registers or shared memory than the device has. Nothing ran, and the
+    device remains usable."""
 
 
 class DeviceFaultError(DeviceError):
-    """A kernel broke while it ran (an illegal address, a trap). What it wrote is lost, and on a GPU every later call
-    of this process fails too; the CPU is not concerned."""
+    """A kernel broke while it ran (an illegal address, a trap). Its outputs are lost. On a GPU, every later call of the
+    process fails, too. CPU kernels still work."""
 
 
 class FreedMemoryError(DeviceError):
-    """Device memory was used, or given back once more, after it had been given back; `found` says where it came
-    from."""
+    """Device memory was used or freed after it was freed; `found` states where it was allocated."""
 
 
 class InsufficientMemoryError(DeviceError, MemoryError):
@@ -135,13 +132,13 @@ class InsufficientMemoryError(DeviceError, MemoryError):
         self.required = required
         self.available = available
         super().__init__(
-            f"{what} needs {required} bytes of device memory and {available} are available", next_step=next_step
+            f"{what} needs {required} bytes of device memory, and {available} are available", next_step=next_step
         )
 
 
 class PlacementError(DeviceError):
-    """Memory could not be put on a NUMA node, or nobody may see where it lies. `number` is the system's (errno), 0
-    where it accepted everything and the pages lie elsewhere all the same."""
+    """Memory could not be placed on a NUMA node, or its node cannot be read. `number` is the errno; 0 if all system
+    calls succeeded and the pages are on another node nevertheless."""
 
     def __init__(self, found: str, *, next_step: str, number: int = 0) -> None:
         self.number = number
@@ -149,30 +146,30 @@ class PlacementError(DeviceError):
 
 
 class Failure(StrEnum):
-    """What ended a call of a candidate."""
+    """How a call of a candidate failed."""
 
     CRASH = "crash"
     """A signal ended its process."""
     EXIT = "exit"
-    """Its process ended by itself."""
+    """Its process exited."""
     HANG = "hang"
-    """It did not return within its time."""
+    """It did not return within the time limit."""
     MEMORY = "memory"
-    """It took more memory than allowed, or asked for it."""
+    """It used or requested more memory than allowed."""
     PROTOCOL = "protocol"
-    """What came back was no reply, or the connection was closed."""
+    """The reply was invalid, or the connection was closed."""
     DEVICE = "device"
     """Its kernel broke on the device."""
     LEAK = "leak"
     """Its process had no file descriptor left."""
     ENVIRONMENT = "environment"
-    """Something around it is at fault: a BadEnvironmentError."""
+    """An error of the environment: a BadEnvironmentError."""
     ERROR = "error"
     """Any other exception."""
 
 
 def failure_of(error: BaseException) -> Failure:
-    """Which failure an exception is, where it was raised."""
+    """The failure that an exception means, in the process that raised it."""
     if isinstance(error, WorkerError | CandidateError):
         return error.kind
     if isinstance(error, BadEnvironmentError):
@@ -180,12 +177,12 @@ def failure_of(error: BaseException) -> Failure:
     if isinstance(error, MemoryError):
         return Failure.MEMORY
     if isinstance(error, OSError) and error.errno == errno.EMFILE:
-        return Failure.LEAK  # the harness holds a few of them, whatever the kernel does
+        return Failure.LEAK  # the harness itself uses few descriptors
     return Failure.DEVICE if isinstance(error, DeviceFaultError) else Failure.ERROR
 
 
 class WorkerError(TritmarkError, RuntimeError):
-    """The process in which a candidate ran did not survive, or did not answer. `log` is the end of what it printed."""
+    """The process of a candidate died or did not answer. `log` is the end of its output."""
 
     def __init__(self, kind: Failure, found: str, log: str = "") -> None:
         self.kind = kind
@@ -194,7 +191,7 @@ class WorkerError(TritmarkError, RuntimeError):
 
 
 class CandidateError(TritmarkError, RuntimeError):
-    """A candidate raised in its worker. `name` is the exception's type, `trace` where it came from; the text is
+    """A candidate raised an exception in its worker. `name` is its type and `trace` its traceback; the message is
     `name: text`."""
 
     def __init__(self, kind: Failure, name: str, text: str, trace: str) -> None:

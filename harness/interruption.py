@@ -1,5 +1,5 @@
-"""Ctrl-C, which Linux sends to every process of a terminal at once: when this process meets it, and that those which it
-starts never do."""
+"""Handling of Ctrl-C, which Linux sends to all processes of a terminal: when it interrupts this process, and why it
+never interrupts processes that this one starts."""
 
 from __future__ import annotations
 
@@ -16,15 +16,14 @@ if TYPE_CHECKING:
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """A Ctrl-C that comes meanwhile is met when the block has ended, and processes that it starts begin with SIGINT
-    blocked.
+    """Delay a Ctrl-C until the block ends, and start processes with SIGINT blocked.
 
-    Half a request to start a process ends the one that was begun with a traceback, and a pool of processes whose
-    shutdown was cut short says at exit what it did not put away.
+    An interrupted start of a process would end that process with a traceback. A pool with an interrupted shutdown would
+    report leftovers at exit.
     """
     handler = signal.getsignal(signal.SIGINT)
     came: list[tuple[int, FrameType | None]] = []
-    # What is blocked here another thread may be given, and Python's handler runs in the main thread all the same.
+    # Linux may deliver the signal to another thread; Python's handler runs in the main thread in any case.
     deferred = callable(handler) and threading.current_thread() is threading.main_thread()
     if deferred:
         signal.signal(signal.SIGINT, lambda number, frame: came.append((number, frame)))
@@ -33,7 +32,7 @@ def uninterrupted() -> Iterator[None]:
         try:
             yield
         finally:
-            # What was blocked comes here, and is noted like the others.
+            # A blocked signal is delivered here, and recorded like the others.
             signal.pthread_sigmask(signal.SIG_SETMASK, kept)
     finally:
         if deferred:
@@ -43,22 +42,22 @@ def uninterrupted() -> Iterator[None]:
 
 
 def end_pool(pool: ProcessPoolExecutor, *, at_once: bool) -> None:
-    """Shut a pool down, uninterrupted: when its processes have done what they are at, or `at_once`, which kills them.
+    """Shut a pool down, uninterrupted: after its processes finish their tasks, or `at_once`, which kills them.
 
-    A broken pool has to be ended at once: it ends the processes that it has at that moment and waits for all, and one
-    that was being started then would never end.
+    Use `at_once` for a broken pool. It kills its current processes and waits for all, and a process that was just being
+    started would never end.
     """
     with uninterrupted():
         for process in list((pool._processes or {}).values()) if at_once else ():
-            with suppress(ValueError):  # it was waited for, and is closed
+            with suppress(ValueError):  # already closed
                 process.kill()
         pool.shutdown(wait=True, cancel_futures=True)
 
 
 @contextmanager
 def interrupted_once() -> Iterator[None]:
-    """The first Ctrl-C raises KeyboardInterrupt, and those after it do nothing, so that what was begun is ended in
-    good order, up to the end of the process. Where SIGINT is ignored, as in the background of a shell, it stays so."""
+    """The first Ctrl-C raises KeyboardInterrupt. Later ones are ignored, so that the cleanup completes. If SIGINT is
+    ignored already, as in the background of a shell, it stays ignored."""
     handler = signal.getsignal(signal.SIGINT)
     if handler is not signal.default_int_handler or threading.current_thread() is not threading.main_thread():
         yield

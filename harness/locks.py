@@ -1,4 +1,4 @@
-"""Locks of files, where the file system has locks."""
+"""File locks, if the file system supports them."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from functools import cache
 from pathlib import Path
 
 _WITHOUT = frozenset({errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP})
-"""What flock(2) answers where a file system has no locks: Lustre without `flock`, some of FUSE, 9p and NFS."""
+"""Errors of flock(2) on a file system without locks: Lustre without `flock`, some of FUSE, 9p and NFS."""
 _LOG = logging.getLogger(__name__)
 
 
 @contextmanager
 def locked(path: Path, timeout_s: float = -1.0) -> Iterator[None]:
-    """Hold the lock of that file, waiting at most so long (-1: without end). Raises filelock.Timeout, OSError.
+    """Hold the lock of that file; wait at most `timeout_s` seconds (-1: no limit). Raises filelock.Timeout, OSError.
 
-    Where the file system has no locks nothing is held, which is logged: what is made there has a private name until it
-    is whole, so two that make the same waste time and lose nothing.
+    Without support of the file system, no lock is held, and a warning is logged. Files have private names until they
+    are complete, so two processes that make the same file waste time and lose nothing.
     """
     from filelock import FileLock
 
@@ -28,7 +28,7 @@ def locked(path: Path, timeout_s: float = -1.0) -> Iterator[None]:
     held = True
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # filelock's own, of the same
+            warnings.simplefilter("ignore")  # filelock warns about the same
             lock.acquire()
     except NotImplementedError:  # before filelock 3.20
         held = False
@@ -47,4 +47,4 @@ def locked(path: Path, timeout_s: float = -1.0) -> Iterator[None]:
 
 @cache
 def _without(folder: Path) -> None:
-    _LOG.warning("%s has no file locks; next: let one command at a time work there", folder)
+    _LOG.warning("%s does not support file locks; next: run one command at a time there", folder)

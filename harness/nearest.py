@@ -1,4 +1,4 @@
-"""What to offer for a name that does not exist."""
+"""Suggestions for names that do not exist."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 
 def closest(name: object, legal: Iterable[str]) -> str | None:
-    """The legal name that is most like it, in whatever case; None where none is, and for what is no text at all."""
+    """The most similar legal name, ignoring case; None if no name is similar or `name` is not text."""
     from difflib import get_close_matches
 
     if not isinstance(name, str):
@@ -17,20 +17,20 @@ def closest(name: object, legal: Iterable[str]) -> str | None:
 
 
 def did_you_mean(name: object, legal: Iterable[str]) -> str:
-    """The question, or "" where no legal name is like it."""
+    """The question "did you mean ...?", or "" if no legal name is similar."""
     close = closest(name, legal)
     return "" if close is None else f"did you mean {close!r}?"
 
 
 def misspelt(name: object, legal: Iterable[str]) -> str:
-    """The name, and the question where it is not legal: for errors that list by themselves what is."""
+    """The name, with the question if it is not legal: for errors that list the legal names themselves."""
     names = list(legal)
     question = "" if name in names else did_you_mean(name, names)
     return f"{name!r} ({question})" if question else repr(name)
 
 
 def nearest(name: object, legal: Iterable[str], *, among: Iterable[str] | None = None) -> str:
-    """The question, and all that is legal. `among`: further spellings that may be meant."""
+    """The question and all legal names. `among`: the names to suggest, if they differ."""
     names = list(legal)
     question = did_you_mean(name, names if among is None else among)
     return (f"{question} " if question else "") + f"legal: {', '.join(names) or 'none'}"

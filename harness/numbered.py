@@ -1,5 +1,4 @@
-"""One of several devices of a kind, chosen by its number: TYPE:0, TYPE:1 are devices of their own, with the kernels of
-their kind, which run there."""
+"""Devices with numbers, such as cuda:1. Each is a device of its own, with the kernels of its type."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ R = TypeVar("R")
 
 
 def numbered(name: str) -> tuple[str, int] | None:
-    """Kind and number of a device that is named by both, such as "cuda:1"; None for another name."""
+    """Type and number of a device name such as "cuda:1"; None for other names."""
     return _numbered(str(name))
 
 
@@ -28,12 +27,12 @@ def _numbered(name: str) -> tuple[str, int] | None:
 
 
 def same_device(one: str, other: str) -> bool:
-    """Whether two names mean one device: a kind alone is the first of them."""
+    """Whether two names are the same device: a type without a number is the first device."""
     return one.removesuffix(":0") == other.removesuffix(":0")
 
 
 def device_of(kind: Device, numbering: Numbering, index: int) -> Device:
-    """The device of that number: whatever is asked of it is asked where it is the current one."""
+    """The device with that number. Its functions run with that device as the current one."""
 
     def there(ask: Callable[P, R]) -> Callable[P, R]:
         return _there(numbering, index, ask)
@@ -54,15 +53,15 @@ def device_of(kind: Device, numbering: Numbering, index: int) -> Device:
         missing=there(kind.missing),
         memory=kind.memory and there(kind.memory),
         transfers=kind.transfers and there(kind.transfers),
-        adopt=None,  # a user's file is its kind's, and comes here with the other kernels
+        adopt=None,  # a user's file belongs to the type, and is numbered with the other kernels
         numbering=None,
         environment=lambda: numbering.alone(index),
     )
 
 
 def variants_of(numbering: Numbering, index: int, kind: str, variants: list[Variant]) -> list[Variant]:
-    """Those of a kind's kernels that run on the device of that number: all but other projects', whose libraries choose
-    a device by themselves."""
+    """The kernels of a type for the device with that number, except peers, whose libraries choose a device
+    themselves."""
 
     def there(ask: Callable[P, R]) -> Callable[P, R]:
         return _there(numbering, index, ask)

@@ -1,6 +1,6 @@
-"""The formats against others: bytes that the original packers wrote, and packers of other projects.
+"""Compares formats with bytes of the original packers, and with packers of other projects.
 
-That a packer and its unpacker agree does not show whose order of bytes it is: only one of these two does.
+Only such a comparison shows whether the byte order is correct. A packer and its unpacker agree in any order.
 """
 
 from __future__ import annotations
@@ -17,34 +17,34 @@ from tritmark.harness.spec import FormatOracle, GoldenVector
 
 @dataclass(frozen=True)
 class Golden:
-    """What became of one golden vector."""
+    """The result for one golden vector."""
 
     file: str
     format: str
     why: str | None
-    """What is wrong, or None."""
+    """The fault, or None."""
 
 
 @dataclass(frozen=True)
 class OracleCheck:
-    """What another project's packer says of a format."""
+    """The comparison of a format with another project's packer."""
 
     format: str
     oracle: str
     missing: str | None
-    """Why it could not be asked, or None."""
+    """Why the packer could not be used, or None."""
     why: str | None = None
-    """What it says is wrong, or None."""
+    """The difference, or None."""
     version: str = ""
 
 
 def golden(formats: Mapping[str, Any], vectors: Iterable[GoldenVector]) -> list[Golden]:
-    """Each vector against its format."""
+    """Compare each vector with its format."""
     return [Golden(each.file, each.format, _judged(formats.get(each.format), each)) for each in vectors]
 
 
 def asked(formats: Mapping[str, Any], oracles: Iterable[FormatOracle]) -> list[OracleCheck]:
-    """Each oracle about each of its formats that is installed."""
+    """Compare each oracle with each of its installed formats."""
     found = []
     for oracle in oracles:
         missing = oracle.missing()
@@ -54,7 +54,7 @@ def asked(formats: Mapping[str, Any], oracles: Iterable[FormatOracle]) -> list[O
                 continue
             try:
                 why = oracle.complaint(formats[name], np.random.default_rng(0))
-            except Exception as error:  # whatever another package does
+            except Exception as error:  # third-party code may raise anything
                 why = f"{type(error).__name__}: {error}"
             found.append(OracleCheck(name, oracle.name, None, why, oracle.version()))
     return found
@@ -63,8 +63,8 @@ def asked(formats: Mapping[str, Any], oracles: Iterable[FormatOracle]) -> list[O
 def unchecked(
     formats: Mapping[str, Any], vectors: Iterable[GoldenVector], oracles: Iterable[FormatOracle]
 ) -> tuple[str, ...]:
-    """Those formats whose order of bytes nothing vouches for, in their order; see `without_originals`. Oracles are
-    asked only about formats without a golden vector."""
+    """The formats whose byte order cannot be checked; see `without_originals`. Oracles are used only for formats
+    without a golden vector."""
     judged = golden(formats, (each for each in vectors if each.format in formats))
     left = {name: formats[name] for name in without_originals(formats, judged, ())}
     return without_originals(formats, judged, asked(left, oracles))
@@ -73,7 +73,7 @@ def unchecked(
 def without_originals(
     formats: Iterable[str], judged: Iterable[Golden], given: Iterable[OracleCheck]
 ) -> tuple[str, ...]:
-    """Those formats that neither agree with a golden vector nor with another project's packer."""
+    """The formats that agree neither with a golden vector nor with another project's packer."""
     agreed = {each.format for each in judged if each.why is None}
     agreed |= {each.format for each in given if each.missing is None and each.why is None}
     return tuple(name for name in formats if name not in agreed)
@@ -86,17 +86,17 @@ def _judged(format: Any, vector: GoldenVector) -> str | None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return _complaint(format, vector)
-    except Exception as error:  # whatever a package's format does
+    except Exception as error:  # a third-party format may raise anything
         return f"{type(error).__name__}: {error}"
 
 
 def _complaint(format: Any, vector: GoldenVector) -> str | None:
-    """All three ways: the bytes of the codes, the codes of the bytes, the bytes of the float weights."""
+    """Compare unpacked codes, packed bytes, and bytes quantized from float weights. None if all agree."""
     codes, scale = format.unpack(vector.packed, vector.shape, **vector.options)
     if not format.dropped(vector.shape):
         again = format.pack(codes, scale, **vector.options)
         if not np.array_equal(again, vector.packed):
-            return "what is unpacked does not pack to the same bytes"
+            return "unpacked codes do not pack to the same bytes"
     if vector.scale is not None and format.scale_stored and np.any(scale != vector.scale):
         return "unpack gives another scale"
     if vector.codes is not None:

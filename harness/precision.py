@@ -1,5 +1,5 @@
-"""What each precision of a product costs on a device, and the fastest whose error is admitted. Times are nanoseconds,
-sizes bytes."""
+"""Time, error and memory of each precision of a product on a device, and the fastest within an admitted error. Times
+are in nanoseconds, sizes in bytes."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ class PrecisionResult(Model):
     kernel: str
     """Id of the variant."""
     samples_ns: tuple[float, ...]
-    """Device time of one product in each sample, on the same factors again and again, without their conversion; samples
-    of all modes were taken by turns."""
+    """Device time of one product in each sample, on the same factors, without their conversion. Samples of all modes
+    are interleaved."""
     conversion_ns: float
-    """Device time of the conversion of both factors; 0 where there is none."""
+    """Device time of the conversion of both factors; 0 without one."""
     call_ns: float
-    """A whole call of the public function, from the host's arrays and back to them."""
+    """A whole call of the public function, from host arrays to a host array."""
     relative_error: float
     """Frobenius norm of the difference from the float64 product of the float32 factors, over that product's."""
     largest_error: float
     """Largest absolute difference of an element."""
     share_of_bound: float
-    """Largest ratio of an element's difference to the bound that was known beforehand; at most 1."""
+    """Largest ratio of an element's difference to the a-priori bound; at most 1."""
     device_bytes: int
-    """Most of the device's memory that the call held."""
+    """Peak device memory of the call."""
     uploaded: int
-    """Bytes to the device in one call."""
+    """Bytes copied to the device in one call."""
     downloaded: int
-    """Bytes back."""
+    """Bytes copied from the device in one call."""
     launches: int
-    """Of one call."""
+    """Launches of one call."""
 
     @property
     def product_ns(self) -> float:
@@ -50,44 +50,43 @@ class PrecisionResult(Model):
 
     @property
     def tflops(self) -> float:
-        """Rate of the product alone."""
+        """Rate of the product without conversions."""
         M, N, K = self.shape
         return 2e-3 * M * N * K / self.product_ns
 
 
 class PrecisionTable(Model):
-    """What `tritmark precision` writes."""
+    """The output file of `tritmark precision`."""
 
     created: str
     """UTC, ISO 8601."""
     tritmark: str
     device: str
-    """Its name."""
+    """Name of the device."""
     seed: int
     error: float | None
-    """The largest relative error that was admitted; None for any."""
+    """The largest admitted relative error; None for any."""
     results: tuple[PrecisionResult, ...]
     chosen: dict[str, str | None]
-    """For each shape, as MxNxK, the mode; None where no mode is exact enough."""
+    """For each shape, as MxNxK, the mode; None if no mode is exact enough."""
 
 
 @dataclass(frozen=True, slots=True)
 class Precisions:
-    """What a provider measures."""
+    """Measurements of a provider."""
 
     device: str
-    """Its name."""
+    """Name of the device."""
     results: tuple[PrecisionResult, ...]
 
 
 def named(shape: Shape) -> str:
-    """As MxNxK."""
+    """The shape as MxNxK."""
     return "x".join(map(str, shape))
 
 
 def fastest(results: Sequence[PrecisionResult], error: float | None = None) -> dict[str, str | None]:
-    """For each shape the mode whose product takes the least time among those whose relative error is at most `error`;
-    None where there is none."""
+    """For each shape, the fastest mode with a relative error of at most `error`; None if there is none."""
     found: dict[str, str | None] = {}
     for shape in dict.fromkeys(each.shape for each in results):
         admitted = [each for each in results if each.shape == shape and (error is None or each.relative_error <= error)]

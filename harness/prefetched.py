@@ -1,8 +1,7 @@
-"""What `tritmark tune prefetch` found about fetching ahead, for the kernels that obey it and for Records.
+"""The results of `tritmark tune prefetch`, for kernels that prefetch and for Records.
 
-It lies in one JSON file beside the choices of `tritmark tune instances`: for each device and op a
-record.TunedPrefetch, which holds for one machine and one code; any other is as if it were not there. TRITMARK_TUNED=off
-ignores what was chosen.
+They are in one JSON file beside the choices of `tritmark tune instances`: a record.TunedPrefetch for each device and
+op. A result is valid for one machine and one build, and ignored on any other. TRITMARK_TUNED=off ignores all.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ _LOG = logging.getLogger(__name__)
 
 
 def path() -> Path:
-    """Where it lies."""
+    """The file of the results."""
     return cache_folder("tuned") / "prefetch.json"
 
 
 def read(where: Path) -> tuple[dict[str, Any], ...]:
-    """What a file holds, as JSON has it; () where there is none. Raises UsageError for a file that is damaged."""
+    """The content of a file, as JSON objects; () without a file. Raises UsageError for an invalid file."""
     try:
         found = json.loads(where.read_text(encoding="utf-8"))
         if found["version"] != VERSION:
@@ -35,28 +34,28 @@ def read(where: Path) -> tuple[dict[str, Any], ...]:
         every = tuple(dict(each) for each in found["tuned"])
         for each in every:
             if not all(isinstance(each[name], str) for name in ("device", "op", "builtin", "chosen")):
-                raise ValueError("names that are no text")
+                raise ValueError("names that are not strings")
             if not isinstance(each["identity"], dict):
-                raise ValueError("an identity that is no object")
+                raise ValueError("an identity that is not an object")
         return every
     except FileNotFoundError:
         return ()
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as why:
-        raise UsageError(f"{where}: is no file of `tritmark tune prefetch` ({type(why).__name__}: {why})") from None
+        raise UsageError(f"{where}: not a file of `tritmark tune prefetch` ({type(why).__name__}: {why})") from None
 
 
 def text(every: tuple[dict[str, Any], ...]) -> str:
-    """What a file with that holds."""
+    """The text of a file with these results."""
     return json.dumps({"version": VERSION, "tuned": every}, indent=1) + "\n"
 
 
 def kept(device: str, op: str, identity: Mapping[str, str]) -> dict[str, Any] | None:
-    """What was found about the op's kernels on this machine, be it obeyed or not; None without any and, with a
-    warning, where the file is damaged."""
+    """The result for the op's kernels on this machine, also if TRITMARK_TUNED is off. None without one, and with a
+    warning for an invalid file."""
     try:
         every = read(path())
     except UsageError as why:
-        _LOG.warning("%s, so kernels fetch ahead as they are built to; next: remove it, and tune again", why)
+        _LOG.warning("%s, so kernels use the built-in prefetch distance; next: remove it, and tune again", why)
         return None
     return next(
         (each for each in every if (each["device"], each["op"], each["identity"]) == (device, op, identity)), None
@@ -64,9 +63,9 @@ def kept(device: str, op: str, identity: Mapping[str, str]) -> dict[str, Any] | 
 
 
 def chosen(device: str, op: str, identity: Callable[[], Mapping[str, str]], builtin: str) -> str:
-    """The strategy that beat the built-in one; "" for none. The identity is asked for only where there is any.
+    """The strategy that beat the built-in one; "" for none. `identity` is called only if there are results.
 
-    Raises UsageError for a value of TRITMARK_TUNED that does not exist.
+    Raises UsageError for an invalid value of TRITMARK_TUNED.
     """
     if not tuned.obeyed() or not path().exists():
         return ""

@@ -1,5 +1,4 @@
-"""What is installed: the packages that bring ops, kernels and devices, found through the entry-point group
-`tritmark.providers`."""
+"""Loads the installed packages that bring ops, kernels and devices, from the entry-point group `tritmark.providers`."""
 
 from __future__ import annotations
 
@@ -25,18 +24,18 @@ if TYPE_CHECKING:
 _OWN = "tritmark"
 GROUP = "tritmark.providers"
 VARIANTS = "tritmark.variants"
-"""Entry-point group of packages that bring variants for the ops and devices of others: a sequence of Variant, or a
-callable giving it."""
+"""Entry-point group of packages that bring variants for ops and devices of other packages: a sequence of Variant, or a
+callable that returns one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """An entry point that could not be taken. Everything else goes on without it."""
+    """An entry point that could not be loaded. It is left out."""
 
     name: str
     group: str
     value: str
-    """Where it points to: MODULE:OBJECT."""
+    """Its target: MODULE:OBJECT."""
     error: str
     traceback: str
 
@@ -45,24 +44,24 @@ class Problem:
 
 
 class Candidate(Protocol):
-    """A user's kernel that no installed package brings. Pickled to the process in which it runs."""
+    """A user's kernel outside installed packages. It is pickled to the process in which it runs."""
 
     def variants(self, installed: Installed) -> Sequence[Variant]:
-        """Its variants, for ops and devices that are installed. Raises UsageError for a file that cannot be taken."""
+        """Its variants, for installed ops and devices. Raises UsageError for an invalid file."""
 
 
 class PeerLibrary(Protocol):
-    """A library whose functions a user names as peers. Pickled to the process in which they run."""
+    """A library whose functions a user names as peers. It is pickled to the process in which they run."""
 
     def peers(self, installed: Installed) -> Sequence[Peer]:
-        """Its peers, for ops that are installed. Raises UsageError for a description that cannot be obeyed."""
+        """Its peers, for installed ops. Raises UsageError for an invalid description."""
 
 
 class Installed:
-    """Everything that the providers bring, under one roof.
+    """All ops, formats, devices, variants and suites of the providers.
 
-    Raises RegistrationError where two bring the same op, format, device or variant, where nothing decides between two
-    variants, or where a variant is for an op or a device that nobody brings. `selects`: see Registry.
+    Raises RegistrationError if two providers bring the same op, format, device or variant, if two variants have the
+    same precedence, or if no provider brings the op or device of a variant. `selects`: see Registry.
     """
 
     def __init__(self, providers: Mapping[str, Provider], *, selects: bool = True) -> None:
@@ -83,29 +82,29 @@ class Installed:
             **{name: each for provider in everything for name, each in provider.read_formats.items()},
             **self.formats,
         }
-        """All formats that weight files are read from."""
+        """All formats in weight files."""
         self.registry = Registry(
             (device for provider in everything for device in provider.devices),
             (variant for provider in everything for variant in provider.variants),
             selects=selects,
         )
         self.weight_types: dict[str, WeightType] = {}
-        """By the name that files' readers have for the type; of two providers' the first one's."""
+        """By the name of the type in the file readers; of two providers, the first one's."""
         for each in (each for provider in everything for each in provider.weight_types):
             self.weight_types.setdefault(each.dtype, each)
         self.added: set[str] = set()
         """Ids of variants that no provider brings."""
         self.peers: tuple[Peer, ...] = tuple(self._peer(peer) for provider in everything for peer in provider.peers)
         self.problems: tuple[Problem, ...] = ()
-        """What other packages bring and could not be taken."""
+        """Entry points of other packages that could not be loaded."""
         for variant in self.registry.variants:
             self._belongs(variant)
 
     def add(self, *variants: Variant) -> None:
-        """Register more of them: all or none.
+        """Register variants, all or none.
 
-        Raises RegistrationError for a duplicate, for one that nothing decides between and another, and for an op or
-        device that nobody brings.
+        Raises RegistrationError for a duplicate, for a variant with the same precedence as another, and for an op or
+        device that no provider brings.
         """
         for variant in variants:
             self._belongs(variant)
@@ -113,7 +112,7 @@ class Installed:
         self.added |= {variant.id for variant in variants}
 
     def choose(self, devices: str) -> None:
-        """Make the devices known that a glob asks for by number, such as "cuda:*"."""
+        """Register the devices that a glob selects by number, such as "cuda:*"."""
         if ":" not in devices:
             return
         self.registry.number_all()
@@ -134,13 +133,13 @@ class Installed:
             raise RegistrationError(f"{variant.id}: no provider brings the device {variant.key.device!r}; {offer}")
 
     def _peer(self, peer: Peer) -> Peer:
-        """With the formats of other packages that it takes."""
+        """The peer with the formats of other packages that it accepts."""
         taken = {name for name, format in self.formats.items() if peer.takes(format)}
         return replace(peer, formats=peer.formats | taken) if taken else peer
 
     @property
     def ternarize(self) -> Callable[[Any], Ternarized] | None:
-        """What models published as floats do to their linear layers: the first provider's rule that there is."""
+        """The rule that quantizes linear layers of models published as floats; the first provider's that has one."""
         return next((each.ternarize for each in self.providers.values() if each.ternarize is not None), None)
 
     def keys(self, op: str) -> list[KernelKey]:
@@ -149,7 +148,7 @@ class Installed:
 
     @cached_property
     def known(self) -> KnownNames:
-        """What suites may name."""
+        """The names that suites may use."""
         from tritmark.harness.suite import KnownNames
 
         keys = {op: self.keys(op) for op in self.ops}
@@ -175,7 +174,7 @@ class Installed:
                     table = tomllib.loads(path.read_text(encoding="utf-8"))
                 except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
                     raise UsageError(f"{path}: {error}") from None
-                # One of them may be misspelt; models.toml has neither.
+                # A suite may have one of the two misspelt; models.toml has neither.
                 if not {"workloads", "title"} & table.keys():
                     continue
                 if path.stem in found:
@@ -184,14 +183,13 @@ class Installed:
         return found
 
     def suite(self, name: str) -> Suite:
-        """The suite of that name, or in that file. Raises UsageError where there is none, or something is wrong with
-        it."""
+        """The suite with that name or in that file. Raises UsageError if it does not exist or is invalid."""
         from tritmark.harness.suite import read_suite
 
         return read_suite(self.suite_file(name), name, self.known)
 
     def suite_file(self, name: str) -> Path:
-        """Where the suite of that name is, or that file. Raises UsageError where there is none."""
+        """The file of the suite with that name, or the named file. Raises UsageError for an unknown name."""
         if name.endswith(".toml"):
             return Path(name)
         named = self.suites()
@@ -201,17 +199,17 @@ class Installed:
 
 
 def load(candidates: Sequence[Candidate] = (), before: Callable[[Installed], object] = lambda found: None) -> Installed:
-    """Load every installed provider, the variants of other packages, and candidates beside them; `before` is called
-    with the rest before a candidate is asked for its variants.
+    """Load all installed providers, the variants of other packages, and candidates. `before` is called with all that is
+    installed before the candidates are loaded.
 
-    What cannot be loaded, or clashes with what was taken before it, is left out and stands in `Installed.problems`;
-    tritmark's own packages come first. Raises UsageError where no provider is left, and for a candidate that cannot be
-    taken; RegistrationError for candidates that clash with others or belong to no op or device.
+    An entry point that cannot be loaded, or clashes with an earlier one, is left out and listed in
+    `Installed.problems`. tritmark's own packages come first. Raises UsageError if no provider is left, and for an
+    invalid candidate; RegistrationError for candidates that clash with others or have an unknown op or device.
     """
     points = _points(GROUP)
     if not points:
         raise UsageError(
-            f"no package brings kernels (entry-point group {GROUP!r}); is tritmark installed? try: pip install tritmark"
+            f"no installed package brings kernels (entry-point group {GROUP!r}); next: pip install tritmark"
         )
     problems: list[Problem] = []
     installed: Installed | None = None
@@ -219,9 +217,9 @@ def load(candidates: Sequence[Candidate] = (), before: Callable[[Installed], obj
         known = {} if installed is None else installed.providers
         try:
             if point.name in known:
-                raise RegistrationError(f"two packages call their provider {point.name!r}")
+                raise RegistrationError(f"another package has a provider with the name {point.name!r}")
             installed = Installed({**known, point.name: _load(point)})
-        except (Exception, SystemExit) as error:  # whatever a package does while it is imported
+        except (Exception, SystemExit) as error:  # an import may raise anything
             problems.append(_problem(point, error))
     if installed is None:
         raise UsageError("; ".join(map(str, problems)))
@@ -243,18 +241,18 @@ _LOADED: list[Installed] = []
 
 
 def installed() -> Installed:
-    """What is installed, loaded once for this process: public functions select from it. Raises UsageError; see load."""
-    if _LOADED:  # every call of a public function asks, so without the lock
+    """All that is installed, loaded once for this process, for the public functions. Raises UsageError; see load."""
+    if _LOADED:  # without the lock, because each call of a public function comes here
         return _LOADED[0]
-    with _LOCK:  # two threads must not each have their own
+    with _LOCK:  # two threads must not load twice
         if not _LOADED:
             _LOADED.append(load())
         return _LOADED[0]
 
 
 def _points(group: str) -> list[EntryPoint]:
-    """The entry points of a group, those of tritmark itself first. A source tree beside the installed package shows
-    the same one twice."""
+    """The entry points of a group, those of tritmark first, without duplicates: a source tree beside the installed
+    package lists the same one twice."""
     return list(
         dict.fromkeys(
             sorted(entry_points(group=group), key=lambda point: point.dist is None or point.dist.name != _OWN)
@@ -270,7 +268,7 @@ def _problem(point: EntryPoint, error: BaseException) -> Problem:
 def _load(point: EntryPoint) -> Provider:
     provider = point.load()
     if not isinstance(provider, Provider):
-        raise RegistrationError(f"it is a {type(provider).__name__}; legal: a tritmark.harness.spec.Provider")
+        raise RegistrationError(f"the object is a {type(provider).__name__}; legal: a tritmark.harness.spec.Provider")
     return provider
 
 

@@ -1,5 +1,5 @@
-"""Which variants exist, which of them fit here, and which one to take. Nothing is assumed: an unknown device or
-feature is refused."""
+"""The registered variants, which of them fit here, and which one is selected. Unknown devices and features are
+refused."""
 
 from __future__ import annotations
 
@@ -15,68 +15,67 @@ from tritmark.harness.numbered import device_of, numbered, variants_of
 from tritmark.harness.spec import Axes, Device, KernelKey, Requirement, Tier, Variant
 
 _BY_NAME = {
-    Tier.CANDIDATE: "it is under judgement, and taken only by its name",
-    Tier.PEER: "it is somebody else's, and taken only by its name",
+    Tier.CANDIDATE: "a candidate is selected only by name",
+    Tier.PEER: "a peer is selected only by name",
 }
 """Why variants of a tier are never selected."""
 
 ANY = "*"
-"""Stands in a question for the format, where who packs the weights may choose it."""
+"""The format in a question that also chooses the format."""
 
 LACKS = " lacks "
-"""Stands in the refusal of a kernel that needs what this machine has not."""
+"""Part of the refusal of a kernel that needs a feature that this machine lacks."""
 
 ROWS = "M"
-"""The axis of the rows of activations: it changes from call to call, where the others are those of the weights."""
+"""The axis of the rows of activations. It changes from call to call; the other axes are those of the weights."""
 
 
 def shape_class(axes: Axes) -> dict[str, int]:
-    """What a choice between variants holds for: all axes as they are but the rows, of which there may be so many as up
-    to the next power of two. Given is the most of them."""
+    """The shapes for which a choice between variants is valid: all axes are fixed except the rows, which range up to
+    the next power of two. The result has the largest number of rows."""
     return {axis: 1 << (size - 1).bit_length() if axis == ROWS else size for axis, size in axes.items()}
 
 
 def fewest(axes: Axes) -> dict[str, int]:
-    """The least of a shape class: one row more than the class below has."""
+    """The smallest shape of a shape class: one row more than the largest of the class below."""
     return {axis: size // 2 + 1 if axis == ROWS else size for axis, size in shape_class(axes).items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """Which of several variants is the best at a requirement, for a shape class and a number of threads."""
+    """Asks which variant is the best at a requirement, for a shape class and a thread count."""
 
     place: str
-    """The key, with "*" for a format that is anybody's to choose, and the requirement."""
+    """The key, with "*" if the format is chosen, too, and the requirement."""
     requirement: Requirement
     threads: int
     axes: Mapping[str, int]
-    """The shape class, and the threads: a variant that is the best for one thread may not be for many, which share the
-    memory."""
+    """The shape class and the thread count: the best variant for one thread may not be the best for many, which share
+    the memory bandwidth."""
     candidates: tuple[Variant, ...]
-    """Those that fit, the built-in choice first."""
+    """The fitting variants, the built-in choice first."""
     refused: tuple[tuple[str, str], ...]
-    """Ids of the other variants, and why they are none."""
+    """Ids of the other variants, and why they do not fit."""
     device: Device
 
     @property
     def builtin(self) -> Variant:
-        """What the table says: the highest tier and rank, of those alike the first that was registered."""
+        """The variant with the highest tier and rank; of equals, the first registered."""
         return self.candidates[0]
 
     def identity(self) -> dict[str, str]:
-        """What an answer holds for: that of the device, and as "code" the SHA-256 of the candidates with their code. So
-        with any other candidate, or another build of one, it is stale."""
-        assert self.device.identity is not None  # else nothing is asked
+        """The identity for which an answer is valid: that of the device, and as "code" the SHA-256 of all candidates
+        with their code. Another candidate, or another build of one, makes it stale."""
+        assert self.device.identity is not None  # else there are no questions
         reported = sorted((each.id, coded(self.device, each)) for each in self.candidates)
         return {**self.device.identity(), "code": sha256(repr(reported).encode()).hexdigest()}
 
 
 class Registry:
-    """Devices and variants. What is registered takes effect at once; registering and selecting are safe from many
-    threads at a time.
+    """Devices and variants. A registration takes effect immediately. All methods are thread-safe.
 
-    `selects`: variants that nothing decides between are refused. Not for packages of other versions, whose variants are
-    only listed.
+    `selects`: refuse variants with equal precedence. False for packages of other versions, whose variants are only
+    listed.
     """
 
     def __init__(
@@ -84,7 +83,7 @@ class Registry:
     ) -> None:
         self._lock = Lock()
         self._selects = selects
-        # Whoever reads has one of these mappings as a whole: they are exchanged, never changed.
+        # These mappings are replaced and never modified, so readers need no lock.
         self._devices: Mapping[str, Device] = {}
         self._variants: Mapping[KernelKey, Mapping[str, Variant]] = {}
         self._registered = 0
@@ -93,7 +92,7 @@ class Registry:
         self.register(*variants)
 
     def register_device(self, device: Device) -> None:
-        """Make a device type known. Raises RegistrationError for one that is known already."""
+        """Register a device type. Raises RegistrationError for a duplicate."""
         with self._lock:
             if device.type in self._devices:
                 raise RegistrationError(f"device type {device.type!r} is registered already")
@@ -101,10 +100,10 @@ class Registry:
             self._registered += 1
 
     def register(self, *variants: Variant) -> None:
-        """Add variants, all of them or none.
+        """Add variants, all or none.
 
-        Raises RegistrationError for a duplicate name under the same key, and AmbiguousKernelError for one of the same
-        tier and rank as another of the key.
+        Raises RegistrationError for a duplicate name under the same key, and AmbiguousKernelError for the same tier and
+        rank as another variant of the key.
         """
         with self._lock:
             made = dict(self._variants)
@@ -117,14 +116,14 @@ class Registry:
                         if other.precedence == variant.precedence:
                             where = f"tier {variant.tier.name} and rank {variant.rank}"
                             raise AmbiguousKernelError(
-                                f"{variant.id} and {other.name} are both of {where}; give one another rank"
+                                f"{variant.id} and {other.name} both have {where}; next: change the rank of one"
                             )
                 made[variant.key] = {**named, variant.name: variant}
             self._variants = made
             self._registered += 1
 
     def _numbered(self, variants: Sequence[Variant]) -> Iterator[Variant]:
-        """The same kernels for the devices of their kind that are known by a number."""
+        """The same kernels for the registered devices with a number."""
         for name in self._devices:
             kind, index = numbered(name) or ("", 0)
             numbering = self._devices[kind].numbering if kind in self._devices else None
@@ -132,8 +131,8 @@ class Registry:
                 yield from variants_of(numbering, index, kind, [each for each in variants if each.key.device == kind])
 
     def number(self, name: str) -> str | None:
-        """Make the device of that number, such as "cuda:1", known with all kernels of its kind. Why it is none, or
-        None where it is there, was known before, or the name has no number."""
+        """Register the device with that number, such as "cuda:1", and all kernels of its type. Return why it does not
+        exist; None if it exists or the name has no number."""
         if name in self._devices:
             return None
         kind, index = numbered(name) or ("", 0)
@@ -159,7 +158,7 @@ class Registry:
         return None
 
     def every(self) -> list[Device]:
-        """Every device of this machine: those of a kind by their numbers, where there are several."""
+        """Every device of this machine, with numbers if there are several of a type."""
         found = []
         for kind, device in list(self._devices.items()):
             count = device.numbering.count() if device.numbering is not None else 1
@@ -169,15 +168,15 @@ class Registry:
         return found
 
     def number_all(self) -> None:
-        """Make every device that has a number known."""
+        """Register all devices with numbers."""
         for kind, device in list(self._devices.items()):
             for index in range(device.numbering.count() if device.numbering is not None else 0):
                 self.number(f"{kind}:{index}")
 
     @property
     def version(self) -> int:
-        """Grows with each registration, and when measured choices are read anew: what was remembered of an older one is
-        no longer true."""
+        """Grows with each registration, and when measured choices are read again: cached selections of an older version
+        may be stale."""
         return self._registered + tuned.version()
 
     @property
@@ -191,13 +190,13 @@ class Registry:
 
     @property
     def without_peers(self) -> list[Variant]:
-        """Every variant but those that are somebody else's, in the order of registration."""
+        """Every variant except peers, in the order of registration."""
         return [variant for variant in self.variants if variant.tier is not Tier.PEER]
 
     def candidates(self, key: KernelKey, axes: Axes | None = None) -> list[tuple[Variant, str | None]]:
-        """Each variant of the key with why it is refused here, or None. Without `axes`, shapes are not looked at.
+        """Each variant of the key with why it is refused here, or None. Without `axes`, shapes are not checked.
 
-        Where the device is missing, what it says about that is the refusal of all.
+        If the device is missing, the reason is the refusal of all variants.
         """
         self.number(key.device)
         return self._with_refusals(key, axes, self._variants.get(key, {}).values())
@@ -213,8 +212,8 @@ class Registry:
         return [(variant, _refusal(variant, device, features, axes)) for variant in variants]
 
     def device(self, type: str, request: str) -> Device:
-        """The device of that type, or of that type and number, such as "cuda:1". Raises NoCompatibleKernelError for
-        `request`, with the nearest or with those that are there, where there is none."""
+        """The device with that type, or type and number, such as "cuda:1". Raises NoCompatibleKernelError for `request`
+        if there is none, with the nearest or all existing names."""
         why = self.number(type)
         if type not in self._devices:
             why = why or f"unknown device type; {nearest(type, self._devices)}"
@@ -222,7 +221,7 @@ class Registry:
         return self._devices[type]
 
     def has_kernel_for(self, device: str, op: str, format: str, dtype: str, axes: Axes | None = None) -> bool:
-        """Whether some variant of ours runs on this machine for that key and, where given, those axes."""
+        """Whether a variant other than a peer runs on this machine for that key and, if given, those axes."""
         found = self.candidates(KernelKey(device, op, format, dtype), axes)
         return any(refusal is None and variant.tier is not Tier.PEER for variant, refusal in found)
 
@@ -235,28 +234,28 @@ class Registry:
         requirement: Requirement | None = None,
         threads: int | None = None,
     ) -> Variant:
-        """The fitting variant of the highest tier and rank, but candidates and peers; or the one called `name` if it
-        fits, be it what it may.
+        """The fitting variant with the highest tier and rank, except candidates and peers; or the variant `name`, of
+        any tier, if it fits.
 
-        With a `requirement`, the one that `tritmark tune variants` found to be the best at it on this machine for the
-        shape class and that many threads (the device's unless told), if there is such a choice and nothing is forced.
+        With a `requirement`, the variant that `tritmark tune variants` measured as the best on this machine, for the
+        shape class and thread count (by default the device's), if there is such a choice and no variant is forced.
 
-        Where the environment forces a step of the device's ladder that the key has no variant for, the best one below
-        that fits the machine is taken, if the machine has what the forced step needs.
+        If the environment forces an instruction set for which the key has no variant, the best lower one is selected,
+        provided that the machine supports the forced one.
 
-        Raises NoCompatibleKernelError, which lists every variant of the key and why it was refused, and names what is
-        nearest to a device or a name that does not exist.
+        Raises NoCompatibleKernelError, which lists each variant of the key with its refusal, and the nearest existing
+        name for an unknown device or name.
         """
         device = self.device(key.device, str(key))
         variants = self._variants.get(key, {}).values()
-        # What is taken by name only is not even looked for: that may take longer than the call.
+        # Variants that are selected only by name are not checked, because that may take longer than the call.
         looked_at = [each for each in variants if not each.tier.named_only or each.name == name]
         reported = dict(zip((each.name for each in looked_at), self._with_refusals(key, axes, looked_at), strict=True))
         found = [reported.get(each.name, (each, _BY_NAME.get(each.tier))) for each in variants]
         forced = name if name is not None else _forced(device, {variant.name for variant, _ in found})
         if forced is not None and device.missing() is None:
             lacking = sorted(device.ladder().get(forced, frozenset()) - device.features())
-            asked = f"{forced!r} was asked for" + (
+            asked = f"{forced!r} was requested" + (
                 f", and this {device.type}{LACKS}{', '.join(lacking)}" if lacking else ""
             )
             found = [(v, refusal if v.name == forced else asked) for v, refusal in found]
@@ -265,7 +264,7 @@ class Registry:
             shape = ", ".join(f"{axis}={size}" for axis, size in axes.items())
             request = f"{key} with {shape}"
             if forced is not None:
-                # What the environment names does exist, if not for this key.
+                # A name from the environment exists, but not for this key.
                 asked = repr(forced) if name is None else misspelt(name, [variant.name for variant, _ in found])
                 request += f", variant {asked}"
             raise NoCompatibleKernelError(request=request, candidates=[(v.name, refusal or "") for v, refusal in found])
@@ -277,9 +276,9 @@ class Registry:
     def question(
         self, keys: Sequence[KernelKey], axes: Axes, requirement: Requirement, threads: int | None
     ) -> Question:
-        """Which of the variants of these keys, of one device, op and dtype, is the best.
+        """The question which variant of these keys, of one device, op and dtype, is the best.
 
-        Raises NoCompatibleKernelError where none fits, or where the device's variants are not chosen by measurement.
+        Raises NoCompatibleKernelError if none fits, or if the device does not support measured choices.
         """
         where = keys[0]
         device = self.device(where.device, str(where))
@@ -297,7 +296,7 @@ class Registry:
                     refused.append((variant.id, refusal))
         if not fitting or device.identity is None:
             if device.identity is None:
-                refused = [(device.type, "its variants are not chosen by measurement")]
+                refused = [(device.type, "does not support measured choices of variants")]
             raise NoCompatibleKernelError(request=f"a measured choice for {where}", candidates=refused)
         count = device.cores() if threads is None else threads
         format = where.format if len(keys) == 1 else ANY
@@ -315,8 +314,8 @@ class Registry:
     def measured(
         self, keys: Sequence[KernelKey], axes: Axes, requirement: Requirement, threads: int | None
     ) -> Variant | None:
-        """Which of the variants of these keys was measured to be the best; None where that was not asked on this
-        machine with this code, where choices are not obeyed, and where the environment forces a variant."""
+        """The variant of these keys that was measured as the best; None if it was not measured on this machine with
+        this build, if choices are off, or if the environment forces a variant."""
         device = self._devices.get(keys[0].device)
         if not tuned.known() or device is None or device.identity is None or device.forced() is not None:
             return None
@@ -334,13 +333,13 @@ class Registry:
 
 
 def coded(device: Device, variant: Variant) -> str:
-    """The SHA-256 of the variant's code; "" where nobody can tell another build of it from this one."""
+    """The SHA-256 of the variant's code; "" if its builds cannot be distinguished."""
     return variant.code_hash or device.code_hash(variant.id)
 
 
 def _forced(device: Device, names: set[str]) -> str | None:
-    """Which of the variants the environment allows: the one that it names, or the best below where there is none for
-    that step."""
+    """The variant that the environment forces: the one that it names, or the best lower one if there is none for that
+    instruction set."""
     forced = device.forced()
     if forced is None or forced in names or device.missing() is not None:
         return forced

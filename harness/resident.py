@@ -1,4 +1,4 @@
-"""Arrays that lie in a device's memory already, as the public functions are handed them."""
+"""Arrays in device memory, as arguments of the public functions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 
 class ResidentArray(ABC):
-    """An array of another library in a device's memory; what a function makes of it is made there, by that library."""
+    """An array of another library in device memory. That library also allocates the outputs, on the same device."""
 
     device: str
     """Type of the device."""
@@ -20,7 +20,7 @@ class ResidentArray(ABC):
     strides: tuple[int, ...]
     """In bytes."""
     owned: Any
-    """The library's own array."""
+    """The array object of the library."""
 
     @property
     @abstractmethod
@@ -40,7 +40,7 @@ class ResidentArray(ABC):
     @property
     @abstractmethod
     def writable(self) -> bool:
-        """Whether a caller may have it filled."""
+        """Whether it may be an output."""
 
     @property
     @abstractmethod
@@ -54,15 +54,15 @@ class ResidentArray(ABC):
 
     @abstractmethod
     def reshape(self, *shape: Any) -> ResidentArray:
-        """The same elements in another shape, as NumPy has it. Raises ValueError where that takes a copy."""
+        """The same elements in another shape, as in NumPy. Raises ValueError if that takes a copy."""
 
     @abstractmethod
     def new(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> ResidentArray:
-        """Another array of the library on the same device, content undefined."""
+        """A new array of the library on the same device, with undefined content."""
 
     @abstractmethod
     def assign(self, other: Any) -> None:
-        """Fill this one with the elements of another of its shape and dtype; complete on return."""
+        """Copy the elements of another array of the same shape and dtype; complete on return."""
 
     @abstractmethod
     def copied(self) -> ResidentArray:
@@ -70,7 +70,7 @@ class ResidentArray(ABC):
 
     @abstractmethod
     def sum(self, values: npt.NDArray[Any]) -> ResidentArray:
-        """This one, which may be written for it, and an array of the host's, added."""
+        """The sum of this array and a host array; may overwrite this one."""
 
     @abstractmethod
     def element(self, index: tuple[int, ...]) -> Any:
@@ -78,9 +78,9 @@ class ResidentArray(ABC):
 
 
 def first_on_device(values: Iterable[Any]) -> ResidentArray | None:
-    """The first of them that lies in a device's memory, or None."""
+    """The first of them in device memory, or None."""
     for value in values:
-        # To ask an abstract class takes longer than to see what most of them are.
+        # isinstance with an abstract class is slow, and most arguments are NumPy arrays.
         if type(value) is not np.ndarray and isinstance(value, ResidentArray):
             return value
     return None

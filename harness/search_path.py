@@ -1,7 +1,7 @@
-"""Imported first by the command line: an installed command imports nothing from the folder that it happens to be
-started in, where a user's random.py or queue.py would take the place of Python's.
+"""Imported first by the command line. It removes the current folder from the search path, so that a user's random.py or
+queue.py there does not replace Python's.
 
-An empty entry of PYTHONPATH ("/a:", ":/a") and `python -m` put that folder there. One that is named stays.
+An empty entry of PYTHONPATH ("/a:", ":/a") and `python -m` add the current folder. An explicit entry stays.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _VARIABLE = "PYTHONPATH"
 
 
 def leave_out_current_folder() -> None:
-    """Take it out of `sys.path`, and out of PYTHONPATH, which processes that are started here read."""
+    """Remove it from `sys.path`, and from PYTHONPATH, which child processes read."""
     reported = os.environ.get(_VARIABLE)
     named = [each for each in (reported or "").split(os.pathsep) if each]
     if reported is not None:
@@ -27,7 +27,7 @@ def leave_out_current_folder() -> None:
 
 
 def is_command() -> bool:
-    """Whether this process is tritmark's command, and not another program that imports it."""
+    """Whether this process is the tritmark command, not another program that imports tritmark."""
     main = sys.modules["__main__"]
     spec = getattr(main, "__spec__", None)
     if spec is not None:

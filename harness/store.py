@@ -1,8 +1,8 @@
-"""Records on disk. `runs/<id>.json` is written whole or not at all, and never again.
+"""Records on disk. `runs/<id>.json` is written atomically and never changed.
 
-While an invocation is going on, `runs/<id>.partial/` holds a header and one file for each Run and layer that is
-finished. At the end the Record is assembled from them and the folder removed. A lock in it tells an invocation that is
-going on from one that was interrupted.
+During an invocation, `runs/<id>.partial/` holds a header and one file for each finished Run and layer. At the end, the
+Record is assembled from them and the folder is removed. A lock in the folder distinguishes a running invocation from an
+interrupted one.
 """
 
 from __future__ import annotations
@@ -40,15 +40,14 @@ from tritmark.harness.record import (
 _ID = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{8}")
 _WRITER = re.compile(r"\.([0-9]+)\.[0-9a-f]{8}\.tmp$")
 _ABANDONED_S = 60.0
-"""Seconds without a change after which a file that is being written is nobody's; its writer may be on another
-machine."""
+"""Seconds without a change after which a temporary file counts as abandoned; its writer may be on another machine."""
 
 _LARGEST = 1 << 30
-"""Bytes past which a file is not taken for a Record."""
+"""The largest Record in bytes; larger files are refused."""
 
 
 class Options(BaseModel):
-    """What of the command line decides which Runs there are, and on what."""
+    """The options that determine the Runs and their data."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -57,9 +56,9 @@ class Options(BaseModel):
     op: str
     variant: str
     forced: dict[str, str]
-    """The only variant that may run, for devices where the environment forces one."""
+    """For each device, the variant that the environment forces."""
     devices: tuple[str, ...] = ()
-    """Devices that take part, those that a simulator stands in for marked so."""
+    """Devices that take part; simulated ones are marked."""
     weights: str
     layout: str = ""
     weight_scale: str = ""
@@ -69,7 +68,7 @@ class Options(BaseModel):
 
 
 class Header(BaseModel):
-    """What is known when an invocation begins."""
+    """Facts that are known when an invocation begins."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -82,15 +81,15 @@ class Header(BaseModel):
 
 
 def new_id() -> str:
-    """A name that no other invocation has: the time in UTC and 32 random bits. Names sort by time."""
+    """A unique id: the time in UTC and 32 random bits. Ids sort by time."""
     return f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}"
 
 
 def write_atomically(path: Path, text: str, *, durable: bool = True) -> None:
-    """Put `text` into a file so that it is there in full or not at all, whatever becomes of this process.
+    """Write a file in full or not at all, even if this process is killed.
 
-    `durable`: of the machine, too. Without, a power cut may take the file away again or leave it empty, but thousands
-    of them cost nothing. Raises UsageError where the disk refuses.
+    `durable`: also if the machine loses power. Without it, a power cut may remove or empty the file, but writing
+    thousands of files is fast. Raises UsageError if the file cannot be written.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
     try:
@@ -111,8 +110,8 @@ def write_atomically(path: Path, text: str, *, durable: bool = True) -> None:
 
 
 def read(path: Path) -> Record:
-    """Read a Record. Raises RecordError for one that is missing, truncated, corrupt, of a newer version, or changed
-    after it was written; the file stays as it is."""
+    """Read a Record. Raises RecordError if it is missing, truncated, corrupt, of a newer version, or was changed after
+    it was written. The file is not modified."""
     record = read_anyhow(path)
     changed = changed_since(path.read_bytes(), record)
     if changed:
@@ -122,20 +121,20 @@ def read(path: Path) -> Record:
 
 
 def read_anyhow(path: Path) -> Record:
-    """The same of one that may have been changed, for who says so of it."""
+    """Read a Record that may have been changed; the caller reports the change."""
     return _read(path, Record, f"a Record of schema version 1 to {SCHEMA_VERSION}, as `tritmark run` writes it")
 
 
 def changed_since(data: bytes, record: Record) -> str:
-    """How the bytes of a Record's file show that they were changed after it was written; "" where they do not."""
+    """The evidence in the bytes of a Record's file that it was changed after it was written; "" for none."""
     found = read_digest(data)
     if found is not None:
         if found.unchanged:
             return ""
-        return f"the file was changed after it was written: it says {found.claimed}, and has {found.found}"
+        return f"the file was changed after it was written: it states {found.claimed}, and has {found.found}"
     if record.schema_version == 1 and not record.digest:
         return ""  # no digest was written before version 2
-    return "the file was changed after it was written: it does not end with a digest, and version 2 writes one"
+    return "the file was changed after it was written: it does not end with a digest, as version 2 or newer does"
 
 
 class Store:
@@ -147,11 +146,11 @@ class Store:
 
     @property
     def html(self) -> Path:
-        """Where reports go."""
+        """Folder of reports."""
         return self.out / "html"
 
     def path(self, id: str) -> Path:
-        """Where the Record of that id lies. Raises UsageError for what is no id."""
+        """The file of the Record with that id. Raises UsageError for an invalid id."""
         return self._inside(id, ".json")
 
     def records(self) -> list[str]:
@@ -159,21 +158,21 @@ class Store:
         return self._ids(".json", Path.is_file)
 
     def latest(self) -> Path:
-        """The newest Record. Raises UsageError where there is none."""
+        """The file of the newest Record. Raises UsageError if there is none."""
         ids = self.records()
         if not ids:
-            raise UsageError(f"{self.runs}: holds no Record; make one with `tritmark run`")
+            raise UsageError(f"{self.runs}: holds no Record; next: make one with `tritmark run`")
         return self.path(ids[-1])
 
     def find(self, name: str) -> Path:
-        """The Record called `name`: an id, or the path of a file."""
+        """The file of the Record `name`: an id, or the path of a file."""
         return self.path(name) if _ID.fullmatch(name) else Path(name)
 
     @contextmanager
     def begin(self, header: Header) -> Iterator[Partial]:
-        """Start an invocation; the folder stays if the block is left before `complete`.
+        """Start an invocation. The folder stays if the block ends before `complete`.
 
-        Raises UsageError where the folder cannot be written.
+        Raises UsageError if the folder cannot be written.
         """
         folder = self._inside(header.id, ".partial")
         self._sweep()
@@ -182,8 +181,8 @@ class Store:
             try:
                 being_made.mkdir(parents=True)
                 write_atomically(being_made / "header.json", header.model_dump_json())
-                # Locked before it can be seen, so that no other command resumes what has just begun. The lock goes
-                # along with the folder's new name.
+                # Locked before it is visible, so that no other command resumes it. The lock survives the rename of the
+                # folder.
                 stack.enter_context(locked(being_made / "lock", 0))
                 being_made.rename(folder)
             except OSError as error:
@@ -192,10 +191,9 @@ class Store:
 
     @contextmanager
     def resume(self, name: str = "") -> Iterator[Partial]:
-        """The interrupted invocation called `name` (an id or the folder's path), or the newest; nobody else can resume
-        it meanwhile.
+        """The interrupted invocation `name` (an id or the folder's path), or the newest, locked against another resume.
 
-        Raises UsageError where there is none or it is still going on, and RecordError where its header cannot be read.
+        Raises UsageError if there is none or it is still running, and RecordError if its header cannot be read.
         """
         there = self.partials()
         candidates = [Path(name).name.removesuffix(".partial")] if name else list(reversed(there))
@@ -211,8 +209,10 @@ class Store:
                 yield Partial(self, folder, _read(folder / "header.json", Header, "the header of an interrupted run"))
             return
         if candidates:
-            raise UsageError(f"{self.runs / candidates[0]}.partial: is still going on in another process")
-        raise UsageError(f"{self.runs}: holds no interrupted run; there is nothing to resume")
+            raise UsageError(
+                f"{self.runs / candidates[0]}.partial: is still running in another process; next: wait for it"
+            )
+        raise UsageError(f"{self.runs}: holds no interrupted run; next: start one without --resume")
 
     def partials(self) -> list[str]:
         """The ids of all invocations that have begun and have no Record yet, oldest first."""
@@ -220,8 +220,8 @@ class Store:
         return [id for id in self._ids(".partial", Path.is_dir) if id not in records]
 
     def _sweep(self) -> None:
-        """Remove what invocations that were killed left over: folders whose Record was written already, and what
-        nobody writes any more."""
+        """Remove leftovers of killed invocations: folders whose Record is already written, and abandoned temporary
+        files."""
         for id in self.records():
             shutil.rmtree(self.runs / f"{id}.partial", ignore_errors=True)
         for path in (*self.runs.glob(".*.tmp"), *self.html.glob(".*.tmp")):
@@ -240,7 +240,7 @@ class Store:
 
     def _inside(self, id: str, suffix: str) -> Path:
         if not _ID.fullmatch(id):
-            raise UsageError(f"{id!r} is no id of a run; legal: such as {new_id()}")
+            raise UsageError(f"{id!r} is not an id of a run; legal: such as {new_id()}")
         path = self.runs / f"{id}{suffix}"
         _no_link(self.runs)
         _no_link(path)
@@ -256,7 +256,7 @@ class Store:
 
 
 class Partial:
-    """What an invocation has finished so far."""
+    """The finished part of an invocation."""
 
     def __init__(self, store: Store, folder: Path, header: Header) -> None:
         self.store = store
@@ -264,28 +264,28 @@ class Partial:
         self.header = header
 
     def on(self, machine: Machine) -> None:
-        """Keep what is known of the machine now."""
+        """Store the facts of the machine."""
         header = self.header.model_copy(update={"machine": machine})
         write_atomically(self.folder / "header.json", header.model_dump_json())
         self.header = header
 
     def add(self, found: Run | Layer) -> None:
-        """Keep a finished Run or layer."""
+        """Store a finished Run or layer."""
         write_atomically(self._file(type(found), _name(found)), found.model_dump_json(), durable=False)
 
     def finished_runs(self) -> dict[str, Run]:
-        """The Runs that are finished, by id. One that cannot be read counts as not finished: it is run again."""
+        """The finished Runs, by id. A Run that cannot be read counts as not finished and is repeated."""
         return dict(self._finished(Run))
 
     def finished_layers(self) -> dict[str, Layer]:
-        """The layers that are finished, by name."""
+        """The finished layers, by name."""
         return dict(self._finished(Layer))
 
     def complete(self, record: Record) -> Path:
-        """Write the Record and remove what it was made from. Raises UsageError where a Record of that id exists."""
+        """Write the Record and remove the folder. Raises UsageError if a Record with that id exists."""
         path = self.store.path(record.id)
         if path.exists():
-            raise UsageError(f"{path}: exists already, and Records are never written twice")
+            raise UsageError(f"{path}: exists already, and Records are never overwritten")
         write_atomically(path, with_digest(record))
         shutil.rmtree(self.folder, ignore_errors=True)
         return path
@@ -354,7 +354,7 @@ def _alive(pid: int) -> bool:
 
 def _no_link(path: Path) -> None:
     if path.is_symlink():
-        raise UsageError(f"{path}: is a symbolic link, and results are only written where they seem to go")
+        raise UsageError(f"{path}: is a symbolic link; legal: a real file or folder")
 
 
 def _sync(folder: Path) -> None:

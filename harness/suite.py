@@ -1,4 +1,4 @@
-"""Suites: TOML files that say on which workloads kernels are judged and measured.
+"""Suites: TOML files that list the workloads on which kernels are judged and measured.
 
     title = "..."                       # required
     models = "models.toml"              # file of layer shapes beside this one
@@ -16,16 +16,16 @@
     formats = []                        # empty: every format that has kernels
     dtypes = []                         # empty: every dtype that has kernels
     devices = []                        # empty: every device type that has kernels
-    measure = false                     # performance, memory and cross-validation too
-    timed = true                        # false: of these only memory and cross-validation, which need no clock
-    drawn = 0                           # instead of shapes: so many cases, drawn anew for each Record
-    fastest = 0                         # only so many kernels of each key, those of the highest tiers; 0: all
-    peers = false                       # those of other projects too, where they are installed
+    measure = false                     # true: also judge performance, memory and cross
+    timed = true                        # false: with measure, only memory and cross, which need no clock
+    drawn = 0                           # in place of shapes: number of cases, drawn anew for each Record
+    fastest = 0                         # number of kernels of each key, from the highest tiers; 0: all
+    peers = false                       # true: also judge installed peers
     title = ""                          # shown beside the figures
 
-Each table stands for all combinations of its lists. Where an op has a table with `drawn`, its tables that are not
-measured are judged among the drawn cases, in one Run for each kernel. An unknown key, name or axis is refused with the
-nearest one that exists.
+Each table gives all combinations of its lists. If an op has a table with `drawn`, its tables that are not measured are
+judged together with the drawn cases, in one Run for each kernel. An unknown key, name or axis is refused, with the
+nearest existing one.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class ModelShapes(_Table):
     parameters: str = ""
     layers: int | None = None
     linears: list[tuple[Size, Size, Size]] = []
-    """N, K and how many such layers a block of the model has."""
+    """N, K and the number of such layers in a block of the model."""
     fused: list[tuple[Size, Size]] = []
     """Layers that are computed as one: QKV, or gate and up."""
     shapes: list[tuple[Size, Size]] = []
@@ -102,8 +102,8 @@ class ModelShapes(_Table):
 
 
 class SelectedWorkload:
-    """A workload with the formats, dtypes and device types that it is meant for (empty: all), and for how many of
-    each key's kernels, those of the highest tiers first (0: all); and whether for those of other projects too."""
+    """A workload with its formats, dtypes and device types (empty: all), the number of kernels of each key, from the
+    highest tiers (0: all), and whether it includes peers."""
 
     __slots__ = ("devices", "dtypes", "fastest", "formats", "peers", "workload")
 
@@ -130,7 +130,7 @@ class SelectedWorkload:
         )
 
     def admits(self, format: str, dtype: str, device: str = "") -> bool:
-        """Whether the workload is meant for that format, dtype and device type ("" for any)."""
+        """Whether the workload includes that format, dtype and device type ("" for any)."""
         of_kind = numbered(device)
         kind = of_kind[0] if of_kind else device
         pairs = ((self.formats, format), (self.dtypes, dtype), (self.devices if device else (), kind))
@@ -144,12 +144,12 @@ class Suite:
         self.name = name
         self.title = title
         self.digest = digest
-        """SHA-256 of the files that it was read from."""
+        """SHA-256 of its files."""
         self.selected = selected
 
 
 class KnownNames:
-    """What a suite may name: ops, for each the formats and dtypes that have kernels, and device types."""
+    """The names that a suite may use: ops, formats and dtypes with kernels for each op, and device types."""
 
     def __init__(
         self,
@@ -165,7 +165,7 @@ class KnownNames:
 
 
 def read_suite(path: Path, name: str, known: KnownNames) -> Suite:
-    """Read a suite file. Raises UsageError, with the file and the key, for whatever is wrong with it."""
+    """Read a suite file. Raises UsageError, with the file and the key, for any error in it."""
     text = _text(path)
     suite = _parse(path, text, SuiteFile)
     digest = sha256(text.encode())
@@ -213,7 +213,7 @@ def _validated(path: Path, table: Any, model: type[TableT], at: str) -> TableT:
     try:
         return model.model_validate(table)
     except ValidationError as error:
-        # A misspelt key is missing as well; what stands there is the better clue.
+        # A misspelt key is also missing; the unknown key is the better hint.
         first = min(error.errors(include_url=False), key=lambda each: each["type"] != "extra_forbidden")
         where = _where(at, first["loc"])
         if first["type"] == "extra_forbidden":
@@ -227,8 +227,7 @@ def _validated(path: Path, table: Any, model: type[TableT], at: str) -> TableT:
 
 
 def _where(at: str, loc: Sequence[int | str]) -> str:
-    """A key as TOML's readers write it: workloads[3].axes. Union members that pydantic adds have names no file can
-    use."""
+    """A key such as workloads[3].axes, without the names that pydantic adds for members of a union."""
     text = at
     for part in loc:
         if isinstance(part, int):
@@ -265,13 +264,13 @@ def _expand(
                 raise refuse(
                     name,
                     "given beside drawn",
-                    "legal: one of the two; what is drawn has every shape, family and layout",
+                    "legal: one of the two; drawn cases have every shape, family and layout",
                 )
         drawn = Workload(op=op.name, axes={}, family="drawn", layout="drawn", title=entry.title, drawn=entry.drawn)
         yield SelectedWorkload(drawn, entry.formats, entry.dtypes, entry.devices, peers=entry.peers)
         return
     if not (entry.timed or entry.measure):
-        raise refuse("timed", "false, and nothing is measured", "legal: true, or measure = true beside it")
+        raise refuse("timed", "false, and nothing is measured", "legal: true, or with measure = true")
     families = op.input_families if entry.families == "all" else entry.families
     for name in families:
         if name not in op.input_families:

@@ -1,9 +1,9 @@
-"""Choices that were measured on a machine: between a variant's instances (`tritmark tune instances`), for who launches,
-and between variants (`tritmark tune variants`), for who selects.
+"""Choices measured on a machine: between instances of a variant (`tritmark tune instances`), for launches, and between
+variants (`tritmark tune variants`), for selection.
 
-They lie in one JSON file, which is read once a process. A choice holds for one variant, or one question between
-variants, and one shape or class of shapes, on one device, with one driver and one code; any other is as if it were not
-there. TRITMARK_TUNED=off ignores them all.
+They are in one JSON file, which each process reads once. A choice is valid for one variant, or one question between
+variants, one shape or shape class, one device, one driver and one build, and ignored otherwise. TRITMARK_TUNED=off
+ignores all.
 """
 
 from __future__ import annotations
@@ -31,35 +31,34 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """An instance or a variant that is taken in place of the built-in choice."""
+    """An instance or a variant that replaces the built-in choice."""
 
     variant: str
-    """The id of the variant with these instances; or which variants it is a choice between, and for what, as
-    registry.Question has it."""
+    """The id of the variant with these instances; or the place of a registry.Question between variants."""
     axes: Mapping[str, int]
     identity: Mapping[str, str]
     """See spec.Instances, and registry.Question."""
     instance: str
     """The instance's name, or the id of the variant."""
     builtin: str
-    """The built-in choice that it was compared with, in the same words. Between variants it may be what is chosen."""
+    """The built-in choice that it was compared with. Between variants, it may be the chosen one."""
     ratio: tuple[float, float, float]
-    """Its time over the built-in choice's, by turns: the median, and the ends of its 95 % interval."""
+    """Its time over that of the built-in choice, interleaved: the median, and the ends of its 95 % interval."""
     created: str
 
     @property
     def place(self) -> tuple[str, tuple[tuple[str, int], ...]]:
-        """What it is looked up by."""
+        """The key for lookups."""
         return self.variant, tuple(sorted(self.axes.items()))
 
 
 def path() -> Path:
-    """Where the choices lie."""
+    """The file of the choices."""
     return cache_folder("tuned") / "choices.json"
 
 
 def obeyed() -> bool:
-    """Whether choices are obeyed. Raises UsageError for a value of TRITMARK_TUNED that does not exist."""
+    """Whether choices are used. Raises UsageError for an invalid value of TRITMARK_TUNED."""
     wanted = os.environ.get(SELECT, "").strip().lower() or _LEGAL[0]
     if wanted not in _LEGAL:
         raise UsageError(f"{SELECT} is {wanted!r}; {nearest(wanted, _LEGAL)}")
@@ -67,7 +66,7 @@ def obeyed() -> bool:
 
 
 def read(where: Path) -> tuple[Choice, ...]:
-    """The choices in a file; () where there is none. Raises UsageError for a file that is damaged."""
+    """The choices in a file; () without a file. Raises UsageError for an invalid file."""
     try:
         found = json.loads(where.read_text(encoding="utf-8"))
         if found["version"] != VERSION:
@@ -76,11 +75,11 @@ def read(where: Path) -> tuple[Choice, ...]:
     except FileNotFoundError:
         return ()
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as why:
-        raise UsageError(f"{where}: is no file of choices ({type(why).__name__}: {why})") from None
+        raise UsageError(f"{where}: not a file of choices ({type(why).__name__}: {why})") from None
 
 
 def text(choices: tuple[Choice, ...]) -> str:
-    """What a file with them holds."""
+    """The text of a file with these choices."""
     return json.dumps({"version": VERSION, "choices": [asdict(each) for each in choices]}, indent=1) + "\n"
 
 
@@ -93,17 +92,17 @@ def _choice(found: Mapping[str, Any]) -> Choice:
     if len(made.ratio) != 3 or not all(isinstance(each, str) for each in words):
         raise ValueError("a choice with fields of other types")
     if not all(isinstance(size, int) for size in made.axes.values()):
-        raise ValueError("a choice with axes that are no integers")
+        raise ValueError("a choice with axes that are not integers")
     return made
 
 
 @cache
 def _known() -> Mapping[tuple[str, tuple[tuple[str, int], ...]], tuple[Choice, ...]]:
-    """What the file held when this process first asked."""
+    """The choices in the file, read at the first call."""
     try:
         choices = read(path())
     except UsageError as why:
-        _LOG.warning("%s, so built-in choices are launched; next: remove it, and tune again", why)
+        _LOG.warning("%s, so built-in choices are used; next: remove it, and tune again", why)
         choices = ()
     found: dict[tuple[str, tuple[tuple[str, int], ...]], tuple[Choice, ...]] = {}
     for each in choices:
@@ -112,28 +111,28 @@ def _known() -> Mapping[tuple[str, tuple[tuple[str, int], ...]], tuple[Choice, .
 
 
 _FORGOTTEN = [0]
-"""How often."""
+"""The number of calls of `forget`."""
 
 
 def forget() -> None:
-    """Read the file again at the next question."""
+    """Read the file again at the next lookup."""
     _known.cache_clear()
     _FORGOTTEN[0] += 1
 
 
 def version() -> int:
-    """Grows whenever what was read is forgotten: a choice that was remembered before may no longer be true."""
+    """Grows with each `forget`: results that were cached before may be stale."""
     return _FORGOTTEN[0]
 
 
 def known() -> bool:
-    """Whether there is any choice to be obeyed. Raises UsageError for a value of TRITMARK_TUNED that does not exist."""
+    """Whether there are choices, and they are used. Raises UsageError for an invalid value of TRITMARK_TUNED."""
     return obeyed() and bool(_known())
 
 
 def chosen(variant: str, axes: Axes, identity: Callable[[], Mapping[str, str]]) -> Choice | None:
-    """The choice for the variant and these axes on a device, with a driver and code of that identity, which is asked
-    for only where there is any for these axes."""
+    """The choice for the variant, these axes and that identity (device, driver, code). `identity` is called only if
+    there is a choice for the axes."""
     if not known():
         return None
     for each in _known().get((variant, tuple(sorted(axes.items()))), ()):

@@ -1,5 +1,5 @@
-"""Names of files whose bytes are no UTF-8, which Linux allows: Python holds those bytes as lone surrogates, which
-neither JSON nor a terminal takes."""
+"""File names that are not UTF-8, which Linux allows. Python holds such bytes as lone surrogates, which neither JSON nor
+a terminal accepts."""
 
 from __future__ import annotations
 

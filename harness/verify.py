@@ -1,9 +1,9 @@
-"""Whether a Record can be believed: nothing was changed, figures follow from their samples, and what is claimed of a
-device was proven.
+"""Checks whether a Record can be believed: it was not changed, its figures follow from their samples, and claims about
+devices are proven.
 
-A Run of any device but the host claims that this device ran it. The proof is its receipt, which the launcher wrote as
-it launched. Rules here know no op: they go by the receipt, by the facts of the GPU that it names, and by what such a
-GPU can do at most.
+A Run on a device other than the host claims that this device ran it. The proof is its receipt, which the launcher wrote
+at the launch. The rules know no op: they use the receipt, the facts of the GPU that it names, and the limits of that
+GPU.
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ from tritmark.harness.validate.draw import THREADS
 from tritmark.harness.validate.performance import TELLING
 
 SIMULATOR = "SIMULATOR"
-"""What stands for the uuid of a simulated GPU."""
+"""The uuid of a simulated GPU."""
 
 _UUID = re.compile(r"(GPU|MIG)-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _HASH = re.compile(r"[0-9a-f]{64}")
 _OF_NOTHING = sha256(b"").hexdigest()
 _STAND_IN = re.compile(r"mock|fake|dummy|stub", re.IGNORECASE)
 _ROUNDING = 1e-9
-"""Another NumPy may round the last digits of a quantile differently, no more."""
+"""Another version of NumPy may round the last digits of a quantile differently."""
 _MOST_FAULTS = 10
 _OWN_COUNTS = 9
-"""The version from which on a Record's counts leave out peers."""
+"""Schema version from which a Record's counts leave out peers."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordCheck:
-    """One thing that was looked at. Without faults it passed; `told` says what was found then."""
+    """The result of one check. It passed if it has no faults; `detail` then states what was found."""
 
     name: str
     detail: str
     faults: tuple[str, ...] = ()
     note: bool = False
-    """Nothing is wrong, and a reader has to know of it."""
+    """Passed, but worth a reader's attention."""
 
     @property
     def status(self) -> str:
@@ -59,7 +59,7 @@ class RecordCheck:
 
     @property
     def lines(self) -> list[str]:
-        """A line, and one more for each further fault."""
+        """One line, and one for each further fault."""
         if not self.faults:
             return [f"{self.status} {self.name}: {self.detail}"]
         first, *further = self.faults[:_MOST_FAULTS]
@@ -69,7 +69,7 @@ class RecordCheck:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """Every check of one Record."""
+    """All checks of one Record."""
 
     id: str
     checks: tuple[RecordCheck, ...]
@@ -81,10 +81,9 @@ class Verification:
 
 
 def verify(path: Path, *, allow_simulated: bool = False) -> Verification:
-    """Check the Record in that file. With `allow_simulated` one that was made on a simulator passes, as long as it
-    claims no speed.
+    """Check the Record in that file. With `allow_simulated`, a simulated Record passes if it claims no speed.
 
-    Raises RecordError for what is no Record, or one of a newer version.
+    Raises RecordError for a file that is not a Record, or has a newer version.
     """
     data = b""
     try:
@@ -110,29 +109,29 @@ def verify(path: Path, *, allow_simulated: bool = False) -> Verification:
 
 
 def believed(path: Path) -> tuple[Record, tuple[str, ...]]:
-    """The Record in that file, and what refutes it: what shows the one shows the other.
+    """The Record in that file, and its faults. An output that shows the Record must show the faults.
 
-    Raises RecordError for what is no Record, or was changed after it was written.
+    Raises RecordError for a file that is not a Record, or was changed after it was written.
     """
     record = read(path)
     return record, refuted(record)
 
 
 def refuted(record: Record) -> tuple[str, ...]:
-    """What in a Record contradicts itself or cannot be, in sentences; empty where it can be believed. That a simulator
-    made it is no fault of a Record that says so."""
+    """Contradictions and impossible figures in a Record, as sentences; empty if it is believed. Simulation that the
+    Record states is not a fault."""
     return tuple(f"{each.name}: {fault}" for each in check(record, allow_simulated=True) for fault in each.faults)
 
 
 def check(record: Record, *, allow_simulated: bool = False) -> tuple[RecordCheck, ...]:
-    """Every check but that of the file's digest."""
+    """All checks except that of the file's digest."""
     claims = [run for run in record.runs if run.device != HOST and _claims(run)]
     devices = ", ".join(dict.fromkeys(run.device for run in claims)) or "a device other than the host"
     figures = [footing for run in record.runs for _, footing in _footings(run)]
     return (
         _of("statuses", f"{len(record.runs)} Runs, {len(record.layers)} layers", _each(record.runs, _statuses)),
-        _of("counts", "those of the Runs" if record.counts else "none were kept", _counts(record)),
-        _of("limits", f"{len(record.not_judged)} things were not judged, and are listed", _limits(record)),
+        _of("counts", "match the Runs" if record.counts else "none are stored", _counts(record)),
+        _of("limits", f"{len(record.not_judged)} items were not judged, and are listed", _limits(record)),
         _of("figures", f"{len(figures)} follow from their samples", _each(record.runs, _figures)),
         _of("duplicates", "none", _duplicates(record)),
         _of(
@@ -140,7 +139,7 @@ def check(record: Record, *, allow_simulated: bool = False) -> tuple[RecordCheck
             ", ".join(f"{lane.device} {'ran' if lane.ran else 'not run'}" for lane in record.lanes),
             _lanes(record),
         ),
-        _of("kernels", "what ran is what was asked for", _each(record.runs, _kernels)),
+        _of("kernels", "the requested kernels ran", _each(record.runs, _kernels)),
         _of("receipts", f"{len(claims)} Runs claim {devices}", _receipts(record, claims)),
         _simulated(record, claims, allow_simulated),
         _of("speeds", f"{len(figures)} are possible", _speeds(record, claims)),
@@ -156,11 +155,11 @@ def _bytes(path: Path) -> bytes:
 
 def _digest(found: FileDigest | None, version: int, digest: str = "") -> RecordCheck:
     if found is not None:
-        fault = f"the file was changed after it was written: it says {found.claimed}, and has {found.found}"
-        return RecordCheck("digest", f"{found.found} is that of the file", () if found.unchanged else (fault,))
+        fault = f"the file was changed after it was written: it states {found.claimed}, and has {found.found}"
+        return RecordCheck("digest", f"{found.found} matches the file", () if found.unchanged else (fault,))
     if version == 1 and not digest:
-        return RecordCheck("digest", "no digest, written before version 2", note=True)
-    return RecordCheck("digest", "", ("the file does not end with one, and version 2 writes one",))
+        return RecordCheck("digest", "no digest, because the file was written before version 2", note=True)
+    return RecordCheck("digest", "", ("the file does not end with a digest, as version 2 or newer does",))
 
 
 def _of(name: str, given: str, faults: Iterable[str]) -> RecordCheck:
@@ -179,7 +178,7 @@ def _footings(run: Run) -> list[tuple[str, Measurement]]:
 
 
 def _claims(run: Run) -> bool:
-    """Whether the Run says that its device ran the kernel."""
+    """Whether the Run claims that its device ran the kernel."""
     return run.accuracy.status is Status.PASS or bool(_footings(run)) or run.receipt is not None
 
 
@@ -189,30 +188,29 @@ def _claims(run: Run) -> bool:
 def _statuses(run: Run) -> Iterator[str]:
     accuracy, performance = run.accuracy, run.performance
     if accuracy.status is Status.PASS and (accuracy.mismatches or accuracy.first is not None):
-        yield f"accuracy passed with {accuracy.mismatches} wrong elements"
+        yield f"accuracy passed with {accuracy.mismatches} incorrect elements"
     if accuracy.status is Status.PASS and not (accuracy.cases and accuracy.elements):
         yield f"accuracy passed on {accuracy.cases} cases and {accuracy.elements} elements"
     if accuracy.status is Status.NOT_RUN and (accuracy.cases or run.receipt is not None):
-        yield "accuracy was not run, and there is a receipt of its runs"
+        yield "accuracy was not run, and has cases or a receipt"
     if accuracy.status is Status.PASS and run.receipt is None:
-        yield "accuracy passed, and there is no receipt of what ran"
+        yield "accuracy passed without a receipt"
     if accuracy.status is Status.PASS and run.receipt is not None and run.receipt.runs < accuracy.cases:
         yield f"{accuracy.cases} cases were judged, and the code ran {run.receipt.runs} times"
     if accuracy.status is Status.PASS and accuracy.uncovered:
         yield f"accuracy passed, and no case reached: {', '.join(accuracy.uncovered)}"
     if accuracy.rarest is not None and accuracy.rarest < 0.99 * rarest(accuracy.calls):
-        yield f"{accuracy.calls} calls show no fault as rare as {accuracy.rarest:.3g} of them with 95 %"
+        yield f"{accuracy.calls} calls cannot detect a fault in {accuracy.rarest:.3g} of them with 95 % probability"
     if performance.status is Status.PASS and not _footings(run):
         yield "performance passed without a figure"
     if performance.status is Status.NOT_RUN and _footings(run):
-        yield "performance was not run, and there are figures of it"
+        yield "performance was not run, and has figures"
     if performance.status is Status.PASS and accuracy.status is not Status.PASS:
         yield f"performance passed, and accuracy is {accuracy.status.value}"
 
 
 def rarest(calls: int) -> float:
-    """The smallest share of calls that a fault may hit so that so many calls, each by chance, meet it with a
-    probability of 95 %."""
+    """The smallest share of faulty calls that this number of independent calls detects with a probability of 95 %."""
     return 1.0 - 0.05 ** (1.0 / calls) if calls else 1.0
 
 
@@ -224,13 +222,13 @@ def _counts(record: Record) -> Iterator[str]:
 
 
 def _limits(record: Record) -> Iterator[str]:
-    """What a verdict says that it does not cover stands in the list that the headline is made of."""
+    """The list of what was not judged, which the headline uses, contains every limit of a verdict."""
     reported = {(each.told, name) for each in record.not_judged for name in each.about}
     for run in record.runs:
         for verdict in (run.accuracy, run.performance, run.memory):
             for limit in verdict.limits:
                 if (limit, run.kernel) not in reported:
-                    yield f"{run.id}: its limit is not among what was not judged: {limit}"
+                    yield f"{run.id}: its limit is not listed as not judged: {limit}"
 
 
 def _figures(run: Run) -> Iterator[str]:
@@ -269,15 +267,15 @@ def _timing(timing: Timing) -> Iterator[str]:
     ):
         if not _near(claimed, float(found)):
             yield f"its {name} is {claimed:.6g} ns, and that of its samples {found:.6g} ns"
-    few = len(samples) < LEAST_SAMPLES  # whose interval goes beyond them
+    few = len(samples) < LEAST_SAMPLES  # the interval of few samples exceeds their range
     least, most = (0.0, inf) if few else (min(samples) * (1 - _ROUNDING), max(samples) * (1 + _ROUNDING))
     if not least <= timing.low_ns <= timing.median_ns <= timing.high_ns <= most:
-        yield f"the interval from {timing.low_ns:.6g} to {timing.high_ns:.6g} ns is none of its median's"
+        yield f"the interval from {timing.low_ns:.6g} to {timing.high_ns:.6g} ns does not fit its median"
 
 
 def _fraction(footing: Measurement) -> Iterator[str]:
-    """The part of the ceiling and its rate, from the pairs of samples; from bounds where version 1 kept only the
-    kernel's."""
+    """The share of the ceiling and its rate follow from the pairs of samples. Version 1 has only the kernel's samples,
+    which give bounds."""
     samples, against = footing.timing.samples_ns, footing.against
     ratio = against.fraction
     yield from _ordered(ratio)
@@ -285,8 +283,8 @@ def _fraction(footing: Measurement) -> Iterator[str]:
         yield f"{ratio.pairs} pairs, and {len(samples)} samples"
         return
     if not against.probe_ns:
-        # The median of the ratios cannot lie beyond the probe's median over the kernel's extremes, but for two middle
-        # samples that differ.
+        # The median of the ratios lies within the probe's median over the kernel's extremes, except that the two middle
+        # samples may differ.
         least = against.work * 1e9 / against.rate
         lowest, highest = least / max(samples), least / min(samples)
         if not (1 - TELLING) * lowest <= ratio.median <= (1 + TELLING) * highest:
@@ -330,12 +328,12 @@ def _duplicates(record: Record) -> Iterator[str]:
         "kernel and workload": [(run.kernel, run.workload.id, run.threads) for run in record.runs],
     }
     for what, names in named.items():
-        yield from (f"{what} {name} is there {count} times" for name, count in Counter(names).items() if count > 1)
+        yield from (f"{what} {name} occurs {count} times" for name, count in Counter(names).items() if count > 1)
     taken: dict[tuple[float, ...], str] = {}
     for run in record.runs:
         for name, footing in _footings(run):
             samples = footing.timing.samples_ns
-            # Equal samples by chance need a clock that tells almost nothing apart.
+            # Equal samples by chance need a very coarse clock.
             if len(set(samples)) > 2:
                 before = taken.setdefault(samples, f"{run.id}, {name}")
                 if before != f"{run.id}, {name}":
@@ -346,19 +344,19 @@ def _lanes(record: Record) -> Iterator[str]:
     lanes = {lane.device: lane for lane in record.lanes}
     for device in dict.fromkeys(run.device for run in record.runs):
         if device not in lanes:
-            yield f"{device}: there are Runs of it and no lane"
+            yield f"{device}: it has Runs and no lane"
     for device, lane in lanes.items():
         receipts = [run.receipt for run in record.runs if run.device == device and run.receipt is not None]
         ran = bool(receipts) or any(layer.kernel.startswith(f"{device}/") for layer in record.layers)
         if lane.ran != ran:
             yield (
-                f"{device}: the lane says it {'ran' if lane.ran else 'did not run'}, and the Runs that it "
+                f"{device}: the lane states that it {'ran' if lane.ran else 'did not run'}, and the Runs that it "
                 f"{'did' if ran else 'did not'}"
             )
         if not lane.ran and not lane.reason:
             yield f"{device}: not run, and no reason is given"
         if receipts and lane.simulated != any(receipt.simulated for receipt in receipts):
-            yield f"{device}: the lane {'is' if lane.simulated else 'is not'} simulated, and its receipts say otherwise"
+            yield f"{device}: the lane {'is' if lane.simulated else 'is not'} simulated, and its receipts differ"
 
 
 def _kernels(run: Run) -> Iterator[str]:
@@ -374,14 +372,14 @@ def _kernels(run: Run) -> Iterator[str]:
         return
     if receipt.ran != run.variant:
         yield f"{receipt.ran or 'nothing'} ran in place of {run.variant}"
-    # Drawn cases, which have no axes of their own, have thread counts of their own too.
+    # Drawn cases have their own axes and thread counts.
     allowed = max(1, run.threads, *(() if run.workload.axes else THREADS))
     if receipt.runs < 1 or not 1 <= receipt.threads <= allowed:
         yield f"{receipt.runs} runs on {receipt.threads} of {allowed} threads"
     if receipt.code_hash and not _HASH.fullmatch(receipt.code_hash):
-        yield f"{receipt.code_hash!r} is no SHA-256"
+        yield f"{receipt.code_hash!r} is not a SHA-256"
     if run.device == HOST and (receipt.uuid or receipt.functions or receipt.launches or receipt.simulated):
-        yield "it ran on the host, and its receipt is one of a device"
+        yield "it ran on the host, and its receipt is that of a device"
 
 
 # Claims of devices
@@ -400,7 +398,7 @@ def _receipts(record: Record, claims: Sequence[Run]) -> Iterator[str]:
         else:
             there = units.get(run.device, ())
             wrong = _unit(run.receipt, run.device, there) if there else _gpu(run.receipt, record)
-            # Somebody else's kernel has functions of any name.
+            # A peer's functions may have any name.
             known = ("",) if run.peer else functions
             yield from (f"{run.id}: {fault}" for fault in (*wrong, *_receipt(run.receipt, run.device, known)))
     for layer in record.layers:
@@ -410,39 +408,39 @@ def _receipts(record: Record, claims: Sequence[Run]) -> Iterator[str]:
 
 
 def _unit(receipt: Receipt, device: str, units: tuple[str, ...]) -> Iterator[str]:
-    """What is wrong with where a kernel ran, on a device that names its units itself."""
+    """Faults in where a kernel ran, on a device that names its units itself."""
     if receipt.simulated or receipt.uuid == SIMULATOR:
         yield from _posing(receipt)
     elif receipt.uuid not in units:
-        yield f"{receipt.uuid or 'nothing'!r} is none of the units of {device} in this machine: {', '.join(units)}"
+        yield f"{receipt.uuid or 'nothing'!r} is not a unit of {device} in this machine: {', '.join(units)}"
 
 
 def _posing(receipt: Receipt) -> Iterator[str]:
     if not (receipt.simulated and receipt.uuid == SIMULATOR):
-        yield f"uuid {receipt.uuid or 'none'}, and simulated is {receipt.simulated}: one of them is wrong"
+        yield f"uuid {receipt.uuid or 'none'}, and simulated is {receipt.simulated}: one of them is incorrect"
 
 
 def _gpu(receipt: Receipt, record: Record) -> Iterator[str]:
-    """What is wrong with where a kernel ran, on a device whose units are the machine's GPUs."""
+    """Faults in where a kernel ran, on a device whose units are the machine's GPUs."""
     gpus = {gpu.uuid: gpu for gpu in record.machine.gpus}
     gpu = gpus.get(receipt.uuid)
     asked = record.environment.variables.get("TRITMARK_CUDA", "").strip().lower() == "simulator"
     if receipt.simulated or receipt.uuid == SIMULATOR:
         yield from _posing(receipt)
     elif asked:
-        yield "it claims a real device, and TRITMARK_CUDA asked for the simulator"
+        yield "it claims a real device, and TRITMARK_CUDA selects the simulator"
     elif not _UUID.fullmatch(receipt.uuid):
-        yield f"{receipt.uuid!r} is no uuid of a GPU"
+        yield f"{receipt.uuid!r} is not a uuid of a GPU"
     elif gpu is None:
-        yield f"{receipt.uuid} is none of the GPUs of this machine: {', '.join(gpus) or 'it has none'}"
+        yield f"{receipt.uuid} is not a GPU of this machine: {', '.join(gpus) or 'it has none'}"
     elif gpu.faked:
         yield f"{gpu.name}: an environment variable for tests decided that it can be used"
 
 
 def _receipt(receipt: Receipt, device: str, functions: tuple[str, ...]) -> Iterator[str]:
-    """What is wrong with the proof that a device ran a kernel."""
+    """Faults in the proof that a device ran a kernel."""
     if not receipt.native:
-        yield "no kernel ran: dequantized computation took its place"
+        yield "no kernel ran: it was replaced by dequantized computation"
     if receipt.kernel.startswith(f"{HOST}/"):
         yield f"{receipt.kernel} is a kernel of the host"
     strange = [
@@ -454,7 +452,7 @@ def _receipt(receipt: Receipt, device: str, functions: tuple[str, ...]) -> Itera
             f"{', '.join(functions)}"
         )
     yield from (
-        f"{name} stands in for a kernel"
+        f"{name} replaces a kernel"
         for name in (receipt.kernel, receipt.ran, *receipt.functions)
         if _STAND_IN.search(name)
     )
@@ -463,11 +461,11 @@ def _receipt(receipt: Receipt, device: str, functions: tuple[str, ...]) -> Itera
     if not receipt.simulated and not (receipt.device_ns > 0 and 1 <= receipt.timed_runs <= receipt.runs):
         yield f"the device measured {receipt.device_ns:.6g} ns for {receipt.timed_runs} of {receipt.runs} runs"
     if not _HASH.fullmatch(receipt.code_hash) or receipt.code_hash == _OF_NOTHING:
-        yield f"{receipt.code_hash or 'nothing'!r} is no SHA-256 of a binary"
+        yield f"{receipt.code_hash or 'nothing'!r} is not a SHA-256 of a binary"
 
 
 def _simulated(record: Record, claims: Sequence[Run], allowed: bool) -> RecordCheck:
-    """A simulator proves that a kernel is right. It says nothing about time."""
+    """A simulator proves that a kernel is correct, and nothing about its time."""
     lanes = {lane.device for lane in record.lanes if lane.simulated}
     simulated = [
         run
@@ -475,7 +473,7 @@ def _simulated(record: Record, claims: Sequence[Run], allowed: bool) -> RecordCh
         if run.device in lanes or (run.receipt and (run.receipt.simulated or run.receipt.uuid == SIMULATOR))
     ]
     if not simulated:
-        return RecordCheck("simulated", "nothing is")
+        return RecordCheck("simulated", "no Run")
     faults = []
     for run in simulated:
         if _footings(run) or run.performance.call_overhead_ns is not None:
@@ -488,7 +486,7 @@ def _simulated(record: Record, claims: Sequence[Run], allowed: bool) -> RecordCh
     ]
     text = "SIMULATED: proves correctness, claims no speed"
     if not allowed:
-        faults.append(f"{text}; as that it can be taken with --allow-simulated")
+        faults.append(f"{text}; next: add --allow-simulated to accept it as such")
     return RecordCheck("simulated", text, tuple(faults), note=True)
 
 
@@ -518,8 +516,7 @@ def _speeds(record: Record, claims: Sequence[Run]) -> Iterator[str]:
 
 
 def _outrun(run: Run) -> Iterator[str]:
-    """A Run that passed is no faster than the fastest sample of its probe, by more than can be told apart (as it was
-    judged then)."""
+    """A Run that passed is not faster than the fastest sample of its probe by more than TELLING."""
     for name, footing in _footings(run):
         against = footing.against
         if against.probe_ns and against.probe_work > 0 and not against.lost:
@@ -533,11 +530,11 @@ def _outrun(run: Run) -> Iterator[str]:
 
 
 def _bandwidth(run: Run, gpu: Gpu) -> Iterator[str]:
-    """No figure is over what the GPU's memory can move: its clock, its width, and what the L2 may have kept away from
-    it.
+    """No figure exceeds the bandwidth of the GPU's memory, which follows from its clock and width. The L2 may serve
+    some bytes.
 
-    Of the bytes that the calls touch in a cycle at most `l2` are still in the L2 when their turn comes, whatever it
-    replaces. A figure is refused where even the slow end of its interval would need more than the memory's peak.
+    Of the bytes that the calls touch in a cycle, at most `l2` are still in the L2 at their next use, under any
+    replacement policy. A figure is refused if even the slow end of its interval needs more than the peak bandwidth.
     """
     if not gpu.peak_bandwidth:
         return
@@ -553,7 +550,7 @@ def _bandwidth(run: Run, gpu: Gpu) -> Iterator[str]:
             )
     receipt = run.receipt
     if receipt is not None and receipt.device_ns > 0 and receipt.timed_runs > 0:
-        # A single run may find its inputs in the L2, and leave its outputs there.
+        # A single run may read its inputs from the L2, and leave its outputs there.
         least = (moved - 2 * gpu.l2) * 1e9 / gpu.peak_bandwidth
         took = receipt.device_ns / receipt.timed_runs
         if took < least:
@@ -561,8 +558,7 @@ def _bandwidth(run: Run, gpu: Gpu) -> Iterator[str]:
 
 
 def _ceilings(run: Run, record: Record) -> Iterator[str]:
-    """No figure that passed is over the fastest that was measured on its device, in whatever cache, or by the probe
-    beside it."""
+    """No figure that passed exceeds the fastest ceiling measured on its device, in any cache, or by its probe."""
     if run.performance.status is not Status.PASS:
         return
     needs = {"read": run.performance.read, "write": run.performance.written, "compute": run.performance.operations}

@@ -1,12 +1,11 @@
-"""The command line: a module for each command, and what several commands share. Nothing else of the harness imports
-from here.
+"""The command line: a module for each command, and shared modules. No other package of the harness imports from here.
 
-Every command imports what it needs when it is called, so that the quick ones are quick.
+Each command imports its dependencies when it is called, so that short commands start fast.
 """
 
 from __future__ import annotations
 
-from tritmark.harness import search_path  # noqa: F401  # isort: skip (before what the current folder could shadow)
+from tritmark.harness import search_path  # noqa: F401  # isort: skip (before modules that the current folder could shadow)
 
 import errno
 import os
@@ -60,7 +59,7 @@ _listed: list[str] = []
 
 
 class _Root(TyperGroup):
-    """Lists the commands in our order, where Typer puts groups first."""
+    """Lists the commands in our order; Typer would list groups first."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         """See click.Group."""
@@ -70,8 +69,8 @@ class _Root(TyperGroup):
 app = typer.Typer(
     name="tritmark",
     cls=_Root,
-    help="Validates and measures BitNet (1.58-bit, ternary) kernels on this machine.",
-    # Typer makes a line of what stands between empty lines.
+    help="Validate and measure BitNet (1.58-bit, ternary) kernels on this machine.",
+    # Typer joins the lines of a paragraph.
     epilog="\n\n".join(["Exit status:", *(f"{status}: {meaning}" for status, meaning in MEANINGS.items())]),
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -92,12 +91,12 @@ _REFUSALS = frozenset(
         errno.EIO,
     }
 )
-"""Numbers of errors that say something of the system, whatever was asked of it."""
+"""Error numbers whose cause is the system, not the arguments."""
 
 
 def main() -> None:
-    """Run the command line; a TritmarkError is one message on the error stream and the status of bad usage, or that of
-    the environment."""
+    """Run the command line. A TritmarkError ends it with one message on the error stream and status USAGE or
+    ENVIRONMENT."""
     lift()
     bind_threads()
     with standing():
@@ -116,20 +115,20 @@ def main() -> None:
         except TritmarkError as error:
             _end(USAGE, str(error))
         except MemoryError as error:
-            _end(ENVIRONMENT, f"this process gets no more memory ({error}); next: give it more, or free some")
+            _end(ENVIRONMENT, f"out of memory ({error}); next: free memory, or raise the limit of this process")
         except OSError as error:
             if error.errno not in _REFUSALS:
                 raise
-            _end(ENVIRONMENT, f"the system refuses: {error}; next: see `ulimit -a`, `df`, and what else runs here")
+            _end(ENVIRONMENT, f"a system call failed: {error}; next: see `ulimit -a`, `df` and other processes")
 
 
 class _OutOfTimeError(BaseException):
-    """Not an Exception: it comes at any place, and is no fault of the one that it comes at."""
+    """Raised at any place by a signal. It is not an Exception, so that no handler mistakes it for a fault there."""
 
 
 @contextmanager
 def _in_time() -> Iterator[None]:
-    """Where CPU time is limited: its end is met as an error, while there is time left to say so."""
+    """Raise _OutOfTimeError at the soft limit of CPU time, while there is time to report it."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -138,7 +137,7 @@ def _in_time() -> Iterator[None]:
         yield
     finally:
         limited = resource.getrlimit(resource.RLIMIT_CPU)[0] != resource.RLIM_INFINITY
-        # What is left is to report an error and to end; the limit that cannot be met comes later.
+        # The signal repeats each second until the hard limit; reporting and exiting must not be interrupted.
         signal.signal(signal.SIGXCPU, signal.SIG_IGN if limited else before)
 
 
@@ -153,13 +152,13 @@ def _must_be_somewhere() -> None:
         os.getcwd()
     except OSError as error:
         raise BadEnvironmentError(
-            f"the current folder cannot be found ({error.strerror}), as where it was deleted",
-            next_step="go to a folder that is there: cd",
+            f"the current folder does not exist ({error.strerror})",
+            next_step="change to an existing folder: cd",
         ) from None
 
 
 def _out_of_time(number: int, frame: object) -> None:
-    raise _OutOfTimeError("the limit of CPU time is reached; what was finished is kept; next: raise it: ulimit -t")
+    raise _OutOfTimeError("the limit of CPU time is reached; finished Runs are kept; next: raise it with ulimit -t")
 
 
 def _version(wanted: bool) -> None:
@@ -176,7 +175,7 @@ def _root(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Validates and measures BitNet (1.58-bit, ternary) kernels on this machine."""
+    """Validate and measure BitNet (1.58-bit, ternary) kernels on this machine."""
 
 
 _commands: tuple[Callable[..., None] | typer.Typer, ...] = (

@@ -17,39 +17,38 @@ if TYPE_CHECKING:
     from tritmark.harness.record import Record
 
 SHOWN = 10
-"""So many proposals are shown where not all are asked for."""
+"""Number of proposals shown without --all."""
 
 _REASONS = 3
-"""So many of what was not looked at are shown where not all are asked for."""
+"""Number of reasons for missing advice shown without --all."""
 
 
 def advise(
     record: Annotated[
         str,
-        typer.Argument(metavar="RECORD", autocompletion=completion.records, help="Path or id; the newest unless told."),
+        typer.Argument(metavar="RECORD", autocompletion=completion.records, help="Path or id; by default the newest."),
     ] = "",
     list_rules: Annotated[
-        bool, typer.Option("--list", help="List the rules, each with its record of promises kept.")
+        bool, typer.Option("--list", help="List the rules, each with its record of kept predictions.")
     ] = False,
     explain: Annotated[
-        str, typer.Option(metavar="RULE", help="What a rule looks at, its formula, and where its thresholds come from.")
+        str, typer.Option(metavar="RULE", help="Explain a rule: its inputs, its formula, the source of its thresholds.")
     ] = "",
     ncu: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE.csv", dir_okay=False, help="Counters from `ncu --csv --page raw`, for rules on them."
+            metavar="FILE.csv", dir_okay=False, help="Counters from `ncu --csv --page raw`, for rules that use them."
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print only JSON.")] = False,
     everything: Annotated[
-        bool, typer.Option("--all", help=f"Every proposal with its evidence, not the first {SHOWN}.")
+        bool, typer.Option("--all", help=f"Show every proposal with its evidence, not only the first {SHOWN}.")
     ] = False,
-    out: Annotated[Path, typer.Option(metavar="DIR", file_okay=False, help="Where Records and the ledger are.")] = Path(
+    out: Annotated[Path, typer.Option(metavar="DIR", file_okay=False, help="Folder of Records and the ledger.")] = Path(
         "results"
     ),
 ) -> None:
-    """Say what to change next: for each kernel of a Record the evidence, the edit, and the gain that it should
-    bring."""
+    """Propose optimizations: evidence, edit and predicted gain for each kernel of a Record."""
     from tritmark.harness.advise.outcome import ledger_of
     from tritmark.harness.store import Store
     from tritmark.harness.text.distrust import distrust
@@ -131,10 +130,10 @@ def _advised(record: Record, ledger: Ledger, distrust: str, *, as_json: bool, mo
         line for number, each in enumerate(shown, 1) for line in (*_lines(number, each, ledger, whole=most is None), "")
     ]
     if not ranked:
-        lines += ["no rule proposes anything", ""]
+        lines += ["no rule has a proposal", ""]
     elif most is not None:
         more = f"{counted(len(ranked) - len(shown), 'further proposal')}, " if len(ranked) > len(shown) else ""
-        lines += [f"{more}the evidence and the other workloads of each: the same command with --all", ""]
+        lines += [f"{more}evidence and other workloads: add --all to the command", ""]
     lines += _not_looked_at(missing, most)
     return "".join(f"{visible(line)}\n" for line in lines)
 
@@ -144,7 +143,7 @@ def _not_looked_at(missing: Sequence[str], most: int | None) -> Sequence[str]:
         return ()
     shown = missing if most is None else missing[:_REASONS]
     more = [f"  and {len(missing) - len(shown):,} more: --all"] if len(missing) > len(shown) else []
-    return ("Not looked at:", *(f"  {each}" for each in shown), *more)
+    return ("Not examined:", *(f"  {each}" for each in shown), *more)
 
 
 def _lines(number: int, ranked: RankedProposal, ledger: Ledger, *, whole: bool) -> Sequence[str]:
@@ -158,7 +157,7 @@ def _lines(number: int, ranked: RankedProposal, ledger: Ledger, *, whole: bool) 
         f"; {mark}"
         for mark, applies in (
             ("another variant is faster", ranked.outrun),
-            ("shorter than what its call costs", ranked.short),
+            ("shorter than its call overhead", ranked.short),
         )
         if applies
     )

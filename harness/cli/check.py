@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Dimension(StrEnum):
-    """What a kernel is judged in."""
+    """A dimension of the verdict."""
 
     ACCURACY = "accuracy"
     PERFORMANCE = "performance"
@@ -33,12 +33,10 @@ class Dimension(StrEnum):
 
 
 def check(
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="A .cu, .c, .cpp or .so with FILE.toml beside it, or a .py.")
-    ],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A .cu, .c, .cpp or .so with its FILE.toml, or a .py.")],
     op: options.Op = "*",
     suite: Annotated[
-        str, typer.Option(metavar="NAME|FILE.toml", autocompletion=completion.suites, help="Whose workloads.")
+        str, typer.Option(metavar="NAME|FILE.toml", autocompletion=completion.suites, help="The suite of workloads.")
     ] = "quick",
     device: options.Numbered = "*",
     threads: options.Threads = None,
@@ -46,7 +44,7 @@ def check(
         list[Dimension] | None,
         typer.Option(
             metavar="NAME",
-            help="Judge only accuracy, performance, memory or cross; may be repeated.",
+            help="Judge only accuracy, performance, memory or cross; repeatable.",
             show_default=False,
         ),
     ] = None,
@@ -59,20 +57,20 @@ def check(
         typer.Option(
             metavar="RUN",
             autocompletion=completion.interrupted,
-            help="Go on with that interrupted check, by id or folder.",
+            help="Continue an interrupted check, by id or folder.",
         ),
     ] = "",
     as_json: options.Json = False,
     out: options.Out = Path("results"),
 ) -> None:
-    """Judge a kernel of your own against the built-in ones, and write a Record and a report."""
+    """Judge your kernel beside the best built-in one; write a Record and a report."""
     began = monotonic()
     from tritmark.harness.record.facts import ask
     from tritmark.harness.worker.process import prepare
 
     ask()
     if not in_process:
-        prepare()  # it imports while this process does, and while the file is compiled
+        prepare()  # the worker imports while this process imports and compiles the file
     from tritmark.harness.candidate.native import NativeFile
     from tritmark.harness.candidate.opening import open_candidate
     from tritmark.harness.candidate.plan import planned
@@ -128,7 +126,7 @@ def check(
     own = [run for run in record.runs if run.kernel in ids]
     if all(run.accuracy.status is Status.NOT_RUN for run in own):
         reasons = "; ".join(dict.fromkeys(run.accuracy.reason for run in own))
-        raise UsageError(f"{file}: ran on no workload: {reasons}")
+        raise UsageError(f"{file}: no workload ran: {reasons}")
     judged = deciding(record.model_copy(update={"runs": tuple(own)}), record)
     raise typer.Exit(status_of(judged, strict=strict))
 

@@ -11,20 +11,20 @@ from tritmark.harness.cli.console import console
 from tritmark.harness.cli.exit_status import FAILED
 
 _MOST = 10
-"""Differences that are told one by one."""
+"""Number of differences that are listed."""
 
 
 def compare(
     a: Annotated[
         str, typer.Argument(metavar="A", help="A .safetensors file, a folder of them, a .gguf, or hf:OWNER/NAME.")
     ],
-    b: Annotated[str, typer.Argument(metavar="B", help="What to compare it with.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="The model to compare with A; the same kinds.")],
     layout: options.Layout = "",
     weight_scale: options.WeightScale = "",
 ) -> None:
-    """Say whether two files hold the same model: names, shapes, codes, scales, and all other values.
+    """Report whether two weight files hold the same model: names, shapes, codes, scales and other values.
 
-    Codes are compared with floats by what they stand for, code times scale; nothing is quantized."""
+    Codes are compared with floats as code times scale. Nothing is quantized."""
     from tritmark.harness.cli.progress import ProgressCallback, ProgressLine
     from tritmark.harness.providers import load
     from tritmark.harness.text.visible import visible
@@ -36,12 +36,12 @@ def compare(
         line.advance()
     if found.aside:
         names = visible(", ".join(found.aside))
-        console().print(f"Not read, for they are no part of the model: {names}", soft_wrap=True)
+        console().print(f"Not read, because they are not part of the model: {names}", soft_wrap=True)
     counts = f"{found.matrices} ternary matrices and {found.others} other tensors are in both"
     if not found.differences:
-        console().print(f"The same model: {counts}, and nothing differs", soft_wrap=True)
+        console().print(f"The same model: {counts}, without a difference", soft_wrap=True)
         return
-    console().print(f"Different: {counts}; {len(found.differences)} differ, first:", soft_wrap=True)
+    console().print(f"Different: {counts}; {len(found.differences)} differ; the first:", soft_wrap=True)
     for each in found.differences[:_MOST]:
         also = f" ({each.other_name} in {b})" if each.other_name else ""
         console().print(visible(f"{each.name}: {each.what}: {each.description}{also}"), soft_wrap=True)

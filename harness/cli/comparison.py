@@ -1,4 +1,4 @@
-"""What `tritmark check` prints: a user's kernel beside the best built-in one."""
+"""Output of `tritmark check`: the user's kernel beside the best built-in one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MOST_REASONS = 3
 
 
 def verdicts(record: Record, plan: Plan) -> Iterator[Text]:
-    """Each of the candidate's variants with a line for each dimension, and a line for each built-in one."""
+    """A line for each dimension of each variant of the candidate, and a line for each built-in variant."""
     simulated = groups.simulated(record)
     for variant in plan.mine:
         title = visible(variant.id) + (" (simulated)" if variant.key.device in simulated else "")
@@ -39,7 +39,7 @@ def verdicts(record: Record, plan: Plan) -> Iterator[Text]:
 
 
 def _speed(record: Record, plan: Plan, variant: Variant) -> str:
-    """What a PASS of performance leaves open: that the kernel was measured says nothing of how fast it is."""
+    """The speed relative to the built-in kernel: a PASS of performance states only that the kernel was measured."""
     pairs = [pair for pair in _pairs(record, plan) if pair[0].kernel == variant.id and pair[1] is not None]
     both = [
         (a, b)
@@ -50,10 +50,10 @@ def _speed(record: Record, plan: Plan, variant: Variant) -> str:
     found = [b.median_ns / a.median_ns for a, b in both if not (a.too_noisy or b.too_noisy)]
     middle = groups.mean(found)
     if middle is None:
-        return " (measured, no more): too noisy to compare" if both else ""
+        return " (measured only): too noisy to compare" if both else ""
     names = " and ".join(dict.fromkeys(visible(other.variant) for _, other in pairs if other is not None))
     span = "" if len(found) == 1 else f" ({_times(min(found))} to {_times(max(found))})"
-    return f" (measured, no more): {_times(middle)} the speed of the built-in {names}{span}"
+    return f" (measured only): {_times(middle)} the speed of the built-in {names}{span}"
 
 
 def _times(ratio: float) -> str:
@@ -70,7 +70,7 @@ def _pairs(record: Record, plan: Plan) -> Iterator[tuple[Run, Run | None]]:
 
 
 def _counts(found: Sequence[Verdict]) -> Text:
-    """How many ended how; without those that the suite left to others, where these judged it."""
+    """Counts of each status. If any Run was judged, those that the suite leaves out are not counted."""
     judged = any(each.status is not Status.NOT_RUN for each in found)
     counts = Counter(each.status for each in found if not (judged and each.cause is Cause.SUITE))
     reported = [
@@ -82,7 +82,7 @@ def _counts(found: Sequence[Verdict]) -> Text:
 
 
 def reasons(record: Record, plan: Plan) -> Iterator[Text]:
-    """A line for each reason why something is not right; what was not run is told elsewhere."""
+    """A line for each reason of a verdict that is neither PASS nor NOT RUN."""
     for variant in (*plan.mine, *plan.rivals):
         runs = [run for run in record.runs if run.kernel == variant.id]
         for dimension in DIMENSIONS:
@@ -104,8 +104,8 @@ def reasons(record: Record, plan: Plan) -> Iterator[Text]:
 
 
 def proposals(record: Record, plan: Plan) -> Iterator[Text]:
-    """A line for each rule whose proposal for one of the candidate's variants has a sure gain: a kernel that is right
-    may be needlessly slow, which is no verdict."""
+    """A line for each rule with a proposal for the candidate whose gain exceeds 1 over its whole interval. A correct
+    kernel may be needlessly slow, and no verdict states that."""
     for variant in plan.mine:
         found: dict[str, Proposal] = {}
         for each in record.proposals:
@@ -117,10 +117,9 @@ def proposals(record: Record, plan: Plan) -> Iterator[Text]:
 
 
 def times(record: Record, plan: Plan) -> Table | None:
-    """For each workload that was measured: the candidate's time beside the built-in kernel's. None where nothing was
-    measured.
+    """The times of the candidate and the built-in kernel on each measured workload; None if nothing was measured.
 
-    The two were not interleaved, so their ratio says roughly how they compare, and claims nothing.
+    The two were not interleaved, so the ratio is a rough comparison.
     """
     figures = ("yours", "built in", "speed")
     several = len(plan.mine) > 1

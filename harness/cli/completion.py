@@ -1,5 +1,5 @@
-"""What the shell is offered for an argument. Asked at each press of the key, so nothing costly is imported; where
-nothing fits, the shell offers files."""
+"""Shell completion of arguments. It runs at each press of the tab key, so it imports little. Without a match the shell
+offers files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def ops(incomplete: str) -> list[str]:
 
 
 def variants(incomplete: str) -> list[str]:
-    """Names of variants, or ids once there is a slash."""
+    """Names of variants; ids if `incomplete` has a slash."""
     found = _installed()
     every = found.registry.variants if found else ()
     return _fitting((each.id if "/" in incomplete else each.name for each in every), incomplete)
@@ -40,7 +40,7 @@ def devices(incomplete: str) -> list[str]:
 
 
 def suites(incomplete: str) -> list[str]:
-    """Names of suites; TOML files are the shell's own business."""
+    """Names of suites; the shell completes TOML files."""
     found = _installed()
     return _fitting(found.suites() if found else (), incomplete)
 
@@ -56,7 +56,7 @@ def interrupted(incomplete: str) -> list[str]:
 
 
 def _stems(suffix: str) -> Iterable[str]:
-    # The store would import the Record's model, which takes ten times as long as all the rest.
+    # The store imports the Record's model, which takes ten times as long as everything else here.
     return (path.name.removesuffix(suffix) for path in Path("results/runs").glob(f"[0-9]*{suffix}"))
 
 
@@ -65,7 +65,7 @@ def _fitting(names: Iterable[str], incomplete: str) -> list[str]:
 
 
 def _installed() -> Installed | None:
-    """What is installed; None where it cannot be loaded, which a command then says."""
+    """The installed packages; None if they cannot be loaded, which the command then reports."""
     from tritmark.harness.providers import load
 
     with suppress(TritmarkError):

@@ -1,4 +1,4 @@
-"""The consoles that commands print on: made here and nowhere else."""
+"""The consoles on which commands print. No other module makes one."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _WIDE = 200
-"""Columns of what is nobody's window."""
+"""Columns of a file or a pipe."""
 
 
 def console(file: IO[str] | None = None, *, stderr: bool = False) -> Console:
-    """On standard output, the error stream, or `file`. Text is shown as it is, whatever it looks like.
+    """A console on standard output, the error stream or `file`. It does not interpret markup.
 
     Tables that go to a file or a pipe are not folded at 80 columns.
     """

@@ -16,20 +16,20 @@ def convert(
         str,
         typer.Argument(metavar="IN", help="A .safetensors file, a folder of them, a .gguf, or hf:OWNER/NAME."),
     ],
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="A .gguf or .safetensors file, new or to be replaced.")],
-    format: Annotated[str, typer.Option(metavar="NAME", help="The format of its ternary matrices.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="A .gguf or .safetensors file; replaced if it exists.")],
+    format: Annotated[str, typer.Option(metavar="NAME", help="The format of the ternary matrices in OUT.")],
     layout: options.Layout = "",
     weight_scale: options.WeightScale = "",
     quantize: Annotated[
         str,
         typer.Option(
             metavar="absmean",
-            help="Quantize the linear layers whose floats are not ternary, by BitNet's rule; refused unless asked.",
+            help="Quantize linear layers whose floats are not ternary, by BitNet's rule; by default they stay floats.",
             show_default=False,
         ),
     ] = "",
 ) -> None:
-    """Write a model's ternary weights in another format: the same codes and scales, or nothing."""
+    """Convert a model's ternary weights to another format, with the same codes and scales or not at all."""
     from tritmark.harness.cli.progress import ProgressCallback, ProgressLine
     from tritmark.harness.providers import load
     from tritmark.harness.text.units import size
@@ -41,14 +41,14 @@ def convert(
         asked = Conventions(layout, weight_scale)
         found = converted(source, out, format, holders_of(load()), asked, ProgressCallback(line), quantize=quantize)
         line.advance()
-    text = f"{found.matrices} matrices in {format}, {found.others} other tensors as they were, {size(found.nbytes)}"
-    console().print(f"{out}: {text}; read back, and the same", soft_wrap=True)
+    text = f"{found.matrices} matrices in {format}, {found.others} other tensors unchanged, {size(found.nbytes)}"
+    console().print(f"{out}: {text}; read back and identical", soft_wrap=True)
     if found.quantized:
-        lossy = f"{found.quantized} of the matrices were floats and are quantized by {quantize}: {found.loss}"
+        lossy = f"{found.quantized} of the matrices were floats and were quantized with {quantize}: {found.loss}"
         console().print(lossy, soft_wrap=True)
     if found.floats:
         text = f"{found.floats} linear layers hold floats that are not ternary and stay floats"
-        console().print(f"{text}; --quantize absmean makes codes of them", soft_wrap=True)
+        console().print(f"{text}; --quantize absmean quantizes them", soft_wrap=True)
     if found.aside:
         names = visible(", ".join(found.aside))
-        console().print(f"Not read, for they are no part of the model: {names}", soft_wrap=True)
+        console().print(f"Not read, because they are not part of the model: {names}", soft_wrap=True)

@@ -1,4 +1,4 @@
-"""Former command lines, which still work."""
+"""Deprecated names of commands, which still work."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tritmark.harness.cli.once import Once
 
 
 def alias(app: typer.Typer, old: str, new: str, command: Callable[..., None]) -> None:
-    """Keep a command under its former name: hidden, and with one line on the error stream that names the new one."""
+    """Keep a command under its deprecated name: hidden, with a line on the error stream that names the new one."""
 
     class Deprecated(Once):
         """Reports the new name, then runs."""

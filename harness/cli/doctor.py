@@ -17,13 +17,14 @@ _STYLES = {"ok": "green", "absent": "dim", "could be better": "yellow", "mend": 
 
 
 def doctor(
-    as_json: Annotated[bool, typer.Option("--json", help="Print the checks as JSON and nothing else.")] = False,
-    out: Annotated[Path, typer.Option(metavar="DIR", file_okay=False, help="Where Records would go.")] = Path(
-        "results"
-    ),
+    as_json: Annotated[bool, typer.Option("--json", help="Print only the checks, as JSON.")] = False,
+    out: Annotated[
+        Path, typer.Option(metavar="DIR", file_okay=False, help="Folder for Records; checked for room.")
+    ] = Path("results"),
 ) -> None:
-    """Say whether this machine is fit for measuring, and what to do about what is not, and fail where something has
-    to be mended."""
+    """Check whether this machine is fit for measuring, and show how to fix each problem.
+
+    Fails if something must be fixed."""
     from tritmark.harness.doctor import examine
     from tritmark.harness.doctor.check import State
 
@@ -40,7 +41,7 @@ def doctor(
 
 
 def show(checks: list[Check]) -> None:
-    """Each check in a line, with what it means below, and what to do."""
+    """Print a line for each check, then its meaning and the fix."""
     from rich.text import Text
 
     from tritmark.harness.doctor.check import State
@@ -55,4 +56,4 @@ def show(checks: list[Check]) -> None:
         if each.mend:
             screen.print(Text(f"{'':15} -> {visible(each.mend)}"), soft_wrap=True)
     mend = [each.name for each in checks if each.state is State.MEND]
-    screen.print(f"\nTo be mended: {', '.join(mend)}" if mend else "\nFit for measuring.")
+    screen.print(f"\nTo be fixed: {', '.join(mend)}" if mend else "\nFit for measuring.")

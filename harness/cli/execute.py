@@ -1,4 +1,4 @@
-"""An invocation that makes a Record: its seed, its progress, and what is said where it is interrupted."""
+"""An invocation that makes a Record: its seed, its progress, and its message if it is interrupted."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
 
 def seed_of(given: int | None, store: Store, resume: str | None) -> int:
-    """What was given, or that of the run that is resumed; else another each time, so that no kernel can know the
-    data."""
+    """The given seed, that of the resumed run, or a drawn one, so that no kernel can know the data."""
     if given is not None:
         return given
     if resume is None:
@@ -31,8 +30,8 @@ def seed_of(given: int | None, store: Store, resume: str | None) -> int:
 
 
 def executed(installed: Installed, request: Request, store: Store, resume: str | None) -> Record:
-    """What was asked for, with progress on the error stream. Ends the command where it is interrupted, and says how
-    to go on."""
+    """Execute the request, with progress on the error stream. An interruption ends the command, with a message that
+    states how to continue."""
     from tritmark.harness.cli.progress import Terminal
     from tritmark.harness.judge.runner import execute
 
@@ -57,4 +56,4 @@ def _interrupted(request: Request, partial: Partial | None) -> None:
     arguments = [word for word in request.command if word not in {"--resume", partial.header.id}]
     command = shlex.join([*arguments, "--resume", partial.header.id])
     done = len(partial.finished_runs()) + len(partial.finished_layers())
-    errors.print(f"Interrupted; {done} finished and kept. Go on with:\n  {command}", soft_wrap=True)
+    errors.print(f"Interrupted; {done} finished and kept. Continue with:\n  {command}", soft_wrap=True)

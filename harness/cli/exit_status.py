@@ -1,5 +1,4 @@
-"""The exit statuses of every command, and what each means. The table of docs/commands.md says the same, and a test
-compares the two."""
+"""The exit statuses of all commands and their meanings. A test compares them with the table of docs/commands.md."""
 
 from __future__ import annotations
 
@@ -14,19 +13,19 @@ UNTRIED = 7
 INTERRUPTED = 130
 
 MEANINGS = {
-    PASSED: "no verdict fails, no kernel is slower, no format is wrong, nothing has to be mended",
-    FAILED: "a verdict is FAIL or ERROR; `gate`: a kernel is SLOWER, wrong or broken; `history`: a regression stands; "
-    "`formats`: a packer is wrong; `doctor`: something has to be mended; `compare`: the models differ; "
-    "`precision`: none is exact enough",
-    USAGE: "bad usage or input, or a disk that refuses",
-    UNAVAILABLE: "a device that was asked for by name is not there",
+    PASSED: "no verdict is FAIL or ERROR, no kernel is SLOWER, no packer is incorrect, nothing must be fixed",
+    FAILED: "a verdict is FAIL or ERROR; `gate`: a kernel is SLOWER, incorrect or broken; `history`: a regression is "
+    "not reverted; `formats`: a packer is incorrect; `doctor`: something must be fixed; `compare`: the models differ; "
+    "`precision`: no mode is exact enough",
+    USAGE: "invalid usage or input, or a file that cannot be written",
+    UNAVAILABLE: "a requested device is missing",
     AMBIGUOUS: "with `--strict` (`run`, `check`, `gate`): nothing failed, but a verdict is AMBIGUOUS",
     UNJUDGED: "with `--strict` (`run`, `check`): nothing failed and nothing is AMBIGUOUS, but a dimension of a kernel "
     "was judged in none of its Runs",
-    ENVIRONMENT: "the machine or the session is at fault, and no kernel or commit: a limit (`ulimit`), a refused "
-    "output, git, pip, a cache; the message names the remedy",
-    UNTRIED: "nothing was tried, so nothing passed: `gate`: BASE and HEAD are the same; `soak`: no fault could be "
+    ENVIRONMENT: "an error of the machine or the session, not of a kernel or commit: a limit (`ulimit`), a closed "
+    "output, git, pip, a cache; the message names the fix",
+    UNTRIED: "nothing was tested, so nothing passed: `gate`: BASE and HEAD are the same; `soak`: no fault could be "
     "planted",
-    INTERRUPTED: "interrupted (Ctrl-C); what was finished is kept",
+    INTERRUPTED: "interrupted (Ctrl-C); finished Runs are kept",
 }
 """As docs/commands.md and `tritmark --help` show them."""

@@ -18,14 +18,15 @@ if TYPE_CHECKING:
 _SIGNS = {"same": "=", "codes": "c", "scales": "s", "shape": "n", "wrong": "X"}
 _STYLES = {"same": "green", "wrong": "bold red"}
 _MANY = 12
-"""Faults that are told one by one."""
+"""Number of faults that are listed."""
 
 
 def formats(
-    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON and nothing else.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print only JSON, with every reason.")] = False,
 ) -> None:
-    """Try every format's packer against every unpacker, against bytes of the original packers, and against other
-    projects' packers; fail where one is wrong."""
+    """Check every format's packer against every unpacker, the original packers' bytes and other projects' packers.
+
+    Fails if a packer is incorrect."""
     from tritmark.harness.cli.problems import tell_problems
     from tritmark.harness.formats.examine import examined
     from tritmark.harness.providers import load
@@ -43,7 +44,7 @@ def formats(
 
 
 def show(found: Examined) -> None:
-    """The matrix, what the originals say of each format, and the verdict."""
+    """Print the matrix, the comparison with the originals and the verdict."""
     from tritmark.harness.formats.pairs import Repacked
     from tritmark.harness.text.units import counted
     from tritmark.harness.text.visible import visible
@@ -51,28 +52,28 @@ def show(found: Examined) -> None:
     screen = console()
     screen.print(_matrix(found))
     screen.print(
-        "= is the same codes and scales, X is wrong. Refused is what would change: c codes, s scales; n: no shape has "
-        "room in both.\n"
+        "=: the same codes and scales; X: incorrect. Refused, because a value would change: c: codes, s: scales; n: no "
+        "shape fits both.\n"
     )
     screen.print(_originals(found))
     unchecked = found.unchecked()
     if unchecked:
         screen.print(
-            "unchecked: no original bytes and no other project's packer were there to compare with, so the byte order "
-            "is not judged."
+            "unchecked: there are neither original bytes nor another project's packer to compare with, so the byte "
+            "order is not judged."
         )
     screen.print()
     wrong, outcomes = found.wrong(), found.outcomes()
     for line in wrong[:_MANY]:
-        screen.print(visible(f"WRONG: {line}"), style="bold red", soft_wrap=True)
+        screen.print(visible(f"INCORRECT: {line}"), style="bold red", soft_wrap=True)
     if len(wrong) > _MANY:
-        screen.print(f"and {len(wrong) - _MANY} more; --json has them all")
+        screen.print(f"and {len(wrong) - _MANY} more; --json lists all")
     same, bad = outcomes[Repacked.SAME], outcomes[Repacked.WRONG]
     files = {each.file for each in found.golden}
     used = {each.file for each in found.golden if each.format in found.formats}
     screen.print(
-        f"{'FAIL' if wrong else 'PASS'}: of {counted(outcomes.total(), 'pair')} {same} hold the same, "
-        f"{outcomes.total() - same - bad} are refused with a reason (--json has them), {bad} are wrong. "
+        f"{'FAIL' if wrong else 'PASS'}: of {counted(outcomes.total(), 'pair')} {same} are identical, "
+        f"{outcomes.total() - same - bad} are refused (reasons: --json), {bad} are incorrect. "
         f"{len(used)} of {counted(len(files), 'golden file')} are used. "
         f"The byte order of {len(unchecked)} of {counted(len(found.formats), 'format')} is unchecked."
     )
@@ -85,7 +86,7 @@ def _matrix(found: Examined) -> Table:
 
     letters = dict(zip(found.formats, ascii_letters, strict=False))
     table = plain_table(
-        "From the format of a row into that of a column", "", *(letters.get(n, "") for n in found.formats)
+        "From the format of the row to the format of the column", "", *(letters.get(n, "") for n in found.formats)
     )
     table.padding = (0, 1, 0, 0)
     for column in table.columns:
@@ -105,9 +106,9 @@ def _originals(found: Examined) -> Table:
     for name in dict.fromkeys([*found.formats, *(each.format for each in found.golden)]):
         vectors = [each for each in found.golden if each.format == name]
         right = sum(each.why is None for each in vectors)
-        text = f"{right} of {len(vectors)} right" if vectors else "unchecked" if name in unchecked else "none"
+        text = f"{right} of {len(vectors)} correct" if vectors else "unchecked" if name in unchecked else "none"
         asked = [
-            f"not asked, {each.oracle} is {each.missing}"
+            f"not compared, {each.oracle} is {each.missing}"
             if each.missing
             else f"{each.version}: {'differs' if each.why else 'agrees'}"
             for each in found.asked

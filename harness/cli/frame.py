@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class TableFormat(StrEnum):
-    """What the table is written as."""
+    """The file format of the table."""
 
     CSV = "csv"
     PARQUET = "parquet"
@@ -29,26 +29,24 @@ def frame(
         typer.Argument(
             metavar="RECORDS",
             autocompletion=completion.records,
-            help="Paths, ids, or patterns over them; unless told, all in DIR.",
+            help="Paths, ids, or patterns of these; by default all in DIR.",
         ),
     ] = None,
-    to: Annotated[TableFormat, typer.Option(help="CSV, or Parquet, which keeps the types.")] = TableFormat.CSV,
+    to: Annotated[TableFormat, typer.Option(help="csv, or parquet, which keeps the types.")] = TableFormat.CSV,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", dir_okay=False, help="Where it goes; CSV to standard output unless told."),
+        typer.Option(metavar="FILE", dir_okay=False, help="The file to write; by default CSV on standard output."),
     ] = None,
-    samples: Annotated[bool, typer.Option("--samples", help="A row for each sample, not for each Run.")] = False,
-    columns: Annotated[bool, typer.Option("--columns", help="Say what the columns hold, and do nothing else.")] = False,
-    results: Annotated[
-        Path, typer.Option(metavar="DIR", file_okay=False, help="Where Records are looked for by id.")
-    ] = Path("results"),
+    samples: Annotated[bool, typer.Option("--samples", help="A row for each sample instead of each Run.")] = False,
+    columns: Annotated[bool, typer.Option("--columns", help="Print only a description of the columns.")] = False,
+    results: Annotated[Path, typer.Option(metavar="DIR", file_okay=False, help="Folder of Records.")] = Path("results"),
 ) -> None:
-    """Put any number of Records into one table: CSV or Parquet, for pandas and spreadsheets."""
+    """Write Records as one table, CSV or Parquet, for pandas and spreadsheets."""
     if columns:
         console().print(described())
         return
     if to is TableFormat.PARQUET and out is None:
-        raise UsageError("--to parquet needs --out FILE: it is no text")
+        raise UsageError("--to parquet without --out: Parquet is binary; legal: --out FILE")
     from tritmark.harness.frame import table
     from tritmark.harness.store import Store
     from tritmark.harness.text.visible import visible
@@ -65,7 +63,7 @@ def frame(
 
 
 def described() -> Table:
-    """The columns, as people read them."""
+    """A table that describes the columns."""
     from tritmark.harness.frame.columns import AXES, COLUMNS, SAMPLES
     from tritmark.harness.text.table import plain_table
 

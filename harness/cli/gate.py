@@ -20,38 +20,45 @@ if TYPE_CHECKING:
 
 def gate(
     base: Annotated[
-        str, typer.Argument(metavar="BASE", help="What to compare with: a revision, a .whl, or a folder of packages.")
+        str, typer.Argument(metavar="BASE", help="The baseline: a revision, a .whl, or a folder of packages.")
     ],
-    head: Annotated[str, typer.Argument(metavar="HEAD", help="What may have got slower: the same kinds.")],
+    head: Annotated[str, typer.Argument(metavar="HEAD", help="The build to test; the same kinds.")],
     suite: Annotated[
-        str, typer.Option(metavar="NAME|FILE.toml", autocompletion=completion.suites, help="Whose measured workloads.")
+        str,
+        typer.Option(
+            metavar="NAME|FILE.toml",
+            autocompletion=completion.suites,
+            help="The suite whose measured workloads are used.",
+        ),
     ] = "quick",
     op: options.Op = "*",
     variant: options.Variant = "*",
     device: options.Device = "*",
     threads: Annotated[
-        int, typer.Option(min=1, callback=options.checked_threads, help="Threads of a kernel on the CPU.")
+        int, typer.Option(min=1, callback=options.checked_threads, help="Number of threads of CPU kernels.")
     ] = 1,
     budget: Annotated[
-        float, typer.Option(metavar="SECONDS", help="For measuring one benchmark; five times that for calls over 1 ms.")
+        float, typer.Option(metavar="SECONDS", help="Time for one benchmark; five times that for calls over 1 ms.")
     ] = 1.0,
     seed: options.Seed = None,
-    strict: Annotated[
-        bool, typer.Option("--strict", help=f"Status {AMBIGUOUS} where something could not be told.")
-    ] = False,
+    strict: Annotated[bool, typer.Option("--strict", help=f"Exit with {AMBIGUOUS} if a result is AMBIGUOUS.")] = False,
     apart: Annotated[
-        bool, typer.Option("--apart", help="Each build in a process of its own, by turns, as with several threads.")
+        bool, typer.Option("--apart", help="Run each build in its own process, interleaved, as with several threads.")
     ] = False,
-    form: Annotated[OutputFormat, typer.Option("--format", help="How the result is told.")] = OutputFormat.TEXT,
+    form: Annotated[OutputFormat, typer.Option("--format", help="Format of the result.")] = OutputFormat.TEXT,
     out: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", dir_okay=False, help="Write it there, and text on standard output.", show_default=False
+            metavar="FILE",
+            dir_okay=False,
+            help="Write the result to FILE, and text to standard output.",
+            show_default=False,
         ),
     ] = None,
 ) -> None:
-    """Say whether HEAD's kernels are slower than BASE's, or compute something else: both are built, compared on drawn
-    cases, and timed in one process, interleaved."""
+    """Report whether HEAD's kernels are slower than BASE's or compute something else.
+
+    Both are built, compared on drawn cases, and timed interleaved in one process."""
     from secrets import randbits
 
     from tritmark.harness.cli.gate_progress import GateTerminal
@@ -61,7 +68,7 @@ def gate(
     from tritmark.harness.gate.verdict import GateLimits
     from tritmark.harness.text.visible import visible
 
-    # Another each time, so that no change can know the cases.
+    # Drawn for each call, so that no change can know the cases.
     drawn = randbits(32) if seed is None else seed
     request = GateRequest(
         base=base,
@@ -91,12 +98,12 @@ def gate(
 
 
 def _where(suite: str) -> str:
-    """A file's name means the same in every process."""
+    """Absolute, because the builds may run in other folders."""
     return str(Path(suite).resolve()) if suite.endswith(".toml") else suite
 
 
 def _status(result: GateResult) -> int:
-    """The result's own, unless there is none: interrupted, or nothing was there to compare."""
+    """The status of the result; INTERRUPTED, UNAVAILABLE or UsageError if there is none."""
     from tritmark.harness.errors import UsageError
     from tritmark.harness.gate.result import Outcome
     from tritmark.harness.record import Status

@@ -12,19 +12,20 @@ from tritmark.harness.cli.exit_status import FAILED, PASSED
 
 def history(
     since: Annotated[
-        str, typer.Option(metavar="REV|DATE", help="Only regressions after this commit, or from this day on.")
+        str, typer.Option(metavar="REV|DATE", help="Only regressions after this commit or since this day.")
     ] = "",
-    everything: Annotated[bool, typer.Option("--all", help="Those that were reverted too.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else on standard output.")] = False,
-    results: Annotated[Path, typer.Option(metavar="DIR", file_okay=False, help="Where asv keeps its results.")] = Path(
+    everything: Annotated[bool, typer.Option("--all", help="Include regressions that were reverted.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print only JSON on standard output.")] = False,
+    results: Annotated[Path, typer.Option(metavar="DIR", file_okay=False, help="Folder of asv's results.")] = Path(
         "results/asv"
     ),
     register_machine: Annotated[
-        bool, typer.Option("--register-machine", help="Tell asv what this machine is called, print the name, and end.")
+        bool, typer.Option("--register-machine", help="Register this machine with asv, print its name, and exit.")
     ] = False,
 ) -> None:
-    """List what became slower over the commits that asv measured on this machine; what it measured elsewhere is
-    listed apart, and does not decide the exit status."""
+    """List regressions over the commits that asv measured on this machine.
+
+    Regressions on other machines are listed separately and do not change the exit status."""
     from tritmark.harness.history.identity import machine_name, register
 
     if register_machine:
@@ -64,13 +65,13 @@ def history(
     else:
         for each in own:
             typer.echo(visible(each.line()))
-        typer.echo(f"{len(standing)} regressions stand, over {len(commits_here)} commits measured on {machine}")
+        typer.echo(f"{len(standing)} regressions not reverted, in {len(commits_here)} commits measured on {machine}")
         if not commits_here:
-            typer.echo("nothing was measured on this machine yet; next: tritmark history --register-machine, asv run")
+            typer.echo("no measurements on this machine; next: tritmark history --register-machine, then asv run")
         if elsewhere:
-            typer.echo(f"\nResults of {visible(' and '.join(elsewhere))}, which say nothing of this machine:")
+            typer.echo(f"\nResults of {visible(' and '.join(elsewhere))}, which do not apply to this machine:")
             for each in others:
                 typer.echo(visible(each.line()))
             if not others:
-                typer.echo("no regressions there")
+                typer.echo("no regressions")
     raise typer.Exit(FAILED if standing else PASSED)

@@ -30,14 +30,14 @@ def league(
     record: Annotated[
         str,
         typer.Argument(
-            metavar="RECORD", autocompletion=completion.records, help="Path or id; measured now unless told."
+            metavar="RECORD", autocompletion=completion.records, help="Path or id; by default a new one is measured."
         ),
     ] = "",
     suite: Annotated[
         str,
         typer.Option(
             metavar="NAME|FILE.toml",
-            help=f"Which workloads are measured; '{_SUITE}' unless told.",
+            help=f"The suite of workloads to measure; by default '{_SUITE}'.",
             show_default=False,
             autocompletion=completion.suites,
         ),
@@ -46,12 +46,10 @@ def league(
     threads: options.Threads = None,
     seed: options.Seed = None,
     peer: options.Peer = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the table as JSON and nothing else on standard output.")
-    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print only the table, as JSON, on standard output.")] = False,
     out: options.Out = Path("results"),
 ) -> None:
-    """Put the fastest kernel of each format and every peer side by side: HTML, Markdown, JSON under DIR/league."""
+    """Compare the fastest kernel of each format and every peer; write HTML, Markdown and JSON to DIR/league."""
     from tritmark.harness.league.contenders import tables
     from tritmark.harness.league.model import League
     from tritmark.harness.report.league import write
@@ -62,7 +60,7 @@ def league(
     from tritmark.harness.verify import believed, refuted
 
     if record and (suite or device != "*" or threads is not None or seed is not None or peer):
-        raise UsageError("a Record is measured already; legal beside it: --json and --out")
+        raise UsageError("options of a measurement beside a Record, which is already measured; legal: --json, --out")
     store = Store(out)
     session: Session | None = None
     if record:
@@ -81,7 +79,7 @@ def league(
         tables=tables(found, *taken),
     )
     if not made.tables:
-        raise UsageError(f"{found.id}: nothing was timed in it; legal: a Record with a figure of performance")
+        raise UsageError(f"{found.id}: has no times; legal: a Record with a performance figure")
     try:
         paths = write(made, out / "league")
     except OSError as error:
@@ -90,7 +88,7 @@ def league(
     if made.distrust:
         errors.print(f"tritmark: {visible(made.distrust)}", style="bold red", soft_wrap=True)
     for problem in session.problems if session is not None else ():
-        errors.print(f"tritmark: not taken by turns: {problem}", style="yellow", soft_wrap=True)
+        errors.print(f"tritmark: not interleaved: {problem}", style="yellow", soft_wrap=True)
     if as_json:
         typer.echo(made.model_dump_json(indent=1))
     else:

@@ -12,7 +12,7 @@ from tritmark.harness.cli.problems import tell_problems
 
 
 class Listing(StrEnum):
-    """What can be listed."""
+    """A kind of things to list."""
 
     OPS = "ops"
     VARIANTS = "variants"
@@ -21,7 +21,7 @@ class Listing(StrEnum):
 
 
 def list_(what: Annotated[Listing, typer.Argument(help="ops, variants, formats or workloads.")]) -> None:
-    """List what is installed."""
+    """List the installed ops, variants, formats or workloads, and what this machine can run."""
     from tritmark.harness.cli import listings
     from tritmark.harness.providers import load
 

@@ -1,5 +1,4 @@
-"""What `tritmark list` prints: tables of what is installed. Kept apart from other tables, so that little is
-imported."""
+"""Tables of `tritmark list`. They are separate from other tables, so that the command imports little."""
 
 from __future__ import annotations
 
@@ -10,7 +9,7 @@ from tritmark.harness.text.table import plain_table
 
 
 def ops(installed: Installed) -> Table:
-    """The contracts."""
+    """A row for each op."""
     table = plain_table("Ops", "op", "axes", "judged", "input families", "what it does")
     for op in installed.ops.values():
         table.add_row(op.name, " ".join(op.axes), op.tolerance_kind.value, " ".join(op.input_families), op.summary)
@@ -18,10 +17,9 @@ def ops(installed: Installed) -> Table:
 
 
 def variants(installed: Installed) -> Table:
-    """The implementations, and whether they can run here; below, why those that cannot do not.
+    """A row for each variant: whether it can run here, and a number that refers to the reason below the table.
 
-    Ids stay in one piece, so that they can be copied from a terminal of 80 columns: there is no room for reasons beside
-    them.
+    Ids are not wrapped, so that they can be copied from a terminal of 80 columns. This leaves no room for reasons.
     """
     table = plain_table("Variants", "variant", "here", "tier and what it is")
     table.columns[0].no_wrap = table.columns[1].no_wrap = True
@@ -41,7 +39,7 @@ def variants(installed: Installed) -> Table:
 
 
 def formats(installed: Installed) -> Table:
-    """The bit layouts."""
+    """A row for each format."""
     table = plain_table("Formats", "format", "block", "a scale for each", "what it is", right=("block",))
     for name, format in installed.formats.items():
         table.add_row(
@@ -54,7 +52,7 @@ def formats(installed: Installed) -> Table:
 
 
 def workloads(installed: Installed) -> Table:
-    """The named suites: for each op the number of workloads, and of those that are measured too."""
+    """A row for each suite and op: the number of workloads, and of measured ones."""
     table = plain_table("Suites", "suite", "op", "workloads", "measured", "title", right=("workloads", "measured"))
     for name in installed.suites():
         suite = installed.suite(name)

@@ -10,9 +10,9 @@ from tritmark.harness.cli.console import console
 
 
 def machine(
-    as_json: Annotated[bool, typer.Option("--json", help="Print the facts as JSON and nothing else.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print only the facts, as JSON.")] = False,
 ) -> None:
-    """Print what this machine is, and what it can do at most, as measured now."""
+    """Print facts of this machine and its ceilings, measured now."""
     from tritmark.harness.measure.ceilings import measure_ceilings
     from tritmark.harness.measure.nodes import measure_nodes
     from tritmark.harness.providers import load

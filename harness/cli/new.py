@@ -12,7 +12,7 @@ from tritmark.harness.cli import completion
 
 
 class TemplateKind(StrEnum):
-    """What a template is written in."""
+    """The language of a template."""
 
     PY = "py"
     C = "c"
@@ -20,22 +20,20 @@ class TemplateKind(StrEnum):
 
 
 def new(
-    op: Annotated[str, typer.Argument(metavar="OP", help="What the kernel computes; `tritmark list ops` has them.")],
-    kind: Annotated[
-        TemplateKind, typer.Option(help="Python, C with its manifest, or CUDA with its manifest.")
-    ] = TemplateKind.PY,
+    op: Annotated[str, typer.Argument(metavar="OP", help="The op of the kernel; `tritmark list ops` shows all.")],
+    kind: Annotated[TemplateKind, typer.Option(help="Python, or C or CUDA with a manifest.")] = TemplateKind.PY,
     format: Annotated[
         str,
         typer.Option(
             metavar="NAME",
             autocompletion=completion.formats,
-            help="The weights' format, of an op that takes any; unless told, one that the template was written for.",
+            help="The format of the weights, for ops that take several; by default the template's own.",
             show_default=False,
         ),
     ] = "",
-    out: Annotated[Path, typer.Option(metavar="DIR", file_okay=False, help="Where the files go.")] = Path("."),
+    out: Annotated[Path, typer.Option(metavar="DIR", file_okay=False, help="Folder for the files.")] = Path("."),
 ) -> None:
-    """Write a simple, right kernel to begin with: `tritmark check` passes it as it is."""
+    """Write a simple, correct kernel to start from; it passes `tritmark check`."""
     from tritmark.harness.candidate.new import write
     from tritmark.harness.providers import load
 

@@ -1,4 +1,4 @@
-"""Commands that refuse what a parser would take in silence."""
+"""Commands that refuse a repeated option, which the parser accepts without a message."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typer.core import TyperCommand, TyperOption
 
 
 class Once(TyperCommand):
-    """Refuses an option of one value that is given several times, of which the parser takes the last."""
+    """Refuses a repeated option of one value; the parser would take the last value."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """See click.Command."""
@@ -18,6 +18,6 @@ class Once(TyperCommand):
             _, _, order = self.make_parser(ctx).parse_args(args=list(args))
             for param, times in Counter(order).items():
                 if times > 1 and isinstance(param, TyperOption) and not param.multiple and not param.is_flag:
-                    raise typer.BadParameter(f"it is given {times} times, and takes one value", ctx=ctx, param=param)
+                    raise typer.BadParameter(f"given {times} times; legal: once", ctx=ctx, param=param)
         parsed: list[str] = super().parse_args(ctx, args)
         return parsed

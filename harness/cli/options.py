@@ -12,22 +12,22 @@ from tritmark.harness.cli.console import console
 from tritmark.harness.cli.exit_status import AMBIGUOUS, UNJUDGED
 
 _MOST_THREADS = 4096
-"""More than a host of today has cores: a slip of the finger."""
+"""More threads than any host has cores: probably a typing error."""
 
 
 def checked_threads(context: typer.Context, threads: int | None) -> int | None:
-    """The number, with a warning where threads would have to share cores."""
+    """The thread count; warns if threads would share cores."""
     if threads is None or context.resilient_parsing:
         return threads
     from tritmark.harness.machine.cpu import usable_cores
 
     cores = usable_cores()
     if threads > _MOST_THREADS:
-        raise typer.BadParameter(f"{threads} is more than {_MOST_THREADS}; this process may keep {cores} cores busy.")
+        raise typer.BadParameter(f"{threads} is more than {_MOST_THREADS}; this process may use {cores} cores.")
     if threads > cores:
-        text = f"--threads {threads}: this process may keep {cores} cores busy"
+        text = f"--threads {threads}: this process may use {cores} cores"
         console(stderr=True).print(
-            f"tritmark: {text}; threads that share cores say little of how fast a kernel is",
+            f"tritmark: {text}; times of threads that share cores do not show the speed of a kernel",
             style="yellow",
             soft_wrap=True,
         )
@@ -40,7 +40,7 @@ Variant = Annotated[
     typer.Option(
         metavar="GLOB",
         autocompletion=completion.variants,
-        help="Only these variants: a name, or an id as `list variants` shows it.",
+        help="Only these variants: a name, or an id from `tritmark list variants`.",
     ),
 ]
 Device = Annotated[
@@ -48,7 +48,7 @@ Device = Annotated[
     typer.Option(
         metavar="GLOB",
         autocompletion=completion.devices,
-        help="Only these devices; unless told, every one that is there.",
+        help="Only these devices; by default all that are present.",
     ),
 ]
 Numbered = Annotated[
@@ -56,41 +56,43 @@ Numbered = Annotated[
     typer.Option(
         metavar="GLOB",
         autocompletion=completion.devices,
-        help="Only these devices, such as cuda:1, or 'cuda:*' for each GPU; unless told, the first of every type.",
+        help="Only these devices: cuda:1, or 'cuda:*' for all GPUs; by default the first of each type.",
     ),
 ]
 Threads = Annotated[
     int | None,
-    typer.Option(min=1, callback=checked_threads, help="Threads; every physical core unless told.", show_default=False),
+    typer.Option(
+        min=1, callback=checked_threads, help="Number of threads; by default one per physical core.", show_default=False
+    ),
 ]
 Seed = Annotated[
-    int | None, typer.Option(min=0, help="Repeats the data of an earlier time; drawn unless told.", show_default=False)
+    int | None, typer.Option(min=0, help="Repeat the data of an earlier run; drawn by default.", show_default=False)
 ]
 Strict = Annotated[
     bool,
-    typer.Option("--strict", help=f"Status {AMBIGUOUS} where a verdict is AMBIGUOUS, {UNJUDGED} where one is missing."),
+    typer.Option("--strict", help=f"Exit with {AMBIGUOUS} if a verdict is AMBIGUOUS, {UNJUDGED} if one is missing."),
 ]
-Timeout = Annotated[float, typer.Option(metavar="S", min=0.1, help="Seconds that one call of a kernel may take.")]
+Timeout = Annotated[float, typer.Option(metavar="S", min=0.1, help="Time limit of one kernel call, in seconds.")]
 InProcess = Annotated[
     bool,
-    typer.Option("--in-process", help="For debugging: kernels run in this process, and what crashes, crashes all."),
+    typer.Option("--in-process", help="For debugging: run kernels in this process; a crash ends the command."),
 ]
 Peer = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME=PATH",
-        help="Judge a library of another project that you have built, on every workload: bitnet.cpp, ggml, ik_llama.",
+        help="Judge a library that you built of another project, on every workload: bitnet.cpp, ggml, ik_llama.",
         show_default=False,
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print the Record and nothing else on standard output.")]
-Out = Annotated[Path, typer.Option(metavar="DIR", file_okay=False, help="Where Records and reports go.")]
+Json = Annotated[bool, typer.Option("--json", help="Print only the Record, as JSON, on standard output.")]
+Out = Annotated[Path, typer.Option(metavar="DIR", file_okay=False, help="Folder for Records and reports.")]
 Layout = Annotated[
     str,
     typer.Option(
         metavar="NAME",
-        help="How tensors lie whose file does not say: of I2_S x86, arm or x86_r4, x86 unless told; of GGUF type 42 "
-        "g64 or g128, or of its STQ1_0 quads or stride16.",
+        help="Layout of tensors whose file does not state it. I2_S: x86 (default), arm or x86_r4; GGUF type 42: g64 "
+        "or g128; its STQ1_0: quads or stride16.",
         show_default=False,
     ),
 ]
@@ -98,7 +100,7 @@ WeightScale = Annotated[
     str,
     typer.Option(
         metavar="multiply|divide",
-        help="What weight_scale beside packed rows does; as the file or the config.json beside it says unless told.",
+        help="Effect of weight_scale on packed rows; by default as the file or its config.json states.",
         show_default=False,
     ),
 ]

@@ -1,5 +1,4 @@
-"""How an invocation ended beyond pass and fail: what could not be decided, what was not judged and why, and the exit
-status for it."""
+"""The exit status of a Record, and the dimensions that were not judged."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ from tritmark.harness.text.outcome import outcome
 
 @dataclass(frozen=True, slots=True)
 class Unjudged:
-    """A dimension of a kernel that was asked for and judged in none of its Runs."""
+    """A requested dimension of a kernel that was judged in none of its Runs."""
 
     kernel: str
     dimension: str
@@ -21,10 +20,10 @@ class Unjudged:
 
 
 def unjudged(runs: Sequence[Run]) -> Iterator[Unjudged]:
-    """What a PASS does not cover although nobody left it out on purpose.
+    """Dimensions that a PASS does not cover, although they were requested.
 
-    Not counted: what has a cause (the user chose not to have it, or the machine lacks what the kernel needs), peers
-    that are not installed (they are optional), and what follows from a failure, which has a status of its own.
+    Not counted: dimensions with a cause (excluded by the user, or not supported by the machine), peers that are not
+    installed, and consequences of a failure, which has its own exit status.
     """
     kernels: dict[str, list[Run]] = {}
     for run in runs:
@@ -42,8 +41,7 @@ def unjudged(runs: Sequence[Run]) -> Iterator[Unjudged]:
 
 
 def status_of(record: Record, *, strict: bool) -> int:
-    """FAILED, UNTRIED where the Record holds nothing, or PASSED; `strict` tells apart from PASSED what was not decided
-    and what was not judged."""
+    """FAILED, UNTRIED for an empty Record, or PASSED. With `strict`, also AMBIGUOUS and UNJUDGED."""
     found = outcome(record)
     if found.failed:
         return exit_status.FAILED

@@ -1,5 +1,5 @@
-"""What `tritmark run` prints below its verdict: at most ten lines worth reading. What failed comes first, then what is
-noisy or contradicts itself, then the fastest kernel of each op."""
+"""At most ten lines below the verdict of `tritmark run`: failures, then noise and contradictions, then the fastest
+kernel of each op."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ROOM_FOR_SHAPES = 75
 
 
 def failures(record: Record) -> list[Text]:
-    """A line for each kernel and layer that failed, with the first reason; one more where there are too many."""
+    """A line for each failed kernel and layer with its first reason; after the fifth, a line that counts the others."""
     own = {run.kernel for run in record.own}
     kernels = [kernel for kernel in groups.kernels(record) if kernel.status in {Status.FAIL, Status.ERROR}]
     kernels.sort(key=lambda kernel: kernel.id not in own)
@@ -45,28 +45,28 @@ def _failure(kernel: groups.KernelRuns, own: bool) -> Text:
     if run.accuracy.failed_case:
         text += f" ({run.accuracy.failed_case})"
     if not own:
-        text += " (another project's kernel: it does not count here)"
+        text += " (a peer: does not change the exit status)"
     return Text(visible(text), style=STYLES[kernel.status])
 
 
 def suspicions(record: Record) -> list[Text]:
-    """A line for figures that vary too much to compare kernels by, and one for ceilings that contradict each other."""
+    """A line for figures that are too noisy, and one for ceilings that contradict each other."""
     return [Text(each, style="yellow") for each in (_noise(record), _ceilings(record)) if each]
 
 
 def noisy(record: Record) -> bool:
-    """Whether there is one of them."""
+    """Whether `suspicions` has a line."""
     return bool(suspicions(record))
 
 
 def _noise(record: Record) -> str:
-    """How many are too noisy stands in the verdict, with the rule; here is the widest, and what to do."""
+    """The figure with the widest interval. The verdict states how many are too noisy, and the rule."""
     wide = [figure for figure in groups.figures(record.runs) if figure.footing.too_noisy]
     if not wide:
         return ""
     worst = max(wide, key=_width)
-    what = units.timed(worst.footing.timing) if worst.footing.timing.too_noisy else "beside its limit"
-    return f"Most noisy: {visible(worst.run.kernel)} {worst.data}, {what}. Repeat on a quiet machine."
+    what = units.timed(worst.footing.timing) if worst.footing.timing.too_noisy else "as a share of its limit"
+    return f"Noisiest: {visible(worst.run.kernel)} {worst.data}, {what}. Next: repeat on a quiet machine."
 
 
 def _width(figure: groups.Figure) -> float:
@@ -87,11 +87,10 @@ def _ceilings(record: Record) -> str:
 
 
 def fastest(record: Record, width: int, most: int = MOST_LINES) -> Table | None:
-    """A line for each op and device: the kernel that takes the least time at the workload that most kernels were timed
-    at, cold where there is such a figure. `most` lines at most, those of the ops with the most kernels; None where
-    nothing was timed.
+    """A row for each op and device: the fastest kernel on the workload that compares the most kernels, cold if there is
+    a cold figure. At most `most` rows, for the ops with the most kernels. None if nothing was timed.
 
-    Made to fit `width` columns without breaking words.
+    The table fits `width` columns without breaking words.
     """
     found = _fastest(record)
     if not found:
@@ -114,7 +113,7 @@ def fastest(record: Record, width: int, most: int = MOST_LINES) -> Table | None:
         table.add_row(*cells, units.timed(footing.timing, "%"), "" if part is None else f"{100 * part:.0f}%")
     more = len(found) - len(shown)
     table.caption = (
-        "Weights in memory unless hot; ±: half of the 95 % interval; limit: percent of what this machine can do."
+        "Cold unless marked hot; ±: half of the 95 % interval; limit: percent of the ceiling of this machine."
     )
     if more:
         table.caption += f" {units.counted(more, 'op')} more, in the report."
@@ -123,14 +122,14 @@ def fastest(record: Record, width: int, most: int = MOST_LINES) -> Table | None:
 
 
 def right(record: Record, most: int = MOST_LINES) -> Table | None:
-    """A line for each op and device, where nothing was timed: how many of its kernels are right. `most` lines at most;
-    None where there are none."""
+    """A row for each op and device with the number of correct kernels, for Records without times. At most `most` rows;
+    None if there are no Runs."""
     of_op: dict[tuple[str, str], list[Run]] = {}
     for run in record.runs:
         of_op.setdefault((run.device, run.op), []).append(run)
     if not of_op:
         return None
-    table = plain_table("", "device", "op", "right", right=("right",))
+    table = plain_table("", "device", "op", "correct", right=("correct",))
     table.title = None
     for (device, op), runs in list(of_op.items())[:most]:
         table.add_row(visible(device), visible(op), groups.of_which_right(runs))
@@ -141,7 +140,7 @@ def right(record: Record, most: int = MOST_LINES) -> Table | None:
 
 
 def layers(record: Record, most: int = MOST_LINES) -> Table | None:
-    """A line for each of the matrices of floats that quantization changes most; None where there are none."""
+    """A row for each float matrix that quantization changes most; None if there are none."""
     schemes = [(layer, layer.schemes[0]) for layer in record.layers if not layer.format and layer.schemes]
     known = [(layer, scheme) for layer, scheme in schemes if scheme.snr_db is not None]
     if not known:
@@ -152,7 +151,7 @@ def layers(record: Record, most: int = MOST_LINES) -> Table | None:
         faster = units.faster(layer.speedup)
         figures = units.decibel(scheme.snr_db), units.cosine(scheme.output_cosine), units.size(scheme.packed_bytes)
         table.add_row(visible(layer.name), *figures, faster)
-    table.caption = f"{min(most, len(known)):,} of {units.counted(len(schemes), 'layer')}; all of them: --table."
+    table.caption = f"{min(most, len(known)):,} of {units.counted(len(schemes), 'layer')}; --table shows all."
     table.caption_justify = "left"
     return table
 
@@ -172,7 +171,7 @@ def _most_compared(runs: Sequence[Run]) -> list[Run]:
 
 
 def _compared(runs: Sequence[Run]) -> tuple[int, int]:
-    """How many kernels a workload compares, and what it moves."""
+    """The number of kernels that a workload compares, and the bytes that it moves."""
     return len({run.kernel for run in runs}), max(run.performance.read + run.performance.written for run in runs)
 
 
@@ -186,7 +185,7 @@ def _time(run: Run) -> float:
 
 
 def _name(record: Record, run: Run) -> str:
-    """Format, dtype and variant; the dtype where the op has several in that format."""
+    """Format, dtype and variant; the dtype only if the op has several in that format."""
     key = run.device, run.op, run.format
     several = len({each.dtype for each in record.runs if (each.device, each.op, each.format) == key}) > 1
     words = (run.format, run.dtype if several else "none", run.variant)

@@ -19,30 +19,28 @@ if TYPE_CHECKING:
     from tritmark.harness.precision import PrecisionTable, Shape
 
 _SHAPES = ("4096x4096x4096", "2048x2560x6912", "512x2560x2560")
-"""The peak, and a prompt and a batch through published layers."""
+"""A square product for the peak, and a prompt and a batch through published layers."""
 
 
 def precision(
     shapes: Annotated[
         list[str] | None,
-        typer.Argument(metavar="MxNxK", help=f"Products that are measured; {', '.join(_SHAPES)} unless told."),
+        typer.Argument(metavar="MxNxK", help=f"Products to measure; by default {', '.join(_SHAPES)}."),
     ] = None,
     error: Annotated[
         float | None,
         typer.Option(
             metavar="E",
             min=0.0,
-            help="The largest error that is admitted, in the Frobenius norm, relative to the product; any unless told.",
+            help="The largest admitted relative error, in the Frobenius norm; by default any.",
             show_default=False,
         ),
     ] = None,
     seed: options.Seed = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the table as JSON and nothing else on standard output.")
-    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print only the table, as JSON, on standard output.")] = False,
     out: options.Out = Path("results"),
 ) -> None:
-    """Time every precision that the GPU has for a product, and pick the fastest that is exact enough."""
+    """Measure a product in every precision of the GPU, and pick the fastest that is exact enough."""
     from importlib.metadata import version
 
     from tritmark.harness.precision import PrecisionTable, fastest
@@ -52,7 +50,7 @@ def precision(
     wanted = [_shape(text) for text in shapes or _SHAPES]
     measures = [provider.precisions for provider in load().providers.values() if provider.precisions is not None]
     if not measures:
-        raise UsageError("no package that is installed measures precisions")
+        raise UsageError("no installed package measures precisions; legal: one with `precisions` in its Provider")
     try:
         (measured, *_) = (measure(wanted, seed or 0) for measure in measures)
     except DeviceUnavailableError as why:
@@ -91,7 +89,9 @@ def _shape(text: str) -> Shape:
     except ValueError:
         M = N = K = 0
     if min(M, N, K) < 1:
-        raise UsageError(f"{text!r} is no product; legal: three sizes of at least 1, such as 512x2560x2560 (M, N, K)")
+        raise UsageError(
+            f"{text!r} is not a product; legal: three sizes of at least 1, such as 512x2560x2560 (M, N, K)"
+        )
     return M, N, K
 
 

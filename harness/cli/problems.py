@@ -1,4 +1,4 @@
-"""What is said of other packages that could not be taken."""
+"""Messages about other packages that could not be loaded."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
 
 def tell_problems(installed: Installed, *, traceback: bool) -> None:
-    """What other packages bring and could not be taken; with where it failed, or the command that says that."""
+    """Print each problem of another package, with its traceback or the command that shows it."""
     from tritmark.harness.text.visible import visible
 
     errors = console(stderr=True)
     for problem in installed.problems:
         errors.print(f"tritmark: {visible(str(problem))}", style="red", soft_wrap=True)
-        for line in problem.traceback.splitlines() if traceback else ("`tritmark doctor` says where it failed",):
+        for line in problem.traceback.splitlines() if traceback else ("next: `tritmark doctor` shows the traceback",):
             errors.print(f"    {visible(line)}", soft_wrap=True)

@@ -19,44 +19,44 @@ from tritmark.harness.store import Partial
 from tritmark.harness.text.visible import sentence, visible
 
 _TIMED = 6
-"""How many times as long a Run takes that is timed. Of the suite quick, on two busy cores, 54 timed ones took 8.0 s
-each, and 146 that were only judged 1.3 s each."""
+"""Time of a timed Run over that of a Run that is only judged. In the suite quick on two busy cores, 54 timed Runs took
+8.0 s each, and 146 others 1.3 s each."""
 EVERY_S = 60.0
-"""How often a line is written where none can be redrawn."""
+"""Seconds between two lines where a line cannot be redrawn."""
 
 
 class WorkPace:
-    """How long what is planned will still take, by what was done of it."""
+    """Estimates the time left from the work that was done."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._planned = self._done = 0.0
         self._begun: tuple[float, float] | None = None
-        """When the first piece was started, and how much was done before: what needs no work says nothing."""
+        """When the first item that needs work began, and the work counted before. Items without work do not count."""
         self._last = 0.0
 
     def plan(self, work: float) -> None:
-        """There is so much work."""
+        """Set the amount of work."""
         self._planned = work
 
     def restart(self) -> None:
-        """What follows is other work, whose pace nothing is known of."""
+        """Begin other work, at an unknown pace."""
         self._planned = self._done = 0.0
         self._begun = None
 
     def start(self) -> None:
-        """A piece is begun."""
+        """Begin an item."""
         if self._planned and self._begun is None:
             self._begun = self._last, _ = self._now(), self._done
 
     def advance(self, work: float) -> None:
-        """So much is done."""
+        """Count work as done."""
         self._done += work
         self._last = self._now()
 
     def left(self) -> float | None:
-        """Seconds. What has been waited for is expected to take as long again at least; None as long as nothing was
-        done."""
+        """Seconds left; None before any work is done. The current item is expected to take at least as long again as
+        it has taken."""
         if self._begun is None:
             return None
         begun, before = self._begun
@@ -67,23 +67,23 @@ class WorkPace:
 
 
 class _Left(ProgressColumn):
-    """The time left; nothing where nothing is known of it."""
+    """The time left; empty if unknown."""
 
     def __init__(self, pace: WorkPace) -> None:
         super().__init__()
         self._pace = pace
 
     def render(self, task: Task) -> Text:
-        """From the work done."""
+        """See ProgressColumn."""
         left = 0.0 if task.finished else self._pace.left()
         return Text("" if left is None else f"left {_clock(left)}", style="progress.remaining")
 
 
 class _Count(MofNCompleteColumn):
-    """How many of how many; nothing where no number is known."""
+    """The number done of the total; empty if the total is unknown."""
 
     def render(self, task: Task) -> Text:
-        """Of the task."""
+        """See ProgressColumn."""
         return Text("") if task.total is None else super().render(task)
 
 
@@ -92,18 +92,18 @@ def _clock(seconds: float) -> str:
 
 
 class ProgressLine:
-    """One line with what is being done, the time left, and how many have failed so far, while it is entered.
+    """One line with the current item, the time left and the number of failures, while the context is active.
 
-    Where the error stream is no terminal that can redraw a line, the line is written once, at the end, and each minute
-    another that says how far it is: else nobody who reads a log could tell a long run from one that hangs.
+    If the error stream cannot redraw a line, a line is written every minute and one at the end. A log then shows that
+    a long run does not hang.
     """
 
     def __init__(self, console: Console, now: Callable[[], float] = monotonic) -> None:
         self._console = console
         self.failures: list[str] = []
-        """What failed, for those who do not print it at the end."""
+        """Failures, for commands that were interrupted before their output."""
         self.closing: Callable[[], None] | None = None
-        """Is called where what was done ends without an error."""
+        """Called at the end, unless there was an error."""
         self._pace = WorkPace(now)
         self._bar = Progress(
             BarColumn(bar_width=24),
@@ -140,7 +140,7 @@ class ProgressLine:
         self._bar.stop()
 
     def _tell(self) -> None:
-        """From a thread of its own, for one Run may take many minutes."""
+        """Runs in its own thread, because one Run may take many minutes."""
         while not self._over.wait(EVERY_S):
             (task,) = self._bar.tasks
             now, left = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", self._pace.left()
@@ -150,36 +150,36 @@ class ProgressLine:
             self._console.print(Text(f"{now} {done}{text}{failed}{task.description}"), soft_wrap=True)
 
     def planned(self, total: int, timed: int = 0) -> None:
-        """The bar has a length now; of so many, `timed` take their time."""
+        """Set the number of items; `timed` of them take longer."""
         self._pace.plan(total + (_TIMED - 1) * timed)
         self._bar.update(self._task, total=total)
 
     def restarted(self, total: int) -> None:
-        """Other work begins, of so many pieces; what was counted before is over."""
+        """Begin other work of `total` items; counts start at 0."""
         self._pace.restart()
         self._pace.plan(total)
         self._bar.update(self._task, total=total, completed=0)
 
     def started(self, what: str) -> None:
-        """Show what is being done."""
+        """Show the current item."""
         self._pace.start()
         self._bar.update(self._task, description=visible(what))
 
     def advance(self, *, timed: bool = False) -> None:
-        """One further."""
+        """Count one item as done."""
         self._pace.advance(_TIMED if timed else 1)
         (task,) = self._bar.tasks
         if task.total is None or task.completed < task.total:
             self._bar.advance(self._task)
 
     def failed(self, given: str) -> None:
-        """Count it."""
+        """Count a failure."""
         self.failures.append(visible(given))
         self._bar.update(self._task, failed=f"{len(self.failures):,} failed")
 
 
 class ProgressCallback:
-    """Shows on a line what it is called with: a tensor's name, and how many there are."""
+    """Shows on a line the arguments of each call: the name of a tensor, and the number of tensors."""
 
     def __init__(self, line: ProgressLine) -> None:
         self._line = line
@@ -195,17 +195,17 @@ class ProgressCallback:
 
 
 class Terminal(ProgressLine):
-    """An Observer that counts the Runs and layers that fail, as soon as they do."""
+    """An Observer that counts failed Runs and layers as they finish."""
 
     partial: Partial | None = None
-    """What was begun; None before that."""
+    """The invocation; None before it began."""
 
     def began(self, partial: Partial) -> None:
-        """Remember what was begun, for whoever has to say how it can be resumed."""
+        """Keep the invocation, so that a message can state how to resume it."""
         self.partial = partial
 
     def finished(self, found: Run | Layer) -> None:
-        """One further."""
+        """Count one Run or layer, and its failure."""
         self.advance(timed=isinstance(found, Run) and bool(found.performance.cold or found.performance.hot))
         verdicts = (
             (found.accuracy, found.performance, found.memory, found.cross) if isinstance(found, Run) else (found,)

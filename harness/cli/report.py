@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class ReportFormat(StrEnum):
-    """What the report is written in."""
+    """The file format of the report."""
 
     HTML = "html"
     MD = "md"
@@ -27,7 +27,7 @@ class ReportFormat(StrEnum):
 def report(
     record: Annotated[
         str,
-        typer.Argument(metavar="RECORD", autocompletion=completion.records, help="Path or id; the newest unless told."),
+        typer.Argument(metavar="RECORD", autocompletion=completion.records, help="Path or id; by default the newest."),
     ] = "",
     against: Annotated[
         str,
@@ -42,29 +42,29 @@ def report(
         typer.Option(
             metavar="DIR",
             file_okay=False,
-            help="Show what asv's results there tell of this machine: results/asv.",
+            help="Show asv's results for this machine from that folder, such as results/asv.",
             show_default=False,
         ),
     ] = None,
     every: Annotated[
-        bool, typer.Option("--all", help="A page over all Records, and the report of each that has none.")
+        bool, typer.Option("--all", help="Write a page over all Records, and each missing report.")
     ] = False,
     format: Annotated[
-        ReportFormat, typer.Option("--format", help="html writes a page and prints its path; md prints Markdown.")
+        ReportFormat, typer.Option("--format", help="html: write a page and print its path; md: print Markdown.")
     ] = ReportFormat.HTML,
     show: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
-    out: Annotated[Path, typer.Option(metavar="DIR", file_okay=False, help="Where Records and reports are.")] = Path(
+    out: Annotated[Path, typer.Option(metavar="DIR", file_okay=False, help="Folder of Records and reports.")] = Path(
         "results"
     ),
 ) -> None:
-    """Build the report of a Record, or of all, and print its path."""
+    """Write the report of a Record, or of all Records, and print its path."""
     from tritmark.harness.store import Store
 
     store = Store(out)
     if every and (record or against or history or format is not ReportFormat.HTML):
-        raise UsageError("--all makes one page over all Records; legal beside it: --open and --out")
+        raise UsageError("options of one Record beside --all; legal: --open and --out")
     if format is ReportFormat.MD and show:
-        raise UsageError("--format md prints to standard output; legal without --open, or leave out --format")
+        raise UsageError("--open beside --format md, which writes no page; legal: one of the two")
     if every:
         page = _all(store)
     else:
@@ -79,8 +79,7 @@ def report(
 
 
 def given_for(record: Record, store: Store, *, baseline: Record | None = None, path: str = "") -> PageContext:
-    """What a page shows beside a Record: the baseline, what refutes either, and how often the rules of its proposals
-    were right."""
+    """The context of a page: the baseline, faults of the Record and the baseline, and the record of the rules."""
     from tritmark.harness.report.section import PageContext
     from tritmark.harness.text.distrust import distrust
     from tritmark.harness.text.visible import visible
@@ -107,7 +106,7 @@ def _given(path: Path, against: str, history: Path | None, store: Store) -> tupl
     record = read(path)
     baseline = read(store.find(against)) if against else None
     if baseline is not None and baseline.id == record.id:
-        raise UsageError(f"{against}: is the Record itself; legal: an earlier one")
+        raise UsageError(f"{against}: the Record itself; legal: an earlier one")
     given = given_for(record, store, baseline=baseline, path=str(path))
     if history is not None:
         from dataclasses import replace
@@ -152,4 +151,4 @@ def _open(page: Path) -> None:
     import webbrowser
 
     if not webbrowser.open(page.resolve().as_uri()):
-        typer.echo(f"tritmark: no browser could be started; the page is {page}", err=True)
+        typer.echo(f"tritmark: cannot start a browser; the page is {page}", err=True)

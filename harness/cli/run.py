@@ -30,14 +30,14 @@ def run(
         typer.Argument(
             metavar="RUN",
             autocompletion=completion.interrupted,
-            help="With --resume: the interrupted run, by id or folder.",
+            help="With --resume: the interrupted run, by id or folder; by default the newest.",
         ),
     ] = "",
     suite: Annotated[
         str,
         typer.Option(
             metavar="NAME|FILE.toml",
-            help="Which workloads; 'quick' unless told, none beside --weights.",
+            help="The suite of workloads; by default 'quick', or none with --weights.",
             show_default=False,
             autocompletion=completion.suites,
         ),
@@ -56,23 +56,22 @@ def run(
     threads: options.Threads = None,
     seed: options.Seed = None,
     strict: options.Strict = False,
-    table: Annotated[
-        bool, typer.Option("--table", help="Print every variant at every shape, however narrow the terminal is.")
-    ] = False,
+    table: Annotated[bool, typer.Option("--table", help="Print every variant at every shape.")] = False,
     as_json: options.Json = False,
     out: options.Out = Path("results"),
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with an interrupted run, the newest unless RUN names one.")
+        bool, typer.Option("--resume", help="Continue the interrupted RUN, by default the newest.")
     ] = False,
     timeout: options.Timeout = 120.0,
     addresses: Annotated[
-        str, typer.Option(metavar="RULE", help="The rule whose proposal you followed; the ledger gets what came of it.")
+        str,
+        typer.Option(metavar="RULE", help="The rule whose proposal you applied; the ledger stores the measured gain."),
     ] = "",
     cpp_lib: Annotated[
         list[str] | None,
         typer.Option(
             metavar="LIB.so[=FILE.toml]",
-            help="Cross-validate with this library's functions, as the TOML describes them.",
+            help="Compare with the functions of this library, which the TOML describes.",
             show_default=False,
         ),
     ] = None,
@@ -81,23 +80,23 @@ def run(
         str,
         typer.Option(
             metavar="NAME",
-            help="Hold other projects' code to that instruction set, as TRITMARK_FORCE_ISA does ours; what cannot be "
-            "held to it is not run.",
+            help="Limit peers to that instruction set, as TRITMARK_FORCE_ISA limits tritmark. Peers that cannot be "
+            "limited are not run.",
             show_default=False,
         ),
     ] = "",
     in_process: options.InProcess = False,
 ) -> None:
-    """Validate and measure every kernel, write a Record and a report."""
+    """Validate and measure every kernel; write a Record and a report."""
     began = monotonic()
     if partial and not resume:
-        raise UsageError(f"unexpected argument {partial!r}; to go on with that run, add --resume")
+        raise UsageError(f"unexpected argument {partial!r}; to continue that run, add --resume")
     from tritmark.harness.record.facts import ask
     from tritmark.harness.worker.process import prepare
 
     ask()
     if not in_process:
-        prepare()  # it imports while this process does
+        prepare()  # the worker imports while this process imports
     from tritmark.harness.candidate.adapted import AdaptedLibrary
     from tritmark.harness.cross import CppLibrary
     from tritmark.harness.judge.request import Request
@@ -107,7 +106,7 @@ def run(
     from tritmark.harness.weights import Conventions
 
     if (layout or weight_scale) and not weights:
-        raise UsageError("--layout and --weight-scale say something of --weights, which is missing")
+        raise UsageError("--layout or --weight-scale without --weights; legal: with --weights")
     if addresses:
         from tritmark.harness.advise.rules import named
 
@@ -117,7 +116,7 @@ def run(
     installed.choose(device)
     if peer_isa:
         os.environ[PEER_ISA] = _step(peer_isa, installed)
-    # Weights alone keep memory small; whoever names a suite, ops or variants wants those too.
+    # Weights alone keep memory small. With a suite, ops or variants, the user wants these, too.
     if not suite and (not weights or (op, variant) != ("*", "*")):
         suite = "quick"
     store = Store(out)
@@ -153,7 +152,7 @@ def run(
 
 
 def _step(name: str, installed: Installed) -> str:
-    """A step of the ladder of a device in the host's memory."""
+    """Check the name of an instruction set of a host device."""
     hosts = [device for device in installed.registry.devices.values() if device.memory is None]
     steps = [step for device in hosts for step in device.ladder()]
     if name not in steps:
@@ -167,7 +166,7 @@ def _status(record: Record, installed: Installed, request: Request, *, strict: b
     from tritmark.harness.record import Status
 
     absent = missing(installed, request)
-    # By name, or as the only one that had anything to run.
+    # Requested by name, or the only device with kernels to run.
     if request.device in absent or (absent and not record.runs and not record.layers):
         for name, why in absent.items():
             console(stderr=True).print(f"tritmark: {name} is missing: {why}", style="red", soft_wrap=True)

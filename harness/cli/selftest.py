@@ -1,4 +1,4 @@
-"""`tritmark selftest`: the share of planted mutants that the judgement kills, for each op and workload."""
+"""`tritmark selftest`: the share of mutants that the judgement detects, for each op and workload."""
 
 from __future__ import annotations
 
@@ -20,26 +20,27 @@ if TYPE_CHECKING:
     from tritmark.harness.selftest.run import MissedMutant, Result
 
 _MOST_LINES = 3
-"""Of what was not found, each kind: the rest is in --json."""
+"""Lines of each kind of miss; --json has all."""
 
 
 def selftest(
     suite: Annotated[
-        str, typer.Option(metavar="NAME|FILE.toml", autocompletion=completion.suites, help="Which workloads.")
+        str, typer.Option(metavar="NAME|FILE.toml", autocompletion=completion.suites, help="The suite of workloads.")
     ] = "quick",
     op: Annotated[str, typer.Option(metavar="GLOB", autocompletion=completion.ops, help="Only these ops.")] = "*",
     seed: Annotated[
-        int | None, typer.Option(min=0, help="Draw these mutants and cases again; else others each time.")
+        int | None, typer.Option(min=0, help="Repeat the mutants and cases of an earlier run; drawn by default.")
     ] = None,
-    jobs: Annotated[int | None, typer.Option(min=1, help="Processes side by side; else one a core.")] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Number of processes; by default one per core.")] = None,
     bugs: Annotated[
         bool,
-        typer.Option("--bugs", help="Instead: kernels with faults that were reported in public, and fixed twins."),
+        typer.Option("--bugs", help="Instead, judge kernels with publicly reported faults, and their fixed twins."),
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON and nothing else.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print only the result, as JSON.")] = False,
 ) -> None:
-    """Plant mutants into a candidate of every op and see whether they are found: all fixed ones on the full suite
-    (98 % on others), and 98 % of those that are drawn. --bugs judges faulty kernels as others reported them."""
+    """Make mutants of a kernel of every op, and report the share that is detected.
+
+    Passes if all fixed mutants are detected on the suite full (98 % on other suites), and 98 % of drawn mutants."""
     from secrets import randbelow
 
     from tritmark.harness.cli.progress import ProgressLine
@@ -63,7 +64,7 @@ def selftest(
 
 
 def document(result: Result) -> dict[str, Any]:
-    """The result as JSON has it. Shares are from 0 to 1; a mutant of the suite is killed if any workload kills it."""
+    """The result for --json. Shares are from 0 to 1. The suite kills a mutant if any of its workloads kills it."""
     return {
         "suite": result.suite,
         "passed": result.passed,
@@ -100,8 +101,8 @@ def document(result: Result) -> dict[str, Any]:
 
 
 def _drawn_document(drawn: DrawnMutants) -> dict[str, Any]:
-    """Drawn mutants. `interval` is the exact one of 95 %; `struck` is how often a survivor's mutant did something
-    while it was judged."""
+    """The drawn mutants. `interval` is the exact 95 % interval; `struck` counts how often the fault of a survivor took
+    effect."""
     from tritmark.harness.selftest.population import GOAL, interval
 
     def share(killed: int, count: int) -> dict[str, Any]:
@@ -133,8 +134,7 @@ def _counts(tally: Any) -> dict[str, int]:
 
 
 def _show(result: Result, seconds: float) -> None:
-    """One page: a line for each op, the first of what was not found, both shares, and how long it took. --json has all
-    of it."""
+    """Print a row for each op, the first misses, both shares and the duration."""
     from tritmark.harness.cli.show import paragraphs
 
     screen = console()
@@ -144,12 +144,11 @@ def _show(result: Result, seconds: float) -> None:
     _some(screen, [_missed(each) for each in result.missed()], "bold red")
     _some(screen, [_survivor(each) for each in result.drawn.survivors], "red")
     if result.left_out:
-        screen.print(f"Left out, too large: {len(result.left_out):,} workloads", soft_wrap=True)
+        screen.print(f"Left out as too large: {len(result.left_out):,} workloads", soft_wrap=True)
     _show_drawn(screen, result.drawn)
     said = "reached" if result.share >= result.goal and not result.alarms else "missed"
     screen.print(
-        f"Kill rate: {_percent(result.share)} at the least of any op, goal {_percent(result.goal)}: {said}; it took "
-        f"{seconds:.0f} s",
+        f"Kill rate: {_percent(result.share)} for the worst op, goal {_percent(result.goal)}: {said}; {seconds:.0f} s",
         soft_wrap=True,
     )
 
@@ -157,20 +156,22 @@ def _show(result: Result, seconds: float) -> None:
 def _some(screen: Console, lines: list[str], style: str) -> None:
     from tritmark.harness.text.visible import visible
 
-    # Folded lines would split the names of kernels.
+    # Wrapped lines would split the names of kernels.
     for line in lines[:_MOST_LINES]:
         screen.print(visible(line), style=style, soft_wrap=True)
     if len(lines) > _MOST_LINES:
-        screen.print(f"and {len(lines) - _MOST_LINES:,} more like that: --json", style=style, soft_wrap=True)
+        screen.print(f"and {len(lines) - _MOST_LINES:,} more; --json lists all", style=style, soft_wrap=True)
 
 
 def _missed(each: MissedMutant) -> str:
     where = f"survives {each.where}" if each.where else f"{each.outcome.value} on every workload of the suite"
-    return f"Not caught: {each.key}: {each.mutant}: {where}"
+    return f"Not detected: {each.key}: {each.mutant}: {where}"
 
 
 def _survivor(each: MutantFate) -> str:
-    met = "" if each.struck is None else f"; it struck {each.struck} times" if each.struck else "; no case fired it"
+    met = (
+        "" if each.struck is None else f"; took effect {each.struck} times" if each.struck else "; no case triggered it"
+    )
     return f"Survived: {each.key} no. {each.number} ({each.kind}): {each.text}{met}"
 
 
@@ -178,21 +179,21 @@ def _show_drawn(screen: Console, drawn: DrawnMutants) -> None:
     from tritmark.harness.selftest.population import GOAL, interval
 
     low, high = interval(drawn.killed, len(drawn.fates))
-    said = "may be reached" if drawn.passed else "missed"
+    said = "reached within the interval" if drawn.passed else "missed"
     screen.print(
         f"Drawn mutants: {drawn.killed} of {len(drawn.fates)} killed, {_percent(drawn.share)} (95 % interval "
-        f"{_percent(low)} to {_percent(high)}), goal {_percent(GOAL)}: {said}; {drawn.equivalent} draws that do no "
-        f"harm are not counted; again with --seed {drawn.seed}",
+        f"{_percent(low)} to {_percent(high)}), goal {_percent(GOAL)}: {said}; {drawn.equivalent} harmless "
+        f"draws are not counted; repeat with --seed {drawn.seed}",
         soft_wrap=True,
     )
 
 
 def _ops(result: Result) -> Table:
-    """A line for each op: how many fixed mutants a workload and the whole suite kill, and how many drawn ones."""
+    """A row for each op: fixed mutants killed by the suite and by single workloads, and drawn mutants killed."""
     from tritmark.harness.selftest.run import MutantOutcome
     from tritmark.harness.text.table import plain_table
 
-    heads = ("mutants", "caught", "of those planted", "drawn", "killed")
+    heads = ("mutants", "killed by suite", "by workload", "drawn", "killed")
     table = plain_table(f"Mutants on the suite {result.suite}", "op", *heads, right=heads)
     drawn = result.drawn.by("op")
     for op, (each, whole) in result.ops().items():
@@ -200,11 +201,11 @@ def _ops(result: Result) -> Table:
         killed, count = drawn.get(op, (0, 0))
         row = [_percent(whole.share), _percent(each.share), f"{count:,}", f"{killed:,}"]
         table.add_row(op, f"{mutants:,}", *row)
-    table.caption = "Caught: by the whole suite, and where a workload shows what they do; drawn: others each time."
+    table.caption = "By workload: share of the pairs of mutant and workload in which the fault takes effect."
     table.caption_justify = "left"
     return table
 
 
 def _percent(share: float) -> str:
-    """Rounded down, so that 100 % is all."""
+    """Rounded down, so that 100 % means all."""
     return f"{int(share * 1000) / 10:.1f} %"

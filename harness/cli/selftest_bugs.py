@@ -1,4 +1,4 @@
-"""`tritmark selftest --bugs`: which of the faults that were reported in public are caught, and by what."""
+"""`tritmark selftest --bugs`: which publicly reported faults are detected, and by which guard or rule."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 
 class QuietProgress(ProgressLine):
-    """An Observer that shows how far it is: that Runs fail is what is wanted here."""
+    """An Observer that shows progress and no failures, because faulty kernels are expected to fail."""
 
     def began(self, partial: Partial) -> None:
         """Nothing is kept."""
 
     def finished(self, found: Run | Layer) -> None:
-        """One further."""
+        """Count one Run."""
         self.advance()
 
 
 def tell(installed: Installed, suite: str, seed: int, *, as_json: bool) -> bool:
-    """Judge all of them and print what came; whether each was caught and each fixed twin passed."""
+    """Judge all faulty kernels and print the results. True if each fault was detected and each fixed twin passed."""
     from tritmark.harness.selftest.bugs import execute
 
     with QuietProgress(console(stderr=True)) as progress:
@@ -44,7 +44,7 @@ def tell(installed: Installed, suite: str, seed: int, *, as_json: bool) -> bool:
 
 
 def document(results: Sequence[BugResult], seed: int) -> dict[str, Any]:
-    """The result as JSON has it; `share` is of those that could be judged here."""
+    """The result for --json. `share` counts only the kernels that this machine can judge."""
     judged = [each for each in results if not each.left_out]
     caught = sum(each.caught for each in judged)
     return {
@@ -85,7 +85,7 @@ def _show(results: Sequence[BugResult], seed: int) -> None:
 
     screen = console()
     judged = [each for each in results if not each.left_out]
-    table = plain_table("Faults reported in public", "kernel", "dimension", "expected", "came", "fixed twin")
+    table = plain_table("Faults reported in public", "kernel", "dimension", "expected", "found", "fixed twin")
     for each in judged:
         bug = each.bug
         expected = f"{' or '.join(bug.verdicts).upper()} by {' or '.join((*bug.guards, *bug.rules))}"
@@ -96,14 +96,14 @@ def _show(results: Sequence[BugResult], seed: int) -> None:
         reported = ", ".join(dict.fromkeys(name for each in of_kind for name in each.bug.reported))
         screen.print(f"{kind} ({reported})", highlight=False, soft_wrap=True)
         for each in of_kind:
-            said = each.left_out or (each.faulty.reason if each.faulty else "it did not run")
+            said = each.left_out or (each.faulty.reason if each.faulty else "did not run")
             screen.print(f"  {each.bug.file}: {visible(said)}", markup=False, highlight=False, soft_wrap=True)
     for each in judged:
         if not each.caught:
-            screen.print(f"Not caught: {each.bug.file}: {_words(each.faulty)}", style="bold red", soft_wrap=True)
+            screen.print(f"Not detected: {each.bug.file}: {_words(each.faulty)}", style="bold red", soft_wrap=True)
         if not each.cleared:
             screen.print(
-                f"False alarm, the fault was mended: {each.bug.file}: {_words(each.fixed)}",
+                f"False alarm on the fixed twin: {each.bug.file}: {_words(each.fixed)}",
                 style="bold red",
                 soft_wrap=True,
             )
@@ -111,8 +111,8 @@ def _show(results: Sequence[BugResult], seed: int) -> None:
     share = f"{int(1000 * caught / len(judged)) / 10:.1f} %" if judged else "none"
     kinds = len({each.bug.kind for each in judged})
     screen.print(
-        f"\nBugs caught: {caught} of {len(judged)}, {share}, in {kinds} classes; {cleared} of {len(judged)} fixed "
-        f"twins pass; {len(results) - len(judged)} could not be judged here; again with --seed {seed}",
+        f"\nFaults detected: {caught} of {len(judged)}, {share}, in {kinds} classes; {cleared} of {len(judged)} fixed "
+        f"twins pass; {len(results) - len(judged)} could not be judged here; repeat with --seed {seed}",
         soft_wrap=True,
     )
 

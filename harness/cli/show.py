@@ -1,4 +1,4 @@
-"""A Record that was made: its page, what is said of it, and where it lies."""
+"""Shows a new Record: writes its page, prints its summary, and prints the paths."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def show(
     report: Callable[[], None] | None = None,
     seconds: float | None = None,
 ) -> None:
-    """`told` tells the Record in place of what `tritmark run` says. Last come where the Record and its page are, the
-    command that looks further, and how long it took."""
+    """Print the Record, then the paths of the Record and its page, the next command, and the duration. `report` prints
+    the Record in place of the output of `tritmark run`."""
     from tritmark.harness.cli import overview
 
     errors = console(stderr=True)
@@ -51,7 +51,7 @@ def show(
     except BadEnvironmentError:
         errors.print(f"Record: {path} ({_size(path)})", soft_wrap=True)
         raise
-    # The Record must be alone on standard output, paths then go elsewhere.
+    # With --json, standard output has only the Record.
     paths = errors if as_json else console()
     paths.print(f"Record: {path} ({_size(path)})", soft_wrap=True)
     if page is not None:
@@ -62,17 +62,17 @@ def show(
 
 
 def _further(record: Record) -> str:
-    """The one command to go on with, and what it does."""
+    """The next command and its purpose."""
     from tritmark.harness.cli import overview
     from tritmark.harness.text import commands
     from tritmark.harness.text.outcome import outcome
 
     if not outcome(record).passed:
-        return f"{commands.of_failure(record)}  # the same data again"
+        return f"{commands.of_failure(record)}  # repeats the same data"
     if overview.noisy(record):
-        return "tritmark doctor  # what disturbs this machine"
+        return "tritmark doctor  # what disturbs measurements here"
     if record.proposals:
-        return f"{commands.of_advice(record)}  # what to change next"
+        return f"{commands.of_advice(record)}  # proposed optimizations"
     return f"{commands.of_report(record)} --open  # every kernel at every shape"
 
 
@@ -82,8 +82,7 @@ def _size(path: Path) -> str:
 
 
 def _tell(record: Record, *, every: bool) -> None:
-    """Two screens: the verdict, at most ten lines worth reading, what was not judged. Where `every`, all that was
-    judged and measured too."""
+    """Print the verdict, at most ten lines of overview, and what was not judged. With `every`, print all Runs, too."""
     from tritmark.harness.cli import overview, tables
 
     out = console()
@@ -103,8 +102,8 @@ def _tell(record: Record, *, every: bool) -> None:
 
 
 def paragraphs(out: Console, *parts: Iterable[Any]) -> None:
-    """Tables, and lists of lines, with an empty line after each. A table whose words do not fit the terminal is printed
-    as wide as they are, for what is cut off is lost."""
+    """Print tables and lists of lines, with an empty line after each. A table whose words do not fit the terminal is
+    printed wider, so that no text is cut off."""
     from rich.table import Table
 
     from tritmark.harness.text.table import fit

@@ -15,12 +15,13 @@ if TYPE_CHECKING:
 
 
 def soak(
-    minutes: Annotated[float, typer.Option(min=0.01, help="How long.")] = 1.0,
-    seed: Annotated[int, typer.Option(min=0, help="Fixes what is run; not what the faults hit.")] = 0,
+    minutes: Annotated[float, typer.Option(min=0.01, help="Duration in minutes.")] = 1.0,
+    seed: Annotated[int, typer.Option(min=0, help="Fixes the Runs, but not where faults strike.")] = 0,
     device: options.Device = "*",
 ) -> None:
-    """Try the harness itself: random Runs while their processes are killed; wrong answers, crashes and lost Runs
-    should be 0."""
+    """Test the harness itself: make random Runs and kill their processes.
+
+    Passes if no result is incorrect, no Run is lost, and the harness does not crash."""
     from tritmark.harness.providers import load
     from tritmark.harness.soak.soak import soak as soaked
     from tritmark.harness.text.visible import visible
@@ -35,7 +36,7 @@ def soak(
     found = soaked(load(), minutes=minutes, seed=seed, device=device, report=show)
     progress.print()
     growth = (
-        "not known"
+        "unknown"
         if found.growth is None
         else f"{found.growth.median:.3g} (95 %: {found.growth.low:.3g} to {found.growth.high:.3g})"
     )
@@ -44,9 +45,9 @@ def soak(
         ("calls of kernels", found.calls),
         ("Runs", found.runs),
         ("ops", ", ".join(f"{op} {count}" for op, count in sorted(found.ops.items()))),
-        ("faults put into workers", found.faults),
-        ("Runs ended by them, which say so", found.attributed),
-        ("wrong answers", len(found.wrong)),
+        ("faults planted in workers", found.faults),
+        ("Runs that report a planted fault", found.attributed),
+        ("incorrect results", len(found.wrong)),
         ("Runs that broke without a fault", len(found.unexplained)),
         ("crashes of the harness", len(found.crashes)),
         ("lost Runs", found.lost),
@@ -57,9 +58,9 @@ def soak(
     for each in (*found.wrong, *found.unexplained, *found.crashes):
         typer.echo(visible(each))
     if found.passed:
-        typer.echo(f"PASS: {found.faults} faults were planted, and nothing went wrong or got lost")
+        typer.echo(f"PASS: {found.faults} faults were planted; no result is incorrect, no Run is lost")
     elif found.failed:
         typer.echo("FAIL: see above")
     else:
-        typer.echo("NOT RUN: no fault could be planted, so nothing was tried; next: --minutes for longer")
+        typer.echo("NOT RUN: no fault could be planted; next: a longer test with --minutes")
     raise typer.Exit(PASSED if found.passed else FAILED if found.failed else UNTRIED)

@@ -1,4 +1,4 @@
-"""The standard streams as the session gives them: closed, full, or of an encoding that lacks letters."""
+"""Standard streams that are closed, full, or have an encoding that lacks characters."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _ERRORS = "backslashreplace"
 
 
 class OutputRefusedError(BadEnvironmentError):
-    """Standard output does not take what is written there. `quiet`: its reader has gone, as `| head` does."""
+    """A write to standard output failed. `quiet`: the reader closed the pipe, as `| head` does."""
 
     def __init__(self, error: OSError) -> None:
         self.quiet = error.errno == errno.EPIPE
         super().__init__(
             f"standard output cannot be written: {error.strerror or error}",
-            next_step="send it to a file or a pipe that takes it, or to /dev/null; Records that are finished are kept",
+            next_step="redirect it to a writable file, a pipe or /dev/null; finished Records are kept",
         )
 
 
@@ -41,7 +41,7 @@ class _Output(io.TextIOWrapper):
 
 
 class _Errors(io.TextIOWrapper):
-    """What cannot be told goes on all the same: there is no other place to tell it."""
+    """Ignores write errors: there is no other stream to report them on."""
 
     def write(self, text: str) -> int:
         with suppress(OSError):
@@ -63,17 +63,17 @@ class _Closed(io.RawIOBase):
 
 @contextmanager
 def standing() -> Iterator[None]:
-    """Give this process three standard streams meanwhile: to be entered first, for a file that is opened while
-    descriptor 1 is closed would take what is printed.
+    """Give this process three open standard streams. Enter it first: otherwise, with descriptor 1 closed, the next
+    opened file would receive the output.
 
-    What the encoding of the streams lacks is written as an escape. A write to standard output that fails raises
-    OutputRefusedError, the last ones when it is flushed.
+    Characters that the encoding lacks are written as escapes. A failed write to standard output raises
+    OutputRefusedError, for buffered text when it is flushed.
     """
     for number in (0, 1, 2):
         try:
             os.fstat(number)
         except OSError:
-            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest number that is free: this one
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # takes the lowest free descriptor: this one
     before = sys.stdin, sys.stdout, sys.stderr
     if sys.stdin is None:
         sys.stdin = io.TextIOWrapper(io.FileIO(0, closefd=False), encoding="utf-8")
@@ -90,7 +90,7 @@ def standing() -> Iterator[None]:
 
 
 def _taken(stream: IO[str] | None, kind: type[io.TextIOWrapper], instead: io.RawIOBase) -> Any:
-    """The stream as that kind; one of `instead` where it is closed, itself where it is no file."""
+    """The stream as `kind`; a stream on `instead` if it is closed; the stream itself if it is not a file."""
     if stream is None:
         return kind(io.BufferedWriter(instead), encoding="utf-8", errors=_ERRORS)
     if not isinstance(stream, io.TextIOWrapper):
@@ -101,8 +101,7 @@ def _taken(stream: IO[str] | None, kind: type[io.TextIOWrapper], instead: io.Raw
 
 
 def give_up_output() -> None:
-    """After it was refused: what is left in the buffer goes nowhere, for Python tries again when it ends, and must not
-    fail then."""
+    """Discard the buffered output after an error. Python flushes it at exit, and that must not fail."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 1)
     os.close(null)

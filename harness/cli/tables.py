@@ -1,4 +1,4 @@
-"""What `tritmark run` and `tritmark machine` print: tables of verdicts, figures, layers and facts."""
+"""Tables of `tritmark run` and `tritmark machine`: verdicts, figures, layers and facts."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ STYLES = {
 _TOLD = frozenset({Status.FAIL, Status.ERROR, Status.AMBIGUOUS})
 _FIGURES = ("cases", "cold", "ceil.", "hot", "ceil. ")
 _ROOM_FOR_HOT = 75
-"""Columns of a terminal: the name of an op, two times with their intervals and two shares take as many."""
+"""Terminal columns for the name of an op, two times with intervals and two shares."""
 _MOST_CAUSES = 5
 _MOST_LAYERS = 5
 
@@ -48,8 +48,8 @@ def _status(status: Status) -> Text:
 
 
 def verdict(record: Record, *, of: Record | None = None) -> Text:
-    """One paragraph: how it ended, how many kernels are right, how close they come to the ceilings, and what is not
-    believed. Where these are some Runs `of` a Record that failed, they failed too: the exit status is that of all."""
+    """One paragraph: the status, the number of correct kernels, their share of the ceilings, and what is not believed.
+    If `record` has some Runs `of` a Record that failed, the status is that of the whole Record, as the exit status."""
     found = outcome(record if of is None else deciding(record, of)).status
     text = Text(f"{found.value.upper()}: ", style=STYLES[found])
     for each in answer.answers(record):
@@ -67,17 +67,17 @@ def verdict(record: Record, *, of: Record | None = None) -> Text:
 
 
 def not_judged(record: Record) -> Iterator[Text]:
-    """A line for each thing that no verdict covers."""
+    """A line for each item that no verdict covers."""
     for each in record.not_judged:
         text = " ".join(unseen.line(each).split())
         yield Text(f"not judged: {visible(text)}", style="yellow")
 
 
 def best(record: Record, width: int) -> Iterator[Table]:
-    """For each device a table with a line for each op and format: the best variant at the workload that moves most, and
-    what is not PASS.
+    """A table for each device with a row for each op and format: the best variant on the workload that moves the most
+    bytes, and verdicts that are not PASS.
 
-    Made to fit `width` columns without breaking words; below 75 there is room for the cold figures only.
+    A table fits `width` columns without breaking words. Below 75 columns it has only the cold figures.
     """
     keys = groups.by_key(record.runs)
     sound = groups.by_key(groups.right(record))
@@ -87,7 +87,7 @@ def best(record: Record, width: int) -> Iterator[Table]:
         title = f"Kernels on {visible(device)}" + (" (simulated)" if simulated else "")
         of_device = {key: runs for key, runs in keys.items() if key[0] == device}
         measured = any(key in sound for key in of_device)
-        heads = ["op, format, best variant" if measured else "op, format", "right"]
+        heads = ["op, format, best variant" if measured else "op, format", "correct"]
         heads += (["cold", "ceil.", "hot", "ceil. "] if hot else ["cold", "ceil."]) if measured else []
         rows = []
         for key, runs in of_device.items():
@@ -98,10 +98,10 @@ def best(record: Record, width: int) -> Iterator[Table]:
         table.padding = (0, 1, 0, 0)
         if measured:
             table.caption = (
-                "At the workload that moves most; ±: half of the 95 % interval; ceil.: percent of the ceiling."
+                "On the workload with the most bytes; ±: half of the 95 % interval; ceil.: percent of the ceiling."
             )
             if len(rows) < len(of_device):
-                table.caption += f" Not timed here: {len(of_device) - len(rows):,} other ops and formats."
+                table.caption += f" Not timed: {len(of_device) - len(rows):,} other ops and formats."
             table.caption_justify = "left"
         yield table
 
@@ -124,7 +124,7 @@ def _line(
 
 
 def _not_passed(runs: list[Run]) -> Text:
-    """What is not PASS; empty where all is."""
+    """Counts of verdicts that are not PASS."""
     not_passed: dict[str, Status] = {}
     for status in (Status.FAIL, Status.ERROR, Status.AMBIGUOUS):
         bad = sum(groups.verdict(each) is status for each in runs)
@@ -141,8 +141,8 @@ def _footing(footing: Measurement | None) -> tuple[str, str]:
 
 
 def details(record: Record) -> Iterator[Table]:
-    """For each op a table with a line for each variant, and one more for each further shape that it was measured at;
-    variants that were judged and not timed are named below it."""
+    """A table for each op with a row for each variant and shape. Variants that were judged and not timed are named
+    below the table."""
     for op, runs in _by_op(record).items():
         rows: list[list[Text | str]] = []
         untimed: dict[str, list[str]] = {}
@@ -175,12 +175,12 @@ def details(record: Record) -> Iterator[Table]:
 
 
 def threads(record: Record) -> Iterator[Table]:
-    """A table with a line for each kernel and shape on the most threads that it was timed on; none where it was on one
-    alone."""
+    """A table with a row for each kernel and shape, at its largest timed thread count; none if all were timed on one
+    thread."""
     runs = [run for run in record.runs if run.scaling and not groups.doubted(run)]
     if not runs:
         return
-    heads = ("threads", "as fast as on one", "balance", "utilization")
+    heads = ("threads", "speedup over one", "balance", "utilization")
     table = plain_table("Threads, hot", "kernel", "shape", *heads, right=heads)
     for run in runs:
         most = run.scaling[-1]
@@ -191,7 +191,7 @@ def threads(record: Record) -> Iterator[Table]:
             visible(groups.shape(run.workload)),
             str(most.threads),
             units.times(most.speedup),
-            *("not told" if share is None else units.percent(share) for share in shares),
+            *("unknown" if share is None else units.percent(share) for share in shares),
         )
     table.caption = (
         "Balance: mean of the threads' busy times over the largest; utilization: busy time over threads times time."
@@ -215,8 +215,8 @@ def _figures(run: Run) -> tuple[str, ...]:
 
 
 def not_run(record: Record) -> Table | None:
-    """What was not run, by cause, with counts; None where all of it was. A dimension of a kernel that another of its
-    Runs judged is no gap."""
+    """A row for each cause of NOT RUN, with counts; None if everything was judged. A dimension that another Run of the
+    kernel judged does not count."""
     judged = {
         (run.kernel, name)
         for run in record.runs
@@ -237,13 +237,15 @@ def not_run(record: Record) -> Table | None:
 
 
 def stored(record: Record) -> Iterator[Table | Text]:
-    """A row for each kind of linear layer as it is stored, those that are not decided by themselves, and the sums."""
+    """A row for each kind of linear layer as stored, a line for each layer without a result, and the sums."""
     kinds: dict[tuple[tuple[int, int], str], list[Layer]] = {}
     for layer in record.layers:
         if layer.format:
             kinds.setdefault((layer.shape, layer.format), []).append(layer)
     if kinds:
-        table = plain_table("Linear layers as stored", "shape", "format", "right", "kernel", right=("shape", "right"))
+        table = plain_table(
+            "Linear layers as stored", "shape", "format", "correct", "kernel", right=("shape", "correct")
+        )
         for (shape, format), of in kinds.items():
             right = sum(layer.status is Status.PASS for layer in of)
             kernel = next((layer.kernel for layer in of if layer.kernel), units.NONE)
@@ -262,7 +264,7 @@ def stored(record: Record) -> Iterator[Table | Text]:
 
 
 def layers(record: Record) -> Table:
-    """A row for each matrix of floats."""
+    """A row for each float matrix."""
     figures = ("zeros", "SNR", "output cosine", "packed", "time", "float32", "faster")
     table = plain_table("Weights", "layer", "shape", "verdict", *figures, right=figures)
     for layer in record.layers:
@@ -283,19 +285,19 @@ def layers(record: Record) -> Table:
 
 
 def quantized(record: Record) -> Iterator[Text]:
-    """What quantizing the floats of layers loses, where it was done."""
+    """The loss from quantizing the floats of layers."""
     found = [layer.schemes[0] for layer in record.layers if not layer.format and layer.schemes]
     snr = [scheme.snr_db for scheme in found if scheme.snr_db is not None]
     ties = [scheme.near_ties for scheme in found if scheme.near_ties is not None]
     if snr:
-        text = f"{len(found)} layers hold floats and were quantized by {found[0].scheme}"
+        text = f"{len(found)} layers hold floats and were quantized with {found[0].scheme}"
         text += f": SNR {units.decibel(min(snr))} to {units.decibel(max(snr))}"
         text += f", at most {max(ties):.2%} of a layer's codes within rounding of a tie" if ties else ""
         yield Text(text, style="yellow")
 
 
 def lanes(record: Record) -> Iterator[Text]:
-    """A line for each device that did not run, with the reason, or of which there is something to say."""
+    """A line for each device that did not run, was simulated, or has a remark."""
     for lane in record.lanes:
         if lane.ran and (lane.reason or lane.simulated):
             style = "yellow" if lane.simulated else ""
@@ -307,7 +309,7 @@ def lanes(record: Record) -> Iterator[Text]:
 
 
 def facts(machine: Machine) -> Table:
-    """What the machine is."""
+    """Facts of the machine."""
     table = plain_table("Machine", "fact", "value")
     for name, value in machine:
         if name not in {"ceilings", "gpus", "nodes", "node_bandwidths"}:
@@ -322,7 +324,7 @@ def facts(machine: Machine) -> Table:
 
 def _fact(name: str, value: object) -> str:
     if value is None:
-        return "not told"
+        return "unknown"
     if name in {"memory", "page_size"} and isinstance(value, int):
         return units.size(value)
     if isinstance(value, dict):
@@ -331,7 +333,7 @@ def _fact(name: str, value: object) -> str:
 
 
 def ceilings(machine: Machine) -> Table:
-    """What the machine can do, as measured."""
+    """The measured ceilings of the machine."""
     table = plain_table(
         "Ceilings", "device", "ceiling", "level", "threads", "bytes", "rate", right=("threads", "bytes", "rate")
     )
@@ -341,6 +343,6 @@ def ceilings(machine: Machine) -> Table:
         table.add_row(each.device, each.name, each.level, str(each.threads), units.size(each.nbytes), rate)
     if doubted:
         pairs = "; ".join(visible(each.description) for each in contradictions(machine.ceilings))
-        table.caption = f"Doubted, because they contradict each other: {pairs}."
+        table.caption = f"Doubted, because they contradict each other: {pairs}"
         table.caption_justify = "left"
     return table

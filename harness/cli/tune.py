@@ -1,4 +1,4 @@
-"""`tritmark tune`: a module for each of its commands."""
+"""`tritmark tune`, with a module for each of its commands."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tritmark.harness.cli.tune_variants import variants
 
 
 class _Tune(TyperGroup):
-    """Takes the former `tritmark tune [OPTIONS] DEVICE`, too."""
+    """Also accepts the deprecated `tritmark tune [OPTIONS] DEVICE`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """See click.Group."""
@@ -33,7 +33,7 @@ class _Tune(TyperGroup):
 tune = typer.Typer(
     name="tune",
     cls=_Tune,
-    help="Measure what is the fastest on this machine, and keep it for later calls.",
+    help="Measure the fastest variants, instances or prefetch distances on this machine; later calls use them.",
     epilog=epilog("tune"),
     no_args_is_help=True,
 )

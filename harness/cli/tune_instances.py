@@ -23,7 +23,7 @@ def instances(
         list[str] | None,
         typer.Option(
             metavar="SIZES",
-            help="A shape in the order of the op's axes, such as 16,2560,2560; may be given several times.",
+            help="Sizes in the order of the op's axes, such as 16,2560,2560; repeatable.",
             show_default=False,
         ),
     ] = None,
@@ -31,7 +31,7 @@ def instances(
         str,
         typer.Option(
             metavar="NAME|FILE.toml",
-            help=f"Whose measured shapes; '{_SUITE}' unless shapes or a suite are told.",
+            help=f"The suite whose measured shapes are used; by default '{_SUITE}' if there is no --shape.",
             show_default=False,
             autocompletion=completion.suites,
         ),
@@ -39,11 +39,12 @@ def instances(
     op: options.Op = "*",
     variant: options.Variant = "*",
     device: options.Device = "*",
-    seconds: Annotated[float, typer.Option(min=1, help="For all of it, compilation included.")] = 120.0,
+    seconds: Annotated[float, typer.Option(min=1, help="Time limit for all of it, with compilation.")] = 120.0,
     seed: options.Seed = None,
 ) -> None:
-    """Measure which instance of a kernel is the fastest here for given shapes, and keep what beats the built-in
-    choice."""
+    """Measure the fastest instance of a kernel for given shapes on this machine.
+
+    A correct instance that beats the built-in choice is kept for later calls."""
     import secrets
 
     from tritmark.harness import tuned
@@ -52,7 +53,7 @@ def instances(
     from tritmark.harness.worker import Workers
     from tritmark.harness.worker.process import prepare
 
-    tuned.obeyed()  # a value that does not exist is told before anything is measured
+    tuned.obeyed()  # raises for an invalid value before anything is measured
     prepare()
     installed = load()
     errors = console(stderr=True)
@@ -77,7 +78,7 @@ def instances(
 
 
 def _shapes(installed: Installed, told: list[str], suite: str, glob: str) -> dict[str, list[tuple[Axes, str]]]:
-    """For each op with instances the shapes that were asked for, with their titles."""
+    """The requested shapes with their titles, for each op with instances."""
     from fnmatch import fnmatchcase
 
     from tritmark.harness.errors import UsageError
@@ -88,14 +89,14 @@ def _shapes(installed: Installed, told: list[str], suite: str, glob: str) -> dic
     if not ops:
         raise UsageError(f"--op {glob!r} matches no op whose kernels have several instances; {nearest(glob, having)}")
     if told and suite:
-        raise UsageError("--shape beside --suite; legal: one of the two")
+        raise UsageError("both --shape and --suite; legal: one of the two")
     found: dict[str, list[tuple[Axes, str]]] = {name: [] for name in ops}
     for each in told:
         sizes = [int(size) if size.strip().isdecimal() else 0 for size in each.split(",")]
         taking = [name for name in ops if len(installed.ops[name].axes) == len(sizes)]
         if not taking or min(sizes) < 1:
             legal = "; ".join(f"{name}: {','.join(installed.ops[name].axes)}" for name in ops)
-            raise UsageError(f"--shape {each!r}; legal: sizes from 1 on with commas between them ({legal})")
+            raise UsageError(f"--shape {each!r}; legal: sizes of 1 or more, separated by commas ({legal})")
         for name in taking:
             found[name].append((dict(zip(installed.ops[name].axes, sizes, strict=True)), ""))
     if not told:
@@ -110,7 +111,7 @@ def _shapes(installed: Installed, told: list[str], suite: str, glob: str) -> dic
 
 
 def _missing(installed: Installed, glob: str) -> dict[str, str]:
-    """Devices that have kernels with instances and cannot be used here, with why."""
+    """Devices that have kernels with instances and cannot be used here, with the reason."""
     from fnmatch import fnmatchcase
 
     having = {each.key.device for each in installed.registry.variants if each.instances is not None}
@@ -128,7 +129,7 @@ def _show(found: list[Tuned]) -> None:
     from tritmark.harness.text.table import plain_table
     from tritmark.harness.text.visible import visible
 
-    heads = ("kernel", "shape", "built-in", "time", "kept", "its time over that")
+    heads = ("kernel", "shape", "built-in", "time", "kept", "relative time")
     shown = plain_table("", *heads, right=("time",))
     for each in found:
         best = each.confirmed
@@ -144,7 +145,7 @@ def _show(found: list[Tuned]) -> None:
     told = console()
     for each in found:
         place = _line(each).partition(":")[0]
-        for kind, reasons in (("wrong", each.wrong), ("broke", each.broke)):
+        for kind, reasons in (("is incorrect", each.wrong), ("broke", each.broke)):
             for name, why in reasons.items():
                 told.print(visible(f"{place}: {name} {kind}: {why}"), style="red", soft_wrap=True)
         if each.tie:

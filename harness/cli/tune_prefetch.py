@@ -17,36 +17,37 @@ if TYPE_CHECKING:
     from tritmark.harness.spec import Device
 
 _OFF = (
-    "Not measured: the hardware's prefetchers turned off. No process can do that: they are turned off in registers of "
-    "the processor (MSR 0x1A4 on Intel's), which takes root on the bare machine, and holds for all that runs there."
+    "Not measured: disabled hardware prefetchers. Disabling them takes root on bare metal, because they are controlled "
+    "by registers of the processor (MSR 0x1A4 on Intel), and affects every process."
 )
 
 
 def prefetch(
     device: Annotated[
         str,
-        typer.Option(metavar="NAME", help="The device whose kernels are tuned.", autocompletion=completion.devices),
+        typer.Option(metavar="NAME", help="The device to tune.", autocompletion=completion.devices),
     ] = "cpu",
     threads: options.Threads = None,
-    seconds: Annotated[float, typer.Option(min=1, help="For all of it.")] = 30.0,
+    seconds: Annotated[float, typer.Option(min=1, help="Time limit for all of it.")] = 30.0,
     seed: options.Seed = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print what was found as JSON and nothing else.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print only the results, as JSON.")] = False,
 ) -> None:
-    """Measure which way of fetching ahead is the fastest on this machine, and have its kernels do that where it beats
-    what they are built for."""
+    """Measure the fastest prefetch distance for weights on this machine.
+
+    A distance that beats the built-in one is kept for later calls."""
     import secrets
 
     from tritmark.harness import prefetched, tuned
     from tritmark.harness.autotune.prefetch import tune_prefetch
     from tritmark.harness.providers import load
 
-    obeyed = tuned.obeyed()  # a value that does not exist is told before anything is measured
+    obeyed = tuned.obeyed()  # raises for an invalid value before anything is measured
     installed, errors = load(), console(stderr=True)
     found = _device(installed.registry.devices, device)
     missing = found.missing()
     asked = [] if missing else list(found.prefetching())
     if not asked:
-        why = missing or "no kernel of this processor fetches ahead in ways that can be told"
+        why = missing or "no kernel on this processor has a prefetch distance to tune"
         errors.print(f"tritmark: {device}: {why}", style="red", soft_wrap=True)
         raise typer.Exit(UNAVAILABLE)
     told = [
@@ -67,11 +68,11 @@ def prefetch(
         _show(each)
     errors.print(f"Kept in {prefetched.path()}; {tuned.SELECT}=off ignores it", soft_wrap=True)
     if not obeyed:
-        errors.print(f"{tuned.SELECT} is off, so nothing of it is in force", soft_wrap=True)
+        errors.print(f"{tuned.SELECT} is off, so the result has no effect", soft_wrap=True)
 
 
 def _device(known: Mapping[str, Device], name: str) -> Device:
-    """The device of that type. Raises UsageError for one that has nothing to tune."""
+    """The device of that type. Raises UsageError for a device without prefetch distances."""
     from tritmark.harness.errors import UsageError
     from tritmark.harness.nearest import nearest
     from tritmark.harness.spec import Device
@@ -83,7 +84,7 @@ def _device(known: Mapping[str, Device], name: str) -> Device:
             return each
     legal = nearest(name, [each.type for each in tunable])
     more = "; instances of its kernels: tritmark tune instances --device " + name if name in known else ""
-    raise UsageError(f"device {name!r} has no ways of fetching ahead to tune; {legal}{more}")
+    raise UsageError(f"device {name!r} has no prefetch distance to tune; {legal}{more}")
 
 
 def _show(found: TunedPrefetch) -> None:
@@ -94,11 +95,11 @@ def _show(found: TunedPrefetch) -> None:
     screen = console()
     screen.print(
         visible(
-            f"{found.op} at {'; '.join(found.shapes)}, threads {found.threads}; times over those of the hardware alone"
+            f"{found.op} at {'; '.join(found.shapes)}, threads {found.threads}; times relative to no software prefetch"
         ),
         soft_wrap=True,
     )
-    shown = plain_table("", "fetched ahead", "weights in memory", "in the caches", "", right=())
+    shown = plain_table("", "prefetch", "cold", "hot", "", right=())
     for each in found.figures:
         marks = [
             words for words, name in (("built in", found.builtin), ("chosen", found.chosen)) if name == each.strategy
@@ -111,9 +112,9 @@ def _show(found: TunedPrefetch) -> None:
         )
     screen.print(shown)
     verdict = (
-        f"Chosen: {units.prefetch(found.chosen)}, once more {units.times(found.confirmed)} of the built-in one's time"
+        f"Chosen: {units.prefetch(found.chosen)}, confirmed at {units.times(found.confirmed)} of the built-in time"
         if found.chosen
-        else f"What is built in stays: {units.prefetch(found.builtin)}" + (f" ({found.note})" if found.note else "")
+        else f"Kept the built-in: {units.prefetch(found.builtin)}" + (f" ({found.note})" if found.note else "")
     )
     screen.print(visible(verdict), soft_wrap=True)
     screen.print(_OFF, soft_wrap=True)

@@ -18,34 +18,34 @@ if TYPE_CHECKING:
 
 def variants(
     op: Annotated[str, typer.Argument(help="The op.", autocompletion=completion.ops)],
-    shape: Annotated[
-        list[str], typer.Option(metavar="AXES", help="A shape, such as M=1,N=2560,K=2560; may be given several times.")
-    ],
+    shape: Annotated[list[str], typer.Option(metavar="AXES", help="A shape, such as M=1,N=2560,K=2560; repeatable.")],
     requirement: Annotated[
         Requirement,
         typer.Option(
-            help="What to be best at: the time of a call from memory, or from the caches, bytes, "
-            "or the time of those without an error bound."
+            help="The criterion: latency is the cold time of a call, throughput the hot time, memory the bytes, "
+            "exactness the time of variants without an error bound."
         ),
     ] = Requirement.LATENCY,
     format: Annotated[
         str,
         typer.Option(
             metavar="GLOB",
-            help="Only between the variants of each of these formats; else the format is chosen too, where M is 1.",
+            help="Choose among the variants of each of these formats; by default, for M=1, the format is chosen, too.",
             show_default=False,
         ),
     ] = "",
     dtype: Annotated[
-        str, typer.Option(metavar="GLOB", help="Output dtypes; a linear layer's unless told.", show_default=False)
+        str, typer.Option(metavar="GLOB", help="Output dtypes; by default that of a linear layer.", show_default=False)
     ] = "",
     device: Annotated[str, typer.Option(metavar="NAME", help="The device.")] = "cpu",
     threads: options.Threads = None,
-    why: Annotated[bool, typer.Option("--why", help="Say of each candidate what became of it.")] = False,
-    seconds: Annotated[float, typer.Option(min=1, help="For each choice.")] = 60.0,
+    why: Annotated[bool, typer.Option("--why", help="Print the fate of each candidate.")] = False,
+    seconds: Annotated[float, typer.Option(min=1, help="Time limit for each choice.")] = 60.0,
     seed: options.Seed = None,
 ) -> None:
-    """Measure which variant is the best here for given shapes, and keep it for those calls that force none."""
+    """Measure the best variant of an op for given shapes on this machine.
+
+    It is kept for later calls that do not force a variant."""
     import secrets
 
     from tritmark.harness import tuned
@@ -58,7 +58,7 @@ def variants(
     from tritmark.harness.worker.process import prepare
 
     if not tuned.obeyed():
-        raise UsageError(f"{tuned.SELECT} is off, so a choice would not be obeyed; legal: on")
+        raise UsageError(f"{tuned.SELECT} is off, so a choice would have no effect; legal: on")
     prepare()
     installed = load()
     if op not in installed.ops:
@@ -93,7 +93,7 @@ def _axes(op: Op, told: str) -> Axes:
     sizes = {axis: int(size) for axis, size in pairs.items() if size.isdecimal()}
     if set(pairs) != set(op.axes) or sizes.keys() != pairs.keys() or min(sizes.values()) < 1:
         legal = ",".join(f"{axis}=SIZE" for axis in op.axes)
-        raise UsageError(f"--shape {told!r}; legal: {legal}, sizes from 1 on")
+        raise UsageError(f"--shape {told!r}; legal: {legal}, sizes of 1 or more")
     return {axis: sizes[axis] for axis in op.axes}
 
 
@@ -103,7 +103,7 @@ def _show(found: list[MeasuredChoice], why: bool) -> None:
     from tritmark.harness.text.table import plain_table
     from tritmark.harness.text.visible import visible
 
-    shown = plain_table("", "choice between", "shapes", "threads", "built-in", "kept", "its time over that")
+    shown = plain_table("", "choice between", "shapes", "threads", "built-in", "kept", "relative time")
     for each in found:
         question = each.question
         axes = {axis: size for axis, size in question.axes.items() if axis != "threads"}
@@ -129,8 +129,8 @@ def _show(found: list[MeasuredChoice], why: bool) -> None:
             kept, other = map(_short, each.tie)
             times = units.times(each.tie_ratio)
             told.print(
-                f"{place}: a tie: {visible(kept)} takes {times} of {visible(other)}'s time, within noise; the first by "
-                "the table and by name is kept",
+                f"{place}: a tie: {visible(kept)} takes {times} of {visible(other)}'s time, within noise; the built-in "
+                "order and then the name decide",
                 soft_wrap=True,
             )
         if each.note:
@@ -144,5 +144,5 @@ def _show(found: list[MeasuredChoice], why: bool) -> None:
 
 
 def _short(id: str) -> str:
-    """Format, dtype and name: device and op stand above."""
+    """Format, dtype and name; the line above has device and op."""
     return "/".join(id.split("/")[2:])

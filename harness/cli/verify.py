@@ -15,19 +15,16 @@ from tritmark.harness.cli.exit_status import FAILED, PASSED
 def verify(
     record: Annotated[
         str,
-        typer.Argument(metavar="RECORD", autocompletion=completion.records, help="Path or id; the newest unless told."),
+        typer.Argument(metavar="RECORD", autocompletion=completion.records, help="Path or id; by default the newest."),
     ] = "",
     allow_simulated: Annotated[
         bool,
-        typer.Option(
-            "--allow-simulated", help="Accept a device that was simulated: it proves correctness and claims no speed."
-        ),
+        typer.Option("--allow-simulated", help="Accept simulated devices, which prove correctness and claim no speed."),
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the checks as JSON and nothing else.")] = False,
-    out: Annotated[Path, typer.Option(metavar="DIR", file_okay=False, help="Where Records are.")] = Path("results"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print only the checks, as JSON.")] = False,
+    out: Annotated[Path, typer.Option(metavar="DIR", file_okay=False, help="Folder of Records.")] = Path("results"),
 ) -> None:
-    """Check that a Record was not changed, that its figures follow from its samples, and that what it claims of a
-    GPU was proven."""
+    """Check a Record: it is unchanged, its figures follow from its samples, and receipts prove its GPU claims."""
     from tritmark.harness import verify as verification
     from tritmark.harness.store import Store
 

@@ -1,2 +1,1 @@
-"""Whether this machine is fit for measuring: each check says what it found, what that means, and what to do about
-it."""
+"""Checks whether this machine is fit for measuring. Each check states what it found, what it means, and the fix."""

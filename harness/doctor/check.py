@@ -1,4 +1,4 @@
-"""What a check says."""
+"""The result of a check."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from enum import StrEnum
 
 
 class State(StrEnum):
-    """How things stand."""
+    """The state of the checked item."""
 
     OK = "ok"
     ABSENT = "absent"
-    """Not here, and a default run does without it."""
+    """Missing, and a default run does not need it."""
     BETTER = "could be better"
-    """A default run gives results, with more noise or less speed than this machine could."""
+    """A default run gives results, with more noise or less speed than possible on this machine."""
     MEND = "mend"
-    """A default run fails, leaves out a device that is here, or gives figures that it calls ambiguous itself."""
+    """A default run fails, leaves out a present device, or gives AMBIGUOUS figures."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One line of what the doctor says."""
+    """One check of `tritmark doctor`."""
 
     name: str
     state: State
     found: str
     means: str
     mend: str = ""
-    """What to do about it; "" where there is nothing to do."""
+    """The fix; "" if nothing is to be done."""
     traceback: str = ""
-    """Where it failed, of what another package brings."""
+    """The traceback of a failed package."""

@@ -1,4 +1,4 @@
-"""All checks, in the order in which things are needed."""
+"""All checks, in the order in which a run needs the items."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tritmark.harness.spec import Tier
 
 
 def examined(out: Path) -> Iterator[Check]:
-    """Every check, in the order in which things are needed. Takes about two seconds."""
-    means = "what `tritmark run` judges and measures"
+    """Yield every check. Takes about two seconds."""
+    means = "the kernels that `tritmark run` judges and measures"
     installed = None
     healths = profiles.healths()
     try:
@@ -30,7 +30,7 @@ def examined(out: Path) -> Iterator[Check]:
             if (name := device.forced())
         ]
     except (TritmarkError, ImportError) as error:
-        yield Check("kernels", State.MEND, str(error), means, "install tritmark again: pip install --force-reinstall .")
+        yield Check("kernels", State.MEND, str(error), means, "reinstall tritmark: pip install --force-reinstall .")
     else:
         found = f"{usable} of {len(own)} variants run here"
         if forced:
@@ -39,18 +39,18 @@ def examined(out: Path) -> Iterator[Check]:
                 State.BETTER,
                 "; ".join([found, *forced]),
                 means,
-                "unset it to have the best ones measured too",
+                "unset the variable to measure the best variants, too",
             )
         else:
             yield Check("kernels", State.OK, found, means)
         for problem in installed.problems:
-            what = "nothing of it is there; everything else is"
+            what = "nothing of this package is loaded; all other packages are"
             yield Check(
                 "packages",
                 State.MEND,
                 str(problem),
                 what,
-                "mend that package, or remove it",
+                "fix or remove that package",
                 problem.traceback.rstrip(),
             )
     yield host.compiler()

@@ -1,5 +1,4 @@
-"""NVIDIA's GPU: whether there is one, its driver, PyCUDA, who may read its counters; and what compiles kernels for
-any device."""
+"""Checks of NVIDIA GPUs: presence, driver, PyCUDA, access to counters; and the compilers of all devices."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ _DISPLAY = "0x03"
 
 
 def present(sys: Path = SYS, dev: Path = DEV) -> bool:
-    """Whether an NVIDIA GPU is in this machine, whatever its software says."""
+    """Whether this machine has an NVIDIA GPU, with or without a driver."""
     if any(dev.glob("nvidia[0-9]*")):
         return True
     devices = (sys / "bus/pci/devices").glob("*")
@@ -28,8 +27,8 @@ def present(sys: Path = SYS, dev: Path = DEV) -> bool:
 
 
 def driver(there: bool) -> Check:
-    """NVIDIA's driver. `there`: a GPU is in the machine."""
-    means = "kernels for the GPU need NVIDIA's driver"
+    """NVIDIA's driver. `there`: the machine has a GPU."""
+    means = "GPU kernels need NVIDIA's driver"
     problem = gpu.driver_problem()
     if problem is None:
         info = gpu.device_info()
@@ -42,7 +41,7 @@ def driver(there: bool) -> Check:
         "GPU driver",
         State.ABSENT,
         "no GPU",
-        "kernels for the GPU are left out, and `--device cuda` fails",
+        "GPU kernels are left out, and `--device cuda` fails",
         gpu.SIMULATE,
     )
 
@@ -51,7 +50,7 @@ def packages(there: bool) -> Check:
     """PyCUDA and cuda-bindings."""
     means = "PyCUDA loads and launches the kernels"
     problem = gpu.package_problem()
-    if problem is None and gpu.driver_problem() is None:  # without a driver it cannot be imported, and is not to blame
+    if problem is None and gpu.driver_problem() is None:  # without a driver PyCUDA cannot be imported
         problem = gpu._import_problem()
     if problem is None:
         from importlib.metadata import version
@@ -61,21 +60,21 @@ def packages(there: bool) -> Check:
 
 
 def toolkits(installed: Installed, there: bool) -> list[Check]:
-    """What compiles kernels for each device that is not the host and has something that does."""
+    """The compiler of each device other than the host that has one."""
     found = []
     for device in installed.registry.devices.values():
         if device.type == HOST:
             continue
         name, means = (
             f"{device.type} compiler",
-            f"kernels for {device.type} are compiled where they run, once for each device",
+            f"{device.type} kernels are compiled on the machine that runs them, once for each device",
         )
         try:
             said = device.compiler()
         except DeviceError as error:
             found.append(Check(name, State.MEND if there else State.ABSENT, error.found, means, error.next_step))
         except TritmarkError as error:
-            found.append(Check(name, State.MEND, str(error), means, "mend what it says"))
+            found.append(Check(name, State.MEND, str(error), means, "fix the reported error"))
         else:
             if said:
                 found.append(Check(name, State.OK, f"{said} (simulator)" if device.simulated() else said, means))
@@ -83,15 +82,15 @@ def toolkits(installed: Installed, there: bool) -> list[Check]:
 
 
 def counters(proc: Path = PROC) -> list[Check]:
-    """Whether Nsight Compute may be used without being root; nothing where no driver says so."""
+    """Whether Nsight Compute works without root; no check without a driver."""
     reported = line(proc / "driver/nvidia/params")
     if reported is None:
         return []
-    means = "Nsight Compute reads a GPU's counters; without them advice rests on times and code alone"
+    means = "Nsight Compute reads a GPU's counters; without them, advice uses only times and code"
     if "RmProfilingAdminOnly: 1" in reported:
         mend = (
             "echo 'options nvidia NVreg_RestrictProfilingToAdminUsers=0' | sudo tee "
             "/etc/modprobe.d/nvidia-profiling.conf, then reboot"
         )
         return [Check("GPU counters", State.ABSENT, "for administrators only", means, mend)]
-    return [Check("GPU counters", State.OK, "for everybody", means)]
+    return [Check("GPU counters", State.OK, "for all users", means)]

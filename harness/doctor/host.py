@@ -1,4 +1,4 @@
-"""The host: its pages, clocks, cores, counters, compiler and disk."""
+"""Checks of the host: pages, clocks, cores, NUMA, counters, compiler and disk."""
 
 from __future__ import annotations
 
@@ -18,55 +18,57 @@ _COUNTERS_FOR_OWN = 2
 
 
 def huge_pages(sys: Path = SYS) -> Check:
-    """Whether buffers and packed weights can lie in huge pages."""
+    """Whether buffers and packed weights can use huge pages."""
     found = memory.huge_pages(sys)
     means = (
-        "buffers and packed weights ask for huge pages; in small ones large kernels also wait for the translation of "
-        "addresses"
+        "buffers and packed weights request huge pages; with small pages, large kernels also wait for address "
+        "translation"
     )
     if found in {"always", "madvise"}:
         return Check("huge pages", State.OK, found, means)
     mend = (
         f"echo madvise | sudo tee /sys/{memory.THP}"
         if found
-        else "a kernel with transparent huge pages, where there is a choice"
+        else "use a Linux kernel with transparent huge pages, if possible"
     )
-    return Check("huge pages", State.BETTER, found or "this kernel has none", means, mend)
+    return Check("huge pages", State.BETTER, found or "not in this Linux kernel", means, mend)
 
 
 def governor(sys: Path = SYS) -> Check:
-    """What decides about the clock's frequency."""
+    """The governor of the clock frequency."""
     found = cpu.governor(sys)
     if found is None:
         means = (
-            "nothing here tells or sets the clock's frequency, as in most virtual machines: noise shows what "
-            "comes of it"
+            "the clock frequency can be neither read nor set, as in most virtual machines; the noise check shows the "
+            "effect"
         )
-        return Check("governor", State.ABSENT, "not told", means)
-    means = "the clock's frequency follows the load unless the governor is performance, and times follow the frequency"
+        return Check("governor", State.ABSENT, "unknown", means)
+    means = "unless the governor is performance, the clock frequency follows the load, and times follow the frequency"
     if found == "performance":
         return Check("governor", State.OK, found, means)
     return Check("governor", State.BETTER, found, means, "sudo cpupower frequency-set -g performance")
 
 
 def cores(sys: Path = SYS) -> Check:
-    """What this process may keep busy."""
+    """The cores that this process may use."""
     allowed, there, granted = len(cpu.affinity()), os.cpu_count() or 1, cpu.quota(sys)
     found = f"{allowed} of {there} logical cores"
     if granted is not None and granted < allowed:
-        means = f"the control group grants the time of {granted} cores; whoever takes more is stopped for milliseconds"
-        mend = f"bind to as many cores as are granted: taskset -c 0-{granted - 1} tritmark run (or raise the quota)"
+        means = (
+            f"the control group grants the time of {granted} cores and stops a process that uses more, for milliseconds"
+        )
+        mend = f"bind to as many cores: taskset -c 0-{granted - 1} tritmark run (or raise the quota)"
         return Check("cores", State.BETTER, f"{found}, a quota of {granted}", means, mend)
     return Check(
-        "cores", State.OK, found, f"a default run takes {cpu.physical_cores(sys)} threads, one for each physical core"
+        "cores", State.OK, found, f"a default run uses {cpu.physical_cores(sys)} threads, one for each physical core"
     )
 
 
 def nodes(sys: Path = SYS, proc: Path = PROC, usable: frozenset[int] | None = None) -> Check:
-    """Whether cores and memory belong together, on a host of several NUMA nodes."""
+    """Whether the allowed cores and memory are on the same NUMA nodes."""
     there = numa.topology(sys, proc, usable)
     if not there.several:
-        return Check("NUMA", State.OK, "one node", "all memory is as near to every core")
+        return Check("NUMA", State.OK, "one node", "all memory is equally near to every core")
     reported = {node.number: len(there.working.get(node.number, ())) for node in there.nodes}
     found = "; ".join(
         f"node {node}: {cores} cores{'' if node in there.storing else ', no memory for this process'}"
@@ -83,27 +85,27 @@ def nodes(sys: Path = SYS, proc: Path = PROC, usable: frozenset[int] | None = No
             State.BETTER,
             f"{found}{f'; numactl binds memory to {bound}' if kind == 'bind' else ''}",
             f"the cores of node {names} have all their memory on other nodes",
-            f"run on cores and memory of the same nodes: numactl --cpunodebind={to} --membind={to} tritmark run (of a "
+            f"run on cores and memory of the same nodes: numactl --cpunodebind={to} --membind={to} tritmark run (for a "
             "container: --cpuset-cpus and --cpuset-mems)",
         )
     if numa.balancing(proc):
         return Check(
             "NUMA",
             State.BETTER,
-            f"{found}; the kernel moves pages after the threads",
-            "what is moved while it is measured has two times; Records count it (node_use)",
+            f"{found}; Linux moves pages to the threads",
+            "pages that move during a measurement change its times; Records count them (node_use)",
             "sudo sysctl kernel.numa_balancing=0",
         )
-    means = "the pool keeps its threads on their nodes; PackedWeights.placed puts weights beside them"
+    means = "the pool keeps its threads on their nodes; PackedWeights.placed puts weights on the same nodes"
     return Check("NUMA", State.OK, found, means)
 
 
 def counters(proc: Path = PROC) -> Check:
-    """Whether a process may count what the CPU does for it."""
-    means = "perf stat can say why a kernel is slow; tritmark itself needs no counters"
+    """Whether a process may read the CPU's counters of its own events."""
+    means = "perf stat can show why a kernel is slow; tritmark itself needs no counters"
     found = line(proc / "sys/kernel/perf_event_paranoid")
     if found is None:
-        return Check("perf counters", State.ABSENT, "this kernel has none", means)
+        return Check("perf counters", State.ABSENT, "not in this Linux kernel", means)
     text = f"kernel.perf_event_paranoid is {found}"
     level = number(proc / "sys/kernel/perf_event_paranoid")
     if found.startswith("-") or (level is not None and level <= _COUNTERS_FOR_OWN):
@@ -114,12 +116,12 @@ def counters(proc: Path = PROC) -> Check:
 
 
 def compiler() -> Check:
-    """What C and C++ sources are compiled with."""
+    """The compilers of C and C++ sources."""
     from tritmark.harness.candidate import compiling
 
     means = (
-        "kernels are compiled already; `tritmark check` of a .c or .cpp compiles on the spot, and `tritmark "
-        "gate` builds commits"
+        "`tritmark check` compiles .c and .cpp files, and `tritmark gate` builds commits; the installed kernels are "
+        "compiled already"
     )
     found = []
     for suffix in compiling.SUFFIXES:
@@ -138,7 +140,7 @@ def disk(out: Path) -> Check:
     means = f"Records and reports go to {out}"
     nearest = next(each for each in (out.absolute(), *out.absolute().parents) if each.exists())
     try:
-        # What access() says is not always so: read-only file systems, quotas, root.
+        # access() is not reliable: read-only file systems, quotas, root.
         with tempfile.TemporaryFile(dir=nearest) as file:
             file.write(b"\0")
             file.flush()
@@ -150,7 +152,7 @@ def disk(out: Path) -> Check:
             State.MEND,
             f"{nearest}: {why}",
             means,
-            "free some room or mend its rights, or choose another folder: --out DIR",
+            "free some space, fix the permissions, or choose another folder: --out DIR",
         )
     if free < _LARGEST:
         return Check(
@@ -158,6 +160,6 @@ def disk(out: Path) -> Check:
             State.BETTER,
             f"{size(free)} free",
             f"{means}; one Record may take up to {size(_LARGEST)}",
-            "free some room",
+            "free some space",
         )
     return Check("disk", State.OK, f"{size(free)} free", means)

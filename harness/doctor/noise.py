@@ -1,4 +1,4 @@
-"""How much noise there is now: the same code against itself, by turns, for about a second."""
+"""Noise of this machine now: the same code interleaved with itself for about a second."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ _LEAST_PAIRS = 30
 
 
 def noise(device: Device) -> list[Check]:
-    """Noise of a comparison, spread of single times, and what others take meanwhile. Takes about a second and a
-    half."""
+    """The noise of a comparison, and the load by other processes meanwhile. Takes about 1.5 seconds."""
     threads = device.cores()
     others = SystemLoad()
     found = against_itself(device, threads)
@@ -29,7 +28,7 @@ def noise(device: Device) -> list[Check]:
 
 
 def against_itself(device: Device, threads: int) -> Alternation:
-    """One of the device's own probes, by turns with itself."""
+    """A probe of the device, interleaved with itself."""
     rng = np.random.default_rng(0)
     probe = next(each for each in device.ceilings().values() if each.name == "read")
     launches = [probe.bind(memory_of(device).allocate(COMPUTE_BYTES), threads)]
@@ -40,30 +39,30 @@ def against_itself(device: Device, threads: int) -> Alternation:
 
 
 def judged(found: Alternation) -> Check:
-    """What the pairs say of the machine."""
+    """The check of noise, from the pairs of samples."""
     ratio = found.ratio()
     wide = ratio.high / ratio.low - 1
     low, middle, high = np.quantile(found.a_ns, (0.25, 0.5, 0.75))
     text = f"{wide:.2%} in {len(found.a_ns)} pairs; half of single times within {(high - low) / middle:.1%}"
     means = (
-        f"how far the same code seems to differ from itself after {SECONDS:.0f} s by turns: a difference "
-        "below that cannot be seen"
+        f"interval width for the same code interleaved with itself for {SECONDS:.0f} s: smaller differences cannot be "
+        "detected"
     )
     if wide > TELLING:
-        mend = "stop other programs, wait, or take a machine for yourself: above 5 % performance verdicts are ambiguous"
+        mend = "stop other programs, wait, or use a dedicated machine: above 5 % performance verdicts are ambiguous"
         return Check("noise", State.MEND, text, means, mend)
     if wide > 2 * LAYOUT_NOISE:
-        return Check("noise", State.BETTER, text, means, "stop other programs, or let samples be taken for longer")
+        return Check("noise", State.BETTER, text, means, "stop other programs, or measure for longer")
     return Check("noise", State.OK, text, means)
 
 
 def load(taken: float | None, threads: int, cores: int) -> Check:
-    """What other processes and the hypervisor take from the cores."""
-    means = f"threads that have to share a core wait for each other by whole time slices; a default run has {threads}"
-    text = "not told" if taken is None else f"others take {taken:.1f} of {cores} cores"
+    """The check of the load by other processes and the hypervisor."""
+    means = f"threads that share a core wait for whole time slices; a default run has {threads}"
+    text = "unknown" if taken is None else f"others use {taken:.1f} of {cores} cores"
     if crowded(taken, threads, cores, TELLING):
         mend = (
-            "stop what else runs (look with top; steal time is another guest's), or measure on fewer cores: --threads N"
+            "stop other programs (see top; steal time is that of another guest), or measure on fewer cores: --threads N"
         )
         return Check("other load", State.MEND, text, means, mend)
     return Check("other load", State.OK, text, means)

@@ -1,4 +1,4 @@
-"""Each GPU of this machine: what it is, how it is, and whether its copies go right to the others."""
+"""Checks of each GPU: facts, health, and direct copies to other GPUs."""
 
 from __future__ import annotations
 
@@ -10,27 +10,26 @@ from tritmark.harness.machine import gpu
 from tritmark.harness.machine.gpu import DeviceInfo, Health
 from tritmark.harness.text import units
 
-_MEANS = "kernels run and are timed on it, as --device {0} or device={0!r}"
+_MEANS = "runs and times kernels as --device {0} or device={0!r}"
 
 _HELD_DOWN = {
-    "hw_thermal_slowdown": "it is too hot: see to its cooling, and let it cool down before it is measured",
-    "sw_thermal_slowdown": "it is too hot: see to its cooling, and let it cool down before it is measured",
-    "hw_slowdown": "it protects itself from heat or want of power: see to its cooling and its power supply",
-    "hw_power_brake_slowdown": "its power supply holds it down: see to that of the machine",
-    "sw_power_cap": "it draws all the power that it may: stop what runs there, or sudo nvidia-smi -i {0} -pl WATTS",
-    "applications_clocks_setting": "its clocks were set lower: sudo nvidia-smi -i {0} -rac",
+    "hw_thermal_slowdown": "too hot: check its cooling, and let it cool down before measuring",
+    "sw_thermal_slowdown": "too hot: check its cooling, and let it cool down before measuring",
+    "hw_slowdown": "slowed by heat or lack of power: check its cooling and its power supply",
+    "hw_power_brake_slowdown": "slowed by the power supply: check the power supply of the machine",
+    "sw_power_cap": "at its power limit: stop other work on it, or sudo nvidia-smi -i {0} -pl WATTS",
+    "applications_clocks_setting": "its clocks are set lower: reset them with sudo nvidia-smi -i {0} -rac",
 }
-"""What to do, by why the clocks are lower than they might be. An idle GPU's are low by themselves."""
+"""The fix for each reason of lower clocks. An idle GPU has low clocks without a fault."""
 
 
 def healths() -> list[Health]:
-    """How each GPU is: to be asked before anything of ours makes a context there, which is work too. None where no
-    driver works."""
+    """The health of each GPU; empty without a driver. Call it before a context is made, because that is load, too."""
     return [] if gpu.driver_problem() is not None else [gpu.health(index) for index in range(gpu.device_count())]
 
 
 def profiles(found: Sequence[Health]) -> Iterator[Check]:
-    """Every GPU, and the ways between them, where `healths` found them so."""
+    """A check of each GPU with the health that `healths` found, and one of the links between GPUs."""
     for index, health in enumerate(found):
         yield profile(gpu.device_info(index), health)
     if len(found) > 1:
@@ -38,24 +37,26 @@ def profiles(found: Sequence[Health]) -> Iterator[Check]:
 
 
 def profile(info: DeviceInfo, health: Health) -> Check:
-    """One GPU: the first thing that is wrong with it decides, the worst before the others."""
+    """The check of one GPU, which reports the worst problem."""
     name, means, found = f"GPU {info.index}", _MEANS.format(f"cuda:{info.index}"), "; ".join(_facts(info, health))
     closed = gpu.mode_problem(info.index)
     if closed is not None:
         return Check(name, State.MEND, f"{found}; {closed.found}", means, closed.next_step)
     if health.ecc_uncorrected:
         mend = (
-            f"look with nvidia-smi -i {info.index} -q -d ECC,ROW_REMAPPER; restart the machine, and have the GPU "
-            "replaced if they come back"
+            f"inspect with nvidia-smi -i {info.index} -q -d ECC,ROW_REMAPPER; restart the machine, and have the GPU "
+            "replaced if the errors come back"
         )
-        return Check(name, State.MEND, found, f"{means}; results there may be wrong", mend)
+        return Check(name, State.MEND, found, f"{means}; its results may be incorrect", mend)
     for reason, mend in _HELD_DOWN.items():
         if reason in (health.throttle or ()):
             return Check(name, State.BETTER, found, f"{means}; its times are longer now", mend.format(info.index))
     if health.utilization:
-        return Check(name, State.BETTER, found, f"{means}; its times are noisier now", "wait for what runs there")
+        return Check(
+            name, State.BETTER, found, f"{means}; its times are noisier now", "wait for other work on it to end"
+        )
     if health.note:
-        return Check(name, State.BETTER, found, f"{means}; how it is remains unknown", "mend what NVML says")
+        return Check(name, State.BETTER, found, f"{means}; its health is unknown", "fix the error that NVML reports")
     return Check(name, State.OK, found, means)
 
 
@@ -72,9 +73,9 @@ def _facts(info: DeviceInfo, health: Health) -> Iterator[str]:
         yield f"{health.power:.0f} of {health.power_limit:.0f} W"
     held = [reason for reason in health.throttle or () if reason != "gpu_idle"]
     if held:
-        yield f"clocks are held down by {', '.join(held)}"
+        yield f"clocks limited by {', '.join(held)}"
     if health.ecc is not None:
-        errors = f", {health.ecc_uncorrected} errors that it could not correct" if health.ecc_uncorrected else ""
+        errors = f", {health.ecc_uncorrected} uncorrected errors" if health.ecc_uncorrected else ""
         yield f"ECC {'on' if health.ecc else 'off'}{errors}"
     if health.utilization:
         yield f"busy for {health.utilization} % of the time"
@@ -83,14 +84,14 @@ def _facts(info: DeviceInfo, health: Health) -> Iterator[str]:
 
 
 def topology(reaches: dict[int, tuple[int, ...]]) -> Check:
-    """Which pairs of GPUs copy without the host between."""
-    means = "copies from GPU to GPU go right there, or else through the host's memory, which takes longer"
+    """The pairs of GPUs that copy directly, without the host's memory."""
+    means = "copies between GPUs are direct, or go through the host's memory, which takes longer"
     apart = [
         f"{one} and {other}"
         for one, other in combinations(reaches, 2)
         if other not in reaches[one] or one not in reaches[other]
     ]
     if not apart:
-        return Check("GPU to GPU", State.OK, f"each of {len(reaches)} reaches the memory of every other", means)
-    mend = "nvidia-smi topo -p2p r says why; IOMMU and PCIe's ACS off, or NVLink, let them"
-    return Check("GPU to GPU", State.BETTER, f"not between {'; '.join(apart)}", means, mend)
+        return Check("GPU to GPU", State.OK, f"direct between all {len(reaches)}", means)
+    mend = "nvidia-smi topo -p2p r shows the reason; NVLink, or IOMMU and ACS of PCIe off, allow direct copies"
+    return Check("GPU to GPU", State.BETTER, f"not direct between {'; '.join(apart)}", means, mend)

@@ -1,4 +1,4 @@
-"""Programs that tritmark asks where they are there, and does without where they are not."""
+"""Checks of optional programs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tritmark.harness.doctor.check import Check, State
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A program under any of several names; `get` is the line that installs it."""
+    """A program with several possible names; `get` states how to install it."""
 
     names: tuple[str, ...]
     use: str
@@ -20,25 +20,23 @@ class Tool:
 
 ON_PATH = (
     Tool(("git",), "`tritmark gate` and `tritmark history` compare commits", "sudo apt install git"),
-    Tool(
-        ("ncu",), "its CSV goes into `tritmark advise --ncu FILE`", "install Nsight Compute, a part of the CUDA toolkit"
-    ),
+    Tool(("ncu",), "`tritmark advise --ncu FILE` reads its CSV", "install Nsight Compute, a part of the CUDA toolkit"),
     Tool(
         ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"),
-        "the tests of the report look at it in a browser",
+        "tests show the report in a browser",
         "sudo apt install chromium",
     ),
 )
 READERS = {
     "objdump": "`tritmark advise` reads the CPU's instructions",
-    "llvm-mca": "`tritmark advise` tells waiting for the step before from busy units",
+    "llvm-mca": "`tritmark advise` distinguishes dependency stalls from busy units",
     "nvdisasm": "`tritmark advise` reads the GPU's instructions",
 }
-"""What reads compiled code, and what for."""
+"""Programs that read compiled code, with their use."""
 
 
 def tools() -> list[Check]:
-    """A line for each program."""
+    """A check for each program."""
     return [*map(_on_path, ON_PATH), *(_reader(name, use) for name, use in READERS.items())]
 
 
@@ -48,7 +46,7 @@ def _on_path(tool: Tool) -> Check:
 
 
 def _reader(name: str, use: str) -> Check:
-    """One that advice looks for in more places than PATH."""
+    """A program that advice also looks for outside PATH."""
     from tritmark.harness.disassembly.tools import NEXT, ToolError, find
 
     path: Path | None

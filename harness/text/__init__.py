@@ -1,1 +1,1 @@
-"""Figures and foreign text, made fit for people: units, and names that may hold anything."""
+"""Text for output: figures with units, summaries of Records, and safe display of names."""

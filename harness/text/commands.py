@@ -1,4 +1,4 @@
-"""The command lines that repeat what a Record holds, safe to paste into a shell."""
+"""Command lines that repeat a Record or a part of it, safe to paste into a shell."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tritmark.harness.text.visible import quoted
 
 
 def whole(record: Record) -> str:
-    """The invocation as it was given, on the same data: where it gave no seed, one was drawn."""
+    """The invocation with the seed of the Record, so that it repeats the same data."""
     words = record.environment.command
     reported = any(word == "--seed" or word.startswith("--seed=") for word in words)
     seeded = words[1:2] in {("run",), ("check",)} and not reported
@@ -18,7 +18,7 @@ def whole(record: Record) -> str:
 
 
 def of_run(record: Record, run: Run) -> str:
-    """The Runs of this Run's kernel with as many threads, on the same suite and seed."""
+    """The Runs of this Run's kernel with the same thread count, suite and seed."""
     words = ["tritmark", "run"]
     if record.suite:
         words += ["--suite", record.suite]
@@ -27,7 +27,7 @@ def of_run(record: Record, run: Run) -> str:
 
 
 def of_layers(record: Record) -> str:
-    """The layers of the weights alone."""
+    """Only the layers of the weights."""
     return _line(record, "tritmark", "run", "--weights", record.weights_path, "--seed", str(record.environment.seed))
 
 
@@ -37,7 +37,7 @@ def of_machine(record: Record) -> str:
 
 
 def of_failure(record: Record) -> str:
-    """The first kernel that failed, on the same data; the whole invocation where it was a user's kernel or a layer."""
+    """The first failed kernel on the same data; the whole invocation for a user's kernel or a layer."""
     failed = next((run for run in record.runs if not run.passed and not run.peer), None)
     if failed is None or record.environment.command[1:2] != ("run",):
         return whole(record)
@@ -45,12 +45,12 @@ def of_failure(record: Record) -> str:
 
 
 def of_advice(record: Record) -> str:
-    """What to change next, by what the Record shows."""
+    """Proposals for the Record."""
     return " ".join(map(quoted, ("tritmark", "advise", *_out(record.environment.command), record.id)))
 
 
 def of_report(record: Record) -> str:
-    """This page, from its Record."""
+    """The report of the Record."""
     return " ".join(map(quoted, ("tritmark", "report", *_out(record.environment.command), record.id)))
 
 
@@ -77,8 +77,7 @@ def _out(given: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _line(record: Record, *words: str) -> str:
-    # Variables that were set change what runs (a forced instruction set, the number of threads); the command line binds
-    # threads by itself.
+    # Environment variables change what runs, such as a forced instruction set. The command line sets BINDING itself.
     variables = [
         f"{name}={value}" for name, value in sorted(record.environment.variables.items()) if (name, value) != BINDING
     ]

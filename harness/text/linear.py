@@ -1,4 +1,4 @@
-"""What all linear layers of a model take, in words."""
+"""A sentence about the time of all linear layers of a model."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from tritmark.harness.text import units
 
 
 def sentence(found: LinearLayers) -> str:
-    """One sentence: the sum and the tokens a second that it allows, or why there is no sum."""
+    """The sum and the tokens per second that it allows, or why there is no sum."""
     what = "one token" if found.tokens == 1 else f"a prompt of {found.tokens}"
     if found.total_ns is None or found.tokens_per_second is None:
         of = f"{found.unmeasured} of {found.layers + found.unmeasured}"
         return f"{found.device}: no sum for {what}: {of} linear layers have no figure"
-    cold = "weights cold" if not found.hot else f"weights cold, but of {found.hot} that are too small for it"
+    cold = "weights cold" if not found.hot else f"weights cold, except {found.hot} layers that are too small"
     between = ""
     if found.low_ns is not None and found.high_ns is not None:
         noisy = half_width(found.total_ns, found.low_ns, found.high_ns) > TOO_NOISY
         ends = f" ({units.time(found.low_ns)} to {units.time(found.high_ns)})"
         between = f" ({units.NOISY})" if noisy else ends
-    uncertain = f"; AMBIGUOUS figures of {found.uncertain} layers are in it" if found.uncertain else ""
+    uncertain = f"; includes AMBIGUOUS figures of {found.uncertain} layers" if found.uncertain else ""
     return (
         f"{found.device}: {what} takes {units.time(found.total_ns)}{between} in {found.layers} linear layers, which "
-        f"allows {found.tokens_per_second:,.1f} tokens a second at most ({cold}; clock: {found.clock}; "
+        f"allows at most {found.tokens_per_second:,.1f} tokens per second ({cold}; clock: {found.clock}; "
         f"threads: {found.threads}{uncertain})"
     )

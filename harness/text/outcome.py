@@ -1,4 +1,4 @@
-"""How a Record ended: headline, counts and exit status all come from here, so that they agree."""
+"""The outcome of a Record. Headline, counts and exit status use it, so that they agree."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ FAILED = frozenset({Status.FAIL, Status.ERROR})
 
 @dataclass(frozen=True, slots=True)
 class RecordOutcome:
-    """What counts: own Runs, each with the worst of its dimensions, layers, and figures. Kernels of other projects
-    count in nothing but `figures` and `noisy`."""
+    """Counts of own Runs by their worst dimension, of layers, and of figures. Peers count only in `figures` and
+    `noisy`."""
 
     runs: Mapping[Status, int]
     layers: Mapping[Status, int]
     figures: int
-    """Times that were taken and that no guard doubts, cold and hot ones."""
+    """Cold and hot times that no guard doubts."""
     noisy: int
     """Those of `figures` whose interval is wider than TOO_NOISY."""
 
     def count(self, *statuses: Status) -> int:
-        """Runs and layers that ended so."""
+        """The number of Runs and layers with these statuses."""
         return sum(self.runs.get(each, 0) + self.layers.get(each, 0) for each in statuses)
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing that could have been judged."""
+        """Whether the Record has neither Runs nor layers."""
         return not self.runs and not self.layers
 
     @property
@@ -40,19 +40,19 @@ class RecordOutcome:
 
     @property
     def passed(self) -> bool:
-        """Whether nothing failed, and there was something."""
+        """Whether nothing failed, and the Record is not empty."""
         return not self.failed and not self.empty
 
     @property
     def status(self) -> Status:
-        """FAIL where a verdict fails, AMBIGUOUS where one could not be decided, NOT RUN where nothing was judged."""
+        """FAIL if a verdict is FAIL or ERROR, else AMBIGUOUS if one is, else PASS; NOT RUN if nothing was judged."""
         if self.failed:
             return Status.FAIL
         return groups.worst(each for each in Status if self.count(each))
 
 
 def outcome(record: Record) -> RecordOutcome:
-    """How the Record ended."""
+    """The outcome of the Record."""
     figures = groups.figures(record.runs)
     return RecordOutcome(
         runs=Counter(groups.verdict(run) for run in record.own),
@@ -63,5 +63,5 @@ def outcome(record: Record) -> RecordOutcome:
 
 
 def deciding(own: Record, whole: Record) -> Record:
-    """What a check of some kernels of `whole` is judged by: these, which `own` has, or all where anything failed."""
+    """The Record that decides about a check: `own`, which has the user's kernels, or `whole` if anything failed."""
     return whole if outcome(whole).failed else own

@@ -12,7 +12,7 @@ from tritmark.harness.text import units
 
 
 def plain_table(title: str, *columns: str, right: Iterable[str] = ()) -> Table:
-    """A table without lines; the columns named in `right` are aligned to the right."""
+    """A table without lines. Columns named in `right` are right-aligned."""
     made = Table(title=title, title_justify="left", show_edge=False, pad_edge=False, box=None, header_style="bold")
     for column in columns:
         made.add_column(column, justify="right" if column in right else "left", overflow="fold")
@@ -22,7 +22,7 @@ def plain_table(title: str, *columns: str, right: Iterable[str] = ()) -> Table:
 def filled_table(
     title: str, heads: Sequence[str], rows: Sequence[Sequence[str | Text]], right: Iterable[str] = ()
 ) -> Table:
-    """The same with its rows; columns in which nothing stands are left out."""
+    """A plain table with its rows, without empty columns."""
     shown = [number for number in range(len(heads)) if any(str(row[number]) not in {"", units.NONE} for row in rows)]
     table = plain_table(title, *(heads[number] for number in shown), right=right)
     for row in rows:
@@ -31,8 +31,9 @@ def filled_table(
 
 
 def fit(table: Table, width: int) -> int:
-    """Give the columns their widths, and return what the table takes: `width` at most, but no less than its words need,
-    for cells are broken between words alone. Rich breaks words where it could break another column."""
+    """Set the widths of the columns and return that of the table: at most `width`, but enough for the longest words.
+
+    Cells are broken only between words. Rich would break words before it narrows another column."""
     cells = [[str(cell) for cell in (column.header, *column.cells)] for column in table.columns]
     least = [max((cell_len(word) for cell in of for word in cell.split()), default=0) for of in cells]
     widths = [max(map(cell_len, of)) for of in cells]

@@ -1,4 +1,4 @@
-"""Figures for people: three significant digits and a unit. A figure that was not taken is a dash."""
+"""Formats figures with three significant digits and a unit. A missing figure is a dash."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tritmark.harness.record import TOO_NOISY, Ratio, Timing, half_width
 
 NONE = "–"
 NOISY = "too noisy"
-"""What stands in place of an interval that is wider than TOO_NOISY."""
+"""Replaces an interval that is wider than TOO_NOISY."""
 FILTERS = (
     "count",
     "number",
@@ -76,12 +76,12 @@ def percent(fraction: float | None) -> str:
 
 
 def spread(half: float) -> str:
-    """Half of an interval as a share: ±0.4 %, or "over ±25 %" where that is too noisy."""
+    """Half of an interval as a share: ±0.4 %, or "over ±25 %" if too noisy."""
     return f"over ±{100 * TOO_NOISY:.0f} %" if half > TOO_NOISY else f"±{percent(half)}"
 
 
 def fraction(ratio: Ratio | None) -> str:
-    """A part of the ceiling with its interval, in percent."""
+    """A share of the ceiling with its interval, in percent."""
     if ratio is None:
         return NONE
     middle = f"{100 * ratio.median:.1f} %"
@@ -89,7 +89,7 @@ def fraction(ratio: Ratio | None) -> str:
 
 
 def timed(timing: Timing | None, unit: str = " %") -> str:
-    """A time with half of its interval: 158 µs ±0.4 %; with an interval that is too wide: 158 µs, too noisy."""
+    """A time with half of its interval: 158 µs ±0.4 %; or 158 µs, too noisy."""
     if timing is None:
         return NONE
     if timing.too_noisy:
@@ -99,7 +99,7 @@ def timed(timing: Timing | None, unit: str = " %") -> str:
 
 
 def share(ratio: Ratio | None) -> str:
-    """A part of the ceiling with half of its interval, in percent: 96.1 ±0.4 %."""
+    """A share of the ceiling with half of its interval, in percent: 96.1 ±0.4 %."""
     if ratio is None:
         return NONE
     if ratio.too_noisy:
@@ -108,12 +108,12 @@ def share(ratio: Ratio | None) -> str:
 
 
 def one_in(share: float) -> str:
-    """The number of calls of which one is that share: 341 for 0.00293."""
+    """The inverse of a share: 341 for 0.00293."""
     return f"{1 / share:,.0f}"
 
 
 def times(ratio: Ratio | None) -> str:
-    """A ratio with its interval: 3.1x (3.0 to 3.2); with one that is too wide: 3.1x, too noisy."""
+    """A ratio with its interval: 3.1x (3.0 to 3.2); or 3.1x, too noisy."""
     if ratio is None:
         return NONE
     middle = f"{_three(ratio.median)}x"
@@ -121,14 +121,14 @@ def times(ratio: Ratio | None) -> str:
 
 
 def faster(ratio: Ratio | None) -> str:
-    """A ratio without its interval: 3.1x, or that it is too noisy."""
+    """A ratio without its interval: 3.1x, or "too noisy"."""
     if ratio is None:
         return NONE
     return NOISY if ratio.too_noisy else f"{ratio.median:.1f}x"
 
 
 def prefetch(strategy: str) -> str:
-    """A way of fetching ahead: 8 KiB into L2 for "L2 8192"."""
+    """A prefetch distance: 8 KiB into L2 for "L2 8192"."""
     level, _, distance = strategy.partition(" ")
     if distance.isdecimal():
         return f"{size(int(distance))} into {level}"
@@ -141,13 +141,13 @@ def decibel(value: float | None) -> str:
 
 
 def cosine(value: float | None) -> str:
-    """A cosine with four decimals, as they lie close to 1."""
+    """A cosine with four decimals, because cosines are close to 1."""
     return NONE if value is None else f"{value:.4f}"
 
 
 def _scaled(value: float, step: int, units: tuple[str, ...]) -> str:
     scaled, last = float(value), len(units) - 1
-    # From 999.5 on, three digits would round up to the next unit.
+    # At 999.5 or more, three digits would round up to the next unit.
     index = 0
     while abs(scaled) >= step - 0.5 and index < last:
         scaled /= step

@@ -1,4 +1,4 @@
-"""What was not judged, in words: a sentence for a headline, and a line for each thing."""
+"""Text about what was not judged: a sentence for the headline, and a line for each item."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NOUNS = {
 
 
 def headline(record: Record) -> str:
-    """Not judged: accuracy, in part, of 1 kernel; byte order of 3 formats. "" where there is nothing to say."""
+    """Not judged: accuracy, in part, of 1 kernel; byte order of 3 formats. "" if everything was judged."""
     parts = []
     for kind, (noun, words) in _NOUNS.items():
         of_kind = [each for each in record.not_judged if each.kind is kind]

@@ -1,4 +1,4 @@
-"""Text of a Record, made harmless and visible: names may hold control characters, right-to-left marks or markup."""
+"""Makes text of a Record harmless and visible: names may hold control characters, right-to-left marks or markup."""
 
 from __future__ import annotations
 
@@ -16,36 +16,35 @@ _LONGEST_SENTENCE = 200
 
 
 def visible(text: str) -> str:
-    r"""The text with all that does not print (ANSI escapes, direction marks, lone surrogates) written as \x1b or
-    \u202e; newlines stay."""
+    r"""The text with unprintable characters (ANSI escapes, direction marks, surrogates) as \x1b or \u202e, except
+    newlines."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() or char == "\n" else _escaped(char) for char in text)
 
 
 def sentence(text: str) -> str:
-    """The first sentence of it, on one line, of at most 200 characters."""
+    """The first sentence of the text, at most 200 characters."""
     first = re.split(r"[.;]\s|\n", text.strip(), maxsplit=1)[0].rstrip(".;")
     return first if len(first) <= _LONGEST_SENTENCE else f"{first[: _LONGEST_SENTENCE - 3]}..."
 
 
 def isolated(value: Any) -> Markup:
-    """Markup of the text; <bdi> keeps letters that run right to left from reordering what stands beside them (ASCII
-    cannot)."""
+    """Markup of the text. <bdi> keeps right-to-left letters from reordering adjacent text; ASCII needs none."""
     from markupsafe import escape
 
     return _isolated(escape(visible(str(value))))
 
 
 def breakable(value: Any) -> Markup:
-    """The isolated text, which may be broken after a dot, slash or underscore where a column is narrow."""
+    """The isolated text, which a narrow column may break after a dot, slash or underscore."""
     from markupsafe import Markup, escape
 
     return _isolated(Markup("<wbr>").join(escape(part) for part in _BREAKS.split(visible(str(value)))))
 
 
 def long(value: Any) -> Markup:
-    """The class of a table cell that has to wrap: cells of the dense tables otherwise stay on one line."""
+    """The class of a table cell that must wrap; other cells of the dense tables stay on one line."""
     from markupsafe import Markup
 
     return Markup(' class="long"') if len(visible(str(value))) > _LONGEST_LABEL else Markup("")
@@ -58,8 +57,7 @@ def _isolated(text: Markup) -> Markup:
 
 
 def label(text: str, longest: int = _LONGEST_LABEL) -> str:
-    """ASCII of at most `longest` characters for use inside a plot, whose text is laid out without the reader's
-    fonts."""
+    """ASCII of at most `longest` characters for a plot, whose text is laid out without the reader's fonts."""
     plain = "".join(char if char.isascii() and char.isprintable() else _escaped(char) for char in text)
     return plain if len(plain) <= longest else f"{plain[: longest - 3]}..."
 

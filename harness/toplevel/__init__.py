@@ -1,7 +1,7 @@
 """tritmark: benchmark and validation harness for BitNet (1.58-bit, ternary) kernels.
 
 `tritmark.kernels` has the kernels, `tritmark.torch` the PyTorch ops and modules. Each part is imported at its first
-use. Other distributions may bring further parts: a folder `tritmark/` without an `__init__.py`.
+use. Other distributions may add parts: a folder `tritmark/` without an `__init__.py`.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Any as _Any
 
 _own = list(__path__)
 _found: list[str] = list(_extend_path([], __name__))
-# In the order of sys.path, as for a namespace package: of two installations the first one is used. No entry of sys.path
-# has this folder where another finder loaded it, such as the gate's, which opens two builds.
+# In the order of sys.path, as for a namespace package, so that the first of two installations is used. If another
+# finder loaded this package, as in the gate, sys.path does not lead to this folder.
 __path__ = _found if set(_own) <= set(_found) else [*_own, *_found]
 
 __version__: str
-"""Of the installed distribution."""
+"""Version of the installed distribution."""
 
 
 def __getattr__(name: str) -> _Any:

@@ -50,7 +50,7 @@ def test_without_locks_the_work_goes_on_and_the_folder_is_named_once(
                 done += 1
     assert done == 2
     (told,) = caplog.messages
-    assert told.startswith(f"{tmp_path} has no file locks; next: ")
+    assert told.startswith(f"{tmp_path} does not support file locks; next: ")
 
 
 def test_what_else_a_lock_meets_is_raised(tmp_path: Path) -> None:

@@ -121,7 +121,7 @@ def test_a_forced_variant_is_the_only_one() -> None:
     registry = Registry([device(forced="slow")], [variant("slow"), variant("quick", Tier.OPTIMIZED)])
     assert registry.select_best(KEY, AXES).name == "slow"
     assert registry.select_best(KEY, AXES, "quick").name == "quick"
-    with pytest.raises(NoCompatibleKernelError, match="'none such' was asked for"):
+    with pytest.raises(NoCompatibleKernelError, match="'none such' was requested"):
         registry.select_best(KEY, AXES, "none such")
 
 
@@ -129,7 +129,8 @@ def test_what_nothing_decides_between_is_refused_when_it_is_registered() -> None
     registry = Registry([device()], [variant("a"), variant("b", rank=1)])
     before = registry.version
     with pytest.raises(
-        AmbiguousKernelError, match="none/float32/c and a are both of tier BASELINE and rank 0; give one another rank"
+        AmbiguousKernelError,
+        match="none/float32/c and a both have tier BASELINE and rank 0; next: change the rank of one",
     ):
         registry.register(variant("d", rank=2), variant("c"))
     assert [each.name for each in registry.variants] == ["a", "b"]  # all or none
@@ -151,7 +152,7 @@ def test_a_candidate_is_taken_by_its_name_alone() -> None:
     )
     assert registry.select_best(KEY, AXES).name == "plain"
     assert registry.select_best(KEY, AXES, "b").name == "b"
-    with pytest.raises(NoCompatibleKernelError, match="a: it is under judgement, and taken only by its name"):
+    with pytest.raises(NoCompatibleKernelError, match="a: a candidate is selected only by name"):
         Registry([device()], [variant("a", Tier.CANDIDATE)]).select_best(KEY, AXES)
 
 
@@ -205,17 +206,17 @@ def test_a_forced_step_without_a_kernel_leaves_the_best_below(forced: str | None
         variant(name, Tier(rank), features=LADDER[name]) for rank, name in ((3, "quick"), (2, "slow"), (1, "plain"))
     ]
     assert Registry([steps], variants).select_best(KEY, AXES).name == taken
-    with pytest.raises(NoCompatibleKernelError, match="'odd' was asked for"):
+    with pytest.raises(NoCompatibleKernelError, match="'odd' was requested"):
         Registry([steps], variants).select_best(KEY, AXES, "odd")
 
 
 def test_a_forced_step_that_the_machine_lacks_is_refused() -> None:
-    with pytest.raises(NoCompatibleKernelError, match="'quick' was asked for, and this cpu lacks faster"):
+    with pytest.raises(NoCompatibleKernelError, match="'quick' was requested, and this cpu lacks faster"):
         Registry([replace(device(forced="quick"), ladder=lambda: LADDER)], [variant("plain")]).select_best(KEY, AXES)
     only = [variant("quick", features=LADDER["quick"])]
     with pytest.raises(NoCompatibleKernelError, match="this cpu lacks faster"):
         Registry([replace(device(forced="quick"), ladder=lambda: LADDER)], only).select_best(KEY, AXES)
-    with pytest.raises(NoCompatibleKernelError, match="'slow' was asked for"):
+    with pytest.raises(NoCompatibleKernelError, match="'slow' was requested"):
         Registry([replace(device(forced="slow"), ladder=lambda: LADDER)], only).select_best(KEY, AXES)
 
 
@@ -258,8 +259,8 @@ BROKEN = [
         "entry point 'b' of tritmark.providers (no_such_module:thing) is left out: ModuleNotFoundError",
     ),
     (("b", "json:no_such_thing"), "is left out: AttributeError"),
-    (("b", "json:dumps"), "it is a function; legal: a tritmark.harness.spec.Provider"),
-    (("a", "tritmark.kernels:OPS"), "two packages call their provider 'a'"),
+    (("b", "json:dumps"), "the object is a function; legal: a tritmark.harness.spec.Provider"),
+    (("a", "tritmark.kernels:OPS"), "another package has a provider with the name 'a'"),
     (("b", "tritmark.kernels:PROVIDER"), "provider b: op 'i2s_quantize' is registered already"),
 ]
 
@@ -314,7 +315,7 @@ def test_commands_tell_of_a_package_that_cannot_be_taken(tmp_path: Path, command
 @pytest.mark.parametrize(
     ("points", "told"),
     [
-        ([], "is tritmark installed"),
+        ([], "next: pip install tritmark"),
         ([("a", "no_such_module:thing"), ("b", "json:dumps")], "ModuleNotFoundError"),
         ([("b", "json:dumps")], "function"),
     ],

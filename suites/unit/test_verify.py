@@ -226,19 +226,22 @@ def test_what_is_no_record_is_refused(tmp_path: Path, content: str) -> None:
         ({"launches": 0}, "0 launches for 4 runs"),
         ({"launches": 3}, "3 launches for 4 runs"),
         ({"runs": 0, "launches": 0, "timed_runs": 0}, "0 launches for 0 runs"),
-        ({"uuid": ""}, "is no uuid of a GPU"),
-        ({"uuid": "GPU-ffffffff-4455-6677-8899-aabbccddeeff"}, "is none of the GPUs of this machine"),
+        ({"uuid": ""}, "is not a uuid of a GPU"),
+        ({"uuid": "GPU-ffffffff-4455-6677-8899-aabbccddeeff"}, "is not a GPU of this machine"),
         ({"uuid": "SIMULATOR"}, "simulated is False"),
         ({"simulated": True}, "simulated is True"),
         ({"functions": ()}, "it launched no function"),
         ({"functions": ("i2s_quantize_avx512",)}, "functions of cuda begin with"),
-        ({"functions": ("i2s_gpu_quantize_mock",)}, "stands in for a kernel"),
+        ({"functions": ("i2s_gpu_quantize_mock",)}, "replaces a kernel"),
         ({"device_ns": 0.0}, "the device measured 0 ns"),
         ({"timed_runs": 0}, "for 0 of 4 runs"),
         ({"timed_runs": 9}, "for 9 of 4 runs"),
-        ({"code_hash": ""}, "no SHA-256 of a binary"),
-        ({"code_hash": "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"}, "no SHA-256 of a binary"),
-        ({"native": False}, "dequantized computation took its place"),
+        ({"code_hash": ""}, "not a SHA-256 of a binary"),
+        (
+            {"code_hash": "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"},
+            "not a SHA-256 of a binary",
+        ),
+        ({"native": False}, "replaced by dequantized computation"),
         ({"threads": 0}, "runs on 0 of"),
     ],
 )
@@ -285,7 +288,7 @@ def test_a_fallback_that_the_harness_ran_is_found(ran: Callable[..., Path], monk
     found = verify(path)
     assert not found.passed
     told = str([each.faults for each in found.checks if each.name == "receipts"])
-    for said in ("no uuid of a GPU", "it launched no function", "0 launches for", "the device measured 0 ns"):
+    for said in ("not a uuid of a GPU", "it launched no function", "0 launches for", "the device measured 0 ns"):
         assert said in told
 
 
@@ -308,7 +311,7 @@ def test_a_cpu_kernel_under_a_gpu_s_name_is_found(gpu_record: Record) -> None:
         receipt=replace(run.receipt, kernel=kernel),
     )
     found = str(faults(renamed)["receipts"])
-    assert "no uuid of a GPU" in found
+    assert "not a uuid of a GPU" in found
     assert "launches for" in found
 
 
@@ -357,7 +360,7 @@ def test_a_simulator_that_poses_as_a_gpu_is_found(simulated_record: Record, gpu_
     receipt = replace(cleared(run.receipt), uuid=gpu_record.machine.gpus[0].uuid, device_ns=5e6, timed_runs=1)
     posing = with_run(simulated_record, index, receipt=receipt)
     posing = posing.model_copy(update={"machine": gpu_record.machine})
-    assert "TRITMARK_CUDA asked for the simulator" in str(faults(posing, allow_simulated=True)["receipts"])
+    assert "TRITMARK_CUDA selects the simulator" in str(faults(posing, allow_simulated=True)["receipts"])
     # The lane's flag is cleared.
     lanes = tuple(DeviceStatus(device=lane.device, ran=True) for lane in simulated_record.lanes)
     assert "lanes" in faults(simulated_record.model_copy(update={"lanes": lanes}), allow_simulated=True)
@@ -519,16 +522,16 @@ def test_borrowed_samples_are_found(gpu_record: Record) -> None:
 
 def test_doubled_runs_are_found(gpu_record: Record) -> None:
     found = faults(gpu_record.model_copy(update={"runs": (*gpu_record.runs, gpu_record.runs[0])}))
-    assert "is there 2 times" in str(found["duplicates"])
+    assert "occurs 2 times" in str(found["duplicates"])
 
 
 @pytest.mark.parametrize(
     ("lanes", "said"),
     [
-        ((DeviceStatus(device="cpu", ran=True),), "cuda: there are Runs of it and no lane"),
+        ((DeviceStatus(device="cpu", ran=True),), "cuda: it has Runs and no lane"),
         (
             (DeviceStatus(device="cpu", ran=True), DeviceStatus(device="cuda", ran=False, reason="no")),
-            "the lane says it did not run",
+            "the lane states that it did not run",
         ),
         (
             (
@@ -548,7 +551,7 @@ def test_doubled_runs_are_found(gpu_record: Record) -> None:
         ),
         (
             (DeviceStatus(device="cpu", ran=True), DeviceStatus(device="cuda", ran=True, simulated=True)),
-            "its receipts say otherwise",
+            "its receipts differ",
         ),
     ],
 )
@@ -643,8 +646,11 @@ def test_the_command_takes_an_id_and_prints_json(
 @pytest.mark.parametrize(
     ("changed", "fault"),
     [
-        ({"calls": 100, "rarest": 0.001}, "100 calls show no fault as rare as 0.001 of them with 95 %"),
-        ({"calls": 0, "rarest": 0.5}, "0 calls show no fault as rare as 0.5 of them with 95 %"),
+        (
+            {"calls": 100, "rarest": 0.001},
+            "100 calls cannot detect a fault in 0.001 of them with 95 % probability",
+        ),
+        ({"calls": 0, "rarest": 0.5}, "0 calls cannot detect a fault in 0.5 of them with 95 % probability"),
         ({"uncovered": ("M 9 to 15",)}, "accuracy passed, and no case reached: M 9 to 15"),
         ({"calls": 100, "rarest": 0.0295}, ""),
         ({"calls": 1024, "rarest": 3 / 1024, "covered": ("M 9 to 15",)}, ""),
@@ -680,7 +686,7 @@ def test_a_limit_that_is_not_listed_is_found(gpu_record: Record) -> None:
     limited = first.model_copy(update={"accuracy": first.accuracy.model_copy(update={"limits": (limit,)})})
     hidden = gpu_record.model_copy(update={"runs": (limited, *others)})
     (found,) = (each for each in check(hidden) if each.name == "limits")
-    assert found.faults == (f"{first.id}: its limit is not among what was not judged: {limit}",)
+    assert found.faults == (f"{first.id}: its limit is not listed as not judged: {limit}",)
     listed = NotJudged(kind=NotJudgedKind.ACCURACY, about=(first.kernel,), told=limit)
     (found,) = (each for each in check(hidden.model_copy(update={"not_judged": (listed,)})) if each.name == "limits")
     assert found.status == "PASS"

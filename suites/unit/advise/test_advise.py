@@ -630,7 +630,7 @@ def test_the_command_lists_explains_and_advises(told: Callable[..., str], gpu_re
     text = told("RECORD")
     assert "1. " in text
     assert "verify: tritmark run" in text
-    assert "Not looked at:" in text
+    assert "Not examined:" in text
     assert len(told("RECORD", "--all")) > len(text)
 
 

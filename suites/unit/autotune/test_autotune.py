@@ -288,7 +288,7 @@ def test_a_damaged_file_is_never_believed(data: st.DataObject) -> None:
     where = tuned.path()
     where.parent.mkdir(parents=True, exist_ok=True)
     where.write_text(whole[:cut])
-    with pytest.raises(UsageError, match="is no file of choices"):
+    with pytest.raises(UsageError, match="not a file of choices"):
         tuned.read(where)
 
 
@@ -310,8 +310,8 @@ def test_a_file_that_says_something_else_is_told(
     place.write_text(json.dumps(json.loads(tuned.text((choice(),))) | change))
     with caplog.at_level(logging.WARNING):
         assert kept() == ""
-    assert "built-in choices are launched; next: remove it" in caplog.text
-    with pytest.raises(UsageError, match="is no file of choices"):
+    assert "built-in choices are used; next: remove it" in caplog.text
+    with pytest.raises(UsageError, match="not a file of choices"):
         keep(f"{KEY}/made", AXES, IDENTITY, choice())
 
 
@@ -402,8 +402,8 @@ def test_jobs_are_what_is_launched_or_what_is_named() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--shape", "16,2560"], "legal: sizes from 1 on with commas between them .*ternary_matmul: M,N,K"),
-        (["--shape", "16,0,3"], "legal: sizes from 1 on"),
+        (["--shape", "16,2560"], "legal: sizes of 1 or more, separated by commas .*ternary_matmul: M,N,K"),
+        (["--shape", "16,0,3"], "legal: sizes of 1 or more"),
         (["--shape", "1,2,3", "--suite", "smoke"], "legal: one of the two"),
         (["--op", "i2s_*"], "matches no op whose kernels have several instances; legal: ternary_matmul"),
     ],

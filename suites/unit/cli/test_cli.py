@@ -171,9 +171,9 @@ def test_a_kernel_that_raises_is_status_1_and_the_others_go_on(
         ((*RUN, "--sed", "1"), "--sed"),
         ((*RUN, "--weights", "none.safetensors"), "none.safetensors"),
         ((*RUN, "20250101T000000Z-00000000"), "add --resume"),
-        ((*RUN, "--resume"), "nothing to resume"),
+        ((*RUN, "--resume"), "holds no interrupted run"),
         ((*RUN, "--resume", "20250101T000000Z-00000000"), "no such interrupted run"),
-        ((*RUN, "--resume", "../../etc/passwd"), "is no id of a run"),
+        ((*RUN, "--resume", "../../etc/passwd"), "is not an id of a run"),
         (("report",), "holds no Record"),
         (("report", "none.json"), "No such file"),
         (("report", "suite.toml"), "not JSON"),
@@ -302,7 +302,7 @@ def test_more_threads_than_cores_are_warned_of(
     for threads, warned in (("99", True), ("3", True), ("2", False), ("1", False)):
         outcome = tritmark(*command, *nothing, "--threads", threads)
         assert outcome.status == 2
-        assert (f"--threads {threads}: this process may keep 2 cores busy" in outcome.err) is warned
+        assert (f"--threads {threads}: this process may use 2 cores" in outcome.err) is warned
     refused = tritmark(*command, "--threads", "99999")
     assert refused.status == 2
     assert "99999 is more than 4096" in refused.err

@@ -48,7 +48,7 @@ def test_an_interrupted_run_can_be_resumed(
     id = partial.name.removesuffix(".partial")
     kept = [json.loads(path.read_text()) for path in partial.glob("run-*.json")]
     told = (
-        f"Interrupted; {len(kept)} finished and kept. Go on with:\n  tritmark run --suite suite.toml --seed "
+        f"Interrupted; {len(kept)} finished and kept. Continue with:\n  tritmark run --suite suite.toml --seed "
         f"41 --resume {id}\n"
     )
     assert told in interrupted.err

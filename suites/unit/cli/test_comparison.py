@@ -85,7 +85,7 @@ def test_a_pass_of_performance_says_how_fast_beside_the_built_in_kernel() -> Non
         for data in ("cold", "hot")
         if getattr(run.performance, data) is not None
     ]
-    found = re.search(r"\(measured, no more\): (\S+)x the speed of the built-in avx2 \((\S+)x to (\S+)x\)$", line)
+    found = re.search(r"\(measured only\): (\S+)x the speed of the built-in avx2 \((\S+)x to (\S+)x\)$", line)
     assert found, line
     low, high = float(found[2]), float(found[3])
     assert low == pytest.approx(min(ratios), rel=5e-3)
@@ -107,7 +107,7 @@ def test_times_that_are_too_noisy_are_no_speed(variant: str) -> None:
     runs = [run for run in record.runs if run.performance.cold is not None]
     shaky = record_of([wide(run) if run.variant == variant else run for run in runs])
     (line,) = (line for line in told(shaky, plan) if line.startswith("  performance"))
-    assert line.endswith(" (measured, no more): too noisy to compare")
+    assert line.endswith(" (measured only): too noisy to compare")
     table = comparison.times(shaky, plan)
     assert table is not None
     cold = [

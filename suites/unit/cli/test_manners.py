@@ -379,7 +379,7 @@ def test_an_option_of_one_value_is_given_once(arguments: list[str], refused: str
     if not refused:
         parsed(arguments)
         return
-    with pytest.raises(Exception, match="it is given 2 times, and takes one value") as caught:
+    with pytest.raises(Exception, match="given 2 times; legal: once") as caught:
         parsed(arguments)
     assert caught.value.param.opts[0] == refused  # type: ignore[attr-defined]
 

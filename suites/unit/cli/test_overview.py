@@ -89,7 +89,7 @@ def test_what_failed_is_told_once_and_first(monkeypatch: pytest.MonkeyPatch, tmp
     out, err = shown(record, monkeypatch, tmp_path, 120)
     assert out.count(wrong.reason) == 1
     assert out.index(wrong.reason) < out.index("fastest kernel")
-    assert re.search(rf"^Next: .*tritmark run .*--seed {record.environment.seed}  # the same data again$", out, re.M)
+    assert re.search(rf"^Next: .*tritmark run .*--seed {record.environment.seed}  # repeats the same data$", out, re.M)
     out, err = shown(record, monkeypatch, tmp_path, 120, as_json=True)
     assert Record.model_validate_json(out).id == record.id
     assert err.count(wrong.reason) == 1
@@ -125,7 +125,7 @@ def test_a_busy_machine_is_told() -> None:
     noisy = record_of([*shaky, *record.runs[3:]])
     (line,) = map(str, overview.suspicions(noisy))
     assert re.fullmatch(
-        rf"Most noisy: {record.runs[0].kernel} \w+, [\d.]+ \w+, too noisy\. Repeat on a quiet machine\.", line
+        rf"Noisiest: {record.runs[0].kernel} \w+, [\d.]+ \w+, too noisy\. Next: repeat on a quiet machine\.", line
     )
     assert overview.noisy(noisy)
     ended = outcome(noisy)
@@ -145,7 +145,7 @@ def test_a_part_of_the_ceiling_alone_may_be_too_noisy() -> None:
     cold = run.performance.cold.model_copy(update={"against": against.model_copy(update={"fraction": fraction})})
     shaky = run.model_copy(update={"performance": run.performance.model_copy(update={"cold": cold})})
     (line,) = map(str, overview.suspicions(record_of([shaky, *record.runs[1:]])))
-    assert line.endswith(" cold, beside its limit. Repeat on a quiet machine.")
+    assert line.endswith(" cold, as a share of its limit. Next: repeat on a quiet machine.")
 
 
 def test_what_is_too_noisy_is_no_fastest_kernel() -> None:

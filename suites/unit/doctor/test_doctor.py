@@ -34,7 +34,7 @@ def write(path: Path, text: str) -> None:
         ("always [madvise] never", State.OK, ""),
         ("[always] madvise never", State.OK, ""),
         ("always madvise [never]", State.BETTER, "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled"),
-        (None, State.BETTER, "a kernel with transparent huge pages, where there is a choice"),
+        (None, State.BETTER, "use a Linux kernel with transparent huge pages, if possible"),
     ],
 )
 def test_huge_pages(tmp_path: Path, text: str | None, state: State, mend: str) -> None:
@@ -310,18 +310,18 @@ def test_this_machine(tritmark: Callable[..., tuple[int, str]]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "status", "last"), [(State.MEND, 1, "To be mended: disk"), (State.BETTER, 0, "Fit for measuring.")]
+    ("state", "status", "last"), [(State.MEND, 1, "To be fixed: disk"), (State.BETTER, 0, "Fit for measuring.")]
 )
 def test_what_it_ends_with(
     tritmark: Callable[..., tuple[int, str]], monkeypatch: pytest.MonkeyPatch, state: State, status: int, last: str
 ) -> None:
-    bad = Check("disk", state, "full\x1b[31m", "nothing can be kept", "free some room")
+    bad = Check("disk", state, "full\x1b[31m", "nothing can be kept", "free some space")
     monkeypatch.setattr(examine, "examined", lambda out: iter([Check("cores", State.OK, "2", "enough"), bad]))
     found, out = tritmark()
     assert found == status
     assert out.splitlines()[-1] == last
     assert f"{state.value:<15} disk: full\\x1b[31m" in out
-    assert "-> free some room" in out
+    assert "-> free some space" in out
 
 
 def test_kernels_that_cannot_be_loaded(

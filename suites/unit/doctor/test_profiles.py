@@ -53,12 +53,12 @@ def test_every_gpu_and_the_ways_between_them() -> None:
         "ECC on"
     )
     assert "--device cuda:1" in each[1].means
-    assert (ways.name, ways.state, ways.found) == ("GPU to GPU", State.BETTER, "not between 0 and 2")
+    assert (ways.name, ways.state, ways.found) == ("GPU to GPU", State.BETTER, "not direct between 0 and 2")
     assert "topo" in ways.mend
 
 
 def test_one_way_is_no_way() -> None:
-    assert profiles.topology({0: (1,), 1: ()}).found == "not between 0 and 1"
+    assert profiles.topology({0: (1,), 1: ()}).found == "not direct between 0 and 1"
     assert profiles.topology({0: (1,), 1: (0,)}).state is State.OK
 
 
@@ -70,7 +70,7 @@ def test_one_way_is_no_way() -> None:
         ({"throttle": ("sw_power_cap",)}, State.BETTER, "nvidia-smi -i 2 -pl"),
         ({"throttle": ("applications_clocks_setting",)}, State.BETTER, "nvidia-smi -i 2 -rac"),
         ({"throttle": ("hw_power_brake_slowdown",)}, State.BETTER, "power supply"),
-        ({"utilization": 90}, State.BETTER, "wait for what runs there"),
+        ({"utilization": 90}, State.BETTER, "wait for other work on it to end"),
         ({"throttle": ("gpu_idle", "sync_boost"), "ecc": False}, State.OK, ""),
     ],
 )

@@ -235,10 +235,7 @@ def test_the_matrix_is_readable_at_any_width(command: Callable[..., tuple[int, s
     assert all(words.count(name) == 2 for name in (*TOGETHER, "hf_pack"))
     (row,) = (line.split() for line in told.splitlines() if line.startswith("d hf_pack"))
     assert row == ["d", "hf_pack", "=", "=", "s", "="]
-    assert (
-        "PASS: of 16 pairs 10 hold the same, 6 are refused with a reason (--json has them), 0 are wrong."
-        in " ".join(words)
-    )
+    assert "PASS: of 16 pairs 10 are identical, 6 are refused (reasons: --json), 0 are incorrect." in " ".join(words)
 
 
 def test_the_command_says_which_order_is_unchecked(command: Callable[..., tuple[int, str]]) -> None:
@@ -256,8 +253,8 @@ def test_a_planted_fault_fails_the_command(command: Callable[..., tuple[int, str
     assert status == 1
     (row,) = (line.split() for line in told.splitlines() if line.startswith("d hf_pack"))
     assert row == ["d", "hf_pack", "X", "X", "X", "X"]
-    assert "WRONG: hf_pack into i2_s_x86: hf_pack unpacks" in told
-    assert "0 of 2 right" in told
+    assert "INCORRECT: hf_pack into i2_s_x86: hf_pack unpacks" in told
+    assert "0 of 2 correct" in told
     assert "FAIL: of 16 pairs" in told
 
 

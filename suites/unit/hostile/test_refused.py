@@ -34,7 +34,7 @@ def kernel(folder: Path, before: str = "", first: str = "") -> None:
         ("ulimit -d 500000", ("bytes of address space is 512000000", "next: raise it: ulimit -d")),
         ("ulimit -n 24", ("open files is 24", "next: raise it: ulimit -n")),
         ("ulimit -f 8", ("bytes of a file is 8192", "next: raise it: ulimit -f")),
-        ("mkdir gone; cd gone; rmdir ../gone", ("current folder cannot be found", "next: go to a folder")),
+        ("mkdir gone; cd gone; rmdir ../gone", ("current folder does not exist", "next: change to an existing folder")),
         (f"mkdir {'d' * 100}; export TMPDIR=$PWD/{'d' * 100}", ("AF_UNIX path too long", "next: ", "TMPDIR")),
     ],
     ids=["addresses", "data", "files", "size", "deleted", "long"],
@@ -127,7 +127,7 @@ def test_an_output_that_is_refused_loses_no_record(tmp_path: Path) -> None:
 def refused_output(ended: Ended) -> None:
     assert (ended.status, "Traceback" in ended.err) == (6, False), ended.err
     assert "standard output cannot be written" in ended.err
-    assert "next: send it to a file" in ended.err
+    assert "next: redirect it to a writable file" in ended.err
 
 
 def test_a_reader_that_goes_is_not_told(tmp_path: Path) -> None:

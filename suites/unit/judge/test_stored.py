@@ -99,7 +99,7 @@ def test_what_is_ambiguous_is_added_and_said(plan: stored.Plan, doubted: bool) -
     runs[shared] = runs[shared].model_copy(update={"performance": performance})
     one, prompt = stored.sums(plan, list(runs.values()))
     assert (one.layers, one.unmeasured, one.uncertain, prompt.uncertain) == (14, 0, 4, 0)
-    assert "AMBIGUOUS figures of 4 layers are in it" in linear.sentence(one)
+    assert "includes AMBIGUOUS figures of 4 layers" in linear.sentence(one)
 
 
 @pytest.mark.parametrize("change", ["missing", "doubted", "failed"])
@@ -128,7 +128,7 @@ def test_what_is_too_small_to_get_cold_is_added_hot_and_said(plan: stored.Plan) 
     runs[shared] = runs[shared].model_copy(update={"performance": performance})
     one, _ = stored.sums(plan, list(runs.values()))
     assert (one.layers, one.hot) == (14, 4)
-    assert "but of 4 that are too small for it" in linear.sentence(one)
+    assert "except 4 layers that are too small" in linear.sentence(one)
 
 
 @pytest.fixture(scope="module")

@@ -48,7 +48,7 @@ each = pytest.mark.parametrize("call", THREADED.values(), ids=THREADED)
 @pytest.mark.parametrize("threads", [0, -1, 1.0, 1.5, True, "2", 2**31, np.float32(2), [1]], ids=repr)
 def test_what_is_no_number_of_threads_is_refused(call: Callable[..., Any], threads: Any) -> None:
     call(threads=1)  # what is remembered of an equal number does not count
-    with pytest.raises(InvalidArgumentError, match=r"threads is .*; legal: a whole number of at least 1, or None"):
+    with pytest.raises(InvalidArgumentError, match=r"threads is .*; legal: an integer of at least 1, or None"):
         call(threads=threads)
 
 

@@ -397,7 +397,7 @@ def test_a_record_is_measured_already(tmp_path: Path, runs: dict[str, Run], more
     path = tmp_path / "record.json"
     path.write_text("{}")
     done = CliRunner().invoke(app, ["league", str(path), *more, "--out", str(tmp_path)])
-    assert "a Record is measured already" in str(done.exception)
+    assert "a Record, which is already measured" in str(done.exception)
 
 
 def test_a_device_that_is_missing_is_unavailable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -152,7 +152,7 @@ def test_nothing_there(tmp_path: Path) -> None:
     store = Store(tmp_path)
     with pytest.raises(UsageError, match="holds no Record"):
         store.latest()
-    with pytest.raises(UsageError, match="nothing to resume"), store.resume():
+    with pytest.raises(UsageError, match="holds no interrupted run"), store.resume():
         pass
 
 
@@ -162,7 +162,7 @@ def test_a_record_is_never_written_twice(tmp_path: Path) -> None:
     with store.begin(header(id)) as partial:
         path = partial.complete(record(id))
     before = path.read_bytes()
-    with store.begin(header(id)) as partial, pytest.raises(UsageError, match="never written twice"):
+    with store.begin(header(id)) as partial, pytest.raises(UsageError, match="never overwritten"):
         partial.complete(record(id, run("other")))
     assert path.read_bytes() == before
     assert store.partials() == []
@@ -181,7 +181,7 @@ def test_resume_takes_the_newest_or_the_one_named(tmp_path: Path) -> None:
             assert list(partial.finished_runs()) == [old]
     with pytest.raises(UsageError, match="no such interrupted run"), store.resume("20250103T000000Z-00000000"):
         pass
-    with pytest.raises(UsageError, match="no id of a run"), store.resume("../../etc"):
+    with pytest.raises(UsageError, match="not an id of a run"), store.resume("../../etc"):
         pass
 
 
@@ -189,9 +189,9 @@ def test_a_run_that_goes_on_cannot_be_resumed(tmp_path: Path) -> None:
     store = Store(tmp_path)
     with store.begin(header()) as partial:
         for name in ("", partial.header.id):
-            with pytest.raises(UsageError, match="still going on"), store.resume(name):
+            with pytest.raises(UsageError, match="still running"), store.resume(name):
                 pass
-    with store.resume(), pytest.raises(UsageError, match="still going on"), store.resume():
+    with store.resume(), pytest.raises(UsageError, match="still running"), store.resume():
         pass
 
 
@@ -295,7 +295,7 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("id", ["", "..", "../x", "20250101T000000Z-0000000", "20250101T000000Z-00000000/..", "latest"])
 def test_only_ids_name_files(tmp_path: Path, id: str) -> None:
-    with pytest.raises(UsageError, match="no id of a run"):
+    with pytest.raises(UsageError, match="not an id of a run"):
         Store(tmp_path).path(id)
 
 

@@ -512,7 +512,7 @@ def test_command(gpu_record: Record, tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("webbrowser.open", lambda address: bool(opened.append(address)))  # type: ignore[func-returns-value]
     told = runner.invoke(app, ["--all", "--open"])
     assert told.exit_code == 0
-    assert "no browser could be started" in told.stderr
+    assert "cannot start a browser" in told.stderr
     assert opened == [(tmp_path / "results/html/index.html").as_uri()]
     for wrong in (["--all", now.id], ["--format", "md", "--open"], [now.id, "--against", now.id]):
         assert runner.invoke(app, wrong).exit_code != 0

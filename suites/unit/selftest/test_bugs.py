@@ -173,8 +173,8 @@ def test_the_command_says_what_came(
     if as_json:
         assert json.loads(found.stdout)["caught"] == 1 - status
     else:
-        assert ("Bugs caught: 1 of 1, 100.0 %" in found.output) is (status == 0)
-        assert ("Not caught: a.c: PASS" in found.output) is (status == 1)
+        assert ("Faults detected: 1 of 1, 100.0 %" in found.output) is (status == 0)
+        assert ("Not detected: a.c: PASS" in found.output) is (status == 1)
 
 
 def test_a_corpus_that_cannot_be_read_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -414,7 +414,7 @@ def test_the_commands(tmp_path: Path) -> None:
     source, out = models.write_gguf(tmp_path / "a.gguf", SMALL), tmp_path / "b.safetensors"
     status, text = told("convert", source, out, "--format", "hf_pack")
     assert status == 0
-    assert f"14 matrices in hf_pack, {OTHERS} other tensors as they were" in text
+    assert f"14 matrices in hf_pack, {OTHERS} other tensors unchanged" in text
     status, text = told("compare", source, out)
     assert (status, text[:40]) == (0, "The same model: 14 ternary matrices and ")
     models.write_safetensors(out, models.Model(2, 256, 64, 512, changed={"blk.0.attn_v": (1, 2)}))
@@ -433,7 +433,7 @@ def test_files_that_are_not_read_are_named(tmp_path: Path) -> None:
     ):
         status, text = told(*arguments)
         assert status == 0
-        assert "Not read, for they are no part of the model: consolidated.safetensors" in text
+        assert "Not read, because they are not part of the model: consolidated.safetensors" in text
 
 
 FOR_EVER = """
