@@ -213,7 +213,7 @@ def floats(inputs: Arrays) -> Floats:
     activations = _activations(inputs)
     most = float(np.max(np.abs(activations), initial=0.0))
     if most > float(np.finfo(np.float32).max):
-        legal = "activations within the range of float32"
+        legal = "activations that are numbers of float32"
         raise InvalidArgumentError(
             op="MatMulNBits", argument="act_scale", found=f"activations of {most:.3g}", legal=legal
         )

@@ -198,7 +198,7 @@ def test_rows_that_lie_apart_are_read_where_they_are(isa):
 
 def test_rows_at_two_distances_are_refused():
     wide = np.ones((4, 6, 8), np.float32)
-    with pytest.raises(InvalidArgumentError, match="one distance") as caught:
+    with pytest.raises(InvalidArgumentError, match="one stride") as caught:
         activation_quantize(wide[:, :3])
     assert (caught.value.op, caught.value.argument) == ("activation_quantize", "x")
 

@@ -65,8 +65,8 @@ def main() -> None:
     parser.add_argument("--rows", nargs="+", type=int, default=ROWS, help="M")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--format", default="tile64", help="format of the weights")
-    parser.add_argument("--sets", nargs="+", default=["avx2", "avxvnni", "avx512", "amx"], help="instruction sets to
-    time; missing ones are skipped") told = parser.parse_args()
+    parser.add_argument("--sets", nargs="+", default=["avx2", "avxvnni", "avx512", "amx"], help="sets to time")
+    told = parser.parse_args()
     clock = cpu.native("clock").NativeClock()
     limits: dict[str, float] = {}
     for shape in told.shapes:
