@@ -139,7 +139,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, required=True, help="total time")
     parser.add_argument("--target", default="*", metavar="GLOB", help="only these; see --list")
     parser.add_argument(
-        "--jobs", type=int, default=len(os.sched_getaffinity(0)), help="targets at a time; by default one for each core"
+        "--jobs", type=int, default=len(os.sched_getaffinity(0)), help="targets at a time (default: one per core)"
     )
     parser.add_argument(
         "--folder", type=Path, default=Path("build/fuzz"), help="folder for corpora and crashing inputs"
