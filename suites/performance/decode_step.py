@@ -45,7 +45,7 @@ LINEARS = {
     "down": (HIDDEN, FEED_FORWARD),
 }
 SCALE = 0.02
-"""What code 1 stands for."""
+"""The value of code 1."""
 Linear = Callable[[torch.Tensor], torch.Tensor]
 Made = Callable[[np.ndarray], Linear]
 
