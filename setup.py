@@ -1,5 +1,5 @@
-"""Finds the packages in the rooms, and builds one extension module for each cython_ext/*.pyx with the C files in
-src/ under its name."""
+"""Finds the packages, and builds one extension module for each cython_ext/*.pyx with the C files in src/ under its
+name."""
 
 import logging
 import os
@@ -18,18 +18,18 @@ from Cython.Build import cythonize
 from setuptools import Extension, find_packages, setup
 from setuptools.command.build_ext import build_ext
 
-# Contraction into fused multiply-adds would give each instruction set its own bits. Python asks for debug information,
-# which takes the compiler time and most of the wheel.
-# Some distributions' Python asks for probes of the stack (clash protection), which touch all of a frame in every
-# thread: kernels have rooms of 24 to 57 KiB there, most of which most shapes do not use.
+# -ffp-contract=off: fused multiply-adds would make results depend on the instruction set.
+# -g0: Python's flags request debug information, which takes compile time and most of the wheel.
+# -fno-stack-clash-protection: some distributions' Python enables stack probes, which touch the whole frame in every
+# thread. Kernels have frames of 24 to 57 KiB, most of which most shapes do not use.
 FLAGS = ["-std=gnu11", "-O3", "-g0", "-ffp-contract=off", "-pthread", "-Wall", "-Wextra", "-Wno-unknown-pragmas"]
 FLAGS += ["-fno-stack-clash-protection"]
-# For builds with a sanitizer; given to the compiler and to the linker.
+# For builds with a sanitizer; passed to the compiler and the linker.
 EXTRA = shlex.split(os.environ.get("TRITMARK_CFLAGS", ""))
-# Objects are reused by their dates alone, so other flags need a folder of their own.
+# Objects are reused by date only, so other flags need another folder.
 BUILD = "build" if not EXTRA else f"build/flags-{zlib.crc32(' '.join(EXTRA).encode()):08x}"
 
-# No contraction here either: the values of the C++ reference are those of its text. It is not timed.
+# No contraction: the C++ reference computes exactly as written. It is not timed.
 CXX_FLAGS = ["-std=c++17", "-O1", "-g0", "-ffp-contract=off", "-pthread", "-Wall", "-Wextra"]
 
 ROOM = Path("cython_ext")
@@ -37,13 +37,13 @@ SHARED = "tritmark.cython_ext._cyutility"
 HEADERS = sorted(str(path) for pattern in ("*.h", "*.pxi") for path in ROOM.rglob(pattern))
 
 
-# Boundaries check arguments once a call and then run C: to optimize them further takes the compiler three times as
-# long, and a small call of a plan was 3 % slower with -O3.
+# Cython boundaries check arguments once per call and then run C. -O3 takes three times the compile time, and made a
+# small call of a plan 3 % slower.
 QUICK = ["-O1"]
 
 
 def last_flags(source: str) -> list[str]:
-    """What comes behind an extension's flags for one of its sources."""
+    """Flags after those of the extension, for one of its sources."""
     return QUICK if Path(source).parent == ROOM else []
 
 
@@ -51,22 +51,23 @@ INTRINSICS = ROOM / "src" / "intrinsics.h"
 
 
 def is_vector_code(source: str) -> bool:
-    """Whether a C file of ours includes the intrinsics; boundaries' list the files that they are made from."""
+    """Whether a C file of this package includes the intrinsics. Generated files do not count: they list their
+    sources."""
     path = Path(source)
     return path.is_relative_to(INTRINSICS.parent) and f'/{INTRINSICS.name}"' in path.read_text(encoding="utf-8")
 
 
 def caches(command: list[str]) -> bool:
-    """Whether a compiler is ccache: it keeps no object that a precompiled header went into."""
+    """Whether a compiler is ccache, which does not cache objects with a precompiled header."""
     return any("ccache" in os.path.realpath(shutil.which(word) or word) for word in command[:2])
 
 
 class BuildInOnePool(build_ext):
-    """Compiles the sources of all extensions in one pool, a compiler a core: most sources are of one extension, which
-    setuptools would compile one after the other."""
+    """Compiles the sources of all extensions in one pool, one compiler per core. Most sources belong to one extension,
+    and setuptools would compile them in sequence."""
 
     def build_extensions(self) -> None:
-        self.parallel = len(self.extensions)  # a thread for each, which waits for its objects and links
+        self.parallel = len(self.extensions)  # one thread each, which waits for its objects and links
         self.header: Future[str] | None = None
         self.lock = Lock()
         self.begun = self.done = 0
@@ -85,7 +86,7 @@ class BuildInOnePool(build_ext):
         extra_postargs: Any = None,
         depends: Any = None,
     ) -> list[str]:
-        """What `Compiler.compile` of distutils does, with its loop over objects in the pool."""
+        """`Compiler.compile` of distutils, with its loop over objects in the pool."""
         compiler = self.compiler
         _, objects, postargs, pp_opts, build = compiler._setup_compile(
             output_dir, macros, include_dirs, sources, depends, extra_postargs
@@ -108,8 +109,8 @@ class BuildInOnePool(build_ext):
         return list(objects)
 
     def intrinsics(self, cc_args: list[str], postargs: list[str], pp_opts: list[str]) -> Future[str] | None:
-        """A copy of the header of the intrinsics, with itself compiled beside it, where GCC and clang look for it. It
-        serves files with the flags that it has, which are those of all kernels."""
+        """A copy of the intrinsics header with its precompiled form beside it, where GCC and clang search for it. It is
+        valid only for files with the same flags, which all kernels have."""
         if caches(self.compiler.compiler_so):
             return None
 
@@ -121,13 +122,13 @@ class BuildInOnePool(build_ext):
             return str(header)
 
         with self.lock:
-            if self.header is None:  # it begins before what waits for it in the same pool
+            if self.header is None:  # it starts before the tasks in the same pool that wait for it
                 self.header = self.pool.submit(precompile)
             return self.header
 
 
 def extension(pyx: Path) -> Extension:
-    """The module of one .pyx; its C files lie in src/<name>/ and below."""
+    """The module of one .pyx; its C files are in src/<name>/ and below."""
     sources = sorted(str(path) for path in (ROOM / "src" / pyx.stem).rglob("*.c"))
     return Extension(
         f"tritmark.cython_ext.{pyx.stem}",
@@ -140,12 +141,12 @@ def extension(pyx: Path) -> Extension:
 
 
 def largest_first(extensions: list[Extension]) -> list[Extension]:
-    """Modules are built side by side, each by one process: one that takes long and begins last would be alone."""
+    """Modules are built in parallel, one process each: the longest must not start last."""
     return sorted(extensions, key=lambda each: -sum(Path(source).stat().st_size for source in each.sources))
 
 
 def shared() -> Extension:
-    """The module with what all boundaries need for their memoryviews, compiled once."""
+    """The module with the shared memoryview code of all boundaries, compiled once."""
     path = ROOM / "_cyutility.c"
     mark = f"/* Generated by Cython {Cython.__version__} */"
     if not path.exists() or not path.read_text().startswith(mark):
@@ -164,7 +165,7 @@ def reference() -> Extension:
     )
 
 
-if __name__ == "__main__":  # as backends run it too; tests read its names
+if __name__ == "__main__":  # build backends run it as __main__ too; tests import its names
     setup(
         # harness/toplevel is the package tritmark itself.
         packages=[
@@ -178,7 +179,7 @@ if __name__ == "__main__":  # as backends run it too; tests read its names
             largest_first([shared(), reference(), *(extension(pyx) for pyx in sorted(ROOM.glob("*.pyx")))]),
             nthreads=os.cpu_count() or 1,
             shared_utility_qualified_name=SHARED,
-            # No object of a boundary can be pickled: it holds addresses. Without auto_pickle that costs no code.
+            # Boundary objects hold addresses and cannot be pickled; auto_pickle would only add code.
             compiler_directives={"language_level": 3, "boundscheck": False, "wraparound": False, "auto_pickle": False},
         ),
     )

@@ -1,4 +1,4 @@
-"""Other libraries of arrays: how their arrays are read where they lie, and made."""
+"""Array libraries other than NumPy: read their arrays in place, and create new ones."""
 
 from __future__ import annotations
 
@@ -16,46 +16,46 @@ from tritmark.kernels.extensions import native
 
 
 class ArrayOnDevice(NamedTuple):
-    """Where an array lies in a device's memory, and how."""
+    """Address and layout of an array in a device's memory."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     strides: tuple[int, ...]
-    """In bytes; () for C order."""
+    """Strides in bytes; () for C order."""
     pointer: int
 
 
 class ArrayLibrary(Protocol):
-    """A library, by what is done with its arrays."""
+    """The operations that tritmark needs of an array library."""
 
     writable: bool
-    """Whether its users may have arrays written (JAX's may not)."""
+    """Whether arrays may be written in place (not in JAX)."""
 
     def host(self, value: Any) -> npt.NDArray[Any]:
-        """The memory of an array that the CPU can read. Raises BufferError, TypeError, RuntimeError or ValueError where
-        it is not handed out."""
+        """A view of an array in memory that the CPU can read. Raises BufferError, TypeError, RuntimeError or
+        ValueError if the library does not export it."""
 
     def there(self, value: Any) -> ArrayOnDevice:
-        """Where an array on a GPU lies."""
+        """The address and layout of an array on a GPU."""
 
     def given(self, array: npt.NDArray[Any]) -> Any:
-        """A NumPy array as one of the library's."""
+        """A NumPy array as an array of the library."""
 
     def empty(self, like: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-        """A new array where another is, content undefined."""
+        """A new array on the device of `like`, content undefined."""
 
     def copied(self, value: Any) -> Any:
         """A C-contiguous copy in memory of its own."""
 
     def assign(self, to: Any, value: Any) -> None:
-        """Copy the elements of an array into another of the same shape and dtype, where arrays may be written."""
+        """Copy the elements of `value` into `to`, of the same shape and dtype. Requires `writable`."""
 
     def sum(self, value: Any, array: npt.NDArray[Any]) -> Any:
-        """One of the library's arrays and a NumPy array, added."""
+        """An array of the library plus a NumPy array."""
 
 
 class TorchTensors:
-    """torch.Tensor. Gradients do not go through: torch.ops.tritmark has them."""
+    """torch.Tensor. Gradients do not propagate: torch.ops.tritmark supports them."""
 
     writable = True
 
@@ -67,7 +67,7 @@ class TorchTensors:
     def host(self, value: Any) -> npt.NDArray[Any]:
         """See ArrayLibrary."""
         plain = value.detach()
-        bfloat16 = plain.dtype is self._torch.bfloat16  # which NumPy has not
+        bfloat16 = plain.dtype is self._torch.bfloat16  # NumPy has no such dtype
         found: npt.NDArray[Any] = (plain.view(self._torch.int16) if bfloat16 else plain).numpy()
         return found.view(named_dtype("bfloat16")) if bfloat16 else found
 
@@ -150,7 +150,7 @@ class ArrayApi:
 
 
 def _entered(device: Any) -> AbstractContextManager[Any]:
-    """Within it a library that has a current device, as CuPy, works on that one; others are told by each call."""
+    """Make `device` the current device of a library that has one, such as CuPy. Others take it in each call."""
     return device if hasattr(device, "__enter__") else nullcontext()
 
 
@@ -162,7 +162,7 @@ def _pytorch() -> TorchTensors:
 
 
 def library_of(value: Any) -> ArrayLibrary | None:
-    """Whose array that is; None for NumPy's and for what is no array of a library that is known."""
+    """The library of an array; None for a NumPy array and for an object of no known library."""
     if isinstance(value, np.ndarray | np.generic) or not hasattr(value, "__dlpack_device__"):
         return None
     name = type(value).__module__.partition(".")[0]
@@ -170,4 +170,4 @@ def library_of(value: Any) -> ArrayLibrary | None:
         return _pytorch()
     if hasattr(value, "__array_namespace__"):
         return ArrayApi(value.__array_namespace__())
-    return ArrayApi(sys.modules[name]) if name == "cupy" else None  # older ones do not tell
+    return ArrayApi(sys.modules[name]) if name == "cupy" else None  # older CuPy has no __array_namespace__

@@ -1,4 +1,4 @@
-"""QuantizedLinear bound to its arrays: what one call of it is without any of what Python adds."""
+"""QuantizedLinear bound to its arrays, so that a call needs almost no Python."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _OP = "QuantizedLinear.bind"
 
 
 class BoundLinear:
-    """A call of a layer in the host's memory that was checked and bound once, as QuantizedLinear.bind makes it:
-    `run()`, or calling it, computes `out` from what `x` then holds.
+    """A call of a layer in host memory, checked and bound once by QuantizedLinear.bind. `run()`, or calling the
+    object, computes `out` from the current content of `x`.
 
-    It keeps its arrays, and memory for the quantized activations. One thread may run it at a time.
+    It keeps its arrays, and memory for the quantized activations. Only one thread may run it at a time.
     """
 
     def __init__(
@@ -78,8 +78,8 @@ class BoundLinear:
         )
 
     def run(self) -> npt.NDArray[np.float32]:
-        """`out`, filled. Raises InvalidArgumentError where `x` has an element that is not finite; `out` is then
-        untouched."""
+        """Fill and return `out`. Raises InvalidArgumentError, with `out` untouched, if an element of `x` is not
+        finite."""
         if not self.launch.succeeds():
             flat = {"x": self.x.reshape(-1, self.x.shape[-1])}
             dispatch.raise_for_bad(ACTIVATION_QUANTIZE, flat, self.launch, flat=True)
@@ -91,13 +91,13 @@ class BoundLinear:
 
     @property
     def receipt(self) -> Receipt:
-        """What ran in the last call."""
+        """The receipt of the last call."""
         found = offload.receipt(dispatch.registry().devices[self._product.key.device], self._product, self._second)
         return replace(found, note=self._weights.repacked_note(self._product))
 
 
 class _ForeignLinear:
-    """Kernels of other packages, as LinearCall has ours."""
+    """The counterpart of LinearCall for kernels of other packages."""
 
     def __init__(self, quantize: Launch, product: Launch, bias: None) -> None:
         self._quantize, self._product = quantize, product

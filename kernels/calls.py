@@ -1,7 +1,7 @@
 """Whole calls as users make them, for the league table: CALLS. Weights are packed, and sessions opened, beforehand.
 
-All run in one process. NumPy's product is not among them: its threads and ours, which are bound to the same cores, slow
-each other down, and it would look far worse than its users see it.
+All calls run in one process. NumPy's product is left out: its threads and tritmark's share the same cores and slow each
+other down, so its time would be far longer than in a program that uses NumPy alone.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _packed(inputs: Arrays) -> PackedWeights:
 
 
 def _rows(inputs: Arrays) -> npt.NDArray[np.float32]:
-    """What the int8 activations stand for."""
+    """The float32 values that the int8 activations encode."""
     rows: npt.NDArray[np.float32] = (inputs["activations"] / inputs["act_scale"][:, np.newaxis]).astype(np.float32)
     return rows
 
@@ -73,4 +73,4 @@ CALLS = (
     _call("ONNX Runtime InferenceSession, MatMulNBits of 2 bits", _ROWS, _session, missing=onnx.missing),
     *CUDA_CALLS,
 )
-"""Ours and those of others."""
+"""Calls of tritmark and of other projects."""

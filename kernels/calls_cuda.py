@@ -1,5 +1,5 @@
-"""Whole calls on CUDA for the league table, see calls: ours take NumPy arrays there and back, those of others take
-tensors on the GPU, and are done when the GPU is."""
+"""Whole calls on CUDA for the league table, see calls. tritmark's calls copy NumPy arrays to the GPU and back. Calls of
+other projects take tensors on the GPU, and end when the GPU has finished."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _torch_fp8(inputs: Arrays, axes: Axes, threads: int) -> Callable[[], Any]:
 
 
 def _finished(call: Callable[[], Any]) -> Callable[[], Any]:
-    """The call, and waiting for the GPU."""
+    """The call, followed by a wait for the GPU."""
     import torch
 
     def whole() -> Any:
@@ -89,7 +89,7 @@ def _humming(kind: str, inputs: Arrays, axes: Axes, threads: int) -> Callable[[]
     humming.load()
     host = {**inputs, "weights": pack_weights(inputs["weights"], 1.0, format=FASTEST).data}
     layer, rows = humming.layer_of(kind, FASTEST, host, axes), _rows(inputs)
-    # For these rows alone: otherwise the first call compiles kernels for all numbers of them.
+    # Tuned for this number of rows only: otherwise the first call compiles kernels for every number of rows.
     config = json.dumps(humming.tuned(layer, axes))
     return _finished(lambda: layer(rows, tuning_config=config))
 
@@ -134,7 +134,7 @@ CUDA_CALLS = (
     _call(
         "torch._scaled_mm of float8 e4m3, inexact",
         "bfloat16",
-        "float8 rows on the GPU, with a sixteenth of rounding at most",
+        "float8 rows on the GPU, with a rounding error of at most 1/16",
         _torch_fp8,
         missing=partial(_lacking, torch_cuda.missing),
     ),
@@ -153,4 +153,4 @@ CUDA_CALLS = (
         missing=partial(_lacking, humming.missing),
     ),
 )
-"""Ours and those of others."""
+"""Calls of tritmark and of other projects."""

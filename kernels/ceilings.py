@@ -1,4 +1,4 @@
-"""What the CPU can do at most: probes that are bound and timed like kernels."""
+"""Ceilings of the CPU: probes that are bound and timed like kernels."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def _copied(nbytes: int) -> int:
 
 
 def ceilings(module: Any, isa: str) -> Mapping[str, Ceiling]:
-    """Probes by what they do. Those of one `name` do the same work in different ways: the fastest at a footprint is the
+    """Probes by kind. Probes of one `name` do the same work in different ways: the fastest at a footprint is the
     ceiling there.
 
-    `module` is the extension module that has them, `isa` the best instruction set of this CPU: a ceiling is the
-    machine's, not the kernels', so what is forced does not count.
+    `module` is the extension module of the probes, `isa` the best instruction set of this CPU. TRITMARK_FORCE_ISA has
+    no effect, since a ceiling belongs to the machine and not to the kernels.
     """
 
     def ceiling(kind: str, unit: str, summary: str, work: Callable[[int], int] = int) -> Ceiling:

@@ -1,4 +1,4 @@
-"""The CPU as a device: its instruction sets, and the variants that an op's native kernels make."""
+"""The CPU as a device: its instruction sets, and the variants of the native kernels of each op."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ FORCE = "TRITMARK_FORCE_ISA"
 
 native = extensions.native
 variable: Callable[[bytes], str | None] = native("cpu").variable
-"""What an environment variable is now, quicker than os.environ tells."""
+"""The current value of an environment variable, read faster than through os.environ."""
 _FORCE = FORCE.encode()
 
 
 class Isa(NamedTuple):
-    """An instruction set, as cython_ext/src/isas.h has it."""
+    """An instruction set, as cython_ext/src/isas.h lists it."""
 
     name: str
     rank: int
-    """Which of two sets is the better."""
+    """The set with the higher rank is preferred."""
     features: frozenset[str]
-    """CPU features needed, by CPUID's names."""
+    """Required CPU features, by their CPUID names."""
     tier: Tier
     summary: str
 
@@ -63,17 +63,17 @@ def _listed() -> tuple[dict[str, Isa], dict[str, tuple[Isa, ...]]]:
 
 
 ISAS, KERNELS = _listed()
-"""The instruction sets that have kernels, and for which of them each op, and the ceilings' "probe", has one; both in
-rising order."""
+"""The instruction sets that have kernels, and the sets for which each op (and the "probe" of the ceilings) has a
+kernel; both in ascending rank."""
 
 
 def best(op: str) -> str:
-    """The best instruction set that the op has a kernel for and this CPU has, whatever TRITMARK_FORCE_ISA says."""
+    """The best instruction set of this CPU for which the op has a kernel. TRITMARK_FORCE_ISA is ignored."""
     return [isa.name for isa in KERNELS[op] if isa.features <= features()][-1]
 
 
 _OWN: set[str] = set()
-"""Ids of this package's variants: another's may have the name of an instruction set too."""
+"""Ids of this package's variants. A variant of another package may have the name of an instruction set too."""
 
 Bind = Callable[[str, Arrays, Arrays, Axes, int], Launch]
 
@@ -88,8 +88,9 @@ def variants(
     table: str | None = None,
     workspace: Callable[[Axes], int] = no_workspace,
 ) -> tuple[Variant, ...]:
-    """One Variant for each instruction set that a native op has a kernel for; `bind` takes the instruction set's
-    name first. `table` is the name of the kernels in isas.h, where that is not the op's; `workspace` is a Variant's."""
+    """One Variant for each instruction set for which a native op has a kernel. The first argument of `bind` is the name
+    of the instruction set. `table` is the name of the kernels in isas.h, by default the op's name; `workspace` is that
+    of Variant."""
     made = tuple(
         Variant(
             key=KernelKey("cpu", op, format, dtype),
@@ -110,7 +111,7 @@ def variants(
 
 
 def _code(op: str, table: str, isa: str, target: str, binaries: frozenset[str] = frozenset()) -> tuple[CodeFile, ...]:
-    """The extension module, which is found and not loaded, and the function that isas.h names for the instruction
+    """The extension module, which is located but not loaded, and the function that isas.h names for the instruction
     set."""
     import platform
     from importlib.util import find_spec
@@ -128,7 +129,7 @@ def _code(op: str, table: str, isa: str, target: str, binaries: frozenset[str] =
 
 @cache
 def features() -> frozenset[str]:
-    """What this CPU and its operating system support, of what the kernels ask for."""
+    """The CPU features that kernels may require and that this CPU and its operating system support."""
     return frozenset(native("cpu").features())
 
 
@@ -152,7 +153,7 @@ def cores() -> int:
 
 @cache
 def l2_bytes() -> int:
-    """Size of one core's L2 cache in bytes: outputs past it are written around the caches."""
+    """Size of one core's L2 cache in bytes. Larger outputs are written with non-temporal stores."""
     return int(native("cpu").l2_bytes())
 
 
@@ -163,8 +164,7 @@ def own(variant: Variant) -> bool:
 
 @cache
 def code_hash(variant_id: str) -> str:
-    """SHA-256 of the extension module that holds the variant's code; "" for a variant that is none of this
-    package's."""
+    """SHA-256 of the extension module that holds the variant's code; "" for a variant of another package."""
     if variant_id not in _OWN:
         return ""
     return _file_hash(variant_id.split("/")[1])
@@ -198,7 +198,7 @@ def _prefetching() -> Sequence[Prefetching]:
 
 
 def _proof(launch: Launch) -> Proof | None:
-    """That a product followed another strategy of prefetching than what is built in; None where nothing did."""
+    """Proof that a product used a prefetch strategy other than the built-in one; None if it did not."""
     products = sys.modules.get(f"tritmark.cython_ext.{prefetch.OP}")
     found = (
         prefetch.tuned_now(launch.format) if products is not None and isinstance(launch, products.TernaryMatmul) else ""
@@ -208,8 +208,8 @@ def _proof(launch: Launch) -> Proof | None:
 
 @cache
 def _identity() -> Mapping[str, str]:
-    """What the times of kernels hang on beside their own code: the processor and its instruction sets, its cores and
-    caches as far as this process has them, and the pool of threads that they share."""
+    """What the times of kernels depend on, apart from their own code: the processor, its instruction sets, the cores
+    and caches that this process may use, and the shared thread pool."""
     from tritmark.harness.machine import cpu
 
     caches = (f"{name} {nbytes}" for name, nbytes in sorted(cpu.caches().items()))

@@ -1,4 +1,4 @@
-"""Logical inputs of what kernels take, for ops whose `encode` is more than a copy; see harness.spec.Decoding."""
+"""Logical inputs from the encoded ones, for ops whose `encode` is more than a copy; see harness.spec.Decoding."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tritmark.kernels.ternary_linear.reference import NAMES as LINEAR
 def _product(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
     form = FORMATS[key.format]
     codes, scales = form.unpack(inputs["weights"], (axes["N"], axes["K"]))
-    # One scale is beside the weights, where mutants may have changed it.
+    # A single scale is passed beside the weights, where a mutant may have changed it.
     one = form.scale_per == "tensor" or not form.scale_stored
     return {**inputs, "weights": codes} if one else {**inputs, "weights": codes, "weight_scale": scales}
 

@@ -1,5 +1,5 @@
-"""From a public function to a kernel: pick the variant, bind it, run it, and turn what it found into errors, and into a
-receipt for whoever asks."""
+"""From a public function to a kernel: pick the variant, bind it, run it, raise errors for illegal values that it found,
+and make a receipt on request."""
 
 from __future__ import annotations
 
@@ -39,31 +39,31 @@ _TUNED = tuned.SELECT.encode()
 
 
 def registry() -> Registry:
-    """The registry that public functions select from: what is installed, with other packages' variants, and what was
-    registered since."""
+    """The registry from which public functions select: installed variants, those of other packages included, and
+    variants that were registered since."""
     return installed().registry
 
 
 def register(*variants: Variant) -> None:
-    """Add variants, all of them or none: from now on every public function selects from them too.
+    """Add variants, all or none of them. Public functions of this process then select from them too.
 
-    In this process alone: `tritmark run` finds the variants of packages, by the entry-point group `tritmark.variants`.
-    Safe from any thread. Raises RegistrationError for a name that its key has already and for an op or device that
-    nobody brings, AmbiguousKernelError for the tier and rank of another variant of the key.
+    `tritmark run` does not see them: it finds the variants of packages by the entry-point group `tritmark.variants`.
+    Safe from any thread. Raises RegistrationError for a name that the key already has and for an unknown op or device,
+    AmbiguousKernelError if another variant of the key has the same tier and rank.
     """
     installed().add(*variants)
 
 
 def check_device(op: str, device: Any) -> None:
-    """Raise NoCompatibleKernelError for what is no text, as the registry does for a name that no device has."""
+    """Raise NoCompatibleKernelError if `device` is not a str; the registry raises it for an unknown name."""
     if not isinstance(device, str):
         why = f"unknown device type; {nearest(device, registry().devices)}"
         raise NoCompatibleKernelError(request=f"{op} on {device!r}", candidates=[(repr(device), why)])
 
 
 def on_device(key: KernelKey, device: str) -> KernelKey:
-    """The key on that device; most often it is the one itself. Raises NoCompatibleKernelError for what is
-    no name."""
+    """The key with that device; usually `key` itself. Raises NoCompatibleKernelError if `device` is not a
+    name."""
     check_device(key.op, device)
     return key if device == key.device else _moved(key, device)
 
@@ -80,8 +80,8 @@ def select(
     threads: int | None = None,
     requirement: Requirement = Requirement.LATENCY,
 ) -> Variant:
-    """As Registry.select_best, remembered: a layer asks the same at each call. Raises InvalidArgumentError for what is
-    no name and no number of threads."""
+    """Registry.select_best with a cache, since a layer repeats the same request at each call. Raises
+    InvalidArgumentError for an invalid name or thread count."""
     if name is not None or threads is not None or type(key.device) is not str:  # most calls give neither
         check_device(key.op, key.device)
         check_variant(key.op, name)
@@ -91,8 +91,8 @@ def select(
 
 
 def state(known: Registry, device: str) -> object:
-    """What a choice rests on and may change between calls: what is registered or was measured, what the environment
-    forces, whether it has measured choices obeyed, whether the device is there."""
+    """What a choice depends on and what may change between calls: registrations, measured choices, the environment
+    variables that force or disable choices, and whether the device is present."""
     found = known.devices.get(device)
     return known.version, cpu.variable(_TUNED), (found.forced(), found.missing()) if found else None
 
@@ -111,7 +111,7 @@ def _select(
 
 
 def outputs_for(op: Op, axes: Axes, key: KernelKey, given: Mapping[str, Any], inputs: Arrays) -> dict[str, Any]:
-    """The output arrays: those given, checked, and new ones for the rest."""
+    """The output arrays: the given ones, checked, and new ones for the rest."""
     outputs: dict[str, Any] = {}
     like = op.outputs_like(axes, key)
     for tensor in op.outputs:
@@ -127,8 +127,8 @@ def outputs_for(op: Op, axes: Axes, key: KernelKey, given: Mapping[str, Any], in
 
 
 def threads_for(key: KernelKey, threads: int | None) -> int:
-    """The number of threads to allow: as asked for, or every physical core. Raises InvalidArgumentError for what is no
-    number of threads."""
+    """The thread limit of a call: `threads`, by default one for each physical core. Raises InvalidArgumentError for an
+    invalid thread count."""
     check_threads(key.op, threads)
     return registry().devices[key.device].cores() if threads is None else int(threads)
 
@@ -136,12 +136,11 @@ def threads_for(key: KernelKey, threads: int | None) -> int:
 def run(
     op: Op, variant: Variant, inputs: Arrays, outputs: Arrays, axes: Axes, threads: int, *, flat: bool = False
 ) -> FinishedCall:
-    """Bind and run once, on the device of the variant; arrays are copied there and back where it has a memory of its
-    own.
+    """Bind and run once, on the device of the variant. Arrays are copied there and back if it has its own memory.
 
-    Raises InvalidArgumentError where the kernel met a value that the contract forbids, with its index in the flat array
-    where `flat` (a device's outputs are then untouched, but for large arrays, which are run in chunks: whoever was
-    given them looks beforehand), and a DeviceError where the device cannot do it.
+    Raises InvalidArgumentError if the kernel met a value that the contract forbids (with the index in the flat array if
+    `flat`), and DeviceError if the device cannot run it. After InvalidArgumentError outputs on a device are untouched,
+    except of large arrays, which run in chunks: a function that takes `out` checks the values beforehand.
     """
     device = registry().devices[variant.key.device]
     if first_on_device((*inputs.values(), *outputs.values())) is not None:
@@ -157,7 +156,7 @@ def run(
 def _resident(
     device: Device, op: Op, variant: Variant, inputs: Arrays, outputs: Arrays, axes: Axes, flat: bool
 ) -> FinishedCall:
-    """Arrays lie on the device already; inputs that do not are copied there, and outputs must."""
+    """Run on arrays that are on the device already. Other inputs are copied there; outputs must be there."""
     for name, array in (*inputs.items(), *outputs.items()):
         found = array.device if isinstance(array, ResidentArray) else "in the host's memory"
         if not same_device(found, device.type) and (name in outputs or isinstance(array, ResidentArray)):
@@ -189,12 +188,12 @@ def _offloaded(
 def raise_for_bad(
     op: Op, inputs: Arrays, launch: Launch | Pipelined, flat: bool = False, axes: Axes | None = None
 ) -> None:
-    """Raise InvalidArgumentError for the element that a kernel found on its way and that the contract forbids.
+    """Raise InvalidArgumentError if a kernel found an element that the contract forbids.
 
-    Its index is that of the flat array where `flat` or where there is but one axis. `axes` are needed where codes are
-    packed.
+    The message has the index in the flat array if `flat` or if there is only one axis. `axes` are required for packed
+    codes.
     """
-    bad = launch.bad  # a device forgets it once it was asked
+    bad = launch.bad  # reading it clears it on a device
     if bad < 0:
         return
     tensor = next(tensor for tensor in op.inputs if tensor.values in {Values.FINITE, Values.TERNARY} and tensor.axes)
@@ -202,7 +201,7 @@ def raise_for_bad(
     packed = tensor.values is Values.TERNARY and array.dtype == np.uint8
     shape = tuple((axes or {})[axis] for axis in tensor.axes) if packed else array.shape
     behind = bad - math.prod(shape)
-    if behind >= 0:  # kernels that unpack give a row with other padding the number behind the last code
+    if behind >= 0:  # for nonzero padding, unpacking kernels report the row as a number past the last code
         found, legal = f"with weights other than 0 in the padded columns of row {behind}", "0 in the padding"
     else:
         index = tuple(int(i) for i in np.unravel_index(bad, shape))
@@ -221,10 +220,10 @@ def _element(array: Any, index: tuple[int, ...]) -> Any:
 
 
 def finite(op: Op, name: str, array: Any, nonfinite: str, preflight: bool) -> Any:
-    """Apply the `nonfinite` argument: "zero" replaces NaN and infinity by 0 in a copy; "error" leaves finding them to
-    the kernel.
+    """Apply the `nonfinite` argument: "zero" replaces NaN and infinity by 0 in a copy; "error" lets the kernel detect
+    them.
 
-    Where the caller gave the output array (`preflight`), they are looked for beforehand, so that it stays untouched.
+    If the caller gave the output array (`preflight`), they are searched beforehand, so that the array stays untouched.
     """
     if nonfinite not in ("error", "zero"):
         raise InvalidArgumentError(op=op.name, argument="nonfinite", found=repr(nonfinite), legal='"error" or "zero"')
@@ -246,7 +245,7 @@ def finite(op: Op, name: str, array: Any, nonfinite: str, preflight: bool) -> An
 
 
 def flattened(op: str, name: str, array: Any) -> Any:
-    """A 1-D view of an array, never a copy. Raises InvalidArgumentError for what is no array or not C-contiguous."""
+    """A 1-D view of an array, never a copy. Raises InvalidArgumentError unless it is a C-contiguous array."""
     if isinstance(array, ResidentArray):
         if not array.contiguous:
             raise InvalidArgumentError(op=op, argument=name, found=f"strided {array.strides}", legal="C-contiguous")
@@ -254,6 +253,6 @@ def flattened(op: str, name: str, array: Any) -> Any:
     if not isinstance(array, np.ndarray):
         raise InvalidArgumentError(op=op, argument=name, found=f"a {type(array).__name__}", legal="a NumPy array")
     if not array.flags.c_contiguous:
-        legal = "C-contiguous; np.ascontiguousarray makes a copy that is"
+        legal = "C-contiguous; np.ascontiguousarray makes such a copy"
         raise InvalidArgumentError(op=op, argument=name, found=f"strided {array.strides}", legal=legal)
     return array.reshape(-1)

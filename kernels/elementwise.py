@@ -1,5 +1,5 @@
-"""What the elementwise ops' public functions share: values in float32 or a 16-bit dtype, and the output array that the
-caller may give."""
+"""Shared parts of the public functions of elementwise ops: values in float32 or a 16-bit dtype, and the optional output
+array."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FLOAT32 = np.dtype(np.float32)
 
 
 def output(op: Op, tensor: Tensor, out: Any, shape: tuple[int, ...], inputs: Arrays) -> Any:
-    """`out`, or a new array of `shape` where it is None, flat. Raises InvalidArgumentError where `out` breaks the
+    """`out`, or a new array of `shape` if it is None, flat. Raises InvalidArgumentError if `out` breaks the
     contract."""
     if out is None:
         like = first_on_device(inputs.values())
@@ -33,12 +33,13 @@ def output(op: Op, tensor: Tensor, out: Any, shape: tuple[int, ...], inputs: Arr
 
 
 def values(op: Op, key: KernelKey, x: Any, axes: Axes) -> tuple[KernelKey, Any]:
-    """The key of the kernel for a flat array of float32, float16 or bfloat16 values, and the array as that takes it.
+    """The key of the kernel for a flat array of float32, float16 or bfloat16 values, and the array that it takes.
 
-    16-bit values that no kernel reads as they are (on a CPU, to packed codes, in blocks of other sizes) become float32
-    first, exactly, where they lie. Raises InvalidArgumentError for other arrays, and what dispatch.run raises.
+    16-bit values that no kernel reads directly (on a CPU, to packed codes, in blocks of other sizes) are first
+    converted to float32, exactly, on their device. Raises InvalidArgumentError for other arrays, and the errors of
+    dispatch.run.
     """
-    dtype = "float32" if x.dtype == _FLOAT32 else str(x.dtype)  # a dtype's name takes longer than all else here
+    dtype = "float32" if x.dtype == _FLOAT32 else str(x.dtype)  # str(dtype) takes longer than the rest
     if dtype not in NARROW:
         check_array(op.name, op.inputs[0], x)
         return key, x

@@ -1,9 +1,8 @@
-"""One real weight matrix, put through everything: quantized in two ways, packed, unpacked, multiplied, checked and
-timed.
+"""Evaluation of one real weight matrix: quantize it in two ways, pack, unpack, multiply, check and time.
 
 Two schemes: absmean for the tensor (BitNet b1.58, arXiv:2402.17764) in the kernels' own layout, and absmax for each
-block of 128 weights (specification, 2.1) in fused packed form. Rows are looked at in slabs, so that nothing in float64
-is larger than a slab.
+block of 128 weights (specification, 2.1) in fused packed form. Rows are processed in slabs, so that no float64 array is
+larger than a slab.
 """
 
 from __future__ import annotations
@@ -37,24 +36,24 @@ BLOCK = 128
 """Weights that share a scale in the block scheme."""
 
 _SLAB = 1 << 20
-"""Weights that are looked at in float64 at a time: 8 MiB."""
+"""Weights in float64 at a time: 8 MiB."""
 
 _RACE_S = 0.2
-"""Seconds for which the ternary layer and NumPy's float32 product are timed by turns."""
+"""Seconds of interleaved timing of the ternary layer and NumPy's float32 product."""
 
 Float32 = npt.NDArray[np.float32]
 Float64 = npt.NDArray[np.float64]
 
 
 class _WrongError(Exception):
-    """A check of the layer failed; the text says which."""
+    """A check of the layer failed; the text names the check."""
 
 
 def evaluate_matrix(source: WeightSource, info: TensorInfo, *, threads: int, seed: int) -> Layer:
     """Examine the matrix `info` of `source` with `threads` threads; activations are drawn from `seed`.
 
-    Returns a record.Layer whose status is FAIL where a check does not hold, and ERROR where the matrix cannot be
-    quantized (NaN, for instance). Memory: the matrix as float32, and 3/4 of that in codes and packed bytes.
+    Returns a record.Layer with status FAIL if a check fails, and ERROR if the matrix cannot be quantized (for
+    instance, for NaN). Memory: the matrix as float32, and 3/4 of that size for codes and packed bytes.
     """
     N, K = info.shape
     facts: dict[str, Any] = {"name": info.name, "shape": (N, K), "dtype": info.dtype, "bytes": info.nbytes}
@@ -99,8 +98,7 @@ def _absmean(weights: Float32, x: Float32, exact: Float64, threads: int) -> tupl
     q = quantized.q[0].astype(np.float64)
     acc = np.concatenate([rows.astype(np.float64) @ q for _, rows in _slabs(codes)])
     right = acc * (np.float64(scale) / np.float64(quantized.scale[0]))
-    # One unit in the last place of the rounded exact value is the whole error that the contract of ternary_matmul
-    # admits.
+    # The contract of ternary_matmul admits an error of one unit in the last place of the rounded exact value.
     largest = _largest_share(
         "ternary_matmul", y[0], right, np.spacing(np.abs(right).astype(np.float32)).astype(np.float64)
     )
@@ -140,8 +138,8 @@ def _block(weights: Float32, x: Float32, exact: Float64, threads: int) -> LayerS
 
 
 def _check_absmean(weights: Float32, scale: np.float32) -> None:
-    """The scale against a mean that is summed in another order; float64 sums differ by less than n * 2^-52 of the
-    mean, before rounding."""
+    """Compare the scale with a mean that is summed in another order. The float64 sums differ by less than n * 2^-52 of
+    the mean, before rounding."""
     mean = float(np.sum([np.sum(np.abs(rows), dtype=np.float64) for _, rows in _slabs(weights)])) / weights.size
     slack = max(mean, 1e-5) * weights.size * 2.0**-52
     low, high = np.float32(max(mean - slack, 1e-5)), np.float32(max(mean + slack, 1e-5))
@@ -150,7 +148,7 @@ def _check_absmean(weights: Float32, scale: np.float32) -> None:
 
 
 def _largest_share(what: str, y: Float32, right: Float64, bound: Float64) -> float:
-    """The largest error of `y` as a share of its bound; more than 1 is wrong."""
+    """The largest error of `y` as a share of its bound; more than 1 is incorrect."""
     error = np.abs(y.astype(np.float64) - right)
     over = np.flatnonzero(~(error <= bound))
     if over.size:
@@ -176,12 +174,12 @@ class _Noise:
 
     @property
     def snr_db(self) -> float | None:
-        """10 log10 of signal over noise; None where either is zero."""
+        """10 log10 of signal over noise; None if either is zero."""
         return float(10 * np.log10(self.signal / self.noise)) if self.signal > 0 and self.noise > 0 else None
 
     @property
     def cosine(self) -> float | None:
-        """Cosine of the angle between the two; None where one is all zero."""
+        """Cosine of the angle between the two; None if one is all zero."""
         return (
             self.product / float(np.sqrt(self.signal) * np.sqrt(self.other))
             if self.signal > 0 and self.other > 0
@@ -247,12 +245,12 @@ class _Float32Product:
 
 
 def _race(weights: Float32, packed: PackedWeights, x: Float32, seed: int) -> dict[str, Any]:
-    """One token through the layer, activation quantization included, by turns with NumPy's float32 product, one thread
-    each.
+    """One token through the layer, activation quantization included, interleaved with NumPy's float32 product, one
+    thread each.
 
-    One thread, because NumPy's BLAS keeps a thread pool of its own, and two pools that spin on the same cores slow each
-    other down a thousandfold. The two kernels are bound once, as a runtime does, and timed by the native clock; NumPy's
-    call costs about a microsecond of its time. Each side finds in the caches what the other has left there.
+    One thread, because NumPy's BLAS has its own thread pool, and two pools that spin on the same cores slow each other
+    down a thousandfold. The two kernels are bound once, as in a runtime, and timed by the native clock; the overhead of
+    NumPy's call is about a microsecond. Each side starts with the caches that the other has left.
     """
     from threadpoolctl import threadpool_limits
 

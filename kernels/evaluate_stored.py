@@ -1,4 +1,4 @@
-"""One matrix of codes as a file has it, put through the kernels that compute from it."""
+"""Evaluation of one matrix of codes as a file stores it, with the kernels that compute from it."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from tritmark.kernels.ternary_matmul.reference import reference
 from tritmark.kernels.ternary_matmul.spec import OP
 
 _ROWS: tuple[int, ...] = (2, 1, *range(3, 513))
-"""Rows of activations, the first of these that a kernel takes: numbers drawn over all of int8, and then the largest one
-everywhere, which makes sums that are kept in too few bits overflow."""
+"""Rows of activations: the first of these numbers that a kernel takes. Rows are drawn over all of int8, and one has the
+largest value everywhere, so that sums in too few bits overflow."""
 
 
 def evaluate_stored(
     weights: TernaryWeights, info: TernaryInfo, variants: Sequence[Variant], *, seed: int, threads: int | None
 ) -> dict[str, Any]:
-    """What of a Layer is found out by multiplying with the matrix `info`, once with each of `variants`.
+    """The fields of a Layer that follow from products with the matrix `info`, one for each of `variants`.
 
-    A kernel gets the file's own bytes, or else the same codes and scales packed in its format. Every output has to be
-    within 1 ulp of the exact one, or within the bound computed beforehand where groups of weights have scales. Raises
-    WeightFileError and InvalidArgumentError for weights that cannot be read or multiplied with. Memory: the codes, the
-    bytes of the file and of the kernel's format, and a slab.
+    A kernel gets the file's own bytes, or the same codes and scales packed in its format. Every output must be within
+    1 ulp of the exact one, or, where groups of weights have scales, within a bound that is computed beforehand. Raises
+    WeightFileError and InvalidArgumentError for weights that cannot be read or multiplied. Memory: the codes, the bytes
+    of the file and of the kernel's format, and a slab.
     """
     codes, scale = weights.read_stored(info)
     N, K = info.shape
     rng = np.random.default_rng([seed, N, K])
-    # As in a model: one token takes another kernel than several.
+    # As in a model, one token and several tokens take different kernels.
     taken = {variant.id: _rows(variant, info) for variant in variants}
     most = max(taken.values())
     activations = rng.integers(-128, 128, (most, K), dtype=np.int8)
@@ -51,7 +51,7 @@ def evaluate_stored(
         format = variant.key.format
         if format not in exact:
             scales[format] = _scale(weights, info, format, scale)
-            # Which formats have groups decides how errors are bounded; the numbers are the same.
+            # The bound depends on whether the format has groups; the numbers are the same.
             key = KernelKey(variant.key.device, OP.name, format, "float32")
             exact[format] = reference({**inputs, "weight_scale": scales[format]}, axes, key)
         packed = _packed(weights, info, format, codes, scales[format])
@@ -92,7 +92,7 @@ def _packed(weights: TernaryWeights, info: TernaryInfo, format: str, codes: Any,
 
 
 def _scale(weights: TernaryWeights, info: TernaryInfo, format: str, scale: Any) -> Any:
-    """The matrix's scales as the format has them: floats have as many as they need, master weights one."""
+    """The matrix's scales in the shape of the format: as many as a format of floats needs, one for master weights."""
     if info.layout is not None:
         return fitted(info.name, scale, info.shape, FORMATS[format])
     own = weights.format(info) if info.format else None
@@ -109,7 +109,7 @@ def _rows(variant: Variant, info: TernaryInfo) -> int:
 
 
 def _judged(y: npt.NDArray[np.float32], expected: dict[str, Any]) -> tuple[float, str]:
-    """The largest error as a share of what is admitted, and what is wrong, or ""."""
+    """The largest error as a share of the bound, and a description of a violation, or ""."""
     right = expected["out"]
     bound = expected.get("out.bound", np.spacing(np.abs(right).astype(np.float32)).astype(np.float64))
     error = np.abs(y.astype(np.float64) - right)

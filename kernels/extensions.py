@@ -11,9 +11,9 @@ from tritmark.kernels import prefetch
 
 @cache
 def native(module: str) -> Any:
-    """The extension module of that name. Importing tritmark.kernels loads none but `cpu`.
+    """The extension module of that name. Importing tritmark.kernels loads only `cpu`.
 
-    All others but `masking` bring the pool of threads, which gets its limits when it is loaded.
+    All others except `masking` need the thread pool, which gets its limits when it is loaded.
     """
     loaded = prefetch.extension() if module == prefetch.OP else import_module(f"tritmark.cython_ext.{module}")
     if module == "pool":

@@ -1,5 +1,5 @@
-"""Arrays of other libraries as arguments of the public functions: taken where they are, through DLPack or
-__cuda_array_interface__, and results given back as arrays of the same library."""
+"""Arrays of other libraries as arguments of the public functions. They are read in place, through DLPack or
+__cuda_array_interface__, and results are arrays of the same library."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _HOSTS = frozenset((1, 3))
-"""DLPack's numbers of memory that the CPU can read: its own, and such as is pinned for a GPU."""
+"""DLPack device types of memory that the CPU can read: its own, and pinned memory."""
 _OUTPUT = "out"
-"""The argument that functions fill, where they take one."""
+"""The name of the output argument."""
 WIDE = 16
-"""Bytes that addresses on a GPU are a multiple of, for what kernels load at once."""
+"""Alignment of addresses on a GPU in bytes, for vector loads of kernels."""
 _GPU = 2
-"""DLPack's number of a GPU of NVIDIA's."""
+"""DLPack device type of an NVIDIA GPU."""
 
 
 def takes_any_array(function: Callable[P, R]) -> Callable[P, R]:
-    """A public function that takes arrays of other libraries too. The first argument decides: where it is NumPy's, the
-    call is as it was. Arrays on a GPU are computed there, whatever `device` would be unless told."""
+    """A public function that also takes arrays of other libraries. If the first argument is a NumPy array, the call is
+    unchanged. Calls with arrays on a GPU run there, regardless of the default of `device`."""
 
     placed = "device" in signature(function).parameters
 
@@ -50,20 +50,19 @@ def takes_any_array(function: Callable[P, R]) -> Callable[P, R]:
 
 
 class AdoptedArguments:
-    """What one call was handed."""
+    """The arguments of one call."""
 
     def __init__(self, op: str) -> None:
         self.device = ""
-        """Where the first of the arrays that are in a device's memory lies, "" for none."""
+        """The device of the first array in a device's memory, "" for none."""
         self._op = op
         self._library: ArrayLibrary | None = None
         self._origin: dict[int, tuple[Any, Any]] = {}
-        """By the id of what stands for it: that, and the library's own array."""
+        """By the id of the substitute: the substitute, and the library's own array."""
 
     def take(self, value: Any, *, fill: bool = False) -> Any:
-        """The argument as the function takes it. An input on a GPU that is strided or begins between two multiples of
-        16 bytes is copied there; what the function is to `fill` is not. Raises InvalidArgumentError where the library
-        does not hand it out."""
+        """The argument as the function takes it. An input on a GPU that is strided or not aligned to 16 bytes is copied
+        there; an output (`fill`) is not. Raises InvalidArgumentError if the library does not export the array."""
         if isinstance(value, tuple) and hasattr(value, "_fields"):
             return type(value)(*(self.take(each) for each in value))
         library = library_of(value)
@@ -85,7 +84,7 @@ class AdoptedArguments:
         return found
 
     def give(self, value: Any) -> Any:
-        """A result as the library has it."""
+        """A result as an array of the library."""
         if isinstance(value, tuple):
             made = tuple(self.give(each) for each in value)
             return type(value)(*made) if hasattr(value, "_fields") else made

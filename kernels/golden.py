@@ -1,4 +1,4 @@
-"""What the original packers wrote, as the files of tritmark.golden have it."""
+"""The output of the original packers, from the files of tritmark.golden."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _PRODUCTS = {
     "tq1_0_matmul": {"tq1_0": "packed"},
     "tq2_0_matmul": {"tq2_0": "packed"},
 }
-"""Files of products: which formats their weights are in, and under which key."""
+"""Files of products: the formats of their weights, and the key of each."""
 
 
 def vectors() -> Iterator[GoldenVector]:
-    """Those of every file."""
+    """The vectors of every file."""
     for path in sorted(Path(import_module(_PACKAGE).__path__[0]).glob("*.npz")):
         yield from read(path)
 
 
 def read(path: Path) -> Iterator[GoldenVector]:
-    """Those of one file, see suites/accuracy/test_golden_files.py: one for each format that its weights are in."""
+    """The vectors of one file, one for each format of its weights; see suites/accuracy/test_golden_files.py."""
     with np.load(path) as archive:
         content = dict(archive)
     name = str(content["format"])
@@ -37,7 +37,7 @@ def read(path: Path) -> Iterator[GoldenVector]:
     if x is None and codes is not None and scale is not None:
         x = (codes * scale).astype(np.float32)
     elif x is not None and not x.any():
-        codes = None  # some originals make rows of ones with scale 0 of zeros
+        codes = None  # some originals encode zeros as rows of ones with scale 0
     known = codes if codes is not None else x
     if known is None:
         raise ValueError(f"{path} has neither codes nor float weights")
@@ -55,6 +55,6 @@ def read(path: Path) -> Iterator[GoldenVector]:
 
 
 def _options(format: str, content: dict[str, Any]) -> dict[str, int]:
-    """The numbers of the file that are layout options of the format."""
+    """The layout options of the format that the file contains."""
     taken = BUILT_IN[format].options if format in BUILT_IN else ()
     return {key: int(content[key]) for key in taken if key in content and content[key].dtype == np.int64}

@@ -1,10 +1,9 @@
-"""Memory for packed weights: side by side in huge pages, where the system has them.
+"""Memory for packed weights, adjacent in huge pages where the system has them.
 
-A product of one row of activations reads every weight of a model once, so in pages of 4 KiB it also waits for the
-translation of addresses. NumPy asks for huge pages for arrays of 4 MiB and more, which most layers do not reach, and
-the ends of such an array are in small pages all the same. Here the order in which weights are packed does not matter:
-they are copied to the first room in a slab of huge pages, and several share a page. A page goes back to the system with
-its last weights, and a slab too.
+A product of one row of activations reads every weight of a model once, so with pages of 4 KiB it also waits for address
+translation. NumPy requests huge pages for arrays of 4 MiB or more, which most layers do not reach, and the ends of such
+an array stay in small pages. Here weights are copied to the first free range in a slab of huge pages, in any order, and
+several share a page. Pages and slabs return to the system with their last weights.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ import numpy.typing as npt
 from tritmark.harness.measure.buffers import ALIGNMENT, HUGE
 
 SLAB_BYTES = 16 * HUGE
-"""Address space that is taken at once; pages of it take memory when weights are written to them."""
+"""Address space that is reserved in one step; its pages take memory when weights are written to them."""
 LEAST_BYTES = 1 << 16
-"""Smaller weights stay where they are: 16 small pages, which every TLB reaches."""
+"""Smaller weights are not copied: 16 small pages, which every TLB covers."""
 
 
 class Slab:
-    """Huge pages with what of them is free. Not safe for several threads: `HugePages` is."""
+    """Huge pages and their free ranges. Not thread-safe; `HugePages` is."""
 
     def __init__(self, nbytes: int) -> None:
         self._mapping = mmap.mmap(-1, nbytes + HUGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -45,7 +44,7 @@ class Slab:
         return self._free == [(0, self._nbytes)]
 
     def take(self, nbytes: int) -> int | None:
-        """Where so many bytes, a multiple of ALIGNMENT, are taken; None where they do not fit."""
+        """Take `nbytes`, a multiple of ALIGNMENT, and return their offset; None if they do not fit."""
         for index, (begin, end) in enumerate(self._free):
             if end - begin >= nbytes:
                 self._free[index : index + 1] = [(begin + nbytes, end)] if end - begin > nbytes else []
@@ -53,11 +52,11 @@ class Slab:
         return None
 
     def bytes_at(self, begin: int, nbytes: int) -> Array[c_uint8]:
-        """The bytes there, as an object that keeps the slab."""
+        """The bytes at an offset, as an object that keeps the slab alive."""
         return (c_uint8 * nbytes).from_buffer(self._mapping, self._begin + begin)
 
     def give_back(self, begin: int, nbytes: int) -> None:
-        """Free what was taken there. Pages that are free now go back to the system."""
+        """Free a range. Pages without weights return to the system."""
         at = sum(other < begin for other, _ in self._free)
         end = begin + nbytes
         if at < len(self._free) and self._free[at][0] == end:
@@ -72,7 +71,7 @@ class Slab:
 
 
 class HugePages:
-    """Slabs that weights of all threads share: each takes the first room that holds it."""
+    """Slabs shared by the weights of all threads: each takes the first free range that holds it."""
 
     def __init__(self) -> None:
         self._slabs: list[Slab] = []
@@ -80,13 +79,13 @@ class HugePages:
         self._lock = threading.Lock()
 
     def after_fork(self) -> None:
-        """A thread that is not in this process may have held the lock."""
+        """Replace the lock: a thread that does not exist in the child may have held it."""
         self._lock = threading.Lock()
 
     def copied(self, values: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-        """A copy of `values`, uint8 of any shape, at the beginning of a cache line in huge pages; it goes back when the
-        last view of it is gone. `values` themselves where they are smaller than LEAST_BYTES, and where this process may
-        not take so much address space."""
+        """A copy of `values`, uint8 of any shape, aligned to a cache line in huge pages; it is freed with its last
+        view. Returns `values` if they are smaller than LEAST_BYTES, and if this process may not reserve that much
+        address space."""
         if values.nbytes < LEAST_BYTES:
             return values
         self._collect()
@@ -120,8 +119,8 @@ class HugePages:
         self._collect()
 
     def _collect(self) -> None:
-        """Free what is dead. Weights may die at any moment, in the midst of this thread's own call too, so this never
-        waits: the holder of the lock does it after its call."""
+        """Free the ranges of dead weights. Weights may die at any moment, even within this thread's own call, so this
+        never waits: the holder of the lock repeats it after its call."""
         while self._dead and self._lock.acquire(blocking=False):
             try:
                 while self._dead:

@@ -1,5 +1,5 @@
-"""Ops of float32 values that take them in float16 or bfloat16 too: the format of a key says which, "none" is float32.
-What such a kernel makes is, bit for bit, what the same values in float32 become."""
+"""Ops of float32 values that also take float16 or bfloat16. The format of a key names the input dtype; "none" is
+float32. The output is bit for bit that of the same values in float32."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def itemsize(format: str) -> int:
 
 
 def narrow(x: npt.NDArray[np.float32], format: str) -> npt.NDArray[Any]:
-    """`x` as a kernel of that format takes it, to nearest even. What would become infinity becomes the largest finite
-    number, since the contracts know no infinities; NaN and infinity stay."""
+    """`x` as a kernel of that format takes it, rounded to nearest even. A finite value that would become infinity
+    becomes the largest finite number, since the contracts admit no infinities; NaN and infinity stay."""
     if format not in NARROW:
         return x
     largest = LARGEST[format]
@@ -35,13 +35,13 @@ def narrow(x: npt.NDArray[np.float32], format: str) -> npt.NDArray[Any]:
 
 
 def given(x: npt.NDArray[np.float32], format: str) -> npt.NDArray[np.float32]:
-    """The values of that, in float32."""
+    """The values of `narrow(x, format)`, in float32."""
     with np.errstate(invalid="ignore"):
         return narrow(x, format).astype(np.float32)
 
 
 def other_type(x: npt.NDArray[np.float32], format: str) -> npt.NDArray[np.float32]:
-    """What a kernel reads that takes float16's bits for bfloat16's, or the other way; NaN and infinity as 0. For
+    """The values that a kernel reads if it takes float16 for bfloat16, or the reverse; NaN and infinity as 0. For
     mutants."""
     other = named_dtype("bfloat16" if format == "float16" else "float16")
     with np.errstate(invalid="ignore"):
@@ -50,11 +50,11 @@ def other_type(x: npt.NDArray[np.float32], format: str) -> npt.NDArray[np.float3
 
 
 def encode(inputs: Arrays, axes: Axes, format: str) -> dict[str, Any]:
-    """`Op.encode` of an op whose values are `x`."""
+    """`Op.encode` of an op with values `x`."""
     return {**inputs, "x": narrow(inputs["x"], format)}
 
 
 def decode(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
-    """The reverse, for harness.spec.Decoding."""
+    """The inverse of `encode`, for harness.spec.Decoding."""
     with np.errstate(invalid="ignore"):
         return {**inputs, "x": np.asarray(inputs["x"]).astype(np.float32)}

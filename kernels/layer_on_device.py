@@ -1,6 +1,6 @@
-"""A layer on a device with a memory of its own: its launches are bound once for each shape, dtype and pair of kernels.
-For rows in the host's memory every later call is one round trip; rows on the device are copied to where the launches
-read them, which costs less than binding them anew."""
+"""A layer on a device with its own memory: launches are bound once for each shape, dtype and pair of kernels. For rows
+in host memory every later call is one round trip. Rows on the device are copied to where the launches read them, which
+costs less than a new binding."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from tritmark.kernels.ternary_matmul.spec import OP as TERNARY_MATMUL
 
 
 class LayerOnDevice:
-    """What one layer has bound."""
+    """The bound launches of one layer."""
 
     def __init__(self) -> None:
         self._kept = offload.KeptLaunches()
         self._lock = Lock()
 
     def __reduce__(self) -> tuple[type[LayerOnDevice], tuple[()]]:
-        """Copies and pickles begin with nothing bound."""
+        """Copies and pickles start without bound launches."""
         return LayerOnDevice, ()
 
     def run(
@@ -39,12 +39,13 @@ class LayerOnDevice:
         rows: npt.NDArray[Any],
         y: npt.NDArray[np.float32],
     ) -> LayerCall:
-        """Quantize `rows` (M, K) and multiply them into `y` float32 (M, N), with these kernels on the device `place`.
+        """Quantize `rows` (M, K) and write their product to `y` float32 (M, N), with these kernels on the device
+        `place`.
 
         Raises InvalidArgumentError for rows with a NaN or infinity, InsufficientMemoryError, DeviceFaultError.
         """
         asked = (*kernels, rows.shape, rows.dtype, id(weights), place)
-        # What is bound has one memory for activations, so another thread's call meanwhile binds for itself.
+        # Bound launches share one buffer for activations, so a concurrent call of another thread binds its own.
         mine = self._lock.acquire(blocking=False)
         try:
             kept = self._kept.find(asked) if mine else None
@@ -68,10 +69,10 @@ class LayerOnDevice:
         rows: ResidentArray,
         out_features: int,
     ) -> tuple[LayerCall, ResidentArray]:
-        """The same for rows (M, K) on the device; the product, float32 (M, out_features), is a new array of the
-        rows' library. Raises as `run` does."""
+        """`run` for rows (M, K) on the device. The product, float32 (M, out_features), is a new array of the rows'
+        library. Raises the errors of `run`."""
         asked = (*kernels, rows.shape, rows.dtype, id(weights), place, type(rows.owned))
-        # Where no array may be written, as in JAX, each call binds its own.
+        # In libraries without writable arrays, such as JAX, each call binds its own launch.
         mine = rows.writable and self._lock.acquire(blocking=False)
         try:
             kept = (self._kept.find(asked) if mine else None) or self._bound_there(
@@ -129,7 +130,7 @@ class LayerOnDevice:
         if asked is not None:
             nbytes = rows.nbytes + y.nbytes + M * (K + 8)
             chain = cast(Launch, offload.ChainedLaunch(first, second))
-            # The weights are kept too: what is bound has their address, and their id stays theirs.
+            # Keep the weights too: the launch holds their address, and their id must not be reused.
             self._kept.use(offload.KeptLaunch(chain, {"x": x, "weights": weights}, outputs, asked, nbytes))
         return LayerCall(device, kernels, (first, second), weights)
 
@@ -144,7 +145,7 @@ def _product_inputs(quantized: dict[str, Any], weights: PackedWeights, product: 
 
 
 class LayerCall:
-    """What a call ran; a receipt is made for those who ask, from the launches as they are then."""
+    """The launches of a call. A receipt is made on request, from their state at that moment."""
 
     def __init__(
         self, device: Device, kernels: tuple[Variant, Variant], launches: tuple[Launch, ...], weights: PackedWeights
@@ -152,6 +153,6 @@ class LayerCall:
         self._device, self._kernels, self._launches, self._weights = device, kernels, launches, weights
 
     def receipt(self) -> Receipt:
-        """Of both launches; they count all calls that they made."""
+        """The receipt of both launches; it counts all calls of each."""
         each = [offload.receipt(self._device, *pair) for pair in zip(self._kernels, self._launches, strict=True)]
         return replace(offload.joined(each), note=self._weights.repacked_note(self._kernels[1]))

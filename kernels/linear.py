@@ -44,16 +44,18 @@ class QuantizedLinear:
     out.
 
     `weights` is float32, float16 or bfloat16 (N, K), quantized by the absmean rule of BitNet b1.58 and packed in
-    `format` (that of the device's best kernel unless told), or PackedWeights; where no kernel computes from their
-    format, they are repacked once, and `receipt` says so. `device` is "cpu", "cuda", one GPU of several such as
-    "cuda:1", or a package's; where it has a memory of its own, weights and quantized activations stay there. `bias` is
-    float32 (N,). The kernel is picked by shape at each call; `variant` forces one. Where `tritmark tune variants` ran
-    for the shape and the `requirement` ("latency", "throughput", "memory", "exactness"; see harness.spec.Requirement),
-    kernel and format are those that it found to be the best, the format with one row of activations; until then the
-    built-in ones. Where no native kernel can take the weights (a format with other scales than any kernel's), each call
-    computes with dequantized weights in float32, warns through logging at construction, and says so in `receipt`.
+    `format` (by default that of the device's best kernel), or PackedWeights. If no kernel computes from their format,
+    they are repacked once, and `receipt` reports it. `bias` is float32 (N,). `device` is "cpu", "cuda", one of several
+    GPUs such as "cuda:1", or a device of a package. On a device with its own memory, weights and quantized activations
+    stay there.
 
-    Raises NoCompatibleKernelError for a device that is not there and a variant that takes these weights at no shape,
+    Each call picks a kernel by shape; `variant` forces one. If `tritmark tune variants` ran for the shape and the
+    `requirement` ("latency", "throughput", "memory", "exactness"; see harness.spec.Requirement), kernel and format are
+    the best that it measured (the format with one row of activations), otherwise the built-in ones. If no native kernel
+    takes the weights (their scales differ from those of every kernel), each call computes with dequantized float32
+    weights. The constructor then logs a warning, and `receipt` reports it.
+
+    Raises NoCompatibleKernelError for a missing device and for a variant that takes these weights at no shape,
     InvalidArgumentError for an unknown format or requirement, for an invalid `threads` or `variant`, for weights or
     bias that the contract refuses, and for "exactness" of weights whose groups have scales.
     """
@@ -123,8 +125,10 @@ class QuantizedLinear:
         )
 
     def forward(self, x: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
-        """x float32, float16 or bfloat16 (ml_dtypes), (K,), (M, K) or (B, M, K), to float32 of the same leading shape
-        and N, an array of the same library on the same device. Raises InvalidArgumentError."""
+        """The layer's output for `x`, float32, float16 or bfloat16 (ml_dtypes), of shape (K,), (M, K) or (B, M, K).
+
+        Returns float32 of shape (..., N), an array of the same library on the same device. Raises
+        InvalidArgumentError."""
         if isinstance(x, np.ndarray):
             planned = self.device == "cpu"
             if planned:
@@ -145,19 +149,19 @@ class QuantizedLinear:
     __call__ = forward
 
     def bind(self, x: npt.NDArray[np.float32], out: npt.NDArray[np.float32] | None = None) -> BoundLinear:
-        """A call with these arrays, checked and bound once, for those who make the same call again and again:
-        `layer.bind(x, out).run()` fills `out` from what `x` holds then.
+        """A call with these arrays, checked and bound once, for repeated calls with the same arrays:
+        `layer.bind(x, out).run()` fills `out` from the current content of `x`.
 
-        `x` is float32, else as `forward` takes it, in NumPy's memory and C-contiguous, `out` float32 of what it
-        returns; a new array unless told. What the layer is told afterwards does not change what was bound. Raises
-        InvalidArgumentError, and NoCompatibleKernelError where the layer's kernels do not work in the host's memory.
+        `x` is a C-contiguous NumPy array of float32, in a shape that `forward` takes. `out` is float32 in the shape
+        that `forward` returns; by default a new array. Later changes of the layer do not affect the bound call. Raises
+        InvalidArgumentError, and NoCompatibleKernelError if the layer's kernels do not work in host memory.
         """
         self._check(x)
         if not isinstance(x, np.ndarray):
             raise InvalidArgumentError(op=_OP, argument="x", found=f"on {x.device}", legal="in the host's memory")
         why = None if self.native else self._note
         if dispatch.registry().devices[self.device].memory is not None:
-            why = "it has a memory of its own"
+            why = "it has its own memory, and bind needs host memory; call the layer instead"
         if why is not None:
             raise NoCompatibleKernelError(request=f"{_OP}.bind on {self.device!r}", candidates=[(self.device, why)])
         return BoundLinear(
@@ -173,20 +177,20 @@ class QuantizedLinear:
 
     @property
     def requirement(self) -> Requirement:
-        """What its kernels are to be best at."""
+        """The quantity that the choice of kernels optimizes."""
         return self._requirement
 
     @property
     def receipt(self) -> Receipt | None:
-        """What ran in the last call. On a device with a memory of its own, launches are bound once for a shape, and
-        the receipt counts all calls that they made."""
+        """The receipt of the last call. On a device with its own memory, launches are bound once for a shape, and the
+        receipt counts all their calls."""
         last = self._plans.last
         if last is not None:
             return plans.receipt_of(last, self.weights)
         return self._receipt.receipt() if isinstance(self._receipt, LayerCall) else self._receipt
 
     def __getstate__(self) -> dict[str, Any]:
-        """For copies and pickles: what the last call ran is kept as its receipt."""
+        """For copies and pickles: the last call is kept as its receipt."""
         return self.__dict__ | {"_receipt": self.receipt, "_chosen": None}
 
     def _check_requirement(self) -> None:
@@ -209,7 +213,7 @@ class QuantizedLinear:
         self._receipt, self._plans.last = receipt, None
 
     def _computed(self, x: Any) -> Any:
-        """The same for NumPy's arrays, and for those that lie on the layer's device."""
+        """`forward` for NumPy arrays, and for arrays on the layer's device."""
         self._check(x)
         rows = x.reshape(x.size // self.in_features, self.in_features)
         shape = *x.shape[:-1], self.out_features
@@ -223,7 +227,7 @@ class QuantizedLinear:
     def _check(self, x: Any) -> None:
         if (
             not isinstance(x, np.ndarray | ResidentArray)
-            or (x.dtype != np.float32 and str(x.dtype) not in _TAKEN)  # to write a dtype takes microseconds
+            or (x.dtype != np.float32 and str(x.dtype) not in _TAKEN)  # str(dtype) takes microseconds
             or x.ndim not in {1, 2, 3}
             or x.shape[-1] != self.in_features
             or not x.size
@@ -234,7 +238,7 @@ class QuantizedLinear:
             raise InvalidArgumentError(op=_OP, argument="x", found=found, legal=legal)
 
     def _resident(self, rows: ResidentArray) -> ResidentArray:
-        """Everything stays on the device where the rows are, which must be the layer's."""
+        """Compute on the device of the rows, which must be the layer's."""
         if not same_device(rows.device, self.device) or not self.native:
             legal = f"on {self.device}, where the layer is" if self.native else "on cpu: no kernel takes these weights"
             raise InvalidArgumentError(op=_OP, argument="x", found=f"on {rows.device}", legal=legal)
@@ -266,8 +270,8 @@ class QuantizedLinear:
         return y
 
     def _kernels(self, rows: npt.NDArray[Any] | ResidentArray) -> tuple[Variant, Variant]:
-        """What quantizes these rows, and what multiplies them; looked for anew where anything that decides it changed,
-        since to look takes as long as to copy the rows."""
+        """The variants that quantize and multiply these rows. They are cached until the state of the choice changes,
+        since a selection takes as long as a copy of the rows."""
         M, K = rows.shape
         asked = (self.threads, self.requirement)
         state = dispatch.state(dispatch.registry(), self.device)

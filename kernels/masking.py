@@ -1,8 +1,8 @@
-"""Processes in which code finds fewer features of this machine's processor than there are: by CPUID and by the C
-library (cython_ext/src/masking), and in /proc/cpuinfo.
+"""Processes in which code detects fewer features than this machine's processor has: by CPUID and the C library
+(cython_ext/src/masking), and in /proc/cpuinfo.
 
-Where CPUID does not trap, something that does stands in its place in the candidate's files, as that process sees them:
-changed copies are mounted over them for it alone.
+If CPUID does not trap, an instruction that traps replaces it in the candidate's files: patched copies are mounted over
+them, visible only to that process.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ _NEW_MOUNTS, _NEW_USER = 0x20000, 0x10000000
 _BIND, _RECURSIVE, _PRIVATE = 4096, 16384, 1 << 18
 """Flags of unshare(2) and mount(2)."""
 _FOUND = re.compile(r"^\s*([0-9a-f]+):\t((?:[0-9a-f]{2} )*)0f a2 .*\bcpuid\b", re.MULTILINE)
-"""A line of objdump: an address, the bytes there, and what they are."""
+"""A line of objdump: an address, the bytes there, and their disassembly."""
 _LOADED = 1
 """PT_LOAD."""
 
 
 def steps() -> Mapping[str, tuple[str, ...]]:
-    """The steps that this processor can be held to, in falling order, each with those above it that it has."""
+    """The steps to which this processor can be limited, in descending order, each with the higher steps that it has."""
     found: dict[str, tuple[str, ...]] = {}
     above: tuple[str, ...] = ()
     for step, bits in extensions.native("masking").steps().items():
         here = any(here for _, here in bits)
-        if above and (here or not bits):  # the last one has none of its own
+        if above and (here or not bits):  # the last step has no features of its own
             found[step] = above
         if here:
             above = (*above, step)
@@ -44,7 +44,7 @@ def steps() -> Mapping[str, tuple[str, ...]]:
 
 
 def missing() -> str | None:
-    """Why no process can be held to a step here, or None."""
+    """Why no process can be limited to a step on this machine, or None."""
     from tritmark.harness.disassembly import tools
 
     if not extensions.native("masking").steps():
@@ -58,7 +58,7 @@ def missing() -> str | None:
 
 
 def _untrapped() -> str | None:
-    """Why CPUID does not trap here, or None."""
+    """Why CPUID does not trap on this machine, or None."""
     try:
         extensions.native("masking").possible()
     except OSError as error:
@@ -67,7 +67,7 @@ def _untrapped() -> str | None:
 
 
 def begin(held: HeldTo) -> Mapping[str, str]:
-    """Hold this process to a step: see Masking."""
+    """Limit this process to a step: see Masking."""
     from tritmark.harness.disassembly import tools
 
     unmasked = {}
@@ -93,7 +93,7 @@ def begin(held: HeldTo) -> Mapping[str, str]:
 
 
 def _without(features: set[str]) -> bytes:
-    """What /proc/cpuinfo is on a processor that lacks these."""
+    """The content of /proc/cpuinfo on a processor without these features."""
     return re.sub(
         r"^(flags\s*:)(.*)$",
         lambda line: f"{line[1]} {' '.join(each for each in line[2].split() if each not in features)}",
@@ -103,8 +103,8 @@ def _without(features: set[str]) -> bytes:
 
 
 def _stand_in(path: Path) -> bool:
-    """Put what traps in place of every CPUID of that library, as this process sees it; whether there is one. Raises
-    OSError and ToolError."""
+    """Replace every CPUID of a library by an instruction that traps, for this process only. Returns whether the library
+    has a CPUID. Raises OSError and ToolError."""
     from tritmark.harness.candidate.located import stands_for
     from tritmark.harness.disassembly import tools
 
@@ -122,7 +122,7 @@ def _stand_in(path: Path) -> bool:
 
 
 def _offset(data: bytes | bytearray, address: int) -> int:
-    """Where in an ELF file of 64 bits lies what is loaded to that address."""
+    """The offset in a 64-bit ELF file of the byte that is loaded to an address."""
     from tritmark.harness.disassembly import tools
 
     (table,) = struct.unpack_from("<Q", data, 32)
@@ -135,13 +135,13 @@ def _offset(data: bytes | bytearray, address: int) -> int:
 
 
 def _have_mounts() -> None:
-    """Give this process mounts of its own. Raises OSError."""
+    """Give this process its own mount namespace. Raises OSError."""
     user, group = os.getuid(), os.getgid()
     library = ctypes.CDLL(None, use_errno=True)
     if library.unshare(_NEW_MOUNTS) != 0:
-        # Who may not mount may in a namespace of his own, where the system allows these.
+        # A process without the privilege to mount has it in its own user namespace, if the system allows those.
         _must(library.unshare(_NEW_MOUNTS | _NEW_USER))
-        with suppress(OSError):  # a kernel from before that file
+        with suppress(OSError):  # a kernel older than this file
             Path("/proc/self/setgroups").write_bytes(b"deny")
         Path("/proc/self/uid_map").write_bytes(b"%d %d 1" % (user, user))
         Path("/proc/self/gid_map").write_bytes(b"%d %d 1" % (group, group))
@@ -149,7 +149,7 @@ def _have_mounts() -> None:
 
 
 def _mount(content: bytes, over: Path) -> None:
-    """Have this process see that in place of a file. Raises OSError."""
+    """Mount `content` over a file, for this process only. Raises OSError."""
     library = ctypes.CDLL(None, use_errno=True)
     with tempfile.NamedTemporaryFile() as file:
         file.write(content)

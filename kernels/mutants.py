@@ -1,4 +1,4 @@
-"""Every op's own mutants, for `tritmark selftest`."""
+"""The mutants of every op, for `tritmark selftest`."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""From NumPy arrays to a device with a memory of its own and back: how the public functions run there, whichever
-device it is."""
+"""Run public functions on any device with its own memory: copy NumPy arrays there, launch, and copy back."""
 
 from __future__ import annotations
 
@@ -29,21 +28,20 @@ from tritmark.harness.spec import (
 )
 
 KEPT_BYTES = 2
-"""Times the memory of the largest: what `kept` may keep in all, so that of a model's weights, whose sizes are few and
-far from each other, each size is bound once. See
-docs/kernels/cuda_copies.md."""
+"""Limit of all that `kept` keeps, in multiples of the largest launch's memory. A model has few sizes of weights, far
+apart from each other, so each size is bound once. See docs/kernels/cuda_copies.md."""
 
 
 @dataclass(frozen=True, slots=True)
 class RanOnce:
-    """What was run in one go: see Pipelined."""
+    """A call that ran in one piece: see Pipelined."""
 
     launches: tuple[Launch, ...]
     bad: int
 
 
 class MemoryTransfers:
-    """DeviceTransfers of a device that brings none of its own: one copy an array, through its Memory."""
+    """DeviceTransfers of a device without its own: one copy for each array, through its Memory."""
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
@@ -82,7 +80,7 @@ class MemoryTransfers:
         return into
 
     def pipelined(self, op: Op, variant: Variant, inputs: Arrays, outputs: Arrays, axes: Axes) -> Pipelined | None:
-        """See DeviceTransfers: nothing overlaps here."""
+        """None: copies and launches do not overlap. See DeviceTransfers."""
         return None
 
 
@@ -93,7 +91,7 @@ def in_turn(
     inputs: Sequence[tuple[Any, npt.NDArray[Any]]],
     outputs: Sequence[tuple[Any, npt.NDArray[Any]]],
 ) -> RanOnce:
-    """DeviceTransfers.run, one after the other."""
+    """DeviceTransfers.run, in sequence."""
     for array, values in inputs:
         write(array, values)
     launch.run()
@@ -104,8 +102,8 @@ def in_turn(
 
 
 def transfers(device: Device) -> DeviceTransfers:
-    """How arrays get to a device with a memory of its own: as it says itself, or through its Memory. Raises
-    DeviceError for another."""
+    """The transfers of a device with its own memory: those that it defines, or copies through its Memory. Raises
+    DeviceError for a device without its own memory."""
     if device.transfers is not None:
         return device.transfers()
     return MemoryTransfers(_memory(device))
@@ -119,19 +117,19 @@ def new(memory: Memory, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class KeptLaunch:
-    """A variant that is bound to arrays on the device, for another call of the thread."""
+    """A variant bound to arrays on the device, kept for a later call of the thread."""
 
     launch: Launch
     inputs: Arrays
     outputs: dict[str, Any]
     asked: tuple[Any, ...]
-    """What else it would do for, see _asked."""
+    """Calls with an equal key may reuse it, see _asked."""
     nbytes: int
-    """What it needs on the device."""
+    """Bytes that it needs on the device."""
 
 
 class ChainedLaunch:
-    """Launches of which each reads what the one before it made, run as one. `bad` is that of the first."""
+    """Launches that run as one; each reads the output of the one before it. `bad` is that of the first."""
 
     def __init__(self, *launches: Any) -> None:
         self.launches = launches
@@ -144,39 +142,39 @@ class ChainedLaunch:
 
     @property
     def bad_pointer(self) -> int:
-        """Where the first writes what `bad` reports, on a device with such an address."""
+        """The address to which the first launch writes `bad`, on a device with such an address."""
         found: int = self.launches[0].bad_pointer
         return found
 
     @property
     def raw_launches(self) -> tuple[Any, ...] | None:
-        """All of them for a round trip without Python in between, where the device's launches are of that kind."""
+        """All launches, for a round trip without Python in between, if the device's launches support it."""
         each = [getattr(one, "raw_launches", None) for one in self.launches]
         return None if None in each else tuple(raw for some in each if some is not None for raw in some)
 
     def run(self) -> None:
-        """Run each once, and wait."""
+        """Run each once, in order, and wait."""
         for each in self.launches:
             each.run()
 
     def count(self, runs: int) -> None:
-        """So many runs were given to the device."""
+        """Count `runs` that were submitted to the device."""
         for each in self.launches:
             each.count(runs)
 
 
 class KeptLaunches:
-    """Launches that were bound, the latest used last."""
+    """Bound launches, the most recently used last."""
 
     def __init__(self) -> None:
         self.launches: list[KeptLaunch] = []
 
     def find(self, asked: tuple[Any, ...]) -> KeptLaunch | None:
-        """The launch that was bound for that."""
+        """The launch with this key, or None."""
         return next((each for each in self.launches if each.asked == asked), None)
 
     def use(self, one: KeptLaunch) -> None:
-        """Keep it, and of the others those latest used that fit into KEPT_BYTES."""
+        """Keep it, and of the others the most recently used that fit into KEPT_BYTES."""
         self.launches = [each for each in self.launches if each is not one] + [one]
         most = KEPT_BYTES * max(each.nbytes for each in self.launches)
         while sum(each.nbytes for each in self.launches) > most:
@@ -188,9 +186,11 @@ _KEPT: ContextVar[KeptLaunches | None] = ContextVar("tritmark_kept", default=Non
 
 @contextmanager
 def kept() -> Iterator[None]:
-    """Within it, a call of this thread that differs from one before in its arrays' contents alone takes over that
-    one's memory on the device, and its launch. They are given back at the end, or when the latest need more than
-    KEPT_BYTES, or when another call has too little without. Receipts count all calls of a launch."""
+    """A context in which a call of this thread reuses the device memory and the launch of an earlier call, if the two
+    differ only in the contents of arrays.
+
+    Memory is released at the end, when the recent launches exceed KEPT_BYTES, or when another call needs it. Receipts
+    count all calls of a launch."""
     before = _KEPT.set(KeptLaunches())
     try:
         yield
@@ -199,14 +199,14 @@ def kept() -> Iterator[None]:
 
 
 def keeps() -> bool:
-    """Whether this thread is within `kept`."""
+    """Whether this thread is inside `kept`."""
     return _KEPT.get() is not None
 
 
 def again(
     device: Device, variant: Variant, inputs: Arrays, outputs: Mapping[str, npt.NDArray[Any]], axes: Axes
 ) -> Pipelined | None:
-    """Run what an earlier call bound, where it did and that will do; None, and nothing was done, where not."""
+    """Run the launch of an earlier call if it fits this one; otherwise do nothing and return None."""
     keeping = _KEPT.get()
     if keeping is None:
         return None
@@ -221,10 +221,10 @@ def again(
 def bind_and_run(
     device: Device, op: Op, variant: Variant, inputs: Arrays, outputs: Mapping[str, npt.NDArray[Any]], axes: Axes
 ) -> Pipelined | None:
-    """Within `kept`, bind for this call and later ones, and run; None, and nothing was done, elsewhere.
+    """Inside `kept`, bind for this call and later ones, and run; elsewhere, do nothing and return None.
 
-    Copies there belong to the run, not to the binding: while they are under way nobody holds Python's lock. Raises
-    InsufficientMemoryError, before anything is allocated, where all of it does not fit.
+    Copies to the device are part of the run, not of the binding, so they do not hold Python's lock. Raises
+    InsufficientMemoryError, before any allocation, if the total does not fit.
     """
     keeping = _KEPT.get()
     if keeping is None:
@@ -240,7 +240,7 @@ def bind_and_run(
 def launch(device: Device, op: Op, variant: Variant, inputs: Arrays, axes: Axes) -> tuple[Launch, dict[str, Any]]:
     """Bind a variant to inputs that are on the device or are copied there, and to new outputs there; nothing runs yet.
 
-    Raises InsufficientMemoryError, before anything is allocated, where all of it does not fit.
+    Raises InsufficientMemoryError, before any allocation, if the total does not fit.
     """
     outputs, _ = _outputs_there(device, op, variant, inputs, axes)
     return variant.bind(_uploaded(transfers(device), inputs), outputs, axes, 1), outputs
@@ -249,7 +249,7 @@ def launch(device: Device, op: Op, variant: Variant, inputs: Arrays, axes: Axes)
 def _outputs_there(
     device: Device, op: Op, variant: Variant, inputs: Arrays, axes: Axes
 ) -> tuple[dict[str, Any], list[int]]:
-    """New outputs on the device, which has room for the inputs too, and the bytes of all that is to be there."""
+    """New outputs on the device, and the total bytes of inputs and outputs there; checks that all of them fit."""
     there, memory = transfers(device), _memory(device)
     like = {name: (shape, named_dtype(dtype)) for name, (shape, dtype) in op.outputs_like(axes, variant.key).items()}
     sizes = [math.prod(shape) * dtype.itemsize for shape, dtype in like.values()]
@@ -267,7 +267,7 @@ def _outputs_there(
 
 
 def run_kept(device: Device, made: KeptLaunch, inputs: Arrays, outputs: Mapping[str, npt.NDArray[Any]]) -> Pipelined:
-    """Copy the inputs that are NumPy's to where it was bound, run it, and copy its outputs back."""
+    """Copy the NumPy inputs to the bound arrays, run the launch, and copy its outputs back."""
     up = [(made.inputs[name], value) for name, value in inputs.items() if _array(value)]
     return transfers(device).run(made.launch, up, [(made.outputs[name], into) for name, into in outputs.items()])
 
@@ -286,22 +286,22 @@ def fetch(device: Device, arrays: Arrays, outputs: Mapping[str, npt.NDArray[Any]
 
 @dataclass(slots=True)
 class FinishedCall:
-    """What a call ran. To tell of it took a third of a small call on the CPU, and most callers never ask."""
+    """The launches of a call. The receipt is made on request, since it took a third of a small call on the CPU."""
 
     device: Device
     variant: Variant
     launches: Sequence[Launch]
     note: str | None = None
-    """What the receipt says in place of the launches' own note; None leaves that."""
+    """Replaces the launches' own note in the receipt; None keeps it."""
 
     def receipt(self) -> Receipt:
-        """Of all launches, as they are now: one that runs again counts those runs too."""
+        """The receipt of all launches in their current state: later runs of a launch count too."""
         found = joined([receipt(self.device, self.variant, each) for each in self.launches])
         return found if self.note is None else replace(found, note=self.note)
 
 
 def receipt(device: Device, variant: Variant, done: Launch) -> Receipt:
-    """What a launch says about itself, with what the device's launcher collected."""
+    """The receipt of a launch, with the facts that the device's launcher collected."""
     proof = device.proof(done)
     if proof is None:
         return Receipt(kernel=variant.id, ran=done.ran, runs=done.runs, threads=done.threads_used, tuned=variant.tuned)
@@ -317,7 +317,7 @@ def receipt(device: Device, variant: Variant, done: Launch) -> Receipt:
 
 
 def joined(receipts: Sequence[Receipt]) -> Receipt:
-    """The receipt of several calls that belong together: that of the last, with the launches and times of all."""
+    """The receipt of several calls that belong together: the last one, with the launches and times of all."""
     if len(receipts) == 1:
         return receipts[0]
     functions = tuple(dict.fromkeys(name for each in receipts for name in each.functions))
@@ -334,23 +334,24 @@ def _uploaded(there: DeviceTransfers, inputs: Arrays) -> Arrays:
 
 
 def _asked(variant: Variant, inputs: Arrays, axes: Axes) -> tuple[Any, ...]:
-    """What a launch hangs on, but for what is copied to the device: the same for another call that may take it over."""
+    """The key of a launch: everything that it depends on, except copied contents. Calls with equal keys may share
+    it."""
     return variant, dict(axes), {name: _kind(value) for name, value in inputs.items()}
 
 
 def _kind(value: Any) -> Any:
-    """Of what is copied, shape and dtype; what is on the device already is itself alone."""
+    """Shape and dtype of an array that is copied; an array on the device is its own key."""
     if isinstance(value, np.ndarray | np.generic):
         return (value.shape, value.dtype, None if _array(value) else value.tobytes())
     return value if isinstance(value, int | float) else id(value)
 
 
 def _array(value: Any) -> bool:
-    """Whether it is copied: scalars are passed as they are, and what is no NumPy array is on the device already."""
+    """Whether `value` is copied: scalars are passed by value, and other arrays are on the device already."""
     return isinstance(value, np.ndarray) and value.ndim > 0
 
 
 def _memory(device: Device) -> Memory:
     if device.memory is None:
-        raise DeviceError(f"{device.type} has no memory of its own", next_step="pass its kernels NumPy arrays")
+        raise DeviceError(f"{device.type} has no memory of its own", next_step="pass NumPy arrays to its kernels")
     return device.memory()

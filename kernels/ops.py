@@ -1,4 +1,4 @@
-"""The ops: each is a folder here, and its name below is all that it takes to be found."""
+"""The ops: each is a folder here, found by its name in the list below."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NAMES = (
 
 
 def modules(*names: str) -> Iterator[ModuleType]:
-    """Those modules of each op, where it has them, op by op: `spec`, `cpu`, `cuda`, `cuda_gpu_int2`, `cuda_scaled`,
+    """The modules with these names that an op has, op by op: `spec`, `cpu`, `cuda`, `cuda_gpu_int2`, `cuda_scaled`,
     `mutants`."""
     for op in NAMES:
         for name in names:

@@ -1,5 +1,5 @@
-"""Packed weights as one object, and which kernel computes a product from them: from their own format, or from one
-that holds the same."""
+"""Packed weights as one object, and the choice of the kernel that computes a product from them: in their own format, or
+in another format that holds the same weights."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ _PRODUCT = "ternary_matmul"
 
 @dataclass(frozen=True, eq=False)
 class PackedWeights:
-    """A ternary (N, K) matrix in a format's bytes. Raises InvalidArgumentError for a format that does not exist and
-    for fewer bytes than it has for the shape."""
+    """A ternary (N, K) matrix in the bytes of a format. Raises InvalidArgumentError for an unknown format and for fewer
+    bytes than the format has for the shape."""
 
     data: npt.NDArray[np.uint8]
-    """The bytes, as FORMATS[format].pack gives them."""
+    """The bytes, as FORMATS[format].pack returns them."""
     format: str
     shape: tuple[int, int]
     """(N, K): out_features, in_features."""
     scale: Any
-    """float32, as the format stores it or has it beside the bytes: what code 1 stands for; one number, or as many as
-    the format's `scale_shape` says."""
+    """float32, the value of code 1, stored in or beside the bytes: one number, or an array of the format's
+    `scale_shape`."""
     variant: str | None = None
-    """The variant that products with these weights are forced to, unless the product names one itself."""
+    """The variant that products with these weights must use, unless the product names one."""
     placement: Placement | None = None
-    """How the bytes lie over the NUMA nodes, if somebody has told (`placed`)."""
+    """The placement of the bytes over NUMA nodes, set by `placed`."""
     _kept: dict[tuple[str, str], Any] = field(default_factory=dict, init=False, repr=False)
     """The weights in other formats and on devices, by (format, device)."""
     plans: Any = field(default=None, init=False, repr=False)
-    """Plans of products with these weights on the CPU, once there are any (kernels/plans.py)."""
+    """Plans of products with these weights on the CPU; None until the first (kernels/plans.py)."""
 
     def __post_init__(self) -> None:
         form = known_format("PackedWeights", self.format)
@@ -72,19 +72,20 @@ class PackedWeights:
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        """For copies and pickles: without what is kept on devices, and without plans, which are made anew."""
+        """For copies and pickles: without copies on devices and without plans, which are made again."""
         return self.__dict__ | {"_kept": {}, "plans": None}
 
     @classmethod
     def from_bytes(
         cls, data: npt.NDArray[np.uint8], format: str, shape: tuple[int, int], scale: Any = None
     ) -> PackedWeights:
-        """Take bytes that were packed elsewhere: they are unpacked once, which checks every code and the scale.
+        """Weights from bytes that were packed elsewhere. They are unpacked once, which checks every code and the scale.
 
-        `scale` is what code 1 stands for, in formats whose bytes have none: one number, or float32 of `scale_shape`.
+        `scale` is the value of code 1, in formats that do not store it in the bytes: one number, or float32 of
+        `scale_shape`.
 
-        Raises InvalidArgumentError for a format that does not exist, for bytes or a scale that it refuses, and for a
-        scale that is missing or is in the bytes already.
+        Raises InvalidArgumentError for an unknown format, for bytes or a scale that it refuses, for a missing scale,
+        and for a scale that the bytes already have.
         """
         op, form = "PackedWeights.from_bytes", known_format("PackedWeights", format)
         _, stored = form.unpack(data, shape, tail="error")
@@ -98,11 +99,11 @@ class PackedWeights:
         return cls(data, format, shape, stored if form.scale_stored else form.check_scale(op, scale, shape))
 
     def placed(self, placement: Placement) -> PackedWeights:
-        """The same weights where a machine of several NUMA nodes shall have them: "first-touch" (each node the part
-        that its threads begin with), "interleave" (pages in turn), or a node's number; see kernels/placement.py. What
-        they are repacked to for a kernel lies so too. On one node the bytes stay where they are.
+        """The same weights, placed over the NUMA nodes of this machine: "first-touch" (each node has the part with
+        which its threads begin), "interleave" (pages distributed in rotation), or a node's number; see
+        kernels/placement.py. Repacked weights have the same placement. On a machine with one node nothing is copied.
 
-        Raises InvalidArgumentError for another placement, PlacementError where the system refuses.
+        Raises InvalidArgumentError for another placement, PlacementError if the system refuses.
         """
         return PackedWeights(
             placed(self.data, placement).reshape(self.data.shape),
@@ -114,21 +115,21 @@ class PackedWeights:
         )
 
     def replicas(self) -> dict[int, PackedWeights]:
-        """A copy for each NUMA node that has cores for this process, in the memory nearest to them, for calls that stay
-        on a node (kernels/placement.py, `on_node`). These weights themselves, under 0, where the kernel has no NUMA.
-        Raises PlacementError where the system refuses."""
+        """A copy for each NUMA node that has cores for this process, in the nearest memory, for calls that stay on a
+        node (kernels/placement.py, `on_node`). If the Linux kernel has no NUMA, returns {0: self}. Raises
+        PlacementError if the system refuses."""
         there = topology()
         homes = {node: there.home(node) for node in there.working}
         return {node: self if home is None else self.placed(home) for node, home in homes.items()} or {0: self}
 
     def asked(self, variant: str | None) -> str | None:
-        """The variant that a product is forced to: the one that it names, or else that of these weights."""
+        """The forced variant of a product: `variant` if given, else that of these weights."""
         return self.variant if variant is None else variant
 
     @property
     def weight_scale(self) -> np.float32:
-        """What kernels take as `weight_scale`: the scale, or 1 where rows or groups have theirs, which they find in
-        the bytes."""
+        """The `weight_scale` argument of kernels: the scale, or 1 if rows or groups have scales, which kernels read
+        from the bytes."""
         return np.float32(self.scale if FORMATS[self.format].scale_per == "tensor" else 1)
 
     def unpack(self) -> tuple[npt.NDArray[np.int8], Any]:
@@ -149,11 +150,11 @@ class PackedWeights:
         return values
 
     def packed_as(self, format: str, device: str = "cpu") -> Any:
-        """The same weights in a format, where that device's kernels read them: repacked and copied at the first use,
+        """The same weights in a format, in memory that the device's kernels read: repacked and copied at the first use,
         then kept.
 
-        uint8, a NumPy array, or an array there if the device has a memory of its own. Raises InvalidArgumentError for a
-        format that cannot hold them and for an unknown device, DeviceError where the device cannot take them.
+        Returns uint8: a NumPy array, or an array on the device if it has its own memory. Raises InvalidArgumentError
+        for a format that cannot hold the weights and for an unknown device, DeviceError if the device cannot take them.
         """
         found = self._kept.get((format, device))
         if found is None:
@@ -178,7 +179,7 @@ class PackedWeights:
         return packed if self.placement is None else placed(packed, self.placement).reshape(packed.shape)
 
     def repacked_note(self, variant: Variant) -> str:
-        """For a receipt: from which format the variant computes, where that is not the weights' own."""
+        """A note for the receipt if the variant computes from a format other than the weights' own."""
         return (
             ""
             if variant.key.weight_format == self.format
@@ -194,16 +195,17 @@ def pack_weights(
     variant: str | None = None,
     device: str = "cpu",
 ) -> PackedWeights:
-    """Pack codes int8 (N, K), ternary where the format has no others, and their scale.
+    """Pack codes int8 (N, K), -1, 0 or 1 (or another code that the format has), and their scale.
 
-    `scale` is one float32, or, where rows or groups have scales, float32 of the format's `scale_shape`. `format` is
-    that of the best kernel of `device` unless told, and where `tritmark tune variants` found another to be the best
-    with these axes, that one. `variant` forces the kernel, of `device`, of the products with these weights.
-    Raises InvalidArgumentError for an unknown format, a code or a scale that the format cannot
-    store, and a shape whose tail the format would lose, and NoCompatibleKernelError for a variant that cannot
-    run here or not on that format.
+    `scale` is one float32, or float32 of the format's `scale_shape` if rows or groups have scales. The default `format`
+    is the one that `tritmark tune variants` measured as best for this shape, else that of the best kernel of `device`.
+    `variant` forces the kernel on `device` for products with these weights.
 
-    The bytes lie in huge pages beside those of other weights (kernels/huge_pages.py), where the system has them.
+    Raises InvalidArgumentError for an unknown format, for a code or a scale that the format cannot store, and for a
+    shape with a tail that the format would lose. Raises NoCompatibleKernelError for a variant that cannot run on this
+    machine or on that format.
+
+    The bytes are stored in huge pages, adjacent to other weights (kernels/huge_pages.py), if the system has them.
     """
     if format is None:
         known = isinstance(codes, np.ndarray) and codes.ndim == 2
@@ -219,7 +221,7 @@ def pack_weights(
 
 
 def known_format(op: str, name: str) -> Format:
-    """The format of that name. Raises InvalidArgumentError where there is none."""
+    """The format of that name. Raises InvalidArgumentError if there is none."""
     if not isinstance(name, str) or name not in FORMATS:
         raise InvalidArgumentError(op=op, argument="format", found=misspelt(name, FORMATS), legal=", ".join(FORMATS))
     return FORMATS[name]
@@ -242,11 +244,11 @@ def preferred_format(
     threads: int | None = None,
     requirement: Requirement = Requirement.LATENCY,
 ) -> str:
-    """The format from which the best kernel of a device computes a product with one scale; of several, the one that was
-    registered first. For weights of a `shape` (N, K), the one that `tritmark tune variants` found to be the best at the
-    requirement with one row of activations, where it was asked.
+    """The format of the best kernel of a device for a product with one scale; of several, the first registered. For
+    weights of a `shape` (N, K), the format that `tritmark tune variants` measured as best for the requirement with one
+    row of activations, if it was run.
 
-    Raises NoCompatibleKernelError for a device that no product runs on.
+    Raises NoCompatibleKernelError for a device on which no product runs.
     """
     dispatch.check_device("pack_weights", device)
     registry = dispatch.registry()
@@ -254,7 +256,7 @@ def preferred_format(
     found = _formats(registry, registry.version, device, "float32")
     formats = {format: precedence for format, precedence in found.items() if FORMATS[format].scale_per == "tensor"}
     if not formats:
-        registry.select_best(KernelKey(device, _PRODUCT, "any", "float32"), {})  # which says why there is none
+        registry.select_best(KernelKey(device, _PRODUCT, "any", "float32"), {})  # raises, with the reason
     if shape is not None:
         axes = {"M": 1, "N": shape[0], "K": shape[1]}
         keys = [KernelKey(device, _PRODUCT, each, "float32") for each in found if interchangeable(axes, each)]
@@ -273,12 +275,12 @@ def product_with(
     threads: int | None = None,
     requirement: Requirement = Requirement.LATENCY,
 ) -> Variant:
-    """The variant that computes a product with these weights: one that reads their own format, or else the best of
-    those whose format holds them without a change. `name` forces one; else a measured choice counts, as for
+    """The variant that computes a product with these weights: one that reads their own format, else the best one with a
+    format that holds them unchanged. `name` forces a variant; otherwise a measured choice has precedence, as in
     Registry.select_best.
 
-    Raises NoCompatibleKernelError, which says for each format and variant why it is refused, InvalidArgumentError for
-    what is no name and no number of threads.
+    Raises NoCompatibleKernelError, with the reason for each refused format and variant, and InvalidArgumentError for an
+    invalid name or thread count.
     """
     if name is not None or threads is not None or type(device) is not str:  # most calls give neither
         dispatch.check_device(_PRODUCT, device)
@@ -291,8 +293,8 @@ def product_with(
 
 
 def check_named(weights: PackedWeights, device: str, name: str) -> None:
-    """Check that a variant of that name computes products with these weights on that device and machine, whatever the
-    number of rows. Raises NoCompatibleKernelError as product_with does."""
+    """Check that a variant of that name can compute products with these weights on that device of this machine, for
+    some number of rows. Raises NoCompatibleKernelError as product_with does."""
     registry = dispatch.registry()
     own = FORMATS[weights.format]
     for format in _formats(registry, registry.version, device, "float32"):
@@ -346,15 +348,15 @@ def _product(
 
 
 def _beside(form: Format) -> str | None:
-    """Why no kernel takes all scales of weights in that format, or None."""
+    """Why no kernel takes the scales of weights in that format, or None."""
     several = form.scale_per != "tensor" and not form.scale_stored
     return f"{form.name} has {form.scales} beside its bytes, and kernels take one" if several else None
 
 
 @lru_cache(maxsize=64)
 def _formats(registry: Registry, version: int, device: str, dtype: str) -> dict[str, Any]:
-    """The formats that a device's products are computed from, in the order of registration, with the precedence of
-    the best of each."""
+    """The formats from which a device computes products, in order of registration, with the precedence of the best
+    variant of each."""
     found: dict[str, Any] = {}
     for each in registry.without_peers:
         if (each.key.device, each.key.op, each.key.dtype) == (device, _PRODUCT, dtype):

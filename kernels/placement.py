@@ -1,18 +1,18 @@
-"""Where packed weights lie on a machine of several NUMA nodes, and a thread that stays on one.
+"""Placement of packed weights on a machine with several NUMA nodes, and threads that stay on one node.
 
-The pool gives the threads of a node shares that follow each other, in the order of the nodes' numbers
-(cython_ext/src/pool/cores.c), so weights can lie where the threads are that read them:
+The pool gives the threads of a node consecutive shares, in the order of node numbers (cython_ext/src/pool/cores.c), so
+weights can be local to the threads that read them:
 
-- "first-touch": each node has the part of the bytes that its threads begin with, in proportion to its physical cores. A
-  thread on the node's cores writes that part first, which is what decides. It needs no system call that a container
-  forbids.
-- "interleave": pages in turn over all nodes. For calls of fewer threads than there are cores, or of several sizes:
-  each node's memory gives its part of the bandwidth, whoever reads.
-- a node's number: all of it there. `PackedWeights.replicas` makes a copy for each node, for a service with calls on
-  each node of their own (`on_node`): within one call a copy on each node gains nothing over "first-touch", since a
-  thread reads its own share alone.
+- "first-touch": each node has the part of the bytes with which its threads begin, in proportion to its physical cores.
+  A thread on the node's cores writes that part first, which places it. This needs no system call that containers
+  forbid.
+- "interleave": pages distributed in rotation over all nodes. For calls with fewer threads than cores, or with varying
+  thread counts: every node's memory contributes bandwidth, on whichever node the reader runs.
+- a node's number: all pages on that node. `PackedWeights.replicas` makes a copy for each node, for a service that runs
+  separate calls on each node (`on_node`). Within one call, copies gain nothing over "first-touch", since a thread
+  reads only its own share.
 
-Afterwards the system is asked where the pages lie. Where it is one node, the weights stay where they are.
+Afterwards the placement of the pages is checked with the system. On a machine with one node nothing is copied.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from tritmark.kernels import extensions
 _LOG = logging.getLogger(__name__)
 
 Placement = Literal["first-touch", "interleave"] | int
-"""See the module."""
+""""first-touch", "interleave" or a node's number: see the module."""
 
 _HUGE_PAGES = 16
-"""Huge pages that a node's part has at least where it is made of them: a page that two nodes' threads share is then no
-more than a sixteenth of what either reads. Smaller weights lie in small pages, which the TLBs reach."""
+"""The fewest huge pages of a node's part: a page shared by the threads of two nodes is then at most 1/16 of what either
+reads. Smaller weights use small pages, which the TLBs cover."""
 
 _WHY = {
     errno.ENOSYS: ("this kernel has no system calls for NUMA", "use a kernel with CONFIG_NUMA, or no placement"),
     errno.EPERM: (
-        "this process may not place memory or look it up: containers forbid the system calls by a seccomp filter",
+        "this process may not place memory or query its place: a container's seccomp filter forbids the system calls",
         "use 'first-touch', which needs none, or run the container with --cap-add SYS_NICE",
     ),
     errno.ENOMEM: ("the system has no memory left for it", "use smaller weights, or another node"),
@@ -52,11 +52,11 @@ _WHY = {
 
 
 def placed(values: npt.NDArray[Any], placement: Placement, there: Topology | None = None) -> npt.NDArray[np.uint8]:
-    """A copy of `values`' bytes, uint8 (nbytes,), in pages of its own that lie as told; the bytes themselves where
-    there is one node. `values` is C-contiguous; `there` is this machine unless told.
+    """A copy of the bytes of `values`, uint8 (nbytes,), in its own pages with that placement. On a machine with one
+    node, returns the bytes themselves. `values` is C-contiguous; `there` is by default this machine.
 
-    Raises InvalidArgumentError for another placement and for a node that has no memory for this process, PlacementError
-    where the system refuses, or puts pages elsewhere because a node is full.
+    Raises InvalidArgumentError for another placement and for a node without memory for this process, PlacementError if
+    the system refuses, or places pages elsewhere because a node is full.
     """
     there = topology() if there is None else there
     checked("placed", placement, there)
@@ -77,13 +77,13 @@ def placed(values: npt.NDArray[Any], placement: Placement, there: Topology | Non
     except OSError as error:
         raise _refused(error) from None
     made[...] = data
-    # Which node an interleaved page is on hangs on its place, so of two for each node every node has one.
+    # The node of an interleaved page depends on its address; with two pages for each node, every node has one.
     _inside(pages(made), nodes, data.nbytes >= 2 * len(nodes) * HUGE)
     return made
 
 
 def checked(op: str, placement: Placement, there: Topology) -> None:
-    """Raises InvalidArgumentError where there is no such placement on that machine."""
+    """Raises InvalidArgumentError if that machine has no such placement."""
     known = placement in there.storing if _is_node(placement) else placement in {"first-touch", "interleave"}
     if not known:
         nodes = ", ".join(map(str, there.storing))
@@ -92,9 +92,9 @@ def checked(op: str, placement: Placement, there: Topology) -> None:
 
 
 def pages(array: npt.NDArray[Any]) -> dict[int, int]:
-    """Pages that hold some of a C-contiguous array by node; those that were never touched lie nowhere. Linux 6.1 leaves
-    out, too, those that its NUMA balancing has marked to see who reads them next. Raises PlacementError where the
-    system does not tell."""
+    """The number of pages of a C-contiguous array on each node. Untouched pages are on no node. Linux 6.1 also omits
+    pages that its NUMA balancing has marked to detect their next reader. Raises PlacementError if the system does not
+    report the nodes."""
     try:
         found: dict[int, int] = extensions.native("numa").pages(raw(array))[0]
     except OSError as error:
@@ -107,13 +107,13 @@ def _is_node(placement: object) -> bool:
 
 
 def _huge(nbytes: int, nodes: int) -> bool:
-    """Whether a copy for so many nodes lies in huge pages, which HUGE tells of machines with the smallest pages."""
+    """Whether a copy for that many nodes uses huge pages; HUGE holds for machines with the smallest page size."""
     return nbytes >= _HUGE_PAGES * HUGE * nodes and mmap.PAGESIZE == 1 << 12
 
 
 def _parts(there: Topology, nbytes: int, page: int) -> list[tuple[int, int, int]]:
-    """(node, begin, end) in bytes for each node with cores: as the pool shares items out (tm_cores_share), at the
-    pages' ends."""
+    """(node, begin, end) in bytes for each node with cores: the shares of the pool (tm_cores_share), rounded to
+    pages."""
     cores, found, before, begin = there.physical, [], 0, 0
     for node, count in cores.items():
         before += count
@@ -125,7 +125,7 @@ def _parts(there: Topology, nbytes: int, page: int) -> list[tuple[int, int, int]
 
 
 def _mapped(nbytes: int, huge: bool) -> npt.NDArray[np.uint8]:
-    """Memory that nobody has touched, at the beginning of a huge page."""
+    """Untouched memory, aligned to a huge page."""
     mapping = mmap.mmap(-1, nbytes + HUGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     with suppress(OSError, AttributeError):  # a kernel without transparent huge pages
         mapping.madvise(mmap.MADV_HUGEPAGE if huge else mmap.MADV_NOHUGEPAGE)
@@ -154,21 +154,21 @@ def _verify(made: npt.NDArray[np.uint8], parts: dict[int, tuple[int, int]], ther
             continue
         try:
             with on_node(node, there):
-                made[begin : end : mmap.PAGESIZE].max()  # see `pages`: read from its own node a page is not moved
+                made[begin : end : mmap.PAGESIZE].max()  # see `pages`: a read from its own node does not move a page
             found = pages(made[begin:end])
         except PlacementError as error:
             if error.number not in {errno.EPERM, errno.ENOSYS}:
                 raise
-            _LOG.warning("first-touch: nobody could look where the pages lie: %s", error.found)
+            _LOG.warning("first-touch: the placement of the pages could not be checked: %s", error.found)
             return
         _inside(found, (home,))
         hidden = -(-(end - begin) // mmap.PAGESIZE) - sum(found.values())
         if hidden:
-            _LOG.warning("first-touch: of %d pages for node %d the system does not tell where they lie", hidden, home)
+            _LOG.warning("first-touch: the system does not report the node of %d pages for node %d", hidden, home)
 
 
 def _inside(found: dict[int, int], nodes: tuple[int, ...], every: bool = False) -> None:
-    """Raises PlacementError where pages lie on other nodes, or, where `every` has to have some, on fewer."""
+    """Raises PlacementError if pages are on other nodes, or, if `every`, if a node has none."""
     lie = ", ".join(f"{count} on node {node}" for node, count in found.items())
     if not found.keys() <= set(nodes) or (every and len(found) < len(nodes)):
         raise PlacementError(

@@ -1,9 +1,8 @@
 """Plans of the public functions' calls with NumPy arrays on the CPU, see cython_ext/host_plan.pyx.
 
-A call goes the long way first: whatever depends on more than the arrays that a plan looks at is checked there, by the
-contract. Where it raised nothing, and the kernels that were chosen are this package's, a plan is made, which the next
-call of the same kind finds, as long as the registry (which knows when measured choices are read anew),
-TRITMARK_FORCE_ISA and TRITMARK_TUNED are what they were.
+The first call takes the long path, where the contract checks everything that a plan does not check itself. If it raised
+nothing and the chosen kernels are this package's, a plan is made. The next call of the same kind uses it, until the
+registry (and with it the measured choices), TRITMARK_FORCE_ISA or TRITMARK_TUNED changes.
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ from tritmark.kernels.ternary_matmul.cpu import kept
 from tritmark.kernels.ternary_matmul.spec import OP as TERNARY_MATMUL
 
 ROOM = 1 << 20
-"""Bytes that a plan keeps of memory that a call works in, at most: calls that take more take milliseconds, and so go
-the long way."""
+"""Limit in bytes of the workspace that a plan keeps. Calls with a larger one take milliseconds, and use the long
+path."""
 _RESTS_ON = (cpu.FORCE, tuned.SELECT)
-"""Environment variables that the choice of a kernel rests on."""
+"""Environment variables on which the choice of a kernel depends."""
 
 
 def native() -> Any:
@@ -42,27 +41,26 @@ def native() -> Any:
 
 @cache
 def quantize_plans() -> Any:
-    """Those of activation_quantize: all there are."""
+    """The plans of activation_quantize."""
     return native().QuantizePlans(*_RESTS_ON)
 
 
 def linear_plans() -> Any:
-    """None yet, for one layer."""
+    """An empty set of plans, for one layer."""
     return native().LinearPlans(*_RESTS_ON)
 
 
 def address_plans() -> Any:
-    """None yet, of layers whose arrays are another library's: for get, and plan_addresses."""
+    """An empty set of plans, for layers with arrays of another library: for get and plan_addresses."""
     return native().AddressPlans(*_RESTS_ON)
 
 
 def widened(x: npt.NDArray[Any]) -> npt.NDArray[np.float32] | None:
-    """C-contiguous values of float16 or bfloat16 in float32, which every kernel takes them in, for a call that finds a
-    plan so; None for others, and where the copy takes more than ROOM. By turns on a Zen 3, outside of this project,
-    bfloat16 through a layer of 2560 x 2560 gains 17 % at ROOM and 2 at 2.5 times as much."""
+    """C-contiguous float16 or bfloat16 values as float32, which every kernel takes, so that a call finds its plan. None
+    for other arrays, and if the copy takes more than ROOM: above it the gain becomes small."""
     if x.dtype.itemsize != 2 or not x.flags.c_contiguous or 2 * x.nbytes > ROOM:
         return None
-    if x.dtype == named_dtype("bfloat16"):  # its bits are the first of float32's, and no NaN is converted
+    if x.dtype == named_dtype("bfloat16"):  # its bits are the upper half of float32's, and no NaN is converted
         return x.astype(np.float32)
     if x.dtype != named_dtype("float16"):
         return None
@@ -71,7 +69,7 @@ def widened(x: npt.NDArray[Any]) -> npt.NDArray[np.float32] | None:
 
 
 def plan_quantize(M: int, K: int, variant: str | None, threads: int | None) -> None:
-    """Have the next call of that kind find a plan."""
+    """Make the plan for the next call of that kind."""
     key = native().quantize_key(M, K, variant, threads)
     if key is not None:
 
@@ -84,7 +82,7 @@ def plan_quantize(M: int, K: int, variant: str | None, threads: int | None) -> N
 
 
 def plan_product(weights: PackedWeights, M: int, dtype: Any, variant: str | None, threads: int | None) -> None:
-    """Have the next product of that kind find a plan."""
+    """Make the plan for the next product of that kind."""
     key = native().product_key(M, dtype, variant, threads)
     name = dtype if isinstance(dtype, str) else np.dtype(dtype).name
     if key is None or name not in {"float32", "int32"}:
@@ -112,7 +110,7 @@ def plan_linear(
     threads: int | None,
     requirement: Requirement,
 ) -> None:
-    """Have the layer's next call with M rows find a plan."""
+    """Make the plan for the layer's next call with M rows."""
 
     def made() -> Any:
         axes = _axes(weights, M)
@@ -131,9 +129,11 @@ def plan_linear(
 def plan_addresses(
     plans: Any, key: Any, format: str, dtypes: tuple[str, str], axes: Axes, threads: int, given: tuple[Any, ...]
 ) -> None:
-    """Have the next call with that key find a plan of layers without bias, whose weights have one scale and are in that
-    format: its `run_at`, for the addresses of rows, weights and output, whose first and last have these dtypes, and the
-    scale of the weights, and then what is told here. None is made where the product works in memory of its own."""
+    """Make the plan for the next call with that key, for layers without bias and with weights of one scale in that
+    format.
+
+    Its `run_at` takes the addresses of rows, weights and output (rows and output of these dtypes), the weights' scale,
+    and then the arguments given here. No plan is made if the product needs a workspace."""
     rows, output = dtypes
 
     def made() -> Any:
@@ -150,7 +150,7 @@ def plan_addresses(
 
 
 def receipt_of(plan: Any, weights: PackedWeights) -> Receipt:
-    """That of the last call that a layer's plan ran."""
+    """The receipt of the last call of a layer's plan."""
     return Receipt(
         kernel=plan.variant.id,
         ran=isa_of(plan.rank),
@@ -168,7 +168,7 @@ def isa_of(rank: int) -> str:
 
 def _keep(plans: Any, key: Any, made: Callable[[], Any]) -> None:
     registry: Registry = dispatch.registry()
-    plans.current(registry)  # drops what is out of date
+    plans.current(registry)  # drops outdated plans
     if key not in plans:
         plan = made()
         if plan is not None:
@@ -180,13 +180,13 @@ def _axes(weights: PackedWeights, M: int) -> dict[str, int]:
 
 
 def _kept(chosen: Variant, axes: Axes) -> bool:
-    """Whether a plan of that product is made: where it works in memory, it keeps that, and an output."""
+    """Whether to make a plan of that product. A plan keeps the product's workspace and, with one, an output."""
     room = _room(chosen, axes)
     return cpu.own(chosen) and (room == 0 or room + 4 * axes["M"] * axes["N"] <= ROOM)
 
 
 def _room(chosen: Variant, axes: Axes) -> int:
-    """Bytes that a launch keeps to work in, so that one call at a time may have it."""
+    """Bytes of the workspace that a launch keeps; only one call at a time may use it."""
     return kept(chosen.key.format, axes) if cpu.own(chosen) else chosen.workspace(axes)
 
 
@@ -200,7 +200,7 @@ def _read(chosen: Variant, weights: PackedWeights) -> npt.NDArray[np.uint8]:
 
 
 def _quantize(chosen: Variant, axes: Axes, threads: int | None, dtype: str = "float32") -> Launch:
-    """Bound to arrays of no content: a plan brings the addresses of others."""
+    """A launch bound to arrays without content: a plan passes the addresses of others."""
     M, K = axes["M"], axes["K"]
     outputs = {"q": np.empty((M, K), np.int8), "scale": np.empty(M, np.float32), "sum": np.empty(M, np.int32)}
     return chosen.bind(

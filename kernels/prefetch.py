@@ -1,12 +1,12 @@
-"""How far ahead kernels of products fetch weights, and into which cache: a setting of the process, which changes no
-bits.
+"""How far ahead kernels of products prefetch weights, and into which cache. The setting belongs to the process, and
+does not change results.
 
-It is what the kernels are built for (ternary_matmul.h), for some formats another than for tile64, unless `set_prefetch`
-tells one. What `tritmark tune prefetch` found to be faster on this machine is found with tile64, and holds for it
-alone. A call that has begun may end with the strategy before.
+The default is built into the kernels (ternary_matmul.h), and some formats differ from tile64. `set_prefetch` overrides
+it. `tritmark tune prefetch` measures with tile64, and its result holds only for tile64. A call that has begun may end
+with the previous strategy.
 
-Kernels for AVX2, AVX-VNNI, AVX-512 and AMX obey it where they read tile64, and with one row of activations in every
-format but tl1 and tl2.
+Kernels for AVX2, AVX-VNNI, AVX-512 and AMX use the setting for tile64, and with one row of activations for every format
+except tl1 and tl2.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from tritmark.harness.spec import KernelKey, Prefetching
 
 OP, DEVICE, TILES = "ternary_matmul", "cpu", "tile64"
 OBEYING = ("avx2", "avxvnni", "avx512", "amx")
-"""The sets whose kernels do."""
+"""The instruction sets with kernels that use the setting."""
 PLAIN = "none"
 STRATEGIES = (PLAIN, *(f"{level} {kib << 10}" for level in ("L1", "L2") for kib in (1, 2, 4, 8, 16)))
-"""Those that are tried; any other distance can be told."""
+"""Distances that tuning tries; `set_prefetch` accepts others."""
 _TUNED: dict[str, str] = {}
-"""For each op the strategy that was found to be the fastest here, where this process has been told it."""
+"""For each op the fastest measured strategy on this machine, if this process has loaded it."""
 _SHAPES = ((640, 2560), (2560, 2560), (2560, 6912))
-"""(N, K) of layers of bitnet-b1.58-2B-4T, of which one fits into an L2."""
+"""(N, K) of layers of bitnet-b1.58-2B-4T; one of them fits into an L2."""
 
 
 def set_prefetch(level: str | None, distance: int = 0) -> None:
-    """Have products of this process fetch weights `distance` bytes ahead into the cache `level`, "L1" or "L2", from
-    their next calls on; "none": leave it to the hardware; None: do what they are built for.
+    """Set the prefetch strategy of this process's products, beginning with their next calls.
 
-    Raises InvalidArgumentError for another level, and for a distance that is no multiple of 64 from 64 to 65536 (of
-    "none" and None, 0).
+    `level` is "L1" or "L2": prefetch weights `distance` bytes ahead into that cache. "none" leaves it to the hardware.
+    None restores the built-in strategy. Raises InvalidArgumentError for another level, and for a distance that is not
+    a multiple of 64 from 64 to 65536 (0 with "none" and None).
     """
     module = extension()
     levels: Mapping[str, int] = module.LEVELS
@@ -63,20 +63,20 @@ def set_prefetch(level: str | None, distance: int = 0) -> None:
 
 
 def used() -> str:
-    """The strategy of products from tile64 now, such as "L2 8192" or "none"."""
+    """The current strategy of products from tile64, such as "L2 8192" or "none"."""
     return _name(extension())
 
 
 @cache
 def extension() -> Any:
-    """The extension module of the products, whose kernels have been told what was found to be the fastest here."""
+    """The extension module of the products, with the fastest measured strategy set."""
     loaded = import_module(f"tritmark.cython_ext.{OP}")
     prepare(loaded)
     return loaded
 
 
 def prepare(module: Any) -> None:
-    """Have the kernels of that module do what was found to be the fastest here, else what they are built for."""
+    """Set the fastest measured strategy in that module's kernels, else the built-in one."""
     _TUNED.pop(OP, None)
     module.reset_prefetch()
     found = prefetched.chosen(DEVICE, OP, identity, _name(module))
@@ -86,15 +86,15 @@ def prepare(module: Any) -> None:
 
 
 def tuned_now(format: str) -> str:
-    """For receipts of products from that format: the strategy that they follow because it was found to be faster here
-    than the built-in one; "" where they do not."""
+    """For receipts of products from that format: the strategy in use if it was measured to be faster than the built-in
+    one, else ""."""
     found = _TUNED.get(OP) if format == TILES else None
     return f"prefetch {found}" if found is not None and found == used() else ""
 
 
 @cache
 def identity() -> dict[str, str]:
-    """What a finding holds for: the processor with its caches, and the code of the kernels."""
+    """What a measured strategy is valid for: the processor with its caches, and the code of the kernels."""
     reported = [each.partition(":") for each in (line(Path("/proc/cpuinfo")) or "").partition("\n\n")[0].splitlines()]
     facts = {name.strip(): value.strip() for name, _, value in reported}
     names = [facts.get(name, "?") for name in ("vendor_id", "model name", "cpu family", "model", "stepping")]

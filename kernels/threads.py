@@ -1,9 +1,9 @@
-"""How many threads calls may have: what the process is told limits the pool that native kernels share
+"""Thread limits of calls, from the settings of the process. They limit the thread pool that native kernels share
 (cython_ext/src/pool/pool.c).
 
-A call takes the least of what its caller asks for, of the cores that the calling thread may run on, and of the pool's
-limit, which is what the control group grants, OMP_THREAD_LIMIT, and what threadpoolctl sets. A caller that asks for no
-number is given the physical cores, or OMP_NUM_THREADS if that is less: joblib tells its processes by it.
+A call gets the least of the requested number, the cores on which the calling thread may run, and the pool's limit. That
+limit is the least of the control group's quota, OMP_THREAD_LIMIT and the number that threadpoolctl sets. By default a
+call requests the physical cores, or OMP_NUM_THREADS if that is less: joblib sets it in its processes.
 """
 
 from __future__ import annotations
@@ -23,31 +23,31 @@ from tritmark.harness.machine.cpu import BINDING, affinity, physical_cores, quot
 from tritmark.harness.spec import ThreadTimes
 
 _TEAM = ("GOMP_parallel", "_ZN2at15get_num_threadsEv", "omp_get_thread_num")
-"""What the pool has to know of PyTorch's threads; the second is C++'s at::get_num_threads()."""
+"""Functions that the pool needs of PyTorch's threads; the second is C++'s at::get_num_threads()."""
 
 
 def variable(name: str) -> int | None:
-    """The first number of one of OpenMP's variables; None where there is none above 0, which OpenMP ignores too."""
+    """The first number of an OpenMP variable; None if it is not above 0, which OpenMP ignores too."""
     first = os.environ.get(name, "").partition(",")[0].strip()
     return int(first) if first.isdecimal() and int(first) else None
 
 
 def default() -> int:
-    """The number of threads of a caller that asks for none."""
+    """The default number of threads of a call."""
     return min(physical_cores(), variable("OMP_NUM_THREADS") or physical_cores())
 
 
 def limit() -> int:
-    """The most threads that a call may have, be more asked for."""
+    """The most threads that a call may have, even if it requests more."""
     known = (quota(), variable("OMP_THREAD_LIMIT"), os.cpu_count())
     return min((each for each in known if each is not None), default=1)
 
 
 def prepare(pool: ModuleType) -> None:
-    """Limit the pool, which was just loaded."""
+    """Set the limits of the pool after it is loaded."""
     pool.set_threads(limit())
     if os.environ.get(BINDING[0], "false").lower() != "false":
-        pool.set_cores(affinity())  # a thread that OpenMP has bound would seem to have one core
+        pool.set_cores(affinity())  # the affinity of a thread that OpenMP has bound is one core
     if numa.several_nodes():
         set_nodes(pool, numa.topology())
     _register()
@@ -56,12 +56,12 @@ def prepare(pool: ModuleType) -> None:
 
 
 def join_pytorch(pool: ModuleType) -> None:
-    """Share calls out over PyTorch's OpenMP threads while these run; nothing where PyTorch has none, or loads it in a
-    way that is not known. To be called once PyTorch is imported."""
+    """Run calls on PyTorch's OpenMP threads while these run. Does nothing if PyTorch has none, or loads OpenMP in an
+    unknown way. Call it after PyTorch is imported."""
     import torch
 
     try:
-        # The functions that PyTorch itself finds, whichever OpenMP it came with, and whatever others are loaded.
+        # The functions that PyTorch itself resolves: several OpenMP libraries may be loaded.
         loaded = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"), mode=os.RTLD_NOLOAD)
         found = [getattr(loaded, name) for name in _TEAM]
     except (OSError, AttributeError):
@@ -70,14 +70,14 @@ def join_pytorch(pool: ModuleType) -> None:
 
 
 def set_nodes(pool: ModuleType, there: numa.Topology) -> None:
-    """Have the pool keep each worker on the cores of one node, where the process may run on cores of several."""
+    """Keep each worker of the pool on the cores of one node, if the process may run on cores of several."""
     pool.set_nodes(list(there.working.values()), dict(there.first))
 
 
 def watched(pool: ModuleType, calls: Callable[[], object]) -> ThreadTimes | None:
-    """What the pool's threads do in `calls()`; None where the pool was asked for nothing.
+    """The times of the pool's threads in `calls()`; None if the calls did not use the pool.
 
-    What this thread does besides the pool's work it does alone, and counts as busy.
+    This thread's work outside of the pool counts as busy.
     """
     pool.watch(True)
     try:
@@ -118,6 +118,6 @@ def _register() -> None:
             self.dynlib.tritmark_pool_set_threads(num_threads)
 
         def get_version(self) -> None:
-            """It has none of its own."""
+            """The pool has no version."""
 
     register(PoolController)

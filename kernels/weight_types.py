@@ -1,7 +1,7 @@
-"""Which types of tensors in weight files hold ternary codes, and the format of each.
+"""Tensor types of weight files that hold ternary codes, and the format of each.
 
-I2_S does not say for which build of bitnet.cpp it was written: x86 is what is published, the others have to be asked
-for. Types whose format is not installed are refused when they are read.
+I2_S does not record for which build of bitnet.cpp it was written. The default is x86, as in published files; the others
+must be requested. Types with a format that is not installed are refused when they are read.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ WEIGHT_TYPES: tuple[WeightType, ...] = (
         for name in ("tq1_0", "tq2_0", "q2_0", "pq2_0", "ptq1_0", "iq1_bn", "iq2_bn", "iq2_bn_r4")
     ),
     WeightType(dtype="stq1_0", layouts={"": "stq1_0"}, written=False),
-    # Type 42 where the places of its tensors do not tell, and STQ1_0 under that number.
+    # Type 42 if the positions of its tensors do not determine the format, and STQ1_0 under that number.
     WeightType(dtype="type_42", layouts={"g64": "q2_0", "g128": "pq2_0"}, written=False, usual=False),
     WeightType(dtype="type_42_stq", layouts={"quads": "stq1_0_quads", "stride16": "stq1_0"}, written=False),
     WeightType(dtype=PACKED_ROWS, layouts={"": "hf_pack"}),

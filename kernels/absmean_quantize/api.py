@@ -18,12 +18,12 @@ KEY = KernelKey("cpu", OP.name, "none", "int8")
 
 
 class AbsmeanQuantized(NamedTuple):
-    """Ternary weights: codes * scale is close to what was quantized."""
+    """Ternary weights: codes * scale approximates the quantized tensor."""
 
     codes: npt.NDArray[np.int8]
     """-1, 0 or 1, in the shape of the weights."""
     scale: np.float32
-    """What code 1 stands for."""
+    """The value of code 1."""
 
 
 @takes_any_array
@@ -39,14 +39,14 @@ def absmean_quantize(
     """Ternary codes and one scale for a tensor: scale = max(mean |x|, 1e-5), codes = clamp(rint(x / scale), -1, 1),
     ties to even.
 
-    `x` is float32 of any shape, C-contiguous; `out`, if given, takes the codes: int8 of x's shape. The mean is summed
-    in float64, in an order that the contract states (kernels/absmean_quantize/spec.py), so the result depends neither
-    on `device` ("cpu", "cuda" or a package's), nor on `threads`, nor on `variant`, which forces one of the device's
-    kernels. Source: BitNet b1.58 (arXiv:2402.17764).
+    `x` is float32 of any shape, C-contiguous; `out`, if given, receives the codes: int8 of x's shape. `device` is
+    "cpu", "cuda" or a package's; `variant` forces one of its kernels. The mean is a float64 sum in the order of the
+    contract (kernels/absmean_quantize/spec.py), so the result does not depend on `device`, `threads` or `variant`.
+    Source: BitNet b1.58 (arXiv:2402.17764).
 
-    Raises InvalidArgumentError for arguments outside the contract, a NaN or infinity in x included (its index is that
-    of the flat array; `nonfinite="zero"` takes them as 0), and NoCompatibleKernelError where the device or `variant` is
-    not there, DeviceError where a GPU fails; `out` is then untouched.
+    Raises InvalidArgumentError for arguments outside the contract and for a NaN or infinity in x (with the index in the
+    flat array; `nonfinite="zero"` replaces them by 0), NoCompatibleKernelError for a missing device or variant,
+    DeviceError if a GPU fails; `out` is then untouched.
     """
     key = dispatch.on_device(KEY, device)
     flat = dispatch.flattened(OP.name, "x", x)

@@ -31,7 +31,7 @@ CODES = Kernel(file=FILE, name="ternary_gpu_absmean_codes_words", threads=THREAD
 
 
 def _chunks(n: int) -> tuple[int, int]:
-    """Elements of a chunk, and how many chunks there are."""
+    """Elements of a chunk, and the number of chunks."""
     size = CHUNK * -(-n // (CHUNK * CHUNKS))
     return size, -(-n // size)
 
@@ -89,7 +89,7 @@ VARIANTS = (
         KEY,
         "v1",
         Tier.BASELINE,
-        "a thread for each lane of the stated order; codes by a division",
+        "a thread for each lane of the contract's order; codes by a division",
         (SUMS_V1, SCALE, CODES_V1),
         _v1,
         workspace=_workspace,
@@ -98,7 +98,7 @@ VARIANTS = (
         KEY,
         "vector",
         Tier.HIGHLY_OPTIMIZED,
-        "a thread for each lane, copies to shared memory under way; codes by comparison, 16 bytes a load",
+        "a thread for each lane, asynchronous copies to shared memory; codes by comparison, 16-byte loads",
         (SUMS, SCALE, CODES),
         _vector,
         alignment=16,

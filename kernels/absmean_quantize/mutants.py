@@ -1,4 +1,4 @@
-"""Ways to compute absmean_quantize wrongly."""
+"""Mutants of absmean_quantize."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _mutant(name: str, scale: Callable[[Floats], Any]) -> Mutant:
 
 
 def _rounded(name: str, codes: Callable[[Floats, np.float32], Any]) -> Mutant:
-    """The right scale, and other codes."""
+    """The correct scale, and other codes."""
 
     def compute(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
         scale = np.float32(max(mean_magnitude(inputs["x"]), 1e-5))
@@ -40,7 +40,7 @@ def _float32_mean(x: Floats) -> Any:
 
 
 def _without_the_last_chunk(x: Floats) -> Any:
-    """Whatever is past the last whole chunk of 4096."""
+    """The sum without the elements past the last whole chunk of 4096."""
     rest = float(np.abs(x[x.size // 4096 * 4096 :]).sum(dtype=np.float64))
     return max(mean_magnitude(x) - rest / x.size, 1e-5)
 

@@ -13,7 +13,7 @@ CHUNK, CHUNKS, LANES = 4096, 1024, 16
 
 
 def mean_magnitude(x: npt.NDArray[np.float32]) -> float:
-    """The mean of |x| in float64, summed in the order that the contract states."""
+    """The mean of |x| in float64, summed in the order of the contract."""
     length = CHUNK * -(-x.size // (CHUNK * CHUNKS))
     sums = np.zeros(CHUNKS)
     for chunk, start in enumerate(range(0, x.size, length)):
@@ -25,7 +25,7 @@ def mean_magnitude(x: npt.NDArray[np.float32]) -> float:
 
 
 def _pairwise(terms: npt.NDArray[np.float64]) -> float:
-    """The sum of 2**k terms: those half of them apart are added, then those a quarter apart, and so on."""
+    """The sum of 2**k terms: add terms at distance 2**(k - 1), then at distance 2**(k - 2), and so on."""
     while terms.size > 1:
         terms = terms[: terms.size // 2] + terms[terms.size // 2 :]
     return float(terms[0])

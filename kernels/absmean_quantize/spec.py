@@ -3,11 +3,12 @@
 scale = float32(max(mean |x|, 1e-5)) over the whole tensor; codes = clamp(rint(x / scale), -1, 1), the division in
 float32, ties to even.
 
-The mean is a float64 sum, divided by n and rounded to float32 once. Its order is part of the contract, so that no
-instruction set and no number of threads changes a bit: x is cut into chunks of 4096 * ceil(n / 2**22) elements, so at
-most 1024 (the last may be shorter). In a chunk 16 lanes begin at 0; element i of the chunk is added to lane i mod 16,
-in rising order of i. The lanes are added pairwise: lane j and lane j + 8, then j + 4, j + 2, j + 1. The chunks' sums, 0
-for those that are not there, are added in the same way: c and c + 512, then c + 256, and so on to c + 1.
+The mean is a float64 sum, divided by n and rounded to float32 once. Its order is part of the contract, so the
+result does not depend on the instruction set or the thread count. x is cut into chunks of 4096 * ceil(n / 2**22)
+elements, at most 1024 (the last may be shorter). In a chunk 16 lanes begin at 0; element i of the chunk is added to
+lane i mod 16, in ascending order of i. The lanes are added pairwise: lane j and lane j + 8, then j + 4, j + 2, j + 1.
+The sums of 1024 chunks, 0 for missing chunks, are added in the same way: c and c + 512, then c + 256, and so on to
+c + 1.
 """
 
 from __future__ import annotations
@@ -30,15 +31,13 @@ def _generate(axes: Axes, family: str, rng: np.random.Generator) -> dict[str, An
 
 
 def _ties(n: int, rng: np.random.Generator) -> npt.NDArray[np.float32]:
-    """Half of the mean and the floats next to it: as many elements are one and a half times the mean, an odd one is the
-    mean itself.
+    """Half of the mean and the adjacent floats. As many elements are 1.5 times the mean; an odd element is the mean.
 
-    The mean has 11 bits, so the sums of its multiples are exact, and what the neighbours add to it is too little for
-    another float32.
+    The mean has 11 bits, so sums of its multiples are exact, and the adjacent floats do not change the mean as float32.
     """
     means = np.arange(1 << 10, 1 << 11, dtype=np.float32)
     above = np.nextafter(means / 2, np.float32(np.inf))
-    # Those by which a quotient is another number than the product with their inverse.
+    # Means for which a quotient differs from the product with the inverse.
     mean = rng.choice(means[above * (1 / means) == 0.5]) * np.ldexp(np.float32(1), rng.integers(-20, 10))
     x = np.full(n, mean, np.float32)
     low = x[: n // 2]
@@ -55,7 +54,7 @@ def _outputs_like(axes: Axes, key: KernelKey) -> Mapping[str, tuple[tuple[int, .
 
 
 def _traffic(axes: Axes, key: KernelKey) -> Traffic:
-    # Read once: how much of the second reading meets a cache is the machine's affair.
+    # One read: whether the second one hits a cache depends on the machine.
     return Traffic(read=4 * axes["n"], written=axes["n"] + 4, operations=2 * axes["n"])
 
 
@@ -68,7 +67,7 @@ OP = Op(
     inputs=(Tensor("x", ("n",), "float32", "weights of one tensor", Values.FINITE),),
     outputs=(
         Tensor("codes", ("n",), "int8", "-1, 0 or 1"),
-        Tensor("scale", (), "float32", "what code 1 stands for"),
+        Tensor("scale", (), "float32", "value of code 1"),
     ),
     tolerance_kind=ToleranceKind.EXACT,
     input_families=FLOAT_FAMILIES,

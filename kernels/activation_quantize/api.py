@@ -17,12 +17,12 @@ from tritmark.kernels.foreign import takes_any_array
 
 
 class ActivationQuantized(NamedTuple):
-    """Quantized activations: q / scale is close to what was quantized."""
+    """Quantized activations: q / scale approximates the activations."""
 
     q: npt.NDArray[np.int8]
     """-127 to 127, in the shape of the activations."""
     scale: npt.NDArray[np.float32]
-    """What each row was multiplied by, in the shape without its last axis."""
+    """The factor of each row, in the shape of the activations without the last axis."""
     sum: npt.NDArray[np.int32]
     """The sum of each row's q, in the same shape as `scale`."""
 
@@ -40,14 +40,14 @@ def activation_quantize(
     """int8 activations by row: scale = 127 / max(absmax, 1e-5), q = clamp(rint(x * scale), -128, 127), ties to even,
     and the sum of q.
 
-    `x` is float32, float16 or bfloat16 (ml_dtypes), (..., K), K at most 16,777,215; rows are contiguous and may lie
-    apart, at one distance. Quotient and product are float32's. `out`, if given, is an earlier
-    result of the same shape: its arrays are filled again. `device` is "cpu", "cuda" or a package's; `variant` forces
+    `x` is float32, float16 or bfloat16 (ml_dtypes), (..., K), K at most 16,777,215; rows are contiguous, with
+    one stride between them. Quotient and product are float32. `out`, if given, is an earlier result of the same shape;
+    its arrays are overwritten. `device` is "cpu", "cuda" or a package's; `variant` forces
     one of its kernels. Source: BitNet b1.58 (arXiv:2402.17764).
 
-    Raises InvalidArgumentError for arguments outside the contract, a NaN or infinity in x included (its index is that
-    of the flat array; `nonfinite="zero"` takes them as 0), and NoCompatibleKernelError where the device or `variant` is
-    not there or K is too large, DeviceError where a GPU fails; `out` is then untouched.
+    Raises InvalidArgumentError for arguments outside the contract and for a NaN or infinity in x (with the index in the
+    flat array; `nonfinite="zero"` replaces them by 0), NoCompatibleKernelError for a missing device or variant and for
+    a larger K, DeviceError if a GPU fails; `out` is then untouched.
     """
     planned = type(x) is np.ndarray and nonfinite == "error" and device == "cpu"
     wide = None
@@ -76,7 +76,7 @@ def activation_quantize(
 
 
 def _rows(x: Any) -> Any:
-    """`x` as (M, K), never a copy; what is no such array at all is left to the contract to refuse."""
+    """`x` as (M, K), never a copy. Other objects are returned as they are, and the contract refuses them."""
     if not isinstance(x, np.ndarray | ResidentArray) or x.ndim == 0:
         return x
     if isinstance(x, ResidentArray):
@@ -84,12 +84,12 @@ def _rows(x: Any) -> Any:
     try:
         return x.reshape(math.prod(x.shape[:-1]), x.shape[-1], copy=False)
     except ValueError:
-        legal = "rows at one distance from each other; np.ascontiguousarray makes a copy that has them"
+        legal = "rows with one stride between them; np.ascontiguousarray makes such a copy"
         raise InvalidArgumentError(op=OP.name, argument="x", found=f"strided {x.strides}", legal=legal) from None
 
 
 def _given(out: Any) -> tuple[Any, Any, Any]:
-    """The arrays of `out` that are to be filled."""
+    """The arrays of `out` to fill."""
     if out is None:
         return None, None, None
     if not isinstance(out, ActivationQuantized):

@@ -1,4 +1,4 @@
-"""Ways to compute activation_quantize wrongly."""
+"""Mutants of activation_quantize."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _mutant(name: str, **different: Any) -> Mutant:
 
 
 def _divided(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
-    """x / (absmax / 127): rounded twice at other places than x * (127 / absmax)."""
+    """x / (absmax / 127): its two roundings differ from those of x * (127 / absmax)."""
     x = given(inputs["x"], key.input_dtype)
     right = _compute(x)
     step: Floats = (np.maximum(_absmax(x), LEAST) / np.float32(127)).astype(np.float32)
@@ -57,7 +57,7 @@ def _divided(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
 
 
 def _running_sum(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
-    """The sum is not set back to 0 between rows."""
+    """The sum is not reset to 0 between rows."""
     right = _compute(given(inputs["x"], key.input_dtype))
     return {**right, "sum": np.cumsum(right["sum"])}
 

@@ -10,14 +10,14 @@ from tritmark.harness.spec import Arrays, Axes, KernelKey
 from tritmark.kernels.input_dtypes import given
 
 LEAST = np.float32(1e-5)
-"""The least magnitude that a row is scaled by."""
+"""The least magnitude by which a row is scaled."""
 
 
 def reference(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
     """scale = 127 / max(absmax, 1e-5), q = clamp(rint(x * scale), -128, 127), and the sum of q, by row.
 
-    float64 has more than twice float32's bits and two to spare, so a quotient or product that is rounded to it and then
-    to float32 is the float32 quotient or product.
+    float64 has more than 2 * 24 + 2 bits, so a quotient or product that is rounded to float64 and then to float32
+    equals the float32 quotient or product.
     """
     x = given(inputs["x"], key.input_dtype)
     absmax = np.maximum(np.abs(x).max(axis=1), LEAST)

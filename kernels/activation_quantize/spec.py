@@ -1,6 +1,6 @@
 """The contract of activation_quantize.
 
-A key's format says what is read: "none" is float32; "float16" and "bfloat16" are widened, which is exact, so that the
+The format of a key names the input dtype: "none" is float32; "float16" and "bfloat16" are widened exactly, so the
 outputs are those of the same values in float32.
 """
 
@@ -20,11 +20,11 @@ from tritmark.kernels.activation_quantize.reference import reference
 
 KEY = KernelKey("cpu", "activation_quantize", "none", "int8")
 MAX_K = (2**31 - 1) // 128
-"""Past it, the sum of a row of -128 no longer fits int32."""
+"""The largest K for which the sum of a row of -128 fits int32."""
 
 
 def key_for(dtype: str, device: str) -> KernelKey:
-    """That of kernels which read activations of that dtype; of float32 for what none reads."""
+    """The key of kernels that read activations of that dtype; float32's key if there are none."""
     return replace(KEY, device=device, format=dtype if dtype in input_dtypes.NARROW else "none")
 
 
@@ -35,10 +35,10 @@ def _generate(axes: Axes, family: str, rng: np.random.Generator) -> dict[str, An
 
 
 def _ties(M: int, K: int, rng: np.random.Generator) -> npt.NDArray[np.float32]:
-    """What comes nearest to a half once it is multiplied by the scale, and the floats next to it.
+    """Values whose products with the scale are closest to a half, and the adjacent floats.
 
-    With 127 in the row the scale is 1, and halves are ties: so in every other row. In the rest the scale is no power of
-    two, and a quotient by 1 / scale is another number than the product.
+    Every other row contains 127, so its scale is 1 and halves are ties. In the other rows the scale is no power of two,
+    and a quotient by 1 / scale differs from the product.
     """
     largest = np.where(np.arange(M) % 2, rng.uniform(0.1, 1000, M), 127).astype(np.float32)
     scale = (127.0 / largest.astype(np.float64)).astype(np.float32)
@@ -56,7 +56,7 @@ def _outputs_like(axes: Axes, key: KernelKey) -> Mapping[str, tuple[tuple[int, .
 
 def _traffic(axes: Axes, key: KernelKey) -> Traffic:
     M, K = axes["M"], axes["K"]
-    # A maximum, a product, a rounding and an addition an element.
+    # For each element: a maximum, a product, a rounding and an addition.
     return Traffic(read=input_dtypes.itemsize(key.input_dtype) * M * K, written=M * K + 8 * M, operations=4 * M * K)
 
 
@@ -77,7 +77,7 @@ OP = Op(
     ),
     outputs=(
         Tensor("q", ("M", "K"), "int8", "quantized activations"),
-        Tensor("scale", ("M",), "float32", "what x was multiplied by"),
+        Tensor("scale", ("M",), "float32", "factor of x"),
         Tensor("sum", ("M",), "int32", "sum of q along the row"),
     ),
     tolerance_kind=ToleranceKind.EXACT,

@@ -19,12 +19,12 @@ from tritmark.kernels.foreign import takes_any_array
 def float_narrow(
     x: npt.NDArray[np.float32], dtype: str = "float16", *, device: str = "cuda", variant: str | None = None
 ) -> npt.NDArray[Any]:
-    """`x` (float32, any shape, C-contiguous) in `dtype`, "float16" or "bfloat16", rounded to nearest even, as a new
+    """`x` (float32, any shape, C-contiguous) rounded to nearest even in `dtype`, "float16" or "bfloat16", as a new
     array.
 
-    What is too large becomes infinity; a NaN becomes the quiet NaN of its sign and its payload's leading bits.
+    Values out of range become infinity. A NaN becomes the quiet NaN of its sign and the leading bits of its payload.
     `variant` forces one of the device's kernels. Raises InvalidArgumentError for arguments outside the contract,
-    NoCompatibleKernelError where the device or `variant` is not there, DeviceError where a GPU fails.
+    NoCompatibleKernelError for a missing device or variant, DeviceError if a GPU fails.
     """
     if dtype not in DTYPES:
         raise InvalidArgumentError(op=OP.name, argument="dtype", found=repr(dtype), legal=" or ".join(DTYPES))

@@ -29,7 +29,7 @@ def _variants(dtype: str) -> tuple[Variant, ...]:
     key = KernelKey(DEVICE, "float_narrow", "none", dtype)
     v1 = Kernel(file=FILE, name=f"convert_gpu_narrow_{dtype}_v1", threads=THREADS, registers=32, defines=DEFINES)
     vector = Kernel(file=FILE, name=f"convert_gpu_narrow_{dtype}_words", threads=THREADS, registers=40, defines=DEFINES)
-    wide = "16-byte loads, four under way, 8-byte stores"
+    wide = "four 16-byte loads in flight, 8-byte stores"
     return (
         variant(key, "v1", Tier.BASELINE, "grid-stride, one element a thread", (v1,), partial(_steps, v1, THREADS, 1)),
         variant(

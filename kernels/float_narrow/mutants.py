@@ -1,5 +1,5 @@
-"""Ways to compute float_narrow wrongly. What a NaN becomes is not among them: the harness refuses to judge against
-one."""
+"""Mutants of float_narrow. None changes the result for a NaN: the harness refuses to judge against
+a NaN."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Bits = npt.NDArray[np.uint16]
 
 
 def _towards_zero(x: npt.NDArray[np.float32], dtype: str) -> Bits:
-    """The right bits, one back where they went up in magnitude."""
+    """The correct bits, minus 1 where rounding increased the magnitude."""
     made = narrowed(x, dtype)
     up = np.abs(made.astype(np.float32)) > np.abs(x)
     return made.view(np.uint16) - up.astype(np.uint16)
@@ -48,7 +48,7 @@ def _saturated(x: npt.NDArray[np.float32], dtype: str) -> Bits:
 
 
 def _early_infinity(x: npt.NDArray[np.float32], dtype: str) -> Bits:
-    """All past the largest is infinite, what rounds back to it too."""
+    """Every value above the largest becomes infinite, including those that round to the largest."""
     made = narrowed(x, dtype).view(np.uint16)
     largest = np.full(1, _LARGEST[dtype], np.uint16).view(named_dtype(dtype)).astype(np.float32)
     return np.where(np.abs(x) > largest, made & 0x8000 | (_LARGEST[dtype] + 1), made).astype(np.uint16)

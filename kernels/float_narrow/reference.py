@@ -11,13 +11,13 @@ from tritmark.harness.dtypes import named_dtype
 from tritmark.harness.spec import Arrays, Axes, KernelKey
 
 NAN_BITS = {"float16": (0x7E00, 13, 0x01FF), "bfloat16": (0x7FC0, 16, 0x003F)}
-"""For each dtype: its quiet NaN, by how many bits a float32's payload is longer, and which of the remaining ones are
-kept."""
+"""For each dtype: its quiet NaN, the number of payload bits that float32 has in addition, and the mask of the kept
+bits."""
 
 
 def narrowed(x: npt.NDArray[np.float32], dtype: str) -> npt.NDArray[Any]:
-    """`x` in float16 or bfloat16, to nearest even. NumPy and ml_dtypes round so; what they do with a NaN differs, so
-    that is done here."""
+    """`x` in float16 or bfloat16, to nearest even, as NumPy and ml_dtypes round. They differ for a NaN, so it is
+    handled here."""
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         made = x.astype(named_dtype(dtype))
     bits = x.view(np.uint32)

@@ -1,7 +1,8 @@
 """The contract of float_narrow.
 
-To nearest even; what lies half a step or more past the largest finite value becomes infinity. A NaN becomes the quiet
-NaN of its sign and its payload's leading bits, as IEEE 754-2019 (6.2.3) recommends and as x86 (F16C) and ARM do it.
+Rounded to nearest even; values half a step or more above the largest finite value become infinity. A NaN becomes the
+quiet NaN of its sign and the leading bits of its payload, as IEEE 754-2019 (6.2.3) recommends and as in x86 (F16C) and
+ARM.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _F16 = np.finfo(np.float16)
 
 
 def values(family: str, n: int, rng: np.random.Generator) -> npt.NDArray[np.float32]:
-    """float32 values of a family that are of interest in float16 and in bfloat16: ties, denormals and overflow of
+    """float32 values of a family with the special cases of float16 and bfloat16: ties, denormals and overflow of
     both."""
     if family == "ties":
         return _ties(n, rng)
@@ -56,7 +57,7 @@ def values(family: str, n: int, rng: np.random.Generator) -> npt.NDArray[np.floa
 
 
 def _ties(n: int, rng: np.random.Generator) -> npt.NDArray[np.float32]:
-    """Halfway between neighbours of either type, and the floats next to there."""
+    """Midpoints between adjacent values of either type, and the adjacent floats."""
     patterns = rng.integers(0, 1 << 16, n, dtype=np.uint16)
     lower = np.where(patterns & 0x7C00 == 0x7C00, patterns & 0x83FF, patterns).astype(np.uint16).view(np.float16)
     with np.errstate(over="ignore"):
@@ -87,7 +88,7 @@ OP = Op(
     source="docs/specification.md, section 3.3; IEEE 754-2019, 5.4.2",
     axes=("n",),
     inputs=(Tensor("x", ("n",), "float32", "any values"),),
-    outputs=(Tensor("h", ("n",), "key", "the same, rounded"),),
+    outputs=(Tensor("h", ("n",), "key", "x, rounded"),),
     tolerance_kind=ToleranceKind.EXACT,
     input_families=FAMILIES,
     generate=_generate,

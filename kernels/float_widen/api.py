@@ -20,8 +20,8 @@ def float_widen(h: npt.NDArray[Any], *, device: str = "cuda", variant: str | Non
     """`h` (float16 or ml_dtypes' bfloat16, any shape, C-contiguous) in float32, exactly, as a new array.
 
     A NaN becomes the quiet NaN of its sign and payload. `variant` forces one of the device's kernels. Raises
-    InvalidArgumentError for arguments outside the contract, NoCompatibleKernelError where the device or `variant` is
-    not there, DeviceError where a GPU fails.
+    InvalidArgumentError for arguments outside the contract, NoCompatibleKernelError for a missing device or variant,
+    DeviceError if a GPU fails.
     """
     flat = dispatch.flattened(OP.name, "h", h)
     format = str(flat.dtype)

@@ -29,7 +29,7 @@ def _variants(format: str) -> tuple[Variant, ...]:
     key = KernelKey(DEVICE, "float_widen", format, "float32")
     v1 = Kernel(file=FILE, name=f"convert_gpu_widen_{format}_v1", threads=THREADS, registers=32, defines=DEFINES)
     vector = Kernel(file=FILE, name=f"convert_gpu_widen_{format}_pairs", threads=THREADS, registers=40, defines=DEFINES)
-    wide = "16-byte loads and stores, next to each other in a warp"
+    wide = "16-byte loads and stores, adjacent in a warp"
     return (
         variant(key, "v1", Tier.BASELINE, "grid-stride, one element a thread", (v1,), partial(_steps, v1, THREADS, 1)),
         variant(

@@ -1,5 +1,5 @@
-"""Ways to compute float_widen wrongly. What a NaN becomes is not among them: the harness refuses to judge against
-one."""
+"""Mutants of float_widen. None changes the result for a NaN: the harness refuses to judge against
+a NaN."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def _flushed(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
 
 
 def _finite(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
-    """The largest exponent taken for an ordinary one."""
+    """The largest exponent read as an ordinary one."""
     x = reference(inputs, axes, key)["x"]
     return {"x": np.where(np.isinf(x), np.copysign(_LARGEST[key.input_dtype], x), x)}
 
 
 def _other_type(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
-    """The bits of float16 read as bfloat16's, or the other way."""
+    """The bits of float16 read as bfloat16, or the reverse."""
     from tritmark.harness.dtypes import named_dtype
     from tritmark.kernels.float_narrow.reference import narrowed
 

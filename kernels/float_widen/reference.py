@@ -12,7 +12,7 @@ from tritmark.kernels.float_narrow.reference import NAN_BITS, narrowed
 
 
 def widened(h: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
-    """float16 or bfloat16 in float32. A NaN keeps its sign and payload and becomes quiet, by whatever instruction."""
+    """float16 or bfloat16 in float32. A NaN keeps its sign and payload and becomes quiet."""
     with np.errstate(invalid="ignore"):
         made: npt.NDArray[np.float32] = h.astype(np.float32)
     bits = h.view(np.uint16).astype(np.uint32)
@@ -22,17 +22,17 @@ def widened(h: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
 
 
 def held(x: npt.NDArray[np.float32], dtype: str) -> npt.NDArray[Any]:
-    """`x` narrowed, except that a signalling NaN stays one: what is to be widened may hold it."""
+    """`x` narrowed, except that a signalling NaN stays one: the input of float_widen may contain it."""
     made = narrowed(x, dtype)
     quiet, _, kept = NAN_BITS[dtype]
     of_quiet = quiet & ~(0x7C00 if dtype == "float16" else 0x7F80)
     signalling = np.isnan(x) & (x.view(np.uint32) >> 22 & 1 == 0)
     words = made.view(np.uint16)[signalling] & np.uint16(0xFFFF ^ of_quiet)
-    # Without any bit of its payload it would be an infinity.
+    # With an empty payload it would be an infinity.
     made.view(np.uint16)[signalling] = np.where(words & kept, words, words | 1)
     return made
 
 
 def reference(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
-    """The logical input is float32; what is to be widened is that in the key's format."""
+    """The logical input is float32; kernels get it in the key's format."""
     return {"x": widened(held(inputs["h"], key.input_dtype))}

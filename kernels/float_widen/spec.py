@@ -1,9 +1,9 @@
 """The contract of float_widen.
 
-Exact. A NaN becomes the quiet NaN of its sign and payload, as IEEE 754-2019 (6.2.3) recommends and as x86 (F16C) and
-ARM do it.
+Exact. A NaN becomes the quiet NaN of its sign and payload, as IEEE 754-2019 (6.2.3) recommends and as in x86 (F16C)
+and ARM.
 
-A key's dtype is the output's, float32; its format says what is read: "float16" or "bfloat16".
+The dtype of a key is that of the output, float32. Its format is the input dtype: "float16" or "bfloat16".
 """
 
 from __future__ import annotations

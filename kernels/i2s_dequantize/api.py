@@ -28,8 +28,8 @@ def i2s_dequantize(
 
     `q` is int8 of any shape, C-contiguous; `scale` is finite and above zero; `out`, if given, is float32 of q's shape.
     `device` is "cpu", "cuda" or a package's; `variant` forces one of its kernels. Raises InvalidArgumentError for
-    arguments outside the contract, NoCompatibleKernelError where the device or `variant` is not there, DeviceError
-    where a GPU fails; `out` is then untouched.
+    arguments outside the contract, NoCompatibleKernelError for a missing device or variant, DeviceError if a GPU fails;
+    `out` is then untouched.
     """
     key = dispatch.on_device(KEY, device)
     flat = dispatch.flattened(OP.name, "q", q)

@@ -15,7 +15,7 @@ DEFINES = (("THREADS", str(THREADS)),)
 TILE = 8 * THREADS
 """Elements of a block of `VECTOR`."""
 REGISTERS = 32
-"""What a kernel of this op may use (specification, 1.2); the compiler is held to it."""
+"""The most registers that a kernel of this op may use (specification, 1.2)."""
 OPTIONS = (f"-maxrregcount={REGISTERS}",)
 
 V1 = Kernel(
@@ -52,7 +52,7 @@ VARIANTS = (
         KEY,
         "vector",
         Tier.HIGHLY_OPTIMIZED,
-        "two 4-byte loads under way, 16-byte stores",
+        "two 4-byte loads in flight, 16-byte stores",
         (VECTOR,),
         _vector,
         alignment=16,

@@ -1,4 +1,4 @@
-"""Ways to compute i2s_dequantize wrongly."""
+"""Mutants of i2s_dequantize."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tritmark.kernels.i2s_dequantize.reference import reference
 
 
 def _two_bits(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
-    """The two low bits only, as a two's complement."""
+    """Only the two low bits, as two's complement."""
     return reference({**inputs, "q": ((inputs["q"] + 2) & 3) - 2}, axes, key)
 
 

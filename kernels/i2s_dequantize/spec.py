@@ -13,7 +13,7 @@ from tritmark.kernels.i2s_dequantize.reference import reference
 
 
 def _generate(axes: Axes, family: str, rng: np.random.Generator) -> dict[str, Any]:
-    # i2s_quantize gives codes from -2 to 1, and kernels take any int8.
+    # i2s_quantize returns codes from -2 to 1, and kernels take any int8.
     low, high = (-128, 127) if family == "extremes" else (-2, 1)
     return {
         "q": integers("uniform" if family == "denormals" else family, (axes["n"],), low, high, rng),
@@ -35,8 +35,8 @@ OP = Op(
     source="docs/specification.md, section 1.1",
     axes=("n",),
     inputs=(
-        Tensor("q", ("n",), "int8", "codes; any int8 is taken"),
-        Tensor("scale", (), "float32", "what code 1 stands for", Values.POSITIVE),
+        Tensor("q", ("n",), "int8", "codes; any int8 is legal"),
+        Tensor("scale", (), "float32", "value of code 1", Values.POSITIVE),
     ),
     outputs=(Tensor("x", ("n",), "float32", "values"),),
     tolerance_kind=ToleranceKind.EXACT,

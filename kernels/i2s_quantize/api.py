@@ -29,13 +29,13 @@ def i2s_quantize(
 ) -> npt.NDArray[np.int8]:
     """rint(clamp(x / scale, -2, 1)), elementwise, ties to even (specification, 1.1).
 
-    `x` is float32, float16 or bfloat16 (ml_dtypes) of any shape, C-contiguous, and taken in float32; `scale` is finite
-    and above zero, and the division is float32's; `out`, if given, is int8 of x's shape. Returns int8 codes from -2 to
-    1 in x's shape. `device` is "cpu", "cuda" or a package's; `variant` forces one of its kernels.
+    `x` is float32, float16 or bfloat16 (ml_dtypes) of any shape, C-contiguous; it is converted to float32. `scale` is
+    finite and above zero, and the division is in float32. `out`, if given, is int8 of x's shape. Returns int8 codes
+    from -2 to 1 in x's shape. `device` is "cpu", "cuda" or a package's; `variant` forces one of its kernels.
 
-    Raises InvalidArgumentError for arguments outside the contract, a NaN or infinity in x included (its index is that
-    of the flat array; `nonfinite="zero"` takes them as 0), and NoCompatibleKernelError where the device or `variant` is
-    not there, DeviceError where a GPU fails; `out` is then untouched.
+    Raises InvalidArgumentError for arguments outside the contract and for a NaN or infinity in x (with the index in the
+    flat array; `nonfinite="zero"` replaces them by 0), NoCompatibleKernelError for a missing device or variant,
+    DeviceError if a GPU fails; `out` is then untouched.
     """
     key = dispatch.on_device(KEY, device)
     flat = dispatch.flattened(OP.name, "x", x)

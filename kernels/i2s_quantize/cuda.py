@@ -16,7 +16,7 @@ from tritmark.kernels.input_dtypes import FORMATS, INPUT, NARROW, itemsize
 FILE = "i2s_quantize/i2s_quantize.cu"
 THREADS = 256
 REGISTERS = 32
-"""What a kernel of this op may use (specification, 1.2); the compiler is held to it."""
+"""The most registers that a kernel of this op may use (specification, 1.2)."""
 OPTIONS = (f"-maxrregcount={REGISTERS}",)
 
 
@@ -60,7 +60,7 @@ def _vector_variant(format: str) -> Variant:
         _key(format),
         "vector",
         Tier.HIGHLY_OPTIMIZED,
-        "32 bytes under way in a thread, comparisons in place of the division",
+        "32 bytes in flight in each thread, comparisons in place of the division",
         (kernel,),
         partial(_vector, kernel, 32 // itemsize(format) * THREADS),
         alignment=16,

@@ -1,4 +1,4 @@
-"""Ways to compute i2s_quantize wrongly."""
+"""Mutants of i2s_quantize."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The contract of i2s_quantize. A key's format says what x is in: "none" is float32, see input_dtypes."""
+"""The contract of i2s_quantize. The format of a key is the dtype of x: "none" is float32, see input_dtypes."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tritmark.kernels import input_dtypes
 from tritmark.kernels.i2s_quantize.reference import reference
 
 _SCALED = frozenset({"uniform", "normal", "heavy", "constant", "one_nonzero"})
-"""Families whose values are brought to the scale's size: beside a large scale all of them would be code 0."""
+"""Families with values that are multiplied by the scale: with a large scale all of them would be code 0."""
 
 
 def _generate(axes: Axes, family: str, rng: np.random.Generator) -> dict[str, Any]:
-    # Beside an ordinary scale every denormal is code 0.
+    # With an ordinary scale every denormal is code 0.
     scale = scales(family, (), rng)
     x = floats(family, (axes["n"],), rng, step=float(scale))
     if family in _SCALED:
@@ -40,7 +40,7 @@ OP = Op(
     axes=("n",),
     inputs=(
         Tensor("x", ("n",), "float32", "values; kernels take them in the key's format", Values.FINITE),
-        Tensor("scale", (), "float32", "what code 1 stands for", Values.POSITIVE),
+        Tensor("scale", (), "float32", "value of code 1", Values.POSITIVE),
     ),
     outputs=(Tensor("q", ("n",), "int8", "codes from -2 to 1"),),
     tolerance_kind=ToleranceKind.EXACT,

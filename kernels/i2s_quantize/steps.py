@@ -1,5 +1,5 @@
-"""Where the codes of i2s_quantize change, found once by dividing, so that no kernel has to
-(cython_ext/src/steps/steps.h does the same)."""
+"""Thresholds of the codes of i2s_quantize. They are found once by division, so that kernels only compare
+(cython_ext/src/steps/steps.h has the same algorithm)."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ class Steps(NamedTuple):
 
 
 def find_steps(scale: np.float32) -> Steps:
-    """The steps of a scale that is finite and above zero."""
+    """The thresholds for a scale, which is finite and above zero."""
     return Steps(_last_within(scale, np.float32(0.5)), _last_within(scale, _BELOW_1_5))
 
 
 def _last_within(scale: np.float32, limit: np.float32) -> np.float32:
     """The largest finite x >= 0 whose float32 quotient by `scale` is at most `limit`.
 
-    One bit after the other from the top, so nothing is assumed of the scale: a quotient that overflows is above the
-    limit, one that underflows is below it.
+    It is found bit by bit from the top, so every scale works: a quotient that overflows is above the limit, one that
+    underflows is below it.
     """
     last = 0
     with np.errstate(over="ignore", under="ignore"):

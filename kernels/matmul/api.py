@@ -1,5 +1,5 @@
-"""The public function matmul. It runs on the GPU alone: precisions are those of its tensor cores, and batches take
-its streams."""
+"""The public function matmul. It runs only on the GPU: precisions are those of tensor cores, and batches use
+streams."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tritmark.kernels.matmul.spec import OPS
 
 @dataclass(frozen=True, slots=True)
 class PreparedProduct:
-    """A product that is ready to run, its factors converted on the device."""
+    """A product that is ready to run, with its factors converted on the device."""
 
     variant: Variant
     launch: CudaLaunch
@@ -34,7 +34,7 @@ class PreparedProduct:
     receipts: list[Receipt]
     """Of the conversions."""
     conversions: list[Launch]
-    """Which ran once and can run again."""
+    """The conversions, which ran once and can run again."""
 
 
 @takes_any_array
@@ -48,13 +48,13 @@ def matmul(
 ) -> npt.NDArray[np.float32]:
     """C = A B on the GPU, float32 (M, K) times float32 (K, N), in mixed precision (specification, 3.2).
 
-    `mode` says what the factors are rounded to, on the device, to nearest even: "fp32", "fp16" (what is past 65504
-    becomes infinity), "bf16", or "auto", the best that the device has. Sums and C are float32. A mode that the device
-    lacks is replaced by fp32; a warning is logged and the receipt says so. `variant` forces one of the kernels,
-    `device` says which GPU of several ("cuda:1"). NaN and infinities go through.
+    `mode` is the precision to which the factors are rounded on the device, to nearest even: "fp32", "fp16" (values
+    above 65504 become infinity), "bf16", or "auto", the best of the device. Sums and C are float32. A mode that the
+    device lacks is replaced by fp32; a warning is logged and the receipt reports it. `variant` forces one of the
+    kernels, `device` selects one of several GPUs ("cuda:1"). NaN and infinities propagate.
 
-    Raises InvalidArgumentError for arguments outside the contract, NoCompatibleKernelError where no kernel fits (K
-    above 2^20, a variant that is not there), DeviceError where there is no GPU or it fails.
+    Raises InvalidArgumentError for arguments outside the contract, NoCompatibleKernelError if no kernel fits (K above
+    2^20, a missing variant), DeviceError if there is no GPU or it fails.
     """
     result, _ = with_receipt(a, b, mode=mode, variant=variant, device=device)
     return result
@@ -89,11 +89,11 @@ def matmul_batch(
     variant: str | None = None,
     device: str = DEVICE,
 ) -> list[npt.NDArray[np.float32]]:
-    """The products C = A B of several pairs (A, B), each as matmul has it, over several streams: the largest goes to
-    the GPU first, and all are waited for once (specification, 3.6). No pairs, no products.
+    """The products C = A B of several pairs (A, B), each as in matmul, over several streams: the largest is launched
+    first, and the host waits once for all (specification, 3.6). Without pairs, returns no products.
 
-    Raises what matmul does, before anything runs where an argument is outside the contract; a DeviceError names the
-    pair, or all that it may be.
+    Raises the errors of matmul, before any launch if an argument is outside the contract. A DeviceError names the pair,
+    or the candidates if there are several.
     """
     from tritmark.kernels.cuda.batch import Batch
     from tritmark.kernels.cuda.context import cuda_context, on_gpu
@@ -116,7 +116,7 @@ def matmul_batch(
 def bind(
     a: npt.NDArray[np.float32], b: npt.NDArray[np.float32], mode: PrecisionMode, variant: str | None
 ) -> PreparedProduct:
-    """The product in a mode that the device supports; converts the factors, and does not run the product."""
+    """The product in a mode that the device supports. Converts the factors, but does not run the product."""
     op = OPS[mode.dtype]
     axes = {"M": a.shape[0], "N": b.shape[1], "K": a.shape[1]}
     chosen = dispatch.select(KernelKey(DEVICE, op.name, "none", "float32"), axes, variant)
@@ -139,7 +139,7 @@ def bind(
 
 
 def _narrowed(array: npt.NDArray[np.float32], dtype: str) -> tuple[DeviceArray, Receipt, Launch]:
-    """The matrix on the device in `dtype`, and what converted it."""
+    """The matrix on the device in `dtype`, and the launch that converted it."""
     axes = {"n": array.size}
     chosen = dispatch.select(KernelKey(DEVICE, NARROW.name, "none", dtype), axes, None)
     device = _device()
@@ -149,8 +149,8 @@ def _narrowed(array: npt.NDArray[np.float32], dtype: str) -> tuple[DeviceArray, 
 
 
 def _gpu(device: str, *arrays: Any) -> int:
-    """The number of that GPU. Raises NoCompatibleKernelError where it is not there, InvalidArgumentError for what is no
-    GPU, and for arrays that lie on another."""
+    """The number of that GPU. Raises NoCompatibleKernelError if it is missing, InvalidArgumentError if `device` is not
+    a GPU, and for arrays on another device."""
     dispatch.check_device("matmul", device)
     kind, index = numbered(device) or (device, 0)
     dispatch.registry().device(device, f"matmul on {device!r}")

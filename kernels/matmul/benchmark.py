@@ -1,4 +1,4 @@
-"""What each precision costs: the time of a product, how far it is from the exact one, memory and copies (specification,
+"""The cost of each precision: time of a product, distance from the exact product, memory and copies (specification,
 3.5)."""
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ CALLS = 20
 """Products in one sample."""
 WHOLE_CALLS = 3
 ROWS = 256
-"""Of a product that are compared at most, spread evenly: float64 on the host takes far longer than the GPU."""
+"""The most rows of a product that are compared, spread evenly: float64 on the host takes far longer than the GPU."""
 
 Matrix = npt.NDArray[np.float32]
 
 
 def benchmark_precision_modes(shapes: Iterable[Shape], seed: int = 0) -> list[PrecisionResult]:
-    """Time every mode that the GPU supports on each shape (M, N, K), by turns, and compare its product of normal
-    float32 matrices with float64's, in at most ROWS rows (specification, 3.5).
+    """Time every mode that the GPU supports on each shape (M, N, K), interleaved, and compare its product of normal
+    float32 matrices with the float64 product, in at most ROWS rows (specification, 3.5).
 
-    Raises DeviceError in the simulator, which has no speed, and what matmul raises.
+    Raises DeviceError in the simulator, which has no speed, and the errors of matmul.
     """
     from tritmark.kernels.cuda.context import cuda_context
 
@@ -46,7 +46,7 @@ def benchmark_precision_modes(shapes: Iterable[Shape], seed: int = 0) -> list[Pr
 
 
 def precisions(shapes: Iterable[Shape], seed: int) -> Precisions:
-    """The same with the name of the device, for `tritmark precision`."""
+    """benchmark_precision_modes with the name of the device, for `tritmark precision`."""
     from tritmark.kernels.cuda.context import cuda_context
 
     return Precisions(cuda_context().backend.info.name, tuple(benchmark_precision_modes(shapes, seed)))
@@ -66,7 +66,7 @@ def _measured(modes: Sequence[PrecisionMode], shape: Shape, seed: int) -> list[P
         return float(clock.sample([launch], 0, CALLS)) / CALLS
 
     bound = {mode: bind(a, b, mode, None) for mode in modes}
-    # The first round may have recorded graphs.
+    # Drop the first round: it may have recorded graphs.
     rounds = [{mode: sample(each.launch) for mode, each in bound.items()} for _ in range(SAMPLES + 1)][1:]
     results = []
     for mode, each in bound.items():

@@ -14,7 +14,7 @@ from tritmark.kernels.cuda.launch import DEVICE, Call, Steps, variant
 from tritmark.kernels.matmul.spec import MAX_K, NAMES
 
 THREADS = 256
-"""Of a block of `tiled`."""
+"""Threads of a block of `tiled`."""
 EDGE = 64
 """Rows and columns of the outputs of a block of `tiled`."""
 TILED = {
@@ -39,14 +39,14 @@ FFMA = Kernel(
     threads=256,
     registers=128,
     shared=4 * 16 * 132 * 4,
-    capability=(9, 0),  # for older ones the compiler spills
+    capability=(9, 0),  # for older capabilities the compiler spills
     defines=(("THREADS", "256"),),
     options=("-maxrregcount=128",),  # two blocks on a multiprocessor
 )
 FFMA_EDGE = 128
 """Rows and columns of the outputs of a block of `ffma`."""
 EDGES = (128, 64)
-"""Of a block of `wmma`, the one preferred first."""
+"""Tile edges of `wmma`, the preferred one first."""
 
 
 def _wmma(name: str, bits: str, capability: tuple[int, int], edge: int) -> Kernel:
@@ -81,7 +81,7 @@ WMMA = {
 
 @dataclass(frozen=True, slots=True)
 class WgmmaTile:
-    """An instance of wgmma.cu, which explains its macros, and its time on an H200 in us."""
+    """An instance of wgmma.cu, which documents the macros, and its time on an H200 in us."""
 
     columns: int
     stages: int
@@ -96,11 +96,11 @@ class WgmmaTile:
         return self.stages * ((WGMMA_ROWS + self.columns) * 2 * WGMMA_STAGE_K + 16)
 
     def tiles(self, axes: Axes) -> int:
-        """How many a product has."""
+        """The number of tiles of a product."""
         return -(-axes["M"] // WGMMA_ROWS) * -(-axes["N"] // self.columns)
 
     def predicted_us(self, axes: Axes, sms: int) -> float:
-        """Time of a launch on a device of so many multiprocessors."""
+        """Time of a launch on a device with that many multiprocessors."""
         steps = -(-axes["K"] // WGMMA_STAGE_K)
         return -(-self.tiles(axes) // sms) * (self.tile_us + steps * self.stage_us)
 
@@ -110,7 +110,7 @@ WGMMA_ROWS = 128
 WGMMA_STAGE_K = 64
 WGMMA_THREADS = 384
 WGMMA_TILES = (WgmmaTile(256, 4, 2.0, 0.82), WgmmaTile(128, 6, 1.2, 0.455), WgmmaTile(64, 8, 0.3, 0.325))
-"""The times were fitted to six shapes that were measured (wgmma.cu). They only choose."""
+"""The times were fitted to six measured shapes (wgmma.cu). They affect only the choice."""
 
 
 def _wgmma(name: str, bits: str, tile: WgmmaTile) -> Kernel:
@@ -212,7 +212,7 @@ VARIANTS = (
         "float32",
         "ffma",
         Tier.OPTIMIZED,
-        "128 x 128 outputs a block, 8 x 8 a thread; tiled where those are too few",
+        "128 x 128 outputs a block, 8 x 8 a thread; `tiled` if these blocks are too few",
         (FFMA, TILED["float32"]),
         _ffma_steps,
     ),

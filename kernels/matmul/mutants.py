@@ -1,4 +1,4 @@
-"""Ways to compute a matrix product wrongly."""
+"""Mutants of the matrix product."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _narrow_sums(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
 
 
 def _narrow_output(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
-    """The product rounded to bfloat16 once it is there."""
+    """The product rounded to bfloat16 at the end."""
     return {
         "c": _product(inputs["a"], inputs["b"]).astype(np.float32).astype(named_dtype("bfloat16")).astype(np.float64)
     }
@@ -37,7 +37,7 @@ def _narrow_inputs(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]
 
 
 def _transposed(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
-    """The memory of B read as if it were N rows of K."""
+    """The memory of B read as N rows of K."""
     return {"c": _product(inputs["a"], inputs["b"].reshape(axes["N"], axes["K"]).T)}
 
 

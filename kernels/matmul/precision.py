@@ -1,4 +1,4 @@
-"""In which precision to multiply: what a device can do, and what is best on it (specification, 3.2)."""
+"""Precisions of products: the ones that a device supports, and its best one (specification, 3.2)."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _LOG = logging.getLogger(__name__)
 
 
 class PrecisionMode(StrEnum):
-    """What the factors are rounded to; sums and products are float32 in every mode. The 16-bit modes use tensor
-    cores where there are."""
+    """The precision to which factors are rounded; sums and products are float32 in every mode. The 16-bit modes use
+    tensor cores if the device has them."""
 
     FP32 = "fp32"
     FP16 = "fp16"
     BF16 = "bf16"
     AUTO = "auto"
-    """The best that the device has."""
+    """The best mode of the device."""
 
     @property
     def dtype(self) -> str:
@@ -38,15 +38,16 @@ def supported_precisions(info: DeviceInfo) -> tuple[PrecisionMode, ...]:
 
 
 def detect_best_precision(info: DeviceInfo) -> PrecisionMode:
-    """BF16 where there is one (float32's range), else FP16, else FP32."""
+    """BF16 if supported (it has float32's range), else FP16, else FP32."""
     supported = supported_precisions(info)
     return next(mode for mode in (PrecisionMode.BF16, PrecisionMode.FP16, PrecisionMode.FP32) if mode in supported)
 
 
 def effective_precision(mode: PrecisionMode | str, info: DeviceInfo) -> tuple[PrecisionMode, str]:
-    """The mode that will be used, and why it is not the one asked for ("" where it is, or where AUTO chose).
+    """The mode that is used, and why it differs from the requested one ("" if it does not, or after AUTO).
 
-    FP32 takes the place of a mode that the device lacks; that is logged. Raises InvalidArgumentError for no mode.
+    FP32 replaces a mode that the device lacks, and a warning is logged. Raises InvalidArgumentError for an unknown
+    mode.
     """
     try:
         asked = PrecisionMode(mode)

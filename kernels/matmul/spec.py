@@ -1,6 +1,6 @@
 """The contracts of matmul: one op for each dtype of the inputs; sums and output are float32 in all of them.
 
-No kernel sums in float16 (specification, 8): such a sum of ones stops at 2048, so no bound of use exists; float32 sums
+No kernel sums in float16 (specification, 8): such a sum of ones stops at 2048, so no useful bound exists. float32 sums
 cost nothing on tensor cores.
 """
 
@@ -19,17 +19,17 @@ from tritmark.harness.validate.families import NONFINITE, ROWS, floats, with_non
 from tritmark.kernels.matmul.reference import reference
 
 NAMES = {"float32": "matmul_fp32", "float16": "matmul_fp16", "bfloat16": "matmul_bf16"}
-"""Each input dtype's op."""
+"""The op of each input dtype."""
 MAX_K = 1 << 20
-"""The bound of the sums is 12 roundings for 4 of the K; past this it would say nothing."""
+"""The bound of the sums is 12 roundings for every 4 of the K; above this K it would be useless."""
 FAMILIES = ("uniform", "normal", "heavy", "constant", "zero", "ties", "denormals", "one_nonzero", "large", NONFINITE)
 LARGEST = np.float32(1e4)
-"""Inputs' largest: float16 holds it, and float32 the sums of its squares. That of one factor alone in the family
-"large"."""
+"""The largest input: float16 holds it, and float32 holds the sums of its squares. In the family "large" it limits only
+one factor."""
 _LARGE = {"float32": (30.0, 38.0), "float16": (4.0, 4.7), "bfloat16": (30.0, 38.0)}
-"""Powers of ten between which the largest of that factor lies."""
+"""Range of the power of ten of the large factor's largest value in that family."""
 _PRODUCT = 32.0
-"""The power of ten that the product of both factors' largest has: float32 holds a million of them."""
+"""The power of ten of the product of both factors' largest values: float32 holds a million of them."""
 _LEAST_NORMAL = {"float32": 2.0**-126, "float16": 2.0**-14, "bfloat16": 2.0**-126}
 
 
@@ -44,7 +44,7 @@ def _generate(dtype: str, axes: Axes, family: str, rng: np.random.Generator) -> 
         return _large(dtype, axes, rng)
     if family == NONFINITE:
         made = {"a": matrix(axes["M"], axes["K"], "normal"), "b": matrix(axes["K"], axes["N"], "normal")}
-        # Of one factor alone or both: most rows and columns stay finite.
+        # In one factor or both: most rows and columns stay finite.
         for name in rng.permutation(list(made))[: int(rng.integers(1, 3))]:
             made[name] = with_nonfinite(made[name], rng, 4)
         return made
@@ -52,7 +52,7 @@ def _generate(dtype: str, axes: Axes, family: str, rng: np.random.Generator) -> 
 
 
 def _large(dtype: str, axes: Axes, rng: np.random.Generator) -> dict[str, Any]:
-    """One factor as large as its dtype admits, the other so small that no sum is past float32."""
+    """One factor as large as its dtype admits, the other so small that no sum overflows float32."""
     power = rng.uniform(*_LARGE[dtype])
     other = min(4.0, _PRODUCT - power)
     shapes = {"a": (axes["M"], axes["K"]), "b": (axes["K"], axes["N"])}
@@ -79,8 +79,8 @@ def _op(dtype: str) -> Op:
         source="docs/specification.md, section 3.2; bounds: Higham 2002, Fasi et al. 2021",
         axes=("M", "N", "K"),
         inputs=(
-            Tensor("a", ("M", "K"), dtype, "left factor; NaN and infinities go through"),
-            Tensor("b", ("K", "N"), dtype, "right factor; NaN and infinities go through"),
+            Tensor("a", ("M", "K"), dtype, "left factor; NaN and infinities propagate"),
+            Tensor("b", ("K", "N"), dtype, "right factor; NaN and infinities propagate"),
         ),
         outputs=(Tensor("c", ("M", "N"), "float32", "the product"),),
         tolerance_kind=ToleranceKind.BOUNDED,

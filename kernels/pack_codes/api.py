@@ -21,14 +21,14 @@ from tritmark.kernels.pack_codes.spec import OP, PACKED_FORMATS, scales_like
 def pack_codes(
     codes: npt.NDArray[np.int8], scale: Any, format: str = "row16", *, device: str = "cuda", variant: str | None = None
 ) -> npt.NDArray[np.uint8]:
-    """The bytes that FORMATS[format].pack(codes, scale, tail="error") gives, packed on the device.
+    """The bytes that FORMATS[format].pack(codes, scale, tail="error") returns, packed on the device.
 
     `codes` is int8 (N, K), -1, 0 or 1. `scale` is one number, or float32 (N, K / 256) for tq2_0. `format` is
     "i2_s_x86", "row16" or "tq2_0". `variant` forces one of the device's kernels.
 
-    Raises InvalidArgumentError where the format's own packer does (a code that is none, with its index; a scale that it
-    cannot store; a shape that it cannot hold), NoCompatibleKernelError where the device or `variant` is not there,
-    DeviceError where a GPU fails.
+    Raises InvalidArgumentError where the format's own packer does (an illegal code, with its index; a scale that it
+    cannot store; a shape that it cannot hold), NoCompatibleKernelError for a missing device or variant, DeviceError if
+    a GPU fails.
     """
     packed, _ = with_receipt(codes, scale, format, device=device, variant=variant)
     return packed
@@ -37,7 +37,7 @@ def pack_codes(
 def with_receipt(
     codes: npt.NDArray[np.int8], scale: Any, format: str = "row16", *, device: str = "cuda", variant: str | None = None
 ) -> tuple[npt.NDArray[np.uint8], Receipt]:
-    """As pack_codes, with the receipt of what ran."""
+    """As pack_codes, and the receipt."""
     form = device_format(OP.name, format)
     whole: Any = np.ascontiguousarray(codes) if isinstance(codes, np.ndarray) else codes
     axes = unify(OP, {"codes": whole})
@@ -52,7 +52,7 @@ def with_receipt(
 
 
 def device_format(op: str, name: str) -> Format:
-    """One of the formats that the device packs into and unpacks from. Raises InvalidArgumentError for any other."""
+    """A format that the device packs and unpacks. Raises InvalidArgumentError for any other."""
     if name not in PACKED_FORMATS:
         raise InvalidArgumentError(
             op=op, argument="format", found=misspelt(name, PACKED_FORMATS), legal=", ".join(PACKED_FORMATS)

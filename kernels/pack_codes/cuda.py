@@ -1,4 +1,4 @@
-"""The CUDA variants of pack_codes, and how those of unpack_codes are made, which go the same way back."""
+"""The CUDA variants of pack_codes, and the function that also makes those of unpack_codes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tritmark.kernels.pack_codes.spec import OP, PACKED_FORMATS, Fits
 _THREADS = 256
 _DEFINES = (("THREADS", str(_THREADS)),)
 _CODES = 16
-"""Codes of a thread."""
+"""Codes per thread."""
 
 
 def _steps(kernel: Kernel, format: str, arguments: tuple[str, ...], call: Call) -> tuple[Step, ...]:

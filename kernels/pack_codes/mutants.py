@@ -1,4 +1,4 @@
-"""Ways to compute pack_codes and unpack_codes wrongly."""
+"""Mutants of pack_codes and unpack_codes."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def _bits_exchanged(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any
 
 
 def _fields_uncorrected(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
-    """Fields w, not w + 1."""
+    """Fields w in place of w + 1."""
     found = packed(inputs, axes, key)["packed"]
     return {"packed": found - np.uint8(0x55)}
 
 
 def _lanes_reversed(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
-    """The fields of a byte in the other order."""
+    """The fields of a byte in reverse order."""
     found = packed(inputs, axes, key)["packed"]
     return {"packed": (found & 3) << 6 | (found & 12) << 2 | found >> 2 & 12 | found >> 6}
 
@@ -44,7 +44,7 @@ def _next_scale(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
 
 
 def _truncated(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
-    """Scales truncated to float16, not rounded."""
+    """Scales truncated to float16 in place of rounded."""
     scales = inputs["scales"]
     half = scales.astype(np.float16)
     half = np.where(np.abs(half.astype(np.float32)) > np.abs(scales), np.nextafter(half, np.float16(0)), half)
@@ -57,7 +57,7 @@ def _codes_as_fields(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, An
 
 
 def _codes_reversed(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
-    """The codes of a byte in the other order: those of 4 bytes in a row here."""
+    """The codes of a byte in reverse order; here they are 4 adjacent bytes."""
     found = unpacked(inputs, axes, key)
     codes = found["codes"].copy().reshape(-1)
     whole = codes.size // 4 * 4

@@ -15,12 +15,12 @@ from tritmark.kernels.formats import FORMATS
 from tritmark.kernels.pack_codes.reference import reference
 
 PACKED_FORMATS = ("i2_s_x86", "row16", "tq2_0")
-"""What the device packs into and unpacks from."""
+"""The formats that the device packs and unpacks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fits:
-    """The format holds a matrix of this shape, all of it."""
+    """The format holds all of a matrix of this shape."""
 
     format: str
 
@@ -40,10 +40,10 @@ class Fits:
 
 
 def generate(axes: Axes, family: str, rng: np.random.Generator) -> dict[str, Any]:
-    """Codes of a family, and a scale for each 256 of a row, float16's range included: every format finds its own among
-    them.
+    """Codes of a family, and a scale for each 256 codes of a row, in float16's range. Every format takes the scales
+    that it needs.
 
-    The first is the one that a tensor may share, and not negative.
+    The first scale is not negative, since it may be the scale of the whole tensor.
     """
     scales = scales_of("uniform", (axes["N"], -(-axes["K"] // 256)), rng)
     if family == "zero":
@@ -54,7 +54,7 @@ def generate(axes: Axes, family: str, rng: np.random.Generator) -> dict[str, Any
 
 
 def scales_like(axes: Axes, format: str) -> tuple[int, int]:
-    """Shape of a format's scales: (1, 1) for one that the tensor shares, else (N, blocks of a row)."""
+    """Shape of a format's scales: (1, 1) for one scale of the tensor, else (N, blocks of a row)."""
     form = FORMATS[format]
     return (1, 1) if form.scale_per == "tensor" else (axes["N"], axes["K"] // form.group)
 
@@ -89,7 +89,7 @@ OP = Op(
             "scales",
             ("rows", "blocks"),
             "float32",
-            "what code 1 stands for: (1, 1), or (N, K / block) in formats with block scales",
+            "value of code 1: (1, 1), or (N, K / block) in formats with block scales",
         ),
     ),
     outputs=(Tensor("packed", ("bytes",), "key", "the format's bytes, scale and padding included"),),

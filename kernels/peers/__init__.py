@@ -1,8 +1,7 @@
-"""Implementations of others, from their packages on PyPI, to cross-validate the kernels with: PEERS; and to compare the
-formats with: ORACLES.
+"""Implementations of other projects, from packages on PyPI: PEERS cross-validate the kernels, ORACLES the formats.
 
-Importing this loads none of them; each one's `missing()` says whether it is there. All come with `pip install
-'tritmark[peers]'`.
+Importing this module loads none of them; `missing()` of each reports whether it is available. All come with `pip
+install 'tritmark[peers]'`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Products of libraries that a user has built for CUDA; see adapters.
+"""Products of libraries that the user has built for CUDA; see adapters.
 
 `bitlinear_int8xint2` of microsoft/BitNet@16da220: void (int8_t *activations, int8_t *weights, bfloat16 *out, bfloat16
-*s, bfloat16 *ws, int M, int N, int K, cudaStream_t): the sums of a row over its s[0], times the ws of the linear layer
-that the row comes from, of up to six that lie one behind the other.
+*s, bfloat16 *ws, int M, int N, int K, cudaStream_t): the sums of a row over its s[0], times the ws of the row's
+linear layer; up to six layers are concatenated.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from tritmark.kernels.ternary_matmul import cuda
 CALL = "bitlinear_int8xint2"
 DTYPE = "bfloat16"
 _FUSED = 6
-"""Linear layers with a scale each in one call, at most."""
+"""The most linear layers, each with a scale, in one call."""
 _ARGUMENTS: list[Any] = [*[c_void_p] * 5, *[c_int] * 3, c_void_p]
 
 
 @dataclass(frozen=True, slots=True)
 class CompiledShapes:
-    """M, N and K are one of those that a library was compiled for."""
+    """(M, N, K) is one of the shapes for which a library was compiled."""
 
     shapes: tuple[tuple[int, int, int], ...]
 
@@ -45,7 +45,7 @@ class CompiledShapes:
         if asked in self.shapes:
             return None
         known = ", ".join(str(each) for each in self.shapes)
-        return f"it computes nothing for (M, N, K) = {asked}; it is compiled for {known}"
+        return f"it is not compiled for (M, N, K) = {asked}, only for {known}"
 
 
 def variants(
@@ -58,8 +58,8 @@ def variants(
     digest: str,
     load: Callable[[], ctypes.CDLL],
 ) -> Sequence[Variant]:
-    """The product called `own` of the library with that SHA-256, in the format of our fastest kernels and, where we
-    have kernels for it, in its own, `weights`; `load` opens the library."""
+    """The product `own` of the library with that SHA-256, in the format of tritmark's fastest kernels and, if tritmark
+    has kernels for it, in its own format `weights`; `load` opens the library."""
     ours = {each.key.format for each in cuda.VARIANTS}
     return [
         launch_cuda.variant(
@@ -113,16 +113,17 @@ def _packed(format: str, codes: products.Codes) -> products.Bytes:
 
 
 def _narrow(inputs: Arrays) -> tuple[Any, Any]:
-    """The scales of the activations and, as often as it may read them, of the weights, in bfloat16."""
+    """The scales in bfloat16: of the activations, and of the weights, repeated as often as the library may read
+    them."""
     with np.errstate(over="ignore"):
         scale = inputs["act_scale"].astype(ml_dtypes.bfloat16)
         return scale, np.full(_FUSED, inputs["weight_scale"]).astype(ml_dtypes.bfloat16)
 
 
 def _bound(own: str, inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
-    """An exact sum, with scales that are rounded to bfloat16, which is known, and float32's roundings of the sum, its
-    quotient and the product, before the last one to bfloat16. Raises InvalidArgumentError where float32 does not hold
-    one of these."""
+    """The bound of an exact sum. Scales are rounded to bfloat16 (a known error); the sum, its quotient and the product
+    are rounded to float32, and the output to bfloat16. Raises InvalidArgumentError if float32 does not hold one of
+    these."""
     scale, sums, _ = launch_cuda.terms(own, inputs)
     narrow, wide = (np.asarray(each, np.float64) for each in _narrow(inputs))
     products.held(own, narrow, np.ones((len(narrow), 1)))

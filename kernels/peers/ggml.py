@@ -17,9 +17,9 @@ from tritmark.kernels.ternary_matmul.formats import GROUPED, INTEGERS, PRODUCTS,
 from tritmark.kernels.ternary_matmul.scales import weight_scales
 
 _LANES = 16
-"""Sums that a dot product of a row keeps side by side, at most: float32 in a 512-bit register."""
+"""The most partial sums of a row's dot product: float32 in a 512-bit register."""
 _EXACT = 1 << 24
-"""Up to here float32 holds every integer."""
+"""float32 holds every integer up to this one."""
 
 
 def _quantize(inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:
@@ -45,9 +45,9 @@ def _scale(inputs: Arrays) -> Any:
 
 
 def _encoded(inputs: Arrays, axes: Axes, scale: Any) -> Arrays:
-    """Weights as TQ2_0, activations as Q8_K, columns filled up with zeros to whole blocks.
+    """Weights as TQ2_0, activations as Q8_K, columns padded with zeros to whole blocks.
 
-    Both scales go into Q8_K's, which is float32: TQ2_0's is float16, and is 1 here.
+    Q8_K's float32 scale contains both scales; TQ2_0's, which is float16, is 1.
     """
     pad = ((0, 0), (0, -axes["K"] % libggml.BLOCK))
     weights = FORMATS["tq2_0"].pack(np.pad(inputs["weights"], pad), 1.0)
@@ -71,20 +71,20 @@ def _multiply(format: str, inputs: Arrays, outputs: Arrays, axes: Axes, threads:
 
 
 def _too_long(axes: Axes) -> str | None:
-    # Sums that run side by side hold up to 2 * 128 for each column, and their offset another 128.
+    # Partial sums grow by up to 2 * 128 for each column, and their offset by another 128.
     longest = _EXACT // (3 * 128)
     return f"K = {axes['K']} is over {longest}, and its float32 sums need not be exact" if axes["K"] > longest else None
 
 
 def roundings(axes: Axes) -> int:
-    """On the way of a term: the scale, its product with a block's integer, one addition a block, and those of the lanes
-    at the end."""
+    """Roundings of a term: the scale, its product with a block's integer, one addition for each block, and the final
+    additions of lanes."""
     return 2 + -(-axes["K"] // libggml.BLOCK) + _LANES
 
 
 def _bound(inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
-    """Blocks are summed in integers, as (w + 1) * a less the sum of a; each of these sums is scaled and added in
-    float32."""
+    """The bound. Blocks are summed in integers, as (w + 1) * a minus the sum of a; the sums of blocks are scaled and
+    added in float32."""
     sums = times(np.abs(inputs["activations"].astype(np.float64)), inputs["weights"], plus=2)
     sums *= gamma(roundings(axes)) * _scale(inputs)[:, np.newaxis]
     return {"out": sums}
@@ -97,20 +97,20 @@ def _grouped(format: str, inputs: Arrays, axes: Axes) -> Arrays:
 
 
 def inverse_scales(inputs: Arrays) -> Any:
-    """1 / act_scale as float32, (M,). Raises InvalidArgumentError where they are no normal numbers of it."""
+    """1 / act_scale as float32, (M,). Raises InvalidArgumentError if they are not normal numbers of it."""
     inverse, info = 1 / inputs["act_scale"].astype(np.float64), np.finfo(np.float32)
     if inverse.min() < info.tiny or inverse.max() > info.max:
         found, legal = (
             f"inverses from {inverse.min():.3g} to {inverse.max():.3g}",
-            "ones that are normal numbers of float32",
+            "normal numbers of float32",
         )
         raise InvalidArgumentError(op="ggml_mul_mat", argument="act_scale", found=found, legal=legal)
     return inverse.astype(np.float32)
 
 
 def grouped_bound(format: str, inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
-    """As _bound; each block's scale has one rounding more, with that of the activations, and below the normal
-    numbers it loses more. Raises InvalidArgumentError for scales of activations that Q8_K does not hold."""
+    """As _bound. The scale of each block has one more rounding, from the scale of the activations, and loses more if it
+    is denormal. Raises InvalidArgumentError for scales of activations that Q8_K does not hold."""
     inverse_scales(inputs)
     terms = axes["K"] // libggml.BLOCK + _LANES
     scales = np.repeat(np.abs(weight_scales(inputs, axes, format)), libggml.BLOCK, axis=1).astype(np.float64)
@@ -120,12 +120,12 @@ def grouped_bound(format: str, inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
 
 
 def _rows(format: str, inputs: Arrays, axes: Axes) -> Arrays:
-    """As TQ2_0, with the scales of rows beside."""
+    """Weights as TQ2_0, with the scales of rows as a separate array."""
     return {**_encoded(inputs, axes, inverse_scales(inputs)), "row_scales": weight_scales(inputs, axes, format)}
 
 
 def _rows_bound(format: str, inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
-    """As _bound, and at the end the product with the row's scale, which alone may be below the normal numbers."""
+    """As _bound, with a final product with the row's scale; only that product may be denormal."""
     inverse = inverse_scales(inputs).astype(np.float64)[:, np.newaxis]
     sums = times(np.abs(inputs["activations"].astype(np.float64)), inputs["weights"], plus=2)
     scales = np.abs(weight_scales(inputs, axes, format).astype(np.float64))
@@ -133,7 +133,7 @@ def _rows_bound(format: str, inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
 
 
 def _floats(format: str, inputs: Arrays, axes: Axes) -> Arrays:
-    """Weights times their scales, and activations as the floats that they stand for."""
+    """Weights times their scales, and activations as float values."""
     weights = inputs["weights"] * wide_scales(format, inputs, axes)
     return {"weights": weights, "activations": onnx.floats(inputs)}
 
@@ -219,8 +219,8 @@ PEERS = (
         for format in ROWS
     ),
     *(
-        # Blocks of 64 that it has no type for. Q4_0 and Q8_0, of 32, could carry them, but Q8_0 has a scale of float16
-        # and the product no right result for -128.
+        # It has no type with blocks of 64. Q4_0 and Q8_0, with 32, could hold them, but Q8_0's scale is float16, and
+        # the product is incorrect for -128.
         Peer(
             name="ggml",
             op="ternary_matmul",

@@ -1,6 +1,6 @@
-"""gguf's NumPy quantizers as a peer of ternary_quantize, those with which llama.cpp's scripts write weight files, and
-its dequantizers with NumPy's product as one of ternary_matmul. Both are references: written in NumPy to define the
-bytes, so their values are compared and their time is not."""
+"""gguf's NumPy quantizers, with which llama.cpp's scripts write weight files, as a peer of ternary_quantize; and its
+dequantizers with NumPy's product as a peer of ternary_matmul. Both are references that define the bytes: their values
+are compared, their times are not."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def missing() -> str | None:
 
 
 def version() -> str:
-    """Of the package."""
+    """The version of the package."""
     from importlib.metadata import version as version_of
 
     return f"gguf {version_of('gguf')}"
@@ -41,7 +41,7 @@ def quantize(format: str, x: npt.NDArray[np.float32]) -> npt.NDArray[np.uint8]:
 
     if format not in _TYPES:
         raise InvalidArgumentError(op="gguf.quantize", argument="format", found=repr(format), legal=", ".join(_TYPES))
-    # What overflows, or is no number, is computed with as in C.
+    # Overflow and NaN propagate, as in C.
     with np.errstate(all="ignore"):
         return by_gguf(x, GGMLQuantizationType[_TYPES[format]])
 
@@ -56,7 +56,7 @@ def _bind(inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:
 
 
 def _encode_product(format: str, inputs: Arrays, axes: Axes) -> Arrays:
-    """The bytes of the weights as the kernel takes them; activations as the floats that they stand for."""
+    """The bytes of the weights as the kernel takes them; activations as float values."""
     packed = BUILT_IN[format].pack(inputs["weights"], weight_scales(inputs, axes, format))
     return {"weights": packed.reshape(axes["N"], -1), "activations": onnx.floats(inputs)}
 

@@ -1,9 +1,9 @@
 """humming-kernels, of the vLLM project, as peers of ternary_matmul on CUDA: W2A8, int2 weights and int8 activations,
 and W2A16, int2 weights and bfloat16 activations, which is a peer of ternary_matmul_a16 too.
 
-It compiles a kernel for each N and K, tuned for M, when a shape is first met, and keeps what it compiled under
-~/.humming. Weights go through its own layer (HummingLayer), as its users' do: they are packed here as that takes them,
-w + 2 in two bits, 16 consecutive ones of a row in a little-endian uint32, the first in the lowest bits.
+It compiles a kernel for each N and K, tuned for M, at the first call with a shape, and caches it under ~/.humming.
+Weights pass through its own layer (HummingLayer), as for its users. They are packed for it as w + 2 in two bits, 16
+consecutive weights of a row in a little-endian uint32, the first in the lowest bits.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from tritmark.kernels.peers.products import Bytes, Codes, inverse_scales, packed
 
 PACKAGE = "humming-kernels"
 INT8, BF16 = "int8", "bfloat16"
-"""Activations that it multiplies with."""
+"""Dtypes of its activations."""
 CONSTRAINTS = (MultipleOf("N", 128), MultipleOf("K", 128))
-"""Whole tiles: its heuristics have none for others."""
+"""Its heuristics support only whole tiles."""
 SLICES = 10
-"""Parts of K at most that are rounded to bfloat16 each and added in it (kMaxSlices of its scheduler.cuh)."""
+"""The most parts of K, each rounded to bfloat16 and added in bfloat16 (kMaxSlices of its scheduler.cuh)."""
 
 
 def missing() -> str | None:
-    """Why it cannot be used here and what to do about it, or None; nothing is loaded."""
+    """Why it cannot be used here and the next step, or None; nothing is loaded."""
     from importlib.metadata import PackageNotFoundError, version
 
     why = unsimulated()
@@ -48,17 +48,17 @@ def missing() -> str | None:
 
 
 def load() -> None:
-    """Import it. Otherwise it would build what it has compiled already in the background, in a process of its own."""
+    """Import it. Otherwise it would rebuild its compiled kernels in a background process."""
     os.environ.setdefault("HUMMING_DISABLE_PARALLEL_BUILD", "1")
     torch_cuda.begin()
     import humming.layer  # noqa: F401
 
 
 def pack(codes: Codes) -> Bytes:
-    """Codes (N, K) as its layer takes them: uint8 (N, K / 4)."""
+    """Codes (N, K) in the layout of its layer: uint8 (N, K / 4)."""
     fields = np.empty((codes.shape[0], codes.shape[1] // 4), np.uint8)
     join_fields([codes[:, place::4] for place in range(4)], out=fields)
-    fields += ZERO_BYTE  # w + 2 and not w + 1
+    fields += ZERO_BYTE  # fields are w + 2
     return fields
 
 
@@ -82,7 +82,7 @@ def layer_of(kind: str, format: str, inputs: Arrays, axes: Axes) -> Any:
 
 
 def tuned(layer: Any, axes: Axes) -> Any:
-    """The configuration that its heuristics choose for so many rows."""
+    """The configuration that its heuristics choose for M rows."""
     from humming.tune import get_heuristics_config
 
     return get_heuristics_config(layer.humming_config, shape_m=axes["M"])
@@ -97,8 +97,8 @@ def bfloat16_rows(inputs: Arrays) -> Any:
 
 
 def rows_of(kind: str, inputs: Arrays) -> tuple[Any, Any]:
-    """Activations on the device and the scales that go with them, (M, 1): int8 codes, or bfloat16 that have them in
-    them, or that are the op's own, and None."""
+    """Activations on the device and their scales (M, 1): int8 codes with scales; or bfloat16 values, already scaled or
+    those of the op, with None."""
     import torch
 
     if "act_scale" not in inputs:
@@ -143,10 +143,10 @@ def _binary(path: str) -> list[Path]:
 
 
 def bound(kind: str, inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
-    """Parts of K are summed, exactly of int8 and in float32 of bfloat16 (see torch_cuda.bfloat16_bound), scaled by
-    float32s, and rounded to bfloat16 and added in it."""
+    """The bound. Parts of K are summed (int8 exactly, bfloat16 in float32, see torch_cuda.bfloat16_bound), scaled in
+    float32, rounded to bfloat16 and added in bfloat16."""
     scale, _, magnitudes = terms(PACKAGE, inputs)
-    # The scale of the activations, that times the weights', the sum as float32, its product; or the scale, what it
-    # makes of an activation, and that as bfloat16.
+    # Roundings: the scale of the activations, its product with the weights' scale, the sum as float32, its product;
+    # or the scale, the scaled activation, and that as bfloat16.
     each = 1 + gamma(4) if kind == INT8 else (1 + gamma(2 * axes["K"] + 3)) * (1 + BFLOAT16)
     return {"out": (each * (1 + BFLOAT16) ** SLICES - 1) * scale * magnitudes}

@@ -19,7 +19,7 @@ from tritmark.kernels.ternary_matmul.scales import weight_scales
 
 _FORMAT, _ROWS = "iq2_bn_r4", 4
 _EXACT = 1 << 24
-"""Up to here float32 holds every integer."""
+"""float32 holds every integer up to this one."""
 
 
 def _missing() -> str | None:
@@ -41,7 +41,8 @@ def _scale(inputs: Arrays) -> Any:
 
 
 def _encoded(inputs: Arrays, axes: Axes, scale: Any) -> Arrays:
-    """Rows filled up to four, columns to whole blocks, with zeros; both scales are the activations'."""
+    """Rows padded to a multiple of four and columns to whole blocks, with zeros; the activations' scale contains both
+    scales."""
     columns = (0, -axes["K"] % libik.BLOCK)
     weights = libik.pack(_FORMAT, np.pad(inputs["weights"], ((0, -axes["N"] % _ROWS), columns)))
     activations = libik.pack_activations(_FORMAT, np.pad(inputs["activations"], ((0, 0), columns)), scale)
@@ -72,20 +73,20 @@ def _bind(inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:
 
 
 def _too_long(axes: Axes) -> str | None:
-    # Sums of (w + 1) * a, each up to 2 * 128, and that of the activations.
+    # Sums of (w + 1) * a, each up to 2 * 128, and the sum of the activations.
     longest = _EXACT // (3 * 128)
     return f"K = {axes['K']} is over {longest}, and its float32 sums need not be exact" if axes["K"] > longest else None
 
 
 def _bound(inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
-    """So many roundings of each term; below the normal numbers the scale loses more."""
+    """The bound from the roundings of each term; a denormal scale loses more."""
     sums = times(np.abs(inputs["activations"].astype(np.float64)), inputs["weights"], plus=2)
     sums *= gamma(libik.roundings(axes)) * _scale(inputs)[:, np.newaxis] + LEAST
     return {"out": sums}
 
 
 def _own(format: str, inputs: Arrays, axes: Axes) -> Arrays:
-    """The weights with the scales of their rows, filled up to four."""
+    """The weights with the scales of their rows, padded to a multiple of four rows."""
     more = (0, -axes["N"] % _ROWS)
     scales = np.pad(weight_scales(inputs, axes, format), more, constant_values=1)
     return {
@@ -103,7 +104,7 @@ def own_bound(format: str, inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
 
 
 def _halves(format: str, inputs: Arrays, axes: Axes) -> Arrays:
-    """Weights times their scales, which float16 holds, as the bytes of that; activations as float32's."""
+    """Weights times their scales as bytes of float16, which holds them exactly; activations as bytes of float32."""
     weights = (inputs["weights"] * wide_scales(format, inputs, axes)).astype(np.float16)
     return {"weights": weights.view(np.uint8), "activations": onnx.floats(inputs).view(np.uint8)}
 

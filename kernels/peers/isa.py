@@ -1,8 +1,7 @@
-"""Peers with no more than one instruction set (`tritmark run --peer-isa`): which can be held to it, and why others
-cannot.
+"""Peers limited to one instruction set (`tritmark run --peer-isa`): which ones support it, and why others do not.
 
-PyTorch can be told, by what oneDNN and ATen read from the environment. Libraries like ggml are compiled for one set,
-and tell for which; ONNX Runtime and NumPy look at the processor by themselves and take no word from outside.
+PyTorch is limited by environment variables of oneDNN and ATen. Libraries like ggml are compiled for one set and report
+it. ONNX Runtime and NumPy inspect the processor and have no setting.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ MASKS = {
     "avx512": {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_VNNI", "ATEN_CPU_CAPABILITY": "avx512"},
     "amx": {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_AMX", "ATEN_CPU_CAPABILITY": "avx512"},
 }
-"""What PyTorch reads when it is loaded, for each of our instruction sets that it has a name for."""
+"""The environment variables that PyTorch reads when it is loaded, for each instruction set that it has a name for."""
 _TELLS = {
     "avx": "avx",
     "avx2": "avx2",
@@ -40,9 +39,9 @@ _TELLS = {
     "avx512_bf16": "avx512bf16",
     "amx_int8": "amx-int8",
 }
-"""What of ggml's ggml_cpu_has_... says for which features it was compiled."""
+"""The functions ggml_cpu_has_... of ggml that report the features for which it was compiled."""
 _COMES_WITH = {"avx2": {"ssse3", "sse4.1", "avx", "f16c", "fma"}, "avx512vnni": {"avx512vbmi"}}
-"""Features that a step does not name: every processor with AVX2 has them, and each with AVX512-VNNI but the first."""
+"""Features that no step names: every processor with AVX2 has them, and every one with AVX512-VNNI except the first."""
 _ASK = """
 import ctypes, json, sys
 *before, path = json.loads(sys.argv[1])
@@ -55,11 +54,11 @@ print(json.dumps({name: bool(function()) for name, function in asked.items() if 
 _PATIENCE_S = 60.0
 
 Needs = Callable[[], frozenset[str] | str]
-"""The features that a peer uses, or why that is not known."""
+"""The features that a peer uses, or why they are unknown."""
 
 
 def asked() -> Isa | None:
-    """The instruction set that peers may use at most, or None. Raises UsageError for a name that does not exist."""
+    """The highest instruction set that peers may use, or None. Raises UsageError for an unknown name."""
     name = os.environ.get(PEER_ISA, "").strip().lower()
     if not name:
         return None
@@ -81,19 +80,19 @@ def beyond(needs: Needs) -> str | None:
 
 
 def _allowed(isa: Isa) -> set[str]:
-    """The features of that step and of those below."""
+    """The features of that step and of lower ones."""
     steps = {name for each in ISAS.values() if each.rank <= isa.rank for name in each.features}
     return steps.union(*(more for name, more in _COMES_WITH.items() if name in steps))
 
 
 def dispatches() -> frozenset[str]:
-    """What a library uses that takes the best that the processor has."""
+    """The features of a library that uses the best of the processor."""
     return features()
 
 
 def compiled(library: Path, *before: Path) -> frozenset[str] | str:
-    """What a library like ggml was compiled for, as it tells in a process of its own. `before`: what it needs loaded
-    first."""
+    """The features for which a library like ggml was compiled, as it reports in a separate process. `before`: libraries
+    to load first."""
     return _asked(tuple(str(each) for each in (*before, library)))
 
 
@@ -111,7 +110,7 @@ def _asked(paths: tuple[str, ...]) -> frozenset[str] | str:
 
 
 def limited(missing: Callable[[], str | None], needs: Needs) -> Callable[[], str | None]:
-    """What says why a peer is missing, or that it goes beyond what was asked for."""
+    """A function that returns why a peer is missing or exceeds the requested instruction set, or None."""
     return partial(_limited, missing, needs)
 
 
@@ -120,7 +119,7 @@ def _limited(missing: Callable[[], str | None], needs: Needs) -> str | None:
 
 
 def unmaskable() -> str | None:
-    """Why PyTorch cannot be held to what was asked for, or None."""
+    """Why PyTorch cannot be limited to the requested instruction set, or None."""
     isa = asked()
     if isa is None or isa.name in MASKS or features() <= _allowed(isa):
         return None
@@ -128,7 +127,7 @@ def unmaskable() -> str | None:
 
 
 def mask() -> None:
-    """Tell PyTorch, which is not loaded yet. Raises DeviceUnavailableError where it is, and was not told."""
+    """Limit PyTorch before it is loaded. Raises DeviceUnavailableError if it is already loaded without the limit."""
     isa = asked()
     if isa is None or isa.name not in MASKS:
         return

@@ -1,4 +1,4 @@
-"""What the peers share: a launch that calls somebody else's code, and float32's arithmetic."""
+"""Shared parts of the peers: a launch that calls third-party code, and float32 error bounds."""
 
 from __future__ import annotations
 
@@ -25,8 +25,7 @@ _SLAB = 1 << 18
 
 
 def gamma(n: int) -> float:
-    """The largest relative error that `n` roundings in float32 make together (Higham, Accuracy and Stability, lemma
-    3.1)."""
+    """The largest relative error of `n` roundings in float32 (Higham, Accuracy and Stability, lemma 3.1)."""
     return n * UNIT / (1 - n * UNIT)
 
 
@@ -40,14 +39,14 @@ def times(left: npt.NDArray[np.float64], weights: npt.NDArray[np.int8], plus: in
 
 
 def wide_scales(format: str, inputs: Arrays, axes: Axes) -> npt.NDArray[np.float32]:
-    """What code 1 of each weight stands for, (N, K) or (N, 1): the scale of its group or row."""
+    """The value of code 1 of each weight, (N, K) or (N, 1): the scale of its group or row."""
     scales = weight_scales(inputs, axes, format)
     return np.repeat(scales.reshape(len(scales), -1), BUILT_IN[format].group or 1, axis=1)
 
 
 def float_bound(format: str, inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
-    """A sum of K products in float32, in any order, each with three roundings beside: of the activation as a float, of
-    the weight times its scale, and of the product. Below the normal numbers each loses the least of them instead."""
+    """The bound of a sum of K float32 products in any order. Each product has three more roundings: the activation as a
+    float, the weight times its scale, and the product. A denormal result loses the least number instead."""
     values = np.abs(inputs["activations"] / inputs["act_scale"].astype(np.float64)[:, np.newaxis])
     weights = np.abs(wide_scales(format, inputs, axes).astype(np.float64) * inputs["weights"])
     below = LEAST * (axes["K"] + weights.sum(axis=1)[np.newaxis, :] + values.sum(axis=1)[:, np.newaxis])
@@ -58,9 +57,9 @@ class PeerLaunch:
     """A call of a peer, counted."""
 
     pointer = None
-    """Its arguments are not the native clock's, so Python's times it."""
+    """The native clock cannot call it, so Python's clock times it."""
     bad = -1
-    """Peers are given what the contract admits, and do not look for anything else."""
+    """Peers get only legal values and do not check them."""
 
     def __init__(self, name: str, threads: int, call: Callable[[], None]) -> None:
         self._name = name
@@ -74,7 +73,7 @@ class PeerLaunch:
 
     @property
     def threads_used(self) -> int:
-        """As many as it was told to use: peers do not tell."""
+        """The requested number of threads: peers do not report theirs."""
         return self._threads if self.runs else 0
 
     def run(self) -> None:

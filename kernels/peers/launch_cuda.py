@@ -1,8 +1,7 @@
-"""What the peers on CUDA share: a launch that puts somebody else's code into our stream, and bounds of their
-arithmetic.
+"""Shared parts of the peers on CUDA: a launch that puts third-party code into tritmark's stream, and error bounds.
 
-What such a call launches is not what it says of itself: it is recorded once when it is bound, and the driver tells
-which functions the recording has. Their binary is a file of the peer's, and the receipt has that one's SHA-256.
+The launched functions are not taken from the peer's own statement: the call is recorded when it is bound, and the
+driver reports the functions of the recording. The receipt has the SHA-256 of the peer's file that contains them.
 """
 
 from __future__ import annotations
@@ -33,9 +32,9 @@ INSTALL = "not installed: pip install 'tritmark[peers-cuda]'"
 FEATURES = frozenset({compute((8, 0))})
 """bfloat16 in tensor cores."""
 ALIGNMENT = 16
-"""Bytes: what matrix libraries ask of outputs. The inputs that they take are copies."""
+"""Alignment in bytes that matrix libraries require of outputs. Their inputs are copies."""
 FASTEST = cuda.FORMAT
-"""The format that peers stand in that pack weights anew."""
+"""The format of the keys of peers that repack weights."""
 BFLOAT16 = 2.0**-8
 """Unit roundoff of bfloat16."""
 
@@ -45,19 +44,19 @@ Floats = npt.NDArray[np.float64]
 
 
 class CudaPeerLaunch(CountedLaunch):
-    """A call of a peer on the device. It keeps what the call is made of alive, and the outputs.
+    """A call of a peer on the device. It keeps the call's objects and the outputs alive.
 
-    `binaries`: the files that hold what it launches. Raises LaunchError where it launches nothing.
+    `binaries`: the files that contain the launched functions. Raises LaunchError if it launches nothing.
     """
 
     bad = -1
-    """Peers are given what the contract admits, and do not look for anything else."""
+    """Peers get only legal values and do not check them."""
 
     def __init__(self, name: str, call: Call, outputs: Arrays, binaries: Callable[[], Iterable[Path]]) -> None:
         here = cuda_context()
         self._call, self._outputs = call, outputs
         stream = here.backend.stream
-        # A first call may compile, load and allocate, which a recording must not have; what it wrote is taken back.
+        # The first call may compile, load and allocate, which must not be recorded; its outputs are restored.
         before = [(array, array.numpy()) for array in outputs.values()]
         call(stream)
         stream.synchronize()
@@ -66,7 +65,7 @@ class CudaPeerLaunch(CountedLaunch):
         self._binary = hash_of(tuple(binaries()))
         kernels, others = self._record(stream)
         if not kernels:
-            step = "look whether it is compiled for these shapes and this GPU"
+            step = "check that it is compiled for these shapes and this GPU"
             raise LaunchError(f"{name} launched no kernel", next_step=step)
         super().__init__(name, here, len(kernels), others)
         self._kernels = kernels
@@ -82,7 +81,7 @@ class CudaPeerLaunch(CountedLaunch):
             driver.cuGraphDestroy(graph)
 
     def put(self, stream: Stream) -> None:
-        """Have the peer put its call into the stream."""
+        """Put the peer's call into the stream."""
         self._call(stream)
 
     @property
@@ -92,7 +91,7 @@ class CudaPeerLaunch(CountedLaunch):
 
     @property
     def proof(self) -> Proof:
-        """What is known about the runs so far."""
+        """The proof of the runs so far."""
         return Proof(
             uuid=self._context.backend.info.uuid,
             functions=tuple(dict.fromkeys(each.function for each in self._kernels)),
@@ -116,7 +115,7 @@ class CudaPeerLaunch(CountedLaunch):
 
 @cache
 def hash_of(paths: tuple[Path, ...]) -> str:
-    """The SHA-256 of a file, of several that of their hashes, sorted: the driver does not tell which of them holds a
+    """The SHA-256 of a file, or of the sorted hashes of several files: the driver does not report which one contains a
     function."""
     with ThreadPoolExecutor() as pool:  # libraries of a gigabyte
         found = sorted(pool.map(_file_hash, paths))
@@ -129,12 +128,12 @@ def _file_hash(path: Path) -> str:
 
 
 def unsimulated() -> str | None:
-    """Why code of others does not run here, if a simulator stands in for the GPU."""
+    """Why third-party code does not run here, if a simulator replaces the GPU; else None."""
     return "the simulator runs this project's own kernels only: unset TRITMARK_CUDA" if simulated() else None
 
 
 def on_host(inputs: Arrays) -> dict[str, Any]:
-    """Inputs that were bound on the device, as NumPy has them."""
+    """Inputs that are bound on the device, as NumPy arrays."""
     return {name: value.numpy() if isinstance(value, DeviceArray) else value for name, value in inputs.items()}
 
 
@@ -170,7 +169,7 @@ def variant(
 def terms(name: str, inputs: Arrays) -> tuple[Floats, Floats, Floats]:
     """The scale of each row, (M, 1), the exact sums without it, and the sums of the magnitudes of their terms, (M, N).
 
-    Raises InvalidArgumentError where float32, whose range bfloat16 has, does not hold scales or sums.
+    Raises InvalidArgumentError if scales or sums exceed float32, which has the range of bfloat16.
     """
     products.bound(name, lambda axes: 0, inputs, {})
     inverse = 1 / inputs["act_scale"].astype(np.float64)
@@ -182,6 +181,6 @@ def terms(name: str, inputs: Arrays) -> tuple[Floats, Floats, Floats]:
 
 
 def rounded_once(exact: Floats, off: Floats) -> Mapping[str, Any]:
-    """How far a float32 that is `off` from the exact value, at most, may be off once it is rounded to bfloat16."""
+    """The error bound after rounding to bfloat16, for a float32 with an error of at most `off`."""
     within = np.abs(exact) + off
     return {"out": within * (1 + BFLOAT16) - np.abs(exact)}

@@ -1,9 +1,9 @@
-"""libggml through ctypes: the ternary quantizers, Q8_K, the dot products of ternary blocks with it, and whole products
-in its own graph.
+"""libggml through ctypes: the ternary quantizers, Q8_K, dot products of ternary blocks with Q8_K, and whole products in
+ggml's graph.
 
-The libraries are looked for in the folder that TRITMARK_GGML names, then in the wheels of pywhispercpp and
-llama-cpp-python, which bundle them. Layouts: kernels/formats, and for Q8_K `Q8_K_BYTES`. Rows are multiples of 256
-values long.
+The libraries are searched in the folder that TRITMARK_GGML names, then in the wheels of pywhispercpp and
+llama-cpp-python, which bundle them. Layouts: kernels/formats, and for Q8_K `Q8_K_BYTES`. The length of a row is a
+multiple of 256 values.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ BLOCK_BYTES = {"tq1_0": 54, "tq2_0": 66}
 Q8_K_BYTES = 292
 """A block of Q8_K: float32 d, int8[256], int16[16] sums of 16 each."""
 _TYPES = {"f32": 0, "q8_K": 15, "tq1_0": 34, "tq2_0": 35}
-"""Numbers of ggml's enum ggml_type, which files hold too and which therefore never change."""
+"""Numbers of ggml's enum ggml_type. Files store them, so they never change."""
 _NEEDS = {"ggml_cpu_has_avx2": "avx2", "ggml_cpu_has_f16c": "f16c", "ggml_cpu_has_avx512": "avx512f"}
-"""For what libggml-cpu may have been compiled, as it tells, and this CPU's feature for it."""
+"""Features for which libggml-cpu reports to be compiled, and the corresponding CPU features."""
 _PACKAGES = ("pywhispercpp", "llama-cpp-python")
 _PARTS = ("libggml-base", "libggml-cpu")
 
@@ -82,7 +82,7 @@ _CPU: dict[str, tuple[Any, list[Any]]] = {
 
 
 class Found(NamedTuple):
-    """The two libraries, and whose they are."""
+    """The two libraries, and their owner."""
 
     paths: tuple[Path, Path]
     owner: str
@@ -96,7 +96,7 @@ class Library(NamedTuple):
 
 
 def find() -> Found | str:
-    """Where the libraries are, or why they are not there. Nothing is loaded."""
+    """The location of the libraries, or why they are missing. Nothing is loaded."""
     folder = os.environ.get(FOLDER, "")
     if folder:
         paths = _chosen(sorted(Path(folder).glob("libggml-*")))
@@ -115,7 +115,7 @@ def find() -> Found | str:
 
 
 def _chosen(files: Sequence[Path]) -> tuple[Path, Path] | None:
-    """Of some files the two libraries."""
+    """The two libraries among these files."""
     base, cpu = (
         [file for file in files if file.name.startswith(part) and ".so" in file.name and file.exists()]
         for part in _PARTS
@@ -127,7 +127,7 @@ def _chosen(files: Sequence[Path]) -> tuple[Path, Path] | None:
 def _loaded(paths: tuple[Path, Path]) -> Library | str:
     """The libraries, or why they cannot be used."""
     try:
-        # libggml-cpu finds the base by its name, loaded already; in the open, for builds that do not name it.
+        # libggml-cpu finds the loaded base by its name; RTLD_GLOBAL is for builds that do not name it.
         library = Library(ctypes.CDLL(str(paths[0]), mode=ctypes.RTLD_GLOBAL), ctypes.CDLL(str(paths[1])))
         for part, functions in zip(library, (_BASE, _CPU), strict=True):
             for name, (result, arguments) in functions.items():
@@ -149,7 +149,7 @@ def _loaded(paths: tuple[Path, Path]) -> Library | str:
 
 
 def missing() -> str | None:
-    """Why libggml cannot be used here and what to do about it, or None."""
+    """Why libggml cannot be used here and the next step, or None."""
     found = find()
     if isinstance(found, str):
         return found
@@ -158,24 +158,24 @@ def missing() -> str | None:
 
 
 def installed() -> str | None:
-    """Why libggml is not installed and what to do about it, or None; nothing is loaded."""
+    """Why libggml is not installed and the next step, or None; nothing is loaded."""
     found = find()
     return found if isinstance(found, str) else None
 
 
 def needs() -> frozenset[str] | str:
-    """The CPU features that it is compiled for, or why that is not known; nothing is loaded."""
+    """The CPU features for which it is compiled, or why they are unknown; nothing is loaded."""
     found = find()
     return found if isinstance(found, str) else isa.compiled(found.paths[1], found.paths[0])
 
 
 def address(opened: Library, symbol: str) -> int:
-    """That of a function of libggml-cpu."""
+    """The address of a function of libggml-cpu."""
     return ctypes.cast(getattr(opened.cpu, symbol), c_void_p).value or 0
 
 
 def version() -> str:
-    """libggml's own version, and the package that brought it or the files' SHA-256."""
+    """libggml's version, and the package that contains it or the SHA-256 of the files."""
     from hashlib import sha256
 
     found, number = find(), library().base.ggml_version().decode()
@@ -185,7 +185,7 @@ def version() -> str:
 
 
 def library() -> Library:
-    """The libraries. Raises DeviceUnavailableError where they are not there."""
+    """The libraries. Raises DeviceUnavailableError if they are missing."""
     found = find()
     loaded = found if isinstance(found, str) else _loaded(found.paths)
     if isinstance(loaded, str):
@@ -206,7 +206,8 @@ def quantize_row_tq2_0_ref(x: Floats) -> Bytes:
 
 
 def quantize_into(format: str, x: Floats, out: Bytes) -> Bytes:
-    """quantize_row_{format}_ref into an array that is there; `x` holds whole blocks, `out` as many of the format's."""
+    """quantize_row_{format}_ref into an existing array; `x` has whole blocks, and `out` as many blocks of the
+    format."""
     _check(f"quantize_row_{format}_ref", "x", x, np.float32)
     if out.nbytes != x.size // BLOCK * BLOCK_BYTES[format] or not out.flags.c_contiguous:
         legal = f"C-contiguous, {x.size // BLOCK * BLOCK_BYTES[format]} bytes"
@@ -253,11 +254,11 @@ def unpack_q8_K(packed: Bytes) -> tuple[npt.NDArray[np.int8], Floats]:  # noqa: 
 
 
 class GgmlProduct:
-    """A product of ternary weights (N, K), packed, and activations (M, K) in Q8_K, by ggml's own graph on the CPU; or
-    of both in float32, for format `f32`. With `row_scales`, float32 (N,), it is multiplied by them at the end.
+    """A product of ternary weights (N, K), packed, and activations (M, K) in Q8_K, by ggml's graph on the CPU; or of
+    both in float32, for format `f32`. With `row_scales`, float32 (N,), the product is multiplied by them.
 
-    Everything lies in ggml's memory: weights are copied there once, activations by each `run`, and the product (M, N),
-    float32, from there.
+    All arrays are in ggml's memory: weights are copied there once, activations by each `run`, and the product (M, N),
+    float32, back.
     """
 
     def __init__(
@@ -297,7 +298,7 @@ class GgmlProduct:
             base.ggml_backend_tensor_set(scales, row_scales.ctypes.data, 0, row_scales.nbytes)
 
     def run(self, activations: Bytes | Floats, out: Floats) -> None:
-        """Multiply. Raises RuntimeError where ggml reports that it could not."""
+        """Multiply. Raises RuntimeError if ggml reports an error."""
         _check("ggml_mul_mat", "activations", activations, self._dtype, self._sizes[0])
         _check("ggml_mul_mat", "out", out, np.float32, self._sizes[1])
         base = self._library.base
@@ -316,7 +317,7 @@ def _free(base: ctypes.CDLL, context: int, buffer: int | None, backend: int) -> 
 
 
 def _check(op: str, argument: str, array: Any, dtype: Any, nbytes: int | None = None) -> None:
-    """Refuse what C would read or write past: any other dtype, strides, size, or part of a block."""
+    """Refuse arrays that C would read or write out of bounds: another dtype, strides, size, or a partial block."""
     right = isinstance(array, np.ndarray) and array.dtype == dtype and array.flags.c_contiguous
     right = right and (array.size % BLOCK == 0 if nbytes is None else array.nbytes == nbytes)
     if not right:

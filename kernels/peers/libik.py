@@ -1,8 +1,8 @@
-"""ik_llama.cpp's libggml through ctypes: its quantizers of ternary weights, its int8 activations, and where its product
-is.
+"""ik_llama.cpp's libggml through ctypes: its quantizers of ternary weights, its int8 activations, and the address of
+its product.
 
-It comes with the wheel of ik-llama-cpp-python, in one file beside the libgomp that it was linked with. Rows of weights
-are multiples of 64 values long, rows of activations are int8 behind the scales and sums that its product wants.
+It comes with the wheel of ik-llama-cpp-python, in one file beside the libgomp with which it was linked. The length of a
+row of weights is a multiple of 64 values. A row of activations has the scales and sums for the product, then int8.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ PACKAGE = "ik-llama-cpp-python"
 BLOCK = 64
 """Values of a row of weights that share a block."""
 FEATURES = frozenset({"avx2", "fma"})
-"""Of the CPU, for which the wheel is compiled."""
+"""CPU features for which the wheel is compiled."""
 MULTIPLY = "iqk_mul_mat"
 TYPES = {"f16": (1, 0), "iq1_bn": (134, 136), "iq2_bn": (135, 136), "iq2_bn_r4": (335, 147)}
-"""Numbers of its enum ggml_type for weights, and for the activations that its product takes with them: Q8_K64, for
-iq2_bn_r4 Q8_K16, for f16 F32."""
+"""Numbers of its enum ggml_type for weights, and for the activations of their product: Q8_K64; for iq2_bn_r4 Q8_K16;
+for f16 F32."""
 PRODUCTS = ("iq2_bn", "iq2_bn_r4")
-"""Of these the ternary ones that it multiplies with."""
+"""The ternary formats among them."""
 _LANE = {"iq2_bn": 4, "iq2_bn_r4": 16}
-"""Activations have four scales: so many columns have the first one, as many the next, and so on from the beginning."""
+"""Activations have four scales, which rotate after this many columns."""
 
 Codes = npt.NDArray[np.int8]
 Bytes = npt.NDArray[np.uint8]
@@ -43,7 +43,7 @@ Floats = npt.NDArray[np.float32]
 
 
 class Wheel(NamedTuple):
-    """What of the wheel is needed: the library, the OpenMP that it was linked with, and whose they are."""
+    """The library of the wheel, the OpenMP with which it was linked, and their owner."""
 
     library: Path
     openmp: Path
@@ -51,7 +51,7 @@ class Wheel(NamedTuple):
 
 
 def find() -> Wheel | str:
-    """Where the library is, or why it is not there. Nothing is loaded."""
+    """The location of the library, or why it is missing. Nothing is loaded."""
     from importlib.metadata import PackageNotFoundError, distribution
 
     try:
@@ -69,32 +69,32 @@ def find() -> Wheel | str:
 
 
 def missing() -> str | None:
-    """Why it is not installed and what to do about it, or None; nothing is loaded."""
+    """Why it is not installed and the next step, or None; nothing is loaded."""
     found = find()
     return found if isinstance(found, str) else None
 
 
 def version() -> str:
-    """The package, which names no version of the library itself."""
+    """The version of the package; the library itself has none."""
     found = find()
     return found if isinstance(found, str) else found.owner
 
 
 def needs() -> frozenset[str] | str:
-    """The CPU features that it is compiled for, or why that is not known; nothing is loaded."""
+    """The CPU features for which it is compiled, or why they are unknown; nothing is loaded."""
     found = find()
     return found if isinstance(found, str) else isa.compiled(found.library, found.openmp)
 
 
 @cache
 def library() -> ctypes.CDLL:
-    """The library. Raises DeviceUnavailableError where it is not there, cannot be loaded or lacks a function."""
+    """The library. Raises DeviceUnavailableError if it is missing, cannot be loaded or lacks a function."""
     found = find()
     if isinstance(found, str):
         raise DeviceUnavailableError(f"ik_llama.cpp: {found}", next_step="pip install 'tritmark[peers]'")
     try:
         ctypes.CDLL(str(found.openmp), mode=ctypes.RTLD_GLOBAL)
-        # Another libggml may be loaded, even in the open, with the same names: this one is to find its own first.
+        # Another libggml with the same names may be loaded, even globally. DEEPBIND: this one finds its own first.
         return declare(ctypes.CDLL(str(found.library), mode=ctypes.RTLD_LOCAL | os.RTLD_DEEPBIND))
     except (OSError, AttributeError) as error:
         raise DeviceUnavailableError(
@@ -103,18 +103,18 @@ def library() -> ctypes.CDLL:
 
 
 def address() -> int:
-    """That of iqk_mul_mat, for PeerCall."""
+    """The address of iqk_mul_mat, for PeerCall."""
     return ctypes.cast(getattr(library(), MULTIPLY), c_void_p).value or 0
 
 
 def roundings(axes: Axes) -> int:
-    """On the way of a term of a product: the scale; a sum as float32; its products with the weights' scale and the
-    activations'; and nine additions, of four sums side by side, in two halves with AVX2, and the activations' sum."""
+    """Roundings of a term: the scale; a sum as float32; its products with the weights' and the activations' scale; and
+    nine additions: of four parallel sums, in two halves with AVX2, and of the activations' sum."""
     return 1 + 1 + 2 + 9
 
 
 def declare(opened: ctypes.CDLL) -> ctypes.CDLL:
-    """Give its functions their signatures. Raises AttributeError for one that it lacks."""
+    """Set the signatures of its functions. Raises AttributeError for a missing one."""
     for name in PRODUCTS:
         getattr(opened, f"quantize_{name}")
     opened.ggml_row_size.restype, opened.ggml_row_size.argtypes = c_size_t, [c_int, c_int64]
@@ -123,19 +123,18 @@ def declare(opened: ctypes.CDLL) -> ctypes.CDLL:
 
 
 def pack(format: str, codes: Codes, opened: ctypes.CDLL | None = None) -> Bytes:
-    """Codes (N, K) as its own quantizer packs them, with scale 1: uint8 (N, 4 + K/4). `opened`: another library of
-    it, None the wheel's.
+    """Codes (N, K) packed by its own quantizer, with scale 1: uint8 (N, 4 + K/4). `opened`: another build of the
+    library; None is the wheel's.
 
-    A row of zeros gets scale 0. Raises InvalidArgumentError for shapes that it would not pack.
+    A row of zeros gets scale 0. Raises InvalidArgumentError for shapes that it cannot pack.
     """
     return quantize(format, codes.astype(np.float32), opened)
 
 
 def quantize(format: str, x: Floats, opened: ctypes.CDLL | None = None) -> Bytes:
-    """quantize_{format} of float32 (N, K): uint8 (N, bytes), as the format of that name has them. `opened` as in
-    `pack`.
+    """quantize_{format} of float32 (N, K): uint8 (N, bytes), in the format of that name. `opened` as in `pack`.
 
-    Raises InvalidArgumentError for shapes that it would not pack.
+    Raises InvalidArgumentError for shapes that it cannot pack.
     """
     N, K = x.shape
     rows = BUILT_IN[format].row_multiple
@@ -158,8 +157,8 @@ def quantize(format: str, x: Floats, opened: ctypes.CDLL | None = None) -> Bytes
 
 
 def pack_activations(format: str, codes: Codes, d: Floats) -> Bytes:
-    """int8 (M, K), K a multiple of 64, with a scale for each row (M,), as the product with weights of that format takes
-    them: uint8 (M, bytes).
+    """int8 (M, K), K a multiple of 64, with a scale for each row (M,), packed for the product with weights of that
+    format: uint8 (M, bytes).
 
     Q8_K64 has four scales and four sums of the codes times them, for columns that are 0 to 3, 4 to 7, 8 to 11, 12 to 15
     modulo 16; Q8_K16 has four scales, for columns 0 to 15, 16 to 31 and so on modulo 64, and the sum over all of them.

@@ -17,12 +17,12 @@ Bind = Callable[[Arrays, Arrays, Axes, int], Launch]
 ErrorBound = Callable[[Arrays, Axes], Mapping[str, Any]]
 
 _FORMATS = {"float16": frozenset({"row16", "gpu_int2", "tq2_0", "iq2_bn"})}
-"""For each dtype the formats whose kernels write it, where not all do: float16 is written on CUDA devices only."""
+"""For each dtype that not all kernels write, the formats with kernels that do: float16 is written only on CUDA."""
 
 
 def rounded(peer: Peer, dtype: str) -> Peer | None:
-    """The product of a peer of ternary_matmul, whose output is float32, rounded once more, to bfloat16 by ml_dtypes or
-    to float16 by NumPy. Its time is that of both. None where no kernel of the peer's formats writes that dtype."""
+    """A peer of ternary_matmul with its float32 output rounded once more, to bfloat16 by ml_dtypes or to float16 by
+    NumPy. Its time includes the rounding. None if no kernel of the peer's formats writes that dtype."""
     assert peer.error_bound is not None
     formats = peer.formats & _FORMATS.get(dtype, peer.formats)
     if not formats:
@@ -51,7 +51,7 @@ def _bind(bind: Bind, output: str, inputs: Arrays, outputs: Arrays, axes: Axes, 
 
 
 class RoundedLaunch(PeerLaunch):
-    """It tells what the other one did."""
+    """A launch that reports what the wrapped launch did."""
 
     def __init__(self, launch: Launch, threads: int, call: Callable[[], None]) -> None:
         super().__init__("", threads, call)
@@ -63,8 +63,8 @@ class RoundedLaunch(PeerLaunch):
 
 
 def _bound(bound: ErrorBound, format: str, dtype: str, output: str, inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
-    """Half a unit of the last place of what float32 may have become. What the product is has to be known for that; the
-    format says which scales it has, and so any of the peer's will do."""
+    """The bound with half a unit in the last place of the float32 result added. That needs the product itself; any of
+    the peer's formats works, since the format determines the scales."""
     exact = np.abs(reference(inputs, axes, KernelKey("cpu", "ternary_matmul", format, "float32"))[output])
     float32 = bound(inputs, axes)[output]
     return {output: float32 + half_unit(exact + float32, dtype)}

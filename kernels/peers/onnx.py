@@ -1,8 +1,8 @@
 """ONNX Runtime's MatMulNBits with 2-bit weights as a peer of ternary_matmul.
 
-A product as a model would have it: float32 activations, which the int8 path (accuracy level 4) quantizes by itself for
-each block of 128 columns, and codes w + 1 of two bits, four to a byte, the first in the lowest bits, with zero point 1
-and a scale for each block.
+A product as in a model. Activations are float32, which the int8 path (accuracy level 4) quantizes for each block of 128
+columns. Weights are 2-bit codes w + 1, four to a byte, the first in the lowest bits, with zero point 1 and a scale for
+each block.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from tritmark.kernels.ternary_matmul.formats import GROUPED, INTEGERS, PRODUCTS,
 from tritmark.kernels.ternary_matmul.scales import weight_scales
 
 BLOCK = 128
-"""Columns that share a scale: the largest block for which ONNX Runtime has an int8 path with 2-bit weights."""
+"""Columns that share a scale: the largest block with an int8 path for 2-bit weights in ONNX Runtime."""
 INT8 = 4
 """The accuracy level that admits int8; 0 asks for float32."""
 _STEP = 32
-"""Columns whose products go into one float32 addition, at least: a 256-bit register of int8."""
+"""The fewest columns that share one float32 addition: a 256-bit register of int8."""
 _LANES = 16
-"""Sums side by side, at most."""
+"""The most parallel partial sums."""
 _SCALES = 6
 """Roundings of a term's scales: the activations' and its inverse, the weights', their product, and its products."""
 
 _ROWS = 128
-"""Rows of activations whose bound is computed at a time."""
+"""Rows of activations in one step of computing the bound."""
 
 Floats = npt.NDArray[np.float32]
 
 
 def missing() -> str | None:
-    """Why ONNX Runtime, or onnx for the model, cannot be used here and what to do about it, or None."""
+    """Why ONNX Runtime, or onnx for the model, cannot be used here and the next step, or None."""
     from importlib.util import find_spec
 
     return None if find_spec("onnxruntime") and find_spec("onnx") else INSTALL
@@ -52,14 +52,14 @@ def load() -> None:
 
 
 _POOL: list[int] = []
-"""How many threads the sessions of this process share, once there are such sessions."""
+"""The number of threads that the sessions of this process share, after the first session."""
 
 
 def pool(threads: int) -> int:
-    """How many threads the sessions of this process share from now on: as many as were first asked for. Otherwise each
-    would have some of its own, asleep while others run, which no model's layers have.
+    """Make the sessions of this process share one thread pool, and return its size: the first requested number.
+    Otherwise each session would have its own threads, asleep while others run, unlike the layers of a model.
 
-    Raises RuntimeError where there are sessions already that do not share theirs.
+    Raises RuntimeError if sessions exist that do not share their threads.
     """
     import onnxruntime
 
@@ -70,14 +70,14 @@ def pool(threads: int) -> int:
 
 
 def version() -> str:
-    """Of the package."""
+    """The version of the package."""
     from importlib.metadata import version as version_of
 
     return f"onnxruntime {version_of('onnxruntime')}"
 
 
 def pack(codes: npt.NDArray[np.int8], block: int = BLOCK) -> npt.NDArray[np.uint8]:
-    """Ternary codes (N, K) as MatMulNBits takes them: uint8 (N, K/block, block/4), columns filled up with code 0 to
+    """Ternary codes (N, K) in the layout of MatMulNBits: uint8 (N, K/block, block/4), columns padded with code 0 to
     whole blocks."""
     N, K = codes.shape
     fields = np.pad(codes, ((0, 0), (0, -K % block))).view(np.uint8).reshape(N, -1, block // 4, 4)
@@ -88,8 +88,8 @@ def pack(codes: npt.NDArray[np.int8], block: int = BLOCK) -> npt.NDArray[np.uint
 
 
 class OnnxProduct:
-    """A session that multiplies activations (M, K), float32, with weights as `pack` gives them, times a scale, or one
-    for each block, (N, blocks)."""
+    """A session that multiplies activations (M, K), float32, with weights from `pack`, times one scale or one for each
+    block, (N, blocks)."""
 
     def __init__(
         self, weights: npt.NDArray[np.uint8], scale: float | Floats, K: int, *, accuracy: int = INT8, threads: int = 1
@@ -104,7 +104,7 @@ class OnnxProduct:
         self._columns = K, len(weights)
 
     def into(self, activations: Floats, out: Floats) -> Callable[[], None]:
-        """What runs the product with these arrays, in place, and keeps them."""
+        """A function that runs the product with these arrays, in place, and keeps them alive."""
         K, N = self._columns
         _check("activations", activations, K)
         _check("out", out, N)
@@ -112,13 +112,13 @@ class OnnxProduct:
         binding.bind_cpu_input("A", activations)
         binding.bind_output("Y", "cpu", 0, np.float32, out.shape, out.ctypes.data)
 
-        def run(kept: Any = (activations, out)) -> None:  # the binding has but addresses
+        def run(kept: Any = (activations, out)) -> None:  # the binding has only addresses
             self._session.run_with_iobinding(binding)
 
         return run
 
     def __call__(self, activations: Floats) -> Floats:
-        """The product, (M, N), as the session's users call it: that takes less than binding arrays for one call."""
+        """The product, (M, N), by a plain call of the session: faster than binding arrays for one call."""
         _check("activations", activations, self._columns[0])
         (out,) = self._session.run(["Y"], {"A": activations})
         made: Floats = out
@@ -140,7 +140,7 @@ def _options(threads: int) -> Any:
     else:
         options.intra_op_num_threads = threads
     options.log_severity_level = 3
-    # Between runs its threads must not take the cores from what is timed by turns with it.
+    # Between runs its threads must not occupy the cores of the interleaved kernels.
     options.add_session_config_entry("session.force_spinning_stop", "1")
     return options
 
@@ -180,23 +180,23 @@ def _model(weights: npt.NDArray[np.uint8], scale: float | Floats, K: int, accura
 
 @cache
 def quantizes(block: int = BLOCK) -> bool:
-    """Whether accuracy level 4 computes in int8 here: older versions, and some processors, have float32 for 2-bit
-    weights only."""
+    """Whether accuracy level 4 computes in int8 on this machine: for 2-bit weights, older versions and some processors
+    have only float32."""
     row = np.ones((1, block), np.float32)
     row[0, 0] = 100
-    # 1 * 127 / 100 becomes 1, which stands for 0.79.
+    # In int8, 1 * 127 / 100 is rounded to 1, which is decoded as 0.79.
     found = OnnxProduct(pack(np.eye(16, block, dtype=np.int8), block), 1.0, block)(row)
     return bool((found != row[:, :16]).any())
 
 
 def _activations(inputs: Arrays) -> npt.NDArray[np.float64]:
-    """What the int8 activations stand for."""
+    """The float values of the int8 activations."""
     values: npt.NDArray[np.float64] = inputs["activations"] / inputs["act_scale"].astype(np.float64)[:, np.newaxis]
     return values
 
 
 def encode(inputs: Arrays, axes: Axes) -> Arrays:
-    """Activations as the floats that they stand for, weights as MatMulNBits takes them, and their scale.
+    """Activations as float values, weights in the layout of MatMulNBits, and their scale.
 
     Raises InvalidArgumentError for activations that float32 does not hold.
     """
@@ -208,12 +208,12 @@ def encode(inputs: Arrays, axes: Axes) -> Arrays:
 
 
 def floats(inputs: Arrays) -> Floats:
-    """What the int8 activations stand for, as float32, (M, K). Raises InvalidArgumentError where that does not hold
-    it."""
+    """The values of the int8 activations as float32, (M, K). Raises InvalidArgumentError if float32 does not hold
+    them."""
     activations = _activations(inputs)
     most = float(np.max(np.abs(activations), initial=0.0))
     if most > float(np.finfo(np.float32).max):
-        legal = "activations that stand for numbers of float32"
+        legal = "activations that are numbers of float32"
         raise InvalidArgumentError(
             op="MatMulNBits", argument="act_scale", found=f"activations of {most:.3g}", legal=legal
         )
@@ -226,11 +226,11 @@ def _bind(inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:
 
 
 def bound(inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
-    """What the quantization of the activations loses, which is known but where a quotient is next to a tie, and
-    float32's roundings.
+    """The bound: the loss by the quantization of the activations, which is known except next to ties, and float32's
+    roundings.
 
-    The int8 path sums (w + 1) * q in integers, adds them up in float32, and takes off the zero point times the sum of q
-    likewise.
+    The int8 path sums (w + 1) * q in integers, adds these sums in float32, and subtracts the zero point times the sum
+    of q in the same way.
     """
     weights, scale = inputs["weights"], float(inputs["weight_scale"])
     if not quantizes():
@@ -245,8 +245,8 @@ def bound(inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
 
 
 def _lost(inputs: Arrays, axes: Axes, block: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """What each activation loses when it is quantized, and by how much what is added up of it may be off, both (M, K)
-    and in what activations stand for."""
+    """For each activation the loss by quantization, and the uncertainty of its quantized value, both (M, K) and in the
+    unit of the float values."""
     values = _activations(inputs)
     columns = ((0, 0), (0, -axes["K"] % block))
     blocks = np.pad(values.astype(np.float32).astype(np.float64), columns).reshape(len(values), -1, block)
@@ -261,7 +261,7 @@ def _lost(inputs: Arrays, axes: Axes, block: int) -> tuple[npt.NDArray[np.float6
 
 
 def _group_scales(format: Format, inputs: Arrays, axes: Axes) -> tuple[Floats, int]:
-    """A scale for each block, (N, blocks), and the columns of a block: a group, or parts of one or of a row that are
+    """A scale for each block, (N, blocks), and the columns of a block: a group, or a part of a group or row that is
     short enough."""
     scales = weight_scales(inputs, axes, format.name).reshape(axes["N"], -1)
     block = _block(format)
@@ -283,7 +283,7 @@ def _bind_groups(inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> L
 
 
 def _bound_groups(format: Format, inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
-    """As `bound`, each block's with its own scale; below the normal numbers each term may lose the least of them."""
+    """As `bound`, with a scale for each block; a denormal term may lose the least number."""
     scales, block = _group_scales(format, inputs, axes)
     wide = np.repeat(scales.astype(np.float64), block, axis=1)[:, : axes["K"]]
     weights = inputs["weights"].astype(np.float64)
@@ -315,12 +315,12 @@ class OnnxIntegers:
         )
 
     def into(self, activations: npt.NDArray[np.int8], out: npt.NDArray[np.int32]) -> Callable[[], None]:
-        """What runs the product with these arrays, C-contiguous, in place, and keeps them."""
+        """A function that runs the product with these C-contiguous arrays, in place, and keeps them alive."""
         binding = self._session.io_binding()
         binding.bind_cpu_input("A", activations)
         binding.bind_output("Y", "cpu", 0, np.int32, out.shape, out.ctypes.data)
 
-        def run(kept: Any = (activations, out)) -> None:  # the binding has but addresses
+        def run(kept: Any = (activations, out)) -> None:  # the binding has only addresses
             self._session.run_with_iobinding(binding)
 
         return run

@@ -1,4 +1,4 @@
-"""Packers of others, to compare the formats with: ORACLES."""
+"""Packers of other projects, with which formats are compared: ORACLES."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SHAPE = (16, 1024)
 def _quantizes_alike(
     quantize: Callable[[str, npt.NDArray[np.float32]], npt.NDArray[np.uint8]],
 ) -> Callable[[Any, np.random.Generator], str | None]:
-    """Whether both make the same bytes of float weights of many magnitudes."""
+    """A check that both pack float weights of many magnitudes into the same bytes."""
 
     def complaint(format: Any, rng: np.random.Generator) -> str | None:
         x = rng.standard_normal(_SHAPE, np.float32)
@@ -29,20 +29,20 @@ def _quantizes_alike(
             ours = format.quantize(x)
         theirs = np.asarray(quantize(format.name, x))
         if ours.shape != theirs.shape:
-            return f"quantize gives bytes of shape {ours.shape}, and not {theirs.shape}"
+            return f"quantize returns bytes of shape {ours.shape}, expected {theirs.shape}"
         differ = int(np.count_nonzero(ours != theirs))
-        return f"{differ} of {ours.size} bytes that quantize gives differ" if differ else None
+        return f"{differ} of {ours.size} bytes from quantize differ" if differ else None
 
     return complaint
 
 
 def _reads_the_same(format: Any, rng: np.random.Generator) -> str | None:
-    """Whether ONNX Runtime's product with the identity is the weights that were packed."""
+    """Check that ONNX Runtime's product with the identity equals the packed weights."""
     K = 2 * format.group
     codes = rng.integers(-1, 2, (16, K), np.int8)
     found = onnx.OnnxProduct(format.pack(codes, 1.0), 1.0, K, accuracy=0)(np.eye(K, dtype=np.float32))
     differ = int(np.count_nonzero(found != codes.T))
-    return f"{differ} of {codes.size} weights are read as others" if differ else None
+    return f"{differ} of {codes.size} weights are decoded incorrectly" if differ else None
 
 
 ORACLES: tuple[FormatOracle, ...] = (
@@ -80,4 +80,4 @@ ORACLES: tuple[FormatOracle, ...] = (
         complaint=_reads_the_same,
     ),
 )
-"""Every one, in the order in which they are told."""
+"""All oracles, in the order of reports."""

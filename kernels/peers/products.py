@@ -1,11 +1,11 @@
-"""Products of other projects as variants of ternary_matmul, of tier PEER: judged like ours, and never selected.
+"""Products of other projects as variants of ternary_matmul, of tier PEER: judged like tritmark's, and never selected.
 
-A format that it reads itself is the key that it stands in, and FASTEST, where it meets the fastest of ours. It packs
-the weights of such a key into its own layout when it is bound, and the int8 activations likewise, as its users do
-beforehand: what is timed is the product, from packed weights and quantized activations to floats. So its launches know
-nothing of what is written to the inputs later. Where the matrix has one scale, it goes into the activations' scale.
+A peer has keys in the formats that it reads, and in FASTEST, the format of tritmark's fastest kernels. Bind packs
+weights and int8 activations into the peer's layout, as its users do beforehand. Timed is only the product, from packed
+weights and quantized activations to floats, so its launches do not see later writes to the inputs. A single scale of
+the matrix is merged into the activations' scale.
 
-Functions of libraries are called by our own threads (cython_ext/peers.pyx), ONNX Runtime as a session, from Python.
+Functions of libraries are called by tritmark's threads (cython_ext/peers.pyx), ONNX Runtime as a session from Python.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tritmark.kernels.ternary_matmul.scales import weight_scales
 OP, DTYPE = "ternary_matmul", "float32"
 ONNX = "onnxruntime-int8"
 FASTEST = next(iter(cpu.FORMATS))
-"""Of our formats with one scale the one that products are computed fastest in: peers that pack anew stand there."""
+"""The fastest of tritmark's formats with one scale: peers that repack weights have their keys in it."""
 
 _LEAST, _MOST = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
 
@@ -41,12 +41,12 @@ Bytes = npt.NDArray[np.uint8]
 Codes = npt.NDArray[np.int8]
 
 _LAST: dict[str, Bytes] = {}
-"""What was packed last, by a hash of what it was packed from: measuring binds copies of the same weights, and packing
-them takes a thousand times as long as a call."""
+"""The last packed weights, by a hash of their source: a measurement binds copies of the same weights, and packing takes
+a thousand times as long as a call."""
 
 
 def packed(format: str, own: str, pack: Callable[[Codes], Bytes], inputs: Arrays, axes: Axes) -> Bytes:
-    """The weights in another layout, in memory of their own."""
+    """The weights in another layout, in their own memory."""
     weights, shape = np.ascontiguousarray(inputs["weights"]), (axes["N"], axes["K"])
     mark = sha256(repr((format, own, shape)).encode() + weights.tobytes()).hexdigest()
     if mark not in _LAST:
@@ -70,19 +70,18 @@ def inverse_scales(inputs: Arrays) -> npt.NDArray[np.float32]:
 
 
 def held(name: str, scale: npt.NDArray[np.float64], sums: npt.NDArray[np.float64]) -> None:
-    """Raise InvalidArgumentError where the scales, (M,), or those times sums (M, N), are no normal numbers of float32:
-    the contract divides in float64."""
+    """Raise InvalidArgumentError if the scales (M,), or their products with sums (M, N), are not normal float32
+    numbers: the contract divides in float64."""
     with np.errstate(over="ignore"):
         most = float((scale[:, np.newaxis] * np.maximum(sums, 1)).max())
     if float(scale.min()) < _LEAST or most > _MOST:
-        found = f"scales from {scale.min():.3g} on, and with them sums of up to {most:.3g}"
+        found = f"scales of {scale.min():.3g} or more, and scaled sums of up to {most:.3g}"
         raise InvalidArgumentError(op=name, argument="act_scale", found=found, legal="normal numbers of float32")
 
 
 def bound(name: str, roundings: Callable[[Axes], int], inputs: Arrays, axes: Axes) -> dict[str, Any]:
-    """How far a product may be off that sums (w + 1) * a exactly, in parts, and takes off the sum of a: a term meets so
-    many `roundings` on its way, the one of the scale among them. Nothing is lost below the normal numbers, for the
-    scale is one of them and everything else an integer."""
+    """The error bound of a product that sums (w + 1) * a exactly, in parts, and subtracts the sum of a. Each term has
+    `roundings`, including that of the scale. Denormals cause no loss: the scale is normal, and all else is integer."""
     sums = times(np.abs(inputs["activations"].astype(np.float64)), inputs["weights"], plus=2)
     scale = np.float64(inputs["weight_scale"]) / inputs["act_scale"].astype(np.float64)
     held(name, scale, sums)
@@ -92,7 +91,7 @@ def bound(name: str, roundings: Callable[[Axes], int], inputs: Arrays, axes: Axe
 def call(
     name: str, address: int, weights: Any, activations: Any, outputs: Arrays, axes: Axes, threads: int, **more: Any
 ) -> Launch:
-    """A function bound to arrays that were packed for it, and the variant's name."""
+    """A launch of a function with arrays that were packed for it, and the variant's name."""
     made: Launch = native("peers").PeerCall(
         name, address, weights, activations, axes["K"], outputs["out"], threads, **more
     )
@@ -100,8 +99,8 @@ def call(
 
 
 def blocks(format: str, own: str, inputs: Arrays, axes: Axes) -> tuple[Bytes, npt.NDArray[np.float32]]:
-    """Weights as ggml's format `own`, (N, bytes), and the scales of the activations, (M,): the bytes as they are where
-    that is the key's format, else with scale 1, which float16 holds."""
+    """Weights in ggml's format `own`, (N, bytes), and the scales of the activations, (M,). The bytes are unchanged if
+    `own` is the key's format; otherwise their scale is 1."""
     if format == own:
         return inputs["weights"].reshape(axes["N"], -1), inverse_scales(inputs)
     weights = packed(format, own, lambda codes: BUILT_IN[own].pack(codes, 1.0), inputs, axes)
@@ -133,12 +132,12 @@ def _onnx(format: str, inputs: Arrays, outputs: Arrays, axes: Axes, threads: int
 
 
 def grouped_bound(format: str, inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
-    """That of ggml's product of a format with a scale for each group. Raises InvalidArgumentError where float32 does
+    """The bound of ggml's product of a format with a scale for each group. Raises InvalidArgumentError if float32 does
     not hold its sums."""
     found = ggml.grouped_bound(format, inputs, axes)
-    # What its own arithmetic may be off by is a part of the sums of magnitudes, which float32 has to hold.
+    # The bound is a share of the sums of magnitudes, which float32 must hold.
     if float(found["out"].max()) > _MOST * gamma(1):
-        what = f"sums that may be off by {float(found['out'].max()):.3g}"
+        what = f"sums with an error of up to {float(found['out'].max()):.3g}"
         raise InvalidArgumentError(op="ggml", argument="weight_scale", found=what, legal="sums that float32 holds")
     return found
 
@@ -146,7 +145,7 @@ def grouped_bound(format: str, inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
 def _onnx_bound(inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
     bound("MatMulNBits", lambda axes: 0, inputs, axes)
     inverse = 1 / inputs["act_scale"].astype(np.float64)
-    # Steps of activations are as small as their scale, and the weights' scale stands by itself.
+    # The quantization step of activations is as small as their scale; the weights' scale is separate.
     held("MatMulNBits", inverse, np.full((axes["M"], 1), 128.0))
     held("MatMulNBits", np.atleast_1d(np.float64(inputs["weight_scale"])), np.ones((1, 1)))
     return onnx.bound(inputs, axes)
@@ -180,8 +179,8 @@ def _variant(
 
 
 def _rows_bound(format: str, inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
-    """That of ik_llama.cpp's product of a format with a scale for each row. Raises InvalidArgumentError where float32
-    does not hold what it sums, with the scales of the activations and then with the rows'."""
+    """The bound of ik_llama.cpp's product of a format with a scale for each row. Raises InvalidArgumentError if float32
+    does not hold the sums times the scales of the activations, or those times the scales of rows."""
     sums = times(np.abs(inputs["activations"].astype(np.float64)), inputs["weights"], plus=2)
     inverse = 1 / inputs["act_scale"].astype(np.float64)
     held(libik.MULTIPLY, inverse, sums)
@@ -223,8 +222,8 @@ def _ggml_variants() -> tuple[Variant, ...]:
 
 
 def _ik_variants() -> tuple[Variant, ...]:
-    # Compiled for AVX2 without VNNI, as the wheel is, IQ2_BN is wrong for an odd number of blocks in a row
-    # (mul_mat_iq2bn_q8_K64 multiplies half of the last one twice); that is its verdict, and no constraint.
+    # Compiled for AVX2 without VNNI, as in the wheel, IQ2_BN is incorrect for an odd number of blocks in a row
+    # (mul_mat_iq2bn_q8_K64 multiplies half of the last one twice). It gets a FAIL; there is no constraint.
     anew = partial(bound, libik.MULTIPLY, libik.roundings)
     places: tuple[tuple[str, str, ErrorBound], ...] = (
         (FASTEST, "iq2_bn", anew),
@@ -284,4 +283,4 @@ VARIANTS: tuple[Variant, ...] = (
         _bfloat16_bound,
     ),
 )
-"""Those of packages on PyPI; they register through the entry-point group `tritmark.variants`."""
+"""The variants of packages on PyPI; they register through the entry-point group `tritmark.variants`."""

@@ -1,5 +1,5 @@
-"""Products of other projects on CUDA as variants of ternary_matmul_a16, of tier PEER: bfloat16 activations as they are,
-and weights that each packs into its own layout, or dequantizes, when it is bound, as its users do beforehand."""
+"""Products of other projects on CUDA as variants of ternary_matmul_a16, of tier PEER. Activations are unchanged
+bfloat16. Bind packs the weights into the peer's layout, or dequantizes them, as its users do beforehand."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LEAST = 2.0**-133
 def terms(name: str, inputs: Arrays) -> tuple[float, Floats, Floats]:
     """The scale, the exact sums without it, and the sums of the magnitudes of their terms, (M, N).
 
-    Raises InvalidArgumentError where float32, whose range bfloat16 has, does not hold them.
+    Raises InvalidArgumentError if they exceed float32, which has the range of bfloat16.
     """
     activations, scale = inputs["activations"].astype(np.float64), float(inputs["weight_scale"])
     magnitudes = times(np.abs(activations), np.abs(inputs["weights"]))
@@ -50,8 +50,8 @@ def bind_torch(name: str, inputs: Arrays, outputs: Arrays, axes: Axes, threads: 
 
 
 def torch_bound(inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
-    """Weights are rounded to bfloat16 once they have their scale; sums are in float32, in any order. Tensor cores cut
-    off where others round, which is twice as far off."""
+    """The bound. Scaled weights are rounded to bfloat16; sums are float32, in any order. Tensor cores truncate in place
+    of rounding, which doubles the error."""
     scale, sums, magnitudes = terms("torch.matmul", inputs)
     each = (1 + gamma(2 * axes["K"] + 1)) * (1 + BFLOAT16) - 1
     found = rounded_once(scale * sums, each * scale * magnitudes)
@@ -59,7 +59,7 @@ def torch_bound(inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
 
 
 def humming_bound(inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
-    """Parts of K are summed in float32, scaled, rounded to bfloat16 and added in it."""
+    """The bound. Parts of K are summed in float32, scaled, rounded to bfloat16 and added in bfloat16."""
     scale, _, magnitudes = terms(humming.PACKAGE, inputs)
     each = (1 + gamma(2 * axes["K"] + 3)) * (1 + BFLOAT16) ** humming.SLICES - 1
     return {"out": each * scale * magnitudes + humming.SLICES * _LEAST}
@@ -88,4 +88,4 @@ VARIANTS: tuple[Variant, ...] = (
         error_bound=torch_bound,
     ),
 )
-"""Those of packages on PyPI; they register through the entry-point group `tritmark.variants`."""
+"""The variants of packages on PyPI; they register through the entry-point group `tritmark.variants`."""

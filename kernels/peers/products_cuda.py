@@ -1,8 +1,9 @@
-"""Products of other projects on CUDA as variants of ternary_matmul, of tier PEER: judged like ours, and never selected.
+"""Products of other projects on CUDA as variants of ternary_matmul, of tier PEER: judged like tritmark's, and never
+selected.
 
-They stand in the format of our fastest kernels, with the dtype that they write: bfloat16, or the int32 sums. Each packs
-the weights and activations of such a key into its own layout when it is bound, as its users do beforehand, so its
-launches know nothing of what is written to the inputs later.
+Their keys have the format of tritmark's fastest kernels and the dtype that they write: bfloat16, or int32 sums. Bind
+packs weights and activations into the peer's layout, as its users do beforehand, so its launches do not see later
+writes to the inputs.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from tritmark.kernels.peers import humming, torch_cuda
 from tritmark.kernels.peers.launch_cuda import FASTEST, variant
 
 _INT8 = (MinSize("M", 17), MultipleOf("N", 8), MultipleOf("K", 8))
-"""What torch._int_mm takes on CUDA."""
+"""Shapes that torch._int_mm takes on CUDA."""
 
 
 def _humming(name: str, kind: str, activations: str) -> Variant:
@@ -62,4 +63,4 @@ VARIANTS: tuple[Variant, ...] = (
         error_bound=torch_cuda.bfloat16_bound,
     ),
 )
-"""Those of packages on PyPI; they register through the entry-point group `tritmark.variants`."""
+"""The variants of packages on PyPI; they register through the entry-point group `tritmark.variants`."""

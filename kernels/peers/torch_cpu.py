@@ -1,5 +1,5 @@
 """PyTorch's products on the CPU as peers of ternary_matmul: int8 (`torch._int_mm`) and bfloat16, of dense weights. It
-comes with no extra, for its size."""
+is in no extra, because of its size."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from tritmark.kernels.threads import join_pytorch
 _BFLOAT16 = 2.0**-8
 """Unit roundoff of bfloat16."""
 _WARM = 1024
-"""Rows and columns of a product that all threads take part in."""
+"""Rows and columns of a product that uses all threads."""
 
 
 def missing() -> str | None:
-    """Why it is not installed and what to do about it, or cannot be held to what peers may use, or None; nothing is
-    loaded."""
+    """Why it is not installed (with the next step) or cannot be limited to the requested instruction set, or None;
+    nothing is loaded."""
     from importlib.util import find_spec
 
     return isa.unmaskable() if find_spec("torch") else "not installed: pip install torch"
 
 
 def load() -> None:
-    """Import it, held to what peers may use, and have it start its pools of threads, of which it has two; our calls are
-    shared out over the one that spins while it does, as they are for its users."""
+    """Import it, limited to the requested instruction set, and start its two thread pools. tritmark's calls run on the
+    pool that spins while it spins, as in programs that use PyTorch."""
     isa.mask()
     import torch
 
@@ -42,7 +42,7 @@ def load() -> None:
 
 
 def bind_int8(name: str, format: str, inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:
-    """int8 to int32, and that times the scales, into the output."""
+    """The int8 product in int32, times the scales, into the output."""
     import torch
 
     weights, activations, scale, out = _tensors(format, inputs, outputs, axes)
@@ -56,7 +56,7 @@ def bind_int8(name: str, format: str, inputs: Arrays, outputs: Arrays, axes: Axe
 
 
 def bind_bfloat16(name: str, format: str, inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:
-    """bfloat16, which holds every int8, to bfloat16, and that times the scales, into the output."""
+    """The bfloat16 product (bfloat16 holds every int8) in bfloat16, times the scales, into the output."""
     import torch
 
     weights, activations, scale, out = _tensors(format, inputs, outputs, axes)
@@ -81,12 +81,12 @@ def _tensors(format: str, inputs: Arrays, outputs: Arrays, axes: Axes) -> tuple[
 
 
 def int8_roundings(axes: Axes) -> int:
-    """The scale, the sum as float32, their product."""
+    """Roundings: the scale, the sum as float32, their product."""
     return 3
 
 
 def bfloat16_bound(inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
-    """Sums in float32, in any order, rounded to bfloat16; and the scale and its product in float32."""
+    """The bound: sums in float32, in any order, rounded to bfloat16; the scale and its product in float32."""
     scale = (np.float64(inputs["weight_scale"]) / inputs["act_scale"].astype(np.float64))[:, np.newaxis]
     activations = inputs["activations"].astype(np.float64)
     magnitudes = times(np.abs(activations), np.abs(inputs["weights"]))

@@ -1,7 +1,7 @@
 """PyTorch's products on CUDA as peers of ternary_matmul: int8 (`torch._int_mm`) and bfloat16, of dense weights.
 
-Its tensors lie over our arrays, its calls go into our stream, and what they allocate meanwhile comes from a pool of
-their own: the graphs that the clock records keep using that memory.
+Its tensors are views of tritmark's arrays, and its calls go into tritmark's stream. Memory that the calls allocate
+comes from a separate pool, since the graphs that the clock records continue to use it.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from tritmark.kernels.peers.products import Bytes, Codes, both_scales, packed
 
 _LIBRARY = "libtorch_cuda.so"
 _HOLDERS = ("libcublas", "libtorch_cuda")
-"""How the files begin that hold what its products launch."""
+"""Prefixes of the files that contain the functions of its products."""
 
 
 def missing() -> str | None:
-    """Why it cannot be used here and what to do about it, or None; nothing is loaded."""
+    """Why it cannot be used here and the next step, or None; nothing is loaded."""
     from importlib.util import find_spec
 
     why = unsimulated()
@@ -49,7 +49,7 @@ def missing() -> str | None:
 
 
 def begin() -> None:
-    """Import it and have it take the GPU."""
+    """Import it and initialize the GPU."""
     import torch
 
     torch.set_num_threads(1)
@@ -57,7 +57,7 @@ def begin() -> None:
 
 
 def load() -> None:
-    """As `begin`, and its sums stay in float32, for which there is a bound; by default cuBLAS may add parts of them in
+    """As `begin`, with all sums in float32, for which a bound exists; by default cuBLAS may add parts of them in
     bfloat16."""
     begin()
     import torch
@@ -66,7 +66,7 @@ def load() -> None:
 
 
 def holders() -> list[Path]:
-    """The libraries with the functions that it launches, as they are loaded in this process."""
+    """The loaded libraries that contain the functions that it launches."""
     lines = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace").splitlines()
     paths = {Path(line.split(maxsplit=5)[5]) for line in lines if len(line.split(maxsplit=5)) > 5}
     return sorted(path for path in paths if path.name.startswith(_HOLDERS))
@@ -74,7 +74,7 @@ def holders() -> list[Path]:
 
 @contextmanager
 def within(stream: Stream) -> Iterator[None]:
-    """What PyTorch does within goes into that stream."""
+    """A context in which PyTorch's work goes into that stream."""
     import torch
 
     with torch.cuda.use_mem_pool(_temporaries()), torch.cuda.stream(_stream(stream.handle)):
@@ -96,10 +96,10 @@ def _temporaries() -> Any:
 
 
 def over(array: DeviceArray) -> Any:
-    """A tensor over an array of the device that is C-contiguous, of the same type. It keeps no memory alive."""
+    """A tensor view of a C-contiguous device array, of the same type. It keeps no memory alive."""
     import torch
 
-    # Not by torch.as_tensor, which leaks the shape, the type and the address that __cuda_array_interface__ tells it
+    # Not torch.as_tensor: it leaks the shape, type and address from __cuda_array_interface__
     # (pytorch/pytorch#194877).
     storage = torch._C._construct_storage_from_data_pointer(array.pointer, _place(), array.nbytes)
     return torch.empty(0, dtype=getattr(torch, array.dtype.name), device=_place()).set_(storage, 0, array.shape)
@@ -127,7 +127,7 @@ def _dense(codes: Codes) -> Bytes:
 def bind_int8(
     name: str, format: str, scaled: bool, inputs: Arrays, outputs: Arrays, axes: Axes, threads: int
 ) -> Launch:
-    """int8 to int32, and where `scaled` that times the scales."""
+    """The int8 product in int32, times the scales if `scaled`."""
     import torch
 
     host = on_host(inputs)
@@ -146,7 +146,7 @@ def bind_int8(
 
 
 def bind_bfloat16(name: str, format: str, inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:
-    """bfloat16 to bfloat16. The scales are in the activations, as these come in a model."""
+    """The bfloat16 product. The activations contain the scales, as in a model."""
     import torch
 
     host = on_host(inputs)
@@ -161,14 +161,15 @@ def bind_bfloat16(name: str, format: str, inputs: Arrays, outputs: Arrays, axes:
 
 
 def int8_bound(inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
-    """An exact sum. The scale, the sum as float32 and their product are rounded, and then to bfloat16."""
+    """The bound of an exact sum. The scale, the sum as float32 and their product are rounded, then the output to
+    bfloat16."""
     scale, sums, _ = terms("torch._int_mm", inputs)
     return rounded_once(scale * sums, gamma(3) * np.abs(scale * sums))
 
 
 def bfloat16_bound(inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
-    """Activations times scales are rounded to float32 twice and to bfloat16; their sums are in float32, in any order.
-    Tensor cores cut off where others round, which is twice as far off."""
+    """The bound. Activations times scales are rounded to float32 twice and to bfloat16; sums are float32, in any order.
+    Tensor cores truncate in place of rounding, which doubles the error."""
     scale, sums, magnitudes = terms("torch.matmul", inputs)
     each = (1 + gamma(2 * axes["K"] + 2)) * (1 + BFLOAT16) - 1
     return rounded_once(scale * sums, each * scale * magnitudes)

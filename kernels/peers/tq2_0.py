@@ -1,8 +1,9 @@
-"""What llama.cpp's quantizers to TQ2_0 make of ternary_quantize's inputs, and where their rule and the op's may part.
+"""llama.cpp's quantizers to TQ2_0 as peers of ternary_quantize, and the inputs for which their rule differs from the
+op's.
 
-Both take the largest magnitude a of a block. The op gives 0 up to a half of it, exactly compared, ties included; the
-quantizers round x * (1 / a), computed in float32, half away from zero. So both agree but where x / a is a half to
-within the two roundings of that product, and in blocks whose a is under the op's smallest scale.
+Both take the largest magnitude a of a block. The op returns 0 up to half of it, by an exact comparison, ties included.
+The quantizers round x * (1 / a) in float32, half away from zero. Both agree except if x / a is a half within the two
+roundings of that product, and in blocks with a below the op's smallest scale.
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ from tritmark.kernels.ternary_quantize.reference import GROUPS, LEAST
 
 BLOCK, _BLOCK_BYTES = GROUPS["tq2_0"]
 _SMALLEST = 2.0**-149
-"""The smallest float32 above zero; a result below the normal ones is off by up to half of it."""
+"""The smallest float32 above zero; the error of a denormal result is at most half of it."""
 
 
 def refusal(axes: Axes) -> str | None:
     """Why these axes are not admitted, or None."""
-    return None if axes["block"] == BLOCK else f"block = {axes['block']}, and its blocks have {BLOCK} values"
+    return None if axes["block"] == BLOCK else f"block = {axes['block']}, but its blocks have {BLOCK} values"
 
 
 def encode(inputs: Arrays, axes: Axes) -> Arrays:
-    """The values, filled up with zeros to whole blocks."""
+    """The values, padded with zeros to whole blocks."""
     return {"x": _padded(inputs["x"])}
 
 
@@ -37,15 +38,15 @@ def _padded(x: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
 
 
 def bound(inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
-    """For each byte of the blocks how far it may be off: 4^g where the two rules may part for the code in its field
-    g; scales never."""
+    """The allowed difference of each byte of the blocks: 4^g if the two rules may differ for the code in its field g; 0
+    for scales."""
     x = np.abs(_padded(inputs["x"]).reshape(-1, BLOCK).astype(np.float64))
     largest = x.max(axis=1, keepdims=True)
-    # 1 / a is rounded relatively, or by half of the smallest number where it is that small; then the product is.
+    # The error of 1 / a is relative, or half of the smallest number if it is that small; then the product is rounded.
     inverse = np.maximum(UNIT, largest * (_SMALLEST / 2))
     error = (1 + UNIT) * (1 + inverse) - 1
     share = np.divide(x, largest, out=np.zeros_like(x), where=largest > 0)
-    # The comparison itself is made in float64, which rounds the quotient.
+    # This comparison is in float64, which rounds the quotient.
     apart = (np.abs(share - 0.5) <= 0.5 * error / (1 - error) + 2.0**-53) | ((largest < LEAST) & (x > 0))
     fields = apart.reshape(-1, 2, 4, 32)
     bytes_off = (fields * np.array([1, 4, 16, 64], np.float64)[:, np.newaxis]).sum(axis=2)

@@ -1,1 +1,1 @@
-"""Kernels to begin with, one a file: `tritmark new OP` copies them, `tritmark check` passes them as they are."""
+"""Template kernels, one a file. `tritmark new OP` copies them, and they pass `tritmark check` unchanged."""

@@ -1,7 +1,7 @@
 """A kernel of absmean_quantize: scale = max(mean |x|, 1e-5), codes = clamp(rint(x / scale), -1, 1).
 
-The mean is a float64 sum in the order that the contract states: chunks of 4096 * ceil(n / 2**22) values, 16 lanes in
-each, the lanes added pairwise, then the sums of 1024 chunks pairwise.
+The mean is a float64 sum in the order of the contract: chunks of 4096 * ceil(n / 2**22) values, 16 lanes in each, the
+lanes added pairwise, then the sums of 1024 chunks pairwise.
 """
 
 from typing import Any
@@ -11,11 +11,11 @@ import numpy as np
 from tritmark.harness.candidate import kernel
 
 PIECE = 4096
-"""Elements at a time: temporary arrays are memory too."""
+"""Elements at a time: temporary arrays count as memory."""
 
 
 def _folded(terms: Any) -> Any:
-    """Sums of rows of 2**k terms: those half of them apart first."""
+    """Sums of rows of 2**k terms, pairwise: terms at distance 2**(k - 1) first."""
     while terms.shape[-1] > 1:
         middle = terms.shape[-1] // 2
         terms = terms[..., :middle] + terms[..., middle:]
@@ -32,8 +32,7 @@ def quantize(x: Any, codes: Any, scale: Any, n: int) -> None:
             lanes = np.zeros(16)
             for start in range(begin, min(begin + chunk, n), PIECE):
                 values = np.abs(x[start : min(start + PIECE, begin + chunk)])
-                # One after the other in each lane: the lanes' sums so far come first. accumulate does that; sum would
-                # not.
+                # Each lane adds in order, beginning with its previous sum: accumulate does that, sum does not.
                 rows = np.zeros((1 + -(-len(values) // 16), 16))
                 rows[0] = lanes
                 rows[1:].reshape(-1)[: len(values)] = values

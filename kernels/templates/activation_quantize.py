@@ -8,12 +8,12 @@ import numpy as np
 from tritmark.harness.candidate import kernel
 
 PIECE = 512
-"""Elements at a time: temporary arrays are memory too."""
+"""Elements at a time: temporary arrays count as memory."""
 
 
 @kernel(op="activation_quantize", dtype="int8", workspace="32 * 512")
 def quantize(x: Any, q: Any, scale: Any, sum: Any) -> None:
-    """x is float32 (M, K), its rows perhaps apart; q int8 (M, K), scale float32 (M,), sum int32 (M,)."""
+    """x is float32 (M, K), rows may be strided; q int8 (M, K), scale float32 (M,), sum int32 (M,)."""
     with np.errstate(all="ignore"):
         for row, values in enumerate(x):
             largest = max(np.abs(values[begin : begin + PIECE]).max() for begin in range(0, len(values), PIECE))

@@ -6,7 +6,7 @@ import numpy as np
 
 from tritmark.harness.candidate import kernel
 
-AT_ONCE = 1 << 14  # elements: temporary arrays of all of them would be memory too
+AT_ONCE = 1 << 14  # elements: temporary arrays count as memory
 
 
 @kernel(op="float_widen", format="float16", dtype="float32")

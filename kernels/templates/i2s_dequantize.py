@@ -7,7 +7,7 @@ import numpy as np
 from tritmark.harness.candidate import kernel
 
 PIECE = 4096
-"""Elements at a time: temporary arrays are memory too."""
+"""Elements at a time: temporary arrays count as memory."""
 
 
 @kernel(op="i2s_dequantize", dtype="float32", workspace="16 * 4096")

@@ -7,7 +7,7 @@ import numpy as np
 from tritmark.harness.candidate import kernel
 
 PIECE = 128
-"""Rows and columns at a time: temporary arrays are memory too, and so are the copies of both factors that NumPy's
+"""Rows and columns at a time: temporary arrays count as memory, and so do the copies of both factors that NumPy's
 library makes."""
 
 

@@ -15,7 +15,7 @@ def pack(codes: Any, scales: Any, packed: Any, N: int, K: int) -> None:
     rows = packed[:-64].reshape(N, -1, 4)
     fields = np.ones(16 * rows.shape[1], np.uint8)
     four = fields.reshape(-1, 4, 4)  # word, shift 2 * this, byte
-    # A row at a time: temporary arrays are memory too.
+    # A row at a time: temporary arrays count as memory.
     for row, values in enumerate(codes):
         fields[:K] = values + 1
         rows[row] = four[:, 0] | four[:, 1] << 2 | four[:, 2] << 4 | four[:, 3] << 6

@@ -7,7 +7,7 @@ import numpy as np
 from tritmark.harness.candidate import kernel
 
 ROWS, PIECE = 64, 256
-"""Rows of weights, and columns of them, at a time: temporary arrays are memory too."""
+"""Rows of weights, and columns of them, at a time: temporary arrays count as memory."""
 
 
 @kernel(
@@ -18,7 +18,7 @@ ROWS, PIECE = 64, 256
     max={"K": 8388607},
 )
 def linear(x: Any, weights: Any, weight_scale: Any, out: Any, N: int, K: int) -> None:
-    """x is bfloat16 (M, K), its rows perhaps apart; weights are packed bytes, out float32 (M, N).
+    """x is bfloat16 (M, K), rows may be strided; weights are packed bytes, out float32 (M, N).
 
     16 weights of a row are 4 bytes: byte b has the weights b, b + 4, b + 8 and b + 12 in bits 0-1, 2-3, 4-5 and 6-7, as
     the field w + 1. Rows are padded to 64 weights. 64 bytes with the scale come last.
@@ -32,7 +32,7 @@ def linear(x: Any, weights: Any, weight_scale: Any, out: Any, N: int, K: int) ->
     factor = np.float64(weight_scale) / scale.astype(np.float64)
     rows = weights[:-64].reshape(N, -1, 4)
     for begin in range(0, N, ROWS):
-        acc = np.zeros((len(x), min(ROWS, N - begin)))  # float64, in which every partial sum is exact
+        acc = np.zeros((len(x), min(ROWS, N - begin)))  # float64: every partial sum is exact
         for first in range(0, K, PIECE):
             words = rows[begin : begin + ROWS, first // 16 : (first + PIECE) // 16]
             fields = np.stack([words >> shift & 3 for shift in (0, 2, 4, 6)], axis=2).reshape(len(words), -1)

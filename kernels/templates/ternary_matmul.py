@@ -17,7 +17,7 @@ PIECE = 256
     max={"K": 8388607},
 )
 def matmul(activations: Any, weights: Any, weight_scale: Any, act_scale: Any, out: Any, N: int, K: int) -> None:
-    """activations is int8 (M, K), its rows perhaps apart; weights are packed bytes, act_scale float32 (M,), out float32
+    """activations is int8 (M, K), rows may be strided; weights are packed bytes, act_scale float32 (M,), out float32
     (M, N).
 
     A tile is 64 rows; of each 4 columns it has 64 bytes: byte 4 * r + c holds column c of the rows r, r + 16, r + 32
@@ -27,8 +27,8 @@ def matmul(activations: Any, weights: Any, weight_scale: Any, act_scale: Any, ou
     tiles = weights[:-64].reshape(-1, groups, 16, 4)
     factor = np.float64(weight_scale) / act_scale.astype(np.float64)
     for tile, packed in enumerate(tiles):
-        acc = np.zeros((len(activations), 64))  # float64, in which every partial sum is exact
-        # Some columns at a time: temporary arrays are memory too.
+        acc = np.zeros((len(activations), 64))  # float64: every partial sum is exact
+        # Some columns at a time: temporary arrays count as memory.
         for begin in range(0, groups, PIECE // 4):
             some = packed[begin : begin + PIECE // 4]
             columns = some.transpose(1, 0, 2).reshape(16, len(some) * 4)[:, : K - 4 * begin]

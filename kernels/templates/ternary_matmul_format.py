@@ -18,16 +18,16 @@ ROWS = 64
     max={"K": 8388607},
 )
 def matmul(activations: Any, weights: Any, weight_scale: Any, act_scale: Any, out: Any, N: int, K: int) -> None:
-    """activations is int8 (M, K), its rows perhaps apart; weights are packed bytes, act_scale float32 (M,), out float32
+    """activations is int8 (M, K), rows may be strided; weights are packed bytes, act_scale float32 (M,), out float32
     (M, N).
 
-    Where the bytes have more scales than one, weight_scale is 1.
+    If the bytes have several scales, weight_scale is 1.
     """
     form = FORMATS["@FORMAT@"]
     codes, scales = form.unpack(weights, (N, K))
     by_group = np.reshape(scales, (N, -1)) if np.ndim(scales) else np.ones((N, 1), np.float32)
     columns = form.group or K
-    x = activations.astype(np.float64)  # in which every partial sum is exact
+    x = activations.astype(np.float64)  # every partial sum is exact
     factor = np.float64(weight_scale) / act_scale.astype(np.float64)
     for begin in range(0, N, ROWS):
         rows = slice(begin, begin + ROWS)

@@ -8,7 +8,7 @@ from tritmark.harness.candidate import kernel
 
 ROWS = 64
 PIECE = 256
-"""Rows of weights and columns at a time: temporary arrays are memory too, and so are the copies that NumPy's library
+"""Rows of weights and columns at a time: temporary arrays count as memory, and so do the copies that NumPy's library
 makes."""
 
 
@@ -20,7 +20,7 @@ makes."""
     max={"K": 1048576},
 )
 def matmul(activations: Any, weights: Any, weight_scale: Any, out: Any, N: int, K: int) -> None:
-    """activations is float16 (M, K), its rows perhaps apart; weights are packed bytes, out float32 (M, N).
+    """activations is float16 (M, K), rows may be strided; weights are packed bytes, out float32 (M, N).
 
     16 weights of a row are 4 bytes: byte b has the weights b, b + 4, b + 8 and b + 12 in bits 0-1, 2-3, 4-5 and 6-7, as
     the field w + 1. Rows are padded to 64 weights. 64 bytes with the scale come last.

@@ -15,6 +15,6 @@ def quantize(x: Any, codes: Any, scales: Any, n: int, block: int) -> None:
         for place, begin in enumerate(range(0, n, block)):
             piece = x[begin : begin + block]
             scales[place] = max(np.abs(piece).max(), np.float32(1e-8))
-            # In float64: half of the smallest float32 is no float32.
+            # In float64: half of the smallest float32 is not a float32.
             half = 0.5 * np.float64(scales[place])
             codes[begin : begin + block] = (piece > half).astype(np.int8) - (piece < -half)

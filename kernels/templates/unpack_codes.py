@@ -13,7 +13,7 @@ def unpack(packed: Any, codes: Any, scales: Any, N: int, K: int) -> None:
     """packed is uint8, with the scale in the first 4 of its last 64 bytes; codes is int8 (N, K), scales float32 (1,
     1)."""
     shifts = np.array([0, 2, 4, 6], np.uint8).reshape(4, 1)
-    # A row at a time: temporary arrays are memory too.
+    # A row at a time: temporary arrays count as memory.
     for row, words in enumerate(packed[:-64].reshape(N, -1, 1, 4)):
         fields = words >> shifts & 3
         codes[row] = fields.reshape(-1)[:K].view(np.int8) - 1

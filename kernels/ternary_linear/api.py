@@ -34,12 +34,12 @@ def ternary_linear(
 ) -> npt.NDArray[Any]:
     """Quantized activations times weights: activation_quantize, then ternary_matmul, in one kernel where M is 1.
 
-    `x` is float32, float16 or bfloat16 (M, K), rows contiguous (they may lie apart). `weights` comes from pack_weights,
-    with one scale; it is repacked once into what the kernels read. `dtype` is "float32", "bfloat16" or "float16".
+    `x` is float32, float16 or bfloat16 (M, K), rows contiguous (the matrix may be strided). `weights` comes from
+    pack_weights, with one scale; it is repacked once for the kernels. `dtype` is "float32", "bfloat16" or "float16".
     Returns (M, N); `out`, if given, has that shape and dtype. `variant` forces one of the device's kernels.
 
-    Raises InvalidArgumentError for arguments outside the contract, a NaN or infinity in x included (`nonfinite="zero"`
-    takes them as 0), NoCompatibleKernelError where the device or `variant` is not there, DeviceError where a GPU fails;
+    Raises InvalidArgumentError for arguments outside the contract and for a NaN or infinity in x (`nonfinite="zero"`
+    replaces them by 0), NoCompatibleKernelError for a missing device or variant, DeviceError if a GPU fails;
     `out` is then untouched.
     """
     if not isinstance(weights, PackedWeights):

@@ -1,5 +1,5 @@
-"""The CUDA variants of ternary_linear, all over row16 weights: the kernels of both ops one after the other, and one
-kernel that does both for one row of activations."""
+"""The CUDA variants of ternary_linear, all with row16 weights: the kernels of both ops in sequence, and a fused kernel
+for one row of activations."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from tritmark.kernels.ternary_matmul.spec import MAX_K as PRODUCT_K
 
 FORMAT = products.FORMAT
 
-# --- both ops' kernels, one after the other
+# --- both ops' kernels, in sequence
 # ----------------------------------------------------------------------------------------------------------------------
 
 ALIGNMENT = 256
-"""Of the arrays in the workspace."""
+"""Alignment of the arrays in the workspace."""
 _PRODUCTS = {(each.key.dtype, each.name): each for each in products.VARIANTS}
 
 
 def _rooms(axes: Axes) -> tuple[int, int]:
-    """Bytes of the codes in the workspace, and of each array with a number a row."""
+    """Bytes of the codes in the workspace, and of each array with one number for each row."""
     codes, numbers = (-(-nbytes // ALIGNMENT) * ALIGNMENT for nbytes in (axes["M"] * axes["K"], 4 * axes["M"]))
     return codes, numbers
 
@@ -72,7 +72,7 @@ def _both(quantize: str, names: tuple[str, str], dtype: str, call: Call) -> tupl
 INPUTS = {"float32": 32, "float16": 16, "bfloat16": 8}
 """The macro INPUT of rows.cuh."""
 FIVES = products.LOOPS[1]
-"""For K of 4096 to 5120, of which LOOP would take a second pass for the end."""
+"""For K of 4096 to 5120, where LOOP would need a second pass for the end."""
 HELD = {
     products.SHORT: 4,
     **dict.fromkeys(products.LONG, 8),
@@ -82,15 +82,15 @@ HELD = {
     products.LOOPS[0]: 4,
     FIVES: 5,
 }
-"""For each instance of gemv_rows.cu, times four elements of x that a thread keeps between its maximum and its codes.
-What is not kept is asked for behind the weights, and so comes after them; 8 in LOOP cost more than that at K of 3200 to
+"""For each instance of gemv_rows.cu: how many times four elements of x a thread keeps between the maximum and the
+codes. Other elements are loaded again, after the weights. In LOOP, 8 cost more than these loads at K of 3200 to
 8192."""
 SMALL = (products.TALL, *products.FOURS, products.LOOPS[0])
-"""Those that are faster in small blocks."""
+"""Instances that are faster in small blocks."""
 STATIC = 128
-"""Bytes of shared memory that a block has beside those that a launch asks for."""
+"""Bytes of static shared memory of a block, in addition to the dynamic ones."""
 MAX_K = max(K for K in range(0, SHARED + 1, 64) if products.LOOP.shared(32, K) + STATIC <= SHARED)
-"""Elements of x whose codes a block has room for."""
+"""The most elements of x with codes that fit a block's shared memory."""
 
 
 FUSED = {
@@ -100,15 +100,15 @@ FUSED = {
     }
     for dtype, bits in INPUTS.items()
 }
-"""For each dtype of x the instances of gemv_rows.cu that quantize it."""
+"""For each dtype of x, the instances of gemv_rows.cu that quantize it."""
 
 
 def fused_shape(N: int, K: int, sms: int, early: bool = True) -> tuple[products.Rows, int, int]:
-    """The instance of gemv_rows.cu, its warps and the rows of a block, for a device of so many multiprocessors.
+    """The instance of gemv_rows.cu, its warps and the rows of a block, for a device with that many multiprocessors.
 
-    Chosen by the times at the head of the source: small blocks where they are faster for weights that are read
-    `early`, else as measured on the H200's 132 multiprocessors. Where there are few rows, a block has warps without
-    any, so that all of x is kept.
+    Chosen by the times in the header of the source: small blocks where they are faster for weights that are read
+    `early`, else as measured on the H200's 132 multiprocessors. With few rows, a block has warps without rows, so that
+    all of x is kept.
     """
     small = products.small_blocks(N, K, sms, early) if early else None
     wave = products.one_wave(N, K, sms)
@@ -177,7 +177,7 @@ def _variants(x_dtype: str, dtype: str) -> tuple[Variant, ...]:
             key,
             "fused",
             Tier.EXTREMELY_OPTIMIZED,
-            "one kernel: every block quantizes the activations while its weights are on their way",
+            "one kernel: every block quantizes the activations while its weights are loaded",
             tuple(FUSED[x_dtype].values()),
             partial(_fused, x_dtype, KINDS[dtype]),
             constraints=(MaxSize("M", 1), MaxSize("N", products.ROWS_N), MaxSize("K", MAX_K)),

@@ -1,4 +1,4 @@
-"""Ways to compute ternary_linear wrongly: where the two ops meet. What is wrong within one of them is its own."""
+"""Mutants of ternary_linear: faults where the two ops meet. Faults within one op are mutants of that op."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _product(inputs: Arrays, axes: Axes, key: KernelKey, q: Any, scale: Any) -> 
 
 
 def _not_quantized(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
-    """The product with the activations themselves."""
+    """The product with unquantized activations."""
     x = given(inputs["x"], read_as(key.op)).astype(np.float64)
     return {"out": x @ inputs["weights"].astype(np.float64).T * np.float64(inputs["weight_scale"])}
 
@@ -36,13 +36,14 @@ def _not_scaled(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
 
 
 def _first_scale(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
-    """The scale of row 0 for all rows of the output, their codes right."""
+    """The scale of row 0 for all rows of the output, with correct codes."""
     rows = _rows(inputs, axes, key)
     return _product(inputs, axes, key, rows["q"], np.full_like(rows["scale"], rows["scale"][0]))
 
 
 def _part_of_the_maximum(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
-    """The largest magnitude of the first half of a row, before the other threads have theirs; codes are clamped."""
+    """The largest magnitude of only the first half of a row, as if other threads were not finished; codes are
+    clamped."""
     x = given(inputs["x"], read_as(key.op))
     absmax = np.maximum(np.abs(x[:, : -(-x.shape[1] // 2)]).max(axis=1), LEAST)
     scale = (np.float32(127) / absmax).astype(np.float32)
@@ -51,7 +52,7 @@ def _part_of_the_maximum(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str
 
 
 def _flushed(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
-    """Outputs that are denormal taken for zero."""
+    """Denormal outputs flushed to zero."""
     out = _product(inputs, axes, key, *(_rows(inputs, axes, key)[name] for name in ("q", "scale")))["out"]
     return {"out": np.where(np.abs(out) < np.finfo(np.float32).tiny, 0.0, out)}
 

@@ -1,7 +1,7 @@
 """The contracts of ternary_linear: one op for each dtype of the activations.
 
-A linear layer over packed ternary weights whose activations are quantized at each call: the two ops that it is made of,
-one after the other, with nothing but the output between a caller and its result. So a kernel may do both at once.
+A linear layer over packed ternary weights that quantizes its activations at each call: activation_quantize, then
+ternary_matmul. Only the output is visible to the caller, so a kernel may fuse both.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _outputs_like(axes: Axes, key: KernelKey) -> Mapping[str, tuple[tuple[int, .
 def _traffic(itemsize: int, axes: Axes, key: KernelKey) -> Traffic:
     M, K = axes["M"], axes["K"]
     product = TERNARY_MATMUL.traffic(axes, key)
-    # Activations are read as they are, in place of codes and scales.
+    # Activations are read in their dtype, in place of codes and scales.
     return Traffic(
         read=product.read + (itemsize - 1) * M * K - 4 * M,
         written=product.written,

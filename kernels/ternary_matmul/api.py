@@ -34,21 +34,21 @@ def ternary_matmul(
 ) -> npt.NDArray[Any]:
     """activations @ weights.T, exact in int32 (W2A8), then times weight scale / activation scale.
 
-    `activations` is int8 (M, K) or (K,), rows contiguous (they may lie apart). `weights` comes from pack_weights; where
-    no kernel computes from its format, it is repacked once into one that holds the same, and the receipt says so.
-    `act_scale` is float32, one number or one a row, finite and above zero: what activation_quantize multiplied by.
-    `dtype` is "float32", "bfloat16", on CUDA also "float16", or "int32" (the accumulators, unscaled). Returns (M, N) or
-    (N,); `out`, if given, has that shape and dtype.
+    `activations` is int8 (M, K) or (K,), rows contiguous (the matrix may be strided). `weights` comes from
+    pack_weights; if no kernel computes from its format, it is repacked once into one with the same weights, and the
+    receipt reports it. `act_scale`, the factor that activation_quantize returns, is float32, one number or one for each
+    row, finite and above zero. `dtype` is "float32", "bfloat16", on CUDA also "float16", or "int32" (the accumulators,
+    unscaled). Returns (M, N) or (N,); `out`, if given, has that shape and dtype.
 
-    Where each group of a row's weights has a scale (tq2_0, tq1_0, q2_0), the int32 sum of each group is exact, and the
-    sum of these times their scales is within a bound that is known beforehand (kernels/ternary_matmul/reference.py);
-    there is no "int32" of such weights.
+    If groups of a row's weights have scales (tq2_0, tq1_0, q2_0), the int32 sum of each group is exact, and the scaled
+    sum of the groups is within a bound that is known beforehand (kernels/ternary_matmul/reference.py). Such weights
+    have no "int32" product.
 
     `device` is "cpu", "cuda" or a package's (weights are copied there once and kept).
 
-    Raises InvalidArgumentError for arguments outside the contract, NoCompatibleKernelError where no kernel fits (a
-    format whose scales none takes, a device that is not there, an instruction set that this CPU lacks), DeviceError
-    where a GPU fails; `out` is then untouched.
+    Raises InvalidArgumentError for arguments outside the contract, NoCompatibleKernelError if no kernel fits (unknown
+    kinds of scales, a missing device, an instruction set that this CPU lacks), DeviceError if a GPU fails; `out` is
+    then untouched.
     """
     planned = device == "cpu" and type(weights) is PackedWeights
     if planned and weights.plans is not None:
@@ -66,7 +66,7 @@ def ternary_matmul(
 def with_receipt(
     activations: npt.NDArray[np.int8], weights: PackedWeights, **asked: Any
 ) -> tuple[npt.NDArray[Any], Receipt]:
-    """As ternary_matmul, and for a `requirement`, with the receipt of what ran."""
+    """As ternary_matmul, and for a `requirement`, and the receipt."""
     result, ran = _computed(activations, weights, **asked)
     return result, ran.receipt()
 

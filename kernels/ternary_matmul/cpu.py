@@ -1,4 +1,4 @@
-"""The native variants of ternary_matmul, for each format of weights that there are kernels for."""
+"""The native variants of ternary_matmul, for each format of weights with kernels."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ FORMATS: dict[str, tuple[str, tuple[Constraint, ...]]] = {
     "tq1_0": ("ternary_matmul_tq1_0", (MultipleOf("K", 256),)),
     "tile80": ("ternary_matmul_tile80", ()),
 }
-"""For each format its table of kernels in isas.h, and what their shapes must keep to. The first of several that are
-equally good is the one that weights are packed into where nothing else is asked for."""
+"""For each format, its table of kernels in isas.h and the constraints on shapes. The first of several equally good
+formats is the default of pack_weights."""
 
 
 def _bind(format: str, isa: str, inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:
@@ -46,8 +46,8 @@ def _bind(format: str, isa: str, inputs: Arrays, outputs: Arrays, axes: Axes, th
 
 
 def kept(format: str, axes: Axes) -> int:
-    """Bytes that a launch works in and keeps: look-up tables of the activations, or sums of them, one for each row and
-    group, and the activations in another order."""
+    """Workspace in bytes that a launch keeps: look-up tables of the activations, or their sums for each row and group,
+    and the reordered activations."""
     if isinstance(BUILT_IN[format], TL):
         return table_bytes(format, axes)
     if grouped(format) is None:
@@ -56,23 +56,23 @@ def kept(format: str, axes: Axes) -> int:
 
 
 _SLAB, _TILE, _ARRANGED = 96, 64, 384 * 64
-"""Rows of activations and of weights whose sums a thread keeps at once, and the most bytes of weights in another format
-that it brings into tile64, TM_SLAB, TM_TILE and TM_ARRANGED in cython_ext/src/ternary_matmul/tiles.h."""
+"""Rows of activations and of weights with sums that a thread keeps at a time, and the most bytes of weights that it
+converts to tile64: TM_SLAB, TM_TILE and TM_ARRANGED in cython_ext/src/ternary_matmul/tiles.h."""
 _DIGITS, _FEW = 80, {"scalar": 8, "avx2": 2, "avxvnni": 8, "avx512": 8}
-"""Rows of weights of a tile of tile80, TM_TILE80 in its tile80.h, and for each set how many rows of activations meet
-its digits as they are."""
+"""Rows of weights of a tile of tile80, TM_TILE80 in its tile80.h, and for each instruction set the number of rows of
+activations that are multiplied with its digits directly."""
 _AS_ONE = {"tq2_0": 4, "q2_0": 4, "tq1_0": 2}
-"""The most rows of activations that AVX-512 takes as it takes one, in registers: TM_FEW in groups.h, FEW of tq1_0."""
+"""The most rows of activations for which AVX-512 decodes weights in registers: TM_FEW in groups.h, FEW of tq1_0."""
 _OF_ARM = frozenset({"neon", "dotprod", "i8mm"})
 _ARRANGED_OF_ARM = frozenset({"tile80", "tl1", "tl2"})
-"""Formats whose weights these bring into tile64, for any number of rows of activations."""
+"""Formats with weights that these instruction sets convert to tile64, for any number of rows of activations."""
 _PANEL_SUMS, _PANEL_SUM = 64, 896
-"""Rows of activations whose sums with a panel of weights a thread keeps at once, TM_PANEL_SUMS in its panels_avx512.h,
-and the most bytes of one, those of tm_panel_sums there."""
+"""Rows of activations with sums over a panel of weights that a thread keeps at a time, TM_PANEL_SUMS in its
+panels_avx512.h, and the most bytes of one panel, those of tm_panel_sums there."""
 
 
 def stack_bytes(format: str, isa: str, axes: Axes) -> int:
-    """Bytes of the stacks of all threads that kernels work in, which no launch keeps."""
+    """Bytes of stack that kernels use in all threads; no launch keeps them."""
     M, cores = axes["M"], cpu.cores()
     if isa == "amx":
         tiles = cpu.native("ternary_matmul").amx_stacks(format, M, axes["N"], axes["K"], cores)

@@ -1,4 +1,4 @@
-"""The CUDA variants of ternary_matmul, all over row16 weights."""
+"""The CUDA variants of ternary_matmul, all with row16 weights."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _tiled(kind: int, call: Call) -> tuple[Step, ...]:
 # ----------------------------------------------------------------------------------------------------------------------
 
 THREADS = 256
-"""Of a block here, and of one of gemv_dp4a at most."""
+"""Threads of a block here, and the most of a block of gemv_dp4a."""
 GEMM = Kernel(
     file="ternary_matmul/gemm.cu",
     name="gemm_i2s_dp4a",
@@ -85,9 +85,9 @@ def _gemm(kind: int, call: Call) -> tuple[Step, ...]:
 LANES = 8
 ROWS = 4
 MOST_SPLIT = 8
-"""Groups of LANES lanes that may share a row."""
+"""The most groups of LANES lanes that share a row."""
 LONG_K = 8192
-"""K from which the activations are read where they are used instead of staged."""
+"""For this K or more, activations are read directly and not staged in shared memory."""
 GEMV_DP4A = {
     staged: Kernel(
         file="ternary_matmul/gemv_dp4a.cu",
@@ -113,7 +113,7 @@ def dp4a_shape(N: int, K: int, sms: int) -> tuple[bool, int, int]:
     (gemv_dp4a.cu)."""
     chunks = row_bytes(K) // 16
     threads, split = 128, 1
-    # Blocks of few rows until each multiprocessor has four, as far as K goes.
+    # Split K until each multiprocessor has four blocks, as far as K allows.
     while split < MOST_SPLIT and LANES * split < chunks and N * LANES * split < 4 * sms * threads * ROWS:
         split *= 2
     if split == MOST_SPLIT and chunks <= LANES * split:
@@ -151,7 +151,7 @@ def _launch_dp4a(shape: tuple[bool, int, int], kind: int, call: Call) -> tuple[S
 
 
 def instance(file: str, name: str, macros: Shape | Rows, **more: int) -> Kernel:
-    """The function gemm_NAME of FILE.cu with these macros, held to the registers with which a block fits a
+    """The function gemm_NAME of FILE.cu with these macros, limited to the registers with which a block fits a
     multiprocessor."""
     return Kernel(
         file=f"ternary_matmul/{file}.cu",
@@ -176,12 +176,12 @@ GEMV_M = 8
 STEP = 256
 """Weights of a row that a warp takes in one step."""
 WARP_K = 1 << 19
-"""Weights of a row that one warp may add up in int32, see gemv_mma.cu."""
+"""Weights of a row that one warp may sum in int32, see gemv_mma.cu."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The macros of an instance of gemv_mma.cu, which explains them."""
+    """The macros of an instance of gemv_mma.cu, which documents them."""
 
     rows8: int
     steps: int
@@ -196,7 +196,7 @@ class Shape:
 
     @property
     def one_pass(self) -> bool:
-        """Whether its warps must cover K at once."""
+        """Whether its warps must cover K in one pass."""
         return self.flow > 0
 
     @property
@@ -205,7 +205,7 @@ class Shape:
         return self.flow == 2
 
     def warps(self, M: int, K: int) -> int:
-        """Warps of a block; where it may take several passes over K it takes two or more."""
+        """Warps of a block; two or more if it may take several passes over K."""
         warps = -(-K // (STEP * self.steps))
         if not self.one_pass:
             warps = max(min(-(-warps // 2), self.threads // WARP // 2), -(-K // WARP_K))
@@ -225,7 +225,7 @@ FEW = tuple(
     Shape(rows8=rows8, steps=1, activations=1, flow=1, threads=threads)
     for rows8, threads in ((1, 1024), (3, 768), (4, 640))
 )
-"""For N of at most one tile a multiprocessor."""
+"""For N of at most one tile per multiprocessor."""
 FEW_LONG = Shape(rows8=3, steps=2, activations=1, flow=1, threads=512)
 MANY = Shape(rows8=4, steps=1, activations=1, flow=2, threads=640)
 MANY_LONG = Shape(rows8=3, steps=2, activations=1, flow=2, threads=512)
@@ -236,10 +236,10 @@ GEMV = {shape: instance("gemv_mma", "gemv_mma", shape) for shape in SHAPES}
 
 
 def gemv_shape(M: int, N: int, K: int, sms: int) -> Shape:
-    """The instance of gemv_mma.cu for that product on a device of so many multiprocessors.
+    """The instance of gemv_mma.cu for that product on a device with that many multiprocessors.
 
-    Chosen by N (does one wave of tiles do?) and K (how many warps does one pass take?), after the times at the head of
-    the source, which were measured on the H200's 132 multiprocessors with one row of activations: more rows take the
+    Chosen by N (is one wave of tiles enough?) and K (how many warps does one pass need?), from the times in the header
+    of the source. They were measured on the H200's 132 multiprocessors with one row of activations; more rows run the
     same instructions.
     """
     few = next((shape for shape in FEW if shape.rows * sms >= N), None)
@@ -255,8 +255,7 @@ def _gemv_mma(kind: int, call: Call) -> tuple[Step, ...]:
 def _launch_mma(shape: Shape, kind: int, call: Call) -> tuple[Step, ...]:
     M, N, K = call.axes["M"], call.axes["N"], call.axes["K"]
     warps = shape.warps(M, K)
-    # A block that loads ahead stays for as many tiles as there are; otherwise the device's own scheduler hands out
-    # tiles.
+    # A block that loads ahead loops over tiles; otherwise the device schedules one block per tile.
     waves = 1 if shape.ahead else None
     launch = call.params(GEMV[shape], -(-N // shape.rows), WARP * warps, shared=shape.shared(warps, M), waves=waves)
     args = (*arrays(call), activation_row_bytes(call), *scalars(call, kind), constant(call))
@@ -267,12 +266,12 @@ def _launch_mma(shape: Shape, kind: int, call: Call) -> tuple[Step, ...]:
 # ----------------------------------------------------------------------------------
 
 ROWS_N = 1 << 30
-"""Rows of weights that gemv_rows.cu indexes with room to spare."""
+"""Rows of weights that gemv_rows.cu can index, with a margin."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The macros of an instance of gemv_rows.cu, which explains them."""
+    """The macros of an instance of gemv_rows.cu, which documents them."""
 
     seg: int
     steps: int
@@ -286,7 +285,7 @@ class Rows:
         return 2 * self.pairs * 8 // self.seg
 
     def chunks(self, K: int) -> int:
-        """Chunks of 64 weights that its steps take for a row."""
+        """Chunks of 64 weights that its steps process for a row."""
         whole = 4 * self.seg * self.steps
         return -(-K // (64 * whole)) * whole
 
@@ -295,7 +294,7 @@ class Rows:
         return 64 * self.chunks(K) + 4 * warps
 
     def takes(self, K: int) -> bool:
-        """Whether a warp takes K in one pass, where it must, and shared memory holds the activations."""
+        """Whether shared memory holds the activations, and a warp covers K in one pass if the instance requires it."""
         return (self.loop or self.chunks(K) == 4 * self.seg * self.steps) and self.shared(
             self.threads // WARP, K
         ) <= SHARED
@@ -311,22 +310,22 @@ LOOPS = (
     Rows(seg=4, steps=5, pairs=1, threads=256, loop=True),
     Rows(seg=8, steps=4, pairs=1, threads=320, loop=True),
 )
-"""Loops whose one pass takes K of 4096, 5120 and 8192; two blocks a multiprocessor."""
+"""Instances that cover K of 4096, 5120 and 8192 in one pass; two blocks per multiprocessor."""
 FEW_ROWS = 32
-"""Rows a multiprocessor up to which each warp has two."""
+"""Up to this many rows per multiprocessor, each warp has two."""
 FEW_PASSES = 3
-"""Of a loop, up to which blocks take as many rows as all of their warps do in so many, so that there are fewer."""
+"""Up to this many passes, the rows of a block are a multiple of the rows of all its warps: this needs fewer blocks."""
 ROWS_SHAPES = (SHORT, *LONG, TALL, *FOURS, LOOP, *LOOPS)
 
 GEMV_ROWS = {shape: instance("gemv_rows", "gemv_rows", shape, INPUT=0) for shape in ROWS_SHAPES}
 
 
 def one_wave(N: int, K: int, sms: int) -> tuple[Rows, int, int] | None:
-    """The instance of gemv_rows.cu that has every weight in flight at once on a device of so many multiprocessors, its
-    warps and the rows of a block; None where there are too many.
+    """The instance of gemv_rows.cu that has every weight in flight together on a device with that many multiprocessors,
+    its warps and the rows of a block; None for too many weights.
 
-    Up to 32 rows a multiprocessor, in two blocks a multiprocessor where that takes more than 10 warps and registers
-    allow it; for K <= 2560 as many rows as fit.
+    Up to 32 rows per multiprocessor, in two blocks if that needs more than 10 warps and registers allow it; for
+    K <= 2560 as many rows as fit.
     """
     share = -(-N // sms)
     for shape in (SHORT, *LONG) if share <= FEW_ROWS else (TALL,):
@@ -338,17 +337,17 @@ def one_wave(N: int, K: int, sms: int) -> tuple[Rows, int, int] | None:
 
 
 def looping(N: int, sms: int) -> tuple[Rows, int, int]:
-    """The same for one block a multiprocessor that goes over its rows."""
+    """As one_wave, for one block per multiprocessor that loops over its rows."""
     share = -(-N // sms)
     return LOOP, min(LOOP.threads // WARP, -(-share // LOOP.tile)), share
 
 
 def small_blocks(N: int, K: int, sms: int, early: bool) -> tuple[Rows, int, int] | None:
-    """The same in blocks so small that there is room for those of the next launch, which begins while this one waits;
-    None where no such are faster.
+    """As one_wave, in blocks so small that blocks of the next launch fit beside them and begin while this one waits;
+    None if such blocks are not faster.
 
-    Chosen by the times at the end of the source's head. Weights that are not read `early` wait too, and then more
-    blocks than there is room for at once take longer.
+    Chosen by the times at the end of the source's header comment. Weights that are not read `early` wait too; then more
+    blocks than are resident take longer.
     """
     share = -(-N // sms)
     if K <= 2560 and share > FEW_ROWS:
@@ -374,13 +373,14 @@ def small_blocks(N: int, K: int, sms: int, early: bool) -> tuple[Rows, int, int]
 
 
 def rows_shape(N: int, K: int, sms: int, early: bool = True) -> tuple[Rows, int, int] | Shape | None:
-    """The instance of gemv_rows.cu for M = 1 on a device of so many multiprocessors, its warps and the rows of a block.
+    """The instance of gemv_rows.cu for M = 1 on a device with that many multiprocessors, its warps and the rows of a
+    block.
 
-    Where another kernel is faster: the instance of gemv_mma.cu, or None for dp4a.
+    If another kernel is faster: the instance of gemv_mma.cu, or None for dp4a.
 
-    Chosen by the times at the head of the source: small blocks where they are faster; else, as measured on the H200's
-    132 multiprocessors, one wave where it does; beyond, for K under 4096 gemv_mma.cu. dp4a: K of 4096 to 12288 with
-    more than 64 rows a multiprocessor, and K whose activations shared memory does not hold.
+    Chosen by the times in the header of the source: small blocks where they are faster; else, as measured on the H200's
+    132 multiprocessors, one wave where it suffices; beyond, for K under 4096, gemv_mma.cu. dp4a: K of 4096 to 12288
+    with more than 64 rows per multiprocessor, and K with activations that do not fit into shared memory.
     """
     if N > ROWS_N or not LOOP.takes(K):
         return None
@@ -407,8 +407,8 @@ def _gemv(kind: int, call: Call) -> tuple[Step, ...]:
 
 
 def _gemv_by_name(kind: int, axes: Axes, info: DeviceInfo) -> dict[str, Steps]:
-    """Each instance of gemv_mma.cu that takes the product, for M = 1 those of gemv_rows.cu with blocks of several
-    sizes and those for dp4a too, for others those of gemv_shared.cu, the built-in choice first."""
+    """The instances that take the product, the built-in choice first: those of gemv_mma.cu; for M = 1 also those of
+    gemv_rows.cu with blocks of several sizes and those for dp4a; for other M also those of gemv_shared.cu."""
     M, N, K = axes["M"], axes["N"], axes["K"]
     early = info.capability >= OVERLAPPING
     shapes: list[Shape | Shared | tuple[Rows, int, int]] = [shape for shape in SHAPES if shape.takes(M, K)]
@@ -434,8 +434,8 @@ def _gemv_by_name(kind: int, axes: Axes, info: DeviceInfo) -> dict[str, Steps]:
 
 
 def _rows_shapes(N: int, K: int, sms: int) -> list[tuple[Rows, int, int]]:
-    """Instances of gemv_rows.cu for M = 1 with their warps and the rows of a block, for one to four blocks a
-    multiprocessor, and where a block does not go over its rows, for as many as blocks of 4 and 8 warps need."""
+    """Instances of gemv_rows.cu for M = 1 with their warps and the rows of a block, for one to four blocks per
+    multiprocessor; if a block does not loop over its rows, also for as many blocks as 4 and 8 warps need."""
     found = []
     for shape in ROWS_SHAPES if LOOP.takes(K) else ():
         if shape.takes(K) and not shape.loop:
@@ -502,7 +502,7 @@ MAKERS: tuple[
     (
         "gemv",
         Tier.EXTREMELY_OPTIMIZED,
-        "each weight read once, int8 tensor cores or dp4a, whichever is faster for the shape",
+        "each weight read once, int8 tensor cores or dp4a, by the measured time for the shape",
         (*GEMV_ROWS.values(), *GEMV.values(), *cuda_gemv_shared.KERNELS.values(), *GEMV_DP4A.values()),
         _gemv,
         (MaxSize("M", GEMV_M),),
@@ -511,7 +511,7 @@ MAKERS: tuple[
     (
         "gemm",
         Tier.EXTREMELY_OPTIMIZED,
-        "int8 tensor cores, mma or wgmma, whichever is predicted to be faster for the shape",
+        "int8 tensor cores, mma or wgmma, by the predicted time for the shape",
         (*cuda_gemm.KERNELS.values(), cuda_gemm.ALIGN),
         partial(cuda_gemm.launched, (*cuda_gemm.MMA, *cuda_gemm.WGMMA)),
         (MinSize("M", GEMV_M + 1), MaxSize("K", cuda_gemm.MAX_K)),
@@ -525,7 +525,7 @@ BY_NAME: dict[str, Callable[..., dict[str, Steps]]] = {
     "gemv": _gemv_by_name,
     "gemm": partial(cuda_gemm.by_name, (*cuda_gemm.MMA, *cuda_gemm.WGMMA)),
 }
-"""For variants of several instances, these."""
+"""The instances of variants that have several."""
 
 VARIANTS = tuple(
     variant(

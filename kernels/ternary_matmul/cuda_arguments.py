@@ -10,9 +10,9 @@ from tritmark.kernels.cuda.launch import Call
 
 WARP = 32
 SHARED = 48 << 10
-"""Bytes of shared memory that every device gives a block without being asked."""
+"""Bytes of shared memory that a block has on every device without an opt-in."""
 KINDS = {"int32": 0, "float32": 1, "bfloat16": 2, "float16": 3}
-"""What common.cuh's `store` makes."""
+"""The numbers of output dtypes in `store` of common.cuh."""
 
 
 def arrays(call: Call) -> tuple[DeviceArray, DeviceArray, DeviceArray, DeviceArray]:
@@ -27,12 +27,12 @@ def activation_row_bytes(call: Call) -> np.int64:
 
 
 def constant(call: Call) -> np.int32:
-    """Whether the weights may be read before the launch before this one is over."""
+    """Whether the weights may be read before the previous launch has finished, as an int32 argument."""
     return np.int32(call.inputs["weights"].constant)
 
 
 def reads_early(call: Call) -> bool:
-    """Whether the weights are read before the launch before this one is over: where they are constant and launches
+    """Whether the weights are read before the previous launch has finished: if they are constant and launches
     overlap."""
     return bool(constant(call)) and call.info.capability >= OVERLAPPING
 

@@ -1,5 +1,5 @@
-"""Products on CUDA for more rows of activations than gemv takes, over row16: gemm_mma.cu and gemm_wgmma.cu, which
-instance of them is launched for a shape, and gemm_align.cu in front of them."""
+"""Products on CUDA for more rows of activations than gemv takes, with row16 weights: gemm_mma.cu and gemm_wgmma.cu, the
+choice of their instance for a shape, and gemm_align.cu before them."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from tritmark.kernels.ternary_matmul.cuda_arguments import WARP, activation_row_
 from tritmark.kernels.ternary_matmul.wgmma_tiles import ALIGNED, WGMMA_SHARED, WgmmaTiles, tiles_of
 
 MAX_K = (1 << 18) - 1
-"""Past it 64 * 128 * K no longer fits the int32 accumulators."""
+"""The largest K for which 64 * 128 * K fits the int32 accumulators."""
 MMA_SHARED = 99 << 10
-"""Bytes of shared memory that a block may have on each device of 8.0 and newer (8.6 has the least)."""
+"""Bytes of shared memory that a block may have on every device with capability 8.0 or higher (8.6 has the least)."""
 
 
 @dataclass(frozen=True, slots=True)
 class GemmMma:
-    """An instance of gemm_mma.cu, which explains its macros, and its time on an H200 in us."""
+    """An instance of gemm_mma.cu, which documents the macros, and its time on an H200 in us."""
 
     rows8: int
     groups: int
     threads: int
     registers: int
-    """Of a thread, as the compiler gives them."""
+    """Registers of a thread, as the compiler assigns them."""
     costs: tuple[float, float, float, float]
-    """Of a launch; of each wave of blocks; of each pass of its warps over K; of 2560 activations of each row that a
-    multiprocessor reads."""
+    """Costs of a launch; of each wave of blocks; of each pass of its warps over K; of 2560 activations of each row that
+    a multiprocessor reads."""
 
     @property
     def tile(self) -> tuple[int, int]:
@@ -44,7 +44,7 @@ class GemmMma:
         return 8 * self.groups, 8 * self.rows8
 
     def warps(self, K: int) -> int:
-        """Warps of a block: no more than have something to load, and one for the factors."""
+        """Warps of a block: at most as many as have something to load, and one for the factors."""
         return min(self.threads // WARP, -(-K // 256))
 
     def shared(self, K: int) -> int:
@@ -52,7 +52,7 @@ class GemmMma:
         return 64 * self.groups + 256 * self.groups * self.rows8 * self.warps(K)
 
     def counts(self, M: int, N: int, K: int, sms: int) -> tuple[float, float, float, float]:
-        """How often each of the costs is paid on a device of so many multiprocessors."""
+        """How often each cost occurs on a device with that many multiprocessors."""
         blocks, warps = tiles_of(self.tile, M, N), self.warps(K)
         resident = max(1, REGISTERS_PER_BLOCK // (WARP * warps * (-(-self.registers // 8) * 8)))
         waves = -(-blocks // (resident * sms))
@@ -62,15 +62,15 @@ class GemmMma:
 
 @dataclass(frozen=True, slots=True)
 class GemmWgmma(WgmmaTiles):
-    """An instance of gemm_wgmma.cu, which explains its macros, and its time on an H200 in us."""
+    """An instance of gemm_wgmma.cu, which documents the macros, and its time on an H200 in us."""
 
     panel_k: ClassVar[int] = 128
     factor_bytes: ClassVar[int] = 24
 
 
-# The costs were fitted to times of 144 shapes on an H200 (`python suites/performance/gemm_costs.py --fit` measures and
-# fits them all), and then moved, within a third of each, to where the choice is best: there within 0.1 % of the fastest
-# in the mean, at most 5 %. They only choose: whatever is launched is exact.
+# The costs were fitted to times of 144 shapes on an H200 and then adjusted, within a third of each, for the best
+# choice: within 0.1 % of the fastest in the mean, at most 5 %. `python suites/performance/gemm_costs.py --fit` measures
+# and fits them all. Costs affect only the choice: every instance is exact.
 MMA = (
     GemmMma(2, 2, 640, 70, (0.020, 2.304, 0.020, 0.902)),
     GemmMma(3, 2, 640, 90, (0.375, 1.755, 0.462, 1.024)),
@@ -92,9 +92,9 @@ SAME = (
     GemmWgmma(128, 2, 1, 6, (3.217, 2.017, 0.582, 0.020)),
     GemmWgmma(160, 2, 1, 4, (3.285, 2.731, 0.688, 0.045)),
 )
-# Of tiles that are not all alike those in front take 2 % longer than where they are.
+# If tiles differ in size, the first ones take 2 % longer than uniform tiles.
 MIXED = replace(SAME[11], costs=(3.217, 2.017, 0.594, 0.020), last=SAME[9])
-# To a second wave of these the costs come again.
+# A second wave of these has all costs again.
 SPLIT = (
     GemmWgmma(16, 1, 2, 16, (0.604, 2.170, 0.080, 0.197), split=4),
     GemmWgmma(32, 1, 2, 12, (0.336, 3.024, 0.115, 0.093), split=2),
@@ -139,7 +139,7 @@ def _kernel(instance: Instance) -> Kernel:
         threads=instance.threads,
         registers=168,
         shared=WGMMA_SHARED,
-        # Outputs of float32 are spilled there, behind the product.
+        # float32 outputs are spilled to local memory after the product.
         local=32 if instance.columns * instance.blocks == 256 else 0,
         capability=(9, 0),
         specific=True,
@@ -161,7 +161,7 @@ ALIGN = Kernel(
 
 
 def workspace(axes: Axes) -> int:
-    """Bytes for a copy of the activations with aligned rows, where K leaves them unaligned."""
+    """Bytes for a copy of the activations with aligned rows, if K leaves them unaligned."""
     return axes["M"] * _aligned(axes["K"]) if axes["K"] % ALIGNED else 0
 
 
@@ -170,7 +170,7 @@ def _aligned(K: int) -> int:
 
 
 def predicted_us(instance: Instance, M: int, N: int, K: int, sms: int) -> float:
-    """Time of its launch on a device of so many multiprocessors."""
+    """Predicted time of its launch on a device with that many multiprocessors."""
     if isinstance(instance, GemmWgmma):
         return instance.tiles_us(M, N, K, sms)
     return sum(cost * count for cost, count in zip(instance.costs, instance.counts(M, N, K, sms), strict=True))
@@ -178,31 +178,30 @@ def predicted_us(instance: Instance, M: int, N: int, K: int, sms: int) -> float:
 
 @lru_cache(maxsize=1024)
 def fastest(instances: Sequence[Instance], M: int, N: int, K: int, sms: int) -> Instance:
-    """Of those instances the one that is predicted to take the least time for that product on a device of so many
-    multiprocessors."""
+    """The instance with the least predicted time for that product on a device with that many multiprocessors."""
     return min(instances, key=lambda instance: predicted_us(instance, M, N, K, sms))
 
 
 def launched(instances: Sequence[Instance], kind: int, call: Call) -> tuple[Step, ...]:
-    """The fastest of those instances."""
+    """The launch of the instance with the least predicted time."""
     axes = call.axes
     return _launch(fastest(instances, axes["M"], axes["N"], axes["K"], call.info.sms), kind, call)
 
 
 def by_name(instances: Sequence[Instance], kind: int, axes: Axes, info: DeviceInfo) -> dict[str, Steps]:
-    """Each of those instances, the fastest first, as they are predicted."""
+    """The instances in ascending order of predicted time."""
     sizes = axes["M"], axes["N"], axes["K"], info.sms
     ordered = sorted(instances, key=lambda instance: predicted_us(instance, *sizes))
     return {instance_name(KERNELS[instance]): partial(_launch, instance, kind) for instance in ordered}
 
 
 def _launch(instance: Instance, kind: int, call: Call) -> tuple[Step, ...]:
-    """Behind a copy of the activations where K leaves their rows unaligned. Rows that only their stride leaves so are
-    read as they are."""
+    """The launch, after a copy of the activations if K leaves their rows unaligned. Rows that are unaligned only by
+    their stride are read directly."""
     M, N, K = call.axes["M"], call.axes["N"], call.axes["K"]
     kernel, mixed, whole = KERNELS[instance], 0, 0
     if isinstance(instance, GemmMma):
-        # The device's own scheduler hands out tiles.
+        # The device schedules one block per tile.
         shared = instance.shared(K)
         launch = call.params(kernel, tiles_of(instance.tile, M, N), WARP * instance.warps(K), shared=shared)
     else:

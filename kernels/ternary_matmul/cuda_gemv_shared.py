@@ -1,4 +1,4 @@
-"""The instances of gemv_shared.cu, for 2 to 8 rows of activations, and where they are launched."""
+"""The instances of gemv_shared.cu, for 2 to 8 rows of activations, and the shapes for which they are launched."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STEP = 256
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """The macros of an instance, which the source explains."""
+    """The macros of an instance, which the source documents."""
 
     pairs: int
     tiles: int
@@ -69,11 +69,10 @@ KERNELS = {shape: _kernel(shape) for shape in SHAPES}
 
 
 def shared_shape(M: int, N: int, K: int, sms: int, early: bool) -> Shared | None:
-    """The instance for that product on a device of so many multiprocessors, or None where gemv_mma.cu is faster.
+    """The instance for that product on a device with that many multiprocessors, or None if gemv_mma.cu is faster.
 
-    Chosen by the times at the head of the source: weights that are read early, and as many of them as fill most
-    multiprocessors with one block of 128 rows, and none with two; blocks of 112 rows where there are no more of those
-    either.
+    Chosen by the times in the header of the source: weights that are read early, if most multiprocessors have one block
+    of 128 rows and none has two; blocks of 112 rows if they are not more than the multiprocessors either.
     """
     if not early or not 3 * sms <= 4 * -(-N // WHOLE.rows) <= 4 * sms:
         return None
@@ -85,7 +84,7 @@ def shared_shape(M: int, N: int, K: int, sms: int, early: bool) -> Shared | None
 
 
 def launch(shape: Shared, kind: int, call: Call) -> tuple[Step, ...]:
-    """The launch of an instance; `kind` is that of the outputs."""
+    """The launch of an instance; `kind` is the number of the output dtype."""
     M, N, K = (call.axes[axis] for axis in "MNK")
     kernel = KERNELS[shape]
     made = call.params(kernel, -(-N // shape.rows), shape.block(K), shared=shape.shared(M, K))

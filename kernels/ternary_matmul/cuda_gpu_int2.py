@@ -21,16 +21,16 @@ FORMAT = "gpu_int2"
 LOAD = 128
 """Columns of a warp's loads of one step."""
 THREADS = 512
-"""Of a block, at most."""
+"""The most threads of a block."""
 FACTORS = 256
-"""Bytes of shared memory that are left for the factors of the rows of activations."""
+"""Bytes of shared memory reserved for the factors of the rows of activations."""
 BUSY = 32
 """Warps of a multiprocessor that hide the latency of memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dp4a:
-    """The macros of an instance of gpu_int2.cu, which explains them."""
+    """The macros of an instance of gpu_int2.cu, which documents them."""
 
     rows: int
     strips: int
@@ -43,12 +43,12 @@ class Dp4a:
 
     @property
     def warp_k(self) -> int:
-        """Columns that one warp may add up in int32."""
+        """Columns that one warp may sum in int32."""
         return 1 << 21
 
     @property
     def least_threads(self) -> int:
-        """Of a block: each finishes one output."""
+        """The fewest threads of a block: each finishes one output."""
         return self.rows * self.strips * STRIP
 
     @property
@@ -59,7 +59,7 @@ class Dp4a:
 
 @dataclass(frozen=True, slots=True)
 class Mma:
-    """The macros of an instance of gpu_int2_mma.cu, which explains them."""
+    """The macros of an instance of gpu_int2_mma.cu, which documents them."""
 
     groups: int
     steps: int
@@ -71,17 +71,17 @@ class Mma:
 
     @property
     def warp_k(self) -> int:
-        """Columns that one warp may add up in int32, less what the last of its steps may have beside them."""
+        """Columns that one warp may sum in int32, minus the padding of its last step."""
         return (1 << 18) - 2 * LOAD * self.steps
 
     @property
     def least_threads(self) -> int:
-        """Of a block: each makes a factor."""
+        """The fewest threads of a block: each computes a factor."""
         return 8 * self.groups
 
     @property
     def sums(self) -> int:
-        """Bytes of a warp's sums in shared memory, rows of which are 36 words apart."""
+        """Bytes of a warp's sums in shared memory, with a row stride of 36 words."""
         return 4 * 8 * self.groups * 36
 
 
@@ -91,7 +91,7 @@ ONE = Dp4a(rows=1, strips=1, steps=2)
 SEVERAL = Dp4a(rows=4, strips=1, steps=1)
 MMA = tuple(Mma(groups=groups, steps=1) for groups in (1, 2, 4))
 MMA_K = 1 << 20
-"""Past it a block's warps could not share K."""
+"""The largest K that the warps of a block can share."""
 
 _SOURCES: dict[type[Instance], tuple[str, str, tuple[int, int], int]] = {
     Dp4a: ("gpu_int2", "gemm_gpu_int2_dp4a", (7, 0), 64),
@@ -119,8 +119,8 @@ KERNELS = {instance: kernel_of(instance) for instance in INSTANCES}
 
 
 def warps_of(instance: Instance, M: int, N: int, K: int, sms: int) -> int:
-    """Warps that share the K of a block on a device of so many multiprocessors: enough to keep it busy, no more than
-    have something to load, and all with as many passes."""
+    """Warps that share the K of a block on a device with that many multiprocessors: enough to keep it busy, at most as
+    many as have something to load, and all with the same number of passes."""
     steps = -(-K // (LOAD * instance.steps))
     rows, high = instance.tile
     blocks = -(-M // rows) * -(-N // high)
@@ -132,7 +132,7 @@ def warps_of(instance: Instance, M: int, N: int, K: int, sms: int) -> int:
 
 
 def mma_for(M: int) -> Mma:
-    """The instance for so many rows of activations. To 32 of them, 16 at a time were faster than 32 on an H200."""
+    """The instance for M rows of activations. For up to 32 rows, 16 at a time were faster than 32 on an H200."""
     few, some, many = MMA
     return few if few.tile[0] >= M else some if 2 * some.tile[0] >= M else many
 

@@ -1,5 +1,5 @@
-"""The CUDA variants of ternary_matmul over formats with their scales among the bytes: tq2_0 of ggml, with one for each
-group of 256 weights, and iq2_bn of ik_llama.cpp, with one for each row. So what GGUF files hold is not repacked."""
+"""The CUDA variants of ternary_matmul with formats that store scales in the bytes: tq2_0 of ggml, one for each group of
+256 weights, and iq2_bn of ik_llama.cpp, one for each row. So weights of GGUF files need no repacking."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from tritmark.kernels.ternary_matmul.cuda_arguments import KINDS, SHARED, WARP, 
 from tritmark.kernels.ternary_matmul.spec import MAX_K, OP, dtypes
 
 FORMATS = {"tq2_0": GROUP, "iq2_bn": BLOCK}
-"""And what K is a multiple of."""
+"""Weights of a group; K is a multiple of it."""
 THREADS = 512
-"""Of a block whose warps share K, at most."""
+"""The most threads of a block with warps that share K."""
 FOUR = 4
-"""Rows of weights that four lanes take together, of one group of columns at a time."""
+"""Rows of weights that four lanes process together, one group of columns at a time."""
 PARTS = 24 << 10
-"""Bytes of shared memory for the totals of groups, so that two blocks fit where a multiprocessor has 48 KiB."""
+"""Bytes of shared memory for the totals of groups; two blocks fit into a multiprocessor with 48 KiB."""
 BUSY = 72
-"""Warps for each multiprocessor past which those that share K only wait for each other."""
+"""Warps per multiprocessor above which warps that share K only wait for each other."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScaledDp4a:
-    """The macros of an instance of scaled.cu, which explains them."""
+    """The macros of an instance of scaled.cu, which documents them."""
 
     grouped: int
     rows: int
@@ -44,17 +44,17 @@ class ScaledDp4a:
 
     @staticmethod
     def sets(N: int, groups: int, sms: int) -> int:
-        """Fours of rows of a block on a device of so many multiprocessors: few where there are few rows, so that there
-        are more blocks."""
+        """Sets of four rows of a block on a device with that many multiprocessors: few sets if there are few rows, so
+        that there are more blocks."""
         return max(1, 32 // groups) if 32 * sms >= N else 4
 
     def chunk(self, groups: int, sets: int) -> int:
-        """Groups that a block takes at a time."""
+        """Groups that a block processes at a time."""
         return min(groups, PARTS // (self.four * sets) - 1)
 
     def warps(self, N: int, sets: int, chunk: int, sms: int) -> int:
-        """Warps of a block: four lanes for each four rows and group, half as many where there are many rows, or for all
-        of them as many turns."""
+        """Warps of a block: four lanes for each four rows and group; half as many if there are many rows; and the same
+        number of passes for all."""
         jobs = sets * chunk
         turns = max(1 if 32 * sms >= N else 2, -(-jobs // (THREADS // 4)))
         return max(-(-FOUR * self.rows * sets // WARP), -(-jobs // turns // 8))
@@ -62,7 +62,7 @@ class ScaledDp4a:
 
 @dataclass(frozen=True, slots=True)
 class ScaledMma:
-    """The macros of an instance of scaled_mma.cu, which explains them."""
+    """The macros of an instance of scaled_mma.cu, which documents them."""
 
     grouped: int
     eights: int
@@ -88,7 +88,7 @@ class ScaledMma:
         return active * high * (8 if self.grouped else 4) + 8 * active + 4 * high if self.split else 0
 
     def warps(self, tiles: int, groups: int, sms: int) -> int:
-        """Warps of a block: where they share K all with as many passes."""
+        """Warps of a block; if they share K, all have the same number of passes."""
         if not self.split:
             return self.threads // WARP
         most = min(self.threads // WARP, (SHARED - self.fixed) // self.sums, max(1, BUSY * sms // tiles))
@@ -99,11 +99,11 @@ Instance = ScaledDp4a | ScaledMma
 
 
 def instances(format: str) -> tuple[tuple[ScaledDp4a, ScaledDp4a], tuple[ScaledMma, ScaledMma, ScaledMma, ScaledMma]]:
-    """All of a format: by dp4a for one row of activations and for several, by the tensor cores for up to 8 rows, for
-    more, for still more, and without a share of K."""
+    """All instances of a format: with dp4a for one row of activations and for several; with tensor cores for up to 8
+    rows, for more, for still more, and without sharing K."""
     grouped = int(format == "tq2_0")
     return (
-        # 1024 threads are never launched: they hold tq2_0's to 64 registers, with which it was faster.
+        # 1024 threads are never launched: the bound limits tq2_0's instance to 64 registers, which was faster.
         (ScaledDp4a(grouped, 1, 1024 if grouped else THREADS), ScaledDp4a(grouped, 4, THREADS)),
         (
             ScaledMma(grouped, 1, 1, 1, THREADS),
@@ -126,7 +126,7 @@ def kernel_of(instance: Instance) -> Kernel:
         threads=instance.threads,
         registers=min(255, 65536 // instance.threads),
         shared=SHARED,
-        # A few numbers are kept there for one more block a multiprocessor on 7.5 to 8.9 and 12.0; none on 9.0 and 10.0.
+        # A few values are spilled for one more block per multiprocessor on 7.5 to 8.9 and 12.0; none on 9.0 and 10.0.
         local=32,
         capability=capability,
         defines=tuple((each.name.upper(), str(getattr(instance, each.name))) for each in fields(instance)),
@@ -157,8 +157,8 @@ def _dp4a(format: str, kind: int, call: Call) -> tuple[Step, ...]:
 
 
 def mma_for(format: str, M: int, N: int, sms: int) -> ScaledMma:
-    """The instance for so many rows of activations and weights on a device of so many multiprocessors, as measured on
-    the H200's 132 (scaled_mma.cu): without a share of K where there are tiles enough for all."""
+    """The instance for M rows of activations and N of weights on a device with that many multiprocessors, as measured
+    on the H200's 132 (scaled_mma.cu): without sharing K if there are enough tiles for all."""
     eight, some, many, alone = instances(format)[1]
     tiles = -(-M // alone.tile[0]) * -(-N // alone.tile[1])
     if M > 32 and (64 * sms <= N if alone.grouped else tiles >= 4 * sms):
@@ -175,10 +175,10 @@ def _mma(format: str, kind: int, call: Call) -> tuple[Step, ...]:
 
 
 MAKERS = (
-    ("dp4a", "straight from GGUF's bytes, each weight read once for four rows of activations, dp4a", _dp4a, ()),
+    ("dp4a", "reads GGUF's bytes, each weight once for four rows of activations, dp4a", _dp4a, ()),
     (
         "mma",
-        "straight from GGUF's bytes, each weight decoded once for up to 32 rows of activations, int8 tensor cores",
+        "reads GGUF's bytes, each weight decoded once for up to 32 rows of activations, int8 tensor cores",
         _mma,
         (MinSize("M", 2),),
     ),

@@ -1,4 +1,4 @@
-"""The formats of weights that products are compared in with those of others."""
+"""The formats of weights in which products are compared with those of other projects."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tritmark.kernels.ternary_matmul import cpu, cuda, cuda_gpu_int2, cuda_scale
 
 
 def one_scale(format: Format) -> bool:
-    """Whether the matrix has one scale, and no other codes than -1, 0, 1: a peer makes its own weights from the codes,
+    """Whether the matrix has one scale and only the codes -1, 0, 1: a peer then packs its own weights from the codes
     and takes the scale beside them."""
     return format.scale_per == "tensor" and set(format.codes) <= {-1, 0, 1}
 
@@ -16,10 +16,10 @@ _READ = dict.fromkeys(
     variant.key.weight_format for module in (cpu, cuda, cuda_gpu_int2, cuda_scaled) for variant in module.VARIANTS
 )
 PRODUCTS = frozenset(name for name in _READ if one_scale(BUILT_IN[name]))
-"""Those of this package with one scale that it has kernels for, on any device."""
+"""This package's formats with one scale that have kernels on any device."""
 ROWS = tuple(BUILT_IN[name] for name in _READ if BUILT_IN[name].scale_per == "row")
-"""The same with a scale for each row; their int32 sums are those of the codes alone."""
+"""The formats with a scale for each row; their int32 sums do not contain the scales."""
 INTEGERS = PRODUCTS | {format.name for format in ROWS}
-"""Those whose codes are summed up over whole rows, whatever the scales are."""
+"""The formats with codes that are summed over whole rows, with any scales."""
 GROUPED = tuple(BUILT_IN[name] for name in _READ if BUILT_IN[name].scale_per == "group")
-"""The same with a scale for each group."""
+"""The formats with a scale for each group."""

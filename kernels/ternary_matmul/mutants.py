@@ -1,4 +1,4 @@
-"""Ways to compute ternary_matmul wrongly."""
+"""Mutants of ternary_matmul."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Array = npt.NDArray[Any]
 
 
 def _int16(every: int, saturates: bool, x: Array, w: Array) -> Array:
-    """Products with w + 1 summed in 16 lanes of int16, flushed every so many values, as I2_S is by its original."""
+    """Products with w + 1 summed in 16 lanes of int16 and flushed after `every` values, as in the original of I2_S."""
     fields = (w + 1).astype(np.int8)
     acc = np.zeros((len(x), len(w)), np.int64)
     for start in range(0, x.shape[1], every):
@@ -37,7 +37,7 @@ def _int16(every: int, saturates: bool, x: Array, w: Array) -> Array:
 
 
 def _int16_products(x: Array, w: Array) -> Array:
-    """Products summed in int16, flushed every 256: too late by one where all are -128 times -1, for 256 times 128 is
+    """Products summed in int16, flushed every 256: too late by one if all are -128 times -1, since 256 times 128 is
     2**15."""
     acc = np.zeros((len(x), len(w)), np.int64)
     for start in range(0, x.shape[1], 256):
@@ -52,7 +52,7 @@ def _float32_sums(x: Array, w: Array) -> Array:
 
 
 def _uncorrected(x: Array, w: Array) -> Array:
-    """Fields w + 1 taken for codes."""
+    """Fields w + 1 used as codes."""
     return accumulate(x, (w + 1).astype(np.int8))
 
 
@@ -71,17 +71,17 @@ def _128_lost(x: Array, w: Array) -> Array:
 
 
 def _summed(sums: Sums, inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
-    """Outputs of these sums, right from there on."""
+    """Correct outputs of these sums."""
     return product(inputs, axes, key, sums)
 
 
 def _changed(inputs: Arrays, axes: Axes, key: KernelKey, **changed: Any) -> dict[str, Any]:
-    """Right outputs of other inputs. The scales of groups stay what they are with the right ones."""
+    """Correct outputs of changed inputs. The scales of groups stay those of the original inputs."""
     return reference({**inputs, "weight_scale": weight_scales(inputs, axes, key.weight_format), **changed}, axes, key)
 
 
 def _fields_reversed(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
-    """The four codes of a byte in the other order."""
+    """The four codes of a byte in reverse order."""
     w = inputs["weights"].copy()
     whole = axes["K"] // 4 * 4
     w[:, :whole] = w[:, :whole].reshape(axes["N"], -1, 4)[:, :, ::-1].reshape(axes["N"], whole)
@@ -89,21 +89,20 @@ def _fields_reversed(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, An
 
 
 def _multiplied(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
-    """Times the activations' scale, not divided by it."""
+    """Multiplied by the activations' scale in place of divided."""
     return reference({**inputs, "act_scale": 1 / inputs["act_scale"].astype(np.float64)}, axes, key)
 
 
 def _product_of_scales(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
-    """The quotient of the scales rounded to float32 before the product: it overflows, or is denormal, where the
-    output is neither."""
+    """The quotient of the scales rounded to float32 before the product: it overflows or is denormal although the output
+    is neither."""
     scales = weight_scales(inputs, axes, key.weight_format)
     quotient = (scales / inputs["act_scale"][:, np.newaxis]).astype(np.float64)
     return {"out": accumulate(inputs["activations"], inputs["weights"]) * quotient}
 
 
 def _flushed_scales(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
-    """Scales that are denormal taken for the least that is not, as a processor does that flushes them, and keeps off
-    a division by 0."""
+    """Denormal scales replaced by the least normal number: like flushing them, but without a division by 0."""
     least, act_scale = np.finfo(np.float32).tiny, inputs["act_scale"]
     scales = weight_scales(inputs, axes, key.weight_format)
     kept = np.where(np.abs(scales) < least, np.copysign(least, scales), scales)
@@ -111,13 +110,13 @@ def _flushed_scales(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any
 
 
 def _flushed_outputs(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
-    """Outputs that are denormal in float32 and bfloat16 taken for zero."""
+    """Outputs that are denormal in float32 and bfloat16 flushed to zero."""
     out = np.asarray(reference(inputs, axes, key)["out"])
     return {"out": np.where(np.abs(out) < np.finfo(np.float32).tiny, 0.0, out)}
 
 
 def _next_scales(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
-    """Each row, or group, with the scale of the next."""
+    """Each row or group with the scale of the next one."""
     scales = weight_scales(inputs, axes, key.weight_format)
     return _changed(inputs, axes, key, weight_scale=np.roll(scales.reshape(-1), -1).reshape(scales.shape))
 
@@ -129,7 +128,7 @@ def _one_scale(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
 
 
 def _first_rows_scale(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
-    """All rows times the scale of the first of each four that lie side by side."""
+    """Every four interleaved rows times the scale of the first."""
     scales = weight_scales(inputs, axes, key.weight_format)
     return _changed(inputs, axes, key, weight_scale=scales[np.arange(axes["N"]) // 4 * 4])
 
@@ -179,7 +178,7 @@ def _has_whole_rows(key: KernelKey) -> bool:
 
 
 def _has_256_summed(key: KernelKey) -> bool:
-    """Whether so many products may share a sum."""
+    """Whether 256 products may share a sum."""
     form = grouped(key.weight_format)
     return form is None or form.group >= 256
 
@@ -194,12 +193,12 @@ def _is_float_of_row_scales(key: KernelKey) -> bool:
 
 
 def _is_int_of_few_rows(key: KernelKey) -> bool:
-    """Whether sums past 2^24 fit the arrays that mutants are planted into: 32 rows of 2^17 weights do not."""
+    """Whether sums above 2^24 fit the arrays of mutants: 32 rows of 2^17 weights do not."""
     return _is_int(key) and not isinstance(FORMATS.get(key.weight_format), TL)
 
 
 def _has_no_tail(key: KernelKey) -> bool:
-    """Whether a row is always a whole number of what the mutant drops the rest of."""
+    """Whether a row is always a multiple of the unit after which the mutant drops the rest."""
     _, limits = cpu.FORMATS.get(key.weight_format, ("", ()))
     return any(
         isinstance(limit, MultipleOf) and limit.axis == "K" and limit.factor % (4 * TILE) == 0 for limit in limits

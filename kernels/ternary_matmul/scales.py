@@ -1,4 +1,4 @@
-"""What code 1 of the weights stands for, in formats that have a scale for each row or for each group of weights."""
+"""The scales of weights, in formats with a scale for each row or for each group of weights."""
 
 from __future__ import annotations
 
@@ -12,18 +12,17 @@ from tritmark.harness.spec import Arrays, Axes
 from tritmark.kernels.formats import FORMATS, Format
 
 _LEADING = 4
-"""Codes of a row or group that its scale follows from: few, so that most weights can be wrong without a change of
-the scale."""
+"""Codes of a row or group that determine its scale: few, so that most weights can be incorrect without a change of the
+scale."""
 _STEPS = 256
-"""Scales are that many different multiples of the number that was drawn, all of which float16 holds where it holds
-that number."""
+"""Scales are that many different multiples of the drawn number. If float16 holds the number, it holds all of them."""
 _MIX = np.uint32(2654435761)
 """2^32 over the golden ratio: products with it spread neighbouring integers over all values of their upper bits
 (Knuth, 6.4)."""
 
 
 def grouped(format: str) -> Format | None:
-    """The format of that name where the bytes have a scale for each group of a row's weights, or None."""
+    """The format of that name if its bytes have a scale for each group of a row's weights, else None."""
     form = FORMATS.get(format)
     return form if form is not None and form.scale_per == "group" and form.scale_stored else None
 
@@ -34,12 +33,12 @@ def holds_ternary(format: str) -> bool:
 
 
 def weight_scales(inputs: Arrays, axes: Axes, format: str) -> npt.NDArray[np.float32]:
-    """The scales of the weights as the format stores them: float32 of its `scale_shape`; one where it stores none.
+    """The scales of the weights as the format stores them: float32 of its `scale_shape`; one if it stores none.
 
-    The inputs' `weight_scale` is one number, whatever the format. One with more scales has that number, brought into
-    the stored dtype's range, times 1 to 2, of either sign. The factor follows from the first codes of the row or group
-    and its place in its row: so neighbours differ, and a row of weights has the same scales wherever it lies. Scales
-    that are there already, an array, stay as they are.
+    The inputs' `weight_scale` is one number for every format. A format with several scales has that number, clipped to
+    the range of the stored dtype, times a factor of 1 to 2 with either sign. The factor follows from the first codes of
+    the row or group and its position in the row. So neighbours differ, and equal rows have equal scales. A
+    `weight_scale` that is an array stays unchanged.
 
     Raises InvalidArgumentError for a shape that the format does not take, and for a format without ternary codes.
     """
@@ -55,7 +54,7 @@ def weight_scales(inputs: Arrays, axes: Axes, format: str) -> npt.NDArray[np.flo
     mixed = (leading + 3**_LEADING * np.arange(fields.shape[1])).astype(np.uint32) * _MIX
     factors = np.where(mixed & 1 << 16, -1.0, 1.0) * (1 + (mixed >> 24) / _STEPS)
     info = np.finfo(form.scale_dtype)
-    # A few bits are left of the least, and twice the greatest is still a number.
+    # The least scale keeps a few bits, and twice the greatest is still finite.
     within = np.clip(np.float64(scale), 16 * float(info.smallest_subnormal), float(info.max) / 2)
     stored: npt.NDArray[Any] = (within * factors).astype(form.scale_dtype)
     return stored.astype(np.float32).reshape(form.scale_shape(shape))

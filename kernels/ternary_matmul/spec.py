@@ -31,15 +31,15 @@ DTYPES = ("int32", "float32", "bfloat16")
 """Output dtypes; int32 is the accumulators themselves."""
 
 MAX_K = (1 << 23) - 1
-"""Past it, 2 * 128 * K no longer fits the int32 accumulators."""
+"""The largest K for which 2 * 128 * K fits the int32 accumulators."""
 
 CUDA_DTYPES = (*DTYPES, "float16")
-"""The same on CUDA devices. On the CPU float16 is what a caller makes of float32: the bits are the same."""
+"""Output dtypes on CUDA devices. On the CPU the caller converts float32 to float16, with the same result."""
 
 
 def dtypes(format: str, device: str = "cpu") -> tuple[str, ...]:
-    """The output dtypes of products with weights of a format on a device: the int32 sum of a row has no meaning where
-    its groups have scales."""
+    """The output dtypes of products with weights of a format on a device. int32 is excluded for formats with scales of
+    groups, where the int32 sum of a row has no meaning."""
     there = CUDA_DTYPES if (numbered(device) or (device,))[0] == "cuda" else DTYPES
     return there if grouped(format) is None else tuple(dtype for dtype in there if dtype != "int32")
 
@@ -58,7 +58,7 @@ def _generate(axes: Axes, family: str, rng: np.random.Generator) -> dict[str, An
 
 def _encode(inputs: Arrays, axes: Axes, format: str) -> dict[str, Any]:
     scales = weight_scales(inputs, axes, format)
-    # More scales than one are in the bytes, and nowhere else.
+    # Several scales are stored only in the bytes.
     one = inputs["weight_scale"] if scales.ndim == 0 else np.float32(1)
     return {**inputs, "weights": FORMATS[format].pack(inputs["weights"], scales, tail="error"), "weight_scale": one}
 
@@ -75,7 +75,7 @@ def _traffic(axes: Axes, key: KernelKey) -> Traffic:
 
 
 def _independent_axis(axes: Axes, key: KernelKey) -> tuple[str, int]:
-    """Pieces of rows: formats in tiles hold so many of them side by side."""
+    """The axis N in units of the rows of a tile."""
     form = FORMATS.get(key.weight_format)
     if isinstance(form, TL):
         return "N", form.rows_apart((axes["N"], axes["K"]))
@@ -83,14 +83,15 @@ def _independent_axis(axes: Axes, key: KernelKey) -> tuple[str, int]:
 
 
 def interchangeable(axes: Axes, format: str) -> bool:
-    """Formats with one scale in float32, which all hold the same ternary weights with it, each in its own bytes."""
+    """Whether the format has one float32 scale: all such formats hold the same ternary weights, each in its own
+    bytes."""
     form = FORMATS.get(format)
     one = form is not None and form.scale_per == "tensor" and form.scale_dtype == "float32"
     return form is not None and one and holds_ternary(format) and form.holds((axes["N"], axes["K"]))
 
 
 def _with_weights(axes: Axes, codes: Any, scale: Any, rng: np.random.Generator) -> dict[str, Any]:
-    made = _generate({**axes, "N": 1}, "normal", rng)  # one row, for the weights are there
+    made = _generate({**axes, "N": 1}, "normal", rng)  # one row, since the weights exist
     one = {"weight_scale": np.float32(scale)} if np.ndim(scale) == 0 and scale > 0 else {}
     return {**made, "weights": codes, **one}
 
@@ -110,14 +111,14 @@ OP = Op(
             "weight_scale",
             (),
             "float32",
-            "what code 1 stands for; kernels get 1 where weights hold several scales",
+            "value of code 1; kernels get 1 where weights hold several scales",
             Values.POSITIVE,
         ),
         Tensor(
             "act_scale",
             ("M",),
             "float32",
-            "activations were multiplied by it, so the output is divided by it",
+            "factor of the activations; the output is divided by it",
             Values.POSITIVE,
         ),
     ),

@@ -1,4 +1,4 @@
-"""What the look-up kernels of tl1 and tl2 have to be told, and the tables of the activations that they take."""
+"""Parameters of the look-up kernels of tl1 and tl2, and the size of their tables of activations."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from tritmark.kernels.formats import BUILT_IN
 from tritmark.kernels.formats.tl_layout import TL, Layout
 
 _ROWS = 4
-"""Rows of activations that there are tables for at once, TM_LUT_ROWS in cython_ext/src/ternary_matmul/lut.h."""
+"""Rows of activations with tables at a time, TM_LUT_ROWS in cython_ext/src/ternary_matmul/lut.h."""
 _CACHE_LINE = 64
 
 
 def tiles(format: str, axes: Axes) -> Layout | None:
-    """How the weights of a format in tiles are cut, or None for any other."""
+    """The tiling of a format's weights, or None for a format without tiles."""
     form = BUILT_IN[format]
     return form.layout("ternary_matmul", (axes["N"], axes["K"])) if isinstance(form, TL) else None
 
 
 def table_bytes(format: str, axes: Axes) -> int:
-    """Bytes of the tables of a call: 32 for each pair of columns in tl1; in tl2, where each is there twice, 64 for each
-    triple and each pair; and what aligns them."""
+    """Bytes of the tables of a call, with alignment: 32 for each pair of columns in tl1; in tl2, where tables are
+    duplicated, 64 for each triple and each pair."""
     K, layout = axes["K"], tiles(format, axes)
     if layout is None:
         return 0

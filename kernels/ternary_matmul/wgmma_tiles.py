@@ -1,5 +1,5 @@
-"""What the instances of the two gemm_wgmma.cu share, of ternary_matmul and of ternary_matmul_a16: tiles, shared memory,
-and how often a launch pays what was measured."""
+"""Shared parts of the instances of both gemm_wgmma.cu, of ternary_matmul and of ternary_matmul_a16: tiles, shared
+memory, and the number of times that a launch has each measured cost."""
 
 from __future__ import annotations
 
@@ -15,41 +15,40 @@ from tritmark.kernels.formats.row16 import row_bytes
 WGMMA_SHARED = 227 << 10
 """Bytes of shared memory that a block may have on 9.0."""
 ALIGNED = 16
-"""Bytes that rows of activations are copied by."""
+"""Bytes of a copy of rows of activations."""
 DEPTH = 128
 """Bytes of a row of activations in a panel of a stage, and of a row of outputs in a box."""
 TAIL_BOX = 32
-"""Rows of activations that are copied at a time where tiles are not all alike."""
+"""Rows of activations that are copied at a time if tiles differ in size."""
 MOST_REPLACED = 4
-"""Whole tiles of a strip that may be made of smaller ones."""
+"""Whole tiles of a strip that may be replaced by smaller ones."""
 
 
 def tiles_of(tile: tuple[int, int], M: int, N: int) -> int:
-    """How many tiles of so many rows of activations and of weights a product has."""
+    """The number of tiles (rows of activations, rows of weights) of a product."""
     return -(-M // tile[0]) * -(-N // tile[1])
 
 
 @dataclass(frozen=True, slots=True)
 class WgmmaTiles:
-    """An instance of a kernel over wgmma_tiles.cuh, which explains its macros, and its time on an H200 in us."""
+    """An instance of a kernel with wgmma_tiles.cuh, which documents the macros, and its time on an H200 in us."""
 
     columns: int
     blocks: int
     panels: int
     stages: int
     costs: tuple[float, float, float, float]
-    """Of a launch; of each tile of a multiprocessor; of each panel of k of it; more of those where all multiprocessors
-    are busy."""
+    """Costs of a launch; of each tile of a multiprocessor; of each panel of k of a tile; additional cost of a panel if
+    all multiprocessors are busy."""
     last: WgmmaTiles | None = None
-    """The instance of which the last tiles have the columns, where whole ones would leave multiprocessors idle at the
-    end."""
+    """The instance for the last tiles, if whole tiles would leave multiprocessors idle at the end."""
     split: int = 1
     """Blocks that share the K of a tile."""
 
     panel_k: ClassVar[int]
     """k of a panel."""
     factor_bytes: ClassVar[int]
-    """Of shared memory for the factors of a row of activations, of both warpgroups that multiply."""
+    """Bytes of shared memory for the factors of a row of activations, for both warpgroups that multiply."""
 
     @property
     def tail(self) -> int:
@@ -58,7 +57,7 @@ class WgmmaTiles:
 
     @property
     def threads(self) -> int:
-        """Of a block: one warpgroup copies, two multiply."""
+        """Threads of a block: one warpgroup copies, two multiply."""
         return 384
 
     @property
@@ -68,7 +67,7 @@ class WgmmaTiles:
 
     @property
     def shared_bytes(self) -> int:
-        """Bytes of dynamic shared memory: stages, outputs of a tile in 16 bits unless blocks share it, factors."""
+        """Bytes of dynamic shared memory: stages, factors, and 16-bit outputs of a tile unless blocks share it."""
         rows, high = self.tile
         stage = (rows * DEPTH + high * self.panel_k // 4) * self.panels
         return self.stages * (stage + 16) + (2 * rows * high if self.split == 1 else 0) + self.factor_bytes * rows
@@ -89,8 +88,8 @@ class WgmmaTiles:
     def maps(
         self, activations: DeviceArray, apart: int, weights: DeviceArray, out: DeviceArray, axes: Axes
     ) -> tuple[object, object, object]:
-        """What it copies boxes of: activations, `apart` bytes between their rows, weights and outputs. Of activations
-        that are not aligned there is no map, nor of outputs that are not, or not of 16 bits."""
+        """The tensor maps of activations (`apart` bytes between rows), weights and outputs. Unaligned activations,
+        unaligned outputs and outputs of other than 16 bits have no map."""
         (rows, high), bytes_w = self.tile, row_bytes(axes["K"])
         box_rows = TAIL_BOX if self.last else rows
         of_a: object = NO_MAP
@@ -104,12 +103,12 @@ class WgmmaTiles:
         return of_a, of_w, of_out
 
     def strips(self, M: int, N: int, K: int, sms: int) -> tuple[int, int]:
-        """How many strips of rows of weights end in tiles of `last`, and the whole tiles of each of those: what is
-        predicted to take the least time."""
+        """The number of strips of rows of weights that end in tiles of `last`, and the whole tiles of each: the choice
+        with the least predicted time."""
         return self.timed_strips(M, N, K, sms)[1:]
 
     def timed_strips(self, M: int, N: int, K: int, sms: int) -> tuple[float, int, int]:
-        """The same behind the time of all tiles."""
+        """The predicted time of all tiles, followed by the result of `strips`."""
         assert self.last is not None
         rows, high = self.tile
         each, panels = -(-M // rows), -(-K // self.panel_k)
@@ -118,14 +117,14 @@ class WgmmaTiles:
         for whole in range(max(0, each - MOST_REPLACED), each):
             lasts = -(-(M - whole * rows) // self.last.columns)
             for mixed in range(-(-N // high) + 1):
-                # Whole tiles come first, and blocks take tiles by turns: the first block has the most of them.
+                # Whole tiles come first and are assigned round-robin, so the first block has the most of them.
                 before = (-(-N // high) - mixed) * each + mixed * whole
                 waves, waves_all = -(-before // sms), -(-(before + mixed * lasts) // sms)
                 found.append((waves * us + (waves_all - waves) * us_last, mixed, whole))
         return min(found)
 
     def launched(self, M: int, N: int, K: int, sms: int) -> tuple[int, int, int]:
-        """Blocks of a launch on a device of so many multiprocessors, which go over tiles or share one each, and the
+        """Blocks of a launch on a device with that many multiprocessors, which loop over tiles or share one, and the
         kernel's `mixed` and `mixed_wide`."""
         tiles, mixed, whole = tiles_of(self.tile, M, N), 0, 0
         if self.last:
@@ -135,13 +134,13 @@ class WgmmaTiles:
         return min(tiles, sms) if self.split == 1 else tiles * self.split, mixed, whole
 
     def counts(self, M: int, N: int, K: int, sms: int) -> tuple[float, float, float, float]:
-        """How often each of the costs is paid on a device of so many multiprocessors."""
+        """How often each cost occurs on a device with that many multiprocessors."""
         tiles, stages = tiles_of(self.tile, M, N), -(-K // (self.panel_k * self.panels))
         waves, panels = -(-tiles // resident_clusters(self.split, sms)), -(-stages // self.split) * self.panels
         return 1, waves, waves * panels, waves * panels * min(1.0, tiles * self.split / sms)
 
     def tiles_us(self, M: int, N: int, K: int, sms: int) -> float:
-        """Time of a launch on a device of so many multiprocessors."""
+        """Time of a launch on a device with that many multiprocessors."""
         if self.last:
             return self.costs[0] + self.timed_strips(M, N, K, sms)[0]
         return sum(cost * count for cost, count in zip(self.costs, self.counts(M, N, K, sms), strict=True))

@@ -36,15 +36,14 @@ def ternary_matmul_a16(
 ) -> npt.NDArray[Any]:
     """activations @ weights.T times the weights' scale, of 16-bit activations that are not quantized (W2A16).
 
-    `activations` is bfloat16 or float16 (M, K) or (K,), rows contiguous (they may lie apart); NaN and infinities go
-    through, as products with 0 make NaN. `weights` comes from pack_weights, in a format with one scale; it is repacked
-    once into the layout that kernels read, and the receipt says so. Sums are float32, within a bound that is known
-    beforehand (kernels/ternary_matmul_a16/reference.py). `dtype` is "float32", "bfloat16" or "float16", to which the
-    product is rounded. Returns (M, N) or (N,); `out`, if given, has that shape and dtype. `device` is "cuda", the only
-    one with kernels.
+    `activations` is bfloat16 or float16 (M, K) or (K,), rows contiguous (the matrix may be strided); NaN and infinities
+    propagate: their products with 0 are NaN. `weights` comes from pack_weights, in a format with one scale; it is
+    repacked once for the kernels, and the receipt reports it. Sums are float32, within a bound that is known beforehand
+    (kernels/ternary_matmul_a16/reference.py). The product is rounded to `dtype`, "float32", "bfloat16" or "float16".
+    Returns (M, N) or (N,); `out`, if given, has that shape and dtype. `device` is "cuda", the only one with kernels.
 
-    Raises InvalidArgumentError for arguments outside the contract, NoCompatibleKernelError where no kernel fits (K
-    above 2^20, a GPU older than 8.0, a device that is not there), DeviceError where a GPU fails; `out` is then
+    Raises InvalidArgumentError for arguments outside the contract, NoCompatibleKernelError if no kernel fits (K above
+    2^20, a GPU with compute capability below 8.0, a missing device), DeviceError if a GPU fails; `out` is then
     untouched.
     """
     result, _ = _computed(activations, weights, dtype=dtype, out=out, variant=variant, device=device)
@@ -54,7 +53,7 @@ def ternary_matmul_a16(
 def with_receipt(
     activations: npt.NDArray[Any], weights: PackedWeights, **asked: Any
 ) -> tuple[npt.NDArray[Any], Receipt]:
-    """As ternary_matmul_a16, with the receipt of what ran."""
+    """As ternary_matmul_a16, and the receipt."""
     result, ran = _computed(activations, weights, **asked)
     return result, ran.receipt()
 

@@ -1,5 +1,4 @@
-"""The CUDA variants of ternary_matmul_a16, over row16 weights, and which instance of their kernels is launched for a
-shape."""
+"""The CUDA variants of ternary_matmul_a16, with row16 weights, and the choice of the instance for a shape."""
 
 from __future__ import annotations
 
@@ -23,28 +22,28 @@ from tritmark.kernels.ternary_matmul_a16.spec import DTYPES, MAX_K, NAMES
 
 FORMAT = "row16"
 KINDS = {"float32": 1, "bfloat16": 2, "float16": 3}
-"""Outputs as the kernels number them."""
+"""The kernels' numbers of output dtypes."""
 INPUTS = {"bfloat16": "8", "float16": "16"}
-"""Activations as the kernels' macro INPUT has them."""
+"""The macro INPUT of the kernels for each dtype of the activations."""
 MMA_SHARED = 99 << 10
-"""Bytes of shared memory that a block may have on each device of 8.0 and newer (8.6 has the least)."""
+"""Bytes of shared memory that a block may have on every device with capability 8.0 or higher (8.6 has the least)."""
 WARP = 32
 MAX_THREADS = 2048
-"""Of a multiprocessor."""
+"""Limits of a multiprocessor."""
 
 
 @dataclass(frozen=True, slots=True)
 class A16Gemv:
-    """An instance of gemv.cu, which explains its macros, and its time on an H200 in us."""
+    """An instance of gemv.cu, which documents the macros, and its time on an H200 in us."""
 
     rows8: int
     groups: int
     threads: int
     registers: int
-    """Of a thread, as the compiler gives them."""
+    """Registers of a thread, as the compiler assigns them."""
     costs: tuple[float, float, float]
-    """Of a launch; of each tile of a block, one after the other; of the 64 weights that each lane of a multiprocessor
-    has in a row."""
+    """Costs of a launch; of each consecutive tile of a block; of the 64 weights of a row that each lane of a
+    multiprocessor has."""
 
     @property
     def tile(self) -> tuple[int, int]:
@@ -52,11 +51,11 @@ class A16Gemv:
         return 8 * self.groups, 8 * self.rows8
 
     def passes(self, K: int) -> int:
-        """Times that the warps of a block go over K."""
+        """Passes of the warps of a block over K."""
         return -(-K // (256 * (self.threads // WARP)))
 
     def block(self, K: int) -> int:
-        """Threads of a block: as few as take no more passes."""
+        """Threads of a block: the fewest that do not need more passes."""
         return WARP * -(-K // (256 * self.passes(K)))
 
     def shared(self, M: int, K: int) -> int:
@@ -65,7 +64,7 @@ class A16Gemv:
         return warps * rows * (512 * self.passes(K) + 64 * self.rows8)
 
     def resident(self, M: int, K: int) -> int:
-        """Blocks of a multiprocessor at a time, or 0 for none."""
+        """Resident blocks of a multiprocessor; 0 if none fits."""
         if self.tile[0] < M or self.shared(M, K) > WGMMA_SHARED:
             return 0
         threads = self.block(K)
@@ -73,11 +72,11 @@ class A16Gemv:
         return min(fit, MAX_THREADS // threads, WGMMA_SHARED // (self.shared(M, K) + 1024))
 
     def grid(self, M: int, N: int, K: int, sms: int) -> int:
-        """Blocks: what multiprocessors hold at a time; each loads a tile while it multiplies the one before."""
+        """Blocks: as many as are resident; each loads a tile while it multiplies the previous one."""
         return min(tiles_of(self.tile, M, N), sms * max(1, self.resident(M, K)))
 
     def predicted_us(self, M: int, N: int, K: int, sms: int) -> float:
-        """Time of a launch on a device of so many multiprocessors."""
+        """Time of a launch on a device with that many multiprocessors."""
         if not self.resident(M, K):
             return inf
         launch, turn, work = self.costs
@@ -88,7 +87,7 @@ class A16Gemv:
 
 @dataclass(frozen=True, slots=True)
 class A16Mma:
-    """An instance of gemm_mma.cu, which explains its macros, and its time on an H200 in us."""
+    """An instance of gemm_mma.cu, which documents the macros, and its time on an H200 in us."""
 
     rows8: int
     groups: int
@@ -96,10 +95,10 @@ class A16Mma:
     held: int
     threads: int
     registers: int
-    """Of a thread, as the compiler gives them."""
+    """Registers of a thread, as the compiler assigns them."""
     costs: tuple[float, float, float, float]
-    """Of a launch; of each wave of blocks; of each pass of its warps over K; of 2560 activations of each row that a
-    multiprocessor reads."""
+    """Costs of a launch; of each wave of blocks; of each pass of its warps over K; of 2560 activations of each row that
+    a multiprocessor reads."""
 
     @property
     def tile(self) -> tuple[int, int]:
@@ -107,11 +106,11 @@ class A16Mma:
         return 8 * self.groups, 8 * self.rows8
 
     def passes(self, K: int) -> int:
-        """Times that the warps of a block go over K."""
+        """Passes of the warps of a block over K."""
         return -(-K // (256 * self.steps * (self.threads // WARP)))
 
     def block(self, K: int) -> int:
-        """Threads of a block: as few as take no more passes."""
+        """Threads of a block: the fewest that do not need more passes."""
         return WARP * -(-K // (256 * self.steps * self.passes(K)))
 
     def shared(self, M: int, K: int) -> int:
@@ -119,11 +118,11 @@ class A16Mma:
         return 256 * self.groups * self.rows8 * (self.block(K) // WARP)
 
     def grid(self, M: int, N: int, K: int, sms: int) -> int:
-        """Blocks: one a tile, which the device's own scheduler hands out."""
+        """Blocks: one for each tile, scheduled by the device."""
         return tiles_of(self.tile, M, N)
 
     def predicted_us(self, M: int, N: int, K: int, sms: int) -> float:
-        """Time of a launch on a device of so many multiprocessors."""
+        """Time of a launch on a device with that many multiprocessors."""
         launch, wave, whole_pass, reads = self.costs
         blocks = tiles_of(self.tile, M, N)
         resident = max(1, REGISTERS_PER_BLOCK // (self.block(K) * (-(-self.registers // 8) * 8)))
@@ -133,14 +132,14 @@ class A16Mma:
 
 @dataclass(frozen=True, slots=True)
 class A16Wgmma(WgmmaTiles):
-    """An instance of gemm_wgmma.cu, which explains its macros, and its time on an H200 in us."""
+    """An instance of gemm_wgmma.cu, which documents the macros, and its time on an H200 in us."""
 
     panel_k: ClassVar[int] = 64
     factor_bytes: ClassVar[int] = 0
 
     @property
     def slices(self) -> int:
-        """The macro SLICES: as many as registers hold beside the sums, at most half of a stage."""
+        """The macro SLICES: as many as fit into registers beside the sums, at most half of a stage."""
         return min(4 // self.blocks, 2 * self.panels)
 
     def block(self, K: int) -> int:
@@ -156,20 +155,18 @@ class A16Wgmma(WgmmaTiles):
         return self.launched(M, N, K, sms)[0]
 
     def predicted_us(self, M: int, N: int, K: int, sms: int) -> float:
-        """Time of a launch on a device of so many multiprocessors."""
+        """Time of a launch on a device with that many multiprocessors."""
         if self.split > 1 and tiles_of(self.tile, M, N) * self.split > 2 * sms:
-            return inf  # each tile has blocks of its own
+            return inf  # each tile has its own blocks
         return self.tiles_us(M, N, K, sms)
 
 
-# The costs of GEMV and MMA were fitted to 64 shapes (M 1 to 512, eight N x K) measured on an H200 with a benchmark
-# outside of this project, launches that overlap and constant weights. Those of the others were fitted to 102 shapes on
-# an H100 (`python suites/performance/gemm_costs.py --activations bfloat16 --fit` measures and fits them; M 16 to 2048,
-# six N x K), where they were measured at four and more, and then moved, within a third of each, to where the choice is
-# best: there within 0.1 % of the fastest in the mean, 2 % at most (by another search than that of `--fit`, which
-# finds 0.2 and 3 % from the same times). They only choose: whatever is launched is within the bound.
+# The costs of GEMV and MMA were fitted to 64 shapes on an H200, with overlapping launches and constant weights. The
+# other costs were fitted to 102 shapes on an H100 (M 16 to 2048, six N x K) and then adjusted, within a third of each,
+# for the best choice: within 0.1 % of the fastest in the mean, at most 2 %. `python suites/performance/gemm_costs.py
+# --activations bfloat16 --fit` measures and fits them. Costs affect only the choice: every instance meets the bound.
 GEMV = (
-    A16Gemv(4, 1, 192, 96, (1.3862, 0.7143, 0.1866)),  # measured at 13824 x 2560 alone, so the costs of the next
+    A16Gemv(4, 1, 192, 96, (1.3862, 0.7143, 0.1866)),  # measured only at 13824 x 2560: costs of the next
     A16Gemv(4, 1, 256, 101, (1.3862, 0.7143, 0.1866)),
     A16Gemv(5, 1, 192, 128, (1.5949, 0.6583, 0.2576)),
     A16Gemv(2, 1, 320, 75, (1.4836, 0.4533, 0.2606)),
@@ -215,7 +212,7 @@ Instance = A16Gemv | A16Mma | A16Wgmma
 
 
 def _defines(instance: Instance) -> tuple[tuple[str, str], ...]:
-    """Its macros, which are called as its fields."""
+    """The macros of an instance; they have the names of its fields."""
     if isinstance(instance, A16Wgmma):
         return (*instance.defines, ("SLICES", str(instance.slices)))
     skipped = {"registers", "costs"}
@@ -246,14 +243,13 @@ KERNELS = {(instance, dtype): _kernel(instance, dtype) for instance in (*GEMV, *
 
 @lru_cache(maxsize=1024)
 def fastest(instances: Sequence[Instance], M: int, N: int, K: int, sms: int) -> Instance:
-    """Of those instances the one that is predicted to take the least time for that product on a device of so many
-    multiprocessors."""
+    """The instance with the least predicted time for that product on a device with that many multiprocessors."""
     return min(instances, key=lambda instance: instance.predicted_us(M, N, K, sms))
 
 
 def launched(instances: Sequence[Instance], dtype: str, kind: int, call: Call) -> tuple[Step, ...]:
-    """The launch of the fastest of those instances whose blocks the device has shared memory for, from activations of
-    that dtype to outputs of that kind."""
+    """The launch of the fastest instance that fits the device's shared memory, from activations of that dtype to
+    outputs of that kind."""
     M, N, K = (call.axes[axis] for axis in "MNK")
     fit = tuple(each for each in instances if each.shared(M, K) <= call.info.shared_per_block_optin)
     instance = fastest(fit, M, N, K, call.info.sms)
@@ -278,7 +274,7 @@ def launched(instances: Sequence[Instance], dtype: str, kind: int, call: Call) -
 
 
 def by_name(instances: Sequence[Instance], dtype: str, kind: int, axes: Axes, info: DeviceInfo) -> dict[str, Steps]:
-    """Each of those instances that takes the product, the fastest first, as they are predicted."""
+    """The instances that take the product, in ascending order of predicted time."""
     M, N, K = (axes[axis] for axis in "MNK")
     fit = [each for each in instances if each.shared(M, K) <= info.shared_per_block_optin]
     predicted = {each: each.predicted_us(M, N, K, info.sms) for each in fit}
@@ -297,7 +293,7 @@ MAKERS: tuple[tuple[str, Tier, str, tuple[Instance, ...], tuple[MinSize, ...]], 
     (
         "gemm",
         Tier.EXTREMELY_OPTIMIZED,
-        "16-bit tensor cores, mma or wgmma, whichever is predicted to be faster for the shape",
+        "16-bit tensor cores, mma or wgmma, by the predicted time for the shape",
         (*GEMV, *MMA, *WGMMA),
         (MinSize("M", 9),),
     ),

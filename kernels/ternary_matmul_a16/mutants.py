@@ -1,4 +1,4 @@
-"""Ways to compute ternary_matmul_a16 wrongly."""
+"""Mutants of ternary_matmul_a16."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tritmark.kernels.ternary_matmul_a16.spec import NAMES
 
 
 def _product(inputs: Arrays, **changed: Any) -> dict[str, Any]:
-    """Outputs of other inputs, right from there on."""
+    """Correct outputs of changed inputs."""
     of = {**inputs, **changed}
     sums = of["activations"].astype(np.float64) @ of["weights"].T.astype(np.float64)
     return {"out": sums * np.float64(of["weight_scale"])}
@@ -28,20 +28,20 @@ def _narrow_sums(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
 
 
 def _narrow_output(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
-    """The product rounded to bfloat16 once it is there."""
+    """The product rounded to bfloat16 at the end."""
     out = _product(inputs)["out"].astype(np.float32).astype(named_dtype("bfloat16"))
     return {"out": out.astype(np.float64)}
 
 
 def _quantized(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
-    """Activations rounded to int8 first, as the product of W2A8 has them."""
+    """Activations rounded to int8 first, as for W2A8."""
     a = inputs["activations"].astype(np.float64)
     scale = 127 / np.maximum(np.abs(a).max(axis=1, keepdims=True), np.finfo(np.float32).tiny)
     return _product(inputs, activations=np.rint(a * scale) / scale)
 
 
 def _uncorrected(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
-    """Fields w + 1 taken for codes."""
+    """Fields w + 1 used as codes."""
     return _product(inputs, weights=inputs["weights"] + np.int8(1))
 
 

@@ -1,9 +1,8 @@
-"""ternary_matmul_a16 in NumPy, and how far a kernel's product may be from it: a bound that is known beforehand.
+"""ternary_matmul_a16 in NumPy, and an error bound for kernels that is known beforehand.
 
-out = weight_scale * sum(w * a) with w in {-1, 0, 1}: products are exact, and so is everything else but the additions of
-the sum in float32, in any order and as tensor cores add (matmul/reference.py has that bound; ternary weights are a
-factor of the activations' dtype), the product with the scale, rounded to float32, and an output of 16 bits, which is
-rounded once more.
+out = weight_scale * sum(w * a) with w in {-1, 0, 1}. The products are exact. Rounded are: the additions of the sum in
+float32, in any order and as tensor cores add (bound: matmul/reference.py, with ternary weights as a factor of the
+activations' dtype); the product with the scale, to float32; and a 16-bit output, once more.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ HALF_LEAST = 2.0**-150
 
 
 def reference(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
-    """The product in float64, and its bound; of what is NaN or infinite in the product the bound says nothing.
+    """The product in float64, and its bound. The bound does not apply to NaN and infinite outputs.
 
-    A weight of 0 times an infinity is NaN, as in the product of matrices that it stands for.
+    A weight of 0 times an infinity is NaN, as in a dense product.
     """
     with np.errstate(invalid="ignore"):
         return _product(inputs, key)

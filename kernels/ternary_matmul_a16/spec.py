@@ -17,14 +17,14 @@ from tritmark.kernels.ternary_matmul.scales import holds_ternary
 from tritmark.kernels.ternary_matmul_a16.reference import reference
 
 NAMES = {"bfloat16": "ternary_matmul_bf16", "float16": "ternary_matmul_fp16"}
-"""Each activation dtype's op."""
+"""The op of each activation dtype."""
 DTYPES = ("float32", "bfloat16", "float16")
 """Output dtypes."""
 MAX_K = 1 << 20
-"""As of matmul, whose bound the sums have."""
+"""As in matmul: the sums have its bound."""
 FAMILIES = ("uniform", "normal", "heavy", "constant", "zero", "ties", "denormals", "extremes", "one_nonzero", NONFINITE)
 _LARGEST = {"bfloat16": 1e30, "float16": 65504.0}
-"""Of the activations: float32 holds a million of them."""
+"""The largest activation: float32 holds a million of them."""
 _LEAST_NORMAL = {"bfloat16": 2.0**-126, "float16": 2.0**-14}
 
 
@@ -41,7 +41,7 @@ def _activations(dtype: str, axes: Axes, family: str, rng: np.random.Generator) 
     if family == "denormals":
         values *= _LEAST_NORMAL[dtype] / _LEAST_NORMAL["bfloat16"]
     if family == "extremes":
-        # Of one sign, as are a row's weights: what is left where such numbers cancel may be an infinity of either sign.
+        # One sign, as a row's weights: after cancellation the result could be an infinity of either sign.
         values = np.abs(values)
     largest = _LARGEST[dtype]
     return np.clip(values, -largest, largest).astype(named_dtype(dtype))
@@ -79,7 +79,7 @@ def _op(dtype: str) -> Op:
         source="docs/specification.md, section 3.1, activations not quantized; bounds: Higham 2002, Fasi et al. 2021",
         axes=("M", "N", "K"),
         inputs=(
-            Tensor("activations", ("M", "K"), dtype, "NaN and infinities go through", strided_rows=True),
+            Tensor("activations", ("M", "K"), dtype, "NaN and infinities propagate", strided_rows=True),
             Tensor(
                 "weights",
                 ("N", "K"),
@@ -87,7 +87,7 @@ def _op(dtype: str) -> Op:
                 "ternary codes; kernels take them packed in the key's format",
                 Values.TERNARY,
             ),
-            Tensor("weight_scale", (), "float32", "what code 1 stands for", Values.POSITIVE),
+            Tensor("weight_scale", (), "float32", "value of code 1", Values.POSITIVE),
         ),
         outputs=(Tensor("out", ("M", "N"), "key", "the product"),),
         tolerance_kind=ToleranceKind.BOUNDED,

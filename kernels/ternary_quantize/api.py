@@ -26,24 +26,24 @@ class TernaryQuantized(NamedTuple):
     """Ternary codes, one a byte, and the scales of their blocks."""
 
     codes: npt.NDArray[np.int8]
-    """-1, 0 or 1, in the shape of what was quantized."""
+    """-1, 0 or 1, in the shape of the quantized array."""
     scales: npt.NDArray[np.float32]
-    """What code 1 stands for: one for each block of the flat array."""
+    """The value of code 1: one for each block of the flat array."""
 
 
 class PackedTernary(NamedTuple):
     """Ternary codes, four a byte, and the scales of their blocks."""
 
     packed: npt.NDArray[np.uint8]
-    """The codes of the flat array in the bytes of `format`, the last group filled up with 0. i2_s_x86: 32 bytes for
-    each 128 codes, row16: 16 for each 64, both without the format's own scale; tq2_0: 66 for each 256, their scale
-    as float16 included."""
+    """The codes of the flat array in the bytes of `format`, the last group padded with 0. i2_s_x86: 32 bytes for each
+    128 codes; row16: 16 for each 64; both without the format's own scale. tq2_0: 66 for each 256, with their scale as
+    float16."""
     scales: npt.NDArray[np.float32]
-    """What code 1 stands for: one for each block of the flat array."""
+    """The value of code 1: one for each block of the flat array."""
     n: int
-    """How many codes there are."""
+    """The number of codes."""
     block: int
-    """How many consecutive codes share a scale."""
+    """The number of consecutive codes that share a scale."""
     format: str = PACKED.format
     """i2_s_x86, row16 or tq2_0."""
 
@@ -97,16 +97,16 @@ def ternary_quantize(
 ) -> TernaryQuantized | PackedTernary:
     """Ternary codes with a scale for each block: scale = max(absmax, 1e-8), code = (x > scale / 2) - (x < -scale / 2).
 
-    `x` is float32, float16 or bfloat16 (ml_dtypes) of any shape, C-contiguous, and taken in float32; `block`
-    consecutive elements of the flat array share a scale, and the last block may be shorter; None leaves it to the
+    `x` is float32, float16 or bfloat16 (ml_dtypes) of any shape, C-contiguous; it is converted to float32. `block`
+    consecutive elements of the flat array share a scale, and the last block may be shorter; the default depends on the
     device (128 on the CPU, block_for on the GPU). `packed` packs the codes, four a byte, in the same pass, into
-    `format`: "i2_s_x86", or, on the GPU only, "row16" or "tq2_0" (whose block is 256). `out`, if given, is an earlier
-    result of the same kind and shape: its arrays are filled again. `device` is "cpu", "cuda" or a package's; `variant`
+    `format`: "i2_s_x86", or, on the GPU only, "row16" or "tq2_0" (with block 256). `out`, if given, is an earlier
+    result of the same kind and shape; its arrays are overwritten. `device` is "cpu", "cuda" or a package's; `variant`
     forces one of its kernels. Source: specification, 2.1; layouts: kernels/formats.
 
-    Raises InvalidArgumentError for arguments outside the contract, a NaN or infinity in x included (its index is that
-    of the flat array; `nonfinite="zero"` takes them as 0), and NoCompatibleKernelError where the device, its kernel for
-    `format` or `variant` is not there, DeviceError where a GPU fails; `out` is then untouched.
+    Raises InvalidArgumentError for arguments outside the contract and for a NaN or infinity in x (with the index in the
+    flat array; `nonfinite="zero"` replaces them by 0), NoCompatibleKernelError for a missing device or variant and for
+    a device without a kernel for `format`, DeviceError if a GPU fails; `out` is then untouched.
     """
     if format not in GROUPS:
         raise InvalidArgumentError(
@@ -155,10 +155,10 @@ def _size(block: Any) -> int:
 
 
 def _chosen(key: KernelKey, n: int) -> int:
-    """The block of a call that names none."""
+    """The default block of a call."""
     if key.format == TQ2_0.format:
         return GROUPS[key.format][0]
-    # Where the device is missing, the choice of a kernel will say why.
+    # If the device is missing, the choice of a kernel raises with the reason.
     kind, index = numbered(key.device) or (key.device, 0)
     registry = dispatch.registry()
     there = kind == TQ2_0.device and n and registry.number(key.device) is None
@@ -170,7 +170,7 @@ def _chosen(key: KernelKey, n: int) -> int:
 
 
 def _given(out: Any, key: KernelKey, packed: bool) -> tuple[Any, Any]:
-    """The arrays of `out` that are to be filled."""
+    """The arrays of `out` to fill."""
     kind = PackedTernary if packed else TernaryQuantized
     if out is None:
         return None, None

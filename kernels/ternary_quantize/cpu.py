@@ -9,8 +9,8 @@ from tritmark.kernels.ternary_quantize.spec import CODES, PACKED
 
 def _bind(isa: str, inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:
     x, codes, scales = inputs["x"], outputs["codes"], outputs["scales"]
-    # Where the call as a whole is past the L2, its output would be read before it is written, and push the input's next
-    # lines out. Warm, with all of it in the L3, packing pays 7 to 9 % for that (Zen 4: `tritmark gate 025cb93 b02c3e6
+    # If the call exceeds the L2, ordinary stores would read the output before the write and evict the input's next
+    # lines. The cost: hot, with all data in the L3, packing is 7 to 9 % slower (Zen 4: `tritmark gate 025cb93 b02c3e6
     # --op ternary_quantize`).
     stream = x.nbytes + codes.nbytes > cpu.l2_bytes()
     launch: Launch = cpu.native("ternary_quantize").TernaryQuantize(

@@ -17,33 +17,32 @@ from tritmark.kernels.ternary_quantize.spec import CODES, PACKED, ROW16, TQ2_0
 KEYS = (replace(CODES, device=DEVICE), replace(PACKED, device=DEVICE), ROW16, TQ2_0)
 NARROW_KEYS = tuple(replace(CODES, device=DEVICE, format=format) for format in NARROW)
 BLOCKS = (32, 64, 128, 256)
-"""What the tuned kernels exist for."""
+"""The blocks for which tuned kernels exist."""
 SPECIFIED: Mapping[tuple[int, int], int] = {(8, 6): 256, (8, 9): 256, (8, 0): 128, (8, 7): 128, (7, 5): 64, (7, 0): 64}
 """Block by compute capability (specification, 2.3); 32 for every other."""
 
 _THREADS = 256
 _DEFINES = (("THREADS", str(_THREADS)),)
 _TILE = 512
-"""Floats that a warp of the tuned kernels takes at a time."""
+"""Floats that a warp of the tuned kernels processes at a time."""
 _PIECE = 8192
-"""Floats of a quantization block that a thread block of the split kernels takes at a time."""
+"""Floats of a quantization block that a thread block of the split kernels processes at a time."""
 _SUFFIX = {"none": "int8", "i2_s_x86": "i2s", "row16": "row16", "tq2_0": "tq2_0"}
 
 
 def block_for(capability: tuple[int, int], n: int) -> int:
-    """The block for `n` values on a device, where the caller names none, as the specification, 2.3, has it.
+    """The default block for `n` values on a device (specification, 2.3).
 
-    Speed gives no reason to deviate from it: on an H200 every block runs at the same rate (tuned.cu), and 32, which the
-    specification takes there, costs 2 percent more time than 256, for the scales alone. So what decides is what a
-    caller wants of the codes: a scale for few values follows them more closely, one for many takes less memory (an
-    eighth of a byte a value at 32, a 64th at 256).
+    On an H200 every block runs at the same rate (tuned.cu); 32, the default there, takes 2 % more time than 256, for
+    the additional scales. A smaller block follows the values more closely; a larger one takes less memory for scales
+    (1/8 of a byte per value at 32, 1/64 at 256).
     """
     block = SPECIFIED.get(capability, 32)
     return min(block, n) if n < 1024 else block
 
 
 def block_here(n: int, index: int) -> int:
-    """block_for the GPU of that number. Raises DeviceUnavailableError where there is none."""
+    """block_for the GPU of that number. Raises DeviceUnavailableError if there is none."""
     from tritmark.kernels.cuda.context import cuda_context
 
     return block_for(cuda_context(index).backend.info.capability, n)
@@ -65,7 +64,7 @@ class OneOf:
 
 @dataclass(frozen=True, slots=True)
 class SeveralPieces:
-    """A block, or all of the array where that is shorter, is more than one piece of the split kernels."""
+    """A block, or the whole array if that is shorter, is more than one piece of the split kernels."""
 
     def refusal(self, axes: Axes) -> str | None:
         """Why these axes are not admitted, or None."""
@@ -80,7 +79,7 @@ def _kernel(file: str, name: str, registers: int, shared: int = 0) -> Kernel:
 
 def _tuned_kernel(format: str, block: int) -> Kernel:
     made = _kernel("tuned", f"{_SUFFIX['none' if format in NARROW else format]}_{block}", 64)
-    # Where the compiler may choose, it spills one of 33 registers of a 16-bit kernel.
+    # Without this option the compiler spills one of 33 registers of a 16-bit kernel.
     options = (f"-maxrregcount={made.registers}",) if format in NARROW else ()
     return replace(made, defines=(*made.defines, ("INPUT", INPUT.get(format, INPUT["none"]))), options=options)
 
@@ -109,14 +108,14 @@ def _sizes(call: Call) -> tuple[np.uint64, np.uint64]:
 
 
 def _packing(call: Call, format: str) -> Step:
-    """Packed codes, once the scales are there."""
+    """The step that packs codes after the scales are computed."""
     x, codes, scales = call.inputs["x"], call.outputs["codes"], call.outputs["scales"]
     return _step(call, PACKERS[format], -(-codes.nbytes // _THREADS), x, scales, codes, *_sizes(call))
 
 
 def _together(kernel: Kernel, each: Callable[[int], int], call: Call, format: str) -> tuple[Step, ...]:
-    """Scales and int8 codes at once, packed codes in a second pass. `each(block)` is how many blocks a thread block
-    takes."""
+    """Scales and int8 codes in one pass; packed codes need a second pass. `each(block)` is the number of blocks of a
+    thread block."""
     x, codes, scales = call.inputs["x"], call.outputs["codes"], call.outputs["scales"]
     n, block = _sizes(call)
     blocks = -(-scales.size // each(int(block)))
@@ -156,7 +155,7 @@ def _tuned_variant(key: KernelKey, only: tuple[Constraint, ...] = ()) -> Variant
         key,
         "tuned",
         Tier.HIGHLY_OPTIMIZED,
-        "512 floats a warp, four loads under way in a lane, packed in the same pass",
+        "512 floats a warp, four loads in flight per lane, packed in the same pass",
         tuple(kernel for (of, _), kernel in TUNED.items() if of == key.format),
         partial(_tuned, key.format),
         constraints=only or (OneOf("block", BLOCKS),),

@@ -1,4 +1,4 @@
-"""Ways to compute ternary_quantize wrongly."""
+"""Mutants of ternary_quantize."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ def _mutant(
 
 
 def _joined(blocks: Floats) -> Floats:
-    """The last block looks for its largest in the one before too."""
+    """The maximum of the last block includes the block before it."""
     found = _scales(blocks)
     found[-1:] = found[-2:].max()
     return found
 
 
 def _early(blocks: Floats) -> Floats:
-    """Each block looks for its largest from one element early on."""
+    """The maximum of each block begins one element early."""
     return _scales(np.roll(blocks.reshape(-1), 1).reshape(blocks.shape))
 
 

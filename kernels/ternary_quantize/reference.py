@@ -15,7 +15,7 @@ from tritmark.kernels.input_dtypes import given
 LEAST = np.float32(1e-8)
 """The smallest scale."""
 GROUPS = {"i2_s_x86": (128, 32), "row16": (64, 16), "tq2_0": (256, 66)}
-"""For each packed output the codes of its unit and their bytes. The last unit is filled up with code 0."""
+"""For each packed output, the codes of a unit and their bytes. The last unit is padded with code 0."""
 
 
 def reference(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
@@ -33,8 +33,7 @@ def reference(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
 
 
 def pack(codes: npt.NDArray[np.int8], format: str, scales: npt.NDArray[np.float32]) -> npt.NDArray[np.uint8]:
-    """Codes as a stream: of I2_S x86 or row16 without their scale, or of TQ2_0 blocks, each with its own of `scales`
-    as float16."""
+    """Codes as a stream: I2_S x86 or row16 without their scale, or TQ2_0 blocks, each with its scale as float16."""
     group, size = GROUPS[format]
     groups = np.zeros((-(-codes.size // group), group), np.int8)
     groups.reshape(-1)[: codes.size] = codes
@@ -50,7 +49,7 @@ def pack(codes: npt.NDArray[np.int8], format: str, scales: npt.NDArray[np.float3
 
 
 def unpack(packed: npt.NDArray[np.uint8], n: int, format: str = "i2_s_x86") -> npt.NDArray[np.int8]:
-    """The first `n` codes of what `pack` gives."""
+    """The first `n` codes of the output of `pack`."""
     group, size = GROUPS[format]
     if format == "row16":
         return split_words(packed.reshape(1, -1)).reshape(-1)[:n]
@@ -68,6 +67,6 @@ def _fields(groups: npt.NDArray[np.int8], format: str) -> list[npt.NDArray[np.in
 
 
 def _bytes(packed: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-    """The bytes of codes (groups, halves, 32), a view: what stands behind the last whole 32 bytes is a scale."""
+    """The bytes of codes (groups, halves, 32), a view: bytes after the last whole 32 are a scale."""
     halves = packed.shape[1] // 32
     return packed[:, : 32 * halves].reshape(len(packed), halves, 32)

@@ -1,5 +1,5 @@
-"""The contract of ternary_quantize. Codes of one byte are made of float16 and bfloat16 too: the key's format then says
-so, see input_dtypes."""
+"""The contract of ternary_quantize. For codes of one byte the input may be float16 or bfloat16: the format of the key
+then names the dtype, see input_dtypes."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from tritmark.kernels.ternary_quantize.reference import GROUPS, reference
 CODES = KernelKey("cpu", "ternary_quantize", "none", "int8")
 """One code a byte."""
 PACKED = KernelKey("cpu", "ternary_quantize", "i2_s_x86", "uint8")
-"""Four codes a byte: the stream of I2_S x86 over the flat array, without its scale; what the last group of 128 lacks
-is filled with 0."""
-ROW16 = KernelKey("cuda", "ternary_quantize", "row16", "uint8")
-"""Four codes a byte: words of 16 codes over the flat array, as a row of row16; what the last 16 bytes lack is filled
+"""Four codes a byte: the stream of I2_S x86 over the flat array, without its scale; the last group of 128 is padded
 with 0."""
+ROW16 = KernelKey("cuda", "ternary_quantize", "row16", "uint8")
+"""Four codes a byte: words of 16 codes over the flat array, as a row of row16; the last 16 bytes are padded with
+0."""
 TQ2_0 = KernelKey("cuda", "ternary_quantize", "tq2_0", "uint8")
-"""Blocks of TQ2_0 over the flat array, for block = 256 only: d is the block's scale as float16, what the last block
-lacks is filled with 0.
+"""Blocks of TQ2_0 over the flat array, for block = 256 only: d is the block's scale as float16, the last block is
+padded with 0.
 
-The codes are this op's. Those of llama.cpp, which takes x * (1 / absmax) in float32 and rounds halves away from
-zero, differ at ties and, since that product is rounded twice, at the floats next to them; and in blocks whose absmax
-is under the smallest scale."""
+The codes follow this op's rule. llama.cpp computes x * (1 / absmax) in float32 and rounds halves away from zero. Its
+codes differ at ties, at the adjacent floats (since that product is rounded twice), and in blocks with absmax below the
+smallest scale."""
 
 
 def _generate(axes: Axes, family: str, rng: np.random.Generator) -> dict[str, Any]:
@@ -40,7 +40,7 @@ def _generate(axes: Axes, family: str, rng: np.random.Generator) -> dict[str, An
 
 
 def _ties(n: int, block: int, rng: np.random.Generator) -> npt.NDArray[np.float32]:
-    """Halves and the floats next to them in blocks that hold a 1, each block times a power of two: ties whatever the
+    """Halves and the adjacent floats in blocks that contain a 1, each block times a power of two: ties at every
     scale."""
     half = np.float32(0.5)
     pool = np.array([half, np.nextafter(half, np.float32(0)), np.nextafter(half, np.float32(1)), 0, 1], np.float32)
@@ -65,7 +65,7 @@ def _outputs_like(axes: Axes, key: KernelKey) -> Mapping[str, tuple[tuple[int, .
 
 def _traffic(axes: Axes, key: KernelKey) -> Traffic:
     like = _outputs_like(axes, key)
-    # A maximum and two comparisons an element.
+    # For each element: a maximum and two comparisons.
     return Traffic(
         read=input_dtypes.itemsize(key.input_dtype) * axes["n"],
         written=like["codes"][0][0] + 4 * like["scales"][0][0],
@@ -83,13 +83,13 @@ OP = Op(
             "x",
             ("n",),
             "float32",
-            "values, in the key's dtype; each `block` consecutive ones share a scale, the last perhaps fewer",
+            "values, in the key's dtype; each `block` consecutive ones share a scale, the last block may be shorter",
             Values.FINITE,
         ),
     ),
     outputs=(
         Tensor("codes", ("n",), "key", "-1, 0 or 1; in the key's format"),
-        Tensor("scales", ("blocks",), "float32", "what code 1 stands for, for each block"),
+        Tensor("scales", ("blocks",), "float32", "value of code 1, for each block"),
     ),
     tolerance_kind=ToleranceKind.EXACT,
     input_families=FLOAT_FAMILIES,

@@ -30,15 +30,15 @@ def unpack_codes(
     device: str = "cuda",
     variant: str | None = None,
 ) -> tuple[npt.NDArray[np.int8], Scale]:
-    """What FORMATS[format].unpack(packed, shape, tail="error") gives, unpacked on the device.
+    """The result of FORMATS[format].unpack(packed, shape, tail="error"), unpacked on the device.
 
-    That is codes int8 (N, K) and the scale, np.float32, or float32 (N, K / 256) for tq2_0. `format` is "i2_s_x86",
+    Returns codes int8 (N, K) and the scale: np.float32, or float32 (N, K / 256) for tq2_0. `format` is "i2_s_x86",
     "row16" or "tq2_0"; `packed` is uint8 of the format's shape, or flat with as many bytes. `variant` forces one of the
     device's kernels.
 
     Raises InvalidArgumentError where the format's own unpacker does (the reserved field 3, with the index of its
-    weight; other weights than 0 in the padding; a scale that is negative or not finite; a wrong size),
-    NoCompatibleKernelError where the device or `variant` is not there, DeviceError where a GPU fails.
+    weight; nonzero weights in the padding; a scale that is negative or not finite; a wrong size),
+    NoCompatibleKernelError for a missing device or variant, DeviceError if a GPU fails.
     """
     codes, scale, _ = with_receipt(packed, shape, format, device=device, variant=variant)
     return codes, scale
@@ -52,7 +52,7 @@ def with_receipt(
     device: str = "cuda",
     variant: str | None = None,
 ) -> tuple[npt.NDArray[np.int8], Scale, Receipt]:
-    """As unpack_codes, with the receipt of what ran."""
+    """As unpack_codes, and the receipt."""
     form = device_format(OP.name, format)
     if not (isinstance(shape, tuple) and all(isinstance(n, (int, np.integer)) for n in shape)):
         raise InvalidArgumentError(

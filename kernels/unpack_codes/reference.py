@@ -11,7 +11,7 @@ from tritmark.kernels.formats import FORMATS
 
 
 def reference(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
-    """The codes as they were, and the scales as the format stores them: rounded to float16 where it does so."""
+    """The original codes, and the scales as the format stores them: rounded to float16 if it does so."""
     form, scales = FORMATS[key.weight_format], inputs["scales"]
     kept = scales if form.scale_per != "tensor" else scales[:1, :1]
     return {"codes": inputs["packed"], "scales": kept.astype(form.scale_dtype).astype(np.float32)}

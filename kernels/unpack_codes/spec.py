@@ -65,7 +65,7 @@ OP = Op(
             "scales",
             ("rows", "blocks"),
             "float32",
-            "what code 1 stands for: (1, 1), or (N, K / block) in formats with block scales",
+            "value of code 1: (1, 1), or (N, K / block) in formats with block scales",
         ),
     ),
     tolerance_kind=ToleranceKind.EXACT,

@@ -1,5 +1,5 @@
-"""What the numerics tests share: arrays at a chosen distance from an aligned address, with guards around them, here
-and on the device."""
+"""Shared parts of the numerics tests: arrays at a chosen distance from an aligned address, with guards around them,
+here and on the device."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Placed:
         self._raw.write(self._before)
 
     def read(self) -> np.ndarray:
-        """A copy, once it is sure that nothing beside the array has changed."""
+        """A copy, after a check that nothing beside the array has changed."""
         raw = self._raw.numpy()
         found = np.ndarray(self._here.shape, self._here.dtype, raw, self._start, self._strides).copy()
         self._here[...] = found
@@ -111,7 +111,7 @@ class Bound:
         )
 
     def run(self, inputs: Arrays) -> dict[str, np.ndarray]:
-        """What it makes of other arrays; scalars stay those that it was bound to."""
+        """Its outputs for other arrays; scalars stay those of the bind."""
         for name, placed in self.inputs.items():
             placed.write(inputs[name])
         self.launch.run()

@@ -76,7 +76,7 @@ def test_the_order_of_the_sum_is_the_stated_one(isa):
 
 
 def test_the_order_of_the_chunks_is_the_stated_one(isa):
-    """Chunk 0 is halfway between two float32. A 1 vanishes beside it, a 2 does not: the scale tells which of them
+    """Chunk 0 is halfway between two float32. A 1 vanishes beside it, a 2 does not: the scale shows which of them
     were added first."""
     x = np.zeros(4 * 4096, np.float32)
     x[[0, 1, 4096, 2 * 4096, 3 * 4096]] = 2.0**53, 2.0**29, 1, 1, 1

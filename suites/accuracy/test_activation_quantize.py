@@ -25,7 +25,7 @@ SHAPES = st.one_of(
     st.tuples(st.integers(300, 900), st.integers(100, 130)),
 )
 LENGTHS = range(1, 131)
-"""Two steps of the longest, 64, and what is left of a third."""
+"""Two steps of the longest, 64, and a part of a third."""
 BEHIND = 3
 """NaN in the input behind a row: a kernel that reads too far takes them for the row's own. In the output no codes."""
 
@@ -93,7 +93,7 @@ def test_the_bits_are_the_contracts(
 
 
 def _float32(exact):
-    """The float32 nearest to a fraction, ties to even, for what is far from the ends of the range."""
+    """The float32 nearest to a fraction, ties to even, for values far from the ends of the range."""
     near = np.float32(float(exact))
     candidates = [np.nextafter(near, np.float32(-np.inf)), near, np.nextafter(near, np.float32(np.inf))]
     return min(candidates, key=lambda c: (abs(Fraction(float(c)) - exact), int(c.view(np.uint32)) & 1))
@@ -147,7 +147,7 @@ def test_ties_go_to_the_even_code(isa):
 
 @pytest.mark.parametrize("K", [1, 15, 16, 17, 63, 64, 65, 2560])
 def test_a_row_without_magnitude_has_codes_of_zero(isa, K):
-    """#123 of microsoft/BitNet: 127 / 0 where all activations are zero."""
+    """#123 of microsoft/BitNet: 127 / 0 if all activations are zero."""
     x = np.zeros((2, K), np.float32)
     x[1] = F32.smallest_subnormal
     result = activation_quantize(x, variant=isa)
@@ -157,7 +157,7 @@ def test_a_row_without_magnitude_has_codes_of_zero(isa, K):
 
 
 def test_the_sum_is_wide_enough(isa):
-    """127 in each of 2**18 places: past int16 in any lane of 64, and past what float32 would count."""
+    """127 in each of 2**18 places: exceeds int16 in any lane of 64, and the exact integers of float32."""
     x = np.full((1, (1 << 18) + 3), 3.0, np.float32)
     result = activation_quantize(x, variant=isa)
     assert int(result.sum[0]) == 127 * x.size
@@ -198,7 +198,7 @@ def test_rows_that_lie_apart_are_read_where_they_are(isa):
 
 def test_rows_at_two_distances_are_refused():
     wide = np.ones((4, 6, 8), np.float32)
-    with pytest.raises(InvalidArgumentError, match="one distance") as caught:
+    with pytest.raises(InvalidArgumentError, match="one stride") as caught:
         activation_quantize(wide[:, :3])
     assert (caught.value.op, caught.value.argument) == ("activation_quantize", "x")
 

@@ -1,4 +1,4 @@
-"""The public functions on the GPU (or in the simulator) give the CPU's bits, and say what ran."""
+"""The public functions on the GPU (or in the simulator) give the CPU's bits, and report what ran."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_elementwise_functions_give_the_cpus_bits() -> None:
 
 @pytest.mark.parametrize("dtype", NARROW)
 def test_16_bit_values_are_quantized_as_the_same_in_float32(dtype: str) -> None:
-    """On the CPU, in kernels of their own, and widened on the way to what has none: packed codes, another block."""
+    """On the CPU: by their own kernels, and widened for ops without one: packed codes, another block."""
     h = X.astype(named_dtype(dtype))
     wide = h.astype(np.float32)
     quantize: Any = ternary_quantize  # its overloads want to know beforehand whether codes are packed
@@ -162,7 +162,7 @@ def test_large_arrays_go_through_in_chunks(cuda: CudaContext, monkeypatch: pytes
 
 
 def test_too_much_is_refused_before_anything_is_allocated(cuda: CudaContext, monkeypatch: pytest.MonkeyPatch) -> None:
-    cuda.pool.release()  # what it keeps could serve the call
+    cuda.pool.release()  # kept memory could serve the call
     monkeypatch.setattr(cuda.backend, "memory", lambda: (1000, 1 << 30))
     with pytest.raises(InsufficientMemoryError) as caught:
         i2s_quantize(np.ones(1 << 20, np.float32), 1.0, device="cuda")

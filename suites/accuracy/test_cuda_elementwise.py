@@ -1,4 +1,4 @@
-"""The elementwise CUDA kernels against their contracts, on the GPU where there is one, or else in the simulator."""
+"""The elementwise CUDA kernels against their contracts, on the GPU if there is one, else in the simulator."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def test_the_order_of_the_sum_is_the_stated_one(bound, variant: Variant):
     there = bound(variant, {"x": x}, axes)
     found = there.run({"x": x})
     assert np.array_equal(bits(found["scale"]), bits(absmean_reference.reference({"x": x}, axes, variant.key)["scale"]))
-    # float32 hides the difference, so look at what the chunks' sums were.
+    # float32 hides the difference, so inspect the chunks' sums.
     call = there.launch._call
     sums = call.workspace.view((4,), np.float64).numpy()
     expected = [
@@ -186,7 +186,7 @@ def test_the_order_of_the_sum_is_the_stated_one(bound, variant: Variant):
 
 @_each("variant", absmean_cuda.VARIANTS)
 def test_the_order_of_the_chunks_is_the_stated_one(bound, variant: Variant):
-    """Chunk 0 is halfway between two float32. A 1 vanishes beside it, a 2 does not: the scale tells which of them
+    """Chunk 0 is halfway between two float32. A 1 vanishes beside it, a 2 does not: the scale shows which of them
     were added first."""
     x = np.zeros(4 * 4096, np.float32)
     x[[0, 1, 4096, 2 * 4096, 3 * 4096]] = 2.0**53, 2.0**29, 1, 1, 1

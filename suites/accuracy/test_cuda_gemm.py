@@ -42,7 +42,7 @@ every_instance = pytest.mark.parametrize("instance", INSTANCES, ids=_name)
 
 @pytest.fixture
 def only(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Has one instance launched for every shape, over so many blocks that some take several tiles."""
+    """Forces one instance for every shape."""
 
     def launched(instance: Instance) -> None:
         monkeypatch.setattr(cuda_gemm, "fastest", lambda *asked: instance)
@@ -92,7 +92,7 @@ def test_rings_and_blocks_go_round(cuda: CudaContext, only: Any, instance: Insta
 def test_strips_that_end_in_smaller_tiles_are_exact(
     cuda: CudaContext, only: Any, monkeypatch: pytest.MonkeyPatch, M: int, strips: tuple[int, int], dtype: str
 ) -> None:
-    """Whatever number of strips is told, with whatever number of whole tiles: three strips, the last cut off."""
+    """Any number of strips, with any number of whole tiles: three strips, the last partial."""
     only(MIXED)
     monkeypatch.setattr(cuda_gemm.GemmWgmma, "strips", lambda *asked: strips)
     data = data_of(M, 2 * MIXED.tile[1] + 8, 150)
@@ -140,7 +140,7 @@ def test_the_bound_of_k_is_that_of_the_accumulators() -> None:
 def test_bfloat16_is_rounded_from_the_float32(
     cuda: CudaContext, only: Any, instance: Instance, weight_scale: float, act_scale: float
 ) -> None:
-    """Sums right between two bfloat16, outputs that are subnormal, infinite, or zero."""
+    """Sums exactly between two bfloat16 values; outputs that are subnormal, infinite, or zero."""
     only(instance)
     activations, codes, _, _ = data_of(*instance.tile, 40)
     data = activations, codes, np.float32(weight_scale), np.full(len(activations), act_scale, np.float32)
@@ -234,7 +234,7 @@ def test_what_was_measured_fast_is_taken(shape: tuple[int, int, int], chosen: In
 
 @pytest.mark.parametrize(("N", "K"), [(2560, 2560), (13824, 2560), (2560, 6912), (14336, 4096), (640, 2560)])
 def test_more_rows_are_not_predicted_to_take_less_time(N: int, K: int) -> None:
-    """No cliff: where a tile more begins, another instance is taken."""
+    """No cliff: when one more tile begins, another instance is chosen."""
     times = [min(cuda_gemm.predicted_us(instance, M, N, K, 132) for instance in INSTANCES) for M in range(9, 1025)]
     assert all(now <= 1.1 * later for now, later in pairwise(times))
 
@@ -266,7 +266,7 @@ FAULTS = [
     ("gemm_align.cu", "K - 16 * i", "K"),
     ("gemm_align.cu", "m < M", "m <= M"),
 ]
-"""Source, what is there, and a fault in its place; none in the first two."""
+"""Source, original text, and the fault that replaces it; none in the first two."""
 
 
 SOURCES = (
@@ -395,7 +395,7 @@ OF_CLUSTERS = [
     ),
     ("wgmma_tiles.cuh", "const int byte = (first + step) * STAGE_DEPTH", "const int byte = step * STAGE_DEPTH"),
 ]
-"""In what the simulator does not have: there the first block of a cluster does all."""
+"""Faults in code that the simulator does not run: there the first block of a cluster does all."""
 
 
 @pytest.mark.cuda
@@ -433,7 +433,7 @@ OF_COPIES = [
     ("m0 + m, from + output_at<WIDTH>(block, m, 0)", "m0 + m, from + output_at<WIDTH>(block, 0, 0)"),
     ("m0 + m, from + output_at<WIDTH>(block, m, 0)", "m0 + m, from + output_at<WIDTH>(0, m, 0)"),
 ]
-"""In what the copy engine does with outputs of 16 bits."""
+"""Faults in the copy engine's part with 16-bit outputs."""
 
 
 @pytest.mark.cuda
@@ -455,7 +455,7 @@ def test_a_fault_in_how_the_engine_copies_outputs_is_seen(
 def test_a_fault_in_the_source_is_seen(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, file: str, right: str, wrong: str
 ) -> None:
-    """By the bits of the product, or by the simulator, which sees what is read past an array."""
+    """By the bits of the product, or by the simulator, which detects reads past an array."""
     from tritmark.kernels.cuda.context import SELECT
 
     monkeypatch.setenv(SELECT, "simulator")

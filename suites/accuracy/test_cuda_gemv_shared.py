@@ -108,7 +108,7 @@ FAULTS = [
     ("gemv_shared.cu", "n0 + row < N", "true"),
     ("gemv_shared.cu", "8 * (e / 2) + g", "8 * (e % 2) + g"),
 ]
-"""Source, what is there, and a fault in its place; none in the first."""
+"""Source, original text, and the fault that replaces it; none in the first."""
 
 
 @pytest.mark.cuda
@@ -116,7 +116,7 @@ FAULTS = [
 def test_a_fault_in_the_source_is_seen(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, file: str, right: str, wrong: str
 ) -> None:
-    """By the bits of the product, or by the simulator, which sees what is read past an array."""
+    """By the bits of the product, or by the simulator, which detects reads past an array."""
     monkeypatch.setenv(SELECT, "simulator")
     plant(tmp_path, SOURCES, f"ternary_matmul/{file}", right, wrong)
     moved = replace(kernels.KERNELS[HALVES], file=str(tmp_path / SOURCES[0]))

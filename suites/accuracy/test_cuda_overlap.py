@@ -35,7 +35,7 @@ VARIANTS = {each.id: each for room in (products, products_a16, linear, activatio
 EVERY = {(each.file, each.name): each for id in VARIANTS for each in KERNELS[id] if each.overlaps}
 """One instance of each function whose launches overlap."""
 CONSTANT = [each for each in EVERY.values() if "int constant" in each.path.read_text(encoding="utf-8")]
-"""Those that may read weights earlier, where they are constant."""
+"""Kernels that may read constant weights earlier."""
 READS = ceilings.READ.values()
 OTHERS = [each for each in ceilings.PROBES if each.overlaps and each not in READS]
 """The other probes whose launches overlap."""
@@ -63,7 +63,7 @@ extern "C" __global__ void gemm_late(unsigned char *to, const unsigned char *fro
 
 
 def _first(kernel: Kernel, source: Path) -> list[str]:
-    """What touches the device's memory in its PTX, and where it waits, in their order."""
+    """The memory accesses and waits in its PTX, in order."""
     try:
         nvcc = find_nvcc()
     except DeviceUnavailableError as why:
@@ -119,7 +119,7 @@ def test_a_kernel_that_reads_before_it_waits_is_seen(tmp_path: Path) -> None:
 
 
 def test_only_kernels_that_wait_may_overlap() -> None:
-    """And those that wait do: each file is asked, since a kernel of another op might."""
+    """Every kernel that must wait does so: each file is checked, since a kernel of another op might not."""
     told = {file for file, _ in EVERY} | {each.file for each in ceilings.PROBES if each.overlaps}
     waits = {
         str(path.relative_to(ROOM)) for path in ROOM.rglob("*.cu") if "wait_for_the_one_before();" in path.read_text()
@@ -180,8 +180,8 @@ def gpu(cuda: CudaContext) -> CudaContext:
 def _differ(
     here: CudaContext, tmp_path: Path, variant: Variant, axes: Axes, *, constant: bool = False
 ) -> dict[str, bool]:
-    """For each input that is an array whether outputs differ where the launch before writes it while this one could
-    begin, from what they are where all lies there long since. `constant`: what the launch is told of its inputs."""
+    """For each array input, whether outputs change if the previous launch writes the input while this one could begin.
+    `constant`: the inputs that the launch treats as constant."""
     (tmp_path / "late.cu").write_text(LATE)
     late = here.function(Kernel(file=str(tmp_path / "late.cu"), name="gemm_late", threads=256, registers=32))
     op = next(op for op in OPS if op.name == variant.key.op)

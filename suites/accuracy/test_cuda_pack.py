@@ -1,4 +1,4 @@
-"""The CUDA kernels of pack_codes and unpack_codes against the formats, on the GPU where there is one, or else in the
+"""The CUDA kernels of pack_codes and unpack_codes against the formats, on the GPU if there is one, else in the
 simulator."""
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _takes(variant: Variant, axes: Axes) -> bool:
 
 
 def _encoded(op: Op, variant: Variant, axes: Axes, family: str, seed: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Inputs as the kernel takes them, and what it should give."""
+    """Inputs as the kernel takes them, and the expected outputs."""
     logical = op.generate(axes, family, np.random.default_rng([seed, axes["K"]]))
     return op.encode(logical, axes, variant.key.format), op.reference(logical, axes, variant.key)
 
@@ -224,7 +224,7 @@ def _refused(call: Callable[..., Any], *arguments: Any, **named: Any) -> tuple[s
 
 
 def _outcome(call: Callable[..., Any], *arguments: Any) -> Any:
-    """Its bytes, or what it refuses and why."""
+    """Its bytes, or the refusal."""
     try:
         return call(*arguments).tobytes()
     except InvalidArgumentError as error:

@@ -80,7 +80,7 @@ def test_every_instance_is_exact(
     bound: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, name: str, shape: products.Rows, warps: int
 ) -> None:
     """Rows that do not fill the last block nor a warp's tile; more of x than a thread keeps; several tiles and passes
-    over K, where it can."""
+    over K, if supported."""
     each = warps * shape.tile + (3 if shape.loop else 0)
     monkeypatch.setattr(kernels, "fused_shape", lambda *asked: (shape, warps, each))
     (variant,) = (variant for variant in FUSED if (variant.key.op, variant.key.dtype) == (name, "float32"))

@@ -114,7 +114,7 @@ def test_the_largest_sums_are_exact(cuda, name, activation, code):
     "shape", kernels.SHAPES, ids=lambda shape: f"rows8={shape.rows8},steps={shape.steps},flow={shape.flow}"
 )
 def test_every_instance_of_the_gemv_is_exact(cuda, monkeypatch, shape, M):
-    """Several tiles a block, where it loads ahead; several passes over K, where it can."""
+    """Several tiles per block if it loads ahead; several passes over K if supported."""
     monkeypatch.setattr(kernels, "gemv_shape", lambda *asked: shape)
     N, K = 8 * 30 + 3, 1100
     if shape.ahead:
@@ -130,7 +130,7 @@ def test_every_instance_of_the_gemv_is_exact(cuda, monkeypatch, shape, M):
     "shape", kernels.ROWS_SHAPES, ids=lambda shape: f"seg={shape.seg},steps={shape.steps},loop={shape.loop}"
 )
 def test_every_instance_of_the_gemv_for_one_row_is_exact(cuda, monkeypatch, shape, warps, dtype):
-    """Rows that do not fill the last block nor a warp's tile; several tiles and passes over K, where it can."""
+    """Rows that do not fill the last block nor a warp's tile; several tiles and passes over K, if supported."""
     warps = min(warps, shape.threads // WARP)
     each = warps * shape.tile + (3 if shape.loop else 0)
     monkeypatch.setattr(kernels, "rows_shape", lambda *asked: (shape, warps, each))
@@ -279,7 +279,7 @@ def test_one_row_takes_other_blocks_where_weights_wait(target, chosen):
 
 
 def test_what_is_told_of_the_weights_decides(cuda, monkeypatch):
-    """Those that a launch may write are not read early, nor are any where launches do not overlap."""
+    """Weights that a launch may write are not read early, and none are if launches do not overlap."""
     asked, real = [], kernels.rows_shape
 
     def noted(N, K, sms, early):

@@ -105,7 +105,7 @@ def _compared(
         there = context.upload(wide).view(activations.shape, strides=((axes["K"] + apart) * size, size))
     else:
         there = context.upload(activations)
-    # What the copy engine writes, initcheck does not see.
+    # initcheck does not see writes of the copy engine.
     out = context.upload(np.full((axes["M"], axes["N"]), np.nan, named_dtype(dtype)))
     encoded = op.encode(inputs, axes, "row16")
     launch = chosen.bind(
@@ -172,7 +172,7 @@ def test_rings_and_blocks_go_round(cuda: CudaContext, only: Any, instance: Insta
 def test_strips_that_end_in_smaller_tiles_are_within_the_bound(
     cuda: CudaContext, only: Any, monkeypatch: pytest.MonkeyPatch, M: int, strips: tuple[int, int], dtype: str
 ) -> None:
-    """Whatever number of strips is told, with whatever number of whole tiles: three strips, the last cut off."""
+    """Any number of strips, with any number of whole tiles: three strips, the last partial."""
     only(MIXED)
     monkeypatch.setattr(A16Wgmma, "strips", lambda *asked: strips)
     found = _compared(cuda, "bfloat16", dtype, {"M": M, "N": 2 * MIXED.tile[1] + 8, "K": 152}, "normal")
@@ -311,7 +311,7 @@ def test_autotune_may_choose_every_instance_that_takes_the_product(cuda: CudaCon
 
 
 def test_rings_of_tiles_of_their_own_have_as_many_stages_as_fit() -> None:
-    """Beside their outputs; those of few rows are long enough."""
+    """Memory beyond their outputs; outputs of few rows are long enough."""
     for instance in WGMMA:
         assert instance.shared_bytes <= WGMMA_SHARED
         one_more = replace(instance, stages=instance.stages + 1).shared_bytes
@@ -354,7 +354,7 @@ FAULTS = [
     ("wgmma_tiles.cuh", "2 * warp + lane / 8 % 2", "2 * warp"),
     ("wgmma_tiles.cuh", "N % 8 == 0 && ", ""),
 ]
-"""Source, what is there, and a fault in its place; none in the first three."""
+"""Source, original text, and the fault that replaces it; none in the first three."""
 
 
 @pytest.mark.cuda
@@ -381,7 +381,7 @@ def test_a_fault_in_the_source_is_seen(
         ):
             axes = {"M": 5 if isinstance(instance, A16Gemv) else 21, "N": instance.tile[1] + more, "K": K}
             try:
-                # Rows lie apart where the fault is in how far.
+                # Strided rows if the fault is in the stride.
                 gap = 3 if "lda" in right else 0
                 first = _compared(context, "bfloat16", dtype, axes, "normal", gap).first
                 seen.add("" if first is None else "wrong")
@@ -421,7 +421,7 @@ def test_a_fault_in_smaller_tiles_is_seen(
     try:
         axes = {"M": 290, "N": 2 * MIXED.tile[1], "K": 64}
         seen = _compared(cuda, "bfloat16", "bfloat16", axes, "normal").first is not None
-    except DeviceFaultError:  # the simulator sees what nobody has written
+    except DeviceFaultError:  # the simulator detects reads of unwritten memory
         seen = True
     assert seen == bool(right)
 
@@ -441,7 +441,7 @@ OF_THE_ENGINE = [
     (SPLIT[0], "map_w, (first + step) * 16 * CHUNKS, n0, full", "map_w, step * 16 * CHUNKS, n0, full"),
     (SPLIT[0], "const int byte = (first + step) * STAGE_DEPTH", "const int byte = step * STAGE_DEPTH"),
 ]
-"""In what the copy engine does, and clusters, which the simulator does not have."""
+"""Faults in the copy engine's part and in clusters, which the simulator does not have."""
 
 
 @pytest.mark.cuda

@@ -157,7 +157,7 @@ def test_a_block_fits_and_its_sums_do(instance: cuda_gpu_int2.Instance, M: int, 
     assert warps * instance.sums + 8 * 8 * getattr(instance, "groups", 0) <= SHARED
     passes = -(-K // (cuda_gpu_int2.LOAD * instance.steps * warps))
     columns = passes * cuda_gpu_int2.LOAD * instance.steps
-    # What a lane adds up: 64 * 128 a column of its warp; 192 * 128 for the columns of field 3, 1 of 32.
+    # Sums of a lane: 64 * 128 for a column of its warp; 192 * 128 for the columns of field 3, 1 of 32.
     assert columns * (64 * 128 if instance in MMA else 192 * 128 // 32) < 1 << 31
 
 
@@ -206,14 +206,14 @@ FAULTS = (
     ("gpu_int2_mma.cu", "8 * q + 2 * t + j) * PITCH", "8 * q + t + 4 * j) * PITCH"),
     ("gpu_int2_mma.cu", "m0 + m < M && n < N", "m0 + m < M"),
 )
-"""Source, what is there, and a fault in its place; none in the first two."""
+"""Source, original text, and the fault that replaces it; none in the first two."""
 
 
 @pytest.mark.parametrize(("file", "right", "wrong"), FAULTS)
 def test_a_fault_in_the_source_is_seen(
     simulator: CudaContext, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, file: str, right: str, wrong: str
 ) -> None:
-    """By the bits of the product, or by the simulator, which sees what is read past an array."""
+    """By the bits of the product, or by the simulator, which detects reads past an array."""
     room = Path(cuda_gpu_int2.__file__).parent
     text = (room / file).read_text(encoding="utf-8")
     assert right in text

@@ -318,7 +318,7 @@ FAULTS: tuple[tuple[cuda_scaled.Instance, str, str, str], ...] = (
     (ROWS_TILES, "scaled_mma.cu", "acc[q][s][c] >> 6", "acc[q][s][c] >> 5"),
     (ROWS_SPLIT, "scaled_mma.cu", "row_scales[i % HIGH]", "row_scales[i / HIGH]"),
 )
-"""An instance, its source or what that includes, what is there, and a fault in its place."""
+"""An instance, its source or a file that it includes, the original text, and the fault that replaces it."""
 HONEST = tuple((each, "scaled.cuh", "", "") for each in (ONE, ROWS_SEVERAL, SPLIT, TILES, ROWS_TILES))
 
 
@@ -332,7 +332,7 @@ def test_a_fault_in_the_source_is_seen(
     right: str,
     wrong: str,
 ) -> None:
-    """By the bits of the product, or by the simulator, which sees what is read past an array."""
+    """By the bits of the product, or by the simulator, which detects reads past an array."""
     room = Path(cuda_scaled.__file__).parent
     for each in ("common.cuh", "mma.cuh", "scaled.cuh", "scaled.cu", "scaled_mma.cu"):
         text = (room / each).read_text(encoding="utf-8")
@@ -360,7 +360,7 @@ def test_a_fault_in_the_source_is_seen(
 def test_products_are_computed_from_the_bytes_that_were_given(
     context: CudaContext, M: int, format: str, given: str
 ) -> None:
-    """Or, where no kernel reads them, from a format that holds the same scales."""
+    """From another format with the same scales if no kernel reads the weights' own."""
     data = data_of(format, M, 32, 512)
     activations, codes, scales, act_scale = data
     packed = PackedWeights.from_bytes(FORMATS[given].pack(codes, scales), given, (32, 512))

@@ -1,4 +1,4 @@
-"""The CUDA kernels of ternary_quantize against the contract, on the GPU where there is one, or else in the
+"""The CUDA kernels of ternary_quantize against the contract, on the GPU if there is one, else in the
 simulator."""
 
 from __future__ import annotations

@@ -167,7 +167,7 @@ def test_a_fault_in_amx_is_seen(builder: Builder, fault: Edit) -> None:
 # Weights of other formats, which become tile64
 
 UNITS = {"i2_s_x86": (1, 128), "iq2_bn_r4": (4, 64), "tl1": (32, 8), "tl2": (32, 32)}
-"""What their N and K are multiples of."""
+"""The multiples of their N and K."""
 OTHERS = [(5, 3, 5), (16, 70, 3), (37, 33, 9), (20, 65, 40), (53, 129, 2), (277, 130, 4)]
 """M, and N and K in these."""
 LONGEST = 1 << 15
@@ -337,7 +337,7 @@ def test_a_group_that_has_no_number_for_its_scale_has_none_for_outputs(amx: Driv
 @needs_avx512
 @pytest.mark.parametrize("format", GROUPED)
 def test_sums_of_amx_are_added_in_the_contracts_order(amx: Driver, format: str) -> None:
-    """The same bits as plain C where scales are of any size, so that each order of additions rounds otherwise."""
+    """The same bits as plain C with scales of any size, for which each order of additions rounds differently."""
     groups = 11
     activations, codes = drawn((70, 40, groups * GROUPED[format]), 7)
     rng = np.random.default_rng(7)
@@ -439,7 +439,7 @@ def test_the_instructions_of_amx_are_what_is_compiled(emulated_folder: Path) -> 
 @needs_avx512
 @pytest.mark.parametrize("fault", [None, ("+ 4 * n, right_bytes + 4 * i", "+ 4 * n, right_bytes + 4 * n")])
 def test_the_probe_of_amx_does_every_dot_product(tmp_path: Path, fault: tuple[str, str] | None) -> None:
-    """The fuzz target of the probes ends by abort where one gives other sums than plain C."""
+    """The fuzz target of the probes aborts if one gives other sums than plain C."""
     tree, target = tmp_path / "cython_ext" / "src", tmp_path / "suites" / "fuzz" / "native"
     shutil.copytree(SOURCES, tree)
     shutil.copytree(FUZZ, target)

@@ -209,7 +209,7 @@ def panel_fault_seen(driver: Driver, formats: Iterable[str] = PANELED) -> bool:
 
 
 def shows(fault: Edit) -> str:
-    """The format to compile with a fault: that of the file, or any one of those that share it."""
+    """The format to compile with a fault: that of the file, or one of the formats that share it."""
     format = Path(fault.file).parent.name
     return format if format in PANELED else "tq2_0"
 
@@ -323,7 +323,7 @@ def test_a_fault_in_panels_of_avx512_is_seen(builder: Builder, fault: Edit) -> N
 # i2_s_x86 and iq2_bn_r4
 
 ROWED = {"i2_s_x86": (1, 128, (1 << 23) - 128), "iq2_bn_r4": (4, 64, (1 << 20) + 64)}
-"""What N and K are multiples of, and a K at which sums of codes in their places leave int32 unless they come down."""
+"""The multiples of N and K, and a K at which sums of shifted codes exceed int32 unless they are shifted back."""
 ROW_SHAPES = [(1, 3, 2), (1, 5, 33), (2, 7, 19), (3, 5, 1), (4, 6, 34), (5, 9, 3), (9, 37, 5), (13, 61, 3), (70, 19, 9)]
 """M, and N and K in these: odd numbers of blocks, more than sums of int16 take, more rows than are met at once."""
 
@@ -334,7 +334,8 @@ def sized(format: str, shape: tuple[int, int, int]) -> tuple[int, int, int]:
 
 
 def row_fault_seen(driver: Driver, formats: Iterable[str] = ROWED, kernels: Iterable[str] = PANEL_SETS) -> bool:
-    """Whether a kernel is wrong at one of the shapes, drawn or where sums are largest, or at a row so long."""
+    """Whether a kernel is incorrect at one of the shapes, with drawn values or the largest sums, or at a row of that
+    length."""
     for format in formats:
         row, _, long = ROWED[format]
         cases = [(sized(format, shape), activation) for shape in ROW_SHAPES for activation in (None, -128)]
@@ -513,7 +514,7 @@ def test_a_fault_in_what_becomes_tile64_is_seen(builder: Builder, format: str, f
 @pytest.mark.skipif(shutil.which("objdump") is None, reason="needs objdump")
 @pytest.mark.parametrize("of", [".", *PANELED, "tile80", *ROWED])
 def test_the_instruction_of_avxvnni_is_what_is_compiled(emulated_folder: Path, of: str) -> None:
-    """In the encoding without AVX-512, which is what tells it apart."""
+    """In the encoding without AVX-512, which distinguishes it."""
     made = emulated_folder / f"avxvnni{of}.o"
     source = SOURCES / "ternary_matmul" / of / "avxvnni.c"
     command = ["cc", "-std=gnu11", "-O3", "-Wno-unknown-pragmas", "-c", str(source)]

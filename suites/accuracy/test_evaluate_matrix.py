@@ -1,4 +1,4 @@
-"""The evaluate_matrix of a weight matrix: right ones pass, wrong ones are caught."""
+"""evaluate_matrix: correct matrices pass, incorrect ones are detected."""
 
 from __future__ import annotations
 

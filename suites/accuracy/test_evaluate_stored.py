@@ -1,4 +1,4 @@
-"""The product with each layer of a file: right ones pass, wrong weights are caught."""
+"""The product with each layer of a file: correct layers pass, incorrect weights are detected."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def here() -> Installed:
 
 
 def layers(path: Path, here: Installed, *devices: str) -> Iterator[Layer]:
-    """Each layer judged on those devices, the CPU unless told."""
+    """Each layer judged on these devices, by default the CPU."""
     request = Request(suite=None, weights=str(path), threads=2, seed=3)
     with open_weights(path) as source:
         weights = TernaryWeights(source, holders_of(here))
@@ -75,7 +75,7 @@ def test_every_layer_of_a_sound_model_is_right(
 def test_layers_are_multiplied_on_the_gpu(
     tmp_path: Path, here: Installed, cuda: CudaContext, devices: tuple[str, ...]
 ) -> None:
-    """From row16, with the kernels for one token and for a prompt; in the simulator only where it is the only one."""
+    """From row16, with the kernels for one token and for a prompt; in the simulator only if there is no GPU."""
     path = models.write_gguf(tmp_path / "m.gguf", replace(SMALL, layers=1, ffn=256))
     for layer in layers(path, here, *devices):
         assert (layer.status, layer.reason) == (Status.PASS, "")

@@ -20,13 +20,13 @@ from tritmark.kernels.formats import FORMATS, TailDroppedWarning
 GOLDEN = Path(__file__).parents[1] / "golden"
 FILES = sorted(path.stem for path in GOLDEN.iterdir())
 DATA = ("weights", "scale", "x", "w_float", "packed*", "dequant_c", "unpacked_orig", "acts", "*_exact", "ref_f64")
-"""The keys that a reader must read, of those that a file has."""
+"""The keys of a file that a reader must read."""
 DESCRIPTION = ("packed_py*", "packed_shape", "packed_dtype_orig")
 """Those among them that need not be: other packers' bytes, and words about the bytes."""
 
 
 class Vector(Mapping[str, Any]):
-    """What a file holds, which remembers the keys that were read."""
+    """The content of a file, which records the keys that were read."""
 
     def __init__(self, stem: str) -> None:
         with np.load(GOLDEN / f"{stem}.npz") as archive:
@@ -50,7 +50,7 @@ class Vector(Mapping[str, Any]):
 
 
 def may_drop(name: str, shape: tuple[int, int]) -> AbstractContextManager[object]:
-    """Expect the warning exactly where the original loses weights."""
+    """Expect the warning exactly when the original loses weights."""
     return pytest.warns(TailDroppedWarning) if FORMATS[name].dropped(shape) else nullcontext()
 
 
@@ -130,7 +130,7 @@ def tq_product(vector: Vector) -> None:
     np.testing.assert_array_equal(packed, vector["packed"], strict=True)
     codes, scale = form.unpack(packed, vector["w_float"].shape)
     weights, x = codes * np.repeat(scale, form.group, axis=1).astype(np.float64), vector["x"].astype(np.float64)
-    # What a sum of K products in float64 may be off by, in any order.
+    # Error bound of a sum of K products in float64, in any order.
     bound = x.shape[1] * np.finfo(np.float64).eps * (np.abs(x) @ np.abs(weights).T)
     assert np.all(np.abs(x @ weights.T - vector["ref_f64"]) <= bound)
 
@@ -158,7 +158,7 @@ READERS: dict[str, Callable[[Vector], None]] = {
     "tile80_*": packer,
     "row16_*": packer,
 }
-"""What reads the files whose names match."""
+"""The readers of files with matching names."""
 
 
 @pytest.mark.parametrize("stem", FILES)

@@ -1,4 +1,4 @@
-"""The formats' rules against gguf's quantizer, and the C rules told one weight at a time; bytes that the original
+"""The formats' rules against gguf's quantizer, and the C rules for one weight at a time; bytes that the original
 packers wrote are in test_golden_files.py."""
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ tq_formats = pytest.mark.parametrize("name", ["tq1_0", "tq2_0"])
 
 
 def tq_floats(seed: int, magnitude: float, family: str) -> Floats:
-    """Three rows of two blocks: gaussian, or on and beside the ties at half of the largest magnitude."""
+    """Three rows of two blocks: Gaussian, or at and next to the ties at half of the largest magnitude."""
     rng = np.random.default_rng(seed)
     x = rng.standard_normal((3, 512), dtype=np.float32)
     if family == "ties":

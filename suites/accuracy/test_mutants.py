@@ -1,4 +1,4 @@
-"""The oracle is tested too: a kernel with one mutant planted in it has to be failed, and the same kernel without it
+"""Tests of the oracle: a kernel with one planted mutant must fail, and the same kernel without it
 has to pass."""
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Compute = Callable[[Op, KernelKey, Arrays, Axes], Mapping[str, Any]]
 
 @dataclass
 class Candidate:
-    """A kernel in Python, bound to its arguments. `compute` gives the outputs; the hooks do what no kernel should."""
+    """A kernel in Python, bound to its arguments. `compute` returns the outputs; the hooks do what no kernel may do."""
 
     op: Op
     key: KernelKey
@@ -67,7 +67,7 @@ class Candidate:
 
 
 def right(op: Op, key: KernelKey, inputs: Arrays, axes: Axes) -> dict[str, Any]:
-    """What the contract says: the reference on the inputs, decoded, and rounded to the outputs' dtypes."""
+    """The outputs of the contract: the reference on the decoded inputs, rounded to the outputs' dtypes."""
     logical = dict(inputs)
     if op is TERNARY_MATMUL:
         logical["weights"], _ = FORMATS[key.format].unpack(inputs["weights"], (axes["N"], axes["K"]))
@@ -140,7 +140,7 @@ def with_weights(change: Callable[[Any], None]) -> Compute:
 
 
 def swap_one_pair(codes: Any) -> None:
-    """Two neighbours in one row change places; where they are equal, there is no mutant."""
+    """Exchanges two neighbours in one row; if they are equal, there is no mutant."""
     row, column = np.argwhere(codes[:, 1:] != codes[:, :-1])[0]
     codes[row, column], codes[row, column + 1] = codes[row, column + 1], codes[row, column]
 
@@ -192,7 +192,7 @@ def first_row_for_all(op: Op, key: KernelKey, inputs: Arrays, axes: Axes) -> dic
 
 
 def rows_taken_for_dense(op: Op, key: KernelKey, inputs: Arrays, axes: Axes) -> dict[str, Any]:
-    """The stride between the rows of activations is K, whatever it really is."""
+    """Uses K as the stride between rows of activations, regardless of the actual stride."""
     activations = np.lib.stride_tricks.as_strided(inputs["activations"], strides=(axes["K"], 1))
     return right(op, key, {**inputs, "activations": activations}, axes)
 
@@ -260,7 +260,7 @@ def the_last_block_is_full(op: Op, key: KernelKey, inputs: Arrays, axes: Axes) -
     return outputs
 
 
-# Small blocks show where they begin: the largest of 7 elements is often the first or the last, that of 128 seldom.
+# Small blocks reveal shifted boundaries: the largest of 7 elements is often the first or last one, of 128 rarely.
 @pytest.mark.parametrize(
     ("compute", "output", "block"),
     [
@@ -343,7 +343,7 @@ class Stale:
 
 
 class Previous:
-    """Always the result of the call before; the first call is right."""
+    """Always the result of the previous call; the first call is correct."""
 
     def __init__(self) -> None:
         self.kept: dict[str, Any] | None = None

@@ -135,7 +135,7 @@ def test_weights_are_repacked_where_no_kernel_reads_their_format_and_the_receipt
 @pytest.mark.parametrize(("code", "activation"), [(1, -128), (-1, -128), (1, 127), (-1, 127)])
 @pytest.mark.parametrize("K", [64, 1152, 65536])
 def test_products_of_i2_s_arm_are_exact_where_its_original_overflows(isa, K, code, activation):
-    """Without the dot-product instructions its sums are int16 for 2048 values, and wrong from K = 1088 on."""
+    """Without dot-product instructions its sums are int16 for 2048 values, and incorrect for K of 1088 or more."""
     codes, activations = np.full((5, K), code, np.int8), np.full((2, K), activation, np.int8)
     weights = pack_weights(codes, 0.5, format="i2_s_arm")
     acc, receipt = with_receipt(activations, weights, dtype="int32", variant=isa)

@@ -33,7 +33,7 @@ every_variant = pytest.mark.parametrize(
 
 
 def exact(activations: npt.NDArray[np.int8], codes: npt.NDArray[np.int8]) -> Ints:
-    """Sums under 2^53 are exact in float64, whatever their order."""
+    """Sums below 2^53 are exact in float64, in any order."""
     return np.rint(activations.astype(np.float64) @ codes.astype(np.float64).T).astype(np.int64)
 
 
@@ -97,7 +97,7 @@ def test_float_outputs_are_the_same_bits_whatever_computes_them(M: int, N: int, 
 @pytest.mark.parametrize("M", [6, 25])
 @pytest.mark.parametrize("activation", [127, -128])
 def test_the_largest_sums_are_exact(variant: str, M: int, K: int, activation: int) -> None:
-    """All weights 1 or all -1 or by turns, in each place of a byte and at both ends of a tile."""
+    """All weights 1, all -1, or alternating, in each position of a byte and at both ends of a tile."""
     codes = np.ones((67, K), np.int8)
     codes[[1, 17, 33, 63, 64]] = -1
     codes[[2, 66], ::2] = -1

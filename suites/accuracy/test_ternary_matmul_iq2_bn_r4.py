@@ -40,7 +40,7 @@ SHAPES = st.tuples(
 
 
 def model(activations: Any, codes: Any, scales: Any, act_scale: Any) -> Any:
-    """What the native kernels compute of scales and exact sums, in float64."""
+    """The computation of the native kernels from scales and exact sums, in float64."""
     sums = (activations.astype(np.int64) @ codes.astype(np.int64).T).astype(np.float64)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         return ((scales.astype(np.float64) * sums) * (1 / act_scale.astype(np.float64))[:, None]).astype(np.float32)
@@ -75,7 +75,7 @@ def test_the_bits_are_those_of_exact_sums_and_each_rows_scale(
 @pytest.mark.parametrize("K", [64 * 7, 64 * 8, 64 * 9, 65536, (1 << 23) - 64])
 @pytest.mark.parametrize("M", [1, 3])
 def test_sums_of_the_largest_products_are_exact(isa: str, M: int, K: int, code: int, activation: int) -> None:
-    """Past int16 within what is flushed at once, and up to the longest row that int32 holds."""
+    """Above int16 within one flush, and up to the longest row that int32 holds."""
     N = 20 if K < 1 << 20 else 4
     data = np.full(IQ2_BN_R4.packed_shape((N, K)), 0xAA if code > 0 else 0, np.uint8)
     weights = PackedWeights(data, "iq2_bn_r4", (N, K), np.ones(N, np.float32))

@@ -36,7 +36,8 @@ SHAPES = st.tuples(
 
 
 def model(activations: Any, codes: Any, scales: Any, act_scale: Any) -> Any:
-    """What the native kernels compute, in float64: groups by fours, (p0 + p1) + (p2 + p3), and these in their order."""
+    """The computation of the native kernels, in float64: groups by fours, (p0 + p1) + (p2 + p3), and these in their
+    order."""
     groups = scales.shape[1]
     products = np.zeros((len(activations), len(codes), -(-groups // 4) * 4))
     for g in range(groups):

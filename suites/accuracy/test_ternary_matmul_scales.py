@@ -330,7 +330,7 @@ def test_float32_sums_in_any_order_are_within_the_bound(family, seed, blocks):
 
 @given(st.integers(0, 2**32), st.integers(1, 4))
 def test_the_bound_covers_what_float64_loses(seed, blocks):
-    """The reference beside rational numbers: what it is off is far within what it adds for it."""
+    """The reference compared with rational numbers: its error is far below its share of the bound."""
     axes = {"M": 1, "N": 2, "K": 256 * blocks}
     inputs = OP.generate(axes, "extremes", np.random.default_rng(seed))
     found = reference(inputs, axes, KernelKey("cpu", OP.name, "tq2_0", "float32"))
@@ -390,7 +390,7 @@ def test_what_is_wrong_by_little_is_outside_the_bound(dtype: str, family: str) -
     kind = expected.values.dtype
 
     def share(**changed: Any) -> float:
-        """Of the outputs that differ from the right ones, how many are told."""
+        """The share of incorrect outputs that are detected."""
         out = reference({**inputs, "weight_scale": scales, **changed}, axes, KernelKey("cpu", OP.name, "tq2_0", dtype))[
             "out"
         ]

@@ -50,7 +50,7 @@ def test_the_bits_are_those_of_tile64(
     ],
 )
 def test_sums_of_the_largest_products_are_exact(isa: str, M: int, N: int, K: int, code: int, activation: int) -> None:
-    """Past int16 within the sums of digits, past what six sums make of int32, and up to the longest row."""
+    """Above int16 within the sums of digits, above int32 in six sums, and up to the longest row."""
     weights = pack_weights(np.full((N, K), code, np.int8), 1.0, format="tile80")
     acc, _ = with_receipt(np.full((M, K), activation, np.int8), weights, dtype="int32", variant=isa, threads=1)
     assert np.array_equal(acc, np.full((M, N), code * activation * K))

@@ -35,7 +35,7 @@ POWERS = 3 ** np.arange(5)
 def test_the_bits_are_those_of_tq2_0(
     isa: str, shape: tuple[int, int, int], seed: int, gap: int, threads: int, dtype: str
 ) -> None:
-    """Which has the same scales, and a test of its own."""
+    """Compare with tq2_0, which has the same scales and its own test."""
     M, N, blocks = shape
     K, rng = 256 * blocks, np.random.default_rng(seed)
     activations = rng.integers(-128, 128, (M, K + gap), dtype=np.int8)[:, :K]

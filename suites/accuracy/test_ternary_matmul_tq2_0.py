@@ -37,7 +37,7 @@ SHAPES = st.tuples(st.integers(1, 9) | st.integers(60, 70), st.integers(1, 70), 
 
 
 def model(activations, codes, scales, act_scale):
-    """What the native kernels compute, in float64: group after group."""
+    """The computation of the native kernels, in float64: one group after the other."""
     total = np.zeros((len(activations), len(codes)))
     for g in range(scales.shape[1]):
         columns = slice(256 * g, 256 * (g + 1))
@@ -157,11 +157,11 @@ def test_a_layer_computes_from_the_bytes_that_it_was_given(monkeypatch, caplog):
 
 
 def test_what_kernels_work_in_is_declared():
-    """What a launch keeps, and what each thread has on its stack."""
+    """The memory that a launch keeps, and the stack of each thread."""
     for variant in PROVIDER.variants:
         format = variant.key.format
         if variant.key.op != OP.name or variant.key.device != "cpu" or format in ("tl1", "tl2"):
-            continue  # those have tables of the activations
+            continue  # these have tables of the activations
         group = FORMATS[format].group
         room = 4 * 3 * (1024 // group) if group else 0
         # The activations in another order, from a line of the cache on.

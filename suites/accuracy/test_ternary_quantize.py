@@ -28,7 +28,7 @@ LAYOUT = {
     "threads": st.integers(1, 4),
 }
 LENGTHS = range(1, 131)
-"""Two steps of the longest, 64, and what is left of a third."""
+"""Two steps of the longest, 64, and a part of a third."""
 BEHIND = 3
 """NaN in the input behind a row: a kernel that reads too far takes them for the row's own. In the output no codes."""
 

@@ -1,5 +1,5 @@
-"""The C++ reference as it is installed, the planted faults, compiled once, and what the tests of cross-validation
-share."""
+"""The installed C++ reference, the planted faults (compiled once), and shared fixtures of the cross-validation
+tests."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def installed() -> Installed:
 
 @pytest.fixture(scope="session")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The library of faults. Without a C++ compiler there is nothing to test with."""
+    """The library of faults. Skips the test without a C++ compiler."""
     compiler = shutil.which("g++") or shutil.which("clang++")
     if compiler is None:
         pytest.skip("no C++ compiler: neither g++ nor clang++ is on PATH")
@@ -74,13 +74,13 @@ def reference_for(references: tuple[Peer, ...]) -> Callable[[KernelKey], Peer]:
 
 @pytest.fixture(scope="session")
 def timed_for(reference_for: Callable[[KernelKey], Peer]) -> Callable[[KernelKey], Peer]:
-    """timed_for(key): the same as if it were somebody else's implementation, whose time is compared too."""
+    """timed_for(key): the same as a third-party implementation, so its time is compared too."""
     return lambda key: replace(reference_for(key), reference=False)
 
 
 @pytest.fixture(scope="session")
 def compare(installed: Installed) -> Callable[..., PeerComparison]:
-    """compare(variant, peer, axes, family, seed=0, logical=None, measure=False): what cross-validation says."""
+    """compare(variant, peer, axes, family, seed=0, logical=None, measure=False): the result of cross-validation."""
 
     def run(
         variant: Variant,
@@ -107,7 +107,7 @@ def compare(installed: Installed) -> Callable[..., PeerComparison]:
 
 
 def require(missing: str | None) -> None:
-    """Skip where a peer is missing, unless TRITMARK_REQUIRE_PEERS says that it must not be."""
+    """Skip the test if a peer is missing, unless TRITMARK_REQUIRE_PEERS is set."""
     if missing is not None and os.environ.get("TRITMARK_REQUIRE_PEERS") == "1":
         pytest.fail(missing)
     if missing is not None:
@@ -126,5 +126,5 @@ def ort() -> None:
 
 @pytest.fixture
 def there() -> Callable[[Peer], None]:
-    """there(peer): skip where it is missing."""
+    """there(peer): skip the test if it is missing."""
     return lambda peer: require(peer.missing())

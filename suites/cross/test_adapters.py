@@ -1,4 +1,5 @@
-"""Libraries that a user has built, by adapters: ours has bitnet.cpp's function, right and with its overflow."""
+"""Libraries built by the user, with adapters: the test library has bitnet.cpp's function, correct and with its
+overflow."""
 
 from __future__ import annotations
 
@@ -120,7 +121,7 @@ def test_what_takes_several_rows_is_called_where_there_are_as_many(tmp_path: Pat
 
 
 def test_the_league_judges_it_and_takes_it_by_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Judged on every workload, and known in the processes in which kernels take turns."""
+    """Judged on every workload, and known in the processes that interleave kernels."""
     library = AdaptedLibrary("bitnet.cpp", str(built(tmp_path, "int32_t")))
     asked: list[Request] = []
 
@@ -193,7 +194,7 @@ def test_libraries_of_wheels_are_taken_as_built_ones(name: str) -> None:
         pytest.skip(found)
     path = found.paths[1] if isinstance(found, libggml.Found) else found.library
     if isinstance(found, libik.Wheel):
-        ctypes.CDLL(str(found.openmp), mode=ctypes.RTLD_GLOBAL)  # which the wheel keeps in a place of its own
+        ctypes.CDLL(str(found.openmp), mode=ctypes.RTLD_GLOBAL)  # the wheel has its own copy
     library = AdaptedLibrary(name, str(path))
     workload = Workload(op=OP.name, axes={"M": 3, "N": 64, "K": 768}, family="uniform")
     for variant in library.variants(load()):

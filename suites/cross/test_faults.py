@@ -1,4 +1,4 @@
-"""A peer that is wrong is found out, with the exact value; a kernel that is wrong fails; neither is taken for the
+"""An incorrect peer is detected, with the exact value; an incorrect kernel fails; neither is confused with the
 other."""
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _product(activations: np.ndarray, weights: np.ndarray) -> tuple[Axes, dict[s
 
 @pytest.mark.parametrize("vector", ["mm_i2s_k2176", "mm_i2s_rand", "mm_i2s_float"])
 def test_the_planted_overflow_is_the_originals(vector: str, faults: Mapping[str, Peer]) -> None:
-    """What microsoft/BitNet's own AVX2 build gave back for these inputs, wrong values included."""
+    """The outputs of microsoft/BitNet's AVX2 build for these inputs, incorrect values included."""
     with np.load(GOLDEN / f"{vector}.npz") as golden:
         axes, logical = _product(golden["acts"], golden["weights"])
         out = np.empty((axes["M"], axes["N"]), np.int32)
@@ -185,8 +185,8 @@ def test_both_wrong_is_a_failure_at_the_kernels_element(
 def test_the_same_wrong_value_twice_is_told(
     timed_for: Callable[..., Peer], compare: Compare, best: Callable[..., Variant]
 ) -> None:
-    """Agreement proves nothing where the exact value is another; accuracy fails such a kernel, this says what it
-    met."""
+    """Agreement proves nothing if the exact value differs. Accuracy fails such a kernel; cross-validation reports the
+    agreement."""
     axes = {"n": 10}
     variant, peer = best(DEQUANTIZE, axes), timed_for(DEQUANTIZE)
 
@@ -204,7 +204,7 @@ def test_the_same_wrong_value_twice_is_told(
 
 @pytest.mark.timing
 def test_times_by_turns(timed_for: Callable[..., Peer], compare: Compare, best: Callable[..., Variant]) -> None:
-    """The kernel against one element at a time: so much faster that no machine hides it."""
+    """The kernel against a loop over single elements: so much faster that noise cannot hide it."""
     axes = {"M": 1, "N": 256, "K": 1024}
     found = compare(best(INT32, axes), timed_for(INT32), axes, measure=True)
     assert found.own_ns is not None
@@ -219,7 +219,7 @@ def test_times_by_turns(timed_for: Callable[..., Peer], compare: Compare, best: 
 def test_a_time_is_one_of_work_that_was_done(
     timed_for: Callable[..., Peer], compare: Compare, best: Callable[..., Variant]
 ) -> None:
-    """A kernel that leaves what is there already is quick and wrong."""
+    """A kernel that does not write its output is fast and incorrect."""
     variant = best(DEQUANTIZE, {"n": 4096})
 
     def bind(inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:
@@ -267,12 +267,12 @@ def test_what_takes_too_long_is_compared_and_not_timed(
 def test_a_call_s_own_cost_is_nobody_s_time(
     faults: Mapping[str, Peer], timed_for: Callable[..., Peer], compare: Compare, best: Callable[..., Variant]
 ) -> None:
-    """ctypes takes some hundred nanoseconds: next to that, nothing done would look like slow work."""
+    """ctypes takes some hundred nanoseconds: included in the time, an empty call would look like slow work."""
     axes = {"n": 16}
     tries = [
         compare(best(DEQUANTIZE, axes), faults["dequantize_nothing"], axes, measure=True).peer_ns for _ in range(5)
     ]
-    assert min(ns for ns in tries if ns is not None) < 100, "in one of five, nobody disturbed it"
+    assert min(ns for ns in tries if ns is not None) < 100, "at least one of five is undisturbed"
     large = {"n": 1 << 16}
     work = compare(best(DEQUANTIZE, large), timed_for(DEQUANTIZE), large, measure=True)
     assert work.peer_ns is not None
@@ -303,7 +303,7 @@ def test_migration(
     why: str,
     within_tenth: bool,
 ) -> None:
-    """Both rules, beside each other: 1 / 1.1 is 0.909."""
+    """Both rules: 1 / 1.1 is 0.909."""
     op, axes = installed.ops[DEQUANTIZE.op], {"n": 4}
     logical = op.generate(axes, "uniform", np.random.default_rng(0))
     expected = expectations(op, axes, DEQUANTIZE, op.reference(logical, axes, DEQUANTIZE))
@@ -316,7 +316,7 @@ def test_migration(
     wrong = replace(found, peer={"x": expected[0].values + 1})
     judged = confront(op, DEQUANTIZE, expected, wrong, peer=timed_for(DEQUANTIZE), logical=logical, axes=axes)
     assert (judged.peer_wrong, judged.migration_recommended) == (True, strict)
-    assert judged.migration_within_tenth is not True  # the lenient rule asks that both agree, whoever is right
+    assert judged.migration_within_tenth is not True  # the lenient rule requires agreement, whichever is correct
 
 
 def test_a_run_is_as_good_as_its_worst_comparison(

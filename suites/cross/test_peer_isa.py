@@ -1,4 +1,4 @@
-"""Peers that are held to an instruction set, and those that cannot be."""
+"""Peers that can be limited to an instruction set, and peers that cannot."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ int8, ones, set_num_threads, _int_mm = 0, lambda *a, **k: None, lambda n: None, 
 
 
 def library(folder: Path, **has: int) -> Path:
-    """One that tells for what it was compiled, and has nothing else."""
+    """A library that only reports for what it was compiled."""
     compiler = shutil.which("gcc") or shutil.which("cc")
     if compiler is None:
         pytest.skip("no C compiler")

@@ -1,4 +1,4 @@
-"""Products of other projects as variants: what they compute, how they are judged, and that a wrong weight shows."""
+"""Products of other projects as variants: their outputs, their judgement, and the detection of one incorrect weight."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SHAPES = (
     {"M": 17, "N": 132, "K": 2560},
     {"M": 2, "N": 16, "K": 16128},
 )
-"""Of which each library takes all."""
+"""Shapes that every library takes."""
 
 
 @pytest.fixture(params=VARIANTS, ids=lambda variant: f"{variant.key.format}-{variant.name}")
@@ -39,7 +39,7 @@ def variant(request: pytest.FixtureRequest) -> Variant:
     found: Variant = request.param
     why = found.missing()
     if why is not None:
-        if os.environ.get("TRITMARK_REQUIRE_PEERS") and not found.name.startswith("torch"):  # comes with no extra
+        if os.environ.get("TRITMARK_REQUIRE_PEERS") and not found.name.startswith("torch"):  # in no extra
             pytest.fail(f"{found.name}: {why}")
         pytest.skip(f"{found.name}: {why}")
     return found
@@ -130,7 +130,8 @@ def test_two_libggml_in_one_process_do_not_clash() -> None:
 
 
 def test_activations_are_packed_as_the_library_does_it() -> None:
-    """Its quantizer makes the same bytes of integers whose largest is 127 in each of the four sets of columns."""
+    """Its quantizer packs integers with a largest value of 127 in each of the four sets of columns into the same
+    bytes."""
     if libik.missing():
         pytest.skip("ik-llama-cpp-python is not installed")
     rng = np.random.default_rng(1)
@@ -168,7 +169,7 @@ def test_weights_that_the_library_would_not_pack_are_refused() -> None:
 
 
 def test_every_product_has_three_peers() -> None:
-    """That cross-validation has, none of them written by us."""
+    """Peers of cross-validation, all third-party."""
     installed = load()
     for key in {each.key for each in installed.registry.without_peers if each.key.op == OP.name}:
         there = {each.name for each in suited(installed.peers, key)} - {NAME}

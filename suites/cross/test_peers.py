@@ -1,4 +1,4 @@
-"""The peers from PyPI beside the kernels: llama.cpp's ggml and gguf, and ONNX Runtime."""
+"""The peers from PyPI compared with the kernels: llama.cpp's ggml and gguf, and ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ each_quantizer = pytest.mark.parametrize("peer", QUANTIZERS, ids=label)
 
 
 def kernel(peer: Peer, device: str, name: str) -> Variant:
-    """A variant that the peer is compared with."""
+    """A variant with which the peer is compared."""
     return next(
         variant
         for variant in PROVIDER.variants
@@ -55,7 +55,7 @@ def kernel(peer: Peer, device: str, name: str) -> Variant:
 
 
 def ran(peer: Peer, axes: Axes, inputs: Mapping[str, Any], threads: int = 1) -> np.ndarray:
-    """What the peer computes; its one output is poisoned before."""
+    """The output of the peer, which is poisoned before the call."""
     dtype = named_dtype(next(iter(peer.dtypes)))
     shape = (axes["M"], axes["N"]) if peer.op == "ternary_matmul" else (-(-axes["n"] // 256) * 66,)
     out = np.frombuffer(b"\xa5" * (int(np.prod(shape)) * dtype.itemsize), dtype).reshape(shape).copy()
@@ -96,7 +96,7 @@ SHAPES = (
 
 
 def whole(variant: Variant, axes: Axes) -> Axes:
-    """With as many rows and columns more as the variant's format needs."""
+    """The axes, rounded up to the rows and columns that the variant's format needs."""
     format = FORMATS[variant.key.format]
     more = {"N": -axes["N"] % format.row_multiple, "K": -axes["K"] % format.column_multiple}
     return {name: size + more.get(name, 0) for name, size in axes.items()}
@@ -123,7 +123,7 @@ def test_products_agree(
 def test_a_wrong_weight_shows(
     peer: Peer, there: Callable[[Peer], None], compare: Callable[..., PeerComparison]
 ) -> None:
-    """The bounds are narrow enough to see one wrong code among thousands, where activations are all of one size."""
+    """The bounds are narrow enough to detect one incorrect code among thousands, if activations have equal size."""
     there(peer)
     axes = {"M": 2, "N": 16, "K": 2560}
     variant = kernel(peer, "cpu", "scalar")
@@ -275,7 +275,7 @@ def test_a_library_for_another_processor_is_not_called(
 
 
 def test_ggml_of_another_package_is_found(ggml: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """llama-cpp-python has the libraries in llama_cpp/lib, under their plain names."""
+    """llama-cpp-python has the libraries in llama_cpp/lib, with their plain names."""
     found = libggml.find()
     assert isinstance(found, libggml.Found)
     (tmp_path / "llama_cpp" / "lib").mkdir(parents=True)
@@ -304,7 +304,7 @@ def test_where_nothing_is_installed_the_extra_is_named(monkeypatch: pytest.Monke
 
 
 def test_onnx_runtime_s_product_keeps_the_arrays_it_works_in() -> None:
-    """Its binding has but addresses: by turns with another kernel the product wrote into memory that was given back."""
+    """Its binding has only addresses: interleaved with another kernel, the product wrote into freed memory."""
     if onnx.missing() is not None:
         pytest.skip(str(onnx.missing()))
     activations, out = np.ones((2, 128), np.float32), np.zeros((2, 3), np.float32)

@@ -1,5 +1,5 @@
-"""Products of others as peers of ternary_matmul_a16: what their arithmetic gives is within what they admit; on a GPU,
-what they compute too."""
+"""Products of other projects as peers of ternary_matmul_a16: their arithmetic is within their bounds; on a GPU, so are
+their outputs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def exact(inputs: Arrays) -> Any:
 
 
 def arithmetic(name: str, inputs: Arrays, axes: Axes) -> Any:
-    """What the peer does, in NumPy."""
+    """The arithmetic of the peer in NumPy."""
     rows, codes, scale = inputs["activations"].astype(F32), inputs["weights"].astype(F32), F32(inputs["weight_scale"])
     if name == "torch-bfloat16":
         return (rows @ (codes * scale).astype(BFLOAT16).astype(F32).T).astype(BFLOAT16)
@@ -50,7 +50,7 @@ def test_they_are_peers_where_ours_stand() -> None:
 def test_their_arithmetic_is_within_its_bound(variant: Variant) -> None:
     taken = 0
     assert variant.error_bound is not None
-    for family in set(FAMILIES) - {NONFINITE}:  # of which a bound says nothing
+    for family in set(FAMILIES) - {NONFINITE}:  # bounds do not apply
         for axes in SHAPES:
             inputs = OP.generate(axes, family, np.random.default_rng(3))
             try:

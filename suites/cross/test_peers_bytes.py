@@ -26,7 +26,7 @@ each_format = pytest.mark.parametrize("name", ["tq1_0", "tq2_0"])
 
 
 def scaled(x: Floats, rng: np.random.Generator, low: int, high: int) -> Floats:
-    """Each block times a power of two of its own, of which ties survive; finite."""
+    """Each block times its own power of two, which keeps ties; finite."""
     blocks = x.reshape(-1, 256)
     with np.errstate(over="ignore", under="ignore"):
         blocks *= np.ldexp(np.float32(1), rng.integers(low, high, (len(blocks), 1))).astype(np.float32)
@@ -34,7 +34,7 @@ def scaled(x: Floats, rng: np.random.Generator, low: int, high: int) -> Floats:
 
 
 def near_half(shape: tuple[int, int], rng: np.random.Generator) -> Floats:
-    """Halves of the largest magnitude and the floats next to them, which 1 / magnitude may carry over the tie."""
+    """Halves of the largest magnitude and the adjacent floats, which 1 / magnitude may move across the tie."""
     half = np.float32(0.5)
     pool = np.array(
         [half, np.nextafter(half, np.float32(0)), np.nextafter(half, np.float32(1)), 0, -0.0, 1], np.float32
@@ -52,7 +52,7 @@ def thirds(shape: tuple[int, int], rng: np.random.Generator) -> Floats:
 
 
 def single(shape: tuple[int, int], rng: np.random.Generator) -> Floats:
-    """All zero, of both signs, and in every other block one value that is not."""
+    """Zeros of both signs, and one nonzero value in every second block."""
     blocks = np.where(rng.random(shape[0] * shape[1]) < 0.5, np.float32(0), np.float32(-0.0)).reshape(-1, 256)
     rows = np.arange(0, len(blocks), 2)
     blocks[rows, rng.integers(0, 256, rows.size)] = rng.standard_normal(rows.size, np.float32)
@@ -60,13 +60,13 @@ def single(shape: tuple[int, int], rng: np.random.Generator) -> Floats:
 
 
 def bits(shape: tuple[int, int], rng: np.random.Generator) -> Floats:
-    """Any finite float32 whatever."""
+    """Any finite float32."""
     x = rng.integers(0, 1 << 32, shape, dtype=np.uint32).view(np.float32)
     return np.where(np.isfinite(x), x, np.float32(1))
 
 
 def denormal(shape: tuple[int, int], rng: np.random.Generator) -> Floats:
-    """Below the smallest normal float, some above it: 1 / magnitude overflows where it is under 2^-128."""
+    """Below the smallest normal float, some above it: 1 / magnitude overflows if the magnitude is below 2^-128."""
     top = rng.choice(
         np.array([2, 1 << 10, 1 << 21, 1 << 22, 1 << 23, 1 << 24, 1 << 25]), (shape[0] * shape[1] // 256, 1)
     )
@@ -110,7 +110,7 @@ def test_bytes_are_those_of_libggml_and_gguf(name: str, family: str, ggml: None)
 
 @each_format
 def test_nan_and_infinity_give_libggmls_bytes(name: str, ggml: None) -> None:
-    """A NaN makes libggml forget the magnitudes before it; gguf gives the scale NaN, as libggml does only for a NaN
+    """After a NaN libggml ignores the previous magnitudes. gguf returns the scale NaN; libggml does so only for a NaN
     at the end."""
     rng = np.random.default_rng(0)
     x = scaled(rng.standard_normal((400, K), np.float32), rng, -20, 20)
@@ -128,7 +128,7 @@ def test_nan_and_infinity_give_libggmls_bytes(name: str, ggml: None) -> None:
 
 @each_format
 def test_dot_products_are_within_float32_summation(name: str, ggml: None) -> None:
-    """Of what the unpacked blocks stand for: in each block integers, exactly; then one product and one addition a
+    """The product of the unpacked blocks: integers in each block, exactly; then one product and one addition for each
     block and lane."""
     rng = np.random.default_rng(1)
     weights = FORMATS[name].quantize(rng.standard_normal((24, K), np.float32))
@@ -174,7 +174,7 @@ def test_graphs_and_dot_products_are_the_same(ggml: None) -> None:
 
 
 def test_q8_k_keeps_codes_that_are_exact(ggml: None) -> None:
-    """Where -127 is in each block its scale is 1, and the codes are the values."""
+    """With -127 in each block its scale is 1, and the codes equal the values."""
     codes = np.random.default_rng(4).integers(-127, 128, (6, K), np.int8)
     codes[:, ::256] = -127
     np.testing.assert_array_equal(
@@ -190,8 +190,8 @@ SHAPES = [(1, 1, 128), (1, 16, 300), (3, 67, 2600), (8, 130, 2560), (2, 5, 7)]
 def test_ort_is_exact_where_activations_quantize_exactly(
     M: int, N: int, columns: int, accuracy: int, ort: None
 ) -> None:
-    """Integers times a power of two, 127 or -127 of them in each block of 128: the scale is that power, and nothing
-    is lost."""
+    """Integers times a power of two, with 127 or -127 in each block of 128: the scale is that power, and the
+    quantization is exact."""
     rng = np.random.default_rng([M, N, columns])
     codes = rng.integers(-1, 2, (N, columns), np.int8)
     integers = rng.integers(-127, 128, (M, columns))
@@ -204,7 +204,7 @@ def test_ort_is_exact_where_activations_quantize_exactly(
 
 
 def test_ort_codes_are_those_of_the_layout(ort: None) -> None:
-    """One activation at a time tells each weight."""
+    """One nonzero activation at a time reveals each weight."""
     codes = np.random.default_rng(5).integers(-1, 2, (9, 256), np.int8)
     product = onnx.OnnxProduct(onnx.pack(codes), 1.0, 256, accuracy=0)
     np.testing.assert_array_equal(product(np.eye(256, dtype=np.float32)).T, codes.astype(np.float32))
@@ -213,7 +213,7 @@ def test_ort_codes_are_those_of_the_layout(ort: None) -> None:
 
 
 def test_ort_with_a_wrong_code_is_not_exact(ort: None) -> None:
-    """The test above can fail."""
+    """Check that the test above can fail."""
     codes = np.zeros((3, 256), np.int8)
     packed = onnx.pack(codes)
     packed[1, 1, 5] ^= 1 << 4

@@ -1,5 +1,5 @@
-"""Products of other projects on CUDA: what they pack and admit, when they are missing, what their launches tell, and on
-a GPU what they compute."""
+"""Products of other projects on CUDA: packing, bounds, absence, the receipts of their launches, and on a GPU their
+outputs."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ def exact(inputs: Arrays, dtype: str) -> Any:
     return sums if dtype == "int32" else sums * scale[:, np.newaxis]
 
 
-# What needs no GPU
+# Tests without a GPU
 
 
 def test_all_are_peers_that_stand_where_our_fastest_do() -> None:
     assert {(each.tier, each.key.device, each.key.format) for each in VARIANTS} == {(Tier.PEER, "cuda", "row16")}
     assert all(each.packs for each in VARIANTS)
-    # Sums in int32 are exact, whoever adds; what is rounded has a bound.
+    # int32 sums are exact in any order; rounded outputs have a bound.
     assert {each.key.dtype for each in VARIANTS if each.error_bound is None} == {"int32"}
 
 
@@ -90,7 +90,7 @@ def test_each_says_why_it_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 
     monkeypatch.setattr(importlib.metadata, "version", absent)
     assert all("tritmark[peers-cuda]" in (each.missing() or "") for each in VARIANTS)
-    # PyTorch for the CPU alone, and then beside it the library that the other build has.
+    # The CPU build of PyTorch, and then the library of the other build beside it.
     root = tmp_path / "torch" / "__init__.py"
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: SimpleNamespace(origin=str(root)))
     assert "without CUDA" in (torch_cuda.missing() or "")
@@ -160,7 +160,7 @@ def _microsoft(inputs: Arrays, axes: Axes) -> Any:
 
 @pytest.fixture(scope="module")
 def bitnet(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A library with the function's name, for what is looked at before anything is called."""
+    """A library with the function's name, for checks before any call."""
     compiler = shutil.which("gcc") or shutil.which("cc")
     if compiler is None:
         pytest.skip("no C compiler: neither gcc nor cc is on PATH")
@@ -223,10 +223,10 @@ def test_a_library_takes_the_shapes_that_it_is_compiled_for(microsoft: Variant, 
     (shapes,) = microsoft.constraints
     assert shapes.refusal({"M": 1, "N": 2560, "K": 6912}) is None
     for wrong in ({"M": 2, "N": 2560, "K": 2560}, {"M": 1, "N": 6912, "K": 2560}):
-        assert "computes nothing" in (shapes.refusal(wrong) or "")
+        assert "not compiled" in (shapes.refusal(wrong) or "")
 
 
-# What a launch records, on a driver that is made up
+# Recording of a launch, with a fake driver
 
 
 class Kind(IntEnum):
@@ -235,7 +235,7 @@ class Kind(IntEnum):
 
 
 class Driver:
-    """Records what is given to it between begin and end, or runs it."""
+    """Records its input between begin and end, or runs it."""
 
     CUgraphNodeType = Kind
     CUstreamCaptureMode = SimpleNamespace(CU_STREAM_CAPTURE_MODE_RELAXED=2)
@@ -324,7 +324,7 @@ def test_a_launch_tells_what_was_recorded_of_it(driver: Driver, tmp_path: Path) 
         driver.give(kernel(0, kern=12), lambda: out.write(2))
 
     launch = CudaPeerLaunch("peer", call, {"out": out}, lambda: [file])
-    assert (out.values == 5).all()  # what binding tried out is taken back
+    assert (out.values == 5).all()  # outputs of the trial call are restored
     assert (launch.ran, launch.runs, launch.kernels, launch.others, launch.pointer) == ("", 0, 2, 1, 11)
     launch.run()
     assert (out.values == 2).all()
@@ -345,13 +345,13 @@ def test_a_call_that_launches_nothing_is_refused(driver: Driver, tmp_path: Path)
 
 
 def growth(work: Callable[[], object], times: int) -> int:
-    """Bytes on the heap that are there after doing it so often, and were not before."""
-    for _ in range(8):  # what is kept once
+    """Growth of the heap in bytes by that many repetitions."""
+    for _ in range(8):  # allocations that happen once
         work()
     settle()
     before = held()
     if before is None:
-        pytest.skip("this system does not tell what a process holds")
+        pytest.skip("this system does not report the memory of a process")
     for _ in range(times):
         work()
     settle()
@@ -397,7 +397,7 @@ def test_a_tensor_over_an_array_is_its_memory_and_leaves_nothing(dtype: str, mon
 
 
 def test_an_array_tells_the_same_objects_each_time() -> None:
-    """PyTorch keeps a reference to each for good."""
+    """PyTorch keeps a reference to each forever."""
     array = array_on_host(np.zeros((20, 30), np.int8))
     one, other = array.__cuda_array_interface__, array.__cuda_array_interface__
     assert one == {

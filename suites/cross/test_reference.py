@@ -1,5 +1,5 @@
-"""Every op, format and dtype: the best kernel agrees with the C++ reference. On the CPU where it has a kernel, else
-in the simulator."""
+"""Every op, format and dtype: the best kernel agrees with the C++ reference, on the CPU if it has a kernel, else in the
+simulator."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ AXES = {
         {"M": 3, "N": 48, "K": 96},
     ),
 }
-"""Shapes for the ops of these axes: the least, and tails."""
+"""Shapes for the ops with these axes: the smallest, and shapes with tails."""
 
 
 def _keys() -> list[KernelKey]:
-    """One key for each op, format and dtype: the CPU's where there is one."""
+    """One key for each op, format and dtype: the CPU's if it exists."""
     keys: dict[tuple[str, str, str], KernelKey] = {}
     for variant in PROVIDER.variants:
         key = variant.key
@@ -67,7 +67,7 @@ def test_its_time_is_never_compared(
 
 
 def _best(installed: Installed, key: KernelKey, axes: Axes) -> Variant | None:
-    """The best kernel that takes these axes; None where the format or the op takes no such shape."""
+    """The best kernel that takes these axes; None if the format or the op takes no such shape."""
     fitting = [variant for variant, refusal in installed.registry.candidates(key, axes) if refusal is None]
     return max(fitting, key=lambda variant: variant.precedence, default=None)
 

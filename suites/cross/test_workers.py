@@ -1,5 +1,4 @@
-"""Cross-validation where the candidate runs in a process of its own: the peer is made there, and when it crashes,
-that is told."""
+"""Cross-validation with the candidate in its own process: the peer is made there, and its crash is reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A kernel of i2s_dequantize in torch: it takes tensors over the harness's own memory, and writes in place."""
+"""A kernel of i2s_dequantize in torch: it takes tensors that are views of the harness's memory, and writes in place."""
 
 import torch
 

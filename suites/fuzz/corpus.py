@@ -1,7 +1,7 @@
-"""The corpus: every bad weight file by name, and good ones to start from. `python suites/fuzz/corpus.py FOLDER` writes
-them all.
+"""The corpus: every bad weight file by name, and good files as seeds. `python suites/fuzz/corpus.py FOLDER` writes them
+all.
 
-Bytes are the same wherever they are made.
+The bytes are the same on every machine.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from safetensors.numpy import save
 
 
 class File(NamedTuple):
-    """`found`: what the error has to begin with; "" where the file is to be read."""
+    """`found`: the beginning of the expected error; "" if the file is legal."""
 
     suffix: str
     found: str
@@ -43,7 +43,7 @@ ODD: dict[str, File] = {
 
 @cache
 def written(suffix: str) -> bytes:
-    """A file as the format's own library writes it, with a tensor of each kind that can be read."""
+    """A file written by the format's own library, with a tensor of each readable kind."""
     return _safetensors() if suffix == ".safetensors" else _gguf()
 
 

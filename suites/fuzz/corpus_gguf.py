@@ -49,8 +49,8 @@ def gguf_bytes(
     pair_count: int | None = None,
     data: int = 62,
 ) -> bytes:
-    """A GGUF file by hand, since the library's writer refuses to lie; `data` is the number of bytes after the padded
-    header."""
+    """A GGUF file written by hand, since the library's writer refuses invalid files; `data` is the number of bytes
+    after the padded header."""
     counts = len(tensors) if tensor_count is None else tensor_count, len(pairs) if pair_count is None else pair_count
     head = magic + struct.pack("<IQQ", version, *counts) + b"".join(pairs) + b"".join(tensors)
     return head + bytes(-len(head) % 32 + data)
@@ -287,7 +287,7 @@ SPARSE: dict[str, tuple[str, Bad]] = {
         lambda: gguf_bytes(pairs=(pair(b"k", STRING, text(b"", 1 << 39)),), data=0),
     ),
 }
-"""Beginnings of files of 2**40 bytes, zeros from there on: so large that their counts would fit."""
+"""Beginnings of files of 2**40 bytes, followed by zeros: so large that their counts would fit."""
 
 
 def blocks(kind: int, columns: int, data: bytes) -> bytes:
@@ -337,4 +337,4 @@ ODD: dict[str, Bad] = {
     "iq1_bn, which the library does not know": lambda: blocks(134, 64, bytes(15)),
     "iq2_bn, which the library does not know": lambda: blocks(135, 64, bytes(20)),
 }
-"""Odd but legal: to be read, and as the gguf library reads them."""
+"""Unusual but legal files, which must be read like the gguf library reads them."""

@@ -1,4 +1,4 @@
-"""Bad packed weights: what `unpack` of a format has to refuse. Named as in corpus_safetensors.py."""
+"""Bad packed weights that `unpack` of a format must refuse. Named as in corpus_safetensors.py."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Packed = NDArray[np.uint8]
 
 
 class Bad(NamedTuple):
-    """One file's bytes, the shape that they are said to have, and what the error has to say."""
+    """Bytes of a file, the claimed shape, and the required text of the error."""
 
     format: str
     shape: Any
@@ -41,7 +41,7 @@ def bad(
 
 
 def filled(where: slice, *values: int) -> Callable[[Packed], Packed]:
-    """A flat copy with these bytes there; several are written in turn."""
+    """A flat copy with these bytes at that place; several bytes are repeated."""
 
     def change(packed: Packed) -> Packed:
         flat = packed.reshape(-1).copy()
@@ -81,9 +81,9 @@ SHAPES = {
     "ptq1_0": (1, 128),
     "tile80": (81, 5),
 }
-"""The smallest awkward shape of each format."""
+"""The smallest ragged shape of each format."""
 TRAILER = {"i2_s_x86": 32, "i2_s_arm": 32, "i2_s_x86_r4": 32, "tile64": 64, "tile80": 64, "row16": 64, "qk256_i2_s": 32}
-"""Where the scale of formats that have one begins, in bytes from the end."""
+"""Offset of the scale in bytes from the end, for formats with one scale."""
 ILLEGAL = {
     "tq1_0": (0, 1, "1 in byte 0 of block 0"),
     "ptq1_0": (0, 1, "1 in byte 0 of block 0"),
@@ -97,9 +97,9 @@ ILLEGAL = {
     "tl2": (0, 0x0E, "0x0e in byte 0"),
     "iq2_bn_r4": (16, 0xFF, "field 3 for the weight at"),
 }
-"""A byte that no codes give, where, and what is said of it, where it is not 0xFF in the first byte."""
+"""An illegal byte, its place, and the text of its error, for formats where it is not 0xFF in the first byte."""
 ALL_LEGAL = {name for name, form in FORMATS.items() if len(form.codes) == 4}
-"""Formats in which every byte stands for codes."""
+"""Formats in which every byte encodes codes."""
 
 BAD: dict[str, Bad] = {}
 for _name, _shape in SHAPES.items():

@@ -1,7 +1,7 @@
 """Bad .safetensors files, each a small change to a good one.
 
-A file is named after what is wrong with it, and stands beside the words that its error has to begin with, so that it is
-not refused for another reason.
+A file is named after its fault. Beside it is the required beginning of its error, so that a refusal for another reason
+is detected.
 """
 
 from __future__ import annotations
@@ -282,4 +282,4 @@ ODD: dict[str, Bad] = {
     "bfloat16 of NaN, infinity and subnormal": lambda: floats("BF16", 16, 0x7FC0, 0x7F80, 0xFF80, 0x8001, 0x7F81),
     "float64 past float32": lambda: floats("F64", 64, 0x7FEFFFFFFFFFFFFF, 0xFFEFFFFFFFFFFFFF, 1, 0x7FF0000000000001),
 }
-"""Odd but legal: to be read, and as the safetensors library reads them."""
+"""Unusual but legal files, which must be read like the safetensors library reads them."""

@@ -1,10 +1,10 @@
-"""Fuzz everything that reads foreign bytes, for as long as told: `python suites/fuzz/fuzz.py --minutes 30 [--target
+"""Fuzz everything that reads foreign bytes, for a given time: `python suites/fuzz/fuzz.py --minutes 30 [--target
 GLOB]`.
 
-Targets: weight-file readers, Records, suites, formats, ops (Python; atheris where it is installed, else hypothesis),
-and the C code of every op under AddressSanitizer and UBSan (libFuzzer; needs clang). They run by turns, so that each
-gets the same time. Inputs that brought new coverage are kept and used the next time, crashers too:
-`FOLDER/crashes/TARGET`. Exit status 1 if anything was found or could not run.
+Targets: weight-file readers, Records, suites, formats, ops (Python; atheris if installed, else hypothesis), and the C
+code of every op under AddressSanitizer and UBSan (libFuzzer; needs clang). They run in rotation for equal times. Inputs
+with new coverage are kept for the next run, and crashing inputs in `FOLDER/crashes/TARGET`. Exits with status 1 if a
+target crashed or could not run.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ import native
 import targets
 
 TURN_S = 60.0
-"""Longest turn of a target."""
+"""Longest time of a target before the next one."""
 LEAST_S = 5.0
 START_S = 90.0
-"""What a target may take to start and to end beside its turn."""
+"""Seconds that a target may take to start and to end, in addition to its time."""
 
 _EXECUTED = re.compile(r"stat::number_of_executed_units: (\d+)")
 _COVERED = re.compile(r"cov: (\d+) ft: (\d+)")
@@ -35,7 +35,7 @@ _COVERED = re.compile(r"cov: (\d+) ft: (\d+)")
 
 @dataclass
 class Tally:
-    """What came of one target."""
+    """The result of one target."""
 
     name: str
     engine: str = ""
@@ -59,7 +59,7 @@ class Tally:
 
 
 class Fuzzing:
-    """Targets, their corpora and what they found, in one folder."""
+    """Targets, their corpora and their findings, in one folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder.resolve()
@@ -134,14 +134,16 @@ class Fuzzing:
 
 
 def main() -> int:
-    """Fuzz, and print what came of it."""
+    """Fuzz, and print the results."""
     parser = argparse.ArgumentParser(description=__doc__.partition(":")[0])
-    parser.add_argument("--minutes", type=float, required=True, help="how long, in all")
+    parser.add_argument("--minutes", type=float, required=True, help="total time")
     parser.add_argument("--target", default="*", metavar="GLOB", help="only these; see --list")
     parser.add_argument(
-        "--jobs", type=int, default=len(os.sched_getaffinity(0)), help="targets at a time; every core unless told"
+        "--jobs", type=int, default=len(os.sched_getaffinity(0)), help="targets at a time (default: one per core)"
     )
-    parser.add_argument("--folder", type=Path, default=Path("build/fuzz"), help="where corpora and crashers are kept")
+    parser.add_argument(
+        "--folder", type=Path, default=Path("build/fuzz"), help="folder for corpora and crashing inputs"
+    )
     parser.add_argument("--list", action="store_true", help="print the targets and end")
     told = parser.parse_args()
     names = native.targets(told.target) + [target.name for target in targets.targets(told.target)]
@@ -154,7 +156,7 @@ def main() -> int:
     rounds = max(1, round(told.minutes * 60 * told.jobs / len(names) / TURN_S))
 
     def turn(tally: Tally, left: int) -> None:
-        # Time is shared out anew at each turn, so that what starts slowly takes nothing from the rest.
+        # The remaining time is divided again before each target, so that slow starts take nothing from the others.
         seconds = (end - time.monotonic()) * told.jobs / max(1, left)
         if not tally.crashes and not tally.problem and (seconds > 1 or not tally.seconds):
             fuzzing.turn(tally, max(seconds, LEAST_S))

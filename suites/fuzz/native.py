@@ -1,4 +1,4 @@
-"""The native fuzz targets: a driver in native/ and the C files of its op, whose name its own begins with, and of cpu/,
+"""The native fuzz targets: a driver in native/, whose name begins with its op, and the C files of the op and of cpu/,
 built by clang with libFuzzer, ASan and UBSan."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ SOURCES = HERE.parents[1] / "cython_ext" / "src"
 SANITIZERS = "fuzzer,address,undefined"
 FLAGS = ("-std=gnu11", "-O1", "-g", "-ffp-contract=off", "-w", "-fno-omit-frame-pointer", "-fno-sanitize-recover=all")
 VARIABLES = {"ASAN_OPTIONS": "quarantine_size_mb=16:detect_leaks=1", "UBSAN_OPTIONS": "print_stacktrace=1"}
-"""What they run with."""
+"""Environment variables of the targets."""
 
 
 class NotBuiltError(Exception):
@@ -22,7 +22,7 @@ class NotBuiltError(Exception):
 
 
 def targets(glob: str = "*") -> list[str]:
-    """Names of those that match."""
+    """Names of the matching targets."""
     return [name for path in sorted((HERE / "native").glob("*.c")) if fnmatchcase(name := f"native.{path.stem}", glob)]
 
 

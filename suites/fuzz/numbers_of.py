@@ -1,4 +1,4 @@
-"""Numbers and documents out of a fuzzer's bytes."""
+"""Numbers and documents from a fuzzer's bytes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 
 class Numbers:
-    """Reads the bytes from front to back; zeros once they have ended."""
+    """Reads the bytes in order; zeros after the end."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -51,11 +51,11 @@ JUNK: tuple[Any, ...] = (
     "FAIL", "cpu", "cuda",
     "cpu/a/b/c/d", "../../etc", "sha256:" + "0" * 64, [], {}, [[]], [None], {"": 0}, [0] * 50, [{}] * 50,
 )  # fmt: skip
-"""What a field may be turned into."""
+"""Replacements of a field."""
 
 
 def edited(document: Any, numbers: Numbers) -> Any:
-    """The document with one to six fields changed, left out, doubled, or copied from another place."""
+    """The document with one to six fields changed, removed, duplicated, or copied from another place."""
     root = [copy.deepcopy(document)]
     for _ in range(1 + numbers.below(6)):
         holder, key = _place(root, numbers)
@@ -88,7 +88,7 @@ def _place(root: list[Any], numbers: Numbers) -> tuple[Any, Any]:
 
 
 def toml(document: Any) -> str:
-    """A document as TOML, its tables inline; what TOML cannot say becomes a string."""
+    """A document as TOML with inline tables; values that TOML cannot represent become strings."""
     if not isinstance(document, dict):
         return f"all = {_toml(document)}\n"
     return "".join(f"{json.dumps(str(key))} = {_toml(value)}\n" for key, value in document.items())

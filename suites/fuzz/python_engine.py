@@ -1,9 +1,9 @@
-"""Runs one Python target for so many seconds, in a process of its own: `python python_engine.py TARGET SECONDS CORPUS
+"""Runs one Python target for a number of seconds, in its own process: `python python_engine.py TARGET SECONDS CORPUS
 CRASHES`.
 
-Guided by coverage where atheris is installed, else hypothesis mutates the seeds. Memory is bounded: what takes more
-than MEMORY beyond what the process has at the start gets a MemoryError, which no target expects. The last line of the
-output is a JSON object.
+Guided by coverage if atheris is installed, else hypothesis mutates the seeds. Memory is limited: an input that takes
+more than MEMORY beyond the process's memory at the start gets a MemoryError, which no target expects. The last line of
+the output is a JSON object.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def main(name: str, seconds: float, folder: Path, crashes: Path) -> None:
 
             (target,) = targets.targets(name)
             checked = _Counted(target.check, crashes)
-            # Modules that are imported late have to be imported in this block.
+            # Import the late modules in this block too, so that they are instrumented.
             for seed in target.seeds():
                 checked(seed)
     else:
@@ -68,7 +68,7 @@ def main(name: str, seconds: float, folder: Path, crashes: Path) -> None:
 
 
 class _Counted:
-    """The target, with a count; what raises is written down."""
+    """The target with a counter; inputs that raise are stored."""
 
     def __init__(self, check: Callable[[bytes], object], crashes: Path) -> None:
         self._check = check

@@ -1,7 +1,7 @@
-"""The Python fuzz targets. Each takes any bytes and passes on whatever must not happen: an untyped error, or a result
-that cannot be right.
+"""The Python fuzz targets. Each takes any bytes and raises if something illegal happens: an untyped error, or an
+impossible result.
 
-Bytes are either the file itself, or numbers that say how a good document, array or call is changed.
+The bytes are either the file itself, or numbers that determine the changes of a good document, array or call.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Target(NamedTuple):
 
 @cache
 def _folder() -> tuple[Path, TemporaryDirectory[str]]:
-    """One for each process, in memory where that is to be had."""
+    """One for each process, in memory if possible."""
     there = TemporaryDirectory(prefix="tritmark-fuzz-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
     return Path(there.name), there
 
@@ -77,7 +77,7 @@ def _weight_seeds(suffix: str) -> list[bytes]:
 
 def _weights(suffix: str, data: bytes) -> None:
     with warnings.catch_warnings():
-        # The gguf library computes with what it finds; only values count here.
+        # The gguf library computes with any values; only the results count here.
         warnings.simplefilter("ignore", RuntimeWarning)
         weights.check(_file(f"m{suffix}", data))
 
@@ -88,7 +88,7 @@ def _weights(suffix: str, data: bytes) -> None:
 
 @cache
 def _record() -> Record:
-    """A Record as small as one can be that has a measured Run of each device: the one of the unit tests."""
+    """The smallest Record with a measured Run of each device: the one of the unit tests."""
     spec = spec_from_file_location(
         "made_up_records", Path(__file__).parents[1] / "unit" / "helpers" / "made_up_records.py"
     )
@@ -251,8 +251,8 @@ def _quantizes(format: Format, shape: tuple[int, int], numbers: Numbers) -> None
 
 
 def _op(op: Op, data: bytes) -> None:
-    """Any kernel of the host on any small shape, family and layout is right; other projects' have bounds of their
-    own."""
+    """Any kernel of the host on any small shape, family and layout is correct; kernels of other projects have their own
+    bounds."""
     numbers = Numbers(data)
     registry = _installed().registry
     device = registry.devices["cpu"]
@@ -284,7 +284,7 @@ def _programs() -> list[bytes]:
 
 
 def targets(glob: str = "*") -> list[Target]:
-    """Those whose names match."""
+    """The targets with matching names."""
     found = [
         Target(f"weights{suffix}", partial(_weight_seeds, suffix), partial(_weights, suffix))
         for suffix in (".safetensors", ".gguf")

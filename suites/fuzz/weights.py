@@ -1,5 +1,5 @@
-"""What must hold for any bytes called a weight file: a WeightFileError, or tensors that the format's own library
-reads alike."""
+"""The requirement for any bytes as a weight file: a WeightFileError, or tensors that equal those of the format's own
+library."""
 
 from __future__ import annotations
 
@@ -29,8 +29,7 @@ _UNKNOWN = {"i2_s", "q2_0", "pq2_0", "ptq1_0", "stq1_0", "iq1_bn", "iq2_bn", "iq
 
 
 def read_all(path: Path) -> Tensors | None:
-    """Shape, dtype and values of every tensor, None for a file that is refused. Anything but a WeightFileError is
-    passed on."""
+    """Shape, dtype and values of every tensor; None for a refused file. Errors other than WeightFileError propagate."""
     try:
         with open_weights(path) as source:
             for each in source.matrices():
@@ -51,7 +50,7 @@ def _told(error: WeightFileError) -> None:
 
 
 def check(path: Path) -> bool:
-    """Whether the file was read; raises whatever shows that it should not have been, or was read otherwise."""
+    """Whether the file was read; raises if it should have been refused, or was read differently from the library."""
     tensors = read_all(path)
     if tensors is not None:
         (_as_safetensors if path.suffix == ".safetensors" else _as_gguf)(path, tensors)
@@ -64,7 +63,7 @@ def _as_safetensors(path: Path, tensors: Tensors) -> None:
         for name, (shape, dtype, values) in tensors.items():
             stored = library.get_slice(name)
             assert tuple(stored.get_shape()) == shape
-            # NumPy has no bfloat16 of its own.
+            # NumPy has no bfloat16.
             if values is not None and dtype != "bfloat16":
                 with np.errstate(all="ignore"):
                     np.testing.assert_array_equal(values, library.get_tensor(name).astype(np.float32))

@@ -1,15 +1,15 @@
-"""How often `tritmark history` is wrong, on synthetic histories drawn from real noise: python suites/gate/histories.py
+"""Error rates of `tritmark history` on synthetic histories drawn from real noise: python suites/gate/histories.py
 --noise power.json
 
-power.json is what `power.py` beside this file writes: log ratios of adjacent pairs of one unchanged kernel with itself.
-A commit's ratio to the anchor is the median of one such launch, drawn at random, its pairs drawn anew with replacement,
-and moved by up to 0.4 % either way, as other code around a kernel moves it. A history has 60 commits. Half of the work
-is on histories in which nothing changes (looked at after each commit, as CI does; a single alarm makes the history a
-false one), half on histories with one step of 5 %, which is found if the detector names that commit, or one beside it,
-once two commits with it were measured.
+power.json is the output of `power.py` in this folder: log ratios of adjacent pairs of one unchanged kernel with itself.
+A commit's ratio to the anchor is the median of one such launch, drawn at random, with its pairs resampled, shifted by
+up to 0.4 % in either direction, like the effect of other code around a kernel. A history has 60 commits. Half of the
+histories have no change: they are checked after each commit, as in CI, and a single alarm counts as a false alarm. The
+other half have one step of 5 %. It is found if the detector names that commit or an adjacent one after two commits with
+the step are measured.
 
-Beside it the same on absolute times: medians of 0.1 s of an unchanged NumPy call, taken now one after the other, which
-spares them the difference between days and between builds.
+The same is done with absolute times: medians of 0.1 s of an unchanged NumPy call, measured now in sequence. They
+therefore lack the variation between days and between builds.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ COMMITS = 60
 STEP = 0.05
 LAYOUT = 0.004
 FIRST = 8
-"""Commits before a step at least, so that there is a level to rise from."""
+"""The fewest commits before a step: they define the level before it."""
 _P_VALUE = 0.001
 _BLOCKS, _BLOCK_NS = 150, 100_000_000
 
@@ -46,7 +46,7 @@ def by_asv(values: Sequence[float]) -> list[int]:
 
 
 def by_otava(values: Sequence[float]) -> list[int]:
-    """The same by Apache Otava, which wants lists; rises of as much, lasting as long, only."""
+    """The same by Apache Otava, which takes lists; only rises of the same size and duration."""
     from otava.analysis import compute_change_points
 
     points, _ = compute_change_points(list(values), max_pvalue=_P_VALUE)
@@ -57,7 +57,7 @@ DETECTORS: dict[str, Detector] = {"asv step detection, 3 %": by_asv, "Apache Ota
 
 
 def launches(noise: dict[str, dict[str, list[list[float]]]], count: int, rng: np.random.Generator) -> list[float]:
-    """Log ratios that `count` launches of one kernel would have said of itself."""
+    """Log ratios of `count` launches of one kernel with itself."""
     trials = noise[rng.choice(sorted(noise))]["aa"]
     said = []
     for _ in range(count):
@@ -77,8 +77,8 @@ def stepped(logs: Sequence[float], at: int) -> list[float]:
 
 
 def told(detector: str, make: Callable[[int, np.random.Generator], list[float]], seed: int) -> tuple[bool, bool]:
-    """Of one history without a step and one with: whether there was a false alarm, and whether the step was found in
-    time."""
+    """For one history without a step and one with a step: whether there was a false alarm, and whether the step was
+    found in time."""
     rng = np.random.default_rng([20, seed])
     find = DETECTORS[detector]
     still = [exp(each) for each in make(COMMITS, rng)]
@@ -102,10 +102,10 @@ def measured() -> list[float]:
 
 
 def main() -> None:
-    """Print the table; status 1 where `tritmark history` misses its figures."""
+    """Print the table; status 1 if `tritmark history` misses its figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--noise", type=Path, required=True, help="what power.py wrote")
-    parser.add_argument("--histories", type=int, default=300, help="of each kind (default 300)")
+    parser.add_argument("--noise", type=Path, required=True, help="the output of power.py")
+    parser.add_argument("--histories", type=int, default=300, help="number of each kind (default 300)")
     parser.add_argument("--workers", type=int, default=2, help="processes (default 2)")
     given = parser.parse_args()
     noise = json.loads(given.noise.read_text(encoding="utf-8"))["noise"]

@@ -1,5 +1,4 @@
-"""The workloads on which the gate is measured, each as a kernel beside the same kernel with a known share of extra
-work.
+"""The workloads on which the gate is measured: each a kernel, and the same kernel with a known share of extra work.
 
 Extra work is more rows or more elements of the same buffers, so that both sides read the same memory and run the same
 code.
@@ -31,14 +30,13 @@ class Load:
     make: Make
 
     def pair(self, size: int, rng: np.random.Generator) -> Pair:
-        """The kernel, and the same on `size`, bound afresh and calibrated."""
+        """The kernel, and the same kernel on `size`, newly bound and calibrated."""
         base, head = self.make(rng, (self.base, size))
         return Pair(base, head, rng)
 
 
 class Pair:
-    """Two bindings that are timed by turns: what the gate asks for pairs, and what other tools are shown as
-    functions."""
+    """Two bindings with interleaved times: the source of pairs for the gate, and two functions for other tools."""
 
     def __init__(self, base: Launch, head: Launch, rng: np.random.Generator) -> None:
         clock = clock_for(cpu.DEVICE, (base, head))
@@ -50,7 +48,7 @@ class Pair:
         self._rng = rng
 
     def take(self, pairs: int) -> list[float]:
-        """log(head/base) of so many further adjacent pairs."""
+        """log(head/base) of `pairs` further adjacent pairs."""
         for first in self._rng.random(pairs) < 0.5:
             if first:
                 self.base_ns.append(self.base.sample())
@@ -65,7 +63,7 @@ class Pair:
         return np.log(np.asarray(self.head_ns) / np.asarray(self.base_ns)).tolist()  # type: ignore[no-any-return]
 
     def take_for(self, seconds: float) -> None:
-        """Take pairs until `seconds` have gone by."""
+        """Take pairs for `seconds`."""
         end = perf_counter() + seconds
         while perf_counter() < end:
             self.take(10)
@@ -85,7 +83,7 @@ class _NumPy:
 
 def _weights(rng: np.random.Generator, n: int, k: int) -> np.ndarray:
     weights = rng.integers(0, 256, n * k // 4, dtype=np.uint8)
-    weights &= ~((weights & 0x55) & (weights >> 1 & 0x55)) & 0xFF  # no field is 3, which stands for nothing
+    weights &= ~((weights & 0x55) & (weights >> 1 & 0x55)) & 0xFF  # no field is 3, which is no code
     return weights
 
 
@@ -162,5 +160,5 @@ LONG: Mapping[str, Load] = {
     "long gemm": Load("native product with 640 x 2560 weights", 400, _gemm),
     "long numpy": Load("NumPy spacing", 640_000, _numpy(np.spacing)),
 }
-"""Of a millisecond and more."""
+"""Workloads with calls of a millisecond or more."""
 EVERY = {**LOADS, **LONG}

@@ -1,7 +1,8 @@
-"""What other tools say about the same two kernels, by their own code: pytest-benchmark's `mean:5%`, and asv's compare.
+"""Decisions of other tools about the same two kernels, by their own code: pytest-benchmark's `mean:5%`, and asv's
+compare.
 
-In blocks, as two runs of a CI would: BASE's samples, then HEAD's, each taken as the tool takes them. Interleaved: from
-the alternated samples of the gate.
+In blocks, as in two CI runs: BASE's samples, then HEAD's, each taken as the tool does. Interleaved: from the
+alternating samples of the gate.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ Function = Callable[[], None]
 FACTORS = (1.05, 1.1)
 """asv compare's `--factor`; 1.1 is its default."""
 _ROUNDS = 2
-"""asv's default: so many processes a benchmark."""
+"""asv's default number of processes for a benchmark."""
 _WARM_S = 0.02
 """asv warms up for 0.1 s in each fresh process; this process is warm."""
 
@@ -38,7 +39,7 @@ def blocks(pair: Pair, seconds: float) -> dict[str, bool]:
 
 
 def interleaved(pair: Pair) -> dict[str, bool]:
-    """The same of the alternated samples that the pair holds; for asv they are joined to samples of its own length."""
+    """The same from the alternating samples of the pair; for asv they are joined to samples of asv's length."""
     base, head = (np.asarray(side) / 1e9 for side in (pair.base_ns, pair.head_ns))
     calls = pair.base.calls
     joined = max(1, round(TimeBenchmark("time", lambda: None, []).sample_time / (calls * float(np.median(base)))))
@@ -54,7 +55,8 @@ def interleaved(pair: Pair) -> dict[str, bool]:
 
 
 def _rounds(function: Function, seconds: float) -> list[float]:
-    """Times of single calls for so long, as pytest-benchmark takes them of calls well above the clock's precision."""
+    """Times of single calls for that many seconds, as pytest-benchmark takes them for calls well above the clock's
+    precision."""
     taken, end = [], perf_counter() + seconds
     while True:
         start = perf_counter()

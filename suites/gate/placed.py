@@ -1,5 +1,5 @@
-"""How much two bindings of one kernel on the same arrays differ, only by where their arguments lie; see README.md
-beside this file."""
+"""Differences of time between bindings of one kernel on the same arrays, caused only by the addresses of their
+arguments; see README.md in this folder."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ PLACED: Mapping[str, Load] = {
 
 
 def main() -> None:
-    """Print the range of the medians of bindings, each timed by turns with the first."""
+    """Print the range of the medians of bindings, each interleaved with the first."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "--bindings", type=int, default=28, help="of each kernel (default 28: together their arguments cover 4 KiB)"
+        "--bindings", type=int, default=28, help="bindings of each kernel (default 28: their arguments cover 4 KiB)"
     )
     bindings = parser.parse_args().bindings
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))

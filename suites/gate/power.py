@@ -1,5 +1,5 @@
-"""How often the gate calls an unchanged kernel slower, and how soon it finds a slowed one; see README.md beside this
-file."""
+"""How often the gate calls an unchanged kernel slower, and how soon it finds a slowed one; see README.md in this
+folder."""
 
 from __future__ import annotations
 
@@ -27,40 +27,40 @@ from tritmark.harness.store import write_atomically
 EXTRAS = (0.0, 0.02, 0.05)
 """Slow-downs, of which 0 is A/A."""
 _BINDINGS = 5
-"""A true slow-down is the median over so many bindings, each alternated for half of the gate's limit."""
+"""A true slow-down is the median over this many bindings, each interleaved for half of the gate's limit."""
 _OUT = Path("results/runs/power.json")
 _SAVED_EVERY = 12
 _CONFIRMED = 10
-"""Of every so many trials of a slowed kernel the alarm is taken to fresh processes; of an unchanged one every alarm
+"""One of this many alarms for a slowed kernel is repeated in fresh processes; for an unchanged kernel every alarm
 is."""
 
 
 def main() -> None:
-    """Run the trials that are missing, then print the table."""
+    """Run the missing trials, then print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, default=_OUT, help=f"where the raw results go, JSON (default {_OUT})")
+    parser.add_argument("--out", type=Path, default=_OUT, help=f"JSON file for the raw results (default {_OUT})")
     parser.add_argument(
-        "--trials", type=int, default=300, help="of each slow-down, over the four workloads (default 300)"
+        "--trials", type=int, default=300, help="trials of each slow-down, over the four workloads (default 300)"
     )
     parser.add_argument("--seconds", type=float, default=GateLimits().seconds, help="the gate's limit for a benchmark")
     parser.add_argument(
-        "--block", type=float, default=0.4, help="seconds that pytest-benchmark gets for a side (default 0.4)"
+        "--block", type=float, default=0.4, help="seconds of pytest-benchmark for each side (default 0.4)"
     )
     parser.add_argument(
-        "--long", action="store_true", help="calls of a millisecond and more, which the gate gives more time"
+        "--long", action="store_true", help="calls of a millisecond or more, for which the gate takes more time"
     )
-    parser.add_argument("--resume", action="store_true", help="go on with what --out holds")
+    parser.add_argument("--resume", action="store_true", help="continue the trials in --out")
     parser.add_argument("--launch", nargs=2, metavar=("WORKLOAD", "SIZE"), help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.launch:
         print(_launch(given.launch[0], int(given.launch[1]), GateLimits(given.seconds)))
         return
     if given.out.exists() and not given.resume:
-        parser.error(f"{given.out} is there; --resume goes on with it")
+        parser.error(f"{given.out} exists; --resume continues it")
     found = json.loads(given.out.read_text()) if given.resume and given.out.exists() else _begun(given)
     for name, value in (("seconds", given.seconds), ("block", given.block)):
         if found[name] != value:
-            parser.error(f"{given.out} was begun with --{name} {found[name]:g}; it can only go on with that")
+            parser.error(f"{given.out} was begun with --{name} {found[name]:g}; continue it with the same value")
     for done, (name, extra) in enumerate(_missing(found, given.trials), 1):
         _trial(found, name, extra)
         print(f"\r{len(found['trials'])} of {len(EXTRAS) * given.trials} trials ", end="", file=sys.stderr, flush=True)
@@ -72,7 +72,8 @@ def main() -> None:
 
 
 def _begun(given: argparse.Namespace) -> dict[str, Any]:
-    """Results without a trial: sizes that make each slow-down, and what they truly make, by long alternations."""
+    """Results without trials: sizes for each slow-down, and their true slow-downs, from long interleaved
+    measurements."""
     rng = np.random.default_rng()
     found: dict[str, Any] = {"seconds": given.seconds, "block": given.block, "loads": {}, "trials": [], "noise": {}}
     for name, load in (LONG if given.long else LOADS).items():
@@ -80,7 +81,7 @@ def _begun(given: argparse.Namespace) -> dict[str, Any]:
         sizes, true = [], []
         for extra in EXTRAS:
             size = round(load.base * (1 + extra))
-            if extra:  # what a call costs besides makes it less, and the caches may make it more
+            if extra:  # the overhead of a call makes it smaller, and caches may make it larger
                 first, _ = _true(name, size, given.seconds, rng)
                 size = max(load.base + 1, round(load.base * (1 + extra * extra / max(first, extra / 2))))
             slower, call_ns = _true(name, size, given.seconds, rng)
@@ -109,7 +110,7 @@ def _true(name: str, size: int, seconds: float, rng: np.random.Generator) -> tup
 
 
 def _missing(found: dict[str, Any], trials: int) -> Iterator[tuple[str, float]]:
-    """What is still to be tried, in turns, so that no cell has the machine's good hour for itself."""
+    """The missing trials, interleaved, so that all cells see the same states of the machine."""
     loads = found["loads"]
     share = {name: trials // len(loads) + (at < trials % len(loads)) for at, name in enumerate(loads)}
     done = [(each["load"], each["extra"]) for each in found["trials"]]
@@ -119,11 +120,11 @@ def _missing(found: dict[str, Any], trials: int) -> Iterator[tuple[str, float]]:
 
 
 def _trial(found: dict[str, Any], name: str, extra: float) -> None:
-    """One pair of fresh bindings: the gate, then the other tools at once, on the same bindings and the same samples."""
+    """One pair of fresh bindings: the gate, then directly the other tools, on the same bindings and samples."""
     size = found["loads"][name]["sizes"][EXTRAS.index(extra)]
     pair = EVERY[name].pair(size, np.random.default_rng())
     decision = decide(pair.take, longer(GateLimits(found["seconds"]), pair.call_ns))
-    # no tool shall have less to go by than pytest-benchmark has of one side
+    # every tool gets at least as many samples as pytest-benchmark has of one side
     pair.take_for(found["block"] - decision.seconds)
     said = others.interleaved(pair) | others.blocks(pair, found["block"])
     trial = {
@@ -152,7 +153,7 @@ def _launch(name: str, size: int, limits: GateLimits) -> str:
 
 
 def _fresh(name: str, size: int, seconds: float) -> str:
-    """What a fresh process says of the same."""
+    """The result of a fresh process for the same pair."""
     command = [sys.executable, __file__, "--seconds", str(seconds), "--launch", name, str(size)]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 

@@ -1,6 +1,6 @@
-"""How many rare changes of outputs the gate finds: the selftest's drawn mutants as HEAD, the right kernel as BASE.
+"""How many rare changes of outputs the gate finds: the selftest's drawn mutants as HEAD, the correct kernel as BASE.
 
-A mutant shows at some shapes, values, layouts, thread counts or calls only; the workload that is timed shows few.
+A mutant shows only at some shapes, values, layouts, thread counts or calls; few show in the timed workload.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from tritmark.harness.text.table import plain_table
 
 SUITE = "quick"
 CALLS = 2000
-"""About as many as the gate makes of a kernel: those that a mutant by call number may name."""
+"""About as many calls as the gate makes of a kernel: the range of mutants that depend on the call number."""
 
 
 class PlantedMutant(LocalBuildHost):
-    """What is installed, with one variant in place of all."""
+    """The installed build, with one variant in place of all."""
 
     def __init__(self, installed: Installed, only: Variant) -> None:
         registry = SimpleNamespace(variants=[only], devices=installed.registry.devices)
@@ -46,12 +46,12 @@ class PlantedMutant(LocalBuildHost):
 
 @dataclass
 class Found:
-    """Of one op."""
+    """The result for one op."""
 
     caught: int = 0
     missed: list[str] = field(default_factory=list)
     alarms: list[str] = field(default_factory=list)
-    """What is said of the right kernel beside itself."""
+    """Results of the correct kernel compared with itself."""
     seconds: float = 0.0
 
     @property
@@ -60,7 +60,7 @@ class Found:
 
 
 def of_op(installed: Installed, op: str, count: int, seed: int, cases: int) -> Found:
-    """Draw so many mutants of the op's first key, and have each compared with the right kernel on so many cases."""
+    """Draw `count` mutants of the op's first key, and compare each with the correct kernel on `cases` cases."""
     key = keys(installed, op)[0]
     there = right(installed, key)
     suite = [each.workload.axes for each in installed.suite(SUITE).selected if each.workload.op == op]
@@ -114,7 +114,7 @@ def of_op(installed: Installed, op: str, count: int, seed: int, cases: int) -> F
 
 
 def main() -> None:
-    """Print a line for each op, and what was missed."""
+    """Print a line for each op, and the missed mutants."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--op", default="*", metavar="GLOB")
     parser.add_argument("--count", type=int, default=24, help="mutants for each op")

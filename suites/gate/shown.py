@@ -1,4 +1,4 @@
-"""The table of what `power.py` found."""
+"""The table of the results of `power.py`."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from tritmark.harness.gate.verdict import GateLimits, decide
 
 _GATE = "gate"
 _TARGETS = {0.05: 0.5, 0.02: 1.0}
-"""Seconds within which 95 % of a slow-down shall be found, and as many times more for long calls as the gate gives
-them."""
+"""Seconds in which 95 % of the trials of a slow-down should be found; longer for long calls, by the gate's factor."""
 
 
 def share(hits: int, of: int) -> str:
@@ -31,7 +30,7 @@ def share(hits: int, of: int) -> str:
 
 
 def show(found: dict[str, Any]) -> None:
-    """Print what was slowed by how much, how often each way alarmed, and how soon the gate did."""
+    """Print the slow-downs, how often each method raised an alarm, and how soon the gate did."""
     console = Console(width=None if Console().is_terminal else 180, highlight=False)
     extras = sorted({trial["extra"] for trial in found["trials"]})
     console.print(_loads(found, extras))
@@ -67,7 +66,7 @@ def _loads(found: dict[str, Any], extras: Sequence[float]) -> Table:
 
 
 def _alarms(trials: list[dict[str, Any]], extras: Sequence[float]) -> Table:
-    """How often each way calls HEAD slower."""
+    """How often each method calls HEAD slower."""
     table = _table(
         '\nAlarms, "slower" (95 % interval)',
         "way",
@@ -128,8 +127,8 @@ def _gate(found: dict[str, Any], extras: Sequence[float]) -> Table:
 
 
 def at_the_edge(found: dict[str, Any]) -> tuple[int, int]:
-    """How many of the A/A trials are called SLOWER where each pair's ratio is made larger by the whole dead band,
-    and of how many."""
+    """How many A/A trials are called SLOWER if each pair's ratio is increased by the whole dead band, and the number of
+    trials."""
     limits = GateLimits(found["seconds"])
     trials = [np.asarray(logs) + log1p(limits.dead) for load in found["noise"].values() for logs in load["aa"]]
     said = [
@@ -140,7 +139,7 @@ def at_the_edge(found: dict[str, Any]) -> tuple[int, int]:
 
 
 class Stored:
-    """Pairs of the past, given out once more; its clock ends with the last one."""
+    """Replays stored pairs; its clock ends with the last one."""
 
     def __init__(self, logs: NDArray[np.float64], seconds: float) -> None:
         self._logs, self._seconds, self._given = logs, seconds, 0

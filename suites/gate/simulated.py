@@ -1,5 +1,5 @@
-"""The gate on made-up noise: where its statistics would break before a machine shows it; see README.md beside this
-file."""
+"""The gate on synthetic noise: finds the limits of its statistics before a machine shows them; see README.md in this
+folder."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ Logs = NDArray[np.float64]
 Noise = Callable[[np.random.Generator], Logs]
 
 PAIRS = 2500
-"""In the gate's second: two samples of 0.2 ms."""
+"""Pairs in the gate's second: two samples of 0.2 ms each."""
 UNCHANGED = (0.0, 0.004, 0.01)
-"""No change, what the layout of code alone does, and the edge of the dead band."""
+"""No change, the effect of code layout, and the edge of the dead band."""
 SLOWED = (0.02, 0.05)
 
 
@@ -79,7 +79,7 @@ NOISES: Mapping[str, Noise] = {
 def main() -> None:
     """Print how often each noise is called SLOWER, and when."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--trials", type=int, default=500, help="of each noise and slow-down (default 500)")
+    parser.add_argument("--trials", type=int, default=500, help="trials of each noise and slow-down (default 500)")
     trials = parser.parse_args().trials
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
     for column in (

@@ -1,9 +1,9 @@
-"""Each commit's times over those of one pinned commit, measured by turns: what regressions are judged on (`tritmark
-history`).
+"""Each commit's times over those of one pinned commit, interleaved: the basis on which `tritmark history` finds
+regressions.
 
-The gate of the checkout whose asv runs takes both builds into one process, so commits without a gate are measured too.
-Where the commit that is measured has another harness, it is installed in an environment of its own under .asv/, anew
-whenever the harness has changed.
+The gate of the checkout that runs asv loads both builds into one process, so commits without a gate are measured too.
+If the measured commit has another harness, the checkout's harness is installed in an environment under .asv/, again
+after every change of the harness.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from . import shapes
 from .cases import GPU, on_gpu
 
 ANCHOR = "2f8a161"
-"""The commit that all others are compared with. Another one begins a new history: delete the old ratios with `asv
+"""The commit with which all others are compared. Another anchor begins a new history: delete the old ratios with `asv
 rm`."""
 
 SUITES = {"cpu": Path(__file__).with_name("anchor.toml"), "cuda": Path(__file__).with_name("anchor-cuda.toml")}
 _SAMPLED_S = 0.3
-"""For each kernel and shape; a step of 5 % needs less."""
+"""Seconds for each kernel and shape; a step of 5 % needs less."""
 
 
 def ratios() -> dict[str, float]:
-    """Time over the anchor's by op, variant and axes; empty in an environment that holds no commit's build."""
+    """Time over the anchor's by op, variant and axes; empty in an environment without a commit's build."""
     if not os.environ.get("ASV_COMMIT") or os.environ.get("ASV_ENV_TYPE") == "existing":
         return {}
     checkout, installed = Path(__file__).resolve().parents[2], Path(sysconfig.get_paths()["purelib"])
     require_anchor(checkout)
     gate = str(_gate(checkout, installed))
     found = {}
-    # Apart from what else is installed there, which must not hide what the gate itself imports.
+    # Without the other installed packages there, which must not hide the gate's own imports.
     site = Path("only-tritmark").resolve()
     for each in installed.glob("tritmark*"):
         shutil.copytree(each, site / each.name)
@@ -63,7 +63,7 @@ def ratios() -> dict[str, float]:
 
 
 def told(result: dict[str, Any]) -> dict[str, float]:
-    """The ratios in a gate's JSON. What has the same machine code was not measured: it is 1."""
+    """The ratios in the gate's JSON. Kernels with the same machine code are not measured: their ratio is 1."""
     found = {}
     for each in result["benchmarks"]:
         if each["identical"] or each["ratio"] is not None:
@@ -79,12 +79,12 @@ def told(result: dict[str, Any]) -> dict[str, float]:
 
 
 def key(op: str, variant: str, axes: dict[str, int]) -> str:
-    """One name for op, variant and shape, whatever order the axes come in."""
+    """One name for op, variant and shape, independent of the order of axes."""
     return " ".join([op, variant, *(f"{axis}={axes[axis]}" for axis in sorted(axes))])
 
 
 def require_anchor(checkout: Path) -> None:
-    """Raise RuntimeError where the clone has no such commit, as one with few commits of history has not."""
+    """Raise RuntimeError if the clone lacks the commit, for instance a shallow clone."""
     command = ["git", "-C", str(checkout), "cat-file", "-e", f"{ANCHOR}^{{commit}}"]
     if subprocess.run(command, capture_output=True, check=False).returncode:
         raise RuntimeError(
@@ -94,8 +94,8 @@ def require_anchor(checkout: Path) -> None:
 
 
 def _gate(checkout: Path, installed: Path) -> Path:
-    """`tritmark` with the harness of the checkout: that of the commit under measurement where it has the same, else
-    one installed once for each state of the harness."""
+    """`tritmark` with the harness of the checkout: that of the measured commit if it has the same harness, else one
+    that is installed once for each state of the harness."""
     digest = _digest(checkout / "harness")
     own = Path(sysconfig.get_paths()["scripts"], "tritmark")
     if own.exists() and _digest(installed / "tritmark" / "harness") == digest:
@@ -113,7 +113,7 @@ def _gate(checkout: Path, installed: Path) -> Path:
 
 
 def _digest(harness: Path) -> str:
-    """Of its Python files: their names and contents."""
+    """A hash of the names and contents of its Python files."""
     files = sorted(harness.rglob("*.py"))
     return sha256(b"".join(str(path.relative_to(harness)).encode() + path.read_bytes() for path in files)).hexdigest()[
         :12

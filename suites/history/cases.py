@@ -1,8 +1,8 @@
-"""What is measured over the commits: every op x variant at a few shapes, bound as the harness binds them.
+"""The measurements over the commits: every op x variant at a few shapes, bound as the harness binds them.
 
-Parameters are the same whatever the commit and the machine, since asv keeps results by their place among the
-parameters; what a commit does not have yet, or this machine cannot run, is skipped. Only what every commit of this
-project has is used: the provider's ops, variants and devices.
+Parameters are the same for every commit and machine, since asv stores results by the position of parameters. Variants
+that a commit does not have, or that this machine cannot run, are skipped. Only parts that every commit of this project
+has are used: the provider's ops, variants and devices.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ os.environ.setdefault("OMP_PROC_BIND", "true")
 SEED = 20
 
 ONCE = (1, (5, 50, 0.3), 0.05)
-"""asv's rounds, repeat (fewest, most, seconds) and seconds of warm-up: times are for orientation, so they get a
-third of a second each."""
+"""asv's rounds, repeat (fewest, most, seconds) and seconds of warm-up: times are for orientation, so each gets a third
+of a second."""
 
 GPU = Path("/dev/nvidiactl").exists()
 on_gpu = skip_benchmark_if(not GPU)
-"""For benchmarks that asv has to know only where an NVIDIA driver is loaded."""
+"""For benchmarks that exist only if an NVIDIA driver is loaded."""
 
 
 class Bound:
-    """One variant bound to its arrays: `launch.run()` is a call. Raises SkipNotImplemented where there is no such
-    variant here.
+    """One variant bound to its arrays: `launch.run()` is a call. Raises SkipNotImplemented if there is no such variant
+    here.
 
     `kernel` is OP/FORMAT/DTYPE, `variant` DEVICE:NAME, and `shape` lists the op's axes: "n=65536", "M=1 N=2560 K=6912".
     """
@@ -67,8 +67,8 @@ class Bound:
         self.launch: Any = self.variant.bind(inputs, self.outputs, self.axes, self.threads)
 
     def mismatches(self) -> int:
-        """Elements of the outputs that are not the reference's, which is rounded to the output's type first; bounds
-        count as admitted."""
+        """Elements of the outputs that differ from the reference, rounded to the output's type; differences within
+        bounds do not count."""
         assert self.op is not None
         assert self.variant is not None
         self.launch.run()
@@ -91,7 +91,7 @@ class Bound:
 
 
 class _Host:
-    """The host's memory: arrays stay what they are."""
+    """The host's memory: arrays are used unchanged."""
 
     def place(self, array: np.ndarray) -> np.ndarray:
         nbytes = array.nbytes
@@ -123,7 +123,7 @@ class _Own:
 
 
 def memory_of(device: Any) -> Any:
-    """Where the device's kernels find their arrays."""
+    """The memory of the device's kernels."""
     own = getattr(device, "memory", None)
     return _Host() if own is None else _Own(own())
 
@@ -136,7 +136,7 @@ def named_dtype(name: str) -> np.dtype:
 
 
 def packed_bits(kernel: str, variant: str, shape: str) -> float:
-    """Bits a weight of the packed array that the kernel takes or makes."""
+    """Bits per weight of the packed array that the kernel reads or writes."""
     bound = Bound(kernel, variant, shape)
     weights = (
         bound.encoded.get("weights")

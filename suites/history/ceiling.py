@@ -1,5 +1,4 @@
-"""Percent of what this machine can do: the least time for the work over the time that the kernel takes, both hot, by
-turns."""
+"""Percent of the ceiling: the least time for the work over the time of the kernel, both hot, interleaved."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ class _Side:
         self._calls = max(1, round(SAMPLE_NS / max(call, 1)))
 
     def sample(self) -> float:
-        """Nanoseconds for a call; the first of each sample is not timed."""
+        """Nanoseconds per call; the first call of each sample is not timed."""
         self._clock.sample([self._launch], 0, 1)
         return max(self._clock.sample([self._launch], 0, self._calls), 1) / self._calls  # type: ignore[no-any-return]
 
@@ -37,8 +36,8 @@ def percent_of_ceiling(bound: Bound) -> float:
     """100 times the longest of read, written and computed at the measured ceilings, over the kernel's time: the median
     over the rounds.
 
-    Each round takes a sample of the kernel and of every probe in an order drawn anew; of the probes of one name the
-    fastest is the ceiling.
+    Each round takes a sample of the kernel and of every probe in a newly drawn order; the fastest probe of a name is
+    the ceiling.
     """
     assert bound.op is not None
     assert bound.device is not None

@@ -1,4 +1,4 @@
-"""Instruction sets of this checkout for x86-64, which history is measured on."""
+"""Instruction sets of this checkout for x86-64, the architecture of the history."""
 
 from __future__ import annotations
 
@@ -11,4 +11,4 @@ _HERE = set(re.findall(r"X\(op, (\w+)\)", re.sub(r"TM_AARCH64\(.*\)", "", _LIST)
 ISAS = tuple(
     sorted(ranks := {name: int(rank) for name, rank in _LINE.findall(_LIST) if name in _HERE}, key=ranks.__getitem__)
 )
-"""In rising order. Compiled into a commit is that commit's list, and parameters are the same in all."""
+"""In ascending order. A commit's own list is compiled into it, but parameters must be the same for all commits."""

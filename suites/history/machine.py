@@ -12,14 +12,14 @@ ASV_FILE = Path("~/.asv-machine.json")
 
 
 class AnotherMachineError(RuntimeError):
-    """asv's machine file describes another CPU than this one, or nothing that can be compared."""
+    """asv's machine file describes another CPU, or has no comparable description."""
 
 
 def refuse_another(file: Path = ASV_FILE, results: Path | None = None) -> None:
-    """Raise AnotherMachineError where the name that asv takes for this machine belongs to another CPU.
+    """Raise AnotherMachineError if asv's name for this machine belongs to another CPU.
 
-    Looks at the entry of asv's own file that it will use, and at what `results` (that of asv's configuration unless
-    told) holds under that name already.
+    Checks the entry of asv's own file that it will use, and the machine stored under that name in `results` (by default
+    the folder of asv's configuration).
     """
     entries = _read(file.expanduser())
     entries.pop("version", None)
@@ -35,7 +35,7 @@ def refuse_another(file: Path = ASV_FILE, results: Path | None = None) -> None:
 
 
 def here() -> dict[str, str]:
-    """What asv keeps of a machine and what makes two comparable: CPU, architecture, logical cores."""
+    """The facts of a machine in asv that must be equal for comparable results: CPU, architecture, logical cores."""
     cpu = ""
     for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
         key, _, value = line.partition(":")

@@ -1,5 +1,4 @@
-"""Times and peak memory of products at layer shapes of bitnet-b1.58-2B-4T. What times are good for is said in
-quantize.py."""
+"""Times and peak memory of products at layer shapes of bitnet-b1.58-2B-4T. For the use of times see quantize.py."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Times and peak memory of the ops that go over a vector or rows: quantizing, dequantizing, and on a GPU converting and
-packing.
+"""Times and peak memory of ops over a vector or rows: quantize, dequantize, and on a GPU convert and pack.
 
 Times drift with the machine and are for orientation; regressions are judged on the ratios to the anchor (see
 anchor.py).

@@ -1,5 +1,5 @@
-"""Which kernels and shapes are followed, as parameters of asv: an op as OP/FORMAT/DTYPE, a variant as DEVICE:NAME, a
-shape as its axes."""
+"""Kernels and shapes of the history, as parameters of asv: an op as OP/FORMAT/DTYPE, a variant as DEVICE:NAME, a shape
+as its axes."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import os
 from .isas import ISAS
 
 DRY = "TRITMARK_HISTORY_DRY" in os.environ
-"""Set where the question is whether every benchmark runs, and no figure is kept: shapes are small then, as most of the
-time goes into making the large ones' arrays."""
+"""Set to check only that every benchmark runs, without keeping figures. Shapes are then small, since most of the time
+is spent on making large arrays."""
 
 VECTOR_OPS = (
     "i2s_quantize/none/int8",
@@ -22,7 +22,7 @@ VECTOR_OPS = (
     "activation_quantize/bfloat16/int8",
 )
 SIZES = (1 << 12, 1 << 15) if DRY else (1 << 16, 1 << 21)
-"""Values: as many as the caches keep, and more."""
+"""Numbers of values: within the caches, and beyond."""
 
 PRODUCT_OPS = (
     "ternary_matmul/tile64/int32",
@@ -51,7 +51,7 @@ PRODUCT_OPS = (
     "ternary_matmul/tile80/bfloat16",
 )
 LAYERS = ("M=1 N=320 K=768", "M=4 N=320 K=768") if DRY else ("M=1 N=2560 K=6912", "M=32 N=2560 K=2560")
-"""Of bitnet-b1.58-2B-4T: one token, and a batch."""
+"""Layers of bitnet-b1.58-2B-4T: one token, and a batch."""
 
 CPU = tuple(f"cpu:{isa}" for isa in ISAS)
 
@@ -128,7 +128,7 @@ PARAMETERS = ("op", "variant", "shape")
 
 SMALL_VECTOR = 100_003
 _SMALL_PRODUCT = "M=3 N=130 K=257"
-"""Multiples of nothing: where kernels go wrong first, and where the reference is quick."""
+"""Multiples of nothing: kernels fail there first, and the reference is fast."""
 _SMALL_BLOCKS = {
     "i2_s_x86": "M=3 N=130 K=384",
     "tq2_0": "M=3 N=130 K=768",
@@ -140,11 +140,11 @@ _SMALL_BLOCKS = {
     "tq1_0": "M=3 N=130 K=768",
     "gpu_int2": "M=3 N=144 K=288",
 }
-"""Rows of these begin at blocks of 64, 128 or 256, lie four side by side in blocks of 64, or are cut into tiles."""
+"""Formats with rows in blocks of 64, 128 or 256, with four interleaved rows in blocks of 64, or with tiles."""
 
 
 def vector_shape(op: str, n: int) -> str:
-    """The axes of `op` over about `n` values: rows of 2560 where it has rows, blocks of 128 where it has blocks."""
+    """The axes of `op` for about `n` values: rows of 2560 if it has rows, blocks of 128 if it has blocks."""
     name = op.split("/", maxsplit=1)[0]
     if name == "activation_quantize":
         return f"M={max(1, n // 2560)} K=2560"

@@ -1,4 +1,4 @@
-"""Figures that are no times: percent of this machine's ceiling, elements that are not the reference's, bits a
+"""Figures other than times: percent of this machine's ceiling, elements that differ from the reference, bits per
 weight."""
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class CeilingOfQuantize:
 
 
 class CeilingOfMatmul:
-    """Hot: weights that fit the last cache come from there, and so does what the probe reads."""
+    """Hot: weights that fit the last-level cache are read from it, as are the bytes of the probe."""
 
     params = (shapes.PRODUCT_OPS, shapes.CPU, shapes.LAYERS[:1])
     param_names = shapes.PARAMETERS
@@ -89,7 +89,7 @@ class ProductsOnCuda:
 
 
 class Weights:
-    """What packed weights take, as a kernel makes them and as a product takes them; scales not counted."""
+    """The size of packed weights, as a kernel writes them and as a product reads them; scales are not counted."""
 
     params = (("ternary_quantize/i2_s_x86/uint8", "ternary_matmul/tile64/float32"), shapes.CPU)
     param_names = ("op", "variant")

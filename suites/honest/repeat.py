@@ -1,11 +1,11 @@
-"""Run `tritmark run` again and again on honest kernels, and count the verdicts that are not PASS: how often the judge
-is wrong about the innocent. Each run draws its own seed. Every other one has busy processes beside it, one for each
-core that it may use.
+"""Run `tritmark run` repeatedly on honest kernels, and count the verdicts that are not PASS: the rate of false
+verdicts. Each run draws its own seed. During every second run, busy processes run beside it, one for each core that it
+may use.
 
     python suites/honest/repeat.py --runs 100 --out results/runs/honest.json
 
-A quiet run takes about a minute on two cores, a busy one about two. What was done is kept in --out after each run, and
---resume goes on.
+A quiet run takes about a minute on two cores, a busy one about two. The results are written to --out after each run,
+and --resume continues.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ from tritmark.harness.record import DIMENSIONS, Record, Status
 from tritmark.harness.store import read, write_atomically
 
 _BUSY = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: sum(range(10_000))"
-"""Ends with this process, however that ends."""
+"""Ends when this process ends, for any reason."""
 
 
 def main() -> None:
-    """Do the runs that are missing, and print what they gave."""
+    """Do the missing runs, and print their results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=100, help="how many in all (default 100)")
-    parser.add_argument("--out", type=Path, default=Path("results/runs/honest.json"), help="where the counts go, JSON")
-    parser.add_argument("--resume", action="store_true", help="go on with what --out holds")
-    parser.add_argument("--quiet", action="store_true", help="nothing beside any run")
+    parser.add_argument("--runs", type=int, default=100, help="total number of runs (default 100)")
+    parser.add_argument("--out", type=Path, default=Path("results/runs/honest.json"), help="JSON file for the counts")
+    parser.add_argument("--resume", action="store_true", help="continue the runs in --out")
+    parser.add_argument("--quiet", action="store_true", help="no busy processes beside any run")
     parser.add_argument("further", nargs="*", help="options of `tritmark run`, after --")
     given = parser.parse_args()
     if given.out.exists() and not given.resume:
-        parser.error(f"{given.out} is there; --resume goes on with it")
+        parser.error(f"{given.out} exists; --resume continues it")
     found: list[dict[str, Any]] = json.loads(given.out.read_text(encoding="utf-8")) if given.out.exists() else []
     given.out.parent.mkdir(parents=True, exist_ok=True)
     while len(found) < given.runs:
@@ -78,7 +78,7 @@ def _busy(wanted: bool) -> Iterator[None]:
 def _run(further: list[str]) -> dict[str, Any]:
     tritmark = which("tritmark", path=os.pathsep.join((sysconfig.get_path("scripts"), os.environ["PATH"])))
     if tritmark is None:
-        raise SystemExit("there is no command tritmark beside this Python or on the PATH: pip install .")
+        raise SystemExit("no command tritmark beside this Python or on the PATH; next: pip install .")
     begun = monotonic()
     with TemporaryDirectory() as folder:
         ended = subprocess.run(
@@ -118,7 +118,7 @@ def _counted(record: Record) -> dict[str, Any]:
 
 
 def _told(found: list[dict[str, Any]]) -> None:
-    """The table: with exact 95 % intervals (Clopper and Pearson)."""
+    """The table, with exact 95 % intervals (Clopper and Pearson)."""
     for what, runs in (
         ("quiet", [each for each in found if not each["busy"]]),
         ("busy", [each for each in found if each["busy"]]),

@@ -1,9 +1,9 @@
-"""Every CUDA kernel, each of its instances, launched a few times on ragged shapes: what compute-sanitizer is to watch.
+"""Launches every instance of every CUDA kernel a few times on ragged shapes, for compute-sanitizer.
 
     compute-sanitizer --tool racecheck python suites/large/cuda_sanitize.py [--op GLOB] [--variant GLOB]
 
-and initcheck, synccheck, and `memcheck --report-api-errors no`. Outputs are judged by the op's reference, too. Prints
-how many launches each variant made, and ends with status 1 where an output is wrong or nothing was launched.
+Also with initcheck, synccheck, and `memcheck --report-api-errors no`. Outputs are compared with the op's reference.
+Prints the number of launches of each variant. Exits with status 1 if an output is incorrect or nothing was launched.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ ONE = Rotation(nbytes=0, wanted=0)
 
 
 def shapes(op: Op) -> Iterator[Axes]:
-    """Small ones, and ones that leave a rest everywhere."""
+    """Small shapes, and shapes with a remainder in every axis."""
     if op.axes == ("M", "N", "K"):
         yield from (dict(zip(op.axes, shape, strict=True)) for shape in PRODUCTS)
     elif op.axes == ("M", "K"):
@@ -81,7 +81,7 @@ def launched(installed: Installed, variant: Variant) -> Iterator[tuple[str, Axes
 
 
 def main() -> int:
-    """0, or 1 where an output is wrong or nothing was launched."""
+    """0, or 1 if an output is incorrect or nothing was launched."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--op", default="*")
     parser.add_argument("--variant", default="*")
@@ -95,7 +95,7 @@ def main() -> int:
         bad = names.count("wrong")
         print(f"{variant.id}: {len(names) - bad} launches of {len(set(names) - {'wrong'})} instances", flush=True)
         total, wrong = total + len(names) - bad, wrong + bad
-    print(f"{total} launches, {wrong} wrong outputs")
+    print(f"{total} launches, {wrong} incorrect outputs")
     return wrong > 0 or not total
 
 

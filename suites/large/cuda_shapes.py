@@ -1,11 +1,11 @@
-"""ternary_matmul over row16 on a GPU at random shapes, bit for bit.
+"""ternary_matmul with row16 weights on a GPU at random shapes, compared bit for bit.
 
     python suites/large/cuda_shapes.py [--shapes 3000] [--seed 0] [--most M N K]
 
-Shapes are drawn from M 1..600, N 1..6000, K 16..30000, each size by its logarithm or evenly, in turn, half of them
-multiples of 64. Each is multiplied through torch.ops.tritmark into int32, float32, bfloat16 and float16, and compared
-with PyTorch's float64 product, which holds these sums, and with one rounding of that times the factor. Says how often
-each instance of the products for more than 8 rows was launched. Ends with status 1 where a bit is wrong.
+Shapes are drawn from M 1..600, N 1..6000, K 16..30000, alternately log-uniform and uniform, half of them multiples of
+64. Each is multiplied by torch.ops.tritmark to int32, float32, bfloat16 and float16. The sums are compared with
+PyTorch's float64 product, which is exact for them, and other outputs with that times the factor, rounded once. Prints
+how often each instance of the products for more than 8 rows was launched. Exits with status 1 if a bit differs.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def drawn(rng: np.random.Generator, most: tuple[int, ...], even: bool) -> tuple[
 
 
 def wrong(shape: tuple[int, ...], generator: torch.Generator) -> list[str]:
-    """The outputs that are not right."""
+    """The incorrect outputs."""
     M, N, K = shape
     on = {"device": "cuda", "generator": generator}
     activations = torch.randint(-128, 128, (M, K), dtype=torch.int8, **on)
@@ -44,7 +44,7 @@ def wrong(shape: tuple[int, ...], generator: torch.Generator) -> list[str]:
     weight_scale = float(np.float32(0.7))
     weights = torch.ops.tritmark.pack(codes, weight_scale, "row16")
     sums = activations.double() @ codes.double().T
-    # A tensor on the left: PyTorch divides a number by a tensor with a reciprocal, which rounds twice.
+    # A tensor on the left: PyTorch divides a number by a tensor through a reciprocal, which rounds twice.
     factors = torch.tensor(weight_scale, dtype=torch.float64, device="cuda") / act_scale.double()
     wanted = {torch.int32: sums.int(), torch.float32: (sums * factors[:, None]).float()}
     wanted |= {dtype: wanted[torch.float32].to(dtype) for dtype in (torch.bfloat16, torch.float16)}
@@ -65,7 +65,7 @@ def wrong(shape: tuple[int, ...], generator: torch.Generator) -> list[str]:
 
 
 def main() -> int:
-    """0, or 1 where a bit is wrong."""
+    """0, or 1 if a bit differs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shapes", type=int, default=3000)
     parser.add_argument("--seed", type=int, default=0)

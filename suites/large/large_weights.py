@@ -2,14 +2,14 @@
 
     python suites/large/large_weights.py FOLDER [--model small] [--kills 50] [--run]
 
-bitnet-b1.58-2B-4T unless told: all 210 linear layers of the published shapes, as GGUF I2_S and packed safetensors, as
-the formats' own libraries write them (2 GB of disk). Both are compared, converted into each other, compared again, and
-converted once more while the process is killed at random moments. With --run both are judged, which may take two of the
-largest matrices in float32 beyond what the suite smoke takes, in the process and in all of them together, and ten
-minutes. Ends with status 1 where anything is not as it should be.
+By default bitnet-b1.58-2B-4T: all 210 linear layers of the published shapes, as GGUF I2_S and as packed safetensors,
+written by the formats' own libraries (2 GB of disk). Both are compared, converted into each other, compared again, and
+converted once more while the process is killed at random moments. With --run both are judged. Judging may take memory
+for two of the largest matrices in float32 more than the suite smoke, in the process and in all processes together, and
+ten minutes. Exits with status 1 if a check fails.
 
-The peak of a process is what the kernel kept as VmHWM; that of all processes the largest sum of their proportional set
-sizes that was seen.
+The peak of a process is its VmHWM; the peak of all processes is the largest observed sum of their proportional set
+sizes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SECONDS = 600
 
 
 class Measured:
-    """A command that has ended: how long it took, and the most memory that its process and its whole tree had."""
+    """A finished command: its time, and the peak memory of its process and of its process tree."""
 
     def __init__(self, *arguments: object) -> None:
         began = time.monotonic()
@@ -84,8 +84,7 @@ def digest(path: Path) -> str:
 
 
 def killed(source: Path, out: Path, format: str, times: int, rng: random.Random) -> list[str]:
-    """Convert `source` to `out`, which is there, so many times over another file of that name, and kill it each time.
-    What is wrong."""
+    """Convert `source` several times over an existing file `out`, and kill each conversion. Returns the faults."""
     new = digest(out)
     old = out.with_name(f"old{out.suffix}")
     old.write_bytes(b"what was there before")
@@ -105,7 +104,7 @@ def killed(source: Path, out: Path, format: str, times: int, rng: random.Random)
         after += found == new
         written += bool(list(out.parent.glob(f".{out.stem}.*.tmp{out.suffix}")))
         if found not in {before, new}:
-            wrong.append(f"killed after {moment:.2f} s: neither the old file nor the new one")
+            wrong.append(f"killed after {moment:.2f} s: the file is neither the old nor the new one")
     print(f"killed {times} times in {whole:.1f} s: {written} left a temporary file, {after} were done", flush=True)
     subprocess.run(arguments, check=True, capture_output=True)
     left = list(out.parent.glob(".*.tmp.*"))
@@ -113,7 +112,7 @@ def killed(source: Path, out: Path, format: str, times: int, rng: random.Random)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """0 where all is as it should be."""
+    """0 if all checks pass."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--model", choices=MODELS, default="2B")
@@ -155,11 +154,11 @@ def main(arguments: list[str] | None = None) -> int:
             what = f"run --weights {path.name}"
             expect(what, done, lambda found: f"{matrices} of {matrices} layers" in found.told)
             for kind, most, taken in (("peak", floor.peak, done.peak), ("of all processes", floor.tree, done.tree)):
-                if taken > most + two and asked.model != "small":  # which is nothing beside the outputs of 512 tokens
-                    wrong.append(f"{what}: {kind} {taken} bytes, {most} at any rate and {two} for two tensors")
+                if taken > most + two and asked.model != "small":  # negligible beside the outputs of 512 tokens
+                    wrong.append(f"{what}: {kind} {taken} bytes, legal: {most} as for smoke, and {two} for two tensors")
             if done.seconds > _SECONDS:
-                wrong.append(f"{what}: {done.seconds:.0f} s, {_SECONDS} are admitted")
-    print("\n".join(wrong) or "all is as it should be")
+                wrong.append(f"{what}: {done.seconds:.0f} s, legal: {_SECONDS}")
+    print("\n".join(wrong) or "all checks pass")
     return 1 if wrong else 0
 
 

@@ -1,13 +1,14 @@
-"""The weights of a made-up model of 8B, quantized and packed on one GPU and on several, by turns: what several gain.
+"""Speed-up of several GPUs: the weights of a made-up 8B model, quantized and packed on one GPU and on several,
+interleaved.
 
     python suites/large/several_gpus.py [--gpus N] [--layers 32] [--turns 5] [--pinned]
 
 The linear layers of llama3-8B-1.58 (suites/workloads/models.toml), float32 in the host's memory: 28 GB go to the GPUs.
-One block's matrices stand for those of all 32, so that 0.9 GB of them are made, more than any cache holds. What is
-timed is `spread(ternary_quantize, ...)` from NumPy arrays to NumPy arrays, the weights in ordinary memory or in such as
-a loader has pinned, so that the GPUs read it by themselves; then the same copies to the GPUs alone are timed too, by
-turns with the others, which nothing that needs them can surpass. Ends with status 1 where the results are not those of
-one GPU, a GPU was taken out, or N of them are less than 0.95 N times as fast as one.
+The matrices of one block are used for all 32, so only 0.9 GB are made, more than any cache holds. Timed is
+`spread(ternary_quantize, ...)` from NumPy arrays to NumPy arrays, with weights in ordinary memory or in pinned memory,
+which GPUs read directly. With pinned memory the copies to the GPUs are also timed alone, interleaved: they are an upper
+limit of the speed. Exits with status 1 if the results differ from those of one GPU, if a GPU was removed, or if N GPUs
+are less than 0.95 N times as fast as one.
 """
 
 from __future__ import annotations
@@ -35,15 +36,15 @@ from tritmark.kernels.cuda.context import CudaContext, cuda_context, gpu_count
 MODEL = "llama3-8B-1.58-100B-tokens"
 BLOCK = 128
 SHARE = 0.95
-"""Of N GPUs' rate, what has to be reached."""
+"""Required share of N times the rate of one GPU."""
 AT_ONCE = 2
-"""Copies to a GPU that are under way where they are timed alone: one is put into its stream while another runs."""
+"""Copies to a GPU that are in flight when copies are timed alone: one is queued while another runs."""
 
 Weights = Mapping[str, npt.NDArray[np.float32]]
 
 
 def weights(shapes: Sequence[tuple[int, int, int]], layers: int, empty: Callable[..., Any] = np.empty) -> Weights:
-    """Made-up matrices (N, K), as many as the model has in so many blocks, in what `empty` gives."""
+    """Made-up matrices (N, K) of `blocks` blocks of the model, in arrays from `empty`."""
     rng = np.random.default_rng(8)
     block = {
         f"{N}x{K}.{number}": rng.standard_normal((N, K), np.float32, empty((N, K), np.float32))
@@ -60,7 +61,7 @@ def pinned(shape: tuple[int, int], dtype: type[np.float32]) -> npt.NDArray[np.fl
 
 
 def published() -> list[tuple[int, int, int]]:
-    """The model's linear layers: N, K, and how many a block has."""
+    """The model's linear layers: N, K, and the number in a block."""
     path = Path(__file__).parents[1] / "workloads" / "models.toml"
     found: list[tuple[int, int, int]] = [
         (N, K, count) for N, K, count in tomllib.loads(path.read_text(encoding="utf-8"))[MODEL]["linears"]
@@ -69,7 +70,7 @@ def published() -> list[tuple[int, int, int]]:
 
 
 def quantized(tensors: Weights, gpus: int) -> tuple[float, Spread[str, Any]]:
-    """Seconds on so many GPUs, and what was made."""
+    """Seconds on that many GPUs, and the results."""
     began = perf_counter()
     made = spread(
         ternary_quantize, tensors, devices=[f"cuda:{index}" for index in range(gpus)], packed=True, block=BLOCK
@@ -78,7 +79,7 @@ def quantized(tensors: Weights, gpus: int) -> tuple[float, Spread[str, Any]]:
 
 
 class Copies:
-    """The copies that the tensors need, and nothing else."""
+    """Only the copies that the tensors need."""
 
     def __init__(self, tensors: Weights, gpus: int) -> None:
         self._tensors = list(tensors.values())
@@ -90,7 +91,7 @@ class Copies:
         ]
 
     def seconds(self, gpus: int) -> float:
-        """To so many GPUs, dealt out in turn."""
+        """Copies to that many GPUs, distributed round-robin."""
         queues = [SimpleQueue[npt.NDArray[np.float32]]() for _ in range(gpus)]
         for number, each in enumerate(self._tensors):
             queues[number % gpus].put(each)
@@ -116,7 +117,7 @@ class Copies:
 
 
 def differing(one: Spread[str, Any], other: Spread[str, Any]) -> list[str]:
-    """Tensors of which two runs made different bits."""
+    """Tensors with different bits in two runs."""
     return [
         name
         for name, mine in one.results.items()
@@ -125,7 +126,7 @@ def differing(one: Spread[str, Any], other: Spread[str, Any]) -> list[str]:
 
 
 def told(what: str, nbytes: int, gpus: int, times: Sequence[tuple[float, float]]) -> float:
-    """Print times on one GPU and on several, by turns; how many times as fast these are."""
+    """Print interleaved times on one GPU and on several; return the speed-up."""
     alone, together = (median(each) for each in zip(*times, strict=True))
     ratio = median(first / second for first, second in times)
     print(f"{what} on one GPU: {alone:.3f} s, {nbytes / alone / 1e9:.1f} GB/s")
@@ -134,8 +135,8 @@ def told(what: str, nbytes: int, gpus: int, times: Sequence[tuple[float, float]]
 
 
 def compared(tensors: Weights, gpus: int, turns: int, *, copies: bool = False) -> bool:
-    """Print what so many GPUs gain over one, by turns, and with `copies` what the copies alone do; whether all is as it
-    should be."""
+    """Print the speed-up of several GPUs over one, interleaved, and with `copies` also that of the copies alone; return
+    whether all checks pass."""
     nbytes = sum(each.nbytes for each in tensors.values())
     (_, one), (_, several) = quantized(tensors, 1), quantized(tensors, gpus)  # compiles, and pins memory
     wrong = differing(one, several)
@@ -153,8 +154,8 @@ def compared(tensors: Weights, gpus: int, turns: int, *, copies: bool = False) -
         mine = [name for name, by in several.made_by.items() if by == device]
         print(f"{device}: {len(mine)} tensors, {sum(tensors[name].nbytes for name in mine) / nbytes:.0%} of the bytes")
     for failed in several.failed:
-        print(f"{failed.device} was taken out: {failed.error}")
-    print(f"not the bits of one GPU: {', '.join(wrong) or 'none'}")
+        print(f"{failed.device} was removed: {failed.error}")
+    print(f"bits differ from one GPU: {', '.join(wrong) or 'none'}")
     return not wrong and not several.failed and (gpus == 1 or ratio >= SHARE * gpus)
 
 

@@ -1,4 +1,4 @@
-"""Placement and the pool of threads on a machine of two NUMA nodes: Linux in qemu, which emulates one of 2 x 2 cores.
+"""Placement and the thread pool on a machine of two NUMA nodes: Linux in qemu, which emulates 2 x 2 cores.
 
     python suites/large/two_nodes.py --kernel VMLINUZ [--timeout 600]
 
@@ -8,10 +8,10 @@ Needs qemu-system-x86_64 and the kernel of a Linux with NUMA and initramfs, such
     apt download linux-image-6.1.0-56-cloud-amd64    # what linux-image-cloud-amd64 depends on
     dpkg-deb -x linux-image-*.deb kernel             # kernel/boot/vmlinuz-*
 
-No KVM: qemu's TCG computes every instruction, AVX2's too, so times in there mean nothing; it takes some minutes. What
-runs in there is this Python, NumPy and the installed tritmark, with this script as the first process: an initramfs has
-the files that a process here has opened. Ends with status 1 where a page, a thread or a product was not where or what
-it should be.
+Without KVM: qemu's TCG emulates every instruction, including AVX2, so times inside are meaningless. It takes some
+minutes. This Python, NumPy and the installed tritmark run inside, with this script as the first process; the initramfs
+contains the files that a rehearsal on the host opens. Exits with status 1 if a page, a thread or a product is
+incorrect.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ def command(kernel: str, initrd: Path) -> list[str]:
     ]
 
 
-# What goes in
+# Files for the initramfs
 
 
 def used() -> Iterator[str]:
-    """Files that this process has opened by now: modules, and what is mapped. To be called once everything was."""
+    """Files that this process has opened: modules and mapped files. Call it at the end."""
     for module in list(sys.modules.values()):
         for name in ("__file__", "__cached__"):
             yield getattr(module, name, None) or ""
@@ -89,29 +89,29 @@ def archive(files: set[str], out: BinaryIO) -> None:
 
 
 def needed() -> set[str]:
-    """Everything that the process inside opens, by the paths that it opens it by."""
+    """All files that the process inside opens, by the paths that it uses."""
     code = f"import runpy; runpy.run_path({__file__!r})['rehearse']()"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     found = {file for file in done.stdout.splitlines() if file.startswith("/")}
-    found |= {str(path) for path in Path("/lib64").glob("ld-linux*")}  # by which the kernel starts what is linked
+    found |= {str(path) for path in Path("/lib64").glob("ld-linux*")}  # the kernel starts linked programs by it
     found |= {os.path.realpath(sys.executable), str(Path(__file__).resolve())}
     linked = subprocess.run(
         ["ldconfig", "-p"], check=True, capture_output=True, text=True, env={"PATH": "/sbin:/usr/sbin"}
     )
-    told = importlib.metadata.distribution("tritmark")  # by which packages with kernels are found
+    told = importlib.metadata.distribution("tritmark")  # packages with kernels are found by it
     found |= {str(told.locate_file(file)) for file in told.files or () if ".dist-info" in str(file)}
     real = {os.path.realpath(file): file for file in found}
     for each in linked.stdout.splitlines():
         library = each.rpartition(" => ")[2]
-        if os.path.realpath(library) in real:  # by its link's name too, which is the one that is looked for
+        if os.path.realpath(library) in real:  # also by the link's name, which the loader searches
             found.add(library)
     return {file for file in found if Path(file).is_file()}
 
 
 def rehearse() -> None:
-    """Do here what is done inside, as far as it goes on any machine, and print what was opened."""
+    """Run on the host the steps that work on any machine, and print the opened files."""
     layers(None)
-    import traceback  # noqa: F401 -- what an error takes
+    import traceback  # noqa: F401 -- needed to report an error
 
     from tritmark.harness.doctor import host
     from tritmark.harness.measure import buffers, nodes
@@ -125,11 +125,11 @@ def rehearse() -> None:
     print("\n".join(used()))
 
 
-# What runs inside
+# Steps inside
 
 
 def layers(there: Any) -> dict[Any, Any]:
-    """A product from weights that lie in each way; True where it has the bits of one from weights anywhere."""
+    """A product from weights in each placement; True if its bits equal those of a product from unplaced weights."""
     import numpy as np
 
     from tritmark.harness.machine.numa import topology
@@ -144,7 +144,8 @@ def layers(there: Any) -> dict[Any, Any]:
 
 
 def bandwidths() -> list[str]:
-    """Reading of each node's memory from each node's cores: that it is measured, not how fast an emulator is."""
+    """Reads of each node's memory from each node's cores: checks that they are measured; the rates are the
+    emulator's."""
     from tritmark.harness.measure.nodes import measure_nodes
     from tritmark.kernels.cpu import DEVICE
 
@@ -157,8 +158,8 @@ def bandwidths() -> list[str]:
 
 
 def halves(pool: Any, core: int) -> list[set[int]]:
-    """The cores on which the pieces that begin each half of a call's items ran, the caller being on that core."""
-    pool.set_cores(range(4))  # whichever core the caller is kept on
+    """The cores that ran the first piece of each half of a call's items, with the caller on that core."""
+    pool.set_cores(range(4))  # independent of the caller's core
     os.sched_setaffinity(0, {core})
     libc, found = ctypes.CDLL(None), {0: set[int](), 32: set[int]()}
     body_type = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t)
@@ -178,7 +179,7 @@ def halves(pool: Any, core: int) -> list[set[int]]:
 
 
 def workers() -> dict[str, int]:
-    """How many threads of this process may run on which cores."""
+    """The number of threads of this process for each set of allowed cores."""
     found: dict[str, int] = {}
     for task in Path("/proc/self/task").iterdir():
         if task.name != str(os.getpid()):
@@ -189,7 +190,7 @@ def workers() -> dict[str, int]:
 
 
 def far_away() -> str:
-    """What the doctor says of a process on node 1 whose memory a policy binds to node 0."""
+    """The doctor's report for a process on node 1 with memory that a policy binds to node 0."""
     from tritmark.harness.doctor import host
 
     libc, mask = ctypes.CDLL(None, use_errno=True), ctypes.c_ulong(1)
@@ -218,7 +219,7 @@ def inside() -> None:
 
 
 def check() -> None:
-    """Everything, with what was found."""
+    """Run all steps and print the results."""
     from tritmark.harness.doctor import host
     from tritmark.harness.machine import numa
 
@@ -244,7 +245,7 @@ def check() -> None:
 
 
 def check_pages() -> None:
-    """Where memory lies that was placed, and that was moved."""
+    """The nodes of placed and of moved memory."""
     import numpy as np
 
     from tritmark.harness.errors import PlacementError
@@ -279,11 +280,11 @@ def check_pages() -> None:
     except PlacementError as error:
         print("more than node 0 has left:", error)
     else:
-        raise AssertionError("a node took all that the machine gave it, though the system lies there too")
+        raise AssertionError("a node accepted as much as its whole memory, although the system uses a part")
 
 
 def check_threads() -> None:
-    """On which node's cores a call's items are run."""
+    """The nodes with the cores that run a call's items."""
     from tritmark.kernels.cpu import native
 
     pool = native("pool")
@@ -298,7 +299,7 @@ def check_threads() -> None:
 
 
 def main() -> None:
-    """What the module says."""
+    """Run the module's description."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kernel", metavar="VMLINUZ", required=True)
     parser.add_argument("--timeout", type=float, default=600)

@@ -1,11 +1,11 @@
-"""What a call takes right behind one of PyTorch's, whose threads still spin then on all cores.
+"""Time of a call directly after a PyTorch call, while PyTorch's threads still spin on all cores.
 
     python suites/performance/behind_pytorch.py [--rows 1 16 64] [--shape 2560x2560] [--threads N] [--rounds 300]
 
-For each number of rows of activations, in us, a bound QuantizedLinear: one call after the other with no call of
-PyTorch's between, then each behind a product of PyTorch's in int8 of as many rows (16 at least), whose time stands
-beside it. Both twice: with PyTorch's threads joined, as `import tritmark.torch` does it, and with the pool's own alone.
-Medians of single calls, the four kinds by turns; PyTorch's threads have gone to sleep before those without it.
+For each number of rows of activations, in us, a bound QuantizedLinear: consecutive calls without PyTorch between them,
+then each call after an int8 product of PyTorch with as many rows (at least 16), with the time of that product. Both are
+measured twice: with PyTorch's threads joined, as by `import tritmark.torch`, and with only the pool's own threads. The
+figures are medians of single calls of the four interleaved kinds; calls without PyTorch begin after its threads sleep.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import torch
 from tritmark.kernels import QuantizedLinear, cpu, pack_weights, threads
 
 BURST = 20
-"""Calls of one kind before the next one's turn; the first quarter of them is not counted."""
+"""Calls of one kind before the next kind; the first quarter of them is not counted."""
 ASLEEP_S = 0.02
 
 

@@ -1,17 +1,17 @@
-"""What a call of the public functions takes on the CPU beyond its kernels, and a layer's call beside ONNX Runtime's.
+"""Overhead of calls of the public functions on the CPU, and a layer's call compared with ONNX Runtime's.
 
     python suites/performance/call_costs.py [--shapes 2560x2560 6912x2560] [--threads 1 2] [--rounds 200]
 
-For each N x K (weights N x K, one row of activations) and number of threads, in us: each function's call from Python,
-its kernels alone, timed in a C loop, and the difference: the least of rounds, in each of which the call and its kernels
-take turns, for whatever else the machine does only adds. Weights are as warm as the last round left them. Of calls
-with bfloat16 the kernels are those that read float32: what it takes to widen them is the call's. Where PyTorch is
-installed, BitLinear's calls too, of which none needs a gradient, and a compiled torch.nn.Linear's, most of whose time
-is what torch.compile takes by itself.
+For each N x K (weights N x K, one row of activations) and thread count, in us: each function's call from Python, its
+kernels alone, timed in a C loop, and the difference. Call and kernels are interleaved; a figure is the minimum over the
+rounds, since other load can only add time. Weights are as warm as the previous round left them. For calls with bfloat16
+the kernels are those that read float32, so the widening counts as overhead. If PyTorch is installed: also calls of
+BitLinear without gradients and of a compiled torch.nn.Linear, most of whose time is torch.compile's own.
 
-Where ONNX Runtime is installed (`pip install '.[peers]'`): its session's call, MatMulNBits of 2 bits in blocks of 128
-at accuracy level 4, over that of QuantizedLinear, and both with arrays that were bound beforehand; in a process for
-each of the two, so that neither's threads wait beside the other's, by turns: medians, and the median of the ratio.
+If ONNX Runtime is installed (`pip install '.[peers]'`): its session's call, MatMulNBits of 2 bits in blocks of 128 at
+accuracy level 4, over the call of QuantizedLinear, and both with arrays that are bound beforehand. Each of the two runs
+in its own process, so that their threads do not disturb each other. Samples are interleaved; the figures are medians
+and the median of the ratio.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from tritmark.kernels.ternary_quantize.spec import PACKED
 
 SHAPES = ("64x256", "2560x2560", "6912x2560", "2560x6912")
 SAMPLE_S = 5e-4
-"""How long a sample takes, about."""
+"""Approximate time of a sample in seconds."""
 Call = Callable[[], Any]
 
 
@@ -71,13 +71,13 @@ def seconds(call: Call, count: int) -> float:
 
 
 def counted(call: Call) -> int:
-    """How many calls make a sample."""
+    """The number of calls in a sample."""
     call()
     return max(1, int(SAMPLE_S / seconds(call, 3)))
 
 
 def pytorch_layers(N: int, K: int, x: np.ndarray, threads: int) -> dict[str, Call]:
-    """BitLinear's calls; none where PyTorch is not installed."""
+    """Calls of BitLinear; none if PyTorch is not installed."""
     try:
         import torch
 
@@ -97,7 +97,7 @@ def pytorch_layers(N: int, K: int, x: np.ndarray, threads: int) -> dict[str, Cal
 
 
 def kernels(N: int, K: int, threads: int) -> dict[str, tuple[Call, Launch]]:
-    """Each call, and what it runs at last."""
+    """Each call, and the kernels that it runs."""
     codes, x, bias = drawn(N, K)
     weights, layer = pack_weights(codes, 0.5), QuantizedLinear(pack_weights(codes, 0.5), threads=threads)
     biased = QuantizedLinear(layer.weights, bias, threads=threads)
@@ -136,7 +136,7 @@ def kernels(N: int, K: int, threads: int) -> dict[str, tuple[Call, Launch]]:
 
 
 def costs(N: int, K: int, threads: int, rounds: int) -> dict[str, tuple[float, float, float]]:
-    """For each call us of it, of its kernels, and the difference."""
+    """For each call, us of the call, of its kernels, and the difference."""
     clock, found = cpu.DEVICE.clock(), {}  # type: ignore[misc]
     for name, (call, launch) in kernels(N, K, threads).items():
         row, count = [launch], counted(call)
@@ -150,7 +150,7 @@ def costs(N: int, K: int, threads: int, rounds: int) -> dict[str, tuple[float, f
 
 
 def serve(pipe: Connection, name: str, N: int, K: int, threads: int) -> None:
-    """A contender's process: for a name of a call and a count, the seconds of a call."""
+    """The process of a contender: takes the name of a call and a count, and returns seconds per call."""
     bind_threads()
     codes, x, _ = drawn(N, K)
     calls: dict[str, Call]
@@ -169,7 +169,7 @@ def serve(pipe: Connection, name: str, N: int, K: int, threads: int) -> None:
 
 
 def beside(N: int, K: int, threads: int, rounds: int) -> dict[str, tuple[float, float, float]]:
-    """For the whole call and the bound one: us of ours, of ONNX Runtime's, and the median of the ratio."""
+    """For the whole and the bound call: us of tritmark, us of ONNX Runtime, and the median of the ratio."""
     context, pipes, processes = get_context("spawn"), [], []
     for name in ("tritmark", "onnxruntime"):
         ours, theirs = context.Pipe()
@@ -186,7 +186,7 @@ def beside(N: int, K: int, threads: int, rounds: int) -> dict[str, tuple[float, 
             for pipe in pipes:
                 pipe.send(kind)
                 row.append(pipe.recv() * 1e6)
-                sleep(1e-3)  # until threads that wait for more sleep
+                sleep(1e-3)  # until waiting threads sleep
             rows.append(row)
     for pipe, process in zip(pipes, processes, strict=True):
         pipe.send(None)

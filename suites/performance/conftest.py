@@ -1,4 +1,4 @@
-"""Where runs of pytest-benchmark are kept: results/benchmarks, which git ignores, unless told otherwise."""
+"""Sets the folder of pytest-benchmark's runs: by default results/benchmarks, which git ignores."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ ROOT = Path(__file__).parents[2]
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Before pytest-benchmark reads it, which comes last of all plugins."""
+    """Set it before pytest-benchmark, the last plugin, reads it."""
     if not any(argument.startswith("--benchmark-storage") for argument in config.invocation_params.args):
         config.option.benchmark_storage = f"file://{ROOT / 'results' / 'benchmarks'}"

@@ -1,17 +1,17 @@
-"""One decode step through blocks of bitnet-b1.58-2B-4T on a GPU, as one CUDA graph: BitLinear beside bfloat16 in
-PyTorch and humming-kernels (where it is installed), and beside the time that reading the packed weights takes.
+"""One decode step through blocks of bitnet-b1.58-2B-4T on a GPU, as one CUDA graph: BitLinear compared with
+bfloat16 in PyTorch, with humming-kernels (if installed), and with the time of reading the packed weights.
 
     python suites/performance/decode_step.py [--blocks 8] [--context 512] [--rounds 60] [--out FILE.json]
 
 A block has the seven linear layers as inference engines compute them: q, k and v as one, o, gate and up as one, down,
 with one scale each. Norms, rotary embedding, attention over a cache of `--context` tokens and squared ReLU are
-PyTorch's, in bfloat16, the same for all. Each contender has two graphs: its linears alone, one after the other, and the
-whole blocks. All graphs are replayed by turns in one process. Every block has weights of its own, so that eight blocks
-of two-bit weights are more than twice what the L2 of an H200 holds: weights are cold. Times are medians, for a block.
+PyTorch's, in bfloat16, and equal for all. Each contender has two graphs: only its linears, in sequence, and the whole
+blocks. The replays of all graphs are interleaved in one process. Every block has its own weights; eight blocks of 2-bit
+weights are more than twice the L2 of an H200, so weights are cold. Times are medians for a block.
 
-The floor is what the bytes of the two-bit weights take at the memory's read rate, which `tritmark machine` measures.
-The error is that of a linear's output, ||y - exact|| / ||exact|| with exact in float64 from the same bfloat16
-activations: int8 activations have theirs.
+The floor is the time of reading the 2-bit weights at the memory's rate, which `tritmark machine` measures. The error is
+||y - exact|| / ||exact|| of a linear's output, with exact in float64 from the same bfloat16 activations; it includes
+the rounding of activations to int8.
 """
 
 from __future__ import annotations
@@ -45,21 +45,21 @@ LINEARS = {
     "down": (HIDDEN, FEED_FORWARD),
 }
 SCALE = 0.02
-"""What code 1 stands for."""
+"""The value of code 1."""
 Linear = Callable[[torch.Tensor], torch.Tensor]
 Made = Callable[[np.ndarray], Linear]
 
 
 @dataclass(frozen=True)
 class Line:
-    """A contender's figures; times in us for a block."""
+    """Figures of a contender; times in us for a block."""
 
     contender: str
     linears_us: float
     block_us: float
     linears_of_floor: float
     tokens_per_s: float
-    """With all 30 blocks, embedding and head left out."""
+    """With all 30 blocks, without embedding and head."""
     errors: Mapping[str, float]
 
 
@@ -94,7 +94,7 @@ def contenders() -> dict[str, Made]:
 
 
 class Block:
-    """A transformer block of the model for one token; the cache's last place is that of the token."""
+    """A transformer block of the model for one token; the last entry of the cache belongs to the token."""
 
     def __init__(self, linears: Mapping[str, Linear], context: int) -> None:
         self.linears = linears
@@ -128,7 +128,7 @@ NORMS = {"input": HIDDEN, "attention": HIDDEN, "post_attention": HIDDEN, "feed_f
 
 
 class Graph:
-    """The work as a graph; whatever it compiles or chooses at first is done before. What it reads lives as long."""
+    """The work as a graph. Compilation and first choices happen before the recording. It keeps its inputs alive."""
 
     def __init__(self, work: Callable[[], object]) -> None:
         stream = torch.cuda.Stream()
@@ -170,7 +170,7 @@ def error(y: torch.Tensor, x: torch.Tensor, codes: np.ndarray) -> float:
 
 
 def read_rate() -> float:
-    """Bytes a second, as `tritmark machine` measures them in a process of its own."""
+    """Bytes per second, as `tritmark machine` measures them in a separate process."""
     command = (sys.executable, "-m", "tritmark.harness", "machine", "--json")
     found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     at = ("cuda", "read", "memory")

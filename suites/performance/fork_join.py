@@ -1,13 +1,13 @@
-"""What it costs to share a call out over two threads, quiet, and beside another library's spinning threads.
+"""Cost of distributing a call over two threads, on a quiet machine and beside spinning threads of another library.
 
     python suites/performance/fork_join.py [--before REVISION] [--rounds 30]
 
-For calls of several lengths: the time on one thread, on two, and what two take beyond half of one (the fork and the
-join, and the time for which a thread was alone), each the median over the rounds. Then, where onnxruntime is installed,
-calls on two threads that take turns with a product of ONNX Runtime on two, which spin after it, over the same beside
-one that does not spin (allow_spinning): medians, and with the spinning the mean and the 99th of a hundred. `--before`:
-the same of that revision's parallel.h, by turns, and its times over this tree's in percent; compiled with OpenMP where
-it has no pool.
+For calls of several lengths: the time on one thread, on two, and the time of two beyond half of one (fork, join, and
+the time in which one thread works alone); each is the median over the rounds. Then, if onnxruntime is installed: calls
+on two threads interleaved with a product of ONNX Runtime on two threads that spin afterwards, over the same with
+threads that do not spin (allow_spinning): medians, and with spinning the mean and the 99th percentile. `--before`: the
+same with that revision's parallel.h, interleaved, and its times over this tree's in percent; compiled with OpenMP if it
+has no pool.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LENGTHS = {
 _SAMPLE_NS = 400_000
 _TURNS = 40
 _SETTLE_S = 0.01
-"""In which the other build's threads, and ONNX Runtime's, have ended their spinning."""
+"""Seconds after which the threads of the other build and of ONNX Runtime no longer spin."""
 
 
 class Built:
@@ -54,7 +54,7 @@ class Built:
         self._function.argtypes = [*[ctypes.c_int64] * 3, ctypes.c_int32, ctypes.POINTER(ctypes.c_int64)]
 
     def sample(self, items: int, steps: int, threads: int, calls: int) -> tuple[float, float]:
-        """Nanoseconds of a call, and the threads that took part in one, on the average."""
+        """Nanoseconds of a call, and the mean number of threads that took part."""
         used = ctypes.c_int64(0)
         taken = self._function(calls, items, steps, threads, ctypes.byref(used))
         return taken / calls, used.value / calls
@@ -70,7 +70,7 @@ def quiet(builts: list[Built], step_ns: float, rounds: int) -> None:
             for built in builts:
                 sleep(_SETTLE_S)
                 one, _ = built.sample(items, steps, 1, calls)
-                built.sample(items, steps, 2, max(1, calls // 4))  # the threads are awake
+                built.sample(items, steps, 2, max(1, calls // 4))  # wakes the threads
                 two, used = built.sample(items, steps, 2, calls)
                 times[built.name].append((one / 1e3, two / 1e3, used))
         for built in builts:
@@ -78,11 +78,11 @@ def quiet(builts: list[Built], step_ns: float, rounds: int) -> None:
             print(f"{name:<14}{built.name:<12}{one:12.2f}{two:13.2f}{two - one / 2:15.2f}{used:10.2f}")
         if len(builts) > 1:
             before, after = (median(two for _, two, _ in times[built.name]) for built in builts[::-1])
-            print(f"{'':<14}two threads before over now: {100 * before / after:.0f} %")
+            print(f"{'':<14}two threads, before / now: {100 * before / after:.0f} %")
 
 
 def session(spinning: bool) -> Callable[[], Any] | None:
-    """A product of 64 x 512 x 512 of ONNX Runtime on two threads; None where it is not installed."""
+    """A product of 64 x 512 x 512 of ONNX Runtime on two threads; None if it is not installed."""
     try:
         import numpy as np
         import onnxruntime
@@ -111,7 +111,7 @@ def beside(builts: list[Built], step_ns: float, rounds: int) -> None:
     """Print the second table."""
     if session(False) is None:
         return
-    print("\nby turns with ONNX Runtime on two threads, which do not spin, and which do")
+    print("\ninterleaved with ONNX Runtime on two threads, without and with spinning")
     print(
         f"{'call':<14}{'build':<12}{'us':>8}{'us':>8}{'ratio':>7}{'mean':>8}{'99th':>8}"
         f"{'took part':>14}{'its own product us':>20}"
@@ -145,7 +145,7 @@ def beside(builts: list[Built], step_ns: float, rounds: int) -> None:
 
 
 def main() -> None:
-    """What the module says."""
+    """Run the module's description."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--before", metavar="REVISION")
     parser.add_argument("--rounds", type=int, default=30)

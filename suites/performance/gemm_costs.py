@@ -1,15 +1,15 @@
-"""What the instances of ternary_matmul's gemm_mma.cu and gemm_wgmma.cu take on this GPU, or those of
-ternary_matmul_a16 from bfloat16 activations, the costs that these are predicted with, and how good the choice is.
+"""Times of the instances of ternary_matmul's gemm_mma.cu and gemm_wgmma.cu on this GPU, or those of ternary_matmul_a16
+with bfloat16 activations; the costs of their predictions; and the quality of the choice.
 
     python suites/performance/gemm_costs.py [--shapes 2560x2560 13824x2560] [--rows 16 64 512] [--fit]
                                             [--activations bfloat16]
 
-For each N x K and each M a line with the times of all instances in us, the fastest marked with *, the one that is
-launched with >. Weights are cold in L2, outputs are bfloat16, launches are replayed from a CUDA graph; a time is the
-median of seven. Then every M where the launched instance takes more than 1.1 times what it takes for the next larger M
-of the same N x K, and, with --fit, for each instance that counts its costs those that fit its times best (least
-squares of the relative errors, none below 0), with the largest relative error, and these moved, within a third of each,
-to where the choice is best.
+For each N x K and each M a line with the times of all instances in us; the fastest is marked with *, the launched one
+with >. Weights are cold in L2, outputs are bfloat16, launches are replayed from a CUDA graph; a time is the median of
+seven. Then every M at which the launched instance takes more than 1.1 times its time for the next larger M of the same
+N x K. With --fit, for each instance that counts its costs: the costs that fit its times best (least squares of the
+relative errors, none below 0), the largest relative error, and the costs adjusted for the best choice, within a third
+of each.
 """
 
 from __future__ import annotations
@@ -46,12 +46,13 @@ INSTANCES: dict[str, tuple[Instance, ...]] = {
 SHAPES = ("2560x2560", "13824x2560", "2560x6912", "14336x4096", "640x2560", "3840x2560")
 ROWS = (9, 16, 17, 24, 32, 33, 48, 64, 65, 80, 96, 112, 128, 129, 160, 192, 256, 257, 320, 384, 512, 768, 1024, 2048)
 COLD = 150 << 20
-"""Bytes of weights that launches go through: more than an L2 holds."""
+"""Bytes of weights through which launches rotate: more than an L2 holds."""
 CALLS, SAMPLES = 24, 7
 SLOW = 1.6
-"""Instances that are predicted to take so many times what the fastest takes are not timed."""
+"""Instances with a predicted time of this many times the fastest are not timed."""
 MOVED, MOVES, WEIGHT = 1 / 3, 4000, 0.3
-"""By which share of itself a cost is moved at most, how often, and what the worst choice counts beside their mean."""
+"""The largest relative adjustment of a cost, the number of adjustments, and the weight of the worst choice relative to
+the mean."""
 Costs = tuple[float, ...]
 Times = dict[tuple[int, int, int], dict[Instance, float]]
 Predicted = Mapping[Instance, Mapping[tuple[int, int, int], float]]
@@ -67,7 +68,7 @@ def name(instance: Instance) -> str:
 
 
 def predicted_us(instance: Instance, M: int, N: int, K: int, sms: int) -> float:
-    """Time of its launch on a device of so many multiprocessors."""
+    """Predicted time of its launch on a device with that many multiprocessors."""
     if isinstance(instance, cuda_gemm.GemmMma | cuda_gemm.GemmWgmma):
         return cuda_gemm.predicted_us(instance, M, N, K, sms)
     found: float = instance.predicted_us(M, N, K, sms)
@@ -82,7 +83,7 @@ def steps(instance: Instance, call: Call) -> tuple[Step, ...]:
 
 
 def rows_of(context: CudaContext, activations: str, M: int, K: int, rng: np.random.Generator) -> dict[str, Any]:
-    """Inputs beside the weights."""
+    """Inputs other than the weights."""
     if activations == BFLOAT16:
         drawn = rng.standard_normal((M, K), np.float32).astype(named_dtype(BFLOAT16))
         return {"activations": context.upload(drawn), "weight_scale": np.float32(0.5)}
@@ -102,7 +103,7 @@ def weights(context: CudaContext, N: int, K: int) -> list[DeviceArray]:
 
 
 def measured(context: CudaContext, activations: str, N: int, K: int, rows: list[int], every: bool) -> Times:
-    """The times in us for each M; of the launched instance alone unless `every`."""
+    """The times in us for each M; only of the launched instance unless `every`."""
     info, copies, rng, found = context.backend.info, weights(context, N, K), np.random.default_rng(1), {}
     bad, instances = context.array((1,), np.uint64), INSTANCES[activations]
     for M in rows:
@@ -150,7 +151,7 @@ def fitted(instance: Instance, times: Times, sms: int) -> tuple[Costs, float]:
 
 
 def chosen_over_fastest(predicted: Predicted, times: Times) -> tuple[float, float]:
-    """Of all shapes the mean, and the largest, time of what is predicted to be the fastest, over the fastest."""
+    """Mean and maximum over all shapes of the time of the instance that is predicted as fastest, over the fastest."""
     over = []
     for shape, by in times.items():
         chosen = min(predicted, key=lambda instance: predicted[instance][shape])
@@ -160,8 +161,8 @@ def chosen_over_fastest(predicted: Predicted, times: Times) -> tuple[float, floa
 
 
 def moved(fit: Mapping[Instance, Costs], times: Times, sms: int) -> tuple[dict[Instance, Costs], float, float]:
-    """Costs near those that were fitted, with which the choice is best, and how good it is (see chosen_over_fastest).
-    One cost of an instance is moved at a time; where that makes the choice better it stays."""
+    """Costs near the fitted ones with the best choice, and its quality (see chosen_over_fastest). One cost of an
+    instance is changed at a time; the change is kept if it improves the choice."""
     rng, costs = np.random.default_rng(0), dict(fit)
 
     def predict(instance: Instance) -> dict[tuple[int, int, int], float]:
@@ -193,12 +194,12 @@ def moved(fit: Mapping[Instance, Costs], times: Times, sms: int) -> tuple[dict[I
 
 
 def main() -> int:
-    """0, or 1 where a larger M takes less time."""
+    """0, or 1 if a larger M takes less time."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shapes", nargs="+", default=SHAPES, metavar="NxK")
     parser.add_argument("--rows", nargs="+", type=int, default=ROWS, metavar="M")
     parser.add_argument("--activations", choices=tuple(INSTANCES), default=INT8)
-    parser.add_argument("--launched", action="store_true", help="time the launched instance alone")
+    parser.add_argument("--launched", action="store_true", help="time only the launched instance")
     parser.add_argument("--fit", action="store_true")
     options = parser.parse_args()
     context = timeable(0)
@@ -230,30 +231,30 @@ def main() -> int:
 
 
 def print_fit(instances: Sequence[Instance], times: Times, sms: int) -> None:
-    """The costs that fit, and those that choose best."""
+    """Print the fitted costs, and those with the best choice."""
     fit: dict[Instance, Costs] = {}
     for instance in instances:
         if not hasattr(instance, "counts"):
             continue
         if isinstance(instance, WgmmaTiles) and instance.last is not None:
-            # What is mixed is predicted by two others: its own tiles are those of the first without a tail.
+            # A mixed instance is predicted from two others: its own tiles are those of the first without a tail.
             alike = next(each for each in fit if each.tile == instance.tile and each.split == 1)
             fit[instance] = fit[alike]
             continue
         if sum(instance in by for by in times.values()) < len(instance.costs):
-            print(f"{name(instance)}: measured at too few shapes, its costs stay")
+            print(f"{name(instance)}: measured at too few shapes; its costs are unchanged")
             fit[instance] = instance.costs
             continue
         fit[instance], error = fitted(instance, times, sms)
         print(f"{name(instance)}: {told(fit[instance])}, within {100 * error:.0f} %")
     costs, mean, largest = moved(fit, times, sms)
-    print(f"moved, the choice takes {mean:.4f} times what the fastest does in the mean, {largest:.3f} at most:")
+    print(f"adjusted, the choice takes {mean:.4f} times the fastest's time in the mean, {largest:.3f} at most:")
     for instance, each in costs.items():
         print(f"{name(instance)}: {told(each)}")
 
 
 def told(costs: Costs) -> str:
-    """As cuda_gemm.py has them."""
+    """The costs in the notation of cuda_gemm.py."""
     return f"({', '.join(f'{cost:.3f}' for cost in costs)})"
 
 

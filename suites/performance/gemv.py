@@ -1,17 +1,17 @@
-"""Products of one row of activations with weights in tile64, or another format, cold and hot: beside what this machine
-can read and compute, beside peers, and beside another build.
+"""Products of one row of activations with weights in tile64, or another format, cold and hot, compared with the read
+and compute ceilings of this machine, with peers, and with another build.
 
     python suites/performance/gemv.py [--models 'bitnet-b1.58-2B*'] [--shapes 2560x2560] [--threads 1 2]
                                       [--format tq2_0] [--no-peers] [--variant avx2] [--beside tile80]
                                       [--before ternary_matmul.SUFFIX.so]
 
-For each N x K (layers of the models of suites/workloads/models.toml whose names match, 'bitnet-b1.58-2B-4T' unless
-told; `--shapes ragged`: small ones that are multiples of nothing) and each number of threads two lines. Cold, weights
-come from memory: us of a call, and in percent what reading as many bytes takes, by the fastest read probe. Hot, all
-lies in the caches: the same, and in percent what as many operations take, by the compute probe. Then the time of each
-installed peer over ours, activations quantized and weights packed beforehand, with `--beside` that of our kernels from
-other formats, and with `--before` that of the other build, an extension module. Each is timed by turns with ours, in
-pairs; a figure is the median over the pairs, of us the median over all of them. Outputs are float32.
+For each N x K and each thread count two lines. Shapes are layers of the matching models of
+suites/workloads/models.toml, by default 'bitnet-b1.58-2B-4T'; `--shapes ragged` are small shapes that are multiples of
+nothing. Cold, weights come from memory: us of a call, and its percent of the fastest read probe. Hot, all data are in
+the caches: the same, and the percent of the compute probe. Then the time of each installed peer over tritmark's, with
+activations quantized and weights packed beforehand; with `--beside` the time of tritmark's kernels for other formats;
+with `--before` the time of the other build, an extension module. Each is interleaved with tritmark's kernel in pairs; a
+ratio is the median over its pairs, a time the median over all of them. Outputs are float32.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ MODELS = Path(__file__).parents[1] / "workloads" / "models.toml"
 RAGGED = ((1, 1), (7, 33), (64, 64), (65, 130), (100, 500), (129, 257), (200, 310), (333, 111), (511, 511))
 NAMED = "cython_ext.ternary_matmul"
 COLD_CALLS = 4
-"""Of a sample, at least."""
+"""Least seconds of a sample."""
 
 
 def other_build(path: Path) -> Any:
-    """The extension module in that file, beside the installed one; it shares its pool of threads."""
+    """The extension module in that file, beside the installed one; both share the thread pool."""
     spec = spec_from_loader(f"tritmark.{NAMED}", ExtensionFileLoader(f"tritmark.{NAMED}", str(path)))
     assert spec is not None
     assert spec.loader is not None
@@ -65,7 +65,7 @@ def other_build(path: Path) -> Any:
 
 
 def best(name: str | None, key: KernelKey) -> Variant:
-    """Our kernel of that name; None: the one that is taken here."""
+    """tritmark's kernel of that name; None: the one that is selected on this machine."""
     own = [each for each in load().registry.variants if each.key == key and each.tier is not Tier.PEER]
     fitting = [each for each in own if each.features <= cpu.features() and name in {None, each.name}]
     return max(fitting, key=lambda each: each.precedence)
@@ -82,14 +82,14 @@ def bound_before(module: Any, own: Variant, one: Any, axes: dict[str, int], thre
 
 
 class Sides:
-    """What is timed at a shape and a number of threads, cold or hot; the first is ours."""
+    """The timed kernels at a shape and thread count, cold or hot; the first is tritmark's."""
 
     def __init__(self, cold: bool, rng: np.random.Generator) -> None:
         self._cold, self._rng = cold, rng
         self._sides: dict[str, tuple[Timed, float]] = {}
 
     def add(self, name: str, timed: Timed, scale: float = 1.0) -> None:
-        """`scale`: what of the side's time counts. A call before each sample is not timed: it wakes the threads."""
+        """`scale`: factor of the side's time. An untimed call before each sample wakes the threads."""
         timed.warm = True
         calibrate(timed)
         if self._cold:
@@ -97,12 +97,12 @@ class Sides:
         self._sides[name] = timed, scale
 
     def launches(self, name: str, made: list[Launch]) -> None:
-        """Calls that are cold one after the other, or one that is hot."""
+        """Consecutive cold calls, or one hot call."""
         row = [made[index] for index in self._rng.permutation(len(made))]
         self.add(name, Timed(row, clock_for(cpu.DEVICE, row)))
 
     def taken(self, pairs: int) -> tuple[float, dict[str, float]]:
-        """Us of our call, and of each other side its time over ours."""
+        """us of tritmark's call, and the time of each other side over it."""
         (own, _), *_ = self._sides.values()
         ns: list[float] = []
         over: dict[str, float] = {}
@@ -154,7 +154,7 @@ def measured(N: int, K: int, threads: int, told: argparse.Namespace, module: Any
 
 
 def packed(peer: Variant, each: list[Set], axes: dict[str, int], threads: int) -> list[Launch]:
-    """A peer's calls, each of which keeps what it has packed: as many as fill the rotation."""
+    """A peer's calls, each with its own packed data: as many as fill the rotation."""
     made: list[Launch] = []
     before = rss_bytes()
     for one in each:
@@ -165,7 +165,7 @@ def packed(peer: Variant, each: list[Set], axes: dict[str, int], threads: int) -
 
 
 def peers(key: KernelKey, axes: dict[str, int]) -> list[Variant]:
-    """Those that are installed and take these axes."""
+    """The installed peers that take these axes."""
     known = [each for each in load().registry.variants if each.key == key and each.tier is Tier.PEER]
     return [
         each
@@ -175,7 +175,7 @@ def peers(key: KernelKey, axes: dict[str, int]) -> list[Variant]:
 
 
 def shapes(told: argparse.Namespace) -> list[tuple[int, int]]:
-    """Those that were asked for."""
+    """The requested shapes."""
     found: list[tuple[int, int]] = []
     for each in told.shapes:
         found += RAGGED if each == "ragged" else [tuple(map(int, each.split("x")))]  # type: ignore[list-item]
@@ -188,7 +188,7 @@ def shapes(told: argparse.Namespace) -> list[tuple[int, int]]:
 
 
 def main() -> None:
-    """What the module says."""
+    """Run the module's description."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     here = [isa.name for isa in cpu.KERNELS[OP] if isa.features <= cpu.features()]
     parser.add_argument("--models", default="bitnet-b1.58-2B-4T")

@@ -1,15 +1,15 @@
-"""Products on a GPU beside the peers there, by turns in one process.
+"""Products on a GPU compared with peers, interleaved in one process.
 
     python suites/performance/gpu_peers.py [--shapes 2560x2560 14336x4096] [--rows 1 16 512] [--rounds 15] [--out FILE]
                                            [--activations bfloat16]
 
-For each N x K and M the time of a product in us, from int8 activations and weights that no cache has any more to
-bfloat16 outputs: ours (what is launched for that shape), humming-kernels W2A8 where it is installed, and PyTorch with
-dense weights of bfloat16, int8 (torch._int_mm) and float8 (torch._scaled_mm, which alone is another product: it rounds
-the activations). From bfloat16 activations it is ternary_matmul_a16 beside humming-kernels W2A16 and PyTorch with
-dense bfloat16 weights. Each has a CUDA graph of 24 calls or more over as many copies of its weights as exceed the L2;
-the graphs are replayed by turns, in another order each round, and a time is the median of the rounds. A line ends with
-how many times as long as ours the quickest peer takes.
+For each N x K and M the time of a product in us, from int8 activations and cold weights to bfloat16 outputs: tritmark's
+(the instance that is launched for that shape), humming-kernels W2A8 if installed, and PyTorch with dense weights of
+bfloat16, int8 (torch._int_mm) and float8 (torch._scaled_mm; only this one is another product, since it rounds the
+activations). From bfloat16 activations: ternary_matmul_a16, humming-kernels W2A16, and PyTorch with dense bfloat16
+weights. Each has a CUDA graph of 24 calls or more over as many copies of its weights as exceed the L2. The replays are
+interleaved, in another order each round, and a time is the median of the rounds. A line ends with the time of the
+fastest peer over tritmark's.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from tritmark.kernels.ternary_matmul_a16.spec import NAMES
 SHAPES = ("2560x2560", "13824x2560", "2560x6912", "14336x4096")
 ROWS = (1, 8, 16, 64, 128, 512, 2048)
 COLD, CALLS = 120 << 20, 24
-"""Bytes of weights that a graph goes through, and its calls at least."""
+"""Bytes of weights of a graph, and its least number of calls."""
 OURS, FLOAT8 = "tritmark", "torch-float8"
 INT8, BFLOAT16 = "int8", "bfloat16"
 """Activations."""
 PEERS = {INT8: ("humming-w2a8", "torch-int8", "torch-bfloat16"), BFLOAT16: ("humming-w2a16", "torch-bfloat16")}
 BYTES = {OURS: 0.25, FLOAT8: 1.0, "torch-int8": 1.0, "torch-bfloat16": 2.0}
-"""Of a weight; a quarter unless told."""
+"""Bytes of a weight; by default 1/4."""
 
 
 def float8(inputs: Any, outputs: Any, axes: Axes, threads: int) -> Launch:
@@ -64,7 +64,7 @@ def float8(inputs: Any, outputs: Any, axes: Axes, threads: int) -> Launch:
 
 
 def contenders(axes: Axes, activations: str) -> dict[str, Any]:
-    """What binds each of those that take the product."""
+    """The bind function of each contender that takes the product."""
     variants, peers, few, op = cuda.VARIANTS, products_cuda.VARIANTS, "gemv", OP.name
     if activations == BFLOAT16:
         variants, peers, few, op = cuda_a16.VARIANTS, products_a16_cuda.VARIANTS, "mma", NAMES[BFLOAT16]
@@ -84,7 +84,7 @@ def contenders(axes: Axes, activations: str) -> dict[str, Any]:
 
 
 def bound(here: CudaContext, bind: Any, name: str, axes: Axes, activations: str, rng: np.random.Generator) -> Any:
-    """Its launches, each with a copy of the weights."""
+    """Launches of a contender, each with a copy of the weights."""
     M, N, K = (axes[axis] for axis in "MNK")
     weights = pack_weights(rng.integers(-1, 2, (N, K), dtype=np.int8), 0.5, format=cuda.FORMAT)
     inputs: dict[str, Any] = {"weight_scale": np.float32(0.5)}
@@ -99,12 +99,12 @@ def bound(here: CudaContext, bind: Any, name: str, axes: Axes, activations: str,
 
 
 def timed(here: CudaContext, axes: Axes, activations: str, rounds: int) -> dict[str, float]:
-    """Each contender's time in us."""
+    """The time of each contender in us."""
     rng, samples = np.random.default_rng(0), {}
     for name, bind in contenders(axes, activations).items():
         try:
             launches = bound(here, bind, name, axes, activations, rng)
-        except Exception as why:  # somebody else's code: what it raises is told, and the others go on
+        except Exception as why:  # third-party code: print its error and continue with the others
             print(f"{name} at {axes}: {type(why).__name__}: {why}")
             continue
         calls = max(CALLS, len(launches))

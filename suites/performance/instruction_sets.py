@@ -1,12 +1,12 @@
-"""What each instruction set takes for the product of a layer on this CPU, by turns.
+"""The rate of each instruction set for the product of a layer on this CPU, interleaved.
 
     python suites/performance/instruction_sets.py [--shapes 2560x6912 2560x2560] [--rows 1 16 64 512] [--threads 1]
                                                   [--format i2_s_x86]
 
-For each N x K and each M a line with the rate of every set in Gop/s (a multiply-add is two operations), weights in
-tile64 or the given format and outputs float32, which must be the same bits for all. A time is the median of some
-samples of calls on hot arrays; the sets take turns, so that what else the machine does meets all of them. The last
-column is the last set's rate in percent of the ceiling measured with that set's probe.
+For each N x K and each M a line with the rate of every set in Gop/s (a multiply-add is two operations), with weights
+in tile64 or the given format. Outputs are float32 and must have the same bits for all sets. A time is the median of
+samples of calls on hot arrays; samples of the sets are interleaved, so that other load affects all of them. The last
+column is the rate of the last set in percent of the ceiling that its probe measures.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def bound(format: str, M: int, N: int, K: int, threads: int) -> dict[str, tuple[
 
 
 def medians(clock: Any, rows: dict[str, list[Any]]) -> dict[str, float]:
-    """Seconds of one call of each, taken by turns."""
+    """Seconds of one call of each set, from interleaved samples."""
     counts = {name: max(1, int(SAMPLE_S * 1e9 / clock.sample(row, 0, 1))) for name, row in rows.items()}
     times: dict[str, list[float]] = {name: [] for name in rows}
     for _ in range(SAMPLES):
@@ -50,7 +50,7 @@ def medians(clock: Any, rows: dict[str, list[Any]]) -> dict[str, float]:
 
 
 def ceiling(clock: Any, isa: str, threads: int) -> float:
-    """Operations a second that the set's probe reaches on registers."""
+    """Operations per second of the set's probe on registers."""
     ceilings = cpu.native("ceilings")
     whole = np.ones(64 * 1024 + 64, np.uint8)
     data = whole[-whole.ctypes.data % 64 :][: 64 * 1024]
@@ -64,8 +64,8 @@ def main() -> None:
     parser.add_argument("--shapes", nargs="+", default=SHAPES, help="N x K of the weights")
     parser.add_argument("--rows", nargs="+", type=int, default=ROWS, help="M")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--format", default="tile64", help="of the weights")
-    parser.add_argument("--sets", nargs="+", default=["avx2", "avxvnni", "avx512", "amx"], help="those that are here")
+    parser.add_argument("--format", default="tile64", help="format of the weights")
+    parser.add_argument("--sets", nargs="+", default=["avx2", "avxvnni", "avx512", "amx"], help="sets to time")
     told = parser.parse_args()
     clock = cpu.native("clock").NativeClock()
     limits: dict[str, float] = {}
@@ -79,7 +79,7 @@ def main() -> None:
             first = next(iter(calls.values()))[1]
             for name, (launch, out) in calls.items():
                 assert launch.ran == name, f"{launch.ran} ran for {name}"
-                assert np.array_equal(out.view(np.uint32), first.view(np.uint32)), f"{name} has other bits"
+                assert np.array_equal(out.view(np.uint32), first.view(np.uint32)), f"{name}: output bits differ"
             rates = {name: 2 * M * N * K / seconds for name, seconds in found.items()}
             last = list(rates)[-1]
             limits.setdefault(last, ceiling(clock, last, told.threads))

@@ -1,9 +1,9 @@
-"""How noisy Records are: figures that are too noisy to compare, and how far their ceilings contradict each other.
+"""Noise of Records: figures that are too noisy to compare, and contradictions between ceilings.
 
     python suites/performance/noise_of_records.py results/baselines
 
-takes files and folders, and prints a line for each Record and one for all. The limits in record/model.py and
-record/contradictions.py rest on it.
+takes files and folders, and prints a line for each Record and one for all. It is the source of the limits in
+record/model.py and record/contradictions.py.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LEVELS = ("L2", "L3", "memory")
 
 
 def farther(ceilings: Sequence[CeilingFacts]) -> float:
-    """The largest rate of a level over that of a nearer one."""
+    """The largest ratio of a level's rate to the rate of a nearer level."""
     return max(
         (
             far.rate / near.rate
@@ -35,7 +35,7 @@ def farther(ceilings: Sequence[CeilingFacts]) -> float:
 
 
 def writes(ceilings: Sequence[CeilingFacts]) -> float:
-    """The largest rate of writing over that of reading from the same level."""
+    """The largest ratio of write rate to read rate of one level."""
     return max(
         (
             write.rate / read.rate
@@ -54,7 +54,7 @@ def _place(ceiling: CeilingFacts) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Of one Record."""
+    """The figures of one Record."""
 
     name: str
     figures: int
@@ -69,7 +69,7 @@ class Row:
 
 
 def row(path: Path) -> Row:
-    """Of the Record in that file."""
+    """The row of the Record in that file."""
     record = read(path)
     ended = outcome(record)
     moved = [each for each in record.machine.ceilings if each.level in _LEVELS and each.unit == "bytes/s"]

@@ -1,12 +1,13 @@
-"""Products of one row of activations under each strategy of fetching weights ahead, for each format that obeys one,
-cold and hot: what ternary_matmul.h and the heads of its kernels choose from.
+"""Products of one row of activations with each prefetch strategy, for each format that supports them, cold and hot: the
+measurements behind the defaults in ternary_matmul.h and the header comments of its kernels.
 
     python suites/performance/prefetching.py [--formats tile64 i2_s_x86] [--shapes 2560x6912] [--threads 1 2]
                                              [--seconds 4] [--strategies none 'L1 2048' 'L2 8192']
 
-A line for each: us of a call under the first strategy, and the time of each other over that, by turns in about so many
-seconds. Cold, the weights of each call come from memory; hot, they are those of the call before. The kernel is the best
-here, or that of TRITMARK_FORCE_ISA. `tritmark tune prefetch` does the same with tile64, and chooses.
+A line for each: us of a call with the first strategy, and the time of each other strategy over it, interleaved for
+about `--seconds`. Cold, the weights of each call come from memory; hot, they are those of the previous call. The kernel
+is the best of this machine, or that of TRITMARK_FORCE_ISA. `tritmark tune prefetch` does the same with tile64, and
+keeps the choice.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from tritmark.kernels.ternary_matmul.cpu import FORMATS
 
 
 def main() -> None:
-    """What the module says."""
+    """Run the module's description."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--formats", nargs="+", choices=FORMATS, default=[f for f in FORMATS if not f.startswith("tl")])
     parser.add_argument("--shapes", nargs="+", default=["2560x2560", "6912x2560", "2560x6912"])

@@ -1,24 +1,24 @@
-"""How good the choices are that `tritmark tune variants` keeps, and what one costs a call.
+"""Quality of the choices that `tritmark tune variants` keeps, and their cost in a call.
 
     python suites/performance/selection.py [--cases 0:200] [--minutes 15] [--out cases.jsonl]
 
-Each case is a question that is drawn (op, format or which format, shape, threads, latency or throughput): it is asked
-as the command asks it, and then, with other data and at a number of rows that is drawn from the class, what select_best
-takes is timed by turns with the built-in choice and with every other candidate whose calls in the caches take no more
-than twice its own, for a latency four times: stores around the caches are slow there and pay in memory. Told is its
-time over the fastest's, and the same of the built-in choice; at the end in how many cases either was within 3 %,
-by op and format too. `--cases A:B` does a part, no case is begun after `--minutes`, and `--out` adds to a file, whose
+Each case is a drawn question (op, format or any format, shape, threads, latency or throughput). It is tuned as the
+command does it. Then, with other data and a number of rows drawn from the class, the variant of select_best is timed,
+interleaved with the built-in choice and with every other candidate whose hot calls take at most twice its time (four
+times for latency, since non-temporal stores are slow in the caches and pay in memory). A case prints the time of the
+choice over the fastest, and the same for the built-in choice. The end prints in how many cases each is within 3 %, also
+by op and format. `--cases A:B` runs a part, no case begins after `--minutes`, and `--out` appends to a file, whose
 cases are then counted together.
 
-How noise is kept from deciding: what else the machine does hits both halves of a pair of samples, and the median of
-the pairs' ratios is what counts; a choice is within 3 % only where it is by every such median. A candidate whose
-interval reaches beyond 3 % is timed again, longer and with arrays elsewhere, be its median within or not, and that
-second time counts alone: the fastest of many was lucky too. The end tells as well in how many cases the choice is
-within 3 % by the whole of every 95 % interval, and in how many by some part of each: what noise leaves open.
+Protection against noise: other load affects both halves of a pair of samples, and the median of the pairs' ratios
+counts. A choice is within 3 % only if every such median is. A candidate with an interval that reaches beyond 3 % is
+timed again, longer and with other arrays, and only the second time counts, because the fastest of many is partly luck.
+The end also prints in how many cases the choice is within 3 % by the whole of every 95 % interval, and in how many by
+some part of each.
 
-At the end: what it costs to be given a choice that was made before, in us: for a call that finds a plan, which looks
-whether what the choice rests on is still the same; and for one that goes the long way, `dispatch.select`, with choices
-kept and with TRITMARK_TUNED=off. The least of rounds, for whatever else the machine does only adds.
+At the end: the cost of an existing choice in us. For a call with a plan: the check that the basis of the choice is
+unchanged. For the long path: `dispatch.select`, with choices kept and with TRITMARK_TUNED=off. Figures are minima over
+rounds, since other load can only add time.
 """
 
 from __future__ import annotations
@@ -53,22 +53,22 @@ from tritmark.kernels.plans import quantize_plans
 
 WITHIN = 1.03
 SIZES = (256, 512, 640, 1024, 1536, 2560, 4096, 6912)
-"""Of N and K: what every format holds."""
+"""N and K are multiples of it: legal for every format."""
 MOST_ROWS = 32
 COLD_SHARE = 0.3
 """Of the cases: arrays that fill the last cache several times over take seconds to make."""
 SLOWER_COLD = 2 * SLOWER
-"""As SLOWER, for arrays that come from memory: what writes around the caches takes up to three times as long in them
-(i2s_dequantize, 5 MB, two threads on a Zen 4), and may still be the faster."""
+"""As SLOWER, for arrays in memory: a kernel with non-temporal stores takes up to three times as long in the caches
+(i2s_dequantize, 5 MB, two threads on a Zen 4), and may still be the fastest."""
 RACE_S = 0.25
 AGAIN_S = 1.0
 OVER = ("over_fastest", "builtin_over_fastest")
-"""A row's: the time of the choice and of the built-in one over that of the fastest."""
+"""Fields of a row: the time of the choice, and of the built-in choice, over the fastest."""
 
 
 @dataclass(frozen=True, slots=True)
 class DrawnCase:
-    """A question, and the shape at which its answer is looked at."""
+    """A question, and the shape at which its answer is checked."""
 
     keys: tuple[KernelKey, ...]
     axes: Axes
@@ -123,24 +123,23 @@ class Bench:
         return dict(self._material.encoded(variant.key.format)[0])
 
     def alone(self, variant: Variant) -> float:
-        """About what a call takes in the caches."""
+        """Approximate time of a hot call."""
         site = Site(self._installed, variant)
         return trial_task(site, self.inputs(variant), self._case.axes, self._case.threads, True).call_ns
 
     def over(self, variant: Variant, other: Variant, seconds: float) -> Ratio:
-        """The time of one over the other's, by turns."""
+        """The interleaved ratio of two times."""
         site, cold = Site(self._installed, variant), self._case.requirement is Requirement.LATENCY
         own, theirs, axes = self.inputs(variant), self.inputs(other), dict(self._case.axes)
         for each in (True, False) if cold else (False,):
             ratio = by_turns_task(site, other.id, own, theirs, axes, self._case.threads, self._seed, each, seconds)
             if ratio is not None:
                 return ratio
-        raise AssertionError("what is hot is always timed")
+        raise AssertionError("a hot call is always timed")
 
 
 def behind(bench: Bench, question: Question, chosen: Variant) -> dict[str, Ratio]:
-    """The time of the built-in choice, and of each candidate that is not clearly slower, over that of the chosen
-    one."""
+    """The time of the built-in choice, and of each candidate that is not clearly slower, over the chosen one."""
     alone = {each.id: bench.alone(each) for each in question.candidates}
     most = (SLOWER_COLD if question.requirement is Requirement.LATENCY else SLOWER) * alone[chosen.id]
     found = {}
@@ -153,7 +152,7 @@ def behind(bench: Bench, question: Question, chosen: Variant) -> dict[str, Ratio
 
 
 def looked_at(installed: Installed, index: int) -> dict[str, Any]:
-    """Ask, keep, and look at what is taken then."""
+    """Tune, keep the choice, and check the selected variant."""
     case, registry = drawn(installed, index), installed.registry
     question = registry.question(case.keys, case.axes, case.requirement, case.threads)
     begin = perf_counter()
@@ -183,7 +182,7 @@ def looked_at(installed: Installed, index: int) -> dict[str, Any]:
 
 
 def cost() -> dict[str, float]:
-    """us of a choice that was made before."""
+    """us for an existing choice."""
     key = KernelKey("cpu", "ternary_matmul", "tile64", "float32")
     axes, found = {"M": 1, "N": 256, "K": 256}, {}
     asked = dispatch.registry().question((key,), axes, Requirement.LATENCY, None)
@@ -211,7 +210,7 @@ def _least(call: Callable[[], object]) -> float:
 
 
 def summary(rows: list[dict[str, Any]]) -> None:
-    """Print in how many cases the choice, and the built-in one, is within 3 % of the fastest, and where that is not."""
+    """Print in how many cases the choice and the built-in one are within 3 % of the fastest, and the other cases."""
 
     def near(some: list[dict[str, Any]], what: str) -> str:
         count = sum(row[what] <= WITHIN for row in some)
@@ -241,12 +240,12 @@ def part(told: str) -> range:
 
 
 def kept(where: Path | None) -> list[dict[str, Any]]:
-    """The cases in a file. Ends the program for one of other cases, which cannot be counted together."""
+    """The cases in a file. Exits if the file has cases of another version, which cannot be counted together."""
     if where is None or not where.exists():
         return []
     rows = [json.loads(line) for line in where.read_text(encoding="utf-8").splitlines()]
     if any("at_most" not in row for row in rows):
-        raise SystemExit(f"{where}: has cases of an older version; next: another file")
+        raise SystemExit(f"{where}: has cases of an older version; next: name another file")
     return rows
 
 
@@ -267,7 +266,7 @@ def main() -> None:
             if index in done:
                 continue
             if perf_counter() - begin >= 60 * told.minutes:
-                print(f"the time was up before case {index}")
+                print(f"stopped before case {index}: time limit reached")
                 break
             row = looked_at(installed, index)
             rows.append(row)
@@ -278,8 +277,8 @@ def main() -> None:
         spent = cost()
     print(f"{len(rows)} cases in {(perf_counter() - begin) / 60:.1f} minutes")
     summary(rows)
-    print(f"a choice that was made before: {spent['plan']:.2f} us in a call with a plan")
-    print(f"the long way: {spent['on']:.2f} us, with {tuned.SELECT}=off {spent['off']:.2f} us")
+    print(f"an existing choice: {spent['plan']:.2f} us in a call with a plan")
+    print(f"the long path: {spent['on']:.2f} us, with {tuned.SELECT}=off {spent['off']:.2f} us")
 
 
 if __name__ == "__main__":

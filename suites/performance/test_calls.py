@@ -1,8 +1,7 @@
-"""What a public call costs beside its kernel: a fraction of what it cost without plans.
+"""The overhead of a public call is a fraction of its overhead without plans.
 
-What the calls themselves take is told by test_ops.py; what a kernel takes, and its share of the machine's ceiling, by
-`tritmark run`; what a call takes beyond its kernels, and beside ONNX Runtime's, by `python
-suites/performance/call_costs.py`.
+test_ops.py measures the times of calls; `tritmark run` the times of kernels and their share of the ceiling; `python
+suites/performance/call_costs.py` the overhead of calls, also compared with ONNX Runtime.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ X = np.random.default_rng(0).standard_normal(1 << 20, dtype=np.float32)
 
 
 SMALL = pack_weights(np.ones((64, 256), np.int8), 1.0)
-"""A product of 0.2 us: what is left is the call."""
+"""A product of 0.2 us: the rest is the call."""
 
 
 def seconds(call: Callable[[], Any], count: int = 200) -> float:
@@ -37,13 +36,13 @@ def seconds(call: Callable[[], Any], count: int = 200) -> float:
 
 
 def ratio(one: Callable[[], Any], other: Callable[[], Any]) -> float:
-    """How many times as long as the other the one takes: the median of turns."""
+    """The ratio of two times: the median of interleaved samples."""
     one(), other()
     return median(seconds(one) / seconds(other) for _ in range(25))
 
 
 def products() -> dict[str, Callable[[], Any]]:
-    """The same product by the long way, which looks at its arguments in Python, and by ways that do not."""
+    """The same product by the long path, which checks its arguments in Python, and by shorter paths."""
     x = X[:256].reshape(1, 256)
     quantized, out = activation_quantize(x), np.empty((1, 64), np.float32)
     layer, narrow = QuantizedLinear(SMALL, threads=1), x.astype(ml_dtypes.bfloat16)
@@ -74,7 +73,7 @@ def products() -> dict[str, Callable[[], Any]]:
     ],
 )
 def test_a_call_costs_a_fraction_of_the_long_way(name: str, times: float) -> None:
-    """Measured on a Xeon that was busy otherwise: 30, 17, 39 and 130 times; with bfloat16 11 and 13 on a Zen 3."""
+    """Measured on a busy Xeon: 30, 17, 39 and 130 times; with bfloat16 11 and 13 on a Zen 3."""
     calls = products()
     assert ratio(calls["long"], calls[name]) > times
 

@@ -1,4 +1,4 @@
-"""A run of the benchmarks is kept, the next one is compared with it, and a call that became slower fails it."""
+"""A run of the benchmarks is kept, the next one is compared with it, and fails if a call became slower."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ kernels.i2s_quantize = slow
 
 
 def benchmarked(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    """One case in a pytest of its own, with the modules of `folder` at hand, and the runs kept there."""
+    """One case in a separate pytest, with the modules of `folder` importable and the runs kept there."""
     storage = f"--benchmark-storage=file://{folder / 'kept'}"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"{HERE / 'test_ops.py'}::{CASE}"]
     environment = {**os.environ, "PYTHONPATH": str(folder)}
@@ -50,7 +50,7 @@ def test_a_slower_call_fails_the_comparison(tmp_path: Path) -> None:
     assert told["extra_info"]["variant"] == "scalar"
     assert told["extra_info"]["bytes"] == 5 * 65536
 
-    # 41 calls in place of one: no noise makes the same of one, nor hides it.
+    # 41 calls in place of one: a change that noise neither causes nor hides.
     compare = ("--benchmark-compare", "--benchmark-compare-fail=median:900%")
     again = benchmarked(tmp_path, *compare)
     assert again.returncode == 0, again.stdout + again.stderr

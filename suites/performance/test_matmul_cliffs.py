@@ -1,4 +1,4 @@
-"""Products just above a block: what one more row of activations or of weights may cost."""
+"""Products just above a block: the cost of one more row of activations or of weights."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OVER_TILES = [
     for name in SETS
     if format == "tile64" or name not in {"scalar", "sse41"}
 ]
-"""Scalar kernels of the other formats take rows of weights one by one, and there are none with SSE4.1."""
+"""Scalar kernels of other formats process single rows of weights, and there are none with SSE4.1."""
 
 
 def bound(format: str, isa: str, M: int, N: int) -> Launch:
@@ -39,7 +39,7 @@ def bound(format: str, isa: str, M: int, N: int) -> Launch:
 
 
 def least(launches: Sequence[Launch]) -> list[float]:
-    """Nanoseconds of each, the least of samples that are interleaved: what else the machine does only adds."""
+    """Nanoseconds of each, the minimum of interleaved samples: other load can only add time."""
     sides = [Timed([launch], clock_for(cpu.DEVICE, [launch]), warm=True) for launch in launches]
     for side in sides:
         calibrate(side)
@@ -52,7 +52,7 @@ def least(launches: Sequence[Launch]) -> list[float]:
 
 @pytest.mark.parametrize("format", [each for each in FORMATS if each != "tile80"])
 def test_two_rows_of_activations_take_less_than_two_calls(format: str) -> None:
-    """With the best set that has kernels of its own for them."""
+    """With the best instruction set that has kernels for them."""
     name = "avx512" if "avx512" in SETS else SETS[-1]
     one, two = least([bound(format, name, M, 2560) for M in (1, 2)])
     assert two < 2 * one
@@ -60,6 +60,6 @@ def test_two_rows_of_activations_take_less_than_two_calls(format: str) -> None:
 
 @pytest.mark.parametrize(("format", "name"), OVER_TILES)
 def test_one_row_more_than_a_tile_takes_less_than_half_a_tile(format: str, name: str) -> None:
-    """Of 64 rows of activations. Of weights 64 rows are a tile, also where another format becomes tile64 on the way."""
+    """One more than 64 rows of activations, or of weights: 64 rows are a tile, also for formats converted to tile64."""
     tile, more, two = least([bound(format, name, 64, N) for N in (64, 65, 128)])
     assert more - tile < (two - tile) / 2

@@ -1,13 +1,13 @@
 """Every op that has a kernel for the CPU, and QuantizedLinear, through the public functions, on the shapes of the
-history: what a call takes, Python included, and whether that changed.
+history: the time of a call, Python included, and whether it changed.
 
     pytest suites/performance --benchmark-only --benchmark-autosave
     pytest suites/performance --benchmark-only --benchmark-compare --benchmark-compare-fail=median:10%
 
-The first keeps a run under results/benchmarks; the second compares with the last one that was kept there, of this
-machine and Python, and fails where a median grew by more than a tenth. Times of two runs drift with the machine:
-`tritmark gate` compares two builds by turns. Each benchmark tells the kernel that ran and the least that the call must
-move and compute. Its percent of the machine's ceiling is not among it: `tritmark run` measures both by turns.
+The first keeps a run under results/benchmarks. The second compares with the last one of this machine and Python, and
+fails if a median grew by more than 10 %. Times of two runs drift with the machine: `tritmark gate` compares two builds
+interleaved. Each benchmark reports the kernel that ran and the fewest bytes and operations of the call. It does not
+report the percent of the ceiling: `tritmark run` measures kernel and ceiling interleaved.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def axes_of(shape: str) -> dict[str, int]:
 
 
 def cases() -> Iterator[Case]:
-    """What the history follows on the host and this CPU has."""
+    """The kernels of the history for the host that this CPU supports."""
     here = {v.id for v in PROVIDER.variants if v.key.device == "cpu" and v.features <= cpu.features()}
     for name in (*SHAPES.VECTOR_OPS, *SHAPES.PRODUCT_OPS):
         op, format, dtype = name.split("/")
@@ -91,7 +91,7 @@ def weights(format: str, N: int, K: int) -> PackedWeights:
 
 
 def vector_call(case: Case) -> Callable[[], Any]:
-    """The public call, with outputs of its own as a user has them."""
+    """The public call, which makes its outputs, as in user code."""
     variant = case.isa
     if case.op == "activation_quantize":
         rows = narrow(values(case.axes["M"], case.axes["K"]), case.format)
@@ -121,13 +121,13 @@ def ran(call: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> Receipt:
 
     with monkeypatch.context() as patch:
         patch.setattr(dispatch, "run", told)
-        patch.setattr(plans, "quantize_plans", NoPlans)  # a call that finds a plan asks dispatch for nothing
+        patch.setattr(plans, "quantize_plans", NoPlans)  # a call with a plan does not use dispatch
         call()
     return seen[-1].receipt()
 
 
 def tell(benchmark: BenchmarkFixture, case: Case, receipt: Receipt) -> None:
-    """What the call must do at least, and what ran."""
+    """The fewest bytes and operations of the call, and the kernel that ran."""
     (op,) = (each for each in OPS if each.name == case.op)
     key = next(v.key for v in PROVIDER.variants if v.id == receipt.kernel)
     traffic = op.traffic(case.axes, key)

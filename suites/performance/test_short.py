@@ -1,4 +1,4 @@
-"""Short rows: no instruction set is slower than plain C where a row is shorter than its vectors, or a little longer."""
+"""Short rows: no instruction set is slower than plain C if a row is shorter or slightly longer than its vectors."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ pytestmark = pytest.mark.timing
 
 ROWS, PAIRS = 64, 15
 LENGTHS = (7, 8, 15, 31, 47, 63)
-"""Each leaves most of a vector of some set. Below 4 what an instruction set saves is less than what its sums across
-lanes cost."""
+"""Each leaves most of a vector of some set unused. Below 4, an instruction set saves less than its horizontal sums
+cost."""
 SETS = [each.name for each in cpu.KERNELS["activation_quantize"] if each.features <= cpu.features()][1:]
 
 
 def over_plain_c(made: dict[str, Launch], rng: np.random.Generator) -> float:
-    """The time of the second over that of the first."""
+    """The time of the second over the first."""
     sides = [Timed([launch], clock_for(cpu.DEVICE, [launch])) for launch in made.values()]
     for side in sides:
         side.warm = True

@@ -1,4 +1,4 @@
-"""Pages for the browser: the repository's own Records, with everything in them that a page can show and some hostile
+"""Pages for the browser tests: the repository's Records, with everything that a page can show and some hostile
 names."""
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def ratio(middle: float, width: float = 0.02) -> Ratio:
 
 
 def peers(number: int) -> Cross:
-    """One that is slower, one that is as fast, and a reference, which is never timed."""
+    """A slower peer, an equally fast one, and a reference, which is never timed."""
     figures = {"ggml": 4.0 + number % 3, "onnxruntime": 1.0}
     found = tuple(
         PeerComparison(
@@ -73,7 +73,7 @@ def peers(number: int) -> Cross:
 
 
 def code(run: Run) -> Code:
-    """Made up, with what a tool could not read."""
+    """Made-up code facts, with entries that a tool could not read."""
     function = Function(
         name=f"{run.op}_{run.variant}",
         target="x86-64",
@@ -118,7 +118,7 @@ def proposals(runs: list[Run]) -> tuple[Proposal, ...]:
 
 
 def filled(record: Record) -> Record:
-    """The Record with all that newer ones may hold, and a Run whose names mean harm."""
+    """The Record with all fields of newer ones, and a Run with hostile names."""
     runs = []
     for number, run in enumerate(record.runs):
         more: dict[str, object] = {"cross": peers(number), "code": code(run)} if number % 3 == 0 else {}
@@ -139,7 +139,7 @@ def filled(record: Record) -> Record:
 
 
 def earlier(record: Record) -> Record:
-    """The same a day before, every other Run a fifth slower."""
+    """The same Record a day earlier, with every second Run 20 % slower."""
     runs = []
     for number, run in enumerate(record.runs):
         cold = run.performance.cold
@@ -191,8 +191,8 @@ def league(record: Record) -> League:
 
 
 def as_smoke(record: Record) -> Record:
-    """As large as a Record of the suite smoke: 96 kernels that were judged and measured at one shape, and 39 that could
-    not be run, with the advice that follows."""
+    """As large as a Record of the suite smoke: 96 kernels judged and measured at one shape, and 39 that could not run,
+    with the resulting advice."""
     one = list({run.kernel: run for run in record.runs}.values())
     runs = []
     for number in range(96):
@@ -248,14 +248,14 @@ def pages(record: Record, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    """Debian's Chromium; nothing is downloaded."""
+    """The installed Chromium; nothing is downloaded."""
     from playwright.sync_api import sync_playwright
 
     found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if found is None:
-        pytest.fail("there is no chromium on PATH; apt-get install chromium brings one")
+        pytest.fail("no chromium on PATH; next: apt-get install chromium")
     with sync_playwright() as playwright:
-        # Chromium's own sandbox does not start as root; the pages are ours.
+        # Chromium's sandbox does not start as root; the pages are trusted.
         started = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
         yield started
         started.close()

@@ -25,7 +25,7 @@ FOCUSABLE = "a[href], button, input, summary, [tabindex='0']"
 
 @contextmanager
 def opened(browser: Browser, path: Path, *, hash: str = "", **settings: Any) -> Iterator[Page]:
-    """The page, which may not say anything on the console, ask for anything, or open a dialogue."""
+    """The page, which must not write to the console, request anything, or open a dialogue."""
     context = browser.new_context(**settings)
     page = context.new_page()
     heard: list[str] = []
@@ -51,7 +51,7 @@ def test_axe_finds_nothing_serious(browser: Browser, pages: dict[str, Path], nam
     axe = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
     with opened(browser, pages[name], color_scheme=scheme) as page:
         page.evaluate("for (const fold of document.querySelectorAll('details')) fold.open = true")
-        # Rows are all made alike, and axe takes a millisecond for each of their words.
+        # All rows are alike, and axe takes a millisecond for each word.
         page.evaluate("for (const row of document.querySelectorAll('tbody > tr:nth-child(n + 4)')) row.remove()")
         page.evaluate(axe)
         found = page.evaluate(
@@ -105,7 +105,7 @@ def test_arrow_keys_read_the_marks_of_a_chart(browser: Browser, pages: dict[str,
 
 
 def shown(page: Page) -> str:
-    """What of the page's text is not folded away, without the filter's and the plots' own words."""
+    """The visible text of the page, without the texts of the filter and the plots."""
     return str(page.evaluate("document.querySelector('main').innerText"))
 
 
@@ -115,7 +115,7 @@ def test_all_can_be_read_without_script(browser: Browser, pages: dict[str, Path]
     with opened(browser, pages["cpu"], java_script_enabled=False) as page:
         assert page.locator("table").count() == tables
         assert page.locator("section").count() == with_script
-        assert page.locator("input, button").count() == 0, "controls that would do nothing"
+        assert page.locator("input, button").count() == 0, "controls without a function"
         fold = page.locator("#next details").nth(3)
         assert not fold.locator("table").is_visible()
         fold.locator("summary").click()

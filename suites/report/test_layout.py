@@ -75,7 +75,7 @@ UNSEEN_TIMES = """() => {
 
 @contextmanager
 def opened(browser: Browser, path: Path, **settings: Any) -> Iterator[Page]:
-    """The page in a window of its own."""
+    """The page in its own window."""
     context = browser.new_context(**settings)
     page = context.new_page()
     page.goto(path.as_uri())
@@ -125,7 +125,7 @@ def height(page: Page) -> int:
 
 @pytest.mark.parametrize("script", [True, False])
 def test_a_smoke_report_has_an_end(browser: Browser, pages: dict[str, Path], script: bool) -> None:
-    """8,000 pixels are nine screens; with everything open it was 31,000, and 82 printed pages."""
+    """8,000 pixels are nine screens; with everything open the page has 31,000 and prints 82 pages."""
     with opened(browser, pages["smoke"], viewport={"width": 1280, "height": 900}, java_script_enabled=script) as page:
         assert 2_000 < height(page) < 8_000
         printed = page.pdf(prefer_css_page_size=True)
@@ -159,5 +159,5 @@ def test_words_have_their_blanks(browser: Browser, pages: dict[str, Path]) -> No
         page.evaluate(OPEN)
         prose = page.evaluate("[...document.querySelectorAll('main p, main li')].map((each) => each.innerText)")
     assert len(prose) > 30
-    # Names have points inside of them: a lower-case letter before and a capital behind is the end of a sentence.
+    # Names contain points: only a lower-case letter before and a capital after it mark the end of a sentence.
     assert [text for text in prose if re.search(r"[a-z)][.:;,][A-Z][a-z]", text)] == []

@@ -1,27 +1,27 @@
-"""Adapters: one TOML file for each project whose library a user may have built, here beside this file.
+"""Adapters: one TOML file in this folder for each project with a library that the user may have built.
 
-    source = "whose code this is"
-    start = "init"                  # a function without arguments that is called once, when the library is loaded
+    source = "owner of the code"
+    start = "init"                  # a function without arguments, called once when the library is loaded
 
     [[products]]
     name = "i2_s"                   # the variant is called ADAPTER:NAME
     symbol = "vec_dot_i2_s"
-    call = "vec_dot"                # its signature, and how rows are split over threads
-    weights = "i2_s_x86"            # the layout that it takes them in
-    activations = "int8"            # and these
-    columns = 128                   # what K has to be a multiple of
-    rows = 1                        # and N
-    shapes = [[1, 2560, 2560]]      # or the M, N, K that it takes, and no others
-    several = { symbol = "vec_dot_i2_s_4", rows = 4 }   # vec_dot: what takes so many rows of activations at once, 16 at
-                                    # most; called where there are as many, by a library that has it
+    call = "vec_dot"                # its signature, which determines how rows are split over threads
+    weights = "i2_s_x86"            # layout of the weights
+    activations = "int8"            # layout of the activations
+    columns = 128                   # K is a multiple of it
+    rows = 1                        # N is a multiple of it
+    shapes = [[1, 2560, 2560]]      # or the only legal (M, N, K)
+    several = { symbol = "vec_dot_i2_s_4", rows = 4 }   # vec_dot: a function for that many rows of activations, at
+                                    # most 16; used if the library has it and M is large enough
 
 Signatures: `vec_dot` is ggml's ggml_vec_dot_t (int n, float *s, size_t bs, const void *vx, size_t bx, const void *vy,
 size_t by, int nrc), one row of weights times one of activations; threads share the rows of weights, in blocks of 16
-that meet 16 rows of activations. `iqk_mul_mat` is ik_llama.cpp's: each thread calls it with its number and how many
-there are. `bitlinear_int8xint2` is BitNet's, on CUDA (see adapted_cuda): it splits rows by itself.
+rows of weights and 16 rows of activations. `iqk_mul_mat` is ik_llama.cpp's: each thread calls it with its number and
+the number of threads. `bitlinear_int8xint2` is BitNet's, on CUDA (see adapted_cuda): it splits rows itself.
 
-Activations: `int8` are the codes as they are, and the function sums (w + 1) * a, so their sum is taken off and the rest
-scaled; `q8_K` is ggml's; `q8_K64` and `q8_K16` are ik_llama.cpp's, whose library packs its weights too.
+Activations: `int8` are plain codes. The function then sums (w + 1) * a; the sum of a is subtracted and the rest scaled.
+`q8_K` is ggml's. `q8_K64` and `q8_K16` are ik_llama.cpp's; its library also packs the weights.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ from tritmark.kernels.ternary_matmul import cpu
 
 FOLDER = Path(__file__).parent
 NAMES = tuple(sorted(path.stem for path in FOLDER.glob("*.toml")))
-"""The adapters that there are."""
+"""The names of the adapters."""
 
 
 @dataclass(frozen=True, slots=True)
 class SeveralRows:
-    """A function of the same signature that takes so many rows of activations at once. Can be pickled."""
+    """A function of the same signature for several rows of activations. Can be pickled."""
 
     symbol: str
     rows: int
@@ -81,14 +81,14 @@ class AdaptedProduct:
 
     @property
     def symbols(self) -> tuple[str, ...]:
-        """All that is called."""
+        """All functions that are called."""
         packs = (f"quantize_{self.weights}", "ggml_row_size") if self.call == libik.MULTIPLY else ()
         return (self.symbol, *packs)
 
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """A whole file."""
+    """The content of a file."""
 
     source: str
     products: tuple[AdaptedProduct, ...]
@@ -97,7 +97,7 @@ class Adapter:
 
 @cache
 def adapter(name: str) -> Adapter:
-    """That of the name. Raises UsageError where there is none."""
+    """The adapter of that name. Raises UsageError if there is none."""
     if name not in NAMES:
         raise UsageError(f"unknown adapter {name!r}; {nearest(name, NAMES)}")
     table = tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
@@ -105,10 +105,10 @@ def adapter(name: str) -> Adapter:
 
 
 def variants(name: str, path: str) -> Sequence[Variant]:
-    """The products of a library that a user has built, as variants; nothing is loaded.
+    """The products of a library that the user has built, as variants; nothing is loaded.
 
-    Raises UsageError for an adapter that does not exist, a file that is no library of this machine, and one that lacks
-    a function, which is named.
+    Raises UsageError for an unknown adapter, for a file that is no library of this machine, and for a library without a
+    required function, which is named.
     """
     adapted, library = adapter(name), Path(path)
     try:
@@ -138,7 +138,7 @@ def _on_cpu(name: str, adapted: Adapter, product: AdaptedProduct, path: str, dig
     return [
         _variant(name, adapted, product, format, path, digest)
         for format in dict.fromkeys((products.FASTEST, product.weights))
-        # Rows and groups with scales of their own: only where the bytes are taken as they are.
+        # Scales of rows and groups are possible only if the library takes the bytes unchanged.
         if format in cpu.FORMATS and (BUILT_IN[format].scale_per == "tensor" or product.activations == "q8_K")
     ]
 
@@ -168,7 +168,7 @@ def _bound(own: str, product: AdaptedProduct, format: str) -> products.ErrorBoun
     if product.activations == "q8_K" and format == product.weights:
         return partial(products.grouped_bound, format)
     roundings: dict[str, Callable[[Axes], int]] = {
-        # The scale, the sum as float32, the difference, its product.
+        # Roundings: the scale, the sum as float32, the difference, its product.
         "int8": lambda axes: 4,
         "q8_K": ggml.roundings,
         "q8_K64": libik.roundings,
@@ -179,14 +179,14 @@ def _bound(own: str, product: AdaptedProduct, format: str) -> products.ErrorBoun
 
 @cache
 def _loaded(path: str, start: str) -> ctypes.CDLL:
-    """The library. Raises DeviceUnavailableError where it cannot be loaded."""
+    """The library. Raises DeviceUnavailableError if it cannot be loaded."""
     try:
-        # Its own functions first, whatever is loaded in the open.
+        # DEEPBIND: its own functions precede those of libraries that are loaded globally.
         library = ctypes.CDLL(path, mode=ctypes.RTLD_LOCAL | os.RTLD_DEEPBIND)
     except OSError as error:
         raise DeviceUnavailableError(
             f"{path} cannot be loaded: {error}",
-            next_step="put what it needs beside it, or name that in LD_LIBRARY_PATH",
+            next_step="put the libraries that it needs beside it, or name their folder in LD_LIBRARY_PATH",
         ) from None
     if start:
         library[start]()
@@ -229,7 +229,7 @@ def _bind(
 
 
 def _rows(format: str, codes: products.Codes) -> products.Bytes:
-    """Codes (N, K) packed, row by row, without the scale behind them."""
+    """Codes (N, K) packed, row by row, without the trailing scale."""
     N, K = codes.shape
     packed: products.Bytes = BUILT_IN[format].pack(codes, 1.0).reshape(-1)[: N * K // 4].reshape(N, -1)
     return packed

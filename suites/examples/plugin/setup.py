@@ -1,4 +1,4 @@
-"""The C kernel as a shared library beside the Python files; ctypes opens it, so it needs nothing of Python's."""
+"""The C kernel as a shared library beside the Python files. ctypes opens it, so it does not use Python's API."""
 
 from setuptools import Extension, setup
 

@@ -62,7 +62,7 @@ def test_old_results_are_not_overwritten_nor_mixed_with_others(
 ) -> None:
     out = tmp_path / "power.json"
     out.write_text(json.dumps({"seconds": 1.0, "block": 0.4}))
-    for arguments, said in (((), "--resume goes on with it"), (("--resume", *SHORT), "can only go on with that")):
+    for arguments, said in (((), "--resume continues it"), (("--resume", *SHORT), "continue it with the same value")):
         with pytest.raises(SystemExit, match="2"):
             power("--out", str(out), *arguments)
         assert said in capsys.readouterr().err

@@ -172,7 +172,7 @@ print(np.array_equal(placed(VALUES, "first-touch", there), VALUES.reshape(-1)))
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert [lines[0], lines[1], lines[-1]] == ["True True", "True True", "True"]
-    assert "nobody could look where the pages lie" in lines[2]
+    assert "the placement of the pages could not be checked" in lines[2]
 
 
 def weights(format: str) -> Any:

@@ -1,5 +1,5 @@
-"""The command as a user runs it, and the environment of all tests here: CUDA is the GPU where there is one, or else
-the simulator."""
+"""The command as a user runs it, and the environment of all tests here: CUDA is the GPU if there is one, else the
+simulator."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _environment() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def tritmark() -> Callable[..., str]:
-    """Runs a command, and gives what it printed."""
+    """Runs a command and returns its output."""
 
     def run(*arguments: str | Path, status: int = 0) -> str:
         command = [sys.executable, "-m", "tritmark.harness", *map(str, arguments)]

@@ -1,4 +1,4 @@
-"""What tritmark does with the package once its wheel is installed: `tox -e plugin`."""
+"""tritmark with the installed wheel of the package: `tox -e plugin`."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_its_device_functions_begin_as_it_says() -> None:
 
 
 def encoded(codes: Any, scale: float) -> bytes:
-    """By the words of format.py, a digit at a time."""
+    """Packs as described in format.py, one digit at a time."""
     body = bytearray()
     for row in codes.tolist():
         padded = row + [0] * (-len(row) % 5)
@@ -144,7 +144,7 @@ def test_the_longest_sums_are_exact() -> None:
 
 @pytest.mark.parametrize("forced", ["scalar", "sse41"])
 def test_a_forced_instruction_set_leaves_it(monkeypatch: pytest.MonkeyPatch, forced: str) -> None:
-    """It has the name of the lowest step, which is what is left of a higher one that it has no kernel for."""
+    """It has the name of the lowest step, which is used for a higher step without a kernel."""
     monkeypatch.setenv(FORCE, forced)
     _, receipt = with_receipt(np.ones((1, 6), np.int8), pack_weights(np.ones((2, 6), np.int8), 1.0, format="base3"))
     assert receipt.kernel == "cpu/ternary_matmul/base3/float32/scalar"
@@ -179,7 +179,7 @@ def test_its_walk_through_memory_is_shown() -> None:
 
 
 RESULTS = Path(os.environ["TRITMARK_PLUGIN_RESULTS"]) if "TRITMARK_PLUGIN_RESULTS" in os.environ else None
-"""Where Records are left for test_uninstalled.py."""
+"""Folder of the Records for test_uninstalled.py."""
 
 
 Judged = Callable[[str], tuple[Path, Record, str]]

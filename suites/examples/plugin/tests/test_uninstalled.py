@@ -1,4 +1,4 @@
-"""What tritmark does once the package is gone: `tox -e plugin`, which leaves the Records that were made with it."""
+"""tritmark after the removal of the package: `tox -e plugin`, which keeps the Records that were made with it."""
 
 from __future__ import annotations
 

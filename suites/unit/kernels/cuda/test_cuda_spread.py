@@ -365,7 +365,7 @@ def test_the_script_for_a_large_model_compares_and_counts(begin: Begin, capsys: 
     told = capsys.readouterr().out
     assert "6 tensors" in told
     assert "copied alone on 2: " in told
-    assert "not the bits of one GPU: none" in told
+    assert "bits differ from one GPU: none" in told
     _, one = several_gpus.quantized(tensors, 1)
     _, other = several_gpus.quantized({**tensors, "0.4x256.0": tensors["0.4x256.0"][:, ::-1].copy()}, 2)
     assert several_gpus.differing(one, other) == ["0.4x256.0"]

@@ -1,7 +1,6 @@
-"""A package of its own that adds to tritmark: the format base3, and kernels of ternary_matmul that read it, in C and in
-CUDA.
+"""A separate package that extends tritmark: the format base3, and kernels of ternary_matmul for it, in C and in CUDA.
 
-tritmark finds PROVIDER by the entry point in pyproject.toml. Importing this must be quick and must not touch a device.
+tritmark finds PROVIDER by the entry point in pyproject.toml. The import must be fast and must not touch a device.
 """
 
 from tritmark.harness.spec import Provider
@@ -16,6 +15,6 @@ PROVIDER = Provider(
     workloads="tritmark_base3",
     functions=("base3_gpu_",),
 )
-"""What `tritmark list` shows of this package. `workloads` is the package with base3.toml, which `tritmark run
---suite base3` takes; `functions` is how the names of its device functions begin, by which `tritmark verify` knows
+"""The contributions of this package, as `tritmark list` shows them. `workloads` is the package with base3.toml, for
+`tritmark run --suite base3`; `functions` is the prefix of its device functions, by which `tritmark verify` recognizes
 them."""

@@ -15,9 +15,9 @@ from tritmark.harness.spec import Arrays, Axes, CodeFile, KernelKey, Launch, Max
 from tritmark_base3.format import BASE3
 
 KINDS = {"int32": 0, "float32": 1, "bfloat16": 2}
-"""Output dtypes, as matmul.c numbers them."""
+"""The numbers of output dtypes in matmul.c."""
 MAX_K = (1 << 24) - 1
-"""Past it, 128 * K no longer fits the int32 sums."""
+"""The largest K for which 128 * K fits the int32 sums."""
 FUNCTION = "base3_matmul"
 
 
@@ -34,14 +34,14 @@ CODE_HASH = sha256(LIBRARY.read_bytes()).hexdigest()
 
 @cache
 def _function() -> Any:
-    """Loaded when it is first bound, in the process that runs it. ctypes lets go of the GIL while it is called."""
+    """Loaded at the first bind, in the process that runs it. ctypes releases the GIL during calls."""
     function = ctypes.CDLL(str(LIBRARY))[FUNCTION]
     function.argtypes = [ctypes.c_void_p]
     return function
 
 
 class Arguments(ctypes.Structure):
-    """As matmul.c has them."""
+    """The struct of matmul.c."""
 
     _fields_ = (
         ("ran", ctypes.c_char_p),
@@ -60,13 +60,13 @@ class Arguments(ctypes.Structure):
 
 
 class NativeCall(ctypes.Structure):
-    """What the clock of the device "cpu" calls, see tritmark.harness.spec.Launch.pointer."""
+    """The call for the clock of the device "cpu", see tritmark.harness.spec.Launch.pointer."""
 
     _fields_ = (("function", ctypes.c_void_p), ("arguments", ctypes.c_void_p))
 
 
 class Base3Launch:
-    """The kernel bound to its arguments. What ran, and how often, the C code tells by itself."""
+    """The kernel bound to its arguments. The C code reports which kernel ran, and how often."""
 
     threads_used = 1
     bad = -1
@@ -95,12 +95,12 @@ class Base3Launch:
 
     @property
     def ran(self) -> str:
-        """The variant's name, once it has run."""
+        """The variant's name, after it has run."""
         return (self._arguments.ran or b"").decode()
 
     @property
     def runs(self) -> int:
-        """How often it has run."""
+        """The number of runs."""
         return int(self._arguments.runs)
 
     @property

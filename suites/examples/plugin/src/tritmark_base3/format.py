@@ -27,7 +27,7 @@ def row_bytes(k: int) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Base3(Format):
-    """Rows of bytes of five weights, see the module. Arguments are checked, and scales rounded, by Format."""
+    """Rows of bytes with five weights each, see the module. Format checks arguments and rounds scales."""
 
     def packed_shape(self, shape: Shape) -> tuple[int, ...]:
         """One axis: a byte for each five weights of each row, and four for the scale."""
