@@ -20,6 +20,7 @@ from tritmark.harness.record import Performance, Status
 from tritmark.harness.spec import Workload
 from tritmark.harness.validate.cases import Cases, Material
 from tritmark.harness.validate.confirm import (
+    ONCE_REFUTED,
     CpuTimeAccount,
     InterferenceWatch,
     audit_faults,
@@ -77,6 +78,7 @@ def test_what_rests_on_time_has_to_be_said_twice(
     assert (found.tests, found.repeated) == (10, 1)
     assert not found.caught_by or status is not Status.PASS
     assert set(found.caught_by) >= (set(first.caught_by) & set(second.caught_by))
+    assert (ONCE_REFUTED in found.limits) == (first is CLOCK and status is Status.PASS)
 
 
 @pytest.mark.parametrize("first", [made(), WRONG, made("MemoryError: 1", Status.ERROR, Guard.MEMORY)])
