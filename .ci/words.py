@@ -1,6 +1,7 @@
-"""Lint the wording and the line length of Markdown prose: `python .ci/words.py`; status 1 if anything is found.
+"""Lint the wording: `python .ci/words.py`; status 1 if anything is found.
 
-The phrases, the files and the files not yet edited (`pending`) are in pyproject.toml, [tool.tritmark-words].
+Phrases are looked for in Markdown and in the comments and texts of sources, long lines in Markdown alone. Phrases and
+files are in pyproject.toml, [tool.tritmark-words].
 """
 
 from __future__ import annotations
@@ -31,12 +32,15 @@ def prose(text: str) -> str:
     return SPAN.sub(lambda found: re.sub(r"[^\n]", "_", found[0]), text)
 
 
-def findings(text: str, phrases: dict[str, str], width: int) -> Iterator[tuple[int, str]]:
-    """Each line number with what is wrong there. A phrase may run over a line break, a table row may be long."""
-    text = prose(text)
+def phrases_in(text: str, phrases: dict[str, str]) -> Iterator[tuple[int, str]]:
+    """Each line number with a phrase and what to write. A phrase may run over a line break and a comment's margin."""
     for phrase, better in phrases.items():
-        for found in re.finditer(phrase.replace(" ", r"\s+"), text, re.IGNORECASE):
+        for found in re.finditer(phrase.replace(" ", r"[\s#*]+"), text, re.IGNORECASE):
             yield text.count("\n", 0, found.start()) + 1, f'"{" ".join(found[0].split())}": write {better}'
+
+
+def long_lines(text: str, width: int) -> Iterator[tuple[int, str]]:
+    """Each line number of Markdown with a line that is too long and can be broken; table rows cannot."""
     for number, line in enumerate(text.splitlines(), start=1):
         can_break = " " in re.sub(r"^[\s>]*(?:[-*+] |\d+\. )?", "", line.rstrip())
         if len(line.rstrip()) > width and can_break and not line.lstrip().startswith("|"):
@@ -44,17 +48,21 @@ def findings(text: str, phrases: dict[str, str], width: int) -> Iterator[tuple[i
 
 
 def lint(root: Path, table: dict[str, Any]) -> list[str]:
-    """One line a finding. A pending file is not checked, but it must exist and have findings."""
-    paths = sorted({path for each in table["files"] for path in root.glob(each)})
-    pages = {str(path.relative_to(root)): path.read_text(encoding="utf-8") for path in paths}
-    faults = [f"pending file {name} does not exist: remove it" for name in table["pending"] if name not in pages]
-    for name, text in pages.items():
-        found = sorted(findings(text, table["phrases"], table["width"]))
-        if name not in table["pending"]:
-            faults += [f"{name}:{line}: {what}" for line, what in found]
-        elif not found:
-            faults.append(f"{name} is clean: remove it from pending in pyproject.toml, [tool.tritmark-words]")
+    """One line a finding."""
+    faults = []
+    for path in _paths(root, table["files"]):
+        text = prose(path.read_text(encoding="utf-8"))
+        found = [*phrases_in(text, table["phrases"]), *long_lines(text, table["width"])]
+        faults += [f"{path.relative_to(root)}:{line}: {what}" for line, what in sorted(found)]
+    for path in _paths(root, table["sources"]):
+        if str(path.relative_to(root)) not in table["literals"]:
+            found = sorted(phrases_in(path.read_text(encoding="utf-8"), table["phrases"]))
+            faults += [f"{path.relative_to(root)}:{line}: {what}" for line, what in found]
     return faults
+
+
+def _paths(root: Path, globs: list[str]) -> list[Path]:
+    return sorted({path for each in globs for path in root.glob(each) if path.is_file()})
 
 
 if __name__ == "__main__":

@@ -175,8 +175,8 @@ class Registry:
 
     @property
     def version(self) -> int:
-        """Grows with each registration, and when measured choices are read again: cached selections of an older version
-        may be stale."""
+        """Grows with each registration, and each time measured choices are reloaded. Cached selections of an older
+        version may be stale."""
         return self._registered + tuned.version()
 
     @property

@@ -60,9 +60,9 @@ class Balance(Generic[K]):
         """Places that still take tensors."""
         return tuple(self._open)
 
-    def open(self, device: str = "", but: GpuPlace | None = None) -> bool:
-        """Whether any place except `but` still takes tensors, on this GPU or on any."""
-        return any(place.device == (device or place.device) and place != but for place in self._open)
+    def open(self, device: str = "", other_than: GpuPlace | None = None) -> bool:
+        """Whether any place except `other_than` still takes tensors, on this GPU or on any."""
+        return any(place.device == (device or place.device) and place != other_than for place in self._open)
 
     def rates(self) -> dict[str, float]:
         """Work per second and place of each GPU that has finished a tensor."""

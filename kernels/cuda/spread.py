@@ -227,7 +227,7 @@ class _Run(Generic[K, R]):
         short = isinstance(error, InsufficientMemoryError)
         with self._changed:
             again = False
-            if short and self._balance.open(place.device, but=place):
+            if short and self._balance.open(place.device, other_than=place):
                 self._balance.close(place)
             else:
                 self._balance.back(place)

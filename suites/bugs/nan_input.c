@@ -1,4 +1,4 @@
-/* A NaN is passed over by the largest magnitude, is converted to an integer, and nobody is told. */
+/* A NaN is passed over by the largest magnitude, is converted to an integer, and no error is reported. */
 #include <math.h>
 #include <stdint.h>
 

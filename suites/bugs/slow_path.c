@@ -1,4 +1,4 @@
-/* Takes weight after weight through a float, where the processor has vectors; nobody is told. */
+/* Takes weight after weight through a float, where the processor has vectors; no error is reported. */
 #include <stdint.h>
 #if defined(__AVX512BW__) && defined(__AVX512VNNI__)
 #include <immintrin.h>

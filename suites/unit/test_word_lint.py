@@ -1,4 +1,4 @@
-"""The lint for words in Markdown: planted faults are reported with their line, honest text passes."""
+"""The lint for words: planted faults are reported with their line, honest text passes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def words() -> ModuleType:
 def table(words: ModuleType) -> dict[str, Any]:
     """The repository's phrases and width, for one file."""
     found: dict[str, Any] = words.settings()
-    return found | {"files": ["*.md"], "pending": []}
+    return found | {"files": ["*.md"], "sources": ["*.py", "*.c"], "literals": ["values.py"]}
 
 
 @pytest.mark.parametrize(
@@ -63,13 +63,26 @@ def test_honest_text_passes(words: ModuleType, table: dict[str, Any], tmp_path: 
     assert words.lint(tmp_path, table) == []
 
 
-def test_the_list_of_pending_files_only_shrinks(words: ModuleType, table: dict[str, Any], tmp_path: Path) -> None:
-    (tmp_path / "clean.md").write_text("Clean.\n")
-    (tmp_path / "faulty.md").write_text("It hangs on the moment.\n")
-    pending = ["clean.md", "faulty.md", "missing.md"]
-    missing, clean = words.lint(tmp_path, table | {"pending": pending})
-    assert missing.startswith("pending file missing.md does not exist")
-    assert clean.startswith("clean.md is clean: remove it from pending")
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.py", '"""It hangs\n    on the moment."""\n'),
+        ("a.py", "# Timed by\n# turns.\n"),
+        ("a.c", "/* Timed by\n * turns. */\n"),
+    ],
+)
+def test_a_phrase_in_a_source_is_reported(
+    words: ModuleType, table: dict[str, Any], tmp_path: Path, name: str, text: str
+) -> None:
+    (tmp_path / name).write_text(text)
+    (fault,) = words.lint(tmp_path, table)
+    assert fault.startswith(f"{name}:1: ")
+
+
+def test_values_of_a_source_and_its_long_lines_pass(words: ModuleType, table: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "values.py").write_text('BASIS = "by turns"\n')
+    (tmp_path / "long.py").write_text(f"x = {'1 + ' * 50}1\n")
+    assert words.lint(tmp_path, table) == []
 
 
 def test_the_repository_passes(words: ModuleType) -> None:
