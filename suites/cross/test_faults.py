@@ -114,7 +114,7 @@ def test_what_a_peer_leaves_unwritten_is_no_match(
 def test_a_status_is_looked_at(faults: Mapping[str, Peer], compare: Compare, best: Callable[..., Variant]) -> None:
     found = compare(best(DEQUANTIZE, {"n": 64}), faults["dequantize_refused"], {"n": 64})
     assert found.status is Status.ERROR
-    assert "dequantize_refused returned 3" in found.reason
+    assert "dequantize_refused returned status 3" in found.reason
     assert found.match is None
 
 

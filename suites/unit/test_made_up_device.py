@@ -111,12 +111,12 @@ def test_a_wrong_kernel_fails(tmp_path: Path) -> None:
         (
             "no proof",
             [
-                "'nothing' is none of the units of made_up in this machine: MADE-UP-0001",
+                "'nothing' is not a unit of made_up in this machine: MADE-UP-0001",
                 "it launched no function",
                 "0 launches for",
             ],
         ),
-        ("another unit", ["'MADE-UP-0002' is none of the units of made_up in this machine: MADE-UP-0001"]),
+        ("another unit", ["'MADE-UP-0002' is not a unit of made_up in this machine: MADE-UP-0001"]),
     ],
 )
 def test_a_proof_that_is_missing_or_of_another_unit_is_told(tmp_path: Path, fault: str, told: list[str]) -> None:

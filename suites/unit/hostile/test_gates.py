@@ -84,7 +84,8 @@ def test_without_a_compiler_and_without_a_working_build(repository: Path, monkey
     with pytest.raises(BuildError, match="the compiler says no"):
         build.built("HEAD", folder=repository)
     monkeypatch.setenv("CC", "no-such-compiler -O2")
-    with pytest.raises(BadEnvironmentError, match="there is no no-such-compiler; next: install one, or set CC"):
+    expected = "the compiler no-such-compiler is not installed; next: install it, or set CC"
+    with pytest.raises(BadEnvironmentError, match=expected):
         build.built("HEAD", folder=repository)
 
 
@@ -102,7 +103,7 @@ def test_a_compiler_of_two_words_is_asked_for_its_own_version(monkeypatch: pytes
     assert build._compiler().splitlines()[:2] == ["env LANG=C cc", version]
 
 
-@pytest.mark.parametrize("folder", ["belongs to another user", "cannot be kept"])
+@pytest.mark.parametrize("folder", ["belongs to another user", "cannot be stored"])
 def test_a_cache_that_is_not_ones_own(
     tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch, folder: str
 ) -> None:
