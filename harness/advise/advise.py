@@ -63,6 +63,7 @@ def _forbidden(evidence: Evidence, gain: Gain, rules: Iterable[Rule]) -> bool:
 def _proposal(evidence: Evidence, rule: Rule, finding: Finding, gain: Gain) -> Proposal:
     record, run = evidence.record, evidence.run
     reproduce = commands.of_run(record, run)
+    checked = record.environment.command[1:2] == ("check",)
     return Proposal(
         rule=rule.name,
         run=run.id,
@@ -74,7 +75,7 @@ def _proposal(evidence: Evidence, rule: Rule, finding: Finding, gain: Gain) -> P
         ceiling=evidence.cap,
         edit=finding.edit,
         reproduce=reproduce,
-        verify=f"{reproduce} --addresses {quoted(rule.name)}",
+        verify=reproduce if checked else f"{reproduce} --addresses {quoted(rule.name)}",
     )
 
 

@@ -18,7 +18,8 @@ def unadvised(record: Record) -> tuple[str, ...]:
     """The missing evidence, one sentence each."""
     runs = measured(record)
     if not runs:
-        return ("no Run was timed, so no rule applies; measure with `tritmark run --suite speed`",)
+        again = "`tritmark check FILE`" if record.environment.command[1:2] == ("check",) else "`tritmark run`"
+        return (f"no Run was timed, so no rule applies; measure with {again}, and all dimensions",)
     devices = [run for run in runs if run.device != HOST]
     hosts = [run for run in runs if run.device == HOST]
     threaded = [run for run in hosts if run.threads > 1]
@@ -55,7 +56,7 @@ def unadvised(record: Record) -> tuple[str, ...]:
         ),
         *_counted(
             [run for run in hosts if run.memory.page_faults is None],
-            "page faults were not counted; measure again, on Linux",
+            "page faults were not counted; measure again, the dimension memory included",
         ),
         *_lesser(record, hosts),
     )

@@ -37,7 +37,7 @@ class Change(StrEnum):
     SAME = "same"
     """The whole interval is within twice the band."""
     UNSURE = "unsure"
-    """The interval is too wide to decide."""
+    """The interval is too wide to decide, or one of the figures is too noisy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ def compare(now: Record, before: Record) -> RecordComparison:
         both = [pair for pair in (_pair(run, old[key], name) for name in ("cold", "hot")) if pair is not None]
         found += both
         other += not both
-    pairs = tuple(Pair(*each, _change(each[-1])) for each in found)
+    pairs = tuple(Pair(*each, _change(*each[2:])) for each in found)
     return RecordComparison("", pairs, len(new.keys() - old.keys()), len(old.keys() - new.keys()), other)
 
 
@@ -131,7 +131,9 @@ def _pair(run: Run, old: Run, name: str) -> tuple[Run, str, Measurement, Measure
     return run, name, now, before, ratio
 
 
-def _change(ratio: Ratio) -> Change:
+def _change(now: Measurement, before: Measurement, ratio: Ratio) -> Change:
+    if now.too_noisy or before.too_noisy:
+        return Change.UNSURE
     if ratio.high < 1 - BAND:
         return Change.SLOWER
     if ratio.low > 1 + BAND:

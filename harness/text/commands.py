@@ -18,12 +18,15 @@ def whole(record: Record) -> str:
 
 
 def of_run(record: Record, run: Run) -> str:
-    """The Runs of this Run's kernel with the same thread count, suite and seed."""
+    """The Runs of this Run's kernel with the same thread count, suite and seed; of `tritmark check` the invocation."""
+    seeded = ("--threads", str(run.threads), "--seed", str(record.environment.seed))
+    if record.environment.command[1:2] == ("check",):
+        return _line(record, *_without(record.environment.command, "--threads", "--seed"), *seeded)
     words = ["tritmark", "run"]
     if record.suite:
         words += ["--suite", record.suite]
-    words += ["--op", escape(run.op), "--variant", escape(run.kernel), "--threads", str(run.threads)]
-    return _line(record, *words, "--seed", str(record.environment.seed))
+    words += ["--op", escape(run.op), "--variant", escape(run.kernel)]
+    return _line(record, *words, *seeded)
 
 
 def of_layers(record: Record) -> str:
@@ -65,6 +68,17 @@ def of_verify(record: Record) -> str:
         record.id,
     )
     return " ".join(map(quoted, words))
+
+
+def _without(words: tuple[str, ...], *options: str) -> list[str]:
+    """The words without these options and their values."""
+    kept: list[str] = []
+    value = False
+    for word in words:
+        if not value and word not in options and not word.startswith(tuple(f"{option}=" for option in options)):
+            kept.append(word)
+        value = not value and word in options
+    return kept
 
 
 def _out(given: tuple[str, ...]) -> tuple[str, ...]:

@@ -11,6 +11,8 @@ from tritmark.harness.advise.rule import Finding, Rule
 from tritmark.harness.record import Fact, Function
 
 PACKED = 0.5
+FEW = 0.1
+"""The share of packed instructions below which a loop that has vectors of full width counts as scalar, too."""
 WIDTHS = ((512, {"avx512f", "avx512bw", "avx512vl"}), (256, {"avx2"}), (128, {"sse4_1"}))
 CONTROL = ("add", "sub", "inc", "dec", "cmp", "test", "lea")
 """Loop control: counters, comparisons, addresses. Jumps are excluded too."""
@@ -36,7 +38,8 @@ def _judge(evidence: Evidence) -> Finding | None:
     packed = sum(count for width, count in function.vectors.items() if width)
     used = max((width for width, count in function.vectors.items() if width), default=LANE)
     work = sum(count for name, count in counts.items() if name not in CONTROL and not name.startswith("j"))
-    scalar = not packed or packed < PACKED * work
+    # A loop with full-width vectors is no scalar code because of its masks, addresses and branches.
+    scalar = packed < (FEW if used >= (widest or LANE) else PACKED) * work or not packed
     undotted = (
         code_facts.product(evidence)
         and bool(features & DOTS)
@@ -92,9 +95,10 @@ RULE = Rule(
     title="The hottest loop does not use the widest vectors of this processor",
     needs="the host's code, and the processor's features",
     explanation=f"""\
-Condition: in the hottest loop, less than {PACKED} of the instructions (except loop control) are packed, or vectors are
-narrower than the processor's, or integer products do not use {DOT} although the processor has it. The time is far above
-the time of bytes and operations, because wider vectors do not speed up memory. Loops with AMX products are excluded.
+Condition: in the hottest loop, less than {PACKED} of the instructions (except loop control) are packed ({FEW} if some
+have the processor's width), or vectors are narrower than that, or integer products do not use {DOT} although the
+processor has it. The time is far above the time of bytes and operations, because wider vectors do not speed up memory.
+Loops with AMX products are excluded.
 Formula: the ratio of vector widths ({LANE} bits for scalar code), twice that without {DOT}. The predicted gain is from
 {code_facts.REACHED} of the formula's gain above 1 to the limit by bytes and operations. Variants named after a lower
 instruction set get no proposal, because their set has no wider vectors. They serve to check the rule:

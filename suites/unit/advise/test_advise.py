@@ -595,7 +595,7 @@ def test_what_was_missing_is_told_with_the_next_step(gpu_record: Record, on_cpu:
     nobodys = scalar.model_copy(update={"op": "nobodys"})
     assert not any("--variant" in each for each in unadvised(only(gpu_record, nobodys))), "there is no kernel to run"
     assert unadvised(only(gpu_record)) == (
-        "no Run was timed, so no rule applies; measure with `tritmark run --suite speed`",
+        "no Run was timed, so no rule applies; measure with `tritmark run`, and all dimensions",
     )
 
 

@@ -247,6 +247,8 @@ TILES = Function(
     [
         (SCALAR, AVX512, "i2s_quantize", True),
         (PACKED, AVX512, "i2s_quantize", False),
+        (PACKED.model_copy(update={"loop": {"vmulps": 6, "kmovw": 20, "mov": 4}}), AVX512, "i2s_quantize", False),
+        (PACKED.model_copy(update={"loop": {"vmulps": 6, "mulss": 94}}), AVX512, "i2s_quantize", True),
         (PACKED.model_copy(update={"vectors": {256: 6}}), AVX512, "i2s_quantize", True),
         (PACKED.model_copy(update={"vectors": {256: 6}}), ("avx2",), "i2s_quantize", False),
         (PACKED.model_copy(update={"loop": {"vpmaddubsw": 6, "add": 2}}), AVX512, "ternary_matmul", True),

@@ -411,6 +411,12 @@ def test_commands_repeat_the_figures(small: Record) -> None:
         assert shlex.split(line) == ["tritmark", "report", *given, small.id]
     starred = small.runs[0].model_copy(update={"op": "a*", "kernel": "b[c]?"})
     assert "--op 'a[*]' --variant 'b[[]c][?]'" in of_run(small, starred)
+    # A user's kernel is known to `tritmark check` alone.
+    words = ("tritmark", "check", "my.c", "--threads", "4", "--seed=1", "--out", "some where")
+    checked = small.model_copy(update={"environment": small.environment.model_copy(update={"command": words})})
+    assert (
+        of_run(checked, small.runs[0]) == f"{prefix}tritmark check my.c --out 'some where' --threads 2 --seed 20250311"
+    )
 
 
 def test_text_is_made_visible() -> None:

@@ -12,9 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tritmark.harness.errors import UsageError
+from tritmark.harness.spec import ToleranceKind
+from tritmark.harness.validate.compare import Expected
+from tritmark.harness.validate.guard_names import Guard
 from tritmark.harness.validate.guards import ALIGNMENT, ZONE, GuardedArray, layout_offset
+from tritmark.harness.validate.trial import Tally
 from tritmark.harness.worker.remote import RemoteMemory
 from tritmark.harness.worker.shared import Edge
+from tritmark.kernels import OPS
+
+BY_NAME = {op.name: op for op in OPS}
 
 DTYPES = [np.dtype(name) for name in ("int8", "int32", "float32", "float64")] + [np.dtype(ml_dtypes.bfloat16)]
 shapes = st.lists(st.integers(1, 9), min_size=1, max_size=3).map(tuple)
@@ -135,6 +142,26 @@ def test_poison_tells_what_was_not_written(n: int, dtype: np.dtype[Any], data: s
         guarded.array[~left_out] = np.arange(n).astype(dtype)[~left_out]
         never &= guarded.unwritten()
     assert np.array_equal(never, left_out)
+
+
+@pytest.mark.parametrize(
+    ("left_out", "wrong", "reported"), [(0, True, False), (1, False, True), (1 << 16, False, True)]
+)
+def test_values_that_equal_the_poison_by_chance_count_as_written(left_out: int, wrong: bool, reported: bool) -> None:
+    """Of 2^18 incorrect bytes with four values some hundred equal the poison of one run and its inverse in the next."""
+    n, rng, tally = 1 << 18, np.random.default_rng(1), Tally(BY_NAME["i2s_quantize"])
+    guarded = GuardedArray((n,), np.dtype("int8"), seed=2)
+    chance = np.ones(n, bool)
+    for _ in range(2):
+        guarded.poison()
+        guarded.arm()
+        values = rng.integers(-2, 2, n, dtype=np.int8)
+        guarded.array[: n - left_out] = values[: n - left_out]
+        chance &= guarded.unwritten()
+        expected = values ^ 64 if wrong else values
+        tally.add(Expected("q", ToleranceKind.EXACT, expected, expected, None), guarded)
+    assert chance.any()
+    assert (Guard.POISON in tally.spoke) == reported
 
 
 def test_poison_has_to_come_first() -> None:
