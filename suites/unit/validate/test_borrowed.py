@@ -82,7 +82,7 @@ def test_it_is_a_limit_of_the_verdict() -> None:
     found = Accuracy(status=Status.PASS)
     assert accuracy_limits(found, op, SCALAR, device) == ()
     (told,) = accuracy_limits(found, op, SCALAR, device, (SAID, "ggml"))
-    assert told.startswith(f"its process has the code of {SAID} and ggml")
+    assert told.startswith(f"not ranked: its process holds the code of {SAID} and ggml")
 
 
 def test_it_is_the_best_of_no_place_and_the_league_says_so() -> None:
