@@ -257,7 +257,7 @@ def test_what_others_take_is_told_from_what_a_worker_that_is_yet_to_begin_takes(
             crowds.append(super().crowded(threads))
             return crowds[-1]
 
-    monkeypatch.setattr("tritmark.harness.validate.timed.Meanwhile", Full)
+    monkeypatch.setattr("tritmark.harness.validate.timed.InterferenceWatch", Full)
     with Workers(installed) as workers:
         encoded = tuple(material.encoded("none"))
         axes = {"n": 1000}
