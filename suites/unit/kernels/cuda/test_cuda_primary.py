@@ -120,7 +120,7 @@ def test_occupancy_is_the_drivers_and_none_past_the_devices_limits(made_up: Made
 @pytest.mark.parametrize(
     ("function", "error", "words"),
     [
-        ("cuModuleLoadData", DeviceUnavailableError, "does not take few.cu"),
+        ("cuModuleLoadData", DeviceUnavailableError, "does not load few.cu"),
         ("cuModuleGetFunction", CompileError, "few.cu has no kernel few"),
         ("cuFuncSetAttribute", DeviceError, "90000 bytes of dynamic shared memory"),
     ],
