@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tritmark.harness.contract import check_array, check_output
+from tritmark.harness.monitor import hook
 from tritmark.harness.spec import Launch, Receipt, Requirement, Tensor
 from tritmark.kernels import cpu, dispatch, offload
 from tritmark.kernels.activation_quantize.spec import KEY as QUANTIZE_KEY
@@ -69,6 +70,7 @@ class BoundLinear:
         plain = bias is None or (native and bias.flags.c_contiguous and bias.flags.aligned)
         self.launch: Any = call(first, self._second, bias if plain else None)
         self._bias = None if plain else bias
+        self._ran = hook.KernelRan(self._product.id, axes, count)
 
     def __repr__(self) -> str:
         key = self._product.key
@@ -80,6 +82,10 @@ class BoundLinear:
     def run(self) -> npt.NDArray[np.float32]:
         """Fill and return `out`. Raises InvalidArgumentError, with `out` untouched, if an element of `x` is not
         finite."""
+        watch = hook.active
+        if watch is not None and (thread := watch.begin()) is not None:
+            watched: npt.NDArray[np.float32] = watch.call(thread, _OP, self._reported, (watch,), None)
+            return watched
         if not self.launch.succeeds():
             flat = {"x": self.x.reshape(-1, self.x.shape[-1])}
             dispatch.raise_for_bad(ACTIVATION_QUANTIZE, flat, self.launch, flat=True)
@@ -88,6 +94,10 @@ class BoundLinear:
         return self.out
 
     __call__ = run
+
+    def _reported(self, watch: hook.Watcher) -> npt.NDArray[np.float32]:
+        watch.ran(self._ran)
+        return self.run()
 
     @property
     def receipt(self) -> Receipt:

@@ -15,6 +15,7 @@ from tritmark.harness import tuned
 from tritmark.harness.contract import check_output, check_threads, check_variant
 from tritmark.harness.dtypes import named_dtype
 from tritmark.harness.errors import InvalidArgumentError, NoCompatibleKernelError
+from tritmark.harness.monitor import hook
 from tritmark.harness.nearest import nearest
 from tritmark.harness.numbered import same_device
 from tritmark.harness.providers import installed
@@ -143,6 +144,9 @@ def run(
     except of large arrays, which run in chunks: a function that takes `out` checks the values beforehand.
     """
     device = registry().devices[variant.key.device]
+    watch = hook.active
+    if watch is not None:
+        watch.ran(hook.chosen(variant, axes, 0 if device.memory else threads, device.simulated()))
     if first_on_device((*inputs.values(), *outputs.values())) is not None:
         return _resident(device, op, variant, inputs, outputs, axes, flat)
     if device.memory is not None:

@@ -11,6 +11,7 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 
 from tritmark.harness.errors import DeviceError, InvalidArgumentError
+from tritmark.harness.monitor import hook
 from tritmark.harness.resident import ResidentArray
 from tritmark.kernels.array_library import ArrayLibrary, library_of
 
@@ -30,20 +31,37 @@ _GPU = 2
 def takes_any_array(function: Callable[P, R]) -> Callable[P, R]:
     """A public function that also takes arrays of other libraries. If the first argument is a NumPy array, the call is
     unchanged. Calls with arrays on a GPU run there, regardless of the default of `device`."""
+    return _public(function)
 
-    placed = "device" in signature(function).parameters
+
+def with_plans(function: Callable[P, R]) -> Callable[P, R]:
+    """takes_any_array for a function that finds plans, and that therefore reports calls with NumPy arrays to a monitor
+    itself."""
+    return _public(function, reports=True)
+
+
+def _public(function: Callable[P, R], *, reports: bool = False) -> Callable[P, R]:
+    placed, name = "device" in signature(function).parameters, function.__name__
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        if args and type(args[0]) is np.ndarray:
+        plain = args and type(args[0]) is np.ndarray
+        if plain and reports:
             return function(*args, **kwargs)
-        adopted = AdoptedArguments(function.__name__)
-        taken = [adopted.take(value) for value in args]
-        named = {name: adopted.take(value, fill=name == _OUTPUT) for name, value in kwargs.items()}
-        if adopted.device and placed:
-            named.setdefault("device", adopted.device)
+        watch = hook.active
+        if watch is not None and (thread := watch.begin()) is not None:
+            watched: R = watch.call(thread, name, function if plain else adopted, args, kwargs)
+            return watched
+        return function(*args, **kwargs) if plain else adopted(*args, **kwargs)
+
+    def adopted(*args: P.args, **kwargs: P.kwargs) -> R:
+        given = AdoptedArguments(name)
+        taken = [given.take(value) for value in args]
+        named = {name: given.take(value, fill=name == _OUTPUT) for name, value in kwargs.items()}
+        if given.device and placed:
+            named.setdefault("device", given.device)
         made = function(*taken, **named)
-        found: R = adopted.give(made)
+        found: R = given.give(made)
         return found
 
     return call

@@ -11,6 +11,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
+from tritmark.harness.monitor import hook
 from tritmark.harness.resident import ResidentArray
 from tritmark.harness.spec import Device, Launch, Receipt, Variant
 from tritmark.kernels import dispatch, offload
@@ -44,6 +45,7 @@ class LayerOnDevice:
 
         Raises InvalidArgumentError for rows with a NaN or infinity, InsufficientMemoryError, DeviceFaultError.
         """
+        _report(device, kernels[1], rows, y.shape[1])
         asked = (*kernels, rows.shape, rows.dtype, id(weights), place)
         # Bound launches share one buffer for activations, so a concurrent call of another thread binds its own.
         mine = self._lock.acquire(blocking=False)
@@ -71,6 +73,7 @@ class LayerOnDevice:
     ) -> tuple[LayerCall, ResidentArray]:
         """`run` for rows (M, K) on the device. The product, float32 (M, out_features), is a new array of the rows'
         library. Raises the errors of `run`."""
+        _report(device, kernels[1], rows, out_features)
         asked = (*kernels, rows.shape, rows.dtype, id(weights), place, type(rows.owned))
         # In libraries without writable arrays, such as JAX, each call binds its own launch.
         mine = rows.writable and self._lock.acquire(blocking=False)
@@ -133,6 +136,13 @@ class LayerOnDevice:
             # Keep the weights too: the launch holds their address, and their id must not be reused.
             self._kept.use(offload.KeptLaunch(chain, {"x": x, "weights": weights}, outputs, asked, nbytes))
         return LayerCall(device, kernels, (first, second), weights)
+
+
+def _report(device: Device, product: Variant, rows: Any, out_features: int) -> None:
+    watch = hook.active
+    if watch is not None:
+        M, K = rows.shape
+        watch.ran(hook.chosen(product, {"M": M, "N": out_features, "K": K}, 0, device.simulated()))
 
 
 def _product_inputs(quantized: dict[str, Any], weights: PackedWeights, product: Variant, place: str) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from tritmark.harness.contract import check_threads, check_variant
 from tritmark.harness.errors import InvalidArgumentError, NoCompatibleKernelError
+from tritmark.harness.monitor import hook
 from tritmark.harness.nearest import misspelt
 from tritmark.harness.numbered import same_device
 from tritmark.harness.resident import ResidentArray
@@ -90,6 +91,7 @@ class QuantizedLinear:
         self.bias = _checked_bias(AdoptedArguments(_OP).take(bias), self.out_features)
         self._receipt: Receipt | LayerCall | None = None
         self._plans = plans.linear_plans()
+        self._planned: dict[int, hook.KernelRan] = {}
         self._on_device = LayerOnDevice()
         self._chosen: tuple[tuple[Any, ...], tuple[Variant, Variant]] | None = None
         self._float: npt.NDArray[np.float32] | None = None
@@ -129,6 +131,8 @@ class QuantizedLinear:
 
         Returns float32 of shape (..., N), an array of the same library on the same device. Raises
         InvalidArgumentError."""
+        watch = hook.active
+        thread = None if watch is None else watch.begin()
         if isinstance(x, np.ndarray):
             planned = self.device == "cpu"
             if planned:
@@ -137,14 +141,21 @@ class QuantizedLinear:
                 if found is None and (wide := plans.widened(x)) is not None:
                     found = self._plans.run(dispatch.registry(), wide, reported)
                 if found is not None:
+                    if thread is not None and watch is not None:
+                        watch.end(thread, _OP, self._planned.get(x.size // self.in_features))
                     return cast("npt.NDArray[np.float32]", found)
-            y: npt.NDArray[np.float32] = self._computed(x)
+            if thread is None or watch is None:
+                y: npt.NDArray[np.float32] = self._computed(x)
+            else:
+                y = watch.call(thread, _OP, self._computed, (x,), None)
             if planned and self.native and (x.dtype == np.float32 or wide is not None):
                 weights, bias, variant, threads, asked = reported
-                plans.plan_linear(self._plans, weights, bias, x.size // self.in_features, variant, threads, asked)
+                M = x.size // self.in_features
+                plans.plan_linear(self._plans, self._planned, weights, bias, M, variant, threads, asked)
             return y
-        adopted = AdoptedArguments(_OP)
-        return cast("npt.NDArray[np.float32]", adopted.give(self._computed(adopted.take(x))))
+        if thread is not None and watch is not None:
+            return cast("npt.NDArray[np.float32]", watch.call(thread, _OP, self._adopted, (x,), None))
+        return self._adopted(x)
 
     __call__ = forward
 
@@ -191,7 +202,7 @@ class QuantizedLinear:
 
     def __getstate__(self) -> dict[str, Any]:
         """For copies and pickles: the last call is kept as its receipt."""
-        return self.__dict__ | {"_receipt": self.receipt, "_chosen": None}
+        return self.__dict__ | {"_receipt": self.receipt, "_chosen": None, "_planned": {}}
 
     def _check_requirement(self) -> None:
         form = FORMATS[self.weights.format]
@@ -211,6 +222,11 @@ class QuantizedLinear:
 
     def _ran(self, receipt: Receipt) -> None:
         self._receipt, self._plans.last = receipt, None
+
+    def _adopted(self, x: Any) -> npt.NDArray[np.float32]:
+        """`forward` for arrays of other libraries."""
+        adopted = AdoptedArguments(_OP)
+        return cast("npt.NDArray[np.float32]", adopted.give(self._computed(adopted.take(x))))
 
     def _computed(self, x: Any) -> Any:
         """`forward` for NumPy arrays, and for arrays on the layer's device."""
@@ -288,6 +304,9 @@ class QuantizedLinear:
     def _dequantized(self, rows: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
         assert self._float is not None
         kernel = f"cpu/ternary_matmul/{self.weights.format}/float32/dequantized"
+        watch = hook.active
+        if watch is not None:
+            watch.ran(hook.KernelRan(kernel, {"M": len(rows), "N": self.out_features, "K": self.in_features}, 1))
         self._ran(Receipt(kernel=kernel, ran="numpy", runs=1, threads=1, native=False, note=self._note))
         y: npt.NDArray[np.float32] = rows.astype(np.float32, copy=False) @ self._float.T
         return y

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from tritmark.harness.contract import check_threads, check_variant
 from tritmark.harness.errors import InvalidArgumentError, NoCompatibleKernelError
 from tritmark.harness.machine.numa import topology
+from tritmark.harness.monitor.hook import KernelRan
 from tritmark.harness.nearest import misspelt
 from tritmark.harness.registry import Registry
 from tritmark.harness.spec import Axes, Device, KernelKey, Requirement, Variant
@@ -46,6 +47,8 @@ class PackedWeights:
     """The weights in other formats and on devices, by (format, device)."""
     plans: Any = field(default=None, init=False, repr=False)
     """Plans of products with these weights on the CPU; None until the first (kernels/plans.py)."""
+    planned: dict[Any, KernelRan] = field(default_factory=dict, init=False, repr=False)
+    """The kernel of each plan, by its key."""
 
     def __post_init__(self) -> None:
         form = known_format("PackedWeights", self.format)
@@ -73,7 +76,7 @@ class PackedWeights:
 
     def __getstate__(self) -> dict[str, Any]:
         """For copies and pickles: without copies on devices and without plans, which are made again."""
-        return self.__dict__ | {"_kept": {}, "plans": None}
+        return self.__dict__ | {"_kept": {}, "plans": None, "planned": {}}
 
     @classmethod
     def from_bytes(

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from tritmark.harness import tuned
 from tritmark.harness.dtypes import named_dtype
+from tritmark.harness.monitor.hook import KernelRan
 from tritmark.harness.registry import Registry
 from tritmark.harness.spec import Axes, KernelKey, Launch, Receipt, Requirement, Variant
 from tritmark.kernels import cpu, dispatch, prefetch
@@ -32,6 +33,9 @@ ROOM = 1 << 20
 path."""
 _RESTS_ON = (cpu.FORCE, tuned.SELECT)
 """Environment variables on which the choice of a kernel depends."""
+PLANNED_QUANTIZATIONS: dict[Any, KernelRan] = {}
+"""The kernels of the plans of activation_quantize, by their keys."""
+_MOST_PLANNED = 8192
 
 
 def native() -> Any:
@@ -76,7 +80,10 @@ def plan_quantize(M: int, K: int, variant: str | None, threads: int | None) -> N
         def made() -> Any:
             axes = {"M": M, "K": K}
             chosen = dispatch.select(QUANTIZE_KEY, axes, variant, threads)
-            return native().QuantizePlan(_quantize(chosen, axes, threads)) if cpu.own(chosen) else None
+            if not cpu.own(chosen):
+                return None
+            _remember(PLANNED_QUANTIZATIONS, key, chosen, axes, threads)
+            return native().QuantizePlan(_quantize(chosen, axes, threads))
 
         _keep(quantize_plans(), key, made)
 
@@ -95,6 +102,7 @@ def plan_product(weights: PackedWeights, M: int, dtype: Any, variant: str | None
         chosen = product_with(weights, "cpu", name, axes, weights.asked(variant), threads)
         if not _kept(chosen, axes):
             return None
+        _remember(weights.planned, key, chosen, axes, threads)
         launch, room = _product(chosen, weights, axes, threads), _room(chosen, axes) > 0
         return native().ProductPlan(launch, _read(chosen, weights), *np.lib.array_utils.byte_bounds(weights.data), room)
 
@@ -103,6 +111,7 @@ def plan_product(weights: PackedWeights, M: int, dtype: Any, variant: str | None
 
 def plan_linear(
     plans: Any,
+    planned: dict[Any, KernelRan],
     weights: PackedWeights,
     bias: npt.NDArray[np.float32] | None,
     M: int,
@@ -110,7 +119,7 @@ def plan_linear(
     threads: int | None,
     requirement: Requirement,
 ) -> None:
-    """Make the plan for the layer's next call with M rows."""
+    """Make the plan for the layer's next call with M rows. Its kernel is added to `planned`."""
 
     def made() -> Any:
         axes = _axes(weights, M)
@@ -119,6 +128,7 @@ def plan_linear(
         quantize = dispatch.select(QUANTIZE_KEY, {"M": M, "K": axes["K"]}, None, *asked)
         if not (_kept(product, axes) and cpu.own(quantize)) or not _plain(bias):
             return None
+        _remember(planned, M, product, axes, threads)
         launches = _quantize(quantize, axes, threads), _product(product, weights, axes, threads)
         call, room = native().LinearCall(*launches, bias), _room(product, axes) > 0
         return native().LinearPlan(call, product, _read(product, weights), bias, room)
@@ -130,10 +140,10 @@ def plan_addresses(
     plans: Any, key: Any, format: str, dtypes: tuple[str, str], axes: Axes, threads: int, given: tuple[Any, ...]
 ) -> None:
     """Make the plan for the next call with that key, for layers without bias and with weights of one scale in that
-    format.
+    format: `run_at`, its kernel, and the arguments given here.
 
-    Its `run_at` takes the addresses of rows, weights and output (rows and output of these dtypes), the weights' scale,
-    and then the arguments given here. No plan is made if the product needs a workspace."""
+    Its `run_at` takes the addresses of rows, weights and output (rows and output of these dtypes), the weights' scale.
+    No plan is made if the product needs a workspace."""
     rows, output = dtypes
 
     def made() -> Any:
@@ -144,7 +154,7 @@ def plan_addresses(
         data = np.empty(math.prod(FORMATS[format].packed_shape((axes["N"], axes["K"]))), np.uint8)
         launches = _quantize(quantize, axes, threads, rows), _bound(product, data, np.float32(1), axes, threads)
         plan = native().LinearPlan(native().LinearCall(*launches), product, None, None, False)
-        return plan.run_at, *given
+        return plan.run_at, KernelRan(product.id, axes, threads), *given
 
     _keep(plans, key, made)
 
@@ -164,6 +174,14 @@ def receipt_of(plan: Any, weights: PackedWeights) -> Receipt:
 def isa_of(rank: int) -> str:
     """The instruction set of that rank; "" for none."""
     return next((isa.name for isa in cpu.ISAS.values() if isa.rank == rank), "")
+
+
+def _remember(planned: dict[Any, KernelRan], key: Any, chosen: Variant, axes: Axes, threads: int | None) -> None:
+    """Keep what a plan runs, which its calls do not report."""
+    planned.pop(key, None)
+    if len(planned) >= _MOST_PLANNED:  # more than there are plans, so the oldest one has no plan any more
+        del planned[next(iter(planned))]
+    planned[key] = KernelRan(chosen.id, axes, dispatch.threads_for(chosen.key, threads))
 
 
 def _keep(plans: Any, key: Any, made: Callable[[], Any]) -> None:

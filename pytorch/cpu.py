@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from tritmark.harness.dtypes import strides_of
+from tritmark.harness.monitor import hook
 from tritmark.harness.spec import Axes, KernelKey, Op
 from tritmark.kernels import FORMATS, dispatch, plans
 from tritmark.kernels.activation_quantize.spec import OP as ACTIVATION_QUANTIZE
@@ -24,6 +25,7 @@ from tritmark.kernels.i2s_quantize.spec import OP as I2S_QUANTIZE
 from tritmark.kernels.ternary_matmul.spec import OP as TERNARY_MATMUL
 from tritmark.torch import contract
 from tritmark.torch.allocator import allocator
+from tritmark.torch.watched import watched
 
 numpy = TorchTensors().host
 """The memory of a CPU tensor as a NumPy array, including bfloat16."""
@@ -33,6 +35,7 @@ _PLANS = plans.address_plans()
 _empty = allocator("cpu")
 
 
+@watched
 def activation_quantize(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """See ops."""
     K = contract.check_rows("activation_quantize", "x", x, contract.FLOATS)
@@ -49,6 +52,7 @@ def _quantize(rows: torch.Tensor, q: torch.Tensor, scale: torch.Tensor) -> None:
     _run(ACTIVATION_QUANTIZE, key, {"x": numpy(rows)}, outputs, {"M": M, "K": K})
 
 
+@watched
 def ternary_matmul(
     activations: torch.Tensor,
     weights: torch.Tensor,
@@ -107,6 +111,11 @@ def linear(
     of_weights: tuple[Any, ...] | None = None,
 ) -> torch.Tensor:
     """See ops; `of_weights` is the `weights_mark` of the weights."""
+    watch = hook.active
+    if watch is not None and (thread := watch.begin()) is not None:
+        given = x, weights, weight_scale, N, format, bias, out_dtype, of_weights
+        seen: torch.Tensor = watch.call(thread, "torch.linear", linear, given, None)
+        return seen
     shape_of, dtype_of, whole, place = of_weights or weights_mark(weights)
     # All that is checked in a call except values, and all that the choice of kernels depends on.
     key = (
@@ -124,7 +133,9 @@ def linear(
     wanted = out_dtype or x.dtype
     found = _PLANS.get(dispatch.registry(), key)
     if found is not None:
-        run_at, shape, strides, made = found
+        run_at, ran, shape, strides, made = found
+        if watch is not None:
+            watch.ran(ran)
         out = _planned(run_at, shape, strides, made, x, place, weight_scale)
         if out is not None:
             if bias is not None:
@@ -168,6 +179,7 @@ def _planned(
 linear_forward = linear_constant = linear
 
 
+@watched
 def ternary_matmul_a16(
     activations: torch.Tensor,
     weights: torch.Tensor,
@@ -179,6 +191,7 @@ def ternary_matmul_a16(
     """See ops. It has no native kernel: each call unpacks the weights, and PyTorch multiplies in float32."""
     wanted = out_dtype or activations.dtype
     M, K = contract.check_a16(activations, weights, weight_scale, N, format, wanted)
+    _ran(f"ternary_matmul_a16/{format}/float32/pytorch", {"M": M, "N": N, "K": K})
     codes = unpack(weights, N, K, format).float()
     with torch.autocast("cpu", enabled=False):
         out = activations.float().reshape(M, K) @ codes.t() * np.float32(weight_scale).item()
@@ -188,6 +201,7 @@ def ternary_matmul_a16(
 ternary_matmul_a16_constant = ternary_matmul_a16
 
 
+@watched
 def i2s_quantize(x: torch.Tensor, scale: float) -> torch.Tensor:
     """See ops."""
     contract.check_elements("i2s_quantize", "x", x, contract.FLOATS, scale)
@@ -199,6 +213,7 @@ def i2s_quantize(x: torch.Tensor, scale: float) -> torch.Tensor:
     return q
 
 
+@watched
 def i2s_dequantize(q: torch.Tensor, scale: float) -> torch.Tensor:
     """See ops."""
     contract.check_elements("i2s_dequantize", "q", q, (torch.int8,), scale)
@@ -210,17 +225,28 @@ def i2s_dequantize(q: torch.Tensor, scale: float) -> torch.Tensor:
     return x
 
 
+@watched
 def pack(codes: torch.Tensor, scale: float, format: str) -> torch.Tensor:
     """See ops."""
     form = contract.check_codes(codes, scale, format)
+    _ran(f"pack_codes/{format}/uint8/numpy", {"N": codes.shape[0], "K": codes.shape[1]})
     return torch.from_numpy(HUGE_PAGES.copied(form.pack(numpy(codes), np.float32(scale), tail="error")))
 
 
+@watched
 def unpack(packed: torch.Tensor, N: int, K: int, format: str) -> torch.Tensor:
     """See ops."""
     contract.check_weights("unpack", packed, N, K, format, packed)
+    _ran(f"unpack_codes/{format}/int8/numpy", {"N": N, "K": K})
     codes, _ = FORMATS[format].unpack(numpy(packed), (N, K), tail="error")
     return torch.from_numpy(codes)
+
+
+def _ran(kernel: str, axes: Axes) -> None:
+    """Report to a monitor what is computed without a native kernel."""
+    watch = hook.active
+    if watch is not None:
+        watch.ran(hook.KernelRan(f"cpu/{kernel}", axes, torch.get_num_threads()))
 
 
 def _run(op: Op, key: KernelKey, inputs: dict[str, Any], outputs: dict[str, Any], axes: Axes) -> None:

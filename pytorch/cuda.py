@@ -8,7 +8,7 @@ of activations with a NaN or infinity gives NaN.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -16,6 +16,7 @@ import torch
 from tritmark.harness.dtypes import named_dtype, strides_of
 from tritmark.harness.errors import DeviceError, DeviceFaultError, InvalidArgumentError
 from tritmark.harness.machine import libcuda
+from tritmark.harness.monitor import hook
 from tritmark.harness.spec import Axes, KernelKey, Op
 from tritmark.kernels.cuda.launch import DEVICE
 from tritmark.kernels.cuda.linear_plan import add_product, add_quantization, linear_plan
@@ -31,6 +32,7 @@ from tritmark.kernels.ternary_matmul_a16.spec import OPS as TERNARY_MATMUL_A16
 from tritmark.kernels.unpack_codes.spec import OP as UNPACK_CODES
 from tritmark.torch import contract
 from tritmark.torch.allocator import allocator
+from tritmark.torch.watched import watched
 
 _WIDE = 15
 """Mask of the address bits that must be zero for 16-byte loads."""
@@ -49,6 +51,8 @@ class TorchPlan(NamedTuple):
     launch: Callable[..., int]
     room: int
     """Bytes of the workspace; 0 for none."""
+    ran: hook.KernelRan
+    """For a monitor."""
 
 
 class LinearPlan(NamedTuple):
@@ -69,6 +73,8 @@ class LinearPlan(NamedTuple):
     """Format of the weights."""
     scaled: bool
     """Whether that format stores scales in its bytes."""
+    ran: hook.KernelRan
+    """For a monitor."""
 
 
 _PLANS: dict[Hashable, Any] = {}
@@ -95,8 +101,20 @@ def _kept(key: Hashable, made: Plan) -> Plan:
     return made
 
 
+def _made(planner: Planner, axes: Axes) -> TorchPlan:
+    return TorchPlan(*planner.made(), _ran(planner.kernels, axes))
+
+
+def _ran(kernels: Sequence[str], axes: Axes) -> hook.KernelRan:
+    """What a plan reports to a monitor: of several kernels the last."""
+    return hook.KernelRan(kernels[-1] if kernels else "cuda", axes, asynchronous=True)
+
+
 def _put(plan: TorchPlan, like: torch.Tensor, addresses: tuple[int, ...], scalar: float = 0.0) -> None:
     """Launch a plan; torch allocates the workspace on the device of `like`."""
+    watch = hook.active
+    if watch is not None:
+        watch.ran(plan.ran)
     room = like.new_empty((plan.room,), dtype=torch.uint8) if plan.room else None
     try:
         space = 0 if room is None else room.data_ptr()
@@ -146,6 +164,11 @@ def _linear(constant: bool) -> Callable[..., torch.Tensor]:
         out_dtype: torch.dtype | None = None,
         of_weights: tuple[Any, ...] | None = None,
     ) -> torch.Tensor:
+        watch = hook.active
+        if watch is not None and (thread := watch.begin()) is not None:
+            given = x, weights, weight_scale, N, format, bias, out_dtype, of_weights
+            seen: torch.Tensor = watch.call(thread, "torch.linear", linear, given, None)
+            return seen
         address = x.data_ptr()
         if address & _WIDE or not x.is_contiguous():
             x = _whole(x)
@@ -176,13 +199,17 @@ def _linear(constant: bool) -> Callable[..., torch.Tensor]:
                 return x.new_empty(shape, dtype=wanted)
             names = contract.FLOATS[x.dtype], weights.numel(), format, contract.FLOATS[dtype]
             axes = {"M": M, "N": N, "K": K}
-            launch, room = linear_plan(primary_context(where), axes, *names, constant_weights=constant)
+            kernels: list[str] = []
+            context = primary_context(where)
+            launch, room = linear_plan(context, axes, *names, constant_weights=constant, kernels=kernels)
             form = known_format("linear", format)
-            made = launch, room, shape, strides_of(shape, 1), dtype, wanted, form, form.scale_per != "tensor"
-            plan = _kept(key, LinearPlan(*made))
+            scaled, ran = form.scale_per != "tensor", _ran(kernels, axes)
+            plan = _kept(key, LinearPlan(launch, room, shape, strides_of(shape, 1), dtype, wanted, form, scaled, ran))
         elif plan.scaled or not _LEAST < weight_scale < _PAST:
             contract.check_weight_scale("linear", weight_scale, plan.form)
-        launch, room, shape, strides, dtype, wanted, _, _ = plan
+        launch, room, shape, strides, dtype, wanted, _, _, ran = plan
+        if watch is not None:
+            watch.ran(ran)
         out = _empty(shape, strides, dtype) if where == _current_device() else x.new_empty(shape, dtype=dtype)
         space = weights.new_empty((room,)) if room else None
         addresses = address, place, out.data_ptr(), 0 if space is None else space.data_ptr()
@@ -203,6 +230,7 @@ linear = linear_forward = _linear(False)
 linear_constant = _linear(True)
 
 
+@watched
 def activation_quantize(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """See ops."""
     x = _whole(x)
@@ -219,11 +247,12 @@ def activation_quantize(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         given = planner.given((M * K,), named_dtype(contract.FLOATS[x.dtype]))
         outputs = {"q": planner.given((M, K), "int8"), "scale": planner.given((M,), "float32")}
         add_quantization(planner, given, outputs, M, K)
-        plan = _kept(key, TorchPlan(*planner.made()))
+        plan = _kept(key, _made(planner, {"M": M, "K": K}))
     _put(plan, q, (x.data_ptr(), q.data_ptr(), scale.data_ptr()))
     return q, scale
 
 
+@watched
 def ternary_matmul(
     activations: torch.Tensor,
     weights: torch.Tensor,
@@ -263,7 +292,7 @@ def ternary_matmul(
             planner.given((M, N), named_dtype(contract.DTYPES[out_dtype])),
         )
         add_product(planner, arrays, format, {"M": M, "N": N, "K": K})
-        plan = _kept(key, TorchPlan(*planner.made()))
+        plan = _kept(key, _made(planner, {"M": M, "N": N, "K": K}))
     else:
         contract.check_weight_scale("ternary_matmul", weight_scale, known_format("ternary_matmul", format))
     out = activations.new_empty((*shape[:-1], N), dtype=out_dtype)
@@ -301,8 +330,9 @@ def _matmul_a16(constant: bool) -> Callable[..., torch.Tensor]:
             out_name = contract.FLOATS[wanted]
             output = {"out": planner.given((M, N), named_dtype(out_name))}
             op = TERNARY_MATMUL_A16[given]
-            planner.add(op, KernelKey(DEVICE, op.name, format, out_name), inputs, output, {"M": M, "N": N, "K": K})
-            plan = _kept(key, TorchPlan(*planner.made()))
+            axes = {"M": M, "N": N, "K": K}
+            planner.add(op, KernelKey(DEVICE, op.name, format, out_name), inputs, output, axes)
+            plan = _kept(key, _made(planner, axes))
         else:
             contract.check_scale("ternary_matmul_a16", "weight_scale", weight_scale)
         out = activations.new_empty((*shape[:-1], N), dtype=wanted)
@@ -312,10 +342,11 @@ def _matmul_a16(constant: bool) -> Callable[..., torch.Tensor]:
     return ternary_matmul_a16
 
 
-ternary_matmul_a16 = _matmul_a16(False)
-ternary_matmul_a16_constant = _matmul_a16(True)
+ternary_matmul_a16 = watched(_matmul_a16(False))
+ternary_matmul_a16_constant = watched(_matmul_a16(True))
 
 
+@watched
 def i2s_quantize(x: torch.Tensor, scale: float) -> torch.Tensor:
     """See ops."""
     contract.check_elements("i2s_quantize", "x", x, contract.FLOATS, scale)
@@ -326,6 +357,7 @@ def i2s_quantize(x: torch.Tensor, scale: float) -> torch.Tensor:
     return _elementwise(I2S_QUANTIZE, key, ("x", x), ("q", q), {"n": x.numel()}, {"scale": scale})
 
 
+@watched
 def i2s_dequantize(q: torch.Tensor, scale: float) -> torch.Tensor:
     """See ops."""
     contract.check_elements("i2s_dequantize", "q", q, (torch.int8,), scale)
@@ -335,6 +367,7 @@ def i2s_dequantize(q: torch.Tensor, scale: float) -> torch.Tensor:
     return _elementwise(I2S_DEQUANTIZE, key, ("q", q), ("x", x), {"n": q.numel()}, {"scale": scale})
 
 
+@watched
 def pack(codes: torch.Tensor, scale: float, format: str) -> torch.Tensor:
     """See ops."""
     form = contract.check_codes(codes, scale, format)
@@ -346,6 +379,7 @@ def pack(codes: torch.Tensor, scale: float, format: str) -> torch.Tensor:
     return _elementwise(PACK_CODES, key, ("codes", _whole(codes)), ("packed", packed), {"N": N, "K": K}, {}, more)
 
 
+@watched
 def unpack(packed: torch.Tensor, N: int, K: int, format: str) -> torch.Tensor:
     """See ops."""
     contract.check_weights("unpack", packed, N, K, format, packed)
@@ -380,6 +414,6 @@ def _elementwise(
         }
         output = {made[0]: arrays.pop(made[0])}
         planner.add(op, key, {**arrays, **scalars}, output, axes)
-        plan = _kept(known, TorchPlan(*planner.made()))
+        plan = _kept(known, _made(planner, axes))
     _put(plan, out, tuple(each.data_ptr() for each in tensors.values()))
     return out

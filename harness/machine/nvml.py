@@ -137,3 +137,22 @@ def driver_version() -> str | None:
     except Exception:  # no package, no library or no driver
         return None
     return version.decode() if isinstance(version, bytes) else str(version)
+
+
+def uuids() -> tuple[str, ...]:
+    """The UUID of each GPU of the machine; () if NVML reports none."""
+    return tuple(_of_each("nvmlDeviceGetUUID"))
+
+
+def names() -> tuple[str, ...]:
+    """The name of each GPU of the machine; () if NVML reports none."""
+    return tuple(_of_each("nvmlDeviceGetName"))
+
+
+def _of_each(question: str) -> list[str]:
+    try:
+        nvml = _nvml()
+        found = [getattr(nvml, question)(nvml.nvmlDeviceGetHandleByIndex(n)) for n in range(nvml.nvmlDeviceGetCount())]
+    except Exception:  # no package, no library or no driver
+        return []
+    return [each.decode() if isinstance(each, bytes) else str(each) for each in found]

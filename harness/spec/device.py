@@ -266,6 +266,9 @@ class Device:
 
     - `memory()`: the device's own memory; None: kernels use host memory.
     - `transfers()`: how the public functions copy arrays to the device and back; None: through `memory()` alone.
+    - `activity()`: what its own memory did and holds, for monitors. Totals of this process: "uploads",
+      "bytes_uploaded", "downloads", "bytes_downloaded", "pool_hits", "pool_misses"; and bytes now: "pool_active",
+      "pool_held", "pool_most_held". {} before its first use. It does not begin to use the device.
     - `placed(bytes, node)`: a copy of an array's bytes in the memory of that NUMA node, for kernels in host memory.
       None: placement is not possible.
 
@@ -299,6 +302,7 @@ class Device:
     environment: Callable[[], Mapping[str, str]] = dict
     prefetching: Callable[[], Sequence[Prefetching]] = tuple
     identity: Callable[[], Mapping[str, str]] | None = None
+    activity: Callable[[], Mapping[str, int]] = dict
     placed: Callable[[Any, int], Any] | None = None
     thread_times: Callable[[Callable[[], object]], ThreadTimes | None] | None = None
     function: FunctionBinder | None = None

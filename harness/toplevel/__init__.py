@@ -1,7 +1,8 @@
 """tritmark: benchmark and validation harness for BitNet (1.58-bit, ternary) kernels.
 
-`tritmark.kernels` has the kernels, `tritmark.torch` the PyTorch ops and modules. Each part is imported at its first
-use. Other distributions may add parts: a folder `tritmark/` without an `__init__.py`.
+`tritmark.kernels` has the kernels, `tritmark.torch` the PyTorch ops and modules, and `tritmark.monitor` watches the
+calls of a program. Each part is imported at its first use. Other distributions may add parts: a folder `tritmark/`
+without an `__init__.py`.
 """
 
 from __future__ import annotations
@@ -9,7 +10,11 @@ from __future__ import annotations
 from importlib import import_module as _import_module
 from pkgutil import extend_path as _extend_path
 from pkgutil import iter_modules as _iter_modules
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
+
+if _TYPE_CHECKING:
+    from tritmark.harness.monitor import monitor as monitor
 
 _own = list(__path__)
 _found: list[str] = list(_extend_path([], __name__))
@@ -27,6 +32,11 @@ def __getattr__(name: str) -> _Any:
 
         globals()[name] = version("tritmark")
         return globals()[name]
+    if name == "monitor":
+        from tritmark.harness.monitor import monitor
+
+        globals()[name] = monitor
+        return monitor
     if not name.startswith("_"):
         from importlib.util import find_spec
 
@@ -36,7 +46,7 @@ def __getattr__(name: str) -> _Any:
 
 
 def __dir__() -> list[str]:
-    return [*(name for name in globals() if name.startswith("__")), "__version__", *_parts()]
+    return [*(name for name in globals() if name.startswith("__")), "__version__", "monitor", *_parts()]
 
 
 def _parts() -> list[str]:

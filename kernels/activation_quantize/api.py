@@ -10,10 +10,11 @@ import numpy.typing as npt
 
 from tritmark.harness.contract import check_array
 from tritmark.harness.errors import InvalidArgumentError
+from tritmark.harness.monitor import hook
 from tritmark.harness.resident import ResidentArray
 from tritmark.kernels import dispatch, elementwise, plans
 from tritmark.kernels.activation_quantize.spec import KEY, OP, key_for
-from tritmark.kernels.foreign import takes_any_array
+from tritmark.kernels.foreign import with_plans
 
 
 class ActivationQuantized(NamedTuple):
@@ -27,7 +28,7 @@ class ActivationQuantized(NamedTuple):
     """The sum of each row's q, in the same shape as `scale`."""
 
 
-@takes_any_array
+@with_plans
 def activation_quantize(
     x: npt.NDArray[Any],
     *,
@@ -49,6 +50,8 @@ def activation_quantize(
     flat array; `nonfinite="zero"` replaces them by 0), NoCompatibleKernelError for a missing device or variant and for
     a larger K, DeviceError if a GPU fails; `out` is then untouched.
     """
+    watch = hook.active
+    thread = None if watch is None else watch.begin()
     planned = type(x) is np.ndarray and nonfinite == "error" and device == "cpu"
     wide = None
     if planned and (out is None or type(out) is ActivationQuantized):
@@ -56,7 +59,27 @@ def activation_quantize(
         if found is None and out is None and variant is None and (wide := plans.widened(x)) is not None:
             found = plans.quantize_plans().run(dispatch.registry(), wide, None, None, threads)
         if found is not None:
+            if thread is not None and watch is not None:
+                K = x.shape[-1]
+                watch.end(thread, OP.name, plans.PLANNED_QUANTIZATIONS.get((x.size // K, K, variant, threads)))
             return ActivationQuantized._make(found)
+    asked = x, out, nonfinite, variant, threads, device
+    made: ActivationQuantized = (
+        _computed(*asked) if thread is None or watch is None else watch.call(thread, OP.name, _computed, asked, None)
+    )
+    if planned and (x.dtype == np.float32 or wide is not None):
+        plans.plan_quantize(x.size // x.shape[-1], x.shape[-1], variant, threads)
+    return made
+
+
+def _computed(
+    x: Any,
+    out: ActivationQuantized | None,
+    nonfinite: str,
+    variant: str | None,
+    threads: int | None,
+    device: str,
+) -> ActivationQuantized:
     rows = _rows(x)
     key = key_for(str(rows.dtype) if isinstance(rows, np.ndarray | ResidentArray) else "", device)
     check_array(OP.name, OP.inputs[0], rows, None if key.input_dtype == KEY.input_dtype else key.input_dtype)
@@ -70,8 +93,6 @@ def activation_quantize(
     checked = dispatch.finite(OP, "x", rows, nonfinite, preflight=out is not None)
     outputs = {"q": arrays[0].reshape(rows.shape), "scale": arrays[1], "sum": arrays[2]}
     dispatch.run(OP, chosen, {"x": checked}, outputs, axes, dispatch.threads_for(key, threads), flat=True)
-    if planned and (key == KEY or wide is not None):
-        plans.plan_quantize(axes["M"], axes["K"], variant, threads)
     return ActivationQuantized(*(array.reshape(shape) for array, shape in zip(outputs.values(), shapes, strict=True)))
 
 

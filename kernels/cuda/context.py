@@ -134,6 +134,11 @@ def in_use(index: int) -> bool:
     return (False, index) in _CONTEXTS
 
 
+def contexts() -> tuple[CudaContext, ...]:
+    """The contexts that this process has made."""
+    return tuple(_CONTEXTS.values())
+
+
 def alone(index: int) -> dict[str, str]:
     """Environment variables for a process that sees only the GPU of that number, for any library."""
     reported = os.environ.get(VISIBLE)

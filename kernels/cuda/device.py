@@ -19,6 +19,7 @@ from tritmark.kernels.cuda import launch as launches
 from tritmark.kernels.cuda.array import DeviceArray
 from tritmark.kernels.cuda.context import (
     alone,
+    contexts,
     cuda_context,
     current_gpu,
     driver_index,
@@ -109,6 +110,26 @@ def compiler() -> str:
 def proof(launch: Launch) -> Proof | None:
     """The evidence that the launcher collected; None for a launch that is not its own."""
     return launch.proof if isinstance(launch, CountedLaunch) else None
+
+
+def activity() -> dict[str, int]:
+    """What the contexts of this process did and hold, see Device."""
+    found: dict[str, int] = {}
+    for context in contexts():
+        stats, figures = context.stats, context.pool.figures()
+        for name, value in (
+            ("uploads", stats.uploads),
+            ("bytes_uploaded", stats.bytes_uploaded),
+            ("downloads", stats.downloads),
+            ("bytes_downloaded", stats.bytes_downloaded),
+            ("pool_hits", stats.cache_hits),
+            ("pool_misses", stats.cache_misses),
+            ("pool_active", figures.active),
+            ("pool_held", figures.held),
+            ("pool_most_held", figures.most_held),
+        ):
+            found[name] = found.get(name, 0) + value
+    return found
 
 
 class CudaMemory:
@@ -206,6 +227,7 @@ DEVICE = Device(
     memory=_memory,
     transfers=lambda: cuda_context().transfers,
     proof=proof,
+    activity=activity,
     adopt=_adopt,
     numbering=Numbering(count=gpu_count, title=_title, at=on_gpu, alone=alone),
 )

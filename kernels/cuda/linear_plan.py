@@ -44,12 +44,13 @@ def linear_plan(
     out_dtype: str,
     *,
     constant_weights: bool = False,
+    kernels: list[str] | None = None,
 ) -> tuple[Callable[..., int], int]:
     """A launch function for the addresses of x (M, K), weights (nbytes,), out (M, N) and the workspace, and for
     weight_scale.
 
     See Planner.made. `constant_weights`: no pending launch writes the weights. For one row of activations it uses a
-    single kernel if there is one, otherwise the best variant of each op.
+    single kernel if there is one, otherwise the best variant of each op. Their ids are added to `kernels`.
     """
     M, N, K = axes["M"], axes["N"], axes["K"]
     planner = Planner(context)
@@ -64,4 +65,6 @@ def linear_plan(
     else:
         rows = add_quantization(planner, x, {}, M, K)
         add_product(planner, (rows["q"], weights, rows["scale"], out), format, axes)
+    if kernels is not None:
+        kernels += planner.kernels
     return planner.made()

@@ -94,6 +94,8 @@ class Planner:
     def __init__(self, context: PlanContext) -> None:
         self._context = context
         self._steps: list[Step] = []
+        self.kernels: list[str] = []
+        """Ids of the variants, in the order in which they run."""
         self._given: list[DeviceArray] = []
         self._alignments: list[int] = []
         self._room = 0
@@ -152,6 +154,7 @@ class Planner:
             function=self._context.function,
         )
         steps = STEPS[variant.id](call)
+        self.kernels.append(variant.id)
         asked = any(_scalar(value) for value in inputs.values())
         if asked and not any(_scalar(arg) for step in steps for arg in step.args):
             found = f"{variant.id} computes with a scale before it launches"

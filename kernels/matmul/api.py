@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy.typing as npt
 
 from tritmark.harness.contract import unify
 from tritmark.harness.errors import InvalidArgumentError
+from tritmark.harness.monitor import hook
 from tritmark.harness.numbered import numbered, same_device
 from tritmark.harness.resident import ResidentArray
 from tritmark.harness.spec import Device, KernelKey, Launch, Receipt, Variant
@@ -98,6 +100,11 @@ def matmul_batch(
     from tritmark.kernels.cuda.batch import Batch
     from tritmark.kernels.cuda.context import cuda_context, on_gpu
 
+    watch = hook.active
+    if watch is not None and (thread := watch.begin()) is not None:
+        call = partial(matmul_batch, mode=mode, variant=variant, device=device)
+        watched: list[npt.NDArray[np.float32]] = watch.call(thread, "matmul_batch", call, (factors,), None)
+        return watched
     pairs = list(factors)
     for a, b in pairs:
         unify(OPS["float32"], {"a": a, "b": b})
@@ -110,6 +117,10 @@ def matmul_batch(
         for number, (each, (a, b)) in enumerate(zip(bound, pairs, strict=True)):
             batch.add(each.launch, 2 * a.size * b.shape[1], f"pair {number}")
         batch.run()
+        if watch is not None:
+            kernels = ", ".join(sorted({each.variant.id for each in bound}))
+            name = f"{kernels}, batch of {len(bound)}"
+            watch.ran(hook.KernelRan(name, {}, simulated=_device().simulated()))
     return [each.c.numpy() for each in bound]
 
 
@@ -120,6 +131,9 @@ def bind(
     op = OPS[mode.dtype]
     axes = {"M": a.shape[0], "N": b.shape[1], "K": a.shape[1]}
     chosen = dispatch.select(KernelKey(DEVICE, op.name, "none", "float32"), axes, variant)
+    watch = hook.active
+    if watch is not None:
+        watch.ran(hook.chosen(chosen, axes, 0, _device().simulated()))
     receipts: list[Receipt] = []
     conversions: list[Launch] = []
     factors: dict[str, Any] = {"a": a, "b": b}

@@ -10,17 +10,18 @@ import numpy.typing as npt
 
 from tritmark.harness.contract import dtype_name, unify
 from tritmark.harness.errors import InvalidArgumentError
+from tritmark.harness.monitor import hook
 from tritmark.harness.resident import ResidentArray
 from tritmark.harness.spec import KernelKey, Receipt, Requirement
 from tritmark.kernels import dispatch, plans
-from tritmark.kernels.foreign import takes_any_array
+from tritmark.kernels.foreign import with_plans
 from tritmark.kernels.formats import FORMATS
 from tritmark.kernels.offload import FinishedCall
 from tritmark.kernels.packed import PackedWeights, product_with
 from tritmark.kernels.ternary_matmul.spec import OP, dtypes
 
 
-@takes_any_array
+@with_plans
 def ternary_matmul(
     activations: npt.NDArray[np.int8],
     weights: PackedWeights,
@@ -50,14 +51,22 @@ def ternary_matmul(
     kinds of scales, a missing device, an instruction set that this CPU lacks), DeviceError if a GPU fails; `out` is
     then untouched.
     """
+    watch = hook.active
+    thread = None if watch is None else watch.begin()
     planned = device == "cpu" and type(weights) is PackedWeights
     if planned and weights.plans is not None:
         found = weights.plans.run(dispatch.registry(), activations, act_scale, dtype, out, variant, threads)
         if found is not None:
+            if thread is not None and watch is not None:
+                M = activations.shape[0] if activations.ndim == 2 else 1
+                watch.end(thread, OP.name, weights.planned.get((M, dtype, variant, threads)))
             return cast("npt.NDArray[Any]", found)
-    result, _ = _computed(
-        activations, weights, act_scale=act_scale, dtype=dtype, out=out, variant=variant, threads=threads, device=device
-    )
+    asked: dict[str, Any] = {"act_scale": act_scale, "dtype": dtype, "out": out, "variant": variant}
+    asked |= {"threads": threads, "device": device}
+    if thread is None or watch is None:
+        result, _ = _computed(activations, weights, **asked)
+    else:
+        result, _ = watch.call(thread, OP.name, _computed, (activations, weights), asked)
     if planned and type(activations) is np.ndarray:
         plans.plan_product(weights, math.prod(activations.shape[:-1]), dtype, variant, threads)
     return result

@@ -1,0 +1,293 @@
+"""A monitored part of a program, from its start to its end."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from tritmark.harness.errors import InvalidArgumentError, TritmarkError, UsageError
+from tritmark.harness.monitor import hook
+from tritmark.harness.monitor.counters import Counters, Snapshot, since
+from tritmark.harness.monitor.data import Series, SessionData, by_time
+from tritmark.harness.monitor.machine_samples import Sample, Sampler
+
+if TYPE_CHECKING:
+    from tritmark.harness.monitor.metrics import Metric
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_LOG = logging.getLogger(__name__)
+_SAVE_S = 60.0
+"""Seconds between two saves of a running session."""
+_TIMED_PER_S = 20_000
+"""Calls that are timed in a second; above it, one of several is. Counting goes on."""
+_SHORTEST_S = 0.05
+_GAUGES = ("pool_active", "pool_held", "pool_most_held")
+"""What Device.activity reports of the moment; the rest are totals."""
+
+
+class _Shared:
+    """The counters of this process, while at least one session needs them."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """As no session needs them. In a forked child another thread of the parent may have held the lock."""
+        self.lock = threading.RLock()
+        self.counters: Counters | None = None
+        self.users = 0
+
+    def join(self) -> Counters:
+        """Counters that count from now on."""
+        with self.lock:
+            if self.counters is None:
+                self.counters = Counters(hook.recorders[0])
+                hook.active = self.counters.watch
+            self.users += 1
+            return self.counters
+
+    def leave(self) -> None:
+        """One session needs them no more."""
+        with self.lock:
+            self.users -= 1
+            if not self.users:
+                hook.active = self.counters = None
+
+
+_SHARED = _Shared()
+
+
+def _forked() -> None:
+    """In a forked child: nothing is watched, and the parent's sessions are the parent's."""
+    hook.active = None
+    hook.forget()
+    _SHARED.reset()
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
+class MonitorSession:
+    """See tritmark.monitor. Use it as a context manager, or as a decorator: then each call of the function is a session
+    of its own."""
+
+    def __init__(
+        self, program: str = "", *, database: str | Path | None = None, interval_s: float = 1.0, keep: bool = True
+    ) -> None:
+        if not interval_s >= _SHORTEST_S:
+            legal = f"{_SHORTEST_S} or more"
+            raise InvalidArgumentError(op="monitor", argument="interval_s", found=repr(interval_s), legal=legal)
+        self._options: dict[str, Any] = {"database": database, "interval_s": interval_s, "keep": keep}
+        self.program = program or _script()
+        self.database = database
+        self.data: SessionData | None = None
+        """What was found, after the end."""
+        self.problem = ""
+        """Why the session could not be saved; "" if it was, or need not be."""
+        self._interval, self._keep = interval_s, keep
+        self._counters: Counters | None = None
+        self._before: Snapshot = {}
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._sampler: Sampler | None = None
+        self._every = 1
+        self._id = ""
+        self._started = 0.0
+        self._pid = 0
+        self._devices: dict[str, dict[str, int]] = {}
+        self._machine: tuple[str, str] | None = None
+        self._saving = threading.Lock()
+        self._sinks: list[Any] = []
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        """The function, each call of which is a session."""
+        program = self.program if self.program != _script() else function.__qualname__
+
+        @wraps(function)
+        def watched(*args: P.args, **kwargs: P.kwargs) -> R:
+            with MonitorSession(program, **self._options):
+                return function(*args, **kwargs)
+
+        return watched
+
+    def __enter__(self) -> MonitorSession:
+        if self._started:
+            raise UsageError(f"the session {self._id} began already; legal: a new tritmark.monitor()")
+        from secrets import token_hex
+
+        self._started, self._pid = time.time(), os.getpid()
+        self._id = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(self._started))}-{token_hex(4)}"
+        self._sampler = Sampler(self._calls, self._activity)
+        hook.when_provided(self._join)
+        self._thread = threading.Thread(target=self._watch, name="tritmark-monitor", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._pid != os.getpid() or self.data is not None:  # a forked child left the block, too
+            return
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+        for each in self._sinks:
+            each.close()
+        self.data = self._found(complete=True)
+        hook.forget(self._join)
+        if self._counters is not None:
+            _SHARED.leave()
+            self._counters = None
+        if self._keep:
+            self._save(self.data)
+
+    def now(self) -> SessionData:
+        """What was found so far."""
+        return self.data or self._found(complete=False)
+
+    def prometheus(self, port: int = 9464, address: str = "127.0.0.1") -> int:
+        """Serve metrics for Prometheus at that address until the end, and return the port; 0 picks a free one. By
+        default only programs of this machine can read it. Raises UsageError without prometheus-client and for an
+        address that is in use."""
+        from tritmark.harness.monitor.prometheus import PrometheusEndpoint
+
+        endpoint = PrometheusEndpoint(self._metrics, port, address)
+        self._sinks.append(endpoint)
+        return endpoint.port
+
+    def opentelemetry(self, meter_provider: Any = None) -> None:
+        """Report metrics to OpenTelemetry until the end: to `meter_provider`, by default the global one. Raises
+        UsageError without OpenTelemetry."""
+        from tritmark.harness.monitor.machine_samples import NOTHING
+        from tritmark.harness.monitor.metrics import metrics
+        from tritmark.harness.monitor.otel import OtelInstruments
+
+        known = metrics(self.now(), self.latest_sample() or NOTHING)
+        self._sinks.append(OtelInstruments(self._metrics, known, meter_provider))
+
+    def latest_sample(self) -> Sample | None:
+        """The machine at the last sample."""
+        return self._sampler.samples[-1] if self._sampler is not None and self._sampler.samples else None
+
+    def _metrics(self) -> list[Metric]:
+        from tritmark.harness.monitor.metrics import metrics
+
+        return list(metrics(self.now(), self.latest_sample()))
+
+    def _join(self) -> None:
+        self._counters = _SHARED.join()
+        self._before = self._counters.snapshot()
+        self._devices = self._activity()
+
+    def _calls(self) -> int:
+        return self._counters.calls() if self._counters is not None else 0
+
+    def _activity(self) -> dict[str, dict[str, int]]:
+        """What devices count, if the kernels are loaded and ran."""
+        if self._counters is None or not self._counters.calls():
+            return {}
+        from tritmark.harness.providers import installed
+
+        found = {each.type: dict(each.activity()) for each in installed().registry.every()}
+        return {name: counts for name, counts in found.items() if counts}
+
+    def _watch(self) -> None:
+        assert self._sampler is not None
+        saved = time.monotonic()
+        while not self._stop.wait(self._interval):
+            try:
+                sample = self._sampler.take()
+                if self._counters is not None:
+                    every = max(1, round(sample.calls / self._interval / _TIMED_PER_S))
+                    self._counters.watch.every = every
+                    self._every = max(self._every, every)
+                if self._keep and time.monotonic() - saved > _SAVE_S:
+                    saved = time.monotonic()
+                    self._save(self._found(complete=False))
+            except Exception:  # a fault of the monitor must not end the program, nor go unseen
+                _LOG.exception("tritmark.monitor: a sample failed; the session goes on without it")
+
+    def _found(self, *, complete: bool) -> SessionData:
+        from tritmark.harness.monitor.machine_samples import machine_id
+        from tritmark.harness.monitor.work import work
+
+        counters, sampler = self._counters, self._sampler
+        assert sampler is not None
+        if self._machine is None:
+            self._machine = machine_id(), _host()
+        series = []
+        for key, counts in since(counters.snapshot(), self._before).items() if counters is not None else ():
+            done = work(key.kernel, counts.sizes)
+            nbytes, operations = done if done is not None else (None, None)
+            series.append(
+                Series(key, counts.calls, counts.total_ns, counts.histogram, counts.errors, nbytes, operations)
+            )
+        if complete and series and not sampler.samples:
+            sampler.take()
+        return SessionData(
+            id=self._id,
+            program=self.program,
+            started=self._started,
+            ended=time.time(),
+            complete=complete,
+            machine=self._machine[0],
+            host=self._machine[1],
+            version=_version(),
+            pid=self._pid,
+            every=self._every,
+            series=by_time(series),
+            samples=tuple(sampler.samples),
+            devices=_difference(self._activity(), self._devices),
+        )
+
+    def _save(self, data: SessionData) -> None:
+        if not data.series:
+            return
+        from tritmark.harness.monitor.database import Database
+
+        with self._saving:
+            try:
+                self.problem = ""
+                Database(self.database).save(data)
+            except (TritmarkError, OSError) as error:
+                self.problem = str(error)
+                _LOG.warning("tritmark.monitor: the session is not saved: %s", error)
+
+
+def _difference(now: dict[str, dict[str, int]], before: dict[str, dict[str, int]]) -> dict[str, dict[str, int]]:
+    return {
+        device: {
+            name: count if name in _GAUGES else count - before.get(device, {}).get(name, 0)
+            for name, count in counts.items()
+        }
+        for device, counts in now.items()
+    }
+
+
+def _script() -> str:
+    return Path(sys.argv[0]).name if sys.argv and sys.argv[0] not in {"", "-c", "-m"} else "python"
+
+
+def _host() -> str:
+    import platform
+
+    from tritmark.harness.machine.cpu import model
+
+    fields = dict(each.partition(" name ")[::2] for each in model().split(", "))
+    return f"{platform.node()}, {fields.get('model', platform.machine())}"
+
+
+def _version() -> str:
+    import tritmark
+
+    return tritmark.__version__

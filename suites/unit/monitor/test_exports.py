@@ -1,0 +1,112 @@
+"""Metrics for Prometheus and OpenTelemetry, read back by their own libraries."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from collections.abc import Iterator
+from urllib.error import URLError
+from urllib.request import urlopen
+
+import numpy as np
+import pytest
+
+import tritmark
+from tritmark.harness.errors import UsageError
+from tritmark.harness.monitor.machine_samples import GpuSample, Sample
+from tritmark.harness.monitor.metrics import metrics
+from tritmark.harness.monitor.session import MonitorSession
+from tritmark.kernels import i2s_quantize
+
+X = np.ones(10, np.float32)
+
+
+@pytest.fixture
+def session() -> Iterator[MonitorSession]:
+    with tritmark.monitor(keep=False) as found:
+        for _ in range(3):
+            i2s_quantize(X, 1.0)
+        with pytest.raises(ValueError, match="scale"):
+            i2s_quantize(X, -1.0)
+        yield found
+
+
+def test_prometheus_reads_the_calls_on_this_machine_only(session: MonitorSession) -> None:
+    pytest.importorskip("prometheus_client", reason="every environment of tox has it")
+    from prometheus_client.parser import text_string_to_metric_families
+
+    port = session.prometheus(port=0)
+    text = urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10).read().decode()
+    found = {one.name: one for family in text_string_to_metric_families(text) for one in family.samples}
+    calls = found["tritmark_calls_total"]
+    assert calls.value == 3
+    assert calls.labels["entry"] == "i2s_quantize"
+    assert calls.labels["kernel"].startswith("cpu/i2s_quantize/")
+    assert found["tritmark_call_errors_total"].labels["error"] == "InvalidArgumentError"
+    assert found["tritmark_call_time_seconds_total"].value > 0
+    i2s_quantize(X, 1.0)
+    assert "} 4.0" in urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10).read().decode()
+    own = socket.gethostbyname(socket.gethostname())
+    if not own.startswith("127."):
+        with pytest.raises(OSError, match="refused"):
+            socket.create_connection((own, port), timeout=5).close()
+    session.__exit__(None, None, None)
+    with pytest.raises(URLError):
+        urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5)
+
+
+def test_a_port_in_use(session: MonitorSession) -> None:
+    pytest.importorskip("prometheus_client", reason="every environment of tox has it")
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        with pytest.raises(UsageError, match="0 picks one"):
+            session.prometheus(port=other.getsockname()[1])
+
+
+def test_opentelemetry_reads_the_calls(session: MonitorSession) -> None:
+    pytest.importorskip("opentelemetry.sdk", reason="every environment of tox has it")
+    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
+    reader = InMemoryMetricReader()
+    provider = MeterProvider(metric_readers=[reader], shutdown_on_exit=False)
+    session.opentelemetry(provider)
+
+    def read() -> dict[str, list[tuple[float, dict[str, object]]]]:
+        data = reader.get_metrics_data()
+        return {
+            each.name: [(one.value, dict(one.attributes)) for one in each.data.data_points]
+            for resource in (data.resource_metrics if data else ())
+            for scope in resource.scope_metrics
+            for each in scope.metrics
+        }
+
+    ((value, labels),) = read()["tritmark.calls"]
+    assert (value, labels["entry"]) == (3, "i2s_quantize")
+    i2s_quantize(X, 1.0)
+    assert read()["tritmark.calls"][0][0] == 4
+    session.__exit__(None, None, None)
+    assert not read().get("tritmark.calls")
+    provider.shutdown()
+
+
+@pytest.mark.parametrize("library", ["prometheus", "opentelemetry"])
+def test_a_missing_library_is_named(session: MonitorSession, library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [*sys.modules]:
+        if name.partition(".")[0] in {"opentelemetry", "prometheus_client"}:
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "opentelemetry", None)
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    with pytest.raises(UsageError, match="pip install 'tritmark"):
+        session.prometheus() if library == "prometheus" else session.opentelemetry()
+
+
+def test_the_machine_is_exported(session: MonitorSession) -> None:
+    gpu = GpuSample(50, 1_500_000_000, 300.0, None, 1 << 30, ())
+    sample = Sample(1.0, 2.0, None, 3e9, None, 1 << 20, 5, {"GPU-1": gpu})
+    found = {each.name: each.values for each in metrics(session.now(), sample)}
+    assert found["tritmark_own_cores"] == (({}, 2.0),)
+    assert found["tritmark_other_cores"] == ()
+    assert found["tritmark_gpu_power"] == (({"gpu": "GPU-1"}, 300.0),)
+    assert found["tritmark_gpu_temperature"] == ()
