@@ -34,6 +34,10 @@ VARIABLES = {
         "`on` (default), `off`",
         "`off` ignores what `tritmark tune` chose",
     ),
+    "TRITMARK_MONITOR": (
+        "`1`, or the path of a file",
+        "watches a program that uses the kernels, and keeps its session in the cache folder or in that file",
+    ),
     "TRITMARK_CUDA": ("`driver` (default), `simulator`", "`simulator` runs CUDA kernels on the CPU"),
     "TRITMARK_CUDA_LOADER": (
         "`nvcc` (default), `sourcemodule`",

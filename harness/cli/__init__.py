@@ -36,6 +36,7 @@ from tritmark.harness.cli.history import history
 from tritmark.harness.cli.league import league
 from tritmark.harness.cli.list import list_
 from tritmark.harness.cli.machine import machine
+from tritmark.harness.cli.monitor import monitor
 from tritmark.harness.cli.new import new
 from tritmark.harness.cli.once import Once
 from tritmark.harness.cli.precision import precision
@@ -53,6 +54,7 @@ from tritmark.harness.errors import BadEnvironmentError, TritmarkError
 from tritmark.harness.interruption import interrupted_once
 from tritmark.harness.machine.cpu import bind_threads
 from tritmark.harness.machine.session import lift
+from tritmark.harness.monitor.hook import VARIABLE
 
 _listed: list[str] = []
 """The commands in the order of the help."""
@@ -97,6 +99,8 @@ _REFUSALS = frozenset(
 def main() -> None:
     """Run the command line. A TritmarkError ends it with one message on the error stream and status USAGE or
     ENVIRONMENT."""
+    # Our own commands and their processes call kernels to test them; a user's program is watched.
+    os.environ.pop(VARIABLE, None)
     lift()
     bind_threads()
     with standing():
@@ -194,6 +198,7 @@ _commands: tuple[Callable[..., None] | typer.Typer, ...] = (
     advise,
     report,
     frame,
+    monitor,
     formats,
     league,
     precision,

@@ -96,6 +96,12 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("tritmark precision", "fp32, fp16 and bf16 on the GPU: time, error, memory, copies"),
         ("tritmark precision 512x13824x2560 --error 1e-3", "the fastest within that error"),
     ),
+    "monitor": (("tritmark monitor report", "its sessions of the last seven days"),),
+    "monitor report": (
+        ("tritmark monitor report --since 24h", "what ran since yesterday, and is it slower?"),
+        ("tritmark monitor report --since 4w --format html", "a page with the trends of each kernel"),
+        ("tritmark monitor report --program serve.py --format json", f"for scripts; exits with {FAILED} if slower"),
+    ),
     "verify": (
         ("tritmark verify", "the newest Record: digest, receipts and figures"),
         ("tritmark verify results/baselines/cpu-zen4-2-cores.speed.json", "a stored baseline"),

@@ -16,7 +16,7 @@ MEANINGS = {
     PASSED: "no verdict is FAIL or ERROR, no kernel is SLOWER, no packer is incorrect, nothing must be fixed",
     FAILED: "a verdict is FAIL or ERROR; `gate`: a kernel is SLOWER, incorrect or broken; `history`: a regression is "
     "not reverted; `formats`: a packer is incorrect; `doctor`: something must be fixed; `compare`: the models differ; "
-    "`precision`: no mode is exact enough",
+    "`precision`: no mode is exact enough; `monitor`: a kernel is SLOWER in its newest session",
     USAGE: "invalid usage or input, or a file that cannot be written",
     UNAVAILABLE: "a requested device is missing",
     AMBIGUOUS: "with `--strict` (`run`, `check`, `gate`): nothing failed, but a verdict is AMBIGUOUS",
