@@ -14,6 +14,7 @@ from tritmark.kernels.absmean_quantize.api import absmean_quantize
 from tritmark.kernels.activation_quantize.api import activation_quantize
 from tritmark.kernels.cuda.device import DEVICE as CUDA
 from tritmark.kernels.cuda.spread import Spread, spread
+from tritmark.kernels.device_health import check_memory_health, performance_stats
 from tritmark.kernels.dispatch import register
 from tritmark.kernels.float_narrow.api import float_narrow
 from tritmark.kernels.float_widen.api import float_widen
@@ -123,6 +124,7 @@ __all__ = [
     "Spread",
     "absmean_quantize",
     "activation_quantize",
+    "check_memory_health",
     "float_narrow",
     "float_widen",
     "i2s_dequantize",
@@ -131,6 +133,7 @@ __all__ = [
     "matmul_batch",
     "pack_codes",
     "pack_weights",
+    "performance_stats",
     "register",
     "spread",
     "ternary_linear",

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from tritmark.harness.spec.launch import Launch, Proof
 from tritmark.harness.spec.op import Arrays, Axes, KernelKey, Op
+from tritmark.harness.spec.stats import DeviceStats
 from tritmark.harness.spec.variant import Variant
 
 
@@ -266,6 +267,10 @@ class Device:
 
     - `memory()`: the device's own memory; None: kernels use host memory.
     - `transfers()`: how the public functions copy arrays to the device and back; None: through `memory()` alone.
+    - `stats()`: counts of this process's work on the device and figures of its memory pool, without starting the
+      device. None: not counted.
+    - `memory_problems()`: why the device's memory and this process's pool are not in order; empty for none. None: not
+      checked.
     - `placed(bytes, node)`: a copy of an array's bytes in the memory of that NUMA node, for kernels in host memory.
       None: placement is not possible.
 
@@ -295,6 +300,8 @@ class Device:
     units: Callable[[], Sequence[str]] = tuple
     adopt: Callable[[Any], Sequence[Variant]] | None = None
     ladder: Callable[[], Mapping[str, frozenset[str]]] = dict
+    stats: Callable[[], DeviceStats] | None = None
+    memory_problems: Callable[[], Sequence[str]] | None = None
     numbering: Numbering | None = None
     environment: Callable[[], Mapping[str, str]] = dict
     prefetching: Callable[[], Sequence[Prefetching]] = tuple

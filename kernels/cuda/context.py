@@ -152,6 +152,12 @@ def cuda_context(index: int | None = None) -> CudaContext:
         return _CONTEXTS[key]
 
 
+def existing_context() -> CudaContext | None:
+    """The context of the current GPU, or None if this process has not used that GPU yet."""
+    simulator = simulated()
+    return _CONTEXTS.get((simulator, current_gpu() if simulator else driver_index(current_gpu())))
+
+
 def _new_context(simulated: bool, index: int) -> CudaContext:
     if simulated:
         from tritmark.kernels.cuda.simulator import SimulatorBackend
