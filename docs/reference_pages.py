@@ -42,6 +42,7 @@ VARIABLES = {
     "TRITMARK_NVCC": ("path", "the nvcc to use"),
     "TRITMARK_GGML": ("folder", "where libggml-base and libggml-cpu are"),
     "TRITMARK_CACHE": ("folder", "where caches are kept; default: the user's cache folder"),
+    "TRITMARK_STATE": ("folder", "where the history of `tritmark health` is kept; default: the user's state folder"),
     "TRITMARK_CFLAGS": ("compiler options", "added when tritmark itself is compiled, such as `-g`"),
 }
 """For users: values, and what each does."""

@@ -32,6 +32,7 @@ from tritmark.harness.cli.exit_status import ENVIRONMENT, MEANINGS, USAGE
 from tritmark.harness.cli.formats import formats
 from tritmark.harness.cli.frame import frame
 from tritmark.harness.cli.gate import gate
+from tritmark.harness.cli.health import health
 from tritmark.harness.cli.history import history
 from tritmark.harness.cli.league import league
 from tritmark.harness.cli.list import list_
@@ -198,6 +199,7 @@ _commands: tuple[Callable[..., None] | typer.Typer, ...] = (
     league,
     precision,
     doctor,
+    health,
     convert,
     compare,
 )

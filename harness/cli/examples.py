@@ -104,6 +104,12 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("tritmark doctor", "what disturbs measurements here, and how to fix it"),
         ("tritmark doctor --json", f"for scripts; exits with {FAILED} if something must be fixed"),
     ),
+    "health": (
+        ("tritmark health", "GPUs, memory pools, disk and noise; what changed since the last probe"),
+        ("tritmark health --passive --json", "for a probe of production: reads sensors, runs nothing"),
+        ("tritmark health --device cuda --strict", f"exit with {FAILED} for critical, {AMBIGUOUS} for a warning"),
+        ("tritmark health --history", "earlier probes"),
+    ),
     "convert": (
         ("tritmark convert model.gguf model.safetensors --format hf_pack", "from I2_S to the format of transformers"),
         ("tritmark convert hf:OWNER/NAME model.gguf --format i2_s_x86", "the reverse, or from bf16 master weights"),

@@ -73,14 +73,19 @@ def _nvml() -> Any:
     return pynvml
 
 
-def _handle(uuid: str) -> tuple[Any, Any]:
-    """The library and the device's handle. Raises LookupError with the reason if there is none."""
+def library() -> Any:
+    """The module pynvml, started. Raises LookupError with the reason if it cannot be."""
     try:
-        nvml = _nvml()
+        return _nvml()
     except ImportError:
         raise LookupError("nvidia-ml-py is not installed; next: pip install 'tritmark[cuda]'") from None
     except Exception as problem:  # pynvml.NVMLError has no name here, since the import itself may fail
         raise LookupError(f"NVML: {problem}") from None
+
+
+def _handle(uuid: str) -> tuple[Any, Any]:
+    """The library and the device's handle. Raises LookupError with the reason if there is none."""
+    nvml = library()
     try:
         return nvml, nvml.nvmlDeviceGetHandleByUUID(uuid)
     except nvml.NVMLError as problem:

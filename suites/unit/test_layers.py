@@ -24,6 +24,7 @@ PREFIX = "tritmark.harness"
 LAYERS = (
     ("__main__", "toplevel"),
     ("cli",),
+    ("health",),
     ("doctor", "gate", "soak", "report", "frame", "formats"),
     ("verify",),
     ("selftest", "selection"),
