@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from tritmark.harness.machine.cpu import CPUS, affinity, clocks
 from tritmark.harness.machine.files import SYS, number
@@ -37,5 +38,5 @@ def throttled_ns(sys: Path = SYS) -> dict[str, int]:
 def _temperature() -> float | None:
     import psutil
 
-    found = getattr(psutil, "sensors_temperatures", dict)()  # Linux and FreeBSD only
+    found: dict[str, Any] = getattr(psutil, "sensors_temperatures", dict)()  # Linux and FreeBSD only
     return max((float(each.current) for chip in _CHIPS for each in found.get(chip, ())), default=None)

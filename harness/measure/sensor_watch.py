@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from threading import Event, Thread
 from time import perf_counter
+from typing import TypeVar
 
 from tritmark.harness.machine import cpu_sensors, nvml
 from tritmark.harness.machine.reading import Reading
 from tritmark.harness.record import HOST, SensorRange, UnitSensors
+
+N = TypeVar("N", int, float)
 
 PAUSE_S = 0.1
 """Least pause between two readings. The timing of a Run takes a second or more."""
@@ -92,19 +95,20 @@ class SensorWatch:
 
 
 def _range(found: list[Reading]) -> SensorRange:
-    def known(name: str) -> list[float]:
-        return [value for each in found if (value := getattr(each, name)) is not None]
-
     reasons = Counter(reason for each in found for reason in each.throttle or ())
     return SensorRange(
         readings=len(found),
-        clock_low_hz=min(known("clock_low_hz"), default=None),
-        clock_high_hz=max(known("clock_high_hz"), default=None),
-        temperature_low=min(known("temperature"), default=None),
-        temperature_high=max(known("temperature"), default=None),
-        power_high=max(known("power"), default=None),
+        clock_low_hz=min(_known(each.clock_low_hz for each in found), default=None),
+        clock_high_hz=max(_known(each.clock_high_hz for each in found), default=None),
+        temperature_low=min(_known(each.temperature for each in found), default=None),
+        temperature_high=max(_known(each.temperature for each in found), default=None),
+        power_high=max(_known(each.power for each in found), default=None),
         throttle=dict(sorted(reasons.items())),
     )
+
+
+def _known(values: Iterable[N | None]) -> list[N]:
+    return [value for value in values if value is not None]
 
 
 def _capped(found: list[Reading]) -> int | None:
@@ -113,4 +117,4 @@ def _capped(found: list[Reading]) -> int | None:
         for each in found
         if each.throttle is not None and _CAPPED in each.throttle and _IDLE not in each.throttle
     ]
-    return min((clock for clock in clocks if clock is not None), default=None)
+    return min(_known(clocks), default=None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -28,7 +27,9 @@ from tritmark.harness.record import (
 )
 from tritmark.harness.spec import Workload
 from tritmark.harness.validate.cases import Material
+from tritmark.harness.validate.evidence import LaunchEvidence
 from tritmark.harness.validate.guard_names import Guard
+from tritmark.harness.validate.measured import Measured
 from tritmark.harness.validate.usage import Usage
 from tritmark.harness.worker import Workers
 
@@ -107,8 +108,9 @@ def test_a_fault_that_rests_on_more_than_time_stays_a_fault() -> None:
 def test_a_run_is_judged_by_its_own_readings(growth_ns: int, status: Status, monkeypatch: pytest.MonkeyPatch) -> None:
     counts = iter([0, growth_ns])
     monkeypatch.setattr(cpu_sensors, "throttled_ns", lambda: {"core_thermal_throttle": next(counts)})
-    measured = SimpleNamespace(roofs={}, evidence=None, usage=Usage(), scaling=(), plain=None, node_use=None)
-    monkeypatch.setattr(timing, "timed", lambda *args, **more: (Performance(status=Status.PASS), measured))
+    passed = Performance(status=Status.PASS)
+    measured = Measured(passed, LaunchEvidence(), Usage(), {})
+    monkeypatch.setattr(timing, "timed", lambda *args, **more: (passed, measured))
     run = _timed()
     assert run.performance.status is status
     assert ("core_thermal_throttle" in run.performance.reason) == (status is Status.AMBIGUOUS)
