@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Timer
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,6 +20,9 @@ if TYPE_CHECKING:
     from tritmark.harness.health.examine import HealthReport
     from tritmark.harness.health.finding import Severity
     from tritmark.harness.spec import Device
+
+LONGEST_S, PASSIVE_S = 90.0, 20.0
+"""Time limits of a probe. It takes a few seconds; the first one with a GPU also compiles a kernel."""
 
 _STYLES = {"ok": "green", "absent": "dim", "warning": "yellow", "unknown": "magenta", "critical": "bold red"}
 
@@ -40,7 +48,33 @@ def health(
         raise typer.Exit(PASSED)
     from tritmark.harness.health.examine import examined
 
-    report = examined(_devices(device), out, passive=passive)
+    with _deadline(PASSIVE_S if passive else LONGEST_S, as_json=as_json):
+        report = examined(_devices(device), out, passive=passive)
+    _print(report, as_json=as_json)
+    raise typer.Exit(status_of(report.overall, strict=strict))
+
+
+@contextmanager
+def _deadline(seconds: float, *, as_json: bool) -> Iterator[None]:
+    """End the command as critical if the block takes longer: a driver that hangs answers no call, for hours."""
+    watchdog = Timer(seconds, _give_up, (seconds, as_json))
+    watchdog.daemon = True
+    watchdog.start()
+    try:
+        yield
+    finally:
+        watchdog.cancel()
+
+
+def _give_up(seconds: float, as_json: bool) -> None:
+    from tritmark.harness.health.examine import unanswered
+
+    _print(unanswered(seconds), as_json=as_json)
+    sys.stdout.flush()
+    os._exit(FAILED)  # the main thread is inside a call that does not return
+
+
+def _print(report: HealthReport, *, as_json: bool) -> None:
     if as_json:
         import json
         from dataclasses import asdict
@@ -48,7 +82,6 @@ def health(
         typer.echo(json.dumps(asdict(report), indent=1))
     else:
         show(report)
-    raise typer.Exit(status_of(report.overall, strict=strict))
 
 
 def status_of(overall: Severity, *, strict: bool) -> int:

@@ -116,6 +116,20 @@ def examined(
     )
 
 
+def unanswered(seconds: float) -> HealthReport:
+    """The report of a probe that did not end."""
+    finding = HealthFinding(
+        unit=MACHINE,
+        name="probe",
+        severity=Severity.CRITICAL,
+        found=f"no answer within {seconds:.0f} s: probably a driver or a disk hangs",
+        legal="a probe ends within seconds",
+        next_step="see sudo dmesg and nvidia-smi; reboot the machine if they hang, too",
+    )
+    at = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+    return HealthReport(at, Severity.CRITICAL, {MACHINE: Severity.CRITICAL}, (finding,), "")
+
+
 def _listed() -> tuple[list[GpuState], list[HealthFinding]]:
     """Every GPU of this machine, and a finding if there is none or NVML does not report them."""
     if not doctor_gpu.present() and machine_gpu.driver_problem() is not None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import platform
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -78,7 +80,7 @@ def test_a_machine_without_a_gpu_is_quiet() -> None:
 
 def test_a_gpu_that_cannot_be_read_is_not_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(examine.doctor_gpu, "present", lambda: True)
-    monkeypatch.setitem(__import__("sys").modules, "pynvml", None)
+    monkeypatch.setitem(sys.modules, "pynvml", None)
     nvml._nvml.cache_clear()
     report = probe()
     assert report.overall is Severity.UNKNOWN
@@ -320,3 +322,17 @@ def test_the_program_in_the_guide_runs(monkeypatch: pytest.MonkeyPatch, capsys: 
     exec(compile(code, "docs/guides/health.md", "exec"), {"x": np.ones((2, 64), np.float32)})
     launches, nbytes, rate, fragmentation = capsys.readouterr().out.split()
     assert (int(launches) >= 1, int(nbytes) >= 512, float(rate), float(fragmentation)) == (True, True, 0.0, 0.0)
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_a_driver_that_hangs_ends_the_probe(options: list[str]) -> None:
+    code = (
+        "from time import sleep; from tritmark.harness.cli import app, health as _; import sys;"
+        "here = sys.modules['tritmark.harness.cli.health']; here.LONGEST_S = 0.2;"
+        f"here._devices = lambda glob: sleep(600); app(['health', *{options!r}])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == exit_status.FAILED, done.stderr
+    assert "no answer within 0 s" in done.stdout
+    if options:
+        assert json.loads(done.stdout)["overall"] == "critical"

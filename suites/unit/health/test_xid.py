@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -107,7 +108,7 @@ def test_events_that_cannot_be_read_are_said(monkeypatch: pytest.MonkeyPatch) ->
     with XidEvents() as events:
         pass
     assert events.note.startswith("NVML events: ")
-    monkeypatch.setitem(__import__("sys").modules, "pynvml", None)
+    monkeypatch.setitem(sys.modules, "pynvml", None)
     nvml._nvml.cache_clear()
     with XidEvents() as events:
         pass
