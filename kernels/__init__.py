@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tritmark.harness.spec import Decoding, EquivalentMutants, Mutant, Op, Provider, PublicCall, Variant
+from tritmark.harness.spec import Decoding, DeviceStats, EquivalentMutants, Mutant, Op, Provider, PublicCall, Variant
 from tritmark.kernels import cpu
 from tritmark.kernels.absmean_quantize.api import absmean_quantize
 from tritmark.kernels.activation_quantize.api import activation_quantize
 from tritmark.kernels.cuda.device import DEVICE as CUDA
+from tritmark.kernels.cuda.memory import MemoryHealth
 from tritmark.kernels.cuda.spread import Spread, spread
 from tritmark.kernels.device_health import check_memory_health, performance_stats
 from tritmark.kernels.dispatch import register
@@ -119,6 +120,8 @@ __all__ = [
     "FORMATS",
     "OPS",
     "PROVIDER",
+    "DeviceStats",
+    "MemoryHealth",
     "PackedWeights",
     "QuantizedLinear",
     "Spread",

@@ -48,6 +48,7 @@ class SensorWatch:
         self._before = [unit.read() for unit in self._units]
         self._after = self._before
         self._during: list[list[Reading]] = [[] for _ in self._units]
+        self._begun = perf_counter()
         self._counted = [unit.throttled_ns() for unit in self._units]
         self._growth: list[dict[str, int]] = [{} for _ in self._units]
         self._ended = Event()
@@ -63,11 +64,12 @@ class SensorWatch:
         if self._thread.ident is not None:
             self._thread.join()
         self._after = [unit.read() for unit in self._units]
+        # Drivers number these counters differently: what grew faster than time is something else.
+        longest = 2e9 * (perf_counter() - self._begun)
         for unit, before, growth in zip(self._units, self._counted, self._growth, strict=True):
             # A counter that fell was reset with the driver.
-            growth.update(
-                {name: max(0, now - before[name]) for name, now in unit.throttled_ns().items() if name in before}
-            )
+            grown = {name: max(0, now - before[name]) for name, now in unit.throttled_ns().items() if name in before}
+            growth.update({name: ns for name, ns in grown.items() if ns <= longest})
 
     def summary(self) -> tuple[UnitSensors, ...]:
         """The readings of each unit."""

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from tritmark.harness.cli import app, exit_status
 from tritmark.harness.cli.health import status_of
 from tritmark.harness.doctor import noise
+from tritmark.harness.errors import DeviceUnavailableError
 from tritmark.harness.health import examine, pool, xid
 from tritmark.harness.health.examine import HealthReport, examined
 from tritmark.harness.health.finding import HealthFinding, Severity, overall
@@ -38,6 +39,9 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(noise, "noise", lambda device: [])
     monkeypatch.setattr(examine.doctor_gpu, "present", lambda: False)
+    missing = DeviceUnavailableError("no NVIDIA driver", next_step="install it")
+    monkeypatch.setattr(machine_gpu, "driver_problem", lambda: missing)
+    monkeypatch.setattr("tritmark.kernels.cuda.device.in_use", lambda index: False)  # by another test, on a GPU
     (tmp_path / "kmsg").write_text("")
     monkeypatch.setattr(examine, "_logged", lambda: _LOGGED(lambda: xid.logged(tmp_path / "kmsg")))
     monkeypatch.setattr(examine.pool, "checks", probes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from time import perf_counter_ns
 from typing import Any
 
 import pytest
@@ -104,10 +105,10 @@ def test_a_fault_that_rests_on_more_than_time_stays_a_fault() -> None:
     assert "hw_thermal_slowdown" in doubted(broken, found).reason
 
 
-@pytest.mark.parametrize(("growth_ns", "status"), [(0, Status.PASS), (10**12, Status.AMBIGUOUS)])
-def test_a_run_is_judged_by_its_own_readings(growth_ns: int, status: Status, monkeypatch: pytest.MonkeyPatch) -> None:
-    counts = iter([0, growth_ns])
-    monkeypatch.setattr(cpu_sensors, "throttled_ns", lambda: {"core_thermal_throttle": next(counts)})
+@pytest.mark.parametrize(("slowed", "status"), [(0, Status.PASS), (1, Status.AMBIGUOUS)])
+def test_a_run_is_judged_by_its_own_readings(slowed: int, status: Status, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Heat slows the CPU all the time, or never."""
+    monkeypatch.setattr(cpu_sensors, "throttled_ns", lambda: {"core_thermal_throttle": slowed * perf_counter_ns()})
     passed = Performance(status=Status.PASS)
     measured = Measured(passed, LaunchEvidence(), Usage(), {})
     monkeypatch.setattr(timing, "timed", lambda *args, **more: (passed, measured))
@@ -116,7 +117,8 @@ def test_a_run_is_judged_by_its_own_readings(growth_ns: int, status: Status, mon
     assert ("core_thermal_throttle" in run.performance.reason) == (status is Status.AMBIGUOUS)
     assert run.load is not None
     (sensors,) = run.load.sensors
-    assert (sensors.unit, sensors.throttled_ns) == ("cpu", {"core_thermal_throttle": growth_ns})
+    assert sensors.unit == "cpu"
+    assert (sensors.throttled_ns["core_thermal_throttle"] > 0) == bool(slowed)
 
 
 def _timed() -> Any:

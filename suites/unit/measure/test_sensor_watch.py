@@ -67,6 +67,12 @@ def test_before_during_and_after_are_kept_apart(monkeypatch: pytest.MonkeyPatch)
     assert found.capped_clock_hz is None
 
 
+def test_what_grows_faster_than_time_is_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = iter([{"hw_thermal_slowdown": 0, "sw_thermal_slowdown": 0}, {"hw_thermal_slowdown": 10**12}])
+    scripted(monkeypatch, repeat(Reading()), counted)
+    assert watched(1).throttled_ns == {}
+
+
 def test_the_lowest_clock_under_a_power_cap(monkeypatch: pytest.MonkeyPatch) -> None:
     capped = [Reading(clock_low_hz=hz, clock_high_hz=hz, throttle=("sw_power_cap",)) for hz in (1500, 1400)]
     idle = Reading(clock_low_hz=200, clock_high_hz=200, throttle=("gpu_idle", "sw_power_cap"))

@@ -32,7 +32,8 @@ def test_a_call_is_counted(cuda: CudaContext) -> None:
     found = performance_stats().since(before)
     assert (found.device, found.simulated) == ("cuda:0", simulated())
     assert found.launches >= 1
-    assert (found.bytes_uploaded, found.bytes_downloaded) >= (X.nbytes, q.nbytes)
+    assert found.bytes_uploaded >= X.nbytes
+    assert found.bytes_downloaded >= q.nbytes
     assert found.uploads >= 1
     assert found.downloads >= 1
     assert found.cache_hits + found.cache_misses >= 2
