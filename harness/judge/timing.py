@@ -114,7 +114,7 @@ class GroupTiming:
             node_use=None if found is None else found.node_use,
             code=judgement.code if found is not None else None,
             load=self._load,
-            device_stats=None if found is None else found.device_stats,
+            device_stats=judgement.device_stats if found is None else found.device_stats,
         )
 
     @property

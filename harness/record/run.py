@@ -91,8 +91,8 @@ class Run(Model):
     load: MachineLoad | None = None
     """None if nothing was timed, and before version 9."""
     device_stats: DeviceStats | None = None
-    """Work on the device and its memory pool while the Run was timed, in the process of the kernel. None on the host,
-    if nothing was timed, and before version 10."""
+    """Work on the device and its memory pool while the Run was timed, in the process of the kernel; on a simulator,
+    while it was judged. None on the host, if neither happened, and before version 10."""
 
     def verdict(self, dimension: str) -> Verdict:
         """The verdict of one of DIMENSIONS."""
