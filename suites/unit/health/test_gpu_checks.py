@@ -206,7 +206,7 @@ def test_an_old_package_reports_less(monkeypatch: pytest.MonkeyPatch) -> None:
         "TEMPERATURE_GPU",
     )
     vars(old).update({name: each for name, each in vars(whole).items() if any(part in name for part in kept)})
-    del old.nvmlDeviceGetTemperatureThreshold  # type: ignore[attr-defined]
+    del old.nvmlDeviceGetTemperatureThreshold
     monkeypatch.setitem(sys.modules, "pynvml", old)
     nvml._nvml.cache_clear()
     (state,) = states()

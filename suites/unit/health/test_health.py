@@ -17,14 +17,15 @@ from typer.testing import CliRunner
 
 from tritmark.harness.cli import app, exit_status
 from tritmark.harness.cli.health import status_of
+from tritmark.harness.doctor import gpu as doctor_gpu
 from tritmark.harness.doctor import noise
 from tritmark.harness.errors import DeviceUnavailableError
 from tritmark.harness.health import examine, pool, xid
 from tritmark.harness.health.examine import HealthReport, examined
 from tritmark.harness.health.finding import HealthFinding, Severity, overall
 from tritmark.harness.health.history import HealthHistory, PastProbe, boot_id
+from tritmark.harness.machine import cpu_sensors, nvml
 from tritmark.harness.machine import gpu as machine_gpu
-from tritmark.harness.machine import nvml
 from tritmark.harness.providers import load
 from tritmark.harness.spec import Device
 
@@ -38,13 +39,13 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("TRITMARK_CUDA", "driver")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(noise, "noise", lambda device: [])
-    monkeypatch.setattr(examine.doctor_gpu, "present", lambda: False)
+    monkeypatch.setattr(doctor_gpu, "present", lambda: False)
     missing = DeviceUnavailableError("no NVIDIA driver", next_step="install it")
     monkeypatch.setattr(machine_gpu, "driver_problem", lambda: missing)
     monkeypatch.setattr("tritmark.kernels.cuda.device.in_use", lambda index: False)  # by another test, on a GPU
     (tmp_path / "kmsg").write_text("")
     monkeypatch.setattr(examine, "_logged", lambda: _LOGGED(lambda: xid.logged(tmp_path / "kmsg")))
-    monkeypatch.setattr(examine.pool, "checks", probes)
+    monkeypatch.setattr(pool, "checks", probes)
     PROBED.clear()
     yield
     nvml._nvml.cache_clear()
@@ -60,7 +61,7 @@ def probes(devices: dict[str, Device]) -> Iterator[HealthFinding]:
 
 
 def with_gpus(monkeypatch: pytest.MonkeyPatch, *gpus: dict[str, Any], **more: Any) -> None:
-    monkeypatch.setattr(examine.doctor_gpu, "present", lambda: True)
+    monkeypatch.setattr(doctor_gpu, "present", lambda: True)
     install(monkeypatch, gpus, **more)
 
 
@@ -83,7 +84,7 @@ def test_a_machine_without_a_gpu_is_quiet() -> None:
 
 
 def test_a_gpu_that_cannot_be_read_is_not_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(examine.doctor_gpu, "present", lambda: True)
+    monkeypatch.setattr(doctor_gpu, "present", lambda: True)
     monkeypatch.setitem(sys.modules, "pynvml", None)
     nvml._nvml.cache_clear()
     report = probe()
@@ -196,7 +197,7 @@ def test_a_gpu_that_disappears(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_heat_of_the_cpu_since_the_last_probe(monkeypatch: pytest.MonkeyPatch) -> None:
     counts = iter([1_000_000, 1_000_000, 4_000_000, 4_000_000])
-    monkeypatch.setattr(examine.cpu_sensors, "throttled_ns", lambda: {"core_thermal_throttle": next(counts)})
+    monkeypatch.setattr(cpu_sensors, "throttled_ns", lambda: {"core_thermal_throttle": next(counts)})
     assert of(probe(), "CPU", "machine").severity is Severity.OK
     found = of(probe(), "CPU", "machine")
     assert (found.severity, "core_thermal_throttle for 3.00 ms" in found.found) == (Severity.WARNING, True)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tritmark.harness.health import history
 from tritmark.harness.health.finding import HealthFinding, Severity
 from tritmark.harness.health.history import HealthHistory, PastFinding, PastProbe, since
+from tritmark.harness.locks import locked
 
 
 def probe(at: int, *bad: str, checked: tuple[str, ...] = ("GPU 0: power", "GPU 0: heat"), **more: Any) -> PastProbe:
@@ -75,7 +76,7 @@ def test_where_nothing_can_be_written_the_reason_is_returned(tmp_path: Path, mon
     assert "file" in HealthHistory(tmp_path / "file" / "history.jsonl").add(probe(1))
     monkeypatch.setattr(history, "_LOCK_S", 0.0)
     kept = HealthHistory(tmp_path / "history.jsonl")
-    with history.locked(kept.path.with_suffix(".lock")):
+    with locked(kept.path.with_suffix(".lock")):
         assert "could not be acquired" in kept.add(probe(1))
 
 

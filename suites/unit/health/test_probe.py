@@ -22,7 +22,7 @@ from tritmark.harness.health.probe import NBYTES, Probed, probed
 from tritmark.harness.spec import Ceiling, Device, DeviceStats, MemoryFigures
 
 
-class Array(np.ndarray):  # type: ignore[type-arg]
+class Array(np.ndarray):
     """Memory of the device; unlike NumPy's own it can be watched."""
 
 

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tritmark.harness.machine import cpu_sensors, nvml
+from tritmark.harness.machine.cpu import affinity
 from tritmark.harness.machine.reading import Reading
 from tritmark.harness.measure import sensor_watch
 from tritmark.harness.measure.sensor_watch import SensorWatch
@@ -121,7 +122,7 @@ def test_costly_readings_are_rare(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_throttling_as_linux_counts_it(tmp_path: Path) -> None:
     assert cpu_sensors.throttled_ns(tmp_path) == {}
-    core = min(cpu_sensors.affinity())
+    core = min(affinity())
     folder = tmp_path / f"devices/system/cpu/cpu{core}/thermal_throttle"
     folder.mkdir(parents=True)
     (folder / "core_throttle_total_time_ms").write_text("12\n")
