@@ -137,10 +137,7 @@ def _say_change(record: Record, given: PageContext) -> None:
     from tritmark.harness.report.compare import compare, summary
     from tritmark.harness.text.visible import visible
 
-    if given.baseline is None:
-        text = given.no_baseline
-    else:
-        text = summary(compare(record, given.baseline), given.baseline)
+    text = given.no_baseline if given.baseline is None else summary(compare(record, given.baseline), given.baseline)
     typer.echo(f"tritmark: {visible(text)}", err=True)
 
 
