@@ -40,6 +40,7 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("tritmark history", "every regression that was not reverted, with its commits"),
         ("tritmark history --since main~20", "regressions of the last twenty commits"),
         ("tritmark history --all --json", "for scripts, with reverted regressions"),
+        ("tritmark history --unmeasured 10", "every tenth new commit, for asv run HASHFILE:-"),
     ),
     "tune": (
         ("tritmark tune variants ternary_matmul --shape M=1,N=2560,K=2560", "the best kernel and format for a layer"),
