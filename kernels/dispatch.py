@@ -50,24 +50,24 @@ class KernelObserver(Protocol):
         """In place of `run`."""
 
 
-_OBSERVER: KernelObserver | None = None
+_OBSERVERS: list[KernelObserver] = []
+"""At most one."""
 
 
-def observe(observer: KernelObserver | None) -> None:
-    """From now on, all calls of public functions of this process go through the observer; None: through none."""
-    global _OBSERVER
-    _OBSERVER = observer
+def observe(observer: KernelObserver) -> None:
+    """From now on, all calls of public functions of this process go through the observer."""
+    _OBSERVERS[:] = [observer]
 
 
 def observed() -> bool:
     """Whether there is an observer: no plan may then bypass it."""
-    return _OBSERVER is not None
+    return bool(_OBSERVERS)
 
 
 def announce(variant: Variant, axes: Axes) -> None:
     """Report a kernel that does not run through `run`, before it is bound."""
-    if _OBSERVER is not None:
-        _OBSERVER.begin(variant, axes)
+    for each in _OBSERVERS:
+        each.begin(variant, axes)
 
 
 def registry() -> Registry:
@@ -174,8 +174,8 @@ def run(
     `flat`), and DeviceError if the device cannot run it. After InvalidArgumentError outputs on a device are untouched,
     except of large arrays, which run in chunks: a function that takes `out` checks the values beforehand.
     """
-    if _OBSERVER is not None:
-        return _OBSERVER.run(op, variant, inputs, outputs, axes, threads, flat)
+    if _OBSERVERS:
+        return _OBSERVERS[0].run(op, variant, inputs, outputs, axes, threads, flat)
     return run_unobserved(op, variant, inputs, outputs, axes, threads, flat=flat)
 
 

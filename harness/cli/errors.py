@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 def errors(
     since: Annotated[
-        str, typer.Option(metavar="TIME", help="Only failures since this day or time in UTC: 2026-11-29, 2026-11-29T08.")
+        str,
+        typer.Option(metavar="TIME", help="Only failures since this day or time in UTC: 2026-11-29, 2026-11-29T08."),
     ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print only JSON on standard output.")] = False,
 ) -> None:
@@ -91,6 +92,8 @@ def _time(given: str) -> str:
     try:
         found = datetime.fromisoformat(given)
     except ValueError:
-        raise UsageError(f"--since is {given!r}; legal: a day or a time, such as 2026-11-29 or 2026-11-29T08:30") from None
+        raise UsageError(
+            f"--since is {given!r}; legal: a day or a time, such as 2026-11-29 or 2026-11-29T08:30"
+        ) from None
     found = found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
     return f"{found:%Y-%m-%dT%H:%M:%S}Z"

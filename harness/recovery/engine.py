@@ -85,7 +85,11 @@ class Recovering:
                 self._tried.append(
                     Tried(
                         strategy=attempt.strategy,
-                        kernel=broken.kernel if broken else reply.receipts[-1].kernel if reply and reply.receipts else "",
+                        kernel=broken.kernel
+                        if broken
+                        else reply.receipts[-1].kernel
+                        if reply and reply.receipts
+                        else "",
                         failure=broken.diagnosis if broken else None,
                         impossible=reply.impossible if reply else "",
                         seconds=perf_counter() - begun,

@@ -32,7 +32,7 @@ class CallerError:
         """The error, to raise."""
         kind = getattr(errors, self.name, None) or getattr(builtins, self.name)
         assert issubclass(kind, Exception)
-        made = kind.__new__(kind, *self.args)
+        made: Exception = kind.__new__(kind, *self.args)
         made.args = self.args
         if isinstance(made, TritmarkError):
             vars(made).update(self.state)

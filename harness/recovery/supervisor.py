@@ -103,7 +103,11 @@ class Supervised:
         self._variables = variables
         device = self._registry.devices[self.device]
         any_kernel = next(
-            (each.id for each in self._registry.variants if each.key.device == self.device and not each.tier.named_only),
+            (
+                each.id
+                for each in self._registry.variants
+                if each.key.device == self.device and not each.tier.named_only
+            ),
             None,
         )
         if any_kernel is None:

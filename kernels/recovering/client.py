@@ -58,9 +58,9 @@ class SentWeights:
     def number(self, weights: PackedWeights) -> tuple[int, bool]:
         """Their number, and whether they are new or their bytes have changed."""
         found = self.numbers.get(id(weights))
-        if found is not None and found[0]() is weights:
-            if found[2] is None or np.array_equal(found[2], weights.data):
-                return found[1], False
+        same = found is not None and found[0]() is weights
+        if found is not None and same and (found[2] is None or np.array_equal(found[2], weights.data)):
+            return found[1], False
         number = next(_NUMBERS)
         copy = weights.data.copy() if weights.data.flags.writeable else None
         self.numbers[id(weights)] = weakref.ref(weights), number, copy
@@ -132,7 +132,7 @@ def call_with_receipt(
         if isinstance(value, ResidentArray) or (
             isinstance(value, tuple) and any(isinstance(each, ResidentArray) for each in value)
         ):
-            found, legal = "in a device's memory", "in the host's memory, which workers share, or on_error=\"raise\""
+            found, legal = "in a device's memory", 'in the host\'s memory, which workers share, or on_error="raise"'
             raise InvalidArgumentError(op=op, argument=name, found=found, legal=legal)
     variant, threads = given.get("variant"), given.get("threads")
 
@@ -188,8 +188,8 @@ def _registered(registry: Registry, worker: Supervised, op: str) -> tuple[Varian
                 raise pickle.PicklingError("it is defined in the program's script, which workers do not run")
         except Exception as error:  # pickling a user's objects may raise anything
             why = (
-                f"was registered in this process and cannot be sent to the worker of a recovering call ({error}); next: "
-                "define its functions at the top of a module that can be imported"
+                f"was registered in this process and cannot be sent to the worker of a recovering call ({error}); "
+                "next: define its functions at the top of a module that can be imported"
             )
             raise NoCompatibleKernelError(request="a recovering call", candidates=[(each.id, why)]) from None
         found.append(each)
@@ -199,10 +199,11 @@ def _registered(registry: Registry, worker: Supervised, op: str) -> tuple[Varian
 
 def _filled(op: str, out: Any, result: Any, given: dict[str, Any], out_of: int | None) -> Any:
     """The result in the caller's arrays."""
+    make: Any = type(result)
     if out_of is not None:
         kept = list(result)
         kept[out_of] = _filled(op, out, kept[out_of], given, None)
-        return type(result)._make(kept)
+        return make._make(kept)
     inputs = {name: value.data if isinstance(value, PackedWeights) else value for name, value in given.items()}
     if isinstance(result, tuple):
         form = getattr(out, "format", None) == getattr(result, "format", None)
@@ -213,7 +214,7 @@ def _filled(op: str, out: Any, result: Any, given: dict[str, Any], out_of: int |
         for mine, new in pairs:
             if isinstance(new, np.ndarray):
                 _check(op, mine, new, inputs)
-        return type(result)._make(_copied(mine, new) if isinstance(new, np.ndarray) else new for mine, new in pairs)
+        return make._make(_copied(mine, new) if isinstance(new, np.ndarray) else new for mine, new in pairs)
     _check(op, out, result, inputs)
     return _copied(out, result)
 

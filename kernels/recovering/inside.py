@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
 from importlib import import_module
 from typing import Any
@@ -31,6 +32,7 @@ from tritmark.harness.validate.pieces import grown
 from tritmark.harness.worker import Site
 from tritmark.harness.worker.shared import SharedBlock
 from tritmark.kernels import dispatch
+from tritmark.kernels.huge_pages import HUGE_PAGES
 from tritmark.kernels.offload import FinishedCall, joined
 from tritmark.kernels.recovering.finite import excluded_value
 from tritmark.kernels.recovering.message import CallRequest, KnownWeights, StridedArray
@@ -119,7 +121,9 @@ class CallObserver:
         for begin in range(0, axes[axis], size):
             end = min(begin + size, axes[axis])
             part = {**axes, axis: end - begin}
-            cut = {name: _cut(value, along[name], begin, end) if name in along else value for name, value in inputs.items()}
+            cut = {
+                name: _cut(value, along[name], begin, end) if name in along else value for name, value in inputs.items()
+            }
             filled = {}
             for name, value in outputs.items():
                 at, length = lengths[name]
@@ -129,11 +133,11 @@ class CallObserver:
             done = self._run(op, chosen, cut, filled, part, threads, False)
             self.finished.pop()
             if end == axes[axis]:
-                break
+                self.finished.append((tuple(receipts), done))
+                return done
             receipts.append(done.receipt())
             del done  # a launch keeps the memory of its arrays on the device
-        self.finished.append((tuple(receipts), done))
-        return done
+        raise AssertionError("no axis is empty")
 
 
 def begin(site: Site, block: SharedBlock) -> None:
@@ -153,7 +157,9 @@ def call(site: Site, request: CallRequest) -> Reply:
             _register(request.variants)
         for number in request.dropped:
             observer.weights.pop(number, None)
-        observer.weights.update(request.weights)
+        for number, sent in request.weights.items():
+            # Out of the shared memory, where they end at a page and begin anywhere.
+            observer.weights[number] = replace(sent, data=HUGE_PAGES.copied(np.ascontiguousarray(sent.data)))
         observer.attempt, observer.finished = request.attempt, []
         if request.attempt.freed:
             for each in observer.weights.values():

@@ -1,6 +1,6 @@
 """A program of many calls, a few of which meet a fault: each ends with a correct result or is refused.
 
-    python suites/unit/helpers/recovering_program.py 10000
+python suites/unit/helpers/recovering_program.py 10000
 """
 
 from __future__ import annotations

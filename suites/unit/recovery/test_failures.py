@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pickle
 import signal
-from typing import Any
 
 import pytest
 
-from tritmark.harness import errors, judged
+from tritmark.harness import errors
 from tritmark.harness.errors import (
     CompileError,
     DeviceError,
@@ -74,11 +73,11 @@ def test_exceptions(error: Exception, kind: FailureKind, code: str) -> None:
 
 
 def test_an_exception_without_a_text() -> None:
-    class Silent(Exception):
+    class SilentError(Exception):
         def __str__(self) -> str:
             raise RuntimeError
 
-    assert of_exception(Silent()).found == "Silent: (no text)"
+    assert of_exception(SilentError()).found == "SilentError: (no text)"
 
 
 @pytest.mark.parametrize(
@@ -139,16 +138,12 @@ def test_errors_of_the_caller_cross_processes_as_they_are(error: Exception) -> N
 
 
 def test_errors_of_other_packages_keep_their_name() -> None:
-    class Strange(Exception):
+    class StrangeError(Exception):
         pass
 
-    made = CallerError.of(Strange("x")).made()
+    made = CallerError.of(StrangeError("x")).made()
     assert type(made) is RuntimeError
-    assert str(made) == "Strange: x"
-
-
-def judging(site: Any) -> bool:
-    return judged.judges()
+    assert str(made) == "StrangeError: x"
 
 
 def test_the_code_of_a_fault_is_kept_in_copies() -> None:

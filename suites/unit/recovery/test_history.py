@@ -119,9 +119,7 @@ def test_several_processes_write_at_once(tmp_path: Path) -> None:
         "history._WAIT_S = 60\n"
         "assert all(history.append(recovery(n, detail='y' * 900), Path(sys.argv[2])) for n in range(50))"
     )
-    each = [
-        subprocess.Popen([sys.executable, "-c", code, str(Path(__file__).parent), str(file)]) for _ in range(3)
-    ]
+    each = [subprocess.Popen([sys.executable, "-c", code, str(Path(__file__).parent), str(file)]) for _ in range(3)]
     assert [one.wait() for one in each] == [0, 0, 0]
     found = history.read(file)
     assert (len(found.failures), found.unreadable) == (150, 0)

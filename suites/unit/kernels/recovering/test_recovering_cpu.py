@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import signal
+import subprocess
+import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +17,8 @@ import failing_kernels as planted
 import numpy as np
 import pytest
 
-from tritmark.harness.errors import InvalidArgumentError, NoCompatibleKernelError, UsageError
+from tritmark.harness.errors import CandidateError, InvalidArgumentError, NoCompatibleKernelError, UsageError
+from tritmark.harness.providers import load
 from tritmark.harness.recovery import (
     FailureKind,
     NumericalFailureError,
@@ -27,6 +31,7 @@ from tritmark.harness.recovery import (
 )
 from tritmark.harness.recovery.supervisor import SECONDS
 from tritmark.harness.spec import Tier
+from tritmark.harness.worker import Workers
 from tritmark.kernels import (
     QuantizedLinear,
     absmean_quantize,
@@ -148,7 +153,7 @@ def test_freed_memory() -> None:
 
 def test_no_strategy_helps_and_the_output_stays_untouched() -> None:
     out = np.full(X.shape, 77, np.int8)
-    with pytest.raises(UnrecoveredError, match="SIGSEGV.*tried: realigned copy, one thread.*tritmark check") as caught:
+    with pytest.raises(UnrecoveredError, match=r"SIGSEGV.*tried: realigned copy, one thread.*tritmark check") as caught:
         i2s_quantize(X, 0.5, variant="last", threads=2, out=out, on_error="recover")
     recovery = caught.value.recovery
     assert recovery.refused
@@ -192,7 +197,7 @@ def with_nan() -> Any:
         (lambda: i2s_quantize(X, 0.5, device="tpu", on_error="recover"), NoCompatibleKernelError, "tpu"),
         (lambda: i2s_quantize(X, 0.5, threads=0, on_error="recover"), InvalidArgumentError, "threads"),
         (lambda: i2s_quantize(X, 0.5, out=X[:10], on_error="recover"), InvalidArgumentError, "float32"),  # type: ignore[arg-type]
-        (lambda: i2s_quantize(X, 0.5, on_error="retry"), InvalidArgumentError, "legal: \"raise\" or \"recover\""),
+        (lambda: i2s_quantize(X, 0.5, on_error="retry"), InvalidArgumentError, 'legal: "raise" or "recover"'),
         (lambda: QuantizedLinear(np.eye(4, dtype=np.float32), on_error="retry"), InvalidArgumentError, "on_error"),
     ],
 )
@@ -232,7 +237,8 @@ def test_a_layer_recovers_and_its_receipt_says_so() -> None:
     layer, plain = QuantizedLinear(w, on_error="recover"), QuantizedLinear(w)
     for _ in range(2):
         np.testing.assert_array_equal(layer(x), plain(x))
-    assert layer.receipt is not None and plain.receipt is not None
+    assert layer.receipt is not None
+    assert plain.receipt is not None
     assert (layer.receipt.kernel, layer.receipt.note) == (plain.receipt.kernel, "")
     with pytest.raises(NoCompatibleKernelError, match="a bound call cannot recover"):
         layer.bind(x)
@@ -273,7 +279,8 @@ def test_a_warm_worker_obeys_the_current_variables(monkeypatch: pytest.MonkeyPat
         _, receipt = client.call_with_receipt(
             "i2s_quantize", "recover", x=X, scale=0.5, variant=None, threads=None, nonfinite="error", device="cpu"
         )
-        assert receipt is not None and receipt.kernel.endswith(name)
+        assert receipt is not None
+        assert receipt.kernel.endswith(name)
 
 
 def test_a_kernel_that_cannot_be_sent_is_refused_and_not_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -314,9 +321,37 @@ def test_a_worker_that_was_killed_between_calls_is_replaced() -> None:
     assert client._supervisor().of("cpu").pid not in {None, pid}
 
 
-def test_judges_cannot_recover() -> None:
-    from tritmark.harness import judged
+@pytest.mark.parametrize("isolated", [True, False])
+def test_judges_cannot_recover(isolated: bool) -> None:
+    installed = load()
+    variant = next(each for each in installed.registry.variants if each.id == "cpu/i2s_quantize/none/int8/scalar")
+    with Workers(installed, isolated=isolated) as workers, pytest.raises((CandidateError, UsageError)) as caught:
+        workers.of(variant).call("a call", planted.recovers_inside)
+    assert "a process that judges kernels" in str(caught.value)
+    np.testing.assert_array_equal(i2s_quantize(X, 0.5, on_error="recover"), RIGHT)
 
-    with judged.judging(), pytest.raises(UsageError, match="a process that judges kernels"):
-        i2s_quantize(X, 0.5, on_error="recover")
-    i2s_quantize(X, 0.5, on_error="recover")
+
+def test_a_candidate_that_recovers_gets_no_verdict(tmp_path: Path) -> None:
+    file = tmp_path / "my_i2s_quantize.py"
+    file.write_text(
+        "from tritmark.harness.candidate import kernel\nfrom tritmark.kernels import i2s_quantize\n\n\n"
+        '@kernel(op="i2s_quantize", dtype="int8")\ndef quantize(x, scale, q):\n'
+        '    q[...] = i2s_quantize(x, scale, on_error="recover")\n'
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "tritmark", "check", str(file), "--suite", "smoke", "--dimension", "accuracy"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "a process that judges kernels" in done.stdout + done.stderr
+
+
+def test_no_command_and_no_variable_switches_it_on() -> None:
+    from tritmark.harness import cli
+
+    folder = Path(cli.__file__).parent
+    assert not [each.name for each in folder.glob("*.py") if "on_error" in each.read_text() and each.stem != "errors"]
+    assert inspect.signature(i2s_quantize).parameters["on_error"].default == "raise"

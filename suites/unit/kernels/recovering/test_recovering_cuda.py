@@ -13,7 +13,15 @@ import numpy as np
 import pytest
 
 from tritmark.harness.errors import InvalidArgumentError, NoCompatibleKernelError
-from tritmark.harness.recovery import FailureKind, Recovery, RecoveryWarning, Strategy, UnrecoveredError, engine, history
+from tritmark.harness.recovery import (
+    FailureKind,
+    Recovery,
+    RecoveryWarning,
+    Strategy,
+    UnrecoveredError,
+    engine,
+    history,
+)
 from tritmark.harness.recovery.supervisor import SECONDS
 from tritmark.harness.spec import KernelKey
 from tritmark.kernels import dispatch, float_widen, i2s_quantize, matmul, register, ternary_quantize
