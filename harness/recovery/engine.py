@@ -165,7 +165,9 @@ class Recovering:
             if strategy is Strategy.DEVICE_RESET:
                 self.supervisor.end_all_of(attempt.device)
             else:
-                self.supervisor.of(attempt.device).end()
+                worker = self.supervisor.of(attempt.device)
+                with worker.lock:  # another thread may be in a call
+                    worker.end()
         return following
 
     def _lower(self, strategy: Strategy, last: _Broken) -> Attempt | None:

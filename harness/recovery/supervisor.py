@@ -91,13 +91,14 @@ class Supervised:
     @property
     def pid(self) -> int | None:
         """Id of the process; None if there is none."""
-        return self.process.pid if self.process is not None and self.process.alive else None
+        process = self.process
+        return None if process is None or not process.alive or process.exitcode is not None else process.pid
 
     def start(self) -> None:
         """Start the process, unless it runs with the current TRITMARK_* variables. Raises BadEnvironmentError if this
         session allows none."""
         variables = {name: value for name, value in os.environ.items() if name.startswith("TRITMARK_")}
-        if self.process is not None and self.process.alive and variables == self._variables:
+        if self.pid is not None and variables == self._variables:
             return
         self.end()
         self._variables = variables

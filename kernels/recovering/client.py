@@ -48,12 +48,16 @@ class SentWeights:
         self.numbers: dict[int, tuple[weakref.ref[PackedWeights], int, Any]] = {}
         """By id: the weights, their number, and a copy of their bytes if the caller can change them."""
 
+        self._replaced: list[int] = []
+        """Numbers of weights whose bytes have changed, or whose id others have."""
+
     def gone(self) -> tuple[int, ...]:
-        """Numbers of weights that no longer exist."""
+        """Numbers that the worker no longer needs."""
         dead = {key: number for key, (weights, number, _) in self.numbers.items() if weights() is None}
         for key in dead:
             del self.numbers[key]
-        return tuple(dead.values())
+        replaced, self._replaced = self._replaced, []
+        return (*dead.values(), *replaced)
 
     def number(self, weights: PackedWeights) -> tuple[int, bool]:
         """Their number, and whether they are new or their bytes have changed."""
@@ -61,6 +65,8 @@ class SentWeights:
         same = found is not None and found[0]() is weights
         if found is not None and same and (found[2] is None or np.array_equal(found[2], weights.data)):
             return found[1], False
+        if found is not None:
+            self._replaced.append(found[1])
         number = next(_NUMBERS)
         copy = weights.data.copy() if weights.data.flags.writeable else None
         self.numbers[id(weights)] = weakref.ref(weights), number, copy
@@ -157,7 +163,6 @@ def _request(op: str, given: dict[str, Any], worker: Supervised, attempt: Attemp
     known: SentWeights = worker.state.setdefault("weights", SentWeights())
     weights: dict[int, PackedWeights] = {}
     arguments: dict[str, Any] = {}
-    dropped = known.gone()
     for name, value in given.items():
         if isinstance(value, PackedWeights):
             number, new = known.number(value)
@@ -166,6 +171,7 @@ def _request(op: str, given: dict[str, Any], worker: Supervised, attempt: Attemp
             arguments[name] = KnownWeights(number)
         else:
             arguments[name] = sent(value) if isinstance(value, np.ndarray) else value
+    dropped = known.gone()
     registry = dispatch.registry()
     seen: dict[str, int] = worker.state.setdefault("versions", {})
     changed = seen.get(op) != registry.version

@@ -224,3 +224,8 @@ def recovers_inside(site: Any) -> None:
     from tritmark.kernels import i2s_quantize
 
     i2s_quantize(np.zeros(4, np.float32), 0.5, on_error="recover")
+
+
+def weights_in_worker(site: Any) -> int:
+    """In a recovering worker."""
+    return len(site.kept["recovering calls"].weights)
