@@ -17,7 +17,7 @@ from tritmark.harness.errors import NoCompatibleKernelError, UsageError
 from tritmark.harness.numbered import numbered
 from tritmark.harness.registry import Registry
 from tritmark.harness.spec import Axes, Variant
-from tritmark.harness.worker.process import WorkerProcess
+from tritmark.harness.worker.process import START_S, WorkerProcess
 from tritmark.harness.worker.serve import TaskRequest
 from tritmark.harness.worker.shared import SharedBlock
 
@@ -116,7 +116,7 @@ class Supervised:
         self.process = WorkerProcess(
             (), any_kernel, memory_bytes=0, limit_address_space=False, environment=device.environment()
         )
-        self.call("start", self._begin, self.begun.block)
+        self.process.call("start", START_S, TaskRequest(self._begin, (self.begun.block,), (), ()))
 
     def call(self, what: str, task: Callable[..., Any], *args: Any) -> Any:
         """The result of `task(site, *args)` in the process. Raises the errors of WorkerProcess.call."""

@@ -27,14 +27,27 @@ from tritmark.kernels.cuda.context import cuda_context, simulated
 from tritmark.kernels.recovering import close_workers, last_recoveries
 
 RNG = np.random.default_rng(54)
-LEFT = 192 << 20
-"""Bytes that are left to others once memory is held."""
+LEFT = 96 << 20
+"""Bytes that are left to the worker once other memory is held."""
+LARGE = 30_000_000
+"""Elements that do not fit into LEFT. From 128 MiB on, arrays are copied in chunks and would fit."""
+BLOCKS = (8 << 30, 512 << 20, 32 << 20)
+"""Bytes of the allocations that hold memory."""
 EXPECTED = {
     "trap": {FailureKind.DEVICE_FAULT},
     "illegal_address": {FailureKind.DEVICE_FAULT},
     "endless": {FailureKind.HANG},
     "many_threads": {FailureKind.LAUNCH_REFUSED},
 }
+
+
+def hold() -> list[Any]:
+    """Take the memory of the GPU, except LEFT."""
+    backend, held = cuda_context().backend, []
+    for block in BLOCKS:
+        while backend.memory()[0] > LEFT + block:
+            held.append(backend.allocate(block))
+    return held
 
 
 def reference(x: Any, scale: float) -> Any:
@@ -86,11 +99,9 @@ def main() -> int:
         check.call(f"after {name}", x, None, set(), ())
     if simulated():
         os.environ["TRITMARK_SIMULATOR_MEMORY"] = str(2 * x.nbytes // 3)
-        large, held = x, None
+        large, held = x, []
     else:
-        pool = cuda_context().pool
-        held = pool.array((pool.available() - LEFT,), np.uint8)
-        large = RNG.standard_normal(LEFT // 4, np.float32)
+        large, held = RNG.standard_normal(LARGE, np.float32), hold()
     check.call("little memory", large, None, {FailureKind.OUT_OF_MEMORY}, (Strategy.REDUCED_LAUNCH, Strategy.CPU))
     del held
     os.environ.pop("TRITMARK_SIMULATOR_MEMORY", None)

@@ -8,7 +8,6 @@ import os
 import signal
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -213,10 +212,6 @@ def not_finite(name: str, value: float) -> Variant:
 
 def reference(x: Any, scale: float) -> Any:
     return np.rint(np.clip(x / np.float32(scale), np.float32(-2), np.float32(1))).astype(np.int8)
-
-
-def replace_bind(variant: Variant, bind: Callable[..., Launch]) -> Variant:
-    return replace(variant, bind=bind)
 
 
 def recovers_inside(site: Any) -> None:

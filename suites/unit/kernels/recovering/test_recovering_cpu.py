@@ -9,6 +9,8 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -64,10 +66,8 @@ def kernels() -> Iterator[None]:
 
 
 def _of(variants: Any) -> Iterator[Any]:
-    from dataclasses import replace
-
     for each, kind in zip(variants, ("sigfpe", "sigsegv"), strict=True):
-        yield replace(each, bind=planted.partial(planted._bind, planted.KEY, "scalar", kind))
+        yield replace(each, bind=partial(planted._bind, planted.KEY, "scalar", kind))
 
 
 @pytest.fixture(autouse=True)
@@ -128,16 +128,18 @@ def test_a_realigned_copy() -> None:
     assert (recovery.strategy, recovery.kernel) == (Strategy.REALIGNED, recovery.failed)
 
 
+@pytest.mark.timing
 def test_one_thread_after_a_hang(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(SECONDS, "1")
+    monkeypatch.setenv(SECONDS, "2")
     q, recovery = recovered(i2s_quantize, X, 0.5, variant="one_thread", threads=2)
     np.testing.assert_array_equal(q, RIGHT)
     assert recovery.diagnosis.kind is FailureKind.HANG
     assert recovery.strategy is Strategy.FEWER_THREADS
 
 
+@pytest.mark.timing
 def test_other_code_after_a_hang_on_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(SECONDS, "1")
+    monkeypatch.setenv(SECONDS, "2")
     q, recovery = recovered(i2s_quantize, X, 0.5, variant="hang", threads=1)
     np.testing.assert_array_equal(q, RIGHT)
     assert recovery.strategy in {Strategy.LOWER_SET, Strategy.SCALAR}
@@ -296,7 +298,7 @@ def test_a_warm_worker_obeys_the_current_variables(monkeypatch: pytest.MonkeyPat
 def test_a_kernel_that_cannot_be_sent_is_refused_and_not_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     from tritmark.harness.providers import installed
 
-    local = planted.replace_bind(planted.failing("local"), lambda *given: None)
+    local = replace(planted.failing("local"), bind=lambda *given: planted.failing("own").bind(*given))
     monkeypatch.setattr(installed(), "added", installed().added | {local.id})
     monkeypatch.setattr(type(dispatch.registry()), "variants", property(lambda self: [local]))
     with pytest.raises(NoCompatibleKernelError, match="cannot be sent to the worker"):

@@ -94,6 +94,7 @@ def test_the_cpu_takes_its_place_if_the_device_keeps_failing(kernel: str) -> Non
     assert steps(recovery) == [*expected, Strategy.CPU]
 
 
+@pytest.mark.timing
 def test_a_hang_on_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     recovered(variant="trap")  # its kernels are compiled by now
     monkeypatch.setenv(SECONDS, "3")
@@ -204,7 +205,7 @@ def test_arrays_on_a_device_are_refused() -> None:
     class Resident(ResidentArray):
         device = "cuda"
 
-    Resident.__abstractmethods__ = frozenset()  # type: ignore[misc]
+    Resident.__abstractmethods__ = frozenset()
     with pytest.raises(InvalidArgumentError, match="in a device's memory"):
         i2s_quantize(Resident(), 0.5, device="cuda", on_error="recover")  # type: ignore[abstract, arg-type]
 

@@ -24,6 +24,7 @@ def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     client.close_workers()
 
 
+@pytest.mark.timing
 @pytest.mark.filterwarnings("ignore::tritmark.harness.recovery.RecoveryWarning")
 def test_every_result_is_right_or_refused(worker: None) -> None:
     # With few calls, more of them fail, so that every kind of fault is met.
