@@ -56,6 +56,8 @@ class Recovering:
     perform: Perform
     host: str
     _begun: float = 0.0
+    _ready: float = 0.0
+    """When the worker of the newest attempt was ready."""
     _tried: list[Tried] = field(default_factory=list)
     _spent: set[Strategy] = field(default_factory=set)
     """Strategies that make sense once."""
@@ -96,7 +98,7 @@ class Recovering:
                     )
                 )
                 if reply is not None and not reply.impossible:
-                    return reply, self._worked(first, attempt, reply, begun - self._begun)
+                    return reply, self._worked(first, attempt, reply)
                 last = broken or last
             if broken is not None:
                 self._excluded.add(broken.kernel)
@@ -114,6 +116,7 @@ class Recovering:
         with worker.lock:
             try:
                 worker.start()
+                self._ready = perf_counter()
                 worker.begun.write("")
                 reply = self.perform(worker, attempt)
             except WorkerError as error:
@@ -178,9 +181,9 @@ class Recovering:
                 return replace(last.attempt, variant=each.name)
         return None
 
-    def _worked(self, first: _Broken, attempt: Attempt, reply: Reply, lost: float) -> Recovery:
+    def _worked(self, first: _Broken, attempt: Attempt, reply: Reply) -> Recovery:
         kernel = reply.receipts[-1].kernel if reply.receipts else ""
-        made = self._recovery(first, attempt.strategy, kernel, lost)
+        made = self._recovery(first, attempt.strategy, kernel, self._ready - self._begun)
         history.append(made)
         kinds = made.failed, str(made.diagnosis.kind), str(made.strategy), made.kernel
         with _LOCK:

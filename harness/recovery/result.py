@@ -42,7 +42,8 @@ class Recovery:
     kernel: str
     """Id of the kernel that gave the result; "" if the call was refused."""
     seconds_lost: float
-    """Seconds from the start of the call to the start of the attempt that gave the result; of a refused call, all."""
+    """Seconds from the start of the call until the worker was ready for the attempt that gave the result; of a refused
+    call, all."""
     advice: str
     """The next step for this kind of failure."""
     created: str

@@ -143,7 +143,12 @@ def call_with_receipt(
     variant, threads = given.get("variant"), given.get("threads")
 
     def perform(worker: Supervised, attempt: Attempt) -> Reply:
-        reply: Reply = worker.call(op, inside.call, _request(op, given, worker, attempt))
+        request = _request(op, given, worker, attempt)
+        try:
+            reply: Reply = worker.call(op, inside.call, request)
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            found, legal = f"not sent to the worker ({error})", "numbers, texts, NumPy arrays and PackedWeights"
+            raise InvalidArgumentError(op=op, argument="an argument", found=found, legal=legal) from error
         return reply
 
     run = Recovering(_supervisor(), dispatch.registry(), op, perform, HOST if host and device != HOST else "")

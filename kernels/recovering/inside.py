@@ -34,6 +34,7 @@ from tritmark.harness.worker.shared import SharedBlock
 from tritmark.kernels import dispatch
 from tritmark.kernels.huge_pages import HUGE_PAGES
 from tritmark.kernels.offload import FinishedCall, joined
+from tritmark.kernels.packed import PackedWeights
 from tritmark.kernels.recovering.finite import excluded_value
 from tritmark.kernels.recovering.message import CallRequest, KnownWeights, StridedArray
 
@@ -199,6 +200,11 @@ def _of_the_caller(attempt: Attempt, error: Exception) -> Reply:
 def _arguments(observer: CallObserver, request: CallRequest) -> dict[str, Any] | None:
     given = {name: _taken(observer, value) for name, value in request.arguments.items()}
     attempt = request.attempt
+    if given["device"] != attempt.device:  # weights may name a kernel of the device that failed
+        given = {
+            name: replace(value, variant=None) if isinstance(value, PackedWeights) and value.variant else value
+            for name, value in given.items()
+        }
     given["device"] = attempt.device
     if attempt.strategy is not Strategy.NONE:
         given["variant"] = attempt.variant

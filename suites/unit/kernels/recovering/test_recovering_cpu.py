@@ -199,6 +199,7 @@ def with_nan() -> Any:
         (lambda: i2s_quantize(X, 0.5, device="tpu", on_error="recover"), NoCompatibleKernelError, "tpu"),
         (lambda: i2s_quantize(X, 0.5, threads=0, on_error="recover"), InvalidArgumentError, "threads"),
         (lambda: i2s_quantize(X, 0.5, out=X[:10], on_error="recover"), InvalidArgumentError, "float32"),  # type: ignore[arg-type]
+        (lambda: i2s_quantize(X, lambda: 1, on_error="recover"), InvalidArgumentError, "not sent to the worker"),  # type: ignore[arg-type]
         (lambda: i2s_quantize(X, 0.5, on_error="retry"), InvalidArgumentError, 'legal: "raise" or "recover"'),
         (lambda: QuantizedLinear(np.eye(4, dtype=np.float32), on_error="retry"), InvalidArgumentError, "on_error"),
     ],
@@ -359,6 +360,15 @@ def test_a_candidate_that_recovers_gets_no_verdict(tmp_path: Path) -> None:
     )
     assert done.returncode == 1, done.stdout + done.stderr
     assert "a process that judges kernels" in " ".join(done.stdout.split()), done.stdout
+
+
+def test_programs_that_do_not_recover_import_no_worker() -> None:
+    code = (
+        "import sys, numpy as np, tritmark.kernels as k; k.QuantizedLinear(np.eye(64, dtype='f4'))(np.ones(64, 'f4'))\n"
+        "k.i2s_quantize(np.ones(4, 'f4'), 1.0)\n"
+        "sys.exit(bool({'tritmark.kernels.recovering', 'tritmark.harness.worker'} & sys.modules.keys()))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_no_command_and_no_variable_switches_it_on() -> None:

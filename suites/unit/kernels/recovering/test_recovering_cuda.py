@@ -23,8 +23,19 @@ from tritmark.harness.recovery import (
     history,
 )
 from tritmark.harness.recovery.supervisor import SECONDS
-from tritmark.harness.spec import KernelKey
-from tritmark.kernels import dispatch, float_widen, i2s_quantize, matmul, register, ternary_quantize
+from tritmark.kernels import (
+    QuantizedLinear,
+    dispatch,
+    float_widen,
+    i2s_quantize,
+    matmul,
+    pack_weights,
+    register,
+    spread,
+    ternary_matmul,
+    ternary_quantize,
+)
+from tritmark.kernels.cuda import context as contexts
 from tritmark.kernels.recovering import client, last_recoveries
 
 pytestmark = pytest.mark.cuda
@@ -32,7 +43,6 @@ pytestmark = pytest.mark.cuda
 X = np.random.default_rng(54).standard_normal(1000, np.float32)
 RIGHT = i2s_quantize(X, 0.5)
 GPU = "cuda/i2s_quantize/none/int8"
-LATER = KernelKey("cuda", "i2s_quantize", "none", "int8")
 
 
 @pytest.fixture(autouse=True)
@@ -46,7 +56,9 @@ def simulator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     known = {each.id for each in dispatch.registry().variants}
     made = [planted.failing(kind, planted.ON_GPU) for kind in (*planted.GPU_FAULTS, "few_elements", "context_once")]
     register(*(each for each in made if each.id not in known))
+    contexts._CONTEXTS.clear()
     yield
+    contexts._CONTEXTS.clear()
     client.close_workers()
 
 
@@ -190,6 +202,41 @@ def test_an_op_without_a_kernel_on_the_cpu_is_refused(monkeypatch: pytest.Monkey
 
 def history_steps() -> list[Any]:
     return [each for each in history.read().failures if each.strategy is not Strategy.NONE]
+
+
+def test_a_layer_goes_on_after_its_gpu_was_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(6)
+    w, x = rng.standard_normal((64, 256), np.float32), rng.standard_normal((1, 256), np.float32)
+    expected = QuantizedLinear(w)(x)
+    monkeypatch.setenv("TRITMARK_SIMULATOR_FAILS", "0@2")
+    layer = QuantizedLinear(w, device="cuda", on_error="recover")
+    with pytest.warns(RecoveryWarning):
+        np.testing.assert_array_equal(layer(x), expected)
+    (recovery,) = last_recoveries()
+    assert recovery.op == "ternary_matmul"
+    assert layer.receipt is not None
+    assert layer.receipt.kernel == recovery.kernel != recovery.failed
+    assert str(recovery) in layer.receipt.note
+
+
+def test_weights_that_name_a_kernel_of_the_gpu_are_multiplied_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    codes, x = np.ones((64, 256), np.int8), np.ones((1, 256), np.int8)
+    weights = pack_weights(codes, 1.0, format="row16", variant="gemv", device="cuda")
+    monkeypatch.setenv("TRITMARK_SIMULATOR_FAILS", "0@1")
+    with pytest.warns(RecoveryWarning):
+        assert (ternary_matmul(x, weights, device="cuda", on_error="recover") == 256).all()
+    assert last_recoveries()[0].strategy is Strategy.CPU
+
+
+def test_tensors_that_are_spread_recover_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRITMARK_SIMULATOR_FAILS", "0@3")
+    tensors = [(np.full(100 + number, number, np.float32), 0.5) for number in range(6)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = spread(i2s_quantize, tensors, on_error="recover")
+    assert found.failed == ()
+    for number, (x, scale) in enumerate(tensors):
+        np.testing.assert_array_equal(found.results[number], i2s_quantize(x, scale))
 
 
 def test_a_default_that_depends_on_the_device_is_not_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
