@@ -43,6 +43,7 @@ VARIABLES = {
     "TRITMARK_GGML": ("folder", "where libggml-base and libggml-cpu are"),
     "TRITMARK_CACHE": ("folder", "where caches are kept; default: the user's cache folder"),
     "TRITMARK_STATE": ("folder", "where the history of `tritmark health` is kept; default: the user's state folder"),
+    "TRITMARK_RECOVER_SECONDS": ("seconds", 'time limit of an attempt with `on_error="recover"`; default 120'),
     "TRITMARK_CFLAGS": ("compiler options", "added when tritmark itself is compiled, such as `-g`"),
 }
 """For users: values, and what each does."""

@@ -167,6 +167,8 @@ def isa_of(rank: int) -> str:
 
 
 def _keep(plans: Any, key: Any, made: Callable[[], Any]) -> None:
+    if dispatch.observed():
+        return
     registry: Registry = dispatch.registry()
     plans.current(registry)  # drops outdated plans
     if key not in plans:

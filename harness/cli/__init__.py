@@ -27,6 +27,7 @@ from tritmark.harness.cli.console import console
 from tritmark.harness.cli.convert import convert
 from tritmark.harness.cli.deprecated import alias
 from tritmark.harness.cli.doctor import doctor
+from tritmark.harness.cli.errors import errors
 from tritmark.harness.cli.examples import epilog
 from tritmark.harness.cli.exit_status import ENVIRONMENT, MEANINGS, USAGE
 from tritmark.harness.cli.formats import formats
@@ -200,6 +201,7 @@ _commands: tuple[Callable[..., None] | typer.Typer, ...] = (
     precision,
     doctor,
     health,
+    errors,
     convert,
     compare,
 )

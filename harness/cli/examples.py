@@ -111,6 +111,10 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("tritmark health --device cuda --strict", f"exit with {FAILED} for critical, {AMBIGUOUS} for a warning"),
         ("tritmark health --history", "earlier probes"),
     ),
+    "errors": (
+        ("tritmark errors", "failures of kernels that programs recovered from, and what to do"),
+        ("tritmark errors --since 2026-11-29 --json", "for scripts"),
+    ),
     "convert": (
         ("tritmark convert model.gguf model.safetensors --format hf_pack", "from I2_S to the format of transformers"),
         ("tritmark convert hf:OWNER/NAME model.gguf --format i2_s_x86", "the reverse, or from bf16 master weights"),
