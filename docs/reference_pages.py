@@ -36,7 +36,7 @@ VARIABLES = {
     ),
     "TRITMARK_MONITOR": (
         "`1`, or the path of a file",
-        "watches a program that uses the kernels, and keeps its session in the cache folder or in that file",
+        "watches a program that uses the kernels, and keeps its session in the state folder or in that file",
     ),
     "TRITMARK_CUDA": ("`driver` (default), `simulator`", "`simulator` runs CUDA kernels on the CPU"),
     "TRITMARK_CUDA_LOADER": (
@@ -46,6 +46,8 @@ VARIABLES = {
     "TRITMARK_NVCC": ("path", "the nvcc to use"),
     "TRITMARK_GGML": ("folder", "where libggml-base and libggml-cpu are"),
     "TRITMARK_CACHE": ("folder", "where caches are kept; default: the user's cache folder"),
+    "TRITMARK_STATE": ("folder", "where the history of `tritmark health` is kept; default: the user's state folder"),
+    "TRITMARK_RECOVER_SECONDS": ("seconds", 'time limit of an attempt with `on_error="recover"`; default 120'),
     "TRITMARK_CFLAGS": ("compiler options", "added when tritmark itself is compiled, such as `-g`"),
 }
 """For users: values, and what each does."""

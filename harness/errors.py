@@ -118,7 +118,11 @@ class LaunchError(DeviceError):
 
 class DeviceFaultError(DeviceError):
     """A kernel broke while it ran (an illegal address, a trap). Its outputs are lost. On a GPU, every later call of the
-    process fails, too. CPU kernels still work."""
+    process fails, too. CPU kernels still work. `code` is the driver's number of the error; 0 if unknown."""
+
+    def __init__(self, found: str, *, next_step: str, code: int = 0) -> None:
+        self.code = code
+        super().__init__(found, next_step=next_step)
 
 
 class FreedMemoryError(DeviceError):

@@ -53,6 +53,8 @@ def device_of(kind: Device, numbering: Numbering, index: int) -> Device:
         missing=there(kind.missing),
         memory=kind.memory and there(kind.memory),
         transfers=kind.transfers and there(kind.transfers),
+        stats=kind.stats and there(kind.stats),
+        memory_problems=kind.memory_problems and there(kind.memory_problems),
         adopt=None,  # a user's file belongs to the type, and is numbered with the other kernels
         numbering=None,
         environment=lambda: numbering.alone(index),

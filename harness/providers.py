@@ -250,6 +250,13 @@ def installed() -> Installed:
         return _LOADED[0]
 
 
+def take_loaded(loaded: Installed) -> None:
+    """Use what was loaded already as the result of `installed`, unless that was called before."""
+    with _LOCK:
+        if not _LOADED:
+            _LOADED.append(loaded)
+
+
 def _points(group: str) -> list[EntryPoint]:
     """The entry points of a group, those of tritmark first, without duplicates: a source tree beside the installed
     package lists the same one twice."""

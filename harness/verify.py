@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from tritmark.harness.errors import RecordError
+from tritmark.harness.judge.throttled import throttling
 from tritmark.harness.measure.statistics import LEAST_SAMPLES, median
 from tritmark.harness.providers import load
 from tritmark.harness.record import HOST, FileDigest, Gpu, Measurement, Ratio, Record, Run, Status, Timing, read_digest
@@ -203,6 +204,8 @@ def _statuses(run: Run) -> Iterator[str]:
         yield f"{accuracy.calls} calls cannot detect a fault in {accuracy.rarest:.3g} of them with 95 % probability"
     if performance.status is Status.PASS and not _footings(run):
         yield "performance passed without a figure"
+    if performance.status is Status.PASS and run.load is not None and (slowed := throttling(run.load)):
+        yield f"performance passed, and the processor was throttled: {', '.join(slowed)}"
     if performance.status is Status.NOT_RUN and _footings(run):
         yield "performance was not run, and has figures"
     if performance.status is Status.PASS and accuracy.status is not Status.PASS:

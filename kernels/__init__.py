@@ -10,12 +10,14 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tritmark.harness.monitor import hook
-from tritmark.harness.spec import Decoding, EquivalentMutants, Mutant, Op, Provider, PublicCall, Variant
+from tritmark.harness.spec import Decoding, DeviceStats, EquivalentMutants, Mutant, Op, Provider, PublicCall, Variant
 from tritmark.kernels import cpu
 from tritmark.kernels.absmean_quantize.api import absmean_quantize
 from tritmark.kernels.activation_quantize.api import activation_quantize
 from tritmark.kernels.cuda.device import DEVICE as CUDA
+from tritmark.kernels.cuda.memory import MemoryHealth
 from tritmark.kernels.cuda.spread import Spread, spread
+from tritmark.kernels.device_health import check_memory_health, performance_stats
 from tritmark.kernels.dispatch import register
 from tritmark.kernels.float_narrow.api import float_narrow
 from tritmark.kernels.float_widen.api import float_widen
@@ -120,11 +122,14 @@ __all__ = [
     "FORMATS",
     "OPS",
     "PROVIDER",
+    "DeviceStats",
+    "MemoryHealth",
     "PackedWeights",
     "QuantizedLinear",
     "Spread",
     "absmean_quantize",
     "activation_quantize",
+    "check_memory_health",
     "float_narrow",
     "float_widen",
     "i2s_dequantize",
@@ -133,6 +138,7 @@ __all__ = [
     "matmul_batch",
     "pack_codes",
     "pack_weights",
+    "performance_stats",
     "register",
     "spread",
     "ternary_linear",

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -37,6 +37,38 @@ from tritmark.kernels import cpu, offload
 from tritmark.kernels.offload import FinishedCall
 
 _TUNED = tuned.SELECT.encode()
+
+
+class KernelObserver(Protocol):
+    """What a process of recovering calls puts between the public functions and the kernels."""
+
+    def begin(self, variant: Variant, axes: Axes) -> None:
+        """A kernel that does not run through `run` begins."""
+
+    def run(
+        self, op: Op, variant: Variant, inputs: Arrays, outputs: Arrays, axes: Axes, threads: int, flat: bool
+    ) -> FinishedCall:
+        """In place of `run`."""
+
+
+_OBSERVERS: list[KernelObserver] = []
+"""At most one."""
+
+
+def observe(observer: KernelObserver) -> None:
+    """From now on, all calls of public functions of this process go through the observer."""
+    _OBSERVERS[:] = [observer]
+
+
+def observed() -> bool:
+    """Whether there is an observer: no plan may then bypass it."""
+    return bool(_OBSERVERS)
+
+
+def announce(variant: Variant, axes: Axes) -> None:
+    """Report a kernel that does not run through `run`, before it is bound."""
+    for each in _OBSERVERS:
+        each.begin(variant, axes)
 
 
 def registry() -> Registry:
@@ -143,6 +175,15 @@ def run(
     `flat`), and DeviceError if the device cannot run it. After InvalidArgumentError outputs on a device are untouched,
     except of large arrays, which run in chunks: a function that takes `out` checks the values beforehand.
     """
+    if _OBSERVERS:
+        return _OBSERVERS[0].run(op, variant, inputs, outputs, axes, threads, flat)
+    return run_unobserved(op, variant, inputs, outputs, axes, threads, flat=flat)
+
+
+def run_unobserved(
+    op: Op, variant: Variant, inputs: Arrays, outputs: Arrays, axes: Axes, threads: int, *, flat: bool = False
+) -> FinishedCall:
+    """As run, without the observer of this process."""
     device = registry().devices[variant.key.device]
     watch = hook.active
     if watch is not None:

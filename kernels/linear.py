@@ -56,6 +56,9 @@ class QuantizedLinear:
     takes the weights (their scales differ from those of every kernel), each call computes with dequantized float32
     weights. The constructor then logs a warning, and `receipt` reports it.
 
+    With `on_error="recover"`, quantization and product run in a worker process, and failures of kernels are recovered
+    from (docs/guides/recover.md); `receipt` reports it. Such a layer takes no arrays on a device, and has no `bind`.
+
     Raises NoCompatibleKernelError for a missing device and for a variant that takes these weights at no shape,
     InvalidArgumentError for an unknown format or requirement, for an invalid `threads` or `variant`, for weights or
     bias that the contract refuses, and for "exactness" of weights whose groups have scales.
@@ -71,10 +74,12 @@ class QuantizedLinear:
         variant: str | None = None,
         threads: int | None = None,
         requirement: str = Requirement.LATENCY,
+        on_error: str = "raise",
     ) -> None:
         dispatch.check_device(_OP, device)
         check_variant(_OP, variant)
         check_threads(_OP, threads)
+        self._recovers = on_error != "raise" and _checked_on_error(on_error)
         self.device, self.variant, self.threads = device, variant, threads
         self._requirement = _known_requirement(requirement)
         registry = dispatch.registry()
@@ -90,7 +95,7 @@ class QuantizedLinear:
         self.out_features, self.in_features = self.weights.shape
         self.bias = _checked_bias(AdoptedArguments(_OP).take(bias), self.out_features)
         self._receipt: Receipt | LayerCall | None = None
-        self._plans = plans.linear_plans()
+        self._plans = _declining_plans() if self._recovers else plans.linear_plans()
         self._planned: dict[int, hook.KernelRan] = {}
         self._on_device = LayerOnDevice()
         self._chosen: tuple[tuple[Any, ...], tuple[Variant, Variant]] | None = None
@@ -103,7 +108,8 @@ class QuantizedLinear:
         except NoCompatibleKernelError:
             self.native = False
         if self.native:
-            self.weights.packed_as(product.key.format, device)
+            if not self._recovers:  # the weights are in the worker
+                self.weights.packed_as(product.key.format, device)
         else:
             self._note = (
                 f"no native kernel takes {self.weights.format} on {device}: computed on the CPU with dequantized "
@@ -171,6 +177,8 @@ class QuantizedLinear:
         if not isinstance(x, np.ndarray):
             raise InvalidArgumentError(op=_OP, argument="x", found=f"on {x.device}", legal="in the host's memory")
         why = None if self.native else self._note
+        if self._recovers:
+            why = 'a bound call cannot recover; next: make the layer with on_error="raise"'
         if dispatch.registry().devices[self.device].memory is not None:
             why = "it has its own memory, and bind needs host memory; call the layer instead"
         if why is not None:
@@ -255,6 +263,9 @@ class QuantizedLinear:
 
     def _resident(self, rows: ResidentArray) -> ResidentArray:
         """Compute on the device of the rows, which must be the layer's."""
+        if self._recovers:
+            legal = 'in the host\'s memory, or a layer with on_error="raise"'
+            raise InvalidArgumentError(op=_OP, argument="x", found=f"on {rows.device}", legal=legal)
         if not same_device(rows.device, self.device) or not self.native:
             legal = f"on {self.device}, where the layer is" if self.native else "on cpu: no kernel takes these weights"
             raise InvalidArgumentError(op=_OP, argument="x", found=f"on {rows.device}", legal=legal)
@@ -266,6 +277,8 @@ class QuantizedLinear:
         return y if self.bias is None else y.sum(self.bias)
 
     def _native(self, rows: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+        if self._recovers:
+            return self._in_worker(rows)
         device = dispatch.registry().devices[self.device]
         if device.memory is not None:
             there = np.empty((len(rows), self.out_features), np.float32)
@@ -284,6 +297,28 @@ class QuantizedLinear:
         )
         self._ran(receipt)
         return y
+
+    def _in_worker(self, rows: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+        """Compute in the worker of recovering calls."""
+        from tritmark.kernels.recovering.client import call, call_with_receipt, together
+
+        asked: dict[str, Any] = {"threads": self.threads, "device": self.device}
+        with together():
+            quantized = call("activation_quantize", "recover", x=rows, nonfinite="error", variant=None, **asked)
+            y, receipt = call_with_receipt(
+                "ternary_matmul",
+                "recover",
+                activations=quantized.q,
+                weights=self.weights,
+                act_scale=quantized.scale,
+                dtype="float32",
+                variant=self.variant,
+                requirement=self.requirement,
+                **asked,
+            )
+        assert receipt is not None
+        self._ran(receipt)
+        return cast("npt.NDArray[np.float32]", y)
 
     def _kernels(self, rows: npt.NDArray[Any] | ResidentArray) -> tuple[Variant, Variant]:
         """The variants that quantize and multiply these rows. They are cached until the state of the choice changes,
@@ -310,6 +345,19 @@ class QuantizedLinear:
         self._ran(Receipt(kernel=kernel, ran="numpy", runs=1, threads=1, native=False, note=self._note))
         y: npt.NDArray[np.float32] = rows.astype(np.float32, copy=False) @ self._float.T
         return y
+
+
+def _checked_on_error(on_error: Any) -> bool:
+    # Late, since it imports the worker processes.
+    from tritmark.kernels.recovering.client import check_on_error
+
+    return check_on_error(_OP, on_error)
+
+
+def _declining_plans() -> Any:
+    from tritmark.kernels.recovering.client import DecliningPlans
+
+    return DecliningPlans()
 
 
 def _known_requirement(given: str) -> Requirement:

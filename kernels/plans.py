@@ -185,6 +185,8 @@ def _remember(planned: dict[Any, KernelRan], key: Any, chosen: Variant, axes: Ax
 
 
 def _keep(plans: Any, key: Any, made: Callable[[], Any]) -> None:
+    if dispatch.observed():
+        return
     registry: Registry = dispatch.registry()
     plans.current(registry)  # drops outdated plans
     if key not in plans:

@@ -27,11 +27,13 @@ from tritmark.harness.cli.console import console
 from tritmark.harness.cli.convert import convert
 from tritmark.harness.cli.deprecated import alias
 from tritmark.harness.cli.doctor import doctor
+from tritmark.harness.cli.errors import errors
 from tritmark.harness.cli.examples import epilog
 from tritmark.harness.cli.exit_status import ENVIRONMENT, MEANINGS, USAGE
 from tritmark.harness.cli.formats import formats
 from tritmark.harness.cli.frame import frame
 from tritmark.harness.cli.gate import gate
+from tritmark.harness.cli.health import health
 from tritmark.harness.cli.history import history
 from tritmark.harness.cli.league import league
 from tritmark.harness.cli.list import list_
@@ -203,6 +205,8 @@ _commands: tuple[Callable[..., None] | typer.Typer, ...] = (
     league,
     precision,
     doctor,
+    health,
+    errors,
     convert,
     compare,
 )

@@ -40,6 +40,7 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("tritmark history", "every regression that was not reverted, with its commits"),
         ("tritmark history --since main~20", "regressions of the last twenty commits"),
         ("tritmark history --all --json", "for scripts, with reverted regressions"),
+        ("tritmark history --unmeasured 10", "every tenth new commit, for asv run HASHFILE:-"),
     ),
     "tune": (
         ("tritmark tune variants ternary_matmul --shape M=1,N=2560,K=2560", "the best kernel and format for a layer"),
@@ -109,6 +110,16 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     "doctor": (
         ("tritmark doctor", "what disturbs measurements here, and how to fix it"),
         ("tritmark doctor --json", f"for scripts; exits with {FAILED} if something must be fixed"),
+    ),
+    "health": (
+        ("tritmark health", "GPUs, memory pools, disk and noise; what changed since the last probe"),
+        ("tritmark health --passive --json", "for a probe of production: reads sensors, runs nothing"),
+        ("tritmark health --device cuda --strict", f"exit with {FAILED} for critical, {AMBIGUOUS} for a warning"),
+        ("tritmark health --history", "earlier probes"),
+    ),
+    "errors": (
+        ("tritmark errors", "failures of kernels that programs recovered from, and what to do"),
+        ("tritmark errors --since 2026-11-29 --json", "for scripts"),
     ),
     "convert": (
         ("tritmark convert model.gguf model.safetensors --format hf_pack", "from I2_S to the format of transformers"),

@@ -13,15 +13,18 @@ UNTRIED = 7
 INTERRUPTED = 130
 
 MEANINGS = {
-    PASSED: "no verdict is FAIL or ERROR, no kernel is SLOWER, no packer is incorrect, nothing must be fixed",
+    PASSED: "no verdict is FAIL or ERROR, no kernel is SLOWER, no packer is incorrect, nothing must be fixed "
+    "or is critical",
     FAILED: "a verdict is FAIL or ERROR; `gate`: a kernel is SLOWER, incorrect or broken; `history`: a regression is "
-    "not reverted; `formats`: a packer is incorrect; `doctor`: something must be fixed; `compare`: the models differ; "
-    "`precision`: no mode is exact enough; `monitor`: a kernel is SLOWER in its newest session",
+    "not reverted; `formats`: a packer is incorrect; `doctor`: something must be fixed; `health`: something is "
+    "critical; `compare`: the models differ; `precision`: no mode is exact enough; `monitor`: a kernel is SLOWER in "
+    "its newest session",
     USAGE: "invalid usage or input, or a file that cannot be written",
     UNAVAILABLE: "a requested device is missing",
-    AMBIGUOUS: "with `--strict` (`run`, `check`, `gate`): nothing failed, but a verdict is AMBIGUOUS",
+    AMBIGUOUS: "with `--strict` (`run`, `check`, `gate`): nothing failed, but a verdict is AMBIGUOUS; "
+    "`health --strict`: a warning",
     UNJUDGED: "with `--strict` (`run`, `check`): nothing failed and nothing is AMBIGUOUS, but a dimension of a kernel "
-    "was judged in none of its Runs",
+    "was judged in none of its Runs; `health`: nothing is critical, but something could not be read",
     ENVIRONMENT: "an error of the machine or the session, not of a kernel or commit: a limit (`ulimit`), a closed "
     "output, git, pip, a cache; the message names the fix",
     UNTRIED: "nothing was tested, so nothing passed: `gate`: BASE and HEAD are the same; `soak`: no fault could be "

@@ -22,6 +22,15 @@ def history(
     register_machine: Annotated[
         bool, typer.Option("--register-machine", help="Register this machine with asv, print its name, and exit.")
     ] = False,
+    unmeasured: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            show_default=False,
+            help="Print every N-th commit after the last one measured on this machine, for asv run HASHFILE:-",
+        ),
+    ] = None,
 ) -> None:
     """List regressions over the commits that asv measured on this machine.
 
@@ -40,6 +49,13 @@ def history(
         typer.echo(f"tritmark: {visible(text)}", err=True)
 
     commits = found_by.order(Path.cwd())
+    if unmeasured is not None:
+        from tritmark.harness.history.unmeasured import unmeasured as found_unmeasured
+
+        here = (each.commit for each in values(results, warn) if each.machine == machine_name())
+        for commit in found_unmeasured(commits, here, unmeasured):
+            typer.echo(commit)
+        return
     first = found_by.since(since, Path.cwd(), commits) if since else 0
     measured = list(values(results, warn))
     if any(each.commit not in commits for each in measured):

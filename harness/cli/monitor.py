@@ -50,7 +50,10 @@ def report(
     database: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", dir_okay=False, help="File of the sessions; default: in the cache.", show_default=False
+            metavar="FILE",
+            dir_okay=False,
+            help="Sessions; default: in the state folder.",
+            show_default=False,
         ),
     ] = None,
     out: Annotated[

@@ -34,7 +34,7 @@ def report(
         typer.Option(
             metavar="RECORD",
             autocompletion=completion.records,
-            help="Compare with this earlier Record of the same machine.",
+            help="Compare with this Record; by default the latest earlier one of this machine and suite that passed.",
         ),
     ] = "",
     history: Annotated[
@@ -79,24 +79,35 @@ def report(
 
 
 def given_for(record: Record, store: Store, *, baseline: Record | None = None, path: str = "") -> PageContext:
-    """The context of a page: the baseline, faults of the Record and the baseline, and the record of the rules."""
+    """The context of a page: the baseline (the given one or the latest passing), faults of the Record and the baseline,
+    and the record of the rules."""
+    from tritmark.harness.report.baseline import latest_passing
     from tritmark.harness.report.section import PageContext
     from tritmark.harness.text.distrust import distrust
     from tritmark.harness.text.visible import visible
     from tritmark.harness.verify import refuted
 
+    missing = ""
+    if baseline is None:
+        latest = latest_passing(record, store)
+        baseline, missing = latest.record, latest.missing
     reported = distrust(refuted(record))
     if baseline is not None:
         reported = "; ".join(filter(None, (reported, distrust(refuted(baseline), f"the baseline {baseline.id}"))))
     if reported:
         typer.echo(f"tritmark: {visible(reported)}", err=True)
     if not record.proposals:
-        return PageContext(baseline=baseline, path=path, distrust=reported)
+        return PageContext(baseline=baseline, no_baseline=missing, path=path, distrust=reported)
     from tritmark.harness.advise.outcome import ledger_of
 
     ledger = ledger_of(store)
     return PageContext(
-        baseline=baseline, rules=ledger.summaries(), weights=ledger.weights(), path=path, distrust=reported
+        baseline=baseline,
+        no_baseline=missing,
+        rules=ledger.summaries(),
+        weights=ledger.weights(),
+        path=path,
+        distrust=reported,
     )
 
 
@@ -121,10 +132,20 @@ def _given(path: Path, against: str, history: Path | None, store: Store) -> tupl
     return record, given
 
 
+def _say_change(record: Record, given: PageContext) -> None:
+    """Report on standard error what changed since the baseline; standard output has the page's path."""
+    from tritmark.harness.report.compare import compare, summary
+    from tritmark.harness.text.visible import visible
+
+    text = given.no_baseline if given.baseline is None else summary(compare(record, given.baseline), given.baseline)
+    typer.echo(f"tritmark: {visible(text)}", err=True)
+
+
 def _one(path: Path, against: str, history: Path | None, store: Store) -> Path:
     from tritmark.harness.report import build
 
     record, given = _given(path, against, history, store)
+    _say_change(record, given)
     try:
         return build(record, store.html, given)
     except OSError as error:

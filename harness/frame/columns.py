@@ -9,7 +9,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tritmark.harness.record import Measurement, MemoryUse, PeerComparison, Ratio, Record, Run, Scaled
+from tritmark.harness.record import (
+    Measurement,
+    MemoryUse,
+    PeerComparison,
+    Ratio,
+    Record,
+    Run,
+    Scaled,
+    UnitSensors,
+)
 
 Kind = Literal["text", "integer", "number", "yes/no"]
 
@@ -130,7 +139,29 @@ def _load() -> tuple[Column, ...]:
             f"highest clock rate of the GPU {clock}",
             of("device_clock_high_hz"),
         ),
+        Column("load_temperature", "number", "°C", "highest temperature during the timing", _hottest),
+        Column("load_power", "number", "W", "highest power of a GPU during the timing", _power),
+        Column("load_throttle", "text", "", "reasons of lower clocks during the timing", _throttle),
     )
+
+
+def _sensors(run: Run) -> tuple[UnitSensors, ...]:
+    return run.load.sensors if run.load is not None else ()
+
+
+def _hottest(record: Record, run: Run) -> float | None:
+    found = [each.during.temperature_high for each in _sensors(run)]
+    return max((degrees for degrees in found if degrees is not None), default=None)
+
+
+def _power(record: Record, run: Run) -> float | None:
+    found = [each.during.power_high for each in _sensors(run)]
+    return max((watts for watts in found if watts is not None), default=None)
+
+
+def _throttle(record: Record, run: Run) -> str | None:
+    units = _sensors(run)
+    return ", ".join(dict.fromkeys(reason for each in units for reason in each.during.throttle)) if units else None
 
 
 def _verdict(dimension: Literal["accuracy", "performance", "memory", "cross"]) -> tuple[Column, ...]:

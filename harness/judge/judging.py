@@ -12,7 +12,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tritmark.harness.disassembly import code_of
-from tritmark.harness.errors import InvalidArgumentError
+from tritmark.harness.errors import CandidateError, InvalidArgumentError, WorkerError
 from tritmark.harness.judge.limits import accuracy_limits
 from tritmark.harness.judge.paths import decided, paths
 from tritmark.harness.record import (
@@ -28,7 +28,7 @@ from tritmark.harness.record import (
     Verdict,
     WorkloadFacts,
 )
-from tritmark.harness.spec import Device, KernelKey, Op, Receipt, Tier, Variant, Workload
+from tritmark.harness.spec import Device, DeviceStats, KernelKey, Op, Receipt, Tier, Variant, Workload
 from tritmark.harness.validate.accuracy import Judged, judge, misfit
 from tritmark.harness.validate.borrowed import borrowed
 from tritmark.harness.validate.cases import Cases, Material, admitted
@@ -36,7 +36,7 @@ from tritmark.harness.validate.compare import BrokenReferenceError
 from tritmark.harness.validate.guard_names import guard_of, in_order
 from tritmark.harness.validate.memory import bits_per_weight, confirmed_use, watched
 from tritmark.harness.validate.trial import error_text
-from tritmark.harness.worker import Workers
+from tritmark.harness.worker import Workers, tasks
 
 if TYPE_CHECKING:
     from tritmark.harness.judge.request import Request
@@ -134,6 +134,8 @@ class Judgement:
     left_out: LeftOut | None
     """Why it is not measured, or None."""
     seconds: float
+    device_stats: DeviceStats | None = None
+    """Of a simulator, which nothing is timed on."""
 
     @property
     def whole(self) -> bool:
@@ -172,7 +174,17 @@ class Judging:
             if left_out is None and unasked("performance", self._listed.dimensions) is None
             else None
         )
-        return Judgement(accuracy, receipt, memory, code, left_out, perf_counter() - start)
+        simulated = accuracy.status is Status.PASS and self._device.simulated()
+        stats = self._device_stats(variant) if simulated else None
+        return Judgement(accuracy, receipt, memory, code, left_out, perf_counter() - start, stats)
+
+    def _device_stats(self, variant: Variant) -> DeviceStats | None:
+        try:
+            found: DeviceStats | None = self._workers.of(variant).call("counting its work", tasks.device_stats)
+        except (WorkerError, CandidateError):
+            self._workers.renew(variant)
+            return None
+        return found
 
     def _left_out(self, accuracy: Accuracy) -> LeftOut | None:
         if not self._listed.workload.measure:
@@ -311,9 +323,10 @@ def drawn_run(
 def listed_run(group: Group, variant: Variant, listed: ListedWorkload, found: Judgement) -> Run:
     """The Run of a variant that is not measured."""
     assert found.left_out is not None
-    return _untimed(
+    run = _untimed(
         group, variant, listed.seed, listed.threads, found.accuracy, found.receipt, found.seconds, found.left_out
     )
+    return run if found.device_stats is None else run.model_copy(update={"device_stats": found.device_stats})
 
 
 def _untimed(

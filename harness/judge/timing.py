@@ -20,6 +20,7 @@ from tritmark.harness.judge.judging import (
     cases_of,
     unasked,
 )
+from tritmark.harness.judge.throttled import doubted
 from tritmark.harness.measure.surroundings import MachineWatch
 from tritmark.harness.measure.survey import Roofs
 from tritmark.harness.record import Cross, MachineLoad, MemoryUse, Performance, Run, Status
@@ -113,6 +114,7 @@ class GroupTiming:
             node_use=None if found is None else found.node_use,
             code=judgement.code if found is not None else None,
             load=self._load,
+            device_stats=judgement.device_stats if found is None else found.device_stats,
         )
 
     @property
@@ -147,23 +149,25 @@ class GroupTiming:
             cases = admitted(self._cases, variant, group.workload.axes)
             worker = self._workers.of(variant)
             worker.begin()
-            surroundings = MachineWatch(_gpu(receipt))
-            performance, found = timed(
-                worker,
-                cases,
-                encoded,
-                group.workload.axes,
-                self._changes() if cases.in_place else NOTHING,
-                layout=group.workload.layout,
-                seed=self._listed.seed,
-                threads=self._listed.threads,
-                roofs=self._roofs.get(device, {}),
-            )
+            changes = self._changes() if cases.in_place else NOTHING
+            with MachineWatch(*_gpus(receipt)) as surroundings:
+                performance, found = timed(
+                    worker,
+                    cases,
+                    encoded,
+                    group.workload.axes,
+                    changes,
+                    layout=group.workload.layout,
+                    seed=self._listed.seed,
+                    threads=self._listed.threads,
+                    roofs=self._roofs.get(device, {}),
+                )
         except Exception as error:
             return broke(Performance, self._workers, variant, error), receipt, None
         self._load = surroundings.load()
         if variant.id not in self._workers.installed.added:  # a candidate's process could report false ceilings
             self._roofs[device] = found.roofs
+        performance = doubted(performance, self._load)
         return performance, found.evidence.added_to(receipt) if receipt is not None else None, found
 
     def _let_go(self) -> None:
@@ -233,6 +237,8 @@ class GroupTiming:
         return self._crossing.judge(collected)
 
 
-def _gpu(receipt: Receipt | None) -> str:
-    """The UUID of the first device that a receipt names; "" on the host."""
-    return "" if receipt is None or receipt.simulated else receipt.uuid.partition(", ")[0]
+def _gpus(receipt: Receipt | None) -> list[str]:
+    """The UUIDs of the devices that a receipt names; empty on the host."""
+    if receipt is None or receipt.simulated or not receipt.uuid:
+        return []
+    return receipt.uuid.split(", ")

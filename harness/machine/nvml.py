@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
+
+from tritmark.harness.machine.reading import Reading
 
 T = TypeVar("T")
 
@@ -25,6 +27,14 @@ REASONS = {
 """Bits of nvmlClocksEventReasons: reasons for lower clocks."""
 
 _MHZ = 1_000_000
+
+_COUNTED = {
+    "sw_power_cap": "NVML_FI_DEV_CLOCKS_EVENT_REASON_SW_POWER_CAP",
+    "sw_thermal_slowdown": "NVML_FI_DEV_CLOCKS_EVENT_REASON_SW_THERM_SLOWDOWN",
+    "hw_thermal_slowdown": "NVML_FI_DEV_CLOCKS_EVENT_REASON_HW_THERM_SLOWDOWN",
+    "hw_power_brake_slowdown": "NVML_FI_DEV_CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN",
+}
+"""NVML's fields with the nanoseconds for which a reason lowered the clocks, since the driver was loaded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,14 +73,19 @@ def _nvml() -> Any:
     return pynvml
 
 
-def _handle(uuid: str) -> tuple[Any, Any]:
-    """The library and the device's handle. Raises LookupError with the reason if there is none."""
+def library() -> Any:
+    """The module pynvml, started. Raises LookupError with the reason if it cannot be."""
     try:
-        nvml = _nvml()
+        return _nvml()
     except ImportError:
         raise LookupError("nvidia-ml-py is not installed; next: pip install 'tritmark[cuda]'") from None
     except Exception as problem:  # pynvml.NVMLError has no name here, since the import itself may fail
         raise LookupError(f"NVML: {problem}") from None
+
+
+def _handle(uuid: str) -> tuple[Any, Any]:
+    """The library and the device's handle. Raises LookupError with the reason if there is none."""
+    nvml = library()
     try:
         return nvml, nvml.nvmlDeviceGetHandleByUUID(uuid)
     except nvml.NVMLError as problem:
@@ -85,10 +100,7 @@ def health(uuid: str) -> Health:
         return Health(note=str(problem))
 
     def supported(ask: Callable[[], T]) -> T | None:
-        try:
-            return ask()
-        except (nvml.NVMLError, AttributeError):  # not supported by the device or by this nvidia-ml-py
-            return None
+        return reported(nvml, ask)
 
     return Health(
         temperature=supported(lambda: int(nvml.nvmlDeviceGetTemperature(device, nvml.NVML_TEMPERATURE_GPU))),
@@ -110,6 +122,55 @@ def health(uuid: str) -> Health:
         utilization=supported(lambda: int(nvml.nvmlDeviceGetUtilizationRates(device).gpu)),
         memory_used=supported(lambda: int(nvml.nvmlDeviceGetMemoryInfo(device).used)),
     )
+
+
+def reported(nvml: Any, ask: Callable[[], T]) -> T | None:
+    """The answer, or None if the device or this nvidia-ml-py does not support the question."""
+    try:
+        return ask()
+    except (nvml.NVMLError, AttributeError):
+        return None
+
+
+def fields(nvml: Any, device: Any, names: Mapping[str, str]) -> dict[str, int]:
+    """Values of NVML's fields: for each key, the field that it names. Those that are not supported are left out."""
+    numbers = {key: getattr(nvml, name) for key, name in names.items() if hasattr(nvml, name)}
+    found = reported(nvml, lambda: nvml.nvmlDeviceGetFieldValues(device, list(numbers.values()))) if numbers else None
+    return {
+        key: int(getattr(each.value, _VALUES[each.valueType]))
+        for key, each in zip(numbers, found or (), strict=False)
+        if each.nvmlReturn == 0 and each.valueType in _VALUES
+    }
+
+
+_VALUES = {0: "dVal", 1: "uiVal", 2: "ulVal", 3: "ullVal", 4: "sllVal", 5: "siVal", 6: "usVal"}
+"""For each nvmlValueType, its member of nvmlValue."""
+
+
+def sensors(uuid: str) -> Reading:
+    """Current readings of the GPU with this UUID. Never raises; unsupported values are None."""
+    try:
+        nvml, device = _handle(uuid)
+    except LookupError as problem:
+        return Reading(note=str(problem))
+    clock = reported(nvml, lambda: int(nvml.nvmlDeviceGetClockInfo(device, nvml.NVML_CLOCK_SM)) * _MHZ)
+    return Reading(
+        clock_low_hz=clock,
+        clock_high_hz=clock,
+        memory_clock_hz=reported(nvml, lambda: int(nvml.nvmlDeviceGetClockInfo(device, nvml.NVML_CLOCK_MEM)) * _MHZ),
+        temperature=reported(nvml, lambda: float(nvml.nvmlDeviceGetTemperature(device, nvml.NVML_TEMPERATURE_GPU))),
+        power=reported(nvml, lambda: float(nvml.nvmlDeviceGetPowerUsage(device) / 1000)),
+        throttle=reported(nvml, lambda: reasons(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(device))),
+    )
+
+
+def throttled_ns(uuid: str) -> dict[str, int]:
+    """For each reason of lower clocks that the driver counts, nanoseconds since it was loaded."""
+    try:
+        nvml, device = _handle(uuid)
+    except LookupError:
+        return {}
+    return fields(nvml, device, _COUNTED)
 
 
 def reasons(bits: int) -> tuple[str, ...]:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from time import perf_counter
 
 from tritmark.harness.machine.cpu import affinity, clocks
-from tritmark.harness.machine.nvml import health
+from tritmark.harness.machine.nvml import sensors
+from tritmark.harness.measure.sensor_watch import SensorWatch
 from tritmark.harness.measure.system_load import SHORTEST_S, core_times
 from tritmark.harness.record import MachineLoad
 
@@ -25,11 +26,20 @@ class _Reading:
 
 
 class MachineWatch:
-    """Watches the machine from its creation on. `gpu`: UUID of the GPU that the kernel runs on; "" on the host."""
+    """Watches the machine from its creation on, and sensors while its `with` lasts. `gpus`: UUIDs of the GPUs that the
+    kernel runs on; () on the host."""
 
-    def __init__(self, gpu: str = "") -> None:
-        self._gpu = gpu
-        self._begin = _read(gpu)
+    def __init__(self, *gpus: str) -> None:
+        self._gpu = gpus[0] if gpus else ""
+        self._sensors = SensorWatch(gpus)
+        self._begin = _read(self._gpu)
+
+    def __enter__(self) -> MachineWatch:
+        self._sensors.__enter__()
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self._sensors.__exit__(*problem)
 
     def load(self) -> MachineLoad:
         """The load of other processes since then, without this process and its descendants."""
@@ -49,13 +59,14 @@ class MachineWatch:
             clock_high_hz=max(each, default=None),
             device_clock_low_hz=min(device, default=None),
             device_clock_high_hz=max(device, default=None),
+            sensors=self._sensors.summary(),
             **taken,
         )
 
 
 def _read(gpu: str) -> _Reading:
     busy, stolen = core_times()
-    clock = health(gpu).clock_hz if gpu else None
+    clock = sensors(gpu).clock_low_hz if gpu else None
     return _Reading(perf_counter(), _own(), busy, stolen, tuple(clocks()), clock)
 
 

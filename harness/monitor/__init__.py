@@ -33,7 +33,7 @@ def monitor(
     All threads of the process are watched: the functions of tritmark.kernels, QuantizedLinear, products with
     PackedWeights, the ops of tritmark.torch and BitLinear. `program` is the name under which sessions are compared, by
     default that of the script. At the end the session is added to `database`, an SQLite file, by default
-    `monitor/sessions.sqlite` in the folder of caches; `keep=False` keeps it in memory only. `interval_s` is the time
+    `monitor/sessions.sqlite` in the state folder; `keep=False` keeps it in memory only. `interval_s` is the time
     between two samples of the machine.
 
     Monitors may be nested, and each counts every call inside. A process that is forked inside is not watched. Raises

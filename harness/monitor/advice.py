@@ -140,7 +140,12 @@ def _transfers(sessions: Sequence[SessionData]) -> list[MonitorFinding]:
     found = []
     for device in sorted({name.split()[0] for name in totals}):
         moved = totals[f"{device} bytes_uploaded"] + totals[f"{device} bytes_downloaded"]
-        calls = sum(one.calls for each in sessions for one in each.series if one.key.kernel.startswith(f"{device}/"))
+        calls = sum(
+            one.calls
+            for each in sessions
+            for one in each.series
+            if one.key.kernel.startswith(f"{device.partition(':')[0]}/")
+        )
         if calls and moved / calls > 1 << 20:
             text = f"{units.size(moved / calls)} a call, {units.size(moved)} in all"
             found.append(

@@ -14,7 +14,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from tritmark.harness.caches import cache_folder
+from tritmark.harness.caches import state_folder
 from tritmark.harness.errors import UsageError
 from tritmark.harness.locks import locked
 from tritmark.harness.monitor.counters import SeriesKey
@@ -49,11 +49,11 @@ CREATE TABLE IF NOT EXISTS series (
 
 def default_path() -> Path:
     """The file for sessions that name no other."""
-    return cache_folder("monitor") / "sessions.sqlite"
+    return state_folder("monitor") / "sessions.sqlite"
 
 
 class Database:
-    """The sessions in a file, by default that of the user's cache folder."""
+    """The sessions in a file, by default that of the user's state folder."""
 
     def __init__(self, path: str | Path | None = None) -> None:
         self.path = default_path() if path is None else Path(path)

@@ -51,7 +51,7 @@ class Sample:
     gpus: dict[str, GpuSample] = field(default_factory=dict)
     """By UUID."""
     devices: dict[str, dict[str, int]] = field(default_factory=dict)
-    """What devices with their own memory count, see Device.activity: totals of the process."""
+    """What devices with their own memory count, see Device.stats: totals of the process."""
 
     def as_json(self) -> dict[str, Any]:
         """The fields with a value."""

@@ -21,6 +21,7 @@ from tritmark.harness.monitor.machine_samples import Sample, Sampler
 
 if TYPE_CHECKING:
     from tritmark.harness.monitor.metrics import Metric
+    from tritmark.harness.spec import DeviceStats
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -32,7 +33,7 @@ _TIMED_PER_S = 20_000
 """Calls that are timed in a second; above it, one of several is. Counting goes on."""
 _SHORTEST_S = 0.05
 _GAUGES = ("pool_active", "pool_held", "pool_most_held")
-"""What Device.activity reports of the moment; the rest are totals."""
+"""What is reported of the moment; the rest are totals."""
 
 
 class _Shared:
@@ -198,8 +199,8 @@ class MonitorSession:
             return {}
         from tritmark.harness.providers import installed
 
-        found = {each.type: dict(each.activity()) for each in installed().registry.every()}
-        return {name: counts for name, counts in found.items() if counts}
+        found = [each.stats() for each in installed().registry.devices.values() if each.stats is not None]
+        return {each.device: _counts(each) for each in found if each.launches or each.uploads}
 
     def _watch(self) -> None:
         assert self._sampler is not None
@@ -262,6 +263,20 @@ class MonitorSession:
             except (TritmarkError, OSError) as error:
                 self.problem = str(error)
                 _LOG.warning("tritmark.monitor: the session is not saved: %s", error)
+
+
+def _counts(stats: DeviceStats) -> dict[str, int]:
+    return {
+        "uploads": stats.uploads,
+        "bytes_uploaded": stats.bytes_uploaded,
+        "downloads": stats.downloads,
+        "bytes_downloaded": stats.bytes_downloaded,
+        "pool_hits": stats.cache_hits,
+        "pool_misses": stats.cache_misses,
+        "pool_active": stats.pool.active,
+        "pool_held": stats.pool.held,
+        "pool_most_held": stats.pool.most_held,
+    }
 
 
 def _difference(now: dict[str, dict[str, int]], before: dict[str, dict[str, int]]) -> dict[str, dict[str, int]]:

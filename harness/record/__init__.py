@@ -8,7 +8,7 @@ from __future__ import annotations
 from tritmark.harness.record.code import Code, Function
 from tritmark.harness.record.contradictions import Contradiction, contradicted, contradictions
 from tritmark.harness.record.digest import FileDigest, read_digest, with_digest
-from tritmark.harness.record.load import MachineLoad
+from tritmark.harness.record.load import MachineLoad, SensorRange, UnitSensors
 from tritmark.harness.record.machine import (
     CeilingFacts,
     Gpu,
@@ -89,11 +89,13 @@ __all__ = [
     "Record",
     "Run",
     "Scaled",
+    "SensorRange",
     "Slope",
     "Status",
     "Timing",
     "Transfer",
     "TunedPrefetch",
+    "UnitSensors",
     "Verdict",
     "WorkloadFacts",
     "contradicted",

@@ -12,7 +12,7 @@ from tritmark.harness.record.not_judged import NotJudged
 from tritmark.harness.record.proposal import Proposal
 from tritmark.harness.record.run import Layer, LinearLayers, Run
 
-SCHEMA_VERSION = 9
+SCHEMA_VERSION = 10
 """The version that is written; files of earlier versions are still read. docs/record.md lists what each one added."""
 
 

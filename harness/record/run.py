@@ -6,7 +6,7 @@ from tritmark.harness.record.code import Code
 from tritmark.harness.record.load import MachineLoad
 from tritmark.harness.record.model import Model, Ratio, Verdict
 from tritmark.harness.record.verdicts import Accuracy, Cross, DeviceMemory, MemoryUse, Performance, Transfer
-from tritmark.harness.spec import Receipt
+from tritmark.harness.spec import DeviceStats, Receipt
 
 DIMENSIONS = ("accuracy", "performance", "memory", "cross")
 """The dimensions of a Run. The field of that name holds the verdict."""
@@ -90,6 +90,9 @@ class Run(Model):
     """None on a host with one node, on a device with its own memory, and if nothing was timed."""
     load: MachineLoad | None = None
     """None if nothing was timed, and before version 9."""
+    device_stats: DeviceStats | None = None
+    """Work on the device and its memory pool while the Run was timed, in the process of the kernel; on a simulator,
+    while it was judged. None on the host, if neither happened, and before version 10."""
 
     def verdict(self, dimension: str) -> Verdict:
         """The verdict of one of DIMENSIONS."""

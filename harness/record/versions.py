@@ -78,11 +78,11 @@ def environment(command: Sequence[str], seed: int, *, compiler: str = "") -> Env
         python=platform.python_version(),
         packages=packages,
         compiler=compiler,
-        # The path of the caches has no effect on results and differs between machines.
+        # Where caches and state are has no effect on results and differs between machines.
         variables={
             escaped(name): escaped(value)
             for name, value in sorted(os.environ.items())
-            if name.startswith(PREFIXES) and name != caches.CACHE
+            if name.startswith(PREFIXES) and name not in {caches.CACHE, caches.STATE}
         },
         commit=commit(Path.cwd()),
         command=tuple(map(escaped, command)),

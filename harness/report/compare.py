@@ -9,13 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from statistics import median, quantiles
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tritmark.harness.record import HOST, Measurement, Ratio, Record, Run, Status
 from tritmark.harness.report import chart
 from tritmark.harness.report.section import PageContext, Section
 from tritmark.harness.text import groups, units
 from tritmark.harness.text.visible import label
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _MOST_ROWS = 60
 _MOST_TABLE = 200
@@ -70,6 +73,20 @@ class RecordComparison:
         return [pair for pair in self.pairs if pair.change is change]
 
 
+def counts(found: RecordComparison) -> str:
+    """The number of figures with each change, such as "3 slower, 120 same"."""
+    numbers = ((len(found.having(change)), change) for change in Change)
+    return ", ".join(f"{number:,} {change.value}" for number, change in numbers if number)
+
+
+def summary(found: RecordComparison, baseline: Record) -> str:
+    """The comparison as text, such as "3 slower, 120 same, compared with Record ..."."""
+    record = f"Record {baseline.id} of {baseline.created[:10]}"
+    if not found.pairs:
+        return f"not compared with {record}: {found.refused or 'no Run was measured in both'}"
+    return f"{counts(found)}, compared with {record}"
+
+
 def widths(record: Record) -> list[float]:
     """Half the width of each figure's 95 % interval, as a share of the figure."""
     runs = groups.sound(record)
@@ -93,52 +110,69 @@ def compare(now: Record, before: Record) -> RecordComparison:
             f"the baseline is from another machine ({before.machine.cpu}, id {before.machine.id}; this one: "
             f"{now.machine.cpu}, id {now.machine.id}); times compare on one machine only: measure both on the same one"
         )
-    old = {run.place: run for run in groups.sound(before)}
-    new = {run.place: run for run in groups.sound(now)}
-    found: list[tuple[Run, str, Measurement, Measurement, Ratio]] = []
-    other = 0
-    for key, run in new.items():
-        if key not in old:
-            continue
-        both = [pair for pair in (_pair(run, old[key], name) for name in ("cold", "hot")) if pair is not None]
-        found += both
-        other += not both
-    pairs = tuple(Pair(*each, _change(*each[2:])) for each in found)
-    return RecordComparison("", pairs, len(new.keys() - old.keys()), len(old.keys() - new.keys()), other)
+    import numpy as np
 
-
-def _device(run: Run) -> str:
-    return run.receipt.uuid if run.device != HOST and run.receipt is not None else ""
-
-
-def _pair(run: Run, old: Run, name: str) -> tuple[Run, str, Measurement, Measurement, Ratio] | None:
-    now, before = getattr(run.performance, name), getattr(old.performance, name)
-    if now is None or before is None or _device(run) != _device(old):
-        return None
-    new, past = now.against, before.against
-    # Fractions of different ceilings or of different work do not compare.
-    if (new.ceiling, new.unit, new.work) != (past.ceiling, past.unit, past.work) or min(
-        new.fraction.low, past.fraction.low
-    ) <= 0:
-        return None
-    low, high = new.fraction.low / past.fraction.high, new.fraction.high / past.fraction.low
-    ratio = Ratio(
-        median=new.fraction.median / past.fraction.median,
-        low=low,
-        high=high,
-        pairs=min(new.fraction.pairs, past.fraction.pairs),
+    new, old = _figures(now), _figures(before)
+    both = new.merge(old, on=["place", "temperature", *_EQUAL], suffixes=("", "_before"))
+    both = both[both[["low", "low_before"]].min(axis=1) > 0]
+    both["ratio"] = both["median"] / both["median_before"]
+    # Quotients of the ends: wider than the interval of a ratio, see BAND.
+    both["ratio_low"] = both["low"] / both["high_before"]
+    both["ratio_high"] = both["high"] / both["low_before"]
+    both["change"] = np.select(
+        [
+            both["too_noisy"] | both["too_noisy_before"],
+            both["ratio_high"] < 1 - BAND,
+            both["ratio_low"] > 1 + BAND,
+            (both["ratio_low"] >= 1 - 2 * BAND) & (both["ratio_high"] <= 1 + 2 * BAND),
+        ],
+        [Change.UNSURE, Change.SLOWER, Change.FASTER, Change.SAME],
+        default=Change.UNSURE,
     )
-    return run, name, now, before, ratio
+    pairs = tuple(
+        Pair(
+            row.run,
+            row.temperature,
+            row.measurement,
+            row.measurement_before,
+            Ratio(median=row.ratio, low=row.ratio_low, high=row.ratio_high, pairs=min(row.samples, row.samples_before)),
+            Change(row.change),
+        )
+        for row in both.itertuples()
+    )
+    places_now, places_before = (set(found["place"]) for found in (new, old))
+    shared = places_now & places_before
+    return RecordComparison(
+        "",
+        pairs,
+        len(places_now - shared),
+        len(places_before - shared),
+        len(shared - set(both["place"])),
+    )
 
 
-def _change(now: Measurement, before: Measurement, ratio: Ratio) -> Change:
-    if now.too_noisy or before.too_noisy:
-        return Change.UNSURE
-    if ratio.high < 1 - BAND:
-        return Change.SLOWER
-    if ratio.low > 1 + BAND:
-        return Change.FASTER
-    return Change.SAME if ratio.low >= 1 - 2 * BAND and ratio.high <= 1 + 2 * BAND else Change.UNSURE
+_EQUAL = ["ceiling", "unit", "work", "device"]
+"""Columns that must be equal: fractions of other ceilings, of other work or on another GPU do not compare."""
+_COLUMNS = ["place", "temperature", *_EQUAL, "run", "measurement", "median", "low", "high", "samples", "too_noisy"]
+
+
+def _figures(record: Record) -> pd.DataFrame:
+    """A row for each figure of the Record's sound Runs."""
+    import pandas as pd
+
+    rows = []
+    for run in groups.sound(record):
+        device = run.receipt.uuid if run.device != HOST and run.receipt is not None else ""
+        for temperature in ("cold", "hot"):
+            measurement: Measurement | None = getattr(run.performance, temperature)
+            if measurement is None:
+                continue
+            beside = measurement.against
+            part = beside.fraction
+            equal = beside.ceiling, beside.unit, beside.work, device
+            figures = part.median, part.low, part.high, part.pairs, measurement.too_noisy
+            rows.append((run.place, temperature, *equal, run, measurement, *figures))
+    return pd.DataFrame(rows, columns=_COLUMNS).drop_duplicates(["place", "temperature", *_EQUAL], keep="last")
 
 
 _KINDS = {Change.SLOWER: "below", Change.FASTER: "above", Change.SAME: "across", Change.UNSURE: "across"}

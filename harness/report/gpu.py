@@ -8,6 +8,8 @@ from typing import Any
 from tritmark.harness.machine.nvml import Health
 from tritmark.harness.record import HOST, CeilingFacts, Gpu, Measurement, Record, Run
 from tritmark.harness.report.section import Section
+from tritmark.harness.spec import DeviceStats
+from tritmark.harness.spec.stats import COUNTS
 from tritmark.harness.text import groups, units
 
 _MOST_ROWS = 60
@@ -155,6 +157,27 @@ def _arguments(run: Run) -> int:
     return run.device_memory.inputs + run.device_memory.outputs if run.device_memory else 0
 
 
+def _stats(runs: Iterable[Run]) -> list[dict[str, Any]]:
+    """For each device, the counts of all Runs and the largest figures of its memory pool."""
+    each: dict[tuple[str, bool], list[DeviceStats]] = {}
+    for run in runs:
+        if run.device_stats is not None:
+            each.setdefault((run.device_stats.device, run.device_stats.simulated), []).append(run.device_stats)
+    return [
+        {
+            "device": device,
+            "simulated": simulated,
+            "runs": len(found),
+            **{name: sum(getattr(one, name) for one in found) for name in COUNTS},
+            **{name: max(getattr(one.pool, name) for one in found) for name in _POOL},
+        }
+        for (device, simulated), found in sorted(each.items())
+    ]
+
+
+_POOL = ("most_active", "most_held", "fragmentation", "refused")
+
+
 def _receipts(runs: list[Run]) -> list[dict[str, Any]]:
     rows = []
     for kernel, same in groups.by_kernel(runs).items():
@@ -230,6 +253,7 @@ def _context(record: Record) -> dict[str, Any] | None:
         "transfers": _transfers(runs),
         "links": links,
         "memory": _memory(runs),
+        "stats": _stats(runs),
         "receipts": _receipts(runs),
         "ratios": _against_host(record),
     }

@@ -38,7 +38,7 @@ def summary(record: Record) -> str:
             f"{_cores(max(others))} at most"
         )
         parts.append(f"steal {_cores(stolen)} at most")
-    parts += _clocks(found)
+    parts += _clocks(found) + _sensors(found)
     return ", ".join(parts)
 
 
@@ -52,7 +52,7 @@ def summary_of(run: Run) -> str:
         parts.append(f"other load took {_cores(found.others)} of {found.cores} cores")
     if found.stolen is not None:
         parts.append(f"steal {_cores(found.stolen)}")
-    parts += _clocks([found])
+    parts += _clocks([found]) + _sensors([found])
     return f"during timing: {', '.join(parts)}" if parts else ""
 
 
@@ -82,3 +82,38 @@ def _clocks(found: Sequence[MachineLoad]) -> list[str]:
             low, high = units.rate(min(hz), "Hz"), units.rate(max(hz), "Hz")
             reported.append(f"{name} {low}" if low == high else f"{name} {low} to {high}")
     return reported
+
+
+def _sensors(found: Sequence[MachineLoad]) -> list[str]:
+    """Temperature, power and reasons of lower clocks over all readings."""
+    each = [unit for load in found for unit in load.sensors]
+    degrees = [
+        value
+        for unit in each
+        for value in (
+            unit.before.temperature,
+            unit.during.temperature_low,
+            unit.during.temperature_high,
+            unit.after.temperature,
+        )
+        if value is not None
+    ]
+    parts = []
+    if degrees:
+        low, high = f"{min(degrees):.0f}", f"{max(degrees):.0f}"
+        parts.append(f"{low} °C" if low == high else f"{low} to {high} °C")
+    watts = [unit.during.power_high for unit in each if unit.during.power_high is not None]
+    if watts:
+        parts.append(f"at most {max(watts):.0f} W")
+    reasons = sorted(
+        {
+            reason
+            for unit in each
+            for reason in (*(unit.before.throttle or ()), *unit.during.throttle, *(unit.after.throttle or ()))
+        }
+        | {reason for unit in each for reason, ns in unit.throttled_ns.items() if ns}
+    )
+    limited = [reason for reason in reasons if reason != "gpu_idle"]
+    if limited:
+        parts.append(f"clocks limited by {' and '.join(limited)}")
+    return parts

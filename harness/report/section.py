@@ -49,6 +49,8 @@ class PageContext:
 
     baseline: Record | None = None
     """An earlier Record to compare with."""
+    no_baseline: str = ""
+    """Why there is none."""
     history: History | None = None
     rules: Mapping[str, str] = field(default_factory=dict)
     """For each rule of the proposals, how often its predictions came true, as text."""

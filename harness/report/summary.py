@@ -125,23 +125,17 @@ def _beside(record: Record, given: PageContext) -> dict[str, Any]:
 def _regressed(record: Record, given: PageContext) -> dict[str, str]:
     """The word for the strip, its class, and the reason."""
     if given.baseline is None:
-        return {
-            "word": "not requested",
-            "mark": "not-run",
-            "told": "no baseline; compare with tritmark report RECORD --against BASELINE",
-        }
+        reason = given.no_baseline or "compare with tritmark report RECORD --against BASELINE"
+        return {"word": "no baseline", "mark": "not-run", "told": reason}
     found = compare.compare(record, given.baseline)
+    text = compare.summary(found, given.baseline)
     if not found.pairs:
-        return {"word": "not compared", "mark": "not-run", "told": found.refused or "no Run was measured in both"}
-    counts = {change: len(found.having(change)) for change in compare.Change}
-    text = ", ".join(f"{count:,} {change.value}" for change, count in counts.items() if count)
-    if counts[compare.Change.SLOWER]:
+        return {"word": "not compared", "mark": "not-run", "told": text}
+    changes = {pair.change for pair in found.pairs}
+    if compare.Change.SLOWER in changes:
         return {"word": "slower", "mark": "slower", "told": text}
-    return (
-        {"word": "unsure", "mark": "unsure", "told": text}
-        if counts[compare.Change.UNSURE]
-        else {"word": "no", "mark": "pass", "told": text}
-    )
+    unsure = compare.Change.UNSURE in changes
+    return {"word": "unsure" if unsure else "no", "mark": "unsure" if unsure else "pass", "told": text}
 
 
 SECTION = Section("summary", "Summary", "summary.html", beside=_beside)

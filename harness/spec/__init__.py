@@ -54,6 +54,7 @@ from tritmark.harness.spec.provider import (
     Ternarized,
     WeightType,
 )
+from tritmark.harness.spec.stats import DeviceStats, MemoryFigures
 from tritmark.harness.spec.variant import (
     CodeFile,
     Constraint,
@@ -82,6 +83,7 @@ __all__ = [
     "Constraint",
     "Decoding",
     "Device",
+    "DeviceStats",
     "DeviceTransfers",
     "EquivalentMutants",
     "FormatOracle",
@@ -95,6 +97,7 @@ __all__ = [
     "Masking",
     "MaxSize",
     "Memory",
+    "MemoryFigures",
     "MinSize",
     "MultipleOf",
     "Mutant",

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from tritmark.harness.spec.launch import Launch, Proof
 from tritmark.harness.spec.op import Arrays, Axes, KernelKey, Op
+from tritmark.harness.spec.stats import DeviceStats
 from tritmark.harness.spec.variant import Variant
 
 
@@ -266,9 +267,10 @@ class Device:
 
     - `memory()`: the device's own memory; None: kernels use host memory.
     - `transfers()`: how the public functions copy arrays to the device and back; None: through `memory()` alone.
-    - `activity()`: what its own memory did and holds, for monitors. Totals of this process: "uploads",
-      "bytes_uploaded", "downloads", "bytes_downloaded", "pool_hits", "pool_misses"; and bytes now: "pool_active",
-      "pool_held", "pool_most_held". {} before its first use. It does not begin to use the device.
+    - `stats()`: counts of this process's work on the device and figures of its memory pool, without starting the
+      device. None: not counted.
+    - `memory_problems()`: why the device's memory and this process's pool are not in order; empty for none. None: not
+      checked.
     - `placed(bytes, node)`: a copy of an array's bytes in the memory of that NUMA node, for kernels in host memory.
       None: placement is not possible.
 
@@ -298,11 +300,12 @@ class Device:
     units: Callable[[], Sequence[str]] = tuple
     adopt: Callable[[Any], Sequence[Variant]] | None = None
     ladder: Callable[[], Mapping[str, frozenset[str]]] = dict
+    stats: Callable[[], DeviceStats] | None = None
+    memory_problems: Callable[[], Sequence[str]] | None = None
     numbering: Numbering | None = None
     environment: Callable[[], Mapping[str, str]] = dict
     prefetching: Callable[[], Sequence[Prefetching]] = tuple
     identity: Callable[[], Mapping[str, str]] | None = None
-    activity: Callable[[], Mapping[str, int]] = dict
     placed: Callable[[Any, int], Any] | None = None
     thread_times: Callable[[Callable[[], object]], ThreadTimes | None] | None = None
     function: FunctionBinder | None = None

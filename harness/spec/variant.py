@@ -116,6 +116,10 @@ def no_workspace(axes: Axes) -> int:
     return 0
 
 
+def loaded_already() -> None:
+    """For a variant whose code is loaded on import."""
+
+
 def nothing_missing() -> str | None:
     """For a variant without optional dependencies: None, nothing is missing."""
     return None
@@ -183,7 +187,7 @@ class Variant:
     code: Callable[[str, frozenset[str]], Sequence[CodeFile]] = _no_code
     rank: int = 0
     missing: Callable[[], str | None] = nothing_missing
-    load: Callable[[], object] = lambda: None
+    load: Callable[[], object] = loaded_already
     packs: bool = False
     error_bound: Callable[[Arrays, Axes], Mapping[str, Any]] | None = None
     instances: Callable[[Axes], Instances] | None = None

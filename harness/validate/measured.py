@@ -9,7 +9,7 @@ from tritmark.harness.machine.numa import several_nodes
 from tritmark.harness.measure.nodes import NodeWatch
 from tritmark.harness.measure.survey import Roofs, survey
 from tritmark.harness.record import NodeUse, Performance, Ratio, Scaled
-from tritmark.harness.spec import Arrays, Axes, Launch
+from tritmark.harness.spec import Arrays, Axes, DeviceStats, Launch
 from tritmark.harness.validate.audit import Audited, AuditedPiece
 from tritmark.harness.validate.evidence import LaunchEvidence
 from tritmark.harness.validate.pieces import Pieces
@@ -41,6 +41,7 @@ class Measured:
     scaling: tuple[Scaled, ...] = ()
     plain: Ratio | None = None
     node_use: NodeUse | None = None
+    device_stats: DeviceStats | None = None
 
 
 def measure(
@@ -65,6 +66,7 @@ def measure(
     """
     from tritmark.harness.validate.performance import Bench
 
+    before = site.device.stats() if site.device.stats is not None else None
     survey(site.device).learn(roofs)
     site.kept.pop("bench", None)  # two of the largest may not fit
     bench = Bench(
@@ -88,7 +90,8 @@ def measure(
     site.kept["looks"] = sorted((*bench.audited, *bench.parts), key=lambda look: -look.case)
     bench.seen.audited, bench.seen.kept = [], []
     scaling, plain = _ratios(site, inputs, axes, layout, seed, threads)
-    return Measured(performance, evidence, used, survey(site.device).snapshot(), scaling, plain, node_use)
+    stats = site.device.stats().since(before) if site.device.stats is not None and before is not None else None
+    return Measured(performance, evidence, used, survey(site.device).snapshot(), scaling, plain, node_use, stats)
 
 
 def seen(site: Site) -> tuple[list[Audited], list[AuditedPiece]]:

@@ -23,11 +23,12 @@ Sen's slope is above zero by its 95 % interval, the search is repeated four time
 and grows more in the longer search; a cache that fills, or a heap that fluctuates, does not. Growth must be a page or
 more, the least that the system gives to a process, and more than calls of nothing show.
 
-One search suffices for memory that grows by a page a call from each reading to the next (memory that a heap keeps of
-freed blocks also comes in steps, of megabytes), and for descriptors, one for each reading, which are counted and not
-measured: both would reach the limits of the system before the longer search ends. A false alarm must pass all six
-searches of two processes, with 2.5 % each: far less than the 1 % that the alarms of an invocation share among some
-hundred tests.
+Memory that grows by a page a call from each reading to the next is steady growth (memory that a heap keeps of freed
+blocks also comes in steps, of megabytes). The longer searches then get up to LONGEST_S each, since slow launches would
+otherwise be as few as in the first, and steady growth in all of them is a leak. One search suffices for steady growth
+that would exceed the memory of the system before the longer searches end, for memory of a device, and for descriptors,
+one for each reading, which are counted and not measured. A false alarm must pass all six searches of two processes,
+with 2.5 % each: far less than the 1 % that the alarms of an invocation share among some hundred tests.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ from typing import Any
 import numpy as np
 
 from tritmark.harness.dtypes import named_dtype
+from tritmark.harness.machine.memory import available
 from tritmark.harness.measure.statistics import theil_sen
 from tritmark.harness.record import MemoryUse, Slope, Status
 from tritmark.harness.spec import Arrays, Axes, KernelKey, Op, Values, Variant
@@ -61,6 +63,8 @@ BUDGET_S = 0.06
 """Further time for the calls of the first search."""
 LONGER = 4
 """Length of a further search relative to the last one."""
+LONGEST_S = 10.0
+"""Time limit for the calls of a further search for steady growth."""
 LEAST_STACK = os.sysconf("SC_THREAD_STACK_MIN")
 """Bytes of stack that every thread has at least."""
 SEARCHES = 3
@@ -427,7 +431,7 @@ class _Meter:
         longer = 1
         while len(found) < SEARCHES and _grows(found[-1]) and not any(_at_once(found[0], name) for name in _SERIES):
             longer *= LONGER
-            found.append(self._search(kind, longer * each, longer * BUDGET_S))
+            found.append(self._search(kind, longer * each, _budget_s(found[0], longer)))
         idle = (
             self._search("nothing", longer * each, longer * BUDGET_S, found[-1].seconds) if _grows(found[-1]) else None
         )
@@ -470,14 +474,27 @@ def _grows(search: Search) -> bool:
     return any((slope := _slope(search, name)) is not None and slope.low > 0 for name in _SERIES)
 
 
-def _at_once(search: Search, name: str) -> bool:
-    """Whether one search is conclusive."""
+def _budget_s(first: Search, longer: int) -> float:
+    """Time limit for the calls of a search `longer` times as long as the first one. Twice the predicted time, because
+    other processes may become busy."""
+    steady = any(_steady(first, name) for name in _SERIES)
+    return max(longer * BUDGET_S, min(2 * longer * first.seconds, LONGEST_S) if steady else 0.0)
+
+
+def _steady(search: Search, name: str) -> bool:
+    """Whether a series grows from each reading to the next, memory by a page a call."""
     slope, readings = _slope(search, name), search.series.get(name)
     if slope is None or readings is None or slope.low <= 0:
         return False
     if name == "descriptors":
         return search.growth(name) >= STEPS
     return bool(np.all(np.diff(readings) >= mmap.PAGESIZE * np.diff(search.made)))
+
+
+def _at_once(search: Search, name: str) -> bool:
+    """Whether one search is conclusive."""
+    further = sum(LONGER**power for power in range(1, SEARCHES))
+    return _steady(search, name) and (name in {"descriptors", "device"} or search.growth(name) * further > available())
 
 
 def _leaks(found: Searches, unit: str, things: str) -> dict[str, str]:
@@ -500,12 +517,14 @@ def _leaks(found: Searches, unit: str, things: str) -> dict[str, str]:
 
 
 def _goes_on(found: Searches, name: str) -> bool:
-    """Whether it grows in every search, and more in the last than in the one before: by LONGER ** 0.5, which lies
-    between a cache that fills once and a leak."""
-    if _at_once(found.each[0], name):
-        return True
-    if name == "descriptors" or len(found.each) < SEARCHES:
+    """Whether it grows steadily in every search; or in every search, and more in the last than in the one before: by
+    LONGER ** 0.5, which lies between a cache that fills once and a leak."""
+    if len(found.each) < SEARCHES:
+        return _at_once(found.each[0], name)
+    if name == "descriptors":
         return False
+    if all(_steady(each, name) for each in found.each):
+        return True
     slopes = [_slope(each, name) for each in found.each]
     before, last = (each.growth(name) for each in found.each[-2:])
     return all(slope is not None and slope.low > 0 for slope in slopes) and last >= max(

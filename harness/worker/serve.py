@@ -17,6 +17,7 @@ from multiprocessing import forkserver, reduction, resource_tracker
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
+from tritmark.harness import judged
 from tritmark.harness.errors import Failure, failure_of
 from tritmark.harness.machine.cpu import affinity
 from tritmark.harness.machine.session import address_space, mapped
@@ -76,6 +77,7 @@ def serve(
 
     `memory_bytes` limits further address space; 0: no limit. `held_to`: see site. The first message is the descriptor
     for everything that the candidate prints."""
+    judged.begin()
     _let_go_of_the_server()
     settle(cores)
     # Orphaned processes of a candidate stay its children, so the harness finds them.

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tritmark.harness.spec import Arrays, Axes, Proof
+from tritmark.harness.spec import Arrays, Axes, DeviceStats, Proof
 from tritmark.harness.worker.inside import bound, ran
 from tritmark.harness.worker.shared import SharedBlock, view
 from tritmark.harness.worker.site import Site
@@ -43,6 +43,17 @@ class RunReply(NamedTuple):
     runs: int
     threads_used: int
     bad: int
+
+
+def device_stats(site: Site) -> DeviceStats | None:
+    """Counts of the device since the last such request, or since the start of this process; None if it counts
+    nothing."""
+    ask = site.device.stats
+    if ask is None:
+        return None
+    now, before = ask(), site.kept.get("device stats")
+    site.kept["device stats"] = now
+    return now if before is None else now.since(before)
 
 
 def attach(site: Site, number: int, block: SharedBlock) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tritmark.harness import judged
 from tritmark.harness.errors import BadEnvironmentError
 from tritmark.harness.providers import Installed
 from tritmark.harness.spec import Device, HeldTo, Tier, Variant
@@ -66,7 +67,8 @@ class Local:
 
     def call(self, what: str, task: Callable[..., Any], *args: Any, timeout_s: float | None = None) -> Any:
         """See Worker. Exceptions are not converted, and there is no time limit."""
-        return task(self._site, *args)
+        with judged.judging():
+            return task(self._site, *args)
 
 
 class Isolated:

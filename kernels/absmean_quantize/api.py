@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +35,7 @@ def absmean_quantize(
     variant: str | None = None,
     threads: int | None = None,
     device: str = "cpu",
+    on_error: str = "raise",
 ) -> AbsmeanQuantized:
     """Ternary codes and one scale for a tensor: scale = max(mean |x|, 1e-5), codes = clamp(rint(x / scale), -1, 1),
     ties to even.
@@ -46,8 +47,13 @@ def absmean_quantize(
 
     Raises InvalidArgumentError for arguments outside the contract and for a NaN or infinity in x (with the index in the
     flat array; `nonfinite="zero"` replaces them by 0), NoCompatibleKernelError for a missing device or variant,
-    DeviceError if a GPU fails; `out` is then untouched.
+    DeviceError if a GPU fails; `out` is then untouched. `on_error="recover"`: see docs/guides/recover.md.
     """
+    if on_error != "raise":
+        from tritmark.kernels.recovering.client import call
+
+        given = {"x": x, "nonfinite": nonfinite, "variant": variant, "threads": threads, "device": device}
+        return cast("AbsmeanQuantized", call(OP.name, on_error, out=out, out_of=0, **given))
     key = dispatch.on_device(KEY, device)
     flat = dispatch.flattened(OP.name, "x", x)
     axes = unify(OP, {"x": flat})

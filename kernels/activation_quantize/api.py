@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +37,7 @@ def activation_quantize(
     variant: str | None = None,
     threads: int | None = None,
     device: str = "cpu",
+    on_error: str = "raise",
 ) -> ActivationQuantized:
     """int8 activations by row: scale = 127 / max(absmax, 1e-5), q = clamp(rint(x * scale), -128, 127), ties to even,
     and the sum of q.
@@ -48,10 +49,17 @@ def activation_quantize(
 
     Raises InvalidArgumentError for arguments outside the contract and for a NaN or infinity in x (with the index in the
     flat array; `nonfinite="zero"` replaces them by 0), NoCompatibleKernelError for a missing device or variant and for
-    a larger K, DeviceError if a GPU fails; `out` is then untouched.
+    a larger K, DeviceError if a GPU fails; `out` is then untouched. `on_error="recover"`: see docs/guides/recover.md.
     """
     watch = hook.active
     thread = None if watch is None else watch.begin()
+    if on_error != "raise":
+        from tritmark.kernels.recovering.client import call
+
+        given = {"x": x, "nonfinite": nonfinite, "variant": variant, "threads": threads, "device": device}
+        given |= {"op": OP.name, "on_error": on_error, "out": out}
+        recovered = call(**given) if thread is None or watch is None else watch.call(thread, OP.name, call, (), given)
+        return cast("ActivationQuantized", recovered)
     planned = type(x) is np.ndarray and nonfinite == "error" and device == "cpu"
     wide = None
     if planned and (out is None or type(out) is ActivationQuantized):

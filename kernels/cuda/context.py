@@ -134,11 +134,6 @@ def in_use(index: int) -> bool:
     return (False, index) in _CONTEXTS
 
 
-def contexts() -> tuple[CudaContext, ...]:
-    """The contexts that this process has made."""
-    return tuple(_CONTEXTS.values())
-
-
 def alone(index: int) -> dict[str, str]:
     """Environment variables for a process that sees only the GPU of that number, for any library."""
     reported = os.environ.get(VISIBLE)
@@ -155,6 +150,12 @@ def cuda_context(index: int | None = None) -> CudaContext:
         if key not in _CONTEXTS:
             _CONTEXTS[key] = _new_context(*key)
         return _CONTEXTS[key]
+
+
+def existing_context() -> CudaContext | None:
+    """The context of the current GPU, or None if this process has not used that GPU yet."""
+    simulator = simulated()
+    return _CONTEXTS.get((simulator, current_gpu() if simulator else driver_index(current_gpu())))
 
 
 def _new_context(simulated: bool, index: int) -> CudaContext:

@@ -6,7 +6,7 @@ Each function does only what its question needs: only work on the device makes t
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
@@ -14,15 +14,26 @@ import numpy.typing as npt
 
 from tritmark.harness.errors import DeviceError, UsageError
 from tritmark.harness.nearest import nearest
-from tritmark.harness.spec import Ceiling, Clock, Device, Launch, Memory, Numbering, Proof, Variant
+from tritmark.harness.spec import (
+    Ceiling,
+    Clock,
+    Device,
+    DeviceStats,
+    Launch,
+    Memory,
+    Numbering,
+    Proof,
+    Variant,
+)
+from tritmark.harness.spec.stats import COUNTS
 from tritmark.kernels.cuda import launch as launches
 from tritmark.kernels.cuda.array import DeviceArray
 from tritmark.kernels.cuda.context import (
     alone,
-    contexts,
     cuda_context,
     current_gpu,
     driver_index,
+    existing_context,
     gpu_count,
     in_use,
     on_gpu,
@@ -112,26 +123,6 @@ def proof(launch: Launch) -> Proof | None:
     return launch.proof if isinstance(launch, CountedLaunch) else None
 
 
-def activity() -> dict[str, int]:
-    """What the contexts of this process did and hold, see Device."""
-    found: dict[str, int] = {}
-    for context in contexts():
-        stats, figures = context.stats, context.pool.figures()
-        for name, value in (
-            ("uploads", stats.uploads),
-            ("bytes_uploaded", stats.bytes_uploaded),
-            ("downloads", stats.downloads),
-            ("bytes_downloaded", stats.bytes_downloaded),
-            ("pool_hits", stats.cache_hits),
-            ("pool_misses", stats.cache_misses),
-            ("pool_active", figures.active),
-            ("pool_held", figures.held),
-            ("pool_most_held", figures.most_held),
-        ):
-            found[name] = found.get(name, 0) + value
-    return found
-
-
 class CudaMemory:
     """The memory of GPU `index` for the harness: buffers and arrays are DeviceArrays."""
 
@@ -173,6 +164,26 @@ class CudaMemory:
     def watch(self) -> Watch:
         """See kernels.cuda.memory."""
         return cuda_context(self._index).pool.watch()
+
+
+def stats() -> DeviceStats:
+    """Counts of the current GPU in this process and its memory pool; zeros before its first use, which this does not
+    start."""
+    name, context = f"{launches.DEVICE}:{current_gpu()}", existing_context()
+    if context is None:
+        return DeviceStats(device=name, simulated=simulated())
+    counts = context.stats.copy()
+    return DeviceStats(
+        device=name,
+        simulated=context.backend.simulated,
+        pool=context.pool.figures(),
+        **{each: getattr(counts, each) for each in COUNTS},
+    )
+
+
+def memory_problems() -> Sequence[str]:
+    """See MemoryPool.check_memory_health, of the current GPU."""
+    return cuda_context().pool.check_memory_health().reasons
 
 
 def _memory() -> Memory:
@@ -227,7 +238,8 @@ DEVICE = Device(
     memory=_memory,
     transfers=lambda: cuda_context().transfers,
     proof=proof,
-    activity=activity,
+    stats=stats,
+    memory_problems=memory_problems,
     adopt=_adopt,
     numbering=Numbering(count=gpu_count, title=_title, at=on_gpu, alone=alone),
 )

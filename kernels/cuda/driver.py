@@ -106,7 +106,8 @@ class DriverBackend:
 
     def __enter__(self) -> DriverBackend:
         if self._lost is not None:
-            raise type(self._lost)(self._lost.found, next_step=self._lost.next_step)
+            code = {"code": self._lost.code} if isinstance(self._lost, DeviceFaultError) else {}
+            raise type(self._lost)(self._lost.found, next_step=self._lost.next_step, **code)
         entered = _ENTERED.backends
         if not entered or entered[-1] is not self:
             self._context.push()
@@ -357,10 +358,10 @@ class DriverBackend:
             )
         return values[0] if len(values) == 1 else tuple(values)
 
-    def _broken(self) -> bool:
-        """Whether the context is lost; every call then fails, including synchronization."""
+    def _broken(self) -> int:
+        """The driver's code if the context is lost, otherwise 0; every call then fails, including synchronization."""
         (code,) = self.bindings.cuCtxSynchronize()
-        return bool(code) and int(code) not in _CAPTURE
+        return 0 if int(code) in _CAPTURE else int(code)
 
     def fail(self, why: Exception, doing: str, nbytes: int = 0) -> NoReturn:
         """Raise the error for a refused call: InsufficientMemoryError, DeviceFaultError or DeviceError."""
@@ -371,12 +372,14 @@ class DriverBackend:
                 available=self.memory()[0],
                 next_step="free other arrays, or work on smaller parts",
             ) from None
-        if self._broken():
+        broken = self._broken()
+        if broken:
             kernel = f"; the last launched kernel is {self.last_kernel}" if self.last_kernel else ""
             self._lost = DeviceFaultError(
                 f"{self.info.name} broke off: {why}{kernel}",
                 next_step="this process has lost its GPU context: start a new process, under compute-sanitizer to find "
                 "the fault; CPU kernels still work in this process",
+                code=broken,
             )
             raise self._lost from None
         raise DeviceError(f"{doing}: {why}", next_step="check the GPU with nvidia-smi, or use the CPU") from None

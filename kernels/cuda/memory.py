@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from tritmark.harness.dtypes import dtype_of
 from tritmark.harness.errors import DeviceError, FreedMemoryError, InsufficientMemoryError
+from tritmark.harness.spec import MemoryFigures
 from tritmark.kernels.cuda.array import DeviceArray
 from tritmark.kernels.cuda.backend import Backend
 from tritmark.kernels.cuda.blocks import ALIGNMENT, Block, BlockSource, PlainBlocks
@@ -139,34 +140,13 @@ class LeakReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryFigures:
-    """Contents of the pool, in bytes of device memory."""
-
-    held: int
-    """Taken from the device: active and idle."""
-    active: int
-    """In use."""
-    requested: int
-    """Requested bytes: `active` without rounding."""
-    idle: int
-    """Kept for later requests of the same size."""
-    fragmentation: float
-    """Share of `held` that no request can get: lost by rounding, or idle outside the largest idle block."""
-    most_active: int
-    """High-water mark of `active`."""
-    most_held: int
-    live: int
-    """Number of allocations in use."""
-    allocations: int
-    """Number of allocations ever made."""
-    refused: int
-    """Requests that failed for lack of memory."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryHealth:
-    """State of the device's memory."""
+    """State of a device's memory, and of this process's pool there."""
 
+    device: str = ""
+    """With its number, such as "cuda:0"; "" if the pool itself was asked."""
+    simulated: bool = False
+    """The memory is the simulator's."""
     free: int
     """Bytes that the device reports as free."""
     total: int
@@ -315,7 +295,14 @@ class MemoryPool:
             reasons.append(f"{short} bytes are missing for the peak use of {figures.most_active}; {_NEXT}")
         if older_than_s is not None and oldest is not None and oldest.age_s > older_than_s:
             reasons.append(f"{oldest} was not freed for {oldest.age_s:.1f} s")
-        return MemoryHealth(free=free, total=total, figures=figures, oldest=oldest, reasons=tuple(reasons))
+        return MemoryHealth(
+            simulated=self._backend.simulated,
+            free=free,
+            total=total,
+            figures=figures,
+            oldest=oldest,
+            reasons=tuple(reasons),
+        )
 
     def _allocate(self, nbytes: int, shape: tuple[int, ...], dtype: np.dtype[Any], label: str) -> PoolMemory:
         file, line = _site()

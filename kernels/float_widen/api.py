@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -16,13 +16,19 @@ from tritmark.kernels.foreign import takes_any_array
 
 
 @takes_any_array
-def float_widen(h: npt.NDArray[Any], *, device: str = "cuda", variant: str | None = None) -> npt.NDArray[np.float32]:
+def float_widen(
+    h: npt.NDArray[Any], *, device: str = "cuda", variant: str | None = None, on_error: str = "raise"
+) -> npt.NDArray[np.float32]:
     """`h` (float16 or ml_dtypes' bfloat16, any shape, C-contiguous) in float32, exactly, as a new array.
 
     A NaN becomes the quiet NaN of its sign and payload. `variant` forces one of the device's kernels. Raises
     InvalidArgumentError for arguments outside the contract, NoCompatibleKernelError for a missing device or variant,
-    DeviceError if a GPU fails.
+    DeviceError if a GPU fails. `on_error="recover"`: see docs/guides/recover.md.
     """
+    if on_error != "raise":
+        from tritmark.kernels.recovering.client import call
+
+        return cast("npt.NDArray[np.float32]", call("float_widen", on_error, h=h, device=device, variant=variant))
     flat = dispatch.flattened(OP.name, "h", h)
     format = str(flat.dtype)
     if format not in FORMATS:

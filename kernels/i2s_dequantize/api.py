@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import numpy as np
 import numpy.typing as npt
 
@@ -23,14 +25,20 @@ def i2s_dequantize(
     variant: str | None = None,
     threads: int | None = None,
     device: str = "cpu",
+    on_error: str = "raise",
 ) -> npt.NDArray[np.float32]:
     """float32(q) * scale, elementwise (specification, 1.1).
 
     `q` is int8 of any shape, C-contiguous; `scale` is finite and above zero; `out`, if given, is float32 of q's shape.
     `device` is "cpu", "cuda" or a package's; `variant` forces one of its kernels. Raises InvalidArgumentError for
     arguments outside the contract, NoCompatibleKernelError for a missing device or variant, DeviceError if a GPU fails;
-    `out` is then untouched.
+    `out` is then untouched. `on_error="recover"`: see docs/guides/recover.md.
     """
+    if on_error != "raise":
+        from tritmark.kernels.recovering.client import call
+
+        given = {"q": q, "scale": scale, "variant": variant, "threads": threads}
+        return cast("npt.NDArray[np.float32]", call(OP.name, on_error, out=out, device=device, **given))
     key = dispatch.on_device(KEY, device)
     flat = dispatch.flattened(OP.name, "q", q)
     inputs = {"q": flat, "scale": scale}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,7 @@ def i2s_quantize(
     variant: str | None = None,
     threads: int | None = None,
     device: str = "cpu",
+    on_error: str = "raise",
 ) -> npt.NDArray[np.int8]:
     """rint(clamp(x / scale, -2, 1)), elementwise, ties to even (specification, 1.1).
 
@@ -35,8 +36,13 @@ def i2s_quantize(
 
     Raises InvalidArgumentError for arguments outside the contract and for a NaN or infinity in x (with the index in the
     flat array; `nonfinite="zero"` replaces them by 0), NoCompatibleKernelError for a missing device or variant,
-    DeviceError if a GPU fails; `out` is then untouched.
+    DeviceError if a GPU fails; `out` is then untouched. `on_error="recover"`: see docs/guides/recover.md.
     """
+    if on_error != "raise":
+        from tritmark.kernels.recovering.client import call
+
+        given = {"x": x, "scale": scale, "nonfinite": nonfinite, "variant": variant, "threads": threads}
+        return cast("npt.NDArray[np.int8]", call(OP.name, on_error, out=out, device=device, **given))
     key = dispatch.on_device(KEY, device)
     flat = dispatch.flattened(OP.name, "x", x)
     axes = unify(OP, {"scale": scale}, {"n": flat.size})

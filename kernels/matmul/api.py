@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -47,6 +47,7 @@ def matmul(
     mode: PrecisionMode | str = PrecisionMode.AUTO,
     variant: str | None = None,
     device: str = DEVICE,
+    on_error: str = "raise",
 ) -> npt.NDArray[np.float32]:
     """C = A B on the GPU, float32 (M, K) times float32 (K, N), in mixed precision (specification, 3.2).
 
@@ -56,8 +57,14 @@ def matmul(
     kernels, `device` selects one of several GPUs ("cuda:1"). NaN and infinities propagate.
 
     Raises InvalidArgumentError for arguments outside the contract, NoCompatibleKernelError if no kernel fits (K above
-    2^20, a missing variant), DeviceError if there is no GPU or it fails.
+    2^20, a missing variant), DeviceError if there is no GPU or it fails. `on_error="recover"`: see
+    docs/guides/recover.md.
     """
+    if on_error != "raise":
+        from tritmark.kernels.recovering.client import call
+
+        found = call("matmul", on_error, host=False, a=a, b=b, mode=mode, variant=variant, device=device)
+        return cast("npt.NDArray[np.float32]", found)
     result, _ = with_receipt(a, b, mode=mode, variant=variant, device=device)
     return result
 
@@ -134,6 +141,7 @@ def bind(
     watch = hook.active
     if watch is not None:
         watch.ran(hook.chosen(chosen, axes, 0, _device().simulated()))
+    dispatch.announce(chosen, axes)
     receipts: list[Receipt] = []
     conversions: list[Launch] = []
     factors: dict[str, Any] = {"a": a, "b": b}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,13 @@ from tritmark.kernels.pack_codes.spec import OP, PACKED_FORMATS, scales_like
 
 @takes_any_array
 def pack_codes(
-    codes: npt.NDArray[np.int8], scale: Any, format: str = "row16", *, device: str = "cuda", variant: str | None = None
+    codes: npt.NDArray[np.int8],
+    scale: Any,
+    format: str = "row16",
+    *,
+    device: str = "cuda",
+    variant: str | None = None,
+    on_error: str = "raise",
 ) -> npt.NDArray[np.uint8]:
     """The bytes that FORMATS[format].pack(codes, scale, tail="error") returns, packed on the device.
 
@@ -28,8 +34,13 @@ def pack_codes(
 
     Raises InvalidArgumentError where the format's own packer does (an illegal code, with its index; a scale that it
     cannot store; a shape that it cannot hold), NoCompatibleKernelError for a missing device or variant, DeviceError if
-    a GPU fails.
+    a GPU fails. `on_error="recover"`: see docs/guides/recover.md.
     """
+    if on_error != "raise":
+        from tritmark.kernels.recovering.client import call
+
+        given = {"codes": codes, "scale": scale, "format": format, "device": device, "variant": variant}
+        return cast("npt.NDArray[np.uint8]", call("pack_codes", on_error, **given))
     packed, _ = with_receipt(codes, scale, format, device=device, variant=variant)
     return packed
 

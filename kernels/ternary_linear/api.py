@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +31,7 @@ def ternary_linear(
     nonfinite: str = "error",
     variant: str | None = None,
     device: str = "cuda",
+    on_error: str = "raise",
 ) -> npt.NDArray[Any]:
     """Quantized activations times weights: activation_quantize, then ternary_matmul, in one kernel where M is 1.
 
@@ -40,8 +41,13 @@ def ternary_linear(
 
     Raises InvalidArgumentError for arguments outside the contract and for a NaN or infinity in x (`nonfinite="zero"`
     replaces them by 0), NoCompatibleKernelError for a missing device or variant, DeviceError if a GPU fails;
-    `out` is then untouched.
+    `out` is then untouched. `on_error="recover"`: see docs/guides/recover.md.
     """
+    if on_error != "raise":
+        from tritmark.kernels.recovering.client import call
+
+        given = {"x": x, "weights": weights, "dtype": dtype, "nonfinite": nonfinite, "variant": variant}
+        return cast("npt.NDArray[Any]", call(_OP, on_error, out=out, device=device, **given))
     if not isinstance(weights, PackedWeights):
         found = f"a {type(weights).__name__}"
         raise InvalidArgumentError(

@@ -32,6 +32,7 @@ def ternary_matmul(
     variant: str | None = None,
     threads: int | None = None,
     device: str = "cpu",
+    on_error: str = "raise",
 ) -> npt.NDArray[Any]:
     """activations @ weights.T, exact in int32 (W2A8), then times weight scale / activation scale.
 
@@ -49,10 +50,18 @@ def ternary_matmul(
 
     Raises InvalidArgumentError for arguments outside the contract, NoCompatibleKernelError if no kernel fits (unknown
     kinds of scales, a missing device, an instruction set that this CPU lacks), DeviceError if a GPU fails; `out` is
-    then untouched.
+    then untouched. `on_error="recover"`: see docs/guides/recover.md.
     """
     watch = hook.active
     thread = None if watch is None else watch.begin()
+    if on_error != "raise":
+        from tritmark.kernels.recovering.client import call
+
+        given = {"activations": activations, "weights": weights, "act_scale": act_scale, "dtype": dtype}
+        given |= {"variant": variant, "threads": threads, "device": device}
+        given |= {"op": OP.name, "on_error": on_error, "out": out}
+        recovered = call(**given) if thread is None or watch is None else watch.call(thread, OP.name, call, (), given)
+        return cast("npt.NDArray[Any]", recovered)
     planned = device == "cpu" and type(weights) is PackedWeights
     if planned and weights.plans is not None:
         found = weights.plans.run(dispatch.registry(), activations, act_scale, dtype, out, variant, threads)

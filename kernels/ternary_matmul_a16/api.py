@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +33,7 @@ def ternary_matmul_a16(
     out: npt.NDArray[Any] | None = None,
     variant: str | None = None,
     device: str = DEVICE,
+    on_error: str = "raise",
 ) -> npt.NDArray[Any]:
     """activations @ weights.T times the weights' scale, of 16-bit activations that are not quantized (W2A16).
 
@@ -44,8 +45,13 @@ def ternary_matmul_a16(
 
     Raises InvalidArgumentError for arguments outside the contract, NoCompatibleKernelError if no kernel fits (K above
     2^20, a GPU with compute capability below 8.0, a missing device), DeviceError if a GPU fails; `out` is then
-    untouched.
+    untouched. `on_error="recover"`: see docs/guides/recover.md.
     """
+    if on_error != "raise":
+        from tritmark.kernels.recovering.client import call
+
+        given = {"activations": activations, "weights": weights, "dtype": dtype, "variant": variant, "device": device}
+        return cast("npt.NDArray[Any]", call(_OP, on_error, out=out, **given))
     result, _ = _computed(activations, weights, dtype=dtype, out=out, variant=variant, device=device)
     return result
 

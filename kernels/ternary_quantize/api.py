@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, Literal, NamedTuple, overload
+from typing import Any, Literal, NamedTuple, cast, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -64,6 +64,7 @@ def ternary_quantize(
     variant: str | None = ...,
     threads: int | None = ...,
     device: str = ...,
+    on_error: str = ...,
 ) -> TernaryQuantized: ...
 
 
@@ -79,6 +80,7 @@ def ternary_quantize(
     variant: str | None = ...,
     threads: int | None = ...,
     device: str = ...,
+    on_error: str = ...,
 ) -> PackedTernary: ...
 
 
@@ -94,6 +96,7 @@ def ternary_quantize(
     variant: str | None = None,
     threads: int | None = None,
     device: str = "cpu",
+    on_error: str = "raise",
 ) -> TernaryQuantized | PackedTernary:
     """Ternary codes with a scale for each block: scale = max(absmax, 1e-8), code = (x > scale / 2) - (x < -scale / 2).
 
@@ -106,8 +109,17 @@ def ternary_quantize(
 
     Raises InvalidArgumentError for arguments outside the contract and for a NaN or infinity in x (with the index in the
     flat array; `nonfinite="zero"` replaces them by 0), NoCompatibleKernelError for a missing device or variant and for
-    a device without a kernel for `format`, DeviceError if a GPU fails; `out` is then untouched.
+    a device without a kernel for `format`, DeviceError if a GPU fails; `out` is then untouched. `on_error="recover"`:
+    see docs/guides/recover.md.
     """
+    if on_error != "raise":
+        from tritmark.kernels.recovering.client import call
+
+        given = {"x": x, "block": block, "packed": packed, "format": format, "nonfinite": nonfinite}
+        given |= {"variant": variant, "threads": threads, "device": device}
+        # Another device may have another default block, and so another result.
+        found = call(OP.name, on_error, out=out, host=block is not None, **given)
+        return cast("TernaryQuantized | PackedTernary", found)
     if format not in GROUPS:
         raise InvalidArgumentError(
             op=OP.name, argument="format", found=misspelt(format, GROUPS), legal=", ".join(GROUPS)

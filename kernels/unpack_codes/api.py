@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,7 @@ def unpack_codes(
     *,
     device: str = "cuda",
     variant: str | None = None,
+    on_error: str = "raise",
 ) -> tuple[npt.NDArray[np.int8], Scale]:
     """The result of FORMATS[format].unpack(packed, shape, tail="error"), unpacked on the device.
 
@@ -38,8 +39,14 @@ def unpack_codes(
 
     Raises InvalidArgumentError where the format's own unpacker does (the reserved field 3, with the index of its
     weight; nonzero weights in the padding; a scale that is negative or not finite; a wrong size),
-    NoCompatibleKernelError for a missing device or variant, DeviceError if a GPU fails.
+    NoCompatibleKernelError for a missing device or variant, DeviceError if a GPU fails. `on_error="recover"`: see
+    docs/guides/recover.md.
     """
+    if on_error != "raise":
+        from tritmark.kernels.recovering.client import call
+
+        given = {"packed": packed, "shape": shape, "format": format, "device": device, "variant": variant}
+        return cast("tuple[npt.NDArray[np.int8], Scale]", call("unpack_codes", on_error, **given))
     codes, scale, _ = with_receipt(packed, shape, format, device=device, variant=variant)
     return codes, scale
 

@@ -24,12 +24,13 @@ PREFIX = "tritmark.harness"
 LAYERS = (
     ("__main__", "toplevel"),
     ("cli",),
-    ("monitor",),
+    ("monitor", "health"),
     ("doctor", "gate", "soak", "report", "frame", "formats"),
     ("verify",),
     ("selftest", "selection"),
     ("autotune", "judge"),
     ("cross", "advise", "history", "league", "precision"),
+    ("recovery",),
     ("validate", "disassembly"),
     ("worker",),
     ("candidate",),
@@ -41,7 +42,7 @@ LAYERS = (
     ("suite",),
     ("numbered",),
     ("spec", "dtypes", "resident"),
-    ("errors", "nearest", "caches", "interruption", "locks", "search_path", "utf8"),
+    ("errors", "nearest", "caches", "interruption", "judged", "locks", "search_path", "utf8"),
 )
 """From top to bottom: what stands in one line does not import each other."""
 

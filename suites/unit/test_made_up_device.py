@@ -87,6 +87,11 @@ def test_it_goes_through_run_verify_and_report(tmp_path: Path) -> None:
     assert run.receipt is not None
     assert run.receipt.uuid == UNIT
     assert run.receipt.functions == ("made_up_i2s_dequantize",)
+    assert run.device_stats is not None
+    assert (run.device_stats.device, run.device_stats.launches, run.device_stats.bytes_uploaded) == ("made_up", 10, 3)
+    assert run.device_stats.pool.refused == 2
+    assert run.load is not None
+    assert [sensors.unit for sensors in run.load.sensors] == [UNIT], "it is no GPU that NVML knows"
     (lane,) = (lane for lane in record.lanes if lane.device == "made_up")
     assert lane.ran
     assert lane.units == (UNIT,)
@@ -97,6 +102,7 @@ def test_it_goes_through_run_verify_and_report(tmp_path: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert UNIT in text
     assert "made_up_i2s_dequantize" in text.replace("<wbr>", "")
+    assert "Memory pool of each device" in text
 
 
 def test_a_wrong_kernel_fails(tmp_path: Path) -> None:

@@ -15,18 +15,22 @@ from hypothesis import strategies as st
 
 from tritmark.harness import cli, providers
 from tritmark.harness.errors import RecordError
+from tritmark.harness.machine.reading import Reading
 from tritmark.harness.measure import ceilings
 from tritmark.harness.providers import Installed
 from tritmark.harness.record import (
     SCHEMA_VERSION,
     DeviceStatus,
     Layer,
+    MachineLoad,
     Measurement,
     NotJudged,
     NotJudgedKind,
     Record,
     Run,
+    SensorRange,
     Status,
+    UnitSensors,
     read_digest,
     with_digest,
 )
@@ -248,6 +252,17 @@ def test_what_is_no_record_is_refused(tmp_path: Path, content: str) -> None:
 def test_a_cpu_behind_a_gpu_is_found(gpu_record: Record, lie: dict[str, Any], said: str) -> None:
     found = faults(with_receipt(gpu_record, **lie))
     assert any(said in fault for each in found.values() for fault in each), found
+
+
+def test_a_pass_of_a_throttled_gpu_is_found(gpu_record: Record) -> None:
+    def timed(*reasons: str) -> Record:
+        hot = Reading(throttle=reasons)
+        sensors = UnitSensors(unit="GPU-1", before=Reading(), during=SensorRange(), after=hot)
+        load = MachineLoad(seconds=1.0, cores=1, sensors=(sensors,))
+        return with_run(gpu_record, on_gpu(gpu_record), load=load)
+
+    assert "the processor was throttled: hw_slowdown after" in str(faults(timed("hw_slowdown")))
+    assert "throttled" not in str(faults(timed("sw_power_cap")))
 
 
 def test_drawn_cases_have_thread_counts_of_their_own(gpu_record: Record) -> None:

@@ -19,7 +19,20 @@ from weakref import finalize
 import numpy as np
 
 from tritmark.harness.dtypes import named_dtype
-from tritmark.harness.spec import Axes, Ceiling, Device, KernelKey, Launch, Launched, Proof, Provider, Tier, Variant
+from tritmark.harness.spec import (
+    Axes,
+    Ceiling,
+    Device,
+    DeviceStats,
+    KernelKey,
+    Launch,
+    Launched,
+    MemoryFigures,
+    Proof,
+    Provider,
+    Tier,
+    Variant,
+)
 from tritmark.kernels import FORMATS, OPS
 
 NAME, UNIT = "made_up", "MADE-UP-0001"
@@ -184,6 +197,20 @@ def _ceilings() -> Mapping[str, Ceiling]:
 
 _CEILINGS = _ceilings()
 
+
+def stats() -> DeviceStats:
+    """Its memory counts what is in use; everything else is as an honest device would count."""
+    MADE.append(1)
+    return DeviceStats(
+        device=NAME,
+        launches=10 * len(MADE),
+        bytes_uploaded=3 * len(MADE),
+        pool=MemoryFigures(active=MEMORY.used, refused=2),
+    )
+
+
+MADE: list[int] = []
+
 DEVICE = Device(
     type=NAME,
     summary="bits turned over",
@@ -194,6 +221,7 @@ DEVICE = Device(
     memory=lambda: MEMORY,
     proof=proof,
     units=lambda: (UNIT,),
+    stats=stats,
 )
 
 

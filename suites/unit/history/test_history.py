@@ -25,6 +25,7 @@ from tritmark.harness.history.identity import machine_name, register
 from tritmark.harness.history.regressions import order, regressions, since
 from tritmark.harness.history.results import RATIO, values
 from tritmark.harness.history.steps import rises
+from tritmark.harness.history.unmeasured import unmeasured
 
 NAME = "some-cpu-2-cores-0123456789ab"
 KEY = f"anchor.Quantize.{RATIO}"
@@ -305,3 +306,30 @@ def test_asv_is_told_a_name_without_the_host(tmp_path):
     file.write_text("{")
     with pytest.raises(UsageError, match="move it away"):
         register(file)
+
+
+@given(st.integers(1, 60), st.sets(st.integers(0, 59)), st.integers(1, 12))
+def test_every_nth_commit_after_the_newest_measured_one_is_unmeasured(count, positions, every):
+    commits = {f"c{position}": position for position in range(count)}
+    found = unmeasured(commits, [f"c{position}" for position in positions], every)
+    known = [position for position in positions if position < count]
+    if known:
+        assert [commits[commit] for commit in found] == list(range(max(known) + every, count, every))
+    else:
+        assert found == [f"c{count - 1}"]
+
+
+def test_the_command_prints_commits_for_asv(repository):
+    folder, commits = repository
+    (folder / "results/asv").mkdir(parents=True)
+
+    def printed(every):
+        found = asked("--unmeasured", str(every))
+        assert found.exit_code == 0
+        return found.stdout.split()
+
+    assert printed(3) == commits[-1:]
+    written(folder / "results/asv", commits[:2], [1.0, 1.0])
+    written(folder / "results/asv", commits[20:21], [1.0], machine=OTHER)
+    assert printed(10) == [commits[11], commits[21]]
+    assert printed(100) == []

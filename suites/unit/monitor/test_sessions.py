@@ -101,7 +101,7 @@ def test_a_decorated_function_is_a_session_each_time(database: Path) -> None:
 
 
 def test_a_decorator_without_parentheses(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("TRITMARK_CACHE", str(tmp_path))
+    monkeypatch.setenv("TRITMARK_STATE", str(tmp_path))
 
     @tritmark.monitor
     def serve() -> str:
@@ -172,7 +172,7 @@ def run(folder: Path, before: str = "", after: str = "", **environment: str) -> 
     program.write_text(PROGRAM.format(before=before, after=textwrap.dedent(after)))
     return subprocess.run(
         [sys.executable, str(program)],
-        env={**os.environ, "TRITMARK_CACHE": str(folder / "cache"), **environment},
+        env={**os.environ, "TRITMARK_STATE": str(folder / "state"), **environment},
         capture_output=True,
         text=True,
         timeout=120,
@@ -183,7 +183,7 @@ def run(folder: Path, before: str = "", after: str = "", **environment: str) -> 
 @pytest.mark.parametrize("asked", ["1", "elsewhere.sqlite"])
 def test_the_environment_variable_watches_a_whole_program(tmp_path: Path, asked: str) -> None:
     run(tmp_path, TRITMARK_MONITOR="1" if asked == "1" else str(tmp_path / asked))
-    path = tmp_path / "cache" / "monitor" / "sessions.sqlite" if asked == "1" else tmp_path / asked
+    path = tmp_path / "state" / "monitor" / "sessions.sqlite" if asked == "1" else tmp_path / asked
     (found,) = Database(path).sessions()
     assert (found.program, found.calls, found.complete) == ("program.py", 1, True)
 
@@ -191,7 +191,7 @@ def test_the_environment_variable_watches_a_whole_program(tmp_path: Path, asked:
 @pytest.mark.parametrize("asked", ["", "0"])
 def test_without_the_variable_nothing_is_watched(tmp_path: Path, asked: str) -> None:
     run(tmp_path, after="from tritmark.harness.monitor import hook; assert hook.active is None", TRITMARK_MONITOR=asked)
-    assert not (tmp_path / "cache" / "monitor").exists()
+    assert not (tmp_path / "state" / "monitor").exists()
 
 
 def test_a_session_that_began_before_the_kernels_were_imported(tmp_path: Path) -> None:
@@ -201,7 +201,7 @@ def test_a_session_that_began_before_the_kernels_were_imported(tmp_path: Path) -
         before="session = tritmark.monitor().__enter__()\nassert 'numpy' not in sys.modules",
         after="session.__exit__(None, None, None)",
     )
-    (found,) = Database(tmp_path / "cache" / "monitor" / "sessions.sqlite").sessions()
+    (found,) = Database(tmp_path / "state" / "monitor" / "sessions.sqlite").sessions()
     assert found.calls == 1
 
 
@@ -220,7 +220,7 @@ def test_a_forked_child_writes_no_session_of_the_parent(tmp_path: Path) -> None:
     i2s_quantize(x, 1.0)
     """
     run(tmp_path, after=after, TRITMARK_MONITOR="1")
-    found = Database(tmp_path / "cache" / "monitor" / "sessions.sqlite").sessions()
+    found = Database(tmp_path / "state" / "monitor" / "sessions.sqlite").sessions()
     assert sorted((each.program, each.calls) for each in found) == [("child", 1), ("program.py", 2)]
 
 
@@ -252,7 +252,7 @@ def test_two_processes_write_at_once(tmp_path: Path) -> None:
         each.start()
     for each in threads:
         each.join()
-    assert len(Database(tmp_path / "cache" / "monitor" / "sessions.sqlite").sessions()) == 10
+    assert len(Database(tmp_path / "state" / "monitor" / "sessions.sqlite").sessions()) == 10
 
 
 def kept(database: Path, count: int = 3) -> list[str]:

@@ -301,3 +301,17 @@ def test_traffic_is_that_of_the_op(weights: PackedWeights) -> None:
     traffic = op.traffic({"M": 1, "N": 64, "K": 256}, key)
     assert found.nbytes == 3 * (traffic.read + traffic.written)
     assert found.operations == 3 * traffic.operations
+
+
+def test_recovering_calls_are_counted_with_the_kernel_of_their_worker(
+    weights: PackedWeights, counters: Counters
+) -> None:
+    q = RNG.integers(-127, 128, (2, 256)).astype(np.int8)
+    for _ in range(2):
+        ternary_matmul(q, weights, threads=1, on_error="recover")
+    i2s_quantize(X, 0.5, threads=1, on_error="recover")
+    found = {key.entry: (key, counts) for key, counts in counters.snapshot().items()}
+    assert {entry: counts.calls for entry, (_, counts) in found.items()} == {"ternary_matmul": 2, "i2s_quantize": 1}
+    assert all(key.kernel.startswith(f"cpu/{entry}/") for entry, (key, _) in found.items())
+    assert all(key.kernel.endswith("in a worker") for key, _ in found.values())
+    assert found["ternary_matmul"][0].shape == "activations0=2 activations1=256 weights0=64 weights1=256"

@@ -15,7 +15,19 @@ from tritmark.harness.cli.tables import verdict
 from tritmark.harness.frame.columns import COLUMNS
 from tritmark.harness.league.contenders import tables
 from tritmark.harness.league.model import League
-from tritmark.harness.record import LinearLayers, MachineLoad, Measurement, Ratio, Record, Run, Scaled, Timing
+from tritmark.harness.machine.reading import Reading
+from tritmark.harness.record import (
+    LinearLayers,
+    MachineLoad,
+    Measurement,
+    Ratio,
+    Record,
+    Run,
+    Scaled,
+    SensorRange,
+    Timing,
+    UnitSensors,
+)
 from tritmark.harness.report import answer, batch, gpu, heatmap, league, load, roofline, scaling, summary, temperature
 from tritmark.harness.report.markdown import markdown
 from tritmark.harness.report.page import render
@@ -90,6 +102,33 @@ def test_a_quiet_machine_is_not_accused() -> None:
     old = record_of(quick())  # before loads were recorded
     assert (load.summary(old), load.crowd(old)) == ("", "")
     assert "During timing" not in words(render(old))
+
+
+def test_temperatures_and_throttling_are_shown() -> None:
+    hot = UnitSensors(
+        unit="GPU-1",
+        before=Reading(temperature=35.0, throttle=("gpu_idle",)),
+        during=SensorRange(
+            readings=9, temperature_low=60.0, temperature_high=87.0, power_high=693.6, throttle={"hw_slowdown": 2}
+        ),
+        after=Reading(temperature=80.0, throttle=()),
+        throttled_ns={"sw_power_cap": 5, "hw_thermal_slowdown": 0},
+    )
+    told = "35 to 87 °C, at most 694 W, clocks limited by hw_slowdown and sw_power_cap"
+    runs = [
+        run.model_copy(update={"load": QUIET.model_copy(update={"sensors": (hot,)}) if run.performance.cold else None})
+        for run in quick()
+    ]
+    record = record_of(runs)
+    assert told in words(render(record))
+    assert told in markdown(record)
+    timed = next(run for run in runs if run.load is not None)
+    assert load.summary_of(timed).endswith(told)
+    assert [
+        column.value(record, timed)
+        for column in COLUMNS
+        if column.name in {"load_temperature", "load_power", "load_throttle"}
+    ] == [87.0, 693.6, "hw_slowdown"]
 
 
 @pytest.mark.parametrize(

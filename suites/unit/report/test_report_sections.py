@@ -159,7 +159,7 @@ def test_noise_is_the_middle_interval(gpu_record: Record) -> None:
 
 def test_strip_says_what_regressed(gpu_record: Record) -> None:
     now = steady(gpu_record)
-    assert "NOT REQUESTED" in words(body(now, "summary"))
+    assert "NO BASELINE" in words(body(now, "summary"))
     summary = words(body(now, "summary", PageContext(baseline=quicker(now, 1.1, slice(0, 2)))))
     assert "Regressed? SLOWER 4 slower" in summary
     assert re.search(r"Noise floor ±0\.1 %", summary)
@@ -507,7 +507,7 @@ def test_command(gpu_record: Record, tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert '<section id="baseline"' in (tmp_path / "results" / "html" / f"{now.id}.html").read_text(encoding="utf-8")
     told = runner.invoke(app, ["--format", "md"])
     assert told.exit_code == 0
-    assert told.stdout == markdown(now, PageContext(path=str(Path("results/runs") / f"{now.id}.json")))
+    assert told.stdout == markdown(now, PageContext(baseline=early, path=str(Path("results/runs") / f"{now.id}.json")))
     opened: list[str] = []
     monkeypatch.setattr("webbrowser.open", lambda address: bool(opened.append(address)))  # type: ignore[func-returns-value]
     told = runner.invoke(app, ["--all", "--open"])

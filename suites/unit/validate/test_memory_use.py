@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from time import sleep
 from typing import Any
 
 import numpy as np
@@ -126,6 +127,31 @@ def test_what_is_lost_with_each_launch_is_found() -> None:
     assert "of each dropped launch" in found.reason
     assert found.leak is not None
     assert found.leak.low <= 0
+
+
+def slow_launches(most: int) -> MemoryUse:
+    """Use by launches of 10 ms, of which the first `most` keep 8 KiB each."""
+    kept: list[object] = []
+
+    def bound() -> None:
+        sleep(0.01)
+        if len(kept) < most:
+            kept.append(np.ones(1024))
+
+    return used(planted(bound=bound))
+
+
+def test_a_cache_that_fills_over_many_slow_launches_is_no_leak() -> None:
+    # Full in the second search: 8 first launches, 24 for the peaks, and 11 and 44 in the first two searches.
+    assert "leaks" not in slow_launches(80).reason
+
+
+def test_a_leak_of_slow_launches_is_found_in_searches_of_increasing_length() -> None:
+    found = slow_launches(10_000)
+    assert found.status is Status.FAIL
+    launches = re.search(r"of each dropped launch .* over ([0-9]+) launches", found.reason)
+    assert launches is not None
+    assert int(launches[1]) >= memory.STEPS * memory.LONGER
 
 
 def test_what_is_kept_from_the_first_call_on_is_no_leak_and_has_to_be_declared() -> None:

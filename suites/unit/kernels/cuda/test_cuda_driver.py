@@ -303,8 +303,9 @@ def test_fault_ends_the_gpu_and_names_the_kernel(
         lambda: fake.function(kernel("gemm_line")),
     ]
     for call in later:
-        with pytest.raises(DeviceFaultError, match="gemm_line"):
+        with pytest.raises(DeviceFaultError, match="gemm_line") as again:
             call()
+        assert again.value.code == caught.value.code == 700
     alive = cuda.alive
     memory.free()
     del memory
