@@ -56,7 +56,13 @@ def activation_quantize(
     if on_error != "raise":
         from tritmark.kernels.recovering.client import call
 
-        given = {"x": x, "nonfinite": nonfinite, "variant": variant, "threads": threads, "device": device}
+        given: dict[str, Any] = {
+            "x": x,
+            "nonfinite": nonfinite,
+            "variant": variant,
+            "threads": threads,
+            "device": device,
+        }
         given |= {"op": OP.name, "on_error": on_error, "out": out}
         recovered = call(**given) if thread is None or watch is None else watch.call(thread, OP.name, call, (), given)
         return cast("ActivationQuantized", recovered)

@@ -57,7 +57,7 @@ def ternary_matmul(
     if on_error != "raise":
         from tritmark.kernels.recovering.client import call
 
-        given = {"activations": activations, "weights": weights, "act_scale": act_scale, "dtype": dtype}
+        given: dict[str, Any] = {"activations": activations, "weights": weights, "act_scale": act_scale, "dtype": dtype}
         given |= {"variant": variant, "threads": threads, "device": device}
         given |= {"op": OP.name, "on_error": on_error, "out": out}
         recovered = call(**given) if thread is None or watch is None else watch.call(thread, OP.name, call, (), given)
