@@ -49,9 +49,13 @@ def _status(status: Status) -> Text:
 
 def verdict(record: Record, *, of: Record | None = None) -> Text:
     """One paragraph: the status, the number of correct kernels, their share of the ceilings, and what is not believed.
-    If `record` has some Runs `of` a Record that failed, the status is that of the whole Record, as the exit status."""
+    If `record` has some Runs `of` a Record that failed, the status is that of the whole Record, as the exit status.
+    With `of`, the first incorrect kernel's first difference comes first; otherwise lines below the verdict have it."""
     found = outcome(record if of is None else deciding(record, of)).status
     text = Text(f"{found.value.upper()}: ", style=STYLES[found])
+    failed = next((run for run in record.own if run.accuracy.failed), None)
+    if failed is not None and of is not None:
+        text.append(f"{visible(f'{failed.variant}: {sentence(failed.accuracy.reason)}')}. ", style=STYLES[found])
     for each in answer.answers(record):
         text.append(
             f"{visible(' '.join(answer.in_words(each.statements).split()))} ",
@@ -94,7 +98,7 @@ def best(record: Record, width: int) -> Iterator[Table]:
             several = sum(each[:3] == key[:3] for each in of_device) > 1
             if not measured or key in sound or _not_passed(runs):
                 rows.append(_line(key, runs, sound.get(key, []), several=several, measured=measured, hot=hot))
-        table = filled_table(title, (*heads, "not PASS"), rows, right=heads[1:])
+        table = filled_table(title, (*heads, "Runs not PASS"), rows, right=heads[1:])
         table.padding = (0, 1, 0, 0)
         if measured:
             table.caption = (
@@ -124,7 +128,7 @@ def _line(
 
 
 def _not_passed(runs: list[Run]) -> Text:
-    """Counts of verdicts that are not PASS."""
+    """Counts of Runs that are not PASS."""
     not_passed: dict[str, Status] = {}
     for status in (Status.FAIL, Status.ERROR, Status.AMBIGUOUS):
         bad = sum(groups.verdict(each) is status for each in runs)
