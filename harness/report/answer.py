@@ -242,7 +242,7 @@ def _doubted(record: Record) -> Answer | None:
         if len(found) > _MOST_DOUBTS:
             reported.append(f"{units.counted(len(found) - _MOST_DOUBTS, 'more reason')}: see the report")
     if not reported:
-        return Answer("Doubted?", Status.PASS, ("No verdict is AMBIGUOUS, no figure is doubted or too noisy",))
+        return Answer("Doubted?", Status.PASS, ("Every verdict is decided, and no figure is too noisy",))
     return Answer("Doubted?", Status.AMBIGUOUS, tuple(reported))
 
 

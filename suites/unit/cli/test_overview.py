@@ -145,7 +145,7 @@ def test_a_part_of_the_ceiling_alone_may_be_too_noisy() -> None:
     cold = run.performance.cold.model_copy(update={"against": against.model_copy(update={"fraction": fraction})})
     shaky = run.model_copy(update={"performance": run.performance.model_copy(update={"cold": cold})})
     (line,) = map(str, overview.suspicions(record_of([shaky, *record.runs[1:]])))
-    assert line.endswith(" cold, as a share of its limit. Next: repeat on a quiet machine.")
+    assert line.endswith(" cold, as a share of its ceiling. Next: repeat on a quiet machine.")
 
 
 def test_what_is_too_noisy_is_no_fastest_kernel() -> None:
