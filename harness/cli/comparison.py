@@ -136,7 +136,8 @@ def reasons(record: Record, plan: Plan) -> Iterator[Text]:
                 yield Text(text, style=STYLES[status])
             if len(shown) > _MOST_REASONS:
                 yield Text(
-                    f"{visible(variant.name)}: {dimension}: and {len(shown) - _MOST_REASONS} other reasons, in "
+                    f"{visible(variant.name)}: {dimension}: and "
+                    f"{units.counted(len(shown) - _MOST_REASONS, 'other reason')}, in "
                     "the Record"
                 )
 

@@ -105,7 +105,8 @@ def best(record: Record, width: int) -> Iterator[Table]:
                 "On the workload with the most bytes; ±: half of the 95 % interval; ceil.: percent of the ceiling."
             )
             if len(rows) < len(of_device):
-                table.caption += f" Not timed: {len(of_device) - len(rows):,} other ops and formats."
+                untimed = units.counted(len(of_device) - len(rows), "other op and format", "other ops and formats")
+                table.caption += f" Not timed: {untimed}."
             table.caption_justify = "left"
         yield table
 
@@ -236,7 +237,9 @@ def not_run(record: Record) -> Table | None:
         table.add_row(units.count(runs), units.count(kernels), f"{dimensions}: {visible(sentence(reason))}")
     if len(causes) > _MOST_CAUSES:
         rest = sum(runs for _, _, runs, _ in causes[_MOST_CAUSES:])
-        table.add_row(units.count(rest), "", f"{len(causes) - _MOST_CAUSES:,} other causes, in the report")
+        table.add_row(
+            units.count(rest), "", f"{units.counted(len(causes) - _MOST_CAUSES, 'other cause')}, in the report"
+        )
     return table
 
 
@@ -294,7 +297,7 @@ def quantized(record: Record) -> Iterator[Text]:
     snr = [scheme.snr_db for scheme in found if scheme.snr_db is not None]
     ties = [scheme.near_ties for scheme in found if scheme.near_ties is not None]
     if snr:
-        text = f"{len(found)} layers hold floats and were quantized with {found[0].scheme}"
+        text = f"{units.counted(len(found), 'layer')} of floats, quantized with {found[0].scheme}"
         text += f": SNR {units.decibel(min(snr))} to {units.decibel(max(snr))}"
         text += f", at most {max(ties):.2%} of a layer's codes within rounding of a tie" if ties else ""
         yield Text(text, style="yellow")

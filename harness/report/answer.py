@@ -88,7 +88,7 @@ def _power(drawn: Sequence[Run]) -> list[str]:
         return []
     calls = min(run.accuracy.calls for run in drawn)
     fault = f"a fault in one of {units.one_in(max(rarest))} calls is detected with 95 % probability"
-    return [f"Each was judged on {calls:,} calls or more: {fault}"]
+    return [f"Each was judged on {units.counted(calls, 'call')} or more: {fault}"]
 
 
 def power(run: Run) -> str:
@@ -100,7 +100,7 @@ def power(run: Run) -> str:
     if found.rarest:
         text += f"; a fault in one of {units.one_in(found.rarest)} calls is detected with 95 % probability"
     if found.covered:
-        text += f"; {len(found.covered):,} classes of inputs reached"
+        text += f"; {units.counted(len(found.covered), 'class', 'classes')} of inputs reached"
     if found.uncovered:
         text += f"; classes not reached: {', '.join(found.uncovered)}"
     return text

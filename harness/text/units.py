@@ -37,9 +37,9 @@ def count(value: float) -> str:
     return f"{value:,}"
 
 
-def counted(value: int, noun: str) -> str:
-    """1 Run, 1,234 Runs."""
-    return f"{value:,} {noun}{'' if value == 1 else 's'}"
+def counted(value: int, noun: str, plural: str = "") -> str:
+    """1 Run, 1,234 Runs; `plural` is that of the noun, if an s does not make it."""
+    return f"{value:,} {noun if value == 1 else plural or f'{noun}s'}"
 
 
 def short(value: float) -> str:

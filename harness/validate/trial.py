@@ -13,6 +13,7 @@ import numpy.typing as npt
 from tritmark.harness.errors import CandidateError, DeviceError, WorkerError
 from tritmark.harness.record import Accuracy, Divergence, Status
 from tritmark.harness.spec import Axes, Device, Launch, Memory, Op, Proof, ToleranceKind, Values, Variant
+from tritmark.harness.text.units import counted
 from tritmark.harness.validate.bitwise import same
 from tritmark.harness.validate.cases import Case, is_array
 from tritmark.harness.validate.compare import Expected, compare, is_float
@@ -430,7 +431,8 @@ class Trial:
             tally.complain(Guard.NAME, f"{ran.ran or 'nothing'} ran in place of {setting.variant.name}")
         if not 1 <= ran.threads_used <= setting.threads:
             tally.complain(
-                Guard.THREADS, f"it used {ran.threads_used} threads, but at most {setting.threads} are allowed"
+                Guard.THREADS,
+                f"it used {counted(ran.threads_used, 'thread')}, but at most {setting.threads} are allowed",
             )
 
 

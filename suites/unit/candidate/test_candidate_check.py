@@ -331,7 +331,7 @@ def test_accuracy_alone_measures_nothing_and_needs_no_rival(tmp_path: Path, monk
     for each in runs:
         assert each.accuracy.status is Status.PASS
         for name in ("performance", "memory", "cross"):
-            assert each.verdict(name).reason == "not asked for: --dimension accuracy"
+            assert each.verdict(name).reason == "not requested: --dimension accuracy"
 
 
 def test_what_is_not_accuracy_is_judged_where_something_is_measured() -> None:

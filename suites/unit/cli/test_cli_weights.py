@@ -139,7 +139,7 @@ def test_what_quantizing_loses_is_said(tritmark: Callable[..., Outcome], weights
     (text,) = [line for line in outcome.out.splitlines() if "were quantized with absmean" in line]
     schemes = [layer.schemes[0] for layer in only_record().layers]
     figures = [scheme.snr_db for scheme in schemes if scheme.snr_db is not None]
-    assert f"2 layers hold floats and were quantized with absmean: SNR {min(figures):.1f} dB" in text
+    assert f"2 layers of floats, quantized with absmean: SNR {min(figures):.1f} dB" in text
     assert all(scheme.near_ties is not None for scheme in schemes)
 
 

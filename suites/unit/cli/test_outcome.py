@@ -68,7 +68,7 @@ def test_what_was_chosen_or_cannot_be_here_is_let_through(reasons: dict[str, Pag
 
 
 @pytest.mark.parametrize(
-    "words", ["this cpu lacks avx512vnni", "not asked for: --dimension accuracy", "simulated: it has no speed"]
+    "words", ["this cpu lacks avx512vnni", "not requested: --dimension accuracy", "simulated: it has no speed"]
 )
 def test_words_alone_let_nothing_through(words: str) -> None:
     assert ended(runs(performance=words)) == exit_status.UNJUDGED

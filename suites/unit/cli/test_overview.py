@@ -234,7 +234,7 @@ def test_each_op_has_one_line_and_the_most_compared_come_first() -> None:
 
 def test_what_was_not_timed_is_counted() -> None:
     runs = [
-        run.model_copy(update={"performance": Performance(status=Status.NOT_RUN, reason="not asked for")})
+        run.model_copy(update={"performance": Performance(status=Status.NOT_RUN, reason="not requested")})
         for run in quick().runs
     ]
     assert overview.fastest(record_of(runs), 80) is None

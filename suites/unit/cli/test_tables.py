@@ -27,7 +27,7 @@ from tritmark.harness.record import (
 )
 from tritmark.harness.text.visible import sentence
 
-LONG_REASON = "q[4] is -1, expected 0; 72 of 1029 elements are wrong in case 1; and so on\nand on"
+LONG_REASON = "q[4] is -1, expected 0; 72 of 1029 elements are incorrect in case 1; and so on\nand on"
 
 
 def printed(record: Record, monkeypatch: pytest.MonkeyPatch, width: int, *, every: bool = False) -> str:
@@ -81,7 +81,7 @@ def test_a_table_that_is_wider_than_the_terminal_loses_nothing(monkeypatch: pyte
 
 def test_no_column_is_empty_and_no_row_has_only_dashes(monkeypatch: pytest.MonkeyPatch) -> None:
     runs = [
-        run.model_copy(update={"performance": Performance(status=Status.NOT_RUN, reason="not asked for")})
+        run.model_copy(update={"performance": Performance(status=Status.NOT_RUN, reason="not requested")})
         if run.format in {"tq2_0", "none"}
         else run
         for run in quick().runs
