@@ -9,6 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tritmark.harness.extras import install
+
 T = TypeVar("T")
 
 REASONS = {
@@ -68,7 +70,7 @@ def _handle(uuid: str) -> tuple[Any, Any]:
     try:
         nvml = _nvml()
     except ImportError:
-        raise LookupError("nvidia-ml-py is not installed; next: pip install 'tritmark[cuda]'") from None
+        raise LookupError(f"nvidia-ml-py is not installed; next: {install('cuda')}") from None
     except Exception as problem:  # pynvml.NVMLError has no name here, since the import itself may fail
         raise LookupError(f"NVML: {problem}") from None
     try:
