@@ -275,7 +275,7 @@ def test_a_byte_outside_is_noticed_once_it_was_copied_back(n: int, before: bool,
     guarded.pull()
     assert (
         guarded.broken()
-        == f"1 bytes {'before its start' if before else 'past its end'} changed, the nearest {away} away from it"
+        == f"1 byte {'before its start' if before else 'past its end'} changed, the nearest {away} away from it"
     )
 
 

@@ -98,7 +98,7 @@ def test_one_byte_outside_is_noticed(n: int, dtype: np.dtype[Any], past: int, da
     write_byte(guarded, -away if before else guarded.array.nbytes - 1 + away)
     assert (
         guarded.broken()
-        == f"1 bytes {'before its start' if before else 'past its end'} changed, the nearest {away} away from it"
+        == f"1 byte {'before its start' if before else 'past its end'} changed, the nearest {away} away from it"
     )
     guarded.arm()
     assert guarded.broken() == ""
