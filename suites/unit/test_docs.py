@@ -355,6 +355,36 @@ def script(name: str) -> Any:
     return module
 
 
+def test_the_reference_has_the_contract_of_every_op() -> None:
+    """Inputs, outputs, axes, tolerance, reference, least work, and each variant of each key."""
+    from tritmark.harness.providers import installed
+    from tritmark.harness.spec import Tier
+    from tritmark.kernels import OPS
+
+    pages = dict(script("reference_pages").pages())
+    every = installed().registry.variants
+    for op in OPS:
+        page = pages[f"ops/{op.name}.md"]
+        assert f"({op.name}.md)" in pages["ops/index.md"]
+        rows = [line for line in page.splitlines() if line.startswith("| ")]
+        for tensor in (*op.inputs, *op.outputs):
+            named = [row for row in rows if row.startswith(f"| `{tensor.name}` |")]
+            assert any(all(axis in row for axis in tensor.axes) for row in named), (op.name, tensor.name)
+        assert f"\n{op.tolerance_kind.value}: " in page
+        assert ("NaN and infinity" in page) is any(each.values.value in {"finite", "positive"} for each in op.inputs)
+        assert "def reference(" in page
+        assert "Traffic(" in page
+        assert "| bytes read |" in page, f"the suite quick measures no workload of {op.name}"
+        if op.tolerance_kind.value == "bounded":
+            assert ".bound" in page
+            assert "gamma(" in page
+        for variant in every:
+            key = variant.key
+            if key.op == op.name and variant.tier is not Tier.PEER and ":" not in key.device:
+                (row,) = (row for row in rows if row.startswith(f"| {key.device} | {key.format} | {key.dtype} | `"))
+                assert f"`{variant.name}`" in row
+
+
 def test_the_reference_has_every_command_option_and_exit_status() -> None:
     pages = dict(script("reference_pages").pages())
     assert len([name for name in pages if name.startswith("commands/")]) == len(LISTED) + 1
