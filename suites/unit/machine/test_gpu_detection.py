@@ -257,7 +257,7 @@ def test_busy_device(monkeypatch: pytest.MonkeyPatch) -> None:
     assert gpu.why_not() is None, "others may use it too"
     fake_nvml(monkeypatch, nvmlDeviceGetComputeRunningProcesses=lambda device: [])
     driver(monkeypatch, Library(mode=3))
-    assert gpu.why_not() is None, "nobody has it"
+    assert gpu.why_not() is None, "it is free"
 
 
 @pytest.mark.parametrize(
