@@ -115,7 +115,7 @@ def called(function: Callable[..., Any]) -> list[Callable[..., Any]]:
         for name in code.__code__.co_names:
             each = code.__globals__.get(name)
             known = inspect.isfunction(each) and each is not function and SHOWN.fullmatch(each.__module__)
-            if known and name not in found:
+            if each is not None and known and name not in found:
                 found[name] = each
                 waiting.append(each)
     return list(found.values())
