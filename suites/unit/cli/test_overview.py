@@ -88,7 +88,7 @@ def test_what_failed_is_told_once_and_first(monkeypatch: pytest.MonkeyPatch, tmp
     record = record_of([record.runs[0].model_copy(update={"accuracy": wrong}), *record.runs[1:]])
     out, err = shown(record, monkeypatch, tmp_path, 120)
     assert out.count(wrong.reason) == 1
-    assert out.index(wrong.reason) < out.index("fastest kernel")
+    assert out.index(wrong.reason) < out.index(" correct, 1 failed") < out.index("fastest kernel"), "before the counts"
     assert re.search(rf"^Next: .*tritmark run .*--seed {record.environment.seed}  # repeats the same data$", out, re.M)
     out, err = shown(record, monkeypatch, tmp_path, 120, as_json=True)
     assert Record.model_validate_json(out).id == record.id

@@ -188,7 +188,7 @@ def test_a_failure_is_told_with_its_case(monkeypatch: pytest.MonkeyPatch) -> Non
     first = quick().runs[0]
     wrong = drawn(first, status=Status.FAIL, reason=LONG_REASON, failed_case="n=65, threads 3, x at offset 4")
     told = " ".join(printed(record_of([first, wrong]), monkeypatch, 80).split())
-    assert told.startswith("FAIL: 0 of 1 kernel is correct, 1 failed.")
+    assert told.partition(" FAIL: 0 of 1 kernel is correct, 1 failed.")[1]
     assert f"{first.kernel}: accuracy FAIL: q[4] is -1, expected 0 (n=65, threads 3, x at offset 4)" in told
 
 
