@@ -15,6 +15,7 @@ from tritmark.harness.candidate.plan import Plan
 from tritmark.harness.cli import comparison
 from tritmark.harness.providers import load
 from tritmark.harness.record import Cause, Gain, Performance, Proposal, Record, Run, Status, Timing
+from tritmark.harness.text import groups, units
 
 INSTALLED = load()
 
@@ -201,3 +202,23 @@ def test_what_a_simulator_judged_says_so() -> None:
     plan = Plan((variants[run.kernel],), (), INSTALLED.suite("quick"), ())
     title, *_ = comparison.verdicts(record, plan)
     assert title == Text(f"{run.kernel} (simulated)", style="bold")
+
+
+def test_the_times_have_their_percent_of_the_ceiling() -> None:
+    record, plan = beside()
+    table = comparison.times(record, plan)
+    assert table is not None
+    cells = {str(column.header): list(map(str, column.cells)) for column in table.columns}
+    runs = [run for run in record.runs if run.variant == "scalar" and run.performance.cold is not None]
+    parts = [groups.part(run.performance.cold) for run in runs]
+    shown = [share for data, share in zip(cells["data"], cells["ceil."], strict=True) if data == "cold"]
+    assert len(shown) == len(parts) > 1
+    for part, share in zip(parts, shown, strict=True):
+        assert part is None or float(share.removesuffix("%")) == pytest.approx(100 * part, abs=0.5)
+    assert any(share.endswith("%") for share in cells["ceil. "])
+
+
+@pytest.mark.parametrize(("count", "text"), [(0, "0 matrices"), (1, "1 matrix"), (1234, "1,234 matrices")])
+def test_a_plural_follows_its_count(count: int, text: str) -> None:
+    assert units.counted(count, "matrix", "matrices") == text
+    assert units.counted(count, "Run").endswith("Run") is (count == 1)
