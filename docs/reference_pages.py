@@ -1,4 +1,4 @@
-"""Writes the reference pages that come from the code: commands, exit statuses, environment variables, Python API.
+"""Writes the reference pages that come from the code: commands, exit statuses, environment variables, ops, Python API.
 
 conf.py calls it before each build. The pages are not committed.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import inspect
 import re
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,9 @@ from tritmark import kernels
 from tritmark.harness.cli import app
 from tritmark.harness.cli.examples import EXAMPLES
 from tritmark.harness.cli.exit_status import MEANINGS
+
+sys.path.insert(0, str(Path(__file__).parent))
+import op_pages
 
 ROOT = Path(__file__).parents[1]
 FOLDER = Path(__file__).with_name("reference")
@@ -98,6 +102,7 @@ def pages() -> Iterator[tuple[str, str]]:
     yield from command_pages(group, context)
     yield "exit_statuses.md", exit_statuses()
     yield "environment.md", environment()
+    yield from op_pages.pages(table, plain)
     yield "kernels.md", kernels_page()
     yield "torch.md", torch_page()
 

@@ -48,6 +48,18 @@ class NoCompatibleKernelError(TritmarkError, LookupError):
         super().__init__("\n".join(lines))
 
 
+class MissingPackageError(TritmarkError, ModuleNotFoundError):
+    """A package that an extra of tritmark installs is missing. `name` is its name; `next_step` is the fix."""
+
+    name: str | None = None  # ImportError keeps it outside of the object's dictionary, and pickles lose it there
+
+    def __init__(self, found: str, *, name: str, next_step: str) -> None:
+        self.found = found
+        self.next_step = next_step
+        super().__init__(f"{found}; next: {next_step}")
+        self.name = name
+
+
 class RegistrationError(TritmarkError, ValueError):
     """A variant could not be registered: a duplicate, or a contradiction in its description."""
 

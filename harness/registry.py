@@ -10,7 +10,7 @@ from threading import Lock
 
 from tritmark.harness import tuned
 from tritmark.harness.errors import AmbiguousKernelError, NoCompatibleKernelError, RegistrationError
-from tritmark.harness.nearest import misspelt, nearest
+from tritmark.harness.nearest import nearest
 from tritmark.harness.numbered import device_of, numbered, variants_of
 from tritmark.harness.spec import Axes, Device, KernelKey, Requirement, Tier, Variant
 
@@ -248,6 +248,10 @@ class Registry:
         """
         device = self.device(key.device, str(key))
         variants = self._variants.get(key, {}).values()
+        if name is not None and variants and name not in (known := [each.name for each in variants]):
+            shape = ", ".join(f"{axis}={size}" for axis, size in axes.items())
+            why = f"unknown variant; {nearest(name, known)}"
+            raise NoCompatibleKernelError(request=f"{key} with {shape}, variant {name!r}", candidates=[(name, why)])
         # Variants that are selected only by name are not checked, because that may take longer than the call.
         looked_at = [each for each in variants if not each.tier.named_only or each.name == name]
         reported = dict(zip((each.name for each in looked_at), self._with_refusals(key, axes, looked_at), strict=True))
@@ -265,8 +269,7 @@ class Registry:
             request = f"{key} with {shape}"
             if forced is not None:
                 # A name from the environment exists, but not for this key.
-                asked = repr(forced) if name is None else misspelt(name, [variant.name for variant, _ in found])
-                request += f", variant {asked}"
+                request += f", variant {forced!r}"
             raise NoCompatibleKernelError(request=request, candidates=[(v.name, refusal or "") for v, refusal in found])
         best = max(fitting, key=lambda variant: variant.precedence)
         if requirement is None or forced is not None:

@@ -25,6 +25,7 @@ from tritmark.harness.providers import load
 from tritmark.harness.record import HOST, FileDigest, Gpu, Measurement, Ratio, Record, Run, Status, Timing, read_digest
 from tritmark.harness.spec import Receipt
 from tritmark.harness.store import read, read_anyhow
+from tritmark.harness.text import units
 from tritmark.harness.text.groups import counted
 from tritmark.harness.validate.draw import THREADS
 from tritmark.harness.validate.performance import TELLING
@@ -130,9 +131,13 @@ def check(record: Record, *, allow_simulated: bool = False) -> tuple[RecordCheck
     devices = ", ".join(dict.fromkeys(run.device for run in claims)) or "a device other than the host"
     figures = [footing for run in record.runs for _, footing in _footings(run)]
     return (
-        _of("statuses", f"{len(record.runs)} Runs, {len(record.layers)} layers", _each(record.runs, _statuses)),
+        _of(
+            "statuses",
+            f"{units.counted(len(record.runs), 'Run')}, {units.counted(len(record.layers), 'layer')}",
+            _each(record.runs, _statuses),
+        ),
         _of("counts", "match the Runs" if record.counts else "none are stored", _counts(record)),
-        _of("limits", f"{len(record.not_judged)} items were not judged, and are listed", _limits(record)),
+        _of("limits", f"{units.counted(len(record.not_judged), 'item')} not judged, and listed", _limits(record)),
         _of("figures", f"{len(figures)} follow from their samples", _each(record.runs, _figures)),
         _of("duplicates", "none", _duplicates(record)),
         _of(
@@ -141,7 +146,11 @@ def check(record: Record, *, allow_simulated: bool = False) -> tuple[RecordCheck
             _lanes(record),
         ),
         _of("kernels", "the requested kernels ran", _each(record.runs, _kernels)),
-        _of("receipts", f"{len(claims)} Runs claim {devices}", _receipts(record, claims)),
+        _of(
+            "receipts",
+            f"{units.counted(len(claims), 'Run')} {'claims' if len(claims) == 1 else 'claim'} {devices}",
+            _receipts(record, claims),
+        ),
         _simulated(record, claims, allow_simulated),
         _of("speeds", f"{len(figures)} are possible", _speeds(record, claims)),
     )
@@ -189,9 +198,10 @@ def _claims(run: Run) -> bool:
 def _statuses(run: Run) -> Iterator[str]:
     accuracy, performance = run.accuracy, run.performance
     if accuracy.status is Status.PASS and (accuracy.mismatches or accuracy.first is not None):
-        yield f"accuracy passed with {accuracy.mismatches} incorrect elements"
+        yield f"accuracy passed with {units.counted(accuracy.mismatches, 'incorrect element')}"
     if accuracy.status is Status.PASS and not (accuracy.cases and accuracy.elements):
-        yield f"accuracy passed on {accuracy.cases} cases and {accuracy.elements} elements"
+        elements = units.counted(accuracy.elements, "element")
+        yield f"accuracy passed on {units.counted(accuracy.cases, 'case')} and {elements}"
     if accuracy.status is Status.NOT_RUN and (accuracy.cases or run.receipt is not None):
         yield "accuracy was not run, and has cases or a receipt"
     if accuracy.status is Status.PASS and run.receipt is None:

@@ -225,7 +225,10 @@ class QuantizedLinear:
         N, K = _checked_weights(weights).shape
         if format is None:
             format = preferred_format(self.device, (int(N), int(K)), threads=self.threads, requirement=self.requirement)
-        quantized = absmean_quantize(np.ascontiguousarray(weights, dtype=np.float32))
+        try:
+            quantized = absmean_quantize(np.ascontiguousarray(weights, dtype=np.float32))
+        except InvalidArgumentError as error:
+            raise _as_called(error, "weights") from None
         return pack_weights(quantized.codes, quantized.scale, format=format)
 
     def _ran(self, receipt: Receipt) -> None:
@@ -243,7 +246,10 @@ class QuantizedLinear:
         shape = *x.shape[:-1], self.out_features
         if isinstance(rows, ResidentArray):
             return self._resident(rows).reshape(shape)
-        y = self._native(rows) if self.native else self._dequantized(rows)
+        try:
+            y = self._native(rows) if self.native else self._dequantized(rows)
+        except InvalidArgumentError as error:
+            raise _as_called(error, "x") from None
         if self.bias is not None:
             y += self.bias
         return y.reshape(shape)
@@ -358,6 +364,14 @@ def _declining_plans() -> Any:
     from tritmark.kernels.recovering.client import DecliningPlans
 
     return DecliningPlans()
+
+
+def _as_called(error: InvalidArgumentError, argument: str) -> InvalidArgumentError:
+    """An error about a NaN or infinity in the words of the layer, which has no argument `nonfinite`."""
+    if error.argument != "x" or "nonfinite" not in error.legal:
+        return error
+    legal = "finite values; nan_to_num replaces NaN and infinity"
+    return InvalidArgumentError(op=_OP, argument=argument, found=error.found, legal=legal)
 
 
 def _known_requirement(given: str) -> Requirement:

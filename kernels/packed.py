@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import lru_cache
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -204,9 +205,9 @@ def pack_weights(
     is the one that `tritmark tune variants` measured as best for this shape, else that of the best kernel of `device`.
     `variant` forces the kernel on `device` for products with these weights.
 
-    Raises InvalidArgumentError for an unknown format, for a code or a scale that the format cannot store, and for a
-    shape with a tail that the format would lose. Raises NoCompatibleKernelError for a variant that cannot run on this
-    machine or on that format.
+    Raises InvalidArgumentError for an unknown format, for a code or a scale that the format cannot store, for a shape
+    with a tail that the format would lose, and for a scale of the whole tensor that is 0, which no product takes.
+    Raises NoCompatibleKernelError for a variant that cannot run on this machine or on that format.
 
     The bytes are stored in huge pages, adjacent to other weights (kernels/huge_pages.py), if the system has them.
     """
@@ -214,6 +215,8 @@ def pack_weights(
         known = isinstance(codes, np.ndarray) and codes.ndim == 2
         format = preferred_format(device, (int(codes.shape[0]), int(codes.shape[1])) if known else None)
     form = known_format("pack_weights", format)
+    if form.scale_per == "tensor":
+        _check_above_zero(scale)
     data = HUGE_PAGES.copied(form.pack(codes, scale, tail="error"))
     N, K = codes.shape
     kept = form.check_scale("pack_weights", scale, (int(N), int(K)))
@@ -221,6 +224,17 @@ def pack_weights(
     if variant is not None:
         product_with(made, device, "float32", {"M": 1, "N": int(N), "K": int(K)}, variant)
     return made
+
+
+def _check_above_zero(scale: Any) -> None:
+    """Raise InvalidArgumentError for a number that no product takes as a scale. Formats hold 0, because files of
+    all-zero weights have it. `Format.check_scale` refuses what is no number."""
+    if isinstance(scale, Real | np.ndarray) and np.ndim(scale) == 0:
+        with np.errstate(over="ignore", under="ignore"):
+            number = np.float32(scale)
+        if not (np.isfinite(number) and number > 0):
+            legal = "finite and above zero as float32"
+            raise InvalidArgumentError(op="pack_weights", argument="scale", found=f"{scale!r}", legal=legal)
 
 
 def known_format(op: str, name: str) -> Format:

@@ -5,6 +5,17 @@ CUDA tensors on torch's current stream of their device. Calls do not synchronize
 CUDA graphs can capture them.
 """
 
+from tritmark.harness.errors import MissingPackageError
+from tritmark.harness.extras import install
+
+try:
+    import torch as torch
+except ModuleNotFoundError as error:
+    if error.name != "torch":
+        raise
+    raise MissingPackageError(
+        "tritmark.torch needs PyTorch, which is not installed", name="torch", next_step=install("torch")
+    ) from None
 from tritmark.kernels import threads
 from tritmark.kernels.cpu import native
 from tritmark.torch import ops as ops

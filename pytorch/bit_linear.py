@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from tritmark.harness.errors import InvalidArgumentError
 from tritmark.kernels.absmean_quantize.api import absmean_quantize
 from tritmark.kernels.formats.hf_pack import HF_PACK
 from tritmark.torch import contract
@@ -19,6 +20,8 @@ from tritmark.torch.ops import OPS
 _RULES = ("multiply", "divide")
 _BITS = (8, 16)
 _STATE = ("weight", "weight_scale")
+_EXTRA = "_extra_state"
+"""Key of a module's own state in PyTorch."""
 _linear = OPS.bit_linear.default
 _linear_forward = OPS.bit_linear_forward.default
 _a16 = OPS.bit_linear_a16.default
@@ -32,8 +35,8 @@ class BitLinear(torch.nn.Module):  # type: ignore[misc]
 
     The state is that of BitNet models on Hugging Face (format hf_pack): `weight`, uint8 (ceil(N/4), K), `weight_scale`
     of shape (1,), and optionally `bias` (N,). `weight_scale_rule` gives the meaning of the scale. "multiply": the value
-    of code 1 (`linear_class` autobitlinear, as in bitnet-b1.58-2B-4T). "divide": its inverse (bitlinear). The scale
-    stays float32 when the module changes dtype.
+    of code 1 (`linear_class` autobitlinear, as in bitnet-b1.58-2B-4T). "divide": its inverse (bitlinear). States record
+    the rule, and a state of the other rule is refused. The scale stays float32 when the module changes dtype.
 
     Kernels read another layout, `packed`. It is made at the first call, and again after `weight` or `weight_scale` were
     replaced, moved or written; an invalid state is refused. Call `repack` after writes that PyTorch does not count
@@ -87,7 +90,11 @@ class BitLinear(torch.nn.Module):  # type: ignore[misc]
         """Quantize the weights of `linear` by the absmean rule of BitNet b1.58, on its device, with a copy of its bias.
         Raises InvalidArgumentError for a NaN or infinity."""
         weights = linear.weight.detach()
-        quantized = absmean_quantize(weights.float().cpu().contiguous().numpy())
+        floats = weights.float().cpu().contiguous()
+        try:
+            quantized = absmean_quantize(floats.numpy())
+        except InvalidArgumentError as error:
+            raise contract.refuse_nonfinite("BitLinear.from_float", "weight", floats) or error from None
         packed = torch.from_numpy(HF_PACK.pack(quantized.codes, quantized.scale, tail="error"))
         bias = None if linear.bias is None else linear.bias.detach().clone()
         return cls.from_packed(
@@ -291,8 +298,44 @@ class BitLinear(torch.nn.Module):  # type: ignore[misc]
         found: torch.Tensor = OPS.linear(x, packed, factor, N, made.format, bias, dtype)
         return found
 
-    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *more: Any) -> None:
-        super()._load_from_state_dict(state_dict, prefix, *more)
+    def get_extra_state(self) -> torch.Tensor:
+        """The rule of the scale as ASCII, uint8. States of the rule "multiply" leave it out, as on Hugging Face."""
+        return torch.tensor(list(self.weight_scale_rule.encode()), dtype=torch.uint8)
+
+    def set_extra_state(self, state: torch.Tensor) -> None:
+        """Raise InvalidArgumentError if a state has another rule than the layer."""
+        if not state.is_meta:
+            self._check_rule(bytes(state.tolist()).decode(errors="replace"))
+
+    def _check_rule(self, stored: str) -> None:
+        if stored != self.weight_scale_rule:
+            found = f"{stored!r} in the state and {self.weight_scale_rule!r} in the layer"
+            legal = f"the same in both; BitLinear(..., weight_scale_rule={stored!r}) makes a layer for this state"
+            raise refuse("weight_scale_rule", found, legal)
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        if self.weight_scale_rule == _RULES[0]:
+            destination.pop(f"{prefix}{_EXTRA}", None)
+        # Files of torch.save keep it for both rules, without a key that loaders of single tensors do not know.
+        metadata = getattr(destination, "_metadata", {})
+        metadata.setdefault(prefix[:-1], {})["weight_scale_rule"] = self.weight_scale_rule
+
+    def _load_from_state_dict(
+        self,
+        state_dict: Mapping[str, Any],
+        prefix: str,
+        local_metadata: Mapping[str, Any],
+        strict: bool,
+        missing_keys: list[str],
+        *more: Any,
+    ) -> None:
+        self._check_rule(local_metadata.get("weight_scale_rule", self.weight_scale_rule))
+        if f"{prefix}{_EXTRA}" in state_dict:
+            self.set_extra_state(state_dict[f"{prefix}{_EXTRA}"])  # before anything is loaded
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing_keys, *more)
+        if f"{prefix}{_EXTRA}" in missing_keys:
+            missing_keys.remove(f"{prefix}{_EXTRA}")
         loaded = [name for name in _STATE if f"{prefix}{name}" in state_dict]
         for name in loaded:
             self._unloaded.pop(name, None)

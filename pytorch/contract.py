@@ -28,6 +28,18 @@ def refuse(op: str, argument: str, found: str, legal: str) -> InvalidArgumentErr
     return InvalidArgumentError(op=f"torch.ops.tritmark.{op}", argument=argument, found=found, legal=legal)
 
 
+def refuse_nonfinite(op: str, name: str, value: torch.Tensor) -> InvalidArgumentError | None:
+    """The error for the first NaN or infinity of a CPU tensor, in the words of the called function; None without
+    one."""
+    wrong = torch.nonzero(~torch.isfinite(value))
+    if not len(wrong):
+        return None
+    at = tuple(wrong[0].tolist())
+    shown = at[0] if len(at) == 1 else at
+    legal = f"finite values; torch.nan_to_num({name}) replaces NaN and infinity"
+    return InvalidArgumentError(op=op, argument=name, found=f"{value[at].item()} at index {shown}", legal=legal)
+
+
 def check_tensor(op: str, name: str, value: torch.Tensor, dtypes: Any, least: int = 0) -> None:
     """Check the dtype of a tensor and its least number of dimensions. Raises InvalidArgumentError."""
     if value.dtype not in dtypes:

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from tritmark.harness.dtypes import strides_of
+from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.monitor import hook
 from tritmark.harness.spec import Axes, KernelKey, Op
 from tritmark.kernels import FORMATS, dispatch, plans
@@ -30,6 +31,9 @@ from tritmark.torch.watched import watched
 numpy = TorchTensors().host
 """The memory of a CPU tensor as a NumPy array, including bfloat16."""
 _PLANS = plans.address_plans()
+_OPS = "torch.ops.tritmark."
+BIT_LINEAR = "BitLinear"
+"""The name in errors of calls with the mark of a layer's weights."""
 
 
 _empty = allocator("cpu")
@@ -41,15 +45,19 @@ def activation_quantize(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     K = contract.check_rows("activation_quantize", "x", x, contract.FLOATS)
     q, scale = x.new_empty(x.shape, dtype=torch.int8), x.new_empty(x.shape[:-1], dtype=torch.float32)
     if x.numel():
-        _quantize(x.contiguous().view(-1, K), q.view(-1, K), scale.view(-1))
+        _quantize(x, x.contiguous().view(-1, K), q.view(-1, K), scale.view(-1), f"{_OPS}activation_quantize")
     return q, scale
 
 
-def _quantize(rows: torch.Tensor, q: torch.Tensor, scale: torch.Tensor) -> None:
+def _quantize(x: torch.Tensor, rows: torch.Tensor, q: torch.Tensor, scale: torch.Tensor, called: str) -> None:
+    """Quantize the rows of `x`; `called` is the function that an error names."""
     M, K = rows.shape
     outputs = {"q": numpy(q), "scale": numpy(scale), "sum": np.empty(M, np.int32)}
     key = key_for(contract.FLOATS[rows.dtype], "cpu")
-    _run(ACTIVATION_QUANTIZE, key, {"x": numpy(rows)}, outputs, {"M": M, "K": K})
+    try:
+        _run(ACTIVATION_QUANTIZE, key, {"x": numpy(rows)}, outputs, {"M": M, "K": K})
+    except InvalidArgumentError as error:  # it names the kernel's op and options
+        raise contract.refuse_nonfinite(called, "x", x) or error from None
 
 
 @watched
@@ -110,7 +118,7 @@ def linear(
     out_dtype: torch.dtype | None = None,
     of_weights: tuple[Any, ...] | None = None,
 ) -> torch.Tensor:
-    """See ops; `of_weights` is the `weights_mark` of the weights."""
+    """See ops; `of_weights` is the `weights_mark` of a layer's weights."""
     watch = hook.active
     if watch is not None and (thread := watch.begin()) is not None:
         given = x, weights, weight_scale, N, format, bias, out_dtype, of_weights
@@ -145,7 +153,8 @@ def linear(
     out = x.new_empty((M, N), dtype=_computed(dtype))
     if M:
         q, scale = x.new_empty((M, K), dtype=torch.int8), x.new_empty(M, dtype=torch.float32)
-        _quantize(x.contiguous().view(M, K), q, scale)
+        called = BIT_LINEAR if of_weights is not None else f"{_OPS}linear"
+        _quantize(x, x.contiguous().view(M, K), q, scale, called)
         _multiply(q, weights, weight_scale, scale, out, format)
         if bias is not None:
             out += bias
@@ -209,7 +218,10 @@ def i2s_quantize(x: torch.Tensor, scale: float) -> torch.Tensor:
     if x.numel():
         inputs = {"x": numpy(x.float().contiguous().view(-1)), "scale": scale}
         key = KernelKey("cpu", I2S_QUANTIZE.name, "none", "int8")
-        _run(I2S_QUANTIZE, key, inputs, {"q": numpy(q.view(-1))}, {"n": x.numel()})
+        try:
+            _run(I2S_QUANTIZE, key, inputs, {"q": numpy(q.view(-1))}, {"n": x.numel()})
+        except InvalidArgumentError as error:
+            raise contract.refuse_nonfinite(f"{_OPS}i2s_quantize", "x", x) or error from None
     return q
 
 

@@ -52,7 +52,8 @@ def _linear(device: ModuleType) -> Callable[..., torch.Tensor]:
                 return compute(x, packed, held.factor, N, format, bias, out_dtype, held.weights_mark)
         made = derived(weight, N)
         _check_width(x, weight)
-        return compute(x, made.packed, scale_of(weight_scale, divide), N, made.format, bias, out_dtype)
+        mark = device.weights_mark(made.packed)
+        return compute(x, made.packed, scale_of(weight_scale, divide), N, made.format, bias, out_dtype, mark)
 
     return bit_linear
 

@@ -23,8 +23,8 @@ _COMMON: dict[str, Any] = {
 }
 QUICK = 60
 FEWER = 5
-"""Times as few examples with the profiles "few" and ANOTHER_PYTHON, and as few parameters of a test with the latter,
-but for what hangs on the interpreter."""
+"""Divisor of the number of examples with the profiles "few" and ANOTHER_PYTHON, and of the parameters of a test with
+the latter, except tests that depend on the interpreter."""
 ANOTHER_PYTHON = "another-python"
 settings.register_profile("few", max_examples=QUICK // FEWER, **_COMMON)
 settings.register_profile(ANOTHER_PYTHON, max_examples=QUICK // FEWER, **_COMMON)
@@ -77,8 +77,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def sampled(items: Sequence[pytest.Item]) -> set[pytest.Item]:
-    """Of each test that is run for several parameters the first and each FEWER-th from there on; all of what hangs on
-    the interpreter."""
+    """Of each test with several parameters the first and each FEWER-th after it; all that depend on the
+    interpreter."""
     seen = Counter[str]()
     taken = set[pytest.Item]()
     for item in items:

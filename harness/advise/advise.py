@@ -33,12 +33,12 @@ def of_run(evidence: Evidence, rules: Iterable[Rule] = RULES) -> tuple[Proposal,
     """The proposals for one Run that no guard forbids, in the order of the rules."""
     rules = tuple(rules)
     findings = ((rule, rule.judge(evidence)) for rule in rules)
-    promised = (
+    predicted = (
         (rule, finding, capped(finding.gain, evidence.cap)) for rule, finding in findings if finding is not None
     )
     return tuple(
         _proposal(evidence, rule, finding, gain)
-        for rule, finding, gain in promised
+        for rule, finding, gain in predicted
         if not _forbidden(evidence, gain, rules)
     )
 

@@ -20,6 +20,7 @@ from tritmark.harness.locks import locked
 from tritmark.harness.record import Gain
 from tritmark.harness.record.model import Model
 from tritmark.harness.store import write_atomically
+from tritmark.harness.text.units import counted
 
 VERSION = 1
 NAME = "ledger.json"
@@ -91,7 +92,7 @@ class RuleStatistics:
     def __str__(self) -> str:
         if not self.trials:
             return "never tried"
-        words = f"{self.hits} of {self.trials} predictions correct, measured over predicted {self.bias:.2f}"
+        words = f"{self.hits} of {counted(self.trials, 'prediction')} correct, measured over predicted {self.bias:.2f}"
         return words if self.weight == 1 else f"{words}, ranked down to {self.weight:.2f}"
 
 

@@ -47,10 +47,10 @@ def follow_up(earlier: Record, record: Record) -> tuple[LedgerEntry, ...]:
         return ()
     after = {run.place: run for run in record.runs if run.performance.hot is not None and run.passed}
     before = {run.id: run for run in earlier.runs}
-    promised = [each for each in advise(earlier) if each.rule == record.addresses]
+    predicted = [each for each in advise(earlier) if each.rule == record.addresses]
     return tuple(
         later(earlier, proposal, before[proposal.run], record, after[before[proposal.run].place])
-        for proposal in promised
+        for proposal in predicted
         if before[proposal.run].place in after
     )
 

@@ -4,11 +4,13 @@ first."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import fsum
+from pathlib import Path
 from statistics import median
 
 from tritmark.harness.advise.evidence import Evidence, RunIndex
+from tritmark.harness.candidate.manifest import variant_name
 from tritmark.harness.record import HOST, Gain, Proposal, Record, Run
 
 SHORT = 1.0
@@ -37,11 +39,22 @@ class RankedProposal:
     """The kernel takes less than SHORT of the call overhead."""
     outrun: bool
     """Another variant is faster on each of these workloads."""
+    beside: bool = False
+    """In a Record of `tritmark check`: the kernel is the built-in one beside the user's."""
 
     @property
     def proposals(self) -> tuple[Proposal, ...]:
         """All proposals, for all workloads."""
         return self.proposal, *self.others
+
+
+def checked(record: Record) -> frozenset[str]:
+    """Ids of the kernels of the user's file in a Record of `tritmark check`; empty for other Records."""
+    words = record.environment.command
+    if words[1:2] != ("check",):
+        return frozenset()
+    of_file = tuple(variant_name(Path(word), "") for word in words[2:])
+    return frozenset(run.kernel for run in record.runs if run.variant.startswith(of_file))
 
 
 def call_ns(record: Record) -> float:
@@ -64,9 +77,10 @@ def rank(
 ) -> tuple[RankedProposal, ...]:
     """The proposals of `record`, sorted, with the proposals of one rule for one kernel combined.
 
-    The largest saving comes first. Untried rules and rules with mostly incorrect predictions follow trusted rules. Then
-    come kernels that a sibling outruns, then kernels that are short relative to the call overhead. `weights` has the
-    factor on the predicted saving of each tried rule; see `Ledger.weights`.
+    In a Record of `tritmark check`, the user's kernels come first. The largest saving comes first. Untried rules and
+    rules with mostly incorrect predictions follow trusted rules. Then come kernels that a sibling outruns, then kernels
+    that are short relative to the call overhead. `weights` has the factor on the predicted saving of each tried rule;
+    see `Ledger.weights`.
     """
     known = weights or {}
     around, cost = RunIndex(record), call_ns(record)
@@ -75,11 +89,14 @@ def rank(
     for each in proposals:
         found.setdefault((each.rule, each.kernel), []).append(each)
     ranked = [_ranked(record, same, runs, known, around, cost) for same in found.values()]
+    mine = checked(record)
+    if mine:
+        ranked = [replace(each, beside=each.proposal.kernel not in mine) for each in ranked]
     return tuple(sorted(ranked, key=_key))
 
 
-def _key(each: RankedProposal) -> tuple[bool, bool, bool, float]:
-    return each.short, each.outrun, not each.trusted, -each.saved_ns
+def _key(each: RankedProposal) -> tuple[bool, bool, bool, bool, float]:
+    return each.beside, each.short, each.outrun, not each.trusted, -each.saved_ns
 
 
 def _ranked(

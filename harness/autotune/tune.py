@@ -237,7 +237,7 @@ class _Tuner:
                 first = compared.first
                 found.wrong[name] = (
                     f"{first.output}{list(first.index)} is {first.found}, expected {first.expected}; "
-                    f"{compared.wrong.size} elements are wrong"
+                    f"{compared.wrong.size} of {expected.values.size} elements are incorrect"
                 )
                 found.raced.pop(name, None)
                 return False

@@ -126,9 +126,15 @@ def _advised(record: Record, ledger: Ledger, distrust: str, *, as_json: bool, mo
     ranked = rank(record, proposals, weights)
     shown = ranked[:most]
     lines = [distrust, ""] if distrust else []
-    lines += [
-        line for number, each in enumerate(shown, 1) for line in (*_lines(number, each, ledger, whole=most is None), "")
-    ]
+    own = any(not each.beside for each in ranked)
+    for number, each in enumerate(shown, 1):
+        if each.beside and (number == 1 or not shown[number - 2].beside):
+            lines += [
+                "" if own else "No rule has a proposal for your kernel.",
+                "For the built-in kernel beside it:",
+                "",
+            ]
+        lines += [*_lines(number, each, ledger, whole=most is None), ""]
     if not ranked:
         lines += ["no rule has a proposal", ""]
     elif most is not None:

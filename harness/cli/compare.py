@@ -27,6 +27,7 @@ def compare(
     Codes are compared with floats as code times scale. Nothing is quantized."""
     from tritmark.harness.cli.progress import ProgressCallback, ProgressLine
     from tritmark.harness.providers import load
+    from tritmark.harness.text.units import counted
     from tritmark.harness.text.visible import visible
     from tritmark.harness.weights import Conventions, holders_of
     from tritmark.harness.weights.compare import compare as compared
@@ -37,11 +38,12 @@ def compare(
     if found.aside:
         names = visible(", ".join(found.aside))
         console().print(f"Not read, because they are not part of the model: {names}", soft_wrap=True)
-    counts = f"{found.matrices} ternary matrices and {found.others} other tensors are in both"
+    ternary = counted(found.matrices, "ternary matrix", "ternary matrices")
+    counts = f"{ternary} and {counted(found.others, 'other tensor')} in both"
     if not found.differences:
         console().print(f"The same model: {counts}, without a difference", soft_wrap=True)
         return
-    console().print(f"Different: {counts}; {len(found.differences)} differ; the first:", soft_wrap=True)
+    console().print(f"Different: {counts}; {counted(len(found.differences), 'difference')}; the first:", soft_wrap=True)
     for each in found.differences[:_MOST]:
         also = f" ({each.other_name} in {b})" if each.other_name else ""
         console().print(visible(f"{each.name}: {each.what}: {each.description}{also}"), soft_wrap=True)

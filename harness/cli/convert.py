@@ -32,7 +32,7 @@ def convert(
     """Convert a model's ternary weights to another format, with the same codes and scales or not at all."""
     from tritmark.harness.cli.progress import ProgressCallback, ProgressLine
     from tritmark.harness.providers import load
-    from tritmark.harness.text.units import size
+    from tritmark.harness.text.units import counted, size
     from tritmark.harness.text.visible import visible
     from tritmark.harness.weights import Conventions, holders_of
     from tritmark.harness.weights.convert import convert as converted
@@ -41,13 +41,14 @@ def convert(
         asked = Conventions(layout, weight_scale)
         found = converted(source, out, format, holders_of(load()), asked, ProgressCallback(line), quantize=quantize)
         line.advance()
-    text = f"{found.matrices} matrices in {format}, {found.others} other tensors unchanged, {size(found.nbytes)}"
+    matrices = counted(found.matrices, "matrix", "matrices")
+    text = f"{matrices} in {format}, {counted(found.others, 'other tensor')} unchanged, {size(found.nbytes)}"
     console().print(f"{out}: {text}; read back and identical", soft_wrap=True)
     if found.quantized:
-        lossy = f"{found.quantized} of the matrices were floats and were quantized with {quantize}: {found.loss}"
+        lossy = f"Quantized from floats with {quantize}: {counted(found.quantized, 'matrix', 'matrices')}; {found.loss}"
         console().print(lossy, soft_wrap=True)
     if found.floats:
-        text = f"{found.floats} linear layers hold floats that are not ternary and stay floats"
+        text = f"Floats that are not ternary stay floats: {counted(found.floats, 'linear layer')}"
         console().print(f"{text}; --quantize absmean quantizes them", soft_wrap=True)
     if found.aside:
         names = visible(", ".join(found.aside))

@@ -49,6 +49,7 @@ def frame(
         raise UsageError("--to parquet without --out: Parquet is binary; legal: --out FILE")
     from tritmark.harness.frame import table
     from tritmark.harness.store import Store
+    from tritmark.harness.text.units import counted
     from tritmark.harness.text.visible import visible
 
     made = table.table(table.find(records or [], Store(results)), samples=samples)
@@ -59,7 +60,9 @@ def frame(
         typer.echo(table.csv(made), nl=False)
         return
     table.write(out, table.csv(made).encode() if to is TableFormat.CSV else table.parquet(made))
-    console(stderr=True).print(f"{len(made)} rows, {len(made.columns)} columns: {out}", soft_wrap=True)
+    console(stderr=True).print(
+        f"{counted(len(made), 'row')}, {counted(len(made.columns), 'column')}: {out}", soft_wrap=True
+    )
 
 
 def described() -> Table:

@@ -43,6 +43,7 @@ def history(
     from tritmark.harness.history import regressions as found_by
     from tritmark.harness.history.results import values
     from tritmark.harness.machine.repository import must_be_whole
+    from tritmark.harness.text.units import counted
     from tritmark.harness.text.visible import visible
 
     def warn(text: str) -> None:
@@ -81,7 +82,10 @@ def history(
     else:
         for each in own:
             typer.echo(visible(each.line()))
-        typer.echo(f"{len(standing)} regressions not reverted, in {len(commits_here)} commits measured on {machine}")
+        typer.echo(
+            f"{counted(len(standing), 'regression')} not reverted, in {counted(len(commits_here), 'commit')} measured "
+            f"on {machine}"
+        )
         if not commits_here:
             typer.echo("no measurements on this machine; next: tritmark history --register-machine, then asv run")
         if elsewhere:

@@ -20,12 +20,15 @@ def checked_threads(context: typer.Context, threads: int | None) -> int | None:
     if threads is None or context.resilient_parsing:
         return threads
     from tritmark.harness.machine.cpu import usable_cores
+    from tritmark.harness.text.units import counted
 
     cores = usable_cores()
     if threads > _MOST_THREADS:
-        raise typer.BadParameter(f"{threads} is more than {_MOST_THREADS}; this process may use {cores} cores.")
+        raise typer.BadParameter(
+            f"{threads} is more than {_MOST_THREADS}; this process may use {counted(cores, 'core')}."
+        )
     if threads > cores:
-        text = f"--threads {threads}: this process may use {cores} cores"
+        text = f"--threads {threads}: this process may use {counted(cores, 'core')}"
         console(stderr=True).print(
             f"tritmark: {text}; times of threads that share cores do not show the speed of a kernel",
             style="yellow",

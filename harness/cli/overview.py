@@ -65,7 +65,7 @@ def _noise(record: Record) -> str:
     if not wide:
         return ""
     worst = max(wide, key=_width)
-    what = units.timed(worst.footing.timing) if worst.footing.timing.too_noisy else "as a share of its limit"
+    what = units.timed(worst.footing.timing) if worst.footing.timing.too_noisy else "as a share of its ceiling"
     return f"Noisiest: {visible(worst.run.kernel)} {worst.data}, {what}. Next: repeat on a quiet machine."
 
 
@@ -100,8 +100,8 @@ def fastest(record: Record, width: int, most: int = MOST_LINES) -> Table | None:
     shown = [run for run in found if run in first]
     several = len(groups.devices(record)) > 1
     shapes = width >= _ROOM_FOR_SHAPES
-    heads = [*(["device"] if several else []), "op", "fastest kernel", *(["shape"] if shapes else []), "time", "limit"]
-    table = plain_table("", *heads, right=("time", "limit"))
+    heads = [*(["device"] if several else []), "op", "fastest kernel", *(["shape"] if shapes else []), "time", "ceil."]
+    table = plain_table("", *heads, right=("time", "ceil."))
     table.title = None
     table.padding = (0, 1, 0, 0)
     for run in shown:
@@ -113,7 +113,7 @@ def fastest(record: Record, width: int, most: int = MOST_LINES) -> Table | None:
         table.add_row(*cells, units.timed(footing.timing, "%"), "" if part is None else f"{100 * part:.0f}%")
     more = len(found) - len(shown)
     table.caption = (
-        "Cold unless marked hot; ±: half of the 95 % interval; limit: percent of the ceiling of this machine."
+        "Cold unless marked hot; ±: half of the 95 % interval; ceil.: percent of the ceiling of this machine."
     )
     if more:
         table.caption += f" {units.counted(more, 'op')} more, in the report."

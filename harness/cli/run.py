@@ -144,9 +144,9 @@ def run(
 
         for each in settle(store, record):
             text = "kept" if each.hit else "not kept"
-            promised, found = f"{each.predicted.low:.2f} to {each.predicted.high:.2f}", f"{each.measured.median:.2f}"
+            predicted, found = f"{each.predicted.low:.2f} to {each.predicted.high:.2f}", f"{each.measured.median:.2f}"
             console(stderr=True).print(
-                f"{each.kernel} {each.workload}: promised {promised}x, found {found}x: {text}", soft_wrap=True
+                f"{each.kernel} {each.workload}: predicted {predicted}x, measured {found}x: {text}", soft_wrap=True
             )
     raise typer.Exit(_status(record, installed, request, strict=strict))
 

@@ -136,6 +136,7 @@ def _counts(tally: Any) -> dict[str, int]:
 def _show(result: Result, seconds: float) -> None:
     """Print a row for each op, the first misses, both shares and the duration."""
     from tritmark.harness.cli.show import paragraphs
+    from tritmark.harness.text.units import counted
 
     screen = console()
     paragraphs(screen, (_ops(result),))
@@ -144,7 +145,7 @@ def _show(result: Result, seconds: float) -> None:
     _some(screen, [_missed(each) for each in result.missed()], "bold red")
     _some(screen, [_survivor(each) for each in result.drawn.survivors], "red")
     if result.left_out:
-        screen.print(f"Left out as too large: {len(result.left_out):,} workloads", soft_wrap=True)
+        screen.print(f"Left out as too large: {counted(len(result.left_out), 'workload')}", soft_wrap=True)
     _show_drawn(screen, result.drawn)
     said = "reached" if result.share >= result.goal and not result.alarms else "missed"
     screen.print(
@@ -169,8 +170,14 @@ def _missed(each: MissedMutant) -> str:
 
 
 def _survivor(each: MutantFate) -> str:
+    from tritmark.harness.text.units import counted
+
     met = (
-        "" if each.struck is None else f"; took effect {each.struck} times" if each.struck else "; no case triggered it"
+        ""
+        if each.struck is None
+        else f"; took effect {counted(each.struck, 'time')}"
+        if each.struck
+        else "; no case triggered it"
     )
     return f"Survived: {each.key} no. {each.number} ({each.kind}): {each.text}{met}"
 

@@ -82,14 +82,15 @@ def _size(path: Path) -> str:
 
 
 def _tell(record: Record, *, every: bool) -> None:
-    """Print the verdict, at most ten lines of overview, and what was not judged. With `every`, print all Runs, too."""
+    """Print failures, the verdict, at most ten lines of overview with them, and what was not judged. With `every`,
+    print all Runs, too."""
     from tritmark.harness.cli import overview, tables
 
     out = console()
-    found = [*overview.failures(record), *overview.suspicions(record)]
-    most = max(1, overview.MOST_LINES - len(found))
+    failed, doubted = overview.failures(record), overview.suspicions(record)
+    most = max(1, overview.MOST_LINES - len(failed) - len(doubted))
     best = overview.fastest(record, out.width, most) or overview.right(record, most)
-    paragraphs(out, [tables.verdict(record)], found, () if best is None else (best,))
+    paragraphs(out, failed, [tables.verdict(record)], doubted, () if best is None else (best,))
     changed = overview.layers(record, overview.MOST_LINES if best is None else overview.MOST_LINES // 2)
     paragraphs(out, tables.stored(record), () if changed is None else (changed,))
     if every:

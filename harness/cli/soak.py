@@ -24,13 +24,14 @@ def soak(
     Passes if no result is incorrect, no Run is lost, and the harness does not crash."""
     from tritmark.harness.providers import load
     from tritmark.harness.soak.soak import soak as soaked
+    from tritmark.harness.text.units import counted
     from tritmark.harness.text.visible import visible
 
     progress = console(stderr=True)
 
     def show(state: SoakResult) -> None:
         progress.print(
-            f"{state.seconds:7.0f} s  {state.runs} Runs  {state.calls} calls  {state.faults} faults", end="\r"
+            f"{state.seconds:7.0f} s  Runs {state.runs}  calls {state.calls}  faults {state.faults}", end="\r"
         )
 
     found = soaked(load(), minutes=minutes, seed=seed, device=device, report=show)
@@ -58,7 +59,7 @@ def soak(
     for each in (*found.wrong, *found.unexplained, *found.crashes):
         typer.echo(visible(each))
     if found.passed:
-        typer.echo(f"PASS: {found.faults} faults were planted; no result is incorrect, no Run is lost")
+        typer.echo(f"PASS: {counted(found.faults, 'fault')} planted; no result is incorrect, no Run is lost")
     elif found.failed:
         typer.echo("FAIL: see above")
     else:

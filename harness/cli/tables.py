@@ -49,9 +49,13 @@ def _status(status: Status) -> Text:
 
 def verdict(record: Record, *, of: Record | None = None) -> Text:
     """One paragraph: the status, the number of correct kernels, their share of the ceilings, and what is not believed.
-    If `record` has some Runs `of` a Record that failed, the status is that of the whole Record, as the exit status."""
+    If `record` has some Runs `of` a Record that failed, the status is that of the whole Record, as the exit status.
+    With `of`, the first incorrect kernel's first difference comes first; otherwise lines below the verdict have it."""
     found = outcome(record if of is None else deciding(record, of)).status
     text = Text(f"{found.value.upper()}: ", style=STYLES[found])
+    failed = next((run for run in record.own if run.accuracy.failed), None)
+    if failed is not None and of is not None:
+        text.append(f"{visible(f'{failed.variant}: {sentence(failed.accuracy.reason)}')}. ", style=STYLES[found])
     for each in answer.answers(record):
         text.append(
             f"{visible(' '.join(answer.in_words(each.statements).split()))} ",
@@ -94,14 +98,15 @@ def best(record: Record, width: int) -> Iterator[Table]:
             several = sum(each[:3] == key[:3] for each in of_device) > 1
             if not measured or key in sound or _not_passed(runs):
                 rows.append(_line(key, runs, sound.get(key, []), several=several, measured=measured, hot=hot))
-        table = filled_table(title, (*heads, "not PASS"), rows, right=heads[1:])
+        table = filled_table(title, (*heads, "Runs not PASS"), rows, right=heads[1:])
         table.padding = (0, 1, 0, 0)
         if measured:
             table.caption = (
                 "On the workload with the most bytes; ±: half of the 95 % interval; ceil.: percent of the ceiling."
             )
             if len(rows) < len(of_device):
-                table.caption += f" Not timed: {len(of_device) - len(rows):,} other ops and formats."
+                untimed = units.counted(len(of_device) - len(rows), "other op and format", "other ops and formats")
+                table.caption += f" Not timed: {untimed}."
             table.caption_justify = "left"
         yield table
 
@@ -124,7 +129,7 @@ def _line(
 
 
 def _not_passed(runs: list[Run]) -> Text:
-    """Counts of verdicts that are not PASS."""
+    """Counts of Runs that are not PASS."""
     not_passed: dict[str, Status] = {}
     for status in (Status.FAIL, Status.ERROR, Status.AMBIGUOUS):
         bad = sum(groups.verdict(each) is status for each in runs)
@@ -232,7 +237,9 @@ def not_run(record: Record) -> Table | None:
         table.add_row(units.count(runs), units.count(kernels), f"{dimensions}: {visible(sentence(reason))}")
     if len(causes) > _MOST_CAUSES:
         rest = sum(runs for _, _, runs, _ in causes[_MOST_CAUSES:])
-        table.add_row(units.count(rest), "", f"{len(causes) - _MOST_CAUSES:,} other causes, in the report")
+        table.add_row(
+            units.count(rest), "", f"{units.counted(len(causes) - _MOST_CAUSES, 'other cause')}, in the report"
+        )
     return table
 
 
@@ -290,7 +297,7 @@ def quantized(record: Record) -> Iterator[Text]:
     snr = [scheme.snr_db for scheme in found if scheme.snr_db is not None]
     ties = [scheme.near_ties for scheme in found if scheme.near_ties is not None]
     if snr:
-        text = f"{len(found)} layers hold floats and were quantized with {found[0].scheme}"
+        text = f"{units.counted(len(found), 'layer')} of floats, quantized with {found[0].scheme}"
         text += f": SNR {units.decibel(min(snr))} to {units.decibel(max(snr))}"
         text += f", at most {max(ties):.2%} of a layer's codes within rounding of a tie" if ties else ""
         yield Text(text, style="yellow")

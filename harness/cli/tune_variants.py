@@ -101,6 +101,7 @@ def _show(found: list[MeasuredChoice], why: bool) -> None:
     from tritmark.harness.registry import ROWS, fewest
     from tritmark.harness.text import units
     from tritmark.harness.text.table import plain_table
+    from tritmark.harness.text.units import counted
     from tritmark.harness.text.visible import visible
 
     shown = plain_table("", "choice between", "shapes", "threads", "built-in", "kept", "relative time")
@@ -137,7 +138,7 @@ def _show(found: list[MeasuredChoice], why: bool) -> None:
             told.print(f"{place}: nothing is kept: {visible(each.note)}", soft_wrap=True)
         listed = {name: reason for name, reason in each.why.items() if why or name in each.failed}
         if listed:
-            told.print(f"\n{place}, {each.question.threads} threads:", soft_wrap=True)
+            told.print(f"\n{place}, {counted(each.question.threads, 'thread')}:", soft_wrap=True)
         for name, reason in listed.items():
             style = "red" if name in each.failed else None
             told.print(f"  {visible(_short(name))}: {visible(reason)}", style=style, soft_wrap=True)

@@ -11,6 +11,7 @@ from tritmark.harness.doctor.check import Check, State
 from tritmark.harness.errors import BadEnvironmentError
 from tritmark.harness.machine import cpu, memory, numa
 from tritmark.harness.machine.files import SYS, line, number
+from tritmark.harness.text.units import counted
 
 PROC = Path("/proc")
 _COUNTERS_FOR_OWN = 2
@@ -55,12 +56,16 @@ def cores(sys: Path = SYS) -> Check:
     found = f"{allowed} of {there} logical cores"
     if granted is not None and granted < allowed:
         means = (
-            f"the control group grants the time of {granted} cores and stops a process that uses more, for milliseconds"
+            f"the control group grants the time of {counted(granted, 'core')} and stops a process that uses more, for "
+            "milliseconds"
         )
         mend = f"bind to as many cores: taskset -c 0-{granted - 1} tritmark run (or raise the quota)"
         return Check("cores", State.BETTER, f"{found}, a quota of {granted}", means, mend)
     return Check(
-        "cores", State.OK, found, f"a default run uses {cpu.physical_cores(sys)} threads, one for each physical core"
+        "cores",
+        State.OK,
+        found,
+        f"a default run uses {counted(cpu.physical_cores(sys), 'thread')}, one for each physical core",
     )
 
 
@@ -71,7 +76,7 @@ def nodes(sys: Path = SYS, proc: Path = PROC, usable: frozenset[int] | None = No
         return Check("NUMA", State.OK, "one node", "all memory is equally near to every core")
     reported = {node.number: len(there.working.get(node.number, ())) for node in there.nodes}
     found = "; ".join(
-        f"node {node}: {cores} cores{'' if node in there.storing else ', no memory for this process'}"
+        f"node {node}: {counted(cores, 'core')}{'' if node in there.storing else ', no memory for this process'}"
         for node, cores in reported.items()
     )
     kind, _, bound = numa.policy(proc).partition(":")

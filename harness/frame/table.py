@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tritmark.harness.errors import UsageError
+from tritmark.harness.extras import install
 from tritmark.harness.frame.columns import AXES, BELIEVED, COLUMNS, SAMPLES, Kind
 from tritmark.harness.record import Run
 from tritmark.harness.store import Store
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 _DTYPES: dict[Kind, str] = {"text": "string", "integer": "Int64", "number": "Float64", "yes/no": "boolean"}
 _FORMULAS = ("=", "+", "-", "@", "\t", "\r")
-PARQUET = "pip install 'tritmark[frame]'"
 
 
 def find(names: Sequence[str], store: Store) -> list[Path]:
@@ -122,7 +122,7 @@ def parquet(found: pd.DataFrame) -> bytes:
         import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError as error:
-        raise UsageError(f"--to parquet needs pyarrow ({error}); install it: {PARQUET}, or use --to csv") from None
+        raise UsageError(f"--to parquet needs pyarrow ({error}); next: {install('frame')}, or use --to csv") from None
     reported = {
         column.name: f"{column.description} [{column.unit}]" if column.unit else column.description
         for column in COLUMNS

@@ -1,12 +1,16 @@
-"""Checks of BASE and HEAD before either is built: whether they are the same, and uncommitted changes."""
+"""Checks of BASE and HEAD before either is built: whether they are the same, uncommitted changes, and the op."""
 
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
 from hashlib import sha256
 from pathlib import Path
 
+from tritmark.harness.errors import UsageError
 from tritmark.harness.gate.identity import site_digest
+from tritmark.harness.nearest import nearest
 
 _MOST = 3
 
@@ -37,6 +41,21 @@ def uncommitted(base: str, head: str, folder: Path | None = None) -> str:
         return ""
     names = ", ".join(changed[:_MOST]) + (f" and {len(changed) - _MOST} more" if len(changed) > _MOST else "")
     return f"uncommitted changes ({names}) are in neither build: revisions are compared as committed"
+
+
+def check_op(glob: str, installed: Iterable[str], base: str, head: str, folder: Path | None = None) -> None:
+    """Raise UsageError for an op that neither build can have. Wheels and folders may have ops that are not installed
+    here, and so may a revision that has a folder of that name."""
+    legal = sorted(installed)
+    if any(fnmatchcase(name, glob) for name in legal):
+        return
+    folder = folder or Path.cwd()
+    for given in (base, head):
+        tree = _tree(given, folder)
+        folders = _git(folder, "ls-tree", "-r", "-d", "--name-only", "-z", tree) if tree else None
+        if folders is None or any(fnmatchcase(Path(each).name, glob) for each in folders.split("\0")):
+            return
+    raise UsageError(f"--op {glob!r} matches no op; {nearest(glob, legal)}")
 
 
 def _content(given: str, folder: Path) -> tuple[str, str] | None:

@@ -23,6 +23,7 @@ from tritmark.harness.gate.wording import (
 )
 from tritmark.harness.record import Status
 from tritmark.harness.text.table import plain_table
+from tritmark.harness.text.units import counted
 from tritmark.harness.text.visible import visible
 
 _STYLES = {
@@ -62,7 +63,8 @@ def show(result: GateResult, console: Console) -> None:
             console.print(Text(text, style=_STYLES.get(each.outcome, "dim")), soft_wrap=True)
     for reason, count in Counter(each.reason for each in ordered if each.outcome is Outcome.NOT_RUN).items():
         console.print(
-            Text(f"{Outcome.NOT_RUN.value} {count} benchmarks: {visible(reason)}", style="dim"), soft_wrap=True
+            Text(f"{Outcome.NOT_RUN.value} {counted(count, 'benchmark')}: {visible(reason)}", style="dim"),
+            soft_wrap=True,
         )
     style = {Status.FAIL: "bold red", Status.AMBIGUOUS: "yellow"}.get(result.status, "bold green")
     console.print(Text(f"{counts(result)}. {conclusion(result)} {took(result)}", style=style), soft_wrap=True)

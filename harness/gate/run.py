@@ -16,7 +16,7 @@ from tritmark.harness.gate.both_built import BuildObserver, both_built
 from tritmark.harness.gate.build import Built
 from tritmark.harness.gate.compared import compared_kernels, left_out, remarks
 from tritmark.harness.gate.drawn_cases import DrawnComparison
-from tritmark.harness.gate.given import same, uncommitted
+from tritmark.harness.gate.given import check_op, same, uncommitted
 from tritmark.harness.gate.json_rpc import RemoteError, Stage
 from tritmark.harness.gate.measuring import benchmark
 from tritmark.harness.gate.part import WHOLE, lacks, part_of
@@ -75,10 +75,13 @@ class GateRequest:
 def run(request: GateRequest, observer: GateObserver) -> GateResult:
     """Run a gate. An interruption (KeyboardInterrupt) ends it with the benchmarks that are complete.
 
-    Raises NothingToCompareError, before anything is built, if BASE and HEAD are the same. Raises UsageError or
-    BuildError for invalid arguments and failed builds, and TritmarkError for builds that no process can load.
+    Raises NothingToCompareError, before anything is built, if BASE and HEAD are the same, and UsageError for an op that
+    neither can have. Raises UsageError or BuildError for invalid arguments and failed builds, and TritmarkError for
+    builds that no process can load.
     """
     must_suffice()
+    if request.wanted.op != "*":
+        check_op(request.wanted.op, load().ops, request.base, request.head, request.folder)
     note = uncommitted(request.base, request.head, request.folder)
     if note:
         observer.noted(note)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tritmark.harness.gate.result import Benchmark, Build, GateResult, Outcome
 from tritmark.harness.record import Status
+from tritmark.harness.text.units import counted
 from tritmark.harness.text.visible import visible
 
 if TYPE_CHECKING:
@@ -87,11 +88,14 @@ def conclusion(result: GateResult) -> str:
     failed = sum(each.failed for each in result.benchmarks)
     unsure = result.count(Outcome.AMBIGUOUS)
     if result.status is Status.FAIL:
-        said = f"fails: {failed} of {len(result.benchmarks)} benchmarks are slower or incorrect"
+        said = f"fails: {failed} of {counted(len(result.benchmarks), 'benchmark')} slower or incorrect"
     elif result.status is Status.AMBIGUOUS:
-        said = f"is ambiguous: {unsure} of {len(result.benchmarks)} benchmarks are, and --strict does not pass them"
+        said = (
+            f"is ambiguous: {unsure} of {counted(len(result.benchmarks), 'benchmark')} AMBIGUOUS, which --strict does "
+            "not pass"
+        )
     elif unsure:
-        said = f"passes, but {unsure} of {len(result.benchmarks)} benchmarks are ambiguous"
+        said = f"passes, with {unsure} of {counted(len(result.benchmarks), 'benchmark')} AMBIGUOUS"
     elif result.benchmarks and result.count(Outcome.NOT_RUN) == len(result.benchmarks):
         said = "compared nothing"
     else:

@@ -13,6 +13,7 @@ from tritmark.harness.errors import BadEnvironmentError, UsageError
 from tritmark.harness.history.results import Value
 from tritmark.harness.history.steps import rises
 from tritmark.harness.machine.repository import OUTSIDE, git, must_be_whole, refused_by_git
+from tritmark.harness.text.units import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ def regressions(values: Iterable[Value], commits: dict[str, int], report: Callab
             value
         )
     if foreign:
-        report(f"left out: results of {len(foreign)} commits outside the history of HEAD")
+        report(f"left out: results of {counted(len(foreign), 'commit')} outside the history of HEAD")
     found = [
         each for one in series.values() for each in _of(sorted(one.values(), key=lambda value: commits[value.commit]))
     ]

@@ -14,6 +14,7 @@ from itertools import pairwise
 from math import exp, log
 
 from tritmark.harness.errors import UsageError
+from tritmark.harness.extras import install
 
 THRESHOLD = 0.03
 """Least step that counts. The address of a kernel alone changes its time by 0.1 to 0.4 %, and launches of one build
@@ -21,8 +22,6 @@ differ by more."""
 
 LEAST_LENGTH = 2
 """Least number of commits of a level, so that one bad measurement is not a step."""
-
-INSTALL = "pip install 'tritmark[history]'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +47,7 @@ class LevelChange:
 
 def missing_asv() -> UsageError:
     """The error for a missing asv."""
-    return UsageError(f"asv, which stores the history, is not installed; next: {INSTALL}")
+    return UsageError(f"asv, which stores the history, is not installed; next: {install('history')}")
 
 
 def rises(values: Sequence[float], threshold: float = THRESHOLD) -> list[LevelChange]:

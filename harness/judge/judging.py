@@ -270,7 +270,7 @@ def unasked(dimension: str, dimensions: frozenset[str]) -> LeftOut | None:
     """Why a dimension is not judged, or None if it was requested."""
     if dimension in dimensions:
         return None
-    return LeftOut(f"not asked for: {' '.join(f'--dimension {each}' for each in sorted(dimensions))}", Cause.COMMAND)
+    return LeftOut(f"not requested: {' '.join(f'--dimension {each}' for each in sorted(dimensions))}", Cause.COMMAND)
 
 
 def broke(kind: type[_Guarded], workers: Workers, variant: Variant, error: Exception) -> _Guarded:

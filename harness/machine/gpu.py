@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from uuid import UUID
 
 from tritmark.harness.errors import DeviceUnavailableError
+from tritmark.harness.extras import install
 from tritmark.harness.machine import libcuda, nvml
 from tritmark.harness.machine.nvml import Health
 
@@ -35,7 +36,6 @@ FAKES = ("TRITMARK_GPU_FAKE", "BITNET_GPU_FAKE")
 """Environment variables for tests that decide whether there is a GPU: "cuda" or "gpu" for yes, other values for no. The
 first non-empty one counts."""
 
-INSTALL = "pip install 'tritmark[cuda]'"
 SIMULATE = "or test without a GPU: TRITMARK_CUDA=simulator"
 
 
@@ -144,11 +144,10 @@ def problem(index: int = 0) -> DeviceUnavailableError | None:
 def package_problem() -> DeviceUnavailableError | None:
     """A package that is not installed."""
     if not gpu_compiled():
-        return DeviceUnavailableError(
-            "PyCUDA is not installed", next_step=f"{INSTALL} (pip builds it and needs CUDA's headers), {SIMULATE}"
-        )
+        build = f"{install('cuda')} (pip builds it and needs CUDA's headers)"
+        return DeviceUnavailableError("PyCUDA is not installed", next_step=f"{build}, {SIMULATE}")
     if find_spec("cuda") is None or find_spec("cuda.bindings") is None:
-        return DeviceUnavailableError("cuda-bindings is not installed", next_step=f"{INSTALL}, {SIMULATE}")
+        return DeviceUnavailableError("cuda-bindings is not installed", next_step=f"{install('cuda')}, {SIMULATE}")
     return None
 
 

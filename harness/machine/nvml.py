@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tritmark.harness.extras import install
 from tritmark.harness.machine.reading import Reading
 
 T = TypeVar("T")
@@ -78,7 +79,7 @@ def library() -> Any:
     try:
         return _nvml()
     except ImportError:
-        raise LookupError("nvidia-ml-py is not installed; next: pip install 'tritmark[cuda]'") from None
+        raise LookupError(f"nvidia-ml-py is not installed; next: {install('cuda')}") from None
     except Exception as problem:  # pynvml.NVMLError has no name here, since the import itself may fail
         raise LookupError(f"NVML: {problem}") from None
 

@@ -88,7 +88,7 @@ def _power(drawn: Sequence[Run]) -> list[str]:
         return []
     calls = min(run.accuracy.calls for run in drawn)
     fault = f"a fault in one of {units.one_in(max(rarest))} calls is detected with 95 % probability"
-    return [f"Each was judged on {calls:,} calls or more: {fault}"]
+    return [f"Each was judged on {units.counted(calls, 'call')} or more: {fault}"]
 
 
 def power(run: Run) -> str:
@@ -100,7 +100,7 @@ def power(run: Run) -> str:
     if found.rarest:
         text += f"; a fault in one of {units.one_in(found.rarest)} calls is detected with 95 % probability"
     if found.covered:
-        text += f"; {len(found.covered):,} classes of inputs reached"
+        text += f"; {units.counted(len(found.covered), 'class', 'classes')} of inputs reached"
     if found.uncovered:
         text += f"; classes not reached: {', '.join(found.uncovered)}"
     return text
@@ -242,7 +242,7 @@ def _doubted(record: Record) -> Answer | None:
         if len(found) > _MOST_DOUBTS:
             reported.append(f"{units.counted(len(found) - _MOST_DOUBTS, 'more reason')}: see the report")
     if not reported:
-        return Answer("Doubted?", Status.PASS, ("No verdict is AMBIGUOUS, no figure is doubted or too noisy",))
+        return Answer("Doubted?", Status.PASS, ("Every verdict is decided, and no figure is too noisy",))
     return Answer("Doubted?", Status.AMBIGUOUS, tuple(reported))
 
 

@@ -34,7 +34,7 @@ def summary(record: Record) -> str:
         stolen = max(each.stolen or 0.0 for each in found)
         cores = found[0].cores
         parts.append(
-            f"other load took {_cores(median(others))} of {cores} cores in the median Run, "
+            f"other load took {_cores(median(others))} of {units.counted(cores, 'core')} in the median Run, "
             f"{_cores(max(others))} at most"
         )
         parts.append(f"steal {_cores(stolen)} at most")
@@ -49,7 +49,7 @@ def summary_of(run: Run) -> str:
         return ""
     parts = []
     if found.others is not None:
-        parts.append(f"other load took {_cores(found.others)} of {found.cores} cores")
+        parts.append(f"other load took {_cores(found.others)} of {units.counted(found.cores, 'core')}")
     if found.stolen is not None:
         parts.append(f"steal {_cores(found.stolen)}")
     parts += _clocks([found]) + _sensors([found])
@@ -63,7 +63,8 @@ def crowd(record: Record) -> str:
         return ""
     worst = max((run.load for run in runs if run.load is not None), key=lambda load: load.others or 0.0)
     of = f"{len(runs):,} of {units.counted(len(loads(record)), 'timed Run')}"
-    return f"Other load kept the cores busy during {of}: up to {_cores(worst.others or 0.0)} of {worst.cores} cores"
+    cores = units.counted(worst.cores, "core")
+    return f"Other load kept the cores busy during {of}: up to {_cores(worst.others or 0.0)} of {cores}"
 
 
 def _cores(share: float) -> str:

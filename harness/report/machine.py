@@ -21,7 +21,7 @@ from tritmark.harness.text import units
 def one_line(record: Record) -> str:
     """The machine in one line."""
     machine = record.machine
-    cores = f"{machine.usable_cores} of {machine.logical_cores} logical cores"
+    cores = f"{machine.usable_cores} of {units.counted(machine.logical_cores, 'logical core')}"
     last = max(machine.caches.values(), default=None)
     cache = f", {units.size(last)} last-level cache" if last else ""
     virtual = f", virtual ({machine.hypervisor})" if machine.hypervisor else ""

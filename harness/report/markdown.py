@@ -152,7 +152,7 @@ def _proposals(record: Record, given: PageContext) -> list[str]:
         "#### What to change next",
         "",
         *table((" Expected saving", " Gain", "What", "Kernel", "Edit", "Rule"), rows),
-        *([f"{more:,} more proposals save less or are less certain.", ""] if more else []),
+        *([f"{units.counted(more, 'more proposal')} with a smaller or less certain saving.", ""] if more else []),
     ]
 
 

@@ -126,7 +126,7 @@ def _points(axes: Axes, rows: list[dict[str, Any]]) -> dict[str, str]:
                 )
                 run = row["run"]
                 tips[gid] = (
-                    f"{run.kernel}, {groups.place(run.workload)}, {run.threads} threads, {name}: "
+                    f"{run.kernel}, {groups.place(run.workload)}, {units.counted(run.threads, 'thread')}, {name}: "
                     f"{units.rate(row[name], 'OP/s')}"
                 )
     for number, op in enumerate(ops):

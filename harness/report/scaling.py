@@ -20,7 +20,7 @@ def _point(threads: int, low: float, middle: float, high: float) -> chart.Point:
         middle,
         low,
         high,
-        f"{threads} threads, {units.number(middle)}x ({units.number(low)} to {units.number(high)})",
+        f"{units.counted(threads, 'thread')}, {units.number(middle)}x ({units.number(low)} to {units.number(high)})",
     )
 
 
@@ -28,7 +28,7 @@ def _line(run: Run) -> tuple[str, list[chart.Point]]:
     taken = [each for each in run.scaling if each.speedup.low > 0 and not each.speedup.too_noisy]
     points = [_point(each.threads, each.speedup.low, each.speedup.median, each.speedup.high) for each in taken]
     if all(point.x != 1 for point in points):
-        points = [chart.Point(1, 1, 1, 1, "1 thread, 1x by definition"), *points]
+        points = [chart.Point(1, 1, 1, 1, "1 thread, 1x: the base of the speed-up"), *points]
     return run.variant, points
 
 

@@ -291,7 +291,9 @@ class _Measuring:
             if compared.first is not None:
                 first = compared.first
                 where = f"{first.output}{list(first.index)} is {first.found}, expected {first.expected}"
-                self._tell(variant, f"incorrect: {where}; {compared.wrong.size} elements are wrong ({family})")
+                self._tell(
+                    variant, f"incorrect: {where}; {compared.wrong.size} of {expected.values.size} elements ({family})"
+                )
                 self._found.failed.add(variant.id)
                 return False
         if paced:

@@ -178,13 +178,13 @@ def _batch(
         found.ops[run.op] += 1
         found.calls += run.receipt.runs if run.receipt is not None else 0
         if run.accuracy.status is Status.FAIL:
-            found.wrong.append(f"{run.id} (seed {request.seed}, {request.threads} threads): {run.accuracy.reason}")
+            found.wrong.append(f"{run.id} (seed {request.seed}, threads {request.threads}): {run.accuracy.reason}")
         elif run.accuracy.status is Status.ERROR:
             if saboteur.sent and not _SHOT.isdisjoint(run.accuracy.caught_by):
                 found.attributed += 1
             else:
                 found.unexplained.append(
-                    f"{run.id} (seed {request.seed}, {request.threads} threads): {run.accuracy.reason}"
+                    f"{run.id} (seed {request.seed}, threads {request.threads}): {run.accuracy.reason}"
                 )
 
 

@@ -7,6 +7,8 @@ from tritmark.harness.record import TOO_NOISY, Ratio, Timing, half_width
 NONE = "–"
 NOISY = "too noisy"
 """Replaces an interval that is wider than TOO_NOISY."""
+_CLEAR = 2.0
+"""A wide interval of a ratio is shown if all of it is at least this factor from 1."""
 FILTERS = (
     "count",
     "number",
@@ -35,9 +37,9 @@ def count(value: float) -> str:
     return f"{value:,}"
 
 
-def counted(value: int, noun: str) -> str:
-    """1 Run, 1,234 Runs."""
-    return f"{value:,} {noun}{'' if value == 1 else 's'}"
+def counted(value: int, noun: str, plural: str = "") -> str:
+    """1 Run, 1,234 Runs; `plural` is that of the noun, if an s does not make it."""
+    return f"{value:,} {noun if value == 1 else plural or f'{noun}s'}"
 
 
 def short(value: float) -> str:
@@ -113,18 +115,39 @@ def one_in(share: float) -> str:
 
 
 def times(ratio: Ratio | None) -> str:
-    """A ratio with its interval: 3.1x (3.0 to 3.2); or 3.1x, too noisy."""
+    """A ratio with its interval: 3.1x (3.0 to 3.2). If that is too noisy: about 29.0x (12.0 to 40.0: wide) far from
+    1, else 3.1x, too noisy."""
     if ratio is None:
         return NONE
     middle = f"{_three(ratio.median)}x"
-    return f"{middle}, {NOISY}" if ratio.too_noisy else f"{middle} ({_three(ratio.low)} to {_three(ratio.high)})"
+    ends = f"{_three(ratio.low)} to {_three(ratio.high)}"
+    if ratio.too_noisy:
+        return f"about {middle} ({ends}: wide)" if clear(ratio.low, ratio.high) else f"{middle}, {NOISY}"
+    return f"{middle} ({ends})"
 
 
 def faster(ratio: Ratio | None) -> str:
-    """A ratio without its interval: 3.1x, or "too noisy"."""
+    """A ratio without its interval: 3.1x. If it is too noisy, "about 3.1x" or "too noisy"."""
     if ratio is None:
         return NONE
-    return NOISY if ratio.too_noisy else f"{ratio.median:.1f}x"
+    if ratio.too_noisy:
+        return f"about {ratio.median:.1f}x" if clear(ratio.low, ratio.high) else NOISY
+    return f"{ratio.median:.1f}x"
+
+
+def clear(low: float, high: float) -> bool:
+    """Whether the interval of a ratio, however wide, is far from 1."""
+    return low >= _CLEAR or 0 < high <= 1 / _CLEAR
+
+
+def speed(median: float, low: float, high: float) -> str:
+    """A speed with a wide interval that is far from 1: about 29.0x slower (12.0x to 40.0x: wide); else ""."""
+    if low <= 0 or not clear(low, high):
+        return ""
+    if high < 1:
+        median, low, high = 1 / median, 1 / high, 1 / low
+        return f"about {_three(median)}x slower ({_three(low)}x to {_three(high)}x: wide)"
+    return f"about {_three(median)}x faster ({_three(low)}x to {_three(high)}x: wide)"
 
 
 def prefetch(strategy: str) -> str:

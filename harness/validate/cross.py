@@ -20,6 +20,7 @@ from tritmark.harness.measure.buffers import raw
 from tritmark.harness.measure.statistics import LEAST_SAMPLES
 from tritmark.harness.record import Cross, Divergence, PeerComparison, Ratio, Status
 from tritmark.harness.spec import Arrays, Axes, KernelKey, Op, Peer, ToleranceKind
+from tritmark.harness.text.units import counted
 from tritmark.harness.validate.collect import POISON, Collected, collect, collect_task, known, suited
 from tritmark.harness.validate.compare import Expected, compare, largest_difference
 from tritmark.harness.validate.guards import bits
@@ -385,7 +386,7 @@ def _migration(status: Status, peer_wrong: bool, both_wrong: bool, collected: Co
         return False, f"no: not timed ({collected.untimed}); {right}"
     times = f"{ratio.median:.3g}x as fast ({ratio.low:.3g} to {ratio.high:.3g})"
     if ratio.pairs < LEAST_SAMPLES:
-        return False, f"no: not distinguishable, only {ratio.pairs} pairs of samples were taken; {right}"
+        return False, f"no: not distinguishable, only {counted(ratio.pairs, 'pair')} of samples; {right}"
     if ratio.low > 1:
         return True, f"yes: {right}, and it is {times}"
     if ratio.high < 1:

@@ -28,6 +28,7 @@ import numpy.typing as npt
 from tritmark.harness.dtypes import strides_of
 from tritmark.harness.errors import UsageError
 from tritmark.harness.spec import Memory
+from tritmark.harness.text.units import counted
 from tritmark.harness.worker.remote import RemoteMemory, SharedMemory
 from tritmark.harness.worker.shared import Edge
 
@@ -183,10 +184,14 @@ class GuardedArray:
         changed = np.flatnonzero(self._before != self._fill(self._before.shape))
         if changed.size:
             nearest = self._before.size - int(changed[-1])
-            found.append(f"{changed.size} bytes before its start changed, the nearest {nearest} away from it")
+            found.append(
+                f"{counted(changed.size, 'byte')} before its start changed, the nearest {nearest} away from it"
+            )
         changed = np.flatnonzero(self._after != self._fill(self._after.shape))
         if changed.size:
-            found.append(f"{changed.size} bytes past its end changed, the nearest {int(changed[0]) + 1} away from it")
+            found.append(
+                f"{counted(changed.size, 'byte')} past its end changed, the nearest {int(changed[0]) + 1} away from it"
+            )
         if self._gaps is not None:
             rows = np.flatnonzero((self._gaps != self._extreme).any(axis=1))
             if rows.size:

@@ -24,6 +24,7 @@ from tritmark.harness.measure.stopping import First, Interval, MinimumSamples, P
 from tritmark.harness.measure.survey import BYTES, FastestProbe, Field, bind, compute_bytes, survey
 from tritmark.harness.record import CeilingComparison, Measurement, Performance, Status, Timing
 from tritmark.harness.spec import Arrays, Axes, Device, KernelKey, Launch, Op, Variant
+from tritmark.harness.text.units import counted
 from tritmark.harness.validate.audit import Audited, AuditedOutputs, AuditedPiece, Auditor, late, tasks
 from tritmark.harness.validate.cases import is_array
 from tritmark.harness.validate.evidence import LaunchEvidence
@@ -179,7 +180,7 @@ class Bench:
             faults.append(
                 Complaint(
                     Guard.THREADS,
-                    f"{started} threads that it started outlive its calls; at most {threads - 1} may",
+                    f"threads that it started and that outlive its calls: {started}; at most {threads - 1} may",
                 )
             )
         overhead = self._overhead(launches[0], hot.timing.median_ns)
@@ -308,10 +309,15 @@ class Bench:
         ran = sum(launch.runs for launch in launches) - before
         if ran != timed.made:
             faults.append(
-                Complaint(Guard.RUNS, f"{temperature}: {timed.made} calls were made, but the code ran {ran} times")
+                Complaint(
+                    Guard.RUNS,
+                    f"{temperature}: {counted(timed.made, 'call')} made, but the code ran {counted(ran, 'time')}",
+                )
             )
         if fraction.pairs < LEAST_SAMPLES:
-            remarks.append(f"{temperature}: calls are so long that only {fraction.pairs} pairs of samples were taken")
+            remarks.append(
+                f"{temperature}: calls are so long that the number of pairs of samples is only {fraction.pairs}"
+            )
         lost = limit.outrun(found)
         if lost:
             took = median(found.a_ns)

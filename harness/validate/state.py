@@ -26,6 +26,7 @@ import psutil
 from tritmark.harness.errors import CandidateError, WorkerError
 from tritmark.harness.machine.cpu import BINDING, CPUS
 from tritmark.harness.machine.files import SYS, line
+from tritmark.harness.text.units import counted
 from tritmark.harness.validate.borrowed import mapped_code
 from tritmark.harness.validate.guard_names import Complaint, Guard
 from tritmark.harness.validate.trial import BrokenCandidateError, broken
@@ -183,12 +184,13 @@ class StateWatch:
             )
         if pools is not None and self._too_many(now, pools):
             faults.append(
-                f"it left {len(now.threads)} threads (before: {len(first.threads)}); a pool may have at most "
+                f"it left {counted(len(now.threads), 'thread')} (before: {len(first.threads)}); a pool may have at "
+                "most "
                 f"{self.threads - 1} beside the calling thread ({_counted(now.threads)})"
             )
         left = _new(first.children, now.children)
         if left:
-            faults.append(f"it left {len(left)} child processes: {_listed(left)}")
+            faults.append(f"it left {counted(len(left), 'child process', 'child processes')}: {_listed(left)}")
         opened = [target for number, target in now.descriptors.items() if begun.descriptors.get(number) != target]
         if opened:
             before = len(begun.descriptors)

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from tritmark.harness.errors import CandidateError, DeviceError, WorkerError
 from tritmark.harness.record import Accuracy, Divergence, Status
 from tritmark.harness.spec import Axes, Device, Launch, Memory, Op, Proof, ToleranceKind, Values, Variant
+from tritmark.harness.text.units import counted
 from tritmark.harness.validate.bitwise import same
 from tritmark.harness.validate.cases import Case, is_array
 from tritmark.harness.validate.compare import Expected, compare, is_float
@@ -80,7 +81,8 @@ class Tally:
     """For each output, flat indices of the incorrect elements that still held their poison in the last case."""
     evidence: LaunchEvidence = field(default_factory=LaunchEvidence)
 
-    def add(self, expected: Expected, guarded: GuardedArray) -> None:
+    def add(self, expected: Expected, guarded: GuardedArray, case: Case | None = None) -> None:
+        """Judge one output of a call, on the inputs of `case`."""
         result = compare(expected, guarded.array)
         self.bounded |= expected.tolerance_kind is ToleranceKind.BOUNDED
         self.elements += guarded.array.size
@@ -90,9 +92,10 @@ class Tally:
         self.first = self.first or result.first
         if result.first is not None:
             at = ", ".join(str(i) for i in result.first.index)
+            there = "" if case is None else _inputs_there(self.op, case, result.first)
             self.complain(
                 Guard.VALUES,
-                f"{expected.name}[{at}] is {result.first.found}, expected {result.first.expected}; "
+                f"{expected.name}[{at}] is {result.first.found}, expected {result.first.expected}{there}; "
                 f"{result.wrong.size} of {guarded.array.size} elements are incorrect in "
                 f"{self.where or f'case {self.cases}'}",
             )
@@ -135,6 +138,24 @@ class Tally:
             guards=self.guards,
             first=self.first,
         )
+
+
+def _inputs_there(op: Op, case: Case, first: Divergence) -> str:
+    """The inputs that belong to one element of an output: scalars, and arrays that have only axes of the output.
+    "" if there are none."""
+    output = next((each for each in op.outputs if each.name == first.output), None)
+    if output is None or len(output.axes) != len(first.index):
+        return ""
+    place = dict(zip(output.axes, first.index, strict=True))
+    found = []
+    for tensor in op.inputs:
+        value, given = (np.asarray(each.get(tensor.name)) for each in (case.logical, case.inputs))
+        value = given if given.shape == value.shape else value  # in the dtype that the kernel reads
+        at = tuple(place[axis] for axis in tensor.axes if axis in place)
+        if len(at) == len(tensor.axes) == value.ndim and all(i < size for i, size in zip(at, value.shape, strict=True)):
+            element = f"[{', '.join(map(str, at))}]" if at else ""
+            found.append(f"{tensor.name}{element} = {value[at]!s}")
+    return f" ({', '.join(found)})" if found else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +271,7 @@ class Trial:
         if self.bad >= 0:
             tally.complain(Guard.NONFINITE, f"it reports element {self.bad} as not finite, but all elements are finite")
         for expected in case.expected:
-            tally.add(expected, self._outputs[expected.name])
+            tally.add(expected, self._outputs[expected.name], case)
         for name, guarded in self._inputs.items():
             if not same(guarded.array, case.inputs[name]):
                 tally.complain(Guard.INPUTS, f"the input {name} was changed; inputs are read-only")
@@ -410,7 +431,8 @@ class Trial:
             tally.complain(Guard.NAME, f"{ran.ran or 'nothing'} ran in place of {setting.variant.name}")
         if not 1 <= ran.threads_used <= setting.threads:
             tally.complain(
-                Guard.THREADS, f"it used {ran.threads_used} threads, but at most {setting.threads} are allowed"
+                Guard.THREADS,
+                f"it used {counted(ran.threads_used, 'thread')}, but at most {setting.threads} are allowed",
             )
 
 

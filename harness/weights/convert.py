@@ -136,9 +136,7 @@ def _refuse_floats(weights: TernaryWeights) -> None:
     """Raise InvalidArgumentError if every matrix would be quantized without a request."""
     ruled = [info for info in weights.matrices if info.ruled]
     if ruled:
-        found = (
-            f"missing, and {len(ruled)} linear layers hold floats that are not ternary, first {inert(ruled[0].name)}"
-        )
+        found = f"missing; linear layers with floats that are not ternary: {len(ruled)}, first {inert(ruled[0].name)}"
         legal = f"{' or '.join(RULES)}, which quantizes them and reports the loss"
         raise InvalidArgumentError(op="convert", argument="--quantize", found=found, legal=legal)
 

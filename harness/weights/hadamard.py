@@ -47,7 +47,11 @@ def transform_note(source: WeightSource) -> str:
     _check(source, keys)
     version = f"version {keys['version']}" if "version" in keys else "no version given"
     names = keys.get("weight_names")
-    of = "the activations" if names is None else f"the activations of {len(names)} tensors"
+    of = (
+        "the activations"
+        if names is None
+        else f"the activations of {len(names)} tensor{'' if len(names) == 1 else 's'}"
+    )
     blocks = f" in blocks of {keys['block_size']}" if "block_size" in keys else ""
     return (
         f"{PREFIX}* ({version}): the model transforms {of} (Hadamard{blocks}) before the product; products of the "

@@ -1,7 +1,7 @@
 """Implementations of other projects, from packages on PyPI: PEERS cross-validate the kernels, ORACLES the formats.
 
-Importing this module loads none of them; `missing()` of each reports whether it is available. All come with `pip
-install 'tritmark[peers]'`.
+Importing this module loads none of them; `missing()` of each reports whether it is available. All come with the
+extra `peers`.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.spec import Arrays, Axes, Launch, Peer
 from tritmark.kernels.formats import BUILT_IN
 from tritmark.kernels.peers import onnx, tq2_0
-from tritmark.kernels.peers.launch import INSTALL, PeerLaunch, float_bound
+from tritmark.kernels.peers.launch import PeerLaunch, float_bound, not_installed
 from tritmark.kernels.ternary_matmul.formats import GROUPED
 from tritmark.kernels.ternary_matmul.scales import weight_scales
 
@@ -24,7 +24,7 @@ def missing() -> str | None:
     """Why gguf cannot be used here and what to do about it, or None."""
     from importlib.util import find_spec
 
-    return None if find_spec("gguf") else INSTALL
+    return None if find_spec("gguf") else not_installed()
 
 
 def version() -> str:

@@ -20,8 +20,8 @@ from tritmark.harness.spec import Arrays, Axes, Launch, MultipleOf
 from tritmark.kernels.cuda.backend import Stream
 from tritmark.kernels.formats.bits import ZERO_BYTE, join_fields
 from tritmark.kernels.peers import torch_cuda
-from tritmark.kernels.peers.launch import gamma
-from tritmark.kernels.peers.launch_cuda import BFLOAT16, INSTALL, CudaPeerLaunch, on_host, terms, unsimulated
+from tritmark.kernels.peers.launch import gamma, not_installed
+from tritmark.kernels.peers.launch_cuda import BFLOAT16, CudaPeerLaunch, on_host, terms, unsimulated
 from tritmark.kernels.peers.products import Bytes, Codes, inverse_scales, packed
 
 PACKAGE = "humming-kernels"
@@ -43,7 +43,7 @@ def missing() -> str | None:
     try:
         version(PACKAGE)
     except PackageNotFoundError:
-        return INSTALL
+        return not_installed("peers-cuda")
     return torch_cuda.missing()
 
 

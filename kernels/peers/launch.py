@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tritmark.harness.extras import install
 from tritmark.harness.spec import Arrays, Axes
 from tritmark.kernels.formats import BUILT_IN
 from tritmark.kernels.ternary_matmul.scales import weight_scales
-
-INSTALL = "not installed: pip install 'tritmark[peers]'"
 
 UNIT = 2.0**-24
 """Unit roundoff of float32."""
@@ -22,6 +21,11 @@ LEAST = 2.0**-149
 
 _SLAB = 1 << 18
 """Weights that are widened at a time."""
+
+
+def not_installed(extra: str = "peers") -> str:
+    """Why a peer of that extra is missing."""
+    return f"not installed: {install(extra)}"
 
 
 def gamma(n: int) -> float:

@@ -28,7 +28,6 @@ from tritmark.kernels.peers import products
 from tritmark.kernels.peers.launch import times
 from tritmark.kernels.ternary_matmul import cuda
 
-INSTALL = "not installed: pip install 'tritmark[peers-cuda]'"
 FEATURES = frozenset({compute((8, 0))})
 """bfloat16 in tensor cores."""
 ALIGNMENT = 16

@@ -21,9 +21,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tritmark.harness.errors import DeviceUnavailableError, InvalidArgumentError
+from tritmark.harness.extras import install
 from tritmark.kernels.cpu import features
 from tritmark.kernels.peers import isa
-from tritmark.kernels.peers.launch import INSTALL
+from tritmark.kernels.peers.launch import not_installed
 
 FOLDER = "TRITMARK_GGML"
 """The environment variable that names a folder with libggml-base and libggml-cpu."""
@@ -111,7 +112,7 @@ def find() -> Found | str:
         paths = _chosen([Path(str(installed.locate_file(file))) for file in installed.files or ()])
         if paths:
             return Found(paths, f"{package} {installed.version}")
-    return INSTALL
+    return not_installed()
 
 
 def _chosen(files: Sequence[Path]) -> tuple[Path, Path] | None:
@@ -190,7 +191,7 @@ def library() -> Library:
     loaded = found if isinstance(found, str) else _loaded(found.paths)
     if isinstance(loaded, str):
         raise DeviceUnavailableError(
-            f"libggml: {loaded}", next_step=f"pip install 'tritmark[peers]', or name its folder in {FOLDER}"
+            f"libggml: {loaded}", next_step=f"{install('peers')}, or name its folder in {FOLDER}"
         )
     return loaded
 

@@ -18,10 +18,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tritmark.harness.errors import DeviceUnavailableError, InvalidArgumentError
+from tritmark.harness.extras import install
 from tritmark.harness.spec import Axes
 from tritmark.kernels.formats import BUILT_IN
 from tritmark.kernels.peers import isa
-from tritmark.kernels.peers.launch import INSTALL
+from tritmark.kernels.peers.launch import not_installed
 
 PACKAGE = "ik-llama-cpp-python"
 BLOCK = 64
@@ -57,7 +58,7 @@ def find() -> Wheel | str:
     try:
         installed = distribution(PACKAGE)
     except PackageNotFoundError:
-        return INSTALL
+        return not_installed()
     files = [Path(str(installed.locate_file(file))) for file in installed.files or () if ".libs" in str(file)]
     library, openmp = (
         next((file for file in files if file.name.startswith(part) and file.exists()), None)
@@ -91,7 +92,7 @@ def library() -> ctypes.CDLL:
     """The library. Raises DeviceUnavailableError if it is missing, cannot be loaded or lacks a function."""
     found = find()
     if isinstance(found, str):
-        raise DeviceUnavailableError(f"ik_llama.cpp: {found}", next_step="pip install 'tritmark[peers]'")
+        raise DeviceUnavailableError(f"ik_llama.cpp: {found}", next_step=install("peers"))
     try:
         ctypes.CDLL(str(found.openmp), mode=ctypes.RTLD_GLOBAL)
         # Another libggml with the same names may be loaded, even globally. DEEPBIND: this one finds its own first.

@@ -15,10 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tritmark.harness.errors import DeviceUnavailableError, InvalidArgumentError
+from tritmark.harness.extras import install
 from tritmark.harness.spec import Arrays, Axes, Launch, Peer
 from tritmark.kernels.formats import Format
 from tritmark.kernels.formats.bits import ZERO_BYTE
-from tritmark.kernels.peers.launch import INSTALL, LEAST, PeerLaunch, gamma, times
+from tritmark.kernels.peers.launch import LEAST, PeerLaunch, gamma, not_installed, times
 from tritmark.kernels.ternary_matmul.formats import GROUPED, INTEGERS, PRODUCTS, ROWS, one_scale
 from tritmark.kernels.ternary_matmul.scales import weight_scales
 
@@ -43,7 +44,7 @@ def missing() -> str | None:
     """Why ONNX Runtime, or onnx for the model, cannot be used here and the next step, or None."""
     from importlib.util import find_spec
 
-    return None if find_spec("onnxruntime") and find_spec("onnx") else INSTALL
+    return None if find_spec("onnxruntime") and find_spec("onnx") else not_installed()
 
 
 def load() -> None:
@@ -96,7 +97,7 @@ class OnnxProduct:
     ) -> None:
         reason = missing()
         if reason:
-            raise DeviceUnavailableError(f"onnxruntime: {reason}", next_step="pip install 'tritmark[peers]'")
+            raise DeviceUnavailableError(f"onnxruntime: {reason}", next_step=install("peers"))
         import onnxruntime
 
         model = _model(weights, scale, K, accuracy)

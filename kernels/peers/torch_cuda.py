@@ -17,10 +17,9 @@ import numpy as np
 from tritmark.harness.spec import Arrays, Axes, Launch
 from tritmark.kernels.cuda.array import DeviceArray
 from tritmark.kernels.cuda.backend import Stream
-from tritmark.kernels.peers.launch import gamma
+from tritmark.kernels.peers.launch import gamma, not_installed
 from tritmark.kernels.peers.launch_cuda import (
     BFLOAT16,
-    INSTALL,
     CudaPeerLaunch,
     on_host,
     rounded_once,
@@ -43,7 +42,7 @@ def missing() -> str | None:
         return why
     found = find_spec("torch")
     if found is None or found.origin is None:
-        return INSTALL
+        return not_installed("peers-cuda")
     library = Path(found.origin).with_name("lib") / _LIBRARY
     return None if library.is_file() else "this PyTorch is built without CUDA: pip install torch, from PyPI"
 

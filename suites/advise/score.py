@@ -5,7 +5,7 @@ of one Record.
 
 For each Run of a kernel as it was before: every rule that fires has to name a change that was in fact made (made.toml),
 and what the fastest tuned sibling gained has to lie in the predicted interval. For a kernel at 90 % of its ceiling no
-rule may promise over 1.15x. `--write` puts the outcomes into results/ledger.json. Exit status 1 where a figure is not
+rule may predict over 1.15x. `--write` puts the outcomes into results/ledger.json. Exit status 1 where a figure is not
 reached.
 """
 
@@ -32,7 +32,7 @@ NEAR, MOST = 0.9, 1.15
 
 @dataclass(frozen=True)
 class Near:
-    """What is promised for kernels at NEAR of their ceiling."""
+    """What is predicted for kernels at NEAR of their ceiling."""
 
     runs: int
     proposals: tuple[Proposal, ...]
@@ -43,7 +43,7 @@ class Near:
 
 
 def outcomes(record: Record, changes: Iterable[Made]) -> list[LedgerEntry]:
-    """What came of every promise for a kernel as it was before."""
+    """What came of every prediction for a kernel as it was before."""
     number = {rule.name: rule.number for rule in RULES}
     found = []
     for run in measured(record):
@@ -65,7 +65,7 @@ def outcomes(record: Record, changes: Iterable[Made]) -> list[LedgerEntry]:
 
 
 def near(records: Iterable[Record]) -> Near:
-    """Every promise for kernels that are at NEAR of their ceiling or more."""
+    """Every prediction for kernels that are at NEAR of their ceiling or more."""
     those = [Evidence(record, run) for record in records for run in measured(record)]
     those = [evidence for evidence in those if evidence.R / evidence.t >= NEAR]
     return Near(len(those), tuple(proposal for evidence in those for proposal in of_run(evidence)))
@@ -96,13 +96,13 @@ def main() -> int:
     if given.write:
         add(ROOT / "results" / NAME, found)
 
-    print(f"{'rule':<20} {'promises':>8} {'change made':>12} {'inside':>8}  {'measured / predicted':>20}")
+    print(f"{'rule':<20} {'predicted':>9} {'change made':>12} {'inside':>8}  {'measured / predicted':>20}")
     ledger = Ledger(tuple(found))
     for rule in RULES:
         own = [outcome for outcome in found if outcome.rule == rule.name]
         if own:
             bias, named = ledger.standing(rule.name).bias, sum(bool(outcome.change) for outcome in own)
-            print(f"{rule.name:<20} {len(own):>8} {named:>12} {sum(outcome.hit for outcome in own):>8}  {bias:>20.2f}")
+            print(f"{rule.name:<20} {len(own):>9} {named:>12} {sum(outcome.hit for outcome in own):>8}  {bias:>20.2f}")
     for outcome in found:
         if not outcome.hit:
             why = "outside" if outcome.change else "no such change was made"
@@ -112,7 +112,7 @@ def main() -> int:
             print(f"MISS ({why})  {outcome.rule}: {outcome.kernel} {outcome.workload}: {gain}")
     close = near(records)
     share, named = inside(found), all(outcome.change for outcome in found)
-    print(f"{len(found)} promises, each about a change that was made: {'yes' if named else 'no'}")
+    print(f"{len(found)} predictions, each about a change that was made: {'yes' if named else 'no'}")
     print(
         f"inside the predicted interval: {'none' if share is None else f'{100 * share:.1f} %'} (goal "
         f"{100 * GOAL:.0f} %)"

@@ -326,9 +326,9 @@ def test_a_run_is_as_good_as_its_worst_comparison(
     by_name = {name: compare(variant, peer, {"n": 64}) for name, peer in faults.items() if peer.op == DEQUANTIZE.op}
     absent, refused, wrong = by_name["dequantize_float32"], by_name["dequantize_refused"], by_name["dequantize_nothing"]
     assert cross(op, []).status is Status.NOT_RUN
-    nobody = cross(op, [absent])
-    assert nobody.status is Status.NOT_RUN
-    assert "not built" in nobody.reason
+    alone = cross(op, [absent])
+    assert alone.status is Status.NOT_RUN
+    assert "not built" in alone.reason
     found = cross(op, [absent, wrong])
     assert found.status is Status.PASS
     assert "the peer is incorrect" in found.reason

@@ -25,6 +25,7 @@ from hypothesis import strategies as st
 
 from tritmark.harness.dtypes import named_dtype
 from tritmark.harness.errors import InvalidArgumentError, LaunchError
+from tritmark.harness.extras import install
 from tritmark.harness.measure.heap import LEAST_BLOCK, held, settle
 from tritmark.harness.spec import Arrays, Axes, Tier, Variant
 from tritmark.kernels import OPS
@@ -89,7 +90,7 @@ def test_each_says_why_it_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: 
         raise importlib.metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(importlib.metadata, "version", absent)
-    assert all("tritmark[peers-cuda]" in (each.missing() or "") for each in VARIANTS)
+    assert all(install("peers-cuda") in (each.missing() or "") for each in VARIANTS)
     # The CPU build of PyTorch, and then the library of the other build beside it.
     root = tmp_path / "torch" / "__init__.py"
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: SimpleNamespace(origin=str(root)))
@@ -97,7 +98,7 @@ def test_each_says_why_it_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     (tmp_path / "torch" / "lib").mkdir(parents=True)
     (tmp_path / "torch" / "lib" / "libtorch_cuda.so").touch()
     assert torch_cuda.missing() is None
-    assert "tritmark[peers-cuda]" in (humming.missing() or "")
+    assert install("peers-cuda") in (humming.missing() or "")
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.1.19")
     assert humming.missing() is None
 

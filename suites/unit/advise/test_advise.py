@@ -648,3 +648,38 @@ def test_the_command_prints_ten_proposals_on_one_page(told: Callable[..., str], 
     assert "[latency-bound: never tried]" in whole
     evidence = next(fact for proposal in advise(gpu_record) for fact in proposal.evidence)
     assert f"{evidence.name}: {evidence.value}" in whole
+
+
+def test_after_a_check_the_user_s_kernel_comes_first(gpu_record: Record, on_cpu: Run) -> None:
+    """The built-in kernel's saving is a hundred times as large, and its rule is the trusted one."""
+    mine, other = lone(on_cpu, "my-file.work", 9_000.0), lone(on_cpu, "avx512", 900_000.0)
+    environment = gpu_record.environment.model_copy(update={"command": ("tritmark", "check", "/home/my-file.c")})
+    record = only(gpu_record, mine, other).model_copy(update={"environment": environment})
+    proposals = weighed(record, (other, "kept", 5.0, 9.0), (mine, "untried", 1.5, 2.0))
+    found = rank(record, proposals, {"kept": 1.0})
+    assert [(each.proposal.kernel, each.beside) for each in found] == [("my-file.work", False), ("avx512", True)]
+    ran = gpu_record.environment.model_copy(update={"command": ("tritmark", "run")})
+    both = rank(record.model_copy(update={"environment": ran}), proposals, {"kept": 1.0})
+    assert [(each.proposal.kernel, each.beside) for each in both] == [("avx512", False), ("my-file.work", False)]
+
+
+def test_the_command_lists_the_built_in_kernel_apart(
+    gpu_record: Record, on_cpu: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tritmark.harness.advise import ledger
+    from tritmark.harness.cli.advise import _advised
+
+    mine, other = lone(on_cpu, "mine.work", 9_000.0), lone(on_cpu, "avx512", 900_000.0)
+    environment = gpu_record.environment.model_copy(update={"command": ("tritmark", "check", "mine.c")})
+    record = only(gpu_record, mine, other).model_copy(update={"environment": environment})
+    heading = "For the built-in kernel beside it:"
+
+    def shown(*found: tuple[Run, str, float, float]) -> list[str]:
+        monkeypatch.setattr("tritmark.harness.advise.advise.advise", lambda *_: weighed(record, *found))
+        text = _advised(record, ledger.Ledger(()), "", as_json=False, most=10)
+        return [line for line in text.splitlines() if line.startswith(("1.", "2.", "No rule", heading))]
+
+    both = shown((other, "a", 5.0, 9.0), (mine, "b", 1.5, 2.0))
+    assert both == ["1. b [b: never tried]", heading, "2. a [a: never tried]"]
+    assert shown((other, "a", 5.0, 9.0))[:2] == ["No rule has a proposal for your kernel.", heading]
+    assert shown((mine, "b", 1.5, 2.0)) == ["1. b [b: never tried]"]

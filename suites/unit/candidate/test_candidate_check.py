@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
@@ -89,7 +90,7 @@ def test_an_example_passes(tmp_path: Path, name: str, ran: int) -> None:
     assert all(each.accuracy.status is Status.PASS for each in mine)
     hashes = {each.receipt.code_hash for each in mine if each.receipt is not None}
     assert len(hashes) == 1
-    assert f"accuracy     PASS {ran}" in output
+    assert f"accuracy     PASS {ran} Runs" in output
     assert "1 of 1 kernel is correct" in output, "the built-in one is not counted"
     assert "beside the built-in cpu/" in output
     assert "Report:" in output
@@ -114,7 +115,10 @@ def test_the_wrong_example_fails_and_is_told_why(tmp_path: Path) -> None:
     reasons = {each.accuracy.reason for each in record(tmp_path).runs if each.accuracy.failed}
     assert any("expected 0" in reason for reason in reasons)
     assert all(output.count(reason) <= 1 for reason in reasons)
-    assert "expected 0" in output
+    first = (
+        r"FAIL: wrong_rounding\.quantize: q\[\d+\] is -?1, expected 0 \(x\[\d+\] = \S+, scale = \S+\)\. 0 of 1 kernel"
+    )
+    assert re.search(first, " ".join(output.split())), output
     by = {
         each.workload.family: each.accuracy.status for each in record(tmp_path).runs if "wrong_rounding" in each.variant
     }
@@ -327,7 +331,7 @@ def test_accuracy_alone_measures_nothing_and_needs_no_rival(tmp_path: Path, monk
     for each in runs:
         assert each.accuracy.status is Status.PASS
         for name in ("performance", "memory", "cross"):
-            assert each.verdict(name).reason == "not asked for: --dimension accuracy"
+            assert each.verdict(name).reason == "not requested: --dimension accuracy"
 
 
 def test_what_is_not_accuracy_is_judged_where_something_is_measured() -> None:

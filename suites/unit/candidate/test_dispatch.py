@@ -162,7 +162,7 @@ def test_the_limit_is_that_of_what_was_judged(tmp_path: Path, monkeypatch: pytes
     (limit,) = accuracy_limits(passed, quantize, variant, device)
     assert "NaN or infinity in x was not tested" in limit
     assert accuracy_limits(passed.model_copy(update={"guards": ("nonfinite",)}), quantize, variant, device) == ()
-    left_out = Accuracy(status=Status.NOT_RUN, reason="not asked for")
+    left_out = Accuracy(status=Status.NOT_RUN, reason="not requested")
     assert accuracy_limits(left_out, quantize, variant, device) == ()
     own = next(each for each in INSTALLED.registry.variants if each.id == "cpu/i2s_dequantize/none/float32/scalar")
     assert accuracy_limits(passed, op, own, device) == ()

@@ -136,10 +136,10 @@ def test_ternary_floats_are_judged_with_their_own_scales(tritmark: Callable[...,
 
 def test_what_quantizing_loses_is_said(tritmark: Callable[..., Outcome], weights: str) -> None:
     outcome = tritmark("run", "--weights", weights)
-    (text,) = [line for line in outcome.out.splitlines() if "were quantized with absmean" in line]
+    (text,) = [line for line in outcome.out.splitlines() if "quantized with absmean" in line]
     schemes = [layer.schemes[0] for layer in only_record().layers]
     figures = [scheme.snr_db for scheme in schemes if scheme.snr_db is not None]
-    assert f"2 layers hold floats and were quantized with absmean: SNR {min(figures):.1f} dB" in text
+    assert f"2 layers of floats, quantized with absmean: SNR {min(figures):.1f} dB" in text
     assert all(scheme.near_ties is not None for scheme in schemes)
 
 

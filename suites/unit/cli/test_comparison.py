@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from random import Random
 from typing import Any, cast
 
@@ -13,7 +14,8 @@ from rich.text import Text
 from tritmark.harness.candidate.plan import Plan
 from tritmark.harness.cli import comparison
 from tritmark.harness.providers import load
-from tritmark.harness.record import Cause, Gain, Performance, Proposal, Record, Run, Status
+from tritmark.harness.record import Cause, Gain, Performance, Proposal, Record, Run, Status, Timing
+from tritmark.harness.text import groups, units
 
 INSTALLED = load()
 
@@ -73,7 +75,8 @@ def told(record: Record, plan: Plan) -> list[str]:
 
 def test_a_pass_of_performance_says_how_fast_beside_the_built_in_kernel() -> None:
     record, plan = beside()
-    (line,) = (line for line in told(record, plan) if line.startswith("  performance"))
+    reported = told(record, plan)
+    (line,) = (line for line in reported if line.startswith("  performance"))
     runs = {
         variant: {run.workload.id: run for run in record.runs if run.variant == variant}
         for variant in ("scalar", "avx2")
@@ -85,12 +88,56 @@ def test_a_pass_of_performance_says_how_fast_beside_the_built_in_kernel() -> Non
         for data in ("cold", "hot")
         if getattr(run.performance, data) is not None
     ]
-    found = re.search(r"\(measured only\): (\S+)x the speed of the built-in avx2 \((\S+)x to (\S+)x\)$", line)
-    assert found, line
-    low, high = float(found[2]), float(found[3])
-    assert low == pytest.approx(min(ratios), rel=5e-3)
-    assert high == pytest.approx(max(ratios), rel=5e-3)
-    assert low <= float(found[1]) <= high < 1
+    at = reported.index(line)
+    assert line.endswith(" (measured only)")
+    speed = " ".join(reported[at + 1 : at + 4])
+    ends = []
+    for data in ("cold", "hot"):
+        found = re.search(rf"(\S+)x {data} \((\S+)x to (\S+)x at \d shapes\)", speed)
+        assert found, speed
+        ends += [float(found[2]), float(found[3])]
+        assert ends[-2] <= float(found[1]) <= ends[-1] < 1
+    assert min(ends) == pytest.approx(min(ratios), rel=5e-3)
+    assert max(ends) == pytest.approx(max(ratios), rel=5e-3)
+    assert "relative to the built-in avx2" in speed
+    assert "unequal threads" not in " ".join(reported)
+
+
+def test_unequal_threads_are_stated() -> None:
+    record, plan = beside()
+
+    def on(run: Run, threads: int) -> Run:
+        assert run.receipt is not None
+        return run.model_copy(update={"receipt": replace(run.receipt, threads=threads)})
+
+    runs = [on(run, 1 if run.variant == "scalar" else 8) for run in record.runs]
+    lines = told(record_of(runs), plan)
+    assert [line.strip() for line in lines if "threads" in line] == [
+        "unequal threads: yours on 1 thread, the built-in on 8"
+    ]
+
+
+def test_each_line_about_a_kernel_fits_eighty_columns() -> None:
+    record, plan = beside()
+    lines = told(record, plan)
+    assert len(lines) > 6
+    assert [line for line in lines if len(line) > 80 and "judged on" not in line] == []
+
+
+@pytest.mark.parametrize(("factor", "word"), [(29.0, "slower"), (1 / 29, "faster")])
+def test_a_gap_far_over_the_noise_has_a_direction(factor: float, word: str) -> None:
+    """A wide interval of 12x to 40x has a direction; a wide one around 1 has none."""
+    (mine, other) = (timing_of(ns, ns / 1.5, ns * 1.5) for ns in (1000.0 * factor, 1000.0))
+    assert mine.too_noisy
+    assert comparison._wide(mine, other) == f"about 29.0x {word} (12.9x to 65.2x: wide)"
+    assert comparison._wide(timing_of(1900.0, 1000.0, 3000.0), other) == ""
+    assert comparison._ratio(mine, other).startswith("about ")
+    assert comparison._ratio(timing_of(1900.0, 1000.0, 3000.0), other) == "too noisy"
+
+
+def timing_of(median: float, low: float, high: float) -> Timing:
+    found = next(run.performance.cold for run in beside()[0].runs if run.performance.cold is not None)
+    return found.timing.model_copy(update={"median_ns": median, "low_ns": low, "high_ns": high})
 
 
 @pytest.mark.parametrize("variant", ["scalar", "avx2"])
@@ -100,14 +147,15 @@ def test_times_that_are_too_noisy_are_no_speed(variant: str) -> None:
     def wide(run: Run) -> Run:
         found = run.performance
         assert found.cold is not None
-        timing = found.cold.timing.model_copy(update={"low_ns": found.cold.timing.median_ns / 3})
+        middle = found.cold.timing.median_ns
+        timing = found.cold.timing.model_copy(update={"low_ns": middle / 9, "high_ns": middle * 9})
         cold = found.cold.model_copy(update={"timing": timing})
         return run.model_copy(update={"performance": found.model_copy(update={"cold": cold, "hot": None})})
 
     runs = [run for run in record.runs if run.performance.cold is not None]
     shaky = record_of([wide(run) if run.variant == variant else run for run in runs])
-    (line,) = (line for line in told(shaky, plan) if line.startswith("  performance"))
-    assert line.endswith(" (measured only): too noisy to compare")
+    (line,) = (line for line in told(shaky, plan) if line.startswith("  speed"))
+    assert "cold too noisy to compare" in line
     table = comparison.times(shaky, plan)
     assert table is not None
     cold = [
@@ -120,12 +168,12 @@ def test_times_that_are_too_noisy_are_no_speed(variant: str) -> None:
 def test_without_a_figure_of_both_nothing_is_said_of_speed() -> None:
     record, plan = beside()
     left = [
-        run.model_copy(update={"performance": Performance(status=Status.NOT_RUN, reason="not asked for")})
+        run.model_copy(update={"performance": Performance(status=Status.NOT_RUN, reason="not requested")})
         if run.variant == "avx2"
         else run
         for run in record.runs
     ]
-    assert not any("the speed of" in line for line in told(record_of(left), plan))
+    assert not any("relative to" in line for line in told(record_of(left), plan))
 
 
 def test_what_the_suite_left_to_other_runs_is_not_counted() -> None:
@@ -136,11 +184,13 @@ def test_what_the_suite_left_to_other_runs_is_not_counted() -> None:
     some = record_of([first.model_copy(update={"performance": skipped}), *rest, *others])
     (line,) = (line for line in told(some, plan) if line.startswith("  performance"))
     timed = [run.performance.status for run in rest]
-    expected = f"  performance  PASS {timed.count(Status.PASS)}, NOT RUN {timed.count(Status.NOT_RUN)} ("
-    assert line.startswith(expected)
+    expected = (
+        f"  performance  PASS {timed.count(Status.PASS)} Runs, NOT RUN {timed.count(Status.NOT_RUN)} (measured only)"
+    )
+    assert line == expected
     none = record_of([run.model_copy(update={"performance": skipped}) for run in (first, *rest)])
     (line,) = (line for line in told(none, plan) if line.startswith("  performance"))
-    assert line == f"  performance  NOT RUN {len(rest) + 1}"
+    assert line == f"  performance  NOT RUN {len(rest) + 1} Runs"
 
 
 def test_what_a_simulator_judged_says_so() -> None:
@@ -152,3 +202,23 @@ def test_what_a_simulator_judged_says_so() -> None:
     plan = Plan((variants[run.kernel],), (), INSTALLED.suite("quick"), ())
     title, *_ = comparison.verdicts(record, plan)
     assert title == Text(f"{run.kernel} (simulated)", style="bold")
+
+
+def test_the_times_have_their_percent_of_the_ceiling() -> None:
+    record, plan = beside()
+    table = comparison.times(record, plan)
+    assert table is not None
+    cells = {str(column.header): list(map(str, column.cells)) for column in table.columns}
+    runs = [run for run in record.runs if run.variant == "scalar" and run.performance.cold is not None]
+    parts = [groups.part(run.performance.cold) for run in runs]
+    shown = [share for data, share in zip(cells["data"], cells["ceil."], strict=True) if data == "cold"]
+    assert len(shown) == len(parts) > 1
+    for part, share in zip(parts, shown, strict=True):
+        assert part is None or float(share.removesuffix("%")) == pytest.approx(100 * part, abs=0.5)
+    assert any(share.endswith("%") for share in cells["ceil. "])
+
+
+@pytest.mark.parametrize(("count", "text"), [(0, "0 matrices"), (1, "1 matrix"), (1234, "1,234 matrices")])
+def test_a_plural_follows_its_count(count: int, text: str) -> None:
+    assert units.counted(count, "matrix", "matrices") == text
+    assert units.counted(count, "Run").endswith("Run") is (count == 1)

@@ -87,7 +87,7 @@ def in_terminal(*arguments: str, **variables: str) -> str:
     while True:
         try:
             part = os.read(ours, 65536)
-        except OSError:  # what Linux answers once nobody has the other end
+        except OSError:  # Linux's error when the other end is closed
             break
         if not part:
             break

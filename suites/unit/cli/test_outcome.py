@@ -32,7 +32,7 @@ PageContext = str | LeftOut | Verdict | None
 
 
 def runs(**reasons: PageContext) -> list[Run]:
-    """Two Runs of one kernel, PASS but for what is given: why it is NOT RUN, or a verdict."""
+    """Two Runs of one kernel, PASS except the given dimensions: why they are NOT RUN, or a verdict."""
     made = [run for run in clean_runs(Random(1), edges=1, isas=("avx2",)) if run.op == "i2s_quantize"][:2]
     passed = {name: kind(status=Status.PASS) for name, kind in FIELDS.items()}
     given = {
@@ -68,7 +68,7 @@ def test_what_was_chosen_or_cannot_be_here_is_let_through(reasons: dict[str, Pag
 
 
 @pytest.mark.parametrize(
-    "words", ["this cpu lacks avx512vnni", "not asked for: --dimension accuracy", "simulated: it has no speed"]
+    "words", ["this cpu lacks avx512vnni", "not requested: --dimension accuracy", "simulated: it has no speed"]
 )
 def test_words_alone_let_nothing_through(words: str) -> None:
     assert ended(runs(performance=words)) == exit_status.UNJUDGED

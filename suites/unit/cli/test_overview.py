@@ -88,7 +88,7 @@ def test_what_failed_is_told_once_and_first(monkeypatch: pytest.MonkeyPatch, tmp
     record = record_of([record.runs[0].model_copy(update={"accuracy": wrong}), *record.runs[1:]])
     out, err = shown(record, monkeypatch, tmp_path, 120)
     assert out.count(wrong.reason) == 1
-    assert out.index(wrong.reason) < out.index("fastest kernel")
+    assert out.index(wrong.reason) < out.index(" correct, 1 failed") < out.index("fastest kernel"), "before the counts"
     assert re.search(rf"^Next: .*tritmark run .*--seed {record.environment.seed}  # repeats the same data$", out, re.M)
     out, err = shown(record, monkeypatch, tmp_path, 120, as_json=True)
     assert Record.model_validate_json(out).id == record.id
@@ -145,7 +145,7 @@ def test_a_part_of_the_ceiling_alone_may_be_too_noisy() -> None:
     cold = run.performance.cold.model_copy(update={"against": against.model_copy(update={"fraction": fraction})})
     shaky = run.model_copy(update={"performance": run.performance.model_copy(update={"cold": cold})})
     (line,) = map(str, overview.suspicions(record_of([shaky, *record.runs[1:]])))
-    assert line.endswith(" cold, as a share of its limit. Next: repeat on a quiet machine.")
+    assert line.endswith(" cold, as a share of its ceiling. Next: repeat on a quiet machine.")
 
 
 def test_what_is_too_noisy_is_no_fastest_kernel() -> None:
@@ -234,7 +234,7 @@ def test_each_op_has_one_line_and_the_most_compared_come_first() -> None:
 
 def test_what_was_not_timed_is_counted() -> None:
     runs = [
-        run.model_copy(update={"performance": Performance(status=Status.NOT_RUN, reason="not asked for")})
+        run.model_copy(update={"performance": Performance(status=Status.NOT_RUN, reason="not requested")})
         for run in quick().runs
     ]
     assert overview.fastest(record_of(runs), 80) is None

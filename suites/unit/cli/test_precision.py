@@ -43,7 +43,7 @@ def made_up(mode: str, shape: Shape, ns: float, error: float) -> PrecisionResult
 
 def measured(shapes: Sequence[Shape], seed: int) -> Precisions:
     results = (made_up(mode, shape, ns, error) for shape in shapes for mode, (ns, error) in MODES.items())
-    return Precisions("A GPU of nobody's", tuple(results))
+    return Precisions("A made-up GPU", tuple(results))
 
 
 def absent(shapes: Sequence[Shape], seed: int) -> Precisions:

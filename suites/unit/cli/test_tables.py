@@ -27,7 +27,7 @@ from tritmark.harness.record import (
 )
 from tritmark.harness.text.visible import sentence
 
-LONG_REASON = "q[4] is -1, expected 0; 72 of 1029 elements are wrong in case 1; and so on\nand on"
+LONG_REASON = "q[4] is -1, expected 0; 72 of 1029 elements are incorrect in case 1; and so on\nand on"
 
 
 def printed(record: Record, monkeypatch: pytest.MonkeyPatch, width: int, *, every: bool = False) -> str:
@@ -81,7 +81,7 @@ def test_a_table_that_is_wider_than_the_terminal_loses_nothing(monkeypatch: pyte
 
 def test_no_column_is_empty_and_no_row_has_only_dashes(monkeypatch: pytest.MonkeyPatch) -> None:
     runs = [
-        run.model_copy(update={"performance": Performance(status=Status.NOT_RUN, reason="not asked for")})
+        run.model_copy(update={"performance": Performance(status=Status.NOT_RUN, reason="not requested")})
         if run.format in {"tq2_0", "none"}
         else run
         for run in quick().runs
@@ -188,7 +188,7 @@ def test_a_failure_is_told_with_its_case(monkeypatch: pytest.MonkeyPatch) -> Non
     first = quick().runs[0]
     wrong = drawn(first, status=Status.FAIL, reason=LONG_REASON, failed_case="n=65, threads 3, x at offset 4")
     told = " ".join(printed(record_of([first, wrong]), monkeypatch, 80).split())
-    assert told.startswith("FAIL: 0 of 1 kernel is correct, 1 failed.")
+    assert told.partition(" FAIL: 0 of 1 kernel is correct, 1 failed.")[1]
     assert f"{first.kernel}: accuracy FAIL: q[4] is -1, expected 0 (n=65, threads 3, x at offset 4)" in told
 
 

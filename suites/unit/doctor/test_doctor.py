@@ -199,7 +199,7 @@ def test_the_compiler_of_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
 
     compiling.find_nvcc.cache_clear()
     (found,) = gpu.toolkits(installed, there=False)
-    assert found.state is State.MEND, "a variable that names what is not there is nobody's intention"
+    assert found.state is State.MEND, "a variable that names a missing thing is a mistake"
     assert "TRITMARK_NVCC is '/nowhere/nvcc'" in found.found
 
 

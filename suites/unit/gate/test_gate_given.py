@@ -14,9 +14,10 @@ from typer.testing import CliRunner
 
 from tritmark.harness.cli import exit_status
 from tritmark.harness.cli.gate import gate
-from tritmark.harness.errors import NothingToCompareError
+from tritmark.harness.errors import NothingToCompareError, UsageError
 from tritmark.harness.gate import run as room
-from tritmark.harness.gate.given import same, uncommitted
+from tritmark.harness.gate.benchmarks import BenchmarkFilter
+from tritmark.harness.gate.given import check_op, same, uncommitted
 from tritmark.harness.gate.render_github import commands, summary
 from tritmark.harness.gate.render_junit import junit
 from tritmark.harness.gate.render_text import _head
@@ -145,3 +146,25 @@ def test_the_command_has_a_status_for_it(repository: Path, monkeypatch: pytest.M
         assert done.exit_code == exit_status.UNTRIED
         assert "so there is nothing to compare" in done.stderr
         assert done.stdout == ""
+
+
+@pytest.mark.parametrize("op", ["i2s_quantise", "nosuch*"])
+def test_an_op_that_neither_build_can_have_is_refused_before_anything_is_built(
+    repository: Path, unbuilt: None, op: str
+) -> None:
+    request = GateRequest(base="HEAD~2", head="HEAD", folder=repository, wanted=BenchmarkFilter(op=op))
+    with pytest.raises(UsageError, match=r"matches no op; .*legal: .*i2s_quantize") as refused:
+        room.run(request, Silent())
+    assert ("did you mean 'i2s_quantize'?" in str(refused.value)) is (op == "i2s_quantise")
+
+
+def test_an_op_that_a_build_may_have_is_not_refused(repository: Path, tmp_path: Path) -> None:
+    check_op("i2s_*", ("i2s_quantize",), "HEAD~2", "HEAD", repository)
+    with pytest.raises(UsageError):
+        check_op("newer", ("i2s_quantize",), "HEAD~2", "HEAD", repository)
+    check_op("newer", ("i2s_quantize",), "HEAD", str(tmp_path / "other.whl"), repository)
+    (repository / "kernels" / "newer").mkdir(parents=True)
+    (repository / "kernels" / "newer" / "spec.py").write_text("")
+    git(repository, "add", ".")
+    git(repository, "commit", "--quiet", "-m", "Add an op")
+    check_op("newer", ("i2s_quantize",), "HEAD~1", "HEAD", repository)

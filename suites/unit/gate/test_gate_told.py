@@ -124,7 +124,7 @@ def test_text_says_what_changed_by_how_much_and_why() -> None:
     assert "a fresh process reports SLOWER" in text
     assert "a fresh process reports no verdict: it crashed" in text
     assert "first at q[3, 4]: BASE 1, HEAD 2" in text
-    assert "1 DIFFERS, 1 SLOWER, 2 SAME. The gate fails: 2 of 4 benchmarks are slower or incorrect." in text
+    assert "1 DIFFERS, 1 SLOWER, 2 SAME. The gate fails: 2 of 4 benchmarks slower or incorrect." in text
     assert "\x1b" not in text  # no colours without a terminal
 
 
@@ -132,7 +132,7 @@ def test_text_says_what_changed_by_how_much_and_why() -> None:
     ("outcomes", "strict", "said"),
     [
         ((Outcome.SAME,), True, "The gate passes."),
-        ((Outcome.SAME, Outcome.AMBIGUOUS), False, "passes, but 1 of 2 benchmarks are ambiguous"),
+        ((Outcome.SAME, Outcome.AMBIGUOUS), False, "passes, with 1 of 2 benchmarks AMBIGUOUS"),
         ((Outcome.SAME, Outcome.AMBIGUOUS), True, "is ambiguous: 1 of 2"),
         ((Outcome.ERROR, Outcome.AMBIGUOUS), True, "fails: 1 of 2"),
         ((), False, "no benchmarks. The gate passes."),

@@ -106,7 +106,7 @@ def ratio(rng: random.Random, middle: float, width: float = 0.012) -> Ratio:
 
 
 def footing(rng: random.Random, device: str, moved: tuple[int, int, int], speed: float, *, hot: bool) -> Measurement:
-    """A figure as the harness makes it: kernel and probe by turns, everything else from these samples."""
+    """A figure as the harness makes it: kernel and probe interleaved, everything else from these samples."""
     needs = dict(zip(("read", "write", "compute"), moved, strict=True))
     footprint = moved[0] + moved[1]
     kept = hot and footprint < CACHE[device]

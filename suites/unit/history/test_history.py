@@ -254,7 +254,7 @@ def test_commits_of_elsewhere_are_left_out(repository):
     written(folder / "results/asv", [*commits[:-1], "f" * 40], noisy([1.0] * 24))
     told: list[str] = []
     assert regressions(values(folder / "results/asv", told.append), order(folder), told.append) == []
-    assert told == ["left out: results of 1 commits outside the history of HEAD"]
+    assert told == ["left out: results of 1 commit outside the history of HEAD"]
 
 
 def test_in_a_shallow_clone_nothing_is_left_out_in_silence(repository, tmp_path, monkeypatch):

@@ -128,7 +128,7 @@ def test_what_is_too_small_to_get_cold_is_added_hot_and_said(plan: stored.Plan) 
     runs[shared] = runs[shared].model_copy(update={"performance": performance})
     one, _ = stored.sums(plan, list(runs.values()))
     assert (one.layers, one.hot) == (14, 4)
-    assert "except 4 layers that are too small" in linear.sentence(one)
+    assert "except 4 layers too small" in linear.sentence(one)
 
 
 @pytest.fixture(scope="module")

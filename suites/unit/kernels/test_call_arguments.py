@@ -67,7 +67,9 @@ def test_what_is_no_name_is_refused(call: Callable[..., Any], variant: Any) -> N
 
 @each
 def test_a_variant_that_does_not_exist_is_refused(call: Callable[..., Any]) -> None:
-    with pytest.raises(NoCompatibleKernelError, match=r"variant 'avx51' \(did you mean 'avx512'\?\)"):
+    with pytest.raises(
+        NoCompatibleKernelError, match=r"avx51: unknown variant; did you mean 'avx512'\? legal: .*scalar"
+    ):
         call(variant="avx51")
     call(variant="scalar")
 
@@ -130,6 +132,43 @@ def test_what_is_no_dtype_is_refused(dtype: Any) -> None:
 def test_what_is_no_scale_is_refused(scale: Any) -> None:
     with pytest.raises(InvalidArgumentError, match="act_scale is"):
         ternary_matmul(Q.q, PACKED, act_scale=scale)
+
+
+@pytest.mark.parametrize("scale", [0, 0.0, np.float32(0), -1.0, np.nan, np.inf, 1e-50, np.array(0.0)], ids=repr)
+def test_a_scale_that_no_product_takes_is_refused_when_weights_are_packed(scale: Any) -> None:
+    """Also for all-zero weights: files may have that scale, and formats hold it."""
+    for codes in (CODES, np.zeros_like(CODES)):
+        with pytest.raises(InvalidArgumentError, match=r"scale is .*; legal: finite and above zero as float32"):
+            pack_weights(codes, scale)
+    form = FORMATS["tile64"]
+    if not np.any(scale) and np.ndim(scale) == 0:
+        assert form.unpack(form.pack(np.zeros_like(CODES), scale, tail="error"), CODES.shape) is not None
+
+
+def test_a_layer_names_values_that_are_not_finite_in_its_own_words() -> None:
+    """It has no argument `nonfinite`."""
+    wrong, legal = X.copy(), "finite values; nan_to_num replaces NaN and infinity"
+    wrong[1, 3] = np.nan
+    layer = QuantizedLinear(PACKED)
+    for _ in range(2):
+        with pytest.raises(InvalidArgumentError, match=f"^QuantizedLinear: x is nan at index 67; legal: {legal}$"):
+            layer(wrong)
+        layer(X)
+    with pytest.raises(InvalidArgumentError, match=f"^QuantizedLinear: weights is nan at index 67; legal: {legal}$"):
+        QuantizedLinear(wrong)
+    with pytest.raises(InvalidArgumentError, match='nonfinite="zero"'):
+        activation_quantize(wrong)
+
+
+@pytest.mark.parametrize("format", ["tq2_0", "iq2_bn", "q2_0"])
+def test_groups_and_rows_of_zeros_keep_a_scale_of_zero(format: str) -> None:
+    codes = np.zeros((8, 256), np.int8)
+    codes[1:] = 1
+    scales = np.ones(FORMATS[format].scale_shape(codes.shape), np.float32)
+    scales[0] = 0
+    product = QuantizedLinear(pack_weights(codes, scales, format=format))(np.ones((1, 256), np.float32))
+    assert not product[0, 0]
+    assert product[0, 1:].all()
 
 
 @pytest.mark.parametrize("name", [["a"], 5, {}], ids=repr)

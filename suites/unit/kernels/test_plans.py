@@ -502,7 +502,7 @@ def test_the_environment_chooses_anew(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_is_registered_chooses_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A better kernel of somebody else's runs from the next call on, and there is no plan of it."""
+    """A better third-party kernel runs from the next call on, without a plan."""
     monkeypatch.setattr(providers, "_LOADED", [])
     monkeypatch.delenv(cpu.FORCE, raising=False)
     weights, ran = pack_weights(CODES, 0.5), []

@@ -1,4 +1,4 @@
-"""The pool of threads: every item once, whoever calls, forks or binds meanwhile, and no more threads than are allowed.
+"""The pool of threads: every item once, also beside other callers, forks and bindings, and at most the allowed threads.
 
 pool_stress.c calls the pool in every way that it allows, under sanitizers too; pools with planted faults show that it
 sees them.
@@ -82,7 +82,7 @@ FAULTS = {
         "    *begin = back ? end - count : first;",
     ),
     "ranges begin anywhere": ("j.chunk = (units ? units : 1) * unit;", "j.chunk = units ? units : 1;"),
-    "nobody waits for the others": ("        wait_for_workers(j, claimed, count);", "        (void)wait_for_workers;"),
+    "none waits for the others": ("        wait_for_workers(j, claimed, count);", "        (void)wait_for_workers;"),
     "a call within a call is shared": ("    if (inside) {", "    if (0) {"),
     "a child has its parent's workers": ("pthread_atfork(NULL, NULL, child);", ""),
     "workers round as they did": ("        control_as(j->control);", ""),
@@ -117,8 +117,8 @@ def test_a_worker_whose_core_is_taken_goes_on_on_its_caller_s(tmp_path: Path, sa
 @two_cores
 @pytest.mark.timing
 def test_workers_whose_core_is_taken_sleep_and_come_at_once(tmp_path: Path) -> None:
-    """How many of a hundred calls have both threads beside another library's that spins, by turns with workers that
-    offer their core to it instead."""
+    """How many of a hundred calls have both threads beside another library's that spins, interleaved with
+    workers that offer their core to it instead."""
     if tuple(map(int, re.findall(r"\d+", release())[:2])) < (6, 12):
         pytest.skip(f"Linux {release()} runs a thread that wakes no sooner for its short slices; 6.12 does")
     crowded, offering = "CROWDED = 64,", "CROWDED = 0,"

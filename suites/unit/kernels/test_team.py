@@ -52,7 +52,7 @@ def test_threads_work_while_they_spin_and_are_left_alone_otherwise(tmp_path: Pat
 FAULTS = {
     "they are never asked": ("pool.c", "        team = tm_team_runs();", ""),
     "nothing is learnt of them": ("team.c", "    mine.known = atomic_load(&r.known);", ""),
-    "nobody sees that they run": ("team.c", "    return mine.ran_ns > ran;", "    return 0;"),
+    "it is not seen that they run": ("team.c", "    return mine.ran_ns > ran;", "    return 0;"),
     "they are asked though they sleep": ("team.c", "    return mine.ran_ns > ran;", "    return 1;"),
     "more of them work than are allowed": ("team.c", "    if (n < r->threads)", "    if (1)"),
     "they round as they did": ("pool.c", "    control_as(j->control);\n    work", "    work"),

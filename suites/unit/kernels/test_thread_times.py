@@ -75,8 +75,8 @@ def test_the_balance_of_an_unequal_partition_is_low_whoever_does_what(share_out:
 
 
 def test_the_balance_of_an_equal_one_is_high(share_out: Call) -> None:
-    """Of two equal items each thread does one, and neither can take some of the other's. Whoever interrupts a thread
-    makes it busy for longer, so it is seen in the calls that nobody interrupts."""
+    """Each thread does one of two equal items, and cannot take some of the other one. An interruption makes a thread
+    busy for longer, so only calls without interruptions count."""
     assert any(found > HIGH for found in balances(share_out, [STEPS, STEPS]))
 
 

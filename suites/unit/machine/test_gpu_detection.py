@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tritmark.harness.errors import DeviceUnavailableError
+from tritmark.harness.extras import install
 from tritmark.harness.machine import gpu, libcuda, nvml
 
 UUID = bytes(range(16))
@@ -166,7 +167,7 @@ def test_pycuda_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not gpu.gpu_compiled()
     assert gpu.gpu_available()
     assert "PyCUDA is not installed" in str(gpu.why_not())
-    assert "pip install 'tritmark[cuda]'" in str(gpu.why_not())
+    assert install("cuda") in str(gpu.why_not())
 
 
 def test_cuda_bindings_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,7 +257,7 @@ def test_busy_device(monkeypatch: pytest.MonkeyPatch) -> None:
     assert gpu.why_not() is None, "others may use it too"
     fake_nvml(monkeypatch, nvmlDeviceGetComputeRunningProcesses=lambda device: [])
     driver(monkeypatch, Library(mode=3))
-    assert gpu.why_not() is None, "nobody has it"
+    assert gpu.why_not() is None, "it is free"
 
 
 @pytest.mark.parametrize(
@@ -381,7 +382,7 @@ def test_health(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_health_says_why_it_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert gpu.health() == gpu.Health(note="nvidia-ml-py is not installed; next: pip install 'tritmark[cuda]'")
+    assert gpu.health() == gpu.Health(note=f"nvidia-ml-py is not installed; next: {install('cuda')}")
 
     def refused(*arguments: Any) -> Any:
         raise NVMLError("Driver Not Loaded")

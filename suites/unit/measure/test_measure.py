@@ -199,7 +199,7 @@ def test_quantiles_are_those_of_scipy(share: float, count: int) -> None:
     from scipy.stats import binom, norm
 
     wanted = int(binom.ppf(share, count, 0.5))
-    # Where a sum is the share itself but for the last digits, either neighbour is right.
+    # Where a sum equals the share except for its last digits, either neighbour is correct.
     near = {
         wanted + step
         for step in (-1, 1)

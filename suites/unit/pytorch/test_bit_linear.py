@@ -104,6 +104,65 @@ def test_a_scale_that_weights_were_multiplied_by_is_taken_as_such() -> None:
     assert layer.state_dict()["weight_scale"] == 4
 
 
+@pytest.mark.parametrize("grad", [False, True])
+def test_a_value_that_is_not_finite_is_named_in_the_words_of_the_caller(layer: Any, grad: bool) -> None:
+    x = rows(2)
+    x[1, 3] = torch.nan
+    legal = r"legal: finite values; torch\.nan_to_num\(x\) replaces NaN and infinity$"
+    for _ in range(2):
+        with pytest.raises(InvalidArgumentError, match=rf"^BitLinear: x is nan at index \(1, 3\); {legal}"):
+            layer(x.requires_grad_(grad))
+        layer(rows(2))
+    linear = torch.nn.Linear(K, N)
+    with torch.no_grad():
+        linear.weight[2, 1] = torch.inf
+    with pytest.raises(InvalidArgumentError, match=r"^BitLinear\.from_float: weight is inf at index \(2, 1\)"):
+        BitLinear.from_float(linear)
+
+
+@pytest.mark.parametrize("kept", ["torch.save", "safetensors", "dict"])
+@pytest.mark.parametrize("rule", ["multiply", "divide"])
+def test_a_state_of_the_other_rule_of_the_scale_is_refused(rule: str, kept: str) -> None:
+    """Inside a model. A file that drops the metadata has the rule "divide" only."""
+    rules = {"multiply": 0.25, "divide": 4.0}
+    source = torch.nn.Sequential(BitLinear.from_packed(hf_packed(codes_of()), rules[rule], weight_scale_rule=rule))
+    state = source.state_dict()
+    assert set(state) == {"0.weight", "0.weight_scale"} | ({"0._extra_state"} if rule == "divide" else set())
+    if kept == "torch.save":
+        file = io.BytesIO()
+        torch.save(state, file)
+        file.seek(0)
+        state = torch.load(file, weights_only=True)
+    elif kept == "safetensors":
+        safetensors = pytest.importorskip("safetensors.torch", reason="of the extra weights")
+        state = safetensors.load(safetensors.save(dict(state)))
+    else:
+        state = dict(state)
+    for wanted in rules:
+        made = torch.nn.Sequential(BitLinear(K, N, weight_scale_rule=wanted))
+        if wanted == rule or (rule == "multiply" and kept != "torch.save"):
+            made.load_state_dict(state)
+            assert torch.equal(made[0].weight, source[0].weight)
+            continue
+        with pytest.raises(InvalidArgumentError, match=f"'{rule}' in the state and '{wanted}' in the layer"):
+            made.load_state_dict(state)
+        assert torch.equal(made(rows(2)), torch.zeros(2, N)), "nothing was loaded"
+
+
+@pytest.mark.parametrize("rule", ["multiply", "divide"])
+def test_a_state_without_a_record_of_the_rule_loads_as_before(rule: str) -> None:
+    layer = BitLinear(K, N, weight_scale_rule=rule)
+    found = layer.load_state_dict({"weight": hf_packed(codes_of()), "weight_scale": torch.tensor([0.25])}, strict=True)
+    assert (found.missing_keys, found.unexpected_keys) == ([], [])
+    again = copy.deepcopy(layer)
+    again.load_state_dict(layer.state_dict(), assign=True)
+    assert torch.equal(again(rows(2)), layer(rows(2)))
+    with torch.device("meta"):
+        empty = BitLinear(K, N, weight_scale_rule=rule)
+    empty.load_state_dict(layer.state_dict(), assign=True)
+    assert torch.equal(empty(rows(2)), layer(rows(2)))
+
+
 @pytest.mark.parametrize("path", sorted(GOLDEN.glob("hf_*.npz")), ids=lambda path: path.stem)
 def test_bytes_of_the_original_packer_are_read(path: Path) -> None:
     with np.load(path) as vector:

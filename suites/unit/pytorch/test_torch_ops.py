@@ -272,7 +272,11 @@ WRONG: dict[str, tuple[str, tuple[Any, ...], str]] = {
     "x of float64": ("activation_quantize", (X.double(),), "x is of dtype torch.float64"),
     "a number": ("linear", (torch.tensor(1.0), *LINEAR), r"x is of shape \(\)"),
     "rows of nothing": ("activation_quantize", (X[..., :0],), "a last dimension above 0"),
-    "a NaN": ("linear", (torch.full((2, 96), torch.nan), *LINEAR), "x is nan at index 0"),
+    "a NaN": (
+        "linear",
+        (torch.full((2, 96), torch.nan), *LINEAR),
+        r"^torch\.ops\.tritmark\.linear: x is nan at index \(0, 0\); legal: finite values; torch\.nan_to_num\(x\)",
+    ),
     "an infinity": ("i2s_quantize", (torch.full((2,), torch.inf), SCALE), "x is inf at index 0"),
     "rows too long": ("linear", (rows(2, 196), *LINEAR), "bytes"),
     "an unknown format": ("linear", (X, PACKED, SCALE, 40, "tile65"), "tile64"),

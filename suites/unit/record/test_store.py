@@ -37,7 +37,7 @@ from tritmark.harness.text.outcome import outcome
 
 pytestmark = pytest.mark.interpreter
 
-LEFT_OUT = "not asked for"
+LEFT_OUT = "not requested"
 ENVIRONMENT = Environment(
     tritmark="0", python="3", packages={}, compiler="", variables={}, commit=None, command=("tritmark", "run"), seed=0
 )
@@ -67,7 +67,7 @@ def run(id: str, status: Status = Status.PASS) -> Run:
         workload=WorkloadFacts(id="w", axes={"n": 1}, family="normal", layout="aligned", seed=0),
         threads=1,
         accuracy=Accuracy(status=status, reason=reason),
-        performance=Performance(status=Status.NOT_RUN, reason="not asked for"),
+        performance=Performance(status=Status.NOT_RUN, reason="not requested"),
         memory=MemoryUse(status=Status.NOT_RUN, reason=LEFT_OUT),
         cross=Cross(status=Status.NOT_RUN, reason=LEFT_OUT),
         receipt=None,

@@ -79,6 +79,6 @@ def test_failures_come_first_and_text_is_inert(page: str) -> None:
 
 
 def test_nothing_is_shown_where_nothing_was_judged(gpu_record: Record) -> None:
-    left_out = MemoryUse(status=Status.NOT_RUN, reason="not asked for")
+    left_out = MemoryUse(status=Status.NOT_RUN, reason="not requested")
     runs = tuple(run.model_copy(update={"memory": left_out}) for run in gpu_record.runs)
     assert memory.SECTION.context(gpu_record.model_copy(update={"runs": runs})) is None  # type: ignore[misc]

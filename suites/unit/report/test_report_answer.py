@@ -70,7 +70,7 @@ def test_the_questions_come_before_any_table() -> None:
     places = [told.index(question) for question in ("Correct?", "How fast?", "Doubted?")]
     assert places == sorted(places)
     assert "PASS 18 of 18 kernels are correct." in told
-    assert "No verdict is AMBIGUOUS, no figure is doubted or too noisy." in told
+    assert "Every verdict is decided, and no figure is too noisy." in told
     assert summary.status(quick()) == "PASS"
 
 

@@ -500,4 +500,4 @@ def test_a_thread_that_outlives_the_calls_is_found(cases: Cases) -> None:
         ended.set()
         thread.join()
     assert performance.status is Status.FAIL
-    assert "guard threads: 1 threads that it started outlive its calls" in performance.reason
+    assert "guard threads: threads that it started and that outlive its calls: 1" in performance.reason

@@ -275,7 +275,7 @@ def test_a_byte_outside_is_noticed_once_it_was_copied_back(n: int, before: bool,
     guarded.pull()
     assert (
         guarded.broken()
-        == f"1 bytes {'before its start' if before else 'past its end'} changed, the nearest {away} away from it"
+        == f"1 byte {'before its start' if before else 'past its end'} changed, the nearest {away} away from it"
     )
 
 
@@ -335,7 +335,7 @@ def bend(inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("work", "told"),
     [
-        (wrong(spill), "it wrote outside y: 1 bytes past its end"),
+        (wrong(spill), "it wrote outside y: 1 byte past its end"),
         (wrong(scribble), "the input x was changed"),
         (wrong(bend), "y[4, 32] is"),
         (lambda inputs, outputs: None, "165 elements of y are never written"),

@@ -12,11 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tritmark.harness.errors import UsageError
+from tritmark.harness.record import Divergence
 from tritmark.harness.spec import ToleranceKind
+from tritmark.harness.validate.cases import Case
 from tritmark.harness.validate.compare import Expected
 from tritmark.harness.validate.guard_names import Guard
 from tritmark.harness.validate.guards import ALIGNMENT, ZONE, GuardedArray, layout_offset
-from tritmark.harness.validate.trial import Tally
+from tritmark.harness.validate.trial import Tally, _inputs_there
 from tritmark.harness.worker.remote import RemoteMemory
 from tritmark.harness.worker.shared import Edge
 from tritmark.kernels import OPS
@@ -96,7 +98,7 @@ def test_one_byte_outside_is_noticed(n: int, dtype: np.dtype[Any], past: int, da
     write_byte(guarded, -away if before else guarded.array.nbytes - 1 + away)
     assert (
         guarded.broken()
-        == f"1 bytes {'before its start' if before else 'past its end'} changed, the nearest {away} away from it"
+        == f"1 byte {'before its start' if before else 'past its end'} changed, the nearest {away} away from it"
     )
     guarded.arm()
     assert guarded.broken() == ""
@@ -142,6 +144,34 @@ def test_poison_tells_what_was_not_written(n: int, dtype: np.dtype[Any], data: s
         guarded.array[~left_out] = np.arange(n).astype(dtype)[~left_out]
         never &= guarded.unwritten()
     assert np.array_equal(never, left_out)
+
+
+@pytest.mark.parametrize(
+    ("op", "shape", "index", "text"),
+    [
+        ("i2s_quantize", {"n": 4}, (2,), " (x[2] = 0.1, scale = 0.5)"),
+        ("ternary_matmul", {"M": 2, "N": 3, "K": 4}, (1, 2), " (weight_scale = 0.5, act_scale[1] = 7.0)"),
+        ("i2s_quantize", {"n": 4}, (), ""),
+    ],
+)
+def test_a_difference_comes_with_the_inputs_of_its_element(
+    op: str, shape: dict[str, int], index: tuple[int, ...], text: str
+) -> None:
+    """Values are shown in the dtype that the kernel reads; inputs over other axes are left out."""
+    known = BY_NAME[op]
+    values: dict[str, object] = {
+        "x": np.full(4, 0.1),
+        "scale": 0.5,
+        "weight_scale": np.float32(0.5),
+        "act_scale": np.full(2, 7, np.float32),
+        "activations": np.ones((2, 4), np.int8),
+        "weights": np.ones((3, 4), np.int8),
+    }
+    logical = {each.name: values[each.name] for each in known.inputs}
+    floats = {name: np.asarray(value, "float32") for name, value in logical.items() if name in {"x", "scale"}}
+    inputs = {**logical, **floats}
+    first = Divergence(output=known.outputs[0].name, index=index, expected="0", found="1")
+    assert _inputs_there(known, Case(inputs, (), logical), first) == text
 
 
 @pytest.mark.parametrize(

@@ -145,7 +145,9 @@ def test_scales_by_which_is_divided_become_those_by_which_is_multiplied(tmp_path
 
 def test_masters_become_codes_by_the_models_rule(tmp_path: Path) -> None:
     source = models.write_masters(tmp_path / "a.safetensors", SMALL)
-    with pytest.raises(InvalidArgumentError, match=r"--quantize is missing, and 14 linear layers .*; legal: absmean"):
+    with pytest.raises(
+        InvalidArgumentError, match=r"--quantize is missing; linear layers with floats .* 14, first .*; legal: absmean"
+    ):
         to(source, tmp_path / "b.gguf", "i2_s_x86")
     found = convert(source, tmp_path / "b.gguf", "i2_s_x86", HOLDERS, quantize="absmean")
     assert (found.matrices, found.quantized, found.floats) == (14, 14, 0)

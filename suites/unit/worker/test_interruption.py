@@ -1,4 +1,4 @@
-"""Ctrl-C at the moments that matter: nothing is cut in two, and nobody prints a traceback."""
+"""Ctrl-C at the moments that matter: nothing is cut in two, and no traceback is printed."""
 
 from __future__ import annotations
 

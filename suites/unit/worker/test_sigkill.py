@@ -178,7 +178,7 @@ def begin(folder: Path) -> Store:
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[float, int]:
-    """How long a run takes that nobody kills, in seconds, and how many Runs it has."""
+    """Duration of a run without a kill, in seconds, and how many Runs it has."""
     folder = tmp_path_factory.mktemp("whole") / "run"
     store = begin(folder)
     start = time.monotonic()

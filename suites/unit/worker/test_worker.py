@@ -69,7 +69,7 @@ def named(installed: Installed, name: str) -> Variant:
 
 
 def lives(pid: int) -> bool:
-    """Whether there is such a process, and it is no zombie that nobody has waited for."""
+    """Whether there is such a process, and it is no zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:

@@ -133,7 +133,7 @@ def test_line_is_that_of_the_access(backend: SimulatorBackend) -> None:
 # them synchronize.
 ACTORS = (0, 1, 17, 33)
 KINDS = {"nothing": 0, "read": 1, "write": 2, "atomic": 3}
-MEETINGS = {"nobody": 0, "warp": 1, "block": 2, "half": 3}
+MEETINGS = {"none": 0, "warp": 1, "block": 2, "half": 3}
 ACCESS = st.tuples(st.sampled_from(["read", "write", "atomic"]), st.sampled_from([1, 2, 4, 8]), st.integers(0, 7)).map(
     lambda access: (
         (access[0], 4, access[2] // 4 * 4)
@@ -160,7 +160,7 @@ def _has_race(steps: list[tuple[dict[int, tuple[str, int, int]], str]]) -> bool:
                 ):
                     return True
             before.append((thread, kind, range(first, first + size), {thread}))
-        together = {"nobody": 1, "half": 16, "warp": 32, "block": 64}[meeting]
+        together = {"none": 1, "half": 16, "warp": 32, "block": 64}[meeting]
         for _, _, _, known_to in before:
             met = {thread // together for thread in known_to}
             known_to |= {thread for thread in ACTORS if thread // together in met}
@@ -168,13 +168,13 @@ def _has_race(steps: list[tuple[dict[int, tuple[str, int, int]], str]]) -> bool:
 
 
 @settings(max_examples=400)
-@given(st.lists(st.tuples(STEP, st.sampled_from(["nobody", "warp", "block"])), max_size=6), st.integers(0, 1000))
+@given(st.lists(st.tuples(STEP, st.sampled_from(["none", "warp", "block"])), max_size=6), st.integers(0, 1000))
 def test_races_are_those_of_the_definition(steps: list[tuple[dict[int, tuple[str, int, int]], str]], seed: int) -> None:
     assert _accused(steps, seed) == _has_race(steps)
 
 
 @settings(max_examples=400)
-@given(st.lists(st.tuples(STEP, st.sampled_from(["nobody", "half", "warp"])), max_size=8), st.integers(0, 1000))
+@given(st.lists(st.tuples(STEP, st.sampled_from(["none", "half", "warp"])), max_size=8), st.integers(0, 1000))
 def test_no_race_is_made_up_where_parts_of_a_warp_meet(
     steps: list[tuple[dict[int, tuple[str, int, int]], str]], seed: int
 ) -> None:
@@ -289,8 +289,8 @@ def test_memory_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_cannot_be_simulated(backend: SimulatorBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(DeviceUnavailableError, match="cannot be simulated"):
         backend.function(Kernel(file=str(SOURCE), name="planted_trap", threads=64, registers=32, simulated=False))
-    with pytest.raises(CompileError, match="nobody"):
-        backend.function(Kernel(file=str(SOURCE), name="nobody", threads=64, registers=32))
+    with pytest.raises(CompileError, match="missing"):
+        backend.function(Kernel(file=str(SOURCE), name="missing", threads=64, registers=32))
     monkeypatch.setenv("TRITMARK_SIMULATOR_CAPABILITY", "7.5")
     old = SimulatorBackend()
     assert old.info.arch == "sm_75"
