@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from tritmark.harness.errors import UsageError
+from tritmark.harness.extras import install
 from tritmark.harness.monitor.metrics import Metric
-
-INSTALL = "pip install 'tritmark[otel]'"
 
 
 class OtelInstruments:
@@ -19,7 +18,7 @@ class OtelInstruments:
         try:
             from opentelemetry import metrics
         except ImportError:
-            raise UsageError(f"opentelemetry is not installed; next: {INSTALL}") from None
+            raise UsageError(f"opentelemetry is not installed; next: {install('otel')}") from None
         self._read: Callable[[], Iterable[Metric]] | None = read
         meter = (provider or metrics.get_meter_provider()).get_meter("tritmark")
         for each in known:

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from tritmark.harness.errors import UsageError
+from tritmark.harness.extras import install
 from tritmark.harness.monitor.metrics import Metric
 
 _SUFFIXES = {"s": "_seconds", "By": "_bytes", "Hz": "_hertz", "W": "_watts", "Cel": "_celsius", "1": ""}
-INSTALL = "pip install 'tritmark[prometheus]'"
 
 
 class PrometheusEndpoint:
@@ -20,7 +20,7 @@ class PrometheusEndpoint:
         try:
             from prometheus_client import CollectorRegistry, start_http_server
         except ImportError:
-            raise UsageError(f"prometheus-client is not installed; next: {INSTALL}") from None
+            raise UsageError(f"prometheus-client is not installed; next: {install('prometheus')}") from None
         registry = CollectorRegistry()
         registry.register(_Collector(read))
         try:

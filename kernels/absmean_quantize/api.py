@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -52,8 +52,14 @@ def absmean_quantize(
     if on_error != "raise":
         from tritmark.kernels.recovering.client import call
 
-        given = {"x": x, "nonfinite": nonfinite, "variant": variant, "threads": threads, "device": device}
-        return cast("AbsmeanQuantized", call(OP.name, on_error, out=out, out_of=0, **given))
+        asked: dict[str, Any] = {
+            "x": x,
+            "nonfinite": nonfinite,
+            "variant": variant,
+            "threads": threads,
+            "device": device,
+        }
+        return cast("AbsmeanQuantized", call(OP.name, on_error, out=out, out_of=0, **asked))
     key = dispatch.on_device(KEY, device)
     flat = dispatch.flattened(OP.name, "x", x)
     axes = unify(OP, {"x": flat})

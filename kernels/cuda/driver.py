@@ -106,7 +106,8 @@ class DriverBackend:
 
     def __enter__(self) -> DriverBackend:
         if self._lost is not None:
-            code = {"code": self._lost.code} if isinstance(self._lost, DeviceFaultError) else {}
+            # By attribute and not by class: at exit, globals may be gone.
+            code = {"code": self._lost.code} if hasattr(self._lost, "code") else {}
             raise type(self._lost)(self._lost.found, next_step=self._lost.next_step, **code)
         entered = _ENTERED.backends
         if not entered or entered[-1] is not self:

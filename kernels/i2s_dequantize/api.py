@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -37,8 +37,8 @@ def i2s_dequantize(
     if on_error != "raise":
         from tritmark.kernels.recovering.client import call
 
-        given = {"q": q, "scale": scale, "variant": variant, "threads": threads}
-        return cast("npt.NDArray[np.float32]", call(OP.name, on_error, out=out, device=device, **given))
+        asked: dict[str, Any] = {"q": q, "scale": scale, "variant": variant, "threads": threads}
+        return cast("npt.NDArray[np.float32]", call(OP.name, on_error, out=out, device=device, **asked))
     key = dispatch.on_device(KEY, device)
     flat = dispatch.flattened(OP.name, "q", q)
     inputs = {"q": flat, "scale": scale}

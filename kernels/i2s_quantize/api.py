@@ -41,8 +41,8 @@ def i2s_quantize(
     if on_error != "raise":
         from tritmark.kernels.recovering.client import call
 
-        given = {"x": x, "scale": scale, "nonfinite": nonfinite, "variant": variant, "threads": threads}
-        return cast("npt.NDArray[np.int8]", call(OP.name, on_error, out=out, device=device, **given))
+        asked: dict[str, Any] = {"x": x, "scale": scale, "nonfinite": nonfinite, "variant": variant, "threads": threads}
+        return cast("npt.NDArray[np.int8]", call(OP.name, on_error, out=out, device=device, **asked))
     key = dispatch.on_device(KEY, device)
     flat = dispatch.flattened(OP.name, "x", x)
     axes = unify(OP, {"scale": scale}, {"n": flat.size})

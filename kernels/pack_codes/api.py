@@ -39,8 +39,8 @@ def pack_codes(
     if on_error != "raise":
         from tritmark.kernels.recovering.client import call
 
-        given = {"codes": codes, "scale": scale, "format": format, "device": device, "variant": variant}
-        return cast("npt.NDArray[np.uint8]", call("pack_codes", on_error, **given))
+        asked: dict[str, Any] = {"codes": codes, "scale": scale, "format": format, "device": device, "variant": variant}
+        return cast("npt.NDArray[np.uint8]", call("pack_codes", on_error, **asked))
     packed, _ = with_receipt(codes, scale, format, device=device, variant=variant)
     return packed
 

@@ -46,8 +46,8 @@ def ternary_linear(
     if on_error != "raise":
         from tritmark.kernels.recovering.client import call
 
-        given = {"x": x, "weights": weights, "dtype": dtype, "nonfinite": nonfinite, "variant": variant}
-        return cast("npt.NDArray[Any]", call(_OP, on_error, out=out, device=device, **given))
+        asked: dict[str, Any] = {"x": x, "weights": weights, "dtype": dtype, "nonfinite": nonfinite, "variant": variant}
+        return cast("npt.NDArray[Any]", call(_OP, on_error, out=out, device=device, **asked))
     if not isinstance(weights, PackedWeights):
         found = f"a {type(weights).__name__}"
         raise InvalidArgumentError(

@@ -50,8 +50,14 @@ def ternary_matmul_a16(
     if on_error != "raise":
         from tritmark.kernels.recovering.client import call
 
-        given = {"activations": activations, "weights": weights, "dtype": dtype, "variant": variant, "device": device}
-        return cast("npt.NDArray[Any]", call(_OP, on_error, out=out, **given))
+        asked: dict[str, Any] = {
+            "activations": activations,
+            "weights": weights,
+            "dtype": dtype,
+            "variant": variant,
+            "device": device,
+        }
+        return cast("npt.NDArray[Any]", call(_OP, on_error, out=out, **asked))
     result, _ = _computed(activations, weights, dtype=dtype, out=out, variant=variant, device=device)
     return result
 

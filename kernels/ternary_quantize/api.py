@@ -115,10 +115,10 @@ def ternary_quantize(
     if on_error != "raise":
         from tritmark.kernels.recovering.client import call
 
-        given = {"x": x, "block": block, "packed": packed, "format": format, "nonfinite": nonfinite}
-        given |= {"variant": variant, "threads": threads, "device": device}
+        asked: dict[str, Any] = {"x": x, "block": block, "packed": packed, "format": format, "nonfinite": nonfinite}
+        asked |= {"variant": variant, "threads": threads, "device": device}
         # Another device may have another default block, and so another result.
-        found = call(OP.name, on_error, out=out, host=block is not None, **given)
+        found = call(OP.name, on_error, out=out, host=block is not None, **asked)
         return cast("TernaryQuantized | PackedTernary", found)
     if format not in GROUPS:
         raise InvalidArgumentError(

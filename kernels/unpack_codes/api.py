@@ -45,8 +45,14 @@ def unpack_codes(
     if on_error != "raise":
         from tritmark.kernels.recovering.client import call
 
-        given = {"packed": packed, "shape": shape, "format": format, "device": device, "variant": variant}
-        return cast("tuple[npt.NDArray[np.int8], Scale]", call("unpack_codes", on_error, **given))
+        asked: dict[str, Any] = {
+            "packed": packed,
+            "shape": shape,
+            "format": format,
+            "device": device,
+            "variant": variant,
+        }
+        return cast("tuple[npt.NDArray[np.int8], Scale]", call("unpack_codes", on_error, **asked))
     codes, scale, _ = with_receipt(packed, shape, format, device=device, variant=variant)
     return codes, scale
 

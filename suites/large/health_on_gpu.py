@@ -91,7 +91,8 @@ def _throttled(uuid: str) -> list[str]:
             i2s_quantize(x, 0.5, device="cuda")
     (sensors,) = watch.summary()
     print(sensors.model_dump_json(indent=1))
-    return [] if sensors.during.readings >= 5 else [f"only {sensors.during.readings} readings in 2 s"]
+    # A reading waits for the interpreter, which the load keeps busy, and the watch then pauses longer.
+    return [] if sensors.during.readings >= 2 else [f"only {sensors.during.readings} readings in 2 s"]
 
 
 def _disturbance(uuid: str) -> list[str]:

@@ -74,7 +74,7 @@ class Check:
         found = {each.diagnosis.kind for each in last_recoveries()}
         used = {each.strategy for each in last_recoveries()}
         good = right and found == kinds and (not least or bool(used & set(least)))
-        how = "; ".join(map(str, last_recoveries())) or "no failure"
+        how = "; ".join(f"{each} ({each.diagnosis.found})" for each in last_recoveries()) or "no failure"
         self.report(name, f"{'right' if right else 'WRONG'} after {seconds:.2f} s: {how}", good)
 
     def report(self, name: str, text: str, good: bool) -> None:
