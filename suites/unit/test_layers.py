@@ -40,7 +40,7 @@ LAYERS = (
     ("suite",),
     ("numbered",),
     ("spec", "dtypes", "resident"),
-    ("errors", "nearest", "caches", "interruption", "locks", "search_path", "utf8"),
+    ("errors", "nearest", "caches", "interruption", "locks", "sealed", "search_path", "utf8"),
 )
 """From top to bottom: what stands in one line does not import each other."""
 
