@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from tritmark.harness import tuned
 from tritmark.harness.errors import (
     BadEnvironmentError,
     InvalidArgumentError,
@@ -174,6 +175,7 @@ def execute(
     peers = known(installed, request.libraries)
     with ExitStack() as stack:
         stack.callback(clock.warn_if_set)
+        tuned.known()  # a damaged file is reported here; the log of a worker that reads it is not shown
         source = stack.enter_context(open_weights(request.weights)) if request.weights else None
         weights = TernaryWeights(source, holders_of(installed), request.conventions) if source else None
         linear = (

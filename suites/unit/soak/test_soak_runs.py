@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from scipy.stats import beta
 from typer.testing import CliRunner
 
+from tritmark.harness.caches import CACHE
 from tritmark.harness.cli import exit_status
 from tritmark.harness.cli.soak import soak as command
 from tritmark.harness.providers import load
@@ -45,7 +46,7 @@ def test_every_kind_twice() -> None:
     """The real thing, in small: each kind strikes, and the harness survives all of them."""
     done = CliRunner().invoke(app(), ["--runs", str(2 * len(Kind)), "--seed", str(SEED)])
     assert done.exit_code in {exit_status.PASSED, exit_status.UNTRIED}, done.output
-    rows = {line[:20].strip(): line[20:].split() for line in done.stdout.splitlines() if line[:1].islower()}
+    rows = {line[:19].strip(): line[19:].split() for line in done.stdout.splitlines()}
     for kind in Kind:
         if f"not planted: {kind}" not in done.stdout:
             counted, planted, survived, to_name, named, wrong, lost = map(int, rows[kind.value])
@@ -322,6 +323,18 @@ def test_a_corrupt_cache_is_named_by_its_file_and_not_by_its_folder(
     found = trials.trial(Kind.CACHE, trials.TrialFolder(ground, tmp_path, random.Random(1), LEGAL))
     where.unlink()
     assert (found.struck, found.named) == (True, named)
+
+
+@pytest.mark.parametrize("name", ["choices.json", "prefetch.json"])
+def test_a_damaged_file_of_choices_is_reported_by_every_run(ground: Ground, tmp_path: Path, name: str) -> None:
+    """Also if only a worker would use it, whose log is not shown."""
+    place = trials.TrialFolder(ground, tmp_path, random.Random(3), LEGAL)
+    damaged = tmp_path / "cache" / "tuned" / name
+    damaged.parent.mkdir(parents=True)
+    damaged.write_text('{"version": 1')
+    done = place.run(ground.check_native(place.rng), {CACHE: str(tmp_path / "cache")})
+    assert f"{damaged}: not a file of" in done.text
+    assert (done.status, done.died(LEGAL)) == (0, "")
 
 
 @pytest.mark.parametrize("how", [trials._flipped, trials._truncated, trials._emptied, trials._overwritten])
