@@ -19,6 +19,7 @@ _ERRORS: tuple[errors.TritmarkError, ...] = (
     errors.UsageError("no"),
     errors.NothingToCompareError("the same"),
     errors.BadEnvironmentError("no room", next_step="make some"),
+    errors.ServerEndedError("no server", next_step="look"),
     errors.RecordError(path="r", found="x", legal="y"),
     errors.WeightFileError(path="w", found="nan at [3, 7]", legal="finite"),
     errors.DeviceError("broken", next_step="mend it"),
