@@ -307,9 +307,10 @@ def test_a_device_that_is_lost_at_its_first_launch_is_named_as_simulated(
 
 
 @pytest.mark.parametrize(("said", "named"), [("{file} is damaged", True), ("{folder}", False), ("", False)])
+@pytest.mark.parametrize("anew", [False, True])
 @pytest.mark.parametrize("name", ["native", "gate"])
 def test_a_corrupt_cache_is_named_by_its_file_and_not_by_its_folder(
-    ground: Ground, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, said: str, named: bool
+    ground: Ground, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, anew: bool, said: str, named: bool
 ) -> None:
     """Or by the folder of the build."""
     where = ground.cache / name / "key" / "file.so" if name == "gate" else ground.cache / name / "file.so"
@@ -319,10 +320,18 @@ def test_a_corrupt_cache_is_named_by_its_file_and_not_by_its_folder(
     monkeypatch.setattr(ground, "digest", "d1")
     here = tmp_path / "cache" / name
     text = said.format(file=here / "key" if name == "gate" else here / "file.so", folder=here)
-    monkeypatch.setattr(trials.TrialFolder, "run", lambda *_: Ended(0, f"{text}\nd1", 1.0))
+    there = here / "key" / "file.so" if name == "gate" else here / "file.so"
+
+    def ran(*_: object) -> Ended:
+        if anew:
+            there.write_bytes(b"made anew")
+        return Ended(0, f"{text}\nd1", 1.0)
+
+    monkeypatch.setattr(trials.TrialFolder, "run", ran)
     found = trials.trial(Kind.CACHE, trials.TrialFolder(ground, tmp_path, random.Random(1), LEGAL))
     where.unlink()
-    assert (found.struck, found.named) == (True, named)
+    assert (found.struck, found.named, found.harmless) == (True, named, anew and not named)
+    assert found.bad == (not named and not anew)
 
 
 @pytest.mark.parametrize("name", ["choices.json", "prefetch.json"])
