@@ -68,7 +68,7 @@ TESTING = {
 }
 """For tests."""
 
-INTERNAL = frozenset({"TRITMARK_CUDA_ALONE", "TRITMARK_DRAWN"})
+INTERNAL = frozenset({"TRITMARK_CUDA_ALONE", "TRITMARK_DRAWN", "TRITMARK_SOAK_CLOCK", "TRITMARK_SOAK_DISK"})
 """Set by tritmark for its own processes."""
 
 OTHERS = {

@@ -82,6 +82,10 @@ class BadEnvironmentError(TritmarkError, RuntimeError):
         super().__init__(f"{found}; next: {next_step}")
 
 
+class ServerEndedError(BadEnvironmentError):
+    """The server that processes are forked from has ended. A new one may succeed."""
+
+
 class RecordError(TritmarkError, ValueError):
     """A Record that cannot be read: truncated, of another version, or not a Record."""
 

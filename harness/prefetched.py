@@ -6,7 +6,6 @@ op. A result is valid for one machine and one build, and ignored on any other. T
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 from tritmark.harness import tuned
 from tritmark.harness.caches import cache_folder
 from tritmark.harness.errors import UsageError
+from tritmark.harness.sealed import sealed, unsealed
 
 VERSION = 1
 _LOG = logging.getLogger(__name__)
@@ -28,7 +28,7 @@ def path() -> Path:
 def read(where: Path) -> tuple[dict[str, Any], ...]:
     """The content of a file, as JSON objects; () without a file. Raises UsageError for an invalid file."""
     try:
-        found = json.loads(where.read_text(encoding="utf-8"))
+        found = unsealed(where.read_text(encoding="utf-8"))
         if found["version"] != VERSION:
             raise ValueError(f"version {found['version']!r}; legal: {VERSION}")
         every = tuple(dict(each) for each in found["tuned"])
@@ -46,7 +46,7 @@ def read(where: Path) -> tuple[dict[str, Any], ...]:
 
 def text(every: tuple[dict[str, Any], ...]) -> str:
     """The text of a file with these results."""
-    return json.dumps({"version": VERSION, "tuned": every}, indent=1) + "\n"
+    return sealed({"version": VERSION, "tuned": every})
 
 
 def kept(device: str, op: str, identity: Mapping[str, str]) -> dict[str, Any] | None:

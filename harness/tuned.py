@@ -8,7 +8,6 @@ ignores all.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 from collections.abc import Callable, Mapping
@@ -20,6 +19,7 @@ from typing import Any
 from tritmark.harness.caches import cache_folder
 from tritmark.harness.errors import UsageError
 from tritmark.harness.nearest import nearest
+from tritmark.harness.sealed import sealed, unsealed
 from tritmark.harness.spec import Axes
 
 SELECT = "TRITMARK_TUNED"
@@ -68,7 +68,7 @@ def obeyed() -> bool:
 def read(where: Path) -> tuple[Choice, ...]:
     """The choices in a file; () without a file. Raises UsageError for an invalid file."""
     try:
-        found = json.loads(where.read_text(encoding="utf-8"))
+        found = unsealed(where.read_text(encoding="utf-8"))
         if found["version"] != VERSION:
             raise ValueError(f"version {found['version']!r}; legal: {VERSION}")
         return tuple(_choice(each) for each in found["choices"])
@@ -80,7 +80,7 @@ def read(where: Path) -> tuple[Choice, ...]:
 
 def text(choices: tuple[Choice, ...]) -> str:
     """The text of a file with these choices."""
-    return json.dumps({"version": VERSION, "choices": [asdict(each) for each in choices]}, indent=1) + "\n"
+    return sealed({"version": VERSION, "choices": [asdict(each) for each in choices]})
 
 
 def _choice(found: Mapping[str, Any]) -> Choice:

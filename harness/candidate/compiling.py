@@ -3,11 +3,13 @@ options and compiler."""
 
 from __future__ import annotations
 
+import logging
 import os
 import shlex
 import shutil
 import stat
 from collections.abc import Sequence
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
@@ -21,6 +23,7 @@ OPTIONS = ("-O3", "-march=native")
 _CLOSED = "-Wl,-z,defs"
 """The linker reports undefined symbols by name, instead of the first call. The option -Wl,-z,undefs turns this off."""
 _LONGEST = 2000
+_LOG = logging.getLogger(__name__)
 LIMIT_S = 120
 
 # For each suffix, the environment variable that names its compiler, and the default names.
@@ -72,12 +75,15 @@ def _shortened(said: str) -> str:
 def _known(folder: Path, key: str) -> Path | None:
     """The library in the cache under that key, if its contents still have the hash in its name."""
     for path in sorted(folder.glob(f"{key}-*.so")):
-        if path.stem == f"{key}-{digest_of(path.read_bytes())}":
-            return path
+        with suppress(OSError):
+            if path.stem == f"{key}-{digest_of(path.read_bytes())}":
+                return path
     return None
 
 
 def _made(folder: Path, key: str, command: list[str], source: Path, compiler: Sequence[str]) -> Path:
+    for damaged in sorted(folder.glob(f"{key}-*.so")):
+        _LOG.warning("%s is damaged, so it is compiled anew", damaged)
     temporary = folder / f"{key}.{os.getpid()}.tmp"
     try:
         _, said = _run([*command, "-o", str(temporary)], source, compiler)
@@ -85,6 +91,11 @@ def _made(folder: Path, key: str, command: list[str], source: Path, compiler: Se
         if said.strip():
             path.with_suffix(".txt").write_text(said, encoding="utf-8", errors="replace")
         os.replace(temporary, path)
+    except OSError as error:
+        raise BadEnvironmentError(
+            f"{folder} cannot be written: {error.strerror or error}",
+            next_step=f"free some space, or set {CACHE} to a folder on another disk",
+        ) from None
     finally:
         temporary.unlink(missing_ok=True)
     return path

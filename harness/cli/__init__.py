@@ -55,7 +55,7 @@ from tritmark.harness.cli.verify import verify
 from tritmark.harness.errors import BadEnvironmentError, TritmarkError
 from tritmark.harness.interruption import interrupted_once
 from tritmark.harness.machine.cpu import bind_threads
-from tritmark.harness.machine.session import lift
+from tritmark.harness.machine.session import lift, must_import
 from tritmark.harness.monitor.hook import VARIABLE
 
 _listed: list[str] = []
@@ -81,6 +81,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+
+_NO_MEMORY = ("failed to map segment", "annot allocate memory", "annot map zero-fill pages", "annot create cache")
+"""Words of the dynamic linker for an mmap that failed."""
 
 _REFUSALS = frozenset(
     {
@@ -110,6 +113,7 @@ def main() -> None:
             try:
                 with interrupted_once(), _in_time():
                     _must_be_somewhere()
+                    must_import()
                     app(prog_name="tritmark")
             finally:
                 sys.stdout.flush()
@@ -122,6 +126,13 @@ def main() -> None:
             _end(USAGE, str(error))
         except MemoryError as error:
             _end(ENVIRONMENT, f"out of memory ({error}); next: free memory, or raise the limit of this process")
+        except ImportError as error:
+            if not _unmapped(error):
+                raise
+            _end(
+                ENVIRONMENT,
+                f"out of memory ({error}); next: free memory, or raise the limit of this process (ulimit -v)",
+            )
         except OSError as error:
             if error.errno not in _REFUSALS:
                 raise
@@ -149,8 +160,20 @@ def _in_time() -> Iterator[None]:
 
 def _end(status: int, text: str) -> None:
     if text:
-        console(stderr=True).print(f"tritmark: {text}", style="red", soft_wrap=True)
+        try:
+            console(stderr=True).print(f"tritmark: {text}", style="red", soft_wrap=True)
+        except (MemoryError, ImportError):  # without memory, the console's modules cannot be imported either
+            os.write(2, f"tritmark: {text}\n".encode("utf-8", "backslashreplace"))
     sys.exit(status)
+
+
+def _unmapped(error: BaseException | None) -> bool:
+    """Whether an import failed because a library got no memory: the linker reports that in words only."""
+    while error is not None:
+        if any(words in str(error) for words in _NO_MEMORY):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _must_be_somewhere() -> None:

@@ -137,7 +137,10 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("tritmark selftest --op 'i2s_*'", "the share of mutants that is detected"),
         ("tritmark selftest --bugs", "are faults detected that were reported in public?"),
     ),
-    "soak": (("tritmark soak --minutes 30", "random Runs whose processes are killed"),),
+    "soak": (
+        ("tritmark soak --minutes 30", "random Runs whose processes are killed"),
+        ("tritmark soak --runs 1000", "crashes, full disks, corrupt caches and more: are they survived and named?"),
+    ),
 }
 
 

@@ -30,7 +30,7 @@ MEANINGS = {
     ENVIRONMENT: "an error of the machine or the session, not of a kernel or commit: a limit (`ulimit`), a closed "
     "output, git, pip, a cache; the message names the fix",
     UNTRIED: "nothing was tested, so nothing passed: `gate`: BASE and HEAD are the same; `soak`: no fault could be "
-    "planted; `run`: the Record has neither Runs nor layers",
+    "planted, or a kind took no effect; `run`: the Record has neither Runs nor layers",
     INTERRUPTED: "interrupted (Ctrl-C); finished Runs are kept",
 }
 """As docs/commands.md and `tritmark --help` show them."""

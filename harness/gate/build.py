@@ -7,6 +7,7 @@ removes those that were not used for KEPT_S seconds.
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import subprocess
@@ -26,14 +27,17 @@ from tritmark.harness.caches import CACHE, cache_folder, runs_code
 from tritmark.harness.candidate.compiling import command_of
 from tritmark.harness.errors import BadEnvironmentError, UsageError
 from tritmark.harness.gate.compilers import cached_compilers
-from tritmark.harness.gate.identity import site_digest
+from tritmark.harness.gate.identity import all_digest, site_digest
 from tritmark.harness.gate.opened import BuildError
 from tritmark.harness.gate.part import WHOLE, BuildPart, lacks, narrow, stand_in
 from tritmark.harness.locks import locked
 from tritmark.harness.machine.repository import OUTSIDE, git, must_be_whole, refused_by_git
+from tritmark.harness.store import write_atomically
 
 KEPT_S = 30 * 86400.0
 _LOG_LINES = 25
+_DIGEST = ".sha256"
+_LOG = logging.getLogger(__name__)
 _CYTHON, _OF_CYTHON = ".pyx", (".c", ".cpp")
 _COMPILED = frozenset({".c", ".cc", ".cpp", ".cxx", _CYTHON})
 _COMPILERS = "ccache"
@@ -258,14 +262,28 @@ def _cached(key: str, make: Callable[[Path], None]) -> Path:
     cache = _folder()
     site = cache / key
     with locked(cache / f"{key}.lock"):
+        digest = cache / f"{key}{_DIGEST}"
+        if site.is_dir() and not _whole(site, digest):
+            if digest.exists():
+                _LOG.warning("%s is damaged, so it is built anew", site)
+            shutil.rmtree(site)
         if not site.is_dir():
             with tempfile.TemporaryDirectory(dir=cache) as name:
                 fresh = Path(name, "site")
                 make(fresh)
+                write_atomically(digest, all_digest(fresh))
                 fresh.rename(site)
             _tidy(cache)
         os.utime(site)
     return site
+
+
+def _whole(site: Path, digest: Path) -> bool:
+    """Whether a stored build has the contents that it was stored with. Damaged code would count against a commit."""
+    try:
+        return digest.read_text(encoding="ascii") == all_digest(site)
+    except (OSError, UnicodeDecodeError):
+        return False
 
 
 def _folder() -> Path:
@@ -300,3 +318,4 @@ def _tidy(cache: Path) -> None:
             continue
         with suppress(Timeout), locked(cache / f"{site.name}.lock", 0):
             shutil.rmtree(site, ignore_errors=True)
+            (cache / f"{site.name}{_DIGEST}").unlink(missing_ok=True)

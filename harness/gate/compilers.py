@@ -47,7 +47,7 @@ def cached_compilers(folder: Path, environment: Mapping[str, str]) -> dict[str, 
         text = _SCRIPT.format(
             path=shlex.quote(path), flock=flock, locks=shlex.quote(str(locks)), command=shlex.join(command)
         )
-        if not script.is_file() or script.read_text(encoding="utf-8") != text:
+        if not script.is_file() or script.read_bytes() != text.encode():  # as bytes: a damaged script may be no text
             fresh = script.with_suffix(f".{secrets.token_hex(8)}")  # both builds may write concurrently
             fresh.write_text(text, encoding="utf-8")
             fresh.chmod(0o755)

@@ -21,6 +21,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from tritmark.harness.gate.opened import unwrapped
+from tritmark.harness.gate.part import MARK
 
 if TYPE_CHECKING:
     from tritmark.harness.gate.opened import OpenedBuild
@@ -53,6 +54,16 @@ def site_digest(site: Path) -> str:
     digest = sha256()
     for path in sorted(site.rglob("*")):
         if path.is_file() and "__pycache__" not in path.parts and path.name not in _PER_INSTALLATION:
+            digest.update(f"{path.relative_to(site)}\0{sha256(path.read_bytes()).hexdigest()}\n".encode())
+    return digest.hexdigest()
+
+
+def all_digest(site: Path) -> str:
+    """SHA-256 over the names and contents of all files of an installation, as they are now. Files that are written
+    later are not part of it: bytecode, and the marks of stand-ins."""
+    digest = sha256()
+    for path in sorted(site.rglob("*")):
+        if path.is_file() and "__pycache__" not in path.parts and path.suffix != MARK:
             digest.update(f"{path.relative_to(site)}\0{sha256(path.read_bytes()).hexdigest()}\n".encode())
     return digest.hexdigest()
 

@@ -15,12 +15,12 @@ from pathlib import Path
 from tritmark.harness.providers import Installed
 
 _CYTHON = ".pyx"
-_MARK = ".wanted"
+MARK = ".wanted"
 _STAND_IN = f'''"""Not compiled: this build is for other ops."""
 
 from pathlib import Path
 
-Path(__file__).with_suffix("{_MARK}").touch()
+Path(__file__).with_suffix("{MARK}").touch()
 raise ImportError(f"{{__name__}} was left out of this build, which is for other ops")
 '''
 
@@ -75,4 +75,4 @@ def stand_in(site: Path, part: BuildPart, dropped: Iterable[str]) -> None:
 
 def lacks(site: Path) -> bool:
     """Whether code imported a module that was left out of the build."""
-    return next(site.rglob(f"*{_MARK}"), None) is not None
+    return next(site.rglob(f"*{MARK}"), None) is not None

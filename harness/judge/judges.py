@@ -13,13 +13,13 @@ import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from math import inf
 from multiprocessing import forkserver
 from typing import TYPE_CHECKING
 
-from tritmark.harness.errors import BadEnvironmentError, Failure, TritmarkError
+from tritmark.harness.errors import BadEnvironmentError, Failure, ServerEndedError, TritmarkError
 from tritmark.harness.interruption import end_pool, uninterrupted
 from tritmark.harness.judge.judging import NOT_RIGHT, Judgement, Judging, ListedWorkload
 from tritmark.harness.judge.paths import OtherPath, decided, paths
@@ -102,10 +102,14 @@ def judged(
         return
     done: dict[int, list[_Found]] = {}
     killed_before = killed_for_memory()
+    without_server: ServerEndedError | None = None
     for _ in range(_TRIES):
         lost: list[tuple[list[int], list[Task]]] = []
+        without_server = None
         for numbers, parts, reported in _side_by_side(together, limits, jobs):
-            if reported is None:
+            if isinstance(reported, ServerEndedError):
+                without_server = reported
+            if reported is None or isinstance(reported, ServerEndedError):
                 lost.append((numbers, parts))
                 continue
             for number, found in zip(numbers, reported, strict=True):
@@ -115,6 +119,8 @@ def judged(
         together = lost
         if not lost:
             return
+    if without_server is not None:
+        raise without_server
     of_session = cause(Failure.ERROR, signal.SIGKILL, wanted=0, killed_before=killed_before)
     if of_session is not None:
         raise of_session
@@ -127,9 +133,9 @@ def judged(
 
 def _side_by_side(
     together: Sequence[tuple[list[int], list[Task]]], limits: Limits, jobs: int
-) -> Iterator[tuple[list[int], list[Task], list[_Found] | None]]:
+) -> Iterator[tuple[list[int], list[Task], list[_Found] | ServerEndedError | None]]:
     """Each entry with the results of its judge, in order of completion; None if a judge died, which ends the whole
-    pool."""
+    pool; an error if the judge had no server. A judge that dies while it starts a worker ends the server of all."""
     prepare()
     address: str = vars(forkserver._forkserver)["_forkserver_address"]
     with starting(), uninterrupted():
@@ -146,10 +152,14 @@ def _side_by_side(
         broken = len(of) < len(together)
         yield from ((*each, None) for each in together if each not in of.values())
         for future in as_completed(of):
-            found = None
-            with suppress(BrokenProcessPool):
+            found: list[_Found] | ServerEndedError | None = None
+            try:
                 found = future.result()
-            broken |= found is None
+            except BrokenProcessPool:
+                pass
+            except ServerEndedError as error:
+                found = error
+            broken |= not isinstance(found, list)
             yield (*of[future], found)
     except BaseException:
         broken = True  # no caller waits for the remaining work; its workers end with the pool

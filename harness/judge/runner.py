@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from tritmark.harness import tuned
 from tritmark.harness.errors import (
     BadEnvironmentError,
     InvalidArgumentError,
@@ -39,6 +40,7 @@ from tritmark.harness.judge.judging import (
 from tritmark.harness.judge.not_judged import SIMULATED_SHARE, not_judged
 from tritmark.harness.judge.request import Observer, Request
 from tritmark.harness.judge.timing import GroupTiming
+from tritmark.harness.machine.system_clock import SystemClock
 from tritmark.harness.measure.buffers import rotation
 from tritmark.harness.measure.heap import give_back_large
 from tritmark.harness.measure.survey import Roofs
@@ -168,9 +170,12 @@ def execute(
     that match nothing and for a resumption with other options or on another machine, WeightFileError for unreadable
     weights.
     """
+    clock = SystemClock()
     groups = plan(installed, request)
     peers = known(installed, request.libraries)
     with ExitStack() as stack:
+        stack.callback(clock.warn_if_set)
+        tuned.known()  # a damaged file is reported here; the log of a worker that reads it is not shown
         source = stack.enter_context(open_weights(request.weights)) if request.weights else None
         weights = TernaryWeights(source, holders_of(installed), request.conventions) if source else None
         linear = (
@@ -207,7 +212,10 @@ def execute(
             _timed(installed, groups, request),
         )
         order = {group.run_id(variant): place for place, group in enumerate(groups) for variant in group.variants}
-        ended = _runs(installed, groups, request, peers, partial, observer, roofed)
+        ended = []
+        for run in _runs(installed, groups, request, peers, partial, observer, roofed):
+            clock.warn_if_set()
+            ended.append(run)
         runs = tuple(sorted(ended, key=lambda run: order[run.id]))
         evaluated = tuple(_layers(installed, source, layers, request, partial, observer)) if source else ()
         if weights is not None and as_stored:
@@ -612,4 +620,11 @@ def _lanes(
             yield DeviceStatus(device=name, ran=False, reason=absent[name])
         else:
             reasons = dict.fromkeys(run.accuracy.reason for run in of_device)
-            yield DeviceStatus(device=name, ran=False, reason="; ".join(reasons) or "nothing on it was requested")
+            # A simulated device that was lost before a kernel ended is still a simulated one.
+            tried = any(run.accuracy.status is Status.ERROR for run in of_device)
+            yield DeviceStatus(
+                device=name,
+                ran=False,
+                reason="; ".join(reasons) or "nothing on it was requested",
+                simulated=tried and device.simulated(),
+            )

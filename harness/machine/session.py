@@ -25,6 +25,7 @@ _LEAST_FILE = 16 << 20
 """The least limit of a file's size in bytes: shared memory, Records and compiled kernels are files."""
 LEAST_ADDRESSES = 3 << 29
 """The least address space in bytes, beyond existing mappings, that a worker needs."""
+_IMPORTS, _IMPORTS_OF_CORE = 128 << 20, 32 << 20
 _PROCESSES, _PROCESSES_OF_CORE = 16, 4
 _CPU_LEFT_S = 2
 """Seconds between SIGXCPU, which can be handled, and SIGKILL."""
@@ -48,6 +49,21 @@ def lift() -> None:
     if hard not in {resource.RLIM_INFINITY, 0} and soft == hard > _CPU_LEFT_S:
         with suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_CPU, (hard - _CPU_LEFT_S, hard))
+
+
+def least_addresses() -> int:
+    """The least address space of any command, in bytes."""
+    return _IMPORTS + _IMPORTS_OF_CORE * len(affinity())
+
+
+def must_import() -> None:
+    """Raise BadEnvironmentError if there is too little address space to import NumPy: its library for matrices starts a
+    thread for each core, and ends the process in various ways if it cannot."""
+    least = least_addresses()
+    for which, option in ((resource.RLIMIT_AS, "-v"), (resource.RLIMIT_DATA, "-d")):
+        allowed, _ = resource.getrlimit(which)
+        if _below(allowed, least):
+            raise _too_low("bytes of address space", option, str(allowed), str(least))
 
 
 def must_suffice(proc: Path = PROC) -> None:

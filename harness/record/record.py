@@ -46,7 +46,7 @@ class DeviceStatus(Model):
     reason: str = ""
     """Why nothing ran there, and the next step."""
     simulated: bool = False
-    """Kernels ran in a simulator, which proves correctness and has no speed."""
+    """Kernels ran in a simulator, or broke there. It proves correctness and has no speed."""
     units: tuple[str, ...] = ()
     """Each unit of the device in this machine, by the `uuid` that receipts state; empty if they are in the machine's
     `gpus`."""

@@ -31,12 +31,12 @@ from tritmark.harness.machine.memory import rss_bytes
 from tritmark.harness.measure.statistics import theil_sen
 from tritmark.harness.providers import Installed
 from tritmark.harness.record import Layer, Run, Slope, Status
+from tritmark.harness.soak.commands import has_log
 from tritmark.harness.spec import KernelKey, Op, Workload
 from tritmark.harness.store import Partial, Store, read
 from tritmark.harness.suite import SelectedWorkload, Suite
 from tritmark.harness.validate.guard_names import Guard
 from tritmark.harness.validate.guards import LAYOUTS
-from tritmark.harness.worker.process import LOG
 
 BATCH = 25
 """Workloads in a Record."""
@@ -230,7 +230,7 @@ class _Saboteur:
 
     def _hunt(self, number: signal.Signals, where: float, after_s: float) -> None:
         while not self._over.wait(after_s):
-            workers = [pid for pid in _workers() if _has_log(pid)]
+            workers = [pid for pid in _workers() if has_log(pid)]
             if workers:
                 with suppress(ProcessLookupError):
                     os.kill(workers[int(where * len(workers))], number)
@@ -254,13 +254,6 @@ def _workers() -> list[int]:
         with suppress(psutil.Error):
             found += [each.pid for each in child.children() if each.status() != psutil.STATUS_ZOMBIE]
     return [pid for pid in found if pid not in pids()]
-
-
-def _has_log(pid: int) -> bool:
-    """Whether a process has a worker's log. A judge that is starting looks like a worker but has no log."""
-    with suppress(OSError):
-        return any(LOG in os.readlink(f"/proc/{pid}/fd/{number}") for number in os.listdir(f"/proc/{pid}/fd"))
-    return False
 
 
 def _slope(samples: list[tuple[int, int]]) -> Slope | None:

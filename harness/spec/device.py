@@ -239,6 +239,8 @@ class Device:
     - `ceilings` has probes named "read" and "write" (bytes/s) and "compute" (operations/s), and may have more. Several
       may share a name: the ceiling is the fastest for a footprint and thread count.
     - `simulated()`: a simulator replaces the device, so nothing on it has a speed.
+    - `losing(launch)`: the environment in which a simulator replaces the device, and the device is lost at that launch
+      (1 for the first) of each process, for `tritmark soak`. None if there is no such simulator.
     - `thread_times(calls)` calls `calls()`, which runs kernels, and returns the times of their threads. It returns None
       if the kernels shared no work among threads that the device knows, as when they create their own threads. The
       field is None if the device has no such threads.
@@ -293,6 +295,7 @@ class Device:
     compiler: Callable[[], str] = lambda: ""
     missing: Callable[[], str | None] = lambda: None
     simulated: Callable[[], bool] = lambda: False
+    losing: Callable[[int], Mapping[str, str]] | None = None
     memory: Callable[[], Memory] | None = None
     transfers: Callable[[], DeviceTransfers] | None = None
     plain_clock: Callable[[], Clock] | None = None

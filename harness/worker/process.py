@@ -6,6 +6,7 @@ never used a device or started a thread. So a new worker takes about 20 ms, and 
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import resource
@@ -21,7 +22,7 @@ from time import monotonic
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from tritmark.harness.errors import BadEnvironmentError, CandidateError, Failure, WorkerError
+from tritmark.harness.errors import BadEnvironmentError, CandidateError, Failure, ServerEndedError, WorkerError
 from tritmark.harness.interruption import uninterrupted
 from tritmark.harness.machine.cpu import affinity
 from tritmark.harness.machine.session import cause, killed_for_memory, must_suffice
@@ -54,6 +55,9 @@ _STACK, _HEAP = 8 << 20, 64 << 20
 
 LOG = "tritmark-log"
 """Name of the memfd for a worker's standard output and error."""
+
+_SERVER_ENDED = frozenset({errno.ECONNREFUSED, errno.ECONNRESET, errno.EPIPE, errno.ENOENT})
+"""Errors of a connection to a server that has ended."""
 
 _GRACE_S = 1.0
 _LOOK_S = 0.2
@@ -88,12 +92,14 @@ def _suffices() -> None:
 
 @contextmanager
 def starting() -> Iterator[None]:
-    """While processes start: errors of the system are raised as BadEnvironmentError."""
+    """While processes start: errors of the system are raised as BadEnvironmentError, and as ServerEndedError if the
+    server does not answer."""
     try:
         yield
     except (OSError, EOFError) as error:
         why = (error.strerror if isinstance(error, OSError) else "") or str(error) or "its server ended"
-        raise BadEnvironmentError(
+        ended = isinstance(error, EOFError) or error.errno in _SERVER_ENDED
+        raise (ServerEndedError if ended else BadEnvironmentError)(
             f"no process can be started to judge kernels ({why})",
             next_step="check the limits of processes, files, memory and CPU time (ulimit -a), TMPDIR (use a short "
             "path) and /dev/shm",

@@ -279,6 +279,7 @@ def _load(stored: Path) -> Cubin | None:
     except OSError:
         return None
     if sha256(rest).hexdigest().encode() != reported:
+        _LOG.warning("%s is damaged, so it is compiled anew", stored)
         return None
     report, _, code = rest.partition(b"\n")
     return Cubin(code, json.loads(report), cached=True)

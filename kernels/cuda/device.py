@@ -29,6 +29,7 @@ from tritmark.harness.spec.stats import COUNTS
 from tritmark.kernels.cuda import launch as launches
 from tritmark.kernels.cuda.array import DeviceArray
 from tritmark.kernels.cuda.context import (
+    SELECT,
     alone,
     cuda_context,
     current_gpu,
@@ -235,6 +236,7 @@ DEVICE = Device(
     compiler=compiler,
     missing=missing,
     simulated=simulated,
+    losing=lambda launch: {SELECT: "simulator", "TRITMARK_SIMULATOR_FAILS": f"0@{launch}"},
     memory=_memory,
     transfers=lambda: cuda_context().transfers,
     proof=proof,

@@ -20,6 +20,7 @@ _ERRORS: tuple[errors.TritmarkError, ...] = (
     errors.NothingToCompareError("the same"),
     errors.BadEnvironmentError("no room", next_step="make some"),
     errors.MissingPackageError("no torch", name="torch", next_step="install it"),
+    errors.ServerEndedError("no server", next_step="look"),
     errors.RecordError(path="r", found="x", legal="y"),
     errors.WeightFileError(path="w", found="nan at [3, 7]", legal="finite"),
     errors.DeviceError("broken", next_step="mend it"),

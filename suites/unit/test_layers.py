@@ -42,7 +42,7 @@ LAYERS = (
     ("suite",),
     ("numbered",),
     ("spec", "dtypes", "resident"),
-    ("errors", "extras", "nearest", "caches", "interruption", "judged", "locks", "search_path", "utf8"),
+    ("errors", "extras", "nearest", "caches", "interruption", "judged", "locks", "sealed", "search_path", "utf8"),
 )
 """From top to bottom: what stands in one line does not import each other."""
 

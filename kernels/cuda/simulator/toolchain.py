@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import logging
 import os
 import re
 import shutil
@@ -27,6 +28,8 @@ from tritmark.kernels.cuda.kernel import Kernel
 
 HERE = Path(__file__).parent
 SECTION = "tritmark_shared"
+_DIGEST = ".sha256"
+_LOG = logging.getLogger(__name__)
 
 # Bits as on the device (no contraction), accesses as in the source (no vectors, no split aggregates), no conclusions
 # from undefined behaviour, and a call before each access.
@@ -127,13 +130,40 @@ def _kept(parts: object, make: Callable[[Path], None], stem: str) -> Path:
     path = (
         folder / f"{stem}-{sha256(json.dumps([parts, compiler()[1], os.uname().machine]).encode()).hexdigest()[:40]}.so"
     )
-    if not path.exists():
+    if not _whole(path):
         with locked(folder / f"{path.stem}.lock"):
-            if not path.exists():
-                temporary = path.with_suffix(f".{os.getpid()}.tmp")
-                make(temporary)
-                temporary.replace(path)
+            if not _whole(path):
+                _make(path, make)
     return path
+
+
+def _make(path: Path, make: Callable[[Path], None]) -> None:
+    """Make the file and the digest beside it. A process that ends between the two leaves a file that is made again."""
+    digest = path.with_suffix(_DIGEST)
+    if path.exists() and digest.exists():
+        _LOG.warning("%s is damaged, so it is compiled anew", path)
+    temporaries = [each.with_suffix(f"{each.suffix}.{os.getpid()}.tmp") for each in (path, digest)]
+    try:
+        make(temporaries[0])
+        temporaries[1].write_text(sha256(temporaries[0].read_bytes()).hexdigest(), encoding="ascii")
+        for temporary, each in zip(temporaries, (path, digest), strict=True):
+            temporary.replace(each)
+    except OSError as why:
+        raise BadEnvironmentError(
+            f"{path} cannot be written: {why.strerror or why}",
+            next_step=f"free some space, or set {CACHE} to a folder on another disk",
+        ) from None
+    finally:
+        for temporary in temporaries:
+            temporary.unlink(missing_ok=True)
+
+
+def _whole(path: Path) -> bool:
+    """Whether the file is there and has its digest: code that is cut short would crash the process of a kernel."""
+    try:
+        return path.with_suffix(_DIGEST).read_bytes() == sha256(path.read_bytes()).hexdigest().encode()
+    except OSError:
+        return False
 
 
 @cache

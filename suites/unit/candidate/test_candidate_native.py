@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import platform
 import shutil
 import sys
@@ -13,6 +14,8 @@ from candidate_files import INSTALLED, MANIFEST, SOURCE, bound, native, python, 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tritmark.harness.caches import CACHE
+from tritmark.harness.candidate import compiling
 from tritmark.harness.candidate.elf import NotALibraryError, exported
 from tritmark.harness.candidate.native import NativeFile
 from tritmark.harness.candidate.opening import open_candidate
@@ -263,6 +266,34 @@ def test_what_is_no_library_is_told(tmp_path: Path) -> None:
         library.with_suffix(".toml").write_text(MANIFEST, encoding="utf-8")
         with pytest.raises(UsageError, match=told):
             variants(library)
+
+
+@pytest.mark.parametrize("kept", [0, 100, -1])
+def test_a_damaged_library_in_the_cache_is_compiled_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, kept: int
+) -> None:
+    monkeypatch.setenv(CACHE, str(tmp_path / "cache"))
+    source = native(tmp_path)
+    made = compiling.compiled(source, ())
+    whole = made.read_bytes()
+    assert compiling.compiled(source, ()) == made
+    assert not caplog.text
+    made.write_bytes(whole[:kept])
+    assert compiling.compiled(source, ()) == made
+    assert made.read_bytes() == whole
+    assert f"{made} is damaged, so it is compiled anew" in caplog.text
+
+
+def test_a_full_disk_is_no_fault_of_the_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(CACHE, str(tmp_path / "cache"))
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(compiling.os, "replace", full)
+    with pytest.raises(BadEnvironmentError, match="No space left on device; next: free some space"):
+        compiling.compiled(native(tmp_path), ())
+    assert not list((tmp_path / "cache" / "native").glob("*.tmp"))
 
 
 @pytest.fixture(scope="module")

@@ -347,6 +347,46 @@ def test_completion_is_quick() -> None:
     assert done.stdout.strip() == ""
 
 
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (MemoryError("Unable to allocate 1 GiB"), 6),
+        (ImportError("lib.so: failed to map segment from shared object"), 6),
+        (ImportError("lib.so: cannot allocate memory in static TLS block"), 6),
+        (ImportError("No module named 'soak'"), None),
+    ],
+)
+@pytest.mark.parametrize("nothing_left", [False, True])
+def test_too_little_memory_for_an_import_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    error: Exception,
+    status: int | None,
+    nothing_left: bool,
+) -> None:
+    """Also if there is too little for the modules that print."""
+
+    def fails(**_: object) -> None:
+        raise error
+
+    def no_console(**_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(cli, "app", fails)
+    if nothing_left:
+        monkeypatch.setattr(cli, "console", no_console)
+    if status is None:
+        with pytest.raises(ImportError):
+            cli.main()
+        return
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    assert stop.value.code == status
+    said = capfd.readouterr().err
+    assert "tritmark: out of memory" in said
+    assert "next: free memory" in said
+
+
 def test_the_shell_gets_its_script(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     for option in ("--install-completion", "--show-completion"):
         assert option in "".join(each for parameter in COMMAND.params for each in parameter.opts)

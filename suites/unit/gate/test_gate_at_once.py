@@ -85,6 +85,17 @@ def test_both_builds_may_ask_for_compilers_at_once(
     assert [path.name for path in (tmp_path / "c").iterdir() if path.is_file()] == ["mycc"]
 
 
+def test_a_damaged_wrapper_is_written_anew(tmp_path: Path) -> None:
+    if not cached_compilers(tmp_path, os.environ):
+        pytest.skip("without ccache and flock there are no wrappers")
+    scripts = {each: each.read_bytes() for each in tmp_path.iterdir() if each.is_file()}
+    assert scripts
+    for each in scripts:
+        each.write_bytes(b"\xff\xfe\x00")
+    cached_compilers(tmp_path, os.environ)
+    assert {each: each.read_bytes() for each in scripts} == scripts
+
+
 def test_what_ccache_stands_for_already_is_not_doubled(tmp_path: Path, tools: Path) -> None:
     (tools / "mycc").unlink()
     (tools / "mycc").symlink_to("ccache")

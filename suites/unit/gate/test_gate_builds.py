@@ -17,6 +17,7 @@ import pytest
 from gate_requests import Silent
 
 import tritmark.harness
+from tritmark.harness.caches import CACHE
 from tritmark.harness.errors import UsageError
 from tritmark.harness.gate import build
 from tritmark.harness.gate.benchmarks import BenchmarkFilter
@@ -24,6 +25,7 @@ from tritmark.harness.gate.build import BuildProgress, built
 from tritmark.harness.gate.build_host import LocalBuildHost
 from tritmark.harness.gate.identity import sections_hash, site_digest
 from tritmark.harness.gate.opened import BuildError, OpenedBuild
+from tritmark.harness.gate.part import MARK
 from tritmark.harness.gate.result import Outcome
 from tritmark.harness.gate.run import GateRequest, run
 from tritmark.harness.record import Status
@@ -56,6 +58,37 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     git(folder, "add", ".")
     git(folder, "commit", "--quiet", "-m", "Begin")
     return folder
+
+
+@pytest.mark.parametrize("damage", ["changed", "cut", "removed", "added", "digest"])
+def test_a_damaged_build_is_made_anew(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: str
+) -> None:
+    """Its code would count against a commit."""
+    monkeypatch.setenv(CACHE, str(tmp_path))
+
+    def make(site: Path) -> None:
+        (site / "package").mkdir(parents=True)
+        (site / "package" / "__init__.py").write_text("ANSWER = 42\n")
+
+    site = build._cached("key", make)
+    (site / "package" / "__pycache__").mkdir()
+    (site / "package" / "__pycache__" / "x.pyc").write_bytes(b"later")  # Python's own, no damage
+    (site / "package" / f"left_out{MARK}").touch()  # a stand-in's mark
+    assert build._cached("key", pytest.fail) == site
+    source = site / "package" / "__init__.py"
+    if damage == "removed":
+        source.unlink()
+    elif damage == "digest":
+        (tmp_path / "gate" / "key.sha256").write_bytes(b"\xff\x00")
+    else:
+        text = {"changed": "ANSWER = 43\n", "cut": "", "added": "ANSWER = 42\n"}[damage]
+        source.with_name("other.py" if damage == "added" else source.name).write_text(text)
+    assert build._cached("key", make) == site
+    assert source.read_text() == "ANSWER = 42\n"
+    assert not source.with_name("other.py").exists()
+    assert f"{site} is damaged, so it is built anew" in caplog.text
+    assert build._cached("key", pytest.fail) == site
 
 
 def test_a_revision_is_built_once_and_a_broken_one_says_how(repository: Path) -> None:

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, suppress
+from multiprocessing import forkserver
 from threading import Event, Thread
+from typing import Any
 
 import pytest
 
+from tritmark.harness.errors import BadEnvironmentError, ServerEndedError
+from tritmark.harness.judge import judges
 from tritmark.harness.judge.judges import Limits, Task, judged, pids
 from tritmark.harness.judge.judging import Judgement
 from tritmark.harness.providers import load
 from tritmark.harness.record import Status
 from tritmark.harness.validate.accuracy import Judged
 from tritmark.harness.validate.drawn import Draw
+from tritmark.harness.worker.process import starting
 
 VARIANT = "cpu/i2s_quantize/none/int8/scalar"
 
@@ -90,3 +96,62 @@ def test_work_whose_judge_dies_each_time_is_an_error() -> None:
     assert found.accuracy.status is Status.ERROR
     assert "its judge died 3 times" in found.accuracy.reason
     assert not pids()
+
+
+@pytest.mark.parametrize(("times", "passes"), [(1, True), (2, True), (3, False)])
+def test_work_of_a_judge_without_a_server_is_begun_again(
+    monkeypatch: pytest.MonkeyPatch, times: int, passes: bool
+) -> None:
+    """A judge that is killed while it starts a worker ends the server of all judges."""
+    real = judges._side_by_side
+    failed: list[int] = []
+
+    def without(together: Any, limits: Limits, jobs: int) -> Iterator[Any]:
+        if len(failed) == times:
+            yield from real(together, limits, jobs)
+            return
+        failed.append(1)
+        yield from ((*each, ServerEndedError("no server", next_step="look")) for each in together)
+
+    monkeypatch.setattr(judges, "_side_by_side", without)
+    if passes:
+        assert _judged(40).accuracy.status is Status.PASS
+    else:
+        with pytest.raises(ServerEndedError, match="no server; next: look"):
+            _judged(40)
+    assert len(failed) == times
+
+
+def test_a_server_that_is_killed_beside_its_judges_is_started_again() -> None:
+    ended = Event()
+
+    def shoot() -> None:
+        while not ended.wait(0.005):
+            if pids():
+                os.kill(vars(forkserver._forkserver)["_forkserver_pid"], signal.SIGKILL)
+                return
+
+    hunter = Thread(target=shoot)
+    hunter.start()
+    try:
+        found = _judged(40)
+    finally:
+        ended.set()
+        hunter.join()
+    assert found.accuracy.status is Status.PASS
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (EOFError("unexpected EOF"), ServerEndedError),
+        (ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused"), ServerEndedError),
+        (BrokenPipeError(errno.EPIPE, "Broken pipe"), ServerEndedError),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), BadEnvironmentError),
+        (OSError(errno.EMFILE, "Too many open files"), BadEnvironmentError),
+    ],
+)
+def test_only_a_server_that_ended_is_started_again(error: Exception, kind: type[Exception]) -> None:
+    with pytest.raises(BadEnvironmentError) as caught, starting():
+        raise error
+    assert type(caught.value) is kind

@@ -72,6 +72,17 @@ def test_too_low_a_limit_is_named(given: PageContext, which: int, limit: int, sa
         session.must_suffice()
 
 
+@pytest.mark.parametrize("which", [resource.RLIMIT_AS, resource.RLIMIT_DATA])
+def test_too_little_to_import_is_named_for_every_command(given: PageContext, which: int) -> None:
+    least = session.least_addresses()
+    for enough in (INFINITY, least):
+        given({which: (enough, enough)})
+        session.must_import()
+    given({which: (least - 1, INFINITY)})
+    with pytest.raises(BadEnvironmentError, match=f"address space is {least - 1}; tritmark needs {least}; next: raise"):
+        session.must_import()
+
+
 def test_a_system_without_proc_or_temporary_files_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(BadEnvironmentError, match="does not show this process; next: mount it"):
         session.must_suffice(tmp_path)

@@ -127,7 +127,7 @@ def test_workers_that_are_shot_at_are_told_from_kernels_that_break(monkeypatch: 
     def hunt(saboteur: Any, known: set[int]) -> None:
         end = time.monotonic() + 5
         while time.monotonic() < end and not saboteur.sent:
-            for pid in {pid for pid in room._workers() if room._has_log(pid)} - known:
+            for pid in {pid for pid in room._workers() if room.has_log(pid)} - known:
                 known.add(pid)
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)

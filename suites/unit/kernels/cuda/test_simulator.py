@@ -20,13 +20,49 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tritmark.harness.caches import CACHE
 from tritmark.kernels.cuda.kernel import Dim, Kernel
-from tritmark.kernels.cuda.simulator import SimulatorBackend, memory
+from tritmark.kernels.cuda.simulator import SimulatorBackend, memory, toolchain
 
 SOURCE = Path(__file__).with_name("simulated.cu")
 BACKEND = SimulatorBackend()
 FULL = 0xFFFFFFFF
 BITS = np.arange(1 << 16, dtype=np.uint16)
+
+
+@pytest.mark.parametrize("cut", [0, 1000, None])
+@pytest.mark.parametrize("which", [".so", ".sha256"])
+def test_damaged_code_is_compiled_anew(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture, cut: int | None, which: str
+) -> None:
+    """Code that is cut short would end the process of a correct kernel by SIGBUS."""
+    monkeypatch.setenv(CACHE, str(tmp_path))
+
+    def make(into: Path) -> None:
+        into.write_bytes(bytes(range(256)) * 16)
+
+    made = toolchain._kept(["test"], make, "test")
+    whole = made.read_bytes()
+    assert toolchain._kept(["test"], pytest.fail, "test") == made
+    damaged = made.with_suffix(which)
+    content = damaged.read_bytes()
+    damaged.write_bytes(content[:-1] + b"?" if cut is None else content[: min(cut, len(content) - 1)])
+    assert toolchain._kept(["test"], make, "test") == made
+    assert made.read_bytes() == whole
+    assert f"{made} is damaged, so it is compiled anew" in caplog.text
+    assert toolchain._kept(["test"], pytest.fail, "test") == made
+    assert not list(made.parent.glob("*.tmp"))
+
+
+def test_a_process_that_ended_between_code_and_digest(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv(CACHE, str(tmp_path))
+    made = toolchain._kept(["test"], lambda into: into.write_bytes(b"one"), "test")
+    made.with_suffix(".sha256").unlink()
+    toolchain._kept(["test"], lambda into: into.write_bytes(b"two"), "test")
+    assert made.read_bytes() == b"two"
+    assert not caplog.text
 
 
 @cache
