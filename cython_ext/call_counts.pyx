@@ -58,6 +58,9 @@ cdef class ThreadCounts:
     cdef bint inside
     cdef int64_t begun
     cdef uint32_t skip
+    cdef object last_entry  # of the cell that was counted last: most programs repeat a call
+    cdef object last_ran
+    cdef Cell last
 
     def __init__(self):
         self.cells = {}
@@ -65,6 +68,7 @@ cdef class ThreadCounts:
     def taken(self) -> dict:
         """The cells, which the thread then counts anew. Call it from that thread."""
         found, self.cells = self.cells, {}
+        self.last = None
         return found
 
 
@@ -111,12 +115,11 @@ cdef class Recorder:
         mine.begun = 0 if mine.skip else tm_now()
         return mine
 
-    def call(self, ThreadCounts mine, entry, function, tuple args, kwargs):
+    def call(self, ThreadCounts mine, entry, function, tuple args, kwargs, ran=None):
         """See Watcher."""
         cdef Cell cell
         cdef int64_t begun = mine.begun, ns = 0
-        cdef object ran
-        mine.inside, mine.ran = True, None
+        mine.inside, mine.ran = True, ran
         try:
             made = PyObject_Call(function, args, kwargs) if kwargs is not None else function(*args)
             if begun:
@@ -156,13 +159,18 @@ cdef class Recorder:
         return 0
 
     cdef Cell cell(self, ThreadCounts mine, object entry, object ran):
-        cdef tuple key = (entry, ran)
-        cdef object found = mine.cells.get(key)
+        cdef tuple key
+        cdef object found
+        if mine.last is not None and mine.last_entry is entry and mine.last_ran is ran:
+            return mine.last
+        key = (entry, ran)
+        found = mine.cells.get(key)
         if found is None:
             if len(mine.cells) >= self.most:
                 self.full(mine)
             found = mine.cells[key] = Cell()
-        return <Cell>found
+        mine.last_entry, mine.last_ran, mine.last = entry, ran, <Cell>found
+        return mine.last
 
     def ran(self, ran) -> None:
         """See Watcher."""

@@ -60,9 +60,10 @@ class Watcher(Protocol):
         function: Callable[..., Any],
         args: tuple[Any, ...],
         kwargs: Any,
+        ran: KernelRan | None = None,
     ) -> Any:
-        """Call the function, and count and time the call. `kwargs` may be None. Exceptions are counted and pass
-        through."""
+        """Call the function, and count and time the call. `kwargs` may be None. `ran`: the kernel, unless the function
+        reports another one. Exceptions are counted and pass through."""
 
     def end(self, thread: Any, entry: str, ran: KernelRan | None) -> None:
         """Count a call without inner calls, which ran this kernel and has returned."""
