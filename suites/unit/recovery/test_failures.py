@@ -107,10 +107,15 @@ def test_processes(failure: Failure, exitcode: int | None, kind: FailureKind, co
 def header() -> Path | None:
     """cuda.h of the toolkit that nvcc is from, or of PyPI's packages."""
     try:
-        nvcc = compiler.find_nvcc().resolve()
+        nvcc = compiler.find_nvcc()
     except DeviceError:
         return None
-    found = (nvcc.parents[1] / "include" / "cuda.h", *nvcc.parents[2].glob("*/include/cuda.h"))
+    # An installer may link each package's files to a folder of its own, so the link's place counts first.
+    found = [
+        each
+        for place in (nvcc.absolute(), nvcc.resolve())
+        for each in (place.parents[1] / "include" / "cuda.h", *place.parents[2].glob("*/include/cuda.h"))
+    ]
     return next((each for each in found if each.is_file()), None)
 
 
