@@ -6,6 +6,7 @@ import os
 import pickle
 import re
 import signal
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -107,15 +108,12 @@ def test_processes(failure: Failure, exitcode: int | None, kind: FailureKind, co
 def header() -> Path | None:
     """cuda.h of the toolkit that nvcc is from, or of PyPI's packages."""
     try:
-        nvcc = compiler.find_nvcc()
+        nvcc = compiler.find_nvcc().resolve()
     except DeviceError:
         return None
-    # An installer may link each package's files to a folder of its own, so the link's place counts first.
-    found = [
-        each
-        for place in (nvcc.absolute(), nvcc.resolve())
-        for each in (place.parents[1] / "include" / "cuda.h", *place.parents[2].glob("*/include/cuda.h"))
-    ]
+    # nvcc may be a script that calls another one; the packages of this environment have the header, too.
+    packages = Path(sysconfig.get_paths()["purelib"], "nvidia")
+    found = (nvcc.parents[1] / "include" / "cuda.h", *packages.glob("*/include/cuda.h"))
     return next((each for each in found if each.is_file()), None)
 
 
