@@ -62,7 +62,7 @@ def test_a_device_without_kernels_is_refused_at_construction(device):
         ({"weights": WEIGHTS, "format": "i9"}, "format"),
         ({"weights": WEIGHTS[0]}, "weights"),
         ({"weights": WEIGHTS.astype(np.int8)}, "weights"),
-        ({"weights": np.full((2, 2), np.nan, np.float32)}, "x"),
+        ({"weights": np.full((2, 2), np.nan, np.float32)}, "weights"),
         ({"weights": WEIGHTS, "bias": BIAS[:-1]}, "bias"),
     ],
 )
