@@ -41,7 +41,7 @@ CREATE TABLE IF NOT EXISTS series (
     session TEXT NOT NULL REFERENCES sessions (id) ON DELETE CASCADE, entry TEXT NOT NULL, kernel TEXT NOT NULL,
     shape TEXT NOT NULL, threads INTEGER NOT NULL, asynchronous INTEGER NOT NULL, simulated INTEGER NOT NULL,
     calls INTEGER NOT NULL, total_ns INTEGER NOT NULL, histogram TEXT NOT NULL, errors TEXT NOT NULL,
-    nbytes INTEGER, operations INTEGER,
+    nbytes REAL, operations REAL, -- beyond 63 bits after some days
     PRIMARY KEY (session, entry, kernel, shape, threads, asynchronous, simulated)
 ) STRICT;
 """
@@ -196,7 +196,7 @@ def _row(session: str, each: Series) -> tuple[object, ...]:
     return (
         *(session, key.entry, key.kernel, key.shape, key.threads, key.asynchronous, key.simulated),
         *(each.calls, each.total_ns, json.dumps(dict(each.histogram)), json.dumps(each.errors)),
-        *(each.nbytes, each.operations),
+        *(None if count is None else float(count) for count in (each.nbytes, each.operations)),
     )
 
 
@@ -226,6 +226,5 @@ def _series(row: sqlite3.Row) -> Series:
         row["total_ns"],
         {int(number): count for number, count in json.loads(row["histogram"]).items()},
         json.loads(row["errors"]),
-        row["nbytes"],
-        row["operations"],
+        *(None if row[name] is None else int(row[name]) for name in ("nbytes", "operations")),
     )
