@@ -45,10 +45,16 @@ def test_a_sample_that_fails_at_the_end_costs_no_counts(monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("name", ["since", "by_time", "_version"])
 def test_a_fault_at_the_end_is_not_the_programs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ZeroDivisionError), tritmark.monitor(keep=False) as found:
-        call()
-        monkeypatch.setattr(module, name, fails)
-        raise ZeroDivisionError
+    found = tritmark.monitor(keep=False)
+
+    def program() -> None:
+        with found:
+            call()
+            monkeypatch.setattr(module, name, fails)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        program()
     assert hook.active is None
     assert "a sensor" in found.problem
     monkeypatch.undo()
