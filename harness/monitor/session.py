@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import wraps
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from pathlib import Path
@@ -111,6 +112,8 @@ class MonitorSession:
         self._devices: dict[str, dict[str, int]] = {}
         self._machine: tuple[str, str] | None = None
         self._saving = threading.Lock()
+        self._exporting = threading.Lock()
+        self._exported: dict[tuple[str, ...], float] = {}
         self._sinks: list[Any] = []
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
@@ -204,7 +207,17 @@ class MonitorSession:
     def _metrics(self) -> list[Metric]:
         from tritmark.harness.monitor.metrics import metrics
 
-        return list(metrics(self.now(), self.latest_sample()))
+        return [self._growing(each) if each.total else each for each in metrics(self.now(), self.latest_sample())]
+
+    def _growing(self, found: Metric) -> Metric:
+        """Totals as exporters need them: the time of all calls is an estimate, which may fall."""
+        values = []
+        with self._exporting:
+            for labels, value in found.values:
+                of = found.name, *labels.values()
+                self._exported[of] = max(value, self._exported.get(of, 0.0))
+                values.append((labels, self._exported[of]))
+        return replace(found, values=tuple(values))
 
     def _join(self) -> None:
         self._counters = _SHARED.join()
