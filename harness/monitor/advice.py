@@ -19,6 +19,10 @@ _BUSY_CORES = 0.5
 _SHORT_NS = 20_000
 _LARGE_SHARE = 0.2
 _LOW_SHARE = 0.5
+_DRIFT_SESSIONS = 10
+_DRIFT = 1.1
+_DRIFT_ALPHA = 0.001
+"""Probability of a drift among the series of a report, if the order of their sessions is random."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +91,7 @@ def advice(rows: Sequence[SeriesRow], sessions: Sequence[SessionData], ceilings:
             "interleaved; the gate decides between two versions or commits."
         )
         found.append(MonitorFinding(what, f"{len(slower)} series, see above", "tritmark gate OLD NEW", True))
+    found += _drifts(rows)
     if not ceilings and rows:
         found.append(
             MonitorFinding("The percent of the ceiling is unknown.", "no Record has ceilings of this machine", MEASURE)
@@ -129,6 +134,33 @@ def advice(rows: Sequence[SeriesRow], sessions: Sequence[SessionData], ceilings:
 
 
 _BINDABLE = frozenset({"QuantizedLinear"})
+
+
+def _drifts(rows: Sequence[SeriesRow]) -> list[MonitorFinding]:
+    """Series that became slower little by little: no session is SLOWER, since the ones before it predict it."""
+    from scipy.stats import kendalltau
+
+    found = []
+    for row in rows:
+        medians = [each.median_ns for each in row.trend.points]
+        third = len(medians) // 3
+        if len(medians) < _DRIFT_SESSIONS or row.judgement.verdict is SessionVerdict.SLOWER:
+            continue
+        first, last = median(medians[:third]), median(medians[-third:])
+        if last < _DRIFT * first:
+            continue
+        tau = kendalltau(range(len(medians)), medians)
+        if tau.statistic > 0 and tau.pvalue < _DRIFT_ALPHA / len(rows):
+            key = row.series.key
+            found.append(
+                MonitorFinding(
+                    f"{key.kernel} became slower little by little in {row.program}, {key.entry}, {key.shape}.",
+                    f"{units.time(first)} to {units.time(last)} in {len(medians)} sessions",
+                    "tritmark gate OLD NEW",
+                    True,
+                )
+            )
+    return found
 
 
 def _transfers(sessions: Sequence[SessionData]) -> list[MonitorFinding]:

@@ -17,7 +17,7 @@ from made_up_sessions import series, session
 
 import tritmark
 from tritmark.harness.errors import InvalidArgumentError, UsageError
-from tritmark.harness.monitor import hook
+from tritmark.harness.monitor import environment, hook
 from tritmark.harness.monitor import session as module
 from tritmark.harness.monitor.database import Database
 from tritmark.harness.monitor.machine_samples import Sampler
@@ -157,3 +157,27 @@ def test_equal_sizes_of_other_axes_are_another_shape() -> None:
 
     one, other = (hook.chosen(Made, dict(zip(axes, (1, 512, 256), strict=True)), 1, False) for axes in ("MNK", "MKN"))
     assert dict(one.axes) != dict(other.axes)
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [("true", [None]), ("ON", [None]), ("1", [None]), (" x.sqlite ", ["x.sqlite"])]
+    + [(word, []) for word in ("false", "Off", "no", "0", " ")],
+)
+def test_words_are_no_names_of_files(asked: str, expected: list[str | None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """TRITMARK_MONITOR=false watched the program, and left a database of that name in the current folder."""
+    begun: list[str | None] = []
+
+    class Made:
+        def __init__(self, database: str | None) -> None:
+            begun.append(database)
+
+        def __enter__(self) -> None: ...
+
+        def __exit__(self, *given: object) -> None: ...
+
+    monkeypatch.setattr(environment, "MonitorSession", Made)
+    monkeypatch.setattr(environment.atexit, "register", lambda *given: None)
+    monkeypatch.setenv(hook.VARIABLE, asked)
+    environment.begin()
+    assert begun == expected
