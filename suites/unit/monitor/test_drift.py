@@ -1,7 +1,8 @@
-"""Series that became slower little by little."""
+"""Slow-downs of which no session is SLOWER: little by little, and by another kernel."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import exp
 from pathlib import Path
 from random import Random
@@ -49,3 +50,24 @@ def test_one_slow_session_or_a_faster_kernel_is_no_drift(tmp_path: Path, monkeyp
     faster = [session(number, [series(1e5 * 0.96**number, seed=number)]) for number in range(30)]
     (tmp_path / "faster").mkdir()
     assert not drifts(reported(tmp_path / "faster", faster, monkeypatch))
+
+
+@pytest.mark.parametrize(("median", "expected"), [(4e5, 1), (1e5, 0), (0.5e5, 0)])
+def test_a_slower_kernel_in_place_of_another_is_named(
+    median: float, expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its series is NEW, in each session."""
+    scalar = replace(series(1e5).key, kernel="cpu/ternary_matmul/tile64/float32/scalar")
+    sessions = drawn(12, median_ns=1e5) + [session(12 + n, [series(median, key=scalar, seed=n)]) for n in range(3)]
+    found = reported(tmp_path, sessions, monkeypatch)
+    named = [each for each in found.advice if "Another kernel" in each.what]
+    assert len(named) == expected
+    assert all("avx512" in each.evidence and "scalar" in each.evidence and each.bad for each in named)
+
+
+def test_two_kernels_that_run_side_by_side_are_no_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program may force one of them."""
+    scalar = replace(series(1e5).key, kernel="cpu/ternary_matmul/tile64/float32/scalar")
+    sessions = [session(number, [series(1e5), series(4e5, key=scalar)]) for number in range(12)]
+    found = reported(tmp_path, sessions, monkeypatch)
+    assert not any("Another kernel" in each.what for each in found.advice)
