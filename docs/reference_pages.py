@@ -39,7 +39,7 @@ VARIABLES = {
         "`off` ignores what `tritmark tune` chose",
     ),
     "TRITMARK_MONITOR": (
-        "`1`, or the path of a file",
+        "`1`, `0`, or the path of a file",
         "watches a program that uses the kernels, and keeps its session in the state folder or in that file",
     ),
     "TRITMARK_CUDA": ("`driver` (default), `simulator`", "`simulator` runs CUDA kernels on the CPU"),

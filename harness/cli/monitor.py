@@ -97,11 +97,12 @@ def _moment(text: str) -> float:
     from datetime import UTC, datetime
 
     number, unit = text[:-1], text[-1:]
-    if number.isdecimal() and unit in _UNITS:
-        return time.time() - int(number) * _UNITS[unit]
     try:
-        return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
-    except ValueError:
+        if number.isdecimal() and unit in _UNITS:
+            return max(0.0, time.time() - int(number) * _UNITS[unit])
+        day = datetime.fromisoformat(text)
+        return (day if day.tzinfo else day.replace(tzinfo=UTC)).astimezone(UTC).timestamp()
+    except (ValueError, OverflowError):
         legal = "a number with m, h, d or w, such as 7d, or a day such as 2026-01-31 (UTC)"
         raise UsageError(f"--since is {text!r}; legal: {legal}") from None
 

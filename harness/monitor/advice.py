@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 from tritmark.harness.monitor.ceilings import MEASURE
 from tritmark.harness.monitor.compare import SessionVerdict
-from tritmark.harness.monitor.counters import OTHER, UNKNOWN
+from tritmark.harness.monitor.counters import OTHER, UNKNOWN, SeriesKey
 from tritmark.harness.monitor.data import SessionData
 from tritmark.harness.monitor.rows import SeriesRow
 from tritmark.harness.monitor.work import key_of
@@ -19,6 +19,11 @@ _BUSY_CORES = 0.5
 _SHORT_NS = 20_000
 _LARGE_SHARE = 0.2
 _LOW_SHARE = 0.5
+_DRIFT_SESSIONS = 10
+_DRIFT = 1.1
+_OTHER_KERNEL = 1.25
+_DRIFT_ALPHA = 0.001
+"""Probability of a drift among the series of a report, if the order of their sessions is random."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +92,7 @@ def advice(rows: Sequence[SeriesRow], sessions: Sequence[SessionData], ceilings:
             "interleaved; the gate decides between two versions or commits."
         )
         found.append(MonitorFinding(what, f"{len(slower)} series, see above", "tritmark gate OLD NEW", True))
+    found += _drifts(rows) + _other_kernels(rows)
     if not ceilings and rows:
         found.append(
             MonitorFinding("The percent of the ceiling is unknown.", "no Record has ceilings of this machine", MEASURE)
@@ -129,6 +135,58 @@ def advice(rows: Sequence[SeriesRow], sessions: Sequence[SessionData], ceilings:
 
 
 _BINDABLE = frozenset({"QuantizedLinear"})
+
+
+def _drifts(rows: Sequence[SeriesRow]) -> list[MonitorFinding]:
+    """Series that became slower little by little: no session is SLOWER, since the ones before it predict it."""
+    found = []
+    for row in rows:
+        medians = [each.median_ns for each in row.trend.points]
+        third = len(medians) // 3
+        if len(medians) < _DRIFT_SESSIONS or row.judgement.verdict is SessionVerdict.SLOWER:
+            continue
+        first, last = median(medians[:third]), median(medians[-third:])
+        if last < _DRIFT * first:
+            continue
+        from scipy.stats import kendalltau  # takes long to import
+
+        tau = kendalltau(range(len(medians)), medians)
+        if tau.statistic > 0 and tau.pvalue < _DRIFT_ALPHA / len(rows):
+            key = row.series.key
+            found.append(
+                MonitorFinding(
+                    f"{key.kernel} became slower little by little in {row.program}, {key.entry}, {key.shape}.",
+                    f"{units.time(first)} to {units.time(last)} in {len(medians)} sessions",
+                    "tritmark gate OLD NEW",
+                    True,
+                )
+            )
+    return found
+
+
+def _other_kernels(rows: Sequence[SeriesRow]) -> list[MonitorFinding]:
+    """Calls that a slower kernel runs since some session: a new series, so no session is SLOWER."""
+    same: dict[tuple[str, SeriesKey], list[SeriesRow]] = {}
+    for row in rows:
+        if row.trend.points:
+            same.setdefault((row.program, replace(row.series.key, kernel="")), []).append(row)
+    found = []
+    for (program, key), some in same.items():
+        *_, before, now = [None, *sorted(some, key=lambda row: row.trend.points[-1].at)]
+        if before is None or before.trend.points[-1].at >= now.trend.points[0].at:
+            continue
+        earlier, later = (median(each.median_ns for each in row.trend.points) for row in (before, now))
+        if later > _OTHER_KERNEL * earlier:
+            found.append(
+                MonitorFinding(
+                    f"Another kernel runs {key.entry} in {program} at {key.shape}, and is slower.",
+                    f"{before.series.key.kernel}, {units.time(earlier)}; in the last "
+                    f"{units.counted(len(now.trend.points), 'session')} {now.series.key.kernel}, {units.time(later)}",
+                    "tritmark gate OLD NEW",
+                    True,
+                )
+            )
+    return found
 
 
 def _transfers(sessions: Sequence[SessionData]) -> list[MonitorFinding]:

@@ -161,11 +161,11 @@ def judge(new: SessionPoint, earlier: Sequence[SessionPoint], among: int = 1) ->
 
 def predicted(logs: Sequence[float], alpha: float) -> tuple[float, float]:
     """Center and half width of the interval in which the next value lies with probability 1 - alpha."""
-    from scipy.stats import t
+    from scipy.special import stdtrit  # scipy.stats takes long to import, and 0.2 ms for a quantile
 
     count = len(logs)
     spread = max(stdev(logs), LEAST_SPREAD)
-    return fmean(logs), float(t.ppf(1 - alpha / 2, count - 1)) * spread * sqrt(1 + 1 / count)
+    return fmean(logs), float(stdtrit(count - 1, 1 - alpha / 2)) * spread * sqrt(1 + 1 / count)
 
 
 def _without_outliers(points: list[SessionPoint]) -> list[SessionPoint]:

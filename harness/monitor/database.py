@@ -29,6 +29,8 @@ MOST_BYTES = 256 << 20
 OLDEST_S = 400 * 86400.0
 _WAIT_S = 10.0
 _DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+_MAGIC = b"SQLite format 3\0"
+_SUFFIXES = frozenset({".sqlite", ".sqlite3", ".db"})
 _ASIDE = ".damaged-"
 _TABLES = """
 CREATE TABLE IF NOT EXISTS sessions (
@@ -41,7 +43,7 @@ CREATE TABLE IF NOT EXISTS series (
     session TEXT NOT NULL REFERENCES sessions (id) ON DELETE CASCADE, entry TEXT NOT NULL, kernel TEXT NOT NULL,
     shape TEXT NOT NULL, threads INTEGER NOT NULL, asynchronous INTEGER NOT NULL, simulated INTEGER NOT NULL,
     calls INTEGER NOT NULL, total_ns INTEGER NOT NULL, histogram TEXT NOT NULL, errors TEXT NOT NULL,
-    nbytes INTEGER, operations INTEGER,
+    nbytes REAL, operations REAL, -- beyond 63 bits after some days
     PRIMARY KEY (session, entry, kernel, shape, threads, asynchronous, simulated)
 ) STRICT;
 """
@@ -121,6 +123,7 @@ class Database:
             except sqlite3.DatabaseError as error:
                 if not _damaged(error):
                     raise
+                self._check_ours()
                 self._put_aside()
                 with self._opened() as found:
                     return work(found)
@@ -134,17 +137,28 @@ class Database:
     def _opened(self) -> Iterator[sqlite3.Connection]:
         with closing(sqlite3.connect(self.path, timeout=_WAIT_S, isolation_level=None)) as found:
             found.row_factory = sqlite3.Row
-            found.execute("PRAGMA journal_mode = WAL")
-            found.execute("PRAGMA synchronous = NORMAL")
-            found.execute("PRAGMA foreign_keys = ON")
+            # Before the version, since another process may make both.
+            (tables,) = found.execute("SELECT count(*) FROM sqlite_master").fetchone()
             (version,) = found.execute("PRAGMA user_version").fetchone()
             if version > SCHEMA:
                 raise UsageError(
                     f"{self.path}: sessions of version {version}; legal: up to {SCHEMA}; next: install a newer tritmark"
                 )
+            if version < SCHEMA and tables:
+                raise UsageError(f"{self.path}: a database of another program; next: name another file")
+            found.execute("PRAGMA journal_mode = WAL")
+            found.execute("PRAGMA synchronous = NORMAL")
+            found.execute("PRAGMA foreign_keys = ON")
             if version < SCHEMA:
                 found.executescript(f"BEGIN IMMEDIATE; {_TABLES} PRAGMA user_version = {SCHEMA}; COMMIT;")
             yield found
+
+    def _check_ours(self) -> None:
+        """Refuse to rename a file that a user named by mistake."""
+        with self.path.open("rb") as file:
+            ours = file.read(len(_MAGIC)) == _MAGIC or self.path.suffix in _SUFFIXES
+        if not ours:
+            raise UsageError(f"{self.path}: no database of sessions; next: name another file")
 
     def _put_aside(self) -> None:
         """Rename the damaged file, unless another process did so already."""
@@ -196,7 +210,7 @@ def _row(session: str, each: Series) -> tuple[object, ...]:
     return (
         *(session, key.entry, key.kernel, key.shape, key.threads, key.asynchronous, key.simulated),
         *(each.calls, each.total_ns, json.dumps(dict(each.histogram)), json.dumps(each.errors)),
-        *(each.nbytes, each.operations),
+        *(None if count is None else float(count) for count in (each.nbytes, each.operations)),
     )
 
 
@@ -226,6 +240,5 @@ def _series(row: sqlite3.Row) -> Series:
         row["total_ns"],
         {int(number): count for number, count in json.loads(row["histogram"]).items()},
         json.loads(row["errors"]),
-        row["nbytes"],
-        row["operations"],
+        *(None if row[name] is None else int(row[name]) for name in ("nbytes", "operations")),
     )

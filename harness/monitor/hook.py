@@ -111,7 +111,7 @@ _kernels: dict[tuple[Any, ...], KernelRan] = {}
 
 def chosen(variant: Any, axes: Mapping[str, int], threads: int, simulated: bool) -> KernelRan:
     """The KernelRan of a variant, the same one in each call."""
-    key = (id(variant), threads, simulated, *axes.values())
+    key = (id(variant), threads, simulated, *axes, *axes.values())
     found = _kernels.get(key)
     if found is None:
         if len(_kernels) >= _MOST_KERNELS:

@@ -8,12 +8,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import wraps
+from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from tritmark.harness.errors import InvalidArgumentError, TritmarkError, UsageError
+from tritmark.harness.errors import InvalidArgumentError, UsageError
 from tritmark.harness.monitor import hook
 from tritmark.harness.monitor.counters import Counters, Snapshot, since
 from tritmark.harness.monitor.data import Series, SessionData, by_time
@@ -89,7 +91,9 @@ class MonitorSession:
             legal = f"{_SHORTEST_S} or more"
             raise InvalidArgumentError(op="monitor", argument="interval_s", found=repr(interval_s), legal=legal)
         self._options: dict[str, Any] = {"database": database, "interval_s": interval_s, "keep": keep}
-        self.program = program or _script()
+        self._named = bool(program)
+        # A script may have a name that is no UTF-8, which SQLite refuses.
+        self.program = (program or _script()).encode(errors="backslashreplace").decode()
         self.database = database
         self.data: SessionData | None = None
         """What was found, after the end."""
@@ -103,16 +107,22 @@ class MonitorSession:
         self._sampler: Sampler | None = None
         self._every = 1
         self._id = ""
-        self._started = 0.0
+        self._started = self._began = 0.0
         self._pid = 0
         self._devices: dict[str, dict[str, int]] = {}
         self._machine: tuple[str, str] | None = None
         self._saving = threading.Lock()
+        self._exporting = threading.Lock()
+        self._exported: dict[tuple[str, ...], float] = {}
         self._sinks: list[Any] = []
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        """The function, each call of which is a session."""
-        program = self.program if self.program != _script() else function.__qualname__
+        """The function, each call of which is a session. Raises InvalidArgumentError for generators and coroutines,
+        whose calls return before they ran."""
+        if any(kind(function) for kind in (isgeneratorfunction, iscoroutinefunction, isasyncgenfunction)):
+            found, legal = "a generator or coroutine", "a function; or `with tritmark.monitor():` inside it"
+            raise InvalidArgumentError(op="monitor", argument="the function", found=found, legal=legal)
+        program = self.program if self._named else getattr(function, "__qualname__", type(function).__qualname__)
 
         @wraps(function)
         def watched(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -126,7 +136,7 @@ class MonitorSession:
             raise UsageError(f"the session {self._id} began already; legal: a new tritmark.monitor()")
         from secrets import token_hex
 
-        self._started, self._pid = time.time(), os.getpid()
+        self._started, self._began, self._pid = time.time(), time.monotonic(), os.getpid()
         self._id = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(self._started))}-{token_hex(4)}"
         self._sampler = Sampler(self._calls, self._activity)
         hook.when_provided(self._join)
@@ -139,40 +149,49 @@ class MonitorSession:
     ) -> None:
         if self._pid != os.getpid() or self.data is not None:  # a forked child left the block, too
             return
-        self._stop.set()
-        if self._thread is not None:
-            self._thread.join()
-        for each in self._sinks:
-            each.close()
-        self.data = self._found(complete=True)
-        hook.forget(self._join)
-        if self._counters is not None:
-            _SHARED.leave()
-            self._counters = None
-        if self._keep:
+        try:
+            self._stop.set()
+            if self._thread is not None:
+                self._thread.join()
+            for each in self._sinks:
+                each.close()
+            self.data = self._found(complete=True)
+        except Exception as fault:  # of the monitor; it must not replace the program's own exception
+            self.problem = f"the session has no data: {fault}"
+            _LOG.exception("tritmark.monitor: the session has no data")
+        finally:
+            hook.forget(self._join)
+            if self._counters is not None:
+                _SHARED.leave()
+                self._counters = None
+        if self._keep and self.data is not None:
             self._save(self.data)
 
     def now(self) -> SessionData:
-        """What was found so far."""
+        """What was found so far. Raises UsageError before the start."""
+        if self._sampler is None:
+            raise UsageError("the session has not begun; legal: inside `with tritmark.monitor() as session:`")
         return self.data or self._found(complete=False)
 
     def prometheus(self, port: int = 9464, address: str = "127.0.0.1") -> int:
         """Serve metrics for Prometheus at that address until the end, and return the port; 0 picks a free one. By
-        default only programs of this machine can read it. Raises UsageError without prometheus-client and for an
-        address that is in use."""
+        default only programs of this machine can read it. Raises UsageError without prometheus-client, for an address
+        that is in use, and outside the session."""
         from tritmark.harness.monitor.prometheus import PrometheusEndpoint
 
+        self._check_running()
         endpoint = PrometheusEndpoint(self._metrics, port, address)
         self._sinks.append(endpoint)
         return endpoint.port
 
     def opentelemetry(self, meter_provider: Any = None) -> None:
         """Report metrics to OpenTelemetry until the end: to `meter_provider`, by default the global one. Raises
-        UsageError without OpenTelemetry."""
+        UsageError without OpenTelemetry, and outside the session."""
         from tritmark.harness.monitor.machine_samples import NOTHING
         from tritmark.harness.monitor.metrics import metrics
         from tritmark.harness.monitor.otel import OtelInstruments
 
+        self._check_running()
         known = metrics(self.now(), self.latest_sample() or NOTHING)
         self._sinks.append(OtelInstruments(self._metrics, known, meter_provider))
 
@@ -180,14 +199,29 @@ class MonitorSession:
         """The machine at the last sample."""
         return self._sampler.samples[-1] if self._sampler is not None and self._sampler.samples else None
 
+    def _check_running(self) -> None:
+        """What starts later would never be closed."""
+        if self._sampler is None or self._stop.is_set():
+            raise UsageError("the session is not running; legal: inside `with tritmark.monitor() as session:`")
+
     def _metrics(self) -> list[Metric]:
         from tritmark.harness.monitor.metrics import metrics
 
-        return list(metrics(self.now(), self.latest_sample()))
+        return [self._growing(each) if each.total else each for each in metrics(self.now(), self.latest_sample())]
+
+    def _growing(self, found: Metric) -> Metric:
+        """Totals as exporters need them: the time of all calls is an estimate, which may fall."""
+        values = []
+        with self._exporting:
+            for labels, value in found.values:
+                of = found.name, *labels.values()
+                self._exported[of] = max(value, self._exported.get(of, 0.0))
+                values.append((labels, self._exported[of]))
+        return replace(found, values=tuple(values))
 
     def _join(self) -> None:
         self._counters = _SHARED.join()
-        self._before = self._counters.snapshot()
+        self._before, self._every = self._counters.snapshot(), self._counters.watch.every
         self._devices = self._activity()
 
     def _calls(self) -> int:
@@ -234,12 +268,15 @@ class MonitorSession:
                 Series(key, counts.calls, counts.total_ns, counts.histogram, counts.errors, nbytes, operations)
             )
         if complete and series and not sampler.samples:
-            sampler.take()
+            try:
+                sampler.take()
+            except Exception:  # see _watch
+                _LOG.exception("tritmark.monitor: a sample failed; the session has none")
         return SessionData(
             id=self._id,
             program=self.program,
             started=self._started,
-            ended=time.time(),
+            ended=self._started + time.monotonic() - self._began,  # the clock may be set meanwhile
             complete=complete,
             machine=self._machine[0],
             host=self._machine[1],
@@ -260,7 +297,7 @@ class MonitorSession:
             try:
                 self.problem = ""
                 Database(self.database).save(data)
-            except (TritmarkError, OSError) as error:
+            except Exception as error:  # a fault of the monitor must not end the program
                 self.problem = str(error)
                 _LOG.warning("tritmark.monitor: the session is not saved: %s", error)
 
@@ -290,7 +327,12 @@ def _difference(now: dict[str, dict[str, int]], before: dict[str, dict[str, int]
 
 
 def _script() -> str:
-    return Path(sys.argv[0]).name if sys.argv and sys.argv[0] not in {"", "-c", "-m"} else "python"
+    if not sys.argv or sys.argv[0] in {"", "-c", "-m"}:
+        return "python"
+    path = Path(sys.argv[0])
+    if path.name == "__main__.py":  # python -m PACKAGE
+        return path.absolute().parent.name or path.name
+    return path.name
 
 
 def _host() -> str:

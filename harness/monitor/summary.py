@@ -72,11 +72,15 @@ def summarize(
     """The report of the sessions that began since then, of the machine of the newest one. Raises UsageError if the
     database cannot be read."""
     end = time.time() if until is None else until
-    every = database.sessions(since=since - _BASELINE_S, until=end, program=program)
+    stored = database.sessions(since=since - _BASELINE_S, program=program)
+    every = [each for each in stored if each.started <= end]
     here = [each for each in every if each.started >= since]
     machine = here[-1].machine if here else ""
     notes = [f"a damaged database was set aside: {path}" for path in database.set_aside()]
     notes += database.unreadable
+    if until is None and len(stored) > len(every):
+        count = len(stored) - len(every)
+        notes.append(f"{count} sessions began later than now, as the clock was set back: they are not shown")
     others = [each for each in here if each.machine != machine]
     if others:
         count = len({each.machine for each in others})
@@ -112,9 +116,11 @@ def _rows(
     found: Sequence[Trend], shown: Sequence[SessionData], ceilings: Mapping[str, DeviceCeilings]
 ) -> list[SeriesRow]:
     by_key: dict[tuple[str, Any], list[Series]] = {}
+    newest: dict[tuple[str, Any], str] = {}
     for session in shown:
         for each in session.series:
             by_key.setdefault((session.program, each.key), []).append(each)
+            newest[session.program, each.key] = session.id
     total = sum(each.busy_ns or 0.0 for some in by_key.values() for each in some)
     known = {(each.program, each.key): each for each in found}
     ids = {each.id for each in shown}
@@ -128,14 +134,16 @@ def _rows(
             tuple(trend.points[number] for number in inside),
             tuple(trend.judgements[number] for number in inside),
         )
-        judged = trend.judgements or (SessionJudgement(SessionVerdict.NEW, "no call was timed", 0),)
+        judged = SessionJudgement(SessionVerdict.NEW, "no call was timed", 0)
+        if trend.points and trend.points[-1].session == newest[program, key]:
+            judged = trend.judgements[-1]
         busy = sum(each.busy_ns or 0.0 for each in some)
         rows.append(
             SeriesRow(
                 program=program,
                 series=some[-1],
                 trend=trend,
-                judgement=judged[-1],
+                judgement=judged,
                 calls=sum(each.calls for each in some),
                 errors=sum(sum(each.errors.values()) for each in some),
                 busy_ns=busy,

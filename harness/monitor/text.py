@@ -41,9 +41,9 @@ def show(report: Report, console: Console) -> None:
 
 def _parts(report: Report, width: int) -> Iterator[RenderableType]:
     yield Text(report.headline, style="bold red" if report.slower else "bold")
-    yield Text(f"{moment(report.since)} to {moment(report.until)} UTC, {visible(report.host or 'no machine')}")
+    yield Text(f"{moment(report.since)} to {moment(report.until)} UTC, {_one_line(report.host or 'no machine')}")
     for note in report.notes:
-        yield Text(f"note: {visible(note)}")
+        yield Text(f"note: {_one_line(note)}")
     if not report.sessions:
         yield Text("next: run the program with TRITMARK_MONITOR=1, or inside `with tritmark.monitor():`")
         return
@@ -52,14 +52,12 @@ def _parts(report: Report, width: int) -> Iterator[RenderableType]:
     if slow:
         yield Text("Slower than before", style="bold")
         for row in slow:
-            yield Text(
-                f"  {row.series.key.entry}, {row.series.key.kernel}, {row.series.key.shape}: {row.judgement.why}"
-            )
+            yield Text(f"  {_one_line(f'{name(row)}: {row.judgement.why}')}")
         yield Text()
     yield Text("Kernels, the most time first", style="italic")
     yield Text(_line(_HEAD), style="bold")
     for row in report.rows:
-        yield Text(visible(name(row)))
+        yield Text(_one_line(name(row)))
         yield _figures(row)
     yield Text()
     head = ("session", "program", "calls", "errors", "slower", "cores", "others", "clock", "GPU", "power", "memory")
@@ -138,7 +136,7 @@ def _session(line: SessionLine) -> tuple[str | Text, ...]:
     data = line.data
     return (
         f"{moment(data.started)}{'' if data.complete else ' (did not end)'}",
-        visible(data.program),
+        _one_line(data.program),
         units.short(data.calls),
         str(data.errors) if data.errors else "",
         Text(str(line.slower), style="red") if line.slower else "",
@@ -151,6 +149,11 @@ def _session(line: SessionLine) -> tuple[str | Text, ...]:
     )
 
 
+def _one_line(text: str) -> str:
+    """The text, which cannot add lines to the report."""
+    return visible(text).replace("\n", "\\n")
+
+
 def _finding(found: MonitorFinding) -> Text:
-    step = f"\n    next: {found.next_step}" if found.next_step else ""
-    return Text(visible(f"  {found.what} {found.evidence}{'' if found.evidence.endswith('.') else '.'}") + step)
+    step = f"\n    next: {_one_line(found.next_step)}" if found.next_step else ""
+    return Text(_one_line(f"  {found.what} {found.evidence}{'' if found.evidence.endswith('.') else '.'}") + step)

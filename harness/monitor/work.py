@@ -46,6 +46,6 @@ def work(kernel: str, sizes: Sizes) -> tuple[int, int] | None:
             traffic = op.traffic(dict(axes), key)
             nbytes += calls * (traffic.read + traffic.written)
             operations += calls * traffic.operations
-    except (KeyError, ValueError):  # a kernel without a format, such as one in NumPy
+    except Exception:  # a kernel without a format, such as one in NumPy; formulas of other packages may raise anything
         return None
     return nbytes, operations

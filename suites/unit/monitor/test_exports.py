@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from urllib.error import URLError
 from urllib.request import urlopen
 
@@ -110,3 +111,46 @@ def test_the_machine_is_exported(session: MonitorSession) -> None:
     assert found["tritmark_other_cores"] == ()
     assert found["tritmark_gpu_power"] == (({"gpu": "GPU-1"}, 300.0),)
     assert found["tritmark_gpu_temperature"] == ()
+    assert found["tritmark_gpu_utilization"] == (({"gpu": "GPU-1"}, 0.5),)  # unit "1"
+
+
+def test_what_devices_count_has_its_unit(session: MonitorSession) -> None:
+    counts = {"uploads": 2, "bytes_uploaded": 100, "pool_hits": 3, "pool_misses": 1, "pool_held": 1 << 20}
+    seen = replace(session.now(), devices={"cuda": counts})
+    found = {
+        (each.unit, each.total, labels["of"]): value
+        for each in metrics(seen, None)
+        if each.name.startswith("tritmark_device")
+        for labels, value in each.values
+    }
+    assert found == {
+        ("1", True, "uploads"): 2,
+        ("By", True, "bytes_uploaded"): 100,
+        ("1", True, "pool_hits"): 3,
+        ("1", True, "pool_misses"): 1,
+        ("By", False, "pool_held"): 1 << 20,
+    }
+
+
+def test_each_series_has_its_own_labels(session: MonitorSession) -> None:
+    """Prometheus refuses all metrics if two have the same labels."""
+    one = session.now().series[0]
+    others = [replace(one, key=replace(one.key, **{flag: True})) for flag in ("asynchronous", "simulated")]
+    for each in metrics(replace(session.now(), series=(one, *others)), None):
+        labels = [sorted(labels.items()) for labels, _ in each.values]
+        assert all(labels.count(found) == 1 for found in labels)
+
+
+def test_totals_never_fall(session: MonitorSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time of all calls is the mean of the timed ones times all calls. A counter that falls was reset, to
+    Prometheus, which then adds it once more."""
+
+    def time() -> float:
+        return next(each for each in session._metrics() if each.name == "tritmark_call_time").values[0][1]
+
+    now = session.now()
+    one = now.series[0]
+    for calls, timed in ((1100, 1000), (1100, 1001)):
+        seen = replace(one, calls=calls, total_ns=10**9 + timed, histogram={40: timed})
+        monkeypatch.setattr(session, "now", lambda seen=seen: replace(now, series=(seen,)))
+        assert time() == pytest.approx((10**9 + 1000) * 1.1 / 1e9)
