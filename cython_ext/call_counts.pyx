@@ -36,9 +36,9 @@ cdef class Cell:
     """Counts of one entry with one kernel, in one thread."""
 
     cdef readonly int64_t calls
-    cdef readonly int64_t total_ns
+    cdef readonly double busy_ns  # of all calls, estimated from the timed ones
     cdef readonly dict errors
-    cdef uint32_t buckets[BUCKETS]
+    cdef uint64_t buckets[BUCKETS]
 
     def __init__(self):
         self.errors = {}
@@ -58,12 +58,13 @@ cdef class ThreadCounts:
     cdef bint inside
     cdef int64_t begun
     cdef uint32_t skip
+    cdef uint32_t weight  # calls for which the next timed one stands
     cdef object last_entry  # of the cell that was counted last: most programs repeat a call
     cdef object last_ran
     cdef Cell last
 
     def __init__(self):
-        self.cells = {}
+        self.cells, self.weight = {}, 1
 
     def taken(self) -> dict:
         """The cells, which the thread then counts anew. Call it from that thread."""
@@ -147,7 +148,8 @@ cdef class Recorder:
         if ns <= 0:
             mine.skip -= mine.skip > 0
         elif not ran.simulated:
-            cell.total_ns += ns
+            cell.busy_ns += <double>ns * mine.weight
+            mine.weight = self.every_  # the mean of the calls up to the next timed one, which is drawn below
             shift = 63 - BITS - __builtin_clzll(ns | 1)
             number = (shift << BITS) + <int>(ns >> shift) if shift > 0 else <int>ns
             cell.buckets[min(number, BUCKETS - 1)] += 1

@@ -347,7 +347,7 @@ class QuantizedLinear:
         kernel = f"cpu/ternary_matmul/{self.weights.format}/float32/dequantized"
         watch = hook.active
         if watch is not None:
-            watch.ran(hook.KernelRan(kernel, {"M": len(rows), "N": self.out_features, "K": self.in_features}, 1))
+            watch.ran(hook.named(kernel, {"M": len(rows), "N": self.out_features, "K": self.in_features}, 1))
         self._ran(Receipt(kernel=kernel, ran="numpy", runs=1, threads=1, native=False, note=self._note))
         y: npt.NDArray[np.float32] = rows.astype(np.float32, copy=False) @ self._float.T
         return y

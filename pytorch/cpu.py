@@ -258,7 +258,7 @@ def _ran(kernel: str, axes: Axes) -> None:
     """Report to a monitor what is computed without a native kernel."""
     watch = hook.active
     if watch is not None:
-        watch.ran(hook.KernelRan(f"cpu/{kernel}", axes, torch.get_num_threads()))
+        watch.ran(hook.named(f"cpu/{kernel}", axes, torch.get_num_threads()))
 
 
 def _run(op: Op, key: KernelKey, inputs: dict[str, Any], outputs: dict[str, Any], axes: Axes) -> None:

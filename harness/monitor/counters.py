@@ -52,8 +52,8 @@ class Counts:
 
     calls: int = 0
     """Calls that returned."""
-    total_ns: int = 0
-    """Of the timed calls."""
+    busy_ns: float = 0.0
+    """Of all calls: each timed call counts as often as calls were timed so rarely at that moment."""
     histogram: dict[int, int] = field(default_factory=dict)
     """Of the timed calls, see histogram."""
     errors: dict[str, int] = field(default_factory=dict)
@@ -64,7 +64,7 @@ class Counts:
     def add(self, other: Counts, sign: int = 1) -> None:
         """Add the counts of another set, or subtract them."""
         self.calls += sign * other.calls
-        self.total_ns += sign * other.total_ns
+        self.busy_ns += sign * other.busy_ns
         self.histogram = added(self.histogram, other.histogram, sign)
         for kind, count in other.errors.items():
             self.errors[kind] = self.errors.get(kind, 0) + sign * count
@@ -82,7 +82,8 @@ class Counters:
         self._threads: list[Any] = []
         self._ended: Snapshot = {}
         """Counts of threads that have ended."""
-        self._lock = threading.Lock()
+        # Reentrant: a finalizer may make a first call of its thread during a snapshot.
+        self._lock = threading.RLock()
         self.watch = recorder(self._begun, self._full, _MOST_CELLS, _NONE, _UNKNOWN)
 
     def _begun(self, counts: Any) -> None:
@@ -132,7 +133,7 @@ def _summed(cells: Mapping[tuple[str, KernelRan], Any]) -> Snapshot:
         axes = ordered(ran.kernel, ran.axes)
         key = SeriesKey(entry, ran.kernel, shape_class(axes), ran.threads, ran.asynchronous, ran.simulated)
         sizes = {axes: cell.calls} if axes else {}
-        _merge(found, {key: Counts(cell.calls, cell.total_ns, cell.histogram(), dict(cell.errors), sizes)})
+        _merge(found, {key: Counts(cell.calls, cell.busy_ns, cell.histogram(), dict(cell.errors), sizes)})
     return found
 
 

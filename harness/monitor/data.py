@@ -18,7 +18,7 @@ class Series:
     calls: int
     """That returned; each is counted."""
     total_ns: int
-    """Of the timed calls."""
+    """The estimated mean time of a call, times the number of timed calls."""
     histogram: Histogram
     """Of the timed calls."""
     errors: dict[str, int]
@@ -40,7 +40,7 @@ class Series:
 
     @property
     def busy_ns(self) -> float | None:
-        """Time of all calls: the mean of the timed ones times the number of calls."""
+        """Estimated time of all calls."""
         return self.total_ns / self.timed * self.calls if self.timed else None
 
     @property

@@ -109,13 +109,24 @@ _MOST_KERNELS = 4096
 _kernels: dict[tuple[Any, ...], KernelRan] = {}
 
 
+def named(kernel: str, axes: Mapping[str, int], threads: int = 0, *, simulated: bool = False) -> KernelRan:
+    """The KernelRan of a kernel that is no variant, the same one in each call."""
+    key = (kernel, threads, simulated, *axes, *axes.values())
+    return _kernels.get(key) or _keep(key, KernelRan(kernel, axes, threads, simulated=simulated))
+
+
+def _keep(key: tuple[Any, ...], made: KernelRan) -> KernelRan:
+    if len(_kernels) >= _MOST_KERNELS:
+        _kernels.clear()
+    _kernels[key] = made
+    return made
+
+
 def chosen(variant: Any, axes: Mapping[str, int], threads: int, simulated: bool) -> KernelRan:
     """The KernelRan of a variant, the same one in each call."""
     key = (id(variant), threads, simulated, *axes, *axes.values())
     found = _kernels.get(key)
     if found is None:
-        if len(_kernels) >= _MOST_KERNELS:
-            _kernels.clear()
-        found = _kernels[key] = KernelRan(variant.id, axes, threads, simulated=simulated)
+        found = _keep(key, KernelRan(variant.id, axes, threads, simulated=simulated))
         found.variant = variant
     return found

@@ -264,9 +264,9 @@ class MonitorSession:
         for key, counts in since(counters.snapshot(), self._before).items() if counters is not None else ():
             done = work(key.kernel, counts.sizes)
             nbytes, operations = done if done is not None else (None, None)
-            series.append(
-                Series(key, counts.calls, counts.total_ns, counts.histogram, counts.errors, nbytes, operations)
-            )
+            timed = sum(counts.histogram.values())
+            total_ns = round(counts.busy_ns / counts.calls * timed) if counts.calls else 0
+            series.append(Series(key, counts.calls, total_ns, counts.histogram, counts.errors, nbytes, operations))
         if complete and series and not sampler.samples:
             try:
                 sampler.take()

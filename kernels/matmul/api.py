@@ -127,7 +127,7 @@ def matmul_batch(
         if watch is not None:
             kernels = ", ".join(sorted({each.variant.id for each in bound}))
             name = f"{kernels}, batch of {len(bound)}"
-            watch.ran(hook.KernelRan(name, {}, simulated=_device().simulated()))
+            watch.ran(hook.named(name, {}, simulated=_device().simulated()))
     return [each.c.numpy() for each in bound]
 
 

@@ -164,7 +164,7 @@ def call_with_receipt(
             receipt = replace(receipt, note="; ".join(filter(None, (receipt.note, str(recovery)))))
     watch = hook.active
     if watch is not None and receipt is not None:
-        watch.ran(hook.KernelRan(f"{receipt.kernel}, in a worker", _sizes(given), receipt.threads))
+        watch.ran(hook.named(f"{receipt.kernel}, in a worker", _sizes(given), receipt.threads))
     return result, receipt
 
 

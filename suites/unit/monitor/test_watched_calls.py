@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from time import perf_counter
 from typing import Any
 
 import ml_dtypes
@@ -178,6 +179,38 @@ def test_which_calls_are_timed_follows_no_pattern(weights: PackedWeights, counte
     timed = [sum(each.histogram.values()) for each in counters.snapshot().values()]
     assert len(timed) == 4
     assert min(timed) > 60
+
+
+def test_the_time_of_all_calls_holds_if_the_share_of_timed_calls_changes(counters: Counters) -> None:
+    """Long calls that are all timed, then many short ones of which few are."""
+    ran, watch = hook.named("a kernel", {"n": 1}), counters.watch
+
+    def work(seconds: float) -> None:
+        until = perf_counter() + seconds
+        while perf_counter() < until:
+            pass
+
+    def phase(calls: int, seconds: float, every: int) -> None:
+        watch.every = every
+        for _ in range(calls):
+            thread = watch.begin()
+            watch.call(thread, "entry", work, (seconds,), None, ran)
+
+    begun = perf_counter()
+    phase(40, 2e-3, 1)
+    phase(4000, 5e-6, 40)
+    real = perf_counter() - begun
+    (counts,) = counters.snapshot().values()
+    assert sum(counts.histogram.values()) < 400
+    # The mean of the timed calls times all calls would be at least four times the real time.
+    assert 0.5 * real < counts.busy_ns / 1e9 < 1.5 * real
+
+
+def test_kernels_without_a_variant_have_one_cell(counters: Counters) -> None:
+    watch = counters.watch
+    for _ in range(5):
+        watch.call(watch.begin(), "entry", lambda: watch.ran(hook.named("a kernel", {"n": 1})), (), None)
+    assert len(counters._threads[0].cells) == 1
 
 
 def test_cells_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
