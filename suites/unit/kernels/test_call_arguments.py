@@ -157,8 +157,8 @@ def test_one_number_for_all_groups_is_stored_as_it_is_or_refused(name: str) -> N
             InvalidArgumentError, match=rf"^pack_weights: scale is .*; legal: finite as {form.scale_dtype}"
         ):
             pack_weights(codes, scale, format=name)
-    for scale in (0, 0.0, -0.5, least, most, np.float32(0.5)):
-        assert np.all(pack_weights(codes, scale, format=name).scale == np.float32(scale))
+    for stored in (0, 0.0, -0.5, least, most, np.float32(0.5)):
+        assert np.all(pack_weights(codes, stored, format=name).scale == np.float32(stored))
 
 
 def test_an_int_above_every_float_is_no_scale() -> None:
