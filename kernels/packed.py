@@ -215,8 +215,7 @@ def pack_weights(
         known = isinstance(codes, np.ndarray) and codes.ndim == 2
         format = preferred_format(device, (int(codes.shape[0]), int(codes.shape[1])) if known else None)
     form = known_format("pack_weights", format)
-    if form.scale_per == "tensor":
-        _check_above_zero(scale)
+    _check_number(scale, form)
     data = HUGE_PAGES.copied(form.pack(codes, scale, tail="error"))
     N, K = codes.shape
     kept = form.check_scale("pack_weights", scale, (int(N), int(K)))
@@ -226,15 +225,23 @@ def pack_weights(
     return made
 
 
-def _check_above_zero(scale: Any) -> None:
-    """Raise InvalidArgumentError for a number that no product takes as a scale. Formats hold 0, because files of
-    all-zero weights have it. `Format.check_scale` refuses what is no number."""
-    if isinstance(scale, Real | np.ndarray) and np.ndim(scale) == 0:
-        with np.errstate(over="ignore", under="ignore"):
-            number = np.float32(scale)
-        if not (np.isfinite(number) and number > 0):
-            legal = "finite and above zero as float32"
-            raise InvalidArgumentError(op="pack_weights", argument="scale", found=f"{scale!r}", legal=legal)
+def _check_number(scale: Any, form: Format) -> None:
+    """Raise InvalidArgumentError for a number that the format cannot store, or that no product takes as a scale.
+    Formats hold 0, because files of all-zero weights have it. `Format.check_scale` refuses what is no number."""
+    if not isinstance(scale, Real | np.ndarray) or np.ndim(scale) != 0:
+        return
+    with np.errstate(over="ignore", under="ignore"):
+        try:
+            number = np.float32(scale).astype(form.scale_dtype)
+        except OverflowError:  # an int above every float
+            number = np.float32(np.inf)
+    if form.scale_per == "tensor":
+        legal, fits = f"finite and above zero as {form.scale_dtype}", number > 0
+    else:  # groups may have 0 and negative scales; another number must not become 0
+        legal, fits = f"finite as {form.scale_dtype}, and 0 there only if it is 0", bool(number) == bool(scale)
+    if not (np.isfinite(number) and fits):
+        found = "an int above every float" if isinstance(scale, int) and abs(scale) > 1e308 else f"{scale!r}"
+        raise InvalidArgumentError(op="pack_weights", argument="scale", found=found, legal=legal)
 
 
 def known_format(op: str, name: str) -> Format:

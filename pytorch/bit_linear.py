@@ -69,8 +69,6 @@ class BitLinear(torch.nn.Module):  # type: ignore[misc]
         super().__init__()
         if activation_bits not in _BITS:
             raise refuse("activation_bits", repr(activation_bits), " or ".join(map(str, _BITS)))
-        if weight_scale_rule not in _RULES:
-            raise refuse("weight_scale_rule", repr(weight_scale_rule), " or ".join(map(repr, _RULES)))
         self.in_features, self.out_features = in_features, out_features
         self.weight_scale_rule, self.activation_bits = weight_scale_rule, activation_bits
         shape = HF_PACK.packed_shape(HF_PACK.check_shape("BitLinear", "features", (out_features, in_features)))
@@ -258,6 +256,13 @@ class BitLinear(torch.nn.Module):  # type: ignore[misc]
                     del self._unloaded[name]
         return bool(self._unloaded)
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "weight_scale_rule":
+            if value not in _RULES:
+                raise refuse(name, repr(value), " or ".join(map(repr, _RULES)))
+            self.__dict__["_followed"] = None  # the factor in it is that of the earlier rule
+        super().__setattr__(name, value)
+
     def extra_repr(self) -> str:
         bits = "" if self.activation_bits == 8 else f", activation_bits={self.activation_bits}"
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}{bits}"
@@ -304,8 +309,18 @@ class BitLinear(torch.nn.Module):  # type: ignore[misc]
 
     def set_extra_state(self, state: torch.Tensor) -> None:
         """Raise InvalidArgumentError if a state has another rule than the layer."""
-        if not state.is_meta:
-            self._check_rule(bytes(state.tolist()).decode(errors="replace"))
+        if isinstance(state, torch.Tensor) and state.is_meta:
+            return
+        try:  # a state that was cast as a whole has the bytes in another dtype
+            values = state.flatten().tolist()
+            stored = bytes(map(int, values)).decode("ascii") if values == list(map(int, values)) else ""
+        except (AttributeError, TypeError, ValueError, OverflowError):
+            stored = ""
+        if stored not in _RULES:
+            found = f"{state!r:.60} in the state"
+            legal = f"{' or '.join(map(repr, _RULES))} in ASCII, as a uint8 tensor"
+            raise refuse("weight_scale_rule", found, legal)
+        self._check_rule(stored)
 
     def _check_rule(self, stored: str) -> None:
         if stored != self.weight_scale_rule:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Timer
+from threading import Thread, Timer
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 LONGEST_S, PASSIVE_S = 90.0, 20.0
 """Time limits of a probe. It takes a few seconds; the first one with a GPU also compiles a kernel."""
+
+KEEP_S = 3.0
+"""Time limit for adding a probe that did not end to the history."""
 
 _STYLES = {"ok": "green", "absent": "dim", "warning": "yellow", "unknown": "magenta", "critical": "bold red"}
 
@@ -67,10 +70,14 @@ def _deadline(seconds: float, *, as_json: bool) -> Iterator[None]:
 
 
 def _give_up(seconds: float, as_json: bool) -> None:
-    from tritmark.harness.health.examine import unanswered
+    from tritmark.harness.health.examine import keep_unanswered, unanswered
 
-    _print(unanswered(seconds), as_json=as_json)
+    report = unanswered(seconds)
+    _print(report, as_json=as_json)
     sys.stdout.flush()
+    keeper = Thread(target=keep_unanswered, args=(report,), daemon=True)  # the disk may be what hangs
+    keeper.start()
+    keeper.join(KEEP_S)
     os._exit(FAILED)  # the main thread is inside a call that does not return
 
 

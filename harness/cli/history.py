@@ -53,7 +53,9 @@ def history(
     if unmeasured is not None:
         from tritmark.harness.history.unmeasured import unmeasured as found_unmeasured
 
-        here = (each.commit for each in values(results, warn) if each.machine == machine_name())
+        here = {each.commit for each in values(results, warn) if each.machine == machine_name()}
+        if not here <= commits.keys():  # otherwise of another branch
+            must_be_whole(Path.cwd(), "a commit that was measured")
         for commit in found_unmeasured(commits, here, unmeasured):
             typer.echo(commit)
         return

@@ -143,7 +143,7 @@ def disk(out: Path) -> Check:
     from tritmark.harness.text.units import size
 
     means = f"Records and reports go to {out}"
-    nearest = next(each for each in (out.absolute(), *out.absolute().parents) if each.exists())
+    nearest = next(each for each in (out.absolute(), *out.absolute().parents) if os.path.exists(each))
     try:
         # access() is not reliable: read-only file systems, quotas, root.
         with tempfile.TemporaryFile(dir=nearest) as file:

@@ -160,8 +160,13 @@ def _power(record: Record, run: Run) -> float | None:
 
 
 def _throttle(record: Record, run: Run) -> str | None:
+    """None if nothing reports reasons, as in most virtual machines: "" would claim that there were none."""
     units = _sensors(run)
-    return ", ".join(dict.fromkeys(reason for each in units for reason in each.during.throttle)) if units else None
+    if not any(each.during.throttle or each.throttled_ns or each.before.throttle is not None for each in units):
+        return None
+    read = (reason for each in units for reason in each.during.throttle)
+    counted = (reason for each in units for reason, ns in each.throttled_ns.items() if ns)
+    return ", ".join(dict.fromkeys((*read, *counted)))
 
 
 def _verdict(dimension: Literal["accuracy", "performance", "memory", "cross"]) -> tuple[Column, ...]:

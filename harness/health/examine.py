@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,13 +11,14 @@ from pathlib import Path
 from tritmark.harness.doctor import gpu as doctor_gpu
 from tritmark.harness.health import gpu, host, pool, xid
 from tritmark.harness.health.finding import MACHINE, HealthFinding, Severity, by_unit, overall
-from tritmark.harness.health.history import HealthHistory, PastFinding, PastProbe, boot_id, check, since
+from tritmark.harness.health.history import AT_S, LOG_US, HealthHistory, PastFinding, PastProbe, boot_id, check, since
 from tritmark.harness.machine import cpu_sensors, nvml_state
 from tritmark.harness.machine import gpu as machine_gpu
 from tritmark.harness.machine.nvml_state import GpuState
 from tritmark.harness.numbered import numbered
 from tritmark.harness.record import HOST
 from tritmark.harness.spec import Device
+from tritmark.harness.text.visible import visible
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,8 @@ def examined(
     """PastProbe the host, if it is among the devices, and each other device. Takes 2 to 5 seconds, or less than one if
     `passive`: then nothing runs on any device and noise is not measured. Never raises for what is not in order."""
     history, notes = history or HealthHistory(), []
-    at, boot = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", boot_id()
+    begun, boot = datetime.now(UTC), boot_id()
+    at, now = f"{begun:%Y-%m-%dT%H:%M:%SZ}", int(begun.timestamp())
     try:
         past, broken = history.probes()
     except OSError as problem:
@@ -67,7 +69,7 @@ def examined(
         listed, absent = _listed()
         states = _chosen(others, listed)
         findings += absent
-        findings += [each for state in states for each in gpu.checks(state, _counters(last, state))]
+        findings += [each for state in states for each in gpu.checks(state, _counters(last, state), now)]
         for device in others:
             unit = _unit(device, states)
             why = device.missing()
@@ -79,7 +81,7 @@ def examined(
             findings += pool.checks(units)
         errors, kernel_notes = _logged()
         known = last.log_us if last is not None and last.boot == boot else -1
-        findings += _xids(states, errors, events.seen, known)
+        findings += _xids(states, errors, events.seen, {state.uuid: _seen(last, state, boot) for state in states})
         findings += _unlisted(listed, errors, known)
         if states:
             notes += kernel_notes + ([f"XID events: {events.note}"] if events.note else [])
@@ -97,12 +99,17 @@ def examined(
             overall=worst,
             checked=tuple(map(check, findings)),
             findings=tuple(
-                PastFinding(unit=each.unit, name=each.name, severity=each.severity, found=each.found)
+                PastFinding(unit=each.unit, name=each.name, severity=each.severity, found=visible(each.found))
                 for each in findings
                 if each.severity not in {Severity.OK, Severity.ABSENT}
             ),
-            gpus=_remembered(last, listed, boot),
-            cpu_throttled_ns=cpu_sensors.throttled_ns(),
+            gpus=_remembered(last, listed, states, errors, boot, now),
+            # A probe that does not check the CPU leaves it to the next one that does.
+            cpu_throttled_ns=cpu_sensors.throttled_ns()
+            if here is not None
+            else last.cpu_throttled_ns
+            if last is not None and last.boot == boot
+            else {},
             log_us=max(
                 (each.at_us for each in errors if each.at_us is not None),
                 default=last.log_us if last is not None and last.boot == boot else -1,
@@ -128,6 +135,23 @@ def unanswered(seconds: float) -> HealthReport:
     )
     at = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
     return HealthReport(at, Severity.CRITICAL, {MACHINE: Severity.CRITICAL}, (finding,), "")
+
+
+def keep_unanswered(report: HealthReport, history: HealthHistory | None = None) -> str:
+    """Add the report of `unanswered` to the history; what the last probe read stays what the next one compares with.
+    Returns why it could not be kept, or ""."""
+    history = history or HealthHistory()
+    try:
+        past, _ = history.probes()
+    except OSError as problem:
+        return f"{history.path}: {problem}"
+    last = past[-1] if past else PastProbe(at="", host=platform.node(), boot=boot_id(), overall=report.overall)
+    findings = tuple(
+        PastFinding(unit=each.unit, name=each.name, severity=each.severity, found=each.found)
+        for each in report.findings
+    )
+    update = {"at": report.at, "overall": report.overall, "checked": tuple(map(check, findings)), "findings": findings}
+    return history.add(last.model_copy(update=update))
 
 
 def _listed() -> tuple[list[GpuState], list[HealthFinding]]:
@@ -197,14 +221,37 @@ def _counters(last: PastProbe | None, state: GpuState) -> dict[str, int] | None:
     return None if last is None else last.gpus.get(state.uuid)
 
 
-def _remembered(last: PastProbe | None, listed: Sequence[GpuState], boot: str) -> dict[str, dict[str, int]]:
-    """The counters of each GPU. One that does not respond keeps those of the last probe, until the machine starts
-    again without it."""
+def _seen(last: PastProbe | None, state: GpuState, boot: str) -> int:
+    """Until when the kernel's log was read for this GPU, in microseconds since the machine started; -1 for never."""
+    if last is None or last.boot != boot:
+        return -1
+    return last.gpus.get(state.uuid, {}).get(LOG_US, last.log_us)
+
+
+def _remembered(
+    last: PastProbe | None,
+    listed: Sequence[GpuState],
+    checked: Sequence[GpuState],
+    errors: Sequence[xid.Xid],
+    boot: str,
+    now: int,
+) -> dict[str, dict[str, int]]:
+    """What was read of each GPU. One that was not checked or does not respond keeps what the last probe that checked
+    it read, so that the next one that does finds what happened since; until the machine starts again without it."""
     there = {state.uuid for state in listed}
     known = {} if last is None else last.gpus
-    if listed and last is not None and last.boot != boot:
-        known = {uuid: counters for uuid, counters in known.items() if uuid in there}
-    return known | {state.uuid: state.counters for state in listed if state.uuid and not state.note}
+    if last is not None and last.boot != boot:
+        known = {uuid: each | {LOG_US: -1} for uuid, each in known.items() if not listed or uuid in there}
+
+    def read(state: GpuState, until: int) -> dict[str, int]:
+        return state.counters | {LOG_US: until, AT_S: now}
+
+    new = {state.uuid: read(state, -1) for state in listed if state.uuid and not state.note}
+    for state in checked:
+        if state.uuid in new:
+            own = [each.at_us for each in errors if each.bus == xid.address(state.bus) and each.at_us is not None]
+            known = known | {state.uuid: read(state, max(own, default=_seen(last, state, boot)))}
+    return new | known
 
 
 def _logged(read: Callable[[], list[xid.Xid]] = xid.logged) -> tuple[list[xid.Xid], list[str]]:
@@ -216,16 +263,17 @@ def _logged(read: Callable[[], list[xid.Xid]] = xid.logged) -> tuple[list[xid.Xi
 
 
 def _xids(
-    states: Sequence[GpuState], logged: Sequence[xid.Xid], events: Sequence[xid.Xid], seen_us: int
+    states: Sequence[GpuState], logged: Sequence[xid.Xid], events: Sequence[xid.Xid], seen_us: Mapping[str, int]
 ) -> Iterator[HealthFinding]:
-    """A finding for each GPU: XID errors since the last probe, which saw the log until `seen_us`, and earlier ones."""
+    """A finding for each GPU: XID errors since the last probe, which saw the log until `seen_us`, and earlier ones.
+    `seen_us`: by UUID."""
     legal = "no XID errors except those of faulty programs"
     for state in states:
         if not state.bus:
             continue  # it does not respond, which is a finding of its own
         bus = xid.address(state.bus)
         own = [each for each in logged if each.bus == bus]
-        new = [each for each in own if each.at_us is not None and each.at_us > seen_us]
+        new = [each for each in own if each.at_us is not None and each.at_us > seen_us[state.uuid]]
         new += [each for each in events if each.bus == bus and each.number not in {one.number for one in new}]
         old = [each for each in own if each not in new]
         severity = overall_of([each.severity for each in new])

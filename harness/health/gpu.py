@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from math import inf
 
 from tritmark.harness.health.finding import HealthFinding, Severity
+from tritmark.harness.health.history import AT_S
 from tritmark.harness.machine.nvml_state import GpuState
 from tritmark.harness.text import units
 
@@ -21,8 +23,9 @@ def name_of(state: GpuState) -> str:
     return f"GPU {state.index}"
 
 
-def checks(state: GpuState, before: Counters | None) -> Iterator[HealthFinding]:
-    """Every check of one GPU. `before`: its counters at the last probe, None if there was none."""
+def checks(state: GpuState, before: Counters | None, now: int = 0) -> Iterator[HealthFinding]:
+    """Every check of one GPU. `before`: its counters at the last probe, None if there was none. `now`: seconds since
+    1970."""
     unit = name_of(state)
     if state.note:
         severity = Severity.CRITICAL if state.lost else Severity.UNKNOWN
@@ -37,7 +40,7 @@ def checks(state: GpuState, before: Counters | None) -> Iterator[HealthFinding]:
         )
         return
     for check in _CHECKS:
-        name, severity, found, legal, step = check(state, _growth(state, before))
+        name, severity, found, legal, step = check(state, _growth(state, before, now))
         yield HealthFinding(
             unit=unit,
             name=name,
@@ -48,16 +51,21 @@ def checks(state: GpuState, before: Counters | None) -> Iterator[HealthFinding]:
         )
 
 
-def _growth(state: GpuState, before: Counters | None) -> dict[str, int] | None:
+def _growth(state: GpuState, before: Counters | None, now: int = 0) -> dict[str, int] | None:
     """Growth of each counter since the last probe; None if there was none. A counter that fell began anew with the
     driver."""
     if before is None:
         return None
-    return {
+    grown = {
         name: value - before[name] if value >= before[name] else value
         for name, value in state.counters.items()
         if name in before
     }
+    # As in SensorWatch: what grew faster than time is another counter of this driver. A clock that was set back tells
+    # nothing.
+    seconds = now - before.get(AT_S, now)
+    longest = 2e9 * (seconds + 1) if seconds > 0 else inf
+    return {name: value for name, value in grown.items() if not (name.startswith("throttled_ns.") and value > longest)}
 
 
 Row = tuple[str, Severity, str, str, str]
@@ -82,6 +90,9 @@ def _memory_errors(state: GpuState, grown: Counters | None) -> Row:
         return name, Severity.ABSENT, "this GPU does not report ECC", legal, ""
     if state.ecc is False:
         return name, Severity.ABSENT, "ECC is off: errors are not detected", legal, ""
+    if state.uncorrected is None and state.uncorrected_total is None:
+        step = "run sudo nvidia-smi -i {0} -q -d ECC"
+        return name, Severity.UNKNOWN, "ECC is on, and its errors cannot be read", legal, step
     grown = grown or {}
     found = (
         f"uncorrected {_count(state.uncorrected)}, corrected {_count(state.corrected)} since the driver was loaded; "

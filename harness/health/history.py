@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import platform
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -19,6 +20,10 @@ from tritmark.harness.store import write_atomically
 MOST = 1000
 """Probes that are kept: ten days of one every quarter of an hour."""
 MOST_BYTES = 1 << 20
+LOG_US = "log_us"
+"""Beside a GPU's counters: its newest XID error in the kernel's log, microseconds since the machine started, or -1."""
+AT_S = "at_s"
+"""Beside a GPU's counters: when they were read, seconds since 1970."""
 _LOCK_S = 5.0
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
@@ -50,7 +55,7 @@ class PastProbe(BaseModel):
     findings: tuple[PastFinding, ...] = ()
     """Those that were not in order."""
     gpus: dict[str, dict[str, int]] = Field(default_factory=dict)
-    """By UUID: the counters of each GPU, see GpuState.counters."""
+    """By UUID: the counters of each GPU when a probe last checked it, see GpuState.counters, with LOG_US and AT_S."""
     cpu_throttled_ns: dict[str, int] = Field(default_factory=dict)
     log_us: int = -1
     """Microseconds since the machine started of the newest XID error in the kernel's log; -1 without one."""
@@ -72,7 +77,7 @@ class HealthHistory:
         OSError if the file cannot be read."""
         host = host or platform.node()
         try:
-            lines = self.path.read_text(encoding="utf-8", errors="replace").splitlines()
+            lines = _lines(self.path)
         except FileNotFoundError:
             return [], 0
         found, broken = [], 0
@@ -90,21 +95,26 @@ class HealthHistory:
             with locked(self.path.with_suffix(".lock"), _LOCK_S):
                 before: list[str] = []
                 if self.path.exists():
-                    before = self.path.read_text(encoding="utf-8", errors="replace").splitlines()
-                write_atomically(self.path, "".join(f"{each}\n" for each in _bounded(before, probe.model_dump_json())))
+                    before = _lines(self.path)
+                newest = json.dumps(probe.model_dump(mode="json"))
+                write_atomically(self.path, "".join(f"{each}\n" for each in _bounded(before, newest)))
         except (OSError, Timeout, UsageError) as problem:
             return f"{self.path}: {problem}"
         return ""
 
 
+def _lines(path: Path) -> list[str]:
+    """Not by splitlines, which also splits at the line separators of Unicode that JSON may contain."""
+    return path.read_text(encoding="utf-8", errors="replace").split("\n")
+
+
 def _bounded(lines: Sequence[str], newest: str) -> list[str]:
-    kept, nbytes = [newest], len(newest)
-    for each in reversed(lines[-MOST + 1 :]):
-        nbytes += len(each) + 1
+    kept, nbytes = [newest], len(newest.encode()) + 1
+    for each in reversed([each for each in lines if each.strip()][-MOST + 1 :]):
+        nbytes += len(each.encode()) + 1
         if nbytes > MOST_BYTES:
             break
-        if each.strip():
-            kept.append(each)
+        kept.append(each)
     return kept[::-1]
 
 

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from time import monotonic
 from typing import Any
 
@@ -68,13 +69,9 @@ def judged(unit: str, status: int, out: str, errors: str) -> HealthFinding:
     def finding(severity: Severity, found: str, next_step: str = "") -> HealthFinding:
         return HealthFinding(unit=unit, name=NAME, severity=severity, found=found, legal=_LEGAL, next_step=next_step)
 
-    lines = out.strip().splitlines()
-    try:
-        probed: dict[str, Any] = json.loads(lines[-1]) if status == 0 and lines else {}
-    except ValueError:
-        probed = {}
+    probed = _result(out) if status == 0 else {}
     if not probed:
-        last = (errors.strip().splitlines() or ["it printed nothing"])[-1]
+        last = (errors.strip().splitlines() or ["it printed no result"])[-1]
         ended = f"by signal {-status}" if status < 0 else f"with status {status}"
         return finding(Severity.CRITICAL, f"the probe ended {ended}: {last}", "see tritmark doctor")
     where = " in the simulator" if probed["simulated"] else ""
@@ -98,6 +95,16 @@ def judged(unit: str, status: int, out: str, errors: str) -> HealthFinding:
         else "end other processes that use this GPU"
     )
     return finding(worst, "; ".join([*faults, ", ".join(facts)]), step)
+
+
+def _result(out: str) -> dict[str, Any]:
+    """The result among the lines that the process printed; {} without one. Packages may print more, also at exit."""
+    for each in reversed(out.splitlines()):
+        with suppress(ValueError, RecursionError):
+            found = json.loads(each)
+            if isinstance(found, dict) and "simulated" in found:
+                return found
+    return {}
 
 
 def _faults(probed: Mapping[str, Any]) -> Iterator[str]:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import configparser
+import os
 import re
+import subprocess
+import textwrap
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -72,3 +75,81 @@ def test_the_workflow_brings_every_python_and_runs_everything() -> None:
     assert (ROOT / ".ci/run").stat().st_mode & 0o111
     numbers = re.findall(r"\bpy(3\d+)\b", TOX["tox"]["env_list"])
     assert sorted(numbers) == sorted(f"3{number}" for number in re.findall(r"^ +3\.(\d+)$", text, re.MULTILINE))
+
+
+IDENTITY = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+
+
+def programs(folder: Path, **scripts: str) -> dict[str, str]:
+    """An environment in which these are programs."""
+    folder.mkdir()
+    for name, script in scripts.items():
+        (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+        (folder / name).chmod(0o755)
+    return {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
+
+
+def test_a_branch_without_a_common_commit_is_no_slower_kernel(tmp_path: Path) -> None:
+    environment = programs(tmp_path / "bin", tritmark='echo "gated $*"')
+    folder = tmp_path / "repository"
+    for words in (
+        ("init", "-q", "-b", "main", str(folder)),
+        *(
+            ("-C", str(folder), *IDENTITY, *each)
+            for each in (
+                ("commit", "-q", "--allow-empty", "-m", "first"),
+                ("switch", "-q", "--orphan", "apart"),
+                ("commit", "-q", "--allow-empty", "-m", "apart"),
+                ("branch", "here"),
+            )
+        ),
+    ):
+        subprocess.run(["git", *words], check=True)
+
+    def gate(branch: str) -> tuple[int, str]:
+        done = subprocess.run(
+            [ROOT / ".ci/gate", branch], cwd=folder, env=environment, capture_output=True, text=True, check=False
+        )
+        return done.returncode, done.stdout + done.stderr
+
+    for branch in ("main", "deleted"):
+        status, text = gate(branch)
+        assert status == 2
+        assert f"HEAD and {branch} have no common commit here; next: fetch the whole history" in text
+        assert "gated" not in text
+    status, text = gate("here")
+    assert (status, re.sub(r"[0-9a-f]{40}", "BASE", text)) == (0, "gated gate BASE HEAD --format github\n")
+
+
+HISTORY = (ROOT / ".github/workflows/history.yml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("commits", "status", "expected"), [("a\n", 0, 0), ("a\n", 2, 0), ("a\n", 1, 1), ("a\n", 130, 1), ("", 1, 0)]
+)
+def test_a_benchmark_that_fails_loses_no_results_of_others(
+    commits: str, status: int, expected: int, tmp_path: Path
+) -> None:
+    (step,) = re.findall(r"- run: (if .*asv run.*)", HISTORY)
+    (tmp_path / "commits.txt").write_text(commits)
+    environment = programs(tmp_path / "bin", asv=f"exit {status}")
+    done = subprocess.run(["bash", "-e", "-c", step], cwd=tmp_path, env=environment, check=False)
+    assert done.returncode == expected
+
+
+@pytest.mark.parametrize(("commits", "changed", "expected"), [("", "", 0), ("a\n", "", 1), ("a\n", " M a", 0)])
+def test_commits_without_results_are_an_error(commits: str, changed: str, expected: int, tmp_path: Path) -> None:
+    step = textwrap.dedent(re.findall(r"^        run: \|\n((?: {10}.*\n?)+)", HISTORY, re.MULTILINE)[-1])
+    assert step.rstrip().endswith('$GITHUB_REF_NAME"')
+    (tmp_path / "commits.txt").write_text(commits)
+    log = tmp_path / "log"
+    git = f'case "$1" in status) echo "{changed}" | grep . ;; *) echo "git $*" >> {log} ;; esac; true'
+    environment = programs(tmp_path / "bin", git=git, gh=f'echo "gh $*" >> {log}') | {
+        "GITHUB_RUN_ID": "7",
+        "GITHUB_RUN_ATTEMPT": "2",
+        "GITHUB_REF_NAME": "main",
+    }
+    done = subprocess.run(["bash", "-e", "-c", step], cwd=tmp_path, env=environment, check=False)
+    assert done.returncode == expected
+    pushed = log.read_text().splitlines()[-2:] if log.exists() else []
+    assert pushed == (["git push origin history-7-2", "gh pr create --fill --base main"] if changed else [])

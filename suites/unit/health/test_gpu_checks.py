@@ -49,6 +49,12 @@ PLANTED: dict[str, tuple[dict[str, Any], str, Severity, str]] = {
         Severity.CRITICAL,
         "the hardware lowers the clocks",
     ),
+    "errors that cannot be read": (
+        {"TotalEccErrors": NVMLError(4)},
+        "memory errors",
+        Severity.UNKNOWN,
+        "ECC is on, and its errors cannot be read",
+    ),
     "no temperature": ({"Temperature": NVMLError(3)}, "temperature", Severity.UNKNOWN, "not reported"),
     "slowed by heat": (
         {"CurrentClocksThrottleReasons": 0x48},
@@ -164,6 +170,21 @@ def test_throttling_between_two_probes_is_named(monkeypatch: pytest.MonkeyPatch)
     assert found["throttling"].severity is Severity.WARNING
     assert "since the last probe: hw_thermal_slowdown for 3.00 s" in found["throttling"].found
     assert "sw_power_cap" not in found["throttling"].found
+
+
+@pytest.mark.parametrize(
+    ("seconds", "severity"), [(2, Severity.WARNING), (1, Severity.OK), (0, Severity.WARNING), (-9, Severity.WARNING)]
+)
+def test_what_grows_faster_than_time_is_no_time(
+    seconds: int, severity: Severity, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless the clock was set back, which tells nothing."""
+    install(monkeypatch, [gpu(fields={270: 5_000_000_000})])
+    (state,) = states()
+    found = {
+        each.name: each for each in checks(state, {"throttled_ns.hw_thermal_slowdown": 0, "at_s": 100}, 100 + seconds)
+    }
+    assert found["throttling"].severity is severity
 
 
 @given(st.dictionaries(st.sampled_from(["corrected", "replays", "retired_pages"]), st.integers(0, 9)))

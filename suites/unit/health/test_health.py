@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 import re
 import subprocess
@@ -212,6 +213,27 @@ def test_a_full_disk_is_critical(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (found.severity, "No space left" in found.found, bool(found.next_step)) == (Severity.CRITICAL, True, True)
 
 
+def test_a_folder_that_may_not_be_entered_is_critical(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    real = os.stat
+
+    def stat(path: Any, **more: Any) -> Any:
+        if str(path).startswith(f"{tmp_path}/closed/"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path, **more)
+
+    (tmp_path / "closed").mkdir()
+
+    def refuse(**given: Any) -> Any:  # root may write there
+        assert given["dir"] == tmp_path / "closed"
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(os, "stat", stat)
+    monkeypatch.setattr("tempfile.TemporaryFile", refuse)
+    report = examined(load().registry.every(), tmp_path / "closed" / "results", passive=True)
+    assert of(report, "disk", "machine").severity is Severity.CRITICAL
+    assert "closed: Permission denied" in of(report, "disk", "machine").found
+
+
 def run(*words: str) -> Any:
     return CliRunner().invoke(app, ["health", *words])
 
@@ -285,6 +307,73 @@ def test_one_gpu_of_several(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [list(each) for each in PROBED] == [["GPU 1"]], "the probe's finding is of the same unit"
 
 
+def numbered_gpus(monkeypatch: pytest.MonkeyPatch) -> list[Device]:
+    """cuda:0 and cuda:1, which are GPU 0 and GPU 1."""
+    monkeypatch.setattr(machine_gpu, "driver_problem", lambda: None)
+    monkeypatch.setattr(machine_gpu, "device_count", lambda: 2)
+    monkeypatch.setattr(machine_gpu, "device_info", lambda index: type("Info", (), {"uuid": f"GPU-{index}"}))
+    registry = load().registry
+    return [_present(registry.device(name, "")) for name in ("cuda:0", "cuda:1")]
+
+
+def test_a_probe_of_one_gpu_leaves_what_another_had_to_the_next_that_checks_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with_gpus(monkeypatch, gpu(0), gpu(1))
+    first, second = numbered_gpus(monkeypatch)
+    for device in (first, second):
+        examined([device], Path("results"), passive=True)
+    errors = {(0, 0): 5, (1, 0): 0, (0, 1): 5, (1, 1): 2}
+    with_gpus(monkeypatch, gpu(0), gpu(1, TotalEccErrors=errors))
+    (tmp_path / "kmsg").write_text(XID_79.format(at=5, number=79).replace("3b", "3c"))
+    assert examined([first], Path("results"), passive=True).overall is Severity.OK
+    report = examined([second], Path("results"), passive=True)
+    assert "2 new uncorrected errors" in of(report, "memory errors", "GPU 1").found
+    assert of(report, "XID errors", "GPU 1").severity is Severity.CRITICAL
+    report = examined([second], Path("results"), passive=True)
+    assert of(report, "memory errors", "GPU 1").severity is Severity.OK, "nothing new"
+    assert of(report, "XID errors", "GPU 1").severity is Severity.WARNING
+
+
+def test_the_log_of_another_start_hides_no_xid_of_a_gpu_that_was_not_checked(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with_gpus(monkeypatch, gpu(0), gpu(1))
+    devices = numbered_gpus(monkeypatch)
+    (tmp_path / "kmsg").write_text(XID_79.format(at=900, number=31).replace("3b", "3c"))
+    examined(devices, Path("results"), passive=True)
+    monkeypatch.setattr(examine, "boot_id", lambda: "a later start")
+    (tmp_path / "kmsg").write_text(XID_79.format(at=5, number=48).replace("3b", "3c"))
+    examined(devices[:1], Path("results"), passive=True)
+    report = examined(devices[1:], Path("results"), passive=True)
+    assert of(report, "XID errors", "GPU 1").severity is Severity.CRITICAL
+
+
+def test_a_probe_of_the_gpus_leaves_the_heat_of_the_cpu_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    throttled = {"core_thermal_throttle": 0}
+    monkeypatch.setattr(cpu_sensors, "throttled_ns", lambda: dict(throttled))
+    every = load().registry.every()
+    others = [device for device in every if device.type != "cpu"]
+    examined(every, Path("results"), passive=True)
+    throttled["core_thermal_throttle"] = 3_000_000
+    examined(others, Path("results"), passive=True)
+    report = examined(every, Path("results"), passive=True)
+    assert "core_thermal_throttle for 3.00 ms" in of(report, "CPU", "machine").found
+
+
+@pytest.mark.parametrize("name", ["results \u2028 folder", "results \x85", "results \udcff", "results \n"])
+def test_any_name_of_a_folder_is_kept(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(**given: Any) -> Any:
+        raise OSError(28, f"no room in {name}")
+
+    monkeypatch.setattr("tempfile.TemporaryFile", refuse)
+    for _ in range(2):
+        assert examined(load().registry.every(), Path(name), passive=True).overall is Severity.CRITICAL
+    probes, broken = HealthHistory().probes()
+    assert [each.overall for each in probes] == [Severity.CRITICAL] * 2
+    assert broken == 0
+
+
 def _present(device: Device) -> Device:
     from dataclasses import replace
 
@@ -341,3 +430,14 @@ def test_a_driver_that_hangs_ends_the_probe(options: list[str]) -> None:
     assert "no answer within 0 s" in done.stdout
     if options:
         assert json.loads(done.stdout)["overall"] == "critical"
+    (kept,) = HealthHistory().probes()[0]
+    assert (kept.overall, kept.findings[0].name) == (Severity.CRITICAL, "probe")
+
+
+def test_a_probe_that_did_not_end_keeps_what_the_next_one_compares_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_gpus(monkeypatch, gpu(0))
+    probe()
+    assert examine.keep_unanswered(examine.unanswered(20.0)) == ""
+    assert HealthHistory().probes()[0][-1].overall is Severity.CRITICAL
+    with_gpus(monkeypatch, gpu(0, TotalEccErrors={(0, 0): 0, (1, 0): 0, (0, 1): 0, (1, 1): 2}))
+    assert "2 new uncorrected errors" in of(probe(), "memory errors").found

@@ -47,7 +47,17 @@ def test_it_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert kept.probes()[0][-1].at.endswith("08Z")
 
 
-@given(st.lists(st.text(st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"]), max_size=9), max_size=9))
+def test_bytes_are_counted_and_separators_of_unicode_end_no_line(tmp_path: Path) -> None:
+    kept = HealthHistory(tmp_path / "history.jsonl")
+    found = PastFinding(unit="GPU 0", name="heat", severity=Severity.WARNING, found="\u2028\x85\x1e\xb0" * 9)
+    for at in range(3):
+        assert kept.add(probe(at).model_copy(update={"findings": (found,)})) == ""
+    probes, broken = kept.probes()
+    assert ([each.findings for each in probes], broken) == ([(found,)] * 3, 0)
+    assert history._bounded(["\xe9" * (history.MOST_BYTES // 2)], "new") == ["new"]
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=9), max_size=9))
 def test_the_newest_is_always_kept(lines: list[str]) -> None:
     assert history._bounded(lines, "x" * (history.MOST_BYTES + 1)) == ["x" * (history.MOST_BYTES + 1)]
     assert history._bounded(lines, "new") == [each for each in lines if each.strip()] + ["new"]

@@ -165,16 +165,25 @@ def test_an_honest_device_is_in_order(counted: bool) -> None:
 @pytest.mark.parametrize(
     ("status", "out", "errors", "text"),
     [
-        (-11, "", "", "by signal 11: it printed nothing"),
+        (-11, "", "", "by signal 11: it printed no result"),
         (1, "", "Traceback\nImportError: no module", "with status 1: ImportError: no module"),
-        (0, "", "", "it printed nothing"),
+        (0, "", "", "it printed no result"),
         (0, "not JSON", "oh", "oh"),
+        (0, "0\n[1]\n{}\nnull", "", "it printed no result"),
+        (0, "[" * 100_000, "", "it printed no result"),
     ],
 )
 def test_a_process_that_dies_is_critical(status: int, out: str, errors: str, text: str) -> None:
     found = judged("GPU 0", status, out, errors)
     assert found.severity is Severity.CRITICAL
     assert text in found.found
+
+
+@pytest.mark.parametrize("more", ["0", "[1]", "{}", "closing the cache", ""])
+def test_what_a_package_prints_at_exit_is_not_the_result(more: str) -> None:
+    out = json.dumps(asdict(probed(device(Memory()))))
+    assert judged("GPU 0", 0, f"loading\n{out}\n{more}\n", "") == judged("GPU 0", 0, out, "")
+    assert judged("GPU 0", 0, out, "").severity is Severity.OK
 
 
 def test_a_device_that_hangs_is_critical_and_its_process_ends(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -266,6 +266,9 @@ def test_in_a_shallow_clone_nothing_is_left_out_in_silence(repository, tmp_path,
     monkeypatch.chdir(shallow)
     with pytest.raises(BadEnvironmentError, match=r"is a shallow clone.*next: git fetch --unshallow"):
         history_of(folder / "results/asv")
+    found = asked("--unmeasured", "3", "--results", str(folder / "results/asv"))
+    assert isinstance(found.exception, BadEnvironmentError)
+    assert found.stdout == ""
     with pytest.raises(BadEnvironmentError, match="shallow clone"):
         since(commits[0], shallow, order(shallow))
     subprocess.run(["git", "fetch", "--quiet", "--unshallow"], check=True)

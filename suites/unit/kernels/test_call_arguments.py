@@ -145,6 +145,28 @@ def test_a_scale_that_no_product_takes_is_refused_when_weights_are_packed(scale:
         assert form.unpack(form.pack(np.zeros_like(CODES), scale, tail="error"), CODES.shape) is not None
 
 
+@pytest.mark.parametrize("name", [name for name, form in FORMATS.items() if form.scale_per != "tensor"])
+def test_one_number_for_all_groups_is_stored_as_it_is_or_refused(name: str) -> None:
+    """It became infinity or 0, and the product, too."""
+    form = FORMATS[name]
+    codes = np.ones((form.row_multiple * 32, form.column_multiple * 256), np.int8)
+    kinds = np.finfo(form.scale_dtype)
+    least, most = float(kinds.smallest_subnormal), float(kinds.max)
+    for scale in (1e39, -1e39, 2 * most, np.nan, np.inf, least / 4, -least / 4, 1e-60, 10**400, np.float64(1e39)):
+        with pytest.raises(
+            InvalidArgumentError, match=rf"^pack_weights: scale is .*; legal: finite as {form.scale_dtype}"
+        ):
+            pack_weights(codes, scale, format=name)
+    for stored in (0, 0.0, -0.5, least, most, np.float32(0.5)):
+        assert np.all(pack_weights(codes, stored, format=name).scale == np.float32(stored))
+
+
+def test_an_int_above_every_float_is_no_scale() -> None:
+    for scale in (2**2000, -(2**2000), 10**5000):
+        with pytest.raises(InvalidArgumentError, match="scale is an int above every float"):
+            pack_weights(CODES, scale)
+
+
 def test_a_layer_names_values_that_are_not_finite_in_its_own_words() -> None:
     """It has no argument `nonfinite`."""
     wrong, legal = X.copy(), "finite values; nan_to_num replaces NaN and infinity"

@@ -163,6 +163,54 @@ def test_a_state_without_a_record_of_the_rule_loads_as_before(rule: str) -> None
     assert torch.equal(empty(rows(2)), layer(rows(2)))
 
 
+def test_a_state_that_was_cast_as_a_whole_is_read() -> None:
+    state = BitLinear.from_packed(hf_packed(codes_of()), 4.0, weight_scale_rule="divide").state_dict()
+    for dtype in (torch.float16, torch.bfloat16, torch.int64):
+        cast = {name: value.to(dtype) for name, value in state.items()}
+        layer = BitLinear(K, N, weight_scale_rule="divide")
+        layer.load_state_dict(cast)
+        assert torch.equal(layer(rows(2)), product(rows(2), codes_of(), 0.25))
+        with pytest.raises(InvalidArgumentError, match="'divide' in the state and 'multiply' in the layer"):
+            BitLinear(K, N).load_state_dict(cast)
+
+
+DIVIDE = list(b"divide")
+DAMAGED = {
+    "nothing": torch.zeros(0, dtype=torch.uint8),
+    "another word": torch.tensor(list(b"times"), dtype=torch.uint8),
+    "a number": torch.tensor(7),
+    "above a byte": torch.tensor([300]),
+    "below a byte": torch.tensor([-1]),
+    "a fraction": torch.tensor([*DIVIDE, 1.5]),
+    "nan": torch.tensor([*DIVIDE, torch.nan]),
+    "infinity": torch.tensor([torch.inf]),
+    "not ASCII": torch.tensor([0xE9], dtype=torch.uint8),
+    "a string": "divide",
+    "None": None,
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_a_damaged_rule_is_refused_before_anything_is_loaded(name: str) -> None:
+    layer = BitLinear.from_packed(hf_packed(codes_of()), 4.0, weight_scale_rule="divide")
+    state = {**BitLinear(K, N, weight_scale_rule="divide").state_dict(), "_extra_state": DAMAGED[name]}
+    with pytest.raises(InvalidArgumentError, match=r"legal: 'multiply' or 'divide' in ASCII, as a uint8 tensor$"):
+        layer.load_state_dict(state)
+    assert torch.equal(layer(rows(2)), product(rows(2), codes_of(), 0.25))
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_a_rule_that_is_set_later_holds_from_the_next_call(grad: bool) -> None:
+    layer = BitLinear.from_packed(hf_packed(codes_of()), 4.0, weight_scale_rule="divide")
+    x = rows(2).requires_grad_(grad)
+    layer(x)
+    layer.weight_scale_rule = "multiply"
+    assert torch.equal(layer(x), product(rows(2), codes_of(), 4.0))
+    with pytest.raises(InvalidArgumentError, match="weight_scale_rule is 'times'"):
+        layer.weight_scale_rule = "times"
+    assert torch.equal(layer(x), product(rows(2), codes_of(), 4.0))
+
+
 @pytest.mark.parametrize("path", sorted(GOLDEN.glob("hf_*.npz")), ids=lambda path: path.stem)
 def test_bytes_of_the_original_packer_are_read(path: Path) -> None:
     with np.load(path) as vector:

@@ -128,7 +128,48 @@ def test_temperatures_and_throttling_are_shown() -> None:
         column.value(record, timed)
         for column in COLUMNS
         if column.name in {"load_temperature", "load_power", "load_throttle"}
-    ] == [87.0, 693.6, "hw_slowdown"]
+    ] == [87.0, 693.6, "hw_slowdown, sw_power_cap"]
+
+
+def sensed(unit: str, **more: Any) -> UnitSensors:
+    readings = {"before": Reading(), "during": SensorRange(readings=3), "after": Reading()}
+    return UnitSensors(unit=unit, **{**readings, **more})
+
+
+THROTTLED: dict[str, tuple[tuple[UnitSensors, ...], str | None]] = {
+    "an older Record": ((), None),
+    "a virtual machine": ((sensed("cpu"),), None),
+    "a CPU that counts": ((sensed("cpu", throttled_ns={"core_thermal_throttle": 0}),), ""),
+    "a CPU that was slowed": (
+        (sensed("cpu", throttled_ns={"core_thermal_throttle": 5, "package_thermal_throttle": 0}),),
+        "core_thermal_throttle",
+    ),
+    "a GPU without a reason": ((sensed("GPU-0", before=Reading(throttle=())),), ""),
+    "between two readings": (
+        (sensed("GPU-0", before=Reading(throttle=()), throttled_ns={"hw_thermal_slowdown": 9}),),
+        "hw_thermal_slowdown",
+    ),
+    "both": (
+        (
+            sensed(
+                "GPU-0",
+                during=SensorRange(readings=3, throttle={"sw_power_cap": 1}),
+                throttled_ns={"sw_power_cap": 7, "hw_thermal_slowdown": 9},
+            ),
+            sensed("GPU-1"),
+        ),
+        "sw_power_cap, hw_thermal_slowdown",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", THROTTLED)
+def test_a_table_has_the_reasons_that_were_counted_and_none_where_nothing_reports(name: str) -> None:
+    """The verdict rests on the counted ones, too."""
+    sensors, told = THROTTLED[name]
+    run = quick()[0].model_copy(update={"load": MachineLoad(seconds=1, cores=2, sensors=sensors)})
+    (column,) = (each for each in COLUMNS if each.name == "load_throttle")
+    assert column.value(record_of([run]), run) == told
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from tritmark.harness import cli
 from tritmark.harness.record import Record, Status, with_digest
 from tritmark.harness.report.baseline import latest_passing
 from tritmark.harness.store import Store
+from tritmark.harness.verify import refuted
 
 IDS = [f"2025010{day}T000000Z-0000000{day}" for day in range(1, 8)]
 
@@ -87,6 +88,38 @@ def test_weights_of_other_files_are_not_compared(store: Store, gpu_record: Recor
     found = latest_passing(of(gpu_record, 6, weights_path="a.gguf"), store)
     assert found.record is not None
     assert found.record.id == IDS[5]
+
+
+def test_a_record_without_a_common_run_is_no_baseline(store: Store, gpu_record: Record) -> None:
+    """As of two files that were checked with the same suite."""
+    runs = tuple(run.model_copy(update={"threads": run.threads + 1}) for run in gpu_record.runs)
+    other = of(gpu_record, 5, runs=runs)
+    assert not refuted(other)
+    kept(other, store)
+    found = latest_passing(of(gpu_record, 6), store)
+    assert found.record is not None
+    assert found.record.id == IDS[1]
+    for id in IDS[:2]:
+        store.path(id).unlink()
+    assert "no earlier Record of this machine and suite quick that measured the same kernels passed" in (
+        latest_passing(of(gpu_record, 6), store).missing
+    )
+
+
+@pytest.mark.parametrize("name", ["größe.gguf", "\u2028", 'a"b\\c', "\x7f\x80"])
+def test_weights_of_any_name_are_compared(name: str, store: Store, gpu_record: Record) -> None:
+    kept(of(gpu_record, 5, weights_path=name), store)
+    found = latest_passing(of(gpu_record, 6, weights_path=name), store)
+    assert found.record is not None
+    assert found.record.id == IDS[5]
+
+
+def test_records_of_one_second_have_no_order(store: Store, gpu_record: Record) -> None:
+    second = IDS[6].partition("-")[0]
+    kept(gpu_record.model_copy(update={"id": f"{second}-00000000"}), store)
+    found = latest_passing(gpu_record.model_copy(update={"id": f"{second}-ffffffff"}), store)
+    assert found.record is not None
+    assert found.record.id == IDS[1]
 
 
 def test_the_command_states_the_change(
