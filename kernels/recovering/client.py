@@ -14,6 +14,7 @@ from itertools import count
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tritmark.harness import judged
 from tritmark.harness.contract import check_output
@@ -31,7 +32,7 @@ from tritmark.harness.spec import Receipt, Tensor, Variant
 from tritmark.kernels import dispatch
 from tritmark.kernels.packed import PackedWeights
 from tritmark.kernels.recovering import inside
-from tritmark.kernels.recovering.message import CallRequest, KnownWeights, sent
+from tritmark.kernels.recovering.message import CallRequest, KnownWeights, copied_anew, sent
 
 RAISE, RECOVER = "raise", "recover"
 HOST = "cpu"
@@ -46,15 +47,16 @@ class SentWeights:
     """The weights that a worker has."""
 
     def __init__(self) -> None:
-        self.numbers: dict[int, tuple[weakref.ref[PackedWeights], int, Any]] = {}
-        """By id: the weights, their number, and a copy of their bytes if the caller can change them."""
+        self.numbers: dict[int, tuple[weakref.ref[PackedWeights], int, npt.NDArray[np.uint8], bytes]] = {}
+        """By id: the weights, their number, and copies of their bytes and scale. Read-only arrays too: they may be
+        views of what the caller can change."""
 
         self._replaced: list[int] = []
         """Numbers of weights whose bytes have changed, or whose id others have."""
 
     def gone(self) -> tuple[int, ...]:
         """Numbers that the worker no longer needs."""
-        dead = {key: number for key, (weights, number, _) in self.numbers.items() if weights() is None}
+        dead = {key: number for key, (weights, number, *_) in self.numbers.items() if weights() is None}
         for key in dead:
             del self.numbers[key]
         replaced, self._replaced = self._replaced, []
@@ -63,14 +65,22 @@ class SentWeights:
     def number(self, weights: PackedWeights) -> tuple[int, bool]:
         """Their number, and whether they are new or their bytes have changed."""
         found = self.numbers.get(id(weights))
-        same = found is not None and found[0]() is weights
-        if found is not None and same and (found[2] is None or np.array_equal(found[2], weights.data)):
-            return found[1], False
         if found is not None:
-            self._replaced.append(found[1])
+            reference, number, data, scale = found
+            if (
+                reference() is weights
+                and scale == np.asarray(weights.scale).tobytes()
+                and np.array_equal(data, weights.data)
+            ):
+                return number, False
+            self._replaced.append(number)
         number = next(_NUMBERS)
-        copy = weights.data.copy() if weights.data.flags.writeable else None
-        self.numbers[id(weights)] = weakref.ref(weights), number, copy
+        self.numbers[id(weights)] = (
+            weakref.ref(weights),
+            number,
+            weights.data.copy(),
+            np.asarray(weights.scale).tobytes(),
+        )
         return number, True
 
 
@@ -182,7 +192,7 @@ def _request(op: str, given: dict[str, Any], worker: Supervised, attempt: Attemp
         if isinstance(value, PackedWeights):
             number, new = known.number(value)
             if new:
-                weights[number] = value
+                weights[number] = replace(value, data=copied_anew(value.data), scale=_own(value.scale))
             arguments[name] = KnownWeights(number)
         else:
             arguments[name] = sent(value) if isinstance(value, np.ndarray) else value
@@ -193,6 +203,10 @@ def _request(op: str, given: dict[str, Any], worker: Supervised, attempt: Attemp
     variants = _registered(registry, worker, op) if changed else ()
     seen[op] = registry.version
     return CallRequest(op, arguments, attempt, weights, dropped, variants, changed)
+
+
+def _own(scale: Any) -> Any:
+    return copied_anew(scale) if isinstance(scale, np.ndarray) else scale
 
 
 def _registered(registry: Registry, worker: Supervised, op: str) -> tuple[Variant, ...]:

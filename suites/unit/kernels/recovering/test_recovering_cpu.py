@@ -256,6 +256,36 @@ def test_changed_weights_are_sent_again() -> None:
     assert (ternary_matmul(x, weights, on_error="recover") == -256).all()
 
 
+def read_only(base: Any) -> Any:
+    view = base.view()
+    view.flags.writeable = False
+    return view
+
+
+def test_read_only_views_of_changed_memory_are_sent_again(tmp_path: Path) -> None:
+    base = np.full(1 << 16, 0.5, np.float32)
+    file = np.memmap(tmp_path / "x", np.float32, "w+", shape=base.shape)
+    file[:] = base
+    for written, x in ((base, read_only(base)), (file, np.memmap(tmp_path / "x", np.float32, "r"))):
+        assert (i2s_quantize(x, 0.5, on_error="recover") == 1).all()
+        written[...] = -0.5
+        assert (i2s_quantize(x, 0.5, on_error="recover") == -1).all()
+
+
+def test_read_only_weights_and_scales_that_changed_are_sent_again() -> None:
+    codes, x = np.ones((256, 1024), np.int8), np.ones((1, 1024), np.int8)
+    made, negative = pack_weights(codes, 1.0, format="i2_s_x86"), pack_weights(-codes, 1.0, format="i2_s_x86")
+    weights = replace(made, data=read_only(made.data))
+    assert (ternary_matmul(x, weights, on_error="recover") == 1024).all()
+    made.data[...] = negative.data
+    assert (ternary_matmul(x, weights, on_error="recover") == -1024).all()
+    scale = np.ones((), np.float32)
+    scaled = replace(made, scale=scale)
+    assert (ternary_matmul(x, scaled, on_error="recover") == -1024).all()
+    scale[...] = 2
+    assert (ternary_matmul(x, scaled, on_error="recover") == ternary_matmul(x, scaled)).all()
+
+
 def test_weights_that_are_gone_leave_the_worker() -> None:
     codes, x = np.ones((64, 256), np.int8), np.ones((1, 256), np.int8)
     kept = pack_weights(codes, 1.0)
