@@ -6,8 +6,8 @@ A worker writes the id of each kernel that it begins into shared memory, so the 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from threading import RLock
 from typing import Any, NamedTuple
 
@@ -85,6 +85,7 @@ class Supervised:
         self.process: WorkerProcess | None = None
         self.begun = BegunKernel(SharedBlock(_NOTE))
         self._variables: dict[str, str] = {}
+        self._in_call = False
         self.state: dict[Any, Any] = {}
         """What the parent knows about the process; a new process begins with an empty one."""
 
@@ -93,6 +94,20 @@ class Supervised:
         """Id of the process; None if there is none."""
         process = self.process
         return None if process is None or not process.alive or process.exitcode is not None else process.pid
+
+    @contextmanager
+    def turn(self, op: str) -> Iterator[None]:
+        """One call. Raises UsageError inside another call of this thread, whose reply it would take."""
+        if self._in_call:
+            raise UsageError(
+                f"{op}: a recovering call began inside another one on {self.device}, such as in a signal handler; "
+                'legal: a call after that one, or on_error="raise"'
+            )
+        self._in_call = True
+        try:
+            yield
+        finally:
+            self._in_call = False
 
     def start(self) -> None:
         """Start the process, unless it runs with the current TRITMARK_* variables. Raises BadEnvironmentError if this

@@ -23,7 +23,7 @@ from tritmark.harness.monitor import hook
 from tritmark.harness.providers import installed
 from tritmark.harness.recovery.engine import Recovering, result_of
 from tritmark.harness.recovery.reply import Reply
-from tritmark.harness.recovery.result import Recovery
+from tritmark.harness.recovery.result import Recovery, UnrecoveredError
 from tritmark.harness.recovery.strategies import Attempt
 from tritmark.harness.recovery.supervisor import Supervised, Supervisor
 from tritmark.harness.registry import Registry
@@ -97,8 +97,8 @@ def close_workers() -> None:
 
 
 def last_recoveries() -> tuple[Recovery, ...]:
-    """What failed in the last recovering call of this thread, in order; () if nothing did. A call of a layer has up to
-    two: of the quantization and of the product."""
+    """What failed in the last recovering call of this thread, in order, also if the call was refused; () if nothing
+    did. A call of a layer has up to two: of the quantization and of the product."""
     return _LAST.get()
 
 
@@ -163,15 +163,19 @@ def call_with_receipt(
         return reply
 
     run = Recovering(_supervisor(), dispatch.registry(), op, perform, HOST if host and device != HOST else "")
-    reply, recovery = run.run(Attempt(device=device, variant=variant, threads=threads))
+    try:
+        reply, recovery = run.run(Attempt(device=device, variant=variant, threads=threads))
+    except UnrecoveredError as error:
+        _LAST.set((*_LAST.get(), error.recovery))
+        raise
+    if recovery is not None:
+        _LAST.set((*_LAST.get(), recovery))
     result = result_of(reply)
     if out is not None:
         result = _filled(op, out, result, given, out_of)
     receipt: Receipt | None = reply.receipts[-1] if reply.receipts else None
-    if recovery is not None:
-        _LAST.set((*_LAST.get(), recovery))
-        if receipt is not None:
-            receipt = replace(receipt, note="; ".join(filter(None, (receipt.note, str(recovery)))))
+    if recovery is not None and receipt is not None:
+        receipt = replace(receipt, note="; ".join(filter(None, (receipt.note, str(recovery)))))
     watch = hook.active
     if watch is not None and receipt is not None:
         watch.ran(hook.KernelRan(f"{receipt.kernel}, in a worker", _sizes(given), receipt.threads))
