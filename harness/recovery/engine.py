@@ -122,6 +122,7 @@ class Recovering:
                 self._ready = perf_counter()
                 reply = self.perform(worker, attempt)
             except WorkerError as error:
+                worker.must_stay()
                 process = worker.process
                 diagnosis = of_process(error, None if process is None else process.exitcode)
             except CandidateError as error:

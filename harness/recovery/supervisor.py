@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tritmark.harness.errors import NoCompatibleKernelError, UsageError
+from tritmark.harness.errors import BadEnvironmentError, NoCompatibleKernelError, UsageError
 from tritmark.harness.numbered import numbered
 from tritmark.harness.registry import Registry
 from tritmark.harness.spec import Axes, Variant
@@ -86,6 +86,8 @@ class Supervised:
         self.begun = BegunKernel(SharedBlock(_NOTE))
         self._variables: dict[str, str] = {}
         self._in_call = False
+        self.leaving = False
+        """The program is ending."""
         self.state: dict[Any, Any] = {}
         """What the parent knows about the process; a new process begins with an empty one."""
 
@@ -113,6 +115,7 @@ class Supervised:
         """Start the process, unless it runs with the current TRITMARK_* variables. Raises BadEnvironmentError if this
         session allows none."""
         variables = {name: value for name, value in os.environ.items() if name.startswith("TRITMARK_")}
+        self.must_stay()
         if self.pid is not None and variables == self._variables:
             return
         self.end()
@@ -137,6 +140,26 @@ class Supervised:
         """The result of `task(site, *args)` in the process. Raises the errors of WorkerProcess.call."""
         assert self.process is not None
         return self.process.call(what, seconds(), TaskRequest(task, args, (), ()))
+
+    def must_stay(self) -> None:
+        """Raise BadEnvironmentError if the program is ending, which ended the process: no kernel is to blame."""
+        if self.leaving:
+            raise BadEnvironmentError(
+                "the program is ending, and with it the worker of a recovering call",
+                next_step="join the thread before the program ends",
+            )
+
+    def leave(self) -> None:
+        """At exit: end the process, without waiting for a call of another thread."""
+        self.leaving = True
+        if self.lock.acquire(blocking=False):
+            try:
+                self.end()
+            finally:
+                self.lock.release()
+        elif (process := self.process) is not None:
+            with suppress(OSError, ValueError):
+                process.kill()
 
     def end(self) -> None:
         """End the process; the next call starts a new one."""
@@ -190,6 +213,12 @@ class Supervisor:
             for worker in each:
                 with worker.lock:
                     worker.end()
+
+    def leave(self) -> None:
+        """End all at exit, also those in a call of another thread."""
+        if self._owner == os.getpid():
+            for worker in list(self._each.values()):
+                worker.leave()
 
 
 def _place(name: str) -> tuple[str, int]:

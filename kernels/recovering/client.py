@@ -87,7 +87,7 @@ class SentWeights:
 @cache
 def _supervisor() -> Supervisor:
     made = Supervisor(dispatch.registry(), inside.begin)
-    atexit.register(made.close)
+    atexit.register(made.leave)
     return made
 
 
