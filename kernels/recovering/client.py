@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from tritmark.harness import judged
 from tritmark.harness.contract import check_output
-from tritmark.harness.errors import InvalidArgumentError, NoCompatibleKernelError, UsageError
+from tritmark.harness.errors import CandidateError, InvalidArgumentError, NoCompatibleKernelError, UsageError
 from tritmark.harness.monitor import hook
 from tritmark.harness.providers import installed
 from tritmark.harness.recovery.engine import Recovering, result_of
@@ -53,6 +53,11 @@ class SentWeights:
 
         self._replaced: list[int] = []
         """Numbers of weights whose bytes have changed, or whose id others have."""
+
+    def forget(self) -> None:
+        """Send all anew: a kernel that failed may have written to those in the worker."""
+        self._replaced += [number for _, number, *_ in self.numbers.values()]
+        self.numbers.clear()
 
     def gone(self) -> tuple[int, ...]:
         """Numbers that the worker no longer needs."""
@@ -160,6 +165,11 @@ def call_with_receipt(
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             found, legal = f"not sent to the worker ({error})", "numbers, texts, NumPy arrays and PackedWeights"
             raise InvalidArgumentError(op=op, argument="an argument", found=found, legal=legal) from error
+        except CandidateError:
+            worker.state["weights"].forget()
+            raise
+        if reply.failure is not None:
+            worker.state["weights"].forget()
         return reply
 
     run = Recovering(_supervisor(), dispatch.registry(), op, perform, HOST if host and device != HOST else "")

@@ -38,7 +38,7 @@ from tritmark.harness.recovery import (
     history,
 )
 from tritmark.harness.recovery.supervisor import SECONDS
-from tritmark.harness.spec import Tier
+from tritmark.harness.spec import KernelKey, Tier
 from tritmark.harness.worker import Workers
 from tritmark.harness.worker.process import WorkerProcess
 from tritmark.kernels import (
@@ -67,6 +67,7 @@ def kernels() -> Iterator[None]:
     more = (planted.failing("fpe", tier=Tier.BASELINE, rank=7), planted.failing("last", tier=Tier.REFERENCE, rank=7))
     made = [planted.failing(kind) for kind in (*planted.FAULTS, *NAMED)]
     made += [planted.not_finite("nan", np.nan), planted.not_finite("inf", np.inf)]
+    made.append(planted.writing_weights(KernelKey("cpu", "ternary_matmul", "i2_s_x86", "float32")))
     register(*(each for each in (*made, *_of(more)) if each.id not in known))
     yield
     client.close_workers()
@@ -261,6 +262,14 @@ def test_changed_weights_are_sent_again() -> None:
     assert (ternary_matmul(x, weights, on_error="recover") == 256).all()
     weights.data[...] = pack_weights(-codes, 1.0, format="i2_s_x86").data
     assert (ternary_matmul(x, weights, on_error="recover") == -256).all()
+
+
+@pytest.mark.filterwarnings("ignore::tritmark.harness.recovery.RecoveryWarning")
+def test_weights_that_a_failed_kernel_wrote_to_are_sent_again() -> None:
+    weights, x = pack_weights(np.ones((64, 256), np.int8), 1.0, format="i2_s_x86"), np.ones((1, 256), np.int8)
+    for variant in ("writes_weights", None):
+        assert (ternary_matmul(x, weights, variant=variant, on_error="recover") == 256).all()
+        assert len(last_recoveries()) == (variant is not None)
 
 
 def read_only(base: Any) -> Any:
