@@ -51,16 +51,15 @@ def show(failures: Sequence[PastFailure]) -> None:
 
     from tritmark.harness.recovery import Strategy
     from tritmark.harness.text.table import filled_table, fit
-    from tritmark.harness.text.visible import visible
 
     heads = ("time (UTC)", "kernel", "failure", "answered by", "result of", "lost, s")
     rows = [
         (
-            each.created,
-            visible(each.kernel or each.op),
-            visible(f"{each.kind}: {each.code}" if each.code else str(each.kind)),
+            _line(each.created),
+            _line(each.kernel or each.op),
+            _line(f"{each.kind}: {each.code}" if each.code else str(each.kind)),
             "refused" if each.strategy is Strategy.NONE else str(each.strategy),
-            visible(each.replacement),
+            _line(each.replacement),
             f"{each.seconds_lost:.3g}",
         )
         for each in failures
@@ -76,9 +75,16 @@ def show(failures: Sequence[PastFailure]) -> None:
         same = [each for each in failures if each.kind is kind]
         kernels = list(dict.fromkeys(each.kernel or each.op for each in same))
         more = f" and {len(kernels) - 3} more" if len(kernels) > 3 else ""
-        screen.print(f"\n{kind} ({len(same)}): {visible(', '.join(kernels[:3]))}{more}", soft_wrap=True)
-        screen.print(Text(f"  last: {visible(same[-1].found)}", style="dim"), soft_wrap=True)
-        screen.print(f"  -> {visible(same[-1].advice)}", soft_wrap=True)
+        screen.print(f"\n{kind} ({len(same)}): {_line(', '.join(kernels[:3]))}{more}", soft_wrap=True)
+        screen.print(Text(f"  last: {_line(same[-1].found)}", style="dim"), soft_wrap=True)
+        screen.print(f"  -> {_line(same[-1].advice)}", soft_wrap=True)
+
+
+def _line(text: str) -> str:
+    r"""The text on one line, newlines as \n: a kernel's message must not look like lines of this command."""
+    from tritmark.harness.text.visible import visible
+
+    return visible(text).replace("\n", "\\n")
 
 
 def _time(given: str) -> str:
@@ -91,9 +97,9 @@ def _time(given: str) -> str:
         return ""
     try:
         found = datetime.fromisoformat(given)
-    except ValueError:
+        found = found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+    except (ValueError, OverflowError):
         raise UsageError(
             f"--since is {given!r}; legal: a day or a time, such as 2026-11-29 or 2026-11-29T08:30"
         ) from None
-    found = found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
-    return f"{found:%Y-%m-%dT%H:%M:%S}Z"
+    return f"{found.replace(tzinfo=None).isoformat(timespec='seconds')}Z"

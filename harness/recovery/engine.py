@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -29,6 +30,7 @@ from tritmark.harness.registry import Registry
 MOST = 12
 """Limit of attempts of one call."""
 
+_LOG = logging.getLogger(__name__)
 _WARNED: set[tuple[str, str, str, str]] = set()
 _LOCK = Lock()
 
@@ -113,13 +115,14 @@ class Recovering:
 
     def _once(self, attempt: Attempt) -> tuple[Reply | None, _Broken | None]:
         worker = self.supervisor.of(attempt.device)
-        with worker.lock:
+        with worker.lock, worker.turn(self.op):
             try:
+                worker.begun.write("")  # first: the kernel of an earlier call is not to blame for a failed start
                 worker.start()
                 self._ready = perf_counter()
-                worker.begun.write("")
                 reply = self.perform(worker, attempt)
             except WorkerError as error:
+                worker.must_stay()
                 process = worker.process
                 diagnosis = of_process(error, None if process is None else process.exitcode)
             except CandidateError as error:
@@ -190,7 +193,10 @@ class Recovering:
             new = kinds not in _WARNED
             _WARNED.add(kinds)
         if new:
-            warnings.warn(RecoveryWarning(str(made)), stacklevel=7)
+            try:
+                warnings.warn(RecoveryWarning(str(made)), stacklevel=7)
+            except RecoveryWarning:  # a filter makes it an error, which would lose the result
+                _LOG.warning("%s", made)
         return made
 
     def _refused(self, broken: _Broken, kind: type[UnrecoveredError]) -> UnrecoveredError:

@@ -13,6 +13,7 @@ import secrets
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -159,7 +160,7 @@ def read(where: Path | None = None) -> ErrorHistory:
             continue
         try:
             found.append(_entry(json.loads(line)))
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             unreadable += 1
     return ErrorHistory(tuple(found), unreadable)
 
@@ -172,10 +173,13 @@ def _entry(found: Any) -> PastFailure:
     }
     if not all(isinstance(each, str) for each in texts.values()) or not texts["created"]:
         raise ValueError("a field of another type")
+    lost = float(found.get("seconds_lost", 0))
+    if not isfinite(lost):
+        raise ValueError("not a number of JSON")
     return PastFailure(
         **texts,
         kind=FailureKind(found["kind"]),
         strategy=Strategy(found["strategy"]),
         tried=tuple(map(str, found.get("tried", ()))),
-        seconds_lost=float(found.get("seconds_lost", 0)),
+        seconds_lost=lost,
     )

@@ -6,14 +6,14 @@ A worker writes the id of each kernel that it begins into shared memory, so the 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from threading import RLock
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from tritmark.harness.errors import NoCompatibleKernelError, UsageError
+from tritmark.harness.errors import BadEnvironmentError, NoCompatibleKernelError, UsageError
 from tritmark.harness.numbered import numbered
 from tritmark.harness.registry import Registry
 from tritmark.harness.spec import Axes, Variant
@@ -85,6 +85,9 @@ class Supervised:
         self.process: WorkerProcess | None = None
         self.begun = BegunKernel(SharedBlock(_NOTE))
         self._variables: dict[str, str] = {}
+        self._in_call = False
+        self.leaving = False
+        """The program is ending."""
         self.state: dict[Any, Any] = {}
         """What the parent knows about the process; a new process begins with an empty one."""
 
@@ -94,10 +97,25 @@ class Supervised:
         process = self.process
         return None if process is None or not process.alive or process.exitcode is not None else process.pid
 
+    @contextmanager
+    def turn(self, op: str) -> Iterator[None]:
+        """One call. Raises UsageError inside another call of this thread, whose reply it would take."""
+        if self._in_call:
+            raise UsageError(
+                f"{op}: a recovering call began inside another one on {self.device}, such as in a signal handler; "
+                'legal: a call after that one, or on_error="raise"'
+            )
+        self._in_call = True
+        try:
+            yield
+        finally:
+            self._in_call = False
+
     def start(self) -> None:
         """Start the process, unless it runs with the current TRITMARK_* variables. Raises BadEnvironmentError if this
         session allows none."""
         variables = {name: value for name, value in os.environ.items() if name.startswith("TRITMARK_")}
+        self.must_stay()
         if self.pid is not None and variables == self._variables:
             return
         self.end()
@@ -122,6 +140,26 @@ class Supervised:
         """The result of `task(site, *args)` in the process. Raises the errors of WorkerProcess.call."""
         assert self.process is not None
         return self.process.call(what, seconds(), TaskRequest(task, args, (), ()))
+
+    def must_stay(self) -> None:
+        """Raise BadEnvironmentError if the program is ending, which ended the process: no kernel is to blame."""
+        if self.leaving:
+            raise BadEnvironmentError(
+                "the program is ending, and with it the worker of a recovering call",
+                next_step="join the thread before the program ends",
+            )
+
+    def leave(self) -> None:
+        """At exit: end the process, without waiting for a call of another thread."""
+        self.leaving = True
+        if self.lock.acquire(blocking=False):
+            try:
+                self.end()
+            finally:
+                self.lock.release()
+        elif (process := self.process) is not None:
+            with suppress(OSError, ValueError):
+                process.kill()
 
     def end(self) -> None:
         """End the process; the next call starts a new one."""
@@ -175,6 +213,12 @@ class Supervisor:
             for worker in each:
                 with worker.lock:
                     worker.end()
+
+    def leave(self) -> None:
+        """End all at exit, also those in a call of another thread."""
+        if self._owner == os.getpid():
+            for worker in list(self._each.values()):
+                worker.leave()
 
 
 def _place(name: str) -> tuple[str, int]:

@@ -21,6 +21,7 @@ from multiprocessing.connection import wait
 from time import monotonic
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from tritmark.harness.errors import BadEnvironmentError, CandidateError, Failure, ServerEndedError, WorkerError
 from tritmark.harness.interruption import uninterrupted
@@ -76,6 +77,7 @@ def prepare() -> None:
     """Start the server that workers are forked from, unless it runs already. Raises BadEnvironmentError if this session
     allows no server."""
     _suffices()
+    _watch_forks()
     CONTEXT.set_forkserver_preload(list(_PRELOADED))
     with starting():
         with _by_itself(), uninterrupted():
@@ -88,6 +90,24 @@ def prepare() -> None:
 @cache
 def _suffices() -> None:
     must_suffice()
+
+
+@cache
+def _watch_forks() -> None:
+    os.register_at_fork(after_in_child=_forked)
+
+
+def _forked() -> None:
+    """In a forked child: let go of the parent's server and workers. At its exit, multiprocessing would end them; an
+    open connection would keep them after the parent; and the child needs a server of its own."""
+    server = forkserver._forkserver
+    if getattr(server, "_forkserver_pid", None) is None:
+        return  # this process has no server, such as a worker
+    with suppress(OSError, TypeError):
+        os.close(vars(server)["_forkserver_alive_fd"])
+    vars(server).update(vars(type(server)()))
+    for each in list(_RUNNING):
+        each.disown()
 
 
 @contextmanager
@@ -146,6 +166,7 @@ class WorkerProcess:
         held_to: HeldTo | None = None,
     ) -> None:
         prepare()
+        self._log = -1
         self._memory_bytes = memory_bytes
         self.found: Any = None
         """Its first recorded state; see validate.state."""
@@ -160,6 +181,7 @@ class WorkerProcess:
         with importing(), starting(), uninterrupted():
             self._process.start()
         its.close()
+        _RUNNING.add(self)
         try:
             with socket.fromfd(mine.fileno(), socket.AF_UNIX, socket.SOCK_STREAM) as end:
                 reduction.sendfds(end, [self._log])
@@ -202,6 +224,19 @@ class WorkerProcess:
         self._channel.connection.close()
         self._process.join(_GRACE_S)
         self._end()
+
+    def kill(self) -> None:
+        """End the process from another thread than that of its calls: a call there raises WorkerError."""
+        self._process.kill()
+
+    def disown(self) -> None:
+        """In a forked child: forget the process, which belongs to the parent."""
+        vars(multiprocessing.process)["_children"].discard(self._process)
+        if self.alive:
+            with suppress(OSError):
+                self._channel.connection.close()
+            os.close(self._log)
+            self._log = -1
 
     def _reply(self, what: str, timeout_s: float) -> Any:
         deadline = monotonic() + timeout_s
@@ -285,6 +320,9 @@ class WorkerProcess:
             self._process.join(_GRACE_S)
         os.close(self._log)
         self._log = -1
+
+
+_RUNNING: WeakSet[WorkerProcess] = WeakSet()
 
 
 def _signal(number: int) -> str:

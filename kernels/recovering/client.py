@@ -14,15 +14,16 @@ from itertools import count
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tritmark.harness import judged
 from tritmark.harness.contract import check_output
-from tritmark.harness.errors import InvalidArgumentError, NoCompatibleKernelError, UsageError
+from tritmark.harness.errors import CandidateError, InvalidArgumentError, NoCompatibleKernelError, UsageError
 from tritmark.harness.monitor import hook
 from tritmark.harness.providers import installed
 from tritmark.harness.recovery.engine import Recovering, result_of
 from tritmark.harness.recovery.reply import Reply
-from tritmark.harness.recovery.result import Recovery
+from tritmark.harness.recovery.result import Recovery, UnrecoveredError
 from tritmark.harness.recovery.strategies import Attempt
 from tritmark.harness.recovery.supervisor import Supervised, Supervisor
 from tritmark.harness.registry import Registry
@@ -31,7 +32,7 @@ from tritmark.harness.spec import Receipt, Tensor, Variant
 from tritmark.kernels import dispatch
 from tritmark.kernels.packed import PackedWeights
 from tritmark.kernels.recovering import inside
-from tritmark.kernels.recovering.message import CallRequest, KnownWeights, sent
+from tritmark.kernels.recovering.message import CallRequest, KnownWeights, copied_anew, sent
 
 RAISE, RECOVER = "raise", "recover"
 HOST = "cpu"
@@ -46,15 +47,21 @@ class SentWeights:
     """The weights that a worker has."""
 
     def __init__(self) -> None:
-        self.numbers: dict[int, tuple[weakref.ref[PackedWeights], int, Any]] = {}
-        """By id: the weights, their number, and a copy of their bytes if the caller can change them."""
+        self.numbers: dict[int, tuple[weakref.ref[PackedWeights], int, npt.NDArray[np.uint8], bytes]] = {}
+        """By id: the weights, their number, and copies of their bytes and scale. Read-only arrays too: they may be
+        views of what the caller can change."""
 
         self._replaced: list[int] = []
         """Numbers of weights whose bytes have changed, or whose id others have."""
 
+    def forget(self) -> None:
+        """Send all anew: a kernel that failed may have written to those in the worker."""
+        self._replaced += [number for _, number, *_ in self.numbers.values()]
+        self.numbers.clear()
+
     def gone(self) -> tuple[int, ...]:
         """Numbers that the worker no longer needs."""
-        dead = {key: number for key, (weights, number, _) in self.numbers.items() if weights() is None}
+        dead = {key: number for key, (weights, number, *_) in self.numbers.items() if weights() is None}
         for key in dead:
             del self.numbers[key]
         replaced, self._replaced = self._replaced, []
@@ -63,21 +70,29 @@ class SentWeights:
     def number(self, weights: PackedWeights) -> tuple[int, bool]:
         """Their number, and whether they are new or their bytes have changed."""
         found = self.numbers.get(id(weights))
-        same = found is not None and found[0]() is weights
-        if found is not None and same and (found[2] is None or np.array_equal(found[2], weights.data)):
-            return found[1], False
         if found is not None:
-            self._replaced.append(found[1])
+            reference, number, data, scale = found
+            if (
+                reference() is weights
+                and scale == np.asarray(weights.scale).tobytes()
+                and np.array_equal(data, weights.data)
+            ):
+                return number, False
+            self._replaced.append(number)
         number = next(_NUMBERS)
-        copy = weights.data.copy() if weights.data.flags.writeable else None
-        self.numbers[id(weights)] = weakref.ref(weights), number, copy
+        self.numbers[id(weights)] = (
+            weakref.ref(weights),
+            number,
+            weights.data.copy(),
+            np.asarray(weights.scale).tobytes(),
+        )
         return number, True
 
 
 @cache
 def _supervisor() -> Supervisor:
     made = Supervisor(dispatch.registry(), inside.begin)
-    atexit.register(made.close)
+    atexit.register(made.leave)
     return made
 
 
@@ -87,8 +102,8 @@ def close_workers() -> None:
 
 
 def last_recoveries() -> tuple[Recovery, ...]:
-    """What failed in the last recovering call of this thread, in order; () if nothing did. A call of a layer has up to
-    two: of the quantization and of the product."""
+    """What failed in the last recovering call of this thread, in order, also if the call was refused; () if nothing
+    did. A call of a layer has up to two: of the quantization and of the product."""
     return _LAST.get()
 
 
@@ -150,18 +165,27 @@ def call_with_receipt(
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             found, legal = f"not sent to the worker ({error})", "numbers, texts, NumPy arrays and PackedWeights"
             raise InvalidArgumentError(op=op, argument="an argument", found=found, legal=legal) from error
+        except CandidateError:
+            worker.state["weights"].forget()
+            raise
+        if reply.failure is not None:
+            worker.state["weights"].forget()
         return reply
 
     run = Recovering(_supervisor(), dispatch.registry(), op, perform, HOST if host and device != HOST else "")
-    reply, recovery = run.run(Attempt(device=device, variant=variant, threads=threads))
+    try:
+        reply, recovery = run.run(Attempt(device=device, variant=variant, threads=threads))
+    except UnrecoveredError as error:
+        _LAST.set((*_LAST.get(), error.recovery))
+        raise
+    if recovery is not None:
+        _LAST.set((*_LAST.get(), recovery))
     result = result_of(reply)
     if out is not None:
         result = _filled(op, out, result, given, out_of)
     receipt: Receipt | None = reply.receipts[-1] if reply.receipts else None
-    if recovery is not None:
-        _LAST.set((*_LAST.get(), recovery))
-        if receipt is not None:
-            receipt = replace(receipt, note="; ".join(filter(None, (receipt.note, str(recovery)))))
+    if recovery is not None and receipt is not None:
+        receipt = replace(receipt, note="; ".join(filter(None, (receipt.note, str(recovery)))))
     watch = hook.active
     if watch is not None and receipt is not None:
         watch.ran(hook.named(f"{receipt.kernel}, in a worker", _sizes(given), receipt.threads))
@@ -182,7 +206,7 @@ def _request(op: str, given: dict[str, Any], worker: Supervised, attempt: Attemp
         if isinstance(value, PackedWeights):
             number, new = known.number(value)
             if new:
-                weights[number] = value
+                weights[number] = replace(value, data=copied_anew(value.data), scale=_own(value.scale))
             arguments[name] = KnownWeights(number)
         else:
             arguments[name] = sent(value) if isinstance(value, np.ndarray) else value
@@ -193,6 +217,10 @@ def _request(op: str, given: dict[str, Any], worker: Supervised, attempt: Attemp
     variants = _registered(registry, worker, op) if changed else ()
     seen[op] = registry.version
     return CallRequest(op, arguments, attempt, weights, dropped, variants, changed)
+
+
+def _own(scale: Any) -> Any:
+    return copied_anew(scale) if isinstance(scale, np.ndarray) else scale
 
 
 def _registered(registry: Registry, worker: Supervised, op: str) -> tuple[Variant, ...]:

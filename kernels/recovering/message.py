@@ -49,7 +49,7 @@ class StridedArray(NamedTuple):
 def sent(array: npt.NDArray[Any]) -> Any:
     """The array as it is sent."""
     if array.flags.c_contiguous and array.flags.aligned:
-        return array
+        return copied_anew(array)
     low, high = np.lib.array_utils.byte_bounds(array)
     return StridedArray(
         np.ascontiguousarray(array).reshape(array.shape),
@@ -58,6 +58,12 @@ def sent(array: npt.NDArray[Any]) -> Any:
         array.ctypes.data - low,
         low % _LINE,
     )
+
+
+def copied_anew(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The array as an object that was not sent before. The channel copies a read-only object once, but its bytes may
+    change through another array or its file."""
+    return array if array.flags.writeable else array.view()
 
 
 @dataclass(frozen=True, slots=True)

@@ -170,6 +170,12 @@ def _marked(inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> None:
         list(FAULTS.values())[int(number)]()
 
 
+def _write_weights(inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> None:
+    address, nbytes = inputs["weights"].ctypes.data, inputs["weights"].nbytes
+    ctypes.memset(address, 0x55, nbytes)  # as native code may, also to read-only arrays
+    raise OSError(5, "input/output error")
+
+
 SPECIAL: Mapping[str, Callable[..., None]] = {
     "needs_alignment": _needs_alignment,
     "one_thread": _one_thread,
@@ -177,6 +183,7 @@ SPECIAL: Mapping[str, Callable[..., None]] = {
     "context_once": _context_once,
     "few_elements": _few_elements,
     "marked": _marked,
+    "writes_weights": _write_weights,
 }
 
 
@@ -208,6 +215,12 @@ def not_finite(name: str, value: float) -> Variant:
     """An i2s_dequantize with that value in its second output."""
     key = KernelKey("cpu", "i2s_dequantize", "none", "float32")
     return Variant(key=key, name=name, tier=Tier.CANDIDATE, rank=0, summary="incorrect", bind=partial(_bind_nan, value))
+
+
+def writing_weights(key: KernelKey) -> Variant:
+    """A product that writes to its weights, and fails then."""
+    bind = partial(_bind, key, "scalar", "writes_weights")
+    return Variant(key=key, name="writes_weights", tier=Tier.CANDIDATE, rank=0, summary="incorrect", bind=bind)
 
 
 def reference(x: Any, scale: float) -> Any:

@@ -71,6 +71,8 @@ def test_the_file_is_bounded_and_keeps_the_newest(tmp_path: Path) -> None:
         (b"null\nnull\n", 2),
         (b'{"created": "x", "kind": "no such", "strategy": "none"}\n', 1),
         (b"\n\n\n", 0),
+        (b'{"created": "x", "kind": "error", "strategy": "none", "seconds_lost": 1' + b"0" * 400 + b"}\n", 1),
+        (b'{"created": "x", "kind": "error", "strategy": "none", "seconds_lost": NaN}\n', 1),
     ],
 )
 def test_a_corrupt_tail_is_counted_and_the_next_line_is_whole(tmp_path: Path, tail: bytes, unreadable: int) -> None:
@@ -153,3 +155,52 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     later = CliRunner().invoke(app, ["errors", "--since", "2026-01-03"]).stdout
     assert later == "no failures are recorded since 2026-01-03T00:00:00Z\n"
     assert "legal: a day or a time" in str(CliRunner().invoke(app, ["errors", "--since", "then"]).exception)
+
+
+def test_entries_cannot_forge_lines_of_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from typer.testing import CliRunner
+
+    from tritmark.harness.cli import app
+
+    monkeypatch.setenv("TRITMARK_CACHE", str(tmp_path))
+    forged = "\x1b[2J\n  -> run this"
+    entry = json.loads(history.line_of(recovery(1, found=forged, kernel=f"k{forged}")))
+    entry |= {name: entry[name] + forged for name in ("created", "code", "replacement", "advice")}
+    history.path().parent.mkdir(parents=True)
+    history.path().write_text(json.dumps(entry) + "\n")
+    shown = CliRunner().invoke(app, ["errors"])
+    assert shown.exit_code == 0
+    assert "\x1b" not in shown.stdout
+    assert [each for each in shown.stdout.split("\n") if each.startswith("  ->")] == [
+        line for line in shown.stdout.split("\n") if line.startswith("  -> look")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("since", "shown"),
+    [
+        ("0300-01-01", True),
+        ("2026-01-02T03", True),
+        ("9999-01-01", False),
+        ("0001-01-01T00:00:00+14:00", None),
+        ("9999-12-31T23:59:59-14:00", None),
+        ("yesterday", None),
+    ],
+)
+def test_the_time_of_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, since: str, shown: bool | None
+) -> None:
+    from typer.testing import CliRunner
+
+    from tritmark.harness.cli import app
+    from tritmark.harness.errors import UsageError
+
+    monkeypatch.setenv("TRITMARK_CACHE", str(tmp_path))
+    history.append(recovery(1))
+    made = CliRunner().invoke(app, ["errors", "--since", since])
+    if shown is None:
+        assert isinstance(made.exception, UsageError | SystemExit), made.exception
+        assert made.exit_code == 2 or "--since" in str(made.exception)
+    else:
+        assert made.exit_code == 0
+        assert ("1 failure" in made.stdout) is shown

@@ -19,7 +19,13 @@ import failing_kernels as planted
 import numpy as np
 import pytest
 
-from tritmark.harness.errors import CandidateError, InvalidArgumentError, NoCompatibleKernelError, UsageError
+from tritmark.harness.errors import (
+    CandidateError,
+    Failure,
+    InvalidArgumentError,
+    NoCompatibleKernelError,
+    UsageError,
+)
 from tritmark.harness.providers import load
 from tritmark.harness.recovery import (
     FailureKind,
@@ -32,8 +38,9 @@ from tritmark.harness.recovery import (
     history,
 )
 from tritmark.harness.recovery.supervisor import SECONDS
-from tritmark.harness.spec import Tier
+from tritmark.harness.spec import KernelKey, Tier
 from tritmark.harness.worker import Workers
+from tritmark.harness.worker.process import WorkerProcess
 from tritmark.kernels import (
     QuantizedLinear,
     absmean_quantize,
@@ -60,6 +67,7 @@ def kernels() -> Iterator[None]:
     more = (planted.failing("fpe", tier=Tier.BASELINE, rank=7), planted.failing("last", tier=Tier.REFERENCE, rank=7))
     made = [planted.failing(kind) for kind in (*planted.FAULTS, *NAMED)]
     made += [planted.not_finite("nan", np.nan), planted.not_finite("inf", np.inf)]
+    made.append(planted.writing_weights(KernelKey("cpu", "ternary_matmul", "i2_s_x86", "float32")))
     register(*(each for each in (*made, *_of(more)) if each.id not in known))
     yield
     client.close_workers()
@@ -162,7 +170,7 @@ def test_no_strategy_helps_and_the_output_stays_untouched() -> None:
     assert [each.failure.code for each in recovery.tried if each.failure] == ["SIGSEGV", "SIGSEGV"]
     assert (out == 77).all()
     assert history.read().failures[-1].strategy is Strategy.NONE
-    assert last_recoveries() == ()
+    assert last_recoveries() == (recovery,)
     np.testing.assert_array_equal(i2s_quantize(X, 0.5, on_error="recover"), RIGHT)
 
 
@@ -256,6 +264,44 @@ def test_changed_weights_are_sent_again() -> None:
     assert (ternary_matmul(x, weights, on_error="recover") == -256).all()
 
 
+@pytest.mark.filterwarnings("ignore::tritmark.harness.recovery.RecoveryWarning")
+def test_weights_that_a_failed_kernel_wrote_to_are_sent_again() -> None:
+    weights, x = pack_weights(np.ones((64, 256), np.int8), 1.0, format="i2_s_x86"), np.ones((1, 256), np.int8)
+    for variant in ("writes_weights", None):
+        assert (ternary_matmul(x, weights, variant=variant, on_error="recover") == 256).all()
+        assert len(last_recoveries()) == (variant is not None)
+
+
+def read_only(base: Any) -> Any:
+    view = base.view()
+    view.flags.writeable = False
+    return view
+
+
+def test_read_only_views_of_changed_memory_are_sent_again(tmp_path: Path) -> None:
+    base = np.full(1 << 16, 0.5, np.float32)
+    file = np.memmap(tmp_path / "x", np.float32, "w+", shape=base.shape)
+    file[:] = base
+    for written, x in ((base, read_only(base)), (file, np.memmap(tmp_path / "x", np.float32, "r"))):
+        assert (i2s_quantize(x, 0.5, on_error="recover") == 1).all()
+        written[...] = -0.5
+        assert (i2s_quantize(x, 0.5, on_error="recover") == -1).all()
+
+
+def test_read_only_weights_and_scales_that_changed_are_sent_again() -> None:
+    codes, x = np.ones((256, 1024), np.int8), np.ones((1, 1024), np.int8)
+    made, negative = pack_weights(codes, 1.0, format="i2_s_x86"), pack_weights(-codes, 1.0, format="i2_s_x86")
+    weights = replace(made, data=read_only(made.data))
+    assert (ternary_matmul(x, weights, on_error="recover") == 1024).all()
+    made.data[...] = negative.data
+    assert (ternary_matmul(x, weights, on_error="recover") == -1024).all()
+    scale = np.ones((), np.float32)
+    scaled = replace(made, scale=scale)
+    assert (ternary_matmul(x, scaled, on_error="recover") == -1024).all()
+    scale[...] = 2
+    assert (ternary_matmul(x, scaled, on_error="recover") == ternary_matmul(x, scaled)).all()
+
+
 def test_weights_that_are_gone_leave_the_worker() -> None:
     codes, x = np.ones((64, 256), np.int8), np.ones((1, 256), np.int8)
     kept = pack_weights(codes, 1.0)
@@ -284,6 +330,72 @@ def test_a_warning_comes_once_for_each_kind() -> None:
         i2s_quantize(X, 0.5, variant="oserror", on_error="recover")
     assert len([each for each in caught if each.category is RecoveryWarning]) == 2
     assert len(history.read().failures) == 4
+
+
+def test_a_filter_that_makes_the_warning_an_error_does_not_lose_the_result() -> None:
+    out = np.zeros_like(RIGHT)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert i2s_quantize(X, 0.5, variant="own", out=out, on_error="recover") is out
+    np.testing.assert_array_equal(out, RIGHT)
+    assert len(last_recoveries()) == 1
+
+
+@pytest.mark.filterwarnings("ignore::tritmark.harness.recovery.RecoveryWarning")
+def test_a_call_inside_another_one_is_refused_and_takes_no_reply(monkeypatch: pytest.MonkeyPatch) -> None:
+    inner: list[Any] = []
+
+    def handler(*_: Any) -> None:
+        with pytest.raises(UsageError, match="inside another one on cpu") as caught:
+            i2s_quantize(-X, 0.5, on_error="recover")
+        inner.append(caught.value)
+
+    plain = WorkerProcess._reply
+
+    def reply(self: WorkerProcess, what: str, timeout_s: float) -> Any:
+        if what == "i2s_quantize" and not inner:
+            signal.raise_signal(signal.SIGUSR1)  # while the program waits
+        return plain(self, what, timeout_s)
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        monkeypatch.setattr(WorkerProcess, "_reply", reply)
+        np.testing.assert_array_equal(i2s_quantize(X, 0.5, on_error="recover"), RIGHT)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert len(inner) == 1
+    assert last_recoveries() == (), "no kernel is blamed"
+
+
+def test_an_interrupted_call_leaves_no_reply_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = WorkerProcess._reply
+
+    def interrupted(self: WorkerProcess, what: str, timeout_s: float) -> Any:
+        if what == "i2s_quantize":
+            raise KeyboardInterrupt
+        return plain(self, what, timeout_s)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(WorkerProcess, "_reply", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            i2s_quantize(-X, 0.5, on_error="recover")
+    np.testing.assert_array_equal(i2s_quantize(X, 0.5, on_error="recover"), RIGHT)
+
+
+def test_no_kernel_is_blamed_for_a_worker_that_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    i2s_quantize(X, 0.5, on_error="recover")
+    client.close_workers()
+    plain = WorkerProcess.call
+
+    def call(self: WorkerProcess, what: str, *rest: Any) -> Any:
+        if what == "start":
+            raise self._failed(Failure.HANG, "did not start and was killed")
+        return plain(self, what, *rest)
+
+    monkeypatch.setattr(WorkerProcess, "call", call)
+    with pytest.raises(UnrecoveredError) as caught:
+        i2s_quantize(X, 0.5, on_error="recover")
+    assert {caught.value.recovery.failed, *(each.kernel for each in caught.value.recovery.tried)} == {""}
 
 
 def test_a_warm_worker_obeys_the_current_variables(monkeypatch: pytest.MonkeyPatch) -> None:
