@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tritmark.harness.contract import check_array, check_output
+from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.monitor import hook
 from tritmark.harness.spec import Launch, Receipt, Requirement, Tensor
 from tritmark.kernels import cpu, dispatch, offload
@@ -88,7 +89,10 @@ class BoundLinear:
             return watched
         if not self.launch.succeeds():
             flat = {"x": self.x.reshape(-1, self.x.shape[-1])}
-            dispatch.raise_for_bad(ACTIVATION_QUANTIZE, flat, self.launch, flat=True)
+            try:
+                dispatch.raise_for_bad(ACTIVATION_QUANTIZE, flat, self.launch, flat=True)
+            except InvalidArgumentError as error:
+                raise as_called(error, "x") from None
         if self._bias is not None:
             self.out += self._bias
         return self.out
@@ -100,6 +104,14 @@ class BoundLinear:
         """The receipt of the last call."""
         found = offload.receipt(dispatch.registry().devices[self._product.key.device], self._product, self._second)
         return replace(found, note=self._weights.repacked_note(self._product))
+
+
+def as_called(error: InvalidArgumentError, argument: str) -> InvalidArgumentError:
+    """An error about a NaN or infinity in the words of the layer, which has no argument `nonfinite`."""
+    if error.argument != "x" or "nonfinite" not in error.legal:
+        return error
+    legal = "finite values; nan_to_num replaces NaN and infinity"
+    return InvalidArgumentError(op="QuantizedLinear", argument=argument, found=error.found, legal=legal)
 
 
 class _ForeignLinear:

@@ -19,7 +19,7 @@ from tritmark.kernels import dispatch, plans
 from tritmark.kernels.absmean_quantize.api import absmean_quantize
 from tritmark.kernels.activation_quantize.api import activation_quantize
 from tritmark.kernels.activation_quantize.spec import key_for
-from tritmark.kernels.bound_linear import BoundLinear
+from tritmark.kernels.bound_linear import BoundLinear, as_called
 from tritmark.kernels.foreign import AdoptedArguments
 from tritmark.kernels.formats import FORMATS
 from tritmark.kernels.input_dtypes import NARROW
@@ -228,7 +228,7 @@ class QuantizedLinear:
         try:
             quantized = absmean_quantize(np.ascontiguousarray(weights, dtype=np.float32))
         except InvalidArgumentError as error:
-            raise _as_called(error, "weights") from None
+            raise as_called(error, "weights") from None
         return pack_weights(quantized.codes, quantized.scale, format=format)
 
     def _ran(self, receipt: Receipt) -> None:
@@ -249,7 +249,7 @@ class QuantizedLinear:
         try:
             y = self._native(rows) if self.native else self._dequantized(rows)
         except InvalidArgumentError as error:
-            raise _as_called(error, "x") from None
+            raise as_called(error, "x") from None
         if self.bias is not None:
             y += self.bias
         return y.reshape(shape)
@@ -364,14 +364,6 @@ def _declining_plans() -> Any:
     from tritmark.kernels.recovering.client import DecliningPlans
 
     return DecliningPlans()
-
-
-def _as_called(error: InvalidArgumentError, argument: str) -> InvalidArgumentError:
-    """An error about a NaN or infinity in the words of the layer, which has no argument `nonfinite`."""
-    if error.argument != "x" or "nonfinite" not in error.legal:
-        return error
-    legal = "finite values; nan_to_num replaces NaN and infinity"
-    return InvalidArgumentError(op=_OP, argument=argument, found=error.found, legal=legal)
 
 
 def _known_requirement(given: str) -> Requirement:

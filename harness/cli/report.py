@@ -137,8 +137,9 @@ def _say_change(record: Record, given: PageContext) -> None:
     from tritmark.harness.report.compare import compare, summary
     from tritmark.harness.text.visible import visible
 
-    text = given.no_baseline if given.baseline is None else summary(compare(record, given.baseline), given.baseline)
-    typer.echo(f"tritmark: {visible(text)}", err=True)
+    if given.baseline is not None:
+        text = summary(compare(record, given.baseline), given.baseline)
+        typer.echo(f"tritmark: {visible(text)}", err=True)
 
 
 def _one(path: Path, against: str, history: Path | None, store: Store) -> Path:

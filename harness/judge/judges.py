@@ -146,11 +146,16 @@ def _side_by_side(
     try:
         AT_WORK.append(pool)
         of: dict[Future[list[_Found]], tuple[list[int], list[Task]]] = {}
+        without_server: ServerEndedError | None = None
         for numbers, parts in together:
-            with starting(), importing(), uninterrupted(), _breaking(pool):
-                of[pool.submit(_work, parts, limits)] = numbers, parts
+            try:
+                with starting(), importing(), uninterrupted(), _breaking(pool):
+                    of[pool.submit(_work, parts, limits)] = numbers, parts
+            except ServerEndedError as error:
+                without_server = error
+                break
         broken = len(of) < len(together)
-        yield from ((*each, None) for each in together if each not in of.values())
+        yield from ((*each, without_server) for each in together if each not in of.values())
         for future in as_completed(of):
             found: list[_Found] | ServerEndedError | None = None
             try:

@@ -180,7 +180,7 @@ def test_parquet_keeps_types_and_names(tmp_path: Path, gpu_record: Record) -> No
 
 def test_without_pyarrow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(UsageError, match=r"needs pyarrow .*pip install 'tritmark\[frame\]'"):
+    with pytest.raises(UsageError, match=r"needs pyarrow .*frame"):
         table.parquet(pd.DataFrame())
 
 
