@@ -228,7 +228,7 @@ def pack_weights(
 def _check_number(scale: Any, form: Format) -> None:
     """Raise InvalidArgumentError for a number that the format cannot store, or that no product takes as a scale.
     Formats hold 0, because files of all-zero weights have it. `Format.check_scale` refuses what is no number."""
-    if not isinstance(scale, Real | np.ndarray) or np.ndim(scale) != 0:
+    if not isinstance(scale, Real | np.ndarray) or (isinstance(scale, np.ndarray) and scale.ndim != 0):
         return
     with np.errstate(over="ignore", under="ignore"):
         try:
