@@ -26,10 +26,7 @@
 
 static volatile long own_jump;
 
-void tritmark_soak_jump(long seconds)
-{
-    own_jump = seconds;
-}
+void tritmark_soak_jump(long seconds) { own_jump = seconds; }
 
 static uint64_t mixed(uint64_t x)
 {
@@ -179,13 +176,13 @@ static int opened(int folder, const char *path, int flags, mode_t mode)
     return (int)syscall(SYS_openat, folder, path, flags, mode);
 }
 
-#define MODE(flags, last)                                  \
-    mode_t mode = 0;                                       \
+#define MODE(flags, last) \
+    mode_t mode = 0; \
     if ((flags) & (O_CREAT | (O_TMPFILE & ~O_DIRECTORY))) { \
-        va_list rest;                                      \
-        va_start(rest, last);                              \
-        mode = va_arg(rest, mode_t);                       \
-        va_end(rest);                                      \
+        va_list rest; \
+        va_start(rest, last); \
+        mode = va_arg(rest, mode_t); \
+        va_end(rest); \
     }
 
 int open(const char *path, int flags, ...)

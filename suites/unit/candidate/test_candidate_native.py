@@ -290,7 +290,7 @@ def test_a_full_disk_is_no_fault_of_the_source(tmp_path: Path, monkeypatch: pyte
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(compiling.os, "replace", full)
+    monkeypatch.setattr("os.replace", full)
     with pytest.raises(BadEnvironmentError, match="No space left on device; next: free some space"):
         compiling.compiled(native(tmp_path), ())
     assert not list((tmp_path / "cache" / "native").glob("*.tmp"))

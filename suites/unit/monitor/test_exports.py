@@ -135,7 +135,8 @@ def test_what_devices_count_has_its_unit(session: MonitorSession) -> None:
 def test_each_series_has_its_own_labels(session: MonitorSession) -> None:
     """Prometheus refuses all metrics if two have the same labels."""
     one = session.now().series[0]
-    others = [replace(one, key=replace(one.key, **{flag: True})) for flag in ("asynchronous", "simulated")]
+    keys = replace(one.key, asynchronous=True), replace(one.key, simulated=True)
+    others = [replace(one, key=key) for key in keys]
     for each in metrics(replace(session.now(), series=(one, *others)), None):
         labels = [sorted(labels.items()) for labels, _ in each.values]
         assert all(labels.count(found) == 1 for found in labels)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import subprocess
 import sys
 import time
@@ -114,7 +115,7 @@ def test_a_decorated_partial_has_a_name(tmp_path: Path) -> None:
 def test_a_clock_that_is_set_back_does_not_shorten_a_session(monkeypatch: pytest.MonkeyPatch) -> None:
     with tritmark.monitor(keep=False) as found:
         call()
-        monkeypatch.setattr(module.time, "time", lambda: 0.0)
+        monkeypatch.setattr(time, "time", lambda: 0.0)
     assert found.data is not None
     assert found.data.started <= found.data.ended < found.data.started + 60
 
@@ -177,7 +178,7 @@ def test_words_are_no_names_of_files(asked: str, expected: list[str | None], mon
         def __exit__(self, *given: object) -> None: ...
 
     monkeypatch.setattr(environment, "MonitorSession", Made)
-    monkeypatch.setattr(environment.atexit, "register", lambda *given: None)
+    monkeypatch.setattr(atexit, "register", lambda *given: None)
     monkeypatch.setenv(hook.VARIABLE, asked)
     environment.begin()
     assert begun == expected

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -257,7 +258,7 @@ def test_two_processes_write_at_once(tmp_path: Path) -> None:
 
 def kept(database: Path, count: int = 3) -> list[str]:
     for number in range(count):
-        Database(database).save(session(number, [made_up(1e5)], at=module.time.time() - number))
+        Database(database).save(session(number, [made_up(1e5)], at=time.time() - number))
     return [each.id for each in Database(database).sessions()]
 
 
@@ -270,7 +271,7 @@ def test_a_damaged_file_is_set_aside(database: Path, damage: bytes | None) -> No
     database.write_bytes(damage)
     for suffix in ("-wal", "-shm"):
         database.with_name(database.name + suffix).unlink(missing_ok=True)
-    new = session(9, [made_up(1e5)], at=module.time.time())
+    new = session(9, [made_up(1e5)], at=time.time())
     Database(database).save(new)
     assert [each.id for each in Database(database).sessions()] == [new.id]
     (aside,) = Database(database).set_aside()
@@ -320,7 +321,7 @@ def test_a_missing_database_has_no_sessions(database: Path) -> None:
 
 def test_the_file_is_bounded(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_SESSIONS", 5)
-    now = module.time.time()
+    now = time.time()
     old = session(100, [made_up(1e5)], at=now - module.OLDEST_S - DAY)
     Database(database).save(old)
     for number in range(8):
@@ -339,7 +340,7 @@ def test_the_file_is_bounded(database: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_sessions_by_time_machine_and_program(database: Path) -> None:
     for number, (machine, program) in enumerate([("a", "x"), ("a", "y"), ("b", "x")]):
         Database(database).save(
-            session(number, [made_up(1e5)], machine=machine, program=program, at=module.time.time() + number)
+            session(number, [made_up(1e5)], machine=machine, program=program, at=time.time() + number)
         )
 
     def numbers(**asked: object) -> list[int]:
@@ -347,5 +348,5 @@ def test_sessions_by_time_machine_and_program(database: Path) -> None:
 
     assert numbers(machine="a") == [0, 1]
     assert numbers(program="x") == [0, 2]
-    assert numbers(since=module.time.time() + 1.5) == [2]
-    assert numbers(until=module.time.time() + 0.5) == [0]
+    assert numbers(since=time.time() + 1.5) == [2]
+    assert numbers(until=time.time() + 0.5) == [0]

@@ -122,11 +122,11 @@ def test_refusals_count_as_errors_and_pass_through(weights: PackedWeights, count
     layer = QuantizedLinear(weights, threads=1)
     layer(X[:1])
     bad = np.full((1, 256), np.nan, np.float32)
-    for call in (lambda: layer(bad), lambda: layer(X[:, :5]), lambda: activation_quantize("x")):
+    for call in (lambda: layer(bad), lambda: layer(X[:, :5]), lambda: activation_quantize("x")):  # type: ignore[arg-type]
         with pytest.raises(InvalidArgumentError):
             call()
     with pytest.raises(TypeError):
-        ternary_matmul(X)  # type: ignore[call-arg]
+        ternary_matmul(X)  # type: ignore[call-arg,arg-type]
     layer(X[:1])
     found = counters.snapshot()
     errors: Counter[tuple[str, str]] = Counter()

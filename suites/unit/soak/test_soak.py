@@ -20,6 +20,7 @@ from tritmark.harness.cli.soak import soak as command
 from tritmark.harness.providers import load
 from tritmark.harness.record import Accuracy, Record, Status
 from tritmark.harness.soak import soak as room
+from tritmark.harness.soak.commands import has_log
 from tritmark.harness.soak.soak import SoakResult, soak
 from tritmark.harness.store import read
 
@@ -127,7 +128,7 @@ def test_workers_that_are_shot_at_are_told_from_kernels_that_break(monkeypatch: 
     def hunt(saboteur: Any, known: set[int]) -> None:
         end = time.monotonic() + 5
         while time.monotonic() < end and not saboteur.sent:
-            for pid in {pid for pid in room._workers() if room.has_log(pid)} - known:
+            for pid in {pid for pid in room._workers() if has_log(pid)} - known:
                 known.add(pid)
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)

@@ -23,7 +23,7 @@ from tritmark.harness.providers import load
 from tritmark.harness.record import Record, Status
 from tritmark.harness.soak import preload, runs, trials
 from tritmark.harness.soak.commands import Ended, run
-from tritmark.harness.soak.ground import Command, Ground
+from tritmark.harness.soak.ground import Command, Ground, record
 from tritmark.harness.soak.kinds import FaultTally, FaultTrial, Kind, Soaked, least
 from tritmark.harness.soak.planted import FaultPlan, PlantedLaunch, _State, source
 from tritmark.harness.spec import KernelKey
@@ -215,7 +215,7 @@ def test_a_crash_is_named(crashed: tuple[FaultTrial, Path]) -> None:
 
 def spoil(monkeypatch: pytest.MonkeyPatch, change: Any) -> None:
     """What becomes of each Run of a Record on disk."""
-    real = trials.record
+    real = record
 
     def changed(folder: Path) -> Record | None:
         made = real(folder)
@@ -355,7 +355,7 @@ def test_a_corrupt_file_differs(how: Any, data: bytes, seed: int) -> None:
 def test_the_source_is_a_candidate(tmp_path: Path) -> None:
     path = tmp_path / "candidate.py"
     path.write_text(source(KEY, FaultPlan(form="wrong", marker="m", number=-5)))
-    names = {}
+    names: dict[str, Any] = {}
     exec(compile(path.read_text(), str(path), "exec"), names)
     assert [each.name for each in names["VARIANTS"]] == ["faulty", "honest"]
     assert all(each.key == KEY for each in names["VARIANTS"])

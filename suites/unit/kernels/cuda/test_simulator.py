@@ -6,7 +6,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
@@ -30,6 +30,19 @@ FULL = 0xFFFFFFFF
 BITS = np.arange(1 << 16, dtype=np.uint16)
 
 
+def unwanted(into: Path) -> None:
+    pytest.fail(f"{into} is compiled anew")
+
+
+def writer(content: bytes) -> Callable[[Path], None]:
+    """What writes this as code."""
+
+    def make(into: Path) -> None:
+        into.write_bytes(content)
+
+    return make
+
+
 @pytest.mark.parametrize("cut", [0, 1000, None])
 @pytest.mark.parametrize("which", [".so", ".sha256"])
 def test_damaged_code_is_compiled_anew(
@@ -43,14 +56,14 @@ def test_damaged_code_is_compiled_anew(
 
     made = toolchain._kept(["test"], make, "test")
     whole = made.read_bytes()
-    assert toolchain._kept(["test"], pytest.fail, "test") == made
+    assert toolchain._kept(["test"], unwanted, "test") == made
     damaged = made.with_suffix(which)
     content = damaged.read_bytes()
     damaged.write_bytes(content[:-1] + b"?" if cut is None else content[: min(cut, len(content) - 1)])
     assert toolchain._kept(["test"], make, "test") == made
     assert made.read_bytes() == whole
     assert f"{made} is damaged, so it is compiled anew" in caplog.text
-    assert toolchain._kept(["test"], pytest.fail, "test") == made
+    assert toolchain._kept(["test"], unwanted, "test") == made
     assert not list(made.parent.glob("*.tmp"))
 
 
@@ -58,9 +71,9 @@ def test_a_process_that_ended_between_code_and_digest(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv(CACHE, str(tmp_path))
-    made = toolchain._kept(["test"], lambda into: into.write_bytes(b"one"), "test")
+    made = toolchain._kept(["test"], writer(b"one"), "test")
     made.with_suffix(".sha256").unlink()
-    toolchain._kept(["test"], lambda into: into.write_bytes(b"two"), "test")
+    toolchain._kept(["test"], writer(b"two"), "test")
     assert made.read_bytes() == b"two"
     assert not caplog.text
 
