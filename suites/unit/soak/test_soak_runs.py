@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,13 @@ INSTALLED = load()
 LEGAL = frozenset(exit_status.MEANINGS) - {exit_status.INTERRUPTED}
 KEY = KernelKey("cpu", "i2s_dequantize", "none", "float32")
 SEED = 5
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """A short path: runs put sockets into it, whose paths have at most 107 bytes."""
+    with tempfile.TemporaryDirectory(prefix="soak", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
 
 
 def app() -> typer.Typer:
