@@ -52,7 +52,7 @@ def app() -> typer.Typer:
 
 def test_every_kind_twice() -> None:
     """The real thing, in small: each kind strikes, and the harness survives all of them."""
-    done = CliRunner().invoke(app(), ["--runs", str(2 * len(Kind)), "--seed", str(SEED)])
+    done = CliRunner().invoke(app(), ["--runs", str(2 * len(Kind)), "--seed", str(SEED)], env={"COLUMNS": "120"})
     assert done.exit_code in {exit_status.PASSED, exit_status.UNTRIED}, done.output
     rows = {line[:19].strip(): line[19:].split() for line in done.stdout.splitlines()}
     for kind in Kind:
