@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tritmark.harness import providers
 from tritmark.harness.machine import gpu
 from tritmark.kernels import cpu
 
@@ -50,6 +51,21 @@ def simulator(monkeypatch: pytest.MonkeyPatch) -> CudaContext:
 
     monkeypatch.setenv(SELECT, "simulator")
     return cuda_context()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def registry_kept() -> Iterator[None]:
+    """A kernel that a module leaves in the registry changes what later tests select and print."""
+    before = _registered()
+    yield
+    after = _registered()
+    assert not before or after <= before, f"left in the registry: {', '.join(sorted(after - before))}"
+
+
+def _registered() -> set[str]:
+    """The kernels that calls select from now, without those of numbered devices; none before the first call."""
+    known = providers._LOADED[0].registry.variants if providers._LOADED else []
+    return {each.id for each in known if ":" not in each.id}
 
 
 @pytest.hookimpl(wrapper=True)

@@ -18,6 +18,7 @@ from typing import Any
 import failing_kernels as planted
 import numpy as np
 import pytest
+from own_registry import registered
 
 from tritmark.harness.errors import (
     CandidateError,
@@ -49,7 +50,6 @@ from tritmark.kernels import (
     i2s_dequantize,
     i2s_quantize,
     pack_weights,
-    register,
     ternary_matmul,
     ternary_quantize,
 )
@@ -62,14 +62,13 @@ NAMED = ("needs_alignment", "one_thread", "memory_once", "marked")
 
 @pytest.fixture(scope="module", autouse=True)
 def kernels() -> Iterator[None]:
-    known = {each.id for each in dispatch.registry().variants}
     # Below the kernels of instruction sets and above the scalar one; and below all.
     more = (planted.failing("fpe", tier=Tier.BASELINE, rank=7), planted.failing("last", tier=Tier.REFERENCE, rank=7))
     made = [planted.failing(kind) for kind in (*planted.FAULTS, *NAMED)]
     made += [planted.not_finite("nan", np.nan), planted.not_finite("inf", np.inf)]
     made.append(planted.writing_weights(KernelKey("cpu", "ternary_matmul", "i2_s_x86", "float32")))
-    register(*(each for each in (*made, *_of(more)) if each.id not in known))
-    yield
+    with registered(*made, *_of(more)):
+        yield
     client.close_workers()
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import failing_kernels as planted
 import numpy as np
 import pytest
+from own_registry import registered
 
 from tritmark.harness.errors import InvalidArgumentError, NoCompatibleKernelError
 from tritmark.harness.recovery import (
@@ -25,12 +26,10 @@ from tritmark.harness.recovery import (
 from tritmark.harness.recovery.supervisor import SECONDS
 from tritmark.kernels import (
     QuantizedLinear,
-    dispatch,
     float_widen,
     i2s_quantize,
     matmul,
     pack_weights,
-    register,
     spread,
     ternary_matmul,
     ternary_quantize,
@@ -45,6 +44,13 @@ RIGHT = i2s_quantize(X, 0.5)
 GPU = "cuda/i2s_quantize/none/int8"
 
 
+@pytest.fixture(scope="module", autouse=True)
+def kernels() -> Iterator[None]:
+    kinds = (*planted.GPU_FAULTS, "few_elements", "context_once")
+    with registered(*(planted.failing(kind, planted.ON_GPU) for kind in kinds)):
+        yield
+
+
 @pytest.fixture(autouse=True)
 def simulator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in ("CAPABILITY", "MEMORY", "FAILS", "GPUS"):
@@ -53,9 +59,6 @@ def simulator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     monkeypatch.setattr(history, "path", lambda: tmp_path / "history.jsonl")
     monkeypatch.setenv("RECOVERY_TEST_PID", str(tmp_path / "processes"))
     engine.forget_warnings()
-    known = {each.id for each in dispatch.registry().variants}
-    made = [planted.failing(kind, planted.ON_GPU) for kind in (*planted.GPU_FAULTS, "few_elements", "context_once")]
-    register(*(each for each in made if each.id not in known))
     contexts._CONTEXTS.clear()
     yield
     contexts._CONTEXTS.clear()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import recovering_program
+from own_registry import registered
 
 from tritmark.harness.recovery import history
 from tritmark.harness.recovery.supervisor import SECONDS
@@ -20,7 +21,8 @@ CALLS = int(os.environ.get("TRITMARK_RECOVERIES", "0")) or 300
 def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(history, "path", lambda: tmp_path / "history.jsonl")
     monkeypatch.setenv(SECONDS, "2")
-    yield
+    with registered():  # the program's
+        yield
     client.close_workers()
 
 
