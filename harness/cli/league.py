@@ -105,8 +105,8 @@ def _measured(
     from tritmark.harness.candidate.adapted import AdaptedLibrary
     from tritmark.harness.cli.execute import executed, seed_of
     from tritmark.harness.cli.progress import ProgressCallback, ProgressLine
+    from tritmark.harness.judge.planning import missing
     from tritmark.harness.judge.request import Request
-    from tritmark.harness.judge.runner import missing
     from tritmark.harness.league.contenders import by_work
     from tritmark.harness.league.turns import taken
     from tritmark.harness.providers import load

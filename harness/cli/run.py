@@ -162,7 +162,7 @@ def _step(name: str, installed: Installed) -> str:
 
 def _status(record: Record, installed: Installed, request: Request, *, strict: bool) -> int:
     from tritmark.harness.cli.outcome import status_of
-    from tritmark.harness.judge.runner import missing
+    from tritmark.harness.judge.planning import missing
     from tritmark.harness.record import Status
 
     absent = missing(installed, request)

@@ -25,8 +25,9 @@ from types import TracebackType
 import numpy as np
 
 from tritmark.harness.judge.judges import pids
+from tritmark.harness.judge.planning import plan
 from tritmark.harness.judge.request import Request
-from tritmark.harness.judge.runner import execute, plan
+from tritmark.harness.judge.runner import execute
 from tritmark.harness.machine.memory import rss_bytes
 from tritmark.harness.measure.statistics import theil_sen
 from tritmark.harness.providers import Installed

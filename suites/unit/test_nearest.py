@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from tritmark.harness.errors import InvalidArgumentError, NoCompatibleKernelError, RegistrationError, UsageError
+from tritmark.harness.judge.planning import plan
 from tritmark.harness.judge.request import Request
-from tritmark.harness.judge.runner import plan
 from tritmark.harness.nearest import closest, did_you_mean, misspelt, nearest
 from tritmark.harness.providers import load
 from tritmark.kernels import (

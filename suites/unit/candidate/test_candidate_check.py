@@ -26,7 +26,7 @@ from tritmark.harness.cli.new import new
 from tritmark.harness.errors import TritmarkError, UsageError
 from tritmark.harness.judge.judging import NOT_RIGHT, RIVAL_OF_NONE, LeftOut
 from tritmark.harness.judge.request import Request
-from tritmark.harness.judge.runner import _unmeasured
+from tritmark.harness.judge.untimed import why_unmeasured
 from tritmark.harness.measure import ceilings
 from tritmark.harness.providers import VARIANTS, load
 from tritmark.harness.record import Record, Status
@@ -166,7 +166,7 @@ def test_a_rival_is_timed_where_one_kernel_of_the_file_is_right(
         rivals=frozenset({variants["rival"].id}),
     )
     fails = {variants[name].id for name in wrong}
-    assert {name: _unmeasured(each, request, installed, fails) for name, each in variants.items()} == told
+    assert {name: why_unmeasured(each, request, installed, fails) for name, each in variants.items()} == told
 
 
 @pytest.mark.parametrize(

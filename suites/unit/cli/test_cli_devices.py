@@ -12,7 +12,7 @@ from command_line import RUN, SUITE, Outcome, only_here, only_record
 
 from tritmark.harness import providers
 from tritmark.harness.cli import exit_status
-from tritmark.harness.judge import runner
+from tritmark.harness.judge.beginning import options_of
 from tritmark.harness.judge.request import Request
 from tritmark.harness.record import Status
 from tritmark.harness.spec import Launch
@@ -132,9 +132,9 @@ def test_a_run_is_resumed_on_the_devices_it_was_begun_on(
     tritmark: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_npu(monkeypatch, None)
-    options = runner._options(providers.load(), Request(suite=None))
+    options = options_of(providers.load(), Request(suite=None))
     assert options.devices == ("cpu", "npu")
     with_npu(monkeypatch, WHY)
-    assert runner._options(providers.load(), Request(suite=None)).devices == ("cpu",)
+    assert options_of(providers.load(), Request(suite=None)).devices == ("cpu",)
     with_npu(monkeypatch, None, simulated=True)
-    assert runner._options(providers.load(), Request(suite=None)).devices == ("cpu", "npu (simulated)")
+    assert options_of(providers.load(), Request(suite=None)).devices == ("cpu", "npu (simulated)")

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from tritmark.harness.errors import InvalidArgumentError, NoCompatibleKernelError
 from tritmark.harness.judge.judging import Judging, ListedWorkload
+from tritmark.harness.judge.planning import plan
 from tritmark.harness.judge.request import Request
-from tritmark.harness.judge.runner import plan
 from tritmark.harness.providers import Installed
 from tritmark.harness.record import Accuracy, Status
 from tritmark.harness.registry import Registry
