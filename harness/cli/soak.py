@@ -12,7 +12,7 @@ from tritmark.harness.cli.exit_status import FAILED, INTERRUPTED, MEANINGS, PASS
 from tritmark.harness.errors import UsageError
 
 if TYPE_CHECKING:
-    from tritmark.harness.soak.kinds import FaultTally, Soaked
+    from tritmark.harness.soak.kinds import FaultTally, FaultTrial, Soaked
     from tritmark.harness.soak.soak import SoakResult
 
 
@@ -48,9 +48,15 @@ def _planted(runs: int, seed: int) -> None:
     from tritmark.harness.text.visible import visible
 
     progress = console(stderr=True)
+    shown = 0
 
     def show(state: Soaked) -> None:
+        nonlocal shown
         total = state.total
+        for each in state.bad[shown:]:  # at once: a thousand runs take most of an hour
+            progress.print()
+            _echo(each)
+        shown = len(state.bad)
         progress.print(
             f"{state.seconds:7.0f} s  {total.runs} of {runs} runs  {total.planted} faults  {len(state.bad)} to look at",
             end="\r",
@@ -59,13 +65,6 @@ def _planted(runs: int, seed: int) -> None:
     legal = frozenset(MEANINGS) - {INTERRUPTED}
     found = soak_runs(load(), runs, seed=seed, legal=legal, report=show)
     progress.print()
-    for each in found.bad:
-        typer.echo(f"{each.kind}: {visible(each.form)} ({each.seconds:.1f} s)")
-        what = [each.died, *each.wrong, *(f"lost: {run}" for run in each.lost)]
-        if each.struck and not each.named and not each.harmless:
-            what.append("not named")
-        for line in (*filter(None, what), *each.seen.splitlines()):
-            typer.echo(f"    {visible(line)}")
     console().print(_table(found))
     for kind, why in found.absent.items():
         typer.echo(f"not planted: {kind}: {visible(why)}")
@@ -81,6 +80,18 @@ def _planted(runs: int, seed: int) -> None:
     else:
         typer.echo(f"PASS: {verdict}; the harness never died, no figure is incorrect, no Run is lost")
     raise typer.Exit(FAILED if found.failed else PASSED if found.tried else UNTRIED)
+
+
+def _echo(trial: FaultTrial) -> None:
+    """What is wrong with a run, and what its command printed."""
+    from tritmark.harness.text.visible import visible
+
+    typer.echo(f"{trial.kind}: {visible(trial.form)} ({trial.seconds:.1f} s)")
+    what = [trial.died, *trial.wrong, *(f"lost: {run}" for run in trial.lost)]
+    if trial.struck and not trial.named and not trial.harmless:
+        what.append("not named")
+    for line in (*filter(None, what), *trial.seen.splitlines()):
+        typer.echo(f"    {visible(line)}")
 
 
 def _table(found: Soaked) -> Any:
