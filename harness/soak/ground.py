@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import shutil
-import threading
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -90,6 +89,8 @@ class Ground:
         self.folder = folder
         self.cache = folder / "cache"
         self.cache.mkdir(mode=0o700)
+        self.filled = folder / "filled"
+        """What the commands in `cached` read. Other runs add to `cache`."""
         self.library: Path | None = None
         self.no_library = ""
         try:
@@ -109,8 +110,6 @@ class Ground:
         ]
         self.cached: dict[str, Command] = {}
         """A command for each folder of caches that was filled: it reads this folder."""
-        self.memory = threading.Lock()
-        """Held by a run that touches gigabytes: several at a time could use up the machine's memory."""
         self.digest = ""
         """Of the build in the cache of the gate."""
         self.device: Device | None = None
@@ -167,6 +166,7 @@ class Ground:
         for device in self.installed.registry.devices.values():
             if device.losing is not None and self.on_device is None:
                 self._simulate(device)
+        shutil.copytree(self.cache, self.filled)
 
     def _fill_gate(self) -> None:
         path = wheel(self.folder)
@@ -233,7 +233,7 @@ class Ground:
 
     def copy_of_caches(self, to: Path) -> None:
         """A copy of the filled caches."""
-        shutil.copytree(self.cache, to)
+        shutil.copytree(self.filled, to)
 
 
 def check(file: str, rng: random.Random, dimension: str, *more: str) -> tuple[str, ...]:

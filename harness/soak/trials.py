@@ -8,7 +8,7 @@ import random
 import signal
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic, sleep
 
@@ -122,8 +122,7 @@ def _of_kernel(kind: Kind, place: TrialFolder) -> FaultTrial:
         f"{TIMEOUT_S if form in _HANGS else _PATIENT_S:g}",
     )
     found = FaultTrial(kind, f"{form} at call {plan.call} of {key}, {workload.id}{', timed' if timed else ''}")
-    with ground.memory if form == "greedy" else nullcontext():
-        done = place.run(Command(arguments, files))
+    done = place.run(Command(arguments, files))
     found.struck = place.struck
     made = _read(found, done, place, planned(key, ("faulty", "honest"), [workload]))
     for each in made.runs if made else ():

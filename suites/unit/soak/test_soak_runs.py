@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -321,9 +321,11 @@ def test_a_corrupt_cache_is_named_by_its_file_and_not_by_its_folder(
     ground: Ground, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, anew: bool, said: str, named: bool
 ) -> None:
     """Or by the folder of the build."""
-    where = ground.cache / name / "key" / "file.so" if name == "gate" else ground.cache / name / "file.so"
-    where.parent.mkdir(parents=True, exist_ok=True)
-    where.write_bytes(bytes(range(100)))
+    where = ground.filled / name / "key" / "file.so" if name == "gate" else ground.filled / name / "file.so"
+    later = ground.cache / name / "later" / "file.so"  # of another run: this command never reads it
+    for each in (where, later):
+        each.parent.mkdir(parents=True, exist_ok=True)
+        each.write_bytes(bytes(range(100)))
     monkeypatch.setattr(ground, "cached", {name: Command((), {}, reads="**/file.so")})
     monkeypatch.setattr(ground, "digest", "d1")
     here = tmp_path / "cache" / name
@@ -338,6 +340,7 @@ def test_a_corrupt_cache_is_named_by_its_file_and_not_by_its_folder(
     monkeypatch.setattr(trials.TrialFolder, "run", ran)
     found = trials.trial(Kind.CACHE, trials.TrialFolder(ground, tmp_path, random.Random(1), LEGAL))
     where.unlink()
+    assert "later" not in found.form
     assert (found.struck, found.named, found.harmless) == (True, named, anew and not named)
     assert found.bad == (not named and not anew)
 
@@ -387,8 +390,13 @@ def test_options_that_exclude_each_other(arguments: list[str], words: str) -> No
     ],
 )
 def test_the_command_shows_and_ends(monkeypatch: pytest.MonkeyPatch, found: Soaked, status: int, words: str) -> None:
-    monkeypatch.setattr(runs, "soak_runs", lambda *_, **__: found)
+    def soaked(*_: object, report: Callable[[Soaked], None], **__: object) -> Soaked:
+        report(found)
+        report(found)
+        return found
+
+    monkeypatch.setattr(runs, "soak_runs", soaked)
     done = CliRunner().invoke(app(), ["--runs", "1"])
     assert done.exit_code == status
-    assert words in done.stdout
+    assert done.stdout.count(words) == 1
     assert "named: 1 of 1 (100.0 %; at least 5.00 % with 95 % confidence)" in done.stdout
