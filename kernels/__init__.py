@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tritmark.harness.monitor import hook
 from tritmark.harness.spec import Decoding, DeviceStats, EquivalentMutants, Mutant, Op, Provider, PublicCall, Variant
 from tritmark.kernels import cpu
-from tritmark.kernels.absmean_quantize.api import absmean_quantize
+from tritmark.kernels.absmean_quantize.api import absmean_quantize, ternarize
 from tritmark.kernels.activation_quantize.api import activation_quantize
 from tritmark.kernels.cuda.device import DEVICE as CUDA
 from tritmark.kernels.cuda.memory import MemoryHealth
@@ -21,8 +21,7 @@ from tritmark.kernels.device_health import check_memory_health, performance_stat
 from tritmark.kernels.dispatch import register
 from tritmark.kernels.float_narrow.api import float_narrow
 from tritmark.kernels.float_widen.api import float_widen
-from tritmark.kernels.formats import BUILT_IN, FORMATS
-from tritmark.kernels.formats.stq1_0 import READ_ONLY
+from tritmark.kernels.formats import BUILT_IN, FORMATS, READ_ONLY, WEIGHT_TYPES
 from tritmark.kernels.golden import vectors
 from tritmark.kernels.i2s_dequantize.api import i2s_dequantize
 from tritmark.kernels.i2s_quantize.api import i2s_quantize
@@ -37,7 +36,6 @@ from tritmark.kernels.ternary_matmul.api import ternary_matmul
 from tritmark.kernels.ternary_matmul_a16.api import ternary_matmul_a16
 from tritmark.kernels.ternary_quantize.api import ternary_quantize
 from tritmark.kernels.unpack_codes.api import unpack_codes
-from tritmark.kernels.weight_types import WEIGHT_TYPES, ternarize
 
 if TYPE_CHECKING:
     from tritmark.harness.precision import Precisions
@@ -105,7 +103,7 @@ PROVIDER = Provider(
     libraries=_libraries,
     calls=_calls,
     precisions=_precisions,
-    templates="tritmark.kernels.templates",
+    templates="tritmark.kernels",
     mutants=_mutants,
     golden=vectors,
     oracles=ORACLES,

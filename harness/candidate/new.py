@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
 KINDS = ("py", "c", "cu")
 """Suffixes of templates. Templates in .c and .cu have a manifest beside them: OP.c.toml and OP.cu.toml."""
+TEMPLATES = "templates"
 FORMATS = "formats"
-"""Folder in a provider's templates with code that reads a format, NAME.h. OP_format.KIND includes it."""
+"""Folder of a provider with code that reads a format, NAME.h. OP_format.KIND includes it."""
 _FORMAT = "@FORMAT@"
 _INCLUDE = re.compile(r'^#include "([^"]+)"\n', re.MULTILINE)
 
@@ -29,10 +30,7 @@ _INCLUDE = re.compile(r'^#include "([^"]+)"\n', re.MULTILINE)
 def templates(installed: Installed, op: str) -> dict[str, dict[str, str]]:
     """The templates of an op: for each kind, the files by suffix."""
     found: dict[str, dict[str, str]] = {}
-    for provider in installed.providers.values():
-        if not provider.templates:
-            continue
-        folder = resources.files(provider.templates)
+    for folder in _packages(installed):
         for kind in KINDS:
             texts = _texts(folder, op, kind)
             if texts:
@@ -40,15 +38,25 @@ def templates(installed: Installed, op: str) -> dict[str, dict[str, str]]:
     return found
 
 
-def _texts(folder: Traversable, op: str, kind: str) -> dict[str, str]:
-    files = {f".{kind}": folder / f"{op}.{kind}", ".toml": folder / f"{op}.{kind}.toml"}
-    return {suffix: file.read_text(encoding="utf-8") for suffix, file in files.items() if file.is_file()}
+def _packages(installed: Installed) -> list[Traversable]:
+    return [resources.files(each.templates) for each in installed.providers.values() if each.templates]
+
+
+def _texts(package: Traversable, op: str, kind: str) -> dict[str, str]:
+    """The files of a template by suffix. They are in the package, or in a folder `templates` of one of its folders."""
+    folders = (package, *(each / TEMPLATES for each in package.iterdir() if each.is_dir()))
+    for folder in folders:
+        files = {f".{kind}": folder / f"{op}.{kind}", ".toml": folder / f"{op}.{kind}.toml"}
+        found = {suffix: file.read_text(encoding="utf-8") for suffix, file in files.items() if file.is_file()}
+        if found:
+            return found
+    return {}
 
 
 def readable(installed: Installed, op: str, kind: str) -> dict[str, dict[str, str]]:
     """The templates of that kind for an op: for each installed format, the files by suffix. Empty for an op without
     templates that take a format."""
-    folders = [resources.files(each.templates) for each in installed.providers.values() if each.templates]
+    folders = _packages(installed)
     texts = next((found for folder in folders if (found := _texts(folder, f"{op}_format", kind))), {})
     made: dict[str, dict[str, str]] = {}
     for name in installed.formats if texts else ():

@@ -195,7 +195,8 @@ class Provider:
     evaluate_matrix: Callable[..., Any] | None = None
     """Examines one weight matrix (see harness.weights)."""
     templates: str = ""
-    """The package with the template kernels of `tritmark new`."""
+    """The package with the template kernels of `tritmark new`, there or in `*/templates/`, and with the C that reads
+    its formats, `formats/NAME.h`."""
     peers: tuple[Peer, ...] = ()
     """Third-party implementations for cross-validation."""
     libraries: Callable[[], Sequence[Any]] = tuple

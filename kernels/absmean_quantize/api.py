@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from tritmark.harness.contract import unify
 from tritmark.harness.resident import ResidentArray
-from tritmark.harness.spec import KernelKey
+from tritmark.harness.spec import KernelKey, Ternarized
 from tritmark.kernels import dispatch, elementwise
 from tritmark.kernels.absmean_quantize.spec import OP
 from tritmark.kernels.foreign import takes_any_array
@@ -70,3 +70,9 @@ def absmean_quantize(
     dispatch.run(OP, chosen, inputs, {"codes": codes, "scale": scale}, axes, dispatch.threads_for(key, threads))
     found = np.float32(scale.element(()) if isinstance(scale, ResidentArray) else scale)
     return AbsmeanQuantized(codes.reshape(x.shape) if out is None else out, found)
+
+
+def ternarize(weights: npt.NDArray[np.float32]) -> Ternarized:
+    """BitNet b1.58's rule for its master weights, float32 (N, K): absmean, one scale."""
+    codes, scale = absmean_quantize(weights)
+    return Ternarized(codes, scale)

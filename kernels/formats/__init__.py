@@ -1,65 +1,38 @@
 """Weight formats in NumPy: pack to the exact bytes of the original packers, and unpack.
 
-`FORMATS[name]` has `pack`, `unpack` and `quantize`, see `base.Format`. To add a format, add one file here and one line
-below, or bring it with the provider of another package.
+`FORMATS[name]` has `pack`, `unpack` and `quantize`, see `base.Format`. To add a format, add one file here, or bring it
+with the provider of another package.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from importlib import import_module
+from pkgutil import iter_modules
 from types import MappingProxyType
 
+from tritmark.harness.spec import WeightType
 from tritmark.kernels.formats.base import Format, NonFiniteWarning, TailDroppedWarning
-from tritmark.kernels.formats.bitnet_rs import BITNET_RS_32, BITNET_RS_32_SIGNED, QK256
-from tritmark.kernels.formats.gpu_int2 import GPU_INT2
-from tritmark.kernels.formats.hf_pack import HF_PACK
-from tritmark.kernels.formats.i2_s import I2_S_ARM, I2_S_X86, I2_S_X86_R4, QK256_I2_S
-from tritmark.kernels.formats.iq2_bn_r4 import IQ2_BN_R4
-from tritmark.kernels.formats.iq_bn import IQ1_BN, IQ2_BN
-from tritmark.kernels.formats.ort_q2 import ORT_Q2
-from tritmark.kernels.formats.ptq1_0 import PTQ1_0
-from tritmark.kernels.formats.q2_0 import PQ2_0, Q2_0
-from tritmark.kernels.formats.row16 import ROW16
-from tritmark.kernels.formats.tile64 import TILE64
-from tritmark.kernels.formats.tile80 import TILE80
-from tritmark.kernels.formats.tl1 import TL1_FORMAT
-from tritmark.kernels.formats.tl2 import TL2_FORMAT
-from tritmark.kernels.formats.tq1_0 import TQ1_0
-from tritmark.kernels.formats.tq2_0 import TQ2_0
 
-__all__ = ["BUILT_IN", "FORMATS", "Format", "NonFiniteWarning", "TailDroppedWarning"]
+__all__ = ["BUILT_IN", "FORMATS", "READ_ONLY", "WEIGHT_TYPES", "Format", "NonFiniteWarning", "TailDroppedWarning"]
+
+_MODULES = [import_module(f"{__name__}.{module.name}") for module in iter_modules(__path__)]
 
 BUILT_IN: Mapping[str, Format] = MappingProxyType(
-    {
-        format.name: format
-        for format in (
-            I2_S_X86,
-            I2_S_ARM,
-            I2_S_X86_R4,
-            TQ1_0,
-            TQ2_0,
-            TILE64,
-            ROW16,
-            HF_PACK,
-            GPU_INT2,
-            ORT_Q2,
-            BITNET_RS_32,
-            BITNET_RS_32_SIGNED,
-            QK256,
-            QK256_I2_S,
-            IQ1_BN,
-            IQ2_BN,
-            TL1_FORMAT,
-            TL2_FORMAT,
-            IQ2_BN_R4,
-            Q2_0,
-            PQ2_0,
-            PTQ1_0,
-            TILE80,
-        )
-    }
+    {form.name: form for module in _MODULES for form in getattr(module, "FORMATS", ())}
 )
-"""The formats of this package in the order of lists."""
+"""The formats of this package: those that a module of this folder has in FORMATS."""
+
+READ_ONLY: Mapping[str, Format] = MappingProxyType(
+    {form.name: form for module in _MODULES for form in getattr(module, "READ_ONLY", ())}
+)
+"""Formats that are read from weight files and never written."""
+
+WEIGHT_TYPES: tuple[WeightType, ...] = tuple(
+    each for module in _MODULES for each in getattr(module, "WEIGHT_TYPES", ())
+)
+"""Tensor types of weight files that hold ternary codes, and the format of each. A type with a format that is not
+installed is refused when it is read."""
 
 
 class _InstalledFormats(Mapping[str, Format]):

@@ -73,3 +73,5 @@ QK256 = Sequential(
     summary="BitNet-rs's older I2_S: rows of blocks of 256 weights in 64 bytes, codes -2, -1, 1, 2",
     source="BitNet-rs, crates/bitnet-quantization/src/i2s_qk256.rs",
 )
+
+FORMATS = (BITNET_RS_32, BITNET_RS_32_SIGNED, QK256)

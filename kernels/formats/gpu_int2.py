@@ -74,3 +74,5 @@ GPU_INT2 = GpuInt2(
     source="microsoft/BitNet@16da220, gpu/pack_weight.py, convert_weight_int8_to_int2; gpu/convert_checkpoint.py, "
     "quant_weight_int8",
 )
+
+FORMATS = (GPU_INT2,)

@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tritmark.harness.errors import InvalidArgumentError
+from tritmark.harness.spec import WeightType
+from tritmark.harness.weights.ternary import PACKED_ROWS
 from tritmark.kernels.formats.absmean import absmean
 from tritmark.kernels.formats.base import Format, Scale, Shape
 from tritmark.kernels.formats.bits import join_fields, slabs, split_fields
@@ -81,3 +83,7 @@ HF_PACK = HfPack(
     summary="Hugging Face: a byte has one row of each quarter of the rows; the scale is beside the bytes",
     source="transformers 5.23.0, transformers/integrations/bitnet.py, pack_weights and WeightQuant",
 )
+
+FORMATS = (HF_PACK,)
+
+WEIGHT_TYPES = (WeightType(dtype=PACKED_ROWS, layouts={"": HF_PACK.name}),)

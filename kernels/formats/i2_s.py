@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tritmark.harness.errors import InvalidArgumentError
+from tritmark.harness.spec import WeightType
 from tritmark.kernels.formats.base import Format, Scale, Shape
 from tritmark.kernels.formats.bits import join_fields, slabs, split_fields
 
@@ -131,3 +132,9 @@ QK256_I2_S = I2S(
     summary="BitNet-rs's newer I2_S: the bytes of i2_s_x86, with code 2 for field 3",
     source=f"BitNet-rs, QK256; {_SOURCE} with ACT_PARALLEL",
 )
+
+FORMATS = (I2_S_X86, I2_S_ARM, I2_S_X86_R4, QK256_I2_S)
+
+WEIGHT_TYPES = (WeightType(dtype="i2_s", layouts={"x86": "i2_s_x86", "arm": "i2_s_arm", "x86_r4": "i2_s_x86_r4"}),)
+"""The files do not record for which build of bitnet.cpp they were written. The default is x86, as in published files;
+the others must be requested."""

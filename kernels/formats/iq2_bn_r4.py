@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tritmark.harness.spec import WeightType
 from tritmark.kernels.formats.base import Format, Scale, Shape
 from tritmark.kernels.formats.bits import join_fields, slabs, split_fields
 
@@ -77,3 +78,7 @@ IQ2_BN_R4 = Iq2BnR4(
     summary="ik_llama.cpp: four interleaved rows, 64 columns in 64 bytes, float32 scale per row",
     source="ikawrakow/ik_llama.cpp@8337e4cd3, quantize_iq2_bn_r4",
 )
+
+FORMATS = (IQ2_BN_R4,)
+
+WEIGHT_TYPES = (WeightType(dtype=IQ2_BN_R4.name, layouts={"": IQ2_BN_R4.name}),)

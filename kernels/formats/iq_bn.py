@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tritmark.harness.spec import WeightType
 from tritmark.kernels.formats.base import Format, Scale, Shape
 from tritmark.kernels.formats.bits import join_fields, slabs, split_fields
 from tritmark.kernels.formats.digits import BYTE, CODE, check_bytes, written
@@ -147,3 +148,7 @@ IQ2_BN = IQ2BN(
     summary="ik_llama.cpp: rows of a float32 scale and blocks of 64 weights in 16 bytes",
     source=f"{_SOURCE}, quantize_iq2_bn",
 )
+
+FORMATS = (IQ1_BN, IQ2_BN)
+
+WEIGHT_TYPES = tuple(WeightType(dtype=each.name, layouts={"": each.name}) for each in FORMATS)

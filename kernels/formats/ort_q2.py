@@ -124,3 +124,5 @@ ORT_Q2 = MatMulNBits(
     summary="ONNX Runtime's MatMulNBits, bits = 2: four weights of a row per byte, scales and zero points beside them",
     source="ONNX Runtime, com.microsoft.MatMulNBits",
 )
+
+FORMATS = (ORT_Q2,)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tritmark.harness.spec import WeightType
 from tritmark.kernels.formats.absmax import absmax
 from tritmark.kernels.formats.tq1_0 import TQ1
 
@@ -20,3 +21,7 @@ PTQ1_0 = TQ1(
     summary="PrismML: blocks of 128 weights in 28 bytes, five per byte, float16 scale each",
     source="PrismML-Eng/llama.cpp@811dce5, quantize_row_ptq1_0_ref",
 )
+
+FORMATS = (PTQ1_0,)
+
+WEIGHT_TYPES = (WeightType(dtype=PTQ1_0.name, layouts={"": PTQ1_0.name}),)

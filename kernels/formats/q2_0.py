@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tritmark.harness.spec import WeightType
 from tritmark.kernels.formats.base import Format, Rule, Scale, Shape
 from tritmark.kernels.formats.bits import join_fields, slabs, split_fields
 
@@ -101,4 +102,12 @@ PQ2_0 = Q2(
     rule=_rule(128),
     summary="PrismML: blocks of 128 weights in 34 bytes, float16 scale each, -1 to 2",
     source="PrismML-Eng/llama.cpp@811dce5, quantize_row_pq2_0_ref",
+)
+
+FORMATS = (Q2_0, PQ2_0)
+
+WEIGHT_TYPES = (
+    *(WeightType(dtype=each.name, layouts={"": each.name}) for each in FORMATS),
+    # If the positions of the tensors do not determine the format.
+    WeightType(dtype="type_42", layouts={"g64": Q2_0.name, "g128": PQ2_0.name}, written=False, usual=False),
 )

@@ -93,3 +93,5 @@ ROW16 = Row16(
     summary="tritmark's GPU kernels: 16 weights of a row in a uint32 for dp4a, rows padded with zero weights to 64",
     source="tritmark, kernels/formats/row16.py",
 )
+
+FORMATS = (ROW16,)

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tritmark.harness.errors import InvalidArgumentError
+from tritmark.harness.spec import WeightType
 from tritmark.kernels.formats.bits import slabs
 from tritmark.kernels.formats.ggml_blocks import BLOCK, Blocks
 
@@ -85,5 +86,11 @@ STQ1_0_QUADS = _of(
     "llama.cpp's forks, type 42: one of four adjacent weights is 0",
     "sjl623/llama.cpp@9b898c1 (PR 22836, May 2026)",
 )
-READ_ONLY = {form.name: form for form in (STQ1_0, STQ1_0_QUADS)}
-"""Layouts that tritmark reads from weight files and never writes."""
+READ_ONLY = (STQ1_0, STQ1_0_QUADS)
+"""Formats that are read from weight files and never written."""
+
+WEIGHT_TYPES = (
+    WeightType(dtype=STQ1_0.name, layouts={"": STQ1_0.name}, written=False),
+    # Under the number of Q2_0.
+    WeightType(dtype="type_42_stq", layouts={"quads": STQ1_0_QUADS.name, "stride16": STQ1_0.name}, written=False),
+)

@@ -39,3 +39,5 @@ TILE64 = Tile64(
     summary="tritmark's kernels: tiles of 64 rows, 4 columns per 64 bytes, padded with zero weights",
     source="tritmark, kernels/formats/tile64.py",
 )
+
+FORMATS = (TILE64,)

@@ -59,3 +59,5 @@ TILE80 = Tile80(
     summary="tritmark's kernels: tiles of 80 rows, 4 columns per 64 bytes, five base-3 digits per byte",
     source="tritmark, kernels/formats/tile80.py",
 )
+
+FORMATS = (TILE80,)

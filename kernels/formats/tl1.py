@@ -115,3 +115,5 @@ TL1_FORMAT = TL1(
         }
     ),
 )
+
+FORMATS = (TL1_FORMAT,)

@@ -196,3 +196,5 @@ TL2_FORMAT = TL2(
         }
     ),
 )
+
+FORMATS = (TL2_FORMAT,)

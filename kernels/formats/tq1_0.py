@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tritmark.harness.spec import WeightType
 from tritmark.kernels.formats.absmax import absmax
 from tritmark.kernels.formats.bits import slabs
 from tritmark.kernels.formats.digits import BYTE, CODE, check_bytes, written
@@ -62,3 +63,7 @@ TQ1_0 = TQ1(
     summary="ggml: blocks of 256 weights in 54 bytes, five per byte, float16 scale each",
     source="libggml 0.25.3, quantize_row_tq1_0_ref",
 )
+
+FORMATS = (TQ1_0,)
+
+WEIGHT_TYPES = (WeightType(dtype=TQ1_0.name, layouts={"": TQ1_0.name}),)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tritmark.harness.spec import WeightType
 from tritmark.kernels.formats.absmax import absmax
 from tritmark.kernels.formats.base import Scale
 from tritmark.kernels.formats.bits import join_fields, slabs, split_fields
@@ -56,3 +57,7 @@ TQ2_0 = TQ2(
     summary="ggml: blocks of 256 weights in 66 bytes, float16 scale each",
     source="libggml 0.25.3, quantize_row_tq2_0_ref",
 )
+
+FORMATS = (TQ2_0,)
+
+WEIGHT_TYPES = (WeightType(dtype=TQ2_0.name, layouts={"": TQ2_0.name}),)

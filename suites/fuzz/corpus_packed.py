@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tritmark.kernels.formats import FORMATS
+from tritmark.harness.errors import InvalidArgumentError
+from tritmark.kernels.formats import BUILT_IN, FORMATS
 
 Packed = NDArray[np.uint8]
 
@@ -56,32 +57,26 @@ def scaled(value: float, end: int) -> Callable[[Packed], Packed]:
     return filled(slice(-end, 4 - end or None), *np.array([value], "<f4").view(np.uint8).tolist())
 
 
-SHAPES = {
-    "i2_s_x86": (2, 128),
-    "i2_s_arm": (2, 64),
+RAGGED = {
     "i2_s_x86_r4": (4, 3),
-    "tq1_0": (1, 256),
-    "tq2_0": (1, 256),
     "tile64": (65, 5),
     "row16": (3, 70),
     "hf_pack": (5, 3),
-    "gpu_int2": (16, 32),
     "ort_q2": (1, 130),
-    "bitnet_rs_32": (1, 32),
-    "bitnet_rs_32_signed": (1, 32),
     "qk256": (1, 257),
-    "qk256_i2_s": (2, 128),
-    "iq1_bn": (1, 64),
-    "iq2_bn": (1, 64),
-    "tl1": (32, 8),
-    "tl2": (32, 128),
-    "iq2_bn_r4": (4, 64),
-    "q2_0": (1, 64),
-    "pq2_0": (1, 128),
-    "ptq1_0": (1, 128),
     "tile80": (81, 5),
 }
-"""The smallest ragged shape of each format."""
+"""Small shapes with padding, of formats that pad."""
+
+
+def smallest(name: str) -> tuple[int, int]:
+    """The smallest shape without padding that the format can hold."""
+    form = FORMATS[name]
+    shape = form.row_multiple, form.column_multiple
+    return (form.row_multiple, form.block) if form.dropped(shape) else shape
+
+
+SHAPES = {name: RAGGED.get(name) or smallest(name) for name in BUILT_IN}
 TRAILER = {"i2_s_x86": 32, "i2_s_arm": 32, "i2_s_x86_r4": 32, "tile64": 64, "tile80": 64, "row16": 64, "qk256_i2_s": 32}
 """Offset of the scale in bytes from the end, for formats with one scale."""
 ILLEGAL = {
@@ -97,14 +92,29 @@ ILLEGAL = {
     "tl2": (0, 0x0E, "0x0e in byte 0"),
     "iq2_bn_r4": (16, 0xFF, "field 3 for the weight at"),
 }
-"""An illegal byte, its place, and the text of its error, for formats where it is not 0xFF in the first byte."""
-ALL_LEGAL = {name for name, form in FORMATS.items() if len(form.codes) == 4}
-"""Formats in which every byte encodes codes."""
+"""An illegal byte, its place, and the text of its error."""
+
+
+def illegal(name: str) -> tuple[int, int, str] | None:
+    """As in ILLEGAL, or the first byte that is refused if it is 0xFF; None if every byte encodes codes."""
+    if name in ILLEGAL:
+        return ILLEGAL[name]
+    if len(FORMATS[name].codes) == 4:
+        return None
+    packed = good(name, SHAPES[name])
+    for at in range(packed.size):
+        try:
+            FORMATS[name].unpack(filled(slice(at, at + 1), 0xFF)(packed), SHAPES[name])
+        except InvalidArgumentError as error:
+            if error.argument == "packed":
+                return at, 0xFF, "byte" if "byte" in error.found else "field 3 for the weight at"
+    raise ValueError(f"{name} accepts every byte")
+
 
 BAD: dict[str, Bad] = {}
 for _name, _shape in SHAPES.items():
-    if _name not in ALL_LEGAL:
-        _at, _byte, _found = ILLEGAL.get(_name, (0, 0xFF, "field 3 for the weight at"))
+    if (_illegal := illegal(_name)) is not None:
+        _at, _byte, _found = _illegal
         BAD[f"{_name} with a byte that no codes give"] = bad(
             _name, _shape, filled(slice(_at, _at + 1), _byte), "packed", _found
         )

@@ -121,7 +121,8 @@ def test_the_template_of_a_product_is_told_to_use_dot_products(
     from tritmark.harness.disassembly import cubin
 
     (file,) = code_files(
-        (Kernel(file="templates/ternary_matmul.cu", name="gemm_simple", threads=256, registers=255),), "sm_90"
+        (Kernel(file="ternary_matmul/templates/ternary_matmul.cu", name="gemm_simple", threads=256, registers=255),),
+        "sm_90",
     )
     (function,) = cubin.functions(file.data, file.entries, file.target, file.spilled)
     run = timed(gpu_record, "cuda", code=coded(function))

@@ -113,7 +113,7 @@ void f(const float *x, float scale, int8_t *q, int64_t n, int64_t *bad)
 def test_a_stride_is_that_of_the_rows(tmp_path: Path) -> None:
     from importlib import resources
 
-    folder = resources.files("tritmark.kernels.templates")
+    folder = resources.files("tritmark.kernels") / "activation_quantize" / "templates"
     source = (folder / "activation_quantize.c").read_text(encoding="utf-8")
     manifest = (folder / "activation_quantize.c.toml").read_text(encoding="utf-8")
     (variant,) = variants(native(tmp_path, source, manifest))

@@ -20,8 +20,7 @@ from tritmark.harness.weights.compare import compare
 from tritmark.harness.weights.convert import convert
 from tritmark.harness.weights.gguf_types import described
 from tritmark.harness.weights.left_out import judged, left_out
-from tritmark.kernels.formats import FORMATS
-from tritmark.kernels.formats.stq1_0 import READ_ONLY
+from tritmark.kernels.formats import FORMATS, READ_ONLY
 
 VECTORS = Path(__file__).parent / "vectors"
 FILES = sorted(path.stem for path in VECTORS.glob("gguf_*.npz"))

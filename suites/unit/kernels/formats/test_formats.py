@@ -10,6 +10,7 @@ import tracemalloc
 import warnings
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tritmark.harness.errors import InvalidArgumentError
-from tritmark.kernels.formats import FORMATS, Format, NonFiniteWarning, TailDroppedWarning
+from tritmark.kernels.formats import BUILT_IN, FORMATS, Format, NonFiniteWarning, TailDroppedWarning
 
 pytestmark = pytest.mark.interpreter
 
@@ -27,7 +28,18 @@ Codes = npt.NDArray[np.int8]
 Shape = tuple[int, int]
 
 every_format = pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS)
-FIELDS = [form for form in FORMATS.values() if form.name not in ("tq1_0", "ptq1_0", "iq1_bn", "tl1", "tl2", "tile80")]
+SEQUENTIAL = {"ort_q2": 128, "bitnet_rs_32": 32, "bitnet_rs_32_signed": 32, "qk256": 256}
+"""Rows of these formats are padded to this multiple."""
+PLACED = (
+    *("i2_s_x86", "i2_s_arm", "i2_s_x86_r4", "qk256_i2_s", "tq2_0", "hf_pack", "gpu_int2", "iq2_bn", "iq2_bn_r4"),
+    *("q2_0", "pq2_0", "row16", "tile64", *SEQUENTIAL),
+)
+"""Formats of fields with a formula in `place`."""
+DIGITS = ("tq1_0", "ptq1_0", "iq1_bn", "tile80")
+"""Formats whose bytes are numbers in base 3."""
+PAIRS = ("tl1", "tl2")
+"""Formats whose codes are numbers of pairs and triples of weights: see test_tl.py."""
+FIELDS = [FORMATS[name] for name in PLACED]
 RESERVING = [form for form in FIELDS if len(form.codes) == 3]
 every_format_of_fields = pytest.mark.parametrize("form", FIELDS, ids=[form.name for form in FIELDS])
 every_format_with_a_reserved_field = pytest.mark.parametrize("form", RESERVING, ids=[form.name for form in RESERVING])
@@ -69,10 +81,6 @@ def shapes(form: Format, largest: int = 200) -> st.SearchStrategy[Shape]:
     )
 
 
-SEQUENTIAL = {"ort_q2": 128, "bitnet_rs_32": 32, "bitnet_rs_32_signed": 32, "qk256": 256}
-"""Rows of these formats are padded to this multiple."""
-
-
 def place(name: str, n: int, k: int, shape: Shape) -> tuple[int, int] | None:
     """Byte and shift of weight (n, k) by the formulas that define the layouts; None for a weight that is dropped."""
     flat = n * shape[1] + k
@@ -110,9 +118,13 @@ def place(name: str, n: int, k: int, shape: Shape) -> tuple[int, int] | None:
     return (n // 64 * groups + k // 4) * 64 + n % 16 * 4 + k % 4, n % 64 // 16 * 2
 
 
-def test_formats_are_ordered_and_cannot_be_changed() -> None:
-    first = ["i2_s_x86", "i2_s_arm", "i2_s_x86_r4", "tq1_0", "tq2_0", "tile64", "row16"]
-    assert list(FORMATS)[: len(first)] == first
+def test_every_format_has_a_formula_or_vectors() -> None:
+    golden = [path.stem for path in (Path(__file__).parents[3] / "golden").glob("*.npz")]
+    for name in BUILT_IN:
+        assert name in (*PLACED, *DIGITS, *PAIRS) or any(stem.startswith(f"{name}_") for stem in golden), name
+
+
+def test_formats_cannot_be_changed() -> None:
     with pytest.raises(TypeError):
         FORMATS["mine"] = FORMATS["tile64"]  # type: ignore[index]
     with pytest.raises(dataclasses.FrozenInstanceError):
@@ -156,7 +168,7 @@ def test_a_format_says_whose_weights_share_a_scale() -> None:
 
 
 def test_block_and_scale_of_each_format() -> None:
-    assert {name: (form.block, form.scale_per) for name, form in FORMATS.items()} == {
+    expected = {
         "i2_s_x86": (128, "tensor"),
         "i2_s_arm": (64, "tensor"),
         "i2_s_x86_r4": (4, "tensor"),
@@ -181,6 +193,7 @@ def test_block_and_scale_of_each_format() -> None:
         "ptq1_0": (128, "group"),
         "tile80": (320, "tensor"),
     }
+    assert {name: (FORMATS[name].block, FORMATS[name].scale_per) for name in expected} == expected
 
 
 @every_format_of_fields

@@ -1,1 +1,0 @@
-"""Template kernels, one a file. `tritmark new OP` copies them, and they pass `tritmark check` unchanged."""
