@@ -1,12 +1,11 @@
-"""The mutants of every op, for `tritmark selftest`."""
+"""The mutants of every op, and the inverses of `Op.encode`, for `tritmark selftest`."""
 
 from __future__ import annotations
 
 from tritmark.harness.spec import Decoding, EquivalentMutants, Mutant
-from tritmark.kernels.decodings import DECODINGS
 from tritmark.kernels.ops import modules
 
 MUTANTS: tuple[Mutant | EquivalentMutants | Decoding, ...] = (
     *(mutant for module in modules("mutants") for mutant in module.MUTANTS),
-    *DECODINGS,
+    *(decoding for module in modules("decoding") for decoding in module.DECODINGS),
 )

@@ -27,7 +27,7 @@ NAMES = (
 
 def modules(*names: str) -> Iterator[ModuleType]:
     """The modules with these names that an op has, op by op: `spec`, `cpu`, `cuda`, `cuda_gpu_int2`, `cuda_scaled`,
-    `mutants`."""
+    `mutants`, `decoding`."""
     for op in NAMES:
         for name in names:
             if Path(__file__).with_name(op).joinpath(f"{name}.py").is_file():

@@ -1,0 +1,8 @@
+"""Logical inputs of i2s_quantize from the encoded ones; see harness.spec.Decoding."""
+
+from __future__ import annotations
+
+from tritmark.harness.spec import Decoding
+from tritmark.kernels.input_dtypes import decode
+
+DECODINGS = (Decoding(op="i2s_quantize", decode=decode),)
