@@ -28,7 +28,7 @@ def path() -> Path:
 def read(where: Path) -> tuple[dict[str, Any], ...]:
     """The content of a file, as JSON objects; () without a file. Raises UsageError for an invalid file."""
     try:
-        found = unsealed(where.read_text(encoding="utf-8"))
+        found = unsealed(where.read_text(encoding="utf-8"), {"version", "tuned"})
         if found["version"] != VERSION:
             raise ValueError(f"version {found['version']!r}; legal: {VERSION}")
         every = tuple(dict(each) for each in found["tuned"])

@@ -186,7 +186,19 @@ class Installed:
         """The suite with that name or in that file. Raises UsageError if it does not exist or is invalid."""
         from tritmark.harness.suite import read_suite
 
-        return read_suite(self.suite_file(name), name, self.known)
+        return read_suite(self.suite_file(name), name, self.known, () if name.endswith(".toml") else self._parts())
+
+    def _parts(self) -> list[Path]:
+        """The files of ops with workloads for named suites. Raises UsageError for one that names no suite."""
+        from tritmark.harness.suite import part_suites
+
+        named = self.suites()
+        parts = [path for provider in self.providers.values() for path in provider.op_workloads()]
+        for path in parts:
+            for each in part_suites(path):
+                if each not in named:
+                    raise UsageError(f"{path}: unknown suite {each!r}; {nearest(each, named)}")
+        return parts
 
     def suite_file(self, name: str) -> Path:
         """The file of the suite with that name, or the named file. Raises UsageError for an unknown name."""

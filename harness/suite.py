@@ -23,6 +23,14 @@
     peers = false                       # true: also judge installed peers
     title = ""                          # shown beside the figures
 
+A package may add workloads of its ops to named suites, in files beside the ops (`Provider.op_workloads`). Their tables
+are named by suite:
+
+    op = "i2s_quantize"                 # of all tables; or in each
+
+    [[quick]]
+    shapes = [{ n = 129 }]
+
 Each table gives all combinations of its lists. If an op has a table with `drawn`, its tables that are not measured are
 judged together with the drawn cases, in one Run for each kernel. An unknown key, name or axis is refused, with the
 nearest existing one.
@@ -79,7 +87,7 @@ class SuiteFile(_Table):
     title: str
     models: str = ""
     shapes: dict[str, list[dict[str, Size]]] = {}
-    workloads: Annotated[list[Entry], Field(min_length=1)]
+    workloads: Annotated[list[Entry], Field(min_length=1)] | None = None
 
 
 class ModelShapes(_Table):
@@ -164,8 +172,9 @@ class KnownNames:
         self.devices = sorted(set(devices))
 
 
-def read_suite(path: Path, name: str, known: KnownNames) -> Suite:
-    """Read a suite file. Raises UsageError, with the file and the key, for any error in it."""
+def read_suite(path: Path, name: str, known: KnownNames, parts: Sequence[Path] = ()) -> Suite:
+    """Read a suite file, and what is in the files of ops for the suite of that name. Raises UsageError, with the file
+    and the key, for any error in one."""
     text = _text(path)
     suite = _parse(path, text, SuiteFile)
     digest = sha256(text.encode())
@@ -178,12 +187,38 @@ def read_suite(path: Path, name: str, known: KnownNames) -> Suite:
         digest.update(inner.encode())
         models = {key: _validated(beside, table, ModelShapes, key) for key, table in _toml(beside, inner).items()}
     merged: dict[tuple[str, frozenset[str], frozenset[str], frozenset[str]], SelectedWorkload] = {}
-    for index, entry in enumerate(suite.workloads):
-        for item in _expand(path, f"workloads[{index}]", entry, suite.shapes, models, known):
+    tables = [(path, f"workloads[{index}]", entry) for index, entry in enumerate(suite.workloads or ())]
+    for part in parts:
+        text = _text(part)
+        digest.update(text.encode())
+        tables += _part(part, text, name)
+    if not tables:
+        raise UsageError(f"{path}: key workloads is missing")
+    for file, at, entry in tables:
+        for item in _expand(file, at, entry, suite.shapes, models, known):
             key = (item.workload.id, item.formats, item.dtypes, item.devices)
             if key not in merged or item.workload.thoroughness > merged[key].workload.thoroughness:
                 merged[key] = item
     return Suite(name, suite.title, digest.hexdigest(), tuple(merged.values()))
+
+
+def part_suites(path: Path) -> list[str]:
+    """The suites that the file of an op names. Raises UsageError for a file that is not one."""
+    content = _toml(path, _text(path))
+    suites = [key for key in content if key != "op"]
+    for key in suites:
+        if not isinstance(content[key], list) or not all(isinstance(table, dict) for table in content[key]):
+            raise UsageError(f"{path}: {key} is {content[key]!r}; legal: op, and tables [[{key}]] for a suite {key!r}")
+    return suites
+
+
+def _part(path: Path, text: str, suite: str) -> Iterator[tuple[Path, str, Entry]]:
+    """The tables for a suite in the file of an op, each with its file and its place."""
+    content = _toml(path, text)
+    of_all = {"op": content["op"]} if "op" in content else {}
+    for index, table in enumerate(content.get(suite, ())):
+        at = f"{suite}[{index}]"
+        yield path, at, _validated(path, {**of_all, **table}, Entry, at)
 
 
 def _text(path: Path) -> str:

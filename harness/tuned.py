@@ -68,7 +68,7 @@ def obeyed() -> bool:
 def read(where: Path) -> tuple[Choice, ...]:
     """The choices in a file; () without a file. Raises UsageError for an invalid file."""
     try:
-        found = unsealed(where.read_text(encoding="utf-8"))
+        found = unsealed(where.read_text(encoding="utf-8"), {"version", "choices"})
         if found["version"] != VERSION:
             raise ValueError(f"version {found['version']!r}; legal: {VERSION}")
         return tuple(_choice(each) for each in found["choices"])

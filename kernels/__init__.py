@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tritmark.harness.monitor import hook
@@ -27,7 +28,7 @@ from tritmark.kernels.i2s_dequantize.api import i2s_dequantize
 from tritmark.kernels.i2s_quantize.api import i2s_quantize
 from tritmark.kernels.linear import QuantizedLinear
 from tritmark.kernels.matmul.api import matmul, matmul_batch
-from tritmark.kernels.ops import modules
+from tritmark.kernels.ops import files, modules
 from tritmark.kernels.pack_codes.api import pack_codes
 from tritmark.kernels.packed import PackedWeights, pack_weights
 from tritmark.kernels.peers import ORACLES, PEERS
@@ -97,6 +98,7 @@ PROVIDER = Provider(
     devices=(cpu.DEVICE, CUDA),
     formats=BUILT_IN,
     workloads="tritmark.workloads",
+    op_workloads=partial(files, "workloads.toml"),
     bugs="tritmark.bugs",
     evaluate_matrix=_evaluate_matrix,
     peers=PEERS,

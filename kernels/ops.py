@@ -32,3 +32,9 @@ def modules(*names: str) -> Iterator[ModuleType]:
         for name in names:
             if Path(__file__).with_name(op).joinpath(f"{name}.py").is_file():
                 yield import_module(f"{__package__}.{op}.{name}")
+
+
+def files(name: str) -> list[Path]:
+    """The files of that name that ops have, op by op."""
+    found = (Path(__file__).with_name(op) / name for op in NAMES)
+    return [path for path in found if path.is_file()]

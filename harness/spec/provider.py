@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from tritmark.harness.spec.device import Device
@@ -192,6 +193,8 @@ class Provider:
     formats: Mapping[str, Any] = field(default_factory=dict)
     workloads: str = ""
     """The package whose TOML files are the named suites."""
+    op_workloads: Callable[[], Sequence[Path]] = tuple
+    """TOML files of ops with workloads for named suites, of this provider and of others (see harness.suite)."""
     evaluate_matrix: Callable[..., Any] | None = None
     """Examines one weight matrix (see harness.weights)."""
     templates: str = ""

@@ -11,6 +11,7 @@ import os
 import tomllib
 import warnings
 from collections.abc import Callable
+from copy import deepcopy
 from fnmatch import fnmatchcase
 from functools import cache, partial
 from hashlib import sha256
@@ -18,7 +19,7 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import corpus
 import numpy as np
@@ -36,6 +37,7 @@ from tritmark.harness.store import read
 from tritmark.harness.validate.accuracy import judge
 from tritmark.harness.validate.cases import Material
 from tritmark.kernels.formats import FORMATS, Format, NonFiniteWarning, TailDroppedWarning
+from tritmark.kernels.ops import files
 
 ZEROS = "0" * 64
 
@@ -140,8 +142,14 @@ def _installed() -> Installed:
 
 
 @cache
-def _smoke() -> str:
-    return (Path(workloads.__path__[0]) / "smoke.toml").read_text(encoding="utf-8")
+def _smoke() -> dict[str, Any]:
+    """The smoke suite as one file."""
+    found: dict[str, Any] = tomllib.loads((Path(workloads.__path__[0]) / "smoke.toml").read_text(encoding="utf-8"))
+    found["workloads"] = []
+    for path in files("workloads.toml"):
+        of_op = tomllib.loads(path.read_text(encoding="utf-8"))
+        found["workloads"] += [{"op": of_op.get("op"), **table} for table in of_op.get("smoke", ())]
+    return found
 
 
 def _suite_bytes(data: bytes) -> None:
@@ -154,7 +162,7 @@ def _suite_bytes(data: bytes) -> None:
 
 
 def _suite_fields(data: bytes) -> None:
-    _suite_bytes(toml(edited(tomllib.loads(_smoke()), Numbers(data))).encode("utf-8", "surrogatepass"))
+    _suite_bytes(toml(edited(deepcopy(_smoke()), Numbers(data))).encode("utf-8", "surrogatepass"))
 
 
 # ---- formats
@@ -292,7 +300,7 @@ def targets(glob: str = "*") -> list[Target]:
     found += [
         Target("record.bytes", lambda: [with_digest(_record()).encode()], _record_bytes),
         Target("record.fields", _programs, _record_fields),
-        Target("suite.bytes", lambda: [_smoke().encode()], _suite_bytes),
+        Target("suite.bytes", lambda: [toml(_smoke()).encode()], _suite_bytes),
         Target("suite.fields", _programs, _suite_fields),
     ]
     found += [Target(f"format.{name}", _programs, partial(_format, format)) for name, format in FORMATS.items()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from tritmark.harness.errors import UsageError
 from tritmark.harness.providers import load
 from tritmark.harness.spec import Op, Tensor, ToleranceKind, Traffic
-from tritmark.harness.suite import KnownNames, Suite, read_suite
+from tritmark.harness.suite import KnownNames, Suite, part_suites, read_suite
 
 
 def op(name: str, *axes: str) -> Op:
@@ -285,6 +286,63 @@ def test_quick_has_the_edges(named: dict[str, Suite]) -> None:
     assert {item.workload.op for item in quick.selected if item.workload.drawn} == set(load().ops)
     constant = axes_of(quick, "ternary_matmul", family="constant")
     assert {k for _, _, k in constant} >= {2176, 4096, 27648}
+
+
+def test_an_op_adds_workloads_to_suites_that_it_names(tmp_path: Path) -> None:
+    (tmp_path / "models.toml").write_text(MODELS)
+    path, add, matmul = (tmp_path / name for name in ("quick.toml", "add.toml", "matmul.toml"))
+    path.write_text('title = "t"\nmodels = "models.toml"\n[shapes]\none = [{ n = 1 }]\n')
+    add.write_text(
+        'op = "add"\n[[quick]]\nshapes = ["one"]\n[[quick]]\nshapes = [{ n = 2 }]\n[[full]]\nshapes = ["no"]\n'
+    )
+    matmul.write_text('[[quick]]\nop = "matmul"\nmodels = ["big"]\naxes = { M = 1 }\n')
+    found = read_suite(path, "quick", KNOWN, [add, matmul])
+    assert ids(found) == [
+        "add[n=1]/normal/aligned",
+        "add[n=2]/normal/aligned",
+        "matmul[M=1,N=80,K=40]/normal/aligned",
+    ]
+    assert part_suites(add) == ["quick", "full"]
+    assert read_suite(path, "quick", KNOWN, [add]).digest != found.digest
+    with pytest.raises(UsageError, match="key workloads is missing"):
+        read_suite(path, "other", KNOWN, [add])
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('op = "ad"\n[[quick]]\nshapes = [{ n = 1 }]\n', r"quick\[0\].op: unknown op 'ad'; did you mean 'add'"),
+        ('op = "add"\n[[quick]]\nshpaes = [{ n = 1 }]\n', r"unknown key quick\[0\].shpaes; did you mean 'shapes'"),
+        ("[[quick]]\nshapes = [{ n = 1 }]\n", r"key quick\[0\].op is missing"),
+        ("[[quick]\n", "not TOML"),
+    ],
+)
+def test_a_fault_in_the_file_of_an_op_is_named_with_the_file(tmp_path: Path, text: str, words: str) -> None:
+    (tmp_path / "quick.toml").write_text('title = "t"\n')
+    path = tmp_path / "add.toml"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=f"add.toml: {words}"):
+        read_suite(tmp_path / "quick.toml", "quick", KNOWN, [path])
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[quick]\nshapes = []\n", "quick is {'shapes': \\[\\]}; legal: op, and tables"),
+        ('title = "t"\n', "title is 't'; legal: op, and tables"),
+        ("[[qiuck]]\nop = 'add'\n", "unknown suite 'qiuck'; did you mean 'quick'"),
+    ],
+)
+def test_the_file_of_an_op_has_tables_for_suites_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, words: str
+) -> None:
+    path = tmp_path / "add.toml"
+    path.write_text(text)
+    installed = load()
+    provider = replace(installed.providers["builtin"], op_workloads=lambda: (path,))
+    monkeypatch.setitem(installed.providers, "builtin", provider)
+    with pytest.raises(UsageError, match=f"add.toml: {words}"):
+        installed.suite("quick")
 
 
 def test_quick_measures_the_layers_of_one_model(named: dict[str, Suite]) -> None:
