@@ -3,6 +3,7 @@ name."""
 
 import logging
 import os
+import runpy
 import shlex
 import shutil
 import subprocess
@@ -33,6 +34,7 @@ BUILD = "build" if not EXTRA else f"build/flags-{zlib.crc32(' '.join(EXTRA).enco
 CXX_FLAGS = ["-std=c++17", "-O1", "-g0", "-ffp-contract=off", "-pthread", "-Wall", "-Wextra"]
 
 ROOM = Path("cython_ext")
+runpy.run_path(str(ROOM / "src" / "tables.py"))["write"]()
 SHARED = "tritmark.cython_ext._cyutility"
 HEADERS = sorted(str(path) for pattern in ("*.h", "*.pxi") for path in ROOM.rglob(pattern))
 

@@ -1,5 +1,6 @@
-/* The instruction sets, and the ops with a kernel for each: the only list of either. Kernels and their tables are
- * compiled from it; Python, the tests and the fuzz targets read it through the module cpu. */
+/* The instruction sets: the only list of them. tables.h has the kernels for each, from the files that are there.
+ * Kernels and their tables are compiled from both; Python, the tests and the fuzz targets read them through the module
+ * cpu. */
 #ifndef TM_ISAS_H
 #define TM_ISAS_H
 
@@ -46,9 +47,9 @@ typedef struct tm_isa {
     const char *summary;
 } tm_isa;
 
-/* One table of kernels a line: the instruction sets with a file src/<op>/<set>.c, scalar first. ternary_matmul has a
- * table for each format of weights, each except tile64 in a folder of its own. The probes are in src/ceilings/. Kernels
- * for another architecture than the compiler's are neither compiled nor listed. */
+/* A table of kernels is a folder with a file <set>.c for each instruction set, of which scalar.c has TM_TABLE(NAME).
+ * ternary_matmul has a table for each format of weights, each except tile64 in a folder of its own. The probes are in
+ * ceilings/. Kernels for another architecture than the compiler's are neither compiled nor listed. */
 #if defined(__x86_64__)
 #define TM_X86_64(...) __VA_ARGS__
 #define TM_AARCH64(...)
@@ -59,67 +60,6 @@ typedef struct tm_isa {
 #define TM_X86_64(...)
 #define TM_AARCH64(...)
 #endif
-#define TM_KERNELS_absmean_quantize(X, op) X(op, scalar) TM_X86_64(X(op, sse41) X(op, avx2) X(op, avx512))
-#define TM_KERNELS_activation_quantize(X, op) X(op, scalar) TM_X86_64(X(op, sse41) X(op, avx2) X(op, avx512))
-#define TM_KERNELS_i2s_dequantize(X, op) X(op, scalar) TM_X86_64(X(op, sse41) X(op, avx2) X(op, avx512))
-#define TM_KERNELS_i2s_quantize(X, op) X(op, scalar) TM_X86_64(X(op, sse41) X(op, avx2) X(op, avx512))
-#define TM_KERNELS_probe(X, op) \
-    X(op, scalar) \
-    TM_X86_64(X(op, sse41) X(op, avx2) X(op, avxvnni) X(op, avx512) X(op, amx)) \
-    TM_AARCH64(X(op, neon) X(op, dotprod) X(op, i8mm))
-#define TM_KERNELS_ternary_matmul(X, op) \
-    X(op, scalar) \
-    TM_X86_64(X(op, sse41) X(op, avx2) X(op, avxvnni) X(op, avx512) X(op, amx)) \
-    TM_AARCH64(X(op, neon) X(op, dotprod) X(op, i8mm))
-#define TM_KERNELS_ternary_matmul_i2_s_x86(X, op) \
-    X(op, scalar) \
-    TM_X86_64(X(op, avx2) X(op, avxvnni) X(op, avx512) X(op, amx)) \
-    TM_AARCH64(X(op, neon) X(op, dotprod))
-#define TM_KERNELS_ternary_matmul_iq2_bn_r4(X, op) \
-    X(op, scalar) \
-    TM_X86_64(X(op, avx2) X(op, avxvnni) X(op, avx512) X(op, amx)) \
-    TM_AARCH64(X(op, neon) X(op, dotprod))
-#define TM_KERNELS_ternary_matmul_q2_0(X, op) \
-    X(op, scalar) \
-    TM_X86_64(X(op, avx2) X(op, avxvnni) X(op, avx512) X(op, amx)) \
-    TM_AARCH64(X(op, neon) X(op, dotprod))
-#define TM_KERNELS_ternary_matmul_tile80(X, op) \
-    X(op, scalar) \
-    TM_X86_64(X(op, avx2) X(op, avxvnni) X(op, avx512)) \
-    TM_AARCH64(X(op, neon) X(op, dotprod) X(op, i8mm))
-#define TM_KERNELS_ternary_matmul_tq1_0(X, op) \
-    X(op, scalar) \
-    TM_X86_64(X(op, avx2) X(op, avxvnni) X(op, avx512) X(op, amx)) \
-    TM_AARCH64(X(op, neon) X(op, dotprod))
-#define TM_KERNELS_ternary_matmul_tq2_0(X, op) \
-    X(op, scalar) \
-    TM_X86_64(X(op, avx2) X(op, avxvnni) X(op, avx512) X(op, amx)) \
-    TM_AARCH64(X(op, neon) X(op, dotprod))
-#define TM_KERNELS_ternary_matmul_tl1(X, op) \
-    X(op, scalar) \
-    TM_X86_64(X(op, avx2) X(op, avx512) X(op, amx)) \
-    TM_AARCH64(X(op, neon) X(op, dotprod) X(op, i8mm))
-#define TM_KERNELS_ternary_matmul_tl2(X, op) \
-    X(op, scalar) \
-    TM_X86_64(X(op, avx2) X(op, avx512) X(op, amx)) \
-    TM_AARCH64(X(op, neon) X(op, dotprod) X(op, i8mm))
-#define TM_KERNELS_ternary_quantize(X, op) X(op, scalar) TM_X86_64(X(op, sse41) X(op, avx2) X(op, avx512))
-
-#define TM_OPS(X) \
-    X(absmean_quantize) \
-    X(activation_quantize) \
-    X(i2s_dequantize) \
-    X(i2s_quantize) \
-    X(probe) \
-    X(ternary_matmul) \
-    X(ternary_matmul_i2_s_x86) \
-    X(ternary_matmul_iq2_bn_r4) \
-    X(ternary_matmul_q2_0) \
-    X(ternary_matmul_tile80) \
-    X(ternary_matmul_tq1_0) \
-    X(ternary_matmul_tq2_0) \
-    X(ternary_matmul_tl1) \
-    X(ternary_matmul_tl2) \
-    X(ternary_quantize)
+#include "tables.h"
 
 #endif

@@ -3,6 +3,7 @@ built by clang with libFuzzer, ASan and UBSan."""
 
 from __future__ import annotations
 
+import runpy
 import shutil
 import subprocess
 from fnmatch import fnmatchcase
@@ -11,6 +12,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 SOURCES = HERE.parents[1] / "cython_ext" / "src"
+runpy.run_path(str(SOURCES / "tables.py"))["write"]()
 SANITIZERS = "fuzzer,address,undefined"
 FLAGS = ("-std=gnu11", "-O1", "-g", "-ffp-contract=off", "-w", "-fno-omit-frame-pointer", "-fno-sanitize-recover=all")
 VARIABLES = {"ASAN_OPTIONS": "quarantine_size_mb=16:detect_leaks=1", "UBSAN_OPTIONS": "print_stacktrace=1"}

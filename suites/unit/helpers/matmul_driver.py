@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 import os
 import re
+import runpy
 import shutil
 import struct
 import subprocess
@@ -27,6 +28,7 @@ from tritmark.kernels.ternary_matmul.tables import tiles
 
 HERE = Path(__file__).parent
 SOURCES = HERE.parents[2] / "cython_ext" / "src"
+runpy.run_path(str(SOURCES / "tables.py"))["write"]()
 
 
 def package_flags() -> list[str]:

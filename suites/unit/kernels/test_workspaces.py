@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -10,15 +10,14 @@ import pytest
 from tritmark.kernels import cpu
 from tritmark.kernels.ternary_matmul.cpu import FORMATS, stack_bytes
 
-ISAS = (Path(__file__).parents[3] / "cython_ext" / "src" / "isas.h").read_text(encoding="utf-8")
+TABLES = runpy.run_path(str(Path(__file__).parents[3] / "cython_ext" / "src" / "tables.py"))["tables"]()
 SUMS, ARRANGED = 4 * 64, 24576
 """Bytes of a tile's sums for a row of activations, and of a stretch that became tile64."""
 
 
 def of_both(table: str) -> set[str]:
-    """The sets that a table names, of both architectures."""
-    (line,) = re.findall(rf"define TM_KERNELS_{table}\(X, op\)((?:.*\\\n)*.*)", ISAS)
-    return set(re.findall(r"X\(op, (\w+)\)", line))
+    """The sets of a table, of both architectures."""
+    return set(TABLES[table])
 
 
 def test_the_tables_are_read() -> None:
