@@ -40,8 +40,9 @@ async def call(function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -
     use after the await. If the call began, `out=` is then undefined. If it also failed, its error is the `__cause__` of
     CancelledError.
 
-    Do not change arguments while the call is awaited. Calls at the same time need an `out=` each. Raises
-    InvalidArgumentError if `function` is not callable or is a coroutine function.
+    Do not change arguments while the call is awaited. Calls at the same time need an `out=` each. `function` must not
+    wait for another awaited call, which may need its thread. Raises InvalidArgumentError if it is not callable or is a
+    coroutine function.
     """
     if not callable(function) or inspect.iscoroutinefunction(function):
         found = f"the coroutine function {function.__name__}" if callable(function) else f"a {type(function).__name__}"
@@ -67,11 +68,10 @@ async def call(function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -
     try:
         if cancelled is not None:
             raise cancelled from running.exception()
-        result = running.result()
+        return running.result()
     finally:
         del running, cancelled  # an error's traceback holds this frame, and these hold the error
-    _take_over(context)
-    return result
+        _take_over(context)
 
 
 def awaitable(function: Callable[P, R]) -> Callable[P, Coroutine[Any, Any, R]]:

@@ -519,7 +519,14 @@ def test_a_call_reads_and_sets_the_tasks_variables() -> None:
         SET.set("by the call")
         return found
 
+    def fail() -> None:
+        SET.set("by a call that fails")
+        raise OwnError("broken")
+
     async def main() -> None:
+        with pytest.raises(OwnError):
+            await aio.call(fail)
+        assert SET.get() == "by a call that fails"
         SET.set("by the task")
         assert await aio.call(exchange) == "by the task"
         assert SET.get() == "by the call"
