@@ -19,6 +19,7 @@ from tritmark import kernels
 from tritmark.harness.cli import app
 from tritmark.harness.cli.examples import EXAMPLES
 from tritmark.harness.cli.exit_status import MEANINGS
+from tritmark.kernels import aio
 
 sys.path.insert(0, str(Path(__file__).parent))
 import op_pages
@@ -244,6 +245,10 @@ def kernels_page() -> str:
     parts += [directive("autofunction", f"tritmark.kernels.{each}") for each in functions]
     parts += ["## Classes"]
     parts += [directive("autoclass", f"tritmark.kernels.{each}", members=True) for each in classes]
+    parts += ["## tritmark.kernels.aio", plain(inspect.getdoc(aio) or "")]
+    awaited = [each for each in aio.__all__ if each not in {"awaitable", "call"}]
+    parts += [directive("autofunction", f"tritmark.kernels.aio.{each}") for each in ("call", "awaitable")]
+    parts += ["Awaitable, with the parameters of the functions above: " + ", ".join(f"`{each}`" for each in awaited)]
     return "\n\n".join(parts)
 
 

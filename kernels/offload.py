@@ -182,6 +182,7 @@ class KeptLaunches:
 
 
 _KEPT: ContextVar[KeptLaunches | None] = ContextVar("tritmark_kept", default=None)
+_APART: ContextVar[bool] = ContextVar("tritmark_apart", default=False)
 
 
 @contextmanager
@@ -201,6 +202,23 @@ def kept() -> Iterator[None]:
 def keeps() -> bool:
     """Whether this thread is inside `kept`."""
     return _KEPT.get() is not None
+
+
+@contextmanager
+def apart() -> Iterator[None]:
+    """A context in which a call runs beside those of other threads: it shares no launch with them, and on a device with
+    streams it has one of its own."""
+    kept_before, before = _KEPT.set(None), _APART.set(True)
+    try:
+        yield
+    finally:
+        _APART.reset(before)
+        _KEPT.reset(kept_before)
+
+
+def runs_apart() -> bool:
+    """Whether this thread is inside `apart`."""
+    return _APART.get()
 
 
 def again(

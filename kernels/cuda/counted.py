@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tritmark.harness.spec import Proof
 from tritmark.kernels.cuda.backend import Stream
+from tritmark.kernels.offload import runs_apart
 
 if TYPE_CHECKING:
     from tritmark.kernels.cuda.context import CudaContext
@@ -25,6 +26,9 @@ class CountedLaunch(ABC):
         self.runs = 0
         self.threads_used = 1
         """Threads of the host."""
+        self.foreign = False
+        """Whether it uses memory of another library, which may reuse memory in the order of the default stream. Then it
+        runs in a stream that waits for that one, also inside offload.apart."""
         self._launches = 0
         self._device_ns = 0.0
         self._timed = 0
@@ -50,7 +54,13 @@ class CountedLaunch(ABC):
 
     def run(self) -> None:
         """Run once and wait. Raises LaunchError or DeviceFaultError."""
-        stream = self._context.backend.stream
+        if runs_apart() and not self.foreign:
+            with self._context.transfers.stream() as stream:
+                self._run(stream)
+        else:
+            self._run(self._context.backend.stream)
+
+    def _run(self, stream: Stream) -> None:
         if self._timed:
             self.enqueue(stream)
             stream.synchronize()

@@ -134,6 +134,14 @@ class Lanes:
             else:
                 self._over(into, partial(self._fetch, pointer))
 
+    @contextmanager
+    def stream(self) -> Iterator[Stream]:
+        """A stream that no other call uses, behind all copies to the device so far. It and other streams do not wait
+        for each other. Its work is complete on leaving, also after an error."""
+        self._after_what_has_no_stream()
+        with self._alone() as stream:
+            yield stream
+
     def round_trip(
         self, inputs: Sequence[HostCopy], launches: Sequence[RawLaunch], bad: int, outputs: Sequence[HostCopy]
     ) -> int | None:

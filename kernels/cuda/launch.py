@@ -13,6 +13,7 @@ import numpy as np
 
 from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.machine.gpu import DeviceInfo
+from tritmark.harness.resident import ResidentArray
 from tritmark.harness.spec import (
     Arrays,
     Axes,
@@ -228,6 +229,7 @@ class CudaLaunch(CountedLaunch):
         self._call = call  # keeps the arrays alive
         self._armed = armed
         self._tuned = tuned
+        self.foreign = any(isinstance(each, ResidentArray) for each in (*call.inputs.values(), *call.outputs.values()))
         backend = self._context.backend
         self._prepared = []
         self._functions: list[DeviceFunction] = []

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Protocol, cast
@@ -145,6 +146,10 @@ class Transfers:
             return into
         self._down.fetch(array.pointer, into)
         return into
+
+    def stream(self) -> AbstractContextManager[Stream]:
+        """See Lanes.stream."""
+        return self._up.stream()
 
     def run(self, launch: Launch, inputs: Sequence[tuple[Any, Array]], outputs: Sequence[tuple[Any, Array]]) -> RanOnce:
         """See DeviceTransfers."""

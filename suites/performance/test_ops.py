@@ -5,9 +5,10 @@ history: the time of a call, Python included, and whether it changed.
     pytest suites/performance --benchmark-only --benchmark-compare --benchmark-compare-fail=median:10%
 
 The first keeps a run under results/benchmarks. The second compares with the last one of this machine and Python, and
-fails if a median grew by more than 10 %. Times of two runs drift with the machine: `tritmark gate` compares two builds
-interleaved. Each benchmark reports the kernel that ran and the fewest bytes and operations of the call. It does not
-report the percent of the ceiling: `tritmark run` measures kernel and ceiling interleaved.
+fails if a median grew by more than 10 %. Times of two runs drift with the machine: compare.py runs two builds in one
+session and measures the drift, and `tritmark gate` compares kernels of two builds interleaved. Each benchmark reports
+the kernel that ran and the fewest bytes and operations of the call. It does not report the percent of the ceiling:
+`tritmark run` measures kernel and ceiling interleaved.
 """
 
 from __future__ import annotations
