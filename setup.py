@@ -157,11 +157,11 @@ def shared() -> Extension:
 
 
 def reference() -> Extension:
-    """The C++ reference: a library that ctypes opens, built like an extension module."""
-    folder = Path("kernels/peers/reference")
+    """The C++ reference of all ops: a library that ctypes opens, built like an extension module."""
     return Extension(
         "tritmark.kernels.peers.reference.library",
-        [str(folder / "reference.cpp")],
+        sorted(map(str, Path("kernels").glob("*/reference.cpp"))),
+        depends=["kernels/peers/reference/reference.h"],
         extra_compile_args=CXX_FLAGS + EXTRA,
         extra_link_args=["-pthread", *EXTRA],
     )

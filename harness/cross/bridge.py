@@ -28,6 +28,8 @@ class CppLibrary:
 
     path: str
     description: str = ""
+    parts: tuple[str, ...] = ()
+    """Files with further functions of the same library."""
 
     def peers(self, installed: Installed) -> tuple[Peer, ...]:
         """A peer for each function, format and dtype. Raises UsageError for an invalid description.
@@ -39,7 +41,8 @@ class CppLibrary:
         described = Path(self.description) if self.description else path.with_suffix(".toml")
         if not described.exists() and not path.exists():
             return tuple(_nowhere(path, op, installed) for op in installed.ops.values())
-        return tuple(_peer(path, function) for function in read_description(described, installed))
+        functions = read_description(described, installed, tuple(map(Path, self.parts)))
+        return tuple(_peer(path, function) for function in functions)
 
 
 def bridge(library: Path, description: Path | None, installed: Installed) -> tuple[Peer, ...]:

@@ -25,7 +25,7 @@ from __future__ import annotations
 import ctypes
 import re
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -111,7 +111,7 @@ class _File(_DescriptionTable):
     source: str = ""
     name: str = ""
     reference: bool = False
-    functions: Annotated[list[_Entry], Field(min_length=1)]
+    functions: Annotated[list[_Entry], Field(min_length=1)] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +149,25 @@ class LibraryFunction:
         return tuple(argument.name for argument in self.arguments if argument.kind == "output")
 
 
-def read_description(path: Path, installed: Installed) -> tuple[LibraryFunction, ...]:
-    """Every function that the file describes. Raises UsageError, with line and column, for an invalid description."""
+def read_description(path: Path, installed: Installed, parts: Sequence[Path] = ()) -> tuple[LibraryFunction, ...]:
+    """Every function that the file describes, and those of further files for the same library. Raises UsageError, with
+    line and column, for an invalid description."""
+    file = _parsed(path)[0]
+    if not (file.functions or parts):
+        raise UsageError(f"{path}: key functions is missing")
+    return tuple(function for each in (path, *parts) for function in _described(each, installed, file))
+
+
+def _described(path: Path, installed: Installed, file: _File) -> Iterator[LibraryFunction]:
+    found, refuse = _parsed(path)
+    for index, entry in enumerate(found.functions or ()):
+        yield from _functions(
+            entry, installed, file, lambda *at, index=index, what: refuse(("functions", index, *at), what)
+        )
+
+
+def _parsed(path: Path) -> tuple[_File, Callable[[Sequence[int | str], str], UsageError]]:
+    """The content of a file, and what makes its errors."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -167,7 +184,7 @@ def read_description(path: Path, installed: Installed) -> tuple[LibraryFunction,
         return UsageError(f"{path}: {what} (at line {line}, column {column})")
 
     try:
-        file = _File.model_validate(table)
+        return _File.model_validate(table), refuse
     except ValidationError as error:
         # A misspelt key is also a missing key; the unknown key is the better message.
         first = min(error.errors(include_url=False), key=lambda each: each["type"] != "extra_forbidden")
@@ -179,13 +196,6 @@ def read_description(path: Path, installed: Installed) -> tuple[LibraryFunction,
         if first["type"] == "missing":
             raise refuse(at[:-1], f"key {name} is missing") from None
         raise refuse(at, f"{name} is {first['input']!r:.80}: {first['msg']}") from None
-    return tuple(
-        function
-        for index, entry in enumerate(file.functions)
-        for function in _functions(
-            entry, installed, file, lambda *at, index=index, what: refuse(("functions", index, *at), what)
-        )
-    )
 
 
 Refuse = Callable[..., UsageError]

@@ -65,7 +65,7 @@ def reference_for(references: tuple[Peer, ...]) -> Callable[[KernelKey], Peer]:
     def of(key: KernelKey) -> Peer:
         found = suited(references, key)
         assert len(found) == 1, (
-            f"{key} has {len(found)} references; write one in reference.cpp and describe it in reference.toml"
+            f"{key} has {len(found)} references; write one in reference.cpp of the op and describe it in reference.toml"
         )
         return found[0]
 

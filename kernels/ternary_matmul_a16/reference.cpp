@@ -1,0 +1,62 @@
+// An independent reference of ternary_matmul_a16.
+
+#include "../peers/reference/reference.h"
+
+namespace {
+
+// 16-bit activations times row16: `store` gets the place and the sum, in float64.
+void float_ternary_product(
+    const uint16_t *activations, const uint8_t *weights, Narrow type, int64_t M, int64_t N, int64_t K,
+    const StoreAt &store)
+{
+    std::vector<double> wide(static_cast<size_t>(M * K));
+    for (int64_t i = 0; i < M * K; ++i)
+        wide[size_t(i)] = widened(activations[i], type);
+    side_by_side(N, M * K, [&](int64_t begin, int64_t end) {
+        std::vector<double> row(static_cast<size_t>(K));
+        for (int64_t n = begin; n < end; ++n) {
+            for (int64_t k = 0; k < K; ++k)
+                row[size_t(k)] = of_row16(weights, n, k, N, K);
+            for (int64_t m = 0; m < M; ++m) {
+                double sum = 0;
+                for (int64_t k = 0; k < K; ++k)
+                    sum += wide[size_t(m * K + k)] * row[size_t(k)];
+                store(m * N + n, sum);
+            }
+        }
+    });
+}
+
+}  // namespace
+
+extern "C" {
+
+#define TERNARY_MATMUL_A16(name, type) \
+    void ternary_matmul_##name##_float32( \
+        const uint16_t *activations, const uint8_t *weights, float weight_scale, float *out, int64_t M, int64_t N, \
+        int64_t K) \
+    { \
+        float_ternary_product(activations, weights, type, M, N, K, [&](int64_t at, double sum) { \
+            out[at] = float(sum * double(weight_scale)); \
+        }); \
+    } \
+    void ternary_matmul_##name##_bfloat16( \
+        const uint16_t *activations, const uint8_t *weights, float weight_scale, uint16_t *out, int64_t M, int64_t N, \
+        int64_t K) \
+    { \
+        float_ternary_product(activations, weights, type, M, N, K, [&](int64_t at, double sum) { \
+            out[at] = narrowed(sum * double(weight_scale), kBrain); \
+        }); \
+    } \
+    void ternary_matmul_##name##_float16( \
+        const uint16_t *activations, const uint8_t *weights, float weight_scale, uint16_t *out, int64_t M, int64_t N, \
+        int64_t K) \
+    { \
+        float_ternary_product(activations, weights, type, M, N, K, [&](int64_t at, double sum) { \
+            out[at] = narrowed(sum * double(weight_scale), kHalf); \
+        }); \
+    }
+TERNARY_MATMUL_A16(bf16, kBrain)
+TERNARY_MATMUL_A16(fp16, kHalf)
+
+}  // extern "C"
