@@ -76,6 +76,8 @@ class SessionData:
     samples: tuple[Sample, ...] = ()
     devices: dict[str, dict[str, int]] = field(default_factory=dict)
     """What devices counted in this session, and what they held at its end."""
+    within: tuple[str, ...] = ()
+    """Ids of the sessions of the process that ran from before its start to after its end. They have its calls, too."""
 
     @property
     def calls(self) -> int:

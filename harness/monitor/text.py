@@ -135,7 +135,7 @@ def sparkline(values: list[float], most: int = _MOST_BARS) -> str:
 def _session(line: SessionLine) -> tuple[str | Text, ...]:
     data = line.data
     return (
-        f"{moment(data.started)}{'' if data.complete else ' (did not end)'}",
+        f"{moment(data.started)}{' (nested)' * line.nested}{'' if data.complete else ' (did not end)'}",
         _one_line(data.program),
         units.short(data.calls),
         str(data.errors) if data.errors else "",
