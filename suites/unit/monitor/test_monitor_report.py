@@ -192,8 +192,19 @@ def test_the_page(report: Report, tmp_path: Path) -> None:
     assert report.headline in page
     assert page.count("<svg") == 5
     assert 'class="mark slower">SLOWER' in page
-    assert "tritmark gate OLD NEW" in page
+    assert "tritmark gate OLD NEW" in re.sub("<[^>]+>", "", page)
     assert "http:" not in page.replace("http://www.w3.org", "")
+
+
+def test_a_page_of_many_sessions_has_an_end(tmp_path: Path) -> None:
+    now = time.time()
+    many = [session(number, [series(1e5, calls=30, seed=number)], at=now - number) for number in range(64)]
+    page = render(summarize(kept(tmp_path, many), since=0))
+    assert "34 earlier sessions" in page
+    assert page.count("did not end") == 0
+    shown, _, folded = page.partition('id="sessions"')[2].partition("<details")
+    assert (shown.count('<th scope="row">'), folded.count('<th scope="row">')) == (30, 34)
+    assert "without 14 earlier sessions" in page, "of the plot's table"
 
 
 def test_a_page_without_sessions(tmp_path: Path) -> None:
