@@ -237,6 +237,23 @@ def test_a_batch_ends_at_a_product_that_nothing_helps(batch: list[Any], monkeypa
     assert [(each.index, each.refused) for each in last_recoveries()] == [(1, True)]
 
 
+def test_a_product_that_does_not_fit_is_computed_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs = pairs_of(16, 6001, 1)
+    wanted = matmul_batch(pairs, mode="fp32")
+    monkeypatch.setenv("TRITMARK_SIMULATOR_MEMORY", "200000")  # 312 kB are needed
+    with pytest.warns(RecoveryWarning):
+        found = matmul_batch(pairs, mode="fp32", on_error="recover")
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(one, other)
+    (recovery,) = last_recoveries()
+    assert (recovery.index, recovery.diagnosis.kind) == (1, FailureKind.OUT_OF_MEMORY)
+    assert steps(recovery) == [Strategy.FREED_MEMORY, Strategy.REDUCED_LAUNCH]
+    wide = np.ones((1, 40_000), np.float32), np.ones((40_000, 5), np.float32)
+    with pytest.raises(UnrecoveredError) as caught:
+        matmul(*wide, mode="fp32", on_error="recover")
+    assert caught.value.recovery.tried[-1].impossible == "the product has one row"
+
+
 def test_a_batch_is_checked_before_its_first_product(batch: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRITMARK_SIMULATOR_FAILS", "0@1")
     with pytest.raises(InvalidArgumentError, match="K = 8"):
