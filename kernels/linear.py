@@ -306,23 +306,17 @@ class QuantizedLinear:
 
     def _in_worker(self, rows: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
         """Compute in the worker of recovering calls."""
-        from tritmark.kernels.recovering.client import call, call_with_receipt, together
+        from tritmark.kernels.recovering.layer import linear_in_worker
 
-        asked: dict[str, Any] = {"threads": self.threads, "device": self.device}
-        with together():
-            quantized = call("activation_quantize", "recover", x=rows, nonfinite="error", variant=None, **asked)
-            y, receipt = call_with_receipt(
-                "ternary_matmul",
-                "recover",
-                activations=quantized.q,
-                weights=self.weights,
-                act_scale=quantized.scale,
-                dtype="float32",
-                variant=self.variant,
-                requirement=self.requirement,
-                **asked,
-            )
-        assert receipt is not None
+        y, receipt = linear_in_worker(
+            rows,
+            self.weights,
+            dtype="float32",
+            device=self.device,
+            variant=self.variant,
+            threads=self.threads,
+            requirement=self.requirement,
+        )
         self._ran(receipt)
         return cast("npt.NDArray[np.float32]", y)
 

@@ -16,14 +16,17 @@ from tritmark.torch.derived import Derived, forget, refuse
 from tritmark.torch.direct import unseen
 from tritmark.torch.followed import DEVICES, Followed
 from tritmark.torch.ops import OPS
+from tritmark.torch.recovering import refuse_memory
 
 _RULES = ("multiply", "divide")
 _BITS = (8, 16)
+_RAISE, _RECOVER = "raise", "recover"
 _STATE = ("weight", "weight_scale")
 _EXTRA = "_extra_state"
 """Key of a module's own state in PyTorch."""
 _linear = OPS.bit_linear.default
 _linear_forward = OPS.bit_linear_forward.default
+_linear_recovering = OPS.bit_linear_recovering.default
 _a16 = OPS.bit_linear_a16.default
 _a16_forward = OPS.bit_linear_a16_forward.default
 _Mark = tuple[int, int | None, int]
@@ -47,10 +50,15 @@ class BitLinear(torch.nn.Module):  # type: ignore[misc]
 
     With 16 bits inputs are bfloat16 or float16, and are cast to autocast's dtype; see
     torch.ops.tritmark.ternary_matmul_a16. A bias is added in float32 before the sum is rounded. The state is the same.
+
+    With `on_error="recover"` the product runs in a worker process, and failures of kernels are recovered from
+    (docs/guides/recover.md), also in compiled graphs and with gradients. Such a layer computes CPU tensors with 8 bits
+    and refuses others. The attribute can be set at any time; it is not part of the state.
     """
 
     weight: torch.Tensor
     weight_scale: torch.Tensor
+    on_error: str = _RAISE
     _origin: tuple[Derived, float] | None = None
     """In a replica of DataParallel: the weights and the scale that the layer computes with."""
 
@@ -62,15 +70,18 @@ class BitLinear(torch.nn.Module):  # type: ignore[misc]
         *,
         weight_scale_rule: str = "multiply",
         activation_bits: int = 8,
+        on_error: str = _RAISE,
         device: Any = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        """All weights are zero until they are loaded. `dtype` is that of the bias. Raises InvalidArgumentError."""
+        """All weights are zero until they are loaded. `dtype` is that of the bias. Raises InvalidArgumentError, and
+        UsageError for "recover" in a process that judges kernels."""
         super().__init__()
         if activation_bits not in _BITS:
             raise refuse("activation_bits", repr(activation_bits), " or ".join(map(str, _BITS)))
         self.in_features, self.out_features = in_features, out_features
         self.weight_scale_rule, self.activation_bits = weight_scale_rule, activation_bits
+        self.on_error = on_error
         shape = HF_PACK.packed_shape(HF_PACK.check_shape("BitLinear", "features", (out_features, in_features)))
         self.register_buffer("weight", torch.empty(shape, dtype=torch.uint8, device=device))
         self.register_buffer("weight_scale", torch.ones(1, device=device, dtype=torch.float32))
@@ -84,7 +95,7 @@ class BitLinear(torch.nn.Module):  # type: ignore[misc]
             self.weight.copy_(torch.from_numpy(zeros))
 
     @classmethod
-    def from_float(cls, linear: torch.nn.Linear, *, activation_bits: int = 8) -> BitLinear:
+    def from_float(cls, linear: torch.nn.Linear, *, activation_bits: int = 8, on_error: str = _RAISE) -> BitLinear:
         """Quantize the weights of `linear` by the absmean rule of BitNet b1.58, on its device, with a copy of its bias.
         Raises InvalidArgumentError for a NaN or infinity."""
         weights = linear.weight.detach()
@@ -101,6 +112,7 @@ class BitLinear(torch.nn.Module):  # type: ignore[misc]
             bias,
             out_features=linear.out_features,
             activation_bits=activation_bits,
+            on_error=on_error,
         )
 
     @classmethod
@@ -113,6 +125,7 @@ class BitLinear(torch.nn.Module):  # type: ignore[misc]
         out_features: int | None = None,
         weight_scale_rule: str = "multiply",
         activation_bits: int = 8,
+        on_error: str = _RAISE,
     ) -> BitLinear:
         """Make a layer of weights in Hugging Face's layout, uint8 (ceil(N/4), K), and their scale. The layer shares the
         weights.
@@ -126,7 +139,12 @@ class BitLinear(torch.nn.Module):  # type: ignore[misc]
         if weight.shape[0] != -(-N // 4):
             raise refuse("out_features", str(N), f"{4 * weight.shape[0] - 3} to {4 * weight.shape[0]}")
         made = cls(
-            weight.shape[1], N, weight_scale_rule=weight_scale_rule, activation_bits=activation_bits, device="meta"
+            weight.shape[1],
+            N,
+            weight_scale_rule=weight_scale_rule,
+            activation_bits=activation_bits,
+            on_error=on_error,
+            device="meta",
         )
         if bias is not None:
             if tuple(bias.shape) != (N,) or not bias.is_floating_point():
@@ -186,7 +204,7 @@ class BitLinear(torch.nn.Module):  # type: ignore[misc]
         else:
             kind = held.kind
         needed = torch.is_grad_enabled() and (x.requires_grad or (bias is not None and bias.requires_grad))
-        if needed or not unseen(kind, x, weight, bias):
+        if needed or self.on_error != _RAISE or not unseen(kind, x, weight, bias):
             return self._dispatched(x, weight, scale, bias)
         if held is None:
             held = self._follow(weight, scale)
@@ -208,14 +226,18 @@ class BitLinear(torch.nn.Module):  # type: ignore[misc]
     ) -> torch.Tensor:
         """The product by an op on the state, for graphs and transformations."""
         kind, N, divide = weight.device.type, self.out_features, self.weight_scale_rule == "divide"
+        recovers = self.on_error != _RAISE
         dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
         if self.activation_bits == 16:
+            if recovers:
+                raise _refuse_a16()
             x, wanted = self._halves(x if dtype is None else x.to(dtype), bias)
             compute = _a16 if torch.is_grad_enabled() and x.requires_grad else _a16_forward
             product: torch.Tensor = compute(x, weight, scale, N, divide, wanted)
             return product if bias is None else (product + bias).to(x.dtype)
         needed = torch.is_grad_enabled() and (x.requires_grad or (bias is not None and bias.requires_grad))
-        found: torch.Tensor = (_linear if needed else _linear_forward)(x, weight, scale, N, divide, bias, dtype)
+        compute = _linear_recovering if recovers else _linear if needed else _linear_forward
+        found: torch.Tensor = compute(x, weight, scale, N, divide, bias, dtype)
         return found
 
     def _halves(self, x: torch.Tensor, bias: torch.Tensor | None) -> tuple[torch.Tensor, torch.dtype]:
@@ -261,11 +283,20 @@ class BitLinear(torch.nn.Module):  # type: ignore[misc]
             if value not in _RULES:
                 raise refuse(name, repr(value), " or ".join(map(repr, _RULES)))
             self.__dict__["_followed"] = None  # the factor in it is that of the earlier rule
+        elif name == "on_error" and value != _RAISE:
+            # Late, since it imports the worker processes.
+            from tritmark.kernels.recovering.client import check_on_error
+
+            check_on_error("BitLinear", value)
+            if self.activation_bits == 16:
+                raise _refuse_a16()
         super().__setattr__(name, value)
 
     def extra_repr(self) -> str:
         bits = "" if self.activation_bits == 8 else f", activation_bits={self.activation_bits}"
-        return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}{bits}"
+        further = bits if self.on_error == _RAISE else f"{bits}, on_error={self.on_error!r}"
+        sizes = f"in_features={self.in_features}, out_features={self.out_features}"
+        return f"{sizes}, bias={self.bias is not None}{further}"
 
     def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> BitLinear:
         """Move or cast the state, as nn.Module does."""
@@ -294,6 +325,8 @@ class BitLinear(torch.nn.Module):  # type: ignore[misc]
     ) -> torch.Tensor:
         """The product of a replica of DataParallel, which gets a new copy of the state in each call: computed from a
         copy of the layer's packed weights. Earlier launches may still write this copy, so it is not constant."""
+        if self.on_error != _RAISE:
+            raise refuse_memory("weight", weight)
         packed, N, kind = made.packed.to(weight.device, non_blocking=True), self.out_features, weight.device.type
         dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
         if self.activation_bits == 16:
@@ -365,6 +398,11 @@ class BitLinear(torch.nn.Module):  # type: ignore[misc]
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self._unloaded = {name: _mark(getattr(self, name)) for name in self._unloaded}
+
+
+def _refuse_a16() -> InvalidArgumentError:
+    found = f"{_RECOVER!r} with activation_bits 16, which PyTorch computes on the CPU, without a kernel"
+    return refuse("on_error", found, '"raise", or "recover" with activation_bits 8')
 
 
 def _mark(value: torch.Tensor) -> _Mark:

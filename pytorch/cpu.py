@@ -72,7 +72,7 @@ def ternary_matmul(
 ) -> torch.Tensor:
     """See ops."""
     M, K = contract.check_matmul(activations, weights, weight_scale, act_scale, N, format, out_dtype)
-    out = activations.new_empty((*activations.shape[:-1], N), dtype=_computed(out_dtype))
+    out = activations.new_empty((*activations.shape[:-1], N), dtype=computed(out_dtype))
     if M:
         scale = act_scale.contiguous().view(-1)
         wrong = torch.nonzero(~(torch.isfinite(scale) & (scale > 0)))
@@ -84,7 +84,7 @@ def ternary_matmul(
     return out.to(out_dtype)
 
 
-def _computed(dtype: torch.dtype) -> torch.dtype:
+def computed(dtype: torch.dtype) -> torch.dtype:
     """The dtype in which kernels compute an output: float16 is narrowed from float32, as on the GPU."""
     return torch.float32 if dtype is torch.float16 else dtype
 
@@ -150,7 +150,7 @@ def linear(
                 out += bias
             return out if made is wanted else out.to(wanted)
     M, K, dtype = contract.check_linear(x, weights, weight_scale, N, format, bias, wanted)
-    out = x.new_empty((M, N), dtype=_computed(dtype))
+    out = x.new_empty((M, N), dtype=computed(dtype))
     if M:
         q, scale = x.new_empty((M, K), dtype=torch.int8), x.new_empty(M, dtype=torch.float32)
         called = BIT_LINEAR if of_weights is not None else f"{_OPS}linear"

@@ -97,6 +97,12 @@ def refuse(argument: str, found: str, legal: str) -> InvalidArgumentError:
     return InvalidArgumentError(op="BitLinear", argument=argument, found=found, legal=legal)
 
 
+def check_width(x: torch.Tensor, weight: torch.Tensor) -> None:
+    """Raise InvalidArgumentError for another width. The bytes of packed weights do not always show it."""
+    if not x.ndim or x.shape[-1] != weight.shape[1]:
+        raise refuse("x", f"of shape {tuple(x.shape)}", f"of shape (..., {weight.shape[1]})")
+
+
 def uncounted() -> bool:
     """Whether buffers may have been written without a count: in the forward pass of a DistributedDataParallel that
     broadcasts them."""

@@ -26,6 +26,8 @@ arguments, and NoCompatibleKernelError if no kernel fits.
   checkpoint: `weight` in Hugging Face's layout, uint8 (ceil(N/4), K), and a tensor with one scale, which is inverted
   with `divide`. The kernels' layout is made at the first call with the weights, and again after they were written.
   `bit_linear_forward`: the same without a gradient.
+- `bit_linear_recovering`: `bit_linear` on CPU tensors in a worker process, which survives failures of kernels. No other
+  op recovers. BitLinear calls it with on_error="recover".
 - `bit_linear_a16(activations, weight, weight_scale, N, divide=False, out_dtype=None)`: `ternary_matmul_a16` with such a
   state. `bit_linear_a16_forward`: the same without a gradient.
 - `i2s_quantize(x, scale)`, `i2s_dequantize(q, scale)`: see the functions of that name in tritmark.kernels.
@@ -44,7 +46,7 @@ from typing import Any
 import torch
 
 from tritmark.kernels import FORMATS
-from tritmark.torch import contract, state
+from tritmark.torch import contract, recovering, state
 from tritmark.torch.followed import DEVICES
 
 _LINEAR = (
@@ -139,6 +141,7 @@ _SHAPES = {
     "ternary_matmul_a16_constant": _ternary_matmul_a16,
     "bit_linear": state.linear_shape,
     "bit_linear_forward": state.linear_shape,
+    recovering.NAME: state.linear_shape,
     "bit_linear_a16": state.a16_shape,
     "bit_linear_a16_forward": state.a16_shape,
     "i2s_quantize": _i2s_quantize,
@@ -189,6 +192,7 @@ _GRADIENTS = (
     ("linear", _kept_for_gradient, _gradient),
     ("ternary_matmul_a16", _kept_for_a16, _gradient_a16),
     ("bit_linear", state.keep_linear, state.linear_gradient),
+    (recovering.NAME, state.keep_linear, state.linear_gradient),
     ("bit_linear_a16", state.keep_a16, state.a16_gradient),
 )
 """Ops with a gradient: the function that saves its inputs, and the gradient."""

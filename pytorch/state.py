@@ -11,7 +11,8 @@ from typing import Any
 
 import torch
 
-from tritmark.torch.derived import derived, refuse, scale_of
+from tritmark.torch import recovering
+from tritmark.torch.derived import check_width, derived, scale_of
 from tritmark.torch.followed import BY_WEIGHT, DEVICES, Followed
 
 _LINEAR = (
@@ -22,12 +23,20 @@ _A16 = (
     "(Tensor activations, Tensor weight, Tensor weight_scale, int N, bool divide=False, ScalarType? out_dtype=None)"
     " -> Tensor"
 )
-SCHEMAS = {"bit_linear": _LINEAR, "bit_linear_forward": _LINEAR, "bit_linear_a16": _A16, "bit_linear_a16_forward": _A16}
+SCHEMAS = {
+    "bit_linear": _LINEAR,
+    "bit_linear_forward": _LINEAR,
+    recovering.NAME: _LINEAR,
+    "bit_linear_a16": _A16,
+    "bit_linear_a16_forward": _A16,
+}
 """Schema of every op on a state."""
 
 
 def computes(name: str, kind: str) -> Callable[..., torch.Tensor]:
     """The implementation of an op on a device type."""
+    if name == recovering.NAME:
+        return recovering.computes(kind)
     return (_a16 if "a16" in name else _linear)(DEVICES[kind])
 
 
@@ -51,7 +60,7 @@ def _linear(device: ModuleType) -> Callable[..., torch.Tensor]:
             if x.shape[-1:] == weight.shape[1:]:
                 return compute(x, packed, held.factor, N, format, bias, out_dtype, held.weights_mark)
         made = derived(weight, N)
-        _check_width(x, weight)
+        check_width(x, weight)
         mark = device.weights_mark(made.packed)
         return compute(x, made.packed, scale_of(weight_scale, divide), N, made.format, bias, out_dtype, mark)
 
@@ -70,16 +79,10 @@ def _a16(device: ModuleType) -> Callable[..., torch.Tensor]:
         out_dtype: torch.dtype | None = None,
     ) -> torch.Tensor:
         made = derived(weight, N)
-        _check_width(activations, weight)
+        check_width(activations, weight)
         return compute(activations, made.packed, scale_of(weight_scale, divide), N, made.format, out_dtype)
 
     return bit_linear_a16
-
-
-def _check_width(x: torch.Tensor, weight: torch.Tensor) -> None:
-    """Raise InvalidArgumentError for another width. The bytes of packed weights do not always show it."""
-    if not x.ndim or x.shape[-1] != weight.shape[1]:
-        raise refuse("x", f"of shape {tuple(x.shape)}", f"of shape (..., {weight.shape[1]})")
 
 
 def linear_shape(

@@ -149,18 +149,19 @@ def show(report: HealthReport) -> None:
         severity = each.severity.value
         text = f" {each.unit}: {each.name}: {visible(each.found)}"
         screen.print(Text(f"{severity:<9}", style=_STYLES[severity]) + Text(text), soft_wrap=True)
-        if severity in {"ok", "absent"}:
-            continue
-        when = f"since {each.since}" if each.since else "new" if report.last else ""
-        for line in (when, f"in order: {each.legal}" if each.legal else ""):
-            if line:
-                screen.print(Text(f"{'':9} {visible(line)}", style="dim"), soft_wrap=True)
+        if severity not in {"ok", "absent"}:
+            when = f"since {each.since}" if each.since else "new" if report.last else ""
+            for line in (when, f"in order: {each.legal}" if each.legal else ""):
+                if line:
+                    screen.print(Text(f"{'':9} {visible(line)}", style="dim"), soft_wrap=True)
         if each.next_step:
             screen.print(Text(f"{'':9} -> {visible(each.next_step)}"), soft_wrap=True)
     for note in report.notes:
         screen.print(Text(f"{'note':<9} {visible(note)}", style="dim"), soft_wrap=True)
     units = ", ".join(f"{unit} {severity.value}" for unit, severity in report.units.items())
-    screen.print(f"\nOverall: {report.overall.value} ({units}). Last probe: {report.last or 'none'}.", soft_wrap=True)
+    unread = f" Not read: {', '.join(report.unread)}." if report.unread else ""
+    last = f"Last probe: {report.last or 'none'}."
+    screen.print(f"\nOverall: {report.overall.value} ({units}).{unread} {last}", soft_wrap=True)
 
 
 def _show_history(as_json: bool) -> None:
@@ -181,7 +182,8 @@ def _show_history(as_json: bool) -> None:
         typer.echo(json.dumps([probe.model_dump(mode="json") for probe in probes], indent=1))
         return
     for probe in probes:
-        findings = "; ".join(f"{each.severity.value} {each.unit}: {each.name}: {each.found}" for each in probe.findings)
+        parts = [f"{each.severity.value} {each.unit}: {each.name}: {each.found}" for each in probe.findings]
+        findings = "; ".join([*parts, *(f"not read {name}" for name in probe.unread)])
         typer.echo(visible(f"{probe.at}  {probe.overall.value:<8}  {findings}".rstrip()))
     if not probes:
         typer.echo(f"No probe of this machine is in {kept.path}; next: tritmark health")

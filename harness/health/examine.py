@@ -35,6 +35,8 @@ class HealthReport:
     """When the last probe was; "" if this is the first."""
     notes: tuple[str, ...] = ()
     """What could not be read or kept."""
+    unread: tuple[str, ...] = ()
+    """Checks that this session may not make, see history.check. They do not count in `overall`."""
 
 
 def examined(
@@ -42,16 +44,10 @@ def examined(
 ) -> HealthReport:
     """PastProbe the host, if it is among the devices, and each other device. Takes 2 to 5 seconds, or less than one if
     `passive`: then nothing runs on any device and noise is not measured. Never raises for what is not in order."""
-    history, notes = history or HealthHistory(), []
+    history = history or HealthHistory()
     begun, boot = datetime.now(UTC), boot_id()
     at, now = f"{begun:%Y-%m-%dT%H:%M:%SZ}", int(begun.timestamp())
-    try:
-        past, broken = history.probes()
-    except OSError as problem:
-        past, broken = [], 0
-        notes.append(f"the history cannot be read: {problem}")
-    if broken:
-        notes.append(f"{history.path}: {broken} lines cannot be read and are ignored")
+    past, notes = _past(history)
     last = past[-1] if past else None
     others = [device for device in devices if device.type != HOST]
     here = next((device for device in devices if device.type == HOST), None)
@@ -59,6 +55,7 @@ def examined(
     states: list[GpuState] = []
     listed: list[GpuState] = []
     errors: list[xid.Xid] = []
+    unread: tuple[str, ...] = ()
     if here is not None:
         findings.append(host.disk(out))
         findings.append(host.throttling(last.cpu_throttled_ns if last is not None and last.boot == boot else None))
@@ -79,12 +76,15 @@ def examined(
                 findings.append(_unusable(unit, why))
         with xid.XidEvents() as events:
             findings += pool.checks(units)
-        errors, kernel_notes = _logged()
+        errors, unreadable = _logged()
         known = last.log_us if last is not None and last.boot == boot else -1
-        findings += _xids(states, errors, events.seen, {state.uuid: _seen(last, state, boot) for state in states})
+        seen_us = {state.uuid: _seen(last, state, boot) for state in states}
+        xids = list(_xids(states, errors, events.seen, seen_us, unreadable))
+        findings += xids
+        unread = tuple(map(check, xids)) if unreadable is not None else ()
         findings += _unlisted(listed, errors, known)
         if states:
-            notes += kernel_notes + ([f"XID events: {events.note}"] if events.note else [])
+            notes += [f"XID events: {events.note}"] if events.note else []
             findings += _gone(listed, last, boot)
     findings = [
         each if each.severity in {Severity.OK, Severity.ABSENT} else replace(each, since=since(each, past))
@@ -97,7 +97,9 @@ def examined(
             host=platform.node(),
             boot=boot,
             overall=worst,
-            checked=tuple(map(check, findings)),
+            # A check of which this session read only a part does not show when a fault ended.
+            checked=tuple(name for name in map(check, findings) if name not in unread),
+            unread=unread,
             findings=tuple(
                 PastFinding(unit=each.unit, name=each.name, severity=each.severity, found=visible(each.found))
                 for each in findings
@@ -119,8 +121,17 @@ def examined(
     if kept:
         notes.append(f"this probe is not in the history: {kept}; next: set TRITMARK_STATE to a writable folder")
     return HealthReport(
-        at, worst, by_unit(findings), tuple(findings), last.at if last is not None else "", tuple(notes)
+        at, worst, by_unit(findings), tuple(findings), last.at if last is not None else "", tuple(notes), unread
     )
+
+
+def _past(history: HealthHistory) -> tuple[list[PastProbe], list[str]]:
+    """The probes of the history, and notes about what of it cannot be read."""
+    try:
+        past, broken = history.probes()
+    except OSError as problem:
+        return [], [f"the history cannot be read: {problem}"]
+    return past, [f"{history.path}: {broken} lines cannot be read and are ignored"] if broken else []
 
 
 def unanswered(seconds: float) -> HealthReport:
@@ -254,19 +265,23 @@ def _remembered(
     return new | known
 
 
-def _logged(read: Callable[[], list[xid.Xid]] = xid.logged) -> tuple[list[xid.Xid], list[str]]:
+def _logged(read: Callable[[], list[xid.Xid]] = xid.logged) -> tuple[list[xid.Xid], OSError | None]:
+    """The XID errors in the kernel's log, and why it cannot be read."""
     try:
-        return read(), []
+        return read(), None
     except OSError as problem:
-        why = problem.strerror or problem
-        return [], [f"XID errors of the past are not known: the kernel's log cannot be read ({why}); next: run as root"]
+        return [], problem
 
 
 def _xids(
-    states: Sequence[GpuState], logged: Sequence[xid.Xid], events: Sequence[xid.Xid], seen_us: Mapping[str, int]
+    states: Sequence[GpuState],
+    logged: Sequence[xid.Xid],
+    events: Sequence[xid.Xid],
+    seen_us: Mapping[str, int],
+    unreadable: OSError | None,
 ) -> Iterator[HealthFinding]:
     """A finding for each GPU: XID errors since the last probe, which saw the log until `seen_us`, and earlier ones.
-    `seen_us`: by UUID."""
+    `seen_us`: by UUID. `unreadable`: why the log cannot be read; then only those of this probe are known."""
     legal = "no XID errors except those of faulty programs"
     for state in states:
         if not state.bus:
@@ -280,15 +295,21 @@ def _xids(
         if any(each.severity is not Severity.OK for each in old):  # what lasts is found by other checks too
             severity = overall_of([severity, Severity.WARNING])
         parts = [f"{len(each)} {when}: {_numbers(each)}" for when, each in (("new", new), ("earlier", old)) if each]
+        steps = ["see sudo dmesg and NVIDIA's list of XID errors; reset the GPU or reboot"]
+        if severity is Severity.OK:
+            steps = []
+        if unreadable is not None:
+            severity = Severity.ABSENT if severity is Severity.OK else severity
+            why = unreadable.strerror or unreadable
+            parts.append(f"{'earlier ones ' * bool(parts)}not readable: the kernel's log cannot be read ({why})")
+            steps.append(f"to read the log: {xid.made_readable(unreadable)}")
         yield HealthFinding(
             unit=gpu.name_of(state),
             name="XID errors",
             severity=severity,
-            found="; ".join(parts) or "none known",
+            found="; ".join(parts) or "none in the kernel's log",
             legal=legal,
-            next_step=""
-            if severity is Severity.OK
-            else "see sudo dmesg and NVIDIA's list of XID errors; reset the GPU or reboot",
+            next_step="; ".join(steps),
         )
 
 

@@ -52,6 +52,8 @@ class PastProbe(BaseModel):
     overall: Severity
     checked: tuple[str, ...] = ()
     """The checks that were made, see `check`."""
+    unread: tuple[str, ...] = ()
+    """The checks that the session could not make, or only in part."""
     findings: tuple[PastFinding, ...] = ()
     """Those that were not in order."""
     gpus: dict[str, dict[str, int]] = Field(default_factory=dict)

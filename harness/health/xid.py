@@ -75,6 +75,18 @@ def logged(path: Path = KMSG) -> list[Xid]:
     return list(found(_lines(path)))
 
 
+def made_readable(problem: OSError) -> str:
+    """What makes the kernel's log readable, by why it is not."""
+    if isinstance(problem, PermissionError):
+        return (
+            "run as root or with CAP_SYSLOG (in a container: --cap-add SYSLOG), "
+            "or allow every user with sudo sysctl kernel.dmesg_restrict=0"
+        )
+    if isinstance(problem, FileNotFoundError):
+        return f"in a container, add --device {KMSG} --cap-add SYSLOG; otherwise see sudo dmesg"
+    return "see sudo dmesg"
+
+
 def found(lines: Iterator[str] | Sequence[str]) -> Iterator[Xid]:
     """The XID errors among the records of the kernel's log."""
     for line in lines:

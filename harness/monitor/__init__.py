@@ -36,7 +36,8 @@ def monitor(
     `monitor/sessions.sqlite` in the state folder; `keep=False` keeps it in memory only. `interval_s` is the time
     between two samples of the machine.
 
-    Monitors may be nested, and each counts every call inside. A process that is forked inside is not watched. Raises
+    Monitors may be nested. Each is a session of its own that counts every call inside once, and so do the totals of the
+    report. A process that is forked inside is not watched. Raises
     InvalidArgumentError for an interval below 0.05 s.
     """
     from tritmark.harness.monitor.session import MonitorSession

@@ -28,7 +28,7 @@ OTHER = "other kernels"
 """Kernel of the calls of more than _MOST_SERIES series, together."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class SeriesKey:
     """Calls whose times are compared."""
 

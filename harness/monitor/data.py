@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 
 from tritmark.harness.monitor.counters import SeriesKey
 from tritmark.harness.monitor.histogram import Histogram, quantile, total
@@ -76,6 +76,8 @@ class SessionData:
     samples: tuple[Sample, ...] = ()
     devices: dict[str, dict[str, int]] = field(default_factory=dict)
     """What devices counted in this session, and what they held at its end."""
+    within: tuple[str, ...] = ()
+    """Ids of the sessions of the process that ran from before its start to after its end. They have its calls, too."""
 
     @property
     def calls(self) -> int:
@@ -90,4 +92,4 @@ class SessionData:
 
 def by_time(series: Iterable[Series]) -> tuple[Series, ...]:
     """The series that took most of the time first."""
-    return tuple(sorted(series, key=lambda each: (-(each.busy_ns or 0), astuple(each.key))))
+    return tuple(sorted(series, key=lambda each: (-(each.busy_ns or 0), each.key)))

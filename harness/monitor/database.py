@@ -23,7 +23,8 @@ from tritmark.harness.monitor.machine_samples import Sample
 
 T = TypeVar("T")
 
-SCHEMA = 1
+SCHEMA = 2
+"""1: without the column `within`."""
 MOST_SESSIONS = 5000
 MOST_BYTES = 256 << 20
 OLDEST_S = 400 * 86400.0
@@ -36,7 +37,7 @@ _TABLES = """
 CREATE TABLE IF NOT EXISTS sessions (
     id TEXT PRIMARY KEY, program TEXT NOT NULL, started REAL NOT NULL, ended REAL NOT NULL, complete INTEGER NOT NULL,
     machine TEXT NOT NULL, host TEXT NOT NULL, version TEXT NOT NULL, pid INTEGER NOT NULL, every INTEGER NOT NULL,
-    samples TEXT NOT NULL, devices TEXT NOT NULL
+    samples TEXT NOT NULL, devices TEXT NOT NULL, within TEXT NOT NULL DEFAULT '[]'
 ) STRICT;
 CREATE INDEX IF NOT EXISTS sessions_by_time ON sessions (started);
 CREATE TABLE IF NOT EXISTS series (
@@ -70,12 +71,13 @@ class Database:
             found.execute("BEGIN IMMEDIATE")
             found.execute("DELETE FROM sessions WHERE id = ?", (data.id,))
             found.execute(
-                "INSERT INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (
                     *(data.id, data.program, data.started, data.ended, data.complete, data.machine, data.host),
                     *(data.version, data.pid, data.every),
                     json.dumps([each.as_json() for each in data.samples]),
                     json.dumps(data.devices),
+                    json.dumps(data.within),
                 ),
             )
             found.executemany(
@@ -144,13 +146,15 @@ class Database:
                 raise UsageError(
                     f"{self.path}: sessions of version {version}; legal: up to {SCHEMA}; next: install a newer tritmark"
                 )
-            if version < SCHEMA and tables:
+            if not version and tables:
                 raise UsageError(f"{self.path}: a database of another program; next: name another file")
             found.execute("PRAGMA journal_mode = WAL")
             found.execute("PRAGMA synchronous = NORMAL")
             found.execute("PRAGMA foreign_keys = ON")
-            if version < SCHEMA:
+            if not version:
                 found.executescript(f"BEGIN IMMEDIATE; {_TABLES} PRAGMA user_version = {SCHEMA}; COMMIT;")
+            elif version < SCHEMA:
+                _upgrade(found)
             yield found
 
     def _check_ours(self) -> None:
@@ -194,6 +198,16 @@ class Database:
                 return
 
 
+def _upgrade(found: sqlite3.Connection) -> None:
+    """From the version before, unless another process did so meanwhile."""
+    found.execute("BEGIN IMMEDIATE")
+    (version,) = found.execute("PRAGMA user_version").fetchone()
+    if version < SCHEMA:
+        found.execute("ALTER TABLE sessions ADD COLUMN within TEXT NOT NULL DEFAULT '[]'")
+        found.execute(f"PRAGMA user_version = {SCHEMA}")
+    found.execute("COMMIT")
+
+
 def _damaged(error: sqlite3.DatabaseError) -> bool:
     return (getattr(error, "sqlite_errorcode", 0) & 0xFF) in _DAMAGED
 
@@ -229,6 +243,7 @@ def _session(row: sqlite3.Row, series: list[sqlite3.Row]) -> SessionData:
         series=by_time(_series(each) for each in series),
         samples=tuple(Sample.from_json(each) for each in json.loads(row["samples"])),
         devices=json.loads(row["devices"]),
+        within=tuple(map(str, json.loads(row["within"]))),
     )
 
 

@@ -33,6 +33,8 @@ class SessionLine:
     """One session."""
 
     data: SessionData
+    nested: bool
+    """Whether another session of the report has its calls, too. Totals leave it out."""
     slower: int
     """Series that are SLOWER."""
     own_cores: float | None

@@ -48,23 +48,30 @@ class _Shared:
         """As no session needs them. In a forked child another thread of the parent may have held the lock."""
         self.lock = threading.RLock()
         self.counters: Counters | None = None
-        self.users = 0
+        self.users: list[str] = []
+        """Ids of the sessions, the oldest first."""
 
-    def join(self) -> Counters:
+    def join(self, session: str) -> Counters:
         """Counters that count from now on."""
         with self.lock:
             if self.counters is None:
                 self.counters = Counters(hook.recorders[0])
                 hook.active = self.counters.watch
-            self.users += 1
+            self.users.append(session)
             return self.counters
 
-    def leave(self) -> None:
+    def leave(self, session: str) -> None:
         """One session needs them no more."""
         with self.lock:
-            self.users -= 1
+            if session in self.users:
+                self.users.remove(session)
             if not self.users:
                 hook.active = self.counters = None
+
+    def around(self, session: str) -> tuple[str, ...]:
+        """Sessions that began before this one and still run: they counted all of its calls."""
+        with self.lock:
+            return tuple(self.users[: self.users.index(session)]) if session in self.users else ()
 
 
 _SHARED = _Shared()
@@ -162,7 +169,7 @@ class MonitorSession:
         finally:
             hook.forget(self._join)
             if self._counters is not None:
-                _SHARED.leave()
+                _SHARED.leave(self._id)
                 self._counters = None
         if self._keep and self.data is not None:
             self._save(self.data)
@@ -220,7 +227,7 @@ class MonitorSession:
         return replace(found, values=tuple(values))
 
     def _join(self) -> None:
-        self._counters = _SHARED.join()
+        self._counters = _SHARED.join(self._id)
         self._before, self._every = self._counters.snapshot(), self._counters.watch.every
         self._devices = self._activity()
 
@@ -286,6 +293,7 @@ class MonitorSession:
             series=by_time(series),
             samples=tuple(sampler.samples),
             devices=_difference(self._activity(), self._devices),
+            within=_SHARED.around(self._id),
         )
 
     def _save(self, data: SessionData) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from statistics import median
@@ -56,7 +56,7 @@ class Report:
             return "No sessions in this time"
         from tritmark.harness.text.units import counted
 
-        calls = sum(each.data.calls for each in self.sessions)
+        calls = sum(each.data.calls for each in self.sessions if not each.nested)
         state = f"{len(self.slower)} series SLOWER" if self.slower else "no series is slower"
         return f"{counted(len(self.sessions), 'session')}, {counted(calls, 'call')}: {state}"
 
@@ -87,7 +87,9 @@ def summarize(
         notes.append(f"{len(others)} sessions of {count} other machines or limits are not shown; they do not compare")
     mine = [each for each in every if each.machine == machine]
     shown = [each for each in mine if each.started >= since]
-    rows = _rows(trends(mine), shown, ceilings or {})
+    outermost = _outermost(shown)
+    rows = _rows(trends(_outermost_of_program(mine)), shown, outermost, ceilings or {})
+    notes += _nested(shown, outermost)
     if any(each.every > 1 for each in shown):
         notes.append("at high rates one of several calls was timed, at random; all were counted")
     if any(each.series.key.asynchronous for each in rows):
@@ -103,25 +105,55 @@ def summarize(
         until=end,
         machine=machine,
         host=shown[-1].host if shown else "",
-        sessions=tuple(map(_line_of(slower), reversed(shown))),
+        sessions=tuple(map(_line_of(slower, {each.id for each in outermost}), reversed(shown))),
         rows=tuple(rows),
-        health=tuple(health(shown)),
-        advice=tuple(advice(rows, shown, bool(ceilings))),
+        health=tuple(health(outermost)),
+        advice=tuple(advice(rows, outermost, bool(ceilings))),
         ceilings=ceilings or {},
         notes=tuple(notes),
     )
 
 
+def _outermost(sessions: Sequence[SessionData]) -> list[SessionData]:
+    """The sessions that are inside no other one of them: each call of the others is counted there, too."""
+    ids = {each.id for each in sessions}
+    return [each for each in sessions if ids.isdisjoint(each.within)]
+
+
+def _outermost_of_program(sessions: Sequence[SessionData]) -> list[SessionData]:
+    """The same within each program, whose sessions are compared."""
+    programs = {each.id: each.program for each in sessions}
+    return [each for each in sessions if each.program not in map(programs.get, each.within)]
+
+
+def _nested(shown: Sequence[SessionData], outermost: Sequence[SessionData]) -> Iterator[str]:
+    """Notes about calls that several sessions have."""
+    if inner := len(shown) - len(outermost):
+        which = "1 session was" if inner == 1 else f"{inner} sessions were"
+        yield f"{which} inside another one: totals count their calls once"
+    ends: dict[int, float] = {}
+    overlapping = 0
+    for each in outermost:
+        overlapping += each.started < ends.get(each.pid, 0.0)
+        ends[each.pid] = max(each.ended, ends.get(each.pid, 0.0))
+    if overlapping:
+        which = "1 session" if overlapping == 1 else f"{overlapping} sessions"
+        yield f"{which} began while another one of the process ran, and ended later: both have the calls between"
+
+
 def _rows(
-    found: Sequence[Trend], shown: Sequence[SessionData], ceilings: Mapping[str, DeviceCeilings]
+    found: Sequence[Trend],
+    shown: Sequence[SessionData],
+    outermost: Sequence[SessionData],
+    ceilings: Mapping[str, DeviceCeilings],
 ) -> list[SeriesRow]:
     by_key: dict[tuple[str, Any], list[Series]] = {}
     newest: dict[tuple[str, Any], str] = {}
-    for session in shown:
+    for session in _outermost_of_program(shown):
         for each in session.series:
             by_key.setdefault((session.program, each.key), []).append(each)
             newest[session.program, each.key] = session.id
-    total = sum(each.busy_ns or 0.0 for some in by_key.values() for each in some)
+    total = sum(each.busy_ns or 0.0 for session in outermost for each in session.series)
     known = {(each.program, each.key): each for each in found}
     ids = {each.id for each in shown}
     rows = []
@@ -154,13 +186,14 @@ def _rows(
     return sorted(rows, key=lambda row: -row.busy_ns)
 
 
-def _line_of(slower: Mapping[str, int]) -> Any:
+def _line_of(slower: Mapping[str, int], outermost: Collection[str]) -> Any:
     def made(data: SessionData) -> SessionLine:
         busy = [each for each in data.samples if each.calls] or list(data.samples)
         gpus = [gpu for each in busy for gpu in each.gpus.values()]
         under = conditions(data)
         return SessionLine(
             data=data,
+            nested=data.id not in outermost,
             slower=slower.get(data.id, 0),
             own_cores=_middle([each.own_cores for each in busy]),
             other_cores=under.other_cores,
@@ -226,13 +259,25 @@ def as_json(report: Report) -> dict[str, Any]:
             {
                 **{
                     name: getattr(line.data, name)
-                    for name in ("id", "program", "started", "ended", "complete", "version", "pid", "every", "devices")
+                    for name in (
+                        "id",
+                        "program",
+                        "started",
+                        "ended",
+                        "complete",
+                        "version",
+                        "pid",
+                        "every",
+                        "devices",
+                        "within",
+                    )
                 },
                 "calls": line.data.calls,
                 "errors": line.data.errors,
                 **{
                     name: getattr(line, name)
                     for name in (
+                        "nested",
                         "slower",
                         "own_cores",
                         "other_cores",

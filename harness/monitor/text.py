@@ -132,16 +132,21 @@ def sparkline(values: list[float], most: int = _MOST_BARS) -> str:
     return "".join(_BARS[round((len(_BARS) - 1) * (each - low) / (high - low))] for each in shown)
 
 
+def cores(count: float | None) -> str:
+    """A number of cores, in hundredths."""
+    return units.NONE if count is None else f"{count:.2f}"
+
+
 def _session(line: SessionLine) -> tuple[str | Text, ...]:
     data = line.data
     return (
-        f"{moment(data.started)}{'' if data.complete else ' (did not end)'}",
+        f"{moment(data.started)}{' (nested)' * line.nested}{'' if data.complete else ' (did not end)'}",
         _one_line(data.program),
         units.short(data.calls),
         str(data.errors) if data.errors else "",
         Text(str(line.slower), style="red") if line.slower else "",
-        units.number(line.own_cores),
-        units.number(line.other_cores),
+        cores(line.own_cores),
+        cores(line.other_cores),
         units.rate(line.clock_hz, "Hz"),
         units.NONE if line.gpu_utilization is None else f"{line.gpu_utilization:.0f} %",
         units.NONE if line.power is None else f"{line.power:.0f} W",

@@ -57,6 +57,8 @@ class Recovering:
     op: str
     perform: Perform
     host: str
+    index: int | None = None
+    """Of a batch's product."""
     _begun: float = 0.0
     _ready: float = 0.0
     """When the worker of the newest attempt was ready."""
@@ -215,6 +217,7 @@ class Recovering:
             seconds_lost=lost,
             advice=ADVICE[broken.diagnosis.kind],
             created=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}Z",
+            index=self.index,
         )
 
 

@@ -54,6 +54,8 @@ class PastFailure:
     seconds_lost: float
     advice: str
     detail: str = ""
+    index: int | None = None
+    """In a batch, the index of the product."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,7 @@ def line_of(recovery: Recovery) -> bytes:
             seconds_lost=round(recovery.seconds_lost, 6),
             advice=recovery.advice,
             detail=detail,
+            index=recovery.index,
         )
         made = json.dumps(asdict(entry), separators=(",", ":")).encode() + b"\n"
         if len(made) <= _LINE or not (found or detail):
@@ -173,6 +176,9 @@ def _entry(found: Any) -> PastFailure:
     }
     if not all(isinstance(each, str) for each in texts.values()) or not texts["created"]:
         raise ValueError("a field of another type")
+    index = found.get("index")
+    if index is not None and type(index) is not int:
+        raise ValueError("an index of another type")
     lost = float(found.get("seconds_lost", 0))
     if not isfinite(lost):
         raise ValueError("not a number of JSON")
@@ -182,4 +188,5 @@ def _entry(found: Any) -> PastFailure:
         strategy=Strategy(found["strategy"]),
         tried=tuple(map(str, found.get("tried", ()))),
         seconds_lost=lost,
+        index=index,
     )

@@ -48,6 +48,8 @@ class Recovery:
     """The next step for this kind of failure."""
     created: str
     """Time in UTC, ISO 8601."""
+    index: int | None = None
+    """In a batch, the index of the product, from 0; None for other calls."""
 
     @property
     def refused(self) -> bool:
@@ -56,7 +58,8 @@ class Recovery:
 
     def __str__(self) -> str:
         kernel = self.failed or f"a kernel of {self.op}"
-        text = f"{kernel} failed ({self.diagnosis.kind}: {self.diagnosis.code or self.diagnosis.found})"
+        which = "" if self.index is None else f" for product {self.index}"
+        text = f"{kernel} failed{which} ({self.diagnosis.kind}: {self.diagnosis.code or self.diagnosis.found})"
         if self.refused:
             tried = ", ".join(each.strategy for each in self.tried)
             return f"{text}; tried: {tried or 'nothing'}"

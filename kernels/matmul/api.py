@@ -97,24 +97,28 @@ def matmul_batch(
     mode: PrecisionMode | str = PrecisionMode.AUTO,
     variant: str | None = None,
     device: str = DEVICE,
+    on_error: str = "raise",
 ) -> list[npt.NDArray[np.float32]]:
     """The products C = A B of several pairs (A, B), each as in matmul, over several streams: the largest is launched
     first, and the host waits once for all (specification, 3.6). Without pairs, returns no products.
 
     Raises the errors of matmul, before any launch if an argument is outside the contract. A DeviceError names the pair,
-    or the candidates if there are several.
+    or the candidates if there are several. With `on_error="recover"` (docs/guides/recover.md) products run one after
+    another, so that a failure belongs to one of them: `last_recoveries()` has the `index` of each that failed.
     """
     from tritmark.kernels.cuda.batch import Batch
     from tritmark.kernels.cuda.context import cuda_context, on_gpu
 
     watch = hook.active
     if watch is not None and (thread := watch.begin()) is not None:
-        call = partial(matmul_batch, mode=mode, variant=variant, device=device)
+        call = partial(matmul_batch, mode=mode, variant=variant, device=device, on_error=on_error)
         watched: list[npt.NDArray[np.float32]] = watch.call(thread, "matmul_batch", call, (factors,), None)
         return watched
     pairs = list(factors)
     for a, b in pairs:
         unify(OPS["float32"], {"a": a, "b": b})
+    if on_error != "raise":
+        return _recovering(pairs, on_error, mode=mode, variant=variant, device=device)
     if not pairs:
         return []
     with on_gpu(_gpu(device)):
@@ -129,6 +133,18 @@ def matmul_batch(
             name = f"{kernels}, batch of {len(bound)}"
             watch.ran(hook.named(name, {}, simulated=_device().simulated()))
     return [each.c.numpy() for each in bound]
+
+
+def _recovering(
+    pairs: list[tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]], on_error: str, **asked: Any
+) -> list[npt.NDArray[np.float32]]:
+    from tritmark.kernels.recovering.client import call, check_on_error, together
+
+    check_on_error("matmul_batch", on_error)
+    with together():
+        return [
+            call("matmul", on_error, host=False, index=index, a=a, b=b, **asked) for index, (a, b) in enumerate(pairs)
+        ]
 
 
 def bind(

@@ -103,7 +103,8 @@ def close_workers() -> None:
 
 def last_recoveries() -> tuple[Recovery, ...]:
     """What failed in the last recovering call of this thread, in order, also if the call was refused; () if nothing
-    did. A call of a layer has up to two: of the quantization and of the product."""
+    did. A call of a layer has up to two: of the quantization and of the product. A batch has up to one for each of its
+    products, with their `index`."""
     return _LAST.get()
 
 
@@ -132,17 +133,34 @@ def check_on_error(op: str, on_error: Any) -> bool:
     return True
 
 
-def call(op: str, on_error: str, *, out: Any = None, host: bool = True, out_of: int | None = None, **given: Any) -> Any:
+def call(
+    op: str,
+    on_error: str,
+    *,
+    out: Any = None,
+    host: bool = True,
+    out_of: int | None = None,
+    index: int | None = None,
+    **given: Any,
+) -> Any:
     """Call the public function `op` with these arguments in a worker. `out` is filled after a kernel succeeded; with
-    `out_of`, it is that member of the result. `host`: whether the CPU may compute the same result.
+    `out_of`, it is that member of the result. `host`: whether the CPU may compute the same result. `index`: of a
+    batch's product, for its Recovery.
 
     Raises the errors of the function for invalid arguments, UnrecoveredError and NumericalFailureError.
     """
-    return call_with_receipt(op, on_error, out=out, host=host, out_of=out_of, **given)[0]
+    return call_with_receipt(op, on_error, out=out, host=host, out_of=out_of, index=index, **given)[0]
 
 
 def call_with_receipt(
-    op: str, on_error: str, *, out: Any = None, host: bool = True, out_of: int | None = None, **given: Any
+    op: str,
+    on_error: str,
+    *,
+    out: Any = None,
+    host: bool = True,
+    out_of: int | None = None,
+    index: int | None = None,
+    **given: Any,
 ) -> tuple[Any, Receipt | None]:
     """As `call`, and the receipt of the last kernel, with the recovery in its note."""
     if not _TOGETHER.get():
@@ -172,7 +190,7 @@ def call_with_receipt(
             worker.state["weights"].forget()
         return reply
 
-    run = Recovering(_supervisor(), dispatch.registry(), op, perform, HOST if host and device != HOST else "")
+    run = Recovering(_supervisor(), dispatch.registry(), op, perform, HOST if host and device != HOST else "", index)
     try:
         reply, recovery = run.run(Attempt(device=device, variant=variant, threads=threads))
     except UnrecoveredError as error:

@@ -6,7 +6,7 @@ import gc
 import traceback
 from collections.abc import Callable
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib import import_module
 from typing import Any
 
@@ -169,7 +169,7 @@ def call(site: Site, request: CallRequest) -> Reply:
         arguments = _arguments(observer, request)
         if arguments is None:
             return Reply(impossible="the function has no such argument")
-        result = _function(request.function)(**arguments)
+        result = _function(request.function, request.attempt)(**arguments)
         receipts = tuple(joined([*earlier, last.receipt()]) for earlier, last in observer.finished)
         if isinstance(result, _WithReceipt):
             result, receipts = result
@@ -225,21 +225,28 @@ class _WithReceipt(tuple[Any, tuple[Any, ...]]):
     """A result, and the receipts of functions that do not go through dispatch.run."""
 
 
-def _function(name: str) -> Callable[..., Any]:
+def _function(name: str, attempt: Attempt) -> Callable[..., Any]:
     # By name, because the public functions import what is above this module.
     if name == "ternary_matmul":
         product: Callable[..., Any] = import_module("tritmark.kernels.ternary_matmul.api").with_receipt
         return lambda **given: product(**given)[0]
     if name == "matmul":
-        multiplied: Callable[..., Any] = import_module("tritmark.kernels.matmul.api").with_receipt
-
-        def call_matmul(**given: Any) -> Any:
-            result, receipt = multiplied(**given)
-            return _WithReceipt((result, (receipt,)))
-
-        return call_matmul
+        return partial(_matmul, attempt.pieces)
     found: Callable[..., Any] = getattr(import_module("tritmark.kernels"), name)
     return found
+
+
+def _matmul(pieces: int, a: npt.NDArray[np.float32], **given: Any) -> _WithReceipt:
+    """A product with its receipt, in so many pieces of the rows of `a`. It does not go through dispatch.run."""
+    multiplied: Callable[..., Any] = import_module("tritmark.kernels.matmul.api").with_receipt
+    if pieces == 1:
+        result, receipt = multiplied(a, **given)
+        return _WithReceipt((result, (receipt,)))
+    if len(a) < 2:
+        raise ImpossibleError("the product has one row")
+    parts = [multiplied(rows, **given) for rows in np.array_split(a, min(pieces, len(a)))]
+    result = np.concatenate([each for each, _ in parts])
+    return _WithReceipt((result, (joined([receipt for _, receipt in parts]),)))
 
 
 def _register(variants: tuple[Variant, ...]) -> None:

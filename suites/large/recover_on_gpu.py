@@ -1,5 +1,5 @@
 """Recovery on a GPU from kernels that fail there: a trap, an illegal address, a launch with too many threads, one that
-never ends, and memory that other programs hold.
+never ends, and memory that other programs hold, also for a product of a batch.
 
     python suites/large/recover_on_gpu.py [--seconds 20]
 
@@ -22,7 +22,7 @@ import numpy as np
 import recover_kernels
 
 from tritmark.harness.recovery import FailureKind, Strategy, UnrecoveredError
-from tritmark.kernels import i2s_quantize, register
+from tritmark.kernels import i2s_quantize, matmul_batch, register
 from tritmark.kernels.cuda.context import cuda_context, simulated
 from tritmark.kernels.recovering import close_workers, last_recoveries
 
@@ -77,6 +77,18 @@ class Check:
         how = "; ".join(f"{each} ({each.diagnosis.found})" for each in last_recoveries()) or "no failure"
         self.report(name, f"{'right' if right else 'WRONG'} after {seconds:.2f} s: {how}", good)
 
+    def batch(self, rows: int) -> None:
+        """Two products, of which the second does not fit into memory: it is named, and the first is no failure."""
+        small, large = (np.ones((each, each), np.float32) for each in (16, rows))
+        try:
+            matmul_batch([(small, small), (large, large)], mode="fp32", on_error="recover")
+        except UnrecoveredError as error:
+            found = error.recovery
+            good = found.index == 1 and found.diagnosis.kind is FailureKind.OUT_OF_MEMORY
+            self.report("batch with little memory", str(found), good and last_recoveries() == (found,))
+        else:
+            self.report("batch with little memory", "no failure", False)
+
     def report(self, name: str, text: str, good: bool) -> None:
         self.failed |= not good
         print(f"{'ok' if good else 'FAILED':7}{name}: {text}", flush=True)
@@ -103,9 +115,12 @@ def main() -> int:
     else:
         large, held = RNG.standard_normal(LARGE, np.float32), hold()
     check.call("little memory", large, None, {FailureKind.OUT_OF_MEMORY}, (Strategy.REDUCED_LAUNCH, Strategy.CPU))
+    check.batch(300 if simulated() else 6000)
     del held
     os.environ.pop("TRITMARK_SIMULATOR_MEMORY", None)
     check.call("after little memory", x, None, set(), ())
+    products = matmul_batch([(np.eye(16, dtype=np.float32),) * 2] * 2, mode="fp32", on_error="recover")
+    check.report("batch after little memory", "two products", all((each == np.eye(16)).all() for each in products))
     close_workers()
     return int(check.failed)
 

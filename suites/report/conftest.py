@@ -5,15 +5,22 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from made_up_sessions import DAY, START, series, session, week
 
 from tritmark.harness.advise.advise import advise
 from tritmark.harness.advise.missing import unadvised
 from tritmark.harness.league.contenders import tables
 from tritmark.harness.league.model import League
+from tritmark.harness.monitor.ceilings import DeviceCeilings
+from tritmark.harness.monitor.counters import SeriesKey
+from tritmark.harness.monitor.database import Database
+from tritmark.harness.monitor.page import build as build_monitor
+from tritmark.harness.monitor.summary import summarize
 from tritmark.harness.record import (
     Accuracy,
     Code,
@@ -221,9 +228,31 @@ def named(run: Run, variant: str) -> Run:
     return run.model_copy(update={"variant": variant, "kernel": kernel, "id": f"{kernel} {run.workload.id}"})
 
 
+def monitored(folder: Path) -> Path:
+    """The monitor's page of a made-up week, with a nested session and one with hostile names."""
+    sessions = week()
+    inside = session(57, [series(182_000, calls=900)], program="decode", at=sessions[50].started + 5)
+    sessions.append(replace(inside, pid=sessions[50].pid, within=(sessions[50].id,)))
+    for number in range(2):  # two points, so that the plot has the names, too
+        key = SeriesKey(HOSTILE, HOSTILE, HOSTILE, 8)
+        one = series(1e6, key=key, errors={HOSTILE: 1}, seed=number)
+        hostile = session(58 + number, [one], program=HOSTILE, at=sessions[55].started + 60 + number, version=HOSTILE)
+        sessions.append(replace(hostile, host=HOSTILE))
+    end = START + 15 * DAY
+    with pytest.MonkeyPatch.context() as patch:  # the made-up week has a fixed time
+        patch.setattr("tritmark.harness.monitor.database.OLDEST_S", float("inf"))
+        database = Database(folder / "sessions.sqlite")
+        for each in sessions:
+            database.save(each)
+        ceilings = {"cpu": DeviceCeilings(60e9, 4e12, "20250615T000000Z-00000000")}
+        report = summarize(database, since=START, until=end, ceilings=ceilings)
+    return build_monitor(report, folder)
+
+
 @pytest.fixture(scope="session")
 def pages(record: Record, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """cpu: everything; gpu: two devices; smoke: as many kernels as that suite has; all: the landing page; league."""
+    """cpu: everything; gpu: two devices; smoke: as many kernels as that suite has; all: the landing page; league;
+    monitor: two weeks."""
     folder = tmp_path_factory.mktemp("pages")
     cpu = build(
         record,
@@ -242,6 +271,7 @@ def pages(record: Record, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
         "gpu": gpu,
         "smoke": build(smoke, folder),
         "league": write(league(smoke), folder / "league")["html"],
+        "monitor": monitored(folder / "monitor"),
         "all": build_all([*sorted(BASELINES.glob("*.json")), BASELINES / "none.json"], folder / "all"),
     }
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tritmark.harness.record import Record
 
-NAMES = ("cpu", "gpu", "all")
+NAMES = ("cpu", "gpu", "monitor", "all")
 FOCUSABLE = "a[href], button, input, summary, [tabindex='0']"
 
 
@@ -43,7 +43,16 @@ def opened(browser: Browser, path: Path, *, hash: str = "", **settings: Any) -> 
 
 
 @pytest.mark.parametrize(
-    ("name", "scheme"), [("cpu", "light"), ("cpu", "dark"), ("gpu", "light"), ("all", "light"), ("all", "dark")]
+    ("name", "scheme"),
+    [
+        ("cpu", "light"),
+        ("cpu", "dark"),
+        ("gpu", "light"),
+        ("monitor", "light"),
+        ("monitor", "dark"),
+        ("all", "light"),
+        ("all", "dark"),
+    ],
 )
 def test_axe_finds_nothing_serious(browser: Browser, pages: dict[str, Path], name: str, scheme: str) -> None:
     import axe_playwright_python
@@ -66,7 +75,7 @@ def test_axe_finds_nothing_serious(browser: Browser, pages: dict[str, Path], nam
     assert bad == []
 
 
-@pytest.mark.parametrize("name", ["cpu", "all"])
+@pytest.mark.parametrize("name", ["cpu", "monitor", "all"])
 def test_keyboard_reaches_everything_and_each_chart_is_one_stop(
     browser: Browser, pages: dict[str, Path], name: str
 ) -> None:
@@ -89,12 +98,14 @@ def test_keyboard_reaches_everything_and_each_chart_is_one_stop(
             assert charts.nth(number).evaluate(f'each => each.querySelectorAll("{FOCUSABLE}").length') == 0
 
 
-def test_arrow_keys_read_the_marks_of_a_chart(browser: Browser, pages: dict[str, Path]) -> None:
-    with opened(browser, pages["cpu"]) as page:
-        chart = page.locator("#baseline svg")
+@pytest.mark.parametrize(("name", "place"), [("cpu", "#baseline"), ("monitor", "#trends figure:first-child")])
+def test_arrow_keys_read_the_marks_of_a_chart(browser: Browser, pages: dict[str, Path], name: str, place: str) -> None:
+    with opened(browser, pages[name]) as page:
+        chart = page.locator(f"{place} svg")
         chart.focus()
         titles = chart.locator("title").all_text_contents()
-        said = page.locator("#baseline .said")
+        assert len(titles) > 3
+        said = page.locator(f"{place} .said")
         for title in titles[:3]:
             page.keyboard.press("ArrowDown")
             assert said.text_content() == title
@@ -109,14 +120,15 @@ def shown(page: Page) -> str:
     return str(page.evaluate("document.querySelector('main').innerText"))
 
 
-def test_all_can_be_read_without_script(browser: Browser, pages: dict[str, Path]) -> None:
-    with opened(browser, pages["cpu"]) as page:
+@pytest.mark.parametrize(("name", "folds"), [("cpu", "#next details"), ("monitor", "#trends details")])
+def test_all_can_be_read_without_script(browser: Browser, pages: dict[str, Path], name: str, folds: str) -> None:
+    with opened(browser, pages[name]) as page:
         tables, with_script = page.locator("table").count(), page.locator("section").count()
-    with opened(browser, pages["cpu"], java_script_enabled=False) as page:
+    with opened(browser, pages[name], java_script_enabled=False) as page:
         assert page.locator("table").count() == tables
         assert page.locator("section").count() == with_script
         assert page.locator("input, button").count() == 0, "controls without a function"
-        fold = page.locator("#next details").nth(3)
+        fold = page.locator(folds).nth(3)
         assert not fold.locator("table").is_visible()
         fold.locator("summary").click()
         assert fold.locator("table").is_visible()
@@ -160,6 +172,47 @@ def test_paper_has_what_is_open_and_all_that_is_folded_in_it(
         assert page.pdf(prefer_css_page_size=True)[:5] == b"%PDF-"
 
 
+def test_the_monitor_on_paper_has_all_but_the_tables_of_plots(browser: Browser, pages: dict[str, Path]) -> None:
+    with opened(browser, pages["monitor"]) as page:
+        page.emulate_media(media="print")
+        for place in ("#kernels table", "#trends svg", "#health table", "#advice table", "#sessions table"):
+            assert page.locator(place).first.is_visible(), place
+        assert page.locator("details.many > .scroll").count() > 5
+        assert not any(page.locator("details.many > .scroll").evaluate_all(VISIBLE))
+        assert page.locator("nav, .tools").evaluate_all("all => all.every((each) => !each.checkVisibility())")
+        printed = page.pdf(prefer_css_page_size=True)
+    assert 1 < len(re.findall(rb"/Type /Page\b", printed)) <= 6
+
+
+def test_the_monitor_is_filtered_and_sorted(browser: Browser, pages: dict[str, Path]) -> None:
+    from playwright.sync_api import expect
+
+    rows = "#kernels tbody tr"
+    with opened(browser, pages["monitor"]) as page:
+        before = page.locator(rows).count()
+        head = page.locator("#kernels th button", has_text="Calls")
+        head.click()
+        head.click()
+        assert page.locator("#kernels th[aria-sort=descending]").count() == 1
+        calls = page.locator("#kernels tbody tr > td:nth-child(7)").all_text_contents()
+        assert calls[0].endswith("M")
+        assert calls[-1] == "0"
+        page.get_by_label("Filter the tables").fill("K=6912")
+        expect(page).to_have_url(re.compile("~f=K"))
+        kept = page.locator(f"{rows}:visible").all_text_contents()
+        assert 0 < len(kept) < before
+        assert all("K=6912" in text for text in kept)
+
+
+def test_an_option_of_a_command_is_not_broken(browser: Browser, pages: dict[str, Path]) -> None:
+    """Browsers break lines after hyphens."""
+    with opened(browser, pages["monitor"], viewport={"width": 1280, "height": 900}) as page:
+        options = page.locator("#advice code span", has_text=re.compile("^--"))
+        assert options.count() > 0
+        assert options.evaluate_all("all => all.every((each) => each.getClientRects().length === 1)")
+        assert options.evaluate_all("all => all.every((each) => each.offsetHeight < 30)")
+
+
 def test_filter_and_order_stay_in_the_address(browser: Browser, pages: dict[str, Path]) -> None:
     from playwright.sync_api import expect
 
@@ -197,19 +250,21 @@ def test_figures_sort_by_size_whatever_the_unit(browser: Browser, pages: dict[st
     assert times == sorted(times)
 
 
-def test_commands_are_copied(browser: Browser, pages: dict[str, Path]) -> None:
+@pytest.mark.parametrize(("name", "place"), [("cpu", "#next"), ("monitor", "#advice")])
+def test_commands_are_copied(browser: Browser, pages: dict[str, Path], name: str, place: str) -> None:
     from playwright.sync_api import expect
 
-    with opened(browser, pages["cpu"], permissions=["clipboard-read", "clipboard-write"]) as page:
-        code = page.locator("#next code.command").first
-        button = page.locator("#next code.command + button").first
+    with opened(browser, pages[name], permissions=["clipboard-read", "clipboard-write"]) as page:
+        code = page.locator(f"{place} code.command:visible").last
+        button = page.locator(f"{place} code.command + button:visible").last
         button.click()
         expect(button).to_have_text("Copied")
         assert page.evaluate("navigator.clipboard.readText()") == code.text_content()
 
 
-def test_names_are_inert(browser: Browser, pages: dict[str, Path]) -> None:
-    with opened(browser, pages["cpu"]) as page:
+@pytest.mark.parametrize("name", ["cpu", "monitor"])
+def test_names_are_inert(browser: Browser, pages: dict[str, Path], name: str) -> None:
+    with opened(browser, pages[name]) as page:
         assert page.evaluate("window.hit") is None
         assert page.locator("img, main script").count() == 0
         assert "</script><script>window.hit = 1</script>" in shown(page)

@@ -14,7 +14,7 @@ import pytest
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-NAMES = ("cpu", "gpu", "smoke", "league", "all")
+NAMES = ("cpu", "gpu", "smoke", "league", "monitor", "all")
 OPEN = "for (const fold of document.querySelectorAll('details')) fold.open = true"
 OVERPRINTS = """() => {
   const found = [];
@@ -109,7 +109,7 @@ def test_no_line_crosses_a_heading_of_a_chart(browser: Browser, pages: dict[str,
         assert page.evaluate(CROSSED) == []
 
 
-@pytest.mark.parametrize("name", ["cpu", "gpu", "smoke", "league"])
+@pytest.mark.parametrize("name", ["cpu", "gpu", "smoke", "league", "monitor"])
 def test_a_narrow_screen_shows_times(browser: Browser, pages: dict[str, Path], name: str) -> None:
     with opened(browser, pages[name], viewport={"width": 400, "height": 900}) as page:
         page.evaluate(OPEN)

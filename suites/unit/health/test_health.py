@@ -176,12 +176,72 @@ def test_an_event_while_the_probe_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_cannot_be_read_or_kept_is_noted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with_gpus(monkeypatch, gpu(0))
-    (tmp_path / "kmsg").unlink()
     (tmp_path / "state").write_text("a file")
     notes = "\n".join(probe().notes)
-    assert "the kernel's log cannot be read (No such file or directory); next: run as root" in notes
     assert "this probe is not in the history" in notes
     assert "TRITMARK_STATE" in notes
+
+
+UNREADABLE = {
+    "Operation not permitted": (PermissionError(1, "Operation not permitted"), "CAP_SYSLOG"),
+    "Permission denied": (PermissionError(13, "Permission denied"), "dmesg_restrict=0"),
+    "No such file or directory": (FileNotFoundError(2, "No such file or directory"), "--device /dev/kmsg"),
+    "Input/output error": (OSError(5, "Input/output error"), "sudo dmesg"),
+}
+
+
+def without_log(monkeypatch: pytest.MonkeyPatch, problem: OSError) -> None:
+    def read() -> list[xid.Xid]:
+        raise problem
+
+    monkeypatch.setattr(examine, "_logged", lambda: _LOGGED(read))
+
+
+@pytest.mark.parametrize("why", UNREADABLE)
+def test_a_log_that_cannot_be_read_is_not_one_without_errors(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, step = UNREADABLE[why]
+    with_gpus(monkeypatch, gpu(0), gpu(1))
+    monkeypatch.setenv("TRITMARK_CUDA", "simulator")
+    assert of(probe(), "XID errors").found == "none in the kernel's log"
+    without_log(monkeypatch, problem)
+    report = probe()
+    found = of(report, "XID errors")
+    assert (found.severity, report.overall) == (Severity.ABSENT, Severity.OK)
+    assert found.found == f"not readable: the kernel's log cannot be read ({why})"
+    assert step in found.next_step
+    assert report.unread == ("GPU 0: XID errors", "GPU 1: XID errors")
+    text = run("--passive").stdout
+    assert f"absent    GPU 0: XID errors: {found.found}\n          -> to read the log: " in text
+    assert "Not read: GPU 0: XID errors, GPU 1: XID errors." in text
+    assert json.loads(run("--passive", "--json").stdout)["unread"] == list(report.unread)
+    assert "not read GPU 0: XID errors" in run("--history").stdout
+    assert json.loads(run("--history", "--json").stdout)[-1]["unread"] == list(report.unread)
+
+
+def test_an_event_counts_where_the_log_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_gpus(monkeypatch, gpu(0), gpu(1), events=[(0, 13), (1, 95)])
+    without_log(monkeypatch, UNREADABLE["Permission denied"][0])
+    report = probe()
+    assert of(report, "XID errors", "GPU 1").severity is Severity.CRITICAL
+    assert "1 new: XID 95" in of(report, "XID errors", "GPU 1").found
+    assert "earlier ones not readable" in of(report, "XID errors", "GPU 1").found
+    assert of(report, "XID errors").severity is Severity.ABSENT
+    assert "1 new: XID 13" in of(report, "XID errors").found
+
+
+def test_a_probe_that_cannot_read_the_log_ends_no_earlier_fault(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with_gpus(monkeypatch, gpu(0))
+    (tmp_path / "kmsg").write_text(XID_79.format(at=5, number=79))
+    readable = examine._logged
+    probe()
+    first = HealthHistory().probes()[0][0].at
+    without_log(monkeypatch, UNREADABLE["Permission denied"][0])
+    probe()
+    monkeypatch.setattr(examine, "_logged", readable)
+    found = of(probe(), "XID errors")
+    assert (found.severity, found.since) == (Severity.WARNING, first)
 
 
 def test_a_gpu_that_disappears(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,6 +28,8 @@ from tritmark.kernels import dispatch
 OP = "i2s_quantize"
 KEY = KernelKey("cpu", OP, "none", "int8")
 ON_GPU = KernelKey("cuda", OP, "none", "int8")
+ON_GPU_PRODUCT = KernelKey("cuda", "matmul_fp32", "none", "float32")
+DEQUANTIZE = KernelKey("cpu", "i2s_dequantize", "none", "float32")
 
 MARKED = 1000.0
 """A first element of MARKED + n makes the kernel `marked` fail in way n."""
@@ -176,6 +178,23 @@ def _write_weights(inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) ->
     raise OSError(5, "input/output error")
 
 
+ODD_ROWS = 13
+"""Rows of products in which the kernel of `failing_product` fails."""
+
+
+def _bind_product(error: str, inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:
+    if axes["M"] == ODD_ROWS:  # here, because the launch of a product must be that of a CUDA kernel
+        GPU_FAULTS[error]()
+    return correct(ON_GPU_PRODUCT, "tiled").bind(inputs, outputs, axes, threads)
+
+
+def failing_product(kind: str) -> Variant:
+    """A float32 product on the GPU that fails with ODD_ROWS rows, and is chosen before all others."""
+    bind = partial(_bind_product, kind)
+    tier = Tier.EXTREMELY_OPTIMIZED
+    return Variant(key=ON_GPU_PRODUCT, name=kind, tier=tier, rank=99, summary="fails for some", bind=bind)
+
+
 SPECIAL: Mapping[str, Callable[..., None]] = {
     "needs_alignment": _needs_alignment,
     "one_thread": _one_thread,
@@ -199,22 +218,22 @@ def failing(kind: str, key: KernelKey = KEY, tier: Tier = Tier.CANDIDATE, rank: 
     )
 
 
-def _bind_nan(value: float, inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:
-    key = KernelKey("cpu", "i2s_dequantize", "none", "float32")
+def _bind_nan(key: KernelKey, value: float, inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:
     launch = correct(key, "scalar").bind(inputs, outputs, axes, threads)
 
     class Wrong(FailingLaunch):
         def run(self) -> None:
             self._launch.run()
-            outputs["x"][1] = value
+            next(iter(outputs.values())).reshape(-1)[1] = value
 
     return Wrong(launch, lambda: None)
 
 
-def not_finite(name: str, value: float) -> Variant:
-    """An i2s_dequantize with that value in its second output."""
-    key = KernelKey("cpu", "i2s_dequantize", "none", "float32")
-    return Variant(key=key, name=name, tier=Tier.CANDIDATE, rank=0, summary="incorrect", bind=partial(_bind_nan, value))
+def not_finite(
+    name: str, value: float, key: KernelKey = DEQUANTIZE, tier: Tier = Tier.CANDIDATE, rank: int = 0
+) -> Variant:
+    """A kernel with that value in its second output. Candidates are taken only by name."""
+    return Variant(key=key, name=name, tier=tier, rank=rank, summary="incorrect", bind=partial(_bind_nan, key, value))
 
 
 def writing_weights(key: KernelKey) -> Variant:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import log
+from math import log, sqrt
+from statistics import fmean, stdev
 
 import pytest
 from hypothesis import given
@@ -13,6 +14,7 @@ from made_up_sessions import drawn, samples, series, session, week
 from tritmark.harness.monitor.compare import (
     ALPHA,
     LEAST_SESSIONS,
+    LEAST_SPREAD,
     SAME_LEVEL,
     SessionJudgement,
     SessionVerdict,
@@ -56,6 +58,16 @@ def test_the_prediction_is_that_of_student(spread: float, count: int) -> None:
     center, half = predicted(logs, 0.01)
     assert abs(center - log(BASE)) <= spread / count + 1e-12
     assert half > 2.5 * max(0.01, spread)
+
+
+@given(st.lists(st.floats(5, 25), min_size=5, max_size=30), st.floats(1e-4, 0.1))
+def test_the_half_width_is_that_of_the_sample_deviation(logs: list[float], alpha: float) -> None:
+    from scipy.stats import t
+
+    wanted = t.ppf(1 - alpha / 2, len(logs) - 1) * max(stdev(logs), LEAST_SPREAD) * sqrt(1 + 1 / len(logs))
+    center, half = predicted(logs, alpha)
+    assert center == pytest.approx(fmean(logs), rel=1e-12)
+    assert half == pytest.approx(wanted, rel=1e-9)
 
 
 def test_the_first_sessions_are_new() -> None:

@@ -67,6 +67,44 @@ def test_what_the_report_counts(report: Report) -> None:
     assert sum(each.errors for each in report.rows) == 17
 
 
+def test_nested_sessions_count_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program, a part of it under another name, and a part of that under the program's name."""
+    monkeypatch.setattr("tritmark.harness.monitor.database.OLDEST_S", float("inf"))
+    outer = session(0, [series(1e5, calls=100)])
+    part = replace(session(1, [series(1e5, calls=40)], program="decode", at=START + 10), within=(outer.id,))
+    again = replace(session(2, [series(2e5, calls=30)], at=START + 20), within=(outer.id, part.id))
+    database = kept(tmp_path, [outer, part, again])
+    found = summarize(database, since=START, until=END)
+    assert "100 calls" in found.headline
+    assert {each.program: each.calls for each in found.rows} == {"serve.py": 100, "decode": 40}
+    assert next(each for each in found.rows if each.program == "serve.py").share_of_time == pytest.approx(1)
+    (point,) = next(each for each in found.rows if each.program == "serve.py").trend.points
+    assert point.session == outer.id, "the session inside is no earlier one of its own program"
+    assert [(each.data.id, each.nested) for each in found.sessions] == [
+        (again.id, True),
+        (part.id, True),
+        (outer.id, False),
+    ]
+    assert "2 sessions were inside another one" in printed(found)
+    assert "(nested)" in printed(found)
+    assert [each["nested"] for each in as_json(found)["sessions"]] == [True, True, False]
+    # The outer one is not shown, so the inner one counts.
+    assert "40 calls" in summarize(database, since=START, until=END, program="decode").headline
+    assert "30 calls" in summarize(database, since=START + 15, until=END).headline
+
+
+def test_sessions_that_overlap_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tritmark.harness.monitor.database.OLDEST_S", float("inf"))
+    first = session(0, [series(1e5)])
+    late = replace(session(1, [series(1e5)], at=START + 30), pid=first.pid)
+    other = session(2, [series(1e5)], at=START + 40)  # of another process
+    after = replace(session(3, [series(1e5)], at=START + 100), pid=first.pid)
+    found = summarize(kept(tmp_path, [first, late, other, after]), since=START, until=END)
+    assert [each for each in found.notes if "both have the calls between" in each] == [
+        "1 session began while another one of the process ran, and ended later: both have the calls between"
+    ]
+
+
 def test_health_and_advice(report: Report) -> None:
     health = " ".join(f"{each.what} {each.evidence}" for each in report.health)
     assert "12 times in 1 sample" in health
@@ -154,8 +192,19 @@ def test_the_page(report: Report, tmp_path: Path) -> None:
     assert report.headline in page
     assert page.count("<svg") == 5
     assert 'class="mark slower">SLOWER' in page
-    assert "tritmark gate OLD NEW" in page
+    assert "tritmark gate OLD NEW" in re.sub("<[^>]+>", "", page)
     assert "http:" not in page.replace("http://www.w3.org", "")
+
+
+def test_a_page_of_many_sessions_has_an_end(tmp_path: Path) -> None:
+    now = time.time()
+    many = [session(number, [series(1e5, calls=30, seed=number)], at=now - number) for number in range(64)]
+    page = render(summarize(kept(tmp_path, many), since=0))
+    assert "34 earlier sessions" in page
+    assert page.count("did not end") == 0
+    shown, _, folded = page.partition('id="sessions"')[2].partition("<details")
+    assert (shown.count('<th scope="row">'), folded.count('<th scope="row">')) == (30, 34)
+    assert "without 14 earlier sessions" in page, "of the plot's table"
 
 
 def test_a_page_without_sessions(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import sys
 import textwrap
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -67,6 +68,39 @@ def test_nested_sessions_count_what_ran_inside(database: Path) -> None:
     assert hook.active is None
 
 
+def test_a_nested_session_knows_what_it_is_inside_of(database: Path) -> None:
+    with tritmark.monitor("serve", database=database) as outer:
+        with tritmark.monitor("decode", database=database) as middle, tritmark.monitor(keep=False) as inner:
+            call()
+            assert inner.now().within == (outer.now().id, middle.now().id)
+        with tritmark.monitor("decode", database=database) as next_one:
+            call()
+    found = [each.data for each in (outer, middle, inner, next_one)]
+    assert all(found)
+    ids = [each.id for each in found if each is not None]
+    assert [each.within for each in found if each is not None] == [(), (ids[0],), (ids[0], ids[1]), (ids[0],)]
+    assert [each.within for each in Database(database).sessions()] == [(), (ids[0],), (ids[0],)]
+
+
+def test_a_database_of_the_version_before_is_read_and_written(database: Path) -> None:
+    ids = kept(database)
+    with sqlite3.connect(database) as found:
+        found.execute("ALTER TABLE sessions DROP COLUMN within")
+        found.execute("PRAGMA user_version = 1")
+    found.close()
+    threads = [threading.Thread(target=Database(database).sessions) for _ in range(4)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    later = replace(session(9, [made_up(1e5)], at=time.time()), within=(ids[0],))
+    Database(database).save(later)
+    assert [(each.id, each.within) for each in Database(database).sessions()] == [
+        *((each, ()) for each in ids),
+        (later.id, (ids[0],)),
+    ]
+
+
 def test_sessions_that_overlap_in_threads(database: Path) -> None:
     """The first one ends while the second one is open."""
     begun, go_on = threading.Event(), threading.Event()
@@ -86,6 +120,8 @@ def test_sessions_that_overlap_in_threads(database: Path) -> None:
     go_on.set()
     thread.join()
     assert (calls(early), calls(late)) == (1, 2)
+    assert late.data is not None
+    assert late.data.within == (), "the other one ended first"
 
 
 def test_a_decorated_function_is_a_session_each_time(database: Path) -> None:

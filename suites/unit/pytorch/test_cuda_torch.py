@@ -57,6 +57,18 @@ def whole() -> Iterator[None]:
     torch._dynamo.reset()
 
 
+def test_a_layer_that_recovers_refuses_tensors_on_a_gpu(device: Any) -> None:
+    layer, x = BitLinear(K, N, on_error="recover"), torch.ones(2, K)
+    assert layer(x).shape == (2, N)
+    for moved, given, name in ((layer, x.to(device), "x"), (copy.deepcopy(layer).to(device), x.to(device), "x")):
+        for call in (moved, torch.compile(moved, fullgraph=True, backend="aot_eager")):
+            with pytest.raises(InvalidArgumentError, match=rf'{name}.*on {device}.*on_error="raise"'):
+                call(given)
+    layer = layer.to(device)
+    layer.on_error = "raise"
+    assert layer(x.to(device)).shape == (2, N)
+
+
 def codes_of(rows: int, columns: int, seed: int = 0) -> Any:
     return torch.from_numpy(np.random.default_rng(seed).integers(-1, 2, (rows, columns), dtype=np.int8))
 

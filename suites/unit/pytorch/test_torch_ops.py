@@ -176,6 +176,10 @@ CASES: dict[str, tuple[str, tuple[Any, ...]]] = {
         "bit_linear",
         (X.clone().requires_grad_(), *STATE, True, torch.ones(40).requires_grad_()),
     ),
+    "a state, in a worker": (
+        "bit_linear_recovering",
+        (X.bfloat16().requires_grad_(), *STATE, False, torch.ones(40).requires_grad_()),
+    ),
     "a state, 16 bits": ("bit_linear_a16_forward", (X.bfloat16(), *STATE)),
     "a state, 16 bits with gradients": ("bit_linear_a16", (X.half().requires_grad_(), *STATE, True, torch.float32)),
     "i2s_quantize": ("i2s_quantize", (X.transpose(0, 2), SCALE)),

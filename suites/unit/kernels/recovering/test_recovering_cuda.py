@@ -29,6 +29,7 @@ from tritmark.kernels import (
     float_widen,
     i2s_quantize,
     matmul,
+    matmul_batch,
     pack_weights,
     spread,
     ternary_matmul,
@@ -201,6 +202,66 @@ def test_an_op_without_a_kernel_on_the_cpu_is_refused(monkeypatch: pytest.Monkey
     with pytest.raises(UnrecoveredError):
         matmul(np.eye(4, dtype=np.float32), np.eye(4, dtype=np.float32), mode="fp32", on_error="recover")
     assert all(each.strategy is not Strategy.CPU for each in history_steps())
+
+
+def pairs_of(*rows: int) -> list[Any]:
+    rng = np.random.default_rng(8)
+    return [(rng.standard_normal((M, 8), np.float32), rng.standard_normal((8, 5), np.float32)) for M in rows]
+
+
+@pytest.fixture
+def batch() -> list[Any]:
+    return pairs_of(3, planted.ODD_ROWS, 4, planted.ODD_ROWS, 5)
+
+
+@pytest.mark.filterwarnings("ignore::tritmark.harness.recovery.RecoveryWarning")
+def test_a_batch_recovers_and_names_the_products_that_failed(batch: list[Any]) -> None:
+    wanted = matmul_batch(batch, mode="fp32")
+    with registered(planted.failing_product("illegal_address")):
+        found = matmul_batch(batch, mode="fp32", on_error="recover")
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(one, other)
+    recoveries = last_recoveries()
+    assert [each.index for each in recoveries] == [1, 3]
+    assert {each.failed.rpartition("/")[2] for each in recoveries} == {"illegal_address"}
+    assert "failed for product 3 (" in str(recoveries[1])
+    assert [each.index for each in history.read().failures] == [1, 3]
+    assert matmul_batch(batch[:1], mode="fp32", on_error="recover")[0].shape == (3, 5)
+    assert last_recoveries() == ()
+
+
+def test_a_batch_ends_at_a_product_that_nothing_helps(batch: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "MOST", 1)  # no second attempt
+    with registered(planted.failing_product("illegal_address")), pytest.raises(UnrecoveredError, match="product 1"):
+        matmul_batch(batch, mode="fp32", on_error="recover")
+    assert [(each.index, each.refused) for each in last_recoveries()] == [(1, True)]
+
+
+def test_a_product_that_does_not_fit_is_computed_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs = pairs_of(16, 6001, 1)
+    wanted = matmul_batch(pairs, mode="fp32")
+    monkeypatch.setenv("TRITMARK_SIMULATOR_MEMORY", "200000")  # 312 kB are needed
+    with pytest.warns(RecoveryWarning):
+        found = matmul_batch(pairs, mode="fp32", on_error="recover")
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(one, other)
+    (recovery,) = last_recoveries()
+    assert (recovery.index, recovery.diagnosis.kind) == (1, FailureKind.OUT_OF_MEMORY)
+    assert steps(recovery) == [Strategy.FREED_MEMORY, Strategy.REDUCED_LAUNCH]
+    wide = np.ones((1, 40_000), np.float32), np.ones((40_000, 5), np.float32)
+    with pytest.raises(UnrecoveredError) as caught:
+        matmul(*wide, mode="fp32", on_error="recover")
+    assert caught.value.recovery.tried[-1].impossible == "the product has one row"
+
+
+def test_a_batch_is_checked_before_its_first_product(batch: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRITMARK_SIMULATOR_FAILS", "0@1")
+    with pytest.raises(InvalidArgumentError, match="K = 8"):
+        matmul_batch([*batch, (np.ones((2, 8), np.float32), np.ones((7, 2), np.float32))], on_error="recover")
+    with pytest.raises(InvalidArgumentError, match="on_error"):
+        matmul_batch(batch, on_error="ignore")
+    assert matmul_batch([], on_error="recover") == []
+    assert history.read().failures == ()
 
 
 def history_steps() -> list[Any]:

@@ -1,0 +1,41 @@
+"""A layer's product in a worker: the quantization of activations, then the product."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy.typing as npt
+
+from tritmark.harness.spec import Receipt, Requirement
+from tritmark.kernels.packed import PackedWeights
+from tritmark.kernels.recovering.client import RECOVER, call, call_with_receipt, together
+
+
+def linear_in_worker(
+    rows: npt.NDArray[Any],
+    weights: PackedWeights,
+    *,
+    dtype: str,
+    device: str,
+    variant: str | None = None,
+    threads: int | None = None,
+    requirement: Requirement = Requirement.LATENCY,
+) -> tuple[npt.NDArray[Any], Receipt]:
+    """The product (M, N) in `dtype` of rows (M, K), float32, float16 or bfloat16, and the receipt of its kernel. Both
+    calls count as one in `last_recoveries`. Raises the errors of activation_quantize and ternary_matmul."""
+    asked: dict[str, Any] = {"threads": threads, "device": device}
+    with together():
+        quantized = call("activation_quantize", RECOVER, x=rows, nonfinite="error", variant=None, **asked)
+        y, receipt = call_with_receipt(
+            "ternary_matmul",
+            RECOVER,
+            activations=quantized.q,
+            weights=weights,
+            act_scale=quantized.scale,
+            dtype=dtype,
+            variant=variant,
+            requirement=requirement,
+            **asked,
+        )
+    assert receipt is not None
+    return y, receipt
