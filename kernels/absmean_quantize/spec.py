@@ -23,6 +23,9 @@ from tritmark.harness.spec import Axes, KernelKey, Op, Tensor, ToleranceKind, Tr
 from tritmark.harness.validate.families import ELEMENTS, FLOAT_FAMILIES, floats
 from tritmark.kernels.absmean_quantize.reference import reference
 
+ORDER = 40
+"""The place of the op in lists and reports."""
+
 
 def _generate(axes: Axes, family: str, rng: np.random.Generator) -> dict[str, Any]:
     if family == "ties":

@@ -18,6 +18,8 @@ from tritmark.harness.validate.families import FLOAT_FAMILIES, ROWS, floats
 from tritmark.kernels import input_dtypes
 from tritmark.kernels.activation_quantize.reference import reference
 
+ORDER = 50
+"""The place of the op in lists and reports."""
 KEY = KernelKey("cpu", "activation_quantize", "none", "int8")
 MAX_K = (2**31 - 1) // 128
 """The largest K for which the sum of a row of -128 fits int32."""

@@ -17,6 +17,8 @@ from tritmark.harness.spec import Axes, KernelKey, Op, Tensor, ToleranceKind, Tr
 from tritmark.harness.validate.families import ELEMENTS, FLOAT_FAMILIES, NONFINITE, floats, with_nonfinite
 from tritmark.kernels.float_narrow.reference import reference
 
+ORDER = 60
+"""The place of the op in lists and reports."""
 DTYPES = ("float16", "bfloat16")
 FAMILIES = (*FLOAT_FAMILIES, NONFINITE)
 

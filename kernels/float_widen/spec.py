@@ -18,6 +18,8 @@ from tritmark.harness.validate.families import ELEMENTS
 from tritmark.kernels.float_narrow.spec import DTYPES, FAMILIES, values
 from tritmark.kernels.float_widen.reference import held, reference
 
+ORDER = 70
+"""The place of the op in lists and reports."""
 FORMATS = DTYPES
 
 

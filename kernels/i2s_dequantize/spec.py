@@ -11,6 +11,9 @@ from tritmark.harness.spec import Axes, KernelKey, Op, Tensor, ToleranceKind, Tr
 from tritmark.harness.validate.families import ELEMENTS, integers, scales
 from tritmark.kernels.i2s_dequantize.reference import reference
 
+ORDER = 20
+"""The place of the op in lists and reports."""
+
 
 def _generate(axes: Axes, family: str, rng: np.random.Generator) -> dict[str, Any]:
     # i2s_quantize returns codes from -2 to 1, and kernels take any int8.

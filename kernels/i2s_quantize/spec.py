@@ -12,6 +12,8 @@ from tritmark.harness.validate.families import ELEMENTS, FLOAT_FAMILIES, floats,
 from tritmark.kernels import input_dtypes
 from tritmark.kernels.i2s_quantize.reference import reference
 
+ORDER = 10
+"""The place of the op in lists and reports."""
 _SCALED = frozenset({"uniform", "normal", "heavy", "constant", "one_nonzero"})
 """Families with values that are multiplied by the scale: with a large scale all of them would be code 0."""
 

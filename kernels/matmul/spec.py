@@ -18,6 +18,8 @@ from tritmark.harness.spec import Axes, KernelKey, Op, Sizes, Tensor, ToleranceK
 from tritmark.harness.validate.families import NONFINITE, ROWS, floats, with_nonfinite
 from tritmark.kernels.matmul.reference import reference
 
+ORDER = 130
+"""The place of the op in lists and reports."""
 NAMES = {"float32": "matmul_fp32", "float16": "matmul_fp16", "bfloat16": "matmul_bf16"}
 """The op of each input dtype."""
 MAX_K = 1 << 20

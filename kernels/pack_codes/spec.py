@@ -14,6 +14,8 @@ from tritmark.harness.validate.families import scales as scales_of
 from tritmark.kernels.formats import FORMATS
 from tritmark.kernels.pack_codes.reference import reference
 
+ORDER = 80
+"""The place of the op in lists and reports."""
 PACKED_FORMATS = ("i2_s_x86", "row16", "tq2_0")
 """The formats that the device packs and unpacks."""
 

@@ -19,6 +19,8 @@ from tritmark.kernels.input_dtypes import narrow
 from tritmark.kernels.ternary_linear.reference import NAMES, read_as, reference
 from tritmark.kernels.ternary_matmul.spec import OP as TERNARY_MATMUL
 
+ORDER = 120
+"""The place of the op in lists and reports."""
 OUTPUTS = ("float32", "bfloat16", "float16")
 """Output dtypes."""
 

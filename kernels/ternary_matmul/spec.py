@@ -27,6 +27,8 @@ from tritmark.kernels.formats.tl_layout import TL
 from tritmark.kernels.ternary_matmul.reference import reference
 from tritmark.kernels.ternary_matmul.scales import grouped, holds_ternary, weight_scales
 
+ORDER = 100
+"""The place of the op in lists and reports."""
 DTYPES = ("int32", "float32", "bfloat16")
 """Output dtypes; int32 is the accumulators themselves."""
 

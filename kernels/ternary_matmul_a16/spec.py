@@ -16,6 +16,8 @@ from tritmark.kernels.formats import FORMATS
 from tritmark.kernels.ternary_matmul.scales import holds_ternary
 from tritmark.kernels.ternary_matmul_a16.reference import reference
 
+ORDER = 110
+"""The place of the op in lists and reports."""
 NAMES = {"bfloat16": "ternary_matmul_bf16", "float16": "ternary_matmul_fp16"}
 """The op of each activation dtype."""
 DTYPES = ("float32", "bfloat16", "float16")

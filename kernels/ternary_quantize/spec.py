@@ -16,6 +16,8 @@ from tritmark.harness.validate.families import ELEMENTS, FLOAT_FAMILIES, floats
 from tritmark.kernels import input_dtypes
 from tritmark.kernels.ternary_quantize.reference import GROUPS, reference
 
+ORDER = 30
+"""The place of the op in lists and reports."""
 CODES = KernelKey("cpu", "ternary_quantize", "none", "int8")
 """One code a byte."""
 PACKED = KernelKey("cpu", "ternary_quantize", "i2_s_x86", "uint8")

@@ -15,6 +15,9 @@ from tritmark.kernels.pack_codes.reference import packed
 from tritmark.kernels.pack_codes.spec import scales_like
 from tritmark.kernels.unpack_codes.reference import reference
 
+ORDER = 90
+"""The place of the op in lists and reports."""
+
 
 def _generate(axes: Axes, family: str, rng: np.random.Generator) -> dict[str, Any]:
     made = pack_codes.generate(axes, family, rng)
