@@ -35,6 +35,7 @@ from tritmark.kernels.peers import ORACLES, PEERS
 from tritmark.kernels.spread_result import Spread
 from tritmark.kernels.ternary_linear.api import ternary_linear
 from tritmark.kernels.ternary_matmul.api import ternary_matmul
+from tritmark.kernels.ternary_matmul.batch import ternary_matmul_batch
 from tritmark.kernels.ternary_matmul_a16.api import ternary_matmul_a16
 from tritmark.kernels.ternary_quantize.api import ternary_quantize
 from tritmark.kernels.unpack_codes.api import unpack_codes
@@ -145,6 +146,7 @@ __all__ = [
     "ternary_linear",
     "ternary_matmul",
     "ternary_matmul_a16",
+    "ternary_matmul_batch",
     "ternary_quantize",
     "unpack_codes",
 ]

@@ -52,7 +52,7 @@ def allowed(pool: ModuleType, threads: int) -> int:
     # OpenMP may have bound this thread to one core; `prepare` then gave the pool those of the process.
     bound = os.environ.get(BINDING[0], "false").lower() != "false"
     cores = affinity() if bound else os.sched_getaffinity(0)
-    return max(1, min(threads, int(pool.threads()), len(cores)))
+    return max(1, min(int(threads), int(pool.threads()), len(cores)))
 
 
 def prepare(pool: ModuleType) -> None:
