@@ -55,6 +55,23 @@ class PrecisionResult(Model):
         return 2e-3 * M * N * K / self.product_ns
 
 
+class PrecisionTotal(Model):
+    """The sums of one mode over all shapes."""
+
+    mode: str
+    shapes: int
+    """Number of shapes in the sums."""
+    product_ns: float
+    """Of the medians."""
+    conversion_ns: float
+    call_ns: float
+    device_bytes: int
+    """The largest peak, not the sum."""
+    uploaded: int
+    downloaded: int
+    launches: int
+
+
 class PrecisionTable(Model):
     """The output file of `tritmark precision`."""
 
@@ -69,6 +86,8 @@ class PrecisionTable(Model):
     results: tuple[PrecisionResult, ...]
     chosen: dict[str, str | None]
     """For each shape, as MxNxK, the mode; None if no mode is exact enough."""
+    totals: tuple[PrecisionTotal, ...] = ()
+    """In the order of the modes; empty in files of earlier versions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +102,27 @@ class Precisions:
 def named(shape: Shape) -> str:
     """The shape as MxNxK."""
     return "x".join(map(str, shape))
+
+
+def totals(results: Sequence[PrecisionResult]) -> tuple[PrecisionTotal, ...]:
+    """The sums of each mode."""
+    modes: dict[str, list[PrecisionResult]] = {}
+    for each in results:
+        modes.setdefault(each.mode, []).append(each)
+    return tuple(
+        PrecisionTotal(
+            mode=mode,
+            shapes=len({each.shape for each in its}),
+            product_ns=sum(each.product_ns for each in its),
+            conversion_ns=sum(each.conversion_ns for each in its),
+            call_ns=sum(each.call_ns for each in its),
+            device_bytes=max(each.device_bytes for each in its),
+            uploaded=sum(each.uploaded for each in its),
+            downloaded=sum(each.downloaded for each in its),
+            launches=sum(each.launches for each in its),
+        )
+        for mode, its in modes.items()
+    )
 
 
 def fastest(results: Sequence[PrecisionResult], error: float | None = None) -> dict[str, str | None]:

@@ -17,7 +17,7 @@ from tritmark.kernels.absmean_quantize.api import absmean_quantize, ternarize
 from tritmark.kernels.activation_quantize.api import activation_quantize
 from tritmark.kernels.cuda.device import DEVICE as CUDA
 from tritmark.kernels.cuda.memory import MemoryHealth
-from tritmark.kernels.cuda.spread import Spread, spread
+from tritmark.kernels.cuda.spread import spread
 from tritmark.kernels.device_health import check_memory_health, performance_stats
 from tritmark.kernels.dispatch import register
 from tritmark.kernels.float_narrow.api import float_narrow
@@ -32,8 +32,10 @@ from tritmark.kernels.ops import files, modules
 from tritmark.kernels.pack_codes.api import pack_codes
 from tritmark.kernels.packed import PackedWeights, pack_weights
 from tritmark.kernels.peers import ORACLES, PEERS
+from tritmark.kernels.spread_result import Spread
 from tritmark.kernels.ternary_linear.api import ternary_linear
 from tritmark.kernels.ternary_matmul.api import ternary_matmul
+from tritmark.kernels.ternary_matmul.batch import ternary_matmul_batch
 from tritmark.kernels.ternary_matmul_a16.api import ternary_matmul_a16
 from tritmark.kernels.ternary_quantize.api import ternary_quantize
 from tritmark.kernels.unpack_codes.api import unpack_codes
@@ -144,6 +146,7 @@ __all__ = [
     "ternary_linear",
     "ternary_matmul",
     "ternary_matmul_a16",
+    "ternary_matmul_batch",
     "ternary_quantize",
     "unpack_codes",
 ]

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from threading import Lock
 from time import perf_counter_ns, thread_time_ns
 from types import ModuleType
 from typing import Any
@@ -24,6 +25,9 @@ from tritmark.harness.spec import ThreadTimes
 
 _TEAM = ("GOMP_parallel", "_ZN2at15get_num_threadsEv", "omp_get_thread_num")
 """Functions that the pool needs of PyTorch's threads; the second is C++'s at::get_num_threads()."""
+
+_WATCHING = Lock()
+"""The pool has one set of counts."""
 
 
 def variable(name: str) -> int | None:
@@ -41,6 +45,14 @@ def limit() -> int:
     """The most threads that a call may have, even if it requests more."""
     known = (quota(), variable("OMP_THREAD_LIMIT"), os.cpu_count())
     return min((each for each in known if each is not None), default=1)
+
+
+def allowed(pool: ModuleType, threads: int) -> int:
+    """The most threads of a call from this thread that requests so many."""
+    # OpenMP may have bound this thread to one core; `prepare` then gave the pool those of the process.
+    bound = os.environ.get(BINDING[0], "false").lower() != "false"
+    cores = affinity() if bound else os.sched_getaffinity(0)
+    return max(1, min(int(threads), int(pool.threads()), len(cores)))
 
 
 def prepare(pool: ModuleType) -> None:
@@ -75,18 +87,25 @@ def set_nodes(pool: ModuleType, there: numa.Topology) -> None:
 
 
 def watched(pool: ModuleType, calls: Callable[[], object]) -> ThreadTimes | None:
-    """The times of the pool's threads in `calls()`; None if the calls did not use the pool.
+    """The times of the pool's threads in `calls()`; None if the calls did not use the pool, or while another thread
+    watches it.
 
     This thread's work outside of the pool counts as busy.
     """
-    pool.watch(True)
-    try:
-        begin, own = perf_counter_ns(), thread_time_ns()
+    if not _WATCHING.acquire(blocking=False):
         calls()
+        return None
+    try:
+        pool.watch(True)
+        begin, own = perf_counter_ns(), thread_time_ns()
+        try:
+            calls()
+        finally:
+            pool.watch(False)
         own, wall = thread_time_ns() - own, perf_counter_ns() - begin
+        seen = pool.seen()
     finally:
-        pool.watch(False)
-    seen = pool.seen()
+        _WATCHING.release()
     if not seen["calls"]:
         return None
     alone = max(0, own - seen["caller_ns"])

@@ -43,7 +43,7 @@ def precision(
     """Measure a product in every precision of the GPU, and pick the fastest that is exact enough."""
     from importlib.metadata import version
 
-    from tritmark.harness.precision import PrecisionTable, fastest
+    from tritmark.harness.precision import PrecisionTable, fastest, totals
     from tritmark.harness.providers import load
     from tritmark.harness.report.page import put
 
@@ -65,6 +65,7 @@ def precision(
         error=error,
         results=measured.results,
         chosen=fastest(measured.results, error),
+        totals=totals(measured.results),
     )
     try:
         path = put(out / "precision", f"{now:%Y%m%dT%H%M%SZ}.json", f"{made.model_dump_json(indent=1)}\n")
@@ -117,5 +118,19 @@ def _table(made: PrecisionTable) -> Table:
             units.size(each.device_bytes),
             units.size(each.uploaded),
             units.size(each.downloaded),
+        )
+    for total in made.totals if len(made.chosen) > 1 else ():
+        shown.add_row(
+            f"all {total.shapes}",
+            visible(total.mode),
+            units.time(total.product_ns),
+            "",
+            units.time(total.conversion_ns) if total.conversion_ns else "",
+            units.time(total.call_ns),
+            "",
+            "",
+            units.size(total.device_bytes),
+            units.size(total.uploaded),
+            units.size(total.downloaded),
         )
     return shown

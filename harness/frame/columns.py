@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from tritmark.harness.derived import best_threads, cache_efficiency, simd_efficiency
 from tritmark.harness.record import (
     Measurement,
     MemoryUse,
@@ -237,6 +238,61 @@ def _limits(record: Record, run: Run) -> str:
     return "; ".join(limit for each in (run.accuracy, run.performance, run.memory) for limit in each.limits)
 
 
+def _simd() -> tuple[Column, ...]:
+    def of(name: str) -> Callable[[Record, Run], Any]:
+        return lambda record, run: getattr(simd_efficiency(record, run), name, None)
+
+    base = "hot time of the scalar variant / hot time, both of this Record, not interleaved"
+    return (
+        Column("simd_speedup", "number", "", base, of("speedup")),
+        Column("simd_speedup_low", "number", "", "lower end, from both 95 % intervals", of("low")),
+        Column("simd_speedup_high", "number", "", "upper end, from both 95 % intervals", of("high")),
+        Column(
+            "simd_lanes",
+            "integer",
+            "",
+            "elements of the op's largest tensor in a vector",
+            of("lanes"),
+        ),
+        Column("simd_efficiency", "number", "", "simd_speedup / simd_lanes", of("efficiency")),
+        Column(
+            "simd_missing",
+            "text",
+            "",
+            "why there is no SIMD efficiency; empty if there is one",
+            lambda record, run: _reason(simd_efficiency(record, run)),
+        ),
+    )
+
+
+def _cache() -> tuple[Column, ...]:
+    def of(name: str) -> Callable[[Record, Run], Any]:
+        return lambda record, run: getattr(cache_efficiency(record, run), name, None)
+
+    return (
+        Column("cache_level", "text", "", "cache that holds the arrays of a hot call", of("level")),
+        Column(
+            "cache_efficiency",
+            "number",
+            "",
+            "(read + written) / hot time / read rate of that level; of a GPU, the hit rate that it counted",
+            of("efficiency"),
+        ),
+        Column("cache_source", "text", "", "ceiling or counter", of("source")),
+        Column(
+            "cache_missing",
+            "text",
+            "",
+            "why there is no cache efficiency; empty if there is one",
+            lambda record, run: _reason(cache_efficiency(record, run)),
+        ),
+    )
+
+
+def _reason(found: object) -> str:
+    return found if isinstance(found, str) else ""
+
+
 BELIEVED = Column(
     "believed",
     "yes/no",
@@ -366,6 +422,15 @@ COLUMNS: tuple[Column, ...] = (
             ("utilization", "busy time of all threads / (scaling_threads x wall time)"),
         )
     ),
+    Column(
+        "best_threads",
+        "integer",
+        "",
+        "fewest threads whose speed-up may be the largest, by the 95 % intervals",
+        lambda record, run: best_threads(run),
+    ),
+    *_simd(),
+    *_cache(),
     *_verdict("memory"),
     Column("inputs", "integer", "B", "inputs of a call", _judged(lambda each: each.inputs)),
     Column("outputs", "integer", "B", "outputs of a call", _judged(lambda each: each.outputs)),

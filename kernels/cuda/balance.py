@@ -68,6 +68,10 @@ class Balance(Generic[K]):
         """Work per second and place of each GPU that has finished a tensor."""
         return {device: done.work / done.seconds for device, done in self._done.items() if done.seconds > 0}
 
+    def seconds(self) -> dict[str, float]:
+        """Seconds of finished tensors of each GPU, over all its places."""
+        return {device: done.seconds for device, done in self._done.items()}
+
     def take(self, place: GpuPlace, now: float) -> K | None:
         """The next tensor of the place, which it begins now; None if the schedule has none for it now."""
         rates, free = self._expected(now)

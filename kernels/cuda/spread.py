@@ -1,4 +1,5 @@
-"""Run a function over many tensors on several GPUs, for instance to quantize the weights of a model.
+"""Run a function over many tensors on several GPUs, or on the CPU (spread_cpu), for instance to quantize the weights of
+a model.
 
 Each GPU works on PLACES tensors at a time, so that copies in both directions overlap with computation. It takes work in
 proportion to its measured speed (see balance). A place keeps its bound launch until a tensor of another size comes (see
@@ -8,87 +9,97 @@ bits on every GPU, so results do not depend on the assignment.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from inspect import signature
 from threading import Condition, Thread
 from time import perf_counter
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
 
+from tritmark.harness.contract import check_threads
 from tritmark.harness.errors import DeviceError, InsufficientMemoryError, InvalidArgumentError, NoCompatibleKernelError
 from tritmark.harness.numbered import numbered
-from tritmark.kernels import dispatch
+from tritmark.kernels import cpu, dispatch
 from tritmark.kernels.cuda.balance import Balance, GpuPlace
 from tritmark.kernels.cuda.context import cuda_context, gpu_count
 from tritmark.kernels.cuda.launch import DEVICE
 from tritmark.kernels.cuda.peer import Moved
 from tritmark.kernels.offload import kept
-
-K = TypeVar("K", bound=Hashable)
-R = TypeVar("R")
+from tritmark.kernels.spread_cpu import over_threads
+from tritmark.kernels.spread_result import FailedDevice, K, R, Spread, annotate, ordered
 
 _OP = "spread"
+_CPU = cpu.DEVICE.type
 PLACES = 4
 """Tensors that a GPU works on at a time, so that copies in both directions overlap. See docs/kernels/cuda_copies.md."""
-
-
-@dataclass(frozen=True, slots=True)
-class FailedDevice:
-    """A GPU that was taken out."""
-
-    device: str
-    error: DeviceError
-    """The reason."""
-
-
-@dataclass(frozen=True, slots=True)
-class Spread(Generic[K, R]):
-    """The result of `spread`."""
-
-    results: dict[K, R]
-    """In the order of the tensors."""
-    made_by: dict[K, str]
-    """The GPU that made each result: "cuda:0" and so on."""
-    failed: tuple[FailedDevice, ...]
-    """GPUs that were taken out, in the order of failure; others did their tensors."""
-    rates: dict[str, float]
-    """Measured bytes of arguments per second and place of each GPU that made a result."""
-    copies: dict[tuple[str, str], str]
-    """The path of copies for each pair of GPUs: "peer", or "staged" through the host."""
 
 
 def spread(
     function: Callable[..., R],
     tensors: Mapping[K, Any] | Sequence[Any],
     *,
-    devices: Iterable[str] | None = None,
+    devices: Iterable[str] | str | None = None,
+    threads: int | None = None,
     **options: Any,
 ) -> Spread[Any, R]:
-    """Call `function(tensor, device=..., **options)` for each tensor, on several GPUs concurrently.
+    """Call `function(tensor, device=..., **options)` for each tensor, on several GPUs or threads concurrently.
 
     `function` is one of tritmark.kernels with a `device` argument, such as i2s_quantize, ternary_quantize or
     pack_codes. `tensors` are its first arguments, by name or in sequence: NumPy arrays of any shape and dtype that it
     takes, or arrays of another library on any of the GPUs. The latter are copied to the computing GPU, directly if
     possible and otherwise through the host, and their results return to the original GPU. A tuple is several arguments.
-    `devices` are the GPUs, "cuda:0" and so on; by default all. Results equal those of one GPU, bit for bit.
+    `devices` are the GPUs, "cuda:0" and so on, by default all; or "cpu". Results equal those of one GPU, or of one call
+    after the other, bit for bit. Without tensors, nothing runs.
+
+    On the CPU, `function` also has an argument `threads`. `threads` is the most threads of all calls together, by
+    default as for one call. The largest tensors are first; kernels/spread_cpu.py describes how calls share the threads.
 
     A GPU that fails is taken out: after a device error immediately, and when out of memory if no other tensor in
     progress may have used that memory. Raises DeviceError with all reasons if no GPU is left, NoCompatibleKernelError
     for a missing GPU, and InvalidArgumentError and any other error of `function` with the tensor in a note. On an
-    error, work in progress is completed and nothing is returned.
+    error, work in progress is completed and no other begins; the error's attribute `spread` is the Spread of the
+    tensors that were finished.
     """
-    if "device" not in signature(function).parameters:
-        found = getattr(function, "__name__", repr(function))
+    takes = signature(function).parameters
+    found = getattr(function, "__name__", repr(function))
+    if "device" not in takes:
         raise InvalidArgumentError(op=_OP, argument="function", found=found, legal="a function that takes a device")
+    check_threads(_OP, threads)
     named: dict[Any, Any] = dict(tensors) if isinstance(tensors, Mapping) else dict(enumerate(tensors))
     chosen = _chosen(devices)
-    return _Run(function, named, options).over(chosen)
+    if chosen != [_CPU]:
+        return _Run(function, named, options if threads is None else {**options, "threads": threads}).over(chosen)
+    if "threads" not in takes:
+        legal = "a function that takes a device and threads"
+        raise InvalidArgumentError(op=_OP, argument="function", found=found, legal=legal)
+
+    def call(name: Any, count: int) -> R:
+        return function(*_arguments(named[name]), device=_CPU, threads=count, **options)
+
+    return over_threads(call, _work(named), threads, lambda name: _note(name, _CPU))
 
 
-def _chosen(devices: Iterable[str] | None) -> list[str]:
-    """GPUs by their numbers."""
-    given = list(devices) if devices is not None else [f"{DEVICE}:{index}" for index in range(gpu_count())]
+def _arguments(tensor: Any) -> tuple[Any, ...]:
+    return tensor if isinstance(tensor, tuple) else (tensor,)
+
+
+def _work(tensors: Mapping[K, Any]) -> dict[K, int]:
+    """Bytes of the arguments of each."""
+    return {
+        name: max(1, sum(getattr(each, "nbytes", 0) for each in _arguments(tensor))) for name, tensor in tensors.items()
+    }
+
+
+def _note(name: Any, device: str) -> str:
+    return f"{_OP}: tensor {name!r}, on {device}"
+
+
+def _chosen(devices: Iterable[str] | str | None) -> list[str]:
+    """GPUs by their numbers, or the CPU."""
+    if devices is None:
+        given = [f"{DEVICE}:{index}" for index in range(gpu_count())]
+    else:
+        given = [devices] if isinstance(devices, str) else list(devices)
     if not given:
         missing = dispatch.registry().device(DEVICE, _OP).missing()
         if devices is None and missing is not None:
@@ -98,10 +109,14 @@ def _chosen(devices: Iterable[str] | None) -> list[str]:
     for name in given:
         kind, index = numbered(name) or (name, 0)
         dispatch.registry().device(name, f"{_OP} on {name!r}")
-        if kind != DEVICE:
-            raise InvalidArgumentError(op=_OP, argument="devices", found=repr(name), legal=f"{DEVICE}:0 and so on")
-        found.append(f"{kind}:{index}")
-    return list(dict.fromkeys(found))
+        if kind not in (DEVICE, _CPU):
+            legal = f"{_CPU}, or {DEVICE}:0 and so on"
+            raise InvalidArgumentError(op=_OP, argument="devices", found=repr(name), legal=legal)
+        found.append(kind if kind == _CPU else f"{kind}:{index}")
+    several = list(dict.fromkeys(found))
+    if _CPU in several and len(several) > 1:
+        raise InvalidArgumentError(op=_OP, argument="devices", found=", ".join(several), legal=f"{_CPU} alone, or GPUs")
+    return several
 
 
 class _Run(Generic[K, R]):
@@ -109,13 +124,14 @@ class _Run(Generic[K, R]):
 
     def __init__(self, function: Callable[..., R], tensors: Mapping[K, Any], options: Mapping[str, Any]) -> None:
         self._function = function
-        self._tensors = {name: value if isinstance(value, tuple) else (value,) for name, value in tensors.items()}
+        self._tensors = {name: _arguments(value) for name, value in tensors.items()}
         self._options = options
         self._changed = Condition()
         self._results: dict[K, R] = {}
         self._made_by: dict[K, str] = {}
         self._failed: dict[str, DeviceError] = {}
         self._error: BaseException | None = None
+        self._note = ""
         self._moved = Moved()
         self._threads: dict[GpuPlace, Thread] = {}
         self._alone: set[str] = set()
@@ -124,26 +140,34 @@ class _Run(Generic[K, R]):
     def over(self, devices: Sequence[str]) -> Spread[K, R]:
         """Run on these GPUs."""
         there = [device for device in devices if self._begun(device)]
-        work = {name: max(1, sum(getattr(each, "nbytes", 0) for each in of)) for name, of in self._tensors.items()}
+        began = perf_counter()
+        work = _work(self._tensors)
         places = [GpuPlace(device, number) for number in range(PLACES) for device in there]
         self._balance: Balance[K] = Balance(work, places)
         while self._balance.waiting and self._balance.places and self._error is None:
             self._at(self._balance.places)
-        if self._error is not None:
-            raise self._error
-        if self._balance.waiting:
-            text = "; ".join(f"{device}: {error}" for device, error in self._failed.items())
-            raise DeviceError(
-                f"no GPU is left for {self._balance.waiting} of {len(work)} tensors ({text})",
-                next_step="check the GPUs with nvidia-smi, or use other GPUs or the CPU",
-            )
-        return Spread(
-            results={name: self._results[name] for name in self._tensors},
-            made_by={name: self._made_by[name] for name in self._tensors},
+        wall_s = perf_counter() - began if work else 0.0
+        finished = Spread(
+            results=ordered(self._tensors, self._results),
+            made_by=ordered(self._tensors, self._made_by),
             failed=tuple(FailedDevice(device, error) for device, error in self._failed.items()),
             rates=self._balance.rates(),
             copies=self._moved.ways,
+            wall_s=wall_s,
+            busy_s={device: seconds / PLACES for device, seconds in self._balance.seconds().items()},
         )
+        if self._error is not None:
+            annotate(self._error, self._note, finished)
+            raise self._error
+        if self._balance.waiting:
+            text = "; ".join(f"{device}: {error}" for device, error in self._failed.items())
+            lost = DeviceError(
+                f"no GPU is left for {self._balance.waiting} of {len(work)} tensors ({text})",
+                next_step="check the GPUs with nvidia-smi, or use other GPUs or the CPU",
+            )
+            annotate(lost, "", finished)
+            raise lost
+        return finished
 
     def _at(self, places: Sequence[GpuPlace]) -> None:
         """Work on these places until nothing waits. Tensors of a GPU that is taken out wait again at the end."""
@@ -193,9 +217,9 @@ class _Run(Generic[K, R]):
             except DeviceError as error:
                 failed = error.with_traceback(None)  # its frames hold memory of the GPU
             except BaseException as error:
-                error.add_note(f"{_OP}: tensor {name!r}, on {place.device}")
                 with self._changed:
-                    self._error = self._error or error
+                    if self._error is None:
+                        self._error, self._note = error, _note(name, place.device)
                     self._changed.notify_all()
                 return
             if failed is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -12,7 +13,7 @@ from tritmark.harness.contract import dtype_name, unify
 from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.monitor import hook
 from tritmark.harness.resident import ResidentArray
-from tritmark.harness.spec import KernelKey, Receipt, Requirement
+from tritmark.harness.spec import Arrays, Axes, KernelKey, Receipt, Requirement, Variant
 from tritmark.kernels import dispatch, plans
 from tritmark.kernels.foreign import with_plans
 from tritmark.kernels.formats import FORMATS
@@ -90,6 +91,29 @@ def with_receipt(
 
 
 def _computed(
+    activations: npt.NDArray[np.int8], weights: PackedWeights, *, threads: int | None = None, **asked: Any
+) -> tuple[npt.NDArray[Any], FinishedCall]:
+    made = prepare(activations, weights, threads=threads, **asked)
+    ran = dispatch.run(
+        OP, made.variant, made.inputs, made.outputs, made.axes, dispatch.threads_for(made.variant.key, threads)
+    )
+    ran.note = weights.repacked_note(made.variant)
+    return made.result, ran
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedProduct:
+    """A product whose arguments are checked and whose kernel is chosen."""
+
+    variant: Variant
+    inputs: Arrays
+    outputs: dict[str, Any]
+    axes: Axes
+    result: Any
+    """What the public function returns: the output, or a view of it."""
+
+
+def prepare(
     activations: npt.NDArray[np.int8],
     weights: PackedWeights,
     *,
@@ -100,7 +124,8 @@ def _computed(
     threads: int | None = None,
     device: str = "cpu",
     requirement: Requirement = Requirement.LATENCY,
-) -> tuple[npt.NDArray[Any], FinishedCall]:
+) -> PreparedProduct:
+    """Everything before the kernel runs. Raises as ternary_matmul."""
     if not isinstance(weights, PackedWeights):
         raise InvalidArgumentError(
             op=OP.name,
@@ -122,10 +147,10 @@ def _computed(
     outputs = dispatch.outputs_for(OP, axes, key, {"out": given}, {**inputs, "weights": weights.data})
     chosen = product_with(weights, device, key.dtype, axes, weights.asked(variant), threads, requirement)
     encoded = {**inputs, "weights": weights.packed_as(chosen.key.weight_format, device)}
-    ran = dispatch.run(OP, chosen, encoded, outputs, axes, dispatch.threads_for(key, threads))
-    ran.note = weights.repacked_note(chosen)
     result = outputs["out"]
-    return (result.reshape(-1) if single else result) if out is None else out, ran
+    return PreparedProduct(
+        chosen, encoded, outputs, axes, out if out is not None else result.reshape(-1) if single else result
+    )
 
 
 def _scale(act_scale: Any) -> npt.NDArray[np.float32]:

@@ -273,8 +273,9 @@ def test_they_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytes
 
 
 def test_python_in_them_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    (code,) = blocks((DOCS / "python.md").read_text(), "python")
-    exec(compile(code, "docs/python.md", "exec"), {"__name__": "docs"})
+    page: dict[str, Any] = {"__name__": "docs"}
+    for code in blocks((DOCS / "python.md").read_text(), "python"):
+        exec(compile(code, "docs/python.md", "exec"), page)
     assert "ternary_matmul" in capsys.readouterr().out
     (code,) = blocks((ROOT / "docs" / "kernel.md").read_text(), "python")
     names: dict[str, Any] = {"__name__": "docs"}

@@ -26,7 +26,7 @@ LAYERS = (
     ("cli",),
     ("monitor", "health"),
     ("doctor", "gate", "soak", "report", "frame", "formats"),
-    ("verify",),
+    ("verify", "derived"),
     ("selftest", "selection"),
     ("autotune", "judge"),
     ("cross", "advise", "history", "league", "precision"),

@@ -17,7 +17,7 @@ from tritmark.harness import providers
 from tritmark.harness.cli import app
 from tritmark.harness.cli.exit_status import FAILED, PASSED, UNAVAILABLE
 from tritmark.harness.errors import DeviceUnavailableError, UsageError
-from tritmark.harness.precision import PrecisionResult, Precisions, PrecisionTable, Shape, fastest
+from tritmark.harness.precision import PrecisionResult, Precisions, PrecisionTable, Shape, fastest, totals
 
 MODES = {"fp32": (9.0, 1e-7), "fp16": (2.0, 3e-4), "bf16": (1.0, 2e-3)}
 """Time and relative error of made-up modes."""
@@ -107,3 +107,29 @@ def test_no_admitted_mode_is_faster_than_the_one_picked(modes: list[tuple[float,
     admitted = {each.mode: each.product_ns for each in results if error is None or each.relative_error <= error}
     assert (picked is None) == (not admitted)
     assert picked is None or admitted[picked] == min(admitted.values())
+
+
+def test_totals_of_each_mode(run: Any, tmp_path: Path) -> None:
+    result = run("64x32x16", "128x32x16", "--json")
+    table = PrecisionTable.model_validate_json(result.stdout)
+    assert [each.mode for each in table.totals] == list(MODES)
+    for total in table.totals:
+        ns, _ = MODES[total.mode]
+        fp32 = total.mode == "fp32"
+        assert (total.shapes, total.product_ns, total.call_ns) == (2, 2 * ns, 2000.0)
+        assert (total.conversion_ns, total.launches) == ((0.0, 2) if fp32 else (6.0, 6))
+        assert (total.device_bytes, total.uploaded, total.downloaded) == (300, 400, 200)
+    shown = run("64x32x16", "128x32x16").stdout
+    assert shown.count("all 2") == len(MODES)
+    assert "all 1" not in run("64x32x16").stdout, "one shape is its own total"
+
+
+@given(st.lists(st.tuples(st.sampled_from(sorted(MODES)), st.integers(1, 3), st.floats(1, 1e6)), max_size=9))
+def test_totals_add_up(given_: list[tuple[str, int, float]]) -> None:
+    results = [made_up(mode, (M, 2, 2), ns, 0.0) for mode, M, ns in given_]
+    found = totals(results)
+    assert {each.mode for each in found} == {each.mode for each in results}
+    assert sum(each.product_ns for each in found) == pytest.approx(sum(each.product_ns for each in results))
+    assert sum(each.uploaded for each in found) == 200 * len(results)
+    earlier = PrecisionTable(created="", tritmark="", device="", seed=0, error=None, results=(), chosen={})
+    assert earlier.totals == ()

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tritmark.harness import cli
+from tritmark.harness.derived import cache_efficiency, simd_efficiency
 from tritmark.harness.errors import RecordError, UsageError
 from tritmark.harness.frame import table
 from tritmark.harness.frame.columns import COLUMNS, SAMPLES
@@ -82,6 +83,26 @@ def test_a_row_for_each_run_with_the_figures_of_the_record(tmp_path: Path, gpu_r
         assert (row["gpu"] == "Made-up GPU") if run.device == "cuda" else pd.isna(row["gpu"])
 
 
+def test_derived_figures_are_those_of_the_record(tmp_path: Path, gpu_record: Record) -> None:
+    found = table.table([kept(tmp_path, gpu_record)])
+    for (_, row), run in zip(found.iterrows(), gpu_record.runs, strict=True):
+        simd, cache = simd_efficiency(gpu_record, run), cache_efficiency(gpu_record, run)
+        if isinstance(simd, str):
+            assert row["simd_missing"] == simd
+            assert all(pd.isna(row[name]) for name in NAMES if name.startswith("simd_") and name != "simd_missing")
+        else:
+            assert (row["simd_missing"], row["simd_speedup"], row["simd_lanes"]) == ("", simd.speedup, simd.lanes)
+            assert row["simd_speedup_low"] < row["simd_speedup"] < row["simd_speedup_high"]
+            assert row["simd_efficiency"] == simd.speedup / simd.lanes
+        if isinstance(cache, str):
+            assert row["cache_missing"] == cache
+            assert all(pd.isna(row[name]) for name in ("cache_level", "cache_efficiency", "cache_source"))
+        else:
+            assert (row["cache_missing"], row["cache_level"], row["cache_source"]) == ("", cache.level, "ceiling")
+            assert row["cache_efficiency"] == cache.efficiency
+    assert found["simd_efficiency"].notna().any()
+
+
 def test_a_row_for_each_sample(tmp_path: Path, gpu_record: Record) -> None:
     found = table.table([kept(tmp_path, gpu_record)], samples=True)
     assert list(found.columns)[-len(SAMPLES) :] == [name for name, *_ in SAMPLES]
@@ -136,6 +157,7 @@ def test_what_later_schemas_have(tmp_path: Path, gpu_record: Record) -> None:
     assert (row["plain_over_graph"], row["scaling_threads"], row["scaling"]) == (3.0, 4, 2.5)
     assert (row["efficiency"], row["balance"]) == (0.625, 0.9)
     assert pd.isna(row["utilization"])
+    assert row["best_threads"] == 4
     assert (row["peers"], row["peer"], row["peer_over_kernel"]) == (2, "fast", 1.5)
 
 

@@ -23,6 +23,7 @@ from tritmark.kernels import (
     ternary_linear,
     ternary_matmul,
     ternary_matmul_a16,
+    ternary_matmul_batch,
     ternary_quantize,
 )
 
@@ -39,6 +40,7 @@ THREADED: dict[str, Callable[..., Any]] = {
     "i2s_dequantize": lambda **asked: i2s_dequantize(CODES, 0.5, **asked),
     "ternary_quantize": lambda **asked: ternary_quantize(np.ones(256, np.float32), **asked),
     "ternary_matmul": lambda **asked: ternary_matmul(Q.q, PACKED, **asked),
+    "ternary_matmul_batch": lambda **asked: ternary_matmul_batch([(Q.q, PACKED)] * 2, **asked),
     "QuantizedLinear": lambda **asked: QuantizedLinear(WEIGHTS, **asked),
 }
 each = pytest.mark.parametrize("call", THREADED.values(), ids=THREADED)

@@ -30,6 +30,7 @@ from tritmark.kernels import (
     matmul_batch,
     pack_weights,
     ternary_matmul,
+    ternary_matmul_batch,
 )
 from tritmark.kernels.ternary_matmul.api import with_receipt
 
@@ -250,6 +251,7 @@ def test_the_simulator_is_counted_without_times(simulator: Any, weights: PackedW
     a = X[:, :16].copy()
     matmul(a, a, mode="fp32")
     matmul_batch([(a, a), (a, a)], mode="fp32")
+    ternary_matmul_batch([(q, weights)] * 3, device="cuda")
     found = counters.snapshot()
     assert all(key.simulated and not counts.histogram for key, counts in found.items())
     assert {key.entry: counts.calls for key, counts in found.items()} == {
@@ -257,11 +259,13 @@ def test_the_simulator_is_counted_without_times(simulator: Any, weights: PackedW
         "QuantizedLinear": 2,
         "matmul": 1,
         "matmul_batch": 1,
+        "ternary_matmul_batch": 1,
     }
     kernels = {key.entry: key.kernel for key in found}
     assert layer.receipt is not None
     assert kernels["QuantizedLinear"] == layer.receipt.kernel
     assert kernels["matmul_batch"].endswith("batch of 2")
+    assert kernels["ternary_matmul_batch"].endswith("batch of 3")
 
 
 @given(st.lists(st.integers(0, 1 << 43), min_size=1, max_size=200), st.floats(0.01, 1))

@@ -15,6 +15,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from tritmark.harness.derived import simd_efficiency
 from tritmark.harness.record import (
     Code,
     Cross,
@@ -44,6 +45,7 @@ from tritmark.harness.report.markdown import code, markdown
 from tritmark.harness.report.page import LIMIT, SECTIONS, _templates, render
 from tritmark.harness.report.samples import cell, count, table
 from tritmark.harness.report.section import NOTHING, History, HistoryLine, PageContext, SpeedChange
+from tritmark.harness.text import units
 from tritmark.harness.text.units import times
 from tritmark.harness.text.visible import visible
 
@@ -111,6 +113,20 @@ def test_comparison_finds_what_was_planted_and_nothing_else(gpu_record: Record) 
     back = compare(quicker(now, 1.1, slice(0, 3)), now)
     assert {pair.run.id for pair in back.having(Change.FASTER)} == set(slowed)
     assert {pair.change for pair in compare(now, now).pairs} == {Change.SAME}
+
+
+def test_efficiency_is_shown_with_reasons(gpu_record: Record) -> None:
+    found = {run.id: simd_efficiency(gpu_record, run) for run in gpu_record.runs}
+    shown = words(body(gpu_record, "efficiency"))
+    assert any(not isinstance(each, str) for each in found.values())
+    for simd in found.values():
+        if not isinstance(simd, str):
+            assert f"{units.percent(simd.efficiency)}" in shown
+            assert f"{units.number(simd.speedup)}x (" in shown
+    assert "no scalar variant on this workload" in shown
+    none = gpu_record.model_copy(update={"runs": gpu_record.runs[-1:]})
+    section = next(section for section in SECTIONS if section.id == "efficiency")
+    assert section.variables(none, NOTHING) is None, "nothing of a GPU without counters"
 
 
 def test_another_machine_is_never_compared(gpu_record: Record) -> None:

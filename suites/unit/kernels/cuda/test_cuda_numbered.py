@@ -36,11 +36,22 @@ from tritmark.kernels import (
     pack_codes,
     pack_weights,
     ternary_matmul,
+    ternary_matmul_batch,
     ternary_quantize,
     unpack_codes,
 )
 from tritmark.kernels.cuda import context as contexts
-from tritmark.kernels.cuda.context import ALONE, CudaContext, alone, cuda_context, driver_index, gpu_count, on_gpu
+from tritmark.kernels.cuda.batch import Batch
+from tritmark.kernels.cuda.context import (
+    ALONE,
+    CudaContext,
+    alone,
+    cuda_context,
+    current_gpu,
+    driver_index,
+    gpu_count,
+    on_gpu,
+)
 from tritmark.kernels.cuda.device import DEVICE
 from tritmark.kernels.cuda.simulator import SimulatorBackend
 from tritmark.kernels.i2s_quantize.cuda import VARIANTS
@@ -84,6 +95,7 @@ CALLS: dict[str, Callable[[str], Any]] = {
     "unpack_codes": lambda device: unpack_codes(WEIGHTS.packed_as("row16"), (16, 128), device=device)[0],
     "ternary_matmul": lambda device: ternary_matmul(CODES, WEIGHTS, dtype="int32", device=device),
     "matmul_batch": lambda device: matmul_batch([(X, X.T.copy())] * 2, mode="fp32", device=device)[1],
+    "ternary_matmul_batch": lambda device: ternary_matmul_batch([(CODES, WEIGHTS)] * 2, device=device)[1],
     "matmul": lambda device: matmul(X, np.ascontiguousarray(X.T), mode="fp16", device=device),
     "QuantizedLinear": lambda device: QuantizedLinear(WEIGHTS, device=device)(X),
 }
@@ -102,6 +114,21 @@ def test_a_call_runs_on_the_gpu_that_it_names(two: pytest.MonkeyPatch, name: str
     words = r"is no cuda:2; legal: cuda:0 \(.*\), cuda:1 \(|no GPU 2; .* 0 to 1"
     with pytest.raises((NoCompatibleKernelError, DeviceUnavailableError), match=words):
         CALLS[name]("cuda:2")
+
+
+@pytest.mark.parametrize("name", ["matmul_batch", "ternary_matmul_batch"])
+def test_the_streams_of_a_batch_are_those_of_its_gpu(two: pytest.MonkeyPatch, name: str) -> None:
+    ran: list[int] = []
+    real = Batch.run
+
+    def run(self: Batch) -> None:
+        ran.append(current_gpu())
+        real(self)
+
+    two.setattr(Batch, "run", run)
+    for device in ("cuda:1", "cuda", "cuda:0"):
+        CALLS[name](device)
+    assert ran == [1, 0, 0]
 
 
 def test_arrays_are_computed_where_they_lie(two: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ from tritmark.harness.errors import (
     NoCompatibleKernelError,
 )
 from tritmark.harness.machine import gpu
-from tritmark.kernels import i2s_quantize, matmul, pack_codes, spread, ternary_quantize
+from tritmark.kernels import Spread, i2s_quantize, matmul, pack_codes, spread, ternary_quantize
 from tritmark.kernels.cuda import context as contexts
 from tritmark.kernels.cuda import peer
 from tritmark.kernels.cuda.context import cuda_context, gpu_count, on_gpu
@@ -133,6 +133,12 @@ def test_the_results_are_those_of_one_gpu(begin: Begin, name: str, count: int) -
     assert found.failed == ()
     assert found.copies == {}
     assert found.rates.keys() == set(found.made_by.values())
+    assert list(found.busy_s) == [f"cuda:{index}" for index in range(count)]
+    assert all(0 <= busy <= found.wall_s for busy in found.busy_s.values())
+    assert found.utilization is not None
+    assert found.balance is not None
+    assert 0 < found.utilization <= 1
+    assert 0 < found.balance <= 1
     assert all(rate > 0 for rate in found.rates.values())
 
 
@@ -199,6 +205,7 @@ def test_where_all_fail_the_error_says_what_of(begin: Begin) -> None:
         spread(ternary_quantize, TENSORS, block=64)
     for words in ("cuda:0: simulated: GPU 0 was lost at its launch 3", "cuda:1: simulated: GPU 1 was lost at its"):
         assert words in str(raised.value)
+    assert len(raised.value.spread.results) == 3  # type: ignore[attr-defined]
 
 
 def test_a_gpu_that_is_short_of_memory_leaves_the_work_to_the_other(begin: Begin) -> None:
@@ -303,14 +310,27 @@ def test_what_the_function_refuses_is_told_with_the_tensor(begin: Begin) -> None
     wrong = {**TENSORS, "bad": np.full((8, 1280), np.nan, np.float32)}  # the largest, while others wait
     with pytest.raises(InvalidArgumentError, match="x is nan at index 0") as raised:
         spread(ternary_quantize, wrong, block=64)
+    assert len(raised.value.__notes__) == 1
     assert "tensor 'bad', on cuda:" in raised.value.__notes__[0]
+    finished: Spread[str, Any] = raised.value.spread  # type: ignore[attr-defined]
+    assert "bad" not in finished.results
+    assert finished.results.keys() == finished.made_by.keys()
+    for key, result in finished.results.items():
+        same(result, ternary_quantize(TENSORS[key], 64))
 
 
 @pytest.mark.parametrize(
     ("arguments", "options", "kind", "words"),
     [
         ((ternary_quantize, TENSORS), {"devices": []}, InvalidArgumentError, "devices is none; legal: at least one"),
-        ((ternary_quantize, TENSORS), {"devices": ["cpu"]}, InvalidArgumentError, "devices is 'cpu'; legal: cuda:0"),
+        ((ternary_quantize, TENSORS), {"devices": ["cpu:0"]}, NoCompatibleKernelError, "cpu:0"),
+        (
+            (ternary_quantize, TENSORS),
+            {"devices": ["cuda:1", "cpu"]},
+            InvalidArgumentError,
+            "devices is cuda:1, cpu; legal: cpu alone, or GPUs",
+        ),
+        ((ternary_quantize, TENSORS), {"threads": 0}, InvalidArgumentError, "threads is 0; legal: an integer of at"),
         ((ternary_quantize, TENSORS), {"devices": ["cuda:5"]}, NoCompatibleKernelError, "there is no cuda:5"),
         ((np.sort, TENSORS), {}, InvalidArgumentError, "function is sort; legal: a function that takes a device"),
     ],
@@ -344,7 +364,9 @@ def test_gpus_may_be_chosen_and_nothing_is_done_for_nothing(begin: Begin) -> Non
     begin(3)
     found = spread(i2s_quantize, [(TENSORS["layer 0"], 0.5)] * 3, devices=("cuda:2", "cuda:2"))
     assert set(found.made_by.values()) == {"cuda:2"}
-    assert spread(ternary_quantize, {}).results == {}
+    nothing = spread(ternary_quantize, {})
+    assert (nothing.results, nothing.wall_s, nothing.utilization, nothing.balance) == ({}, 0.0, None, None)
+    assert set(spread(ternary_quantize, TENSORS, devices="cuda:1").made_by.values()) == {"cuda:1"}
     square = [(np.eye(4, dtype=np.float32), np.eye(4, dtype=np.float32))]
     np.testing.assert_array_equal(spread(matmul, square, devices=["cuda:1"]).results[0], np.eye(4))
 
