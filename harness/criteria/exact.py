@@ -52,7 +52,7 @@ def judge_exact(bench: Bench, criterion: ExactCriterion) -> Finding:
                 differing, first = difference(expected, reply.outputs)
                 elements += sum(each.values.size for each in expected)
                 wrong += differing
-                what = first or _refused(reply)
+                what = first or refused(reply)
                 if what:
                     wrong += not differing
                     failures.append(f"{variant.id}, {count(size)} elements, {family}: {what}")
@@ -75,13 +75,10 @@ def judge_exact(bench: Bench, criterion: ExactCriterion) -> Finding:
     return Finding(Status.PASS, "", figures, ", ".join(sorted(judged)), notes=tuple(notes))
 
 
-def _refused(reply: tasks.CallReply) -> str:
+def refused(reply: tasks.CallReply) -> str:
     """What else is incorrect in a call with correct outputs."""
     if reply.bad >= 0:
         return f"it rejects element {reply.bad} of inputs that the contract admits"
     if reply.outside:
         return f"it writes outside {', '.join(reply.outside)}"
     return ""
-
-
-refused = _refused

@@ -71,6 +71,8 @@ class _Sizes:
             sizes = ", ".join(count(1 << power) for power in sorted(set(self._warm)))
             notes.append(f"not cold, so a ratio may show the step to a slower cache: {sizes} elements")
         status, reason = decided(self._points, span, reached - first, criterion.threshold)
+        if reached != last and status is Status.PASS:
+            status, reason = Status.NOT_RUN, f"in part: {'; '.join(notes)}"
         return Finding(
             status, reason, self._figures(span), self._kernel, points=tuple(self._points), notes=tuple(notes)
         )

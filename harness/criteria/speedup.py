@@ -80,9 +80,11 @@ def judge_speedup(bench: Bench, criterion: SpeedUpCriterion) -> Finding:
             Figure(name="over the plain kernel", value=plain.median, unit=Unit.TIMES, low=plain.low, high=plain.high)
         )
     status, reason = decided(last.ratio, criterion.threshold)
+    if last.size != sizes[-1] and status is Status.PASS:
+        status, reason = Status.NOT_RUN, f"{count(sizes[-1])} elements were not measured; the largest size decides"
     return Finding(
         status,
-        reason and f"{reason}, with {count(last.size)} elements",
+        f"{reason}, with {count(last.size)} elements" if status is Status.FAIL else reason,
         tuple(figures),
         kernel,
         baseline,

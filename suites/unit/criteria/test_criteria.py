@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from math import log2
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import made_up_device
 import numpy as np
@@ -38,13 +38,20 @@ from pydantic import ValidationError
 from tritmark.harness.criteria import random_calls, speedup, tasks
 from tritmark.harness.criteria.bench import Bench
 from tritmark.harness.criteria.cross import migration
+from tritmark.harness.criteria.judge import judged
 from tritmark.harness.criteria.model import CriterionResult, Figure, SizePoint, Unit
+from tritmark.harness.criteria.plan import installed_plan
 from tritmark.harness.criteria.scaling import decided
 from tritmark.harness.errors import Failure, WorkerError
 from tritmark.harness.measure.buffers import Rotation
+from tritmark.harness.providers import Installed
 from tritmark.harness.record import Ratio, Status
 from tritmark.harness.spec import Arrays, Axes, Numbering
 from tritmark.harness.worker import Workers
+from tritmark.kernels import PROVIDER
+
+if TYPE_CHECKING:
+    from tritmark.kernels.cuda.context import CudaContext
 
 MADE_UP = made_up_device.NAME
 CALLS: dict[str, Any] = {"kind": "calls", "threshold": 0.999, "calls": 2000, "largest": 64, "seconds": 60}
@@ -233,7 +240,7 @@ def test_a_speed_up_and_the_size_from_which_on_each_wins() -> None:
 
 
 def test_a_speed_up_that_is_too_small_fails() -> None:
-    found = installed(variant(), on_device(cost=lambda n: 0.1 * (100 + n)))
+    found = installed(variant(), on_device(cost=lambda n: 100 + 0.1 * n))
     result = judge(found, MADE_UP, **RESIDENT)
     assert result.status is Status.FAIL
     assert "at least 10x" in result.reason
@@ -319,6 +326,22 @@ def test_noise_around_the_threshold_decides_nothing() -> None:
     for low, high, status in ((1.0, 1.1, Status.PASS), (0.92, 2.0, Status.PASS), (0.5, 0.8, Status.FAIL)):
         assert migration(Ratio(median=low, low=low, high=high, pairs=30), -0.1)[0] is status
     assert migration(Ratio(median=0.9, low=0.85, high=0.95, pairs=30), -0.1)[0] is Status.NOT_RUN
+
+
+def test_sizes_that_do_not_fit_are_no_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Bench.fits
+    monkeypatch.setattr(Bench, "fits", lambda self, size: "no room" if size > 1 << 12 else real(self, size))
+    result = judge(installed(variant()), **SCALING)
+    assert result.status is Status.NOT_RUN
+    assert "no room" in result.reason
+    assert len(result.points) == 2
+    fast = installed(variant(), on_device(cost=lambda n: 50 + 0.01 * n))
+    result = judge(fast, MADE_UP, **RESIDENT)
+    assert result.status is Status.NOT_RUN
+    assert result.points[-1].size == 1 << 12
+    assert "16,384 elements were not measured" in result.reason
+    quadratic = installed(variant(cost=lambda n: 0.01 * n**2))
+    assert judge(quadratic, **SCALING).status is Status.FAIL
 
 
 # Latency
@@ -427,6 +450,26 @@ def test_a_core_that_does_nothing_is_counted(threads: int, status: Status) -> No
 
 
 # All
+
+
+@pytest.mark.cuda
+def test_kernels_of_the_gpu(cuda: CudaContext) -> None:
+    """The installed plan in small: all that needs no clock, in the simulator too."""
+    found = Installed({"builtin": PROVIDER})
+    whole = installed_plan(found)
+    small: dict[str, dict[str, Any]] = {
+        "exact": {"sizes": (1, 17, 1025)},
+        "calls": {"calls": 50, "largest": 2000},
+        "cross": {"sizes": (1, 3)},
+        "units": {"size": 2000},
+    }
+    chosen = tuple(each.model_copy(update=small[each.kind]) for each in whole.criteria if each.kind in small)
+    with Workers(found, isolated=False) as workers:
+        its = whole.model_copy(update={"criteria": chosen})
+        results = list(judged(found, its, workers, found.registry.devices["cuda"], 1))
+    assert [each.reason for each in results if each.status is not Status.PASS and each.kind != "cross"] == []
+    assert [each.reason for each in results if each.status is Status.FAIL] == []
+    assert all(each.kernel.startswith(("cuda/", "cpu/")) for each in results)
 
 
 def test_a_kernel_that_breaks_fails_and_is_no_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
