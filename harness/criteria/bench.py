@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tritmark.harness.criteria.model import Crossover, Figure, SizePoint
+from tritmark.harness.criteria.model import Crossover, MeasuredFigure, SizePoint
 from tritmark.harness.criteria.plan import CriteriaPlan, KernelTable
 from tritmark.harness.machine import memory as main_memory
 from tritmark.harness.record import MemoryUse, Status
@@ -26,12 +26,12 @@ SIMULATED = "a simulator has no speed; next: judge it on a machine with the devi
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CriterionFinding:
     """What a judge found, see CriterionResult."""
 
     status: Status
     reason: str = ""
-    figures: tuple[Figure, ...] = ()
+    figures: tuple[MeasuredFigure, ...] = ()
     kernel: str = ""
     baseline: str = ""
     points: tuple[SizePoint, ...] = ()
@@ -41,7 +41,7 @@ class Finding:
 
 
 @dataclass(slots=True)
-class Bench:
+class CriteriaBench:
     """The device under judgement, and processes for its kernels."""
 
     installed: Installed
@@ -143,7 +143,7 @@ def difference(expected: Sequence[Expected], found: Mapping[str, Any]) -> tuple[
     return wrong, first
 
 
-def missing_accelerators(bench: Bench) -> str:
+def missing_accelerators(bench: CriteriaBench) -> str:
     """Why no accelerator can be judged here."""
     found = []
     for key in dict.fromkeys(bench.installed.keys(bench.op.name)):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tritmark.harness.criteria.bench import SIMULATED, Bench, Finding, named
-from tritmark.harness.criteria.model import Figure, Unit
+from tritmark.harness.criteria.bench import SIMULATED, CriteriaBench, CriterionFinding, named
+from tritmark.harness.criteria.model import MeasuredFigure, Unit
 from tritmark.harness.criteria.plan import CrossCriterion, MigrationCriterion
 from tritmark.harness.record import Cross, PeerComparison, Ratio, Status
 from tritmark.harness.spec import Peer
@@ -12,7 +12,7 @@ from tritmark.harness.validate.collect import Collected, collect_task, known
 from tritmark.harness.validate.cross import CrossTask
 
 
-def crossed(bench: Bench, size: int, *, timed: bool) -> Cross:
+def crossed(bench: CriteriaBench, size: int, *, timed: bool) -> Cross:
     """The best kernel at that size beside every peer."""
     variant = bench.best(size)
     case, axes = bench.case(size), bench.kernel.at(size)
@@ -41,7 +41,7 @@ def crossed(bench: Bench, size: int, *, timed: bool) -> Cross:
     return task.judge(collected)
 
 
-def judge_cross(bench: Bench, criterion: CrossCriterion) -> Finding:
+def judge_cross(bench: CriteriaBench, criterion: CrossCriterion) -> CriterionFinding:
     """Compare at each size. A disagreement counts if the exact value shows that the kernel is incorrect."""
     elements = wrong = 0
     peers: dict[str, None] = {}
@@ -62,31 +62,33 @@ def judge_cross(bench: Bench, criterion: CrossCriterion) -> Finding:
             wrong += max(1, each.mismatches)
             failures.append(f"{count(size)} elements, {each.peer}: {each.reason}")
     figures = (
-        Figure(name="elements that differ", value=wrong, unit=Unit.COUNT),
-        Figure(name="elements compared", value=elements, unit=Unit.COUNT),
+        MeasuredFigure(name="elements that differ", value=wrong, unit=Unit.COUNT),
+        MeasuredFigure(name="elements compared", value=elements, unit=Unit.COUNT),
     )
     kernel = named(bench.best(criterion.sizes[-1]), bench.threads, bench.device)
     if wrong > criterion.threshold:
-        return Finding(
+        return CriterionFinding(
             Status.FAIL, failures[0], figures, kernel, ", ".join(peers), failures=tuple(failures), notes=tuple(missing)
         )
     if not peers:
-        return Finding(Status.NOT_RUN, "; ".join(missing) or "no other implementation has this op", kernel=kernel)
-    return Finding(Status.PASS, "", figures, kernel, ", ".join(peers), notes=(*missing, *remarks))
+        return CriterionFinding(
+            Status.NOT_RUN, "; ".join(missing) or "no other implementation has this op", kernel=kernel
+        )
+    return CriterionFinding(Status.PASS, "", figures, kernel, ", ".join(peers), notes=(*missing, *remarks))
 
 
-def judge_migration(bench: Bench, criterion: MigrationCriterion) -> Finding:
+def judge_migration(bench: CriteriaBench, criterion: MigrationCriterion) -> CriterionFinding:
     """The time that the kernel saves over each timed peer; the least of them decides."""
     if bench.simulated:
-        return Finding(Status.NOT_RUN, SIMULATED)
+        return CriterionFinding(Status.NOT_RUN, SIMULATED)
     comparisons = crossed(bench, criterion.size, timed=True).peers
     kernel = named(bench.best(criterion.size), bench.threads, bench.device)
     timed = [each for each in comparisons if each.speedup is not None]
     if not timed:
-        return Finding(Status.NOT_RUN, _untimed(comparisons), kernel=kernel)
+        return CriterionFinding(Status.NOT_RUN, _untimed(comparisons), kernel=kernel)
     least = min(timed, key=_saved)
     assert least.speedup is not None
-    figure = Figure(
+    figure = MeasuredFigure(
         name=f"time saved over {least.peer}",
         value=saved(least.speedup.median),
         unit=Unit.SHARE,
@@ -98,7 +100,7 @@ def judge_migration(bench: Bench, criterion: MigrationCriterion) -> Finding:
     different = [each for each in timed if each.status is not Status.PASS]
     if different:
         status, reason = Status.FAIL, f"{different[0].peer}: {different[0].reason}"
-    return Finding(status, reason, (figure,), kernel, names)
+    return CriterionFinding(status, reason, (figure,), kernel, names)
 
 
 def saved(speedup: float) -> float:

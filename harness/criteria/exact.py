@@ -6,8 +6,8 @@ from __future__ import annotations
 import numpy as np
 
 from tritmark.harness.criteria import tasks
-from tritmark.harness.criteria.bench import Bench, Finding, difference
-from tritmark.harness.criteria.model import Figure, Unit
+from tritmark.harness.criteria.bench import CriteriaBench, CriterionFinding, difference
+from tritmark.harness.criteria.model import MeasuredFigure, Unit
 from tritmark.harness.criteria.plan import ExactCriterion
 from tritmark.harness.record import Status
 from tritmark.harness.text.units import count, counted
@@ -20,7 +20,7 @@ _FAMILY = 10_000_019
 """Distinguishes the seeds of families from those of other draws."""
 
 
-def judge_exact(bench: Bench, criterion: ExactCriterion) -> Finding:
+def judge_exact(bench: CriteriaBench, criterion: ExactCriterion) -> CriterionFinding:
     """Count the elements that differ."""
     threads = bench.threads
     judged: set[str] = set()
@@ -57,14 +57,14 @@ def judge_exact(bench: Bench, criterion: ExactCriterion) -> Finding:
                     wrong += not differing
                     failures.append(f"{variant.id}, {count(size)} elements, {family}: {what}")
     figures = (
-        Figure(name="incorrect elements", value=wrong, unit=Unit.COUNT),
-        Figure(name="elements", value=elements, unit=Unit.COUNT),
+        MeasuredFigure(name="incorrect elements", value=wrong, unit=Unit.COUNT),
+        MeasuredFigure(name="elements", value=elements, unit=Unit.COUNT),
     )
     notes = [f"{counted(len(judged), 'kernel')}, {len(bench.op.input_families)} input families"]
     if with_baseline:
         notes.append("the baseline's kernel gives the same bits as the reference, which both are compared with")
     if wrong > criterion.threshold:
-        return Finding(
+        return CriterionFinding(
             Status.FAIL,
             f"{counted(wrong, 'element')} of {count(elements)} differ: {failures[0]}",
             figures,
@@ -72,7 +72,7 @@ def judge_exact(bench: Bench, criterion: ExactCriterion) -> Finding:
             failures=tuple(failures[:SHOWN]),
             notes=tuple(notes[:1]),
         )
-    return Finding(Status.PASS, "", figures, ", ".join(sorted(judged)), notes=tuple(notes))
+    return CriterionFinding(Status.PASS, "", figures, ", ".join(sorted(judged)), notes=tuple(notes))
 
 
 def refused(reply: tasks.CallReply) -> str:

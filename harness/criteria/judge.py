@@ -7,7 +7,7 @@ from dataclasses import fields
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from tritmark.harness.criteria.bench import Bench, Finding
+from tritmark.harness.criteria.bench import CriteriaBench, CriterionFinding
 from tritmark.harness.criteria.cross import judge_cross, judge_migration
 from tritmark.harness.criteria.exact import judge_exact
 from tritmark.harness.criteria.latency import judge_latency
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tritmark.harness.spec import Device
     from tritmark.harness.worker import Workers
 
-JUDGES: Mapping[str, Callable[[Bench, Any], Finding]] = {
+JUDGES: Mapping[str, Callable[[CriteriaBench, Any], CriterionFinding]] = {
     "speedup": judge_speedup,
     "exact": judge_exact,
     "memory": judge_memory,
@@ -53,18 +53,18 @@ def judged(
 
     A kernel that crashes, hangs or raises FAILs the criterion. Faults of the machine are raised.
     """
-    benches: dict[str, Bench] = {}
+    benches: dict[str, CriteriaBench] = {}
     for criterion in plan.criteria:
         report(criterion.id, len(plan.criteria))
         begun = monotonic()
         kernel = plan.kernel_of(criterion)
-        bench = benches.setdefault(criterion.kernel, Bench(installed, plan, kernel, workers, device, seed))
+        bench = benches.setdefault(criterion.kernel, CriteriaBench(installed, plan, kernel, workers, device, seed))
         try:
             found = JUDGES[criterion.kind](bench, criterion)
         except NoCompatibleKernelError as error:
-            found = Finding(Status.NOT_RUN, f"no kernel: {error}")
+            found = CriterionFinding(Status.NOT_RUN, f"no kernel: {error}")
         except (WorkerError, CandidateError, DeviceError) as error:
-            found = Finding(Status.FAIL, f"the kernel broke: {error}")
+            found = CriterionFinding(Status.FAIL, f"the kernel broke: {error}")
             for variant in installed.registry.variants:
                 if variant.key == bench.key:
                     workers.renew(variant)

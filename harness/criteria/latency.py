@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tritmark.harness.criteria import tasks
-from tritmark.harness.criteria.bench import SIMULATED, Bench, Finding, difference
-from tritmark.harness.criteria.model import Figure, Unit
+from tritmark.harness.criteria.bench import SIMULATED, CriteriaBench, CriterionFinding, difference
+from tritmark.harness.criteria.model import MeasuredFigure, Unit
 from tritmark.harness.criteria.plan import LatencyCriterion
 from tritmark.harness.measure.statistics import median, order_interval
 from tritmark.harness.record import Status
@@ -14,10 +14,10 @@ SECONDS = 0.5
 _MS = 1e6
 
 
-def judge_latency(bench: Bench, criterion: LatencyCriterion) -> Finding:
+def judge_latency(bench: CriteriaBench, criterion: LatencyCriterion) -> CriterionFinding:
     """Time single calls; the whole interval of the median must be below the threshold."""
     if bench.simulated:
-        return Finding(Status.NOT_RUN, SIMULATED)
+        return CriterionFinding(Status.NOT_RUN, SIMULATED)
     size, call = criterion.size, bench.kernel.call
     variant = bench.best(size)
     worker = bench.workers.of(variant)
@@ -28,20 +28,20 @@ def judge_latency(bench: Bench, criterion: LatencyCriterion) -> Finding:
     worker.call("freeing", tasks.drop, "call")
     low, high = order_interval(taken)
     figures = (
-        Figure(name="median call", value=median(taken), unit=Unit.NS, low=low, high=high),
-        Figure(name="slowest call", value=max(taken), unit=Unit.NS),
-        Figure(name="first call", value=first, unit=Unit.NS),
-        Figure(name="calls", value=len(taken), unit=Unit.COUNT),
+        MeasuredFigure(name="median call", value=median(taken), unit=Unit.NS, low=low, high=high),
+        MeasuredFigure(name="slowest call", value=max(taken), unit=Unit.NS),
+        MeasuredFigure(name="first call", value=first, unit=Unit.NS),
+        MeasuredFigure(name="calls", value=len(taken), unit=Unit.COUNT),
     )
     kernel = f"{call} on {bench.device.type}"
     wrong, what = difference(bench.case(size).expected, outputs)
     if wrong:
-        return Finding(Status.FAIL, f"the result is incorrect: {what}", figures, kernel)
+        return CriterionFinding(Status.FAIL, f"the result is incorrect: {what}", figures, kernel)
     most = criterion.threshold * _MS
     if high < most:
-        return Finding(Status.PASS, "", figures, kernel)
+        return CriterionFinding(Status.PASS, "", figures, kernel)
     if low >= most:
         reason = f"{count(size)} elements take {time(median(taken))}; less than {time(most)} is required"
-        return Finding(Status.FAIL, reason, figures, kernel)
+        return CriterionFinding(Status.FAIL, reason, figures, kernel)
     reason = f"not decided: {time(low)} to {time(high)} contains {time(most)}; next: repeat on a quiet machine"
-    return Finding(Status.NOT_RUN, reason, figures, kernel)
+    return CriterionFinding(Status.NOT_RUN, reason, figures, kernel)

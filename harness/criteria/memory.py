@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tritmark.harness.criteria.bench import Bench, Finding, named
-from tritmark.harness.criteria.model import Figure, Unit
+from tritmark.harness.criteria.bench import CriteriaBench, CriterionFinding, named
+from tritmark.harness.criteria.model import MeasuredFigure, Unit
 from tritmark.harness.criteria.plan import LeakCriterion, MemoryCriterion
 from tritmark.harness.record import MemoryUse, Slope, Status
 from tritmark.harness.validate.guard_names import Guard
@@ -13,7 +13,7 @@ _UNKNOWN_LEAKS = "leaks of "
 """The begin of the limit that names unread series, see validate.memory."""
 
 
-def observed(bench: Bench, size: int) -> MemoryUse:
+def observed(bench: CriteriaBench, size: int) -> MemoryUse:
     """The memory dimension of the best kernel at that size, observed once."""
     if size not in bench.memory_uses:
         variant = bench.best(size)
@@ -30,47 +30,53 @@ def observed(bench: Bench, size: int) -> MemoryUse:
     return bench.memory_uses[size]
 
 
-def judge_memory(bench: Bench, criterion: MemoryCriterion) -> Finding:
+def judge_memory(bench: CriteriaBench, criterion: MemoryCriterion) -> CriterionFinding:
     """The memory of a call beyond inputs and outputs, as a multiple of the inputs."""
     use = observed(bench, criterion.size)
     kernel = _kernel(bench, criterion.size)
     if use.overhead is None:
-        return Finding(Status.NOT_RUN, f"the peak of a call is not known: {use.reason}", kernel=kernel)
+        return CriterionFinding(Status.NOT_RUN, f"the peak of a call is not known: {use.reason}", kernel=kernel)
     peak = (use.device_peak if bench.device.memory is not None else use.host_peak) or 0
     whole = (use.inputs + use.outputs + peak) / use.inputs
     figures = (
-        Figure(name="of the inputs, beyond inputs and outputs", value=use.overhead, unit=Unit.TIMES),
-        Figure(name="of the inputs, with inputs and outputs", value=whole, unit=Unit.TIMES),
-        Figure(name="peak beyond inputs and outputs", value=peak, unit=Unit.BYTES),
-        Figure(name="smallest peak that can be measured", value=use.floor, unit=Unit.BYTES),
-        Figure(name="inputs", value=use.inputs, unit=Unit.BYTES),
+        MeasuredFigure(name="of the inputs, beyond inputs and outputs", value=use.overhead, unit=Unit.TIMES),
+        MeasuredFigure(name="of the inputs, with inputs and outputs", value=whole, unit=Unit.TIMES),
+        MeasuredFigure(name="peak beyond inputs and outputs", value=peak, unit=Unit.BYTES),
+        MeasuredFigure(name="smallest peak that can be measured", value=use.floor, unit=Unit.BYTES),
+        MeasuredFigure(name="inputs", value=use.inputs, unit=Unit.BYTES),
     )
     notes = (f"the memory verdict is {use.status.value}: {use.reason}",) if use.status is Status.FAIL else ()
     if use.overhead >= criterion.threshold:
         reason = (
             f"{use.overhead:.3g} times its inputs beyond inputs and outputs; below {criterion.threshold:g} is required"
         )
-        return Finding(Status.FAIL, reason, figures, kernel, notes=notes)
-    return Finding(Status.PASS, "", figures, kernel, notes=notes)
+        return CriterionFinding(Status.FAIL, reason, figures, kernel, notes=notes)
+    return CriterionFinding(Status.PASS, "", figures, kernel, notes=notes)
 
 
-def judge_leaks(bench: Bench, criterion: LeakCriterion) -> Finding:
+def judge_leaks(bench: CriteriaBench, criterion: LeakCriterion) -> CriterionFinding:
     """Whether memory grows from call to call, or with launches that are bound, run and dropped."""
     use = observed(bench, criterion.size)
     kernel = _kernel(bench, criterion.size)
     growth = use.device_leak if bench.device.memory is not None else use.leak
-    figures = (_slope(growth), Figure(name="calls", value=use.calls, unit=Unit.COUNT)) if growth is not None else ()
+    figures = (
+        (_slope(growth), MeasuredFigure(name="calls", value=use.calls, unit=Unit.COUNT)) if growth is not None else ()
+    )
     if Guard.LEAK in use.caught_by:
-        return Finding(Status.FAIL, use.reason, figures, kernel)
+        return CriterionFinding(Status.FAIL, use.reason, figures, kernel)
     unknown = [limit for limit in use.limits if limit.startswith(_UNKNOWN_LEAKS)]
     if unknown or not figures:
-        return Finding(Status.NOT_RUN, "; ".join(unknown) or "the growth of memory is not known", figures, kernel)
-    return Finding(Status.PASS, "", figures, kernel)
+        return CriterionFinding(
+            Status.NOT_RUN, "; ".join(unknown) or "the growth of memory is not known", figures, kernel
+        )
+    return CriterionFinding(Status.PASS, "", figures, kernel)
 
 
-def _slope(growth: Slope) -> Figure:
-    return Figure(name="growth", value=growth.median, unit=Unit.BYTES_PER_CALL, low=growth.low, high=growth.high)
+def _slope(growth: Slope) -> MeasuredFigure:
+    return MeasuredFigure(
+        name="growth", value=growth.median, unit=Unit.BYTES_PER_CALL, low=growth.low, high=growth.high
+    )
 
 
-def _kernel(bench: Bench, size: int) -> str:
+def _kernel(bench: CriteriaBench, size: int) -> str:
     return named(bench.best(size), bench.threads, bench.device)

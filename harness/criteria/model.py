@@ -26,7 +26,7 @@ class Unit(StrEnum):
     COUNT = "count"
 
 
-class Figure(Model):
+class MeasuredFigure(Model):
     """A measured value; `low` and `high` are its 95 % interval."""
 
     name: str
@@ -64,7 +64,7 @@ class CriterionResult(Model):
     threshold: float
     status: Literal[Status.PASS, Status.FAIL, Status.NOT_RUN]
     reason: str = ""
-    figures: tuple[Figure, ...] = ()
+    figures: tuple[MeasuredFigure, ...] = ()
     """The first one is compared with `threshold`."""
     kernel: str = ""
     """Id of the kernel, with its thread count."""

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from tritmark.harness.criteria import tasks
-from tritmark.harness.criteria.bench import Bench, Finding, difference
+from tritmark.harness.criteria.bench import CriteriaBench, CriterionFinding, difference
 from tritmark.harness.criteria.exact import SHOWN, refused
-from tritmark.harness.criteria.model import Figure, Unit
+from tritmark.harness.criteria.model import MeasuredFigure, Unit
 from tritmark.harness.criteria.plan import CallsCriterion
 from tritmark.harness.errors import CandidateError, DeviceError, WorkerError
 from tritmark.harness.measure.statistics import least_share
@@ -50,7 +50,7 @@ class DrawnCall:
         )
 
 
-def drawn_call(bench: Bench, number: int, largest: int) -> DrawnCall:
+def drawn_call(bench: CriteriaBench, number: int, largest: int) -> DrawnCall:
     """The call of that number. Sizes are uniform in their logarithm, so that small and large ones are equally usual."""
     rng = np.random.default_rng([bench.seed, number])
     size = min(largest, int(exp(rng.uniform(0, log(largest + 1)))))
@@ -61,13 +61,13 @@ def drawn_call(bench: Bench, number: int, largest: int) -> DrawnCall:
     return DrawnCall(number, size, family, threads, offset, bench.op.generate(bench.kernel.at(size), family, rng))
 
 
-def expected_of(bench: Bench, call: DrawnCall) -> tuple[Expected, ...]:
+def expected_of(bench: CriteriaBench, call: DrawnCall) -> tuple[Expected, ...]:
     """The outputs of a call, by the reference."""
     axes = bench.kernel.at(call.size)
     return expectations(bench.op, axes, bench.key, bench.op.reference(call.logical, axes, bench.key))
 
 
-def run_drawn(bench: Bench, variant: Variant, calls: list[DrawnCall]) -> dict[int, str]:
+def run_drawn(bench: CriteriaBench, variant: Variant, calls: list[DrawnCall]) -> dict[int, str]:
     """Make calls with one kernel. Returns what is incorrect, by the number of the call."""
     given = [
         tasks.CallInputs(
@@ -96,7 +96,7 @@ def run_drawn(bench: Bench, variant: Variant, calls: list[DrawnCall]) -> dict[in
     return found
 
 
-def judge_calls(bench: Bench, criterion: CallsCriterion) -> Finding:
+def judge_calls(bench: CriteriaBench, criterion: CallsCriterion) -> CriterionFinding:
     """Make the calls, until all are made, too many are incorrect, or the time is up."""
     admitted = criterion.calls - ceil(Fraction(str(criterion.threshold)) * criterion.calls)
     end = monotonic() + criterion.seconds
@@ -130,9 +130,9 @@ def judge_calls(bench: Bench, criterion: CallsCriterion) -> Finding:
 
 def _finding(
     criterion: CallsCriterion, made: int, wrong: int, admitted: int, kernels: tuple[str, ...], failures: list[str]
-) -> Finding:
+) -> CriterionFinding:
     right = made - wrong
-    share = Figure(
+    share = MeasuredFigure(
         name="correct calls",
         value=right / made if made else 0.0,
         unit=Unit.SHARE,
@@ -141,8 +141,8 @@ def _finding(
     )
     figures = (
         share,
-        Figure(name="calls", value=made, unit=Unit.COUNT),
-        Figure(name="incorrect calls", value=wrong, unit=Unit.COUNT),
+        MeasuredFigure(name="calls", value=made, unit=Unit.COUNT),
+        MeasuredFigure(name="incorrect calls", value=wrong, unit=Unit.COUNT),
     )
     more: dict[str, Any] = {
         "figures": figures,
@@ -155,8 +155,8 @@ def _finding(
         reason = (
             f"{counted(wrong, 'call')} of {count(made)} incorrect, {admitted} of {count(criterion.calls)} are admitted"
         )
-        return Finding(Status.FAIL, f"{reason}{ended}; {failures[0]}", **more)
+        return CriterionFinding(Status.FAIL, f"{reason}{ended}; {failures[0]}", **more)
     if made < criterion.calls:
         reason = f"the time of {criterion.seconds:g} s ended after {count(made)} of {count(criterion.calls)} calls"
-        return Finding(Status.NOT_RUN, f"{reason}, {counted(wrong, 'of them', 'of them')} incorrect", **more)
-    return Finding(Status.PASS, **more)
+        return CriterionFinding(Status.NOT_RUN, f"{reason}, {counted(wrong, 'of them', 'of them')} incorrect", **more)
+    return CriterionFinding(Status.PASS, **more)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tritmark.harness.criteria import tasks
-from tritmark.harness.criteria.bench import SIMULATED, Bench, Finding, difference, named
-from tritmark.harness.criteria.model import Figure, SizePoint, Unit
+from tritmark.harness.criteria.bench import SIMULATED, CriteriaBench, CriterionFinding, difference, named
+from tritmark.harness.criteria.model import MeasuredFigure, SizePoint, Unit
 from tritmark.harness.criteria.plan import ScalingCriterion
 from tritmark.harness.record import Ratio, Status
 from tritmark.harness.spec import Variant
@@ -22,10 +22,10 @@ SECONDS = 0.5
 """Time for one pair of sizes, unless its interval is narrow earlier."""
 
 
-def judge_scaling(bench: Bench, criterion: ScalingCriterion) -> Finding:
+def judge_scaling(bench: CriteriaBench, criterion: ScalingCriterion) -> CriterionFinding:
     """Measure each doubling, and the least beside the largest size."""
     if bench.simulated:
-        return Finding(Status.NOT_RUN, SIMULATED)
+        return CriterionFinding(Status.NOT_RUN, SIMULATED)
     variant = bench.best(1 << criterion.powers[1])
     found = _Sizes(bench, variant, bench.workers.of(variant))
     try:
@@ -37,7 +37,7 @@ def judge_scaling(bench: Bench, criterion: ScalingCriterion) -> Finding:
 class _Sizes:
     """The measurements of one kernel at several sizes."""
 
-    def __init__(self, bench: Bench, variant: Variant, worker: Worker) -> None:
+    def __init__(self, bench: CriteriaBench, variant: Variant, worker: Worker) -> None:
         self._bench, self._variant, self._worker = bench, variant, worker
         self._threads = bench.threads if bench.device.memory is None else 1
         self._kernel = named(variant, self._threads, bench.device)
@@ -45,7 +45,7 @@ class _Sizes:
         self._warm: list[int] = []
         """Sizes whose arrays may come from a cache."""
 
-    def judge(self, criterion: ScalingCriterion) -> Finding:
+    def judge(self, criterion: ScalingCriterion) -> CriterionFinding:
         first, last = criterion.powers
         notes: list[str] = []
         reached = first
@@ -59,10 +59,12 @@ class _Sizes:
                 wrong = self._race(power - 1, power)
                 self._worker.call("freeing", tasks.drop, _name(power - 1))
                 if wrong:
-                    return Finding(Status.FAIL, wrong, self._figures(None), self._kernel, points=tuple(self._points))
+                    return CriterionFinding(
+                        Status.FAIL, wrong, self._figures(None), self._kernel, points=tuple(self._points)
+                    )
                 reached = power
         if not self._points:
-            return Finding(Status.NOT_RUN, "; ".join(notes) or "no doubling was measured", kernel=self._kernel)
+            return CriterionFinding(Status.NOT_RUN, "; ".join(notes) or "no doubling was measured", kernel=self._kernel)
         span: Ratio | None = None
         if reached > first + 1:
             self._add(first)
@@ -73,7 +75,7 @@ class _Sizes:
         status, reason = decided(self._points, span, reached - first, criterion.threshold)
         if reached != last and status is Status.PASS:
             status, reason = Status.NOT_RUN, f"in part: {'; '.join(notes)}"
-        return Finding(
+        return CriterionFinding(
             status, reason, self._figures(span), self._kernel, points=tuple(self._points), notes=tuple(notes)
         )
 
@@ -98,10 +100,10 @@ class _Sizes:
         wrong, what = difference(self._bench.case(1 << twice).expected, outputs)
         return f"the timed outputs are incorrect with {count(1 << twice)} elements: {what}" if wrong else ""
 
-    def _figures(self, span: Ratio | None) -> tuple[Figure, ...]:
+    def _figures(self, span: Ratio | None) -> tuple[MeasuredFigure, ...]:
         most = max(self._points, key=lambda each: each.ratio.median)
         found = [
-            Figure(
+            MeasuredFigure(
                 name=f"most for a doubling, from {count(most.size)}",
                 value=most.ratio.median,
                 unit=Unit.TIMES,
@@ -111,7 +113,7 @@ class _Sizes:
         ]
         if span is not None:
             name = "time of the largest size over the least"
-            found.append(Figure(name=name, value=span.median, unit=Unit.TIMES, low=span.low, high=span.high))
+            found.append(MeasuredFigure(name=name, value=span.median, unit=Unit.TIMES, low=span.low, high=span.high))
         return tuple(found)
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from tritmark.harness.criteria.model import CriterionResult, Crossover, Figure, Unit
+from tritmark.harness.criteria.model import CriterionResult, Crossover, MeasuredFigure, Unit
 from tritmark.harness.record import Ratio
 from tritmark.harness.text import units
 
 _MS = 1e6
 
 
-def value(figure: Figure) -> str:
+def value(figure: MeasuredFigure) -> str:
     """A figure with its interval."""
     shown = _value(figure.value, figure.unit)
     if figure.low is None or figure.high is None or figure.low == figure.high:

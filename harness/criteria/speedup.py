@@ -10,8 +10,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tritmark.harness.criteria import tasks
-from tritmark.harness.criteria.bench import SIMULATED, Bench, Finding, difference, missing_accelerators, named
-from tritmark.harness.criteria.model import Crossover, Figure, SizePoint, Unit
+from tritmark.harness.criteria.bench import (
+    SIMULATED,
+    CriteriaBench,
+    CriterionFinding,
+    difference,
+    missing_accelerators,
+    named,
+)
+from tritmark.harness.criteria.model import Crossover, MeasuredFigure, SizePoint, Unit
 from tritmark.harness.criteria.plan import SpeedUpCriterion
 from tritmark.harness.record import Ratio, Status
 from tritmark.harness.text.units import count, times
@@ -20,12 +27,12 @@ SECONDS = 0.3
 """Time for one size, unless its interval is narrow earlier."""
 
 
-def judge_speedup(bench: Bench, criterion: SpeedUpCriterion) -> Finding:
+def judge_speedup(bench: CriteriaBench, criterion: SpeedUpCriterion) -> CriterionFinding:
     """Compare the device with the baseline at each size; the largest one decides."""
     if not bench.accelerated:
-        return Finding(Status.NOT_RUN, f"no accelerator is judged here: {missing_accelerators(bench)}")
+        return CriterionFinding(Status.NOT_RUN, f"no accelerator is judged here: {missing_accelerators(bench)}")
     if bench.simulated:
-        return Finding(Status.NOT_RUN, SIMULATED)
+        return CriterionFinding(Status.NOT_RUN, SIMULATED)
     whole = criterion.data == "end to end"
     points: list[SizePoint] = []
     notes: list[str] = []
@@ -61,7 +68,7 @@ def judge_speedup(bench: Bench, criterion: SpeedUpCriterion) -> Finding:
             wrong, first = difference(bench.case(size, device).expected, worker.call("reading", tasks.written, name))
             if wrong:
                 why = f"the timed outputs of {name} are incorrect with {count(size)} elements: {first}"
-                return Finding(Status.FAIL, why, (_figure(points[-1].ratio),), kernel, baseline, tuple(points))
+                return CriterionFinding(Status.FAIL, why, (_figure(points[-1].ratio),), kernel, baseline, tuple(points))
         if size == sizes[-1] and not whole:
             each = bench.installed.registry.select_best(
                 bench.kernel.key(bench.baseline.type), axes, bench.plan.baseline.plain
@@ -72,17 +79,19 @@ def judge_speedup(bench: Bench, criterion: SpeedUpCriterion) -> Finding:
             notes.append(f"over {named(each, 1, bench.baseline)}: {times(plain)}")
         worker.call("freeing", tasks.drop, "kernel", "baseline", "plain")
     if not points:
-        return Finding(Status.NOT_RUN, notes[-1], notes=tuple(notes))
+        return CriterionFinding(Status.NOT_RUN, notes[-1], notes=tuple(notes))
     last = points[-1]
     figures = [_figure(last.ratio)]
     if plain is not None:
         figures.append(
-            Figure(name="over the plain kernel", value=plain.median, unit=Unit.TIMES, low=plain.low, high=plain.high)
+            MeasuredFigure(
+                name="over the plain kernel", value=plain.median, unit=Unit.TIMES, low=plain.low, high=plain.high
+            )
         )
     status, reason = decided(last.ratio, criterion.threshold)
     if last.size != sizes[-1] and status is Status.PASS:
         status, reason = Status.NOT_RUN, f"{count(sizes[-1])} elements were not measured; the largest size decides"
-    return Finding(
+    return CriterionFinding(
         status,
         f"{reason}, with {count(last.size)} elements" if status is Status.FAIL else reason,
         tuple(figures),
@@ -94,8 +103,8 @@ def judge_speedup(bench: Bench, criterion: SpeedUpCriterion) -> Finding:
     )
 
 
-def _figure(ratio: Ratio) -> Figure:
-    return Figure(name="speed-up", value=ratio.median, unit=Unit.TIMES, low=ratio.low, high=ratio.high)
+def _figure(ratio: Ratio) -> MeasuredFigure:
+    return MeasuredFigure(name="speed-up", value=ratio.median, unit=Unit.TIMES, low=ratio.low, high=ratio.high)
 
 
 def decided(ratio: Ratio, threshold: float) -> tuple[Status, str]:

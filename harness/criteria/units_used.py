@@ -4,9 +4,9 @@ UUID. On the host: how many of its cores take part in a call."""
 from __future__ import annotations
 
 from tritmark.harness.criteria import tasks
-from tritmark.harness.criteria.bench import Bench, Finding, difference, named
+from tritmark.harness.criteria.bench import CriteriaBench, CriterionFinding, difference, named
 from tritmark.harness.criteria.exact import refused
-from tritmark.harness.criteria.model import Figure, Unit
+from tritmark.harness.criteria.model import MeasuredFigure, Unit
 from tritmark.harness.criteria.plan import UnitsCriterion
 from tritmark.harness.criteria.random_calls import drawn_call, expected_of
 from tritmark.harness.errors import CandidateError, DeviceError, WorkerError
@@ -17,12 +17,12 @@ CALLS = 32
 """Random calls on each device."""
 
 
-def judge_units(bench: Bench, criterion: UnitsCriterion) -> Finding:
+def judge_units(bench: CriteriaBench, criterion: UnitsCriterion) -> CriterionFinding:
     """The share of devices, or of cores."""
     return _cores(bench, criterion) if bench.device.memory is None else _devices(bench, criterion)
 
 
-def _cores(bench: Bench, criterion: UnitsCriterion) -> Finding:
+def _cores(bench: CriteriaBench, criterion: UnitsCriterion) -> CriterionFinding:
     variant, cores = bench.best(criterion.size), bench.threads
     worker = bench.workers.of(variant)
     case, axes = bench.case(criterion.size), bench.kernel.at(criterion.size)
@@ -32,19 +32,19 @@ def _cores(bench: Bench, criterion: UnitsCriterion) -> Finding:
     busy = worker.call("its threads", tasks.busy_share, "cores")
     worker.call("freeing", tasks.drop, "cores")
     figures = [
-        Figure(name="cores that took part", value=reply.threads_used / cores, unit=Unit.SHARE),
-        Figure(name="cores", value=cores, unit=Unit.COUNT),
+        MeasuredFigure(name="cores that took part", value=reply.threads_used / cores, unit=Unit.SHARE),
+        MeasuredFigure(name="cores", value=cores, unit=Unit.COUNT),
     ]
     if busy is not None:
-        figures.append(Figure(name="processor time of all cores", value=busy, unit=Unit.SHARE))
+        figures.append(MeasuredFigure(name="processor time of all cores", value=busy, unit=Unit.SHARE))
     kernel = named(variant, cores, bench.device)
     _, first = difference(case.expected, reply.outputs)
     if first:
-        return Finding(Status.FAIL, f"the result on all cores is incorrect: {first}", tuple(figures), kernel)
+        return CriterionFinding(Status.FAIL, f"the result on all cores is incorrect: {first}", tuple(figures), kernel)
     return _decided(criterion, reply.threads_used, cores, "core", tuple(figures), kernel, ())
 
 
-def _devices(bench: Bench, criterion: UnitsCriterion) -> Finding:
+def _devices(bench: CriteriaBench, criterion: UnitsCriterion) -> CriterionFinding:
     registry, kind = bench.installed.registry, bench.device
     there = kind.numbering.count() if kind.numbering is not None else 1
     names = [f"{kind.type}:{index}" for index in range(there)] if there > 1 else [kind.type]
@@ -83,8 +83,8 @@ def _devices(bench: Bench, criterion: UnitsCriterion) -> Finding:
         else:
             used[unit] = name
     figures = (
-        Figure(name="devices with correct results", value=len(used) / there, unit=Unit.SHARE),
-        Figure(name="devices", value=there, unit=Unit.COUNT),
+        MeasuredFigure(name="devices with correct results", value=len(used) / there, unit=Unit.SHARE),
+        MeasuredFigure(name="devices", value=there, unit=Unit.COUNT),
     )
     return _decided(criterion, len(used), there, "device", figures, kernel, tuple(failures))
 
@@ -94,12 +94,12 @@ def _decided(
     used: int,
     there: int,
     noun: str,
-    figures: tuple[Figure, ...],
+    figures: tuple[MeasuredFigure, ...],
     kernel: str,
     failures: tuple[str, ...],
-) -> Finding:
+) -> CriterionFinding:
     notes = (f"{used} of {counted(there, noun)}",)
     if used >= criterion.threshold * there:
-        return Finding(Status.PASS, "", figures, kernel, notes=notes, failures=failures)
+        return CriterionFinding(Status.PASS, "", figures, kernel, notes=notes, failures=failures)
     reason = "; ".join((f"{used} of {counted(there, noun)}", *failures[:1]))
-    return Finding(Status.FAIL, reason, figures, kernel, failures=failures)
+    return CriterionFinding(Status.FAIL, reason, figures, kernel, failures=failures)

@@ -36,10 +36,10 @@ from planted_criteria import (
 from pydantic import ValidationError
 
 from tritmark.harness.criteria import random_calls, speedup, tasks
-from tritmark.harness.criteria.bench import Bench
+from tritmark.harness.criteria.bench import CriteriaBench
 from tritmark.harness.criteria.cross import migration
 from tritmark.harness.criteria.judge import judged
-from tritmark.harness.criteria.model import CriterionResult, Figure, SizePoint, Unit
+from tritmark.harness.criteria.model import CriterionResult, MeasuredFigure, SizePoint, Unit
 from tritmark.harness.criteria.plan import installed_plan
 from tritmark.harness.criteria.scaling import decided
 from tritmark.harness.errors import Failure, WorkerError
@@ -104,7 +104,7 @@ def test_a_seed_repeats_the_calls() -> None:
         found = installed(variant())
         with Workers(found, isolated=False) as workers:
             its = plan(**CALLS)
-            bench = Bench(found, its, its.first, workers, found.registry.devices["cpu"], seed)
+            bench = CriteriaBench(found, its, its.first, workers, found.registry.devices["cpu"], seed)
             calls = [random_calls.drawn_call(bench, number, 64) for number in range(40)]
         return [(str(each), each.logical["x"].tobytes()) for each in calls]
 
@@ -329,8 +329,8 @@ def test_noise_around_the_threshold_decides_nothing() -> None:
 
 
 def test_sizes_that_do_not_fit_are_no_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = Bench.fits
-    monkeypatch.setattr(Bench, "fits", lambda self, size: "no room" if size > 1 << 12 else real(self, size))
+    real = CriteriaBench.fits
+    monkeypatch.setattr(CriteriaBench, "fits", lambda self, size: "no room" if size > 1 << 12 else real(self, size))
     result = judge(installed(variant()), **SCALING)
     assert result.status is Status.NOT_RUN
     assert "no room" in result.reason
@@ -483,7 +483,7 @@ def test_a_kernel_that_breaks_fails_and_is_no_not_run(monkeypatch: pytest.Monkey
 
 
 def test_no_result_contradicts_itself() -> None:
-    one = Figure(name="speed-up", value=20, unit=Unit.TIMES)
+    one = MeasuredFigure(name="speed-up", value=20, unit=Unit.TIMES)
 
     def made(**more: Any) -> CriterionResult:
         given = {"id": "it", "kind": "speedup", "source": "", "words": "", "threshold": 10, "figures": (one,), **more}
