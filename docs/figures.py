@@ -10,6 +10,8 @@ from pathlib import Path
 from rich.console import Console
 
 from tritmark.harness.cli import overview, tables
+from tritmark.harness.criteria import shown
+from tritmark.harness.criteria.file import read_report
 from tritmark.harness.record import HOST, Measurement, Record, Run
 from tritmark.harness.store import read
 from tritmark.harness.text import groups, units
@@ -152,3 +154,17 @@ def headlines(_: str) -> str:
     text = "[text](results/baselines/nvidia-h200.decode-step.txt), `python suites/performance/decode_step.py`"
     rows.append(["linear layers of a block of bitnet-b1.58-2B-4T, decoding, interleaved", "H200", words, text])
     return _table(["kernel and size", "machine", "result", "file and command"], rows)
+
+
+def criteria(_: str) -> str:
+    """The criteria of each machine whose report is committed."""
+    rows = []
+    for path in sorted((BASELINES / "criteria").glob("*.json")):
+        report = read_report(path)
+        for each in report.criteria:
+            wins = shown.winners(each.crossover) if each.crossover is not None else ""
+            found = "; ".join(filter(None, (shown.measured(each), wins)))
+            rows.append([path.stem, report.title, each.id, shown.required(each), each.status.value.upper(), found])
+    if not rows:
+        return "No report is committed yet."
+    return _table(["report", "device", "criterion", "required", "verdict", "measured"], rows)

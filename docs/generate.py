@@ -1,6 +1,6 @@
-"""Writes the tables of docs/record.md from the code, and those of docs/performance.md and the README from the Records
-under results/baselines: `python docs/generate.py` after a change of the Record, of the table's columns, or of a
-baseline."""
+"""Writes the tables of docs/record.md from the code, and those of docs/performance.md, docs/guides/criteria.md and the
+README from what is under results/baselines: `python docs/generate.py` after a change of the Record, of the table's
+columns, or of a baseline."""
 
 from __future__ import annotations
 
@@ -20,7 +20,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 import figures
 
 HERE = Path(__file__).parent
-PAGES = (HERE / "record.md", HERE / "performance.md", HERE.parent / "README.md")
+PAGES = (
+    HERE / "record.md",
+    HERE / "performance.md",
+    HERE / "guides" / "criteria.md",
+    HERE.parent / "README.md",
+)
 BEGIN, END = re.compile(r"<!-- generated: (\S+) -->\n"), "<!-- end -->"
 
 
@@ -131,6 +136,7 @@ OF_BASELINES = {
     "output": figures.output,
     "headlines": figures.headlines,
     "run": figures.lines_of_run,
+    "criteria": figures.criteria,
 }
 
 

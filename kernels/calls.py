@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from tritmark.harness.spec import Arrays, Axes, PublicCall
 from tritmark.kernels.calls_cuda import CUDA_CALLS
+from tritmark.kernels.calls_quantize import QUANTIZE_CALLS
 from tritmark.kernels.linear import QuantizedLinear
 from tritmark.kernels.packed import PackedWeights, pack_weights, preferred_format
 from tritmark.kernels.peers import onnx
@@ -72,5 +73,6 @@ CALLS = (
     _call("tritmark ternary_matmul, out=", "int8 rows and their scales", _product),
     _call("ONNX Runtime InferenceSession, MatMulNBits of 2 bits", _ROWS, _session, missing=onnx.missing),
     *CUDA_CALLS,
+    *QUANTIZE_CALLS,
 )
 """Calls of tritmark and of other projects."""

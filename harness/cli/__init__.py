@@ -25,6 +25,7 @@ from tritmark.harness.cli.check import check
 from tritmark.harness.cli.compare import compare
 from tritmark.harness.cli.console import console
 from tritmark.harness.cli.convert import convert
+from tritmark.harness.cli.criteria import criteria
 from tritmark.harness.cli.deprecated import alias
 from tritmark.harness.cli.doctor import doctor
 from tritmark.harness.cli.errors import errors
@@ -227,6 +228,7 @@ _commands: tuple[Callable[..., None] | typer.Typer, ...] = (
     formats,
     league,
     precision,
+    criteria,
     doctor,
     health,
     errors,

@@ -97,6 +97,11 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("tritmark precision", "fp32, fp16 and bf16 on the GPU: time, error, memory, copies"),
         ("tritmark precision 512x13824x2560 --error 1e-3", "the fastest within that error"),
     ),
+    "criteria": (
+        ("tritmark criteria", "which criteria does this machine meet? about two minutes"),
+        ("tritmark criteria --device cpu --seed 7", "the CPU's kernels beside a GPU, with the data of an earlier run"),
+        ("tritmark criteria --json > criteria.json", f"for scripts; exits with {FAILED} if a criterion fails"),
+    ),
     "monitor": (("tritmark monitor report", "its sessions of the last seven days"),),
     "monitor report": (
         ("tritmark monitor report --since 24h", "what ran since yesterday, and is it slower?"),

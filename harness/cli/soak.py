@@ -117,10 +117,12 @@ def _table(found: Soaked) -> Any:
 
 def _share(successes: int, trials: int) -> str:
     """A share with its exact bound."""
-    from tritmark.harness.soak.kinds import least
+    from tritmark.harness.measure.statistics import least_share
 
     shown = f"{100 * successes / trials:.1f} %" if trials else "unknown"
-    return f"{successes} of {trials} ({shown}; at least {100 * least(successes, trials):.2f} % with 95 % confidence)"
+    return (
+        f"{successes} of {trials} ({shown}; at least {100 * least_share(successes, trials):.2f} % with 95 % confidence)"
+    )
 
 
 def _signals(minutes: float, seed: int, device: str) -> None:

@@ -190,8 +190,8 @@ def _enough(seconds: float = BUDGET_S) -> First:
     )
 
 
-class _Called:
-    """A Python function as a launch."""
+class CalledFunction:
+    """A Python function as a launch; `result` is that of the last call."""
 
     pointer = None
     bad = -1
@@ -201,9 +201,11 @@ class _Called:
     def __init__(self, call: Callable[[], Any]) -> None:
         self._call = call
         self.runs = 0
+        self.result: Any = None
 
     def run(self) -> None:
-        self._call()
+        """Call it once."""
+        self.result = self._call()
         self.runs += 1
 
 
@@ -218,7 +220,7 @@ def calls_task(site: Site, logical: Arrays, axes: Axes, dtype: str, threads: int
         if why is not None:
             reported.append(WholeCall(name=each.name, takes=each.takes, missing=why))
             continue
-        timed = Timed([_Called(each.prepare(logical, axes, threads))], PythonClock(), warm=True)
+        timed = Timed([CalledFunction(each.prepare(logical, axes, threads))], PythonClock(), warm=True)
         ready.append((each, timed, calibrate(timed)))
     if not ready:
         return tuple(reported)

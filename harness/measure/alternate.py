@@ -69,6 +69,11 @@ class Timed:
             self.launches = self.launches[: self.calls * parts]
         self._at = 0
 
+    @property
+    def last(self) -> int:
+        """Index of the launch that was called last."""
+        return (self._at - 1) % len(self.launches)
+
     def sample(self) -> float:
         """Nanoseconds for one call, the mean over a sample."""
         if self.warm:

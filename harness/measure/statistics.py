@@ -86,6 +86,15 @@ def interval(samples: npt.ArrayLike) -> tuple[float, float]:
     return float(ordered[at - 1]), float(ordered[-at])
 
 
+def least_share(successes: int, trials: int) -> float:
+    """The lower end of the exact (Clopper-Pearson) one-sided 95 % interval of a share; 0 without trials."""
+    if not trials:
+        return 0.0
+    from scipy.stats import binomtest
+
+    return float(binomtest(successes, trials, alternative="greater").proportion_ci(0.95, method="exact").low)
+
+
 def theil_sen(heights: npt.ArrayLike, places: npt.ArrayLike) -> tuple[float, float, float]:
     """The slope of `heights` over `places`, two or more points: the median slope of all pairs of points, and its 95 %
     interval (Theil; Sen, Journal of the American Statistical Association 63, 1968, equation 2.6 for ties).

@@ -132,12 +132,3 @@ class Soaked:
     @property
     def passed(self) -> bool:
         return self.tried and not self.failed
-
-
-def least(successes: int, trials: int) -> float:
-    """The lower end of the exact (Clopper-Pearson) one-sided 95 % interval of a share; 0 without trials."""
-    if not trials:
-        return 0.0
-    from scipy.stats import binomtest
-
-    return float(binomtest(successes, trials, alternative="greater").proportion_ci(0.95, method="exact").low)

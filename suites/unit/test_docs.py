@@ -50,6 +50,9 @@ NOT_RUN = {
     ".venv/bin/tritmark run": "takes minutes; .ci/run does it with a shorter suite",
     "tritmark run": "takes minutes",
     "tritmark doctor": "test_doctor.py runs it",
+    "tritmark criteria": "takes minutes; test_criteria_command.py runs it on kernels of its own",
+    "tritmark criteria --device cpu --seed 7": "as the other",
+    "tritmark criteria --json > criteria.json": "as the other",
     "tritmark health": "test_health.py runs it; this one would write into the home folder",
     "tritmark health --passive": "as the other",
     "tritmark health --passive --json": "as the other",
@@ -414,7 +417,7 @@ def test_an_environment_variable_without_a_description_is_an_error(monkeypatch: 
         reference.environment()
 
 
-@pytest.mark.parametrize("name", ["record.md", "performance.md", "README.md"])
+@pytest.mark.parametrize("name", ["record.md", "performance.md", "criteria.md", "README.md"])
 def test_generated_parts_are_what_the_code_and_the_baselines_say(name: str) -> None:
     """`python docs/generate.py` makes it so."""
     generate = script("generate")

@@ -25,7 +25,7 @@ LAYERS = (
     ("__main__", "toplevel"),
     ("cli",),
     ("monitor", "health"),
-    ("doctor", "gate", "soak", "report", "frame", "formats"),
+    ("doctor", "gate", "soak", "report", "frame", "formats", "criteria"),
     ("verify", "derived"),
     ("selftest", "selection"),
     ("autotune", "judge"),

@@ -26,6 +26,12 @@ TILES = {"M": 2, "N": 128, "K": 256}
 KEY = KernelKey("cpu", "ternary_matmul", "tile64", "float32")
 
 
+def calls(op: str) -> list[Any]:
+    """The calls of an op, each with the marks that it needs."""
+    marks = {"cuda": [pytest.mark.cuda]}
+    return [pytest.param(each, marks=marks.get(each.device, [])) for each in CALLS if each.op == op]
+
+
 @pytest.fixture(scope="module")
 def installed() -> Installed:
     return Installed({"builtin": PROVIDER})
@@ -94,7 +100,7 @@ def test_two_kernels_of_the_gpu_by_turns(installed: Installed, logical: Arrays, 
 
 @pytest.mark.parametrize(
     "call",
-    [pytest.param(each, marks=[pytest.mark.cuda] if each.device == "cuda" else []) for each in CALLS],
+    calls(KEY.op),
     ids=lambda each: f"{each.device} {each.name}",
 )
 def test_calls_give_the_product(call: PublicCall, installed: Installed, request: pytest.FixtureRequest) -> None:
@@ -113,3 +119,14 @@ def test_calls_give_the_product(call: PublicCall, installed: Installed, request:
     steps = np.abs(rows).max(axis=1, keepdims=True) / 127
     assert product.shape == exact.shape
     assert (np.abs(product - exact) <= steps * TILES["K"] * abs(float(logical["weight_scale"]))).all()
+
+
+@pytest.mark.parametrize("call", calls("i2s_quantize"), ids=lambda each: f"{each.device} {each.name}")
+def test_calls_give_the_codes(call: PublicCall, installed: Installed, request: pytest.FixtureRequest) -> None:
+    if call.device == "cuda":
+        request.getfixturevalue("cuda")
+    op, axes = installed.ops["i2s_quantize"], {"n": 1027}
+    logical = op.generate(axes, "ties", np.random.default_rng(1))
+    codes = call.prepare(logical, axes, 1)()
+    key = KernelKey(call.device, op.name, "none", "int8")
+    np.testing.assert_array_equal(codes, op.reference(logical, axes, key)["q"], strict=True)

@@ -20,12 +20,13 @@ from typer.testing import CliRunner
 from tritmark.harness.caches import CACHE
 from tritmark.harness.cli import exit_status
 from tritmark.harness.cli.soak import soak as command
+from tritmark.harness.measure.statistics import least_share
 from tritmark.harness.providers import load
 from tritmark.harness.record import Record, Status
 from tritmark.harness.soak import preload, runs, trials
 from tritmark.harness.soak.commands import Ended, run
 from tritmark.harness.soak.ground import Command, Ground, record
-from tritmark.harness.soak.kinds import FaultTally, FaultTrial, Kind, Soaked, least
+from tritmark.harness.soak.kinds import FaultTally, FaultTrial, Kind, Soaked
 from tritmark.harness.soak.planted import FaultPlan, PlantedLaunch, _State, source
 from tritmark.harness.spec import KernelKey
 
@@ -76,7 +77,7 @@ def test_kinds_are_drawn_equally_often(count: int, seed: int, without: set[Kind]
 def test_the_bound_is_the_exact_one(both: tuple[int, int]) -> None:
     successes, trials_ = both
     exact = beta.ppf(0.05, successes, trials_ - successes + 1) if successes else 0.0
-    assert least(successes, trials_) == pytest.approx(exact, abs=1e-9)
+    assert least_share(successes, trials_) == pytest.approx(exact, abs=1e-9)
 
 
 def struck(**fields: Any) -> FaultTrial:
