@@ -150,6 +150,7 @@ spread = awaitable(kernels.spread)
 ternary_linear = awaitable(kernels.ternary_linear)
 ternary_matmul = awaitable(kernels.ternary_matmul)
 ternary_matmul_a16 = awaitable(kernels.ternary_matmul_a16)
+ternary_matmul_batch = awaitable(kernels.ternary_matmul_batch)
 ternary_quantize = awaitable(kernels.ternary_quantize)
 unpack_codes = awaitable(kernels.unpack_codes)
 
@@ -170,6 +171,7 @@ __all__ = [
     "ternary_linear",
     "ternary_matmul",
     "ternary_matmul_a16",
+    "ternary_matmul_batch",
     "ternary_quantize",
     "unpack_codes",
 ]

@@ -102,7 +102,7 @@ def _computed(
 
 
 @dataclass(frozen=True, slots=True)
-class PreparedProduct:
+class PreparedTernaryProduct:
     """A product whose arguments are checked and whose kernel is chosen."""
 
     variant: Variant
@@ -124,7 +124,7 @@ def prepare(
     threads: int | None = None,
     device: str = "cpu",
     requirement: Requirement = Requirement.LATENCY,
-) -> PreparedProduct:
+) -> PreparedTernaryProduct:
     """Everything before the kernel runs. Raises as ternary_matmul."""
     if not isinstance(weights, PackedWeights):
         raise InvalidArgumentError(
@@ -148,7 +148,7 @@ def prepare(
     chosen = product_with(weights, device, key.dtype, axes, weights.asked(variant), threads, requirement)
     encoded = {**inputs, "weights": weights.packed_as(chosen.key.weight_format, device)}
     result = outputs["out"]
-    return PreparedProduct(
+    return PreparedTernaryProduct(
         chosen, encoded, outputs, axes, out if out is not None else result.reshape(-1) if single else result
     )
 

@@ -19,7 +19,7 @@ from tritmark.kernels.cuda.context import on_gpu
 from tritmark.kernels.cuda.launch import DEVICE, CudaLaunch
 from tritmark.kernels.packed import PackedWeights
 from tritmark.kernels.spread_cpu import over_threads
-from tritmark.kernels.ternary_matmul.api import PreparedProduct, prepare
+from tritmark.kernels.ternary_matmul.api import PreparedTernaryProduct, prepare
 from tritmark.kernels.ternary_matmul.spec import OP
 
 _NAME = "ternary_matmul_batch"
@@ -68,7 +68,7 @@ def ternary_matmul_batch(
     return [each.result for each in products]
 
 
-def _together(device: str) -> Callable[[list[PreparedProduct], int | None, str], None]:
+def _together(device: str) -> Callable[[list[PreparedTernaryProduct], int | None, str], None]:
     """What runs the products on that device."""
     dispatch.check_device(_NAME, device)
     dispatch.registry().device(device, f"{_NAME} on {device!r}")
@@ -83,7 +83,7 @@ def _together(device: str) -> Callable[[list[PreparedProduct], int | None, str],
 
 def _prepared(
     pairs: list[Any], act_scales: Sequence[npt.ArrayLike] | None, asked: dict[str, Any], device: str
-) -> list[PreparedProduct]:
+) -> list[PreparedTernaryProduct]:
     if act_scales is not None and len(act_scales) != len(pairs):
         found, legal = f"{len(act_scales)} for {len(pairs)} pairs", "one for each pair, or None"
         raise InvalidArgumentError(op=_NAME, argument="act_scales", found=found, legal=legal)
@@ -98,7 +98,7 @@ def _prepared(
     return made
 
 
-def _over_threads(products: list[PreparedProduct], threads: int | None, device: str) -> None:
+def _over_threads(products: list[PreparedTernaryProduct], threads: int | None, device: str) -> None:
     def run(number: int, count: int) -> None:
         each = products[number]
         dispatch.run(OP, each.variant, each.inputs, each.outputs, each.axes, count)
@@ -106,7 +106,7 @@ def _over_threads(products: list[PreparedProduct], threads: int | None, device: 
     over_threads(run, dict(enumerate(map(_work, products))), threads, _note)
 
 
-def _over_streams(products: list[PreparedProduct], threads: int | None, device: str) -> None:
+def _over_streams(products: list[PreparedTernaryProduct], threads: int | None, device: str) -> None:
     from tritmark.kernels.cuda.batch import Batch
 
     where = dispatch.registry().devices[device]
@@ -129,7 +129,7 @@ def _over_streams(products: list[PreparedProduct], threads: int | None, device: 
             offload.fetch(where, there, each.outputs)
 
 
-def _work(product: PreparedProduct) -> int:
+def _work(product: PreparedTernaryProduct) -> int:
     """Multiplications."""
     return math.prod(product.axes[axis] for axis in OP.axes)
 
