@@ -31,7 +31,7 @@ class Rule:
     name: str
     """Name for `--explain`: lower case, words joined by hyphens."""
     number: int
-    """Position in the list of rules; rules on a profiler's counters begin at 29."""
+    """Position in the list of rules; 29 to 40 are on a profiler's counters."""
     title: str
     """The problem in one line, as the title of the proposal."""
     needs: str

@@ -22,6 +22,7 @@ from tritmark.harness.errors import (
     WeightFileError,
 )
 from tritmark.harness.judge import stored
+from tritmark.harness.judge.accesses import accesses
 from tritmark.harness.judge.judges import MOST, Limits, Task, judged
 from tritmark.harness.judge.judging import (
     NOT_RIGHT,
@@ -217,6 +218,7 @@ def execute(
             clock.warn_if_set()
             ended.append(run)
         runs = tuple(sorted(ended, key=lambda run: order[run.id]))
+        traced = tuple(accesses(installed, request, runs, observer))
         evaluated = tuple(_layers(installed, source, layers, request, partial, observer)) if source else ()
         if weights is not None and as_stored:
             evaluated = tuple(_stored_layers(installed, weights, linear, request, partial, observer))
@@ -235,6 +237,7 @@ def execute(
             linear_layers=tuple(stored.sums(linear, runs)),
             not_judged=not_judged(installed, request, runs, evaluated, weights),
             weights_note=weights.transform if weights is not None else "",
+            accesses=traced,
             addresses=request.addresses,
         )
         record = _advised(record, store)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tritmark.harness.errors import RecordError, UsageError
 from tritmark.harness.record import Record
 from tritmark.harness.report import (
+    access,
     batch,
     code,
     compare,
@@ -60,6 +61,7 @@ SECTIONS: tuple[Section, ...] = (
     scaling.SECTION,
     batch.SECTION,
     code.SECTION,
+    access.SECTION,
     past.SECTION,
     samples.SECTION,
     repeat.SECTION,
