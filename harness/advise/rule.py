@@ -38,6 +38,9 @@ class Rule:
     """The evidence that the rule requires."""
     explanation: str
     """Condition, formula, source, and the origin of the thresholds."""
+    figure: str = "hot"
+    """The figure of a Run that shows the gain: hot or cold. "" if none does, because the gain is that of a caller; then
+    no outcome is recorded."""
     judge: Callable[[Evidence], Finding | None] = _silent
     """The finding for a Run; None if the rule does not apply or evidence is missing."""
     moot: Callable[[Evidence], bool] | None = None
