@@ -5,18 +5,22 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from pydantic import TypeAdapter, ValidationError
+from typer.testing import CliRunner
 
+from tritmark.harness.cli import app
 from tritmark.harness.errors import DeviceUnavailableError
 from tritmark.harness.judge import accesses as judge_accesses
 from tritmark.harness.judge.accesses import accesses, traced
 from tritmark.harness.providers import installed
 from tritmark.harness.record import Cause, Performance, Record, Run, Status
 from tritmark.harness.spec import DEVICE_MEMORY, SHARED_MEMORY, AccessTracing, KernelAccesses, TracedAccess, Variant
+from tritmark.harness.store import read
 
 GOOD: dict[str, Any] = {
     "function": "f",
@@ -158,3 +162,33 @@ def test_what_is_traced(gpu_record: Record, monkeypatch: pytest.MonkeyPatch) -> 
     request.isolated = False
     assert ask(run) == []
     assert asked == []
+
+
+SUITE = """
+title = "one small workload"
+
+[[workloads]]
+op = "ternary_quantize"
+shapes = [{ n = 2048 }]
+axes = { block = 64 }
+families = ["uniform"]
+formats = ["row16"]
+measure = true
+"""
+
+
+@pytest.mark.cuda
+def test_a_run_has_them_in_its_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRITMARK_CUDA", "simulator")
+    (tmp_path / "one.toml").write_text(SUITE, encoding="utf-8")
+    variant = "cuda/ternary_quantize/row16/uint8/v1_warp"
+    arguments = ["run", "--device", "cuda", "--suite", str(tmp_path / "one.toml"), "--variant", variant]
+    done = CliRunner().invoke(app, [*arguments, "--out", str(tmp_path)], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    (path,) = (tmp_path / "runs").glob("*.json")
+    record = read(path)
+    (found,) = record.accesses
+    assert found.kernel == variant == record.runs[0].kernel
+    assert found.totals(DEVICE_MEMORY)[0] > 0
+    page = next((tmp_path / "html").glob("*.html")).read_text(encoding="utf-8")
+    assert "Nothing in this section was measured" in page
