@@ -3,7 +3,7 @@ process of its own."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ from tritmark.harness.errors import TritmarkError
 from tritmark.harness.judge.request import Observer, Request
 from tritmark.harness.numbered import numbered
 from tritmark.harness.providers import Installed
-from tritmark.harness.record import Cause, Run
+from tritmark.harness.record import Cause, Run, Status
 from tritmark.harness.spec import AccessTracing, KernelAccesses, Tier, Variant
 from tritmark.harness.worker import tasks
 from tritmark.harness.worker.process import WorkerProcess
@@ -26,15 +26,21 @@ _REPLY = TypeAdapter(KernelAccesses)
 
 
 def accesses(
-    installed: Installed, request: Request, runs: Iterable[Run], observer: Observer
+    installed: Installed, request: Request, runs: Sequence[Run], observer: Observer
 ) -> Iterator[KernelAccesses]:
-    """The access patterns of each correct kernel that was timed, or that only a simulator kept from being timed.
+    """The access patterns of each correct kernel that was timed, or that only a simulator kept from being timed, and of
+    each correct kernel of the user, if the request is about performance.
 
     A kernel that cannot be traced has a note. Nothing is traced without isolation, since another process has the
     simulator.
     """
-    kernels = dict.fromkeys(run.kernel for run in runs if _concerns(run)) if request.isolated else {}
     variants = {variant.id: variant for variant in installed.registry.variants}
+    wrong = {run.kernel for run in runs if not run.passed}
+    kernels = (
+        dict.fromkeys(run.kernel for run in runs if run.kernel not in wrong and _concerns(run, variants[run.kernel]))
+        if request.isolated and "performance" in request.dimensions
+        else {}
+    )
     for id in kernels:
         tracing = installed.registry.devices[variants[id].key.device].tracing
         if tracing is not None and variants[id].tier is not Tier.PEER:
@@ -42,8 +48,12 @@ def accesses(
             yield traced(variants[id], tracing, request.candidates, request.timeout_s)
 
 
-def _concerns(run: Run) -> bool:
-    return run.passed and (run.performance.hot is not None or run.performance.cause is Cause.SIMULATOR)
+def _concerns(run: Run, variant: Variant) -> bool:
+    if run.accuracy.status is not Status.PASS:
+        return False
+    # Of a user's file, a simulator judges drawn cases alone.
+    users = variant.tier is Tier.CANDIDATE
+    return users or run.performance.hot is not None or run.performance.cause is Cause.SIMULATOR
 
 
 def traced(

@@ -149,7 +149,7 @@ def test_what_is_traced(gpu_record: Record, monkeypatch: pytest.MonkeyPatch) -> 
         return KernelAccesses(kernel=variant.id, note="asked")
 
     monkeypatch.setattr(judge_accesses, "traced", note)
-    request: Any = SimpleNamespace(isolated=True, candidates=(), timeout_s=9.0)
+    request: Any = SimpleNamespace(isolated=True, candidates=(), timeout_s=9.0, dimensions={"performance"})
     observer: Any = SimpleNamespace(started=lambda what: None)
     ask: Callable[..., list[KernelAccesses]] = lambda *runs: list(accesses(installed(), request, runs, observer))  # noqa: E731
     assert len(ask(run, run, run.model_copy(update={"id": "elsewhere"}))) == 1
@@ -159,7 +159,11 @@ def test_what_is_traced(gpu_record: Record, monkeypatch: pytest.MonkeyPatch) -> 
     assert ask(unmeasured(run, None, Status.ERROR)) == []
     assert ask(run.model_copy(update={"kernel": host.id})) == []
     assert ask(run.model_copy(update={"accuracy": run.accuracy.model_copy(update={"status": Status.FAIL})})) == []
+    failed = run.model_copy(update={"accuracy": run.accuracy.model_copy(update={"status": Status.FAIL, "reason": "w"})})
+    assert ask(run, failed) == [], "incorrect elsewhere"
     request.isolated = False
+    assert ask(run) == []
+    request.isolated, request.dimensions = True, {"accuracy"}
     assert ask(run) == []
     assert asked == []
 
@@ -192,3 +196,18 @@ def test_a_run_has_them_in_its_record(tmp_path: Path, monkeypatch: pytest.Monkey
     assert found.totals(DEVICE_MEMORY)[0] > 0
     page = next((tmp_path / "html").glob("*.html")).read_text(encoding="utf-8")
     assert "Nothing in this section was measured" in page
+
+
+@pytest.mark.cuda
+def test_a_user_s_kernel_that_a_simulator_checked_is_traced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRITMARK_CUDA", "simulator")
+    examples = Path(__file__).parents[2] / "examples"
+    for name in ("quantize_cuda.cu", "quantize_cuda.toml"):
+        (tmp_path / name).write_text((examples / name).read_text(encoding="utf-8"), encoding="utf-8")
+    command = ["check", str(tmp_path / "quantize_cuda.cu"), "--suite", "smoke", "--out", str(tmp_path)]
+    done = CliRunner().invoke(app, command, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    (path,) = (tmp_path / "runs").glob("*.json")
+    (found,) = read(path).accesses
+    assert found.kernel.endswith("quantize_cuda.quantize_elements")
+    assert {each.share for each in found.accesses} == {1.0}
