@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -20,12 +20,13 @@ def _copied(nbytes: int) -> int:
     return nbytes // 128 * 128
 
 
-def ceilings(module: Any, isa: str) -> Mapping[str, Ceiling]:
+def ceilings(module: Any, isa: str, lesser: Iterable[str] = ()) -> Mapping[str, Ceiling]:
     """Probes by kind. Probes of one `name` do the same work in different ways: the fastest at a footprint is the
     ceiling there.
 
     `module` is the extension module of the probes, `isa` the best instruction set of this CPU. TRITMARK_FORCE_ISA has
-    no effect, since a ceiling belongs to the machine and not to the kernels.
+    no effect, since a ceiling belongs to the machine and not to the kernels. Each of the `lesser` sets has a ceiling of
+    its own, "compute NAME": what a kernel of that set can reach at most.
     """
 
     def ceiling(kind: str, unit: str, summary: str, work: Callable[[int], int] = int) -> Ceiling:
@@ -37,6 +38,7 @@ def ceilings(module: Any, isa: str) -> Mapping[str, Ceiling]:
     def operations(nbytes: int) -> int:
         return nbytes * int(module.DOT_OPERATIONS)
 
+    dots = "int8 dot products on registers; a multiply-add is two operations"
     return {
         "read": ceiling("read", "bytes/s", "wide loads"),
         "read ahead": ceiling("read ahead", "bytes/s", "wide loads, prefetched into L2"),
@@ -48,7 +50,15 @@ def ceilings(module: Any, isa: str) -> Mapping[str, Ceiling]:
         "write string": ceiling("write string", "bytes/s", "rep stosb"),
         "copy": ceiling("copy", "bytes/s", "one half to the other; bytes read and written", _copied),
         "copy around": ceiling("copy around", "bytes/s", "the same, written around the caches", _copied),
-        "compute": ceiling(
-            "compute", "operations/s", "int8 dot products on registers; a multiply-add is two operations", operations
-        ),
+        "compute": ceiling("compute", "operations/s", dots, operations),
+        **{
+            f"compute {name}": Ceiling(
+                name=f"compute {name}",
+                unit="operations/s",
+                summary=f"{dots}, with {name}",
+                bind=partial(_bind, module, name, "compute"),
+                work=operations,
+            )
+            for name in lesser
+        },
     }

@@ -190,7 +190,8 @@ def _thread_times(calls: Callable[[], object]) -> ThreadTimes | None:
 def _ceilings() -> Mapping[str, Ceiling]:
     from tritmark.kernels.ceilings import ceilings
 
-    return ceilings(native("ceilings"), best("probe"))
+    *lesser, isa = [each.name for each in KERNELS["probe"] if each.features <= features()]
+    return ceilings(native("ceilings"), isa, lesser)
 
 
 def _prefetching() -> Sequence[Prefetching]:

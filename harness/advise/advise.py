@@ -75,7 +75,7 @@ def _proposal(evidence: Evidence, rule: Rule, finding: Finding, gain: Gain) -> P
         ceiling=evidence.cap,
         edit=finding.edit,
         reproduce=reproduce,
-        verify=reproduce if checked else f"{reproduce} --addresses {quoted(rule.name)}",
+        verify=reproduce if checked or not rule.figure else f"{reproduce} --addresses {quoted(rule.name)}",
     )
 
 

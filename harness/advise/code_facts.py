@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import prod
 
 from tritmark.harness.advise import interval
-from tritmark.harness.advise.evidence import Evidence
+from tritmark.harness.advise.evidence import INTENSE, Evidence
 from tritmark.harness.record import Fact, Function, Gain, Gpu
 from tritmark.harness.spec import Launched
 from tritmark.harness.text import units
@@ -18,10 +18,6 @@ latency-bound."""
 
 LEAST = 1.1
 """Least gain by a formula that counts: instruction counts are not more precise."""
-
-INTENSE = 4
-"""Operations per byte from which a kernel counts as a product: products here do 8 or more per byte of packed weights,
-quantizers 1 to 3."""
 
 SMALL = 0.1
 """A launch with a smaller share of the threads of a Run's largest launch is ignored: it does not set the time."""

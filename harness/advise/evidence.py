@@ -20,6 +20,10 @@ WAITED = 2
 Probes do not wait. On an H200, whose empty launch takes 0.49 us, a probe that reads 1.6 to 8.8 MB from L2 takes 1.10
 to 1.31 us more if it waits (kernels/cuda/ceilings.cu)."""
 
+INTENSE = 4
+"""Operations per byte from which a kernel counts as a product: products here do 8 or more per byte of packed weights,
+quantizers 1 to 3."""
+
 LEAST_GAIN = 0.01
 """Least predicted gain: the address of the code alone changes the time of a kernel by 0.1 to 0.4 %."""
 
@@ -161,6 +165,13 @@ class Evidence:
         ]
         found = [each.rate for each in fitting or [each for each in self._ceilings("copy") if each.level == "memory"]]
         return max(self.R, self.b * 1e9 / max(found)) if found else self.R
+
+    @cached_property
+    def own(self) -> float:
+        """Time of the operations at the rate of the kernel's own instruction set; 0 if it is the best one here, or no
+        ceiling has its rate. R has the rate of the best one."""
+        rate = self.ceiling(f"compute {self.run.variant}")
+        return 0.0 if rate is None else self.ops * 1e9 / rate
 
     @property
     def usual(self) -> float:

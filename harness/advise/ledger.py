@@ -27,6 +27,9 @@ NAME = "ledger.json"
 GOAL = 0.7
 """Share of outcomes in the predicted interval from which a rule has full weight."""
 
+UNTRIED = "no outcome yet"
+"""The standing of a rule of which no prediction was compared with an outcome."""
+
 _LEGAL = f"a ledger of version {VERSION}, as `tritmark` writes it"
 
 
@@ -91,7 +94,7 @@ class RuleStatistics:
 
     def __str__(self) -> str:
         if not self.trials:
-            return "never tried"
+            return UNTRIED
         words = f"{self.hits} of {counted(self.trials, 'prediction')} correct, measured over predicted {self.bias:.2f}"
         return words if self.weight == 1 else f"{words}, ranked down to {self.weight:.2f}"
 

@@ -44,6 +44,12 @@ def unadvised(record: Record) -> tuple[str, ...]:
             f"`{COMMAND}` if the driver permits it, then `tritmark advise --ncu FILE.csv`",
         ),
         *_counted(
+            devices if not record.accesses else [],
+            "no access patterns were traced, so the rule uncoalesced does not apply; measure again, without "
+            "--in-process",
+        ),
+        *(f"access patterns: {note}" for note in dict.fromkeys(each.note for each in record.accesses if each.note)),
+        *_counted(
             devices if all(run.plain is None for run in devices) else [],
             "individual launches were not compared with a graph; measure again, on a device with a clock for both",
         ),

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from tritmark.harness.advise.advise import advise
 from tritmark.harness.advise.ledger import NAME as LEDGER
 from tritmark.harness.advise.ledger import Ledger, LedgerEntry, MeasuredGain, add, read
+from tritmark.harness.advise.rules import RULES
 from tritmark.harness.errors import UsageError
 from tritmark.harness.record import Measurement, Proposal, Record, Run
 from tritmark.harness.store import Store
@@ -17,7 +18,7 @@ ADDRESSED = "addressed"
 
 def beside(record: Record, proposal: Proposal, before: Run, after: Run, change: str) -> LedgerEntry:
     """The outcome of a prediction by a sibling with the change, on the same workload in the same Record."""
-    old, new = _hot(before).timing, _hot(after).timing
+    old, new = _figure(before, "hot").timing, _figure(after, "hot").timing
     found = MeasuredGain(
         median=old.median_ns / new.median_ns, low=old.low_ns / new.high_ns, high=old.high_ns / new.low_ns
     )
@@ -27,10 +28,12 @@ def beside(record: Record, proposal: Proposal, before: Run, after: Run, change: 
 def later(earlier: Record, proposal: Proposal, before: Run, after_record: Record, after: Run) -> LedgerEntry:
     """The outcome of a prediction by a later Record.
 
-    The speed of a machine changes between sessions. If the same ceiling limits both Runs, the fractions of the ceiling,
-    which were interleaved with it, are compared in place of the times.
+    The figures that are compared are those of the rule (`Rule.figure`). The speed of a machine changes between
+    sessions. If the same ceiling limits both Runs, the fractions of the ceiling, which were interleaved with it, are
+    compared in place of the times.
     """
-    old, new = _hot(before), _hot(after)
+    figure = next(rule.figure for rule in RULES if rule.name == proposal.rule)
+    old, new = _figure(before, figure), _figure(after, figure)
     if (old.against.ceiling, old.against.work, old.footprint) == (new.against.ceiling, new.against.work, new.footprint):
         was, is_ = old.against.fraction, new.against.fraction
         found = MeasuredGain(median=is_.median / was.median, low=is_.low / was.high, high=is_.high / was.low)
@@ -42,10 +45,13 @@ def later(earlier: Record, proposal: Proposal, before: Run, after_record: Record
 
 def follow_up(earlier: Record, record: Record) -> tuple[LedgerEntry, ...]:
     """The outcomes of the predictions in `earlier` by the rule that `record` addresses, for each Run that both Records
-    have on one machine."""
+    have on one machine. Empty for a rule whose gain no figure shows."""
     if not record.addresses or earlier.machine.id != record.machine.id:
         return ()
-    after = {run.place: run for run in record.runs if run.performance.hot is not None and run.passed}
+    figure = next((rule.figure for rule in RULES if rule.name == record.addresses), "")
+    if not figure:
+        return ()
+    after = {run.place: run for run in record.runs if run.passed and _timed(run, figure)}
     before = {run.id: run for run in earlier.runs}
     predicted = [each for each in advise(earlier) if each.rule == record.addresses]
     return tuple(
@@ -100,6 +106,11 @@ def _outcome(
     )
 
 
-def _hot(run: Run) -> Measurement:
-    assert run.performance.hot is not None
-    return run.performance.hot
+def _timed(run: Run, figure: str) -> bool:
+    return (run.performance.cold if figure == "cold" else run.performance.hot) is not None
+
+
+def _figure(run: Run, figure: str) -> Measurement:
+    found = run.performance.cold if figure == "cold" else run.performance.hot
+    assert found is not None
+    return found

@@ -31,13 +31,16 @@ class Rule:
     name: str
     """Name for `--explain`: lower case, words joined by hyphens."""
     number: int
-    """Position in the list of rules; rules on a profiler's counters begin at 29."""
+    """Position in the list of rules; 29 to 40 are on a profiler's counters."""
     title: str
     """The problem in one line, as the title of the proposal."""
     needs: str
     """The evidence that the rule requires."""
     explanation: str
     """Condition, formula, source, and the origin of the thresholds."""
+    figure: str = "hot"
+    """The figure of a Run that shows the gain: hot or cold. "" if none does, because the gain is that of a caller; then
+    no outcome is recorded."""
     judge: Callable[[Evidence], Finding | None] = _silent
     """The finding for a Run; None if the rule does not apply or evidence is missing."""
     moot: Callable[[Evidence], bool] | None = None

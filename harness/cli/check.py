@@ -21,6 +21,7 @@ from tritmark.harness.errors import UsageError
 if TYPE_CHECKING:
     from tritmark.harness.candidate.plan import Plan
     from tritmark.harness.record import Record
+    from tritmark.harness.store import Store
 
 
 class Dimension(StrEnum):
@@ -121,7 +122,7 @@ def check(
         not_judged=plan.not_judged,
     )
     record = executed(installed, request, store, resume or None)
-    show(record, store, as_json, report=partial(_tell, record, plan), seconds=monotonic() - began)
+    show(record, store, as_json, report=partial(_tell, record, plan, store), seconds=monotonic() - began)
     ids = {variant.id for variant in plan.mine}
     own = [run for run in record.runs if run.kernel in ids]
     if all(run.accuracy.status is Status.NOT_RUN for run in own):
@@ -131,7 +132,8 @@ def check(
     raise typer.Exit(status_of(judged, strict=strict))
 
 
-def _tell(record: Record, plan: Plan) -> None:
+def _tell(record: Record, plan: Plan, store: Store) -> None:
+    from tritmark.harness.advise.outcome import ledger_of
     from tritmark.harness.cli import comparison, tables
 
     ids = {variant.id for variant in plan.mine}
@@ -144,6 +146,6 @@ def _tell(record: Record, plan: Plan) -> None:
         list(tables.not_judged(record)),
         list(comparison.verdicts(record, plan)),
         list(comparison.reasons(record, plan)),
-        list(comparison.proposals(record, plan)),
+        list(comparison.proposals(record, plan, ledger_of(store))),
         tuple(each for each in (table, left_out) if each is not None),
     )

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from rich.table import Table
 from rich.text import Text
 
+from tritmark.harness.advise.ledger import UNTRIED, Ledger
 from tritmark.harness.candidate.plan import Plan
 from tritmark.harness.cli.tables import STYLES
 from tritmark.harness.record import DIMENSIONS, Cause, Proposal, Record, Run, Status, Timing, Verdict
@@ -142,16 +143,18 @@ def reasons(record: Record, plan: Plan) -> Iterator[Text]:
                 )
 
 
-def proposals(record: Record, plan: Plan) -> Iterator[Text]:
-    """A line for each rule with a proposal for the candidate whose gain exceeds 1 over its whole interval. A correct
-    kernel may be needlessly slow, and no verdict states that."""
+def proposals(record: Record, plan: Plan, ledger: Ledger) -> Iterator[Text]:
+    """A line for each rule with a proposal for the candidate whose gain exceeds 1 over its whole interval, with a mark
+    if the rule has no outcome. A correct kernel may be needlessly slow, and no verdict states that."""
     for variant in plan.mine:
         found: dict[str, Proposal] = {}
         for each in record.proposals:
             if each.kernel == variant.id and each.gain.low > 1:
                 found.setdefault(each.rule, each)
         for rule, each in found.items():
-            text = f"{visible(variant.name)}: {rule} on {each.workload}, at least {each.gain.low:.2f}x: {each.edit}"
+            mark = "" if ledger.standing(rule).trials else f" ({UNTRIED})"
+            gain = f"at least {each.gain.low:.2f}x"
+            text = f"{visible(variant.name)}: {rule}{mark} on {each.workload}, {gain}: {each.edit}"
             yield Text(visible(text))
 
 

@@ -110,7 +110,13 @@ def run(
     if addresses:
         from tritmark.harness.advise.rules import named
 
-        addresses = named(addresses, "--addresses").name
+        rule = named(addresses, "--addresses")
+        addresses = rule.name
+        if not rule.figure:
+            raise UsageError(
+                f"--addresses {addresses}: its gain is that of the caller, which no figure of a Record shows; legal: a "
+                "rule whose change makes the kernel itself faster"
+            )
     adapted = tuple(AdaptedLibrary.named(each) for each in peer or ())
     installed = load(adapted)
     installed.choose(device)

@@ -10,6 +10,7 @@ from pathlib import Path
 from tritmark.harness import tuned
 from tritmark.harness.errors import UsageError, WeightFileError
 from tritmark.harness.judge import stored
+from tritmark.harness.judge.accesses import accesses
 from tritmark.harness.judge.beginning import begun, options_of
 from tritmark.harness.judge.judges import MOST, Limits
 from tritmark.harness.judge.judging import SIMULATED, Group, Judgement
@@ -93,6 +94,7 @@ def execute(
             clock.warn_if_set()
             ended.append(run)
         runs = tuple(sorted(ended, key=lambda run: order[run.id]))
+        traced = tuple(accesses(installed, request, runs, observer))
         evaluated = tuple(float_layers(installed, source, layers, request, partial, observer)) if source else ()
         if weights is not None and as_stored:
             evaluated = tuple(stored_layers(installed, weights, linear, request, partial, observer))
@@ -111,6 +113,7 @@ def execute(
             linear_layers=tuple(stored.sums(linear, runs)),
             not_judged=not_judged(installed, request, runs, evaluated, weights),
             weights_note=weights.transform if weights is not None else "",
+            accesses=traced,
             addresses=request.addresses,
         )
         record = _advised(record, store)

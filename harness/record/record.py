@@ -11,6 +11,7 @@ from tritmark.harness.record.model import Model
 from tritmark.harness.record.not_judged import NotJudged
 from tritmark.harness.record.proposal import Proposal
 from tritmark.harness.record.run import Layer, LinearLayers, Run
+from tritmark.harness.spec import KernelAccesses
 
 SCHEMA_VERSION = 10
 """The version that is written; files of earlier versions are still read. docs/record.md lists what each one added."""
@@ -79,6 +80,9 @@ class Record(Model):
     """One for each device and number of tokens."""
     weights_note: str = ""
     """Operations of the model beyond products with the stored weights, as its file lists them. They were not judged."""
+    accesses: tuple[KernelAccesses, ...] = ()
+    """How kernels access memory, as a simulator of their device traced it: simulated facts, never measured ones. Empty
+    before version 10."""
     proposals: tuple[Proposal, ...] = ()
     """In order of the expected saving, the largest first. Kernels that a sibling outruns come last."""
     unadvised: tuple[str, ...] = ()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
+from tritmark.harness.advise.ledger import UNTRIED
 from tritmark.harness.advise.rank import rank
 from tritmark.harness.record import Record, Status
 from tritmark.harness.report import answer, compare, load, machine, summary, verdicts
@@ -143,7 +144,7 @@ def _proposals(record: Record, given: PageContext) -> list[str]:
             code(one.proposal.title),
             code(one.proposal.kernel),
             code(one.proposal.edit),
-            f"{code(one.proposal.rule)} {code(given.rules.get(one.proposal.rule, 'untried'))}",
+            f"{code(one.proposal.rule)} {code(given.rules.get(one.proposal.rule, UNTRIED))}",
         )
         for one in ranked[:_MOST_PROPOSALS]
     ]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tritmark.harness.errors import RecordError, UsageError
 from tritmark.harness.record import Record
 from tritmark.harness.report import (
+    access,
     batch,
     code,
     compare,
@@ -62,6 +63,7 @@ SECTIONS: tuple[Section, ...] = (
     efficiency.SECTION,
     batch.SECTION,
     code.SECTION,
+    access.SECTION,
     past.SECTION,
     samples.SECTION,
     repeat.SECTION,

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from tritmark.harness.advise.ledger import UNTRIED
 from tritmark.harness.advise.rank import rank
 from tritmark.harness.record import Record
 from tritmark.harness.report.section import PageContext, Section
@@ -32,6 +33,7 @@ def _beside(record: Record, given: PageContext) -> dict[str, Any] | None:
         for place, each in enumerate(ranked[:_MOST], 1)
     ]
     return {
+        "untried": UNTRIED,
         "cards": cards[:_SHOWN],
         "further": cards[_SHOWN:],
         "rest": Counter(each.proposal.rule for each in ranked[_MOST:]).most_common(),

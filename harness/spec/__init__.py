@@ -10,6 +10,13 @@ from __future__ import annotations
 
 import warnings
 
+from tritmark.harness.spec.access import (
+    DEVICE_MEMORY,
+    SHARED_MEMORY,
+    AccessTracing,
+    KernelAccesses,
+    TracedAccess,
+)
 from tritmark.harness.spec.device import (
     ArrayChange,
     CArgument,
@@ -70,8 +77,11 @@ from tritmark.harness.spec.variant import (
 from tritmark.harness.spec.workload import StoredMatrix, Workload
 
 __all__ = [
+    "DEVICE_MEMORY",
     "INPUT_DTYPES",
     "PEER_ISA",
+    "SHARED_MEMORY",
+    "AccessTracing",
     "ArrayChange",
     "Arrays",
     "Axes",
@@ -91,6 +101,7 @@ __all__ = [
     "GoldenVector",
     "HeldTo",
     "Instances",
+    "KernelAccesses",
     "KernelKey",
     "Launch",
     "Launched",
@@ -119,6 +130,7 @@ __all__ = [
     "ThreadTimes",
     "Tier",
     "ToleranceKind",
+    "TracedAccess",
     "Traffic",
     "Values",
     "Variant",

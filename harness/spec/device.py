@@ -10,6 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from tritmark.harness.spec.access import AccessTracing
 from tritmark.harness.spec.launch import Launch, Proof
 from tritmark.harness.spec.op import Arrays, Axes, KernelKey, Op
 from tritmark.harness.spec.stats import DeviceStats
@@ -239,6 +240,7 @@ class Device:
     - `ceilings` has probes named "read" and "write" (bytes/s) and "compute" (operations/s), and may have more. Several
       may share a name: the ceiling is the fastest for a footprint and thread count.
     - `simulated()`: a simulator replaces the device, so nothing on it has a speed.
+    - `tracing`: a simulator that traces the accesses of the device's kernels to memory. None: there is none.
     - `losing(launch)`: the environment in which a simulator replaces the device, and the device is lost at that launch
       (1 for the first) of each process, for `tritmark soak`. None if there is no such simulator.
     - `thread_times(calls)` calls `calls()`, which runs kernels, and returns the times of their threads. It returns None
@@ -295,6 +297,7 @@ class Device:
     compiler: Callable[[], str] = lambda: ""
     missing: Callable[[], str | None] = lambda: None
     simulated: Callable[[], bool] = lambda: False
+    tracing: AccessTracing | None = None
     losing: Callable[[int], Mapping[str, str]] | None = None
     memory: Callable[[], Memory] | None = None
     transfers: Callable[[], DeviceTransfers] | None = None

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tritmark.harness.spec import Arrays, Axes, DeviceStats, Proof
+from tritmark.harness.spec import Arrays, Axes, DeviceStats, KernelAccesses, Proof
 from tritmark.harness.worker.inside import bound, ran
 from tritmark.harness.worker.shared import SharedBlock, view
 from tritmark.harness.worker.site import Site
@@ -54,6 +54,16 @@ def device_stats(site: Site) -> DeviceStats | None:
     now, before = ask(), site.kept.get("device stats")
     site.kept["device stats"] = now
     return now if before is None else now.since(before)
+
+
+def traced_accesses(site: Site) -> str:
+    """The access patterns of the variant, as JSON of KernelAccesses, which the parent can check; see
+    AccessTracing.trace."""
+    from pydantic import TypeAdapter
+
+    tracing = site.device.tracing
+    assert tracing is not None
+    return TypeAdapter(KernelAccesses).dump_json(tracing.trace(site.op, site.variant)).decode()
 
 
 def attach(site: Site, number: int, block: SharedBlock) -> None:

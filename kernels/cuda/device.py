@@ -15,13 +15,16 @@ import numpy.typing as npt
 from tritmark.harness.errors import DeviceError, UsageError
 from tritmark.harness.nearest import nearest
 from tritmark.harness.spec import (
+    AccessTracing,
     Ceiling,
     Clock,
     Device,
     DeviceStats,
+    KernelAccesses,
     Launch,
     Memory,
     Numbering,
+    Op,
     Proof,
     Variant,
 )
@@ -223,6 +226,25 @@ def _adopt(described: Described) -> tuple[Variant, ...]:
     return adopt(described, CAPABILITIES, compiled=missing() is None)
 
 
+def _tracing() -> AccessTracing:
+    def trace(op: Op, variant: Variant) -> KernelAccesses:
+        from tritmark.kernels.cuda import access
+
+        return access.kernel_accesses(DEVICE, op, variant)
+
+    def missing() -> str | None:
+        from tritmark.kernels.cuda import access
+
+        return access.missing()
+
+    def environment() -> Mapping[str, str]:
+        from tritmark.kernels.cuda import access
+
+        return access.environment()
+
+    return AccessTracing(missing=missing, environment=environment, trace=trace)
+
+
 DEVICE = Device(
     type=launches.DEVICE,
     summary="an NVIDIA GPU, through PyCUDA",
@@ -236,6 +258,7 @@ DEVICE = Device(
     compiler=compiler,
     missing=missing,
     simulated=simulated,
+    tracing=_tracing(),
     losing=lambda launch: {SELECT: "simulator", "TRITMARK_SIMULATOR_FAILS": f"0@{launch}"},
     memory=_memory,
     transfers=lambda: cuda_context().transfers,

@@ -1,10 +1,15 @@
-"""Records made before compiled code was read: the same kernels, compiled now for the architecture that they ran on."""
+"""Records made before compiled code was read or accesses were traced: the same kernels, compiled now for the
+architecture that they ran on, and traced now in the simulator."""
 
 from __future__ import annotations
 
+from functools import cache
+
 from tritmark.harness.disassembly import code_of
+from tritmark.harness.judge.accesses import traced
 from tritmark.harness.providers import load
 from tritmark.harness.record import HOST, Code, Record, Run
+from tritmark.harness.spec import KernelAccesses, Variant
 
 
 def with_code(record: Record) -> Record:
@@ -34,3 +39,19 @@ def with_code(record: Record) -> Record:
         return run.model_copy(update={"code": code})
 
     return record.model_copy(update={"runs": tuple(of(run) for run in record.runs)})
+
+
+def with_accesses(record: Record) -> Record:
+    """The Record with the access patterns of its kernels, if it had none. They are today's, too."""
+    if record.accesses:
+        return record
+    variants = {variant.id: variant for variant in load().registry.variants}
+    timed = dict.fromkeys(run.kernel for run in record.runs if run.performance.hot is not None and not run.peer)
+    found = [_traced(variants[id]) for id in timed if id in variants]
+    return record.model_copy(update={"accesses": tuple(each for each in found if each is not None)})
+
+
+@cache
+def _traced(variant: Variant) -> KernelAccesses | None:
+    tracing = load().registry.devices[variant.key.device].tracing
+    return None if tracing is None else traced(variant, tracing)

@@ -77,7 +77,9 @@ def main() -> int:
         "records", nargs="*", type=Path, default=sorted((ROOT / "results" / "baselines").glob("*.json"))
     )
     parser.add_argument(
-        "--code", action="store_true", help="for Records without compiled code, read that of today's build (needs nvcc)"
+        "--code",
+        action="store_true",
+        help="for Records without compiled code or access patterns, take those of today's build (needs nvcc and g++)",
     )
     parser.add_argument("--write", action="store_true", help=f"put the outcomes into results/{NAME}")
     given = parser.parse_args()
@@ -88,10 +90,10 @@ def main() -> int:
         print(f"NOT IN THE STORY  {each}")
     records = [read(path) for path in given.records]
     if given.code:
-        from coded import with_code
+        from coded import with_accesses, with_code
 
-        records = [with_code(record) for record in records]
-        print("compiled code: today's build, where a Record has none")
+        records = [with_accesses(with_code(record)) for record in records]
+        print("compiled code and access patterns: today's build, where a Record has none")
     found = [outcome for record in records for outcome in outcomes(record, changes)]
     if given.write:
         add(ROOT / "results" / NAME, found)

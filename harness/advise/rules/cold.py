@@ -57,5 +57,6 @@ data, can avoid the wait.
 Formula: 1 to tc/t of the cold time; how much stays cached depends on the caller. Only for the fastest variant. The gain
 is limited to t/R, as for every rule. Threshold {COLD}: on the baselines, kernels with data that fits no cache have tc/t
 of 0.8 to 1.2.""",
+    figure="cold",
     judge=_judge,
 )

@@ -39,5 +39,6 @@ Condition: the time of calls launched individually from Python over the time in 
 Formula: 1 to that ratio; a caller that uses graphs already gains nothing. Only for the fastest variant of a workload.
 The hot time was measured in a graph, so the gain is for callers with individual launches. It is limited to t/R, as for
 every rule. Threshold: the noise.""",
+    figure="",
     judge=_judge,
 )

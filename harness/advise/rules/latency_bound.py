@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from tritmark.harness.advise import shared_facts
-from tritmark.harness.advise.evidence import WAITED, Evidence
+from tritmark.harness.advise.evidence import INTENSE, WAITED, Evidence
 from tritmark.harness.advise.interval import gain
+from tritmark.harness.advise.ladder import has, ladder
 from tritmark.harness.advise.rule import Finding, Rule
 from tritmark.harness.record import Fact
 from tritmark.harness.text import units
@@ -38,12 +39,12 @@ _EDITS = {
 
 
 def _judge(evidence: Evidence) -> Finding | None:
-    distance = evidence.t / evidence.usual
-    if distance <= FAR:
+    distance = evidence.t / max(evidence.usual, evidence.own)
+    if distance <= FAR or _unknown(evidence):
         return None
     side = "compute" if evidence.limit == "compute" or evidence.ops >= DENSE * evidence.b else "memory"
     low = MATRIX if evidence.on_device and side == "compute" else REACHED[0]
-    found = gain(low * distance, REACHED[1] * evidence.t / evidence.shared)
+    found = gain(low * distance, REACHED[1] * evidence.t / max(evidence.shared, evidence.own))
     if found is None:
         return None
     return Finding(
@@ -56,10 +57,31 @@ def _judge(evidence: Evidence) -> Finding | None:
                 value=units.time(evidence.shared),
                 source="performance.read + performance.written, machine.ceilings: copy",
             ),
+            *(
+                (
+                    Fact(
+                        name="time of the operations with its instruction set",
+                        value=units.time(evidence.own),
+                        source=f"performance.operations, machine.ceilings: compute {evidence.run.variant}",
+                    ),
+                )
+                if evidence.own
+                else ()
+            ),
         ),
         gain=found,
         edit=_EDITS["device" if evidence.on_device else "host", side],
     )
+
+
+def _unknown(evidence: Evidence) -> bool:
+    """Whether a product runs with a lesser instruction set than the best one here, and no ceiling has its rate. Then
+    the distance from a ceiling of another set predicts nothing."""
+    sets = list(ladder())
+    if evidence.on_device or evidence.own or evidence.run.variant not in sets or evidence.ops < INTENSE * evidence.b:
+        return False
+    better = sets[sets.index(evidence.run.variant) + 1 :]
+    return any(has(evidence.machine.features, name) for name in better)
 
 
 RULE = Rule(
@@ -70,7 +92,9 @@ RULE = Rule(
     explanation=f"""\
 Condition: distance = t / (c + w) > {FAR}. c is the time of the bytes at the copy rate of the cache or memory that holds
 them, or R if that is longer. w is {WAITED} empty launches on a GPU, for the wait on the previous launch, and 0 on the
-host. Then neither bytes nor operations limit the time. Rules on compiled code give more specific causes.
+host. If the kernel's instruction set is not the best one of the processor, c is also at least the time of the
+operations at the rate of its own set. A product of a lesser set without such a ceiling (older Records) gets no
+prediction. Then neither bytes nor operations limit the time. Rules on compiled code give more specific causes.
 Formula: from {REACHED[0]} times the distance to {REACHED[1]} times t / c, limited to t/R. The lower factor is {MATRIX}
 if arithmetic limits or may limit a GPU kernel ({DENSE} operations per byte or more), because that ceiling is int8 on
 tensor cores, also for other products.

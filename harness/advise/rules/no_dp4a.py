@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tritmark.harness.advise import code_facts
-from tritmark.harness.advise.evidence import Evidence
+from tritmark.harness.advise.evidence import INTENSE, Evidence
 from tritmark.harness.advise.rule import Finding, Rule
 from tritmark.harness.record import Fact
 
@@ -42,7 +42,7 @@ RULE = Rule(
     title="Integer products are added one at a time",
     needs="the instructions of a GPU kernel",
     explanation=f"""\
-Condition: at least {code_facts.INTENSE} operations per byte, and a loop with integer multiply-adds (IMAD) but no dot
+Condition: at least {INTENSE} operations per byte, and a loop with integer multiply-adds (IMAD) but no dot
 products (IDP), matrix instructions or floating point.
 Formula: {FOLD}, because an IDP does four multiply-adds. The predicted gain is from {code_facts.REACHED} of the
 formula's gain above 1 to the limit by bytes and operations, because operands are also loaded as words. The products

@@ -47,5 +47,6 @@ Formula: 1 to n (t + o) / (n t + o) for n = {BATCH} calls in one; a caller that 
 the fastest variant of a workload: replace a slower one first. The gain is limited to t/R, as for every rule, so a
 caller may gain more. Threshold {SHARE:.0%}: from the literature. On the baselines o is 0.3 us (host) to 14 us (GPU), so
 kernels above 3 and 140 us are excluded.""",
+    figure="",
     judge=_judge,
 )

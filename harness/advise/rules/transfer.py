@@ -47,5 +47,6 @@ RULE = Rule(
 Condition: the copies of inputs and outputs together take longer than t.
 Formula: 1 to (up + down + t) / t; a caller whose data stays on the device gains nothing. Only for the fastest variant.
 The copies are not part of t, so the gain is the caller's. It is limited to t/R, as for every rule.""",
+    figure="",
     judge=_judge,
 )

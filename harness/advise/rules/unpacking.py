@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tritmark.harness.advise import code_facts
-from tritmark.harness.advise.evidence import Evidence
+from tritmark.harness.advise.evidence import INTENSE, Evidence
 from tritmark.harness.advise.rule import Finding, Rule
 
 UNPACK = ("LOP3", "SHF", "PRMT", "ULOP3", "USHF")
@@ -44,7 +44,7 @@ RULE = Rule(
     needs="the instructions of a GPU kernel",
     explanation=f"""\
 Condition: more than {MOST} unpacking instructions (LOP3, SHF, PRMT) per dot product (IDP) among the instructions that
-run most, at {code_facts.INTENSE} operations per byte or more. Functions that use tensor cores are excluded.
+run most, at {INTENSE} operations per byte or more. Functions that use tensor cores are excluded.
 Formula: old / new instructions with one unpacking instruction per product. The predicted gain is from
 {code_facts.REACHED} of the formula's gain above 1 to the limit by bytes and operations. Threshold {MOST}: the tiled v1
 product here has 7 per IDP, gemv_dp4a 2 to 4.""",

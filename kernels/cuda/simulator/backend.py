@@ -64,8 +64,10 @@ RECORD = np.dtype(
         ("kind", np.uint8),
     ]
 )
-"""One access to device memory: return address within the module, linear indices of block and thread; kind 0 read, 1
-write, 3 atomic."""
+"""One access: return address within the module, linear indices of block and thread; kind 0 read, 1 write, 3 atomic.
+OF_SHARED is added to the kind for shared memory, where the address is an offset."""
+
+OF_SHARED = 4
 
 
 def _number(name: str, default: int) -> int:
@@ -249,7 +251,7 @@ class SimulatorEvent:
 
 @dataclass
 class TracedLaunch:
-    """The accesses of one launch to device memory."""
+    """The accesses of one launch to device memory, and to shared memory if that was traced."""
 
     kernel: str
     records: npt.NDArray[Any]
@@ -267,6 +269,8 @@ class TracedLaunch:
 class Trace:
     """The launches of a `with backend.trace()` block."""
 
+    shared: bool = False
+    """Accesses to shared memory are recorded too, of one block of each launch."""
     launches: list[TracedLaunch] = field(default_factory=list)
 
 
@@ -359,7 +363,9 @@ class SimulatorBackend:
         fault = toolchain.FaultStruct()
         request = function.request(grid, block, arguments, shared, self.seed)
         with runtime.LOCK:
-            runtime.library().tritmark_trace(self._trace is not None, _MOST_RECORDS)
+            runtime.library().tritmark_trace(
+                0 if self._trace is None else 3 if self._trace.shared else 1, _MOST_RECORDS
+            )
             failed = runtime.library().tritmark_launch(ctypes.byref(request), ctypes.byref(fault))
             if self._trace is not None:
                 records = _records()
@@ -423,9 +429,10 @@ class SimulatorBackend:
         return f"{said}, {line}" if line else said
 
     @contextmanager
-    def trace(self) -> Iterator[Trace]:
-        """Record the accesses to device memory of all launches within the block."""
-        self._trace = Trace()
+    def trace(self, *, shared: bool = False) -> Iterator[Trace]:
+        """Record the accesses of all launches within the `with` to device memory, and those of one block of each to
+        `shared` memory."""
+        self._trace = Trace(shared=shared)
         try:
             yield self._trace
         finally:

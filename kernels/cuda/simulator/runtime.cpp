@@ -90,12 +90,13 @@ struct Launch {
     uint64_t range_count;
 };
 
-struct Record {  // one access to device memory
+struct Record {  // one access; `address` in shared memory is an offset
     uint64_t pc, address;
     uint32_t block;
     uint16_t thread;
     uint8_t size, kind;
 };
+constexpr unsigned OF_SHARED = 4;  // beside a Kind
 
 // A stamp: epoch << 32 | thread << 22 | clock << 3 | flags. A clock at its maximum counts as ordered.
 using Stamp = uint64_t;
@@ -152,7 +153,7 @@ unsigned exited, arrived, barrier_kind, barrier_line, barrier_first, barrier_sum
 uint64_t patience;  // accesses until the next check of the time
 timespec deadline;
 std::vector<Record> records;
-bool tracing;
+bool tracing, tracing_shared;  // the latter in the first block that runs: its accesses are many, and blocks are alike
 size_t most_records;
 
 // --- fibers -------------------------------------------------------------------------------------------------------
@@ -606,6 +607,12 @@ inline void stamp(Cell& cell, unsigned kind, Stamp mine) {
     last = mine;
 }
 
+inline void trace(uintptr_t address, unsigned bytes, unsigned kind, void* pc) {
+    if (records.size() < most_records)
+        records.push_back({reinterpret_cast<uintptr_t>(pc) - launch.module_begin, address, block_number,
+                           static_cast<uint16_t>(number), static_cast<uint8_t>(bytes), static_cast<uint8_t>(kind)});
+}
+
 void shared_access(uintptr_t at, uintptr_t address, unsigned bytes, unsigned kind, void* pc) {
     const Stamp mine = uint64_t{epoch} << 32 | number << 22 | seen[number][number % WARP] << 3;
     for (unsigned done = 0; done < bytes; done += 4) {
@@ -623,6 +630,7 @@ void shared_access(uintptr_t at, uintptr_t address, unsigned bytes, unsigned kin
             }
         }
     }
+    if (tracing_shared) trace(at, bytes, kind | OF_SHARED, pc);
 }
 
 void global_access(uintptr_t at, uintptr_t address, unsigned bytes, unsigned kind, void* pc) {
@@ -638,9 +646,7 @@ void global_access(uintptr_t at, uintptr_t address, unsigned bytes, unsigned kin
         }
         if (kind != READ) last = mine | touched | ((last ^ mine) >> 4 ? 0 : last & 15);
     }
-    if (tracing && records.size() < most_records)
-        records.push_back({reinterpret_cast<uintptr_t>(pc) - launch.module_begin, address, block_number,
-                           static_cast<uint16_t>(number), static_cast<uint8_t>(bytes), static_cast<uint8_t>(kind)});
+    if (tracing) trace(address, bytes, kind, pc);
 }
 
 RARE void refuse(const uint8_t* state, uintptr_t address, unsigned bytes, unsigned kind, void* pc, const char* memory) {
@@ -805,8 +811,10 @@ API void tritmark_free(uint64_t pointer, uint64_t bytes) {
     }
 }
 
+// Bit 0: record accesses to device memory. Bit 1: those to shared memory, of one block.
 API void tritmark_trace(int on, uint64_t most) {
-    tracing = on;
+    tracing = on & 1;
+    tracing_shared = on & 2;
     most_records = most;
     records.clear();
 }
@@ -864,6 +872,7 @@ API int tritmark_launch(const Launch* wanted, Fault* found) {
         block_index = {static_cast<uint32_t>(at % grid.x), static_cast<uint32_t>(row % grid.y),
                        static_cast<uint32_t>(row / grid.y)};
         fine = run_block();
+        tracing_shared = false;
     }
     memset(shared_state + (WINDOW_BYTES + STATIC_BYTES) / 2, OUTSIDE, launch.dynamic_bytes);
     if (!fine) free_count = fibers_made = 0;  // they are abandoned

@@ -617,7 +617,7 @@ def told(tmp_path: Path, gpu_record: Record) -> Callable[..., str]:
 def test_the_command_lists_explains_and_advises(told: Callable[..., str], gpu_record: Record) -> None:
     listed = told("--list")
     assert len(listed.splitlines()) == len(RULES)
-    assert "never tried" in listed
+    assert "no outcome yet" in listed
     assert {row["name"] for row in json.loads(told("--list", "--json"))} == set(RULE)
     for rule in RULES:
         assert rule.explanation in told("--explain", rule.name)
@@ -645,7 +645,7 @@ def test_the_command_prints_ten_proposals_on_one_page(told: Callable[..., str], 
     assert "--all" in text
     assert text.count("should save ") == SHOWN
     assert whole.count("should save ") == len(edits)
-    assert "[latency-bound: never tried]" in whole
+    assert "[latency-bound: no outcome yet]" in whole
     evidence = next(fact for proposal in advise(gpu_record) for fact in proposal.evidence)
     assert f"{evidence.name}: {evidence.value}" in whole
 
@@ -680,6 +680,6 @@ def test_the_command_lists_the_built_in_kernel_apart(
         return [line for line in text.splitlines() if line.startswith(("1.", "2.", "No rule", heading))]
 
     both = shown((other, "a", 5.0, 9.0), (mine, "b", 1.5, 2.0))
-    assert both == ["1. b [b: never tried]", heading, "2. a [a: never tried]"]
+    assert both == ["1. b [b: no outcome yet]", heading, "2. a [a: no outcome yet]"]
     assert shown((other, "a", 5.0, 9.0))[:2] == ["No rule has a proposal for your kernel.", heading]
-    assert shown((mine, "b", 1.5, 2.0)) == ["1. b [b: never tried]"]
+    assert shown((mine, "b", 1.5, 2.0)) == ["1. b [b: no outcome yet]"]

@@ -13,13 +13,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from tritmark.harness.advise.advise import advise
 from tritmark.harness.advise.ledger import GOAL, Ledger, LedgerEntry, MeasuredGain, add, read, text
-from tritmark.harness.advise.outcome import follow_up, inside, ledger_of, settle
+from tritmark.harness.advise.outcome import follow_up, inside, later, ledger_of, settle
+from tritmark.harness.advise.rules import RULES
+from tritmark.harness.cli import app
 from tritmark.harness.errors import RecordError, UsageError
 from tritmark.harness.measure.scaling import counts, plain, scaled
-from tritmark.harness.record import Gain, Record, with_digest
+from tritmark.harness.record import Gain, Proposal, Record, with_digest
 from tritmark.harness.spec import Launch, ThreadTimes
 from tritmark.harness.store import Store
 
@@ -65,7 +68,7 @@ def test_a_rule_that_keeps_its_promises_counts_in_full_and_one_that_misses_less(
     assert ledger.weights() == {"rule": pytest.approx(1 / 3 / GOAL)}
     assert "0 of 2 predictions correct" in ledger.summaries()["rule"]
     assert "ranked down" in ledger.summaries()["rule"]
-    assert str(ledger.standing("other")) == "never tried"
+    assert str(ledger.standing("other")) == "no outcome yet"
 
 
 def test_the_file_is_sorted_one_outcome_a_line_and_keeps_each_promise_once(tmp_path: Path) -> None:
@@ -118,10 +121,10 @@ def test_a_later_record_that_addresses_a_rule_settles_its_promises(tmp_path: Pat
     store = Store(tmp_path)
     store.runs.mkdir(parents=True)
     promised = [each for each in advise(gpu_record) if each.rule == "latency-bound"]
-    later = faster(gpu_record, 2.0, "latency-bound")
-    for record in (gpu_record, later):
+    changed = faster(gpu_record, 2.0, "latency-bound")
+    for record in (gpu_record, changed):
         store.path(record.id).write_text(with_digest(record), encoding="utf-8")
-    found = settle(store, later)
+    found = settle(store, changed)
     assert len(found) == len(promised) > 0
     assert [each.measured.median for each in found] == [pytest.approx(2.0)] * len(found)
     assert {each.hit for each in found} == {each.predicted.low <= 2 <= each.predicted.high for each in found}
@@ -131,12 +134,56 @@ def test_a_later_record_that_addresses_a_rule_settles_its_promises(tmp_path: Pat
 def test_what_follows_nothing_is_refused(tmp_path: Path, gpu_record: Record) -> None:
     store = Store(tmp_path)
     store.runs.mkdir(parents=True)
-    later = faster(gpu_record, 2.0, "latency-bound")
+    changed = faster(gpu_record, 2.0, "latency-bound")
     with pytest.raises(UsageError, match="no earlier Record"):
-        settle(store, later)
-    elsewhere = later.model_copy(update={"machine": later.machine.model_copy(update={"id": "another"})})
+        settle(store, changed)
+    elsewhere = changed.model_copy(update={"machine": changed.machine.model_copy(update={"id": "another"})})
     assert follow_up(gpu_record, elsewhere) == ()
-    assert follow_up(gpu_record, later.model_copy(update={"addresses": "no-such-rule"})) == ()
+    assert follow_up(gpu_record, changed.model_copy(update={"addresses": "no-such-rule"})) == ()
+
+
+def test_a_gain_is_settled_by_the_figure_that_it_is_of(gpu_record: Record) -> None:
+    """The rule `cold` predicts the cold time; a change of the hot time is no outcome of it."""
+    before = next(run for run in gpu_record.runs if run.performance.hot and run.performance.cold)
+    hot, cold = before.performance.hot, before.performance.cold
+    assert hot is not None
+    assert cold is not None
+    changed = faster(gpu_record, 3.0, "cold")
+    after = next(run for run in changed.runs if run.place == before.place)
+    proposal = Proposal(
+        rule="cold",
+        run=before.id,
+        kernel=before.kernel,
+        workload=before.workload.id,
+        title="",
+        evidence=(),
+        gain=Gain(low=1, high=2),
+        ceiling=9,
+        edit="",
+        reproduce="",
+        verify="",
+    )
+    assert later(gpu_record, proposal, before, changed, after).measured.median == pytest.approx(1)
+    hot_rule = proposal.model_copy(update={"rule": "latency-bound"})
+    assert later(gpu_record, hot_rule, before, changed, after).measured.median == pytest.approx(3)
+
+
+@pytest.mark.parametrize("rule", ["graph", "python-call", "transfer"])
+def test_the_gain_of_a_caller_has_no_outcome(gpu_record: Record, rule: str, tmp_path: Path) -> None:
+    """No figure of a Record would change, and an interval from 1 would call that a hit."""
+    assert follow_up(gpu_record, faster(gpu_record, 2.0, rule)) == ()
+    done = CliRunner().invoke(app, ["run", "--addresses", rule, "--out", str(tmp_path)])
+    assert isinstance(done.exception, UsageError)
+    assert "which no figure of a Record shows" in str(done.exception)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_only_what_can_be_settled_is_verified_by_addresses(gpu_record: Record) -> None:
+    figures = {rule.name: rule.figure for rule in RULES}
+    proposals = advise(gpu_record)
+    assert proposals
+    for each in proposals:
+        assert ("--addresses" in each.verify) == bool(figures[each.rule])
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import pytest
 
 from tritmark.harness.candidate.opening import open_candidate
 from tritmark.harness.errors import CompileError, UsageError
+from tritmark.harness.judge.accesses import traced
 from tritmark.harness.providers import load
 from tritmark.harness.record import Status
 from tritmark.harness.spec import Variant, Workload
@@ -98,6 +99,23 @@ def test_what_is_wrong_with_the_file_is_told(
     with pytest.raises(UsageError) as caught:
         variant(tmp_path, source, manifest)
     assert told in str(caught.value)
+
+
+def test_its_accesses_are_traced(tmp_path: Path, simulator: CudaContext) -> None:
+    """In a process of its own, which opens the file again. Lanes that are 64 floats apart touch a sector each."""
+    path = tmp_path / "my.cu"
+    path.write_text(SOURCE.replace("x[i]", "x[i / 128 + i % 128 * (n / 128)]"), encoding="utf-8")
+    path.with_suffix(".toml").write_text(MANIFEST, encoding="utf-8")
+    candidate = open_candidate(path)
+    (found,) = candidate.variants(INSTALLED)
+    tracing = INSTALLED.registry.devices["cuda"].tracing
+    assert tracing is not None
+    facts = traced(found, tracing, (candidate,))
+    assert (facts.kernel, facts.note) == (found.id, "")
+    reads = {each.share for each in facts.accesses if each.kind == "read"}
+    assert reads == {1 / 8}
+    assert {each.share for each in facts.accesses if each.kind == "write"} == {1.0}
+    assert {each.line.partition(":")[0] for each in facts.accesses} == {"my.cu"}
 
 
 def test_the_compilers_words_are_told(tmp_path: Path, simulator: CudaContext) -> None:

@@ -11,6 +11,7 @@ import pytest
 from made_up_records import clean_runs, record_of, small_record
 from rich.text import Text
 
+from tritmark.harness.advise.ledger import Ledger, LedgerEntry, MeasuredGain
 from tritmark.harness.candidate.plan import Plan
 from tritmark.harness.cli import comparison
 from tritmark.harness.providers import load
@@ -53,8 +54,24 @@ def test_only_sure_gains_of_the_kernel_that_is_checked_are_told_and_each_rule_on
     )
     variants = {variant.id: variant for variant in INSTALLED.registry.variants}
     plan = Plan((variants[kernel],), (variants[other],), INSTALLED.suite("quick"), ())
-    told = [str(line) for line in comparison.proposals(found, plan)]
-    assert told == [f"{variants[kernel].name}: narrow-simd on w, at least 2.50x: mend narrow-simd"]
+    told = [str(line) for line in comparison.proposals(found, plan, Ledger())]
+    name = variants[kernel].name
+    assert told == [f"{name}: narrow-simd (no outcome yet) on w, at least 2.50x: mend narrow-simd"]
+    gain = MeasuredGain(median=2.6, low=2.6, high=2.6)
+    outcome = LedgerEntry(
+        rule="narrow-simd",
+        kernel=kernel,
+        workload="w",
+        threads=1,
+        machine="m",
+        before="a",
+        after="b",
+        predicted=Gain(low=2.5, high=9.0),
+        measured=gain,
+        change="addressed",
+    )
+    told = [str(line) for line in comparison.proposals(found, plan, Ledger((outcome,)))]
+    assert told == [f"{name}: narrow-simd on w, at least 2.50x: mend narrow-simd"]
 
 
 def beside() -> tuple[Record, Plan]:

@@ -219,6 +219,8 @@ def test_proposals_keep_their_order_and_their_commands(gpu_record: Record) -> No
     text = words(section)
     assert text.index("One chain bounds") < text.index("rule-0") < text.index("rule-22")
     assert "1.30x to 2.00x" in text
+    assert text.count("NO OUTCOME YET") == 23, "all shown rules except accumulators"
+    assert text.index("3 of 4") < text.index("NO OUTCOME YET")
     assert "The rule accumulators: 3 of 4 predictions correct" in text
     assert "cycles of the chain 16 code.functions[0].chain_cycles" in text
     assert section.count('<code class="command">tritmark run --op a --addresses accumulators</code>') == 24
