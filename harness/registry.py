@@ -11,7 +11,7 @@ from threading import Lock
 from tritmark.harness import tuned
 from tritmark.harness.errors import AmbiguousKernelError, NoCompatibleKernelError, RegistrationError
 from tritmark.harness.nearest import nearest
-from tritmark.harness.numbered import device_of, numbered, variants_of
+from tritmark.harness.numbered import device_of, kind_of, numbered, unnumbered, variants_of
 from tritmark.harness.spec import Axes, Device, KernelKey, Requirement, Tier, Variant
 
 _BY_NAME = {
@@ -46,12 +46,13 @@ class Question:
     """Asks which variant is the best at a requirement, for a shape class and a thread count."""
 
     place: str
-    """The key, with "*" if the format is chosen, too, and the requirement."""
+    """The key, with "*" if the format is chosen, too, and the requirement. The device has no number: the identity
+    distinguishes devices of one type."""
     requirement: Requirement
     threads: int
     axes: Mapping[str, int]
     """The shape class and the thread count: the best variant for one thread may not be the best for many, which share
-    the memory bandwidth."""
+    the memory bandwidth. 1 on a device with its own memory, where it means nothing."""
     candidates: tuple[Variant, ...]
     """The fitting variants, the built-in choice first."""
     refused: tuple[tuple[str, str], ...]
@@ -67,7 +68,7 @@ class Question:
         """The identity for which an answer is valid: that of the device, and as "code" the SHA-256 of all candidates
         with their code. Another candidate, or another build of one, makes it stale."""
         assert self.device.identity is not None  # else there are no questions
-        reported = sorted((each.id, coded(self.device, each)) for each in self.candidates)
+        reported = sorted((unnumbered(each.id), coded(self.device, each)) for each in self.candidates)
         return {**self.device.identity(), "code": sha256(repr(reported).encode()).hexdigest()}
 
 
@@ -301,11 +302,11 @@ class Registry:
             if device.identity is None:
                 refused = [(device.type, "does not support measured choices of variants")]
             raise NoCompatibleKernelError(request=f"a measured choice for {where}", candidates=refused)
-        count = device.cores() if threads is None else threads
+        count = device.cores() if threads is None or device.memory is not None else threads
         format = where.format if len(keys) == 1 else ANY
         builtin = max(fitting, key=lambda variant: variant.precedence)
         return Question(
-            place=f"{replace(where, format=format)} {requirement}",
+            place=f"{replace(where, device=kind_of(where.device), format=format)} {requirement}",
             requirement=requirement,
             threads=count,
             axes={**shape_class(axes), "threads": count},
@@ -327,17 +328,17 @@ class Registry:
         except NoCompatibleKernelError:
             return None
         found = tuned.chosen(asked.place, asked.axes, asked.identity)
-        if found is None or found.builtin != asked.builtin.id:
+        if found is None or found.builtin != unnumbered(asked.builtin.id):
             return None
-        chosen = next((each for each in asked.candidates if each.id == found.instance), None)
+        chosen = next((each for each in asked.candidates if unnumbered(each.id) == found.instance), None)
         if chosen is None or chosen is asked.builtin:
             return chosen
         return replace(chosen, tuned=f"{chosen.id} for {requirement}")
 
 
 def coded(device: Device, variant: Variant) -> str:
-    """The SHA-256 of the variant's code; "" if its builds cannot be distinguished."""
-    return variant.code_hash or device.code_hash(variant.id)
+    """The SHA-256 of the variant's code, or of what it is made from; "" if its builds cannot be distinguished."""
+    return variant.code_hash or (device.source_hash or device.code_hash)(variant.id)
 
 
 def _forced(device: Device, names: set[str]) -> str | None:

@@ -8,10 +8,11 @@ import typer
 
 from tritmark.harness.cli import completion, options
 from tritmark.harness.cli.console import console
-from tritmark.harness.cli.exit_status import FAILED, PASSED
+from tritmark.harness.cli.exit_status import FAILED, PASSED, UNAVAILABLE
 from tritmark.harness.spec import Requirement
 
 if TYPE_CHECKING:
+    from tritmark.harness.providers import Installed
     from tritmark.harness.selection.measure import MeasuredChoice
     from tritmark.harness.spec import Axes, Op
 
@@ -37,7 +38,9 @@ def variants(
     dtype: Annotated[
         str, typer.Option(metavar="GLOB", help="Output dtypes; by default that of a linear layer.", show_default=False)
     ] = "",
-    device: Annotated[str, typer.Option(metavar="NAME", help="The device.")] = "cpu",
+    device: Annotated[
+        str, typer.Option(metavar="NAME", help="The device: cpu, cuda, or one of several GPUs, such as cuda:1.")
+    ] = "cpu",
     threads: options.Threads = None,
     why: Annotated[bool, typer.Option("--why", help="Print the fate of each candidate.")] = False,
     seconds: Annotated[float, typer.Option(min=1, help="Time limit for each choice.")] = 60.0,
@@ -64,6 +67,10 @@ def variants(
     if op not in installed.ops:
         raise UsageError(f"op {op!r}; {nearest(op, installed.ops)}")
     asked = installed.ops[op]
+    missing = _missing(installed, op, device)
+    if missing is not None:
+        console(stderr=True).print(f"tritmark: {device} is missing: {missing}", style="red", soft_wrap=True)
+        raise typer.Exit(UNAVAILABLE)
     wanted = dtype or (asked.stored.dtype if asked.stored is not None else "*")
     errors, found = console(stderr=True), []
     with Workers(installed) as workers:
@@ -84,6 +91,21 @@ def variants(
     if any(each.chosen for each in found):
         errors.print(f"Choices: {tuned.path()}; {tuned.SELECT}=off ignores them", soft_wrap=True)
     raise typer.Exit(FAILED if any(each.failed for each in found) else PASSED)
+
+
+def _missing(installed: Installed, op: str, device: str) -> str | None:
+    """Why the device cannot be used here, or None. Raises NoCompatibleKernelError for an unknown device,
+    DeviceUnavailableError for a simulated one: a choice would be taken for that of the device itself."""
+    from tritmark.harness.autotune.tune import untimed
+    from tritmark.harness.errors import DeviceUnavailableError
+
+    found = installed.registry.device(device, f"{op} on {device!r}")
+    if found.simulated():
+        raise DeviceUnavailableError(
+            f"{device} is simulated: {untimed(found)}, so no choice can be measured",
+            next_step=f"run it where {device} is not simulated",
+        )
+    return found.missing()
 
 
 def _axes(op: Op, told: str) -> Axes:
