@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tritmark.harness.monitor import hook
+from tritmark.harness.monitor.receipts import receipts
 from tritmark.harness.spec import Decoding, DeviceStats, EquivalentMutants, Mutant, Op, Provider, PublicCall, Variant
 from tritmark.kernels import cpu
 from tritmark.kernels.absmean_quantize.api import absmean_quantize
@@ -139,6 +140,7 @@ __all__ = [
     "pack_codes",
     "pack_weights",
     "performance_stats",
+    "receipts",
     "register",
     "spread",
     "ternary_linear",

@@ -1,5 +1,5 @@
 """From a public function to a kernel: pick the variant, bind it, run it, raise errors for illegal values that it found,
-and make a receipt on request."""
+and make a receipt on request (harness/monitor/receipts.py)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tritmark.harness import tuned
 from tritmark.harness.contract import check_output, check_threads, check_variant
 from tritmark.harness.dtypes import named_dtype
 from tritmark.harness.errors import InvalidArgumentError, NoCompatibleKernelError
-from tritmark.harness.monitor import hook
+from tritmark.harness.monitor import hook, receipts
 from tritmark.harness.nearest import nearest
 from tritmark.harness.numbered import same_device
 from tritmark.harness.providers import installed
@@ -167,17 +167,31 @@ def threads_for(key: KernelKey, threads: int | None) -> int:
 
 
 def run(
-    op: Op, variant: Variant, inputs: Arrays, outputs: Arrays, axes: Axes, threads: int, *, flat: bool = False
+    op: Op,
+    variant: Variant,
+    inputs: Arrays,
+    outputs: Arrays,
+    axes: Axes,
+    threads: int,
+    *,
+    flat: bool = False,
+    note: str | None = None,
 ) -> FinishedCall:
     """Bind and run once, on the device of the variant. Arrays are copied there and back if it has its own memory.
+    `note`: see FinishedCall.
 
     Raises InvalidArgumentError if the kernel met a value that the contract forbids (with the index in the flat array if
     `flat`), and DeviceError if the device cannot run it. After InvalidArgumentError outputs on a device are untouched,
     except of large arrays, which run in chunks: a function that takes `out` checks the values beforehand.
     """
     if _OBSERVERS:
-        return _OBSERVERS[0].run(op, variant, inputs, outputs, axes, threads, flat)
-    return run_unobserved(op, variant, inputs, outputs, axes, threads, flat=flat)
+        done = _OBSERVERS[0].run(op, variant, inputs, outputs, axes, threads, flat)
+    else:
+        done = run_unobserved(op, variant, inputs, outputs, axes, threads, flat=flat)
+    done.note = note
+    if hook.active is not None:
+        receipts.collect(done.receipt)
+    return done
 
 
 def run_unobserved(

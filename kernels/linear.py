@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from tritmark.harness.contract import check_threads, check_variant
 from tritmark.harness.errors import InvalidArgumentError, NoCompatibleKernelError
-from tritmark.harness.monitor import hook
+from tritmark.harness.monitor import hook, receipts
 from tritmark.harness.nearest import misspelt
 from tritmark.harness.numbered import same_device
 from tritmark.harness.resident import ResidentArray
@@ -138,9 +138,11 @@ class QuantizedLinear:
         Returns float32 of shape (..., N), an array of the same library on the same device. Raises
         InvalidArgumentError."""
         watch = hook.active
-        thread = None if watch is None else watch.begin()
+        thread: Any = None
+        planned = self.device == "cpu"
+        if watch is not None:
+            thread, planned = watch.begin(), planned and not receipts.collects()
         if isinstance(x, np.ndarray):
-            planned = self.device == "cpu"
             if planned:
                 reported = self.weights, self.bias, self.variant, self.threads, self.requirement
                 found, wide = self._plans.run(dispatch.registry(), x, reported), None
@@ -280,6 +282,8 @@ class QuantizedLinear:
             device, self._kernels(rows), self.weights, self.device, rows, self.out_features
         )
         self._plans.last = None
+        if hook.active is not None:
+            receipts.collect(self._receipt.receipt)
         return y if self.bias is None else y.sum(self.bias)
 
     def _native(self, rows: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
@@ -290,6 +294,8 @@ class QuantizedLinear:
             there = np.empty((len(rows), self.out_features), np.float32)
             ran = self._on_device.run(device, self._kernels(rows), self.weights, self.device, rows, there)
             self._receipt, self._plans.last = ran, None
+            if hook.active is not None:
+                receipts.collect(ran.receipt)
             return there
         quantized = activation_quantize(rows, threads=self.threads, device=self.device)
         y, receipt = with_receipt(
@@ -348,7 +354,10 @@ class QuantizedLinear:
         watch = hook.active
         if watch is not None:
             watch.ran(hook.named(kernel, {"M": len(rows), "N": self.out_features, "K": self.in_features}, 1))
-        self._ran(Receipt(kernel=kernel, ran="numpy", runs=1, threads=1, native=False, note=self._note))
+        receipt = Receipt(kernel=kernel, ran="numpy", runs=1, threads=1, native=False, note=self._note)
+        self._ran(receipt)
+        if watch is not None:
+            receipts.collect(lambda: receipt)
         y: npt.NDArray[np.float32] = rows.astype(np.float32, copy=False) @ self._float.T
         return y
 

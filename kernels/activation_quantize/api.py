@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from tritmark.harness.contract import check_array
 from tritmark.harness.errors import InvalidArgumentError
-from tritmark.harness.monitor import hook
+from tritmark.harness.monitor import hook, receipts
 from tritmark.harness.resident import ResidentArray
 from tritmark.kernels import dispatch, elementwise, plans
 from tritmark.kernels.activation_quantize.spec import KEY, OP, key_for
@@ -52,7 +52,10 @@ def activation_quantize(
     a larger K, DeviceError if a GPU fails; `out` is then untouched. `on_error="recover"`: see docs/guides/recover.md.
     """
     watch = hook.active
-    thread = None if watch is None else watch.begin()
+    thread: Any = None
+    planned = type(x) is np.ndarray and nonfinite == "error" and device == "cpu"
+    if watch is not None:
+        thread, planned = watch.begin(), planned and not receipts.collects()
     if on_error != "raise":
         from tritmark.kernels.recovering.client import call
 
@@ -66,7 +69,6 @@ def activation_quantize(
         given |= {"op": OP.name, "on_error": on_error, "out": out}
         recovered = call(**given) if thread is None or watch is None else watch.call(thread, OP.name, call, (), given)
         return cast("ActivationQuantized", recovered)
-    planned = type(x) is np.ndarray and nonfinite == "error" and device == "cpu"
     wide = None
     if planned and (out is None or type(out) is ActivationQuantized):
         found = plans.quantize_plans().run(dispatch.registry(), x, out, variant, threads)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from tritmark.harness.contract import dtype_name, unify
 from tritmark.harness.errors import InvalidArgumentError
-from tritmark.harness.monitor import hook
+from tritmark.harness.monitor import hook, receipts
 from tritmark.harness.resident import ResidentArray
 from tritmark.harness.spec import KernelKey, Receipt, Requirement
 from tritmark.kernels import dispatch, plans
@@ -53,7 +53,10 @@ def ternary_matmul(
     then untouched. `on_error="recover"`: see docs/guides/recover.md.
     """
     watch = hook.active
-    thread = None if watch is None else watch.begin()
+    thread: Any = None
+    planned = device == "cpu" and type(weights) is PackedWeights
+    if watch is not None:
+        thread, planned = watch.begin(), planned and not receipts.collects()
     if on_error != "raise":
         from tritmark.kernels.recovering.client import call
 
@@ -62,7 +65,6 @@ def ternary_matmul(
         given |= {"op": OP.name, "on_error": on_error, "out": out}
         recovered = call(**given) if thread is None or watch is None else watch.call(thread, OP.name, call, (), given)
         return cast("npt.NDArray[Any]", recovered)
-    planned = device == "cpu" and type(weights) is PackedWeights
     if planned and weights.plans is not None:
         found = weights.plans.run(dispatch.registry(), activations, act_scale, dtype, out, variant, threads)
         if found is not None:
@@ -122,8 +124,8 @@ def _computed(
     outputs = dispatch.outputs_for(OP, axes, key, {"out": given}, {**inputs, "weights": weights.data})
     chosen = product_with(weights, device, key.dtype, axes, weights.asked(variant), threads, requirement)
     encoded = {**inputs, "weights": weights.packed_as(chosen.key.weight_format, device)}
-    ran = dispatch.run(OP, chosen, encoded, outputs, axes, dispatch.threads_for(key, threads))
-    ran.note = weights.repacked_note(chosen)
+    count, note = dispatch.threads_for(key, threads), weights.repacked_note(chosen)
+    ran = dispatch.run(OP, chosen, encoded, outputs, axes, count, note=note)
     result = outputs["out"]
     return (result.reshape(-1) if single else result) if out is None else out, ran
 

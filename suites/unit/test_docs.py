@@ -273,7 +273,7 @@ def test_they_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytes
 
 
 def test_python_in_them_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    (code,) = blocks((DOCS / "python.md").read_text(), "python")
+    code = "\n".join(blocks((DOCS / "python.md").read_text(), "python"))  # later ones use names of earlier ones
     exec(compile(code, "docs/python.md", "exec"), {"__name__": "docs"})
     assert "ternary_matmul" in capsys.readouterr().out
     (code,) = blocks((ROOT / "docs" / "kernel.md").read_text(), "python")
