@@ -11,7 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 from tritmark.harness.monitor import hook
 from tritmark.harness.monitor.receipts import receipts
-from tritmark.harness.spec import Decoding, DeviceStats, EquivalentMutants, Mutant, Op, Provider, PublicCall, Variant
+from tritmark.harness.spec import (
+    Axes,
+    Decoding,
+    DeviceStats,
+    EquivalentMutants,
+    Mutant,
+    Op,
+    PortableCall,
+    Provider,
+    PublicCall,
+    Variant,
+)
 from tritmark.kernels import cpu
 from tritmark.kernels.absmean_quantize.api import absmean_quantize
 from tritmark.kernels.activation_quantize.api import activation_quantize
@@ -80,6 +91,12 @@ def _calls() -> Sequence[PublicCall]:
     return CALLS
 
 
+def _portable(op: str, axes: Axes, threads: int | None) -> Sequence[PortableCall]:
+    from tritmark.kernels.portable_calls import portable
+
+    return portable(op, axes, threads)
+
+
 def _precisions(shapes: Iterable[tuple[int, int, int]], seed: int) -> Precisions:
     from tritmark.kernels.matmul.benchmark import precisions
 
@@ -105,6 +122,7 @@ PROVIDER = Provider(
     peers=PEERS,
     libraries=_libraries,
     calls=_calls,
+    portable=_portable,
     precisions=_precisions,
     templates="tritmark.kernels.templates",
     mutants=_mutants,

@@ -12,9 +12,9 @@ from tritmark.harness.contract import check_array
 from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.monitor import hook, receipts
 from tritmark.harness.resident import ResidentArray
-from tritmark.kernels import dispatch, elementwise, plans
+from tritmark.kernels import auto_device, dispatch, elementwise, plans
 from tritmark.kernels.activation_quantize.spec import KEY, OP, key_for
-from tritmark.kernels.foreign import with_plans
+from tritmark.kernels.foreign import AUTO, with_plans
 
 
 class ActivationQuantized(NamedTuple):
@@ -44,8 +44,8 @@ def activation_quantize(
 
     `x` is float32, float16 or bfloat16 (ml_dtypes), (..., K), K at most 16,777,215; rows are contiguous, with
     one stride between them. Quotient and product are float32. `out`, if given, is an earlier result of the same shape;
-    its arrays are overwritten. `device` is "cpu", "cuda" or a package's; `variant` forces
-    one of its kernels. Source: BitNet b1.58 (arXiv:2402.17764).
+    its arrays are overwritten. `device` is "cpu", "cuda", a package's or "auto"
+    (docs/python.md); `variant` forces one of its kernels. Source: BitNet b1.58 (arXiv:2402.17764).
 
     Raises InvalidArgumentError for arguments outside the contract and for a NaN or infinity in x (with the index in the
     flat array; `nonfinite="zero"` replaces them by 0), NoCompatibleKernelError for a missing device or variant and for
@@ -56,6 +56,9 @@ def activation_quantize(
     planned = type(x) is np.ndarray and nonfinite == "error" and device == "cpu"
     if watch is not None:
         thread, planned = watch.begin(), planned and not receipts.collects()
+    if not planned and device == AUTO:
+        told: dict[str, Any] = {"out": out, "nonfinite": nonfinite, "threads": threads, "on_error": on_error}
+        return auto_device.rows(x, threads, variant).run(activation_quantize, x, **told)
     if on_error != "raise":
         from tritmark.kernels.recovering.client import call
 

@@ -13,8 +13,8 @@ from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.monitor import hook, receipts
 from tritmark.harness.resident import ResidentArray
 from tritmark.harness.spec import KernelKey, Receipt, Requirement
-from tritmark.kernels import dispatch, plans
-from tritmark.kernels.foreign import with_plans
+from tritmark.kernels import auto_device, dispatch, plans
+from tritmark.kernels.foreign import AUTO, with_plans
 from tritmark.kernels.formats import FORMATS
 from tritmark.kernels.offload import FinishedCall
 from tritmark.kernels.packed import PackedWeights, product_with
@@ -46,7 +46,7 @@ def ternary_matmul(
     sum of the groups is within a bound that is known beforehand (kernels/ternary_matmul/reference.py). Such weights
     have no "int32" product.
 
-    `device` is "cpu", "cuda" or a package's (weights are copied there once and kept).
+    `device` is "cpu", "cuda" or a package's (weights are copied there once and kept), or "auto": see docs/python.md.
 
     Raises InvalidArgumentError for arguments outside the contract, NoCompatibleKernelError if no kernel fits (unknown
     kinds of scales, a missing device, an instruction set that this CPU lacks), DeviceError if a GPU fails; `out` is
@@ -57,6 +57,10 @@ def ternary_matmul(
     planned = device == "cpu" and type(weights) is PackedWeights
     if watch is not None:
         thread, planned = watch.begin(), planned and not receipts.collects()
+    if not planned and device == AUTO:
+        where = auto_device.product(activations, weights, dtype, threads, variant, OP.name)
+        told: dict[str, Any] = {"act_scale": act_scale, "dtype": dtype, "out": out, "threads": threads}
+        return where.run(ternary_matmul, activations, weights, on_error=on_error, **told)
     if on_error != "raise":
         from tritmark.kernels.recovering.client import call
 
