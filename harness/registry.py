@@ -87,6 +87,8 @@ class Registry:
         # These mappings are replaced and never modified, so readers need no lock.
         self._devices: Mapping[str, Device] = {}
         self._variants: Mapping[KernelKey, Mapping[str, Variant]] = {}
+        self._strictest: dict[KernelKey, int] = {}
+        """See strictest. A new one for new variants."""
         self._registered = 0
         for device in devices:
             self.register_device(device)
@@ -120,7 +122,7 @@ class Registry:
                                 f"{variant.id} and {other.name} both have {where}; next: change the rank of one"
                             )
                 made[variant.key] = {**named, variant.name: variant}
-            self._variants = made
+            self._variants, self._strictest = made, {}
             self._registered += 1
 
     def _numbered(self, variants: Sequence[Variant]) -> Iterator[Variant]:
@@ -154,7 +156,7 @@ class Registry:
                 for variant in variants_of(numbering, index, kind, known):
                     made[variant.key] = {**made.get(variant.key, {}), variant.name: variant}
                 self._devices = {**self._devices, name: device_of(of_kind, numbering, index)}
-                self._variants = made
+                self._variants, self._strictest = made, {}
                 self._registered += 1
         return None
 
@@ -203,14 +205,14 @@ class Registry:
         return self._with_refusals(key, axes, self._variants.get(key, {}).values())
 
     def _with_refusals(
-        self, key: KernelKey, axes: Axes | None, variants: Iterable[Variant]
+        self, key: KernelKey, axes: Axes | None, variants: Iterable[Variant], alignment: int | None = None
     ) -> list[tuple[Variant, str | None]]:
         device = self._devices.get(key.device)
         missing = device.missing() if device else f"unknown device type {key.device!r}"
         if device is None or missing is not None:
             return [(variant, missing) for variant in variants]
         features = device.features()
-        return [(variant, _refusal(variant, device, features, axes)) for variant in variants]
+        return [(variant, _refusal(variant, device, features, axes, alignment)) for variant in variants]
 
     def device(self, type: str, request: str) -> Device:
         """The device with that type, or type and number, such as "cuda:1". Raises NoCompatibleKernelError for `request`
@@ -234,12 +236,16 @@ class Registry:
         *,
         requirement: Requirement | None = None,
         threads: int | None = None,
+        alignment: int | None = None,
     ) -> Variant:
         """The fitting variant with the highest tier and rank, except candidates and peers; or the variant `name`, of
         any tier, if it fits.
 
         With a `requirement`, the variant that `tritmark tune variants` measured as the best on this machine, for the
         shape class and thread count (by default the device's), if there is such a choice and no variant is forced.
+
+        `alignment`: the least alignment of the call's arrays in bytes; variants that need more are refused. None: it
+        is not known, or enough for all.
 
         If the environment forces an instruction set for which the key has no variant, the best lower one is selected,
         provided that the machine supports the forced one.
@@ -255,7 +261,9 @@ class Registry:
             raise NoCompatibleKernelError(request=f"{key} with {shape}, variant {name!r}", candidates=[(name, why)])
         # Variants that are selected only by name are not checked, because that may take longer than the call.
         looked_at = [each for each in variants if not each.tier.named_only or each.name == name]
-        reported = dict(zip((each.name for each in looked_at), self._with_refusals(key, axes, looked_at), strict=True))
+        reported = dict(
+            zip((each.name for each in looked_at), self._with_refusals(key, axes, looked_at, alignment), strict=True)
+        )
         found = [reported.get(each.name, (each, _BY_NAME.get(each.tier))) for each in variants]
         forced = name if name is not None else _forced(device, {variant.name for variant, _ in found})
         if forced is not None and device.missing() is None:
@@ -275,7 +283,19 @@ class Registry:
         best = max(fitting, key=lambda variant: variant.precedence)
         if requirement is None or forced is not None:
             return best
-        return self.measured((key,), axes, requirement, threads) or best
+        measured = self.measured((key,), axes, requirement, threads)
+        if measured is None or (alignment is not None and measured.alignment > alignment):
+            return best
+        return measured
+
+    def strictest(self, key: KernelKey) -> int:
+        """The largest alignment in bytes that a variant of the key needs."""
+        known = self._strictest  # read before the variants, so that old variants are never kept for new ones
+        found = known.get(key)
+        if found is None:
+            variants = self._variants.get(key, {}).values()
+            found = known[key] = max((each.alignment for each in variants), default=1)
+        return found
 
     def question(
         self, keys: Sequence[KernelKey], axes: Axes, requirement: Requirement, threads: int | None
@@ -356,7 +376,9 @@ def _forced(device: Device, names: set[str]) -> str | None:
     )
 
 
-def _refusal(variant: Variant, device: Device, features: frozenset[str], axes: Axes | None) -> str | None:
+def _refusal(
+    variant: Variant, device: Device, features: frozenset[str], axes: Axes | None, alignment: int | None
+) -> str | None:
     lacking = sorted(variant.features - features)
     if lacking:
         return f"this {device.type}{LACKS}{', '.join(lacking)}"
@@ -367,4 +389,8 @@ def _refusal(variant: Variant, device: Device, features: frozenset[str], axes: A
         reason = constraint.refusal(axes or {})
         if reason is not None:
             return reason
+    if alignment is not None and variant.alignment > alignment:
+        return (
+            f"it needs arrays at multiples of {variant.alignment} bytes, and one is at a multiple of {alignment} only"
+        )
     return None

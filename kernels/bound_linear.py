@@ -55,8 +55,9 @@ class BoundLinear:
         q, scale, sums = np.empty((M, K), np.int8), np.empty(M, np.float32), np.empty(M, np.int32)
         axes = {"M": M, "N": N, "K": K}
         asked = (threads, requirement)
-        quantize = dispatch.select(replace(QUANTIZE_KEY, device=device), {"M": M, "K": K}, None, *asked)
-        self._product = product_with(weights, device, "float32", axes, weights.asked(variant), *asked)
+        key, arrays = replace(QUANTIZE_KEY, device=device), (q, scale, out, weights.data)
+        quantize = dispatch.select(key, {"M": M, "K": K}, None, *asked, arrays=(x, q, scale, sums))
+        self._product = product_with(weights, device, "float32", axes, weights.asked(variant), *asked, arrays)
         count = dispatch.threads_for(self._product.key, threads)
         first = quantize.bind({"x": x.reshape(M, K)}, {"q": q, "scale": scale, "sum": sums}, {"M": M, "K": K}, count)
         inputs = {

@@ -4,7 +4,7 @@ and make a receipt on request (harness/monitor/receipts.py)."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Protocol
@@ -112,15 +112,35 @@ def select(
     name: str | None,
     threads: int | None = None,
     requirement: Requirement = Requirement.LATENCY,
+    arrays: Iterable[Any] = (),
 ) -> Variant:
-    """Registry.select_best with a cache, since a layer repeats the same request at each call. Raises
-    InvalidArgumentError for an invalid name or thread count."""
+    """Registry.select_best with a cache, since a layer repeats the same request at each call. `arrays` are those that
+    the kernel reads and writes: variants that need a larger alignment are refused. Raises InvalidArgumentError for an
+    invalid name or thread count."""
     if name is not None or threads is not None or type(key.device) is not str:  # most calls give neither
         check_device(key.op, key.device)
         check_variant(key.op, name)
         check_threads(key.op, threads)
     known = registry()
-    return _select(known, key, tuple(axes.items()), name, threads, requirement, state(known, key.device))
+    aligned = alignment_of(known, key.device, known.strictest(key), arrays) if arrays else None
+    return _select(known, key, tuple(axes.items()), name, threads, requirement, aligned, state(known, key.device))
+
+
+def alignment_of(known: Registry, device: str, strictest: int, arrays: Iterable[Any]) -> int | None:
+    """The least alignment in bytes of the arrays that kernels of the device use in place; None if it is `strictest`,
+    the largest that one needs, or more. Arrays that are copied to a device are aligned there."""
+    if strictest == 1:
+        return None
+    found = known.devices.get(device)
+    on_host, addresses = found is None or found.memory is None, strictest
+    for each in arrays:
+        if isinstance(each, np.ndarray):  # first, since isinstance with an abstract class is slow
+            if on_host and each.ndim:
+                addresses |= each.__array_interface__["data"][0]
+        elif isinstance(each, ResidentArray):
+            addresses |= each.pointer
+    least = addresses & -addresses
+    return None if least >= strictest else least
 
 
 def state(known: Registry, device: str) -> object:
@@ -138,9 +158,10 @@ def _select(
     name: str | None,
     threads: int | None,
     requirement: Requirement,
+    alignment: int | None,
     _state: object,
 ) -> Variant:
-    return known.select_best(key, dict(axes), name, requirement=requirement, threads=threads)
+    return known.select_best(key, dict(axes), name, requirement=requirement, threads=threads, alignment=alignment)
 
 
 def outputs_for(op: Op, axes: Axes, key: KernelKey, given: Mapping[str, Any], inputs: Arrays) -> dict[str, Any]:

@@ -68,9 +68,9 @@ def absmean_quantize(
     flat = dispatch.flattened(OP.name, "x", x)
     axes = unify(OP, {"x": flat})
     codes = elementwise.output(OP, OP.outputs[0], out, x.shape, {"x": flat})
-    chosen = dispatch.select(key, axes, variant, threads)
     inputs = {"x": dispatch.finite(OP, "x", flat, nonfinite, preflight=out is not None)}
     scale = flat.new((), np.float32) if isinstance(flat, ResidentArray) else np.empty((), np.float32)
+    chosen = dispatch.select(key, axes, variant, threads, arrays=(inputs["x"], codes, scale))
     dispatch.run(OP, chosen, inputs, {"codes": codes, "scale": scale}, axes, dispatch.threads_for(key, threads))
     found = np.float32(scale.element(()) if isinstance(scale, ResidentArray) else scale)
     return AbsmeanQuantized(codes.reshape(x.shape) if out is None else out, found)

@@ -108,8 +108,8 @@ def _computed(
         elementwise.output(OP, tensor, array, shape, {"x": x})
         for tensor, array, shape in zip(OP.outputs, _given(out), shapes, strict=True)
     ]
-    chosen = dispatch.select(key, axes, variant, threads)
     checked = dispatch.finite(OP, "x", rows, nonfinite, preflight=out is not None)
+    chosen = dispatch.select(key, axes, variant, threads, arrays=(checked, *arrays))
     outputs = {"q": arrays[0].reshape(rows.shape), "scale": arrays[1], "sum": arrays[2]}
     dispatch.run(OP, chosen, {"x": checked}, outputs, axes, dispatch.threads_for(key, threads), flat=True)
     return ActivationQuantized(*(array.reshape(shape) for array, shape in zip(outputs.values(), shapes, strict=True)))

@@ -47,6 +47,6 @@ def i2s_dequantize(
     inputs = {"q": flat, "scale": scale}
     axes = unify(OP, inputs)
     x = elementwise.output(OP, OP.outputs[0], out, q.shape, inputs)
-    chosen = dispatch.select(key, axes, variant, threads)
+    chosen = dispatch.select(key, axes, variant, threads, arrays=(flat, x))
     dispatch.run(OP, chosen, inputs, {"x": x}, axes, dispatch.threads_for(key, threads))
     return x.reshape(q.shape) if out is None else out

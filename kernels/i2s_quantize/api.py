@@ -52,7 +52,7 @@ def i2s_quantize(
     axes = unify(OP, {"scale": scale}, {"n": flat.size})
     key, taken = elementwise.values(OP, key, flat, axes)
     q = elementwise.output(OP, OP.outputs[0], out, x.shape, {"x": flat})
-    chosen = dispatch.select(key, axes, variant, threads)
     inputs = {"x": dispatch.finite(OP, "x", taken, nonfinite, preflight=out is not None), "scale": scale}
+    chosen = dispatch.select(key, axes, variant, threads, arrays=(inputs["x"], q))
     dispatch.run(OP, chosen, inputs, {"q": q}, axes, dispatch.threads_for(key, threads))
     return q.reshape(x.shape) if out is None else out

@@ -126,7 +126,8 @@ def _computed(
     axes = unify(OP, inputs, {"N": N, "K": K})
     given = out.reshape(1, -1) if single and isinstance(out, np.ndarray | ResidentArray) else out
     outputs = dispatch.outputs_for(OP, axes, key, {"out": given}, {**inputs, "weights": weights.data})
-    chosen = product_with(weights, device, key.dtype, axes, weights.asked(variant), threads, requirement)
+    arrays = rows, scale, outputs["out"], weights.data
+    chosen = product_with(weights, device, key.dtype, axes, weights.asked(variant), threads, requirement, arrays)
     encoded = {**inputs, "weights": weights.packed_as(chosen.key.weight_format, device)}
     count, note = dispatch.threads_for(key, threads), weights.repacked_note(chosen)
     ran = dispatch.run(OP, chosen, encoded, outputs, axes, count, note=note)

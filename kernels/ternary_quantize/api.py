@@ -152,8 +152,8 @@ def ternary_quantize(
         elementwise.output(OP, _of_dtype(tensor, like[tensor.name][1]), array, shape, {"x": flat})
         for tensor, array, shape in zip(OP.outputs, _given(out, key, packed), shapes, strict=True)
     )
-    chosen = dispatch.select(taken_by, axes, variant, threads)
     inputs = {"x": dispatch.finite(OP, "x", taken, nonfinite, preflight=out is not None)}
+    chosen = dispatch.select(taken_by, axes, variant, threads, arrays=(inputs["x"], codes, scales))
     dispatch.run(OP, chosen, inputs, {"codes": codes, "scales": scales}, axes, dispatch.threads_for(key, threads))
     if packed:
         return PackedTernary(codes, scales, flat.size, axes["block"], format)
