@@ -49,6 +49,7 @@ from tritmark.kernels.ternary_matmul.api import ternary_matmul
 from tritmark.kernels.ternary_matmul_a16.api import ternary_matmul_a16
 from tritmark.kernels.ternary_quantize.api import ternary_quantize
 from tritmark.kernels.unpack_codes.api import unpack_codes
+from tritmark.kernels.warming import WarmedCall, warm_up
 from tritmark.kernels.weight_types import WEIGHT_TYPES, ternarize
 
 if TYPE_CHECKING:
@@ -146,6 +147,7 @@ __all__ = [
     "PackedWeights",
     "QuantizedLinear",
     "Spread",
+    "WarmedCall",
     "absmean_quantize",
     "activation_quantize",
     "check_memory_health",
@@ -166,6 +168,7 @@ __all__ = [
     "ternary_matmul_a16",
     "ternary_quantize",
     "unpack_codes",
+    "warm_up",
 ]
 
 hook.provide(lambda *asked: cpu.native("call_counts").Recorder(*asked))

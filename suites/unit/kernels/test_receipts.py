@@ -92,6 +92,7 @@ NO_KERNEL = {
     "receipts": "the context",
     "register": "adds variants",
     "spread": "calls functions in threads",
+    "warm_up": "calls other functions",
 }
 
 
