@@ -22,7 +22,6 @@ from tritmark.harness.monitor import hook, receipts
 from tritmark.harness.numbered import numbered
 from tritmark.harness.registry import coded, shape_class
 from tritmark.harness.spec import Axes, KernelKey, Requirement, Variant
-from tritmark.harness.text import units
 from tritmark.kernels import cpu, dispatch
 from tritmark.kernels.activation_quantize.spec import key_for
 from tritmark.kernels.foreign import AUTO
@@ -125,6 +124,8 @@ def _placed(calls: CallClass) -> PlacedCall:
             "nothing was measured for these shapes with these kernels; next: tritmark tune variants with --device auto"
         )
         return PlacedCall(HOST, f"{AUTO}: {HOST}, because {why}")
+    from tritmark.harness.text import units  # late: it takes long to import
+
     times = ", ".join(f"{name} {units.time(ns)}" for name, ns in choice.times_ns.items())
     return PlacedCall(choice.instance, f"{AUTO}: {choice.instance}, measured for whole calls: {times}")
 
