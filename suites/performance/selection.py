@@ -170,6 +170,8 @@ def looked_at(installed: Installed, index: int, device: str, *, contested: bool)
     """Tune, keep the choice, and check the selected variant."""
     case, registry = drawn(installed, index, device, contested=contested), installed.registry
     question = registry.question(case.keys, case.axes, case.requirement, case.threads)
+    for each in question.candidates:
+        question.device.code_hash(each.id)  # compiles, which the time limit of a choice need not cover
     begin = perf_counter()
     with Workers(installed, isolated=False) as workers:
         found = measure(workers, question, seconds=60, seed=index)

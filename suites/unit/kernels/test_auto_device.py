@@ -77,6 +77,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv(caches.CACHE, str(tmp_path))
     monkeypatch.delenv(tuned.SELECT, raising=False)
     monkeypatch.delenv(cpu.FORCE, raising=False)
+    monkeypatch.setattr(auto_device, "_found", {})
     tuned.forget()
     yield tuned.path()
     tuned.forget()
