@@ -45,7 +45,7 @@ def dtype_name(op: str, dtype: Any) -> str:
 
 
 def unify(op: Op, arrays: Arrays, axes: dict[str, int] | None = None) -> dict[str, int]:
-    """Check the inputs of `op` and return the sizes of the symbolic axes that they fix.
+    """Check the inputs of `op` and return the sizes of the symbolic axes that they fix, in the order of the op.
 
     `axes` holds sizes that are already known. The caller checks an input that is not in `arrays`, such as packed
     weights, which do not have the contract's shape. Raises InvalidArgumentError for an invalid type, dtype, number of
@@ -69,7 +69,7 @@ def unify(op: Op, arrays: Arrays, axes: dict[str, int] | None = None) -> dict[st
                     found=f"of shape {value.shape}",
                     legal=f"{axis} = {known}, as in another argument",
                 )
-    return sizes
+    return {axis: sizes[axis] for axis in op.axes if axis in sizes} | sizes
 
 
 def check_array(op: str, tensor: Tensor, value: Any, dtype: str | None = None) -> None:

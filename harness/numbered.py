@@ -26,6 +26,18 @@ def _numbered(name: str) -> tuple[str, int] | None:
     return kind, int(number)
 
 
+def kind_of(name: str) -> str:
+    """The type of a device: the name without its number."""
+    found = numbered(name)
+    return name if found is None else found[0]
+
+
+def unnumbered(variant_id: str) -> str:
+    """The id of the same kernel on the device without a number."""
+    device, slash, rest = variant_id.partition("/")
+    return kind_of(device) + slash + rest
+
+
 def same_device(one: str, other: str) -> bool:
     """Whether two names are the same device: a type without a number is the first device."""
     return one.removesuffix(":0") == other.removesuffix(":0")
@@ -40,16 +52,18 @@ def device_of(kind: Device, numbering: Numbering, index: int) -> Device:
     def ceilings() -> dict[str, Ceiling]:
         return {name: replace(each, bind=there(each.bind)) for name, each in there(kind.ceilings)().items()}
 
-    name = f"{kind.type}:{index}"
+    source_hash = kind.source_hash
     return replace(
         kind,
-        type=name,
+        type=f"{kind.type}:{index}",
         features=there(kind.features),
         cores=there(kind.cores),
         clock=kind.clock and there(kind.clock),
         plain_clock=kind.plain_clock and there(kind.plain_clock),
         ceilings=ceilings,
-        code_hash=there(lambda variant_id: kind.code_hash(variant_id.replace(f"{name}/", f"{kind.type}/", 1))),
+        code_hash=there(lambda variant_id: kind.code_hash(unnumbered(variant_id))),
+        source_hash=source_hash and there(lambda variant_id: source_hash(unnumbered(variant_id))),
+        identity=kind.identity and there(kind.identity),
         missing=there(kind.missing),
         memory=kind.memory and there(kind.memory),
         transfers=kind.transfers and there(kind.transfers),

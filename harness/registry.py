@@ -11,7 +11,7 @@ from threading import Lock
 from tritmark.harness import tuned
 from tritmark.harness.errors import AmbiguousKernelError, NoCompatibleKernelError, RegistrationError
 from tritmark.harness.nearest import nearest
-from tritmark.harness.numbered import device_of, numbered, variants_of
+from tritmark.harness.numbered import device_of, kind_of, numbered, unnumbered, variants_of
 from tritmark.harness.spec import Axes, Device, KernelKey, Requirement, Tier, Variant
 
 _BY_NAME = {
@@ -46,12 +46,13 @@ class Question:
     """Asks which variant is the best at a requirement, for a shape class and a thread count."""
 
     place: str
-    """The key, with "*" if the format is chosen, too, and the requirement."""
+    """The key, with "*" if the format is chosen, too, and the requirement. The device has no number: the identity
+    distinguishes devices of one type."""
     requirement: Requirement
     threads: int
     axes: Mapping[str, int]
     """The shape class and the thread count: the best variant for one thread may not be the best for many, which share
-    the memory bandwidth."""
+    the memory bandwidth. 1 on a device with its own memory, where it means nothing."""
     candidates: tuple[Variant, ...]
     """The fitting variants, the built-in choice first."""
     refused: tuple[tuple[str, str], ...]
@@ -67,7 +68,7 @@ class Question:
         """The identity for which an answer is valid: that of the device, and as "code" the SHA-256 of all candidates
         with their code. Another candidate, or another build of one, makes it stale."""
         assert self.device.identity is not None  # else there are no questions
-        reported = sorted((each.id, coded(self.device, each)) for each in self.candidates)
+        reported = sorted((unnumbered(each.id), coded(self.device, each)) for each in self.candidates)
         return {**self.device.identity(), "code": sha256(repr(reported).encode()).hexdigest()}
 
 
@@ -86,6 +87,8 @@ class Registry:
         # These mappings are replaced and never modified, so readers need no lock.
         self._devices: Mapping[str, Device] = {}
         self._variants: Mapping[KernelKey, Mapping[str, Variant]] = {}
+        self._strictest: dict[KernelKey, int] = {}
+        """See strictest. A new one for new variants."""
         self._registered = 0
         for device in devices:
             self.register_device(device)
@@ -119,7 +122,7 @@ class Registry:
                                 f"{variant.id} and {other.name} both have {where}; next: change the rank of one"
                             )
                 made[variant.key] = {**named, variant.name: variant}
-            self._variants = made
+            self._variants, self._strictest = made, {}
             self._registered += 1
 
     def _numbered(self, variants: Sequence[Variant]) -> Iterator[Variant]:
@@ -153,7 +156,7 @@ class Registry:
                 for variant in variants_of(numbering, index, kind, known):
                     made[variant.key] = {**made.get(variant.key, {}), variant.name: variant}
                 self._devices = {**self._devices, name: device_of(of_kind, numbering, index)}
-                self._variants = made
+                self._variants, self._strictest = made, {}
                 self._registered += 1
         return None
 
@@ -202,14 +205,14 @@ class Registry:
         return self._with_refusals(key, axes, self._variants.get(key, {}).values())
 
     def _with_refusals(
-        self, key: KernelKey, axes: Axes | None, variants: Iterable[Variant]
+        self, key: KernelKey, axes: Axes | None, variants: Iterable[Variant], alignment: int | None = None
     ) -> list[tuple[Variant, str | None]]:
         device = self._devices.get(key.device)
         missing = device.missing() if device else f"unknown device type {key.device!r}"
         if device is None or missing is not None:
             return [(variant, missing) for variant in variants]
         features = device.features()
-        return [(variant, _refusal(variant, device, features, axes)) for variant in variants]
+        return [(variant, _refusal(variant, device, features, axes, alignment)) for variant in variants]
 
     def device(self, type: str, request: str) -> Device:
         """The device with that type, or type and number, such as "cuda:1". Raises NoCompatibleKernelError for `request`
@@ -233,12 +236,16 @@ class Registry:
         *,
         requirement: Requirement | None = None,
         threads: int | None = None,
+        alignment: int | None = None,
     ) -> Variant:
         """The fitting variant with the highest tier and rank, except candidates and peers; or the variant `name`, of
         any tier, if it fits.
 
         With a `requirement`, the variant that `tritmark tune variants` measured as the best on this machine, for the
         shape class and thread count (by default the device's), if there is such a choice and no variant is forced.
+
+        `alignment`: the least alignment of the call's arrays in bytes; variants that need more are refused. None: it
+        is not known, or enough for all.
 
         If the environment forces an instruction set for which the key has no variant, the best lower one is selected,
         provided that the machine supports the forced one.
@@ -254,7 +261,9 @@ class Registry:
             raise NoCompatibleKernelError(request=f"{key} with {shape}, variant {name!r}", candidates=[(name, why)])
         # Variants that are selected only by name are not checked, because that may take longer than the call.
         looked_at = [each for each in variants if not each.tier.named_only or each.name == name]
-        reported = dict(zip((each.name for each in looked_at), self._with_refusals(key, axes, looked_at), strict=True))
+        reported = dict(
+            zip((each.name for each in looked_at), self._with_refusals(key, axes, looked_at, alignment), strict=True)
+        )
         found = [reported.get(each.name, (each, _BY_NAME.get(each.tier))) for each in variants]
         forced = name if name is not None else _forced(device, {variant.name for variant, _ in found})
         if forced is not None and device.missing() is None:
@@ -274,7 +283,19 @@ class Registry:
         best = max(fitting, key=lambda variant: variant.precedence)
         if requirement is None or forced is not None:
             return best
-        return self.measured((key,), axes, requirement, threads) or best
+        measured = self.measured((key,), axes, requirement, threads)
+        if measured is None or (alignment is not None and measured.alignment > alignment):
+            return best
+        return measured
+
+    def strictest(self, key: KernelKey) -> int:
+        """The largest alignment in bytes that a variant of the key needs."""
+        known = self._strictest  # read before the variants, so that old variants are never kept for new ones
+        found = known.get(key)
+        if found is None:
+            variants = self._variants.get(key, {}).values()
+            found = known[key] = max((each.alignment for each in variants), default=1)
+        return found
 
     def question(
         self, keys: Sequence[KernelKey], axes: Axes, requirement: Requirement, threads: int | None
@@ -301,11 +322,11 @@ class Registry:
             if device.identity is None:
                 refused = [(device.type, "does not support measured choices of variants")]
             raise NoCompatibleKernelError(request=f"a measured choice for {where}", candidates=refused)
-        count = device.cores() if threads is None else threads
+        count = device.cores() if threads is None or device.memory is not None else threads
         format = where.format if len(keys) == 1 else ANY
         builtin = max(fitting, key=lambda variant: variant.precedence)
         return Question(
-            place=f"{replace(where, format=format)} {requirement}",
+            place=f"{replace(where, device=kind_of(where.device), format=format)} {requirement}",
             requirement=requirement,
             threads=count,
             axes={**shape_class(axes), "threads": count},
@@ -327,17 +348,17 @@ class Registry:
         except NoCompatibleKernelError:
             return None
         found = tuned.chosen(asked.place, asked.axes, asked.identity)
-        if found is None or found.builtin != asked.builtin.id:
+        if found is None or found.builtin != unnumbered(asked.builtin.id):
             return None
-        chosen = next((each for each in asked.candidates if each.id == found.instance), None)
+        chosen = next((each for each in asked.candidates if unnumbered(each.id) == found.instance), None)
         if chosen is None or chosen is asked.builtin:
             return chosen
         return replace(chosen, tuned=f"{chosen.id} for {requirement}")
 
 
 def coded(device: Device, variant: Variant) -> str:
-    """The SHA-256 of the variant's code; "" if its builds cannot be distinguished."""
-    return variant.code_hash or device.code_hash(variant.id)
+    """The SHA-256 of the variant's code, or of what it is made from; "" if its builds cannot be distinguished."""
+    return variant.code_hash or (device.source_hash or device.code_hash)(variant.id)
 
 
 def _forced(device: Device, names: set[str]) -> str | None:
@@ -355,7 +376,9 @@ def _forced(device: Device, names: set[str]) -> str | None:
     )
 
 
-def _refusal(variant: Variant, device: Device, features: frozenset[str], axes: Axes | None) -> str | None:
+def _refusal(
+    variant: Variant, device: Device, features: frozenset[str], axes: Axes | None, alignment: int | None
+) -> str | None:
     lacking = sorted(variant.features - features)
     if lacking:
         return f"this {device.type}{LACKS}{', '.join(lacking)}"
@@ -366,4 +389,8 @@ def _refusal(variant: Variant, device: Device, features: frozenset[str], axes: A
         reason = constraint.refusal(axes or {})
         if reason is not None:
             return reason
+    if alignment is not None and variant.alignment > alignment:
+        return (
+            f"it needs arrays at multiples of {variant.alignment} bytes, and one is at a multiple of {alignment} only"
+        )
     return None

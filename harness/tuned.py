@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -45,11 +45,17 @@ class Choice:
     ratio: tuple[float, float, float]
     """Its time over that of the built-in choice, interleaved: the median, and the ends of its 95 % interval."""
     created: str
+    times_ns: Mapping[str, float] = field(default_factory=dict)
+    """Between devices: the median time of a call on each."""
 
     @property
     def place(self) -> tuple[str, tuple[tuple[str, int], ...]]:
         """The key for lookups."""
         return self.variant, tuple(sorted(self.axes.items()))
+
+
+_KNOWN = {each.name for each in fields(Choice)}
+_NEEDED = {each.name for each in fields(Choice) if each.default_factory is MISSING}
 
 
 def path() -> Path:
@@ -80,17 +86,21 @@ def read(where: Path) -> tuple[Choice, ...]:
 
 def text(choices: tuple[Choice, ...]) -> str:
     """The text of a file with these choices."""
-    return sealed({"version": VERSION, "choices": [asdict(each) for each in choices]})
+    # A field that is empty is left out, so that versions before it read the file.
+    written = ({name: value for name, value in asdict(each).items() if value != {}} for each in choices)
+    return sealed({"version": VERSION, "choices": list(written)})
 
 
 def _choice(found: Mapping[str, Any]) -> Choice:
-    if found.keys() != {each.name for each in fields(Choice)}:
+    if not _NEEDED <= found.keys() <= _KNOWN:
         raise ValueError(f"a choice of {', '.join(found)}")
     low_to_high = found["ratio"]
     made = Choice(**{**found, "ratio": tuple(map(float, low_to_high))})
     words = (made.variant, made.instance, made.builtin, made.created, *made.identity.values())
     if len(made.ratio) != 3 or not all(isinstance(each, str) for each in words):
         raise ValueError("a choice with fields of other types")
+    if not all(isinstance(ns, float) for ns in made.times_ns.values()):
+        raise ValueError("a choice with times that are not numbers")
     if not all(isinstance(size, int) for size in made.axes.values()):
         raise ValueError("a choice with axes that are not integers")
     return made

@@ -11,7 +11,19 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tritmark.harness.monitor import hook
-from tritmark.harness.spec import Decoding, DeviceStats, EquivalentMutants, Mutant, Op, Provider, PublicCall, Variant
+from tritmark.harness.monitor.receipts import receipts
+from tritmark.harness.spec import (
+    Axes,
+    Decoding,
+    DeviceStats,
+    EquivalentMutants,
+    Mutant,
+    Op,
+    PortableCall,
+    Provider,
+    PublicCall,
+    Variant,
+)
 from tritmark.kernels import cpu
 from tritmark.kernels.absmean_quantize.api import absmean_quantize, ternarize
 from tritmark.kernels.activation_quantize.api import activation_quantize
@@ -39,6 +51,7 @@ from tritmark.kernels.ternary_matmul.batch import ternary_matmul_batch
 from tritmark.kernels.ternary_matmul_a16.api import ternary_matmul_a16
 from tritmark.kernels.ternary_quantize.api import ternary_quantize
 from tritmark.kernels.unpack_codes.api import unpack_codes
+from tritmark.kernels.warming import WarmedCall, warm_up
 
 if TYPE_CHECKING:
     from tritmark.harness.precision import Precisions
@@ -80,6 +93,12 @@ def _calls() -> Sequence[PublicCall]:
     return CALLS
 
 
+def _portable(op: str, axes: Axes, threads: int | None) -> Sequence[PortableCall]:
+    from tritmark.kernels.portable_calls import portable
+
+    return portable(op, axes, threads)
+
+
 def _precisions(shapes: Iterable[tuple[int, int, int]], seed: int) -> Precisions:
     from tritmark.kernels.matmul.benchmark import precisions
 
@@ -106,6 +125,7 @@ PROVIDER = Provider(
     peers=PEERS,
     libraries=_libraries,
     calls=_calls,
+    portable=_portable,
     precisions=_precisions,
     templates="tritmark.kernels",
     mutants=_mutants,
@@ -129,6 +149,7 @@ __all__ = [
     "PackedWeights",
     "QuantizedLinear",
     "Spread",
+    "WarmedCall",
     "absmean_quantize",
     "activation_quantize",
     "check_memory_health",
@@ -141,6 +162,7 @@ __all__ = [
     "pack_codes",
     "pack_weights",
     "performance_stats",
+    "receipts",
     "register",
     "spread",
     "ternary_linear",
@@ -149,6 +171,7 @@ __all__ = [
     "ternary_matmul_batch",
     "ternary_quantize",
     "unpack_codes",
+    "warm_up",
 ]
 
 hook.provide(lambda *asked: cpu.native("call_counts").Recorder(*asked))

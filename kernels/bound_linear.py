@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from tritmark.harness.contract import check_array, check_output
 from tritmark.harness.errors import InvalidArgumentError
-from tritmark.harness.monitor import hook
+from tritmark.harness.monitor import hook, receipts
 from tritmark.harness.spec import Launch, Receipt, Requirement, Tensor
 from tritmark.kernels import cpu, dispatch, offload
 from tritmark.kernels.activation_quantize.spec import KEY as QUANTIZE_KEY
@@ -55,8 +55,9 @@ class BoundLinear:
         q, scale, sums = np.empty((M, K), np.int8), np.empty(M, np.float32), np.empty(M, np.int32)
         axes = {"M": M, "N": N, "K": K}
         asked = (threads, requirement)
-        quantize = dispatch.select(replace(QUANTIZE_KEY, device=device), {"M": M, "K": K}, None, *asked)
-        self._product = product_with(weights, device, "float32", axes, weights.asked(variant), *asked)
+        key, arrays = replace(QUANTIZE_KEY, device=device), (q, scale, out, weights.data)
+        quantize = dispatch.select(key, {"M": M, "K": K}, None, *asked, arrays=(x, q, scale, sums))
+        self._product = product_with(weights, device, "float32", axes, weights.asked(variant), *asked, arrays)
         count = dispatch.threads_for(self._product.key, threads)
         first = quantize.bind({"x": x.reshape(M, K)}, {"q": q, "scale": scale, "sum": sums}, {"M": M, "K": K}, count)
         inputs = {
@@ -84,9 +85,12 @@ class BoundLinear:
         """Fill and return `out`. Raises InvalidArgumentError, with `out` untouched, if an element of `x` is not
         finite."""
         watch = hook.active
-        if watch is not None and (thread := watch.begin()) is not None:
-            watched: npt.NDArray[np.float32] = watch.call(thread, _OP, self.run, (), None, self._ran)
-            return watched
+        if watch is not None:
+            if (thread := watch.begin()) is not None:
+                watched: npt.NDArray[np.float32] = watch.call(thread, _OP, self.run, (), None, self._ran)
+                return watched
+            if receipts.collects():
+                return self._collected()
         if not self.launch.succeeds():
             flat = {"x": self.x.reshape(-1, self.x.shape[-1])}
             try:
@@ -98,6 +102,13 @@ class BoundLinear:
         return self.out
 
     __call__ = run
+
+    def _collected(self) -> npt.NDArray[np.float32]:
+        """`run`, with its receipt for `receipts`."""
+        with receipts.uncollected():
+            self.run()
+        receipts.collect(lambda: self.receipt)
+        return self.out
 
     @property
     def receipt(self) -> Receipt:

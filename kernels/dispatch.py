@@ -1,10 +1,10 @@
 """From a public function to a kernel: pick the variant, bind it, run it, raise errors for illegal values that it found,
-and make a receipt on request."""
+and make a receipt on request (harness/monitor/receipts.py)."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Protocol
@@ -15,7 +15,7 @@ from tritmark.harness import tuned
 from tritmark.harness.contract import check_output, check_threads, check_variant
 from tritmark.harness.dtypes import named_dtype
 from tritmark.harness.errors import InvalidArgumentError, NoCompatibleKernelError
-from tritmark.harness.monitor import hook
+from tritmark.harness.monitor import hook, receipts
 from tritmark.harness.nearest import nearest
 from tritmark.harness.numbered import same_device
 from tritmark.harness.providers import installed
@@ -112,15 +112,35 @@ def select(
     name: str | None,
     threads: int | None = None,
     requirement: Requirement = Requirement.LATENCY,
+    arrays: Iterable[Any] = (),
 ) -> Variant:
-    """Registry.select_best with a cache, since a layer repeats the same request at each call. Raises
-    InvalidArgumentError for an invalid name or thread count."""
+    """Registry.select_best with a cache, since a layer repeats the same request at each call. `arrays` are those that
+    the kernel reads and writes: variants that need a larger alignment are refused. Raises InvalidArgumentError for an
+    invalid name or thread count."""
     if name is not None or threads is not None or type(key.device) is not str:  # most calls give neither
         check_device(key.op, key.device)
         check_variant(key.op, name)
         check_threads(key.op, threads)
     known = registry()
-    return _select(known, key, tuple(axes.items()), name, threads, requirement, state(known, key.device))
+    aligned = alignment_of(known, key.device, known.strictest(key), arrays) if arrays else None
+    return _select(known, key, tuple(axes.items()), name, threads, requirement, aligned, state(known, key.device))
+
+
+def alignment_of(known: Registry, device: str, strictest: int, arrays: Iterable[Any]) -> int | None:
+    """The least alignment in bytes of the arrays that kernels of the device use in place; None if it is `strictest`,
+    the largest that one needs, or more. Arrays that are copied to a device are aligned there."""
+    if strictest == 1:
+        return None
+    found = known.devices.get(device)
+    on_host, addresses = found is None or found.memory is None, strictest
+    for each in arrays:
+        if isinstance(each, np.ndarray):  # first, since isinstance with an abstract class is slow
+            if on_host and each.ndim:
+                addresses |= each.__array_interface__["data"][0]
+        elif isinstance(each, ResidentArray):
+            addresses |= each.pointer
+    least = addresses & -addresses
+    return None if least >= strictest else least
 
 
 def state(known: Registry, device: str) -> object:
@@ -138,9 +158,10 @@ def _select(
     name: str | None,
     threads: int | None,
     requirement: Requirement,
+    alignment: int | None,
     _state: object,
 ) -> Variant:
-    return known.select_best(key, dict(axes), name, requirement=requirement, threads=threads)
+    return known.select_best(key, dict(axes), name, requirement=requirement, threads=threads, alignment=alignment)
 
 
 def outputs_for(op: Op, axes: Axes, key: KernelKey, given: Mapping[str, Any], inputs: Arrays) -> dict[str, Any]:
@@ -167,17 +188,31 @@ def threads_for(key: KernelKey, threads: int | None) -> int:
 
 
 def run(
-    op: Op, variant: Variant, inputs: Arrays, outputs: Arrays, axes: Axes, threads: int, *, flat: bool = False
+    op: Op,
+    variant: Variant,
+    inputs: Arrays,
+    outputs: Arrays,
+    axes: Axes,
+    threads: int,
+    *,
+    flat: bool = False,
+    note: str | None = None,
 ) -> FinishedCall:
     """Bind and run once, on the device of the variant. Arrays are copied there and back if it has its own memory.
+    `note`: see FinishedCall.
 
     Raises InvalidArgumentError if the kernel met a value that the contract forbids (with the index in the flat array if
     `flat`), and DeviceError if the device cannot run it. After InvalidArgumentError outputs on a device are untouched,
     except of large arrays, which run in chunks: a function that takes `out` checks the values beforehand.
     """
     if _OBSERVERS:
-        return _OBSERVERS[0].run(op, variant, inputs, outputs, axes, threads, flat)
-    return run_unobserved(op, variant, inputs, outputs, axes, threads, flat=flat)
+        done = _OBSERVERS[0].run(op, variant, inputs, outputs, axes, threads, flat)
+    else:
+        done = run_unobserved(op, variant, inputs, outputs, axes, threads, flat=flat)
+    done.note = note
+    if hook.active is not None:
+        receipts.collect(done.receipt)
+    return done
 
 
 def run_unobserved(

@@ -22,6 +22,8 @@ _HOSTS = frozenset((1, 3))
 """DLPack device types of memory that the CPU can read: its own, and pinned memory."""
 _OUTPUT = "out"
 """The name of the output argument."""
+AUTO = "auto"
+"""The `device` of calls whose device is chosen, see auto_device. Arrays on a GPU are used there."""
 WIDE = 16
 """Alignment of addresses on a GPU in bytes, for vector loads of kernels."""
 _GPU = 2
@@ -58,8 +60,8 @@ def _public(function: Callable[P, R], *, reports: bool = False) -> Callable[P, R
         given = AdoptedArguments(name)
         taken = [given.take(value) for value in args]
         named = {name: given.take(value, fill=name == _OUTPUT) for name, value in kwargs.items()}
-        if given.device and placed:
-            named.setdefault("device", given.device)
+        if given.device and placed and named.get("device", AUTO) == AUTO:
+            named["device"] = given.device
         made = function(*taken, **named)
         found: R = given.give(made)
         return found

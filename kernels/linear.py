@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -10,17 +11,17 @@ import numpy.typing as npt
 
 from tritmark.harness.contract import check_threads, check_variant
 from tritmark.harness.errors import InvalidArgumentError, NoCompatibleKernelError
-from tritmark.harness.monitor import hook
+from tritmark.harness.monitor import hook, receipts
 from tritmark.harness.nearest import misspelt
 from tritmark.harness.numbered import same_device
 from tritmark.harness.resident import ResidentArray
 from tritmark.harness.spec import Receipt, Requirement, Variant
-from tritmark.kernels import dispatch, plans
+from tritmark.kernels import auto_device, dispatch, plans
 from tritmark.kernels.absmean_quantize.api import absmean_quantize
 from tritmark.kernels.activation_quantize.api import activation_quantize
 from tritmark.kernels.activation_quantize.spec import key_for
 from tritmark.kernels.bound_linear import BoundLinear, as_called
-from tritmark.kernels.foreign import AdoptedArguments
+from tritmark.kernels.foreign import AUTO, AdoptedArguments
 from tritmark.kernels.formats import FORMATS
 from tritmark.kernels.input_dtypes import NARROW
 from tritmark.kernels.layer_on_device import LayerCall, LayerOnDevice
@@ -56,6 +57,9 @@ class QuantizedLinear:
     takes the weights (their scales differ from those of every kernel), each call computes with dequantized float32
     weights. The constructor then logs a warning, and `receipt` reports it.
 
+    With `device="auto"`, each call with rows in host memory runs on the CPU or on another device, whichever was
+    measured to be faster (docs/python.md); `receipt` reports it. `bind` then binds to the CPU.
+
     With `on_error="recover"`, quantization and product run in a worker process, and failures of kernels are recovered
     from (docs/guides/recover.md); `receipt` reports it. Such a layer takes no arrays on a device, and has no `bind`.
 
@@ -83,11 +87,16 @@ class QuantizedLinear:
         self.device, self.variant, self.threads = device, variant, threads
         self._requirement = _known_requirement(requirement)
         registry = dispatch.registry()
+        if device == AUTO:
+            auto_device.check_unforced(_OP, variant)
+            device = auto_device.HOST  # of what is prepared here; each device that a call takes has a layer of its own
         missing = registry.device(device, f"{_OP} on {device!r}").missing()
         if missing is not None:
             raise NoCompatibleKernelError(request=f"{_OP} on {device!r}", candidates=[(device, missing)])
         self.weights = (
-            weights if isinstance(weights, PackedWeights) else self._packed(AdoptedArguments(_OP).take(weights), format)
+            weights
+            if isinstance(weights, PackedWeights)
+            else self._packed(AdoptedArguments(_OP).take(weights), format, device)
         )
         self._check_requirement()
         if variant is not None:
@@ -100,6 +109,8 @@ class QuantizedLinear:
         self._on_device = LayerOnDevice()
         self._chosen: tuple[tuple[Any, ...], tuple[Variant, Variant]] | None = None
         self._float: npt.NDArray[np.float32] | None = None
+        self._layers: dict[str, QuantizedLinear] = {}
+        self._placed: tuple[QuantizedLinear, str] | None = None
         axes = {"M": 1, "N": self.out_features, "K": self.in_features}
         self.native = True
         """Whether a native kernel computes the product."""
@@ -122,7 +133,8 @@ class QuantizedLinear:
         axes = {"M": 1, "N": self.out_features, "K": self.in_features}
         name = self.weights.asked(self.variant)
         try:
-            kernel = product_with(self.weights, self.device, "float32", axes, name, self.threads, self.requirement).id
+            device = auto_device.HOST if self.device == AUTO else self.device
+            kernel = product_with(self.weights, device, "float32", axes, name, self.threads, self.requirement).id
         except NoCompatibleKernelError:
             kernel = "none for one row" if self.native else "none: dequantized weights"
         further = "" if self.threads is None else f", threads={self.threads}"
@@ -138,9 +150,13 @@ class QuantizedLinear:
         Returns float32 of shape (..., N), an array of the same library on the same device. Raises
         InvalidArgumentError."""
         watch = hook.active
-        thread = None if watch is None else watch.begin()
+        thread: Any = None
+        planned = self.device == "cpu"
+        if watch is not None:
+            thread, planned = watch.begin(), planned and not receipts.collects()
+        if not planned and self.device == AUTO:
+            return self._somewhere(x)
         if isinstance(x, np.ndarray):
-            planned = self.device == "cpu"
             if planned:
                 reported = self.weights, self.bias, self.variant, self.threads, self.requirement
                 found, wide = self._plans.run(dispatch.registry(), x, reported), None
@@ -173,6 +189,8 @@ class QuantizedLinear:
         that `forward` returns; by default a new array. Later changes of the layer do not affect the bound call. Raises
         InvalidArgumentError, and NoCompatibleKernelError if the layer's kernels do not work in host memory.
         """
+        if self.device == AUTO:
+            return self._on(auto_device.HOST).bind(x, out)
         self._check(x)
         if not isinstance(x, np.ndarray):
             raise InvalidArgumentError(op=_OP, argument="x", found=f"on {x.device}", legal="in the host's memory")
@@ -203,6 +221,10 @@ class QuantizedLinear:
     def receipt(self) -> Receipt | None:
         """The receipt of the last call. On a device with its own memory, launches are bound once for a shape, and the
         receipt counts all their calls."""
+        if self._placed is not None:
+            layer, why = self._placed
+            made = layer.receipt
+            return None if made is None else replace(made, note="; ".join(filter(None, (why, made.note))))
         last = self._plans.last
         if last is not None:
             return plans.receipt_of(last, self.weights)
@@ -210,7 +232,13 @@ class QuantizedLinear:
 
     def __getstate__(self) -> dict[str, Any]:
         """For copies and pickles: the last call is kept as its receipt."""
-        return self.__dict__ | {"_receipt": self.receipt, "_chosen": None, "_planned": {}}
+        return self.__dict__ | {
+            "_receipt": self.receipt,
+            "_chosen": None,
+            "_planned": {},
+            "_layers": {},
+            "_placed": None,
+        }
 
     def _check_requirement(self) -> None:
         form = FORMATS[self.weights.format]
@@ -219,12 +247,12 @@ class QuantizedLinear:
             legal = ", ".join(each for each in Requirement if each is not Requirement.EXACTNESS)
             raise InvalidArgumentError(op=_OP, argument="requirement", found=found, legal=legal)
 
-    def _packed(self, weights: Any, format: str | None) -> PackedWeights:
+    def _packed(self, weights: Any, format: str | None, device: str) -> PackedWeights:
         if format is not None:
             known_format(_OP, format)
         N, K = _checked_weights(weights).shape
         if format is None:
-            format = preferred_format(self.device, (int(N), int(K)), threads=self.threads, requirement=self.requirement)
+            format = preferred_format(device, (int(N), int(K)), threads=self.threads, requirement=self.requirement)
         try:
             quantized = absmean_quantize(np.ascontiguousarray(weights, dtype=np.float32))
         except InvalidArgumentError as error:
@@ -233,6 +261,34 @@ class QuantizedLinear:
 
     def _ran(self, receipt: Receipt) -> None:
         self._receipt, self._plans.last = receipt, None
+
+    def _somewhere(self, x: Any) -> npt.NDArray[np.float32]:
+        """`forward` on the device of the rows, or for rows in host memory on the one that is chosen."""
+        given = AdoptedArguments(_OP)
+        rows = given.take(x)
+        where = auto_device.PlacedCall(given.device)
+        if not given.device:
+            asked = self.threads, self.variant, _OP, self.requirement
+            where = auto_device.product(rows, self.weights, "float32", *asked)
+        layer = self._on(where.device)
+        y = where.run(lambda device: layer.forward(x))
+        self._placed = layer, where.why
+        return y
+
+    def _on(self, device: str) -> QuantizedLinear:
+        """The same layer on a device, made at the first call there."""
+        found = self._layers.get(device)
+        # Compared by identity: attributes of a layer may be replaced.
+        if (
+            found is None
+            or found.weights is not self.weights
+            or found.bias is not self.bias
+            or found.threads is not self.threads
+        ):
+            on_error = "recover" if self._recovers else "raise"
+            asked: dict[str, Any] = {"threads": self.threads, "requirement": self.requirement, "on_error": on_error}
+            found = self._layers[device] = QuantizedLinear(self.weights, self.bias, device=device, **asked)
+        return found
 
     def _adopted(self, x: Any) -> npt.NDArray[np.float32]:
         """`forward` for arrays of other libraries."""
@@ -280,6 +336,8 @@ class QuantizedLinear:
             device, self._kernels(rows), self.weights, self.device, rows, self.out_features
         )
         self._plans.last = None
+        if hook.active is not None:
+            receipts.collect(self._receipt.receipt)
         return y if self.bias is None else y.sum(self.bias)
 
     def _native(self, rows: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
@@ -290,6 +348,8 @@ class QuantizedLinear:
             there = np.empty((len(rows), self.out_features), np.float32)
             ran = self._on_device.run(device, self._kernels(rows), self.weights, self.device, rows, there)
             self._receipt, self._plans.last = ran, None
+            if hook.active is not None:
+                receipts.collect(ran.receipt)
             return there
         quantized = activation_quantize(rows, threads=self.threads, device=self.device)
         y, receipt = with_receipt(
@@ -342,7 +402,10 @@ class QuantizedLinear:
         watch = hook.active
         if watch is not None:
             watch.ran(hook.named(kernel, {"M": len(rows), "N": self.out_features, "K": self.in_features}, 1))
-        self._ran(Receipt(kernel=kernel, ran="numpy", runs=1, threads=1, native=False, note=self._note))
+        receipt = Receipt(kernel=kernel, ran="numpy", runs=1, threads=1, native=False, note=self._note)
+        self._ran(receipt)
+        if watch is not None:
+            receipts.collect(lambda: receipt)
         y: npt.NDArray[np.float32] = rows.astype(np.float32, copy=False) @ self._float.T
         return y
 

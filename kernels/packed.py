@@ -3,6 +3,7 @@ in another format that holds the same weights."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from numbers import Real
@@ -298,10 +299,11 @@ def product_with(
     name: str | None,
     threads: int | None = None,
     requirement: Requirement = Requirement.LATENCY,
+    arrays: Iterable[Any] = (),
 ) -> Variant:
     """The variant that computes a product with these weights: one that reads their own format, else the best one with a
     format that holds them unchanged. `name` forces a variant; otherwise a measured choice has precedence, as in
-    Registry.select_best.
+    Registry.select_best. `arrays` are the other arrays that the kernel uses, as in dispatch.select.
 
     Raises NoCompatibleKernelError, with the reason for each refused format and variant, and InvalidArgumentError for an
     invalid name or thread count.
@@ -312,7 +314,8 @@ def product_with(
         check_threads(_PRODUCT, threads)
     registry = dispatch.registry()
     key = KernelKey(device, _PRODUCT, weights.format, dtype)
-    asked = (name, threads, requirement)
+    strictest = _strictest(registry, registry.version, device, dtype)
+    asked = (name, threads, requirement, dispatch.alignment_of(registry, device, strictest, arrays))
     return _product(registry, dispatch.state(registry, device), weights.shape, key, tuple(axes.items()), *asked)
 
 
@@ -340,6 +343,7 @@ def _product(
     name: str | None,
     threads: int | None,
     requirement: Requirement,
+    alignment: int | None,
 ) -> Variant:
     registry.device(key.device, str(key))
     own = key.weight_format
@@ -353,7 +357,9 @@ def _product(
             continue
         try:
             where = KernelKey(key.device, key.op, format, key.dtype)
-            asked = registry.select_best(where, dict(axes), name, requirement=requirement, threads=threads)
+            asked = registry.select_best(
+                where, dict(axes), name, requirement=requirement, threads=threads, alignment=alignment
+            )
             found.append(asked)
         except NoCompatibleKernelError as error:
             refused += ((f"{format}/{variant}", reason) for variant, reason in error.candidates)
@@ -375,6 +381,13 @@ def _beside(form: Format) -> str | None:
     """Why no kernel takes the scales of weights in that format, or None."""
     several = form.scale_per != "tensor" and not form.scale_stored
     return f"{form.name} has {form.scales} beside its bytes, and kernels take one" if several else None
+
+
+@lru_cache(maxsize=64)
+def _strictest(registry: Registry, version: int, device: str, dtype: str) -> int:
+    """The largest alignment that a product of the device needs."""
+    formats = _formats(registry, version, device, dtype)
+    return max((registry.strictest(KernelKey(device, _PRODUCT, each, dtype)) for each in formats), default=1)
 
 
 @lru_cache(maxsize=64)

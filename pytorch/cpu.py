@@ -14,8 +14,8 @@ import torch
 
 from tritmark.harness.dtypes import strides_of
 from tritmark.harness.errors import InvalidArgumentError
-from tritmark.harness.monitor import hook
-from tritmark.harness.spec import Axes, KernelKey, Op
+from tritmark.harness.monitor import hook, receipts
+from tritmark.harness.spec import Axes, KernelKey, Op, Receipt
 from tritmark.kernels import FORMATS, dispatch, plans
 from tritmark.kernels.activation_quantize.spec import OP as ACTIVATION_QUANTIZE
 from tritmark.kernels.activation_quantize.spec import key_for
@@ -139,7 +139,7 @@ def linear(
         torch.get_num_threads(),
     )
     wanted = out_dtype or x.dtype
-    found = _PLANS.get(dispatch.registry(), key)
+    found = None if watch is not None and receipts.collects() else _PLANS.get(dispatch.registry(), key)
     if found is not None:
         run_at, ran, shape, strides, made = found
         if watch is not None:
@@ -255,10 +255,12 @@ def unpack(packed: torch.Tensor, N: int, K: int, format: str) -> torch.Tensor:
 
 
 def _ran(kernel: str, axes: Axes) -> None:
-    """Report to a monitor what is computed without a native kernel."""
-    watch = hook.active
+    """Report to a monitor, and in receipts, what is computed without a native kernel."""
+    watch, threads = hook.active, torch.get_num_threads()
     if watch is not None:
-        watch.ran(hook.named(f"cpu/{kernel}", axes, torch.get_num_threads()))
+        watch.ran(hook.named(f"cpu/{kernel}", axes, threads))
+        ran = kernel.rpartition("/")[2]
+        receipts.collect(lambda: Receipt(kernel=f"cpu/{kernel}", ran=ran, runs=1, threads=threads, native=False))
 
 
 def _run(op: Op, key: KernelKey, inputs: dict[str, Any], outputs: dict[str, Any], axes: Axes) -> None:

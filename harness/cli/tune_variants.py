@@ -8,11 +8,13 @@ import typer
 
 from tritmark.harness.cli import completion, options
 from tritmark.harness.cli.console import console
-from tritmark.harness.cli.exit_status import FAILED, PASSED
+from tritmark.harness.cli.exit_status import FAILED, PASSED, UNAVAILABLE
 from tritmark.harness.spec import Requirement
 
 if TYPE_CHECKING:
+    from tritmark.harness.providers import Installed
     from tritmark.harness.selection.measure import MeasuredChoice
+    from tritmark.harness.selection.placement import MeasuredDevice
     from tritmark.harness.spec import Axes, Op
 
 
@@ -37,7 +39,14 @@ def variants(
     dtype: Annotated[
         str, typer.Option(metavar="GLOB", help="Output dtypes; by default that of a linear layer.", show_default=False)
     ] = "",
-    device: Annotated[str, typer.Option(metavar="NAME", help="The device.")] = "cpu",
+    device: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="The device: cpu, cuda, or one of several GPUs, such as cuda:1. auto: which device is the "
+            "fastest for arrays in host memory.",
+        ),
+    ] = "cpu",
     threads: options.Threads = None,
     why: Annotated[bool, typer.Option("--why", help="Print the fate of each candidate.")] = False,
     seconds: Annotated[float, typer.Option(min=1, help="Time limit for each choice.")] = 60.0,
@@ -53,6 +62,7 @@ def variants(
     from tritmark.harness.nearest import nearest
     from tritmark.harness.providers import load
     from tritmark.harness.selection.measure import measure
+    from tritmark.harness.selection.placement import AUTO
     from tritmark.harness.selection.questions import questions
     from tritmark.harness.worker import Workers
     from tritmark.harness.worker.process import prepare
@@ -64,6 +74,17 @@ def variants(
     if op not in installed.ops:
         raise UsageError(f"op {op!r}; {nearest(op, installed.ops)}")
     asked = installed.ops[op]
+    if device == AUTO:
+        if requirement is not Requirement.LATENCY or format or dtype:
+            raise UsageError(
+                "--requirement, --format or --dtype with --device auto, which times whole calls; legal: none of them"
+            )
+        drawn = secrets.randbits(32) if seed is None else seed
+        _devices(installed, asked, [_axes(asked, each) for each in shape], threads=threads, seconds=seconds, seed=drawn)
+    missing = _missing(installed, op, device)
+    if missing is not None:
+        console(stderr=True).print(f"tritmark: {device} is missing: {missing}", style="red", soft_wrap=True)
+        raise typer.Exit(UNAVAILABLE)
     wanted = dtype or (asked.stored.dtype if asked.stored is not None else "*")
     errors, found = console(stderr=True), []
     with Workers(installed) as workers:
@@ -84,6 +105,71 @@ def variants(
     if any(each.chosen for each in found):
         errors.print(f"Choices: {tuned.path()}; {tuned.SELECT}=off ignores them", soft_wrap=True)
     raise typer.Exit(FAILED if any(each.failed for each in found) else PASSED)
+
+
+def _devices(
+    installed: Installed, op: Op, shapes: list[Axes], *, threads: int | None, seconds: float, seed: int
+) -> None:
+    """Measure which device is the fastest for public functions of the op, and exit."""
+    from tritmark.harness import tuned
+    from tritmark.harness.errors import UsageError
+    from tritmark.harness.numbered import numbered
+    from tritmark.harness.selection.placement import measure_devices
+
+    known = installed.registry.devices
+    others = [name for name, each in known.items() if each.memory is not None and numbered(name) is None]
+    missing = {name: _missing(installed, op.name, name) for name in others}
+    if None not in missing.values():
+        for name, why in missing.items():
+            console(stderr=True).print(f"tritmark: {name} is missing: {why}", style="red", soft_wrap=True)
+        raise typer.Exit(UNAVAILABLE)
+    found = [
+        each
+        for axes in shapes
+        for each in measure_devices(installed, op, axes, threads=threads, seconds=seconds, seed=seed)
+    ]
+    if not found:
+        raise UsageError(f"{op.name} has no public function on several devices; legal: see docs/python.md")
+    _show_devices(found)
+    if any(each.chosen for each in found):
+        console(stderr=True).print(f"Choices: {tuned.path()}; {tuned.SELECT}=off ignores them", soft_wrap=True)
+    raise typer.Exit(FAILED if any(each.failed for each in found) else PASSED)
+
+
+def _show_devices(found: list[MeasuredDevice]) -> None:
+    from tritmark.harness.text import units
+    from tritmark.harness.text.table import plain_table
+    from tritmark.harness.text.visible import visible
+
+    shown = plain_table("", "call", "shapes", "time of a call", "kept")
+    for each in found:
+        sizes = " ".join(f"{axis}={size}" for axis, size in each.call.axes.items())
+        times = ", ".join(f"{name} {units.time(ns)}" for name, ns in each.times_ns.items())
+        shown.add_row(visible(each.call.place), sizes, times, each.chosen or "nothing")
+    told = console()
+    told.print(shown)
+    for each in found:
+        place = visible(each.call.place)
+        if each.note:
+            told.print(f"{place}: nothing is kept: {visible(each.note)}", soft_wrap=True)
+        for name, why in each.why.items():
+            style = "red" if name in each.failed else None
+            told.print(f"{place}: {name}: {visible(why)}", style=style, soft_wrap=True)
+
+
+def _missing(installed: Installed, op: str, device: str) -> str | None:
+    """Why the device cannot be used here, or None. Raises NoCompatibleKernelError for an unknown device,
+    DeviceUnavailableError for a simulated one: a choice would be taken for that of the device itself."""
+    from tritmark.harness.autotune.tune import untimed
+    from tritmark.harness.errors import DeviceUnavailableError
+
+    found = installed.registry.device(device, f"{op} on {device!r}")
+    if found.simulated():
+        raise DeviceUnavailableError(
+            f"{device} is simulated: {untimed(found)}, so no choice can be measured",
+            next_step=f"run it where {device} is not simulated",
+        )
+    return found.missing()
 
 
 def _axes(op: Op, told: str) -> Axes:

@@ -1,4 +1,4 @@
-"""The one thing that a call checks: whether calls are watched. Imports nothing heavy.
+"""The one thing that a call checks: whether calls are watched, or receipts collected. Imports nothing heavy.
 
 Functions that run kernels begin with
 
@@ -8,6 +8,8 @@ Functions that run kernels begin with
 
 and the code that chose the kernel reports it with `chosen` or `ran`. `active` is read once, because another thread may
 end the monitor. The check of a global takes a few nanoseconds.
+
+Receipts are collected behind the same check, see receipts.
 """
 
 from __future__ import annotations
@@ -77,7 +79,7 @@ VARIABLE = "TRITMARK_MONITOR"
 the session to that database."""
 
 active: Watcher | None = None
-"""What counts calls; None if no monitor is active."""
+"""What counts calls; None if no monitor is active and no thread collects receipts."""
 
 recorders: list[Callable[..., Watcher]] = []
 """Makes what counts calls, in native code; empty before tritmark.kernels is imported. See counters.Counters."""

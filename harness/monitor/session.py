@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from tritmark.harness.errors import InvalidArgumentError, UsageError
-from tritmark.harness.monitor import hook
+from tritmark.harness.monitor import hook, receipts
 from tritmark.harness.monitor.counters import Counters, Snapshot, since
 from tritmark.harness.monitor.data import Series, SessionData, by_time
 from tritmark.harness.monitor.machine_samples import Sample, Sampler
@@ -56,7 +56,7 @@ class _Shared:
         with self.lock:
             if self.counters is None:
                 self.counters = Counters(hook.recorders[0])
-                hook.active = self.counters.watch
+                receipts.watch_with(self.counters.watch)
             self.users.append(session)
             return self.counters
 
@@ -66,7 +66,8 @@ class _Shared:
             if session in self.users:
                 self.users.remove(session)
             if not self.users:
-                hook.active = self.counters = None
+                self.counters = None
+                receipts.watch_with(None)
 
     def around(self, session: str) -> tuple[str, ...]:
         """Sessions that began before this one and still run: they counted all of its calls."""
@@ -79,7 +80,7 @@ _SHARED = _Shared()
 
 def _forked() -> None:
     """In a forked child: nothing is watched, and the parent's sessions are the parent's."""
-    hook.active = None
+    receipts.watch_with(None)
     hook.forget()
     _SHARED.reset()
 

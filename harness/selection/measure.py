@@ -16,6 +16,7 @@ from tritmark.harness.autotune.keep import keep
 from tritmark.harness.autotune.tune import CONFIRMING_S, SCREENING_S, untimed
 from tritmark.harness.dtypes import named_dtype
 from tritmark.harness.league.turns import by_turns_task
+from tritmark.harness.numbered import unnumbered
 from tritmark.harness.record import Ratio
 from tritmark.harness.registry import Question, coded, fewest
 from tritmark.harness.selection.tasks import FirstRun, trial_task
@@ -74,8 +75,8 @@ def measure(workers: Workers, question: Question, *, seconds: float, seed: int) 
             variant=question.place,
             axes=dict(question.axes),
             identity=question.identity(),
-            instance=found.chosen,
-            builtin=question.builtin.id,
+            instance=unnumbered(found.chosen),
+            builtin=unnumbered(question.builtin.id),
             ratio=(1.0, 1.0, 1.0) if ratio is None else (ratio.median, ratio.low, ratio.high),
             created=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
         )

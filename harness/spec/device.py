@@ -255,6 +255,8 @@ class Device:
     - `prefetching()`: the ops with a choice of prefetch strategies on this device.
     - `identity()`: the conditions, beside the code, under which a measured choice between variants holds: "device" and
       everything else that their times depend on. None: variants are not chosen by measurement.
+    - `source_hash(variant id)`: a hash of all that the variant's code is made from, for such choices; "" if unknown.
+      None: `code_hash` takes no time. A device whose `code_hash` compiles needs it.
 
     Identity:
 
@@ -312,6 +314,7 @@ class Device:
     environment: Callable[[], Mapping[str, str]] = dict
     prefetching: Callable[[], Sequence[Prefetching]] = tuple
     identity: Callable[[], Mapping[str, str]] | None = None
+    source_hash: Callable[[str], str] | None = None
     placed: Callable[[Any, int], Any] | None = None
     thread_times: Callable[[Callable[[], object]], ThreadTimes | None] | None = None
     function: FunctionBinder | None = None

@@ -87,6 +87,27 @@ class PublicCall:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PortableCall:
+    """A public function with arrays in host memory that several devices compute with the same result, for one shape
+    class. `tritmark tune variants --device auto` measures which device is the fastest.
+
+    `prepare(device, inputs)` takes the op's logical inputs, does the one-time work there and returns a function that
+    makes one call and returns the outputs.
+    """
+
+    function: str
+    place: str
+    """The name of the choice (see harness.tuned)."""
+    axes: Mapping[str, int]
+    """The shape class with the thread count."""
+    devices: tuple[str, ...]
+    """The devices of this machine with kernels for the call, that of host memory first."""
+    identity: Mapping[str, str]
+    """The conditions under which a choice holds."""
+    prepare: Callable[[str, Arrays], Callable[[], Sequence[Any]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Mutant:
     """An incorrect computation of an op's outputs. A candidate that contains it must FAIL (see harness.selftest).
 
@@ -206,6 +227,8 @@ class Provider:
     """Third-party C or C++ libraries for cross-validation (see harness.cross), loaded on request."""
     calls: Callable[[], Sequence[PublicCall]] = tuple
     """Public functions for the league table: the package's own and third-party ones."""
+    portable: Callable[[str, Axes, int | None], Sequence[PortableCall]] = lambda op, axes, threads: ()
+    """`portable(op, axes, threads)` returns the public functions of an op whose device may be chosen."""
     mutants: Callable[[], Sequence[Mutant | EquivalentMutants | Decoding]] = tuple
     """Mutants of the ops, imported on request."""
     bugs: str = ""

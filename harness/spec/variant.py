@@ -148,7 +148,8 @@ class Variant:
     """One implementation of an Op: its key, its requirements, and how to bind it to arguments.
 
     - `bind(inputs, outputs, axes, threads)` returns a Launch; `inputs` are encoded for the key's format.
-    - `alignment`: the alignment in bytes that the arrays must have (1: any).
+    - `alignment`: the alignment in bytes that the arrays must have (1: any). For arrays with less, another variant is
+      selected.
     - `workspace(axes)`: the scratch memory of a call in bytes.
     - `rank` decides between variants of one tier. Variants of one key differ in tier or rank, except those that are
       taken only by name.

@@ -10,9 +10,9 @@ import numpy.typing as npt
 from tritmark.harness.contract import unify
 from tritmark.harness.resident import ResidentArray
 from tritmark.harness.spec import KernelKey, Ternarized
-from tritmark.kernels import dispatch, elementwise
+from tritmark.kernels import auto_device, dispatch, elementwise
 from tritmark.kernels.absmean_quantize.spec import OP
-from tritmark.kernels.foreign import takes_any_array
+from tritmark.kernels.foreign import AUTO, takes_any_array
 
 KEY = KernelKey("cpu", OP.name, "none", "int8")
 
@@ -41,14 +41,18 @@ def absmean_quantize(
     ties to even.
 
     `x` is float32 of any shape, C-contiguous; `out`, if given, receives the codes: int8 of x's shape. `device` is
-    "cpu", "cuda" or a package's; `variant` forces one of its kernels. The mean is a float64 sum in the order of the
-    contract (kernels/absmean_quantize/spec.py), so the result does not depend on `device`, `threads` or `variant`.
+    "cpu", "cuda", a package's or "auto" (docs/python.md); `variant` forces one of its kernels. The mean is a float64
+    sum in the order of the contract (kernels/absmean_quantize/spec.py), so the result does not depend on `device`,
+    `threads` or `variant`.
     Source: BitNet b1.58 (arXiv:2402.17764).
 
     Raises InvalidArgumentError for arguments outside the contract and for a NaN or infinity in x (with the index in the
     flat array; `nonfinite="zero"` replaces them by 0), NoCompatibleKernelError for a missing device or variant,
     DeviceError if a GPU fails; `out` is then untouched. `on_error="recover"`: see docs/guides/recover.md.
     """
+    if device == AUTO:
+        told: dict[str, Any] = {"out": out, "nonfinite": nonfinite, "threads": threads, "on_error": on_error}
+        return auto_device.elements(KEY, x, {}, threads, variant).run(absmean_quantize, x, **told)
     if on_error != "raise":
         from tritmark.kernels.recovering.client import call
 
@@ -64,9 +68,9 @@ def absmean_quantize(
     flat = dispatch.flattened(OP.name, "x", x)
     axes = unify(OP, {"x": flat})
     codes = elementwise.output(OP, OP.outputs[0], out, x.shape, {"x": flat})
-    chosen = dispatch.select(key, axes, variant, threads)
     inputs = {"x": dispatch.finite(OP, "x", flat, nonfinite, preflight=out is not None)}
     scale = flat.new((), np.float32) if isinstance(flat, ResidentArray) else np.empty((), np.float32)
+    chosen = dispatch.select(key, axes, variant, threads, arrays=(inputs["x"], codes, scale))
     dispatch.run(OP, chosen, inputs, {"codes": codes, "scale": scale}, axes, dispatch.threads_for(key, threads))
     found = np.float32(scale.element(()) if isinstance(scale, ResidentArray) else scale)
     return AbsmeanQuantized(codes.reshape(x.shape) if out is None else out, found)

@@ -10,11 +10,11 @@ import numpy.typing as npt
 
 from tritmark.harness.contract import check_array
 from tritmark.harness.errors import InvalidArgumentError
-from tritmark.harness.monitor import hook
+from tritmark.harness.monitor import hook, receipts
 from tritmark.harness.resident import ResidentArray
-from tritmark.kernels import dispatch, elementwise, plans
+from tritmark.kernels import auto_device, dispatch, elementwise, plans
 from tritmark.kernels.activation_quantize.spec import KEY, OP, key_for
-from tritmark.kernels.foreign import with_plans
+from tritmark.kernels.foreign import AUTO, with_plans
 
 
 class ActivationQuantized(NamedTuple):
@@ -44,15 +44,21 @@ def activation_quantize(
 
     `x` is float32, float16 or bfloat16 (ml_dtypes), (..., K), K at most 16,777,215; rows are contiguous, with
     one stride between them. Quotient and product are float32. `out`, if given, is an earlier result of the same shape;
-    its arrays are overwritten. `device` is "cpu", "cuda" or a package's; `variant` forces
-    one of its kernels. Source: BitNet b1.58 (arXiv:2402.17764).
+    its arrays are overwritten. `device` is "cpu", "cuda", a package's or "auto"
+    (docs/python.md); `variant` forces one of its kernels. Source: BitNet b1.58 (arXiv:2402.17764).
 
     Raises InvalidArgumentError for arguments outside the contract and for a NaN or infinity in x (with the index in the
     flat array; `nonfinite="zero"` replaces them by 0), NoCompatibleKernelError for a missing device or variant and for
     a larger K, DeviceError if a GPU fails; `out` is then untouched. `on_error="recover"`: see docs/guides/recover.md.
     """
     watch = hook.active
-    thread = None if watch is None else watch.begin()
+    thread: Any = None
+    planned = type(x) is np.ndarray and nonfinite == "error" and device == "cpu"
+    if watch is not None:
+        thread, planned = watch.begin(), planned and not receipts.collects()
+    if not planned and device == AUTO:
+        told: dict[str, Any] = {"out": out, "nonfinite": nonfinite, "threads": threads, "on_error": on_error}
+        return auto_device.rows(x, threads, variant).run(activation_quantize, x, **told)
     if on_error != "raise":
         from tritmark.kernels.recovering.client import call
 
@@ -66,7 +72,6 @@ def activation_quantize(
         given |= {"op": OP.name, "on_error": on_error, "out": out}
         recovered = call(**given) if thread is None or watch is None else watch.call(thread, OP.name, call, (), given)
         return cast("ActivationQuantized", recovered)
-    planned = type(x) is np.ndarray and nonfinite == "error" and device == "cpu"
     wide = None
     if planned and (out is None or type(out) is ActivationQuantized):
         found = plans.quantize_plans().run(dispatch.registry(), x, out, variant, threads)
@@ -103,8 +108,8 @@ def _computed(
         elementwise.output(OP, tensor, array, shape, {"x": x})
         for tensor, array, shape in zip(OP.outputs, _given(out), shapes, strict=True)
     ]
-    chosen = dispatch.select(key, axes, variant, threads)
     checked = dispatch.finite(OP, "x", rows, nonfinite, preflight=out is not None)
+    chosen = dispatch.select(key, axes, variant, threads, arrays=(checked, *arrays))
     outputs = {"q": arrays[0].reshape(rows.shape), "scale": arrays[1], "sum": arrays[2]}
     dispatch.run(OP, chosen, {"x": checked}, outputs, axes, dispatch.threads_for(key, threads), flat=True)
     return ActivationQuantized(*(array.reshape(shape) for array, shape in zip(outputs.values(), shapes, strict=True)))

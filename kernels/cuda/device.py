@@ -46,6 +46,8 @@ from tritmark.kernels.cuda.context import (
 from tritmark.kernels.cuda.counted import CountedLaunch
 from tritmark.kernels.cuda.launch import compute
 from tritmark.kernels.cuda.memory import Watch
+from tritmark.kernels.cuda.tuning import gpu_identity
+from tritmark.kernels.cuda.tuning import source_hash as hash_of_sources
 
 if TYPE_CHECKING:
     from tritmark.harness.candidate.manifest import Described
@@ -107,6 +109,18 @@ def code_hash(variant_id: str) -> str:
         if kernels
         else ""
     )
+
+
+def source_hash(variant_id: str) -> str:
+    """See tuning.source_hash; "" for a variant that has no kernels here."""
+    kernels = launches.KERNELS.get(variant_id, ())
+    arch = cuda_context().backend.info.arch
+    return hash_of_sources(kernels, launches.STEPS[variant_id], arch) if kernels else ""
+
+
+def identity() -> Mapping[str, str]:
+    """The current GPU and its driver. The simulator's are its own, so a choice for one is never used on the other."""
+    return gpu_identity(cuda_context().backend.info)
 
 
 def compiler() -> str:
@@ -266,5 +280,7 @@ DEVICE = Device(
     stats=stats,
     memory_problems=memory_problems,
     adopt=_adopt,
+    identity=identity,
+    source_hash=source_hash,
     numbering=Numbering(count=gpu_count, title=_title, at=on_gpu, alone=alone),
 )

@@ -133,7 +133,7 @@ class Planner:
             name: outputs[name] if name in outputs else self.scratch(shape, named_dtype(dtype))
             for name, (shape, dtype) in op.outputs_like(axes, key).items()
         }
-        self.run(chosen(key, axes, self._context.info.capability), inputs, every, axes)
+        self.run(chosen(key, axes, self._context.info), inputs, every, axes)
         return every
 
     def run(self, variant: Variant, inputs: Mapping[str, Any], outputs: Mapping[str, DeviceArray], axes: Axes) -> None:

@@ -4,7 +4,7 @@ on this machine (harness.tuned)."""
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 from hashlib import sha256
@@ -16,7 +16,7 @@ from tritmark.harness.machine.gpu import DeviceInfo
 from tritmark.harness.spec import Axes
 from tritmark.kernels.cuda.compile import compiler, local_sources, options_of
 from tritmark.kernels.cuda.context import simulated
-from tritmark.kernels.cuda.kernel import Kernel, Step
+from tritmark.kernels.cuda.kernel import ROOM, Kernel, Step
 
 Steps = Callable[[Any], tuple[Step, ...]]
 ByName = Callable[[Axes, DeviceInfo], Mapping[str, Steps]]
@@ -54,13 +54,26 @@ class Tuning:
 
     def identity(self, info: DeviceInfo) -> dict[str, str]:
         """See spec.Instances."""
-        code = _code(self.kernels, _file(self.by_name), info.arch, simulated())
-        return {"device": f"{info.name}, {info.sms} multiprocessors", "driver": info.driver, "code": code}
+        code = _code(self.kernels, (_file(self.by_name),), info.arch, simulated())
+        return gpu_identity(info) | {"code": code}
+
+
+def gpu_identity(info: DeviceInfo) -> dict[str, str]:
+    """The GPU and its driver, as conditions of measured choices."""
+    return {"device": f"{info.name}, {info.sms} multiprocessors", "driver": info.driver}
+
+
+def source_hash(kernels: tuple[Kernel, ...], steps: Steps, arch: str) -> str:
+    """SHA-256 of the sources, compiler and options of the kernels, and of the Python files that compute their launches.
+    Compiles nothing."""
+    folders = _file(steps.builtin if isinstance(steps, Tuning) else steps).parent, ROOM / "cuda"
+    launches = dict.fromkeys(file for folder in folders for file in sorted(folder.glob("*.py")))
+    return _code(kernels, tuple(launches), arch, simulated())
 
 
 @cache
-def _code(kernels: tuple[Kernel, ...], launches: Path, arch: str, in_simulator: bool) -> str:
-    """SHA-256 of the sources of the kernels' code, and of the file with their launches."""
+def _code(kernels: tuple[Kernel, ...], launches: Iterable[Path], arch: str, in_simulator: bool) -> str:
+    """SHA-256 of the sources of the kernels' code, and of the files with their launches."""
     if in_simulator:
         from tritmark.kernels.cuda.simulator import toolchain
 
@@ -70,7 +83,8 @@ def _code(kernels: tuple[Kernel, ...], launches: Path, arch: str, in_simulator: 
     found = sha256(made_by.encode())
     for kernel in kernels:
         found.update(repr([kernel.name, *options_of(kernel, arch), *local_sources(kernel.path).items()]).encode())
-    found.update(launches.read_bytes())
+    for file in launches:
+        found.update(file.read_bytes())
     return found.hexdigest()
 
 

@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from tritmark.harness.contract import unify
 from tritmark.harness.spec import KernelKey
-from tritmark.kernels import dispatch, elementwise
-from tritmark.kernels.foreign import takes_any_array
+from tritmark.kernels import auto_device, dispatch, elementwise
+from tritmark.kernels.foreign import AUTO, takes_any_array
 from tritmark.kernels.i2s_dequantize.spec import OP
 
 KEY = KernelKey("cpu", OP.name, "none", "float32")
@@ -30,10 +30,13 @@ def i2s_dequantize(
     """float32(q) * scale, elementwise (specification, 1.1).
 
     `q` is int8 of any shape, C-contiguous; `scale` is finite and above zero; `out`, if given, is float32 of q's shape.
-    `device` is "cpu", "cuda" or a package's; `variant` forces one of its kernels. Raises InvalidArgumentError for
-    arguments outside the contract, NoCompatibleKernelError for a missing device or variant, DeviceError if a GPU fails;
-    `out` is then untouched. `on_error="recover"`: see docs/guides/recover.md.
+    `device` is "cpu", "cuda", a package's or "auto" (docs/python.md); `variant` forces one of its kernels. Raises
+    InvalidArgumentError for arguments outside the contract, NoCompatibleKernelError for a missing device or variant,
+    DeviceError if a GPU fails; `out` is then untouched. `on_error="recover"`: see docs/guides/recover.md.
     """
+    if device == AUTO:
+        told: dict[str, Any] = {"out": out, "threads": threads, "on_error": on_error}
+        return auto_device.elements(KEY, q, {}, threads, variant).run(i2s_dequantize, q, scale, **told)
     if on_error != "raise":
         from tritmark.kernels.recovering.client import call
 
@@ -44,6 +47,6 @@ def i2s_dequantize(
     inputs = {"q": flat, "scale": scale}
     axes = unify(OP, inputs)
     x = elementwise.output(OP, OP.outputs[0], out, q.shape, inputs)
-    chosen = dispatch.select(key, axes, variant, threads)
+    chosen = dispatch.select(key, axes, variant, threads, arrays=(flat, x))
     dispatch.run(OP, chosen, inputs, {"x": x}, axes, dispatch.threads_for(key, threads))
     return x.reshape(q.shape) if out is None else out

@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from tritmark.harness.contract import unify
 from tritmark.harness.spec import KernelKey
-from tritmark.kernels import dispatch, elementwise
-from tritmark.kernels.foreign import takes_any_array
+from tritmark.kernels import auto_device, dispatch, elementwise
+from tritmark.kernels.foreign import AUTO, takes_any_array
 from tritmark.kernels.i2s_quantize.spec import OP
 
 KEY = KernelKey("cpu", OP.name, "none", "int8")
@@ -32,12 +32,16 @@ def i2s_quantize(
 
     `x` is float32, float16 or bfloat16 (ml_dtypes) of any shape, C-contiguous; it is converted to float32. `scale` is
     finite and above zero, and the division is in float32. `out`, if given, is int8 of x's shape. Returns int8 codes
-    from -2 to 1 in x's shape. `device` is "cpu", "cuda" or a package's; `variant` forces one of its kernels.
+    from -2 to 1 in x's shape. `device` is "cpu", "cuda", a package's or "auto" (docs/python.md); `variant` forces
+    one of its kernels.
 
     Raises InvalidArgumentError for arguments outside the contract and for a NaN or infinity in x (with the index in the
     flat array; `nonfinite="zero"` replaces them by 0), NoCompatibleKernelError for a missing device or variant,
     DeviceError if a GPU fails; `out` is then untouched. `on_error="recover"`: see docs/guides/recover.md.
     """
+    if device == AUTO:
+        told: dict[str, Any] = {"out": out, "nonfinite": nonfinite, "threads": threads, "on_error": on_error}
+        return auto_device.elements(KEY, x, {}, threads, variant).run(i2s_quantize, x, scale, **told)
     if on_error != "raise":
         from tritmark.kernels.recovering.client import call
 
@@ -48,7 +52,7 @@ def i2s_quantize(
     axes = unify(OP, {"scale": scale}, {"n": flat.size})
     key, taken = elementwise.values(OP, key, flat, axes)
     q = elementwise.output(OP, OP.outputs[0], out, x.shape, {"x": flat})
-    chosen = dispatch.select(key, axes, variant, threads)
     inputs = {"x": dispatch.finite(OP, "x", taken, nonfinite, preflight=out is not None), "scale": scale}
+    chosen = dispatch.select(key, axes, variant, threads, arrays=(inputs["x"], q))
     dispatch.run(OP, chosen, inputs, {"q": q}, axes, dispatch.threads_for(key, threads))
     return q.reshape(x.shape) if out is None else out

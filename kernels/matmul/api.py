@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from tritmark.harness.contract import unify
 from tritmark.harness.errors import InvalidArgumentError
-from tritmark.harness.monitor import hook
+from tritmark.harness.monitor import hook, receipts
 from tritmark.harness.numbered import numbered, same_device
 from tritmark.harness.resident import ResidentArray
 from tritmark.harness.spec import Device, KernelKey, Launch, Receipt, Variant
@@ -85,10 +85,16 @@ def with_receipt(
         effective, note = effective_precision(mode, cuda_context().backend.info)
         bound = bind(a, b, effective, variant)
         bound.launch.run()
-    receipt = offload.joined([*bound.receipts, offload.receipt(_device(), bound.variant, bound.launch)])
-    return bound.c if isinstance(a, ResidentArray) else bound.c.numpy(), replace(
-        receipt, note="; ".join(filter(None, (note, receipt.note)))
-    )
+    receipt = _receipt(bound, note)
+    if hook.active is not None:
+        receipts.collect(lambda: receipt)
+    return bound.c if isinstance(a, ResidentArray) else bound.c.numpy(), receipt
+
+
+def _receipt(bound: PreparedProduct, note: str) -> Receipt:
+    """The receipt of the conversions and the product. `note` is that of the precision."""
+    made = offload.joined([*bound.receipts, offload.receipt(_device(), bound.variant, bound.launch)])
+    return replace(made, note="; ".join(filter(None, (note, made.note))))
 
 
 def matmul_batch(
@@ -122,7 +128,7 @@ def matmul_batch(
     if not pairs:
         return []
     with on_gpu(_gpu(device)):
-        effective, _ = effective_precision(mode, cuda_context().backend.info)
+        effective, note = effective_precision(mode, cuda_context().backend.info)
         bound = [bind(a, b, effective, variant) for a, b in pairs]
         batch = Batch()
         for number, (each, (a, b)) in enumerate(zip(bound, pairs, strict=True)):
@@ -132,6 +138,8 @@ def matmul_batch(
             kernels = ", ".join(sorted({each.variant.id for each in bound}))
             name = f"{kernels}, batch of {len(bound)}"
             watch.ran(hook.named(name, {}, simulated=_device().simulated()))
+            for each in bound:
+                receipts.collect(partial(_receipt, each, note))
     return [each.c.numpy() for each in bound]
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from itertools import count
 from typing import Any
 
@@ -19,7 +19,7 @@ import numpy.typing as npt
 from tritmark.harness import judged
 from tritmark.harness.contract import check_output
 from tritmark.harness.errors import CandidateError, InvalidArgumentError, NoCompatibleKernelError, UsageError
-from tritmark.harness.monitor import hook
+from tritmark.harness.monitor import hook, receipts
 from tritmark.harness.providers import installed
 from tritmark.harness.recovery.engine import Recovering, result_of
 from tritmark.harness.recovery.reply import Reply
@@ -207,7 +207,13 @@ def call_with_receipt(
     watch = hook.active
     if watch is not None and receipt is not None:
         watch.ran(hook.named(f"{receipt.kernel}, in a worker", _sizes(given), receipt.threads))
+        for each in (*reply.receipts[:-1], receipt):
+            receipts.collect(partial(_same, each))
     return result, receipt
+
+
+def _same(receipt: Receipt) -> Receipt:
+    return receipt
 
 
 def _sizes(given: dict[str, Any]) -> dict[str, int]:

@@ -11,11 +11,11 @@ import numpy.typing as npt
 
 from tritmark.harness.contract import dtype_name, unify
 from tritmark.harness.errors import InvalidArgumentError
-from tritmark.harness.monitor import hook
+from tritmark.harness.monitor import hook, receipts
 from tritmark.harness.resident import ResidentArray
 from tritmark.harness.spec import Arrays, Axes, KernelKey, Receipt, Requirement, Variant
-from tritmark.kernels import dispatch, plans
-from tritmark.kernels.foreign import with_plans
+from tritmark.kernels import auto_device, dispatch, plans
+from tritmark.kernels.foreign import AUTO, with_plans
 from tritmark.kernels.formats import FORMATS
 from tritmark.kernels.offload import FinishedCall
 from tritmark.kernels.packed import PackedWeights, product_with
@@ -47,14 +47,21 @@ def ternary_matmul(
     sum of the groups is within a bound that is known beforehand (kernels/ternary_matmul/reference.py). Such weights
     have no "int32" product.
 
-    `device` is "cpu", "cuda" or a package's (weights are copied there once and kept).
+    `device` is "cpu", "cuda" or a package's (weights are copied there once and kept), or "auto": see docs/python.md.
 
     Raises InvalidArgumentError for arguments outside the contract, NoCompatibleKernelError if no kernel fits (unknown
     kinds of scales, a missing device, an instruction set that this CPU lacks), DeviceError if a GPU fails; `out` is
     then untouched. `on_error="recover"`: see docs/guides/recover.md.
     """
     watch = hook.active
-    thread = None if watch is None else watch.begin()
+    thread: Any = None
+    planned = device == "cpu" and type(weights) is PackedWeights
+    if watch is not None:
+        thread, planned = watch.begin(), planned and not receipts.collects()
+    if not planned and device == AUTO:
+        where = auto_device.product(activations, weights, dtype, threads, variant, OP.name)
+        told: dict[str, Any] = {"act_scale": act_scale, "dtype": dtype, "out": out, "threads": threads}
+        return where.run(ternary_matmul, activations, weights, on_error=on_error, **told)
     if on_error != "raise":
         from tritmark.kernels.recovering.client import call
 
@@ -63,7 +70,6 @@ def ternary_matmul(
         given |= {"op": OP.name, "on_error": on_error, "out": out}
         recovered = call(**given) if thread is None or watch is None else watch.call(thread, OP.name, call, (), given)
         return cast("npt.NDArray[Any]", recovered)
-    planned = device == "cpu" and type(weights) is PackedWeights
     if planned and weights.plans is not None:
         found = weights.plans.run(dispatch.registry(), activations, act_scale, dtype, out, variant, threads)
         if found is not None:
@@ -94,10 +100,8 @@ def _computed(
     activations: npt.NDArray[np.int8], weights: PackedWeights, *, threads: int | None = None, **asked: Any
 ) -> tuple[npt.NDArray[Any], FinishedCall]:
     made = prepare(activations, weights, threads=threads, **asked)
-    ran = dispatch.run(
-        OP, made.variant, made.inputs, made.outputs, made.axes, dispatch.threads_for(made.variant.key, threads)
-    )
-    ran.note = weights.repacked_note(made.variant)
+    count, note = dispatch.threads_for(made.variant.key, threads), weights.repacked_note(made.variant)
+    ran = dispatch.run(OP, made.variant, made.inputs, made.outputs, made.axes, count, note=note)
     return made.result, ran
 
 
@@ -145,7 +149,8 @@ def prepare(
     axes = unify(OP, inputs, {"N": N, "K": K})
     given = out.reshape(1, -1) if single and isinstance(out, np.ndarray | ResidentArray) else out
     outputs = dispatch.outputs_for(OP, axes, key, {"out": given}, {**inputs, "weights": weights.data})
-    chosen = product_with(weights, device, key.dtype, axes, weights.asked(variant), threads, requirement)
+    arrays = rows, scale, outputs["out"], weights.data
+    chosen = product_with(weights, device, key.dtype, axes, weights.asked(variant), threads, requirement, arrays)
     encoded = {**inputs, "weights": weights.packed_as(chosen.key.weight_format, device)}
     result = outputs["out"]
     return PreparedTernaryProduct(

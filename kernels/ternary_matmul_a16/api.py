@@ -102,8 +102,8 @@ def _computed(
     outputs = dispatch.outputs_for(op, axes, key, {"out": given}, {**inputs, "weights": weights.data})
     chosen = dispatch.select(key, axes, variant)
     encoded = {**inputs, "weights": weights.packed_as(FORMAT, device)}
-    ran = dispatch.run(op, chosen, encoded, outputs, axes, dispatch.threads_for(key, None))
-    ran.note = weights.repacked_note(chosen)
+    count, note = dispatch.threads_for(key, None), weights.repacked_note(chosen)
+    ran = dispatch.run(op, chosen, encoded, outputs, axes, count, note=note)
     result = outputs["out"]
     return (result.reshape(-1) if single else result) if out is None else out, ran
 

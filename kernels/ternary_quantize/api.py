@@ -14,8 +14,8 @@ from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.nearest import misspelt
 from tritmark.harness.numbered import numbered
 from tritmark.harness.spec import KernelKey, Tensor
-from tritmark.kernels import dispatch, elementwise
-from tritmark.kernels.foreign import takes_any_array
+from tritmark.kernels import auto_device, dispatch, elementwise
+from tritmark.kernels.foreign import AUTO, takes_any_array
 from tritmark.kernels.ternary_quantize.reference import GROUPS, unpack
 from tritmark.kernels.ternary_quantize.spec import CODES, OP, PACKED, TQ2_0
 
@@ -104,14 +104,25 @@ def ternary_quantize(
     consecutive elements of the flat array share a scale, and the last block may be shorter; the default depends on the
     device (128 on the CPU, block_for on the GPU). `packed` packs the codes, four a byte, in the same pass, into
     `format`: "i2_s_x86", or, on the GPU only, "row16" or "tq2_0" (with block 256). `out`, if given, is an earlier
-    result of the same kind and shape; its arrays are overwritten. `device` is "cpu", "cuda" or a package's; `variant`
-    forces one of its kernels. Source: specification, 2.1; layouts: kernels/formats.
+    result of the same kind and shape; its arrays are overwritten. `device` is "cpu", "cuda", a package's or "auto"
+    (docs/python.md); `variant` forces one of its kernels. Source: specification, 2.1; layouts: kernels/formats.
 
     Raises InvalidArgumentError for arguments outside the contract and for a NaN or infinity in x (with the index in the
     flat array; `nonfinite="zero"` replaces them by 0), NoCompatibleKernelError for a missing device or variant and for
     a device without a kernel for `format`, DeviceError if a GPU fails; `out` is then untouched. `on_error="recover"`:
     see docs/guides/recover.md.
     """
+    if device == AUTO:
+        told: dict[str, Any] = {"packed": packed, "format": format, "out": out, "nonfinite": nonfinite}
+        told |= {"threads": threads, "on_error": on_error}
+        where = auto_device.PlacedCall(
+            auto_device.HOST, f"{AUTO}: {auto_device.HOST}, because the default block depends on the device"
+        )
+        if block is not None and format in GROUPS:
+            key = _PACKED[format] if packed else CODES
+            where = auto_device.elements(key, x, {"block": _size(block)}, threads, variant)
+        auto_device.check_unforced(OP.name, variant)
+        return where.run(ternary_quantize, x, block, **told)
     if on_error != "raise":
         from tritmark.kernels.recovering.client import call
 
@@ -141,8 +152,8 @@ def ternary_quantize(
         elementwise.output(OP, _of_dtype(tensor, like[tensor.name][1]), array, shape, {"x": flat})
         for tensor, array, shape in zip(OP.outputs, _given(out, key, packed), shapes, strict=True)
     )
-    chosen = dispatch.select(taken_by, axes, variant, threads)
     inputs = {"x": dispatch.finite(OP, "x", taken, nonfinite, preflight=out is not None)}
+    chosen = dispatch.select(taken_by, axes, variant, threads, arrays=(inputs["x"], codes, scales))
     dispatch.run(OP, chosen, inputs, {"codes": codes, "scales": scales}, axes, dispatch.threads_for(key, threads))
     if packed:
         return PackedTernary(codes, scales, flat.size, axes["block"], format)

@@ -1,6 +1,6 @@
 """Quality of the choices that `tritmark tune variants` keeps, and their cost in a call.
 
-    python suites/performance/selection.py [--cases 0:200] [--minutes 15] [--out cases.jsonl]
+    python suites/performance/selection.py [--device cpu] [--cases 0:200] [--minutes 15] [--out cases.jsonl]
 
 Each case is a drawn question (op, format or any format, shape, threads, latency or throughput). It is tuned as the
 command does it. Then, with other data and a number of rows drawn from the class, the variant of select_best is timed,
@@ -8,7 +8,8 @@ interleaved with the built-in choice and with every other candidate whose hot ca
 times for latency, since non-temporal stores are slow in the caches and pay in memory). A case prints the time of the
 choice over the fastest, and the same for the built-in choice. The end prints in how many cases each is within 3 %, also
 by op and format. `--cases A:B` runs a part, no case begins after `--minutes`, and `--out` appends to a file, whose
-cases are then counted together.
+cases are then counted together. `--device cuda` or `cuda:1` draws cases for a GPU: other ops, up to 512 rows, arrays on
+the GPU, and the GPU's clock. `--contested` draws only cases with several candidates.
 
 Protection against noise: other load affects both halves of a pair of samples, and the median of the pairs' ratios
 counts. A choice is within 3 % only if every such median is. A candidate with an interval that reaches beyond 3 % is
@@ -33,12 +34,15 @@ from math import inf
 from pathlib import Path
 from time import perf_counter
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
-from tritmark.harness import caches, tuned
+from tritmark.harness import tuned
+from tritmark.harness.autotune.tune import untimed
 from tritmark.harness.league.turns import by_turns_task
 from tritmark.harness.machine.cpu import bind_threads
+from tritmark.harness.numbered import kind_of
 from tritmark.harness.providers import Installed, load
 from tritmark.harness.record import Ratio
 from tritmark.harness.registry import ROWS, Question, fewest, shape_class
@@ -54,7 +58,14 @@ from tritmark.kernels.plans import quantize_plans
 WITHIN = 1.03
 SIZES = (256, 512, 640, 1024, 1536, 2560, 4096, 6912)
 """N and K are multiples of it: legal for every format."""
+CPU_OPS = ("ternary_matmul",) * 6 + ("activation_quantize", "i2s_quantize", "i2s_dequantize", "absmean_quantize")
+DEVICE_OPS = (
+    *("ternary_matmul",) * 6,
+    *("ternary_matmul_bf16", "ternary_matmul_fp16", "ternary_linear_fp32", "ternary_linear_bf16"),
+    *("activation_quantize", "i2s_quantize", "i2s_dequantize", "absmean_quantize", "float_narrow", "float_widen"),
+)
 MOST_ROWS = 32
+MOST_ROWS_ON_DEVICE = 512
 COLD_SHARE = 0.3
 """Of the cases: arrays that fill the last cache several times over take seconds to make."""
 SLOWER_COLD = 2 * SLOWER
@@ -76,28 +87,32 @@ class DrawnCase:
     threads: int
 
 
-def drawn(installed: Installed, index: int) -> DrawnCase:
-    """The case of that number."""
-    rng = np.random.default_rng([16, index])
-    cores = installed.registry.devices["cpu"].cores()
+def drawn(installed: Installed, index: int, device: str, *, contested: bool) -> DrawnCase:
+    """The case of that number on a device; with `contested`, of several draws the first with several candidates."""
+    for again in range(100 if contested else 1):
+        case = _drawn(installed, device, [16, index] if not again else [16, index, again])
+        question = installed.registry.question(case.keys, case.axes, case.requirement, case.threads)
+        if len(question.candidates) > 1:
+            break
+    return case
+
+
+def _drawn(installed: Installed, device: str, seed: list[int]) -> DrawnCase:
+    rng = np.random.default_rng(seed)
+    on_device = installed.registry.devices[device].memory is not None
+    cores = installed.registry.devices[device].cores()
     threads = int(rng.integers(1, cores + 1))
     requirement = Requirement.LATENCY if rng.random() < COLD_SHARE else Requirement.THROUGHPUT
-    op = installed.ops[
-        str(
-            rng.choice(
-                ["ternary_matmul"] * 6 + ["activation_quantize", "i2s_quantize", "i2s_dequantize", "absmean_quantize"]
-            )
-        )
-    ]
-    keys = [key for key in installed.keys(op.name) if key.device == "cpu"]
+    op = installed.ops[str(rng.choice(list(DEVICE_OPS if on_device else CPU_OPS)))]
+    keys = [key for key in installed.keys(op.name) if key.device == device]
     if op.stored is not None:
         keys = [key for key in keys if key.dtype == op.stored.dtype]
     axes = {axis: int(rng.choice(SIZES)) for axis in op.axes}
     if "n" in axes:
         axes["n"] *= int(rng.integers(1, 512))
     if ROWS in axes:
-        axes[ROWS] = int(2 ** rng.uniform(0, np.log2(MOST_ROWS)))
-    fitting = [key for key in keys if installed.registry.has_kernel_for("cpu", op.name, key.format, key.dtype, axes)]
+        axes[ROWS] = int(2 ** rng.uniform(0, np.log2(MOST_ROWS_ON_DEVICE if on_device else MOST_ROWS)))
+    fitting = [key for key in keys if installed.registry.has_kernel_for(device, op.name, key.format, key.dtype, axes)]
     if op.interchangeable is not None and rng.random() < 0.25:
         axes[ROWS] = 1
         return DrawnCase(
@@ -151,10 +166,12 @@ def behind(bench: Bench, question: Question, chosen: Variant) -> dict[str, Ratio
     return found
 
 
-def looked_at(installed: Installed, index: int) -> dict[str, Any]:
+def looked_at(installed: Installed, index: int, device: str, *, contested: bool) -> dict[str, Any]:
     """Tune, keep the choice, and check the selected variant."""
-    case, registry = drawn(installed, index), installed.registry
+    case, registry = drawn(installed, index, device, contested=contested), installed.registry
     question = registry.question(case.keys, case.axes, case.requirement, case.threads)
+    for each in question.candidates:
+        question.device.code_hash(each.id)  # compiles, which the time limit of a choice need not cover
     begin = perf_counter()
     with Workers(installed, isolated=False) as workers:
         found = measure(workers, question, seconds=60, seed=index)
@@ -181,15 +198,17 @@ def looked_at(installed: Installed, index: int) -> dict[str, Any]:
     }
 
 
-def cost() -> dict[str, float]:
+def cost(device: str) -> dict[str, float]:
     """us for an existing choice."""
-    key = KernelKey("cpu", "ternary_matmul", "tile64", "float32")
+    format = "tile64" if device == "cpu" else "row16"
+    key = KernelKey(device, "ternary_matmul", format, "float32")
     axes, found = {"M": 1, "N": 256, "K": 256}, {}
     asked = dispatch.registry().question((key,), axes, Requirement.LATENCY, None)
     with Workers(load(), isolated=False) as workers:
         measure(workers, asked, seconds=60, seed=0)
     known, plans = dispatch.registry(), quantize_plans()
-    found["plan"] = _least(lambda: plans.current(known))
+    if device == "cpu":
+        found["plan"] = _least(lambda: plans.current(known))
     for told in ("on", "off"):
         os.environ[tuned.SELECT] = told
         found[told] = _least(lambda: dispatch.select(key, axes, None))
@@ -218,7 +237,7 @@ def summary(rows: list[dict[str, Any]]) -> None:
 
     places: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
-        places.setdefault(row["place"].removeprefix("cpu/"), []).append(row)
+        places.setdefault(row["place"].partition("/")[2], []).append(row)
     print(f"\n{'within 3 %, and the most over the fastest:':44}cases  chosen        built in")
     for place, some in sorted(places.items()):
         told = (f"{sum(row[what] <= WITHIN for row in some):4} {max(row[what] for row in some):6.3f}" for what in OVER)
@@ -239,45 +258,56 @@ def part(told: str) -> range:
     return range(first, end)
 
 
-def kept(where: Path | None) -> list[dict[str, Any]]:
-    """The cases in a file. Exits if the file has cases of another version, which cannot be counted together."""
+def kept(where: Path | None, device: str) -> list[dict[str, Any]]:
+    """The cases in a file. Exits if the file has cases of another version or device, which cannot be counted
+    together."""
     if where is None or not where.exists():
         return []
     rows = [json.loads(line) for line in where.read_text(encoding="utf-8").splitlines()]
     if any("at_most" not in row for row in rows):
         raise SystemExit(f"{where}: has cases of an older version; next: name another file")
+    if any(row["place"].partition("/")[0] != kind_of(device) for row in rows):
+        raise SystemExit(f"{where}: has cases of another device than {device}; next: name another file")
     return rows
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
+    parser.add_argument("--device", default="cpu", metavar="NAME")
+    parser.add_argument("--contested", action="store_true")
     parser.add_argument("--cases", type=part, default="0:200", metavar="A:B")
     parser.add_argument("--minutes", type=float, default=inf)
     parser.add_argument("--out", type=Path)
     told = parser.parse_args()
     bind_threads()
-    begin, rows = perf_counter(), kept(told.out)
+    begin, rows, device = perf_counter(), kept(told.out, told.device), told.device
     done = {row["case"] for row in rows}
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ[caches.CACHE] = folder
+    # Only the choices are apart: the cache of compiled kernels is used.
+    with tempfile.TemporaryDirectory() as folder, mock.patch.object(tuned, "path") as place:
+        place.return_value = Path(folder, "choices")
         os.environ.pop(tuned.SELECT, None)
         installed = load()
+        there = installed.registry.device(device, f"cases on {device!r}")
+        why = there.missing() or untimed(there)
+        if why:
+            raise SystemExit(f"{device}: {why}")
         for index in told.cases:
             if index in done:
                 continue
             if perf_counter() - begin >= 60 * told.minutes:
                 print(f"stopped before case {index}: time limit reached")
                 break
-            row = looked_at(installed, index)
+            row = looked_at(installed, index, device, contested=told.contested)
             rows.append(row)
             print(json.dumps(row), flush=True)
             if told.out is not None:
                 with told.out.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(row) + "\n")
-        spent = cost()
+        spent = cost(device)
     print(f"{len(rows)} cases in {(perf_counter() - begin) / 60:.1f} minutes")
     summary(rows)
-    print(f"an existing choice: {spent['plan']:.2f} us in a call with a plan")
+    if "plan" in spent:
+        print(f"an existing choice: {spent['plan']:.2f} us in a call with a plan")
     print(f"the long path: {spent['on']:.2f} us, with {tuned.SELECT}=off {spent['off']:.2f} us")
 
 

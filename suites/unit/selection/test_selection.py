@@ -7,6 +7,7 @@ import json
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -30,7 +31,19 @@ from tritmark.harness.registry import Registry, fewest, shape_class
 from tritmark.harness.selection import measure as measuring
 from tritmark.harness.selection.measure import MeasuredChoice, measure
 from tritmark.harness.selection.questions import questions
-from tritmark.harness.spec import Arrays, Axes, Device, KernelKey, Launch, Op, Provider, Requirement, Tier, Variant
+from tritmark.harness.spec import (
+    Arrays,
+    Axes,
+    Device,
+    KernelKey,
+    Launch,
+    Numbering,
+    Op,
+    Provider,
+    Requirement,
+    Tier,
+    Variant,
+)
 from tritmark.harness.validate.performance import LAYOUT_NOISE
 from tritmark.harness.worker import Workers
 from tritmark.kernels import OPS
@@ -424,6 +437,33 @@ def test_a_later_choice_takes_the_place_of_the_former(place: Path) -> None:
     run(made(made_variant("slow", 0.5), made_variant("plain", 0.8), made_variant("best", 1.0)))
     (stored,) = tuned.read(place)
     assert stored.instance == f"{KEY}/slow"
+
+
+def test_a_choice_that_was_measured_on_one_device_of_a_kind_holds_for_the_others(place: Path) -> None:
+    numbering = Numbering(count=lambda: 2, title=str, at=lambda index: nullcontext(), alone=lambda index: {})
+    installed = usual(numbering=numbering)
+    one = replace(KEY, device="made:1")
+    installed.registry.device(one.device, "")
+    assert run(installed, keys=(one,)).chosen == f"{one}/plain"
+    (stored,) = tuned.read(place)
+    assert (stored.instance, stored.builtin) == (f"{KEY}/plain", f"{KEY}/best")
+    again = usual(numbering=numbering).registry
+    assert taken(again) == "plain"
+    assert again.select_best(one, AXES, requirement=Requirement.THROUGHPUT).id == f"{one}/plain"
+    other = usual(numbering=numbering, identity=lambda: MACHINE | {"driver": "another"}).registry
+    assert taken(other) == "best"
+
+
+def test_a_hash_of_sources_takes_the_place_of_compiled_code(place: Path) -> None:
+    def compiled(_: str) -> str:
+        raise AssertionError("nothing is compiled for a choice")
+
+    variants = [made_variant("plain", 0.8, code_hash=""), made_variant("best", 1.0, code_hash="")]
+    assert run(made(*variants, code_hash=compiled, source_hash=lambda variant_id: variant_id)).chosen
+    assert taken(made(*variants, code_hash=compiled, source_hash=lambda variant_id: variant_id).registry) == "plain"
+    assert taken(made(*variants, code_hash=compiled, source_hash=lambda variant_id: "x").registry) == "best"
+    unknown = run(made(*variants, code_hash=compiled, source_hash=lambda variant_id: ""))
+    assert "has no hash" in unknown.note
 
 
 def asked(installed: Installed, axes: Axes, format: str = "") -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -275,7 +276,7 @@ def test_choice_is_the_registrys(simulator: CudaContext) -> None:
     key = KernelKey("cuda", "ternary_matmul", FORMAT, "float32")
     for M in (1, 8, 9, 64):
         axes = {"M": M, "N": 64, "K": 64}
-        found: Variant = chosen(key, axes, (9, 0))
+        found: Variant = chosen(key, axes, simulator.backend.info)
         assert found.precedence >= registry().select_best(key, axes).precedence
     with pytest.raises(NoCompatibleKernelError, match=r"compute capability 7\.0"):
-        chosen(key, axes, (6, 0))
+        chosen(key, axes, replace(simulator.backend.info, capability=(6, 0)))

@@ -50,6 +50,7 @@ from tritmark.kernels import (
     i2s_dequantize,
     i2s_quantize,
     pack_weights,
+    receipts,
     ternary_matmul,
     ternary_quantize,
 )
@@ -250,6 +251,10 @@ def test_a_layer_recovers_and_its_receipt_says_so() -> None:
     assert layer.receipt is not None
     assert plain.receipt is not None
     assert (layer.receipt.kernel, layer.receipt.note) == (plain.receipt.kernel, "")
+    with receipts() as found:
+        layer(x)
+    assert [each.kernel.split("/")[1] for each in found] == ["activation_quantize", "ternary_matmul"]
+    assert found[1].kernel == plain.receipt.kernel
     with pytest.raises(NoCompatibleKernelError, match="a bound call cannot recover"):
         layer.bind(x)
 
