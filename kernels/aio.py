@@ -153,6 +153,7 @@ ternary_matmul_a16 = awaitable(kernels.ternary_matmul_a16)
 ternary_matmul_batch = awaitable(kernels.ternary_matmul_batch)
 ternary_quantize = awaitable(kernels.ternary_quantize)
 unpack_codes = awaitable(kernels.unpack_codes)
+warm_up = awaitable(kernels.warm_up)
 
 __all__ = [
     "absmean_quantize",
@@ -174,4 +175,5 @@ __all__ = [
     "ternary_matmul_batch",
     "ternary_quantize",
     "unpack_codes",
+    "warm_up",
 ]

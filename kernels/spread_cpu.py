@@ -17,6 +17,7 @@ Measure it: `python suites/performance/spread_on_cpu.py`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextvars import copy_context
 from threading import Lock, Thread
 from time import perf_counter, thread_time
 from typing import Generic
@@ -88,7 +89,11 @@ class _Run(Generic[K, R]):
     def _together(self) -> None:
         """One call in each thread at a time, until the next item is small or none is left."""
         count = min(self._threads, len(self._waiting))
-        others = [Thread(target=self._one_by_one, args=(n,), name=f"tritmark cpu {n}") for n in range(1, count)]
+        others = [
+            # In a copy of this thread's context, so that what it collects gets the receipts of all calls.
+            Thread(target=copy_context().run, args=(self._one_by_one, n), name=f"tritmark cpu {n}")
+            for n in range(1, count)
+        ]
         try:
             for thread in others:
                 thread.start()

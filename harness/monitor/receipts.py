@@ -84,8 +84,8 @@ def receipts() -> Iterator[list[Receipt]]:
 
     A call may run several kernels, and then adds several receipts. A call that raises an error adds those of kernels
     that succeeded. Inside, calls find no plan, so small ones take longer; kernels and results are the same. Contexts
-    may be nested: a receipt goes to each. Calls in other threads, and PyTorch ops on a GPU, which do not wait for their
-    kernels, add none.
+    may be nested: a receipt goes to each. Calls in other threads, except those in which a function shares out its work
+    on the CPU, and PyTorch ops on a GPU, which do not wait for their kernels, add none.
     """
     made: list[Receipt] = []
     before = _lists.set((*_lists.get(), made))

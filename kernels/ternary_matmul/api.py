@@ -100,8 +100,8 @@ def _computed(
     activations: npt.NDArray[np.int8], weights: PackedWeights, *, threads: int | None = None, **asked: Any
 ) -> tuple[npt.NDArray[Any], FinishedCall]:
     made = prepare(activations, weights, threads=threads, **asked)
-    count, note = dispatch.threads_for(made.variant.key, threads), weights.repacked_note(made.variant)
-    ran = dispatch.run(OP, made.variant, made.inputs, made.outputs, made.axes, count, note=note)
+    count = dispatch.threads_for(made.variant.key, threads)
+    ran = dispatch.run(OP, made.variant, made.inputs, made.outputs, made.axes, count, note=made.note)
     return made.result, ran
 
 
@@ -115,6 +115,8 @@ class PreparedTernaryProduct:
     axes: Axes
     result: Any
     """What the public function returns: the output, or a view of it."""
+    note: str
+    """Of its receipt."""
 
 
 def prepare(
@@ -153,9 +155,11 @@ def prepare(
     chosen = product_with(weights, device, key.dtype, axes, weights.asked(variant), threads, requirement, arrays)
     encoded = {**inputs, "weights": weights.packed_as(chosen.key.weight_format, device)}
     result = outputs["out"]
-    return PreparedTernaryProduct(
-        chosen, encoded, outputs, axes, out if out is not None else result.reshape(-1) if single else result
-    )
+    if out is not None:
+        result = out
+    elif single:
+        result = result.reshape(-1)
+    return PreparedTernaryProduct(chosen, encoded, outputs, axes, result, weights.repacked_note(chosen))
 
 
 def _scale(act_scale: Any) -> npt.NDArray[np.float32]:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tritmark.harness.errors import InvalidArgumentError
-from tritmark.harness.monitor import hook
+from tritmark.harness.monitor import hook, receipts
 from tritmark.harness.numbered import numbered
 from tritmark.kernels import cpu, dispatch, offload
 from tritmark.kernels.cuda.context import on_gpu
@@ -101,7 +101,7 @@ def _prepared(
 def _over_threads(products: list[PreparedTernaryProduct], threads: int | None, device: str) -> None:
     def run(number: int, count: int) -> None:
         each = products[number]
-        dispatch.run(OP, each.variant, each.inputs, each.outputs, each.axes, count)
+        dispatch.run(OP, each.variant, each.inputs, each.outputs, each.axes, count, note=each.note)
 
     over_threads(run, dict(enumerate(map(_work, products))), threads, _note)
 
@@ -127,6 +127,8 @@ def _over_streams(products: list[PreparedTernaryProduct], threads: int | None, d
             with _noted(number):
                 dispatch.raise_for_bad(OP, each.inputs, item.launch, axes=each.axes)
             offload.fetch(where, there, each.outputs)
+            if hook.active is not None:
+                receipts.collect(offload.FinishedCall(where, each.variant, [item.launch], each.note or None).receipt)
 
 
 def _work(product: PreparedTernaryProduct) -> int:

@@ -29,8 +29,8 @@ from tritmark import kernels
 from tritmark.harness.errors import InvalidArgumentError, NoCompatibleKernelError
 from tritmark.kernels import QuantizedLinear, aio, offload
 
-AT_ONCE = {"check_memory_health", "performance_stats", "register"}
-"""Public functions that only read or set a value."""
+AT_ONCE = {"check_memory_health", "performance_stats", "receipts", "register"}
+"""Public functions that only read or set a value, and a context."""
 X = np.random.default_rng(0).standard_normal(4096, dtype=np.float32)
 CODES = np.random.default_rng(1).integers(-1, 2, (64, 256), dtype=np.int8)
 ROWS = X[:512].reshape(2, 256)

@@ -31,9 +31,11 @@ from tritmark.kernels import (
     pack_codes,
     pack_weights,
     receipts,
+    spread,
     ternary_linear,
     ternary_matmul,
     ternary_matmul_a16,
+    ternary_matmul_batch,
     ternary_quantize,
     unpack_codes,
 )
@@ -61,6 +63,7 @@ ON_CPU: Calls = {
     "i2s_dequantize": (lambda: i2s_dequantize(Q, 0.5), ["i2s_dequantize"]),
     "i2s_quantize": (lambda: i2s_quantize(X, 0.5), ["i2s_quantize"]),
     "ternary_matmul": (lambda: ternary_matmul(ROWS, WEIGHTS), ["ternary_matmul"]),
+    "ternary_matmul_batch": (lambda: ternary_matmul_batch([(ROWS, WEIGHTS)] * 3, threads=2), ["ternary_matmul"] * 3),
     "ternary_quantize": (lambda: ternary_quantize(X, 32), ["ternary_quantize"]),
     "QuantizedLinear": (lambda: LAYER(X), ["activation_quantize", "ternary_matmul"]),
     "QuantizedLinear, bound": (BOUND.run, ["ternary_matmul"]),
@@ -80,6 +83,10 @@ ON_CUDA: Calls = {
     "ternary_linear": (lambda: ternary_linear(X, WEIGHTS), ["ternary_linear_fp32"]),
     "ternary_matmul": (lambda: ternary_matmul(ROWS, WEIGHTS, device="cuda"), ["ternary_matmul"]),
     "ternary_matmul_a16": (lambda: ternary_matmul_a16(HALF, WEIGHTS), ["ternary_matmul_fp16"]),
+    "ternary_matmul_batch": (
+        lambda: ternary_matmul_batch([(ROWS, WEIGHTS)] * 3, device="cuda"),
+        ["ternary_matmul"] * 3,
+    ),
     "ternary_quantize": (lambda: ternary_quantize(X, 32, device="cuda"), ["ternary_quantize"]),
     "unpack_codes": (lambda: unpack_codes(pack_codes(CODES, 0.5), (32, 256), "row16"), ["pack_codes", "unpack_codes"]),
     "QuantizedLinear": (lambda: QuantizedLinear(WEIGHTS, device="cuda")(X), ["ternary_matmul"]),
@@ -91,7 +98,7 @@ NO_KERNEL = {
     "performance_stats": "counts",
     "receipts": "the context",
     "register": "adds variants",
-    "spread": "calls functions in threads",
+    "spread": "calls other functions",
     "warm_up": "calls other functions",
 }
 
@@ -252,3 +259,10 @@ def test_arrays_of_other_dtypes_are_converted_first() -> None:
     with receipts() as found:
         activation_quantize(X.astype(ml_dtypes.bfloat16))
     assert ops(found) == ["activation_quantize"]
+
+
+def test_calls_in_the_threads_of_spread_give_receipts_too() -> None:
+    layers = {number: np.tile(X, (64, 8)) for number in range(8)}
+    with receipts() as found:
+        spread(ternary_quantize, layers, devices="cpu", threads=2, block=32)
+    assert ops(found) == ["ternary_quantize"] * 8
