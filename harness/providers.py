@@ -186,12 +186,15 @@ class Installed:
         """The suite with that name or in that file. Raises UsageError if it does not exist or is invalid."""
         from tritmark.harness.suite import read_suite
 
-        return read_suite(self.suite_file(name), name, self.known, () if name.endswith(".toml") else self._parts())
+        return read_suite(self.suite_file(name), name, self.known, self.suite_parts(name))
 
-    def _parts(self) -> list[Path]:
-        """The files of ops with workloads for named suites. Raises UsageError for one that names no suite."""
+    def suite_parts(self, name: str) -> list[Path]:
+        """The files of ops with workloads for named suites; none for a suite that is a file of its own. Raises
+        UsageError for one with tables for an unknown suite."""
         from tritmark.harness.suite import part_suites
 
+        if name.endswith(".toml"):
+            return []
         named = self.suites()
         parts = [path for provider in self.providers.values() for path in provider.op_workloads()]
         for path in parts:

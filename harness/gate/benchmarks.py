@@ -32,8 +32,10 @@ def tasks(build: OpenedBuild, wanted: BenchmarkFilter) -> list[GateTask]:
     """
     with build.inside():
         path = build.installed.suite_file(wanted.suite)
+        # Older builds have whole suites in one file.
+        parts = build.installed.suite_parts(wanted.suite) if hasattr(build.installed, "suite_parts") else ()
     # Outside of the build: its harness may be older and read suites differently.
-    suite = read_suite(path, wanted.suite, build.installed.known)
+    suite = read_suite(path, wanted.suite, build.installed.known, parts)
     with build.inside():
         found: dict[str, GateTask] = {}
         for item in suite.selected:
