@@ -33,7 +33,14 @@ NO_GPU = device.missing() or (simulated() and "the simulator has no speed") or N
 MATMUL = import_module("tritmark.kernels.matmul.api")
 """By name, because `tritmark.kernels.matmul` is the function."""
 Call = Callable[[], Any]
-OTHERS = {"check_memory_health", "matmul_batch", "pack_weights", "performance_stats"}
+OTHERS = {
+    "check_memory_health",
+    "matmul_batch",
+    "pack_weights",
+    "performance_stats",
+    "ternary_matmul_batch",
+    "warm_up",
+}
 """Functions with a device that take no array there."""
 
 
