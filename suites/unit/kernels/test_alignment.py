@@ -112,9 +112,10 @@ def test_a_plan_never_runs_in_place_of_an_aligned_kernel() -> None:
     expected = activation_quantize(x)
     with registered(wide(key=key)):
         out = type(expected)(*(at(each, 0) for each in expected))
+        pairs: list[tuple[Any, Any]] = list(zip(out, expected, strict=True))
         for _ in range(3):
             activation_quantize(at(x, 4), out=out)
-            assert all(np.array_equal(a, b) for a, b in zip(out, expected, strict=True))
+            assert all(np.array_equal(a, b) for a, b in pairs)
         with receipts() as found:
             activation_quantize(at(x, 0), out=out)
     assert found[0].kernel.endswith("/wide")
