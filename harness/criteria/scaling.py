@@ -7,6 +7,7 @@ that is not possible, a note says so, and the ratios may exceed 2 there.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tritmark.harness.criteria import tasks
 from tritmark.harness.criteria.bench import SIMULATED, CriteriaBench, CriterionFinding, difference, named
@@ -87,8 +88,9 @@ class _Sizes:
             self._warm.append(power)
 
     def _timed(self, power: int, other: int, threshold: float) -> tasks.RaceResult:
-        """The ratio of two sizes. One beyond its limit is measured again, and the lower one counts: of many intervals
-        with 95 % confidence, one misses its value by chance."""
+        """The ratio of two sizes. One beyond its limit is measured again: of many intervals with 95 % confidence, some
+        miss their value by chance. If the second is not beyond it, the interval of both contains the limit, so nothing
+        is decided."""
         doublings = other - power
 
         def race(seed: int) -> tasks.RaceResult:
@@ -99,7 +101,9 @@ class _Sizes:
         first = race(self._bench.seed)
         if not beyond(first.ratio, threshold**doublings):
             return first
-        return min(first, race(self._bench.seed + 1), key=lambda each: each.ratio.low)
+        second = race(self._bench.seed + 1)
+        low, high = min(first.ratio.low, second.ratio.low), max(first.ratio.high, second.ratio.high)
+        return replace(second, ratio=second.ratio.model_copy(update={"low": low, "high": high}))
 
     def _race(self, power: int, twice: int, threshold: float) -> str:
         """Time both. Returns what is incorrect in the outputs of the larger one."""

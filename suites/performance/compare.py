@@ -167,7 +167,10 @@ def main(arguments: Iterable[str] | None = None) -> int:
     given = asked.parse_args(None if arguments is None else list(arguments))
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     selected = f"({SELECTED}) and {given.op}" if given.op else SELECTED
-    with tempfile.TemporaryDirectory() as folder:
+    kept = HERE.parents[1] / "results" / "benchmarks"
+    kept.mkdir(parents=True, exist_ok=True)
+    # Below the working directory: pytest-benchmark cannot name another folder when it warns.
+    with tempfile.TemporaryDirectory(dir=kept) as folder:
         session = Session(Path(folder), given.before, sys.executable, selected)
         try:
             return report(settled(session.round))

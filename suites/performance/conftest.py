@@ -1,8 +1,10 @@
-"""Sets the folder of pytest-benchmark's runs: by default results/benchmarks, which git ignores."""
+"""Sets the folder of pytest-benchmark's runs, by default results/benchmarks, which git ignores, and what it says of the
+machine."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,3 +15,9 @@ def pytest_configure(config: pytest.Config) -> None:
     """Set it before pytest-benchmark, the last plugin, reads it."""
     if not any(argument.startswith("--benchmark-storage") for argument in config.invocation_params.args):
         config.option.benchmark_storage = f"file://{ROOT / 'results' / 'benchmarks'}"
+
+
+def pytest_benchmark_update_machine_info(machine_info: dict[str, Any]) -> None:
+    """Leave out the clock rates of the moment: with them each run seems to be of another machine."""
+    for name in [name for name in machine_info["cpu"] if name.startswith("hz_actual")]:
+        del machine_info["cpu"][name]
