@@ -18,6 +18,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_benchmark_update_machine_info(machine_info: dict[str, Any]) -> None:
-    """Leave out the clock rates of the moment: with them each run seems to be of another machine."""
-    for name in [name for name in machine_info["cpu"] if name.startswith("hz_actual")]:
-        del machine_info["cpu"][name]
+    """Keep the names of the processor and of the interpreter. Clock rates are of the moment, and flags depend on the
+    version of the package that reads them: with these each run seems to be of another machine."""
+    cpu = machine_info["cpu"]
+    machine_info["cpu"] = {name: cpu.get(name) for name in ("arch", "brand_raw", "count")}
