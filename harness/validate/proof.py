@@ -7,8 +7,8 @@ it requests one call on each set, by its own clock, and judges the outputs of ev
 however the lap is requested, so the time of a lap is time of work done.
 
 A claim below the fastest lap is refuted. Where an honest kernel was timed, one set of arrays in the caches and huge
-pages can make it faster. That gain is at most the gain of a probe that only reads as many bytes. It is measured here
-and subtracted.
+pages can make it faster. That gain is at most the gain of a probe that only reads as many bytes. It is measured beside
+each lap, since neighbours of a virtual machine slow memory down for seconds, and subtracted.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil, inf
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -53,7 +53,8 @@ _LAPS = 8
 _DOUBT_NS = 1_000_000_000
 _MOST_NS = 3_000_000_000
 """After this time two laps suffice: they take hundreds of times the claim."""
-_PROBES = 8
+_PROBES = 4
+"""Samples of each probe beside a lap, 0.1 to 0.35 ms each."""
 _LINE = 128
 _IDLE = 0.01
 
@@ -74,12 +75,14 @@ class _Laps:
     """CPU time of a request of no calls."""
     shown: list[float] = field(default_factory=list)
     """Nanoseconds a call by the clock of the candidate's process."""
+    gains: list[dict[str, float]] = field(default_factory=list)
+    """Nanoseconds a call by which memory was slower beside that lap than where each claim was timed."""
     looks: int = 0
     faults: list[Complaint] = field(default_factory=list)
 
-    def least(self, calls: int, *, alone: bool) -> tuple[float, float]:
-        """Lower bound on the time of a call in the fastest lap, and the time that the candidate's process reported for
-        that lap.
+    def least(self, calls: int, claim: str, *, alone: bool) -> tuple[float, float]:
+        """Lower bound on the time of a call where `claim` was timed, by the fastest lap, and the time that the
+        candidate's process reported for that lap.
 
         By the clock. For a thread that works `alone` also by its CPU time, which other processes do not add to, and
         which includes work done after the lap. The cost of a lap beside its calls, with cold caches, is at most twice
@@ -91,7 +94,8 @@ class _Laps:
         bounds = []
         for times, asking in found:
             quickest = int(np.argmin(times))
-            bounds.append((max(0.0, times[quickest] - 2 * median(asking) / calls), self.shown[quickest]))
+            bound = times[quickest] - 2 * median(asking) / calls - self.gains[quickest][claim]
+            bounds.append((max(0.0, bound), self.shown[quickest]))
         return max(bounds)
 
     def slow_clock(self, calls: int) -> Complaint | None:
@@ -146,16 +150,17 @@ def prove(
     given = tuple(sets.given(int(index)) for index in rng.permutation(count))
     worker.call("binding for laps", tasks.bind_row, given, dict(axes), threads)
     near = caches().get("L2", 0) // 2
-    gains = _gains(worker.device, count, nbytes, {"read": performance.read, "write": performance.written}, threads)
+    probes = _Probes.of(
+        worker.device, count, nbytes, {"read": performance.read, "write": performance.written}, threads
+    )
     meanwhile, begun, found = InterferenceWatch(worker.pid), perf_counter_ns(), _Laps()
     start = CpuTimeAccount.of(worker.pid)
     while True:
-        _lap(worker, sets, found, rng)
+        _lap(worker, sets, found, rng, probes)
         alone = threads == 1 or _alone(worker.pid, start)
         spent = perf_counter_ns() - begun
         laps = len(found.times) >= (_LAPS if spent < _MOST_NS else 2)
-        least = found.least(count, alone=alone)[0] if laps else 0.0
-        proven = {name: max(0.0, least - gains[name]) for name in claims}
+        proven = {name: found.least(count, name, alone=alone)[0] if laps else 0.0 for name in claims}
         most = {name: _most(name, alone=alone, hot=count * nbytes <= near, cold="cold" in claims) for name in claims}
         refuted = {name: claim for name, claim in claims.items() if proven[name] > most[name] * claim}
         unproven = [name for name, claim in claims.items() if proven[name] > (1 + TOO_NOISY) * claim]
@@ -231,8 +236,9 @@ def _count(claimed_ns: float, nbytes: int) -> int:
     return max(1, min(ceil(_LAP_NS / claimed_ns), _MOST_CALLS, _SHARED // nbytes))
 
 
-def _lap(worker: Worker, sets: SharedSets, found: _Laps, rng: np.random.Generator) -> None:
-    """One lap, and the cost of a request. The first lap is not timed: first touches of memory are slow."""
+def _lap(worker: Worker, sets: SharedSets, found: _Laps, rng: np.random.Generator, probes: _Probes) -> None:
+    """One lap, the cost of a request, and the gains beside it. The first lap is not timed: first touches of memory are
+    slow."""
 
     def taken(calls: int) -> tuple[float, float, float | None, float]:
         shown = 0.0
@@ -264,33 +270,51 @@ def _lap(worker: Worker, sets: SharedSets, found: _Laps, rng: np.random.Generato
     asking, _, idle, _ = taken(0)
     found.asking.append(asking)
     found.busy.append(idle or 0.0)
+    found.gains.append(probes.gains())
 
 
-def _gains(device: Device, count: int, nbytes: int, moved: Mapping[str, int], threads: int) -> dict[str, float]:
-    """Nanoseconds by which so many bytes are moved faster where a kernel was timed than in a lap, which has `count`
-    sets of `nbytes` in shared memory. Hot: one buffer of huge pages. Cold: many of them."""
-    shared = SharedBlock(count * nbytes).bytes.reshape(count, nbytes)
-    many = HOST.allocate(count * nbytes).reshape(count, nbytes)
-    shared[...] = many[...] = 1  # pages that were never written all map to one zero page
-    gains = {"hot": 0.0, "cold": 0.0}
-    for name, each in moved.items():
-        size = min(each, nbytes) // _LINE * _LINE
-        if size:
-            rows = ([row[:size] for row in shared], [many[0][:size]], [row[:size] for row in many])
-            laps, hot, cold = _moving(device, name, rows, threads)
-            gains["hot"] += max(0.0, laps - hot)
-            gains["cold"] += max(0.0, laps - cold)
-    return gains
+@dataclass(slots=True)
+class _Probes:
+    """Probes that only move memory, for each direction: as in a lap, as where hot claims were timed, and as where cold
+    ones were."""
+
+    sides: list[tuple[Timed, Timed, Timed]]
+    least: list[list[float]]
+    """The fastest sample of each, in nanoseconds for one buffer."""
+
+    @classmethod
+    def of(cls, device: Device, count: int, nbytes: int, moved: Mapping[str, int], threads: int) -> Self:
+        """For laps of `count` sets of `nbytes` in shared memory. Hot: one buffer of huge pages. Cold: many of them."""
+        shared = SharedBlock(count * nbytes).bytes.reshape(count, nbytes)
+        many = HOST.allocate(count * nbytes).reshape(count, nbytes)
+        shared[...] = many[...] = 1  # pages that were never written all map to one zero page
+        sides = []
+        for name, each in moved.items():
+            size = min(each, nbytes) // _LINE * _LINE
+            if size:
+                rows = ([row[:size] for row in shared], [many[0][:size]], [row[:size] for row in many])
+                lap, hot, cold = (_probe(device, name, row, threads) for row in rows)
+                sides.append((lap, hot, cold))
+        return cls(sides, [[inf] * 3 for _ in sides])
+
+    def gains(self) -> dict[str, float]:
+        """Nanoseconds by which hot and cold buffers are moved faster than those of a lap: now or, where that is more,
+        by the fastest samples so far."""
+        found = {"hot": 0.0, "cold": 0.0}
+        for place, sides in enumerate(self.sides):
+            now = [min(times) for times in zip(*([side.sample() for side in sides] for _ in range(_PROBES)), strict=True)]
+            least = self.least[place] = [min(pair) for pair in zip(now, self.least[place], strict=True)]
+            for at, name in enumerate(found, start=1):
+                found[name] += max(0.0, now[0] - now[at], least[0] - least[at])
+        return found
 
 
-def _moving(device: Device, name: str, rows: Sequence[Sequence[Any]], threads: int) -> list[float]:
-    """Nanoseconds that the probe of that name takes for one buffer of each row in sequence: the fastest of short
-    interleaved samples."""
+def _probe(device: Device, name: str, buffers: Sequence[Any], threads: int) -> Timed:
+    """The probe of that name on the buffers in sequence."""
     probe = next((each for each in device.ceilings().values() if each.name == name), None)
     if probe is None or device.clock is None:
         raise UsageError(f"device {device.type!r} has no clock or no probe for {name!r}; its provider must supply both")
-    sides = [Timed([probe.bind(buffer, threads) for buffer in row], device.clock()) for row in rows]
-    for side in sides:
-        side.take(len(side.launches))
-        calibrate(side)
-    return [min(times) for times in zip(*([side.sample() for side in sides] for _ in range(_PROBES)), strict=True)]
+    side = Timed([probe.bind(buffer, threads) for buffer in buffers], device.clock())
+    side.take(len(side.launches))
+    calibrate(side)
+    return side

@@ -98,7 +98,7 @@ def test_calls_that_are_left_out_are_seen(worker: Worker, monkeypatch: pytest.Mo
 
 
 def laps(**given: list[float]) -> _Laps:
-    found = _Laps()
+    found = _Laps(gains=[{"hot": 0.0}] * 2)
     for name, values in given.items():
         getattr(found, name).extend(values)
     return found
@@ -113,12 +113,33 @@ def test_one_thread_is_held_to_its_cpu_time_and_several_to_the_clock() -> None:
         busy=[100.0, 300.0],
         shown=[7.0, 8.0],
     )
-    assert found.least(100, alone=True) == (310 - 2 * 200 / 100, 7.0)
-    assert found.least(100, alone=False) == (300 - 2 * 2000 / 100, 8.0)
-    assert found.least(1, alone=False) == (0, 8.0), "less than the cost of a request is nothing"
-    assert laps(times=[500.0], asking=[0.0], shown=[9.0]).least(100, alone=True) == (500, 9.0), "no account of CPU time"
+    assert found.least(100, "hot", alone=True) == (310 - 2 * 200 / 100, 7.0)
+    assert found.least(100, "hot", alone=False) == (300 - 2 * 2000 / 100, 8.0)
+    assert found.least(1, "hot", alone=False) == (0, 8.0), "less than the cost of a request is nothing"
+    assert laps(times=[500.0], asking=[0.0], shown=[9.0]).least(100, "hot", alone=True) == (500, 9.0), "no account of CPU time"
     elsewhere = laps(times=[500.0], work=[5.0], asking=[0.0], busy=[0.0], shown=[9.0])
-    assert elsewhere.least(100, alone=True) == (500, 9.0), "work that another process does takes time"
+    assert elsewhere.least(100, "hot", alone=True) == (500, 9.0), "work that another process does takes time"
+
+
+def test_memory_that_was_slow_beside_the_fastest_lap_is_not_held_against_a_claim() -> None:
+    found = laps(times=[900.0, 800.0], asking=[0.0], shown=[7.0, 8.0])
+    found.gains = [{"hot": 100.0}, {"hot": 350.0}]
+    assert found.least(100, "hot", alone=True) == (450, 8.0)
+
+
+def test_gains_are_those_of_now_or_of_the_fastest_samples() -> None:
+    class Side:
+        def __init__(self, *times: float) -> None:
+            self.times = [each for each in times for _ in range(proof._PROBES)]
+
+        def sample(self) -> float:
+            return self.times.pop(0)
+
+    sides: Any = (Side(900.0, 400.0, 380.0), Side(300.0, 300.0, 350.0), Side(880.0, 500.0, 380.0))
+    probes = proof._Probes([sides], [[proof.inf] * 3])
+    assert probes.gains() == {"hot": 600, "cold": 20}
+    assert probes.gains() == {"hot": 100, "cold": 0}
+    assert probes.gains() == {"hot": 80, "cold": 0}, "30 now, 380 - 300 by the fastest"
 
 
 @pytest.mark.parametrize(("shown", "caught"), [(310.0, False), (300.0, False), (190.0, True)])
