@@ -36,6 +36,7 @@ CXX_FLAGS = ["-std=c++17", "-O1", "-g0", "-ffp-contract=off", "-pthread", "-Wall
 ROOM = Path("cython_ext")
 SOURCES = ROOM / "src"
 runpy.run_path(str(SOURCES / "tables.py"))["write"]()
+runpy.run_path("kernels/stubs.py")["write"]()
 compiled = runpy.run_path(str(SOURCES / "c_files.py"))["compiled"]
 # The C that Cython writes: beside the sources it would be taken for kernels.
 GENERATED = Path(BUILD, "cython")
