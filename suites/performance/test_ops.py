@@ -60,8 +60,7 @@ def cases() -> Iterator[Case]:
     here = {v.id for v in PROVIDER.variants if v.key.device == "cpu" and v.features <= cpu.features()}
     for name in (*SHAPES.VECTOR_OPS, *SHAPES.PRODUCT_OPS):
         op, format, dtype = name.split("/")
-        products = name in SHAPES.PRODUCT_OPS
-        places = SHAPES.LAYERS if products else [SHAPES.vector_shape(name, n) for n in SHAPES.SIZES]
+        places = SHAPES.places(name, SHAPES.SIZES)
         for variant in SHAPES.CPU:
             isa = variant.removeprefix("cpu:")
             if f"cpu/{name}/{isa}" in here:
