@@ -8,6 +8,6 @@ from __future__ import annotations
 
 from tritmark.kernels.ops import modules
 
-_FOUND = {name: getattr(module, name) for module in modules("api", "batch") for name in module.__all__}
-__all__ = [*sorted(_FOUND)]
+_FOUND = dict(sorted((name, getattr(module, name)) for module in modules("api", "batch") for name in module.__all__))
+__all__ = list(_FOUND)
 globals().update(_FOUND)

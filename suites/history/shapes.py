@@ -1,7 +1,7 @@
 """Kernels and shapes of the history, as parameters of asv: an op as OP/FORMAT/DTYPE, a variant as DEVICE:NAME, a shape
 as its axes.
 
-They are in the folders of the ops of this checkout, `kernels/<op>/history.toml`: older commits are measured at them too.
+They are in this checkout's folders of ops, `kernels/<op>/history.toml`: older commits are measured at them, too.
 """
 
 from __future__ import annotations
