@@ -20,13 +20,14 @@ from tritmark.harness.dtypes import named_dtype
 from tritmark.harness.monitor.hook import KernelRan
 from tritmark.harness.registry import Registry
 from tritmark.harness.spec import Axes, KernelKey, Launch, Receipt, Requirement, Variant
-from tritmark.kernels import cpu, dispatch, prefetch
 from tritmark.kernels.activation_quantize.spec import KEY as QUANTIZE_KEY
 from tritmark.kernels.activation_quantize.spec import key_for
+from tritmark.kernels.dispatch import dispatch
 from tritmark.kernels.formats import FORMATS
-from tritmark.kernels.packed import PackedWeights, product_with
+from tritmark.kernels.native import cpu, prefetch
 from tritmark.kernels.ternary_matmul.cpu import kept
 from tritmark.kernels.ternary_matmul.spec import OP as TERNARY_MATMUL
+from tritmark.kernels.weights.packed import PackedWeights, product_with
 
 ROOM = 1 << 20
 """Limit in bytes of the workspace that a plan keeps. Calls with a larger one take milliseconds, and use the long

@@ -16,13 +16,14 @@ from tritmark.harness.dtypes import strides_of
 from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.monitor import hook, receipts
 from tritmark.harness.spec import Axes, KernelKey, Op, Receipt
-from tritmark.kernels import FORMATS, dispatch, plans
+from tritmark.kernels import FORMATS, plans
 from tritmark.kernels.activation_quantize.spec import OP as ACTIVATION_QUANTIZE
 from tritmark.kernels.activation_quantize.spec import key_for
-from tritmark.kernels.array_library import TorchTensors
-from tritmark.kernels.huge_pages import HUGE_PAGES
+from tritmark.kernels.dispatch import dispatch
+from tritmark.kernels.dispatch.array_library import TorchTensors
 from tritmark.kernels.i2s_dequantize.spec import OP as I2S_DEQUANTIZE
 from tritmark.kernels.i2s_quantize.spec import OP as I2S_QUANTIZE
+from tritmark.kernels.native.huge_pages import HUGE_PAGES
 from tritmark.kernels.ternary_matmul.spec import OP as TERNARY_MATMUL
 from tritmark.torch import contract
 from tritmark.torch.allocator import allocator

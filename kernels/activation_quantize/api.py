@@ -12,9 +12,11 @@ from tritmark.harness.contract import check_array
 from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.monitor import hook, receipts
 from tritmark.harness.resident import ResidentArray
-from tritmark.kernels import auto_device, dispatch, elementwise, plans
+from tritmark.kernels import plans
 from tritmark.kernels.activation_quantize.spec import KEY, OP, key_for
-from tritmark.kernels.foreign import AUTO, with_plans
+from tritmark.kernels.dispatch import dispatch
+from tritmark.kernels.public import auto_device, elementwise
+from tritmark.kernels.public.foreign import AUTO, with_plans
 
 
 class ActivationQuantized(NamedTuple):

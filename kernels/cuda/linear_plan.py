@@ -9,7 +9,7 @@ from tritmark.harness.spec import Axes, KernelKey
 from tritmark.kernels.activation_quantize.spec import OP as ACTIVATION_QUANTIZE
 from tritmark.kernels.cuda.array import DeviceArray
 from tritmark.kernels.cuda.launch import DEVICE
-from tritmark.kernels.cuda.plan import SCALAR, PlanContext, Planner
+from tritmark.kernels.cuda.plans.plan import SCALAR, PlanContext, Planner
 from tritmark.kernels.ternary_linear.spec import OPS as LINEAR
 from tritmark.kernels.ternary_matmul.cuda import FORMAT
 from tritmark.kernels.ternary_matmul.spec import OP as TERNARY_MATMUL

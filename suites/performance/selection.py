@@ -52,7 +52,7 @@ from tritmark.harness.spec import Axes, KernelKey, Requirement, Variant, Workloa
 from tritmark.harness.validate.cases import Material
 from tritmark.harness.worker import Workers
 from tritmark.harness.worker.site import Site
-from tritmark.kernels import dispatch
+from tritmark.kernels.dispatch import dispatch
 from tritmark.kernels.plans import quantize_plans
 
 WITHIN = 1.03

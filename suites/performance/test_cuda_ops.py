@@ -13,21 +13,25 @@ from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from inspect import isfunction, signature
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from earlier_builds import module
 from history_shapes import history_shapes
 from made_up_library import asarray
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from tritmark import kernels
 from tritmark.harness.spec import Receipt
-from tritmark.kernels import dispatch, pack_weights
+from tritmark.kernels import pack_weights
 from tritmark.kernels.cuda import device
 from tritmark.kernels.cuda.context import CudaContext, cuda_context, simulated
-from tritmark.kernels.offload import FinishedCall
 
+if TYPE_CHECKING:
+    from tritmark.kernels.dispatch.offload import FinishedCall
+
+dispatch = module("tritmark.kernels.dispatch.dispatch", "tritmark.kernels.dispatch")
 SHAPES = history_shapes()
 NO_GPU = device.missing() or (simulated() and "the simulator has no speed") or None
 MATMUL = import_module("tritmark.kernels.matmul.api")

@@ -137,7 +137,8 @@ def test_a_circle_is_seen() -> None:
 
 
 def test_folders_of_tests_are_rooms() -> None:
-    rooms = {*FLOOR, "kernels", "pytorch", *(f"kernels/{path.name}" for path in KERNELS.iterdir() if path.is_dir())}
+    below = {f"kernels/{path.relative_to(KERNELS).as_posix()}" for path in KERNELS.rglob("*") if path.is_dir()}
+    rooms = {*FLOOR, "kernels", "pytorch", *below}
     here = Path(__file__).parent
     folders = {path.parent.relative_to(here).as_posix() for path in here.rglob("test_*.py")}
     assert folders - rooms == {".", "hostile"}, "tests of the whole house lie beside this one, or run it in a session"
