@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 
 from tritmark.harness import providers
 from tritmark.harness.machine import gpu
-from tritmark.kernels import cpu
+from tritmark.kernels.native import cpu
 
 if TYPE_CHECKING:
     from tritmark.kernels.cuda.context import CudaContext

@@ -26,7 +26,7 @@ OP = "i2s_quantize"
 TWICE = """
 from dataclasses import replace
 
-from tritmark.kernels import dispatch
+from tritmark.kernels.dispatch import dispatch
 
 select = dispatch.select
 
