@@ -1,4 +1,5 @@
-"""Calls of public functions made from the contracts of their ops, so that tests know each new op by its folder."""
+"""Calls of public functions made from the contracts of their ops, so that tests know each new op by its folder.
+Benchmarks run them on earlier builds too."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from tritmark import kernels
 from tritmark.harness.spec import Op
-from tritmark.kernels import OPS, PROVIDER, functions
+from tritmark.kernels import OPS, PROVIDER
 
 SIZES = {"M": 2, "N": 16, "K": 256, "n": 512, "block": 32}
 """Axes of small inputs; others have 64."""
@@ -23,7 +24,7 @@ def ops_on(device: str) -> frozenset[str]:
 
 def function_of(op: Op) -> Callable[..., Any] | None:
     """The public function of an op, if the inputs of the op are the parameters that it needs; else None."""
-    if op.name not in functions.__all__:
+    if op.name not in kernels.__all__:
         return None
     function: Callable[..., Any] = getattr(kernels, op.name)
     needed = {name for name, each in signature(function).parameters.items() if each.default is Parameter.empty}
