@@ -34,7 +34,7 @@ from tritmark.kernels.functions import *  # noqa: F403
 from tritmark.kernels.linear.linear import QuantizedLinear
 from tritmark.kernels.linear.warming import WarmedCall, warm_up
 from tritmark.kernels.native import cpu
-from tritmark.kernels.ops import files, modules
+from tritmark.kernels.ops import contracts, files, modules
 from tritmark.kernels.peers import ORACLES, PEERS
 from tritmark.kernels.provider.golden import vectors
 from tritmark.kernels.public.device_health import check_memory_health, performance_stats
@@ -46,9 +46,7 @@ if TYPE_CHECKING:
     from tritmark.harness.precision import Precisions
     from tritmark.harness.providers import PeerLibrary
 
-OPS: tuple[Op, ...] = tuple(
-    op for spec in modules("spec") for op in ((spec.OP,) if hasattr(spec, "OP") else spec.OPS.values())
-)
+OPS: tuple[Op, ...] = tuple(op for op, _ in contracts())
 """Every op, in the order in which reports show them."""
 
 

@@ -96,6 +96,14 @@ def _with_weights(axes: Axes, codes: Any, scale: Any, rng: np.random.Generator) 
     return {**made, "weights": codes, **one}
 
 
+def largest(inputs: Arrays, axes: Axes) -> float:
+    """A bound of results beyond the magnitude of inputs; infinite where rows or groups may have scales, which are in
+    the bytes of the weights."""
+    if not np.all(np.asarray(inputs["weight_scale"]) != 1):
+        return np.inf
+    return axes["K"] * 2 * 128 * float(np.max(inputs["weight_scale"])) / float(np.min(inputs["act_scale"]))
+
+
 OP = Op(
     name="ternary_matmul",
     summary="out = activations @ weights.T in int32, for each group with a scale; float outputs times "
