@@ -16,18 +16,20 @@ from tritmark.harness.nearest import misspelt
 from tritmark.harness.numbered import same_device
 from tritmark.harness.resident import ResidentArray
 from tritmark.harness.spec import Receipt, Requirement, Variant
-from tritmark.kernels import plans
 from tritmark.kernels.absmean_quantize.api import absmean_quantize
 from tritmark.kernels.activation_quantize.api import activation_quantize
 from tritmark.kernels.activation_quantize.spec import key_for
 from tritmark.kernels.dispatch import dispatch
+from tritmark.kernels.dispatch.plans import widened
 from tritmark.kernels.formats import FORMATS
+from tritmark.kernels.linear import plans
 from tritmark.kernels.linear.bound_linear import BoundLinear, as_called
 from tritmark.kernels.linear.layer_on_device import LayerCall, LayerOnDevice
 from tritmark.kernels.numerics.input_dtypes import NARROW
 from tritmark.kernels.public import auto_device
 from tritmark.kernels.public.foreign import AUTO, AdoptedArguments
 from tritmark.kernels.ternary_matmul.api import with_receipt
+from tritmark.kernels.ternary_matmul.auto_device import product
 from tritmark.kernels.weights.packed import (
     PackedWeights,
     check_named,
@@ -162,7 +164,7 @@ class QuantizedLinear:
             if planned:
                 reported = self.weights, self.bias, self.variant, self.threads, self.requirement
                 found, wide = self._plans.run(dispatch.registry(), x, reported), None
-                if found is None and (wide := plans.widened(x)) is not None:
+                if found is None and (wide := widened(x)) is not None:
                     found = self._plans.run(dispatch.registry(), wide, reported)
                 if found is not None:
                     if thread is not None and watch is not None:
@@ -271,7 +273,7 @@ class QuantizedLinear:
         where = auto_device.PlacedCall(given.device)
         if not given.device:
             asked = self.threads, self.variant, _OP, self.requirement
-            where = auto_device.product(rows, self.weights, "float32", *asked)
+            where = product(rows, self.weights, "float32", *asked, key_for)
         layer = self._on(where.device)
         y = where.run(lambda device: layer.forward(x))
         self._placed = layer, where.why

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from tritmark.harness.dtypes import named_dtype
 from tritmark.harness.spec import INPUT_DTYPES, Arrays, Axes, KernelKey
-from tritmark.kernels.float_narrow.reference import narrowed
+from tritmark.kernels.numerics.narrowing import narrowed
 
 NARROW = INPUT_DTYPES
 FORMATS = ("none", *NARROW)

@@ -11,6 +11,8 @@ from tritmark.harness.spec import Arrays, Axes, KernelKey, PortableCall
 from tritmark.kernels.absmean_quantize.api import KEY as ABSMEAN_KEY
 from tritmark.kernels.absmean_quantize.api import absmean_quantize
 from tritmark.kernels.activation_quantize.api import activation_quantize
+from tritmark.kernels.activation_quantize.auto_device import rows_class
+from tritmark.kernels.activation_quantize.spec import key_for
 from tritmark.kernels.i2s_dequantize.api import KEY as DEQUANTIZE_KEY
 from tritmark.kernels.i2s_dequantize.api import i2s_dequantize
 from tritmark.kernels.i2s_quantize.api import KEY as QUANTIZE_KEY
@@ -19,6 +21,7 @@ from tritmark.kernels.linear.linear import QuantizedLinear
 from tritmark.kernels.public import auto_device
 from tritmark.kernels.public.auto_device import CallClass
 from tritmark.kernels.ternary_matmul.api import ternary_matmul
+from tritmark.kernels.ternary_matmul.auto_device import product_class
 from tritmark.kernels.ternary_quantize.api import ternary_quantize
 from tritmark.kernels.ternary_quantize.spec import CODES
 from tritmark.kernels.weights.packed import PackedWeights, pack_weights, preferred_format
@@ -62,7 +65,7 @@ def _rows(axes: Axes, threads: int | None) -> list[tuple[CallClass, Call]]:
     def prepare(device: str, inputs: Arrays) -> Callable[[], Sequence[Any]]:
         return lambda: activation_quantize(inputs["x"], device=device, threads=threads)
 
-    return [(auto_device.rows_class("float32", axes, threads), prepare)]
+    return [(rows_class("float32", axes, threads), prepare)]
 
 
 def _products(axes: Axes, threads: int | None) -> list[tuple[CallClass, Call]]:
@@ -83,8 +86,8 @@ def _products(axes: Axes, threads: int | None) -> list[tuple[CallClass, Call]]:
         return lambda: (made(rows),)
 
     return [
-        (auto_device.product_class("ternary_matmul", like, M, "int8", "float32", threads), product),
-        (auto_device.product_class("QuantizedLinear", like, M, "float32", "float32", threads), layer),
+        (product_class("ternary_matmul", like, M, "int8", "float32", threads), product),
+        (product_class("QuantizedLinear", like, M, "float32", "float32", threads, quantize=key_for), layer),
     ]
 
 

@@ -16,18 +16,16 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tritmark.harness import tuned
-from tritmark.harness.contract import check_threads, dtype_name
+from tritmark.harness.contract import check_threads
 from tritmark.harness.errors import InvalidArgumentError, NoCompatibleKernelError
 from tritmark.harness.monitor import hook, receipts
 from tritmark.harness.numbered import numbered
 from tritmark.harness.registry import coded, shape_class
-from tritmark.harness.spec import Axes, KernelKey, Requirement, Variant
-from tritmark.kernels.activation_quantize.spec import key_for
+from tritmark.harness.spec import Axes, KernelKey, Variant
 from tritmark.kernels.dispatch import dispatch
 from tritmark.kernels.native import cpu
 from tritmark.kernels.numerics.input_dtypes import NARROW
 from tritmark.kernels.public.foreign import AUTO
-from tritmark.kernels.weights.packed import PackedWeights, product_with
 
 R = TypeVar("R")
 
@@ -165,73 +163,10 @@ def elements_class(key: KernelKey, dtype: str, axes: Axes, threads: int | None) 
         there = replace(key, device=device, format=dtype if narrow else key.format)
         return (dispatch.select(there, axes, None, threads),)
 
-    return CallClass(key.op, f"{dtype}/{key.format}/{key.dtype}", _class(axes, threads), kernels)
+    return CallClass(key.op, f"{dtype}/{key.format}/{key.dtype}", class_of(axes, threads), kernels)
 
 
-def rows(x: Any, threads: int | None, variant: str | None) -> PlacedCall:
-    """The device for activation_quantize."""
-    check_unforced("activation_quantize", variant)
-    check_threads("activation_quantize", threads)
-    if not isinstance(x, np.ndarray) or not x.size or not x.ndim:
-        return placed(None)
-    return placed(rows_class(str(x.dtype), {"M": x.size // x.shape[-1], "K": x.shape[-1]}, threads))
-
-
-def rows_class(dtype: str, axes: Axes, threads: int | None) -> CallClass:
-    """See rows."""
-
-    def kernels(device: str) -> tuple[Variant, ...]:
-        return (dispatch.select(key_for(dtype, device), axes, None, threads),)
-
-    return CallClass("activation_quantize", dtype, _class(axes, threads), kernels)
-
-
-def product(
-    activations: Any,
-    weights: Any,
-    dtype: Any,
-    threads: int | None,
-    variant: str | None,
-    function: str,
-    requirement: Requirement = Requirement.LATENCY,
-) -> PlacedCall:
-    """The device for ternary_matmul with output `dtype`, or for QuantizedLinear, which also quantizes
-    `activations`."""
-    check_unforced(function, variant)
-    check_threads(function, threads)
-    if not isinstance(activations, np.ndarray) or not activations.size or not isinstance(weights, PackedWeights):
-        return placed(None)
-    if activations.shape[-1] != weights.shape[1]:
-        return placed(None)
-    check_unforced(function, weights.variant)
-    M, of_rows = activations.size // weights.shape[1], str(activations.dtype)
-    return placed(product_class(function, weights, M, of_rows, dtype, threads, requirement))
-
-
-def product_class(
-    function: str,
-    weights: PackedWeights,
-    M: int,
-    of_rows: str,
-    dtype: Any,
-    threads: int | None,
-    requirement: Requirement = Requirement.LATENCY,
-) -> CallClass:
-    """See product."""
-    name = dtype_name(function, dtype)
-    axes = {"M": M, "N": weights.shape[0], "K": weights.shape[1]}
-
-    def kernels(device: str) -> tuple[Variant, ...]:
-        asked = threads, requirement
-        found = product_with(weights, device, name, axes, None, *asked)
-        if of_rows == "int8":
-            return (found,)
-        return dispatch.select(key_for(of_rows, device), {"M": M, "K": axes["K"]}, None, *asked), found
-
-    detail = f"{of_rows}/{weights.format}/{name}" + ("" if requirement is Requirement.LATENCY else f" {requirement}")
-    return CallClass(function, detail, _class(axes, threads), kernels)
-
-
-def _class(axes: Axes, threads: int | None) -> dict[str, int]:
+def class_of(axes: Axes, threads: int | None) -> dict[str, int]:
+    """The shape class of a call, with its thread count."""
     count = dispatch.registry().devices[HOST].cores() if threads is None else int(threads)
     return {**shape_class(axes), "threads": count}

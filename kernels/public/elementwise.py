@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tritmark.harness.contract import check_array, check_output
+from tritmark.harness.providers import installed
 from tritmark.harness.resident import ResidentArray, first_on_device
 from tritmark.harness.spec import Arrays, Axes, KernelKey, Op, Tensor
 from tritmark.kernels.dispatch import dispatch
@@ -47,11 +48,10 @@ def values(op: Op, key: KernelKey, x: Any, axes: Axes) -> tuple[KernelKey, Any]:
     if key.format == "none" and dispatch.registry().has_kernel_for(key.device, key.op, dtype, key.dtype, axes):
         return replace(key, format=dtype), x
     if isinstance(x, ResidentArray):
-        from tritmark.kernels.float_widen.spec import OP as WIDEN
-
-        sizes, widen = {"n": x.size}, KernelKey(key.device, WIDEN.name, dtype, "float32")
-        made = dispatch.outputs_for(WIDEN, sizes, widen, {}, {"h": x})
-        dispatch.run(WIDEN, dispatch.select(widen, sizes, None), {"h": x}, made, sizes, 1)
+        wide = installed().ops["float_widen"]
+        sizes, widen = {"n": x.size}, KernelKey(key.device, wide.name, dtype, "float32")
+        made = dispatch.outputs_for(wide, sizes, widen, {}, {"h": x})
+        dispatch.run(wide, dispatch.select(widen, sizes, None), {"h": x}, made, sizes, 1)
         return key, made["x"]
     with np.errstate(invalid="ignore"):
         return key, x.astype(np.float32)

@@ -14,12 +14,11 @@ from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.monitor import hook, receipts
 from tritmark.harness.resident import ResidentArray
 from tritmark.harness.spec import Arrays, Axes, KernelKey, Receipt, Requirement, Variant
-from tritmark.kernels import plans
 from tritmark.kernels.dispatch import dispatch
 from tritmark.kernels.dispatch.offload import FinishedCall
 from tritmark.kernels.formats import FORMATS
-from tritmark.kernels.public import auto_device
 from tritmark.kernels.public.foreign import AUTO, with_plans
+from tritmark.kernels.ternary_matmul import auto_device, plans
 from tritmark.kernels.ternary_matmul.spec import OP, dtypes
 from tritmark.kernels.weights.packed import PackedWeights, product_with
 

@@ -23,7 +23,6 @@ from tritmark.kernels.dispatch import dispatch, offload
 from tritmark.kernels.formats import FORMATS, Format
 from tritmark.kernels.native.huge_pages import HUGE_PAGES
 from tritmark.kernels.native.placement import Placement, placed
-from tritmark.kernels.ternary_matmul.spec import interchangeable
 
 _PRODUCT = "ternary_matmul"
 
@@ -48,7 +47,7 @@ class PackedWeights:
     _kept: dict[tuple[str, str], Any] = field(default_factory=dict, init=False, repr=False)
     """The weights in other formats and on devices, by (format, device)."""
     plans: Any = field(default=None, init=False, repr=False)
-    """Plans of products with these weights on the CPU; None until the first (kernels/plans.py)."""
+    """Plans of products with these weights on the CPU; None until the first (kernels/ternary_matmul/plans.py)."""
     planned: dict[Any, KernelRan] = field(default_factory=dict, init=False, repr=False)
     """The kernel of each plan, by its key."""
 
@@ -286,7 +285,7 @@ def preferred_format(
         registry.select_best(KernelKey(device, _PRODUCT, "any", "float32"), {})  # raises, with the reason
     if shape is not None:
         axes = {"M": 1, "N": shape[0], "K": shape[1]}
-        keys = [KernelKey(device, _PRODUCT, each, "float32") for each in found if interchangeable(axes, each)]
+        keys = [KernelKey(device, _PRODUCT, each, "float32") for each in found if FORMATS[each].interchangeable(shape)]
         best = registry.measured(keys, axes, requirement, threads) if keys else None
         if best is not None:
             return best.key.weight_format

@@ -38,7 +38,7 @@ pytestmark = pytest.mark.timing
 cpu = module("tritmark.kernels.native.cpu", "tritmark.kernels.cpu")
 dispatch = module("tritmark.kernels.dispatch.dispatch", "tritmark.kernels.dispatch")
 narrow = module("tritmark.kernels.numerics.input_dtypes", "tritmark.kernels.input_dtypes").narrow
-plans = module("tritmark.kernels.plans")
+plans = module("tritmark.kernels.activation_quantize.plans", "tritmark.kernels.plans")
 SHAPES = history_shapes()
 BLOCK = 128
 

@@ -30,10 +30,10 @@ from tritmark.kernels import (
     QuantizedLinear,
     activation_quantize,
     pack_weights,
-    plans,
     register,
     ternary_matmul,
 )
+from tritmark.kernels.activation_quantize import plans
 from tritmark.kernels.activation_quantize.api import ActivationQuantized
 from tritmark.kernels.dispatch import dispatch
 from tritmark.kernels.native import cpu

@@ -39,8 +39,8 @@ from tritmark.kernels import (
     ternary_quantize,
     unpack_codes,
 )
+from tritmark.kernels.activation_quantize.plans import quantize_plans
 from tritmark.kernels.cuda.context import CudaContext
-from tritmark.kernels.plans import quantize_plans
 
 RNG = np.random.default_rng(5)
 CODES = RNG.integers(-1, 2, (32, 256), dtype=np.int8)

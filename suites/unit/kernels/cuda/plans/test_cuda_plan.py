@@ -22,10 +22,10 @@ from tritmark.kernels.cuda.context import CudaContext
 from tritmark.kernels.cuda.driver.tensor_map import NBYTES
 from tritmark.kernels.cuda.kernel import Kernel, Step
 from tritmark.kernels.cuda.launch.launch import STEPS, Call
-from tritmark.kernels.cuda.linear_plan import linear_plan
 from tritmark.kernels.cuda.plans.plan import SCALAR, Planner
 from tritmark.kernels.i2s_quantize.cuda import VECTOR
 from tritmark.kernels.native.cpu import native
+from tritmark.kernels.ternary_linear.plan import linear_plan
 from tritmark.kernels.ternary_matmul.cuda import FORMAT, VARIANTS
 
 CudaPlan = native("cuda_plan").CudaPlan
