@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from inspect import isfunction, signature
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,9 +27,6 @@ from tritmark.harness.spec import Receipt
 from tritmark.kernels import pack_weights
 from tritmark.kernels.cuda import device
 from tritmark.kernels.cuda.context import CudaContext, cuda_context, simulated
-
-if TYPE_CHECKING:
-    from tritmark.kernels.dispatch.offload import FinishedCall
 
 dispatch = module("tritmark.kernels.dispatch.dispatch", "tritmark.kernels.dispatch")
 SHAPES = history_shapes()
@@ -157,7 +154,7 @@ def ran(call: Call, monkeypatch: pytest.MonkeyPatch) -> Receipt:
     seen: list[Receipt] = []
     run, product = dispatch.run, MATMUL.with_receipt
 
-    def watched(*arguments: Any, **more: Any) -> FinishedCall:
+    def watched(*arguments: Any, **more: Any) -> Any:
         done = run(*arguments, **more)
         seen.append(done.receipt())
         return done
