@@ -18,7 +18,7 @@ LAUNCH = "launch"
 WAITED = 2
 """Empty launches that a GPU kernel takes beside its bytes and operations, because it waits for the previous launch.
 Probes do not wait. On an H200, whose empty launch takes 0.49 us, a probe that reads 1.6 to 8.8 MB from L2 takes 1.10
-to 1.31 us more if it waits (kernels/cuda/measure/ceilings.cu)."""
+to 1.31 us more if it waits (kernels/cuda/ceilings.cu)."""
 
 INTENSE = 4
 """Operations per byte from which a kernel counts as a product: products here do 8 or more per byte of packed weights,

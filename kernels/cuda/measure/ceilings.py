@@ -38,7 +38,7 @@ WORD = 0x5A5A5A5A
 
 def _kernel(name: str, registers: int, **more: Any) -> Kernel:
     return Kernel(
-        file="cuda/measure/ceilings.cu",
+        file="cuda/ceilings.cu",
         name=f"probe_gpu_{name}",
         threads=THREADS,
         registers=registers,
@@ -63,7 +63,7 @@ COPY = {1: _overlapping("copy_1", 24), 4: _overlapping("copy_4", 40), -4: _overl
 DOT = _overlapping("dot", 40, shared=128)
 MATRIX = _overlapping("matrix", 64, shared=128, capability=(8, 0), simulated=False)
 WGMMA = Kernel(
-    file="cuda/measure/ceilings_wgmma.cu",
+    file="cuda/ceilings_wgmma.cu",
     name="probe_gpu_wgmma",
     threads=THREADS,
     registers=128,

@@ -164,7 +164,7 @@ class FakeRoom:
         steps = []
         for index, cost in enumerate(costs):
             self.backend.costs[f"{name}.{index}"] = cost
-            kernel = Kernel(file="cuda/measure/ceilings.cu", name=f"{name}.{index}", threads=32, registers=16)
+            kernel = Kernel(file="cuda/ceilings.cu", name=f"{name}.{index}", threads=32, registers=16)
             steps.append(Step(kernel=kernel, grid=(1, 1, 1), block=(32, 1, 1), args=(np.uint64(1),)))
         unused: Any = None
         call = Call(inputs={}, outputs={}, axes={}, info=INFO, bad=unused, workspace=None, function=self.function)
