@@ -14,11 +14,11 @@ from tritmark.harness.machine.gpu import DeviceInfo
 from tritmark.harness.spec import Axes
 from tritmark.kernels.cuda.kernel import Kernel, Step
 from tritmark.kernels.cuda.launch import Call
-from tritmark.kernels.cuda.resources import REGISTERS_PER_BLOCK
+from tritmark.kernels.cuda.launch.resources import REGISTERS_PER_BLOCK
+from tritmark.kernels.cuda.launch.tuning import Steps, instance_name
 from tritmark.kernels.cuda.tiles.mma_tiles import MMA_SHARED, MmaTiles
 from tritmark.kernels.cuda.tiles.product import WARP, constant, tiles_of
 from tritmark.kernels.cuda.tiles.wgmma_tiles import ALIGNED, WGMMA_SHARED, WgmmaTiles
-from tritmark.kernels.cuda.tuning import Steps, instance_name
 from tritmark.kernels.ternary_matmul.cuda_arguments import activation_row_bytes, arrays, scalars
 
 MAX_K = (1 << 18) - 1

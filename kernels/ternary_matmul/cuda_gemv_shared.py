@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tritmark.kernels.cuda.kernel import Kernel, Step
 from tritmark.kernels.cuda.launch import Call
-from tritmark.kernels.cuda.resources import REGISTERS_PER_BLOCK
+from tritmark.kernels.cuda.launch.resources import REGISTERS_PER_BLOCK
 from tritmark.kernels.cuda.tiles.product import WARP, constant
 from tritmark.kernels.ternary_matmul.cuda_arguments import SHARED, activation_row_bytes, arrays, scalars
 

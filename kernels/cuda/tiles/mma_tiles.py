@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tritmark.kernels.cuda.resources import REGISTERS_PER_BLOCK
+from tritmark.kernels.cuda.launch.resources import REGISTERS_PER_BLOCK
 from tritmark.kernels.cuda.tiles.product import WARP, tiles_of
 
 MMA_SHARED = 99 << 10

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tritmark.kernels.cuda.kernel import OVERLAPPING
-from tritmark.kernels.cuda.launch import Call
+from tritmark.kernels.cuda.launch.launch import Call
 
 WARP = 32
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from tritmark.kernels.cuda.compile import local_sources
+from tritmark.kernels.cuda.driver.compile import local_sources
 from tritmark.kernels.cuda.kernel import ROOM
 
 
