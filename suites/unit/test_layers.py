@@ -102,7 +102,7 @@ CUDA = House(
     (
         ("plans",),
         ("device",),
-        ("access", "measure", "sharing"),
+        ("access", "measure", "sharing", "tiles"),
         ("launch",),
         ("context",),
         ("memory", "simulator"),
