@@ -26,17 +26,34 @@ def sets(sources: Path = SOURCES) -> tuple[tuple[str, ...], tuple[str, ...]]:
     )
 
 
-def tables(sources: Path = SOURCES) -> dict[str, tuple[str, ...]]:
-    """The instruction sets of each table, of both architectures: those with a file beside the scalar.c that defines
-    it. Raises ValueError for a folder with such files and without a table."""
-    x86, arm = sets(sources)
-    found: dict[str, tuple[str, ...]] = {}
+def folders(sources: Path = SOURCES) -> dict[str, Path]:
+    """The folder of each table, that of the scalar.c which defines it. Raises ValueError for a folder with a scalar.c
+    and without a table."""
+    found: dict[str, Path] = {}
     for path in sorted(sources.rglob("scalar.c")):
         names = _TABLE.findall(path.read_text(encoding="utf-8"))
         if len(names) != 1:
             raise ValueError(f"{path}: {len(names)} lines TM_TABLE(NAME); legal: 1")
-        found[names[0]] = tuple(name for name in dict.fromkeys((*x86, *arm)) if (path.parent / f"{name}.c").is_file())
+        found[names[0]] = path.parent
     return dict(sorted(found.items()))
+
+
+def tables(sources: Path = SOURCES) -> dict[str, tuple[str, ...]]:
+    """The instruction sets of each table, of both architectures: those with a file in its folder."""
+    every = dict.fromkeys(name for of_architecture in sets(sources) for name in of_architecture)
+    return {
+        table: tuple(name for name in every if (folder / f"{name}.c").is_file())
+        for table, folder in folders(sources).items()
+    }
+
+
+def of_ops(sources: Path = SOURCES) -> dict[str, tuple[str, ...]]:
+    """The tables of each folder of `sources`: of an op, and of the folders in it."""
+    found: dict[str, tuple[str, ...]] = {}
+    for table, folder in folders(sources).items():
+        op = folder.relative_to(sources).parts[0]
+        found[op] = (*found.get(op, ()), table)
+    return found
 
 
 def text(sources: Path = SOURCES) -> str:
@@ -54,6 +71,8 @@ def text(sources: Path = SOURCES) -> str:
             entries = " ".join(f"X(op, {each})" for each in of_table if each in of_architecture)
             parts += [f"{macro}({entries})"] if entries else []
         lines.append(f"#define TM_KERNELS_{name}(X, op) " + " ".join(parts))
+    for op, names in of_ops(sources).items():
+        lines.append(f"#define TM_TABLES_{op}(X) " + " ".join(f"X({name})" for name in names))
     lines += ["", "#define TM_OPS(X) " + " ".join(f"X({name})" for name in tables(sources)), "", "#endif", ""]
     return "\n".join(lines)
 

@@ -37,6 +37,7 @@ def test_a_table_has_the_sets_with_a_file(tmp_path: Path) -> None:
     line = "#define TM_KERNELS_add(X, op) X(op, scalar) TM_X86_64(X(op, avx2) X(op, avx512)) TM_AARCH64(X(op, neon))"
     assert line in text
     assert "#define TM_OPS(X) X(add) X(few)" in text
+    assert "#define TM_TABLES_add(X) X(add) X(few)" in text
 
 
 @pytest.mark.parametrize("text", ["", "TM_TABLE(one);\nTM_TABLE(two);\n"])
