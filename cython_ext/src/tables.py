@@ -1,4 +1,5 @@
-"""Writes tables.h: for each table of kernels, the instruction sets with a file beside its scalar.c.
+"""Writes tables.h: for each table of kernels, the instruction sets with a file beside its scalar.c; the tables of each
+op; the features of x86-64 to look for.
 
 python cython_ext/src/tables.py; the build does it too.
 """
@@ -12,6 +13,7 @@ SOURCES = Path(__file__).parent
 HEADER = "tables.h"
 _TABLE = re.compile(r"^TM_TABLE\((\w+)\)", re.MULTILINE)
 _SET = re.compile(r"^#define TM_ISA_(\w+)[\s\\]+(\d+),", re.MULTILINE)
+_FEATURES = re.compile(r'^#define TM_(?:ISA_(\w+)[\s\\]+\d+|FEATURES_OF_LIBRARIES),?[\s\\]+"([^"]*)"', re.MULTILINE)
 _OF_ARM = re.compile(r'^#define TM_TARGET_(\w+) "arch=armv', re.MULTILINE)
 
 
@@ -56,6 +58,14 @@ def of_ops(sources: Path = SOURCES) -> dict[str, tuple[str, ...]]:
     return found
 
 
+def features(sources: Path = SOURCES) -> tuple[str, ...]:
+    """The features of x86-64 that isas.h names, each once."""
+    x86, _ = sets(sources)
+    named = _FEATURES.findall((sources / "isas.h").read_text(encoding="utf-8"))
+    lists = (listed for of_set, listed in named if of_set in ("", *x86))
+    return tuple(dict.fromkeys(name for listed in lists for name in listed.split(",") if name))
+
+
 def text(sources: Path = SOURCES) -> str:
     """The text of tables.h."""
     x86, arm = sets(sources)
@@ -73,6 +83,7 @@ def text(sources: Path = SOURCES) -> str:
         lines.append(f"#define TM_KERNELS_{name}(X, op) " + " ".join(parts))
     for op, names in of_ops(sources).items():
         lines.append(f"#define TM_TABLES_{op}(X) " + " ".join(f"X({name})" for name in names))
+    lines.append("#define TM_FEATURES_X86_64(X) " + " ".join(f'X("{name}")' for name in features(sources)))
     lines += ["", "#define TM_OPS(X) " + " ".join(f"X({name})" for name in tables(sources)), "", "#endif", ""]
     return "\n".join(lines)
 

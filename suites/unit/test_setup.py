@@ -18,7 +18,8 @@ from tritmark.harness.gate.compilers import cached_compilers
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "cython_ext" / "src"
-SETS = {"sse41", "avx2", "avxvnni", "avx512", "amx", "neon", "dotprod", "i8mm"}
+TABLES = runpy.run_path(str(SOURCES / "tables.py"))
+SETS = {name for of_architecture in TABLES["sets"]() for name in of_architecture} - {"scalar"}
 INTRINSICS = {"immintrin.h", "arm_neon.h"}
 INTRINSIC = re.compile(r"\b(_mm\w*_\w+|__m(128|256|512)\w*|v[a-z0-9]+q_[a-z0-9]+)\b")
 
