@@ -23,15 +23,20 @@ _COMMON: dict[str, Any] = {
     "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large],
 }
 QUICK = 60
-FEWER = 5
-"""Divisor of the number of examples with the profiles "few" and ANOTHER_PYTHON, and of the parameters of a test with
-the latter, except tests that depend on the interpreter."""
-ANOTHER_PYTHON = "another-python"
-settings.register_profile("few", max_examples=QUICK // FEWER, **_COMMON)
-settings.register_profile(ANOTHER_PYTHON, max_examples=QUICK // FEWER, **_COMMON)
+settings.register_profile("few", max_examples=QUICK // 5, **_COMMON)
 settings.register_profile("quick", max_examples=QUICK, **_COMMON)
 settings.register_profile("full", max_examples=300, **_COMMON)
 settings.load_profile("quick")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--sample",
+        type=int,
+        default=1,
+        metavar="N",
+        help="of a test's parameters only the first and each N-th, except of interpreter tests and exploits",
+    )
 
 
 @pytest.fixture
@@ -71,8 +76,8 @@ def _registered(loaded: Sequence[providers.Installed]) -> set[str]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
-    """Mark what concerns CUDA, and what takes each instruction set by itself; of what is selected then take some where
-    the profile is ANOTHER_PYTHON.
+    """Mark what concerns CUDA, and what takes each instruction set by itself; of what is selected take a sample if one
+    was requested.
 
     Where TRITMARK_FORCE_ISA names an instruction set that this CPU lacks, nothing can be tested; say so.
     """
@@ -87,20 +92,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             item.add_marker(pytest.mark.skip(reason=f"{cpu.FORCE}={isa}, and this CPU lacks {lacking}"))
     yield
-    if config.getoption("--hypothesis-profile") == ANOTHER_PYTHON:
-        taken = sampled(items)
+    every = config.getoption("--sample")
+    if every > 1:
+        taken = sampled(items, every)
         config.hook.pytest_deselected(items=[item for item in items if item not in taken])
         items[:] = [item for item in items if item in taken]
 
 
-def sampled(items: Sequence[pytest.Item]) -> set[pytest.Item]:
-    """Of each test with several parameters the first and each FEWER-th after it; all that depend on the
-    interpreter."""
+def sampled(items: Sequence[pytest.Item], every: int) -> set[pytest.Item]:
+    """Of each test with several parameters the first and each `every`-th after it; all that depend on the
+    interpreter, and all exploits: each is a cheat of its own."""
     seen = Counter[str]()
     taken = set[pytest.Item]()
     for item in items:
         test = item.nodeid.partition("[")[0]
-        if not seen[test] % FEWER or item.get_closest_marker("interpreter"):
+        if not seen[test] % every or item.get_closest_marker("interpreter") or item.path.parent.name == "exploits":
             taken.add(item)
         seen[test] += 1
     return taken
