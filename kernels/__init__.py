@@ -24,33 +24,21 @@ from tritmark.harness.spec import (
     PublicCall,
     Variant,
 )
-from tritmark.kernels import cpu
-from tritmark.kernels.absmean_quantize.api import absmean_quantize, ternarize
-from tritmark.kernels.activation_quantize.api import activation_quantize
+from tritmark.kernels import cpu, functions
+from tritmark.kernels.absmean_quantize.api import ternarize
 from tritmark.kernels.cuda.device import DEVICE as CUDA
 from tritmark.kernels.cuda.memory import MemoryHealth
 from tritmark.kernels.cuda.spread import spread
 from tritmark.kernels.device_health import check_memory_health, performance_stats
 from tritmark.kernels.dispatch import register
-from tritmark.kernels.float_narrow.api import float_narrow
-from tritmark.kernels.float_widen.api import float_widen
 from tritmark.kernels.formats import BUILT_IN, FORMATS, READ_ONLY, WEIGHT_TYPES
+from tritmark.kernels.functions import *  # noqa: F403
 from tritmark.kernels.golden import vectors
-from tritmark.kernels.i2s_dequantize.api import i2s_dequantize
-from tritmark.kernels.i2s_quantize.api import i2s_quantize
 from tritmark.kernels.linear import QuantizedLinear
-from tritmark.kernels.matmul.api import matmul, matmul_batch
 from tritmark.kernels.ops import files, modules
-from tritmark.kernels.pack_codes.api import pack_codes
 from tritmark.kernels.packed import PackedWeights, pack_weights
 from tritmark.kernels.peers import ORACLES, PEERS
 from tritmark.kernels.spread_result import Spread
-from tritmark.kernels.ternary_linear.api import ternary_linear
-from tritmark.kernels.ternary_matmul.api import ternary_matmul
-from tritmark.kernels.ternary_matmul.batch import ternary_matmul_batch
-from tritmark.kernels.ternary_matmul_a16.api import ternary_matmul_a16
-from tritmark.kernels.ternary_quantize.api import ternary_quantize
-from tritmark.kernels.unpack_codes.api import unpack_codes
 from tritmark.kernels.warming import WarmedCall, warm_up
 
 if TYPE_CHECKING:
@@ -150,29 +138,15 @@ __all__ = [
     "QuantizedLinear",
     "Spread",
     "WarmedCall",
-    "absmean_quantize",
-    "activation_quantize",
     "check_memory_health",
-    "float_narrow",
-    "float_widen",
-    "i2s_dequantize",
-    "i2s_quantize",
-    "matmul",
-    "matmul_batch",
-    "pack_codes",
     "pack_weights",
     "performance_stats",
     "receipts",
     "register",
     "spread",
-    "ternary_linear",
-    "ternary_matmul",
-    "ternary_matmul_a16",
-    "ternary_matmul_batch",
-    "ternary_quantize",
-    "unpack_codes",
     "warm_up",
 ]
+__all__ += functions.__all__
 
 hook.provide(lambda *asked: cpu.native("call_counts").Recorder(*asked))
 if os.environ.get(hook.VARIABLE):

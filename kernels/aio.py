@@ -17,11 +17,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import Context, copy_context
 from functools import cache, partial, wraps
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from tritmark import kernels
 from tritmark.harness.errors import InvalidArgumentError
-from tritmark.kernels import offload
+from tritmark.kernels import functions, offload
+
+if TYPE_CHECKING:
+    from tritmark.kernels.awaited import *  # noqa: F403
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -135,45 +138,17 @@ def _executor() -> ThreadPoolExecutor:
 
 os.register_at_fork(after_in_child=_executor.cache_clear)  # the child has none of the threads
 
-# The public functions that run kernels or pack weights. A line each, because type checkers read no loop.
-absmean_quantize = awaitable(kernels.absmean_quantize)
-activation_quantize = awaitable(kernels.activation_quantize)
-float_narrow = awaitable(kernels.float_narrow)
-float_widen = awaitable(kernels.float_widen)
-i2s_dequantize = awaitable(kernels.i2s_dequantize)
-i2s_quantize = awaitable(kernels.i2s_quantize)
-matmul = awaitable(kernels.matmul)
-matmul_batch = awaitable(kernels.matmul_batch)
-pack_codes = awaitable(kernels.pack_codes)
+# The public functions that run kernels or pack weights. Those of ops are in a stub, because type checkers read no loop.
+globals().update({name: awaitable(getattr(functions, name)) for name in functions.__all__})
 pack_weights = awaitable(kernels.pack_weights)
 spread = awaitable(kernels.spread)
-ternary_linear = awaitable(kernels.ternary_linear)
-ternary_matmul = awaitable(kernels.ternary_matmul)
-ternary_matmul_a16 = awaitable(kernels.ternary_matmul_a16)
-ternary_matmul_batch = awaitable(kernels.ternary_matmul_batch)
-ternary_quantize = awaitable(kernels.ternary_quantize)
-unpack_codes = awaitable(kernels.unpack_codes)
 warm_up = awaitable(kernels.warm_up)
 
 __all__ = [
-    "absmean_quantize",
-    "activation_quantize",
     "awaitable",
     "call",
-    "float_narrow",
-    "float_widen",
-    "i2s_dequantize",
-    "i2s_quantize",
-    "matmul",
-    "matmul_batch",
-    "pack_codes",
     "pack_weights",
     "spread",
-    "ternary_linear",
-    "ternary_matmul",
-    "ternary_matmul_a16",
-    "ternary_matmul_batch",
-    "ternary_quantize",
-    "unpack_codes",
     "warm_up",
 ]
+__all__ += functions.__all__

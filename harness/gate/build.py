@@ -73,14 +73,16 @@ class BuildProgress:
     """Files to compile, as expected. A Cython file counts twice, because it is translated to C first."""
 
     @cached_property
-    def _of_cython(self) -> list[Path]:
-        return list(self.source.rglob(f"*{_CYTHON}"))
+    def _of_cython(self) -> tuple[str, ...]:
+        found = [path.relative_to(self.source).as_posix() for path in self.source.rglob(f"*{_CYTHON}")]
+        return tuple(f"/{name.removesuffix(_CYTHON)}{end}" for name in found for end in _OF_CYTHON)
 
     def compiled(self) -> int:
-        """Number of files compiled so far: objects, and C made from Cython, below `source`."""
+        """Number of files compiled so far: objects, and C made from Cython, below `source`. The C lies beside its
+        source, or under the same path in a folder of the build."""
         try:
-            made = sum(any(each.with_suffix(end).exists() for end in _OF_CYTHON) for each in self._of_cython)
-            return made + sum(1 for _ in self.source.rglob("*.o"))
+            found = [path for path in self.source.rglob("*") if path.suffix in {".o", *_OF_CYTHON}]
+            return sum(path.suffix == ".o" or path.as_posix().endswith(self._of_cython) for path in found)
         except OSError:  # it is being removed
             return self.sources
 

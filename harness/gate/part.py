@@ -55,13 +55,13 @@ def part_of(installed: Installed, op: str) -> BuildPart:
 
 
 def narrow(source: Path, part: BuildPart) -> frozenset[str]:
-    """Remove the Cython sources of other ops' modules from the folders of needed ones. Returns the removed modules'
-    names."""
-    found = list(source.rglob(f"*{_CYTHON}"))
-    rooms = {path.parent for path in found if path.stem in part.needed}
-    dropped = [path for path in found if path.stem in part.others and path.parent in rooms]
+    """Remove the Cython sources of other ops' modules from the top folders of needed ones: elsewhere are examples and
+    tests. Returns the removed modules' names."""
+    found = [path.relative_to(source) for path in source.rglob(f"*{_CYTHON}")]
+    rooms = {path.parts[0] for path in found if path.stem in part.needed}
+    dropped = [path for path in found if path.stem in part.others and path.parts[0] in rooms]
     for path in dropped:
-        path.unlink()
+        (source / path).unlink()
     return frozenset(path.stem for path in dropped)
 
 

@@ -14,6 +14,8 @@ from tritmark.kernels import auto_device, dispatch, elementwise
 from tritmark.kernels.absmean_quantize.spec import OP
 from tritmark.kernels.foreign import AUTO, takes_any_array
 
+__all__ = ["absmean_quantize"]
+
 KEY = KernelKey("cpu", OP.name, "none", "int8")
 
 

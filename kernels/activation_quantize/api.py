@@ -16,6 +16,8 @@ from tritmark.kernels import auto_device, dispatch, elementwise, plans
 from tritmark.kernels.activation_quantize.spec import KEY, OP, key_for
 from tritmark.kernels.foreign import AUTO, with_plans
 
+__all__ = ["activation_quantize"]
+
 
 class ActivationQuantized(NamedTuple):
     """Quantized activations: q / scale approximates the activations."""

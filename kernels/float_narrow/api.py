@@ -14,6 +14,8 @@ from tritmark.kernels import dispatch
 from tritmark.kernels.float_narrow.spec import DTYPES, OP
 from tritmark.kernels.foreign import takes_any_array
 
+__all__ = ["float_narrow"]
+
 
 @takes_any_array
 def float_narrow(

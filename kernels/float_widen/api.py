@@ -14,6 +14,8 @@ from tritmark.kernels import dispatch
 from tritmark.kernels.float_widen.spec import FORMATS, OP
 from tritmark.kernels.foreign import takes_any_array
 
+__all__ = ["float_widen"]
+
 
 @takes_any_array
 def float_widen(

@@ -13,6 +13,8 @@ from tritmark.kernels import auto_device, dispatch, elementwise
 from tritmark.kernels.foreign import AUTO, takes_any_array
 from tritmark.kernels.i2s_quantize.spec import OP
 
+__all__ = ["i2s_quantize"]
+
 KEY = KernelKey("cpu", OP.name, "none", "int8")
 
 

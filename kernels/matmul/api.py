@@ -25,6 +25,8 @@ from tritmark.kernels.foreign import takes_any_array
 from tritmark.kernels.matmul.precision import PrecisionMode, effective_precision
 from tritmark.kernels.matmul.spec import OPS
 
+__all__ = ["matmul", "matmul_batch"]
+
 
 @dataclass(frozen=True, slots=True)
 class PreparedProduct:

@@ -16,6 +16,8 @@ from tritmark.kernels.foreign import takes_any_array
 from tritmark.kernels.formats import FORMATS, Format
 from tritmark.kernels.pack_codes.spec import OP, PACKED_FORMATS, scales_like
 
+__all__ = ["pack_codes"]
+
 
 @takes_any_array
 def pack_codes(

@@ -17,6 +17,8 @@ from tritmark.kernels.formats import FORMATS
 from tritmark.kernels.packed import PackedWeights
 from tritmark.kernels.ternary_linear.spec import OPS, OUTPUTS
 
+__all__ = ["ternary_linear"]
+
 _OP = "ternary_linear"
 _FORMAT = "row16"
 

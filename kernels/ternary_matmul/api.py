@@ -21,6 +21,8 @@ from tritmark.kernels.offload import FinishedCall
 from tritmark.kernels.packed import PackedWeights, product_with
 from tritmark.kernels.ternary_matmul.spec import OP, dtypes
 
+__all__ = ["ternary_matmul"]
+
 
 @with_plans
 def ternary_matmul(

@@ -22,6 +22,8 @@ from tritmark.kernels.spread_cpu import over_threads
 from tritmark.kernels.ternary_matmul.api import PreparedTernaryProduct, prepare
 from tritmark.kernels.ternary_matmul.spec import OP
 
+__all__ = ["ternary_matmul_batch"]
+
 _NAME = "ternary_matmul_batch"
 Pairs = Iterable[tuple[npt.NDArray[np.int8], PackedWeights]]
 

@@ -19,6 +19,8 @@ from tritmark.kernels.offload import FinishedCall
 from tritmark.kernels.packed import PackedWeights
 from tritmark.kernels.ternary_matmul_a16.spec import DTYPES, OPS
 
+__all__ = ["ternary_matmul_a16"]
+
 _OP = "ternary_matmul_a16"
 FORMAT = "row16"
 """The layout that kernels read."""

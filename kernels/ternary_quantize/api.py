@@ -19,6 +19,8 @@ from tritmark.kernels.foreign import AUTO, takes_any_array
 from tritmark.kernels.ternary_quantize.reference import GROUPS, unpack
 from tritmark.kernels.ternary_quantize.spec import CODES, OP, PACKED, TQ2_0
 
+__all__ = ["ternary_quantize"]
+
 _PACKED = {format: replace(PACKED, format=format) for format in GROUPS}
 
 

@@ -18,6 +18,8 @@ from tritmark.kernels.formats.base import Scale
 from tritmark.kernels.pack_codes.api import device_format
 from tritmark.kernels.unpack_codes.spec import OP
 
+__all__ = ["unpack_codes"]
+
 _BYTES = Tensor("packed", ("bytes",), "uint8", "a weight format's bytes")
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,12 @@ import pytest
 from aarch64 import EMULATOR, PROCESSORS, RANKS, on, skip_without_emulator
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from matmul_driver import SOURCES, Builder, Driver, DriverEndedError, Edit, check_outputs, drawn, exact, fault_seen
+from matmul_driver import Builder, Driver, DriverEndedError, Edit, check_outputs, drawn, exact, fault_seen
 
 from tritmark import cython_ext
 
-NATIVE = Path(__file__).parents[1] / "fuzz" / "native"
+sys.path.append(str(Path(__file__).parents[1] / "fuzz"))
+native = import_module("native")
 
 skip_without_emulator()
 
@@ -99,28 +101,29 @@ print(f"{digest(int(sys.argv[3])):016x}")
 """
 
 
-def here(folder: Path, name: str, op: str) -> str:
+def here(folder: Path, name: str) -> str:
     """The digest of a fuzz target over the installed module of its op, in a process of its own."""
+    driver, cpu, *_ = native.sources(name)
+    op = driver.parent.name
     (module,) = Path(next(iter(cython_ext.__path__))).glob(f"{op}.*.so")
     library = folder / f"{name}.so"
     flags = ["-std=gnu11", "-O1", "-shared", "-fPIC", "-Wno-unknown-pragmas", "-DFUZZ_DIGEST"]
-    sources = [NATIVE / f"{name}.c", SOURCES / "cpu" / "cpu.c"]
-    subprocess.run(["cc", *flags, "-o", library, *sources], check=True)
+    subprocess.run(["cc", *flags, "-o", library, driver, cpu], check=True)
     command = [sys.executable, "-c", HERE, str(module), str(library), str(CALLS), f"{cython_ext.__name__}.{op}"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return str(done.stdout)
 
 
-@pytest.mark.parametrize("name", sorted(path.stem for path in NATIVE.glob("*.c")))
+@pytest.mark.parametrize("name", native.targets())
 def test_every_op_gives_the_bits_that_it_gives_here(builder: Builder, name: str) -> None:
     """The fuzz targets on calls that are the same everywhere: there each set gives the scalar code's bytes, and that
     what it gives here."""
-    op = max((path.name for path in SOURCES.iterdir() if path.is_dir() and name.startswith(path.name)), key=len)
+    driver, *kernels = native.sources(name)
     program = builder.folder / f"digest_{name}.c"
-    program.write_text(f'#define DRIVER "{NATIVE / name}.c"\n#include "{Path(__file__).with_name("digest.c")}"\n')
-    digest = builder.built(name, [program, SOURCES / "cpu" / "cpu.c", *sorted((SOURCES / op).rglob("*.c"))])
-    wanted = here(builder.folder, name, op)
+    program.write_text(f'#define DRIVER "{driver}"\n#include "{Path(__file__).with_name("digest.c")}"\n')
+    digest = builder.built(name, [program, *kernels])
+    wanted = here(builder.folder, name)
     assert int(wanted, 16)
     for processor in PROCESSORS:
         command = [EMULATOR, "-cpu", processor, str(digest), str(CALLS)]

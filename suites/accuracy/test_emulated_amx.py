@@ -33,7 +33,7 @@ from tritmark.kernels import cpu
 # Programs in C: neither the interpreter nor the set that is forced makes a difference.
 pytestmark = pytest.mark.long
 
-FUZZ = HERE.parents[1] / "fuzz" / "native"
+DIGEST = HERE.parents[1] / "aarch64" / "digest.c"
 TILED = [
     ((5, 70, 131), -128),
     ((16, 70, 131), -128),
@@ -440,17 +440,17 @@ def test_the_instructions_of_amx_are_what_is_compiled(emulated_folder: Path) -> 
 @pytest.mark.parametrize("fault", [None, ("+ 4 * n, right_bytes + 4 * i", "+ 4 * n, right_bytes + 4 * n")])
 def test_the_probe_of_amx_does_every_dot_product(tmp_path: Path, fault: tuple[str, str] | None) -> None:
     """The fuzz target of the probes aborts if one gives other sums than plain C."""
-    tree, target = tmp_path / "cython_ext" / "src", tmp_path / "suites" / "fuzz" / "native"
+    tree = tmp_path / "src"
     shutil.copytree(SOURCES, tree)
-    shutil.copytree(FUZZ, target)
     isas = (tree / "isas.h").read_text(encoding="utf-8")
     (tree / "isas.h").write_text(isas.replace(",amx-tile,amx-int8", ""), encoding="utf-8")  # so that it is taken
     if fault is not None:
         text = (tree / "ceilings" / "amx.c").read_text(encoding="utf-8")
         assert fault[0] in text
         (tree / "ceilings" / "amx.c").write_text(text.replace(*fault), encoding="utf-8")
-    flags = ["-std=gnu11", "-O1", "-fopenmp", "-w", "-DTM_TILES_EMULATED", f'-DDRIVER="{target / "ceilings.c"}"']
-    sources = [FUZZ.parents[1] / "aarch64" / "digest.c", tree / "cpu" / "cpu.c", *(tree / "ceilings").glob("*.c")]
+    flags = ["-std=gnu11", "-O1", "-fopenmp", "-w", "-DTM_TILES_EMULATED", f'-DDRIVER="{tree / "ceilings" / "fuzz.c"}"']
+    kernels = [path for path in (tree / "ceilings").glob("*.c") if path.name != "fuzz.c"]
+    sources = [DIGEST, tree / "cpu" / "cpu.c", *kernels]
     subprocess.run(["cc", *flags, "-o", tmp_path / "probes", *sources], check=True)
     done = subprocess.run([tmp_path / "probes", "100"], capture_output=True, text=True, check=False)
     assert (done.returncode == 0) == (fault is None), done.stderr

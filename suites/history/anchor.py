@@ -14,11 +14,14 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Collection
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from asv_runner.benchmarks.mark import SkipNotImplemented
+
+from tritmark.kernels import PROVIDER
 
 from . import shapes
 from .cases import GPU, on_gpu
@@ -27,7 +30,11 @@ ANCHOR = "2f8a161"
 """The commit with which all others are compared. Another anchor begins a new history: delete the old ratios with `asv
 rm`."""
 
-SUITES = {"cpu": Path(__file__).with_name("anchor.toml"), "cuda": Path(__file__).with_name("anchor-cuda.toml")}
+DEVICES = {
+    "cpu": ((*shapes.VECTOR_OPS, *shapes.PRODUCT_OPS), shapes.SIZES),
+    "cuda": ((*shapes.CUDA_VECTOR_OPS, *shapes.CUDA_PRODUCT_OPS), shapes.CUDA_SIZES),
+}
+"""What is compared on each: kernels, and numbers of values."""
 _SAMPLED_S = 0.3
 """Seconds for each kernel and shape; a step of 5 % needs less."""
 
@@ -45,7 +52,9 @@ def ratios() -> dict[str, float]:
     for each in installed.glob("tritmark*"):
         shutil.copytree(each, site / each.name)
     for device in ("cpu", "cuda") if GPU else ("cpu",):
-        asked = ("--device", device, "--suite", str(SUITES[device]), "--budget", str(_SAMPLED_S), "--format", "json")
+        suite = Path(f"history-{device}.toml").resolve()
+        suite.write_text(suite_of(device, {op.name for op in PROVIDER.ops}), encoding="utf-8")
+        asked = ("--device", device, "--suite", str(suite), "--budget", str(_SAMPLED_S), "--format", "json")
         done = subprocess.run(
             [gate, "gate", ANCHOR, str(site), *asked], cwd=checkout, capture_output=True, text=True, check=False
         )
@@ -60,6 +69,19 @@ def ratios() -> dict[str, float]:
             raise RuntimeError(f"the gate could compare nothing with {ANCHOR}: {'; '.join(sorted(reasons))[:2000]}")
         found.update(ratios_here)
     return found
+
+
+def suite_of(device: str, ops: Collection[str]) -> str:
+    """The workloads that are compared with the anchor on a device, as a suite's TOML. `ops` are those of the measured
+    commit: its harness refuses others."""
+    kernels, sizes = DEVICES[device]
+    lines = [f'title = "History: ops on {device} at few shapes"']
+    for op, kernel in {kernel.split("/")[0]: kernel for kernel in kernels}.items():
+        if op in ops:
+            at = ", ".join(f"{{ {place.replace(' ', ', ')} }}" for place in shapes.places(kernel, sizes))
+            families = json.dumps(shapes.families(kernel))
+            lines += ["[[workloads]]", f'op = "{op}"', f"shapes = [{at}]", f"families = {families}", "measure = true"]
+    return "\n".join([*lines, ""])
 
 
 def told(result: dict[str, Any]) -> dict[str, float]:

@@ -10,20 +10,21 @@ skipped, and each call runs once in the simulator with a small shape.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from inspect import isfunction, signature
 from typing import Any
 
 import numpy as np
 import pytest
+from contract_calls import contract_calls, ops_on
 from history_shapes import history_shapes
 from made_up_library import asarray
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from tritmark import kernels
 from tritmark.harness.spec import Receipt
-from tritmark.kernels import dispatch, pack_weights
+from tritmark.kernels import OPS, dispatch, pack_weights
 from tritmark.kernels.cuda import device
 from tritmark.kernels.cuda.context import CudaContext, cuda_context, simulated
 from tritmark.kernels.offload import FinishedCall
@@ -65,29 +66,22 @@ def vector_calls(rows: int, K: int) -> dict[str, Callable[[], Call]]:
 
         return made
 
-    def of_codes(call: Callable[[Any], Any]) -> Callable[[], Call]:
-        def made() -> Call:
-            q = asarray(codes(*shape))
-            return lambda: call(q)
-
-        return made
+    def packed() -> Call:
+        q = asarray(codes(*shape))
+        return lambda: kernels.pack_codes(q, 0.5)  # type: ignore[arg-type]
 
     def unpacked() -> Call:
         packed = kernels.pack_codes(asarray(codes(*shape)), 0.5)  # type: ignore[arg-type]
         return lambda: kernels.unpack_codes(packed, shape)
 
+    sizes = {"n": rows * K, "M": rows, "N": rows, "K": K}
+    contracts = contract_calls("cuda", sizes, asarray)
     return {
-        "i2s_quantize": of("float32", lambda x: kernels.i2s_quantize(x, 0.7)),
+        **{op: partial(partial, call, device="cuda") for op, call in contracts.items()},
         "i2s_quantize-float16": of("float16", lambda x: kernels.i2s_quantize(x, 0.7)),
-        "i2s_dequantize": of_codes(lambda q: kernels.i2s_dequantize(q, 0.7)),
-        "absmean_quantize": of("float32", kernels.absmean_quantize),
-        "ternary_quantize": of("float32", lambda x: kernels.ternary_quantize(x, 128)),
         "ternary_quantize-packed": of("float32", lambda x: kernels.ternary_quantize(x, 128, packed=True)),
-        "activation_quantize": of("float32", kernels.activation_quantize),
         "activation_quantize-float16": of("float16", kernels.activation_quantize),
-        "float_narrow": of("float32", kernels.float_narrow),
-        "float_widen": of("float16", kernels.float_widen),
-        "pack_codes": of_codes(lambda q: kernels.pack_codes(q, 0.5)),
+        "pack_codes": packed,
         "unpack_codes": unpacked,
     }
 
@@ -201,4 +195,5 @@ def test_each_call_runs_on_the_device_and_copies_no_array(
 def test_every_function_with_a_device_is_among_them() -> None:
     functions = {name: getattr(kernels, name) for name in kernels.__all__}
     placed = {name for name, each in functions.items() if isfunction(each) and "device" in signature(each).parameters}
-    assert {name.partition("-")[0] for name in SMALL} == placed - OTHERS
+    elsewhere = {op.name for op in OPS} - ops_on("cuda")
+    assert {name.partition("-")[0] for name in SMALL} == placed - OTHERS - elsewhere

@@ -14,11 +14,12 @@ the kernel that ran and the fewest bytes and operations of the call. It does not
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from contract_calls import contract_calls
 from history_shapes import history_shapes
 from no_plans import NoPlans
 from pytest_benchmark.fixture import BenchmarkFixture
@@ -60,8 +61,7 @@ def cases() -> Iterator[Case]:
     here = {v.id for v in PROVIDER.variants if v.key.device == "cpu" and v.features <= cpu.features()}
     for name in (*SHAPES.VECTOR_OPS, *SHAPES.PRODUCT_OPS):
         op, format, dtype = name.split("/")
-        products = name in SHAPES.PRODUCT_OPS
-        places = SHAPES.LAYERS if products else [SHAPES.vector_shape(name, n) for n in SHAPES.SIZES]
+        places = SHAPES.places(name, SHAPES.SIZES)
         for variant in SHAPES.CPU:
             isa = variant.removeprefix("cpu:")
             if f"cpu/{name}/{isa}" in here:
@@ -97,18 +97,11 @@ def vector_call(case: Case) -> Callable[[], Any]:
     if case.op == "activation_quantize":
         rows = narrow(values(case.axes["M"], case.axes["K"]), case.format)
         return lambda: kernels.activation_quantize(rows, variant=variant)
-    x = values(case.axes["n"])
-    if case.op == "i2s_dequantize":
-        q = kernels.i2s_quantize(x, 0.7)
-        return lambda: kernels.i2s_dequantize(q, 0.7, variant=variant)
     if case.op == "ternary_quantize":
+        x = values(case.axes["n"])
         packed = case.format != "none"
         return lambda: kernels.ternary_quantize(x, BLOCK, packed=packed, variant=variant)  # type: ignore[call-overload]
-    calls: dict[str, Callable[[], Any]] = {
-        "i2s_quantize": lambda: kernels.i2s_quantize(x, 0.7, variant=variant),
-        "absmean_quantize": lambda: kernels.absmean_quantize(x, variant=variant),
-    }
-    return calls[case.op]
+    return partial(contract_calls("cpu", case.axes)[case.op], variant=variant)
 
 
 def ran(call: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> Receipt:

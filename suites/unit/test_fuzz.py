@@ -55,11 +55,11 @@ def test_native_drivers(tmp_path: Path) -> None:
     """Without sanitizers, which fuzz.py has: each driver against the kernels that are installed."""
     pairs = []
     for name in native.targets():
-        source = FUZZ / "native" / f"{name.removeprefix('native.')}.c"
-        (module,) = Path(next(iter(cython_ext.__path__))).glob(f"{native.op_of(name)}.*.so")
-        driver = tmp_path / f"{source.stem}.so"
+        source, cpu, *_ = native.sources(name)
+        (module,) = Path(next(iter(cython_ext.__path__))).glob(f"{source.parent.name}.*.so")
+        driver = tmp_path / f"{name}.so"
         flags = ["-std=gnu11", "-shared", "-fPIC", "-Wno-unknown-pragmas"]
-        subprocess.run(["cc", *flags, "-o", driver, source, native.SOURCES / "cpu" / "cpu.c"], check=True)
+        subprocess.run(["cc", *flags, "-o", driver, source, cpu], check=True)
         pairs += [str(driver), str(module)]
     done = subprocess.run(
         [sys.executable, "-c", DRIVE, str(CALLS), *pairs], capture_output=True, text=True, check=False

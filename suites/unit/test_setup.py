@@ -72,7 +72,8 @@ def of_sets() -> list[Path]:
 def test_the_intrinsics_are_compiled_once_and_go_before_vector_code_alone(
     names: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    plain, avx2, boundary = (f"cython_ext/{name}" for name in ("src/peers/peers.c", "src/ceilings/avx2.c", "clock.c"))
+    plain, avx2 = (f"cython_ext/src/{name}.c" for name in ("peers/peers", "ceilings/avx2"))
+    boundary = str(names["GENERATED"] / "cython_ext" / "clock.c")
     calls = built(names, monkeypatch, tmp_path, Compiler("plain-cc"), [plain, avx2, boundary])
     header, flags = str(tmp_path / "intrinsics.h"), names["FLAGS"]
     assert len(calls) == 4
@@ -110,6 +111,16 @@ def test_the_compilers_of_a_gate_are_taken_for_ccache(
     assert names["caches"](["mycc"])
 
 
+def test_each_boundary_is_a_module_with_the_c_files_of_its_folder(names: dict[str, Any]) -> None:
+    boundaries = sorted(names["ROOM"].rglob("*.pyx"))
+    assert [each.name for each in map(names["extension"], boundaries)] == [
+        f"tritmark.cython_ext.{path.stem}" for path in boundaries
+    ]
+    boundary, *sources = names["extension"](names["SOURCES"] / "i2s_dequantize" / "i2s_dequantize.pyx").sources
+    assert Path(boundary).suffix == ".pyx"
+    assert {Path(source).stem for source in sources} == {"avx2", "avx512", "scalar", "sse41"}, "no fuzz driver"
+
+
 def test_ccache_is_found_behind_a_link(names: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (ccache := tmp_path / "ccache").write_text("")
     ccache.chmod(0o755)
@@ -142,7 +153,7 @@ def test_plain_c_reads_no_intrinsics() -> None:
     """They take GCC 0.4 s, which is more than the rest of most such files."""
     if not (compiler := shutil.which(os.environ.get("CC", "cc"))):
         pytest.skip("no C compiler: cc")
-    plain = sorted({*SOURCES.rglob("*.c")} - set(of_sets()))
+    plain = sorted(path for path in {*SOURCES.rglob("*.c")} - set(of_sets()) if not path.stem.startswith("fuzz"))
     headers = [SOURCES / name / f"{name}.h" for name in ("activation_quantize", "ternary_quantize", "ternary_matmul")]
     read = {path: with_includes(compiler, path) for path in [*plain, *headers]}
     assert len(read) > 20

@@ -235,6 +235,10 @@ def test_sources_are_those_of_folders_with_cython_where_there_are_some(tmp_path:
     (tmp_path / "native/src/other").mkdir(parents=True)
     (tmp_path / "native/src/other/b.c").touch()
     assert (_sources(tmp_path), _sources(tmp_path, {"other"})) == (6, 5)
+    (tmp_path / "native/module.c").unlink()
+    (tmp_path / "build/cython/native").mkdir(parents=True)
+    (tmp_path / "build/cython/native/module.c").touch()
+    assert making.compiled() == 2, "a build may put the C elsewhere"
 
 
 def test_the_line_counts_each_kind_of_work_from_its_beginning() -> None:

@@ -28,10 +28,10 @@ ONE = BuildPart(frozenset({"one"}), frozenset({"two"}))
 BACKEND = gate_sites.BACKEND.replace(
     'wheel.write("gated.py")',
     """wheel.write("gated.py")
-        if not Path("native/two.pyx").exists() and Path("lists-its-modules").exists():
-            raise SystemExit("native/two.pyx: no such file")
-        for each in Path("native").glob("*.pyx"):
-            wheel.write(each, each.with_suffix(".py"))
+        if not Path("native/src/two/two.pyx").exists() and Path("lists-its-modules").exists():
+            raise SystemExit("native/src/two/two.pyx: no such file")
+        for each in Path("native").rglob("*.pyx"):
+            wheel.write(each, f"native/{each.stem}.py")
             wheel.write(each, f"native/{each.stem}.made-up.so")""",
 )
 
@@ -43,17 +43,18 @@ def git(folder: Path, *arguments: str) -> None:
 
 @pytest.fixture
 def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Two commits of a project with the modules one, two and all."""
+    """Two commits of a project with the modules one and two, in folders of their own, and all."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("TRITMARK_CACHE", raising=False)
     folder = tmp_path / "repository"
-    (folder / "native").mkdir(parents=True)
+    for name in ("src/one", "src/two"):
+        (folder / "native" / name).mkdir(parents=True)
     git(folder, "init", "--quiet")
     (folder / "gated.py").write_text(gate_sites.source(one="lambda y: None"))
     (folder / "backend.py").write_text(BACKEND)
     (folder / "pyproject.toml").write_text(gate_sites.PROJECT)
-    for name in ("one", "two", "all"):
-        (folder / f"native/{name}.pyx").write_text(f"NAME = {name!r}\n")
+    for name in ("src/one/one", "src/two/two", "all"):
+        (folder / f"native/{name}.pyx").write_text(f"NAME = {Path(name).name!r}\n")
     git(folder, "add", ".")
     git(folder, "commit", "--quiet", "-m", "Begin")
     (folder / "gated.py").write_text(gate_sites.source(one="lambda y: spin(1)"))

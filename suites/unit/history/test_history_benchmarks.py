@@ -51,7 +51,9 @@ def test_every_variant_of_every_op_is_timed(suite):
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_the_anchor_is_measured_at_the_same_shapes(suite, device):
+def test_the_anchor_is_measured_at_the_same_shapes(suite, device, tmp_path):
+    path = tmp_path / "suite.toml"
+    path.write_text(suite["anchor"].suite_of(device, {op.name for op in PROVIDER.ops}))
     key, shapes = suite["anchor"].key, suite["shapes"]
     classes = {"cpu": ("Quantize", "Matmul"), "cuda": ("QuantizeCuda", "MatmulCuda")}[device]
     wanted = {}
@@ -62,7 +64,7 @@ def test_the_anchor_is_measured_at_the_same_shapes(suite, device):
                 key(op, variant, {axis: int(size) for axis, _, size in (word.partition("=") for word in shape.split())})
             ] = op
     measured = set()
-    for item in load().suite(str(suite["anchor"].SUITES[device])).selected:
+    for item in load().suite(str(path)).selected:
         for v in PROVIDER.variants:
             if (
                 v.key.op == item.workload.op
@@ -73,6 +75,11 @@ def test_the_anchor_is_measured_at_the_same_shapes(suite, device):
                 measured.add(key(f"{v.key.op}/{v.key.format}/{v.key.dtype}", f"{device}:{v.name}", item.workload.axes))
     assert measured - set(wanted) == set()
     assert {wanted[each] for each in measured} == set(wanted.values())
+
+
+def test_ops_that_a_commit_lacks_are_not_compared(suite):
+    assert 'op = "i2s_quantize"' in (text := suite["anchor"].suite_of("cpu", {"i2s_quantize"}))
+    assert text.count("[[workloads]]") == 1
 
 
 def test_a_gates_ratios_are_read(suite):

@@ -6,11 +6,13 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
+from contract_calls import contract_calls
 
 from tritmark import kernels
 from tritmark.harness.errors import InvalidArgumentError
@@ -20,12 +22,8 @@ from tritmark.harness.monitor.receipts import collects, watch_with
 from tritmark.harness.spec import Receipt
 from tritmark.kernels import (
     QuantizedLinear,
-    absmean_quantize,
     activation_quantize,
-    float_narrow,
-    float_widen,
     i2s_dequantize,
-    i2s_quantize,
     matmul,
     matmul_batch,
     pack_codes,
@@ -57,26 +55,22 @@ BOUND = LAYER.bind(X)
 Calls = dict[str, tuple[Callable[[], Any], list[str]]]
 """By name: a call of a public function, and the ops of its receipts."""
 
+
+def of_contracts(device: str) -> Calls:
+    return {op: (partial(call, device=device), [op]) for op, call in contract_calls(device).items()}
+
+
 ON_CPU: Calls = {
-    "absmean_quantize": (lambda: absmean_quantize(X), ["absmean_quantize"]),
-    "activation_quantize": (lambda: activation_quantize(X), ["activation_quantize"]),
-    "i2s_dequantize": (lambda: i2s_dequantize(Q, 0.5), ["i2s_dequantize"]),
-    "i2s_quantize": (lambda: i2s_quantize(X, 0.5), ["i2s_quantize"]),
+    **of_contracts("cpu"),
     "ternary_matmul": (lambda: ternary_matmul(ROWS, WEIGHTS), ["ternary_matmul"]),
     "ternary_matmul_batch": (lambda: ternary_matmul_batch([(ROWS, WEIGHTS)] * 3, threads=2), ["ternary_matmul"] * 3),
-    "ternary_quantize": (lambda: ternary_quantize(X, 32), ["ternary_quantize"]),
     "QuantizedLinear": (lambda: LAYER(X), ["activation_quantize", "ternary_matmul"]),
     "QuantizedLinear, bound": (BOUND.run, ["ternary_matmul"]),
     "QuantizedLinear, dequantized": (lambda: DEQUANTIZED(X), ["ternary_matmul"]),
 }
 
 ON_CUDA: Calls = {
-    "absmean_quantize": (lambda: absmean_quantize(X, device="cuda"), ["absmean_quantize"]),
-    "activation_quantize": (lambda: activation_quantize(X, device="cuda"), ["activation_quantize"]),
-    "float_narrow": (lambda: float_narrow(X), ["float_narrow"]),
-    "float_widen": (lambda: float_widen(HALF), ["float_widen"]),
-    "i2s_dequantize": (lambda: i2s_dequantize(Q, 0.5, device="cuda"), ["i2s_dequantize"]),
-    "i2s_quantize": (lambda: i2s_quantize(X, 0.5, device="cuda"), ["i2s_quantize"]),
+    **of_contracts("cuda"),
     "matmul": (lambda: matmul(X, X.T.copy(), mode="fp16"), ["matmul_fp16"]),
     "matmul_batch": (lambda: matmul_batch([(X, X.T.copy())] * 2, mode="fp32"), ["matmul_fp32"] * 2),
     "pack_codes": (lambda: pack_codes(CODES, 0.5), ["pack_codes"]),
@@ -87,7 +81,6 @@ ON_CUDA: Calls = {
         lambda: ternary_matmul_batch([(ROWS, WEIGHTS)] * 3, device="cuda"),
         ["ternary_matmul"] * 3,
     ),
-    "ternary_quantize": (lambda: ternary_quantize(X, 32, device="cuda"), ["ternary_quantize"]),
     "unpack_codes": (lambda: unpack_codes(pack_codes(CODES, 0.5), (32, 256), "row16"), ["pack_codes", "unpack_codes"]),
     "QuantizedLinear": (lambda: QuantizedLinear(WEIGHTS, device="cuda")(X), ["ternary_matmul"]),
 }

@@ -1,8 +1,8 @@
 /* The probes of the machine's ceilings: any size that the boundary admits; each kind must leave the same checksum
  * and the same bytes. */
-#include "fuzz.h"
+#include "../fuzz.h"
 
-#include "../../../cython_ext/src/ceilings/ceilings.h"
+#include "ceilings.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

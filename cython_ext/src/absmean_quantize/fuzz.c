@@ -1,8 +1,8 @@
 /* absmean_quantize: any floats, both ways of writing; the sum's order is fixed, so the scale has the same bits
  * everywhere. */
-#include "fuzz.h"
+#include "../fuzz.h"
 
-#include "../../../cython_ext/src/absmean_quantize/absmean_quantize.h"
+#include "absmean_quantize.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

@@ -1,7 +1,7 @@
 /* ternary_quantize: any floats, any block, codes apart or packed, both ways of writing. */
-#include "fuzz.h"
+#include "../fuzz.h"
 
-#include "../../../cython_ext/src/ternary_quantize/ternary_quantize.h"
+#include "ternary_quantize.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

@@ -1,9 +1,9 @@
 /* ternary_matmul from each format: any activations, weights of any bytes, scales of any bits beside them and finite
  * ones within. Where a byte holds a reserved field 3, which the format's unpacking refuses, int16 sums may wrap: then
  * only the memory is watched, as for a format without a line in LAYOUTS. */
-#include "fuzz.h"
+#include "../fuzz.h"
 
-#include "../../../cython_ext/src/ternary_matmul/formats.h"
+#include "formats.h"
 
 /* Scales among the bytes, of which the upper bit of the exponent is cleared: the `count` of `bytes` bytes each at
  * `first` bytes of every `unit`, or of four rows of K bytes and 16 where that is 0. */

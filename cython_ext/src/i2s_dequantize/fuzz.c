@@ -1,7 +1,7 @@
 /* i2s_dequantize: any int8 and any scale but NaN, both ways of writing. */
-#include "fuzz.h"
+#include "../fuzz.h"
 
-#include "../../../cython_ext/src/i2s_dequantize/i2s_dequantize.h"
+#include "i2s_dequantize.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

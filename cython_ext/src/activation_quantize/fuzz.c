@@ -1,7 +1,7 @@
 /* activation_quantize: any numbers of 32 or 16 bits, rows that may lie apart. */
-#include "fuzz.h"
+#include "../fuzz.h"
 
-#include "../../../cython_ext/src/activation_quantize/activation_quantize.h"
+#include "activation_quantize.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

@@ -1,8 +1,8 @@
 /* ternary_matmul of tl1 and tl2: any activations, layouts and bytes, also such as the kernels refuse. Where a nibble is
  * one that unpacking refuses, sums are anything: then only the memory is watched. */
-#include "fuzz.h"
+#include "../fuzz.h"
 
-#include "../../../cython_ext/src/ternary_matmul/formats.h"
+#include "formats.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

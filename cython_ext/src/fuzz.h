@@ -9,8 +9,8 @@
 #ifndef TM_FUZZ_H
 #define TM_FUZZ_H
 
-#include "../../../cython_ext/src/cpu/cpu.h"
-#include "../../../cython_ext/src/parallel.h"
+#include "cpu/cpu.h"
+#include "parallel.h"
 
 #include <sanitizer/asan_interface.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* i2s_quantize: any finite scale above zero, any floats, both ways of writing. */
-#include "fuzz.h"
+#include "../fuzz.h"
 
-#include "../../../cython_ext/src/i2s_quantize/i2s_quantize.h"
+#include "i2s_quantize.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
