@@ -24,35 +24,34 @@ from tritmark.harness.spec import (
     PublicCall,
     Variant,
 )
-from tritmark.kernels import cpu, functions
+from tritmark.kernels import functions
 from tritmark.kernels.absmean_quantize.api import ternarize
 from tritmark.kernels.cuda.device import DEVICE as CUDA
-from tritmark.kernels.cuda.memory import MemoryHealth
-from tritmark.kernels.cuda.spread import spread
-from tritmark.kernels.device_health import check_memory_health, performance_stats
-from tritmark.kernels.dispatch import register
+from tritmark.kernels.cuda.memory.memory import MemoryHealth
+from tritmark.kernels.dispatch.dispatch import register
 from tritmark.kernels.formats import BUILT_IN, FORMATS, READ_ONLY, WEIGHT_TYPES
 from tritmark.kernels.functions import *  # noqa: F403
-from tritmark.kernels.golden import vectors
-from tritmark.kernels.linear import QuantizedLinear
-from tritmark.kernels.ops import files, modules
-from tritmark.kernels.packed import PackedWeights, pack_weights
+from tritmark.kernels.linear.linear import QuantizedLinear
+from tritmark.kernels.linear.warming import WarmedCall, warm_up
+from tritmark.kernels.native import cpu
+from tritmark.kernels.ops import contracts, files, modules
 from tritmark.kernels.peers import ORACLES, PEERS
-from tritmark.kernels.spread_result import Spread
-from tritmark.kernels.warming import WarmedCall, warm_up
+from tritmark.kernels.provider.golden import vectors
+from tritmark.kernels.public.device_health import check_memory_health, performance_stats
+from tritmark.kernels.spreading.result import Spread
+from tritmark.kernels.spreading.spread import spread
+from tritmark.kernels.weights.packed import PackedWeights, pack_weights
 
 if TYPE_CHECKING:
     from tritmark.harness.precision import Precisions
     from tritmark.harness.providers import PeerLibrary
 
-OPS: tuple[Op, ...] = tuple(
-    op for spec in modules("spec") for op in ((spec.OP,) if hasattr(spec, "OP") else spec.OPS.values())
-)
+OPS: tuple[Op, ...] = tuple(op for op, _ in contracts())
 """Every op, in the order in which reports show them."""
 
 
 def _evaluate_matrix(*args: Any, **kwargs: Any) -> Any:
-    from tritmark.kernels.evaluate_matrix import evaluate_matrix
+    from tritmark.kernels.provider.evaluate_matrix import evaluate_matrix
 
     return evaluate_matrix(*args, **kwargs)
 
@@ -64,25 +63,25 @@ def _adapters(name: str, path: str) -> Sequence[Variant]:
 
 
 def _evaluate_stored(*args: Any, **kwargs: Any) -> Any:
-    from tritmark.kernels.evaluate_stored import evaluate_stored
+    from tritmark.kernels.provider.evaluate_stored import evaluate_stored
 
     return evaluate_stored(*args, **kwargs)
 
 
 def _mutants() -> Sequence[Mutant | EquivalentMutants | Decoding]:
-    from tritmark.kernels.mutants import MUTANTS
+    from tritmark.kernels.provider.mutants import MUTANTS
 
     return MUTANTS
 
 
 def _calls() -> Sequence[PublicCall]:
-    from tritmark.kernels.calls import CALLS
+    from tritmark.kernels.provider.calls import CALLS
 
     return CALLS
 
 
 def _portable(op: str, axes: Axes, threads: int | None) -> Sequence[PortableCall]:
-    from tritmark.kernels.portable_calls import portable
+    from tritmark.kernels.provider.portable_calls import portable
 
     return portable(op, axes, threads)
 

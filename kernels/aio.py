@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from tritmark import kernels
 from tritmark.harness.errors import InvalidArgumentError
-from tritmark.kernels import functions, offload
+from tritmark.kernels import functions
+from tritmark.kernels.dispatch import offload
 
 if TYPE_CHECKING:
     from tritmark.kernels.awaited import *  # noqa: F403

@@ -8,6 +8,8 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
+from tritmark.harness.spec import Op
+
 _HERE = Path(__file__).parent
 
 
@@ -17,6 +19,14 @@ def names() -> tuple[str, ...]:
     found = [path.parent.name for path in sorted(_HERE.glob("*/spec.py"))]
     orders = {name: import_module(f"{__package__}.{name}.spec").ORDER for name in found}
     return tuple(sorted(found, key=orders.__getitem__))
+
+
+@cache
+def contracts() -> tuple[tuple[Op, ModuleType], ...]:
+    """Every op, in the order in which reports show them, and its `spec`, which may have several."""
+    return tuple(
+        (op, spec) for spec in modules("spec") for op in ((spec.OP,) if hasattr(spec, "OP") else spec.OPS.values())
+    )
 
 
 def modules(*parts: str) -> Iterator[ModuleType]:

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tritmark.harness.spec import Axes, KernelKey, Op, Sizes, Tensor, ToleranceKind, Traffic, Values
+from tritmark.harness.spec import Arrays, Axes, KernelKey, Op, Sizes, Tensor, ToleranceKind, Traffic, Values
 from tritmark.harness.validate.families import FLOAT_FAMILIES, ROWS, floats
-from tritmark.kernels import input_dtypes
 from tritmark.kernels.activation_quantize.reference import reference
+from tritmark.kernels.numerics import input_dtypes
 
 ORDER = 50
 """The place of the op in lists and reports."""
@@ -60,6 +60,11 @@ def _traffic(axes: Axes, key: KernelKey) -> Traffic:
     M, K = axes["M"], axes["K"]
     # For each element: a maximum, a product, a rounding and an addition.
     return Traffic(read=input_dtypes.itemsize(key.input_dtype) * M * K, written=M * K + 8 * M, operations=4 * M * K)
+
+
+def largest(inputs: Arrays, axes: Axes) -> float:
+    """A bound of results beyond the magnitude of inputs: there are none."""
+    return 0.0
 
 
 OP = Op(

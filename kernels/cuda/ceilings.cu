@@ -21,7 +21,7 @@
  * Macro: THREADS, of a block.
  *
  * Rates: `tritmark machine`. Versions: docs/kernels/cuda_ceilings.md. */
-#include "overlap.cuh"
+#include "../overlap.cuh"
 
 typedef unsigned int u32;
 typedef unsigned long long u64;

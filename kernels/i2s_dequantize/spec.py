@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tritmark.harness.spec import Axes, KernelKey, Op, Tensor, ToleranceKind, Traffic, Values
+from tritmark.harness.spec import Arrays, Axes, KernelKey, Op, Tensor, ToleranceKind, Traffic, Values
 from tritmark.harness.validate.families import ELEMENTS, integers, scales
 from tritmark.kernels.i2s_dequantize.reference import reference
 
@@ -30,6 +30,11 @@ def _outputs_like(axes: Axes, key: KernelKey) -> Mapping[str, tuple[tuple[int, .
 
 def _traffic(axes: Axes, key: KernelKey) -> Traffic:
     return Traffic(read=axes["n"], written=4 * axes["n"], operations=axes["n"])
+
+
+def largest(inputs: Arrays, axes: Axes) -> float:
+    """A bound of results beyond the magnitude of inputs, for the codes that i2s_quantize returns."""
+    return 2 * float(inputs["scale"])
 
 
 OP = Op(

@@ -22,6 +22,8 @@ ORDER = 130
 """The place of the op in lists and reports."""
 NAMES = {"float32": "matmul_fp32", "float16": "matmul_fp16", "bfloat16": "matmul_bf16"}
 """The op of each input dtype."""
+SUMS_OVERFLOW = True
+"""Sums of finite products may be infinite, or NaN where two such sums cancel."""
 MAX_K = 1 << 20
 """The bound of the sums is 12 roundings for every 4 of the K; above this K it would be useless."""
 FAMILIES = ("uniform", "normal", "heavy", "constant", "zero", "ties", "denormals", "one_nonzero", "large", NONFINITE)

@@ -2,49 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from tritmark.harness.spec import Arrays, Axes, Op
-
-_CODE = 2
-"""The largest magnitude of a code."""
-
-
-def _absent(inputs: Arrays, axes: Axes) -> float:
-    return 0.0
-
-
-def _dequantized(inputs: Arrays, axes: Axes) -> float:
-    return _CODE * float(inputs["scale"])
-
-
-def _product(inputs: Arrays, axes: Axes) -> float:
-    if not np.all(np.asarray(inputs["weight_scale"]) != 1):
-        return np.inf  # rows or groups may have scales, in the bytes of the weights
-    return axes["K"] * _CODE * 128 * float(np.max(inputs["weight_scale"])) / float(np.min(inputs["act_scale"]))
-
-
-_LARGEST: Mapping[str, Callable[[Arrays, Axes], float]] = {
-    "absmean_quantize": _absent,
-    "activation_quantize": _absent,
-    "i2s_dequantize": _dequantized,
-    "ternary_quantize": _absent,
-    "ternary_matmul": _product,
-}
-"""By op, a bound of the magnitude of results beyond those of inputs: below the largest number of the output's dtype, no
-result can overflow. An infinity of any other op may be an overflow, so it passes."""
-
-_PROPAGATES = ("float_widen", "float_narrow", "matmul", "ternary_matmul_a16")
-"""Ops, by the beginning of their names, whose results may be NaN for finite inputs, or whose inputs need not be
-finite."""
+from tritmark.kernels.ops import contracts
 
 
 def excluded_value(op: Op, inputs: Arrays, outputs: Arrays, axes: Axes) -> str:
-    """The first NaN or infinity in host arrays of outputs that the contract excludes, in words; "" for none."""
-    if op.name.startswith(_PROPAGATES):
+    """The first NaN or infinity in host arrays of outputs that the contract excludes, in words; "" for none.
+
+    The `spec` of an op may have `largest(inputs, axes)`, a bound of the magnitude of results beyond those of inputs:
+    below the largest number of the output's dtype, no result can overflow. An infinity of any other op may be an
+    overflow, so it passes. With SUMS_OVERFLOW a NaN passes too: it may be the sum of two infinities.
+    """
+    spec = next((spec for each, spec in contracts() if each.name == op.name), None)
+    if getattr(spec, "SUMS_OVERFLOW", False):
         return ""
     for name, array in outputs.items():
         if not isinstance(array, np.ndarray) or not _floating(array) or np.isfinite(array).all():
@@ -52,8 +26,8 @@ def excluded_value(op: Op, inputs: Arrays, outputs: Arrays, axes: Axes) -> str:
         if not all(_finite(each) for each in inputs.values()):
             return ""
         wrong = np.isnan(array)
-        found = _LARGEST.get(op.name)
-        if found is not None and found(inputs, axes) < _largest(array):
+        largest = getattr(spec, "largest", None)
+        if largest is not None and largest(inputs, axes) < _largest(array):
             wrong = ~np.isfinite(array)
         if wrong.any():
             index = tuple(int(each) for each in np.unravel_index(int(np.argmax(wrong)), array.shape))
