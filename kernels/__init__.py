@@ -24,34 +24,34 @@ from tritmark.harness.spec import (
     PublicCall,
     Variant,
 )
-from tritmark.kernels import cpu
 from tritmark.kernels.absmean_quantize.api import absmean_quantize, ternarize
 from tritmark.kernels.activation_quantize.api import activation_quantize
 from tritmark.kernels.cuda.device import DEVICE as CUDA
-from tritmark.kernels.cuda.memory import MemoryHealth
-from tritmark.kernels.cuda.spread import spread
-from tritmark.kernels.device_health import check_memory_health, performance_stats
-from tritmark.kernels.dispatch import register
+from tritmark.kernels.cuda.memory.memory import MemoryHealth
+from tritmark.kernels.dispatch.dispatch import register
 from tritmark.kernels.float_narrow.api import float_narrow
 from tritmark.kernels.float_widen.api import float_widen
 from tritmark.kernels.formats import BUILT_IN, FORMATS, READ_ONLY, WEIGHT_TYPES
-from tritmark.kernels.golden import vectors
 from tritmark.kernels.i2s_dequantize.api import i2s_dequantize
 from tritmark.kernels.i2s_quantize.api import i2s_quantize
-from tritmark.kernels.linear import QuantizedLinear
+from tritmark.kernels.linear.linear import QuantizedLinear
+from tritmark.kernels.linear.warming import WarmedCall, warm_up
 from tritmark.kernels.matmul.api import matmul, matmul_batch
+from tritmark.kernels.native import cpu
 from tritmark.kernels.ops import files, modules
 from tritmark.kernels.pack_codes.api import pack_codes
-from tritmark.kernels.packed import PackedWeights, pack_weights
 from tritmark.kernels.peers import ORACLES, PEERS
-from tritmark.kernels.spread_result import Spread
+from tritmark.kernels.provider.golden import vectors
+from tritmark.kernels.public.device_health import check_memory_health, performance_stats
+from tritmark.kernels.spreading.result import Spread
+from tritmark.kernels.spreading.spread import spread
 from tritmark.kernels.ternary_linear.api import ternary_linear
 from tritmark.kernels.ternary_matmul.api import ternary_matmul
 from tritmark.kernels.ternary_matmul.batch import ternary_matmul_batch
 from tritmark.kernels.ternary_matmul_a16.api import ternary_matmul_a16
 from tritmark.kernels.ternary_quantize.api import ternary_quantize
 from tritmark.kernels.unpack_codes.api import unpack_codes
-from tritmark.kernels.warming import WarmedCall, warm_up
+from tritmark.kernels.weights.packed import PackedWeights, pack_weights
 
 if TYPE_CHECKING:
     from tritmark.harness.precision import Precisions
@@ -64,7 +64,7 @@ OPS: tuple[Op, ...] = tuple(
 
 
 def _evaluate_matrix(*args: Any, **kwargs: Any) -> Any:
-    from tritmark.kernels.evaluate_matrix import evaluate_matrix
+    from tritmark.kernels.provider.evaluate_matrix import evaluate_matrix
 
     return evaluate_matrix(*args, **kwargs)
 
@@ -76,25 +76,25 @@ def _adapters(name: str, path: str) -> Sequence[Variant]:
 
 
 def _evaluate_stored(*args: Any, **kwargs: Any) -> Any:
-    from tritmark.kernels.evaluate_stored import evaluate_stored
+    from tritmark.kernels.provider.evaluate_stored import evaluate_stored
 
     return evaluate_stored(*args, **kwargs)
 
 
 def _mutants() -> Sequence[Mutant | EquivalentMutants | Decoding]:
-    from tritmark.kernels.mutants import MUTANTS
+    from tritmark.kernels.provider.mutants import MUTANTS
 
     return MUTANTS
 
 
 def _calls() -> Sequence[PublicCall]:
-    from tritmark.kernels.calls import CALLS
+    from tritmark.kernels.provider.calls import CALLS
 
     return CALLS
 
 
 def _portable(op: str, axes: Axes, threads: int | None) -> Sequence[PortableCall]:
-    from tritmark.kernels.portable_calls import portable
+    from tritmark.kernels.provider.portable_calls import portable
 
     return portable(op, axes, threads)
 

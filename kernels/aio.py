@@ -21,7 +21,7 @@ from typing import Any, Generic, ParamSpec, TypeVar
 
 from tritmark import kernels
 from tritmark.harness.errors import InvalidArgumentError
-from tritmark.kernels import offload
+from tritmark.kernels.dispatch import offload
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -16,8 +16,8 @@ except ModuleNotFoundError as error:
     raise MissingPackageError(
         "tritmark.torch needs PyTorch, which is not installed", name="torch", next_step=install("torch")
     ) from None
-from tritmark.kernels import threads
-from tritmark.kernels.cpu import native
+from tritmark.kernels.native import threads
+from tritmark.kernels.native.cpu import native
 from tritmark.torch import ops as ops
 from tritmark.torch.bit_linear import BitLinear as BitLinear
 

@@ -9,7 +9,7 @@ import torch
 
 from tritmark.harness.errors import InvalidArgumentError
 from tritmark.kernels.formats.base import Format
-from tritmark.kernels.packed import known_format
+from tritmark.kernels.weights.packed import known_format
 
 FLOATS = {torch.float32: "float32", torch.bfloat16: "bfloat16", torch.float16: "float16"}
 """Dtypes of activations, with their NumPy names."""

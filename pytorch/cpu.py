@@ -1,7 +1,7 @@
 """The ops on CPU tensors: native kernels that work in the memory of the tensors.
 
-A known layer shape finds a plan (kernels/plans.py), which runs with the tensors' addresses. Most of the remaining host
-time is attribute access on tensors and PyTorch's allocator.
+A known layer shape finds a plan (kernels/linear/plans.py), which runs with the tensors' addresses. Most of the
+remaining host time is attribute access on tensors and PyTorch's allocator.
 """
 
 from __future__ import annotations
@@ -16,13 +16,15 @@ from tritmark.harness.dtypes import strides_of
 from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.monitor import hook, receipts
 from tritmark.harness.spec import Axes, KernelKey, Op, Receipt
-from tritmark.kernels import FORMATS, dispatch, plans
+from tritmark.kernels import FORMATS
 from tritmark.kernels.activation_quantize.spec import OP as ACTIVATION_QUANTIZE
 from tritmark.kernels.activation_quantize.spec import key_for
-from tritmark.kernels.array_library import TorchTensors
-from tritmark.kernels.huge_pages import HUGE_PAGES
+from tritmark.kernels.dispatch import dispatch
+from tritmark.kernels.dispatch.array_library import TorchTensors
 from tritmark.kernels.i2s_dequantize.spec import OP as I2S_DEQUANTIZE
 from tritmark.kernels.i2s_quantize.spec import OP as I2S_QUANTIZE
+from tritmark.kernels.linear import plans
+from tritmark.kernels.native.huge_pages import HUGE_PAGES
 from tritmark.kernels.ternary_matmul.spec import OP as TERNARY_MATMUL
 from tritmark.torch import contract
 from tritmark.torch.allocator import allocator

@@ -19,17 +19,17 @@ from tritmark.harness.machine import libcuda
 from tritmark.harness.monitor import hook
 from tritmark.harness.spec import Axes, KernelKey, Op
 from tritmark.kernels.cuda.launch import DEVICE
-from tritmark.kernels.cuda.linear_plan import add_product, add_quantization, linear_plan
-from tritmark.kernels.cuda.plan import SCALAR, Planner
-from tritmark.kernels.cuda.primary import primary_context
+from tritmark.kernels.cuda.plans.plan import SCALAR, Planner
+from tritmark.kernels.cuda.plans.primary import primary_context
 from tritmark.kernels.formats.base import Format
 from tritmark.kernels.i2s_dequantize.spec import OP as I2S_DEQUANTIZE
 from tritmark.kernels.i2s_quantize.spec import OP as I2S_QUANTIZE
-from tritmark.kernels.input_dtypes import NARROW
+from tritmark.kernels.numerics.input_dtypes import NARROW
 from tritmark.kernels.pack_codes.spec import OP as PACK_CODES
-from tritmark.kernels.packed import known_format
+from tritmark.kernels.ternary_linear.plan import add_product, add_quantization, linear_plan
 from tritmark.kernels.ternary_matmul_a16.spec import OPS as TERNARY_MATMUL_A16
 from tritmark.kernels.unpack_codes.spec import OP as UNPACK_CODES
+from tritmark.kernels.weights.packed import known_format
 from tritmark.torch import contract
 from tritmark.torch.allocator import allocator
 from tritmark.torch.watched import watched

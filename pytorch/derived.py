@@ -19,7 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from tritmark.harness.errors import InvalidArgumentError
 from tritmark.kernels.formats.hf_pack import HF_PACK
-from tritmark.kernels.packed import preferred_format
+from tritmark.kernels.weights.packed import preferred_format
 from tritmark.torch import contract
 
 DEVICES = ("cpu", "cuda")

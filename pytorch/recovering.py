@@ -13,8 +13,8 @@ import numpy as np
 import torch
 
 from tritmark.harness.errors import InvalidArgumentError
-from tritmark.kernels.array_library import TorchTensors
-from tritmark.kernels.packed import PackedWeights
+from tritmark.kernels.dispatch.array_library import TorchTensors
+from tritmark.kernels.weights.packed import PackedWeights
 from tritmark.torch import contract, cpu
 from tritmark.torch.derived import Derived, check_width, derived, refuse, scale_of
 from tritmark.torch.watched import watched

@@ -8,15 +8,16 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from earlier_builds import module
 from hypothesis import HealthCheck, settings
 
 from tritmark.harness import providers
 from tritmark.harness.machine import gpu
-from tritmark.kernels import cpu
 
 if TYPE_CHECKING:
     from tritmark.kernels.cuda.context import CudaContext
 
+cpu = module("tritmark.kernels.native.cpu", "tritmark.kernels.cpu")
 # Deadlines measure the machine, not the code; the numbers of examples are per property.
 _COMMON: dict[str, Any] = {
     "deadline": None,

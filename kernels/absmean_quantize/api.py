@@ -10,9 +10,10 @@ import numpy.typing as npt
 from tritmark.harness.contract import unify
 from tritmark.harness.resident import ResidentArray
 from tritmark.harness.spec import KernelKey, Ternarized
-from tritmark.kernels import auto_device, dispatch, elementwise
 from tritmark.kernels.absmean_quantize.spec import OP
-from tritmark.kernels.foreign import AUTO, takes_any_array
+from tritmark.kernels.dispatch import dispatch
+from tritmark.kernels.public import auto_device, elementwise
+from tritmark.kernels.public.foreign import AUTO, takes_any_array
 
 KEY = KernelKey("cpu", OP.name, "none", "int8")
 

@@ -12,9 +12,12 @@ from tritmark.harness.contract import check_array
 from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.monitor import hook, receipts
 from tritmark.harness.resident import ResidentArray
-from tritmark.kernels import auto_device, dispatch, elementwise, plans
+from tritmark.kernels.activation_quantize import auto_device, plans
 from tritmark.kernels.activation_quantize.spec import KEY, OP, key_for
-from tritmark.kernels.foreign import AUTO, with_plans
+from tritmark.kernels.dispatch import dispatch
+from tritmark.kernels.dispatch.plans import widened
+from tritmark.kernels.public import elementwise
+from tritmark.kernels.public.foreign import AUTO, with_plans
 
 
 class ActivationQuantized(NamedTuple):
@@ -75,12 +78,12 @@ def activation_quantize(
     wide = None
     if planned and (out is None or type(out) is ActivationQuantized):
         found = plans.quantize_plans().run(dispatch.registry(), x, out, variant, threads)
-        if found is None and out is None and variant is None and (wide := plans.widened(x)) is not None:
+        if found is None and out is None and variant is None and (wide := widened(x)) is not None:
             found = plans.quantize_plans().run(dispatch.registry(), wide, None, None, threads)
         if found is not None:
             if thread is not None and watch is not None:
                 K = x.shape[-1]
-                watch.end(thread, OP.name, plans.PLANNED_QUANTIZATIONS.get((x.size // K, K, variant, threads)))
+                watch.end(thread, OP.name, plans.PLANNED.get((x.size // K, K, variant, threads)))
             return ActivationQuantized._make(found)
     asked = x, out, nonfinite, variant, threads, device
     made: ActivationQuantized = (

@@ -7,9 +7,9 @@ from functools import partial
 import numpy as np
 
 from tritmark.harness.spec import Arrays, Axes, Launch, MaxSize
-from tritmark.kernels import cpu
 from tritmark.kernels.activation_quantize.spec import KEY, MAX_K
-from tritmark.kernels.input_dtypes import FORMATS, NARROW
+from tritmark.kernels.native import cpu
+from tritmark.kernels.numerics.input_dtypes import FORMATS, NARROW
 
 
 def _bind(format: str, isa: str, inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:

@@ -10,8 +10,8 @@ from tritmark.harness.spec import KernelKey, MaxSize, Tier, Variant
 from tritmark.kernels.activation_quantize.spec import MAX_K, OP
 from tritmark.kernels.cuda.kernel import Kernel, Step
 from tritmark.kernels.cuda.launch import DEVICE, Call, variant
-from tritmark.kernels.cuda.params import MOST_BLOCKS
-from tritmark.kernels.input_dtypes import FORMATS, INPUT
+from tritmark.kernels.cuda.launch.params import MOST_BLOCKS
+from tritmark.kernels.numerics.input_dtypes import FORMATS, INPUT
 
 FILE = "activation_quantize/activation_quantize.cu"
 LIMITS = (MaxSize("K", MAX_K), MaxSize("M", MOST_BLOCKS))

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from tritmark.harness.spec import Arrays, Axes, EquivalentMutants, KernelKey, Mutant
 from tritmark.kernels.activation_quantize.reference import LEAST
-from tritmark.kernels.input_dtypes import given, other_type
+from tritmark.kernels.numerics.input_dtypes import given, other_type
 
 Floats = npt.NDArray[np.float32]
 _OP = "activation_quantize"

@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from tritmark.harness.spec import Axes, KernelKey, Op, Sizes, Tensor, ToleranceKind, Traffic, Values
 from tritmark.harness.validate.families import FLOAT_FAMILIES, ROWS, floats
-from tritmark.kernels import input_dtypes
 from tritmark.kernels.activation_quantize.reference import reference
+from tritmark.kernels.numerics import input_dtypes
 
 ORDER = 50
 """The place of the op in lists and reports."""

@@ -16,13 +16,13 @@ import numpy.typing as npt
 from tritmark.harness.errors import UsageError
 from tritmark.harness.machine import gpu
 from tritmark.harness.nearest import nearest
-from tritmark.kernels.cpu import variable
 from tritmark.kernels.cuda.array import DeviceArray
 from tritmark.kernels.cuda.backend import Backend, DeviceFunction
 from tritmark.kernels.cuda.kernel import Kernel
-from tritmark.kernels.cuda.memory import MemoryPool
-from tritmark.kernels.cuda.stats import PerformanceStats
-from tritmark.kernels.cuda.transfer import Transfers
+from tritmark.kernels.cuda.memory.memory import MemoryPool
+from tritmark.kernels.cuda.memory.stats import PerformanceStats
+from tritmark.kernels.cuda.memory.transfer import Transfers
+from tritmark.kernels.native.cpu import variable
 
 SELECT = "TRITMARK_CUDA"
 """Environment variable: "driver" (default) or "simulator"."""
@@ -163,6 +163,6 @@ def _new_context(simulated: bool, index: int) -> CudaContext:
         from tritmark.kernels.cuda.simulator import SimulatorBackend
 
         return CudaContext(SimulatorBackend(index))
-    from tritmark.kernels.cuda.driver import DriverBackend
+    from tritmark.kernels.cuda.driver.driver import DriverBackend
 
     return CudaContext(DriverBackend(index))

@@ -29,7 +29,6 @@ from tritmark.harness.spec import (
     Variant,
 )
 from tritmark.harness.spec.stats import COUNTS
-from tritmark.kernels.cuda import launch as launches
 from tritmark.kernels.cuda.array import DeviceArray
 from tritmark.kernels.cuda.context import (
     SELECT,
@@ -43,11 +42,12 @@ from tritmark.kernels.cuda.context import (
     on_gpu,
     simulated,
 )
-from tritmark.kernels.cuda.counted import CountedLaunch
-from tritmark.kernels.cuda.launch import compute
-from tritmark.kernels.cuda.memory import Watch
-from tritmark.kernels.cuda.tuning import gpu_identity
-from tritmark.kernels.cuda.tuning import source_hash as hash_of_sources
+from tritmark.kernels.cuda.launch import launch as launches
+from tritmark.kernels.cuda.launch.counted import CountedLaunch
+from tritmark.kernels.cuda.launch.launch import compute
+from tritmark.kernels.cuda.launch.tuning import gpu_identity
+from tritmark.kernels.cuda.launch.tuning import source_hash as hash_of_sources
+from tritmark.kernels.cuda.memory.memory import Watch
 
 if TYPE_CHECKING:
     from tritmark.harness.candidate.manifest import Described
@@ -125,8 +125,8 @@ def identity() -> Mapping[str, str]:
 
 def compiler() -> str:
     """Name and version of the kernel compiler, and its loader."""
-    from tritmark.kernels.cuda.compile import compiler as nvcc
-    from tritmark.kernels.cuda.compile import loaded_by_pycuda
+    from tritmark.kernels.cuda.driver.compile import compiler as nvcc
+    from tritmark.kernels.cuda.driver.compile import loaded_by_pycuda
 
     through_pycuda = loaded_by_pycuda()
     if simulated():
@@ -180,7 +180,7 @@ class CudaMemory:
         array.read(into)
 
     def watch(self) -> Watch:
-        """See kernels.cuda.memory."""
+        """See kernels.cuda.memory.memory."""
         return cuda_context(self._index).pool.watch()
 
 
@@ -217,42 +217,42 @@ def _title(index: int) -> str:
 
 
 def _clock() -> Clock:
-    from tritmark.kernels.cuda.clock import GraphClock
+    from tritmark.kernels.cuda.measure.clock import GraphClock
 
     return GraphClock()
 
 
 def _plain_clock() -> Clock:
-    from tritmark.kernels.cuda.plain import PlainClock
+    from tritmark.kernels.cuda.measure.plain import PlainClock
 
     return PlainClock()
 
 
 def _ceilings() -> Mapping[str, Ceiling]:
-    from tritmark.kernels.cuda.ceilings import ceilings
+    from tritmark.kernels.cuda.measure.ceilings import ceilings
 
     return ceilings()
 
 
 def _adopt(described: Described) -> tuple[Variant, ...]:
-    from tritmark.kernels.cuda.adopt import adopt
+    from tritmark.kernels.cuda.launch.adopt import adopt
 
     return adopt(described, CAPABILITIES, compiled=missing() is None)
 
 
 def _tracing() -> AccessTracing:
     def trace(op: Op, variant: Variant) -> KernelAccesses:
-        from tritmark.kernels.cuda import access
+        from tritmark.kernels.cuda.access import traced as access
 
         return access.kernel_accesses(DEVICE, op, variant)
 
     def missing() -> str | None:
-        from tritmark.kernels.cuda import access
+        from tritmark.kernels.cuda.access import traced as access
 
         return access.missing()
 
     def environment() -> Mapping[str, str]:
-        from tritmark.kernels.cuda import access
+        from tritmark.kernels.cuda.access import traced as access
 
         return access.environment()
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from tritmark.harness.dtypes import named_dtype
 from tritmark.harness.spec import Arrays, Axes, EquivalentMutants, KernelKey, Mutant
-from tritmark.kernels.float_narrow.reference import narrowed
+from tritmark.kernels.numerics.narrowing import narrowed
 
 _OP = "float_narrow"
 _DROPPED = {"float16": 13, "bfloat16": 16}

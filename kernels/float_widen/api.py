@@ -10,9 +10,9 @@ import numpy.typing as npt
 from tritmark.harness.contract import check_array
 from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.spec import KernelKey
-from tritmark.kernels import dispatch
+from tritmark.kernels.dispatch import dispatch
 from tritmark.kernels.float_widen.spec import FORMATS, OP
-from tritmark.kernels.foreign import takes_any_array
+from tritmark.kernels.public.foreign import takes_any_array
 
 
 @takes_any_array

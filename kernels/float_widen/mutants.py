@@ -28,7 +28,7 @@ def _finite(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
 def _other_type(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
     """The bits of float16 read as bfloat16, or the reverse."""
     from tritmark.harness.dtypes import named_dtype
-    from tritmark.kernels.float_narrow.reference import narrowed
+    from tritmark.kernels.numerics.narrowing import narrowed
 
     other = "bfloat16" if key.input_dtype == "float16" else "float16"
     return {"x": narrowed(inputs["h"], key.input_dtype).view(np.uint16).view(named_dtype(other)).astype(np.float32)}

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tritmark.harness.spec import Arrays, Axes, KernelKey
-from tritmark.kernels.float_narrow.reference import NAN_BITS, narrowed
+from tritmark.kernels.numerics.narrowing import NAN_BITS, narrowed
 
 
 def widened(h: npt.NDArray[Any]) -> npt.NDArray[np.float32]:

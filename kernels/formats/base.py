@@ -120,6 +120,16 @@ class Format(ABC):
         return not (shape[0] % self.row_multiple or shape[1] % self.column_multiple or self.dropped(shape))
 
     @property
+    def ternary(self) -> bool:
+        """Whether it holds any ternary weights."""
+        return {-1, 0, 1} <= set(self.codes)
+
+    def interchangeable(self, shape: Shape) -> bool:
+        """Whether it holds any ternary weights of this shape with one float32 scale: all such formats hold the same
+        weights, each in its own bytes."""
+        return self.ternary and self.scale_per == "tensor" and self.scale_dtype == "float32" and self.holds(shape)
+
+    @property
     def scales(self) -> str:
         """The number of scales, in words."""
         return {

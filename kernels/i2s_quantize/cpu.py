@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tritmark.harness.spec import Arrays, Axes, Launch
-from tritmark.kernels import cpu
+from tritmark.kernels.native import cpu
 
 
 def _bind(isa: str, inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:

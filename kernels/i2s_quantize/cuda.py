@@ -11,7 +11,7 @@ from tritmark.kernels.cuda.kernel import Kernel, Step
 from tritmark.kernels.cuda.launch import DEVICE, Call, variant
 from tritmark.kernels.i2s_quantize.spec import OP
 from tritmark.kernels.i2s_quantize.steps import find_steps
-from tritmark.kernels.input_dtypes import FORMATS, INPUT, NARROW, itemsize
+from tritmark.kernels.numerics.input_dtypes import FORMATS, INPUT, NARROW, itemsize
 
 FILE = "i2s_quantize/i2s_quantize.cu"
 THREADS = 256

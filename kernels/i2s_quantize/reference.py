@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tritmark.harness.spec import Arrays, Axes, KernelKey
-from tritmark.kernels.input_dtypes import given
+from tritmark.kernels.numerics.input_dtypes import given
 
 
 def reference(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:

@@ -9,8 +9,8 @@ import numpy as np
 
 from tritmark.harness.spec import Axes, KernelKey, Op, Tensor, ToleranceKind, Traffic, Values
 from tritmark.harness.validate.families import ELEMENTS, FLOAT_FAMILIES, floats, scales
-from tritmark.kernels import input_dtypes
 from tritmark.kernels.i2s_quantize.reference import reference
+from tritmark.kernels.numerics import input_dtypes
 
 ORDER = 10
 """The place of the op in lists and reports."""

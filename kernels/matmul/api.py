@@ -17,13 +17,13 @@ from tritmark.harness.monitor import hook, receipts
 from tritmark.harness.numbered import numbered, same_device
 from tritmark.harness.resident import ResidentArray
 from tritmark.harness.spec import Device, KernelKey, Launch, Receipt, Variant
-from tritmark.kernels import dispatch, offload
 from tritmark.kernels.cuda.array import DeviceArray
-from tritmark.kernels.cuda.launch import DEVICE, CudaLaunch
+from tritmark.kernels.cuda.launch.launch import DEVICE, CudaLaunch
+from tritmark.kernels.dispatch import dispatch, offload
 from tritmark.kernels.float_narrow.spec import OP as NARROW
-from tritmark.kernels.foreign import takes_any_array
 from tritmark.kernels.matmul.precision import PrecisionMode, effective_precision
 from tritmark.kernels.matmul.spec import OPS
+from tritmark.kernels.public.foreign import takes_any_array
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +112,8 @@ def matmul_batch(
     or the candidates if there are several. With `on_error="recover"` (docs/guides/recover.md) products run one after
     another, so that a failure belongs to one of them: `last_recoveries()` has the `index` of each that failed.
     """
-    from tritmark.kernels.cuda.batch import Batch
     from tritmark.kernels.cuda.context import cuda_context, on_gpu
+    from tritmark.kernels.cuda.launch.batch import Batch
 
     watch = hook.active
     if watch is not None and (thread := watch.begin()) is not None:

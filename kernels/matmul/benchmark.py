@@ -14,8 +14,8 @@ from tritmark.harness.dtypes import named_dtype
 from tritmark.harness.errors import DeviceError
 from tritmark.harness.precision import PrecisionResult, Precisions, Shape
 from tritmark.harness.spec import Launch
-from tritmark.kernels import dispatch
 from tritmark.kernels.cuda.launch import DEVICE
+from tritmark.kernels.dispatch import dispatch
 from tritmark.kernels.matmul.api import PreparedProduct, bind, matmul
 from tritmark.kernels.matmul.precision import PrecisionMode, supported_precisions
 from tritmark.kernels.matmul.reference import narrowing_bound, product_bound

@@ -10,7 +10,7 @@ import numpy as np
 
 from tritmark.harness.spec import Axes, Constraint, KernelKey, MaxSize, MultipleOf, Tier, Variant
 from tritmark.kernels.cuda.kernel import Kernel, Step
-from tritmark.kernels.cuda.launch import DEVICE, Call, Steps, variant
+from tritmark.kernels.cuda.launch.launch import DEVICE, Call, Steps, variant
 from tritmark.kernels.matmul.spec import MAX_K, NAMES
 
 THREADS = 256

@@ -11,10 +11,10 @@ from tritmark.harness.contract import unify
 from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.nearest import misspelt
 from tritmark.harness.spec import KernelKey, Receipt
-from tritmark.kernels import dispatch
-from tritmark.kernels.foreign import takes_any_array
+from tritmark.kernels.dispatch import dispatch
 from tritmark.kernels.formats import FORMATS, Format
 from tritmark.kernels.pack_codes.spec import OP, PACKED_FORMATS, scales_like
+from tritmark.kernels.public.foreign import takes_any_array
 
 
 @takes_any_array

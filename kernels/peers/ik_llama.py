@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from tritmark.harness.spec import Arrays, Axes, Launch, Peer
-from tritmark.kernels.cpu import features, native
 from tritmark.kernels.formats import BUILT_IN
+from tritmark.kernels.native.cpu import features, native
 from tritmark.kernels.peers import ggml, libggml, libik, onnx
 from tritmark.kernels.peers.launch import LEAST, PeerLaunch, float_bound, gamma, times, wide_scales
 from tritmark.kernels.ternary_matmul.formats import GROUPED, INTEGERS, PRODUCTS, ROWS, one_scale

@@ -17,7 +17,7 @@ from pathlib import Path
 from tritmark.harness.errors import DeviceUnavailableError, UsageError
 from tritmark.harness.nearest import nearest
 from tritmark.harness.spec import PEER_ISA
-from tritmark.kernels.cpu import ISAS, Isa, features
+from tritmark.kernels.native.cpu import ISAS, Isa, features
 
 _LIMITS = (
     ("sse4.1", "SSE41", "default"),

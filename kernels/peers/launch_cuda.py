@@ -21,9 +21,9 @@ from tritmark.harness.spec import Arrays, Axes, KernelKey, Launch, Launched, Pro
 from tritmark.kernels.cuda.array import DeviceArray
 from tritmark.kernels.cuda.backend import Stream
 from tritmark.kernels.cuda.context import cuda_context, simulated
-from tritmark.kernels.cuda.counted import CountedLaunch
-from tritmark.kernels.cuda.graphs import RecordedKernel, nodes, read, recorded
-from tritmark.kernels.cuda.launch import DEVICE, compute
+from tritmark.kernels.cuda.driver.graphs import RecordedKernel, nodes, read, recorded
+from tritmark.kernels.cuda.launch.counted import CountedLaunch
+from tritmark.kernels.cuda.launch.launch import DEVICE, compute
 from tritmark.kernels.peers import products
 from tritmark.kernels.peers.launch import times
 from tritmark.kernels.ternary_matmul import cuda

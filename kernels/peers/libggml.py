@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from tritmark.harness.errors import DeviceUnavailableError, InvalidArgumentError
 from tritmark.harness.extras import install
-from tritmark.kernels.cpu import features
+from tritmark.kernels.native.cpu import features
 from tritmark.kernels.peers import isa
 from tritmark.kernels.peers.launch import not_installed
 

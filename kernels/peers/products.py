@@ -20,8 +20,8 @@ import numpy.typing as npt
 
 from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.spec import Arrays, Axes, Constraint, KernelKey, Launch, MultipleOf, Tier, Variant
-from tritmark.kernels.cpu import native
 from tritmark.kernels.formats import BUILT_IN
+from tritmark.kernels.native.cpu import native
 from tritmark.kernels.peers import ggml, ik_llama, isa, libggml, libik, onnx, torch_cpu
 from tritmark.kernels.peers.launch import PeerLaunch, gamma, times
 from tritmark.kernels.ternary_matmul import cpu

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from tritmark.harness.spec import Arrays, Axes, Launch
-from tritmark.kernels.cpu import cores, native
 from tritmark.kernels.formats import BUILT_IN
+from tritmark.kernels.native.cpu import cores, native
+from tritmark.kernels.native.threads import join_pytorch
 from tritmark.kernels.peers import isa
 from tritmark.kernels.peers.launch import PeerLaunch, gamma, times
-from tritmark.kernels.threads import join_pytorch
 
 _BFLOAT16 = 2.0**-8
 """Unit roundoff of bfloat16."""

@@ -29,10 +29,10 @@ from tritmark.harness.recovery.supervisor import Supervised, Supervisor
 from tritmark.harness.registry import Registry
 from tritmark.harness.resident import ResidentArray
 from tritmark.harness.spec import Receipt, Tensor, Variant
-from tritmark.kernels import dispatch
-from tritmark.kernels.packed import PackedWeights
+from tritmark.kernels.dispatch import dispatch
 from tritmark.kernels.recovering import inside
 from tritmark.kernels.recovering.message import CallRequest, KnownWeights, copied_anew, sent
+from tritmark.kernels.weights.packed import PackedWeights
 
 RAISE, RECOVER = "raise", "recover"
 HOST = "cpu"

@@ -31,12 +31,12 @@ from tritmark.harness.spec import Arrays, Axes, Op, Receipt, Variant
 from tritmark.harness.validate.pieces import grown
 from tritmark.harness.worker import Site
 from tritmark.harness.worker.shared import SharedBlock
-from tritmark.kernels import dispatch
-from tritmark.kernels.huge_pages import HUGE_PAGES
-from tritmark.kernels.offload import FinishedCall, joined
-from tritmark.kernels.packed import PackedWeights
+from tritmark.kernels.dispatch import dispatch
+from tritmark.kernels.dispatch.offload import FinishedCall, joined
+from tritmark.kernels.native.huge_pages import HUGE_PAGES
 from tritmark.kernels.recovering.finite import excluded_value
 from tritmark.kernels.recovering.message import CallRequest, KnownWeights, StridedArray
+from tritmark.kernels.weights.packed import PackedWeights
 
 _LINE = 64
 """Alignment of realigned copies in bytes: a cache line, and the longest vector."""

@@ -7,8 +7,8 @@ from typing import Any
 import numpy.typing as npt
 
 from tritmark.harness.spec import Receipt, Requirement
-from tritmark.kernels.packed import PackedWeights
 from tritmark.kernels.recovering.client import RECOVER, call, call_with_receipt, together
+from tritmark.kernels.weights.packed import PackedWeights
 
 
 def linear_in_worker(

@@ -11,11 +11,11 @@ from tritmark.harness.contract import check_array, dtype_name
 from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.resident import ResidentArray
 from tritmark.harness.spec import KernelKey
-from tritmark.kernels import dispatch
-from tritmark.kernels.foreign import takes_any_array
+from tritmark.kernels.dispatch import dispatch
 from tritmark.kernels.formats import FORMATS
-from tritmark.kernels.packed import PackedWeights
+from tritmark.kernels.public.foreign import takes_any_array
 from tritmark.kernels.ternary_linear.spec import OPS, OUTPUTS
+from tritmark.kernels.weights.packed import PackedWeights
 
 _OP = "ternary_linear"
 _FORMAT = "row16"

@@ -12,7 +12,7 @@ from tritmark.harness.spec import Axes, KernelKey, MaxSize, Tier, Variant
 from tritmark.kernels.activation_quantize import cuda as activations
 from tritmark.kernels.activation_quantize.spec import OP as ACTIVATION_QUANTIZE
 from tritmark.kernels.cuda.kernel import Step
-from tritmark.kernels.cuda.launch import DEVICE, STEPS, Call, variant
+from tritmark.kernels.cuda.launch.launch import DEVICE, STEPS, Call, variant
 from tritmark.kernels.ternary_linear.reference import NAMES, read_as
 from tritmark.kernels.ternary_linear.spec import OUTPUTS
 from tritmark.kernels.ternary_matmul import cuda as products

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tritmark.harness.spec import Arrays, Axes, Decoding, KernelKey
-from tritmark.kernels import input_dtypes
+from tritmark.kernels.numerics import input_dtypes
 from tritmark.kernels.ternary_linear.reference import NAMES
 from tritmark.kernels.ternary_matmul import decoding as product
 

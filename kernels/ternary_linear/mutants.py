@@ -10,7 +10,7 @@ import numpy as np
 from tritmark.harness.spec import Arrays, Axes, EquivalentMutants, KernelKey, Mutant
 from tritmark.kernels.activation_quantize.reference import LEAST
 from tritmark.kernels.activation_quantize.reference import reference as quantized
-from tritmark.kernels.input_dtypes import given
+from tritmark.kernels.numerics.input_dtypes import given
 from tritmark.kernels.ternary_linear.reference import NAMES, read_as
 from tritmark.kernels.ternary_matmul.reference import reference as multiplied
 

@@ -15,7 +15,7 @@ import numpy as np
 from tritmark.harness.spec import Arrays, Axes, KernelKey, Op, Tensor, ToleranceKind, Traffic, Values
 from tritmark.harness.validate.families import FLOAT_FAMILIES, scales
 from tritmark.kernels.activation_quantize.spec import OP as ACTIVATION_QUANTIZE
-from tritmark.kernels.input_dtypes import narrow
+from tritmark.kernels.numerics.input_dtypes import narrow
 from tritmark.kernels.ternary_linear.reference import NAMES, read_as, reference
 from tritmark.kernels.ternary_matmul.spec import OP as TERNARY_MATMUL
 

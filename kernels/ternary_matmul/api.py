@@ -14,12 +14,13 @@ from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.monitor import hook, receipts
 from tritmark.harness.resident import ResidentArray
 from tritmark.harness.spec import Arrays, Axes, KernelKey, Receipt, Requirement, Variant
-from tritmark.kernels import auto_device, dispatch, plans
-from tritmark.kernels.foreign import AUTO, with_plans
+from tritmark.kernels.dispatch import dispatch
+from tritmark.kernels.dispatch.offload import FinishedCall
 from tritmark.kernels.formats import FORMATS
-from tritmark.kernels.offload import FinishedCall
-from tritmark.kernels.packed import PackedWeights, product_with
+from tritmark.kernels.public.foreign import AUTO, with_plans
+from tritmark.kernels.ternary_matmul import auto_device, plans
 from tritmark.kernels.ternary_matmul.spec import OP, dtypes
+from tritmark.kernels.weights.packed import PackedWeights, product_with
 
 
 @with_plans

@@ -14,13 +14,14 @@ import numpy.typing as npt
 from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.monitor import hook, receipts
 from tritmark.harness.numbered import numbered
-from tritmark.kernels import cpu, dispatch, offload
 from tritmark.kernels.cuda.context import on_gpu
-from tritmark.kernels.cuda.launch import DEVICE, CudaLaunch
-from tritmark.kernels.packed import PackedWeights
-from tritmark.kernels.spread_cpu import over_threads
+from tritmark.kernels.cuda.launch.launch import DEVICE, CudaLaunch
+from tritmark.kernels.dispatch import dispatch, offload
+from tritmark.kernels.native import cpu
+from tritmark.kernels.spreading.on_cpu import over_threads
 from tritmark.kernels.ternary_matmul.api import PreparedTernaryProduct, prepare
 from tritmark.kernels.ternary_matmul.spec import OP
+from tritmark.kernels.weights.packed import PackedWeights
 
 _NAME = "ternary_matmul_batch"
 Pairs = Iterable[tuple[npt.NDArray[np.int8], PackedWeights]]
@@ -41,9 +42,9 @@ def ternary_matmul_batch(
     `threads` and `device` ("cpu", "cuda", "cuda:1" and so on) are those of ternary_matmul, for all pairs. Returns the
     products in the order of the pairs; without pairs nothing runs.
 
-    The largest product is first. On the CPU products share the threads as in kernels/spread_cpu.py, `threads` at most.
-    On the GPU all pairs are in its memory at once, products run in several streams, and the host waits once
-    (kernels/cuda/batch.py). Source: specification, 3.6.
+    The largest product is first. On the CPU products share the threads as in kernels/spreading/on_cpu.py, `threads` at
+    most. On the GPU all pairs are in its memory at once, products run in several streams, and the host waits once
+    (kernels/cuda/launch/batch.py). Source: specification, 3.6.
 
     Raises the errors of ternary_matmul, with the number of the pair in a note: before anything runs if an argument is
     outside the contract or a GPU's memory is too small. A DeviceFaultError names the pair, or the candidates if there
@@ -107,7 +108,7 @@ def _over_threads(products: list[PreparedTernaryProduct], threads: int | None, d
 
 
 def _over_streams(products: list[PreparedTernaryProduct], threads: int | None, device: str) -> None:
-    from tritmark.kernels.cuda.batch import Batch
+    from tritmark.kernels.cuda.launch.batch import Batch
 
     where = dispatch.registry().devices[device]
     _, index = numbered(device) or (device, 0)

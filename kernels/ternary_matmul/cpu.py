@@ -7,9 +7,9 @@ from dataclasses import replace
 from functools import partial
 
 from tritmark.harness.spec import Arrays, Axes, Constraint, Launch, MaxSize, MultipleOf, Variant
-from tritmark.kernels import cpu
 from tritmark.kernels.formats import BUILT_IN, Format
 from tritmark.kernels.formats.tl_layout import TL
+from tritmark.kernels.native import cpu
 from tritmark.kernels.ternary_matmul.scales import grouped
 from tritmark.kernels.ternary_matmul.spec import MAX_K, OP, dtypes
 from tritmark.kernels.ternary_matmul.tables import table_bytes, tiles

@@ -12,8 +12,8 @@ from tritmark.harness.machine.gpu import DeviceInfo
 from tritmark.harness.spec import Axes, KernelKey, MaxSize, MinSize, Tier
 from tritmark.kernels.cuda.kernel import OVERLAPPING, Kernel, Step
 from tritmark.kernels.cuda.launch import DEVICE, Call, variant
-from tritmark.kernels.cuda.params import tile_search
-from tritmark.kernels.cuda.tuning import Steps, instance_name
+from tritmark.kernels.cuda.launch.params import tile_search
+from tritmark.kernels.cuda.launch.tuning import Steps, instance_name
 from tritmark.kernels.formats.row16 import row_bytes
 from tritmark.kernels.ternary_matmul import cuda_gemm, cuda_gemv_shared
 from tritmark.kernels.ternary_matmul.cuda_arguments import (

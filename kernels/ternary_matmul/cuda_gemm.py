@@ -14,8 +14,8 @@ from tritmark.harness.machine.gpu import DeviceInfo
 from tritmark.harness.spec import Axes
 from tritmark.kernels.cuda.kernel import Kernel, Step
 from tritmark.kernels.cuda.launch import Call
-from tritmark.kernels.cuda.resources import REGISTERS_PER_BLOCK
-from tritmark.kernels.cuda.tuning import Steps, instance_name
+from tritmark.kernels.cuda.launch.resources import REGISTERS_PER_BLOCK
+from tritmark.kernels.cuda.launch.tuning import Steps, instance_name
 from tritmark.kernels.ternary_matmul.cuda_arguments import WARP, activation_row_bytes, arrays, constant, scalars
 from tritmark.kernels.ternary_matmul.wgmma_tiles import ALIGNED, WGMMA_SHARED, WgmmaTiles, tiles_of
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tritmark.kernels.cuda.kernel import Kernel, Step
 from tritmark.kernels.cuda.launch import Call
-from tritmark.kernels.cuda.resources import REGISTERS_PER_BLOCK
+from tritmark.kernels.cuda.launch.resources import REGISTERS_PER_BLOCK
 from tritmark.kernels.ternary_matmul.cuda_arguments import SHARED, WARP, activation_row_bytes, arrays, constant, scalars
 
 STEP = 256

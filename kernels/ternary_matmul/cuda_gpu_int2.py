@@ -11,7 +11,7 @@ from tritmark.harness.machine.gpu import DeviceInfo
 from tritmark.harness.spec import Axes, KernelKey, MaxSize, MinSize, MultipleOf, Tier
 from tritmark.kernels.cuda.kernel import Kernel, Step
 from tritmark.kernels.cuda.launch import DEVICE, Call, variant
-from tritmark.kernels.cuda.tuning import Steps, instance_name
+from tritmark.kernels.cuda.launch.tuning import Steps, instance_name
 from tritmark.kernels.formats.gpu_int2 import COLUMNS
 from tritmark.kernels.formats.gpu_int2 import ROWS as STRIP
 from tritmark.kernels.ternary_matmul.cuda_arguments import KINDS, SHARED, WARP

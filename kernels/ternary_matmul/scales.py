@@ -27,11 +27,6 @@ def grouped(format: str) -> Format | None:
     return form if form is not None and form.scale_per == "group" and form.scale_stored else None
 
 
-def holds_ternary(format: str) -> bool:
-    """Whether that format holds any ternary weights."""
-    return {-1, 0, 1} <= set(FORMATS[format].codes)
-
-
 def weight_scales(inputs: Arrays, axes: Axes, format: str) -> npt.NDArray[np.float32]:
     """The scales of the weights as the format stores them: float32 of its `scale_shape`; one if it stores none.
 
@@ -43,7 +38,7 @@ def weight_scales(inputs: Arrays, axes: Axes, format: str) -> npt.NDArray[np.flo
     Raises InvalidArgumentError for a shape that the format does not take, and for a format without ternary codes.
     """
     scale, form = np.asarray(inputs["weight_scale"], np.float32), FORMATS.get(format)
-    if form is not None and not holds_ternary(format):
+    if form is not None and not form.ternary:
         legal = "a format with codes -1, 0, 1"
         raise InvalidArgumentError(op="ternary_matmul", argument="weights", found=f"in {format}", legal=legal)
     if scale.ndim or form is None or form.scale_per == "tensor" or not form.scale_stored:

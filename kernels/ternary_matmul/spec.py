@@ -25,7 +25,7 @@ from tritmark.kernels.formats import FORMATS
 from tritmark.kernels.formats.tiles import Tiles
 from tritmark.kernels.formats.tl_layout import TL
 from tritmark.kernels.ternary_matmul.reference import reference
-from tritmark.kernels.ternary_matmul.scales import grouped, holds_ternary, weight_scales
+from tritmark.kernels.ternary_matmul.scales import grouped, weight_scales
 
 ORDER = 100
 """The place of the op in lists and reports."""
@@ -84,12 +84,10 @@ def _independent_axis(axes: Axes, key: KernelKey) -> tuple[str, int]:
     return "N", form.rows if isinstance(form, Tiles) else 64
 
 
-def interchangeable(axes: Axes, format: str) -> bool:
-    """Whether the format has one float32 scale: all such formats hold the same ternary weights, each in its own
-    bytes."""
+def _interchangeable(axes: Axes, format: str) -> bool:
+    """See Format.interchangeable."""
     form = FORMATS.get(format)
-    one = form is not None and form.scale_per == "tensor" and form.scale_dtype == "float32"
-    return form is not None and one and holds_ternary(format) and form.holds((axes["N"], axes["K"]))
+    return form is not None and form.interchangeable((axes["N"], axes["K"]))
 
 
 def _with_weights(axes: Axes, codes: Any, scale: Any, rng: np.random.Generator) -> dict[str, Any]:
@@ -129,14 +127,14 @@ OP = Op(
     input_families=(*INTEGER_FAMILIES, "corners", "scales"),
     generate=_generate,
     encode=_encode,
-    holds=lambda axes, format: FORMATS[format].holds((axes["N"], axes["K"])) and holds_ternary(format),
+    holds=lambda axes, format: FORMATS[format].holds((axes["N"], axes["K"])) and FORMATS[format].ternary,
     outputs_like=_outputs_like,
     reference=reference,
     traffic=_traffic,
     sizes={"M": ROWS, "K": Sizes(largest=MAX_K)},
     independent_axis=_independent_axis,
     weights=lambda axes: axes["N"] * axes["K"],
-    interchangeable=interchangeable,
+    interchangeable=_interchangeable,
     stored=StoredWeights(
         dtype="float32",
         axes=lambda tokens, shape: {"M": tokens, "N": shape[0], "K": shape[1]},

@@ -8,8 +8,8 @@ from typing import ClassVar
 
 from tritmark.harness.spec import Axes
 from tritmark.kernels.cuda.array import DeviceArray
-from tritmark.kernels.cuda.resources import resident_clusters
-from tritmark.kernels.cuda.tensor_map import NO_MAP, TensorMap
+from tritmark.kernels.cuda.driver.tensor_map import NO_MAP, TensorMap
+from tritmark.kernels.cuda.launch.resources import resident_clusters
 from tritmark.kernels.formats.row16 import row_bytes
 
 WGMMA_SHARED = 227 << 10

@@ -11,13 +11,13 @@ from tritmark.harness.contract import dtype_name, unify
 from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.resident import ResidentArray
 from tritmark.harness.spec import KernelKey, Receipt
-from tritmark.kernels import dispatch
 from tritmark.kernels.cuda.launch import DEVICE
-from tritmark.kernels.foreign import takes_any_array
+from tritmark.kernels.dispatch import dispatch
+from tritmark.kernels.dispatch.offload import FinishedCall
 from tritmark.kernels.formats import FORMATS
-from tritmark.kernels.offload import FinishedCall
-from tritmark.kernels.packed import PackedWeights
+from tritmark.kernels.public.foreign import takes_any_array
 from tritmark.kernels.ternary_matmul_a16.spec import DTYPES, OPS
+from tritmark.kernels.weights.packed import PackedWeights
 
 _OP = "ternary_matmul_a16"
 FORMAT = "row16"

@@ -13,9 +13,9 @@ import numpy as np
 from tritmark.harness.machine.gpu import DeviceInfo
 from tritmark.harness.spec import Axes, KernelKey, MaxSize, MinSize, Tier
 from tritmark.kernels.cuda.kernel import Kernel, Step
-from tritmark.kernels.cuda.launch import DEVICE, Call, Steps, variant
-from tritmark.kernels.cuda.resources import REGISTERS_PER_BLOCK
-from tritmark.kernels.cuda.tuning import instance_name
+from tritmark.kernels.cuda.launch.launch import DEVICE, Call, Steps, variant
+from tritmark.kernels.cuda.launch.resources import REGISTERS_PER_BLOCK
+from tritmark.kernels.cuda.launch.tuning import instance_name
 from tritmark.kernels.ternary_matmul.cuda_arguments import constant
 from tritmark.kernels.ternary_matmul.wgmma_tiles import WGMMA_SHARED, WgmmaTiles, tiles_of
 from tritmark.kernels.ternary_matmul_a16.spec import DTYPES, MAX_K, NAMES

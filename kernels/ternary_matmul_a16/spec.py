@@ -13,7 +13,6 @@ from tritmark.harness.dtypes import named_dtype
 from tritmark.harness.spec import Arrays, Axes, KernelKey, Op, Sizes, Tensor, ToleranceKind, Traffic, Values
 from tritmark.harness.validate.families import NONFINITE, ROWS, floats, integers, scales, with_nonfinite
 from tritmark.kernels.formats import FORMATS
-from tritmark.kernels.ternary_matmul.scales import holds_ternary
 from tritmark.kernels.ternary_matmul_a16.reference import reference
 
 ORDER = 110
@@ -33,7 +32,7 @@ _LEAST_NORMAL = {"bfloat16": 2.0**-126, "float16": 2.0**-14}
 def takes(format: str) -> bool:
     """Whether products may be computed from weights in that format: ternary, with one scale."""
     form = FORMATS.get(format)
-    return form is not None and form.scale_per == "tensor" and holds_ternary(format)
+    return form is not None and form.scale_per == "tensor" and form.ternary
 
 
 def _activations(dtype: str, axes: Axes, family: str, rng: np.random.Generator) -> npt.NDArray[Any]:

@@ -14,8 +14,9 @@ from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.nearest import misspelt
 from tritmark.harness.numbered import numbered
 from tritmark.harness.spec import KernelKey, Tensor
-from tritmark.kernels import auto_device, dispatch, elementwise
-from tritmark.kernels.foreign import AUTO, takes_any_array
+from tritmark.kernels.dispatch import dispatch
+from tritmark.kernels.public import auto_device, elementwise
+from tritmark.kernels.public.foreign import AUTO, takes_any_array
 from tritmark.kernels.ternary_quantize.reference import GROUPS, unpack
 from tritmark.kernels.ternary_quantize.spec import CODES, OP, PACKED, TQ2_0
 

@@ -11,7 +11,7 @@ import numpy as np
 from tritmark.harness.spec import Axes, Constraint, KernelKey, Tier, Variant
 from tritmark.kernels.cuda.kernel import Kernel, Step
 from tritmark.kernels.cuda.launch import DEVICE, Call, variant
-from tritmark.kernels.input_dtypes import INPUT, NARROW
+from tritmark.kernels.numerics.input_dtypes import INPUT, NARROW
 from tritmark.kernels.ternary_quantize.spec import CODES, PACKED, ROW16, TQ2_0
 
 KEYS = (replace(CODES, device=DEVICE), replace(PACKED, device=DEVICE), ROW16, TQ2_0)

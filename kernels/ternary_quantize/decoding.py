@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from tritmark.harness.spec import Decoding
-from tritmark.kernels.input_dtypes import decode
+from tritmark.kernels.numerics.input_dtypes import decode
 
 DECODINGS = (Decoding(op="ternary_quantize", decode=decode),)

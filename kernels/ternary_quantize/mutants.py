@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tritmark.harness.spec import Arrays, Axes, EquivalentMutants, KernelKey, Mutant
-from tritmark.kernels.input_dtypes import NARROW, given, other_type
+from tritmark.kernels.numerics.input_dtypes import NARROW, given, other_type
 from tritmark.kernels.ternary_quantize.reference import GROUPS, LEAST, pack
 
 Floats = npt.NDArray[np.float32]

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from tritmark.harness.spec import Arrays, Axes, KernelKey
 from tritmark.kernels.formats.bits import join_fields, slabs, split_fields
 from tritmark.kernels.formats.row16 import join_words, split_words
-from tritmark.kernels.input_dtypes import given
+from tritmark.kernels.numerics.input_dtypes import given
 
 LEAST = np.float32(1e-8)
 """The smallest scale."""

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.spec import Axes, KernelKey, Op, Sizes, Tensor, ToleranceKind, Traffic, Values
 from tritmark.harness.validate.families import ELEMENTS, FLOAT_FAMILIES, floats
-from tritmark.kernels import input_dtypes
+from tritmark.kernels.numerics import input_dtypes
 from tritmark.kernels.ternary_quantize.reference import GROUPS, reference
 
 ORDER = 30

@@ -12,10 +12,10 @@ from tritmark.harness.contract import check_array
 from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.resident import ResidentArray
 from tritmark.harness.spec import KernelKey, Receipt, Tensor
-from tritmark.kernels import dispatch
-from tritmark.kernels.foreign import takes_any_array
+from tritmark.kernels.dispatch import dispatch
 from tritmark.kernels.formats.base import Scale
 from tritmark.kernels.pack_codes.api import device_format
+from tritmark.kernels.public.foreign import takes_any_array
 from tritmark.kernels.unpack_codes.spec import OP
 
 _BYTES = Tensor("packed", ("bytes",), "uint8", "a weight format's bytes")

@@ -11,10 +11,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tritmark.harness.errors import InvalidArgumentError, NoCompatibleKernelError
-from tritmark.kernels import absmean_quantize, cpu, dispatch
+from tritmark.kernels import absmean_quantize
 from tritmark.kernels.absmean_quantize.api import KEY
 from tritmark.kernels.absmean_quantize.reference import mean_magnitude, reference
 from tritmark.kernels.absmean_quantize.spec import OP
+from tritmark.kernels.dispatch import dispatch
+from tritmark.kernels.native import cpu
 
 F32 = np.finfo(np.float32)
 # A thread is woken for each four chunks of 4096 elements.

@@ -11,11 +11,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tritmark.harness.errors import InvalidArgumentError, NoCompatibleKernelError
-from tritmark.kernels import activation_quantize, cpu, dispatch
+from tritmark.kernels import activation_quantize
 from tritmark.kernels.activation_quantize.api import ActivationQuantized
 from tritmark.kernels.activation_quantize.reference import reference
 from tritmark.kernels.activation_quantize.spec import KEY, MAX_K, OP
-from tritmark.kernels.input_dtypes import FORMATS, narrow
+from tritmark.kernels.dispatch import dispatch
+from tritmark.kernels.native import cpu
+from tritmark.kernels.numerics.input_dtypes import FORMATS, narrow
 
 F32 = np.finfo(np.float32)
 # A thread is woken for each 32,768 elements, in whole rows.

@@ -23,8 +23,8 @@ from tritmark.kernels import (
     ternary_quantize,
 )
 from tritmark.kernels.cuda.context import CudaContext
-from tritmark.kernels.cuda.transfer import Transfers
-from tritmark.kernels.input_dtypes import NARROW
+from tritmark.kernels.cuda.memory.transfer import Transfers
+from tritmark.kernels.numerics.input_dtypes import NARROW
 from tritmark.kernels.ternary_matmul.api import with_receipt
 
 RNG = np.random.default_rng(11)
@@ -142,7 +142,7 @@ def test_what_is_not_finite_is_named_and_nothing_is_written(value: float) -> Non
 
 
 def test_large_arrays_go_through_in_chunks(cuda: CudaContext, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tritmark.kernels.cuda.transfer.PIPELINED", 4096)
+    monkeypatch.setattr("tritmark.kernels.cuda.memory.transfer.PIPELINED", 4096)
     monkeypatch.setattr(cuda, "transfers", Transfers(cuda.backend, cuda.pool, chunk=4096))
     asked = cuda.stats.launches
     q = i2s_quantize(X, 0.7, device="cuda")

@@ -21,7 +21,6 @@ from tritmark.kernels.activation_quantize import cuda as activation_cuda
 from tritmark.kernels.activation_quantize.spec import OP as ACTIVATION_QUANTIZE
 from tritmark.kernels.float_narrow import cuda as narrow_cuda
 from tritmark.kernels.float_narrow.api import float_narrow
-from tritmark.kernels.float_narrow.reference import narrowed
 from tritmark.kernels.float_narrow.spec import OP as FLOAT_NARROW
 from tritmark.kernels.float_widen import cuda as widen_cuda
 from tritmark.kernels.float_widen.api import float_widen
@@ -32,6 +31,7 @@ from tritmark.kernels.i2s_dequantize.spec import OP as I2S_DEQUANTIZE
 from tritmark.kernels.i2s_quantize import cuda as quantize_cuda
 from tritmark.kernels.i2s_quantize.spec import OP as I2S_QUANTIZE
 from tritmark.kernels.i2s_quantize.steps import find_steps
+from tritmark.kernels.numerics.narrowing import narrowed
 
 F32 = np.finfo(np.float32)
 

@@ -18,7 +18,7 @@ from planted_sources import plant
 
 from tritmark.harness.errors import DeviceFaultError
 from tritmark.kernels.cuda.context import cuda_context
-from tritmark.kernels.cuda.resources import REGISTERS_PER_BLOCK
+from tritmark.kernels.cuda.launch.resources import REGISTERS_PER_BLOCK
 from tritmark.kernels.ternary_matmul import cuda, cuda_gemm
 from tritmark.kernels.ternary_matmul.cuda_gemm import KERNELS, MAX_K, MIXED, MMA, SPLIT, WGMMA, GemmMma, Instance
 from tritmark.kernels.ternary_matmul.wgmma_tiles import tiles_of

@@ -13,7 +13,7 @@ from tritmark.harness.dtypes import named_dtype
 from tritmark.harness.errors import DeviceError, InvalidArgumentError, NoCompatibleKernelError
 from tritmark.harness.spec import KernelKey, MultipleOf
 from tritmark.harness.validate.compare import compare, expectations
-from tritmark.kernels import dispatch
+from tritmark.kernels.dispatch import dispatch
 from tritmark.kernels.matmul import api
 from tritmark.kernels.matmul.benchmark import benchmark_precision_modes
 from tritmark.kernels.matmul.cuda import EDGES, VARIANTS, WGMMA_TILES

@@ -19,11 +19,11 @@ from tritmark.harness.spec import Axes, Variant, Workload
 from tritmark.harness.validate.cases import Material
 from tritmark.kernels import OPS
 from tritmark.kernels.activation_quantize import cuda as activations
-from tritmark.kernels.cuda import ceilings
 from tritmark.kernels.cuda.array import DeviceArray
-from tritmark.kernels.cuda.compile import find_nvcc, options_of
+from tritmark.kernels.cuda.driver.compile import find_nvcc, options_of
 from tritmark.kernels.cuda.kernel import OVERLAPPING, ROOM, Kernel
-from tritmark.kernels.cuda.launch import KERNELS, CudaLaunch
+from tritmark.kernels.cuda.launch.launch import KERNELS, CudaLaunch
+from tritmark.kernels.cuda.measure import ceilings
 from tritmark.kernels.ternary_linear import cuda as linear
 from tritmark.kernels.ternary_matmul import cuda as products
 from tritmark.kernels.ternary_matmul_a16 import cuda as products_a16

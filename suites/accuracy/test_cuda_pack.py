@@ -13,8 +13,8 @@ import pytest
 from tritmark.harness.errors import InvalidArgumentError, NoCompatibleKernelError
 from tritmark.harness.spec import Axes, Op, Variant
 from tritmark.kernels import pack_codes, unpack_codes
-from tritmark.kernels.cuda import launch
 from tritmark.kernels.cuda.context import CudaContext
+from tritmark.kernels.cuda.launch import launch
 from tritmark.kernels.formats import FORMATS
 from tritmark.kernels.pack_codes import cuda as pack_cuda
 from tritmark.kernels.pack_codes.api import with_receipt as pack_with_receipt

@@ -22,8 +22,8 @@ from tritmark.harness.spec import Axes, KernelKey, Variant
 from tritmark.harness.validate.compare import compare, expectations
 from tritmark.kernels import pack_weights, ternary_matmul_a16
 from tritmark.kernels.cuda.context import SELECT, cuda_context
-from tritmark.kernels.cuda.resources import REGISTERS_PER_BLOCK
-from tritmark.kernels.cuda.tuning import instance_name
+from tritmark.kernels.cuda.launch.resources import REGISTERS_PER_BLOCK
+from tritmark.kernels.cuda.launch.tuning import instance_name
 from tritmark.kernels.ternary_matmul.wgmma_tiles import WGMMA_SHARED, tiles_of
 from tritmark.kernels.ternary_matmul_a16 import cuda
 from tritmark.kernels.ternary_matmul_a16.api import with_receipt

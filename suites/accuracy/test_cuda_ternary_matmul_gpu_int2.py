@@ -19,7 +19,7 @@ from tritmark.harness.spec import Variant
 from tritmark.harness.validate.drawn import judge_drawn
 from tritmark.kernels import FORMATS, OPS, PackedWeights, QuantizedLinear, pack_weights
 from tritmark.kernels.cuda.context import cuda_context
-from tritmark.kernels.cuda.launch import Call, compute
+from tritmark.kernels.cuda.launch.launch import Call, compute
 from tritmark.kernels.ternary_matmul import cuda_gpu_int2
 from tritmark.kernels.ternary_matmul.api import with_receipt
 from tritmark.kernels.ternary_matmul.cuda_arguments import SHARED
@@ -183,7 +183,7 @@ def test_which_kernel_is_chosen(M: int, tensor_cores: bool) -> None:
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_the_kernels_pass_on_drawn_cases(context: CudaContext, name: str, dtype: str) -> None:
-    from tritmark.kernels import dispatch
+    from tritmark.kernels.dispatch import dispatch
 
     variant = VARIANTS[name, dtype]
     device = dispatch.registry().devices["cuda"]

@@ -17,9 +17,10 @@ from tritmark.harness.errors import DeviceFaultError, InvalidArgumentError, NoCo
 from tritmark.harness.record import Status
 from tritmark.harness.spec import KernelKey, Variant
 from tritmark.harness.validate.drawn import judge_drawn
-from tritmark.kernels import FORMATS, OPS, PackedWeights, QuantizedLinear, dispatch, pack_weights
+from tritmark.kernels import FORMATS, OPS, PackedWeights, QuantizedLinear, pack_weights
 from tritmark.kernels.cuda.context import cuda_context
-from tritmark.kernels.cuda.launch import Call, compute
+from tritmark.kernels.cuda.launch.launch import Call, compute
+from tritmark.kernels.dispatch import dispatch
 from tritmark.kernels.ternary_matmul import cuda_scaled
 from tritmark.kernels.ternary_matmul.api import with_receipt
 from tritmark.kernels.ternary_matmul.cuda_arguments import SHARED

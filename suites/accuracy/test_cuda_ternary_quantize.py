@@ -12,11 +12,12 @@ import pytest
 
 from tritmark.harness.errors import InvalidArgumentError, NoCompatibleKernelError
 from tritmark.harness.spec import KernelKey, Variant
-from tritmark.kernels import dispatch, ternary_quantize
-from tritmark.kernels.cuda import launch
+from tritmark.kernels import ternary_quantize
 from tritmark.kernels.cuda.context import CudaContext
+from tritmark.kernels.cuda.launch import launch
+from tritmark.kernels.dispatch import dispatch
 from tritmark.kernels.formats import FORMATS
-from tritmark.kernels.input_dtypes import NARROW
+from tritmark.kernels.numerics.input_dtypes import NARROW
 from tritmark.kernels.ternary_quantize import cuda as kernels
 from tritmark.kernels.ternary_quantize.reference import GROUPS, LEAST, pack, unpack
 from tritmark.kernels.ternary_quantize.spec import CODES, OP, TQ2_0

@@ -27,7 +27,7 @@ from matmul_driver import (
     groups_right,
 )
 
-from tritmark.kernels import cpu
+from tritmark.kernels.native import cpu
 
 # Programs in C: neither the interpreter nor the set that is forced makes a difference.
 pytestmark = pytest.mark.long

@@ -12,8 +12,8 @@ from safetensors.numpy import save_file
 
 from tritmark.harness.record import Layer, Status
 from tritmark.harness.weights import open_weights
-from tritmark.kernels import evaluate_matrix as matrices
-from tritmark.kernels.packed import PackedWeights
+from tritmark.kernels.provider import evaluate_matrix as matrices
+from tritmark.kernels.weights.packed import PackedWeights
 
 RNG = np.random.default_rng(5)
 
@@ -79,7 +79,7 @@ def _swapped_code(codes, scale, **_):
 
 
 def _pack(codes, scale) -> PackedWeights:
-    from tritmark.kernels.packed import pack_weights
+    from tritmark.kernels.weights.packed import pack_weights
 
     return pack_weights(codes, scale)
 

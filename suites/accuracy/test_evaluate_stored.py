@@ -18,9 +18,9 @@ from tritmark.harness.providers import Installed, installed
 from tritmark.harness.record import Layer, Status
 from tritmark.harness.spec import KernelKey, MaxSize, MinSize, MultipleOf
 from tritmark.harness.weights import TernaryWeights, holders_of, open_weights
-from tritmark.kernels import evaluate_stored as evaluation
 from tritmark.kernels.formats import FORMATS
-from tritmark.kernels.packed import PackedWeights
+from tritmark.kernels.provider import evaluate_stored as evaluation
+from tritmark.kernels.weights.packed import PackedWeights
 
 if TYPE_CHECKING:
     from tritmark.kernels.cuda.context import CudaContext

@@ -8,10 +8,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tritmark.harness.errors import InvalidArgumentError, NoCompatibleKernelError
-from tritmark.kernels import cpu, dispatch, i2s_quantize
+from tritmark.kernels import i2s_quantize
+from tritmark.kernels.dispatch import dispatch
 from tritmark.kernels.i2s_quantize.api import KEY
 from tritmark.kernels.i2s_quantize.reference import reference
 from tritmark.kernels.i2s_quantize.spec import OP
+from tritmark.kernels.native import cpu
 
 F32 = np.finfo(np.float32)
 # A thread is woken for each 16,384 elements.

@@ -7,7 +7,7 @@ import pytest
 
 from tritmark.harness.errors import InvalidArgumentError, NoCompatibleKernelError
 from tritmark.kernels import QuantizedLinear, absmean_quantize, activation_quantize
-from tritmark.kernels.input_dtypes import NARROW, narrow
+from tritmark.kernels.numerics.input_dtypes import NARROW, narrow
 
 RNG = np.random.default_rng(11)
 WEIGHTS = RNG.standard_normal((70, 130), dtype=np.float32)

@@ -14,16 +14,8 @@ from hypothesis import strategies as st
 
 from tritmark.harness import providers
 from tritmark.harness.errors import InvalidArgumentError, NoCompatibleKernelError
-from tritmark.kernels import (
-    FORMATS,
-    PROVIDER,
-    PackedWeights,
-    QuantizedLinear,
-    cpu,
-    pack_weights,
-    register,
-    ternary_matmul,
-)
+from tritmark.kernels import FORMATS, PROVIDER, PackedWeights, QuantizedLinear, pack_weights, register, ternary_matmul
+from tritmark.kernels.native import cpu
 from tritmark.kernels.ternary_matmul.api import with_receipt
 from tritmark.kernels.ternary_matmul.formats import one_scale
 

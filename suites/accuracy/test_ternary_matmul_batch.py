@@ -18,9 +18,10 @@ from tritmark.harness.errors import (
     InvalidArgumentError,
     NoCompatibleKernelError,
 )
-from tritmark.kernels import FORMATS, PackedWeights, pack_weights, spread_cpu, ternary_matmul, ternary_matmul_batch
+from tritmark.kernels import FORMATS, PackedWeights, pack_weights, ternary_matmul, ternary_matmul_batch
 from tritmark.kernels.cuda.context import CudaContext
 from tritmark.kernels.cuda.simulator import SimulatorBackend
+from tritmark.kernels.spreading import on_cpu
 from tritmark.kernels.ternary_matmul import batch
 
 RNG = np.random.default_rng(23)
@@ -55,7 +56,7 @@ SHAPES = st.tuples(st.integers(0, 9), st.integers(1, 40), st.integers(1, 300))
     st.lists(SHAPES, max_size=9),
     st.sampled_from(["float32", "int32", "bfloat16"]),
     st.sampled_from([None, 1, 2, 3]),
-    st.sampled_from([0.0, spread_cpu.LEAST_S]),
+    st.sampled_from([0.0, on_cpu.LEAST_S]),
     st.booleans(),
 )
 def test_each_product_has_the_bits_of_one_alone(
@@ -64,7 +65,7 @@ def test_each_product_has_the_bits_of_one_alone(
     pairs = [pair(*shape, seed=number) for number, shape in enumerate(shapes)]
     scales = [RNG.uniform(0.5, 2, max(M, 1)).astype(np.float32) for M, _, _ in shapes] if scaled else None
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(spread_cpu, "LEAST_S", least_s)  # 0: at the same time
+        patch.setattr(on_cpu, "LEAST_S", least_s)  # 0: at the same time
         found = ternary_matmul_batch(iter(pairs), act_scales=scales, dtype=dtype, threads=threads)
     same(found, pairs, scales, dtype=dtype)
 
@@ -147,7 +148,7 @@ def test_a_gpu_gives_the_same(cuda: CudaContext, shapes: list[tuple[int, int, in
 
 @pytest.mark.cuda
 def test_launches_of_a_gpu_are_sorted_and_waited_for_once(cuda: CudaContext, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tritmark.kernels.cuda.batch import Batch
+    from tritmark.kernels.cuda.launch.batch import Batch
 
     ran: list[list[int]] = []
     real = Batch.run

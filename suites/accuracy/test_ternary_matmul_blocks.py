@@ -13,7 +13,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tritmark.kernels import cpu, pack_weights, ternary_matmul
+from tritmark.kernels import pack_weights, ternary_matmul
+from tritmark.kernels.native import cpu
 from tritmark.kernels.ternary_matmul.api import with_receipt
 
 Ints = npt.NDArray[np.int64]

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tritmark.harness.errors import NoCompatibleKernelError
-from tritmark.kernels import QuantizedLinear, cpu, pack_weights
+from tritmark.kernels import QuantizedLinear, pack_weights
+from tritmark.kernels.native import cpu
 from tritmark.kernels.ternary_matmul.api import with_receipt
 
 SHAPES = st.tuples(

@@ -21,10 +21,10 @@ from tritmark.kernels import (
     PackedWeights,
     QuantizedLinear,
     activation_quantize,
-    cpu,
     pack_weights,
     ternary_matmul,
 )
+from tritmark.kernels.native import cpu
 from tritmark.kernels.ternary_matmul.api import with_receipt
 
 OP = next(op for op in OPS if op.name == "ternary_matmul")

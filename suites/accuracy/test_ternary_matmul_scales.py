@@ -29,12 +29,12 @@ from tritmark.kernels import (
     PackedWeights,
     QuantizedLinear,
     activation_quantize,
-    cpu,
     pack_weights,
     register,
     ternary_matmul,
 )
 from tritmark.kernels.formats import Format
+from tritmark.kernels.native import cpu
 from tritmark.kernels.ternary_matmul.api import with_receipt
 from tritmark.kernels.ternary_matmul.cpu import FORMATS as OF_CPU
 from tritmark.kernels.ternary_matmul.reference import accumulate, reference

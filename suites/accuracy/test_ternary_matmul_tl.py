@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tritmark.harness.validate.guards import GuardedArray
-from tritmark.kernels import QuantizedLinear, cpu, pack_weights
+from tritmark.kernels import QuantizedLinear, pack_weights
 from tritmark.kernels.formats.tl1 import TL1_FORMAT
 from tritmark.kernels.formats.tl2 import TL2_FORMAT
 from tritmark.kernels.formats.tl_layout import TL, Layout
+from tritmark.kernels.native import cpu
 from tritmark.kernels.ternary_matmul.api import with_receipt
 
 FORMATS = {"tl1": TL1_FORMAT, "tl2": TL2_FORMAT}

@@ -16,7 +16,8 @@ from tritmark.harness.record import Status
 from tritmark.harness.spec import KernelKey
 from tritmark.harness.validate.compare import compare, expectations
 from tritmark.harness.validate.drawn import judge_drawn
-from tritmark.kernels import OPS, PROVIDER, PackedWeights, QuantizedLinear, cpu, pack_weights
+from tritmark.kernels import OPS, PROVIDER, PackedWeights, QuantizedLinear, pack_weights
+from tritmark.kernels.native import cpu
 from tritmark.kernels.ternary_matmul.api import with_receipt
 from tritmark.kernels.ternary_matmul.reference import reference
 

@@ -17,17 +17,9 @@ from tritmark.harness.record import Status
 from tritmark.harness.spec import KernelKey
 from tritmark.harness.validate.compare import compare, expectations, rounded
 from tritmark.harness.validate.drawn import judge_drawn
-from tritmark.kernels import (
-    FORMATS,
-    OPS,
-    PROVIDER,
-    PackedWeights,
-    QuantizedLinear,
-    activation_quantize,
-    cpu,
-    pack_weights,
-)
-from tritmark.kernels.cpu import cores
+from tritmark.kernels import FORMATS, OPS, PROVIDER, PackedWeights, QuantizedLinear, activation_quantize, pack_weights
+from tritmark.kernels.native import cpu
+from tritmark.kernels.native.cpu import cores
 from tritmark.kernels.ternary_matmul.api import with_receipt
 from tritmark.kernels.ternary_matmul.reference import reference
 

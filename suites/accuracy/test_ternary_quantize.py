@@ -11,7 +11,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tritmark.harness.errors import InvalidArgumentError, NoCompatibleKernelError
-from tritmark.kernels import FORMATS, cpu, dispatch, ternary_quantize
+from tritmark.kernels import FORMATS, ternary_quantize
+from tritmark.kernels.dispatch import dispatch
+from tritmark.kernels.native import cpu
 from tritmark.kernels.ternary_quantize.api import PackedTernary, TernaryQuantized
 from tritmark.kernels.ternary_quantize.reference import reference
 from tritmark.kernels.ternary_quantize.spec import CODES, OP, PACKED

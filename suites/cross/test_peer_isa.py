@@ -12,7 +12,7 @@ import pytest
 
 from tritmark.harness.errors import DeviceUnavailableError, UsageError
 from tritmark.harness.spec import PEER_ISA, Peer, Variant
-from tritmark.kernels.cpu import ISAS, features
+from tritmark.kernels.native.cpu import ISAS, features
 from tritmark.kernels.peers import PEERS, isa, libggml, libik, torch_cpu
 from tritmark.kernels.peers.products import VARIANTS
 

@@ -32,7 +32,7 @@ from tritmark.kernels import OPS
 from tritmark.kernels.cuda.array import DeviceArray
 from tritmark.kernels.cuda.context import SELECT, cuda_context
 from tritmark.kernels.cuda.device import missing as gpu_missing
-from tritmark.kernels.cuda.stats import PerformanceStats
+from tritmark.kernels.cuda.memory.stats import PerformanceStats
 from tritmark.kernels.peers import adapters, humming, launch_cuda, torch_cuda
 from tritmark.kernels.peers.launch_cuda import CudaPeerLaunch
 from tritmark.kernels.peers.products_cuda import VARIANTS

@@ -15,7 +15,7 @@ import numpy as np
 from tritmark.harness.measure.alternate import Timed, calibrate
 from tritmark.harness.measure.clocks import clock_for
 from tritmark.harness.spec import Launch
-from tritmark.kernels import cpu
+from tritmark.kernels.native import cpu
 
 Make = Callable[[np.random.Generator, Sequence[int]], list[Launch]]
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tritmark.harness.spec import Launch
-from tritmark.kernels import cpu
+from tritmark.kernels.native import cpu
 
 _PAIRS = 250
 

@@ -115,7 +115,7 @@ def rehearse() -> None:
 
     from tritmark.harness.doctor import host
     from tritmark.harness.measure import buffers, nodes
-    from tritmark.kernels.cpu import native
+    from tritmark.kernels.native.cpu import native
 
     native("numa")
     buffers.rotation()
@@ -147,7 +147,7 @@ def bandwidths() -> list[str]:
     """Reads of each node's memory from each node's cores: checks that they are measured; the rates are the
     emulator's."""
     from tritmark.harness.measure.nodes import measure_nodes
-    from tritmark.kernels.cpu import DEVICE
+    from tritmark.kernels.native.cpu import DEVICE
 
     probe = next(iter(DEVICE.ceilings().values()))
     assert probe.name == "read"
@@ -251,8 +251,8 @@ def check_pages() -> None:
     from tritmark.harness.errors import PlacementError
     from tritmark.harness.machine import numa
     from tritmark.harness.measure.nodes import NodeWatch
-    from tritmark.kernels.cpu import native
-    from tritmark.kernels.placement import pages, placed
+    from tritmark.kernels.native.cpu import native
+    from tritmark.kernels.native.placement import pages, placed
 
     for nbytes in (1 << 20, 64 << 20):
         values, page = np.full(nbytes, 7, np.uint8), nbytes // 4096
@@ -285,7 +285,7 @@ def check_pages() -> None:
 
 def check_threads() -> None:
     """The nodes with the cores that run a call's items."""
-    from tritmark.kernels.cpu import native
+    from tritmark.kernels.native.cpu import native
 
     pool = native("pool")
     for core in (0, 3):

@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from tritmark.kernels import QuantizedLinear, cpu, pack_weights, threads
+from tritmark.kernels import QuantizedLinear, pack_weights
+from tritmark.kernels.native import cpu, threads
 
 BURST = 20
 """Calls of one kind before the next kind; the first quarter of them is not counted."""

@@ -33,18 +33,18 @@ from tritmark.harness.spec import Launch
 from tritmark.kernels import (
     QuantizedLinear,
     activation_quantize,
-    cpu,
-    dispatch,
     i2s_quantize,
     pack_weights,
     ternary_matmul,
     ternary_quantize,
 )
 from tritmark.kernels.activation_quantize.spec import KEY
+from tritmark.kernels.dispatch import dispatch
 from tritmark.kernels.i2s_quantize.api import KEY as I2S_KEY
-from tritmark.kernels.packed import product_with
+from tritmark.kernels.native import cpu
 from tritmark.kernels.peers import onnx
 from tritmark.kernels.ternary_quantize.spec import PACKED
+from tritmark.kernels.weights.packed import product_with
 
 SHAPES = ("64x256", "2560x2560", "6912x2560", "2560x6912")
 SAMPLE_S = 5e-4

@@ -26,10 +26,10 @@ import numpy as np
 
 from tritmark.harness.dtypes import named_dtype
 from tritmark.kernels.cuda.array import DeviceArray
-from tritmark.kernels.cuda.clock import GraphClock, timeable
 from tritmark.kernels.cuda.context import CudaContext
 from tritmark.kernels.cuda.kernel import Step
-from tritmark.kernels.cuda.launch import Call, CudaLaunch
+from tritmark.kernels.cuda.launch.launch import Call, CudaLaunch
+from tritmark.kernels.cuda.measure.clock import GraphClock, timeable
 from tritmark.kernels.formats.row16 import row_bytes
 from tritmark.kernels.ternary_matmul import cuda_gemm
 from tritmark.kernels.ternary_matmul.cuda_arguments import KINDS

@@ -40,7 +40,8 @@ from tritmark.harness.providers import load
 from tritmark.harness.spec import KernelKey, Launch, Tier, Variant
 from tritmark.harness.suite import ModelShapes
 from tritmark.harness.validate.sets import Set, Sets
-from tritmark.kernels import OPS, cpu
+from tritmark.kernels import OPS
+from tritmark.kernels.native import cpu
 from tritmark.kernels.ternary_matmul.cpu import FORMATS
 from tritmark.kernels.ternary_matmul.tables import tiles
 

@@ -26,8 +26,8 @@ import numpy as np
 from tritmark.harness.dtypes import named_dtype
 from tritmark.harness.spec import Axes, Launch
 from tritmark.kernels import pack_weights
-from tritmark.kernels.cuda.clock import GraphClock, timeable
 from tritmark.kernels.cuda.context import CudaContext
+from tritmark.kernels.cuda.measure.clock import GraphClock, timeable
 from tritmark.kernels.peers import products_a16_cuda, products_cuda, torch_cuda
 from tritmark.kernels.peers.launch_cuda import CudaPeerLaunch, on_host
 from tritmark.kernels.ternary_matmul import cuda

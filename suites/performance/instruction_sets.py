@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from tritmark.kernels import OPS, PROVIDER, cpu
+from tritmark.kernels import OPS, PROVIDER
+from tritmark.kernels.native import cpu
 
 SHAPES = ("2560x6912", "2560x2560")
 ROWS = (1, 8, 15, 16, 17, 32, 64, 128, 512)

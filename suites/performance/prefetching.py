@@ -21,8 +21,8 @@ from tritmark.harness.autotune.prefetch import COLD, HOT, over, timed_strategies
 from tritmark.harness.machine.cpu import bind_threads
 from tritmark.harness.measure.statistics import median
 from tritmark.harness.providers import load
-from tritmark.kernels import cpu
-from tritmark.kernels.prefetch import PREFETCHING
+from tritmark.kernels.native import cpu
+from tritmark.kernels.native.prefetch import PREFETCHING
 from tritmark.kernels.ternary_matmul.cpu import FORMATS
 
 

@@ -52,8 +52,8 @@ from tritmark.harness.spec import Axes, KernelKey, Requirement, Variant, Workloa
 from tritmark.harness.validate.cases import Material
 from tritmark.harness.worker import Workers
 from tritmark.harness.worker.site import Site
-from tritmark.kernels import dispatch
-from tritmark.kernels.plans import quantize_plans
+from tritmark.kernels.activation_quantize.plans import quantize_plans
+from tritmark.kernels.dispatch import dispatch
 
 WITHIN = 1.03
 SIZES = (256, 512, 640, 1024, 1536, 2560, 4096, 6912)

@@ -3,7 +3,7 @@
     python suites/performance/spread_on_cpu.py [--turns 15]
 
 For each size of tensor, 4 tensors a thread: quantized one at a time with all threads (LEAST_S without limit), at the
-same time with one thread each (LEAST_S of 0), and as spread_cpu.py chooses. A ratio is the median over the turns.
+same time with one thread each (LEAST_S of 0), and as on_cpu.py chooses. A ratio is the median over the turns.
 LEAST_S there is right where the first two are equally fast: compare it with the time of one call.
 """
 
@@ -18,8 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from tritmark.kernels import absmean_quantize, cpu, i2s_quantize, spread, spread_cpu, ternary_quantize
-from tritmark.kernels.threads import allowed
+from tritmark.kernels import absmean_quantize, i2s_quantize, spread, ternary_quantize
+from tritmark.kernels.native import cpu
+from tritmark.kernels.native.threads import allowed
+from tritmark.kernels.spreading import on_cpu
 
 FUNCTIONS: Mapping[str, tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = {
     "i2s_quantize": (i2s_quantize, (0.5,), {}),
@@ -27,12 +29,12 @@ FUNCTIONS: Mapping[str, tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any
     "absmean_quantize": (absmean_quantize, (), {}),
 }
 SIZES = [1 << power for power in range(12, 24, 2)]
-CHOICES = {"one by one": math.inf, "at once": 0.0, "chosen": spread_cpu.LEAST_S}
+CHOICES = {"one by one": math.inf, "at once": 0.0, "chosen": on_cpu.LEAST_S}
 
 
 def seconds(function: Callable[..., Any], tensors: list[Any], options: dict[str, Any], least_s: float) -> float:
     """Seconds of one `spread`."""
-    spread_cpu.LEAST_S = least_s
+    on_cpu.LEAST_S = least_s
     began = perf_counter()
     spread(function, tensors, devices="cpu", **options)
     return perf_counter() - began
@@ -56,7 +58,7 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=15)
     turns = parser.parse_args().turns
     threads = allowed(cpu.native("pool"), cpu.cores())
-    print(f"{threads} threads; LEAST_S is {1e6 * spread_cpu.LEAST_S:.0f} us")
+    print(f"{threads} threads; LEAST_S is {1e6 * on_cpu.LEAST_S:.0f} us")
     print(f"{'function':18}{'elements':>10}{'us a call':>11}{'at once':>9}{'chosen':>8}")
     for name in FUNCTIONS:
         for size in SIZES:

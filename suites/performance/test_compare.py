@@ -14,6 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from earlier_builds import module
+
+from tritmark.kernels.native import cpu
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -26,7 +29,7 @@ OP = "i2s_quantize"
 TWICE = """
 from dataclasses import replace
 
-from tritmark.kernels import dispatch
+from tritmark.kernels.dispatch import dispatch
 
 select = dispatch.select
 
@@ -235,3 +238,16 @@ def test_names_are_read_from_what_pytest_benchmark_prints() -> None:
     )
     assert SCRIPT["_slower"](printed) == {name}
     assert SCRIPT["_slower"]("44 passed") == frozenset()
+
+
+def test_benchmarks_find_modules_under_the_names_of_earlier_builds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert module("tritmark.kernels.native.cpu", "tritmark.kernels.cpu") is cpu
+    assert module("tritmark.kernels.nowhere.cpu", "tritmark.kernels.native.cpu") is cpu
+    with pytest.raises(ModuleNotFoundError, match="nowhere"):
+        module("tritmark.kernels.nowhere")
+    (tmp_path / "needs_another.py").write_text("import not_installed_anywhere\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ModuleNotFoundError, match="not_installed_anywhere"):
+        module("needs_another", "tritmark.kernels.native.cpu")

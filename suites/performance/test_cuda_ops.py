@@ -17,17 +17,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from earlier_builds import module
 from history_shapes import history_shapes
 from made_up_library import asarray
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from tritmark import kernels
 from tritmark.harness.spec import Receipt
-from tritmark.kernels import dispatch, pack_weights
+from tritmark.kernels import pack_weights
 from tritmark.kernels.cuda import device
 from tritmark.kernels.cuda.context import CudaContext, cuda_context, simulated
-from tritmark.kernels.offload import FinishedCall
 
+dispatch = module("tritmark.kernels.dispatch.dispatch", "tritmark.kernels.dispatch")
 SHAPES = history_shapes()
 NO_GPU = device.missing() or (simulated() and "the simulator has no speed") or None
 MATMUL = import_module("tritmark.kernels.matmul.api")
@@ -153,7 +154,7 @@ def ran(call: Call, monkeypatch: pytest.MonkeyPatch) -> Receipt:
     seen: list[Receipt] = []
     run, product = dispatch.run, MATMUL.with_receipt
 
-    def watched(*arguments: Any, **more: Any) -> FinishedCall:
+    def watched(*arguments: Any, **more: Any) -> Any:
         done = run(*arguments, **more)
         seen.append(done.receipt())
         return done

@@ -10,7 +10,8 @@ import pytest
 from tritmark.harness.measure.alternate import Timed, calibrate
 from tritmark.harness.measure.clocks import clock_for
 from tritmark.harness.spec import Launch
-from tritmark.kernels import OPS, cpu
+from tritmark.kernels import OPS
+from tritmark.kernels.native import cpu
 from tritmark.kernels.ternary_matmul.cpu import FORMATS
 from tritmark.kernels.ternary_matmul.tables import tiles
 

@@ -15,24 +15,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pytest
+from earlier_builds import module
 from history_shapes import history_shapes
 from no_plans import NoPlans
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from tritmark import kernels
 from tritmark.harness.spec import Receipt
-from tritmark.kernels import OPS, PROVIDER, PackedWeights, QuantizedLinear, cpu, dispatch, pack_weights, plans
+from tritmark.kernels import OPS, PROVIDER, PackedWeights, QuantizedLinear, pack_weights
 from tritmark.kernels.formats import FORMATS
-from tritmark.kernels.input_dtypes import narrow
-from tritmark.kernels.offload import FinishedCall
 from tritmark.kernels.ternary_matmul.api import with_receipt
+
+if TYPE_CHECKING:
+    from tritmark.kernels.dispatch.offload import FinishedCall
 
 pytestmark = pytest.mark.timing
 
+cpu = module("tritmark.kernels.native.cpu", "tritmark.kernels.cpu")
+dispatch = module("tritmark.kernels.dispatch.dispatch", "tritmark.kernels.dispatch")
+narrow = module("tritmark.kernels.numerics.input_dtypes", "tritmark.kernels.input_dtypes").narrow
+plans = module("tritmark.kernels.activation_quantize.plans", "tritmark.kernels.plans")
 SHAPES = history_shapes()
 BLOCK = 128
 

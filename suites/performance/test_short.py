@@ -11,8 +11,8 @@ from tritmark.harness.measure.alternate import Timed, alternate, calibrate
 from tritmark.harness.measure.clocks import clock_for
 from tritmark.harness.measure.stopping import MinimumSamples, TimeLimit
 from tritmark.harness.spec import Launch
-from tritmark.kernels import cpu
-from tritmark.kernels.input_dtypes import FORMATS
+from tritmark.kernels.native import cpu
+from tritmark.kernels.numerics.input_dtypes import FORMATS
 
 pytestmark = pytest.mark.timing
 

@@ -1,4 +1,5 @@
-"""The harness can be read from top to bottom: its rooms stand above one another, and what imports goes down.
+"""Each house can be read from top to bottom: its rooms stand above one another, and what imports goes down. The harness
+is a house, and so are kernels/ and kernels/cuda/.
 
 Looked at are all imports that the files have: at their heads, inside functions, and for types alone.
 """
@@ -7,6 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -14,46 +16,111 @@ from pathlib import Path
 import pytest
 
 from tritmark import harness, kernels
+from tritmark.kernels import ops
 
 pytestmark = pytest.mark.long
 
 (HERE,) = map(Path, harness.__path__)
-(KERNELS,) = map(Path, kernels.__path__)
-PREFIX = "tritmark.harness"
+(THERE,) = map(Path, kernels.__path__)
+TOP, OPS = "__init__", "<op>"
+"""The package itself, and the folders of all ops."""
+TEMPLATES = "templates"
+"""Files for users, who import what is public."""
 
-LAYERS = (
-    ("__main__", "toplevel"),
-    ("cli",),
-    ("monitor", "health"),
-    ("doctor", "gate", "soak", "report", "frame", "formats", "criteria"),
-    ("verify", "derived"),
-    ("selftest", "selection"),
-    ("autotune", "judge"),
-    ("cross", "advise", "history", "league", "precision"),
-    ("recovery",),
-    ("validate", "disassembly"),
-    ("worker",),
-    ("candidate",),
-    ("store", "text", "measure"),
-    ("record",),
-    ("machine", "providers", "weights", "originals"),
-    ("registry", "contract", "prefetched"),
-    ("tuned",),
-    ("suite",),
-    ("numbered",),
-    ("spec", "dtypes", "resident"),
-    ("errors", "extras", "nearest", "caches", "interruption", "judged", "locks", "sealed", "search_path", "utf8"),
+
+@dataclass(frozen=True)
+class House:
+    """A package whose rooms stand above one another."""
+
+    prefix: str
+    folder: Path
+    layers: tuple[tuple[str, ...], ...]
+    """From top to bottom: what stands in one line does not import each other."""
+    ops: frozenset[str] = frozenset()
+    """The folders that are one room, OPS."""
+
+    @property
+    def floors(self) -> dict[str, int]:
+        """The height of each room."""
+        return {room: -number for number, layer in enumerate(self.layers) for room in layer}
+
+    def room(self, module: str) -> str:
+        """The room of a module, named below the prefix."""
+        first = module.partition(".")[0]
+        return OPS if first in self.ops else first or TOP
+
+
+HARNESS = House(
+    "tritmark.harness",
+    HERE,
+    (
+        ("__main__", "toplevel"),
+        ("cli",),
+        ("monitor", "health"),
+        ("doctor", "gate", "soak", "report", "frame", "formats", "criteria"),
+        ("verify", "derived"),
+        ("selftest", "selection"),
+        ("autotune", "judge"),
+        ("cross", "advise", "history", "league", "precision"),
+        ("recovery",),
+        ("validate", "disassembly"),
+        ("worker",),
+        ("candidate",),
+        ("store", "text", "measure"),
+        ("record",),
+        ("machine", "providers", "weights", "originals"),
+        ("registry", "contract", "prefetched"),
+        ("tuned",),
+        ("suite",),
+        ("numbered",),
+        ("spec", "dtypes", "resident"),
+        ("errors", "extras", "nearest", "caches", "interruption", "judged", "locks", "sealed", "search_path", "utf8"),
+        (TOP,),
+    ),
 )
-"""From top to bottom: what stands in one line does not import each other."""
+KERNELS = House(
+    "tritmark.kernels",
+    THERE,
+    (
+        ("aio",),
+        (TOP,),
+        ("provider",),
+        ("linear", "peers"),
+        (OPS,),
+        ("recovering", "public", "spreading"),
+        ("weights", "cuda"),
+        ("dispatch",),
+        ("native", "formats", "numerics", "ops"),
+    ),
+    frozenset(ops.names()),
+)
+CUDA = House(
+    "tritmark.kernels.cuda",
+    THERE / "cuda",
+    (
+        ("plans",),
+        ("device",),
+        ("access", "measure", "sharing"),
+        ("launch",),
+        ("context",),
+        ("memory", "simulator"),
+        ("driver",),
+        ("array",),
+        ("backend",),
+        ("kernel",),
+        (TOP,),
+    ),
+)
+HOUSES = (HARNESS, KERNELS, CUDA)
+each_house = pytest.mark.parametrize("house", HOUSES, ids=lambda house: house.prefix)
 
-FLOOR = {room: -number for number, layer in enumerate(LAYERS) for room in layer}
 
-
-def modules(here: Path = HERE) -> dict[str, str]:
-    """Every module's source, by its name below tritmark.harness, or below the package in that folder."""
-    names = {path: path.relative_to(here).with_suffix("").parts for path in sorted(here.rglob("*.py"))}
+def modules(house: House) -> dict[str, str]:
+    """Every module's source, by its name below the prefix."""
+    paths = [path for path in sorted(house.folder.rglob("*.py")) if path.parent.name != TEMPLATES]
+    names = {path: path.relative_to(house.folder).with_suffix("").parts for path in paths}
     sources = {path: path.read_text(encoding="utf-8") for path in names}
-    return {".".join(parts[:-1] if parts[-1] == "__init__" else parts): sources[path] for path, parts in names.items()}
+    return {".".join(parts[:-1] if parts[-1] == TOP else parts): sources[path] for path, parts in names.items()}
 
 
 @cache
@@ -62,33 +129,39 @@ def statements(source: str) -> tuple[ast.Import | ast.ImportFrom, ...]:
     return tuple(node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Import | ast.ImportFrom))
 
 
-def imported(source: str, known: Mapping[str, str], prefix: str = PREFIX) -> Iterator[str]:
-    """The modules of a package, which is the harness unless told, that a source imports."""
+def imported(source: str, known: Mapping[str, str], prefix: str) -> Iterator[str]:
+    """The modules of a package that a source imports; "" is the package itself."""
     for node in statements(source):
-        if isinstance(node, ast.ImportFrom) and node.module and f"{node.module}.".startswith(f"{prefix}."):
-            module = node.module.removeprefix(prefix).removeprefix(".")
+        if isinstance(node, ast.ImportFrom) and node.module:
             for alias in node.names:
-                inner = f"{module}.{alias.name}".removeprefix(".")
-                yield inner if inner in known else module
+                name = f"{node.module}.{alias.name}"
+                inner = name.removeprefix(prefix).removeprefix(".")
+                if name == prefix or (name.startswith(f"{prefix}.") and inner in known):
+                    yield inner
+                elif f"{node.module}.".startswith(f"{prefix}."):
+                    yield node.module.removeprefix(prefix).removeprefix(".")
         elif isinstance(node, ast.Import):
             yield from (
-                alias.name.removeprefix(f"{prefix}.") for alias in node.names if alias.name.startswith(f"{prefix}.")
+                alias.name.removeprefix(prefix).removeprefix(".")
+                for alias in node.names
+                if f"{alias.name}.".startswith(f"{prefix}.")
             )
 
 
-def upward(known: Mapping[str, str]) -> list[str]:
+def upward(house: House, known: Mapping[str, str]) -> list[str]:
     """The imports from one room to another that does not stand below it."""
+    floors = house.floors
     return [
         f"{module} imports {each}"
         for module, source in known.items()
-        for each in imported(source, known)
-        if (there := each.partition(".")[0]) != (here := module.partition(".")[0]) and FLOOR[here] <= FLOOR[there]
+        for each in imported(source, known, house.prefix)
+        if (there := house.room(each)) != (here := house.room(module)) and floors[here] <= floors[there]
     ]
 
 
-def circle(known: Mapping[str, str], prefix: str = PREFIX) -> list[str]:
+def circle(house: House, known: Mapping[str, str]) -> list[str]:
     """Modules that import each other in a circle; empty where there is none."""
-    graph = {module: set(imported(source, known, prefix)) - {module} for module, source in known.items()}
+    graph = {module: set(imported(source, known, house.prefix)) - {module} for module, source in known.items()}
     sorter = TopologicalSorter(graph)
     try:
         sorter.prepare()
@@ -97,47 +170,72 @@ def circle(known: Mapping[str, str], prefix: str = PREFIX) -> list[str]:
     return []
 
 
-def test_every_room_has_its_floor() -> None:
-    rooms = {module.partition(".")[0] for module in modules()} - {""}
+@each_house
+def test_every_room_has_its_floor(house: House) -> None:
+    rooms = {house.room(module) for module in modules(house)}
     # An installation has it as the package tritmark itself.
-    assert rooms | {"toplevel"} == FLOOR.keys()
+    assert rooms | ({"toplevel"} if house is HARNESS else set()) == house.floors.keys()
 
 
-def test_no_import_goes_up() -> None:
-    assert upward(modules()) == []
+@each_house
+def test_no_import_goes_up(house: House) -> None:
+    assert upward(house, modules(house)) == []
 
 
-def test_no_modules_import_each_other_in_a_circle() -> None:
-    assert circle(modules()) == []
-    assert circle(modules(KERNELS), "tritmark.kernels") == []
+@each_house
+def test_no_modules_import_each_other_in_a_circle(house: House) -> None:
+    assert circle(house, modules(house)) == []
 
 
 @pytest.mark.parametrize(
-    "source",
+    ("house", "module", "source"),
     [
-        "from tritmark.harness.cli.console import console",
-        "from tritmark.harness.cli import console",
-        "import tritmark.harness.cli",
-        "def late():\n    from tritmark.harness.report import page",
-        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from tritmark.harness.judge.request import Request",
-        "from tritmark.harness import verify",
+        (HARNESS, "measure.survey", "from tritmark.harness.cli.console import console"),
+        (HARNESS, "measure.survey", "from tritmark.harness.cli import console"),
+        (HARNESS, "measure.survey", "import tritmark.harness.cli"),
+        (HARNESS, "measure.survey", "def late():\n    from tritmark.harness.report import page"),
+        (
+            HARNESS,
+            "measure.survey",
+            "from typing import TYPE_CHECKING\n"
+            "if TYPE_CHECKING:\n    from tritmark.harness.judge.request import Request",
+        ),
+        (HARNESS, "measure.survey", "from tritmark.harness import verify"),
+        (KERNELS, "dispatch.offload", "from tritmark.kernels.float_widen.spec import OP"),
+        (KERNELS, "public.elementwise", "def late():\n    from tritmark.kernels.float_widen import spec"),
+        (KERNELS, "cuda.plans.plan", "from tritmark.kernels.ternary_linear.spec import OPS"),
+        (KERNELS, "float_widen.api", "from tritmark.kernels.linear.linear import QuantizedLinear"),
+        (KERNELS, "linear.warming", "from tritmark.kernels import PROVIDER"),
+        (KERNELS, "native.cpu", "from tritmark import kernels"),
+        (KERNELS, "native.threads", "from tritmark.kernels.dispatch.dispatch import registry"),
+        (CUDA, "memory.lanes", "from tritmark.kernels.cuda.launch import Call"),
+        (CUDA, "driver.driver", "def late():\n    from tritmark.kernels.cuda import context"),
+        (CUDA, "kernel", "import tritmark.kernels.cuda.driver.compile"),
     ],
 )
-def test_what_goes_up_is_seen(source: str) -> None:
-    known = modules()
-    assert len(upward({**known, "measure.survey": source})) == 1
+def test_what_goes_up_is_seen(house: House, module: str, source: str) -> None:
+    known = modules(house)
+    assert module in known
+    assert len(upward(house, {**known, module: source})) == 1
+
+
+def test_what_goes_down_is_not_reported() -> None:
+    known = modules(KERNELS)
+    down = "from tritmark.kernels.matmul.reference import reference\nfrom tritmark.kernels.public import foreign"
+    assert upward(KERNELS, {**known, "ternary_matmul.reference": down}) == []
 
 
 def test_a_circle_is_seen() -> None:
-    known = modules()
-    assert "errors" in circle({**known, "errors": "def late():\n    from tritmark.harness.spec import Op"})
+    known = modules(HARNESS)
+    assert "errors" in circle(HARNESS, {**known, "errors": "def late():\n    from tritmark.harness.spec import Op"})
     known = modules(KERNELS)
-    late = "def late():\n    from tritmark.kernels.cuda.launch import CudaLaunch"
-    assert "cuda.context" in circle({**known, "cuda.context": late}, "tritmark.kernels")
+    late = "def late():\n    from tritmark.kernels.cuda.launch.launch import CudaLaunch"
+    assert "cuda.context" in circle(KERNELS, {**known, "cuda.context": late})
 
 
 def test_folders_of_tests_are_rooms() -> None:
-    rooms = {*FLOOR, "kernels", "pytorch", *(f"kernels/{path.name}" for path in KERNELS.iterdir() if path.is_dir())}
+    rooms = {*HARNESS.floors, "kernels", "pytorch"}
+    rooms |= {f"kernels/{path.relative_to(THERE).as_posix()}" for path in THERE.rglob("*") if path.is_dir()}
     here = Path(__file__).parent
     folders = {path.parent.relative_to(here).as_posix() for path in here.rglob("test_*.py")}
     assert folders - rooms == {".", "hostile"}, "tests of the whole house lie beside this one, or run it in a session"

@@ -151,8 +151,9 @@ def test_without_a_clock_nothing_is_timed(tmp_path: Path) -> None:
 PUBLIC = """
 import numpy as np
 from tritmark.harness.errors import InsufficientMemoryError
-from tritmark.kernels import QuantizedLinear, dispatch, i2s_dequantize, pack_weights, ternary_matmul
-from tritmark.kernels.offload import kept, transfers
+from tritmark.kernels import QuantizedLinear, i2s_dequantize, pack_weights, ternary_matmul
+from tritmark.kernels.dispatch import dispatch
+from tritmark.kernels.dispatch.offload import kept, transfers
 from tritmark.kernels.ternary_matmul.api import with_receipt
 
 rng = np.random.default_rng(1)

@@ -23,10 +23,10 @@ from tritmark.kernels import (
     pack_weights,
     ternary_matmul,
 )
-from tritmark.kernels.cpu import FORCE, ISAS
 from tritmark.kernels.cuda.context import SELECT
 from tritmark.kernels.cuda.device import FORCE as FORCE_CUDA
 from tritmark.kernels.formats import FORMATS
+from tritmark.kernels.native.cpu import FORCE, ISAS
 from tritmark.kernels.ternary_quantize.api import ternary_quantize
 
 LEGAL = ("i2_s_x86", "i2_s_x86_r4", "tile64", "AVX2")

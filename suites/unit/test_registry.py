@@ -34,8 +34,8 @@ from tritmark.harness.spec import (
     Variant,
 )
 from tritmark.kernels import PROVIDER, i2s_quantize
-from tritmark.kernels.cpu import DEVICE as CPU
-from tritmark.kernels.cpu import FORCE, ISAS, Isa
+from tritmark.kernels.native.cpu import DEVICE as CPU
+from tritmark.kernels.native.cpu import FORCE, ISAS, Isa
 
 pytestmark = pytest.mark.interpreter
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tritmark.kernels import cpu
+from tritmark.kernels.native import cpu
 
 SOURCES = Path(__file__).parents[2] / "cython_ext" / "src"
 TABLES = runpy.run_path(str(SOURCES / "tables.py"))

@@ -39,7 +39,7 @@ from tritmark.harness.store import read
 from tritmark.harness.text.groups import counted
 from tritmark.harness.verify import check, verify
 from tritmark.kernels import PROVIDER
-from tritmark.kernels.cpu import DEVICE, FORCE
+from tritmark.kernels.native.cpu import DEVICE, FORCE
 
 BASELINE = Path(__file__).parents[2] / "results" / "baselines" / "older" / "cpu-zen4-2-cores.speed.json"
 

@@ -44,10 +44,10 @@ from tritmark.harness.errors import (
 )
 from tritmark.harness.machine.gpu import DeviceInfo
 from tritmark.kernels.cuda import backend
+from tritmark.kernels.cuda.driver.tensor_map import NO_MAP
 from tritmark.kernels.cuda.kernel import Dim, Kernel
 from tritmark.kernels.cuda.simulator import runtime, toolchain
 from tritmark.kernels.cuda.simulator.memory import SimulatorAllocation, arena
-from tritmark.kernels.cuda.tensor_map import NO_MAP
 
 _MOST_RECORDS = 1 << 22
 _CONTEXTS = count()

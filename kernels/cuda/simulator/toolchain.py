@@ -23,7 +23,7 @@ from tempfile import TemporaryDirectory
 from tritmark.harness.caches import CACHE, runs_code
 from tritmark.harness.errors import BadEnvironmentError, CompileError, DeviceUnavailableError
 from tritmark.harness.locks import locked
-from tritmark.kernels.cuda.compile import cache_folder, local_sources, must_be_private
+from tritmark.kernels.cuda.driver.compile import cache_folder, local_sources, must_be_private
 from tritmark.kernels.cuda.kernel import Kernel
 
 HERE = Path(__file__).parent

@@ -338,9 +338,9 @@ def test_launches_are_added_up_in_the_receipt() -> None:
 
 
 def test_no_more_is_compiled_than_was_launched(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tritmark.kernels.cuda import compile as compiler
+    from tritmark.kernels.cuda.driver import compile as compiler
     from tritmark.kernels.cuda.kernel import Kernel
-    from tritmark.kernels.cuda.launch import code_files
+    from tritmark.kernels.cuda.launch.launch import code_files
 
     kernels = tuple(Kernel(file="a.cu", name=f"gemm_{name}", threads=32, registers=32) for name in "abc")
     cubins = {kernel: compiler.Cubin(kernel.name.encode(), "", cached=True) for kernel in kernels}

@@ -17,9 +17,9 @@ from tritmark.harness.disassembly import tools
 from tritmark.harness.errors import DeviceUnavailableError
 from tritmark.harness.record import CeilingFacts, Code, Function, Ratio, Record, Run
 from tritmark.harness.spec import Launched, Receipt
-from tritmark.kernels.cuda.compile import find_nvcc
+from tritmark.kernels.cuda.driver.compile import find_nvcc
 from tritmark.kernels.cuda.kernel import Kernel
-from tritmark.kernels.cuda.launch import code_files
+from tritmark.kernels.cuda.launch.launch import code_files
 
 REQUIRE = "TRITMARK_REQUIRE_NVCC"
 RULE = {rule.name: rule for rule in RULES}

@@ -8,7 +8,7 @@ from tritmark.harness.advise.evidence import Evidence
 from tritmark.harness.advise.rule import Finding
 from tritmark.harness.advise.rules.latency_bound import RULE
 from tritmark.harness.record import CeilingFacts, Ratio, Record, Run
-from tritmark.kernels import cpu
+from tritmark.kernels.native import cpu
 
 BYTES, OPERATIONS, T = 1e6, 64e6, 1e6
 """64 operations per byte, in 1 ms."""

@@ -29,8 +29,8 @@ from tritmark.harness.record import Ratio, TunedPrefetch
 from tritmark.harness.record.facts import prefetch_facts
 from tritmark.harness.spec import Device, Prefetching
 from tritmark.harness.validate.performance import LAYOUT_NOISE
-from tritmark.kernels import cpu
-from tritmark.kernels.prefetch import PREFETCHING
+from tritmark.kernels.native import cpu
+from tritmark.kernels.native.prefetch import PREFETCHING
 
 NAMES = ("built in", "quick", "quicker", "none")
 Costs = Mapping[str, tuple[float, float]]

@@ -26,7 +26,7 @@ from tritmark.harness.spec import CodeFile, HeldTo, KernelKey, Workload
 from tritmark.harness.validate.accuracy import Judged
 from tritmark.harness.validate.drawn import Draw
 from tritmark.harness.worker import Workers, process
-from tritmark.kernels import masking
+from tritmark.kernels.native import masking
 
 KEY = KernelKey("cpu", "i2s_dequantize", "none", "float32")
 SMALL = Workload(op="i2s_dequantize", axes={"n": 1001}, family="uniform")
@@ -178,7 +178,7 @@ import numpy as np
 from tritmark.harness.candidate.opening import open_candidate
 from tritmark.harness.spec import HeldTo
 from tritmark.harness.worker.site import site
-from tritmark.kernels import masking
+from tritmark.kernels.native import masking
 masking._untrapped = lambda: "made up"
 source, library, step = sys.argv[1:]
 candidate = open_candidate(Path(source))
@@ -250,7 +250,7 @@ def test_why_nothing_was_forced_is_said(tmp_path: Path, monkeypatch: pytest.Monk
     assert here.status is Status.PASS
     assert here.held_to == ()
     assert any("were not judged: it had no process of its own" in limit for limit in here.limits)
-    monkeypatch.setattr("tritmark.kernels.extensions.native", lambda name: SimpleNamespace(steps=dict))
+    monkeypatch.setattr("tritmark.kernels.native.extensions.native", lambda name: SimpleNamespace(steps=dict))
     found = verdict(native(tmp_path, dispatcher("builtin")))
     assert found.status is Status.PASS
     assert found.held_to == ()

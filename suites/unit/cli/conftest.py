@@ -11,7 +11,7 @@ from command_line import SUITE, Outcome
 
 from tritmark.harness import cli
 from tritmark.harness.measure import ceilings
-from tritmark.kernels.cpu import FORCE
+from tritmark.kernels.native.cpu import FORCE
 
 
 @pytest.fixture

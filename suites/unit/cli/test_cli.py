@@ -23,7 +23,7 @@ from tritmark.harness.record import Record, Status
 from tritmark.harness.spec import Launch, Variant
 from tritmark.harness.text.outcome import outcome as outcome_of
 from tritmark.kernels import PROVIDER
-from tritmark.kernels.cpu import FORCE
+from tritmark.kernels.native.cpu import FORCE
 
 pytestmark = pytest.mark.long
 

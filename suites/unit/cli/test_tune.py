@@ -19,7 +19,7 @@ from tritmark.harness.cli.exit_status import FAILED, PASSED, USAGE
 from tritmark.harness.record import PrefetchFigure, Ratio, TunedPrefetch
 from tritmark.harness.selection import measure as measuring
 from tritmark.harness.selection.measure import MeasuredChoice
-from tritmark.kernels import cpu
+from tritmark.kernels.native import cpu
 
 Tritmark = Callable[..., Outcome]
 

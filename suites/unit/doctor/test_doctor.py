@@ -195,7 +195,7 @@ def test_the_compiler_of_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.found.endswith("(simulator)")
     monkeypatch.delenv("TRITMARK_CUDA")
     monkeypatch.setenv("TRITMARK_NVCC", "/nowhere/nvcc")
-    from tritmark.kernels.cuda import compile as compiling
+    from tritmark.kernels.cuda.driver import compile as compiling
 
     compiling.find_nvcc.cache_clear()
     (found,) = gpu.toolkits(installed, there=False)

@@ -16,7 +16,7 @@ from tritmark.harness.record import Record
 from tritmark.harness.spec import Provider, Variant
 from tritmark.harness.worker import Workers
 from tritmark.kernels import PROVIDER
-from tritmark.kernels.cpu import KERNELS
+from tritmark.kernels.native.cpu import KERNELS
 from tritmark.kernels.ternary_matmul.cpu import FORMATS
 
 SUITE = """

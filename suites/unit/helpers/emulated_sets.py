@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from matmul_driver import HERE, Builder, Edit
 
-from tritmark.kernels import cpu
+from tritmark.kernels.native import cpu
 
 SETS = [isa.name for isa in cpu.KERNELS["ternary_matmul"]]
 """All of the table are linked, whatever is called."""

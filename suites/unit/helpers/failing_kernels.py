@@ -23,7 +23,7 @@ from tritmark.harness.errors import (
     LaunchError,
 )
 from tritmark.harness.spec import Arrays, Axes, KernelKey, Launch, Tier, Variant
-from tritmark.kernels import dispatch
+from tritmark.kernels.dispatch import dispatch
 
 OP = "i2s_quantize"
 KEY = KernelKey("cpu", OP, "none", "int8")

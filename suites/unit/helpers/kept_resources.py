@@ -13,12 +13,12 @@ from importlib import import_module
 from pathlib import Path
 
 import tritmark.kernels
-from tritmark.kernels.cuda import compile as compiler
-from tritmark.kernels.cuda import resources
-from tritmark.kernels.cuda.ceilings import PROBES
+from tritmark.kernels.cuda.driver import compile as compiler
 from tritmark.kernels.cuda.kernel import Kernel
-from tritmark.kernels.cuda.launch import KERNELS
-from tritmark.kernels.cuda.resources import Resources
+from tritmark.kernels.cuda.launch import resources
+from tritmark.kernels.cuda.launch.launch import KERNELS
+from tritmark.kernels.cuda.launch.resources import Resources
+from tritmark.kernels.cuda.measure.ceilings import PROBES
 
 ROOM = Path(str(tritmark.kernels.__file__)).parent
 KEPT = Path(__file__).with_suffix(".json")

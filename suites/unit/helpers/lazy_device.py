@@ -18,8 +18,8 @@ import numpy as np
 
 from tritmark.harness.errors import InsufficientMemoryError, LaunchError
 from tritmark.harness.machine.gpu import DeviceInfo
-from tritmark.kernels.cuda.blocks import ALIGNMENT
 from tritmark.kernels.cuda.kernel import Kernel
+from tritmark.kernels.cuda.memory.blocks import ALIGNMENT
 
 INFO = DeviceInfo(
     index=0,

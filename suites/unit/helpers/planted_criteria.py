@@ -31,7 +31,7 @@ from tritmark.harness.spec import (
     Variant,
 )
 from tritmark.harness.worker import Workers
-from tritmark.kernels.cpu import DEVICE as CPU
+from tritmark.kernels.native.cpu import DEVICE as CPU
 
 CALL = "double, out="
 LIBC = ctypes.CDLL(None)

@@ -19,7 +19,7 @@ from asv_runner.benchmarks.mark import SkipNotImplemented
 
 from tritmark.harness.providers import load
 from tritmark.kernels import PROVIDER
-from tritmark.kernels.cpu import ISAS
+from tritmark.kernels.native.cpu import ISAS
 
 SUITES = Path(__file__).parents[2]
 

@@ -14,7 +14,7 @@ from tritmark.harness.providers import load
 from tritmark.harness.record import CeilingFacts, Environment
 from tritmark.harness.spec import Device
 from tritmark.harness.store import Header, Options, Store, new_id
-from tritmark.kernels.cpu import DEVICE
+from tritmark.kernels.native.cpu import DEVICE
 
 HEADER = Header(
     id=new_id(),

@@ -27,7 +27,8 @@ from own_registry import registered
 
 from tritmark import kernels
 from tritmark.harness.errors import InvalidArgumentError, NoCompatibleKernelError
-from tritmark.kernels import QuantizedLinear, aio, offload
+from tritmark.kernels import QuantizedLinear, aio
+from tritmark.kernels.dispatch import offload
 
 AT_ONCE = {"check_memory_health", "performance_stats", "receipts", "register"}
 """Public functions that only read or set a value, and a context."""

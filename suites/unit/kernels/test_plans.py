@@ -29,14 +29,14 @@ from tritmark.kernels import (
     PROVIDER,
     QuantizedLinear,
     activation_quantize,
-    cpu,
-    dispatch,
     pack_weights,
-    plans,
     register,
     ternary_matmul,
 )
+from tritmark.kernels.activation_quantize import plans
 from tritmark.kernels.activation_quantize.api import ActivationQuantized
+from tritmark.kernels.dispatch import dispatch
+from tritmark.kernels.native import cpu
 from tritmark.kernels.ternary_matmul.api import with_receipt
 
 N, K = 70, 256

@@ -15,7 +15,7 @@ from tritmark.harness.providers import Installed
 from tritmark.harness.spec import Arrays, Axes, KernelKey, PublicCall
 from tritmark.harness.worker.site import Site
 from tritmark.kernels import PROVIDER
-from tritmark.kernels.calls import CALLS
+from tritmark.kernels.provider.calls import CALLS
 
 if TYPE_CHECKING:
     from tritmark.kernels.cuda.context import CudaContext

@@ -32,8 +32,8 @@ from tritmark.harness.record.facts import machine_facts
 from tritmark.harness.record.versions import environment
 from tritmark.harness.spec import ArrayChange
 from tritmark.kernels import PROVIDER
-from tritmark.kernels.cpu import DEVICE as CPU
-from tritmark.kernels.cpu import ISAS, KERNELS
+from tritmark.kernels.native.cpu import DEVICE as CPU
+from tritmark.kernels.native.cpu import ISAS, KERNELS
 from tritmark.kernels.ternary_matmul.cpu import FORMATS as PRODUCTS
 
 TABLES = runpy.run_path(str(Path(__file__).parents[3] / "cython_ext" / "src" / "tables.py"))

@@ -20,7 +20,7 @@ from tritmark.harness.report.page import render
 from tritmark.harness.report.roofline import roofs
 from tritmark.harness.store import read
 from tritmark.harness.text.table import fit
-from tritmark.kernels.cpu import DEVICE
+from tritmark.kernels.native.cpu import DEVICE
 
 BASELINES = Path(__file__).parents[3] / "results" / "baselines"
 LEVELS = ("L1", "L2", "L3", "memory")

@@ -16,9 +16,9 @@ from tritmark.harness.machine.numa import Node, Topology
 from tritmark.harness.measure import nodes
 from tritmark.harness.measure.nodes import NodeWatch, measure_nodes
 from tritmark.harness.record import NodeUse
-from tritmark.kernels.cpu import DEVICE
 from tritmark.kernels.cuda.device import DEVICE as CUDA
-from tritmark.kernels.placement import placed
+from tritmark.kernels.native.cpu import DEVICE
+from tritmark.kernels.native.placement import placed
 
 CORES = sorted(os.sched_getaffinity(0))
 

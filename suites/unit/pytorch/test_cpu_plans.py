@@ -15,8 +15,9 @@ from hypothesis import strategies as st  # noqa: E402
 
 from tritmark.harness import tuned  # noqa: E402
 from tritmark.harness.errors import InvalidArgumentError  # noqa: E402
-from tritmark.kernels import FORMATS, plans  # noqa: E402
-from tritmark.kernels.cpu import FORCE  # noqa: E402
+from tritmark.kernels import FORMATS  # noqa: E402
+from tritmark.kernels.linear import plans  # noqa: E402
+from tritmark.kernels.native.cpu import FORCE  # noqa: E402
 from tritmark.kernels.ternary_matmul.cpu import FORMATS as CPU_FORMATS  # noqa: E402
 from tritmark.kernels.ternary_matmul.cpu import kept as memory_of  # noqa: E402
 from tritmark.torch import BitLinear, cpu  # noqa: E402

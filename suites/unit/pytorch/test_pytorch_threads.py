@@ -9,7 +9,7 @@ from sys import executable
 import pytest
 
 from tritmark.harness.machine import cpu as machine
-from tritmark.kernels import threads
+from tritmark.kernels.native import threads
 
 pytest.importorskip("torch", reason="torch is not installed; tox -e torch has it")
 pytestmark = [
@@ -22,7 +22,7 @@ from time import monotonic
 import numpy as np
 from tritmark.kernels import activation_quantize, pack_weights, ternary_matmul
 {meet}
-from tritmark.kernels.cpu import native
+from tritmark.kernels.native.cpu import native
 
 rng, pool = np.random.default_rng(0), native("pool")
 weights = pack_weights(rng.integers(-1, 2, (2560, 2560), dtype=np.int8), 0.5)
@@ -40,7 +40,7 @@ while by_torch < 2 and monotonic() < until:
     by_torch = pool.seen()["team"]
 print(by_torch > 1)  # a thread's first call asks in any case
 """
-LOADED = "from tritmark.kernels.cpu import native; native('pool'); import torch; "
+LOADED = "from tritmark.kernels.native.cpu import native; native('pool'); import torch; "
 MEET = {
     "it was imported before the first product": "import torch",
     "tritmark.torch is imported": f"{LOADED}import tritmark.torch",

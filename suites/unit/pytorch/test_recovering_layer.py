@@ -32,8 +32,8 @@ from tritmark.harness.recovery import (  # noqa: E402
     history,
 )
 from tritmark.harness.spec import KernelKey, Tier, Variant  # noqa: E402
-from tritmark.kernels.packed import preferred_format  # noqa: E402
 from tritmark.kernels.recovering import client, last_recoveries  # noqa: E402
+from tritmark.kernels.weights.packed import preferred_format  # noqa: E402
 from tritmark.torch import BitLinear, recovering  # noqa: E402
 
 N, K = 24, 80

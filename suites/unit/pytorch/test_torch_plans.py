@@ -16,8 +16,9 @@ from simulated_plans import SimulatedPlans  # noqa: E402
 
 from tritmark.harness.errors import DeviceError, DeviceFaultError, InvalidArgumentError  # noqa: E402
 from tritmark.kernels import FORMATS  # noqa: E402
-from tritmark.kernels.cuda import linear_plan, plan  # noqa: E402
 from tritmark.kernels.cuda.context import CudaContext  # noqa: E402
+from tritmark.kernels.cuda.plans import plan  # noqa: E402
+from tritmark.kernels.ternary_linear import plan as linear_plan  # noqa: E402
 from tritmark.torch import cpu, cuda  # noqa: E402
 
 SCALE = 0.375
@@ -203,7 +204,8 @@ WITHOUT_ML_DTYPES = """
 import sys
 import torch
 from tritmark.kernels import FORMATS
-from tritmark.kernels.cuda import linear_plan, plan
+from tritmark.kernels.cuda.plans import plan
+from tritmark.kernels.ternary_linear import plan as linear_plan
 from tritmark.torch import cuda
 
 class Nothing(plan.Planner):

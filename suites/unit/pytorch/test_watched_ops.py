@@ -13,7 +13,7 @@ import tritmark  # noqa: E402
 import tritmark.torch  # noqa: E402
 from tritmark.harness.monitor.counters import UNKNOWN  # noqa: E402
 from tritmark.harness.spec import KernelKey  # noqa: E402
-from tritmark.kernels import dispatch  # noqa: E402
+from tritmark.kernels.dispatch import dispatch  # noqa: E402
 from tritmark.kernels.ternary_matmul.spec import OP  # noqa: E402
 
 

@@ -28,7 +28,7 @@ from tritmark.harness.recovery.advice import ADVICE
 from tritmark.harness.recovery.failures import CODES, ENDS_CONTEXT, FailureKind, of_code, of_exception, of_process
 from tritmark.harness.recovery.reply import CallerError
 from tritmark.harness.recovery.strategies import ON_DEVICE, ON_HOST, OWN_FAULT, Strategy, ladder
-from tritmark.kernels.cuda import compile as compiler
+from tritmark.kernels.cuda.driver import compile as compiler
 
 
 def test_every_kind_has_strategies_and_advice() -> None:

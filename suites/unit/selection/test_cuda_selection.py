@@ -22,13 +22,14 @@ from tritmark.harness.selection.measure import measure
 from tritmark.harness.spec import KernelKey, Requirement, Tier
 from tritmark.harness.tuned import Choice
 from tritmark.harness.worker import Workers
-from tritmark.kernels import QuantizedLinear, dispatch, i2s_dequantize, pack_weights
+from tritmark.kernels import FORMATS, QuantizedLinear, i2s_dequantize, pack_weights
 from tritmark.kernels.cuda import context as contexts
-from tritmark.kernels.cuda import tuning
-from tritmark.kernels.cuda.choice import chosen
 from tritmark.kernels.cuda.context import CudaContext, cuda_context
 from tritmark.kernels.cuda.device import DEVICE, FORCE
-from tritmark.kernels.packed import preferred_format, product_with
+from tritmark.kernels.cuda.launch import tuning
+from tritmark.kernels.cuda.plans.choice import chosen
+from tritmark.kernels.dispatch import dispatch
+from tritmark.kernels.weights.packed import preferred_format, product_with
 
 KEY = KernelKey("cuda", "i2s_dequantize", "none", "float32")
 AXES = {"n": 256}
@@ -105,7 +106,7 @@ def test_changed_code_makes_a_choice_stale(changed: str, monkeypatch: pytest.Mon
     choose()
     assert selected() == SLOW
     if changed == "a source":
-        from tritmark.kernels.cuda.compile import local_sources
+        from tritmark.kernels.cuda.driver.compile import local_sources
 
         def edited(path: Path) -> dict[Any, str]:
             return {name: f"{text}\n" for name, text in local_sources(path).items()}
@@ -196,11 +197,8 @@ def test_layers_and_their_format_use_choices() -> None:
 
 
 def _alike(key: KernelKey, axes: Mapping[str, int]) -> bool:
-    from tritmark.kernels.ternary_matmul.spec import interchangeable
-
-    return (key.device, key.op, key.dtype) == ("cuda", "ternary_matmul", "float32") and interchangeable(
-        axes, key.format
-    )
+    there = (key.device, key.op, key.dtype) == ("cuda", "ternary_matmul", "float32")
+    return there and key.format in FORMATS and FORMATS[key.format].interchangeable((axes["N"], axes["K"]))
 
 
 def test_prepared_launches_use_choices(simulator: CudaContext) -> None:

@@ -20,9 +20,11 @@ from tritmark.harness.machine import cpu as processor
 from tritmark.harness.machine.cpu import affinity
 from tritmark.harness.spec import Axes, KernelKey, Requirement
 from tritmark.harness.tuned import Choice
-from tritmark.kernels import QuantizedLinear, cpu, dispatch, pack_weights, ternary_matmul
-from tritmark.kernels.packed import preferred_format, product_with
+from tritmark.kernels import QuantizedLinear, pack_weights, ternary_matmul
+from tritmark.kernels.dispatch import dispatch
+from tritmark.kernels.native import cpu
 from tritmark.kernels.ternary_matmul.api import with_receipt
+from tritmark.kernels.weights.packed import preferred_format, product_with
 
 N, K = 96, 256
 AXES = {"M": 1, "N": N, "K": K}

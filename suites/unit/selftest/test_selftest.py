@@ -31,7 +31,7 @@ from tritmark.harness.validate.compare import Expected, compare
 from tritmark.harness.validate.guards import GuardedArray
 from tritmark.harness.validate.trial import Tally, Trial
 from tritmark.kernels import OPS
-from tritmark.kernels.mutants import MUTANTS
+from tritmark.kernels.provider.mutants import MUTANTS
 
 pytestmark = pytest.mark.long
 

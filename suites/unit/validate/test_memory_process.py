@@ -24,7 +24,7 @@ from tritmark.harness.validate.cases import Material
 from tritmark.harness.validate.memory import STEPS, Search, Searches, confirmed_use, watched
 from tritmark.harness.worker import Workers
 from tritmark.kernels import PROVIDER
-from tritmark.kernels.cpu import features
+from tritmark.kernels.native.cpu import features
 
 pytestmark = pytest.mark.long
 

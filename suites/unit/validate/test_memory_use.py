@@ -24,8 +24,8 @@ from tritmark.harness.validate import memory, memory_tasks
 from tritmark.harness.validate.memory import bits_per_weight
 from tritmark.harness.worker import peak
 from tritmark.kernels import PROVIDER
-from tritmark.kernels.cpu import DEVICE, features
 from tritmark.kernels.formats import FORMATS
+from tritmark.kernels.native.cpu import DEVICE, features
 
 pytestmark = pytest.mark.timing
 

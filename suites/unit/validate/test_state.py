@@ -25,7 +25,7 @@ from tritmark.harness.validate.cases import Material
 from tritmark.harness.validate.state import StateWatch, others_start_threads
 from tritmark.harness.worker import Worker, Workers
 from tritmark.harness.worker.floating import changed
-from tritmark.kernels.cpu import features
+from tritmark.kernels.native.cpu import features
 
 HELPERS = Path(__file__).parents[1] / "helpers"
 FILE = PythonFile(str(HELPERS / "faulty_candidates.py"))

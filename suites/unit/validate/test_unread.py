@@ -16,7 +16,7 @@ from tritmark.harness.record import Performance, Status
 from tritmark.harness.validate import confirm
 from tritmark.harness.worker import peak
 from tritmark.kernels import PROVIDER
-from tritmark.kernels.cpu import DEVICE
+from tritmark.kernels.native.cpu import DEVICE
 
 OP = next(op for op in PROVIDER.ops if op.name == "i2s_dequantize")
 SCALAR = next(each for each in PROVIDER.variants if each.id == "cpu/i2s_dequantize/none/float32/scalar")

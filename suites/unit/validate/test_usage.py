@@ -11,7 +11,7 @@ import numpy as np
 from tritmark.harness.spec import Device, KernelKey
 from tritmark.harness.validate.usage import Usage, usage
 from tritmark.kernels import PROVIDER
-from tritmark.kernels.cpu import DEVICE
+from tritmark.kernels.native.cpu import DEVICE
 
 TOTAL = 1 << 20
 AXES = {"n": 1000}

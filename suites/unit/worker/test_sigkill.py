@@ -23,7 +23,7 @@ import pytest
 from tritmark.harness import verify
 from tritmark.harness.record import Record, Run
 from tritmark.harness.store import Header, Store, read
-from tritmark.kernels.cpu import FORCE
+from tritmark.kernels.native.cpu import FORCE
 
 pytestmark = pytest.mark.long
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tritmark.harness.machine import gpu
-from tritmark.kernels.cpu import FORCE
 from tritmark.kernels.cuda.context import SELECT
+from tritmark.kernels.native.cpu import FORCE
 
 
 @pytest.fixture(scope="session", autouse=True)

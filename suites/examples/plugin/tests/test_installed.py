@@ -22,8 +22,8 @@ from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.providers import load
 from tritmark.harness.record import Record, Status
 from tritmark.kernels import FORMATS, QuantizedLinear, pack_weights
-from tritmark.kernels.cpu import FORCE
 from tritmark.kernels.cuda.context import SELECT
+from tritmark.kernels.native.cpu import FORCE
 from tritmark.kernels.ternary_matmul.api import with_receipt
 
 BASE3 = FORMATS["base3"]

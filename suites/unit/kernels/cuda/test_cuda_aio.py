@@ -19,12 +19,13 @@ from own_registry import registered
 
 from tritmark.harness.errors import DeviceFaultError, InvalidArgumentError, LaunchError
 from tritmark.harness.spec import KernelKey, Tier
-from tritmark.kernels import QuantizedLinear, aio, i2s_quantize, offload, pack_weights
-from tritmark.kernels.cuda import launch
+from tritmark.kernels import QuantizedLinear, aio, i2s_quantize, pack_weights
 from tritmark.kernels.cuda.backend import Stream
 from tritmark.kernels.cuda.context import CudaContext
 from tritmark.kernels.cuda.kernel import Kernel, Step
-from tritmark.kernels.cuda.lanes import Lanes
+from tritmark.kernels.cuda.launch import launch
+from tritmark.kernels.cuda.memory.lanes import Lanes
+from tritmark.kernels.dispatch import offload
 
 X = np.random.default_rng(0).standard_normal(2048, dtype=np.float32)
 WEIGHTS = pack_weights(np.random.default_rng(1).integers(-1, 2, (64, 256), dtype=np.int8), 0.5)
@@ -190,7 +191,7 @@ def late(monkeypatch: pytest.MonkeyPatch) -> CudaContext:
         device.at(int(y), 4 * int(n)).view(np.float32)[:] = 2 * values
 
     device.kernels[TWICE.name] = work
-    monkeypatch.setattr("tritmark.kernels.cuda.launch.cuda_context", lambda: made)
+    monkeypatch.setattr("tritmark.kernels.cuda.launch.launch.cuda_context", lambda: made)
     monkeypatch.setattr(launch, "KERNELS", {})
     return made
 

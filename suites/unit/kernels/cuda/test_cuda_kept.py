@@ -13,8 +13,8 @@ from tritmark.harness.errors import InvalidArgumentError
 from tritmark.kernels import QuantizedLinear, i2s_quantize, pack_codes, ternary_quantize
 from tritmark.kernels.cuda.context import CudaContext, cuda_context, simulated
 from tritmark.kernels.cuda.kernel import NONE_BAD
-from tritmark.kernels.cuda.lanes import Lanes
-from tritmark.kernels.offload import KEPT_BYTES, kept
+from tritmark.kernels.cuda.memory.lanes import Lanes
+from tritmark.kernels.dispatch.offload import KEPT_BYTES, kept
 
 WAYS = ("pieces", "at once")
 """Separate copies and launches, and round trips without Python. A GPU uses round trips; the simulator gets a stand-in

@@ -41,7 +41,6 @@ from tritmark.kernels import (
     unpack_codes,
 )
 from tritmark.kernels.cuda import context as contexts
-from tritmark.kernels.cuda.batch import Batch
 from tritmark.kernels.cuda.context import (
     ALONE,
     CudaContext,
@@ -53,6 +52,7 @@ from tritmark.kernels.cuda.context import (
     on_gpu,
 )
 from tritmark.kernels.cuda.device import DEVICE
+from tritmark.kernels.cuda.launch.batch import Batch
 from tritmark.kernels.cuda.simulator import SimulatorBackend
 from tritmark.kernels.i2s_quantize.cuda import VARIANTS
 

@@ -9,7 +9,7 @@ import pytest
 
 from tritmark.harness.spec import Variant
 from tritmark.kernels import FORMATS
-from tritmark.kernels.cuda.launch import CudaLaunch
+from tritmark.kernels.cuda.launch.launch import CudaLaunch
 from tritmark.kernels.ternary_matmul import cuda as products
 
 if TYPE_CHECKING:

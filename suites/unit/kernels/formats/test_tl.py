@@ -17,7 +17,7 @@ from tritmark.kernels.formats import FORMATS, NonFiniteWarning
 from tritmark.kernels.formats.tl1 import TL1_FORMAT
 from tritmark.kernels.formats.tl2 import TL2_FORMAT
 from tritmark.kernels.formats.tl_layout import TL, Layout
-from tritmark.kernels.packed import PackedWeights
+from tritmark.kernels.weights.packed import PackedWeights
 
 BOTH = pytest.mark.parametrize("form", [TL1_FORMAT, TL2_FORMAT], ids=["tl1", "tl2"])
 Shape = tuple[int, int]

@@ -12,15 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from tritmark.harness.spec import Op
-from tritmark.kernels import (
-    activation_quantize,
-    dispatch,
-    i2s_dequantize,
-    pack_weights,
-    ternary_matmul,
-    ternary_quantize,
-)
+from tritmark.kernels import activation_quantize, i2s_dequantize, pack_weights, ternary_matmul, ternary_quantize
 from tritmark.kernels.activation_quantize.spec import OP as ACTIVATION_QUANTIZE
+from tritmark.kernels.dispatch import dispatch
 from tritmark.kernels.i2s_dequantize.spec import OP as DEQUANTIZE
 from tritmark.kernels.recovering.finite import excluded_value
 from tritmark.kernels.recovering.message import StridedArray, sent

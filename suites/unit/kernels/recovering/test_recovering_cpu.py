@@ -46,7 +46,6 @@ from tritmark.kernels import (
     QuantizedLinear,
     absmean_quantize,
     activation_quantize,
-    dispatch,
     i2s_dequantize,
     i2s_quantize,
     pack_weights,
@@ -54,6 +53,7 @@ from tritmark.kernels import (
     ternary_matmul,
     ternary_quantize,
 )
+from tritmark.kernels.dispatch import dispatch
 from tritmark.kernels.recovering import client, last_recoveries
 
 X = np.random.default_rng(54).standard_normal(1000, np.float32)

@@ -1,0 +1,1 @@
+"""A GPU's driver and compiler as a backend."""

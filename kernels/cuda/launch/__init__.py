@@ -1,0 +1,5 @@
+"""Launches of CUDA kernels. Kernels of other packages import what stands here."""
+
+from tritmark.kernels.cuda.launch.launch import DEVICE, Call, variant
+
+__all__ = ["DEVICE", "Call", "variant"]

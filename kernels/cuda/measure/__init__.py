@@ -1,0 +1,1 @@
+"""The GPU's clocks and ceilings."""

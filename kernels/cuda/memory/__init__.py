@@ -1,0 +1,1 @@
+"""Device memory: its pool, copies, and counts of both."""

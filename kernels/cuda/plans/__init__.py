@@ -1,0 +1,1 @@
+"""Launches that are prepared once, for a given GPU and given shapes."""

@@ -1,0 +1,1 @@
+"""Arrays in the memory of other libraries and of other GPUs."""

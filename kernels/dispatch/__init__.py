@@ -1,0 +1,1 @@
+"""tritmark.kernels.dispatch: which kernel runs, on which device."""

@@ -1,0 +1,1 @@
+"""tritmark.kernels.linear: linear layers over packed ternary weights."""

@@ -1,0 +1,141 @@
+"""QuantizedLinear bound to its arrays, so that a call needs almost no Python."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tritmark.harness.contract import check_array, check_output
+from tritmark.harness.errors import InvalidArgumentError
+from tritmark.harness.monitor import hook, receipts
+from tritmark.harness.spec import Launch, Receipt, Requirement, Tensor
+from tritmark.kernels.activation_quantize.spec import KEY as QUANTIZE_KEY
+from tritmark.kernels.activation_quantize.spec import OP as ACTIVATION_QUANTIZE
+from tritmark.kernels.dispatch import dispatch, offload
+from tritmark.kernels.native import cpu
+from tritmark.kernels.weights.packed import PackedWeights, product_with
+
+_OP = "QuantizedLinear.bind"
+
+
+class BoundLinear:
+    """A call of a layer in host memory, checked and bound once by QuantizedLinear.bind. `run()`, or calling the
+    object, computes `out` from the current content of `x`.
+
+    It keeps its arrays, and memory for the quantized activations. Only one thread may run it at a time.
+    """
+
+    def __init__(
+        self,
+        x: npt.NDArray[np.float32],
+        out: npt.NDArray[np.float32] | None,
+        *,
+        weights: PackedWeights,
+        bias: npt.NDArray[np.float32] | None,
+        variant: str | None,
+        threads: int | None,
+        device: str,
+        requirement: Requirement,
+    ) -> None:
+        (N, K), leading = weights.shape, x.shape[:-1]
+        M = x.size // K
+        taken = Tensor("x", tuple("BMK"[3 - x.ndim :]), "float32", "activations")
+        check_array(_OP, taken, x)
+        if out is None:
+            out = np.empty((*leading, N), np.float32)
+        made, others = (
+            Tensor("out", tuple("BMN"[3 - x.ndim :]), "float32", "the layer's output"),
+            {"x": x, "bias": bias},
+        )
+        check_output(_OP, made, out, (*leading, N), "float32", {**others, "weights": weights.data})
+        self.x, self.out = x, out
+        self._weights = weights
+        q, scale, sums = np.empty((M, K), np.int8), np.empty(M, np.float32), np.empty(M, np.int32)
+        axes = {"M": M, "N": N, "K": K}
+        asked = (threads, requirement)
+        key, arrays = replace(QUANTIZE_KEY, device=device), (q, scale, out, weights.data)
+        quantize = dispatch.select(key, {"M": M, "K": K}, None, *asked, arrays=(x, q, scale, sums))
+        self._product = product_with(weights, device, "float32", axes, weights.asked(variant), *asked, arrays)
+        count = dispatch.threads_for(self._product.key, threads)
+        first = quantize.bind({"x": x.reshape(M, K)}, {"q": q, "scale": scale, "sum": sums}, {"M": M, "K": K}, count)
+        inputs = {
+            "activations": q,
+            "weights": weights.packed_as(self._product.key.format, device),
+            "weight_scale": weights.weight_scale,
+            "act_scale": scale,
+        }
+        self._second = self._product.bind(inputs, {"out": out.reshape(M, N)}, axes, count)
+        native = cpu.own(quantize) and cpu.own(self._product)
+        call: Any = cpu.native("host_plan").LinearCall if native else _ForeignLinear
+        plain = bias is None or (native and bias.flags.c_contiguous and bias.flags.aligned)
+        self.launch: Any = call(first, self._second, bias if plain else None)
+        self._bias = None if plain else bias
+        self._ran = hook.KernelRan(self._product.id, axes, count)
+
+    def __repr__(self) -> str:
+        key = self._product.key
+        return (
+            f"BoundLinear(x={self.x.shape}, out={self.out.shape}, format={self._weights.format!r}, "
+            f"device={key.device!r}, kernel={self._product.id!r})"
+        )
+
+    def run(self) -> npt.NDArray[np.float32]:
+        """Fill and return `out`. Raises InvalidArgumentError, with `out` untouched, if an element of `x` is not
+        finite."""
+        watch = hook.active
+        if watch is not None:
+            if (thread := watch.begin()) is not None:
+                watched: npt.NDArray[np.float32] = watch.call(thread, _OP, self.run, (), None, self._ran)
+                return watched
+            if receipts.collects():
+                return self._collected()
+        if not self.launch.succeeds():
+            flat = {"x": self.x.reshape(-1, self.x.shape[-1])}
+            try:
+                dispatch.raise_for_bad(ACTIVATION_QUANTIZE, flat, self.launch, flat=True)
+            except InvalidArgumentError as error:
+                raise as_called(error, "x") from None
+        if self._bias is not None:
+            self.out += self._bias
+        return self.out
+
+    __call__ = run
+
+    def _collected(self) -> npt.NDArray[np.float32]:
+        """`run`, with its receipt for `receipts`."""
+        with receipts.uncollected():
+            self.run()
+        receipts.collect(lambda: self.receipt)
+        return self.out
+
+    @property
+    def receipt(self) -> Receipt:
+        """The receipt of the last call."""
+        found = offload.receipt(dispatch.registry().devices[self._product.key.device], self._product, self._second)
+        return replace(found, note=self._weights.repacked_note(self._product))
+
+
+def as_called(error: InvalidArgumentError, argument: str) -> InvalidArgumentError:
+    """An error about a NaN or infinity in the words of the layer, which has no argument `nonfinite`."""
+    if error.argument != "x" or "nonfinite" not in error.legal:
+        return error
+    legal = "finite values; nan_to_num replaces NaN and infinity"
+    return InvalidArgumentError(op="QuantizedLinear", argument=argument, found=error.found, legal=legal)
+
+
+class _ForeignLinear:
+    """The counterpart of LinearCall for kernels of other packages."""
+
+    def __init__(self, quantize: Launch, product: Launch, bias: None) -> None:
+        self._quantize, self._product = quantize, product
+        self.bad = -1
+
+    def succeeds(self) -> bool:
+        self._quantize.run()
+        self.bad = self._quantize.bad
+        if self.bad < 0:
+            self._product.run()
+        return self.bad < 0

@@ -1,0 +1,1 @@
+"""tritmark.kernels.numerics: dtypes of inputs, and conversion between them."""

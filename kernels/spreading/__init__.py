@@ -1,0 +1,1 @@
+"""tritmark.kernels.spreading: one function for many tensors, on several GPUs or on the threads of the CPU."""

@@ -1,0 +1,64 @@
+"""device="auto" of products with packed weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tritmark.harness.contract import check_threads, dtype_name
+from tritmark.harness.spec import KernelKey, Requirement, Variant
+from tritmark.kernels.dispatch import dispatch
+from tritmark.kernels.public.auto_device import CallClass, PlacedCall, check_unforced, class_of, placed
+from tritmark.kernels.weights.packed import PackedWeights, product_with
+
+KeyOf = Callable[[str, str], KernelKey]
+"""The key of the kernel that quantizes rows of a dtype on a device."""
+
+
+def product(
+    activations: Any,
+    weights: Any,
+    dtype: Any,
+    threads: int | None,
+    variant: str | None,
+    function: str,
+    requirement: Requirement = Requirement.LATENCY,
+    quantize: KeyOf | None = None,
+) -> PlacedCall:
+    """The device for a product with output `dtype`. `quantize`: for a function that also quantizes `activations`."""
+    check_unforced(function, variant)
+    check_threads(function, threads)
+    if not isinstance(activations, np.ndarray) or not activations.size or not isinstance(weights, PackedWeights):
+        return placed(None)
+    if activations.shape[-1] != weights.shape[1]:
+        return placed(None)
+    check_unforced(function, weights.variant)
+    M, of_rows = activations.size // weights.shape[1], str(activations.dtype)
+    return placed(product_class(function, weights, M, of_rows, dtype, threads, requirement, quantize))
+
+
+def product_class(
+    function: str,
+    weights: PackedWeights,
+    M: int,
+    of_rows: str,
+    dtype: Any,
+    threads: int | None,
+    requirement: Requirement = Requirement.LATENCY,
+    quantize: KeyOf | None = None,
+) -> CallClass:
+    """See product."""
+    name = dtype_name(function, dtype)
+    axes = {"M": M, "N": weights.shape[0], "K": weights.shape[1]}
+
+    def kernels(device: str) -> tuple[Variant, ...]:
+        asked = threads, requirement
+        found = product_with(weights, device, name, axes, None, *asked)
+        if quantize is None:
+            return (found,)
+        return dispatch.select(quantize(of_rows, device), {"M": M, "K": axes["K"]}, None, *asked), found
+
+    detail = f"{of_rows}/{weights.format}/{name}" + ("" if requirement is Requirement.LATENCY else f" {requirement}")
+    return CallClass(function, detail, class_of(axes, threads), kernels)

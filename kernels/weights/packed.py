@@ -1,0 +1,402 @@
+"""Packed weights as one object, and the choice of the kernel that computes a product from them: in their own format, or
+in another format that holds the same weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from numbers import Real
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tritmark.harness.contract import check_threads, check_variant
+from tritmark.harness.errors import InvalidArgumentError, NoCompatibleKernelError
+from tritmark.harness.machine.numa import topology
+from tritmark.harness.monitor.hook import KernelRan
+from tritmark.harness.nearest import misspelt
+from tritmark.harness.registry import Registry
+from tritmark.harness.spec import Axes, Device, KernelKey, Requirement, Variant
+from tritmark.kernels.dispatch import dispatch, offload
+from tritmark.kernels.formats import FORMATS, Format
+from tritmark.kernels.native.huge_pages import HUGE_PAGES
+from tritmark.kernels.native.placement import Placement, placed
+
+_PRODUCT = "ternary_matmul"
+
+
+@dataclass(frozen=True, eq=False)
+class PackedWeights:
+    """A ternary (N, K) matrix in the bytes of a format. Raises InvalidArgumentError for an unknown format and for fewer
+    bytes than the format has for the shape."""
+
+    data: npt.NDArray[np.uint8]
+    """The bytes, as FORMATS[format].pack returns them."""
+    format: str
+    shape: tuple[int, int]
+    """(N, K): out_features, in_features."""
+    scale: Any
+    """float32, the value of code 1, stored in or beside the bytes: one number, or an array of the format's
+    `scale_shape`."""
+    variant: str | None = None
+    """The variant that products with these weights must use, unless the product names one."""
+    placement: Placement | None = None
+    """The placement of the bytes over NUMA nodes, set by `placed`."""
+    _kept: dict[tuple[str, str], Any] = field(default_factory=dict, init=False, repr=False)
+    """The weights in other formats and on devices, by (format, device)."""
+    plans: Any = field(default=None, init=False, repr=False)
+    """Plans of products with these weights on the CPU; None until the first (kernels/ternary_matmul/plans.py)."""
+    planned: dict[Any, KernelRan] = field(default_factory=dict, init=False, repr=False)
+    """The kernel of each plan, by its key."""
+
+    def __post_init__(self) -> None:
+        form = known_format("PackedWeights", self.format)
+        check_variant("PackedWeights", self.variant)
+        least = form.packed_bytes(self.shape)
+        known = isinstance(self.data, np.ndarray) and self.data.dtype == np.uint8
+        if not known or self.data.nbytes < least:
+            kind = f"{self.data.dtype}" if isinstance(self.data, np.ndarray) else f"a {type(self.data).__name__}"
+            found = f"{self.data.nbytes} bytes" if known else kind
+            legal = f"an array of uint8 of {least} bytes, as {self.format} has for {self.shape}"
+            raise InvalidArgumentError(op="PackedWeights", argument="data", found=found, legal=legal)
+
+    def __repr__(self) -> str:
+        scale = np.asarray(self.scale)
+        text = f"{scale:.6g}" if not scale.shape else f"{scale.dtype} of shape {scale.shape}"
+        further = "".join(
+            f", {name}={value!r}"
+            for name, value in (("variant", self.variant), ("placement", self.placement))
+            if value is not None
+        )
+        return (
+            f"PackedWeights(shape={self.shape}, format={self.format!r}, scale={text}, "
+            f"nbytes={self.data.nbytes}{further})"
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For copies and pickles: without copies on devices and without plans, which are made again."""
+        return self.__dict__ | {"_kept": {}, "plans": None, "planned": {}}
+
+    @classmethod
+    def from_bytes(
+        cls, data: npt.NDArray[np.uint8], format: str, shape: tuple[int, int], scale: Any = None
+    ) -> PackedWeights:
+        """Weights from bytes that were packed elsewhere. They are unpacked once, which checks every code and the scale.
+
+        `scale` is the value of code 1, in formats that do not store it in the bytes: one number, or float32 of
+        `scale_shape`.
+
+        Raises InvalidArgumentError for an unknown format, for bytes or a scale that it refuses, for a missing scale,
+        and for a scale that the bytes already have.
+        """
+        op, form = "PackedWeights.from_bytes", known_format("PackedWeights", format)
+        _, stored = form.unpack(data, shape, tail="error")
+        if form.scale_stored and scale is not None:
+            raise InvalidArgumentError(
+                op=op, argument="scale", found="a scale", legal=f"none: {format} has it in the bytes"
+            )
+        if not form.scale_stored and scale is None:
+            legal = f"the scale, which {format} keeps beside the bytes"
+            raise InvalidArgumentError(op=op, argument="scale", found="none", legal=legal)
+        return cls(data, format, shape, stored if form.scale_stored else form.check_scale(op, scale, shape))
+
+    def placed(self, placement: Placement) -> PackedWeights:
+        """The same weights, placed over the NUMA nodes of this machine: "first-touch" (each node has the part with
+        which its threads begin), "interleave" (pages distributed in rotation), or a node's number; see
+        kernels/native/placement.py. Repacked weights have the same placement. On a machine with one node nothing is
+        copied.
+
+        Raises InvalidArgumentError for another placement, PlacementError if the system refuses.
+        """
+        return PackedWeights(
+            placed(self.data, placement).reshape(self.data.shape),
+            self.format,
+            self.shape,
+            self.scale,
+            self.variant,
+            placement,
+        )
+
+    def replicas(self) -> dict[int, PackedWeights]:
+        """A copy for each NUMA node that has cores for this process, in the nearest memory, for calls that stay on a
+        node (kernels/native/placement.py, `on_node`). If the Linux kernel has no NUMA, returns {0: self}. Raises
+        PlacementError if the system refuses."""
+        there = topology()
+        homes = {node: there.home(node) for node in there.working}
+        return {node: self if home is None else self.placed(home) for node, home in homes.items()} or {0: self}
+
+    def asked(self, variant: str | None) -> str | None:
+        """The forced variant of a product: `variant` if given, else that of these weights."""
+        return self.variant if variant is None else variant
+
+    @property
+    def weight_scale(self) -> np.float32:
+        """The `weight_scale` argument of kernels: the scale, or 1 if rows or groups have scales, which kernels read
+        from the bytes."""
+        return np.float32(self.scale if FORMATS[self.format].scale_per == "tensor" else 1)
+
+    def unpack(self) -> tuple[npt.NDArray[np.int8], Any]:
+        """Codes int8 (N, K) and the scale."""
+        form = FORMATS[self.format]
+        codes, stored = form.unpack(self.data, self.shape, tail="error")
+        return codes, stored if form.scale_stored else self.scale
+
+    def dequantize(self) -> npt.NDArray[np.float32]:
+        """The weights as float32 (N, K): code times scale, rounded once."""
+        codes, scale = self.unpack()
+        form, scale = FORMATS[self.format], np.asarray(scale, dtype=np.float32)
+        if form.scale_per == "row":
+            scale = scale[:, np.newaxis]
+        elif form.scale_per == "group":
+            scale = np.repeat(scale, form.group, axis=1)[:, : codes.shape[1]]
+        values: npt.NDArray[np.float32] = codes.astype(np.float32) * scale
+        return values
+
+    def packed_as(self, format: str, device: str = "cpu") -> Any:
+        """The same weights in a format, in memory that the device's kernels read: repacked and copied at the first use,
+        then kept.
+
+        Returns uint8: a NumPy array, or an array on the device if it has its own memory. Raises InvalidArgumentError
+        for a format that cannot hold the weights and for an unknown device, DeviceError if the device cannot take them.
+        """
+        found = self._kept.get((format, device))
+        if found is None:
+            where = _known_device(device)
+            found = self._repacked(format)
+            if where.memory is not None:
+                found = offload.transfers(where).upload(found)
+            self._kept[format, device] = found
+        return found
+
+    def _repacked(self, format: str) -> npt.NDArray[np.uint8]:
+        if self.format == format:
+            return self.data
+        why = known_format("PackedWeights.packed_as", format).refusal(FORMATS[self.format], self.shape)
+        if why is not None:
+            raise InvalidArgumentError(
+                op="PackedWeights.packed_as", argument="format", found=f"{format!r}: {why}", legal="one that holds them"
+            )
+        codes, scale = self.unpack()
+        form = FORMATS[format]
+        packed = HUGE_PAGES.copied(form.pack(codes, form.regrouped(scale, FORMATS[self.format]), tail="error"))
+        return packed if self.placement is None else placed(packed, self.placement).reshape(packed.shape)
+
+    def repacked_note(self, variant: Variant) -> str:
+        """A note for the receipt if the variant computes from a format other than the weights' own."""
+        return (
+            ""
+            if variant.key.weight_format == self.format
+            else f"computed from {variant.key.weight_format}, repacked from {self.format}"
+        )
+
+
+def pack_weights(
+    codes: npt.NDArray[np.int8],
+    scale: Any,
+    *,
+    format: str | None = None,
+    variant: str | None = None,
+    device: str = "cpu",
+) -> PackedWeights:
+    """Pack codes int8 (N, K), -1, 0 or 1 (or another code that the format has), and their scale.
+
+    `scale` is one float32, or float32 of the format's `scale_shape` if rows or groups have scales. The default `format`
+    is the one that `tritmark tune variants` measured as best for this shape, else that of the best kernel of `device`.
+    `variant` forces the kernel on `device` for products with these weights.
+
+    Raises InvalidArgumentError for an unknown format, for a code or a scale that the format cannot store, for a shape
+    with a tail that the format would lose, and for a scale of the whole tensor that is 0, which no product takes.
+    Raises NoCompatibleKernelError for a variant that cannot run on this machine or on that format.
+
+    The bytes are stored in huge pages, adjacent to other weights (kernels/native/huge_pages.py), if the system has
+    them.
+    """
+    if format is None:
+        known = isinstance(codes, np.ndarray) and codes.ndim == 2
+        format = preferred_format(device, (int(codes.shape[0]), int(codes.shape[1])) if known else None)
+    form = known_format("pack_weights", format)
+    _check_number(scale, form)
+    data = HUGE_PAGES.copied(form.pack(codes, scale, tail="error"))
+    N, K = codes.shape
+    kept = form.check_scale("pack_weights", scale, (int(N), int(K)))
+    made = PackedWeights(data, format, (int(N), int(K)), kept.astype(form.scale_dtype).astype(np.float32), variant)
+    if variant is not None:
+        product_with(made, device, "float32", {"M": 1, "N": int(N), "K": int(K)}, variant)
+    return made
+
+
+def _check_number(scale: Any, form: Format) -> None:
+    """Raise InvalidArgumentError for a number that the format cannot store, or that no product takes as a scale.
+    Formats hold 0, because files of all-zero weights have it. `Format.check_scale` refuses what is no number."""
+    if not isinstance(scale, Real | np.ndarray) or (isinstance(scale, np.ndarray) and scale.ndim != 0):
+        return
+    with np.errstate(over="ignore", under="ignore"):
+        try:
+            number = np.float32(scale).astype(form.scale_dtype)
+        except OverflowError:  # an int above every float
+            number = np.float32(np.inf)
+    if form.scale_per == "tensor":
+        legal, fits = f"finite and above zero as {form.scale_dtype}", number > 0
+    else:  # groups may have 0 and negative scales; another number must not become 0
+        legal, fits = f"finite as {form.scale_dtype}, and 0 there only if it is 0", bool(number) == bool(scale)
+    if not (np.isfinite(number) and fits):
+        found = "an int above every float" if isinstance(scale, int) and abs(scale) > 1e308 else f"{scale!r}"
+        raise InvalidArgumentError(op="pack_weights", argument="scale", found=found, legal=legal)
+
+
+def known_format(op: str, name: str) -> Format:
+    """The format of that name. Raises InvalidArgumentError if there is none."""
+    if not isinstance(name, str) or name not in FORMATS:
+        raise InvalidArgumentError(op=op, argument="format", found=misspelt(name, FORMATS), legal=", ".join(FORMATS))
+    return FORMATS[name]
+
+
+def _known_device(name: str) -> Device:
+    missing = dispatch.registry().number(name)
+    devices = dispatch.registry().devices
+    if name not in devices:
+        raise InvalidArgumentError(
+            op="PackedWeights.packed_as", argument="device", found=repr(name), legal=missing or ", ".join(devices)
+        )
+    return devices[name]
+
+
+def preferred_format(
+    device: str,
+    shape: tuple[int, int] | None = None,
+    *,
+    threads: int | None = None,
+    requirement: Requirement = Requirement.LATENCY,
+) -> str:
+    """The format of the best kernel of a device for a product with one scale; of several, the first registered. For
+    weights of a `shape` (N, K), the format that `tritmark tune variants` measured as best for the requirement with one
+    row of activations, if it was run.
+
+    Raises NoCompatibleKernelError for a device on which no product runs.
+    """
+    dispatch.check_device("pack_weights", device)
+    registry = dispatch.registry()
+    registry.number(device)
+    found = _formats(registry, registry.version, device, "float32")
+    formats = {format: precedence for format, precedence in found.items() if FORMATS[format].scale_per == "tensor"}
+    if not formats:
+        registry.select_best(KernelKey(device, _PRODUCT, "any", "float32"), {})  # raises, with the reason
+    if shape is not None:
+        axes = {"M": 1, "N": shape[0], "K": shape[1]}
+        keys = [KernelKey(device, _PRODUCT, each, "float32") for each in found if FORMATS[each].interchangeable(shape)]
+        best = registry.measured(keys, axes, requirement, threads) if keys else None
+        if best is not None:
+            return best.key.weight_format
+    return max(formats, key=lambda format: formats[format])
+
+
+def product_with(
+    weights: PackedWeights,
+    device: str,
+    dtype: str,
+    axes: Axes,
+    name: str | None,
+    threads: int | None = None,
+    requirement: Requirement = Requirement.LATENCY,
+    arrays: Iterable[Any] = (),
+) -> Variant:
+    """The variant that computes a product with these weights: one that reads their own format, else the best one with a
+    format that holds them unchanged. `name` forces a variant; otherwise a measured choice has precedence, as in
+    Registry.select_best. `arrays` are the other arrays that the kernel uses, as in dispatch.select.
+
+    Raises NoCompatibleKernelError, with the reason for each refused format and variant, and InvalidArgumentError for an
+    invalid name or thread count.
+    """
+    if name is not None or threads is not None or type(device) is not str:  # most calls give neither
+        dispatch.check_device(_PRODUCT, device)
+        check_variant(_PRODUCT, name)
+        check_threads(_PRODUCT, threads)
+    registry = dispatch.registry()
+    key = KernelKey(device, _PRODUCT, weights.format, dtype)
+    strictest = _strictest(registry, registry.version, device, dtype)
+    asked = (name, threads, requirement, dispatch.alignment_of(registry, device, strictest, arrays))
+    return _product(registry, dispatch.state(registry, device), weights.shape, key, tuple(axes.items()), *asked)
+
+
+def check_named(weights: PackedWeights, device: str, name: str) -> None:
+    """Check that a variant of that name can compute products with these weights on that device of this machine, for
+    some number of rows. Raises NoCompatibleKernelError as product_with does."""
+    registry = dispatch.registry()
+    own = FORMATS[weights.format]
+    for format in _formats(registry, registry.version, device, "float32"):
+        why = _beside(own) if format == own.name else FORMATS[format].refusal(own, weights.shape)
+        found = registry.candidates(KernelKey(device, _PRODUCT, format, "float32")) if why is None else ()
+        if any(variant.name == name and refusal is None for variant, refusal in found):
+            return
+    N, K = weights.shape
+    product_with(weights, device, "float32", {"M": 1, "N": N, "K": K}, name)
+
+
+@lru_cache(maxsize=4096)
+def _product(
+    registry: Registry,
+    _state: object,
+    shape: tuple[int, int],
+    key: KernelKey,
+    axes: tuple[tuple[str, int], ...],
+    name: str | None,
+    threads: int | None,
+    requirement: Requirement,
+    alignment: int | None,
+) -> Variant:
+    registry.device(key.device, str(key))
+    own = key.weight_format
+    refused: list[tuple[str, str]] = []
+    found: list[Variant] = []
+    formats = _formats(registry, registry.version, key.device, key.dtype)
+    for format in sorted(formats, key=lambda format: format != own):
+        why = _beside(FORMATS[own]) if format == own else FORMATS[format].refusal(FORMATS[own], shape)
+        if why is not None:
+            refused.append((format, why))
+            continue
+        try:
+            where = KernelKey(key.device, key.op, format, key.dtype)
+            asked = registry.select_best(
+                where, dict(axes), name, requirement=requirement, threads=threads, alignment=alignment
+            )
+            found.append(asked)
+        except NoCompatibleKernelError as error:
+            refused += ((f"{format}/{variant}", reason) for variant, reason in error.candidates)
+        if found and format == own:
+            return found[0]
+    if not found:
+        text = ", ".join(f"{axis}={size}" for axis, size in axes)
+        there = [
+            variant.name
+            for variant in registry.without_peers
+            if (variant.key.device, variant.key.op) == (key.device, key.op)
+        ]
+        request = f"{key} with {text}" + (f", variant {misspelt(name, there)}" if name else "")
+        raise NoCompatibleKernelError(request=request, candidates=refused)
+    return max(found, key=lambda variant: variant.precedence)
+
+
+def _beside(form: Format) -> str | None:
+    """Why no kernel takes the scales of weights in that format, or None."""
+    several = form.scale_per != "tensor" and not form.scale_stored
+    return f"{form.name} has {form.scales} beside its bytes, and kernels take one" if several else None
+
+
+@lru_cache(maxsize=64)
+def _strictest(registry: Registry, version: int, device: str, dtype: str) -> int:
+    """The largest alignment that a product of the device needs."""
+    formats = _formats(registry, version, device, dtype)
+    return max((registry.strictest(KernelKey(device, _PRODUCT, each, dtype)) for each in formats), default=1)
+
+
+@lru_cache(maxsize=64)
+def _formats(registry: Registry, version: int, device: str, dtype: str) -> dict[str, Any]:
+    """The formats from which a device computes products, in order of registration, with the precedence of the best
+    variant of each."""
+    found: dict[str, Any] = {}
+    for each in registry.without_peers:
+        if (each.key.device, each.key.op, each.key.dtype) == (device, _PRODUCT, dtype):
+            found[each.key.weight_format] = max(found.get(each.key.weight_format, each.precedence), each.precedence)
+    return found
