@@ -10,7 +10,7 @@
  * description.
  *
  * Features have the names of CPUID and of the compilers' target attribute, on aarch64 those of Linux (/proc/cpuinfo);
- * cpu.c checks each. A kernel is preferred to those of lower rank. Ranks leave gaps and rise with the tier. avx512
+ * masking/bits.h has their bits. A kernel is preferred to those of lower rank. Ranks leave gaps and rise with the tier. avx512
  * means F, BW, DQ, VL and VNNI (Cascade Lake, Ice Lake, Zen 4 and later); amx, these and int8 tiles (Sapphire Rapids
  * and later). */
 #define TM_ISA_scalar 0, "", "BASELINE", "plain C"
@@ -23,6 +23,9 @@
 #define TM_ISA_amx \
     50, "avx2,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,amx-tile,amx-int8", "EXTREMELY_OPTIMIZED", \
         "AMX for int8, tiles of 16 rows of 64 bytes; AVX-512 for few rows"
+
+/* Features of x86-64 that libraries like ggml use, and no kernel here. */
+#define TM_FEATURES_OF_LIBRARIES "ssse3,avx,fma,avx512vbmi"
 
 /* Of aarch64. A compiler that may use dot products may also use the other features of Armv8.2, so these are checked
  * too. */

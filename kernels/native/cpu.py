@@ -195,7 +195,7 @@ def _ceilings() -> Mapping[str, Ceiling]:
 
 
 def _prefetching() -> Sequence[Prefetching]:
-    return (prefetch.PREFETCHING,) if best(prefetch.OP) in prefetch.OBEYING else ()
+    return (prefetch.PREFETCHING,) if prefetch.FEATURE in ISAS[best(prefetch.OP)].features else ()
 
 
 def _proof(launch: Launch) -> Proof | None:

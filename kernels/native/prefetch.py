@@ -25,8 +25,8 @@ from tritmark.harness.machine.files import line
 from tritmark.harness.spec import KernelKey, Prefetching
 
 OP, DEVICE, TILES = "ternary_matmul", "cpu", "tile64"
-OBEYING = ("avx2", "avxvnni", "avx512", "amx")
-"""The instruction sets with kernels that use the setting."""
+FEATURE = "avx2"
+"""Kernels for instruction sets with this feature use the setting."""
 PLAIN = "none"
 STRATEGIES = (PLAIN, *(f"{level} {kib << 10}" for level in ("L1", "L2") for kib in (1, 2, 4, 8, 16)))
 """Distances that tuning tries; `set_prefetch` accepts others."""

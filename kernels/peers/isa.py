@@ -19,14 +19,14 @@ from tritmark.harness.nearest import nearest
 from tritmark.harness.spec import PEER_ISA
 from tritmark.kernels.native.cpu import ISAS, Isa, features
 
-MASKS = {
-    "sse41": {"ONEDNN_MAX_CPU_ISA": "SSE41", "ATEN_CPU_CAPABILITY": "default"},
-    "avx2": {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"},
-    "avxvnni": {"ONEDNN_MAX_CPU_ISA": "AVX2_VNNI", "ATEN_CPU_CAPABILITY": "avx2"},
-    "avx512": {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_VNNI", "ATEN_CPU_CAPABILITY": "avx512"},
-    "amx": {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_AMX", "ATEN_CPU_CAPABILITY": "avx512"},
-}
-"""The environment variables that PyTorch reads when it is loaded, for each instruction set that it has a name for."""
+_LIMITS = (
+    ("sse4.1", "SSE41", "default"),
+    ("avx2", "AVX2", "avx2"),
+    ("avxvnni", "AVX2_VNNI", "avx2"),
+    ("avx512vnni", "AVX512_CORE_VNNI", "avx512"),
+    ("amx-int8", "AVX512_CORE_AMX", "avx512"),
+)
+"""In ascending order: a feature, and the limits of oneDNN and ATen that use it and no later one."""
 _TELLS = {
     "avx": "avx",
     "avx2": "avx2",
@@ -85,6 +85,13 @@ def _allowed(isa: Isa) -> set[str]:
     return steps.union(*(more for name, more in _COMES_WITH.items() if name in steps))
 
 
+def variables(isa: Isa) -> dict[str, str]:
+    """The environment variables that PyTorch reads when it is loaded, for the highest limit that the instruction set
+    includes; none if there is no such limit."""
+    found = [each for each in _LIMITS if each[0] in isa.features]
+    return {"ONEDNN_MAX_CPU_ISA": found[-1][1], "ATEN_CPU_CAPABILITY": found[-1][2]} if found else {}
+
+
 def dispatches() -> frozenset[str]:
     """The features of a library that uses the best of the processor."""
     return features()
@@ -121,17 +128,18 @@ def _limited(missing: Callable[[], str | None], needs: Needs) -> str | None:
 def unmaskable() -> str | None:
     """Why PyTorch cannot be limited to the requested instruction set, or None."""
     isa = asked()
-    if isa is None or isa.name in MASKS or features() <= _allowed(isa):
+    if isa is None or variables(isa) or features() <= _allowed(isa):
         return None
-    return f"cannot be held to {isa.name}: oneDNN knows {', '.join(MASKS)}"
+    known = ", ".join(each.name for each in ISAS.values() if variables(each))
+    return f"cannot be held to {isa.name}: oneDNN knows {known}"
 
 
 def mask() -> None:
     """Limit PyTorch before it is loaded. Raises DeviceUnavailableError if it is already loaded without the limit."""
     isa = asked()
-    if isa is None or isa.name not in MASKS:
+    wanted = variables(isa) if isa is not None else {}
+    if isa is None or not wanted:
         return
-    wanted = MASKS[isa.name]
     if "torch" in sys.modules and any(os.environ.get(name) != value for name, value in wanted.items()):
         raise DeviceUnavailableError(
             f"PyTorch is loaded already, and cannot be held to {isa.name} any more",

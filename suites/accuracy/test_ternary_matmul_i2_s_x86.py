@@ -71,10 +71,9 @@ def test_a_layer_computes_from_the_bytes_that_it_was_given(monkeypatch):
 
 def test_a_set_that_it_has_no_kernel_for_is_looked_for_in_other_formats():
     weights = pack_weights(np.ones((8, 256), np.int8), 0.5, format="i2_s_x86")
-    if cpu.ISAS["sse41"].features <= cpu.features():
-        assert (
-            with_receipt(np.ones((1, 256), np.int8), weights, variant="sse41")[1].kernel
-            == "cpu/ternary_matmul/tile64/float32/sse41"
-        )
+    lacking = {*cpu.KERNELS["ternary_matmul"]} - {*cpu.KERNELS["ternary_matmul_i2_s_x86"]}
+    for isa in (each for each in lacking if each.features <= cpu.features()):
+        _, receipt = with_receipt(np.ones((1, 256), np.int8), weights, variant=isa.name)
+        assert receipt.kernel == f"cpu/ternary_matmul/tile64/float32/{isa.name}"
     with pytest.raises(NoCompatibleKernelError):
         with_receipt(np.ones((1, 256), np.int8), weights, variant="neon")

@@ -110,7 +110,11 @@ def test_a_run_says_why_a_peer_was_not_run(ort: None, tmp_path: Path) -> None:
 def test_torch_is_told_before_it_is_loaded(tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text(_TORCH)
     code = "from tritmark.kernels.peers import torch_cpu; torch_cpu.load(); import torch; print(torch.read)"
-    for name, values in isa.MASKS.items():
+    limits = {each.name: isa.variables(each) for each in ISAS.values()}
+    assert not limits["scalar"]
+    for name, values in limits.items():
+        if not values:
+            continue
         environment = {**os.environ, "PYTHONPATH": str(tmp_path), PEER_ISA: name}
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
         assert done.stdout.strip() == str(values)

@@ -1,7 +1,8 @@
 """Kernels and shapes of the history, as parameters of asv: an op as OP/FORMAT/DTYPE, a variant as DEVICE:NAME, a shape
 as its axes.
 
-They are in this checkout's folders of ops, `kernels/<op>/history.toml`: older commits are measured at them, too.
+They are in this checkout's folders of ops, `kernels/<op>/history.toml`, and of their formats,
+`cython_ext/src/<op>/<format>/history.toml`: older commits are measured at them, too.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ is spent on making large arrays."""
 
 FOLLOWED: tuple[dict[str, Any], ...] = tuple(
     tomllib.loads(path.read_text(encoding="utf-8"))
-    for path in sorted(Path(__file__).parents[2].glob("kernels/*/history.toml"))
+    for pattern in ("kernels/*/history.toml", "cython_ext/src/*/*/history.toml")
+    for path in sorted(Path(__file__).parents[2].glob(pattern))
 )
-"""Of each op folder: kernels of each device, names of CUDA variants, `axes` for about n values (a product has the
+"""Of each such file: kernels of each device, names of CUDA variants, `axes` for about n values (a product has the
 LAYERS), families of inputs, and small axes by format."""
 
 
@@ -81,4 +83,5 @@ def families(op: str) -> tuple[str, ...]:
 
 def small_product(op: str) -> str:
     """The axes of a small product."""
-    return str(_followed(op).get("small", {}).get(op.split("/")[1], _SMALL_PRODUCT))
+    small = {format: axes for each in FOLLOWED for format, axes in each.get("small", {}).items()}
+    return str(small.get(op.split("/")[1], _SMALL_PRODUCT))

@@ -37,6 +37,14 @@ def test_a_table_has_the_sets_with_a_file(tmp_path: Path) -> None:
     line = "#define TM_KERNELS_add(X, op) X(op, scalar) TM_X86_64(X(op, avx2) X(op, avx512)) TM_AARCH64(X(op, neon))"
     assert line in text
     assert "#define TM_OPS(X) X(add) X(few)" in text
+    assert "#define TM_TABLES_add(X) X(add) X(few)" in text
+
+
+def test_features_are_those_of_the_sets_and_of_libraries_once(tmp_path: Path) -> None:
+    made(tmp_path)
+    with (tmp_path / "isas.h").open("a") as isas:
+        isas.write('#define TM_FEATURES_OF_LIBRARIES "fma,avx2"\n')
+    assert TABLES["features"](tmp_path) == ("avx512f", "avx2", "fma")
 
 
 @pytest.mark.parametrize("text", ["", "TM_TABLE(one);\nTM_TABLE(two);\n"])

@@ -15,73 +15,76 @@ tm_listed tm_listed_at(size_t index)
 
 #if TM_X86
 
-/* __builtin_cpu_supports reads CPUID and, for the wider registers, XGETBV: a feature that the system does not save is
- * not reported. It takes only literals, hence one small function for each feature. */
-#define FEATURES(X) \
-    X(ssse3, "ssse3") \
-    X(sse41, "sse4.1") \
-    X(avx, "avx") \
-    X(avx2, "avx2") \
-    X(fma, "fma") \
-    X(avx512f, "avx512f") \
-    X(avx512bw, "avx512bw") \
-    X(avx512dq, "avx512dq") \
-    X(avx512vl, "avx512vl") \
-    X(avx512vbmi, "avx512vbmi") \
-    X(avx512vnni, "avx512vnni")
+#include "../masking/bits.h"
 
-#define PROBE(id, name) \
-    static int has_##id(void) { return __builtin_cpu_supports(name) != 0; }
-FEATURES(PROBE)
-
-/* Some supported compilers do not know "f16c" and "avxvnni", so these are read from CPUID; their registers are
- * AVX's. */
 #include <cpuid.h>
+#include <string.h>
 
-static int has_f16c(void)
-{
-    unsigned a, b, c, d;
-    return __builtin_cpu_supports("avx") && __get_cpuid(1, &a, &b, &c, &d) && (c & (1u << 29)) != 0;
-}
+#define STEP(step) STEP_##step,
+enum { TM_STEPS(STEP) };
 
-static int has_avxvnni(void)
-{
-    unsigned a, b, c, d;
-    return __builtin_cpu_supports("avx2") && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & (1u << 4)) != 0;
-}
-
-/* Requires the processor's bit, the system's support of tiles (XCR0), and this process's permission to use them. */
-static int has_amx(unsigned bit)
-{
-    unsigned a, b, c, d, low, high;
-    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & (1u << 27)))
-        return 0;
-    __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
-    return (low >> 17 & 3) == 3 && __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & bit) != 0 && tm_tiles_permitted();
-}
-
-static int has_amx_tile(void) { return has_amx(1u << 24); }
-static int has_amx_int8(void) { return has_amx(1u << 25); }
-
-static const struct {
+static const struct bit {
+    int step;
+    uint32_t leaf, subleaf;
+    int reg, bit;
     const char *name;
-    int (*here)(void);
-} features[] = {
-#define ROW(id, name) {name, has_##id},
-    FEATURES(ROW){"f16c", has_f16c},
-    {"avxvnni", has_avxvnni},
-    {"amx-tile", has_amx_tile},
-    {"amx-int8", has_amx_int8},
-};
-enum { COUNT = sizeof features / sizeof *features };
+} bits[] = {
+#define BIT(step, leaf, subleaf, reg, bit, name) {STEP_##step, leaf, subleaf, reg, bit, name},
+    TM_BITS(BIT)};
+enum { BITS = sizeof bits / sizeof *bits };
 
-const char *tm_feature_name(size_t index) { return index < COUNT ? features[index].name : NULL; }
-int tm_feature_here(size_t index) { return index < COUNT && features[index].here(); }
+static const char *const features[] = {
+#define NAME(name) name,
+    TM_FEATURES_X86_64(NAME)};
+
+/* Whether two names of a feature differ in punctuation alone, as "sse4.1" and "sse4_1" do. */
+static int same_name(const char *a, const char *b)
+{
+    static const char marks[] = "._-";
+    a += strspn(a, marks), b += strspn(b, marks);
+    while (*a && *a == *b) {
+        a += 1 + strspn(a + 1, marks);
+        b += 1 + strspn(b + 1, marks);
+    }
+    return *a == *b;
+}
+
+/* Whether the system saves the registers of a step and of those below it: bits of XCR0, which have the numbers of
+ * leaf 13. This process also needs permission for tiles. */
+static int saved(int step)
+{
+    unsigned wanted = 0, a, b, c, d, high;
+    for (int i = 0; i < BITS; i++)
+        wanted |= bits[i].leaf == 13 && bits[i].step >= step ? 1u << bits[i].bit : 0;
+    if (!wanted)
+        return 1;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE))
+        return 0;
+    __asm__("xgetbv" : "=a"(a), "=d"(high) : "c"(0));
+    return (a & wanted) == wanted && (step != STEP_amx || tm_tiles_permitted());
+}
+
+const char *tm_feature_name(size_t index)
+{
+    return index < sizeof features / sizeof *features ? features[index] : NULL;
+}
+
+int tm_feature_here(size_t index)
+{
+    const char *name = tm_feature_name(index);
+    uint32_t out[4];
+    for (int i = 0; name && i < BITS; i++)
+        if (same_name(bits[i].name, name))
+            return __get_cpuid_count(bits[i].leaf, bits[i].subleaf, &out[0], &out[1], &out[2], &out[3]) &&
+                   (out[bits[i].reg] >> bits[i].bit & 1) && saved(bits[i].step);
+    return 0;
+}
 
 #elif TM_ARM && defined(__linux__)
 
-/* Linux reports in two words what the processor has and the system saves. The bits have always had these numbers, and
- * older headers lack the names of later ones. */
+/* Linux reports in two words what the processor has and the system saves. */
+#include "../masking/bits.h"
+
 #include <sys/auxv.h>
 
 #ifndef AT_HWCAP2
@@ -93,9 +96,8 @@ static const struct {
     unsigned long word;
     int bit;
 } features[] = {
-    {"asimd", AT_HWCAP, 1},     {"crc32", AT_HWCAP, 7},    {"atomics", AT_HWCAP, 8},
-    {"asimdrdm", AT_HWCAP, 12}, {"asimddp", AT_HWCAP, 20}, {"i8mm", AT_HWCAP2, 13},
-};
+#define WORD(name, word, bit) {name, word, bit},
+    TM_WORDS(WORD)};
 enum { COUNT = sizeof features / sizeof *features };
 
 const char *tm_feature_name(size_t index) { return index < COUNT ? features[index].name : NULL; }

@@ -1,8 +1,10 @@
-/* The only list of CPUID bits by step of x86-64, from Intel's and AMD's manuals, with their names in /proc/cpuinfo. A
- * process that is limited to a step finds none of the steps above it. Steps are the instruction sets of isas.h in
- * falling order, and avx, for which no kernel here exists but to which other libraries dispatch. A step includes the
- * bits that processors got together with it, so that code which tests only those is limited too. The bits of leaf 13
- * are the registers that the processor can save. */
+/* The only list of the bits by which a processor reports its features: cpu.c reads those of isas.h from it.
+ *
+ * x86-64: CPUID bits by step, from Intel's and AMD's manuals, with their names in /proc/cpuinfo. A process that is
+ * limited to a step finds none of the steps above it. Steps are instruction sets of isas.h in falling order, and avx,
+ * for which no kernel here exists but to which other libraries dispatch. A set needs a step of its own only if its bits
+ * are in none. A step includes the bits that processors got together with it, so that code which tests only those is
+ * limited too. The bits of leaf 13 are the registers that the processor can save. */
 #ifndef TM_MASKING_BITS_H
 #define TM_MASKING_BITS_H
 
@@ -74,5 +76,15 @@ enum { TM_EAX, TM_EBX, TM_ECX, TM_EDX };
     X(sse41, 7, 0, TM_EBX, 29, "sha_ni") \
     X(sse41, 7, 0, TM_ECX, 8, "gfni") \
     X(sse41, 0x80000001, 0, TM_ECX, 6, "sse4a")
+
+/* aarch64: X(name, word, bit) of the words that Linux reports. The bits have always had these numbers, and older headers
+ * lack the names of later ones. */
+#define TM_WORDS(X) \
+    X("asimd", AT_HWCAP, 1) \
+    X("crc32", AT_HWCAP, 7) \
+    X("atomics", AT_HWCAP, 8) \
+    X("asimdrdm", AT_HWCAP, 12) \
+    X("asimddp", AT_HWCAP, 20) \
+    X("i8mm", AT_HWCAP2, 13)
 
 #endif

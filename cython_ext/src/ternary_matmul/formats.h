@@ -1,4 +1,4 @@
-/* The formats of weights that ternary_matmul has kernels for. */
+/* The formats of weights that ternary_matmul has kernels for: one for each of its tables, see TM_MATMUL_FORMAT. */
 #ifndef TM_MATMUL_FORMATS_H
 #define TM_MATMUL_FORMATS_H
 
@@ -15,9 +15,21 @@ typedef struct tm_matmul_format {
     /* bytes of look-up tables for the call, 0 for a layout (BM, BK, bm) that the kernels do not support; NULL for
      * formats without layout */
     size_t (*tables)(const tm_ternary_matmul_args *args);
+    /* most bytes of stack that a thread of the instruction set of that rank works in (stacks.h) */
+    size_t (*stack)(int32_t rank, size_t M);
 } tm_matmul_format;
 
-/* Ends with a `name` of NULL. */
-extern const tm_matmul_format tm_matmul_formats[];
+/* TM_MATMUL_FORMAT(table) = {...} in the scalar.c of a table is its format. formats.c lists those of all tables that
+ * are there. */
+#define TM_MATMUL_FORMAT(table) const tm_matmul_format tm_##table##_format
+
+/* Ends with NULL. */
+extern const tm_matmul_format *const tm_matmul_formats[];
+
+/* The format of a name; NULL if there is none. */
+const tm_matmul_format *tm_matmul_format_named(const char *name);
+
+/* Most bytes of stack that all threads use for a product, including the caller's packed activations. */
+size_t tm_matmul_stack(const tm_matmul_format *format, int32_t rank, size_t M, size_t N, size_t K, size_t threads);
 
 #endif

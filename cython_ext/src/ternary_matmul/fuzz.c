@@ -1,6 +1,6 @@
 /* ternary_matmul from each format: any activations, weights of any bytes, scales of any bits beside them and finite
  * ones within. Where a byte holds a reserved field 3, which the format's unpacking refuses, int16 sums may wrap: then
- * only the memory is watched. */
+ * only the memory is watched, as for a format without a line in LAYOUTS. */
 #include "../fuzz.h"
 
 #include "formats.h"
@@ -16,6 +16,27 @@ static const struct layout {
     {"q2_0", 18, 0, 2, 1, 0},  {"tq1_0", 54, 52, 2, 1, 0},  {"tile80", 1, 0, 0, 0, 0},
 };
 
+static const struct layout *layout_of(const char *name)
+{
+    for (size_t i = 0; i < sizeof LAYOUTS / sizeof *LAYOUTS; i++)
+        if (!strcmp(LAYOUTS[i].name, name))
+            return &LAYOUTS[i];
+    return NULL;
+}
+
+/* A format without look-up tables; ternary_matmul_tl.c draws the others. */
+static const tm_matmul_format *drawn(size_t number)
+{
+    size_t count = 0;
+    for (const tm_matmul_format *const *each = tm_matmul_formats; *each; each++)
+        count += !(*each)->tables;
+    size_t left = number % count;
+    const tm_matmul_format *const *each = tm_matmul_formats;
+    while ((*each)->tables || left--)
+        each++;
+    return *each;
+}
+
 static void finite_scales(const struct layout *layout, uint8_t *weights, size_t bytes, size_t K)
 {
     size_t unit = layout->unit ? layout->unit : 16 + K;
@@ -30,12 +51,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     size_t M = 1 + fuzz_take(&f, 1) % 9, N = fuzz_size(&f, 200), K = fuzz_size(&f, M * N < 100 ? 40000 : 1500);
     size_t lead = fuzz_take(&f, 1) % FUZZ_LEAD, lead_out = fuzz_take(&f, 1) % FUZZ_LEAD & ~(size_t)3;
     int reserved = fuzz_take(&f, 1) % 8 == 7, extreme = fuzz_take(&f, 1) % 4;
-    const struct layout *layout = &LAYOUTS[fuzz_take(&f, 1) % (sizeof LAYOUTS / sizeof LAYOUTS[0])];
-    const tm_matmul_format *form = tm_matmul_formats;
-    while (form->name && strcmp(form->name, layout->name))
-        form++;
-    if (!form->name)
-        abort();
+    const tm_matmul_format *form = drawn(fuzz_take(&f, 1));
+    const struct layout *layout = layout_of(form->name);
     while (!form->bytes(N, K)) /* up to what the format takes */
         if (K % 256)
             K += 64 - K % 64;
@@ -56,11 +73,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     uint8_t *weights = fuzz_array(&f, fuzz_take(&f, 1) % FUZZ_LEAD, bytes);
     for (size_t i = 0; i < bytes; i++) {
         uint8_t byte = extreme == 3 ? 0xaa : (uint8_t)(fuzz_random(&f) >> 24);
-        if (layout->reserves && !reserved) /* 3 becomes 2 */
+        if (layout && layout->reserves && !reserved) /* 3 becomes 2 */
             byte &= (uint8_t)~((byte >> 1) & byte & 0x55);
         weights[i] = byte;
     }
-    finite_scales(layout, weights, bytes, K);
+    if (layout)
+        finite_scales(layout, weights, bytes, K);
     args.weights = weights;
     size_t element = args.kind == TM_OUT_BFLOAT16 ? 2 : 4;
     for (const tm_entry *each = form->kernels; each->fn; each++) {
@@ -70,7 +88,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         each->fn(&args);
         if (each == form->kernels)
             first = args;
-        if (!layout->reserves || !reserved)
+        if (layout && !(layout->reserves && reserved))
             fuzz_same("out", each->isa.name, args.out, first.out, M * N * element);
     }
     fuzz_end(&f);

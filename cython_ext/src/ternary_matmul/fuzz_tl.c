@@ -8,9 +8,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     fuzz f = fuzz_begin(data, size);
     const int two = fuzz_take(&f, 1) & 1, reserved = fuzz_take(&f, 1) % 8 == 7, extreme = fuzz_take(&f, 1) % 4;
-    const tm_matmul_format *format = tm_matmul_formats;
-    while (strcmp(format->name, two ? "tl2" : "tl1"))
-        format++;
+    const tm_matmul_format *format = tm_matmul_format_named(two ? "tl2" : "tl1");
     tm_ternary_matmul_args first, args = {.M = 1 + fuzz_take(&f, 1) % 6, .run.threads = 1 + fuzz_take(&f, 1) % 5};
     args.bm = two ? 32 : (size_t)16 << fuzz_take(&f, 1) % 3;
     args.BM = args.bm * (1 + fuzz_take(&f, 1) % 12);

@@ -1,4 +1,6 @@
 /* ternary_matmul of tile64 in plain C: reference for the other kernels, fallback, and baseline. */
+#include "formats.h"
+#include "stacks.h"
 #include "tiles.h"
 
 static void micro(
@@ -22,4 +24,14 @@ static void body(void *args, size_t begin, size_t end) { tm_matmul_tiles(args, b
 
 int tm_ternary_matmul_scalar(void *args) { return tm_matmul_run(args, body, TM_RANK(scalar)); }
 
+static size_t bytes(size_t N, size_t K) { return (N + TM_TILE - 1) / TM_TILE * ((K + 3) / 4) * TM_TILE; }
+static size_t stack(int32_t rank, size_t M) { return (void)rank, tm_stack_tiles(M); }
+
 TM_TABLE(ternary_matmul);
+
+TM_MATMUL_FORMAT(ternary_matmul) = {
+    .name = "tile64",
+    .kernels = tm_ternary_matmul,
+    .bytes = bytes,
+    .stack = stack,
+};

@@ -14,10 +14,6 @@ cdef extern from "src/prefetch.h":
         int32_t bytes
 
 cdef extern from "src/ternary_matmul/ternary_matmul.h":
-    bint tm_amx_takes(size_t M, size_t N, size_t K, size_t threads, bint arranged)
-    size_t tm_amx_stack(size_t K, bint arranged)
-    size_t tm_amx_panel_stack(size_t M, size_t K, size_t weights)
-    size_t tm_amx_room(size_t M, size_t K)
     tm_prefetch tm_tiles_prefetch()
     tm_prefetch tm_weights_prefetch(tm_prefetch elsewhere)
     const tm_prefetch tm_weights_plain
@@ -48,7 +44,9 @@ cdef extern from "src/ternary_matmul/formats.h":
         size_t group
         size_t (*room)(size_t M, size_t K) noexcept nogil
         size_t (*tables)(const tm_ternary_matmul_args *args) noexcept nogil
-    const tm_matmul_format tm_matmul_formats[]
+    const tm_matmul_format *tm_matmul_format_named(const char *name)
+    size_t tm_matmul_stack(
+        const tm_matmul_format *format, int32_t rank, size_t M, size_t N, size_t K, size_t threads)
 
 
 LEVELS = {"none": TM_PREFETCH_NONE, "L1": TM_PREFETCH_L1, "L2": TM_PREFETCH_L2}
@@ -75,11 +73,8 @@ def prefetch(bint tiles=True) -> tuple[str, int]:
 
 
 cdef const tm_matmul_format *_known(str format) except NULL:
-    cdef bytes name = format.encode()
-    cdef const tm_matmul_format *known = tm_matmul_formats
-    while known.name != NULL and strcmp(known.name, name):
-        known += 1
-    if known.name == NULL:
+    cdef const tm_matmul_format *known = tm_matmul_format_named(format.encode())
+    if known == NULL:
         raise ValueError(f"no kernel for {format} is compiled in")
     return known
 
@@ -90,15 +85,10 @@ def room(str format, size_t M, size_t K) -> int:
     return known.room(M, K) if known.group else 0
 
 
-def amx_stacks(str format, size_t M, size_t N, size_t K, int threads) -> int:
-    """Most bytes of stack that threads of the AMX kernel of a format use, including the caller's packed activations; 0
-    for products that use AVX-512 for any number of threads."""
-    cdef const tm_matmul_format *known = _known(format)
-    cdef bint arranged = format != "tile64"
-    if not tm_amx_takes(M, N, K, 1, arranged):
-        return 0
-    each = tm_amx_panel_stack(M, K, known.group) if known.group else tm_amx_stack(K, arranged)
-    return threads * each + tm_amx_room(M, K)
+def stack(str format, int rank, size_t M, size_t N, size_t K, int threads) -> int:
+    """Most bytes of stack that the threads of a format's kernel use, including the caller's packed activations; `rank`
+    is that of the instruction set."""
+    return tm_matmul_stack(_known(format), rank, M, N, K, threads)
 
 
 cdef class TernaryMatmul(NativeCall):

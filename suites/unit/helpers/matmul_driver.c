@@ -59,10 +59,9 @@ int main(void)
     request r;
     told();
     while (fread(&r, sizeof r, 1, stdin) == 1) {
-        const tm_matmul_format *format = tm_matmul_formats;
-        while (format->name && strncmp(format->name, r.format, sizeof r.format))
-            format++;
-        if (!format->name)
+        r.format[sizeof r.format - 1] = 0;
+        const tm_matmul_format *format = tm_matmul_format_named(r.format);
+        if (!format)
             return 3;
         const tm_entry *entry = format->kernels;
         while (entry->fn && strncmp(entry->isa.name, r.set, sizeof r.set))

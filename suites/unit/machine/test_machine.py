@@ -7,6 +7,7 @@ import ctypes
 import os
 import pickle
 import platform
+import runpy
 import subprocess
 from collections.abc import Callable
 from functools import cache
@@ -20,8 +21,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tritmark.cython_ext import ceilings, clock  # type: ignore[attr-defined]
+from tritmark.cython_ext import ceilings, clock, masking  # type: ignore[attr-defined]
 from tritmark.cython_ext import cpu as native  # type: ignore[attr-defined]
+from tritmark.harness.advise.ladder import bare
 from tritmark.harness.machine import cpu, memory
 from tritmark.harness.measure.buffers import empty
 from tritmark.harness.measure.clocks import PythonClock
@@ -33,6 +35,8 @@ from tritmark.kernels import PROVIDER
 from tritmark.kernels.native.cpu import DEVICE as CPU
 from tritmark.kernels.native.cpu import ISAS, KERNELS
 from tritmark.kernels.ternary_matmul.cpu import FORMATS as PRODUCTS
+
+TABLES = runpy.run_path(str(Path(__file__).parents[3] / "cython_ext" / "src" / "tables.py"))
 
 # The native questions
 
@@ -54,9 +58,7 @@ def proc_flags() -> set[str]:
     return set()
 
 
-LOOKED_FOR = {"ssse3", "sse4.1", "avx", "avx2", "fma", "f16c", "avxvnni", "amx-tile", "amx-int8"} | {
-    f"avx512{part}" for part in ("f", "bw", "dq", "vl", "vnni", "vbmi")
-}
+LOOKED_FOR = set(TABLES["features"]())
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="CPUID is x86's")
@@ -65,8 +67,11 @@ def test_features_are_those_that_the_kernel_reports() -> None:
     assert set(native.features()) == {name for name in LOOKED_FOR if PROC_NAMES.get(name, name) in flags}
 
 
-def test_every_feature_that_a_kernel_needs_is_looked_for() -> None:
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="CPUID is x86's")
+def test_every_feature_that_is_looked_for_has_its_bit() -> None:
+    bits = {bare(name) for step in masking.steps().values() for name, _ in step}
     assert {feature for isa in ISAS.values() for feature in isa.features} <= LOOKED_FOR
+    assert {name for name in LOOKED_FOR if bare(name) not in bits} == set()
 
 
 def test_better_instruction_sets_are_in_no_lower_tier() -> None:

@@ -1,6 +1,9 @@
 /* ternary_matmul of i2_s_x86 in plain C: reference for the other kernels, fallback, and baseline. */
 #include "i2_s_x86.h"
 
+#include "../formats.h"
+#include "../stacks.h"
+
 static void micro(const uint8_t *const *rows, const int8_t *a, size_t lda, int count, size_t K, int32_t (*acc)[TM_ROWS])
 {
     for (int m = 0; m < count; m++)
@@ -24,4 +27,14 @@ static void body(void *args, size_t begin, size_t end)
 
 int tm_ternary_matmul_i2_s_x86_scalar(void *args) { return tm_matmul_run_by(args, TM_ROWS, body, TM_RANK(scalar)); }
 
+static size_t bytes(size_t N, size_t K) { return K % TM_I2_S_BLOCK ? 0 : N * (K / TM_I2_S_BLOCK) * TM_I2_S_BYTES; }
+static size_t stack(int32_t rank, size_t M) { return tm_stack_rows(rank, M); }
+
 TM_TABLE(ternary_matmul_i2_s_x86);
+
+TM_MATMUL_FORMAT(ternary_matmul_i2_s_x86) = {
+    .name = "i2_s_x86",
+    .kernels = tm_ternary_matmul_i2_s_x86,
+    .bytes = bytes,
+    .stack = stack,
+};

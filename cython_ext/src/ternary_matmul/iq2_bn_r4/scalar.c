@@ -1,6 +1,9 @@
 /* ternary_matmul of iq2_bn_r4 in plain C: reference for the other kernels, fallback, and baseline. */
 #include "iq2_bn_r4.h"
 
+#include "../formats.h"
+#include "../stacks.h"
+
 static void micro(
     const uint8_t *weights, int fours, const int8_t *a, size_t lda, int count, size_t K,
     int32_t (*acc)[TM_FOUR * TM_FOURS])
@@ -28,4 +31,19 @@ static void body(void *args, size_t begin, size_t end)
 
 int tm_ternary_matmul_iq2_bn_r4_scalar(void *args) { return tm_matmul_run_by(args, TM_FOUR, body, TM_RANK(scalar)); }
 
+static size_t bytes(size_t N, size_t K)
+{
+    return N % TM_FOUR || K % TM_FOUR_BLOCK ? 0 : N / TM_FOUR * tm_four_bytes(K);
+}
+
+/* AVX-VNNI does not convert weights. */
+static size_t stack(int32_t rank, size_t M) { return rank == TM_RANK(avxvnni) ? 0 : tm_stack_rows(rank, M); }
+
 TM_TABLE(ternary_matmul_iq2_bn_r4);
+
+TM_MATMUL_FORMAT(ternary_matmul_iq2_bn_r4) = {
+    .name = "iq2_bn_r4",
+    .kernels = tm_ternary_matmul_iq2_bn_r4,
+    .bytes = bytes,
+    .stack = stack,
+};

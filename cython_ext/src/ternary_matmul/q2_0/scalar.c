@@ -1,6 +1,8 @@
 /* ternary_matmul of q2_0 in plain C: reference for the other kernels, fallback, and baseline. */
 #include "q2_0.h"
 
+#include "../formats.h"
+#include "../stacks.h"
 #include "../../half.h"
 
 static double four(const uint8_t *groups, size_t count, const int8_t *x, const int32_t *act_sums)
@@ -26,4 +28,16 @@ static void body(void *given, size_t begin, size_t end)
 
 int tm_ternary_matmul_q2_0_scalar(void *args) { return tm_q2_0_run(args, body, TM_RANK(scalar)); }
 
+static size_t bytes(size_t N, size_t K) { return K % TM_Q2_0_GROUP ? 0 : N * (K / TM_Q2_0_GROUP) * TM_Q2_0_BYTES; }
+static size_t stack(int32_t rank, size_t M) { return tm_stack_groups(rank, M, TM_FEW); }
+
 TM_TABLE(ternary_matmul_q2_0);
+
+TM_MATMUL_FORMAT(ternary_matmul_q2_0) = {
+    .name = "q2_0",
+    .kernels = tm_ternary_matmul_q2_0,
+    .bytes = bytes,
+    .group = TM_Q2_0_GROUP,
+    .room = tm_q2_0_room,
+    .stack = stack,
+};

@@ -19,7 +19,7 @@ TM_BEGIN(avx2)
 #include "../tiles_avx2.h"
 #include "arrange_avx2.h"
 
-enum { ROWS = 2 };
+enum { ROWS = TM_TILE80_FEW_AVX2 };
 
 /* Half `half` of each group. `rows` is a constant at each call, so that sums stay in registers. */
 static inline __attribute__((always_inline)) void half_by(

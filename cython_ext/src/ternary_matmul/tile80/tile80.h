@@ -17,6 +17,7 @@ enum {
     TM_TILE80 = 80,        /* rows of a tile */
     TM_TILE80_DIGITS = 5,  /* blocks of 16 rows in it */
     TM_TILE80_FEW = 8,     /* most rows of activations that use the digits directly */
+    TM_TILE80_FEW_AVX2 = 2, /* the same with AVX2 */
     TM_TILE80_CHUNK = 4096 /* groups between two additions to the int32 sums, see avx512.c */
 };
 

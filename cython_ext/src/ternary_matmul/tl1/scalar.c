@@ -2,6 +2,9 @@
  * int16. */
 #include "tl1.h"
 
+#include "../formats.h"
+#include "../stacks.h"
+
 static void fill(void *given, size_t begin, size_t end)
 {
     const tm_ternary_matmul_args *args = given;
@@ -40,4 +43,15 @@ int tm_ternary_matmul_tl1_scalar(void *args)
     return tm_lut_run(args, tm_tl1_each(args), TM_TL1_GRAIN, fill, body, TM_RANK(scalar));
 }
 
+static size_t bytes(size_t N, size_t K) { return N * K / 4; }
+static size_t stack(int32_t rank, size_t M) { return tm_stack_lut(rank, M); }
+
 TM_TABLE(ternary_matmul_tl1);
+
+TM_MATMUL_FORMAT(ternary_matmul_tl1) = {
+    .name = "tl1",
+    .kernels = tm_ternary_matmul_tl1,
+    .bytes = bytes,
+    .tables = tm_tl1_tables,
+    .stack = stack,
+};

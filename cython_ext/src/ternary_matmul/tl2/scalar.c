@@ -2,6 +2,9 @@
  * int16: 14 of a triple, 9 of a pair. */
 #include "tl2.h"
 
+#include "../formats.h"
+#include "../stacks.h"
+
 enum { ENTRIES = 16 };
 
 /* Position of the table of column k, with which a triple or a pair begins. */
@@ -86,4 +89,21 @@ int tm_ternary_matmul_tl2_scalar(void *args)
     return tm_lut_run(args, tm_tl2_each(args), TM_TL2_GRAIN, fill, body, TM_RANK(scalar));
 }
 
+/* The original's formula, whose last bytes are padding; rounded down, also below 0. */
+static size_t bytes(size_t N, size_t K)
+{
+    const ptrdiff_t thirds = ((ptrdiff_t)K - 256) * (ptrdiff_t)N, eighths = (thirds - (thirds % 3 + 3) % 3) / 3 * 5;
+    return (size_t)((eighths - (eighths % 8 + 8) % 8) / 8) + 64 * N;
+}
+
+static size_t stack(int32_t rank, size_t M) { return tm_stack_lut(rank, M); }
+
 TM_TABLE(ternary_matmul_tl2);
+
+TM_MATMUL_FORMAT(ternary_matmul_tl2) = {
+    .name = "tl2",
+    .kernels = tm_ternary_matmul_tl2,
+    .bytes = bytes,
+    .tables = tm_tl2_tables,
+    .stack = stack,
+};

@@ -7,7 +7,7 @@
  * bytes are one vector. Rows of weights longer than TM_ROWS_LONG: four groups of one row (fours.h), with reordered
  * activations.
  *
- * Several rows: up to FEW in the same way, more by panels_avx512.h. There the bytes of 16 rows of weights are
+ * Several rows: up to TM_TQ1_0_FEW in the same way, more by panels_avx512.h. There the bytes of 16 rows of weights are
  * transposed before their digits are decoded: 13 dwords a group and row instead of 64. With r = max(q - 1, 0), digit 0
  * of q is in the top two bits of avg(r, avg(r, 0)), where avg rounds up; it stays there, and the sums are shifted down
  * by 6.
@@ -26,8 +26,6 @@ TM_BEGIN(avx512)
 #include "../four_rows.h"
 #include "../panels_avx512.h"
 #include "../rows_avx512.h"
-
-enum { FEW = 2 }; /* most rows of activations whose digits are not decoded */
 
 static inline float scale(const uint8_t *group) { return _cvtsh_ss(tm_tq1_0_stored(group)); }
 
@@ -240,8 +238,8 @@ static void wide(const tm_ternary_matmul_args *args, size_t n, size_t count, siz
 static void body(void *given, size_t begin, size_t end)
 {
     const tm_ternary_matmul_args *args = given;
-    if (args->M > 1 ? args->M <= FEW : args->K <= TM_ROWS_LONG) {
-        tm_groups_rows_few(FEW, args, begin, end, FORM, TM_TQ1_0_SCALE, args->a, args->lda, four_rows);
+    if (args->M > 1 ? args->M <= TM_TQ1_0_FEW : args->K <= TM_ROWS_LONG) {
+        tm_groups_rows_few(TM_TQ1_0_FEW, args, begin, end, FORM, TM_TQ1_0_SCALE, args->a, args->lda, four_rows);
     } else if (args->M == 1) {
         const int8_t *arranged = tm_tq1_0_arranged(args);
         const size_t fours = args->K / (TM_FOUR * TM_TQ1_0_GROUP);
@@ -262,8 +260,8 @@ int tm_ternary_matmul_tq1_0_avx512(void *given)
             arrange(to, args->a + k);
         arrange(to, args->a + args->K - together);
     }
-    return args->M <= FEW ? tm_groups_run(args, TM_TQ1_0_GROUP, body, TM_RANK(avx512))
-                          : tm_panel_run(args, TM_TQ1_0_GROUP, DIGIT_SHIFT, body, TM_RANK(avx512));
+    return args->M <= TM_TQ1_0_FEW ? tm_groups_run(args, TM_TQ1_0_GROUP, body, TM_RANK(avx512))
+                                   : tm_panel_run(args, TM_TQ1_0_GROUP, DIGIT_SHIFT, body, TM_RANK(avx512));
 }
 
 TM_END

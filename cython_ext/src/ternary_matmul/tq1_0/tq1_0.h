@@ -16,6 +16,7 @@ enum {
     TM_TQ1_0_THIRD = 48,  /* and the 4 */
     TM_TQ1_0_SCALE = 52,
     TM_TQ1_0_BYTES = 54,
+    TM_TQ1_0_FEW = 2, /* most rows of activations whose digits AVX-512 does not decode */
     TM_TQ1_0_PAIR = 5 * 64 /* activations that meet the first 32 bytes of two groups */
 };
 

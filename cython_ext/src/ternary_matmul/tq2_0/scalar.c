@@ -1,6 +1,8 @@
 /* ternary_matmul of tq2_0 in plain C: reference for the other kernels, fallback, and baseline. */
 #include "tq2_0.h"
 
+#include "../formats.h"
+#include "../stacks.h"
 #include "../../half.h"
 
 static float scale(const uint8_t *group) { return tm_half(tm_tq2_0_stored(group)); }
@@ -28,4 +30,16 @@ static void body(void *args, size_t begin, size_t end)
 
 int tm_ternary_matmul_tq2_0_scalar(void *args) { return tm_groups_run(args, TM_TQ2_0_GROUP, body, TM_RANK(scalar)); }
 
+static size_t bytes(size_t N, size_t K) { return K % TM_TQ2_0_GROUP ? 0 : N * (K / TM_TQ2_0_GROUP) * TM_TQ2_0_BYTES; }
+static size_t stack(int32_t rank, size_t M) { return tm_stack_groups(rank, M, TM_FEW); }
+
 TM_TABLE(ternary_matmul_tq2_0);
+
+TM_MATMUL_FORMAT(ternary_matmul_tq2_0) = {
+    .name = "tq2_0",
+    .kernels = tm_ternary_matmul_tq2_0,
+    .bytes = bytes,
+    .group = TM_TQ2_0_GROUP,
+    .room = tm_tq2_0_room,
+    .stack = stack,
+};

@@ -22,7 +22,7 @@ from tritmark.harness.spec import KernelKey, Receipt
 from tritmark.kernels import OPS, PROVIDER, QuantizedLinear, activation_quantize, pack_weights, ternary_matmul
 from tritmark.kernels.native import cpu
 from tritmark.kernels.native import prefetch as room
-from tritmark.kernels.native.prefetch import OBEYING, OP, PREFETCHING, STRATEGIES, identity, set_prefetch, used
+from tritmark.kernels.native.prefetch import FEATURE, OP, PREFETCHING, STRATEGIES, identity, set_prefetch, used
 
 MULTIPLES = {
     "tile64": (1, 1),
@@ -36,7 +36,9 @@ MULTIPLES = {
 """What N and K are multiples of."""
 KEYS = {KernelKey("cpu", OP, "tile64", "int32")} | {KernelKey("cpu", OP, each, "float32") for each in MULTIPLES}
 VARIANTS = [
-    each for each in PROVIDER.variants if each.key in KEYS and each.name in OBEYING and each.features <= cpu.features()
+    each
+    for each in PROVIDER.variants
+    if each.key in KEYS and FEATURE in each.features and each.features <= cpu.features()
 ]
 pytestmark = pytest.mark.skipif(not VARIANTS, reason="no kernel here fetches ahead")
 distances = st.integers(1, 1024).map(lambda lines: 64 * lines)
