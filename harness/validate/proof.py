@@ -150,9 +150,7 @@ def prove(
     given = tuple(sets.given(int(index)) for index in rng.permutation(count))
     worker.call("binding for laps", tasks.bind_row, given, dict(axes), threads)
     near = caches().get("L2", 0) // 2
-    probes = _Probes.of(
-        worker.device, count, nbytes, {"read": performance.read, "write": performance.written}, threads
-    )
+    probes = _Probes.of(worker.device, count, nbytes, {"read": performance.read, "write": performance.written}, threads)
     meanwhile, begun, found = InterferenceWatch(worker.pid), perf_counter_ns(), _Laps()
     start = CpuTimeAccount.of(worker.pid)
     while True:
@@ -302,7 +300,9 @@ class _Probes:
         by the fastest samples so far."""
         found = {"hot": 0.0, "cold": 0.0}
         for place, sides in enumerate(self.sides):
-            now = [min(times) for times in zip(*([side.sample() for side in sides] for _ in range(_PROBES)), strict=True)]
+            now = [
+                min(times) for times in zip(*([side.sample() for side in sides] for _ in range(_PROBES)), strict=True)
+            ]
             least = self.least[place] = [min(pair) for pair in zip(now, self.least[place], strict=True)]
             for at, name in enumerate(found, start=1):
                 found[name] += max(0.0, now[0] - now[at], least[0] - least[at])

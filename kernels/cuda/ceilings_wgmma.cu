@@ -14,7 +14,7 @@
 #define COLUMNS 128
 #define WARPGROUP 128
 #define ROUND 8
-#include "../ternary_matmul/wgmma.cuh"
+#include "tiles/wgmma_int8.cuh"
 
 typedef unsigned int u32;
 typedef unsigned long long u64;

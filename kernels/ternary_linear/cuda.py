@@ -13,11 +13,12 @@ from tritmark.kernels.activation_quantize import cuda as activations
 from tritmark.kernels.activation_quantize.spec import OP as ACTIVATION_QUANTIZE
 from tritmark.kernels.cuda.kernel import Step
 from tritmark.kernels.cuda.launch.launch import DEVICE, STEPS, Call, variant
+from tritmark.kernels.cuda.tiles.product import WARP, constant, reads_early
 from tritmark.kernels.ternary_linear.reference import NAMES, read_as
 from tritmark.kernels.ternary_linear.spec import OUTPUTS
 from tritmark.kernels.ternary_matmul import cuda as products
 from tritmark.kernels.ternary_matmul import cuda_gemm
-from tritmark.kernels.ternary_matmul.cuda_arguments import KINDS, SHARED, WARP, constant, reads_early, scalars
+from tritmark.kernels.ternary_matmul.cuda_arguments import KINDS, SHARED, scalars
 from tritmark.kernels.ternary_matmul.spec import MAX_K as PRODUCT_K
 
 FORMAT = products.FORMAT

@@ -14,18 +14,10 @@ from tritmark.kernels.cuda.kernel import OVERLAPPING, Kernel, Step
 from tritmark.kernels.cuda.launch import DEVICE, Call, variant
 from tritmark.kernels.cuda.launch.params import tile_search
 from tritmark.kernels.cuda.launch.tuning import Steps, instance_name
+from tritmark.kernels.cuda.tiles.product import WARP, constant, reads_early
 from tritmark.kernels.formats.row16 import row_bytes
 from tritmark.kernels.ternary_matmul import cuda_gemm, cuda_gemv_shared
-from tritmark.kernels.ternary_matmul.cuda_arguments import (
-    KINDS,
-    SHARED,
-    WARP,
-    activation_row_bytes,
-    arrays,
-    constant,
-    reads_early,
-    scalars,
-)
+from tritmark.kernels.ternary_matmul.cuda_arguments import KINDS, SHARED, activation_row_bytes, arrays, scalars
 from tritmark.kernels.ternary_matmul.cuda_gemv_shared import Shared
 from tritmark.kernels.ternary_matmul.spec import MAX_K, OP, dtypes
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from tritmark.kernels.cuda.array import DeviceArray
-from tritmark.kernels.cuda.kernel import OVERLAPPING
 from tritmark.kernels.cuda.launch import Call
 
-WARP = 32
 SHARED = 48 << 10
 """Bytes of shared memory that a block has on every device without an opt-in."""
 KINDS = {"int32": 0, "float32": 1, "bfloat16": 2, "float16": 3}
@@ -24,17 +22,6 @@ def arrays(call: Call) -> tuple[DeviceArray, DeviceArray, DeviceArray, DeviceArr
 def activation_row_bytes(call: Call) -> np.int64:
     """Bytes between rows of activations."""
     return np.int64(call.inputs["activations"].strides[0])
-
-
-def constant(call: Call) -> np.int32:
-    """Whether the weights may be read before the previous launch has finished, as an int32 argument."""
-    return np.int32(call.inputs["weights"].constant)
-
-
-def reads_early(call: Call) -> bool:
-    """Whether the weights are read before the previous launch has finished: if they are constant and launches
-    overlap."""
-    return bool(constant(call)) and call.info.capability >= OVERLAPPING
 
 
 def scalars(call: Call, kind: int) -> tuple[np.float32, np.int32, np.int32, np.int32, np.int32]:

@@ -16,32 +16,18 @@ from tritmark.kernels.cuda.kernel import Kernel, Step
 from tritmark.kernels.cuda.launch import Call
 from tritmark.kernels.cuda.launch.resources import REGISTERS_PER_BLOCK
 from tritmark.kernels.cuda.launch.tuning import Steps, instance_name
-from tritmark.kernels.ternary_matmul.cuda_arguments import WARP, activation_row_bytes, arrays, constant, scalars
-from tritmark.kernels.ternary_matmul.wgmma_tiles import ALIGNED, WGMMA_SHARED, WgmmaTiles, tiles_of
+from tritmark.kernels.cuda.tiles.mma_tiles import MMA_SHARED, MmaTiles
+from tritmark.kernels.cuda.tiles.product import WARP, constant, tiles_of
+from tritmark.kernels.cuda.tiles.wgmma_tiles import ALIGNED, WGMMA_SHARED, WgmmaTiles
+from tritmark.kernels.ternary_matmul.cuda_arguments import activation_row_bytes, arrays, scalars
 
 MAX_K = (1 << 18) - 1
 """The largest K for which 64 * 128 * K fits the int32 accumulators."""
-MMA_SHARED = 99 << 10
-"""Bytes of shared memory that a block may have on every device with capability 8.0 or higher (8.6 has the least)."""
 
 
 @dataclass(frozen=True, slots=True)
-class GemmMma:
+class GemmMma(MmaTiles):
     """An instance of gemm_mma.cu, which documents the macros, and its time on an H200 in us."""
-
-    rows8: int
-    groups: int
-    threads: int
-    registers: int
-    """Registers of a thread, as the compiler assigns them."""
-    costs: tuple[float, float, float, float]
-    """Costs of a launch; of each wave of blocks; of each pass of its warps over K; of 2560 activations of each row that
-    a multiprocessor reads."""
-
-    @property
-    def tile(self) -> tuple[int, int]:
-        """Rows of activations and of weights of a block."""
-        return 8 * self.groups, 8 * self.rows8
 
     def warps(self, K: int) -> int:
         """Warps of a block: at most as many as have something to load, and one for the factors."""
@@ -49,15 +35,7 @@ class GemmMma:
 
     def shared(self, K: int) -> int:
         """Bytes of dynamic shared memory."""
-        return 64 * self.groups + 256 * self.groups * self.rows8 * self.warps(K)
-
-    def counts(self, M: int, N: int, K: int, sms: int) -> tuple[float, float, float, float]:
-        """How often each cost occurs on a device with that many multiprocessors."""
-        blocks, warps = tiles_of(self.tile, M, N), self.warps(K)
-        resident = max(1, REGISTERS_PER_BLOCK // (WARP * warps * (-(-self.registers // 8) * 8)))
-        waves = -(-blocks // (resident * sms))
-        passes = -(-K // (256 * warps))
-        return 1, waves, waves * passes, blocks / sms * K / 2560
+        return 64 * self.groups + self.sums_bytes * self.warps(K)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,12 +103,7 @@ def _kernel(instance: Instance) -> Kernel:
             registers=REGISTERS_PER_BLOCK // instance.threads // 8 * 8,
             shared=MMA_SHARED,
             capability=(8, 0),
-            defines=(
-                ("ROWS8", str(instance.rows8)),
-                ("GROUPS", str(instance.groups)),
-                ("STEPS", "1"),
-                ("THREADS", str(instance.threads)),
-            ),
+            defines=instance.defines,
             overlaps=True,
         )
     return Kernel(
@@ -169,17 +142,10 @@ def _aligned(K: int) -> int:
     return -(-K // ALIGNED) * ALIGNED
 
 
-def predicted_us(instance: Instance, M: int, N: int, K: int, sms: int) -> float:
-    """Predicted time of its launch on a device with that many multiprocessors."""
-    if isinstance(instance, GemmWgmma):
-        return instance.tiles_us(M, N, K, sms)
-    return sum(cost * count for cost, count in zip(instance.costs, instance.counts(M, N, K, sms), strict=True))
-
-
 @lru_cache(maxsize=1024)
 def fastest(instances: Sequence[Instance], M: int, N: int, K: int, sms: int) -> Instance:
     """The instance with the least predicted time for that product on a device with that many multiprocessors."""
-    return min(instances, key=lambda instance: predicted_us(instance, M, N, K, sms))
+    return min(instances, key=lambda instance: instance.predicted_us(M, N, K, sms))
 
 
 def launched(instances: Sequence[Instance], kind: int, call: Call) -> tuple[Step, ...]:
@@ -191,7 +157,7 @@ def launched(instances: Sequence[Instance], kind: int, call: Call) -> tuple[Step
 def by_name(instances: Sequence[Instance], kind: int, axes: Axes, info: DeviceInfo) -> dict[str, Steps]:
     """The instances in ascending order of predicted time."""
     sizes = axes["M"], axes["N"], axes["K"], info.sms
-    ordered = sorted(instances, key=lambda instance: predicted_us(instance, *sizes))
+    ordered = sorted(instances, key=lambda instance: instance.predicted_us(*sizes))
     return {instance_name(KERNELS[instance]): partial(_launch, instance, kind) for instance in ordered}
 
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from tritmark.kernels.cuda.kernel import Kernel, Step
 from tritmark.kernels.cuda.launch import Call
 from tritmark.kernels.cuda.launch.resources import REGISTERS_PER_BLOCK
-from tritmark.kernels.ternary_matmul.cuda_arguments import SHARED, WARP, activation_row_bytes, arrays, constant, scalars
+from tritmark.kernels.cuda.tiles.product import WARP, constant
+from tritmark.kernels.ternary_matmul.cuda_arguments import SHARED, activation_row_bytes, arrays, scalars
 
 STEP = 256
 """Weights of a row that a warp takes in one step."""

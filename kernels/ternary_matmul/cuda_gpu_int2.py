@@ -12,9 +12,10 @@ from tritmark.harness.spec import Axes, KernelKey, MaxSize, MinSize, MultipleOf,
 from tritmark.kernels.cuda.kernel import Kernel, Step
 from tritmark.kernels.cuda.launch import DEVICE, Call, variant
 from tritmark.kernels.cuda.launch.tuning import Steps, instance_name
+from tritmark.kernels.cuda.tiles.product import WARP
 from tritmark.kernels.formats.gpu_int2 import COLUMNS
 from tritmark.kernels.formats.gpu_int2 import ROWS as STRIP
-from tritmark.kernels.ternary_matmul.cuda_arguments import KINDS, SHARED, WARP
+from tritmark.kernels.ternary_matmul.cuda_arguments import KINDS, SHARED
 from tritmark.kernels.ternary_matmul.spec import MAX_K, OP, dtypes
 
 FORMAT = "gpu_int2"

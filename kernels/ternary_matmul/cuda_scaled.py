@@ -12,9 +12,10 @@ import numpy as np
 from tritmark.harness.spec import KernelKey, MaxSize, MinSize, MultipleOf, Tier, Variant
 from tritmark.kernels.cuda.kernel import Kernel, Step
 from tritmark.kernels.cuda.launch import DEVICE, Call, variant
+from tritmark.kernels.cuda.tiles.product import WARP
 from tritmark.kernels.formats.ggml_blocks import BLOCK as GROUP
 from tritmark.kernels.formats.iq_bn import BLOCK
-from tritmark.kernels.ternary_matmul.cuda_arguments import KINDS, SHARED, WARP, activation_row_bytes, arrays, scalars
+from tritmark.kernels.ternary_matmul.cuda_arguments import KINDS, SHARED, activation_row_bytes, arrays, scalars
 from tritmark.kernels.ternary_matmul.spec import MAX_K, OP, dtypes
 
 FORMATS = {"tq2_0": GROUP, "iq2_bn": BLOCK}

@@ -19,7 +19,7 @@
  * Versions and what lost: docs/kernels/cuda_gemm.md. */
 #include "../cuda/overlap.cuh"
 #include "common.cuh"
-#include "mma.cuh"
+#include "../cuda/tiles/mma.cuh"
 #include "mma_chunks.cuh"
 
 #define TILE (8 * ROWS8)

@@ -22,7 +22,9 @@
  * Rates: `python suites/performance/gpu_peers.py --rows 64 512 2048`. Versions: docs/kernels/cuda_gemm.md. */
 #define PANEL_CHUNKS 2
 #define READERS (2 * 4) /* one for each warp that multiplies */
-#include "wgmma_tiles.cuh"
+#include "../cuda/tiles/wgmma_int8.cuh"
+#include "../cuda/tiles/wgmma_tiles.cuh"
+#include "common.cuh"
 
 /* The float32 next to sum * factor. The sum becomes a double by placing its bits in one, because conversions are
  * slow. */

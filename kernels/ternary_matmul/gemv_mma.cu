@@ -24,7 +24,7 @@
  * measures all instances. Versions and what lost: docs/kernels/cuda_gemv.md. */
 #include "../cuda/overlap.cuh"
 #include "common.cuh"
-#include "mma.cuh"
+#include "../cuda/tiles/mma.cuh"
 
 #ifndef TRITMARK_GEMV_MMA
 #define TRITMARK_GEMV_MMA

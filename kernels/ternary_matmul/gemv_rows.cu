@@ -25,7 +25,7 @@
  * docs/kernels/cuda_gemv.md. */
 #include "../cuda/overlap.cuh"
 #include "common.cuh"
-#include "mma.cuh"
+#include "../cuda/tiles/mma.cuh"
 #if INPUT
 #include "../activation_quantize/rows.cuh"
 #endif

@@ -22,7 +22,7 @@
  * measures all instances. Versions and what lost: docs/kernels/cuda_gemv.md. */
 #include "../cuda/overlap.cuh"
 #include "common.cuh"
-#include "mma.cuh"
+#include "../cuda/tiles/mma.cuh"
 
 #define TILE (16 * PAIRS * TILES)
 #define PITCH (TILE + 4) /* of sums: lanes write to different banks */

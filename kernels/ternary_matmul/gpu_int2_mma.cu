@@ -20,7 +20,7 @@
  * Rates: `tritmark run --suite FILE --op ternary_matmul --device cuda`, FILE with the rows to measure.
  * Versions: docs/kernels/cuda_gpu_int2.md. */
 #include "common.cuh"
-#include "mma.cuh"
+#include "../cuda/tiles/mma.cuh"
 
 #define STRIP 16 /* rows of a tile */
 #define COLUMNS 32 /* of a tile */

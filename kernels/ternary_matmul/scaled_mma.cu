@@ -17,7 +17,7 @@
  * Rates: `tritmark run --suite FILE --op ternary_matmul --device cuda`, FILE with the rows to measure.
  * Versions and what lost: docs/kernels/cuda_scaled.md. */
 #include "scaled.cuh"
-#include "mma.cuh"
+#include "../cuda/tiles/mma.cuh"
 
 #define HIGH (16 * SETS)  /* rows of weights of a tile */
 #define ACTIVE (8 * EIGHTS) /* rows of activations of a tile */

@@ -4,7 +4,8 @@
  * Macro: INPUT, of the activations and of decoded weights: 16 (__half) or 8 (__nv_bfloat16). */
 #ifndef TRITMARK_TERNARY_MATMUL_A16
 #define TRITMARK_TERNARY_MATMUL_A16
-#include "../ternary_matmul/common.cuh"
+#include "../cuda/tiles/mma.cuh"
+#include "../cuda/tiles/operands.cuh"
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
@@ -97,31 +98,10 @@ __device__ inline float dot2(unsigned a, unsigned b, float sum)
 }
 #endif
 
-/* c += A B, A 16 x 16, B 16 x 8. With (g, t) = (lane / 4, lane % 4): a0, a2 hold k = 2t, 2t + 1 and 8 more of row g of
- * A, a1, a3 the same of row g + 8, b0, b1 the same of column g of B; c[0], c[1] are row g, columns 2t and 2t + 1; c[2],
- * c[3] those of row g + 8. */
+/* mma of mma.cuh with 16 k. */
 __device__ __forceinline__ void mma(
     float (&c)[4], unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0, unsigned b1)
 {
-#ifdef TRITMARK_SIMULATOR
-    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-    for (int i = 0; i < 4; i++) {
-        const unsigned low[2] = {__shfl_sync(0xffffffffu, a0, 4 * g + i), __shfl_sync(0xffffffffu, a2, 4 * g + i)};
-        const unsigned high[2] = {__shfl_sync(0xffffffffu, a1, 4 * g + i), __shfl_sync(0xffffffffu, a3, 4 * g + i)};
-        for (int j = 0; j < 2; j++) {
-            const unsigned right[2] = {
-                __shfl_sync(0xffffffffu, b0, 4 * (2 * t + j) + i), __shfl_sync(0xffffffffu, b1, 4 * (2 * t + j) + i)};
-            for (int h = 0; h < 2; h++) {
-                c[j] = dot2(low[h], right[h], c[j]);
-                c[2 + j] = dot2(high[h], right[h], c[2 + j]);
-            }
-        }
-    }
-#else
-    asm("mma.sync.aligned.m16n8k16.row.col.f32." TYPE "." TYPE
-        ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-#endif
+    MMA(dot2, "f", "m16n8k16.row.col.f32." TYPE "." TYPE ".f32");
 }
 #endif

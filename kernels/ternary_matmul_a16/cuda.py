@@ -16,8 +16,9 @@ from tritmark.kernels.cuda.kernel import Kernel, Step
 from tritmark.kernels.cuda.launch.launch import DEVICE, Call, Steps, variant
 from tritmark.kernels.cuda.launch.resources import REGISTERS_PER_BLOCK
 from tritmark.kernels.cuda.launch.tuning import instance_name
-from tritmark.kernels.ternary_matmul.cuda_arguments import constant
-from tritmark.kernels.ternary_matmul.wgmma_tiles import WGMMA_SHARED, WgmmaTiles, tiles_of
+from tritmark.kernels.cuda.tiles.mma_tiles import MMA_SHARED, MmaTiles
+from tritmark.kernels.cuda.tiles.product import WARP, constant, tiles_of
+from tritmark.kernels.cuda.tiles.wgmma_tiles import WGMMA_SHARED, WgmmaTiles
 from tritmark.kernels.ternary_matmul_a16.spec import DTYPES, MAX_K, NAMES
 
 FORMAT = "row16"
@@ -25,11 +26,8 @@ KINDS = {"float32": 1, "bfloat16": 2, "float16": 3}
 """The kernels' numbers of output dtypes."""
 INPUTS = {"bfloat16": "8", "float16": "16"}
 """The macro INPUT of the kernels for each dtype of the activations."""
-MMA_SHARED = 99 << 10
-"""Bytes of shared memory that a block may have on every device with capability 8.0 or higher (8.6 has the least)."""
-WARP = 32
 MAX_THREADS = 2048
-"""Limits of a multiprocessor."""
+"""Threads of a multiprocessor, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,48 +84,30 @@ class A16Gemv:
 
 
 @dataclass(frozen=True, slots=True)
-class A16Mma:
+class A16Mma(MmaTiles):
     """An instance of gemm_mma.cu, which documents the macros, and its time on an H200 in us."""
 
-    rows8: int
-    groups: int
-    steps: int
-    held: int
-    threads: int
-    registers: int
-    """Registers of a thread, as the compiler assigns them."""
-    costs: tuple[float, float, float, float]
-    """Costs of a launch; of each wave of blocks; of each pass of its warps over K; of 2560 activations of each row that
-    a multiprocessor reads."""
-
-    @property
-    def tile(self) -> tuple[int, int]:
-        """Rows of activations and of weights of a block."""
-        return 8 * self.groups, 8 * self.rows8
+    held: int = 1
 
     def passes(self, K: int) -> int:
         """Passes of the warps of a block over K."""
         return -(-K // (256 * self.steps * (self.threads // WARP)))
 
+    def warps(self, K: int) -> int:
+        """Warps of a block: the fewest that do not need more passes."""
+        return -(-K // (256 * self.steps * self.passes(K)))
+
     def block(self, K: int) -> int:
-        """Threads of a block: the fewest that do not need more passes."""
-        return WARP * -(-K // (256 * self.steps * self.passes(K)))
+        """Threads of a block."""
+        return WARP * self.warps(K)
 
     def shared(self, M: int, K: int) -> int:
         """Bytes of dynamic shared memory."""
-        return 256 * self.groups * self.rows8 * (self.block(K) // WARP)
+        return self.sums_bytes * self.warps(K)
 
     def grid(self, M: int, N: int, K: int, sms: int) -> int:
         """Blocks: one for each tile, scheduled by the device."""
         return tiles_of(self.tile, M, N)
-
-    def predicted_us(self, M: int, N: int, K: int, sms: int) -> float:
-        """Time of a launch on a device with that many multiprocessors."""
-        launch, wave, whole_pass, reads = self.costs
-        blocks = tiles_of(self.tile, M, N)
-        resident = max(1, REGISTERS_PER_BLOCK // (self.block(K) * (-(-self.registers // 8) * 8)))
-        waves = -(-blocks // (resident * sms))
-        return launch + waves * (wave + self.passes(K) * whole_pass) + blocks / sms * K / 2560 * reads
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +138,7 @@ class A16Wgmma(WgmmaTiles):
         """Time of a launch on a device with that many multiprocessors."""
         if self.split > 1 and tiles_of(self.tile, M, N) * self.split > 2 * sms:
             return inf  # each tile has its own blocks
-        return self.tiles_us(M, N, K, sms)
+        return WgmmaTiles.predicted_us(self, M, N, K, sms)
 
 
 # The costs of GEMV and MMA were fitted to 64 shapes on an H200, with overlapping launches and constant weights. The
@@ -176,8 +156,8 @@ GEMV = (
     A16Gemv(4, 2, 448, 120, (2.2062, 0.0, 0.5851)),
 )
 MMA = (
-    A16Mma(4, 2, 2, 2, 384, 123, (1.8536, 2.5077, 0.759, 3.375)),
-    A16Mma(4, 4, 1, 1, 384, 126, (1.1883, 2.4556, 2.2444, 2.6852)),
+    A16Mma(4, 2, 384, 123, (1.8536, 2.5077, 0.759, 3.375), steps=2, held=2),
+    A16Mma(4, 4, 384, 126, (1.1883, 2.4556, 2.2444, 2.6852)),
 )
 SAME = (
     A16Wgmma(16, 1, 2, 16, (0.451, 0.451, 0.196, 0.012)),
@@ -215,6 +195,9 @@ def _defines(instance: Instance) -> tuple[tuple[str, str], ...]:
     """The macros of an instance; they have the names of its fields."""
     if isinstance(instance, A16Wgmma):
         return (*instance.defines, ("SLICES", str(instance.slices)))
+    if isinstance(instance, A16Mma):
+        *others, threads = instance.defines
+        return (*others, ("HELD", str(instance.held)), threads)
     skipped = {"registers", "costs"}
     return tuple(
         (each.name.upper(), str(getattr(instance, each.name))) for each in fields(instance) if each.name not in skipped

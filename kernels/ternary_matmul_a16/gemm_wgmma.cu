@@ -22,7 +22,7 @@
 #include "a16.cuh"
 #define PANEL_CHUNKS 1
 #define READERS (2 * 128) /* all that multiply */
-#include "../ternary_matmul/wgmma_tiles.cuh"
+#include "../cuda/tiles/wgmma_tiles.cuh"
 #include "wgmma.cuh"
 
 #define PARTS (4 * PANELS / SLICES) /* of a stage, each decoded and multiplied while the one before is multiplied */

@@ -14,14 +14,14 @@ import pytest
 from cuda_products import DTYPES, data_of, expected, product, same
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from planted_sources import plant
+from planted_sources import plant, source_of
 
 from tritmark.harness.errors import DeviceFaultError
 from tritmark.kernels.cuda.context import cuda_context
 from tritmark.kernels.cuda.launch.resources import REGISTERS_PER_BLOCK
+from tritmark.kernels.cuda.tiles.product import tiles_of
 from tritmark.kernels.ternary_matmul import cuda, cuda_gemm
 from tritmark.kernels.ternary_matmul.cuda_gemm import KERNELS, MAX_K, MIXED, MMA, SPLIT, WGMMA, GemmMma, Instance
-from tritmark.kernels.ternary_matmul.wgmma_tiles import tiles_of
 
 if TYPE_CHECKING:
     from tritmark.kernels.cuda.context import CudaContext
@@ -107,7 +107,7 @@ def test_smaller_tiles_at_the_end_are_never_predicted_to_take_longer(M: int, N: 
     alike = WGMMA[11]
     waves = -(-tiles_of(alike.tile, M, N) // sms)
     busy = sum(cost * waves * each for cost, each in zip(MIXED.costs[1:], (1, *2 * (-(-K // 128),)), strict=True))
-    assert cuda_gemm.predicted_us(MIXED, M, N, K, sms) <= alike.costs[0] + busy + 1e-6
+    assert MIXED.predicted_us(M, N, K, sms) <= alike.costs[0] + busy + 1e-6
 
 
 @pytest.mark.cuda
@@ -235,7 +235,7 @@ def test_what_was_measured_fast_is_taken(shape: tuple[int, int, int], chosen: In
 @pytest.mark.parametrize(("N", "K"), [(2560, 2560), (13824, 2560), (2560, 6912), (14336, 4096), (640, 2560)])
 def test_more_rows_are_not_predicted_to_take_less_time(N: int, K: int) -> None:
     """No cliff: when one more tile begins, another instance is chosen."""
-    times = [min(cuda_gemm.predicted_us(instance, M, N, K, 132) for instance in INSTANCES) for M in range(9, 1025)]
+    times = [min(instance.predicted_us(M, N, K, 132) for instance in INSTANCES) for M in range(9, 1025)]
     assert all(now <= 1.1 * later for now, later in pairwise(times))
 
 
@@ -269,22 +269,7 @@ FAULTS = [
 """Source, original text, and the fault that replaces it; none in the first two."""
 
 
-SOURCES = (
-    "cuda/overlap.cuh",
-    *(
-        f"ternary_matmul/{name}"
-        for name in (
-            "common.cuh",
-            "mma.cuh",
-            "mma_chunks.cuh",
-            "wgmma.cuh",
-            "wgmma_tiles.cuh",
-            "gemm_align.cu",
-            "gemm_mma.cu",
-            "gemm_wgmma.cu",
-        )
-    ),
-)
+SOURCES = tuple(f"ternary_matmul/{name}.cu" for name in ("gemm_align", "gemm_mma", "gemm_wgmma"))
 
 
 def _from(folder: Path, patch: pytest.MonkeyPatch, instance: Instance) -> None:
@@ -367,7 +352,7 @@ def test_a_fault_in_smaller_tiles_is_seen(
 ) -> None:
     if "turn.stage" in right and cuda.backend.simulated:
         pytest.skip("needs a GPU of NVIDIA's: the simulator has no copy engine (pytest -m cuda there)")
-    plant(tmp_path, SOURCES, "ternary_matmul/wgmma_tiles.cuh", right, wrong)
+    plant(tmp_path, SOURCES, "cuda/tiles/wgmma_tiles.cuh", right, wrong)
     _from(tmp_path / "ternary_matmul", monkeypatch, MIXED)
     monkeypatch.setattr(cuda_gemm.GemmWgmma, "strips", lambda *asked: (1, 1))
     data = data_of(290, 2 * MIXED.tile[1], 64)
@@ -407,7 +392,7 @@ def test_a_fault_in_tiles_that_blocks_share_is_seen(
     if cuda.backend.simulated and (file, right, wrong) in OF_CLUSTERS:
         pytest.skip("needs a GPU of NVIDIA's: the simulator has no clusters of blocks (pytest -m cuda there)")
     instance = SPLIT[3]
-    plant(tmp_path, SOURCES, f"ternary_matmul/{file}", right, wrong)
+    plant(tmp_path, SOURCES, source_of("ternary_matmul", file), right, wrong)
     _from(tmp_path / "ternary_matmul", monkeypatch, instance)
     seen = set()
     for K, gap in ((300, 4), (2600, 8), (2592, 1)):
@@ -443,7 +428,7 @@ def test_a_fault_in_how_the_engine_copies_outputs_is_seen(
 ) -> None:
     if cuda.backend.simulated and right:
         pytest.skip("needs a GPU of NVIDIA's: the simulator has no copy engine (pytest -m cuda there)")
-    plant(tmp_path, SOURCES, "ternary_matmul/wgmma_tiles.cuh", right, wrong)
+    plant(tmp_path, SOURCES, "cuda/tiles/wgmma_tiles.cuh", right, wrong)
     _from(tmp_path / "ternary_matmul", monkeypatch, MIXED)
     data = data_of(290, 2 * MIXED.tile[1] + 72, 64)
     found, wanted = product(cuda, VARIANTS["gemm", "bfloat16"], data), expected(data, "bfloat16")
@@ -460,7 +445,7 @@ def test_a_fault_in_the_source_is_seen(
 
     monkeypatch.setenv(SELECT, "simulator")
     context = cuda_context()
-    plant(tmp_path, SOURCES, f"ternary_matmul/{file}", right, wrong)
+    plant(tmp_path, SOURCES, source_of("ternary_matmul", file), right, wrong)
     instances: list[Instance] = [
         each
         for each in (MMA[0], WGMMA[0])

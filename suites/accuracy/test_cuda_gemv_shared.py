@@ -28,7 +28,7 @@ from tritmark.kernels.ternary_matmul.cuda_gemv_shared import (
 )
 
 GEMV = {each.key.dtype: each for each in VARIANTS if each.name == "gemv"}
-SOURCES = ("ternary_matmul/gemv_shared.cu", "ternary_matmul/common.cuh", "ternary_matmul/mma.cuh", "cuda/overlap.cuh")
+SOURCES = ("ternary_matmul/gemv_shared.cu",)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -131,7 +131,7 @@ def test_only_kernels_that_wait_may_overlap() -> None:
 
 def _moved(folder: Path, kernel: Kernel, right: str, wrong: str, file: str = "") -> Path:
     """The kernel's source among copies of what it includes, in one of which, `file`, or in itself, that is replaced."""
-    for path in (*ROOM.glob("*/*.cuh"), kernel.path):
+    for path in (*ROOM.rglob("*.cuh"), kernel.path):
         there = folder / path.relative_to(ROOM)
         there.parent.mkdir(parents=True, exist_ok=True)
         text = path.read_text(encoding="utf-8")

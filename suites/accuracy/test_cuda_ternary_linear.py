@@ -15,11 +15,12 @@ from tritmark.harness.errors import InvalidArgumentError, NoCompatibleKernelErro
 from tritmark.harness.spec import Arrays, Axes, Variant
 from tritmark.kernels import FORMATS, OPS, PackedWeights, pack_weights, ternary_linear
 from tritmark.kernels.cuda.context import CudaContext
+from tritmark.kernels.cuda.tiles.product import WARP
 from tritmark.kernels.numerics.input_dtypes import FORMATS as X_FORMATS
 from tritmark.kernels.ternary_linear import cuda as kernels
 from tritmark.kernels.ternary_linear.reference import NAMES
 from tritmark.kernels.ternary_matmul import cuda as products
-from tritmark.kernels.ternary_matmul.cuda_arguments import SHARED, WARP
+from tritmark.kernels.ternary_matmul.cuda_arguments import SHARED
 
 OF = {op.name: op for op in OPS}
 # (M, N, K): tails of every axis, single elements, passes and warps.

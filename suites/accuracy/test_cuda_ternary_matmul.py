@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from tritmark.harness.errors import InvalidArgumentError
 from tritmark.kernels.cuda.kernel import OVERLAPPING
 from tritmark.kernels.cuda.launch.launch import alone, compute
+from tritmark.kernels.cuda.tiles.product import WARP
 from tritmark.kernels.ternary_matmul import cuda as kernels
-from tritmark.kernels.ternary_matmul.cuda_arguments import SHARED, WARP
+from tritmark.kernels.ternary_matmul.cuda_arguments import SHARED
 from tritmark.kernels.ternary_matmul.spec import MAX_K
 
 VARIANTS = {(variant.name, variant.key.dtype): variant for variant in kernels.VARIANTS}

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from planted_sources import plant
+from planted_sources import plant, source_of
 
 from tritmark.harness.dtypes import named_dtype
 from tritmark.harness.errors import DeviceFaultError, InvalidArgumentError
@@ -24,7 +24,8 @@ from tritmark.kernels import pack_weights, ternary_matmul_a16
 from tritmark.kernels.cuda.context import SELECT, cuda_context
 from tritmark.kernels.cuda.launch.resources import REGISTERS_PER_BLOCK
 from tritmark.kernels.cuda.launch.tuning import instance_name
-from tritmark.kernels.ternary_matmul.wgmma_tiles import WGMMA_SHARED, tiles_of
+from tritmark.kernels.cuda.tiles.product import tiles_of
+from tritmark.kernels.cuda.tiles.wgmma_tiles import WGMMA_SHARED
 from tritmark.kernels.ternary_matmul_a16 import cuda
 from tritmark.kernels.ternary_matmul_a16.api import with_receipt
 from tritmark.kernels.ternary_matmul_a16.cuda import (
@@ -365,7 +366,7 @@ def test_a_fault_in_the_source_is_seen(
     """By the bound of the product, or by the simulator, which sees what is read past an array."""
     monkeypatch.setenv(SELECT, "simulator")
     context = cuda_context()
-    plant(tmp_path, _SOURCES, _folder(file) + file, right, wrong)
+    plant(tmp_path, _SOURCES, source_of("ternary_matmul_a16", file), right, wrong)
     every = (_small(GEMV[0]), _small(MMA[0]), SAME[0], SPLIT[0])
     seen = set()
     for instance in every:
@@ -415,7 +416,7 @@ def _from(folder: Path, patch: pytest.MonkeyPatch, instance: Instance) -> None:
 def test_a_fault_in_smaller_tiles_is_seen(
     cuda: CudaContext, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, file: str, right: str, wrong: str
 ) -> None:
-    plant(tmp_path, _SOURCES, _folder(file) + file, right, wrong)
+    plant(tmp_path, _SOURCES, source_of("ternary_matmul_a16", file), right, wrong)
     _from(tmp_path, monkeypatch, MIXED)
     monkeypatch.setattr(A16Wgmma, "strips", lambda *asked: (1, 1))
     try:
@@ -454,7 +455,7 @@ def test_a_fault_in_what_the_engine_copies_is_seen(
     """With rows that it copies, and rows that it does not."""
     if cuda.backend.simulated and right:
         pytest.skip("needs a GPU of NVIDIA's: the simulator has no copy engine and no clusters (pytest -m cuda there)")
-    plant(tmp_path, _SOURCES, "ternary_matmul/wgmma_tiles.cuh", right, wrong)
+    plant(tmp_path, _SOURCES, "cuda/tiles/wgmma_tiles.cuh", right, wrong)
     _from(tmp_path, monkeypatch, instance)
     monkeypatch.setattr(A16Wgmma, "strips", lambda *asked: (1, 1))
     rows, high = instance.tile
@@ -465,15 +466,7 @@ def test_a_fault_in_what_the_engine_copies_is_seen(
     assert (seen == {True}) == (not right)
 
 
-def _folder(file: str) -> str:
-    return "ternary_matmul/" if file == "wgmma_tiles.cuh" else "ternary_matmul_a16/"
-
-
-_SOURCES = (
-    "cuda/overlap.cuh",
-    *(f"ternary_matmul/{name}" for name in ("common.cuh", "wgmma.cuh", "wgmma_tiles.cuh")),
-    *(f"ternary_matmul_a16/{name}" for name in ("a16.cuh", "wgmma.cuh", "gemv.cu", "gemm_mma.cu", "gemm_wgmma.cu")),
-)
+_SOURCES = tuple(f"ternary_matmul_a16/{name}.cu" for name in ("gemv", "gemm_mma", "gemm_wgmma"))
 
 
 def _file(instance: Instance) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ import pytest
 from cuda_products import DTYPES, data_of, expected, product, same
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from planted_sources import plant
 
 from tritmark.harness.errors import DeviceFaultError, InvalidArgumentError
 from tritmark.harness.record import Status
@@ -214,13 +214,9 @@ def test_a_fault_in_the_source_is_seen(
     simulator: CudaContext, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, file: str, right: str, wrong: str
 ) -> None:
     """By the bits of the product, or by the simulator, which detects reads past an array."""
-    room = Path(cuda_gpu_int2.__file__).parent
-    text = (room / file).read_text(encoding="utf-8")
-    assert right in text
-    for header in ("common.cuh", "mma.cuh"):
-        shutil.copy(room / header, tmp_path)
-    (tmp_path / file).write_text(text.replace(right, wrong) if right else text, encoding="utf-8")
-    there = {each: replace(kernel, file=str(tmp_path / file)) for each, kernel in KERNELS.items()}
+    source = f"ternary_matmul/{file}"
+    plant(tmp_path, [source], source, right, wrong)
+    there = {each: replace(kernel, file=str(tmp_path / source)) for each, kernel in KERNELS.items()}
     monkeypatch.setattr(cuda_gpu_int2, "KERNELS", there)
     seen = set()
     for M in (1, 6) if file == "gpu_int2.cu" else (6,):

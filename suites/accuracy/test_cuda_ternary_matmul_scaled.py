@@ -12,6 +12,7 @@ import pytest
 from cuda_products import DTYPES, Data, product, same
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from planted_sources import plant
 
 from tritmark.harness.errors import DeviceFaultError, InvalidArgumentError, NoCompatibleKernelError
 from tritmark.harness.record import Status
@@ -334,13 +335,9 @@ def test_a_fault_in_the_source_is_seen(
     wrong: str,
 ) -> None:
     """By the bits of the product, or by the simulator, which detects reads past an array."""
-    room = Path(cuda_scaled.__file__).parent
-    for each in ("common.cuh", "mma.cuh", "scaled.cuh", "scaled.cu", "scaled_mma.cu"):
-        text = (room / each).read_text(encoding="utf-8")
-        assert right in text or each != file
-        (tmp_path / each).write_text(text.replace(right, wrong) if right and each == file else text, encoding="utf-8")
     kernel = KERNELS[instance]
-    there = replace(kernel, file=str(tmp_path / Path(kernel.file).name))
+    plant(tmp_path, [kernel.file], f"ternary_matmul/{file}", right, wrong)
+    there = replace(kernel, file=str(tmp_path / kernel.file))
     monkeypatch.setattr(cuda_scaled, "KERNELS", {instance: there})
     monkeypatch.setattr(cuda_scaled, "mma_for", lambda *asked: instance)
     monkeypatch.setattr(ScaledMma, "warps", lambda *asked: 2)  # less than there are groups, and no divisor of them

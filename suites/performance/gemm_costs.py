@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import pairwise
 from statistics import median
 from typing import Any
@@ -30,10 +29,10 @@ from tritmark.kernels.cuda.context import CudaContext
 from tritmark.kernels.cuda.kernel import Step
 from tritmark.kernels.cuda.launch.launch import Call, CudaLaunch
 from tritmark.kernels.cuda.measure.clock import GraphClock, timeable
+from tritmark.kernels.cuda.tiles.wgmma_tiles import WgmmaTiles
 from tritmark.kernels.formats.row16 import row_bytes
 from tritmark.kernels.ternary_matmul import cuda_gemm
 from tritmark.kernels.ternary_matmul.cuda_arguments import KINDS
-from tritmark.kernels.ternary_matmul.wgmma_tiles import WgmmaTiles
 from tritmark.kernels.ternary_matmul_a16 import cuda as cuda_a16
 
 INT8, BFLOAT16 = "int8", "bfloat16"
@@ -65,14 +64,6 @@ def name(instance: Instance) -> str:
         return f"{type(instance).__name__.removeprefix('A16').removeprefix('Gemm').lower()}-{tile}"
     shared = f"/{instance.split}" if instance.split > 1 else ""
     return f"wgmma-{tile}" + (f"-{instance.tail}" if instance.last else shared)
-
-
-def predicted_us(instance: Instance, M: int, N: int, K: int, sms: int) -> float:
-    """Predicted time of its launch on a device with that many multiprocessors."""
-    if isinstance(instance, cuda_gemm.GemmMma | cuda_gemm.GemmWgmma):
-        return cuda_gemm.predicted_us(instance, M, N, K, sms)
-    found: float = instance.predicted_us(M, N, K, sms)
-    return found
 
 
 def steps(instance: Instance, call: Call) -> tuple[Step, ...]:
@@ -112,7 +103,7 @@ def measured(context: CudaContext, activations: str, N: int, K: int, rows: list[
         out = context.array((M, N), named_dtype(BFLOAT16))
         space = cuda_gemm.workspace(axes) if activations == INT8 else 0
         workspace = context.array((space,), np.uint8) if space else None
-        predicted = {each: predicted_us(each, M, N, K, info.sms) for each in instances}
+        predicted = {each: each.predicted_us(M, N, K, info.sms) for each in instances}
         near = {each for each, us in predicted.items() if us <= SLOW * min(predicted.values())}
         times = {}
         for instance in instances if every else (min(predicted, key=predicted.__getitem__),):
@@ -170,7 +161,7 @@ def moved(fit: Mapping[Instance, Costs], times: Times, sms: int) -> tuple[dict[I
         if isinstance(instance, WgmmaTiles) and instance.last is not None:
             last: Any = instance.last
             made = replace(made, last=replace(last, costs=costs[last]))
-        return {shape: predicted_us(made, *shape, sms) for shape in times}
+        return {shape: made.predicted_us(*shape, sms) for shape in times}
 
     def value(predicted: Predicted) -> float:
         mean, largest = chosen_over_fastest(predicted, times)
@@ -211,7 +202,7 @@ def main() -> int:
         times |= here
         taken = {}
         for (M, _, _), by in here.items():
-            chosen = min(instances, key=partial(predicted_us, M=M, N=N, K=K, sms=sms))
+            chosen = min(instances, key=lambda each: each.predicted_us(M, N, K, sms))
             best = min(by, key=by.__getitem__)
             taken[M] = by[chosen]
             marks = (

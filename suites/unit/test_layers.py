@@ -100,7 +100,7 @@ CUDA = House(
     (
         ("plans",),
         ("device",),
-        ("access", "measure", "sharing"),
+        ("access", "measure", "sharing", "tiles"),
         ("launch",),
         ("context",),
         ("memory", "simulator"),

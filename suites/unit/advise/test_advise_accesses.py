@@ -149,6 +149,7 @@ def test_the_report_has_the_figures_and_calls_them_simulated(gpu_record: Record)
     assert "uncoalesced" in page
 
 
+@pytest.mark.nightly
 def test_a_kernel_that_was_not_traced_is_listed(gpu_record: Record) -> None:
     run = slow(gpu_record)
     text = section(render(with_accesses(gpu_record, run, note=HOSTILE)))

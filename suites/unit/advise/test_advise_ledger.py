@@ -210,6 +210,7 @@ def test_on_this_projects_own_kernels_the_advice_names_what_was_done(
     assert "latency-bound" in told
 
 
+@pytest.mark.nightly
 def test_a_change_that_nobody_made_is_a_miss(score: Any, capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
     monkeypatch.setattr("sys.argv", ["score.py"])
     monkeypatch.setattr(score.Made, "concerns", lambda self, run: run.variant == "v1" and self.op == run.op)

@@ -351,6 +351,7 @@ def writers(*variants: str, count: int) -> Iterator[list[subprocess.Popen[str]]]
         yield started
 
 
+@pytest.mark.nightly
 def test_two_processes_lose_nothing_and_a_killed_one_leaves_a_whole_file(place: Path) -> None:
     with writers("v1", "v2", count=20) as processes:
         assert [process.wait() for process in processes] == [0, 0]

@@ -128,6 +128,7 @@ def test_the_wrong_example_fails_and_is_told_why(tmp_path: Path) -> None:
     assert all(each.accuracy.status is not Status.FAIL for each in others)
 
 
+@pytest.mark.nightly
 def test_a_kernel_found_wrong_is_not_timed_nor_is_its_rival_nor_the_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -100,6 +100,7 @@ def test_a_wrong_path_in_the_middle_fails(tmp_path: Path, way: str) -> None:
     assert f"on a processor with no more than {step} (without" in found.reason
 
 
+@pytest.mark.nightly
 @MASKED
 def test_drawn_cases_are_judged_there_too(tmp_path: Path) -> None:
     """A fault for some sizes only, detected in the judges' processes."""

@@ -68,6 +68,7 @@ def test_what_is_not_timed_is_judged_in_all_that_needs_no_clock(tritmark: Callab
     assert [peer.speedup for peer in run.cross.peers] == [None] * len(run.cross.peers)
 
 
+@pytest.mark.nightly
 def test_what_others_did_while_a_run_was_timed_is_in_the_record(tritmark: Callable[..., Outcome]) -> None:
     table = '[[workloads]]\nop = "i2s_quantize"\nshapes = [{ n = 2048 }]\nmeasure = true\nfastest = 1\n'
     Path("timed.toml").write_text(f'title = "timed"\n{table}')
@@ -93,6 +94,7 @@ def test_json_is_alone_on_standard_output(tritmark: Callable[..., Outcome]) -> N
     assert not Path("results").exists()
 
 
+@pytest.mark.nightly
 def test_the_same_seed_gives_the_same_verdicts(tritmark: Callable[..., Outcome]) -> None:
     first, second = (
         Record.model_validate_json(tritmark(*RUN, "--json", "--seed", "3", "--threads", threads).out)

@@ -289,6 +289,7 @@ def completed(line: str, cwd: Path) -> list[str]:
     return done.stdout.split()
 
 
+@pytest.mark.nightly
 def test_bash_is_offered_what_there_is(tmp_path: Path) -> None:
     assert completed("tritmark run --op i2s_d", tmp_path) == ["i2s_dequantize"]
     assert completed("tritmark gate main HEAD --op i2s_d", tmp_path) == ["i2s_dequantize"]

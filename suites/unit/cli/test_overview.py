@@ -254,6 +254,7 @@ def test_words_of_a_table_are_whole(width: int) -> None:
     assert needs <= width or needs == len("activation_quantize") + len("±>99%") + 2
 
 
+@pytest.mark.nightly
 def test_the_next_command_is_one_that_parses(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     quiet = quick()
     busy = record_of([wide(quiet.runs[0], 0.5), *quiet.runs[1:]])

@@ -159,6 +159,7 @@ def test_an_accelerator_is_compared_with_the_baseline_too() -> None:
 # Memory and leaks
 
 
+@pytest.mark.nightly
 def test_three_times_the_inputs_fail() -> None:
     hungry_one = judge(installed(variant(hungry)), kind="memory", threshold=2, size=1 << 20)
     assert hungry_one.status is Status.FAIL

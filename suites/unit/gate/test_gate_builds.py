@@ -124,6 +124,7 @@ def test_pip_runs_apart_and_no_import_hook_hears_of_it(tmp_path: Path, monkeypat
     assert "pip" not in asked
 
 
+@pytest.mark.nightly
 def test_builds_that_nobody_asks_for_any_more_go(repository: Path) -> None:
     old, kept = built("HEAD", folder=repository).site, []
     for number in range(2):

@@ -126,6 +126,7 @@ def test_a_head_that_fails_where_base_does_not_is_an_error(tmp_path: Path) -> No
     assert "HEAD fails and BASE does not, on n=" in found.reason
 
 
+@pytest.mark.nightly
 def test_builds_in_two_processes_are_compared_alike(tmp_path: Path) -> None:
     ours, theirs = sites(tmp_path, IDLE, RARE["sizes"])
     with RemoteBuildHost(ours) as base, RemoteBuildHost(theirs) as head:
@@ -167,6 +168,7 @@ def test_few_kernels_get_as_many_cases_as_a_check_draws_and_many_as_a_run() -> N
     assert [cases_each(count) for count in (1, 8, 16, 1000)] == [CASES, CASES, CASES // 2, LEAST]
 
 
+@pytest.mark.nightly
 def test_an_interruption_ends_the_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     launches: list[compared._Launches] = []
     init = compared._Launches.__init__

@@ -89,6 +89,7 @@ def test_modules_of_other_ops_are_not_built(repository: Path) -> None:
     assert len(said) == 1
 
 
+@pytest.mark.nightly
 def test_who_asks_for_one_gets_a_whole_build(repository: Path) -> None:
     part = built("HEAD", folder=repository, part=ONE)
     assert "native.two was left out of this build" in imported(part.site, "two")
@@ -103,6 +104,7 @@ def test_a_whole_build_that_is_there_is_taken(repository: Path) -> None:
     assert built("HEAD", folder=repository, part=ONE).site == whole.site
 
 
+@pytest.mark.nightly
 def test_a_project_that_lists_its_modules_is_built_whole(repository: Path) -> None:
     (repository / "lists-its-modules").touch()
     git(repository, "add", ".")
@@ -116,6 +118,7 @@ def test_a_project_that_lists_its_modules_is_built_whole(repository: Path) -> No
         built("HEAD", folder=repository, part=ONE)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("where", ["import", "call", "nowhere"])
 def test_a_gate_of_an_op_that_needs_more_goes_on_with_whole_builds(
     repository: Path, monkeypatch: pytest.MonkeyPatch, where: str

@@ -67,6 +67,7 @@ def test_what_differs_dies_fails_comes_and_goes_is_told(tmp_path: Path, monkeypa
     assert GateResult.model_validate_json(result.model_dump_json()) == result
 
 
+@pytest.mark.nightly
 def test_builds_apart_take_turns(tmp_path: Path) -> None:
     base, head = (gate_sites.source("ROUNDED", one=f"lambda y: ({work}, spin(200_000))") for work in ("None", "off(y)"))
     result = gate(tmp_path, base, head, apart=True)

@@ -58,6 +58,7 @@ def test_a_checkout_that_git_does_not_open(repository: Path) -> None:
     ended.must_name("bad config line", "next: ")
 
 
+@pytest.mark.nightly
 def test_a_shallow_clone(repository: Path, tmp_path: Path) -> None:
     shallow = tmp_path / "shallow"
     subprocess.run(["git", "clone", "--quiet", "--depth", "1", repository.as_uri(), shallow], check=True)
@@ -115,6 +116,7 @@ def test_a_cache_that_is_not_ones_own(
         build.built("HEAD", folder=repository)
 
 
+@pytest.mark.nightly
 def test_what_a_sitecustomize_prints_is_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "hook").mkdir()
     (tmp_path / "hook/sitecustomize.py").write_text("print('welcome', flush=True)\n")

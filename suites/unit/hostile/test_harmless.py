@@ -19,6 +19,7 @@ pytestmark = pytest.mark.long
 SHADOWS = ("random", "queue", "select", "numpy", "socket", "json", "tempfile")
 
 
+@pytest.mark.nightly
 def test_a_hard_limit_of_addresses(tmp_path: Path) -> None:
     session(tmp_path, *RUN, before="ulimit -v 12000000", under=PLAIN).must_pass()
 
@@ -38,6 +39,7 @@ def test_files_in_the_current_folder_are_not_imported(tmp_path: Path, path: str)
     assert not ran.exists()
 
 
+@pytest.mark.nightly
 def test_nor_are_they_where_the_module_is_run(tmp_path: Path) -> None:
     ran = shadowing(tmp_path, *SHADOWS)
     command = [sys.executable, "-m", "tritmark.harness", *RUN]
@@ -46,6 +48,7 @@ def test_nor_are_they_where_the_module_is_run(tmp_path: Path) -> None:
     assert not ran.exists()
 
 
+@pytest.mark.nightly
 def test_odd_variables_and_streams(tmp_path: Path) -> None:
     """Each alone would do; together they take one run."""
     (tmp_path / "site").mkdir()
@@ -91,6 +94,7 @@ def test_names_of_files_that_are_no_utf8(tmp_path: Path) -> None:
     assert page.stat().st_size
 
 
+@pytest.mark.nightly
 @as_root
 def test_a_user_without_a_home(tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
@@ -107,6 +111,7 @@ def test_a_user_without_a_home(tmp_path: Path) -> None:
     assert told.stdout.strip() == str(tmp_path / f"tritmark-{USER}/native")
 
 
+@pytest.mark.nightly
 def test_a_file_system_without_locks(tmp_path: Path) -> None:
     """As FUSE and NFS answer without; see test_locks for other answers."""
     number = errno.EOPNOTSUPP
@@ -119,6 +124,7 @@ def test_a_file_system_without_locks(tmp_path: Path) -> None:
     assert list((tmp_path / "cache/native").glob("*.so"))
 
 
+@pytest.mark.nightly
 def test_a_compiler_of_several_words(tmp_path: Path) -> None:
     write(load(), "i2s_dequantize", "c", tmp_path)
     words = ("check", "my_i2s_dequantize.c", "--suite", "smoke", "--dimension", "accuracy")

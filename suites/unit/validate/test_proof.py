@@ -116,7 +116,9 @@ def test_one_thread_is_held_to_its_cpu_time_and_several_to_the_clock() -> None:
     assert found.least(100, "hot", alone=True) == (310 - 2 * 200 / 100, 7.0)
     assert found.least(100, "hot", alone=False) == (300 - 2 * 2000 / 100, 8.0)
     assert found.least(1, "hot", alone=False) == (0, 8.0), "less than the cost of a request is nothing"
-    assert laps(times=[500.0], asking=[0.0], shown=[9.0]).least(100, "hot", alone=True) == (500, 9.0), "no account of CPU time"
+    assert laps(times=[500.0], asking=[0.0], shown=[9.0]).least(100, "hot", alone=True) == (500, 9.0), (
+        "no account of CPU time"
+    )
     elsewhere = laps(times=[500.0], work=[5.0], asking=[0.0], busy=[0.0], shown=[9.0])
     assert elsewhere.least(100, "hot", alone=True) == (500, 9.0), "work that another process does takes time"
 

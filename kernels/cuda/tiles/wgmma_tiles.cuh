@@ -7,10 +7,10 @@
  * Macros: COLUMNS (rows of activations of a tile, multiple of 16), TAIL (of the last tiles, 0 where all are alike),
  * BLOCKS (1, 2), PANELS (1, 2), STAGES, SPLIT (blocks that share the K of a tile), THREADS (384). Of the kernel, not of
  * an instance: PANEL_CHUNKS (64 k of a panel: 1, 2), READERS (threads that report that a stage was read). */
-#ifndef TRITMARK_TERNARY_MATMUL_WGMMA_TILES
-#define TRITMARK_TERNARY_MATMUL_WGMMA_TILES
-#include "../cuda/overlap.cuh"
-#include "common.cuh"
+#ifndef TRITMARK_CUDA_TILES_WGMMA_TILES
+#define TRITMARK_CUDA_TILES_WGMMA_TILES
+#include "../overlap.cuh"
+#include "operands.cuh"
 #include "wgmma.cuh"
 
 #define WARPGROUP 128

@@ -10,6 +10,7 @@ from tritmark.harness.spec import Axes
 from tritmark.kernels.cuda.array import DeviceArray
 from tritmark.kernels.cuda.driver.tensor_map import NO_MAP, TensorMap
 from tritmark.kernels.cuda.launch.resources import resident_clusters
+from tritmark.kernels.cuda.tiles.product import tiles_of
 from tritmark.kernels.formats.row16 import row_bytes
 
 WGMMA_SHARED = 227 << 10
@@ -22,11 +23,6 @@ TAIL_BOX = 32
 """Rows of activations that are copied at a time if tiles differ in size."""
 MOST_REPLACED = 4
 """Whole tiles of a strip that may be replaced by smaller ones."""
-
-
-def tiles_of(tile: tuple[int, int], M: int, N: int) -> int:
-    """The number of tiles (rows of activations, rows of weights) of a product."""
-    return -(-M // tile[0]) * -(-N // tile[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +135,7 @@ class WgmmaTiles:
         waves, panels = -(-tiles // resident_clusters(self.split, sms)), -(-stages // self.split) * self.panels
         return 1, waves, waves * panels, waves * panels * min(1.0, tiles * self.split / sms)
 
-    def tiles_us(self, M: int, N: int, K: int, sms: int) -> float:
+    def predicted_us(self, M: int, N: int, K: int, sms: int) -> float:
         """Time of a launch on a device with that many multiprocessors."""
         if self.last:
             return self.costs[0] + self.timed_strips(M, N, K, sms)[0]
