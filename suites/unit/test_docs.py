@@ -187,7 +187,7 @@ def tox(words: list[str]) -> None:
     settings.read(ROOT / "tox.ini")
     if words[:1] == ["-e"]:
         name = words[1]
-        assert f"testenv:{name}" in settings or re.fullmatch(r"py31[123]", name), f"tox.ini has no {name}"
+        assert f"testenv:{name}" in settings or re.fullmatch(r"py|py31[123]", name), f"tox.ini has no {name}"
 
 
 def python(words: list[str]) -> None:

@@ -57,8 +57,8 @@ def test_markers_that_tox_selects_by_are_registered() -> None:
     expressions = [
         each for name in TOX.sections() for each in re.findall(r' -m ("[^"]*"|\w+)', TOX[name].get("commands", ""))
     ]
-    chosen = {word for each in expressions for word in each.strip('"').split()} - {"pytest", "pip", "tritmark"}
-    assert chosen >= {"cuda", "timing", "long", "interpreter"}
+    chosen = {word for each in expressions for word in re.findall(r"\w+", each)} - {"pytest", "pip", "tritmark"}
+    assert chosen >= {"cuda", "timing", "long", "interpreter", "nightly"}
     assert chosen - {"and", "or", "not"} <= registered
 
 
@@ -73,8 +73,25 @@ def test_the_workflow_brings_every_python_and_runs_everything() -> None:
     text = (ROOT / ".github/workflows/ci.yml").read_text()
     assert re.search(r"^      - run: \.ci/run$", text, re.MULTILINE)
     assert (ROOT / ".ci/run").stat().st_mode & 0o111
-    numbers = re.findall(r"\bpy(3\d+)\b", TOX["tox"]["env_list"])
+    environments = re.split(r",\s*", TOX["tox"]["env_list"])
+    assert "py" in environments
+    first = PROJECT["project"]["requires-python"].removeprefix(">=3.")
+    numbers = [f"3{first}", *re.findall(r"\bpy(3\d+)\b", TOX["tox"]["env_list"])]
     assert sorted(numbers) == sorted(f"3{number}" for number in re.findall(r"^ +3\.(\d+)$", text, re.MULTILINE))
+
+
+def test_the_night_runs_what_ci_leaves_out() -> None:
+    text = (ROOT / ".github/workflows/nightly.yml").read_text()
+    (listed,) = re.findall(r"env: \[(.*)\]", text)
+    sections = [name.removeprefix("testenv:") for name in TOX.sections() if name.startswith("testenv:nightly")]
+    assert sorted(listed.split(", ")) == sorted(each for name in sections for each in expanded(name))
+
+
+def expanded(name: str) -> list[str]:
+    """The environments of a section's name with one list in braces, or none."""
+    before, brace, rest = name.partition("{")
+    inner, _, after = rest.partition("}")
+    return [f"{before}{each}{after}" for each in inner.split(",")] if brace else [name]
 
 
 IDENTITY = ("-c", "user.name=a", "-c", "user.email=a@example.org")
