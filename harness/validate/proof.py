@@ -8,7 +8,7 @@ however the lap is requested, so the time of a lap is time of work done.
 
 A claim below the fastest lap is refuted. Where an honest kernel was timed, one set of arrays in the caches and huge
 pages can make it faster. That gain is at most the gain of a probe that only reads as many bytes. It is measured beside
-each lap, since neighbours of a virtual machine slow memory down for seconds, and subtracted.
+each lap, since neighbours of a virtual machine slow memory down for seconds, and its median is subtracted.
 """
 
 from __future__ import annotations
@@ -91,10 +91,11 @@ class _Laps:
         found = [(self.times if alone else self.raw, self.asking)]
         if alone and self.work:
             found.append((self.work, self.busy))
+        gain = median([beside[claim] for beside in self.gains])
         bounds = []
         for times, asking in found:
             quickest = int(np.argmin(times))
-            bound = times[quickest] - 2 * median(asking) / calls - self.gains[quickest][claim]
+            bound = times[quickest] - 2 * median(asking) / calls - gain
             bounds.append((max(0.0, bound), self.shown[quickest]))
         return max(bounds)
 
@@ -277,8 +278,6 @@ class _Probes:
     ones were."""
 
     sides: list[tuple[Timed, Timed, Timed]]
-    least: list[list[float]]
-    """The fastest sample of each, in nanoseconds for one buffer."""
 
     @classmethod
     def of(cls, device: Device, count: int, nbytes: int, moved: Mapping[str, int], threads: int) -> Self:
@@ -293,20 +292,16 @@ class _Probes:
                 rows = ([row[:size] for row in shared], [many[0][:size]], [row[:size] for row in many])
                 lap, hot, cold = (_probe(device, name, row, threads) for row in rows)
                 sides.append((lap, hot, cold))
-        return cls(sides, [[inf] * 3 for _ in sides])
+        return cls(sides)
 
     def gains(self) -> dict[str, float]:
-        """Nanoseconds by which hot and cold buffers are moved faster than those of a lap: now or, where that is more,
-        by the fastest samples so far."""
+        """Nanoseconds by which hot and cold buffers are moved faster than those of a lap."""
         found = {"hot": 0.0, "cold": 0.0}
-        for place, sides in enumerate(self.sides):
-            now = [
-                min(times) for times in zip(*([side.sample() for side in sides] for _ in range(_PROBES)), strict=True)
-            ]
-            least = self.least[place] = [min(pair) for pair in zip(now, self.least[place], strict=True)]
-            for at, name in enumerate(found, start=1):
-                found[name] += max(0.0, now[0] - now[at], least[0] - least[at])
-        return found
+        for sides in self.sides:
+            lap, *others = map(min, zip(*([side.sample() for side in sides] for _ in range(_PROBES)), strict=True))
+            for name, other in zip(found, others, strict=True):
+                found[name] += lap - other
+        return {name: max(0.0, gain) for name, gain in found.items()}
 
 
 def _probe(device: Device, name: str, buffers: Sequence[Any], threads: int) -> Timed:
