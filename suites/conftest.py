@@ -36,7 +36,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         type=int,
         default=1,
         metavar="N",
-        help="of a test's parameters only the first and each N-th, except of interpreter tests and exploits",
+        help="of a test's parameters only the first and each N-th, except of exploits",
     )
 
 
@@ -101,13 +101,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def sampled(items: Sequence[pytest.Item], every: int) -> set[pytest.Item]:
-    """Of each test with several parameters the first and each `every`-th after it; all that depend on the
-    interpreter, and all exploits: each is a cheat of its own."""
+    """Of each test with several parameters the first and each `every`-th after it, and all exploits: each is a cheat of
+    its own."""
     seen = Counter[str]()
     taken = set[pytest.Item]()
     for item in items:
         test = item.nodeid.partition("[")[0]
-        if not seen[test] % every or item.get_closest_marker("interpreter") or item.path.parent.name == "exploits":
+        if not seen[test] % every or item.path.parent.name == "exploits":
             taken.add(item)
         seen[test] += 1
     return taken

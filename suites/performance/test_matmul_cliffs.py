@@ -15,7 +15,7 @@ from tritmark.kernels.native import cpu
 from tritmark.kernels.ternary_matmul.cpu import FORMATS
 from tritmark.kernels.ternary_matmul.tables import tiles
 
-pytestmark = pytest.mark.timing
+pytestmark = [pytest.mark.timing, pytest.mark.nightly]
 
 ROUNDS, K = 41, 2560
 (OP,) = (each for each in OPS if each.name == "ternary_matmul")

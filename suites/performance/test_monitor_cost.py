@@ -33,6 +33,7 @@ def test_call(benchmark: Any, name: str) -> None:
     benchmark(CALLS[name])
 
 
+@pytest.mark.nightly
 @pytest.mark.timing
 @pytest.mark.parametrize("name", CALLS)
 def test_a_monitor_adds_at_most_a_microsecond(name: str) -> None:

@@ -14,7 +14,7 @@ from tritmark.harness.spec import Launch
 from tritmark.kernels.native import cpu
 from tritmark.kernels.numerics.input_dtypes import FORMATS
 
-pytestmark = pytest.mark.timing
+pytestmark = [pytest.mark.timing, pytest.mark.nightly]
 
 ROWS, PAIRS = 64, 15
 LENGTHS = (7, 8, 15, 31, 47, 63)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.timing, pytest.mark.long]
+pytestmark = [pytest.mark.timing, pytest.mark.nightly, pytest.mark.long]
 
 ROOT = Path(__file__).parents[3]
 OP = "i2s_dequantize"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.timing
+pytestmark = [pytest.mark.timing, pytest.mark.nightly]
 
 SHORT = ("--seconds", "0.05", "--block", "0.02")
 

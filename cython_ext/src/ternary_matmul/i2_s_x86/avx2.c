@@ -80,7 +80,7 @@ static void body(void *given, size_t begin, size_t end)
     if (args->M == 1)
         tm_matmul_one(args, begin, end, args->K / 4, tm_rows_prefetch(args->K), one);
     else
-        tm_matmul_rows(args, begin, end, args->K / 4, TM_I2_S_MOST, tm_i2_s_micro);
+        tm_matmul_rows_fetched(args, begin, end, args->K / 4, TM_I2_S_MOST, tm_rows_prefetch(args->K), tm_i2_s_micro);
 }
 
 int tm_ternary_matmul_i2_s_x86_avx2(void *given)

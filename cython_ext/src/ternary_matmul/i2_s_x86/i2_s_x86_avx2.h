@@ -14,7 +14,8 @@ enum {
 
 /* `count` is a constant at each call, so that sums stay in registers. */
 static inline __attribute__((always_inline)) void tm_i2_s_blocks_by(
-    const int count, const uint8_t *const *rows, const int8_t *a, size_t lda, size_t K, int32_t (*acc)[TM_ROWS])
+    tm_prefetch fetch, const int count, const uint8_t *const *rows, const int8_t *a, size_t lda, size_t K,
+    int32_t (*acc)[TM_ROWS])
 {
     const __m256i m3 = _mm256_set1_epi8(3);
     const size_t blocks = K / TM_I2_S_BLOCK;
@@ -36,6 +37,8 @@ static inline __attribute__((always_inline)) void tm_i2_s_blocks_by(
 #pragma GCC unroll 4
             for (int r = 0; r < TM_ROWS; r++)
                 w[r] = _mm256_loadu_si256((const __m256i *)(rows[r] + k * TM_I2_S_BYTES));
+            tm_prefetch_lines(
+                rows[TM_ROWS - 1] + TM_ROWS * k * TM_I2_S_BYTES, TM_ROWS * TM_I2_S_BYTES, fetch.level, fetch.bytes);
 #pragma GCC unroll 4
             for (int g = 0; g < 4; g++)
 #pragma GCC unroll 4
@@ -60,12 +63,13 @@ static inline __attribute__((always_inline)) void tm_i2_s_blocks_by(
 }
 
 static void tm_i2_s_micro(
-    const uint8_t *const *rows, const int8_t *a, size_t lda, int count, size_t K, int32_t (*acc)[TM_ROWS])
+    tm_prefetch fetch, const uint8_t *const *rows, const int8_t *a, size_t lda, int count, size_t K,
+    int32_t (*acc)[TM_ROWS])
 {
     if (count == 1)
-        tm_i2_s_blocks_by(1, rows, a, lda, K, acc);
+        tm_i2_s_blocks_by(fetch, 1, rows, a, lda, K, acc);
     else
-        tm_i2_s_blocks_by(2, rows, a, lda, K, acc);
+        tm_i2_s_blocks_by(fetch, 2, rows, a, lda, K, acc);
 }
 
 /* Converts whole blocks to groups of a tile, like the arrange of avx512.c, 8 rows of each quarter at a time. */
