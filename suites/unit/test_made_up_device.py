@@ -135,6 +135,7 @@ def test_a_proof_that_is_missing_or_of_another_unit_is_told(tmp_path: Path, faul
         assert words in verified.stdout + verified.stderr
 
 
+@pytest.mark.nightly
 def test_without_a_clock_nothing_is_timed(tmp_path: Path) -> None:
     stranger = Stranger(tmp_path, "no clock")
     record, _ = stranger.run()

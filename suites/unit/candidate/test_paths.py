@@ -202,7 +202,9 @@ def test_where_cpuid_does_not_trap_its_stand_in_does(tmp_path: Path, kind: str) 
     if kind == ".so":
         library = source = Path(shutil.copy(library, tmp_path / "my.so"))
     before = library.read_bytes()
-    for step, last in (("avx", "3.0"), (next(iter(STEPS)), "2.0")):
+    # The dispatcher's better path is AVX2, which the highest step has only on a processor with more.
+    first = next(iter(STEPS))
+    for step, last in (("avx", "3.0"), (first, "3.0" if "avx2" in STEPS[first] else "2.0")):
         command = [sys.executable, "-c", IN_PLACE, str(source), str(library), step]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if "Operation not permitted" in done.stderr:

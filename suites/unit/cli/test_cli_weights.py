@@ -160,6 +160,7 @@ def test_a_weight_that_is_not_finite_is_an_error_of_the_file(tritmark: Callable[
     assert not list(Path("results").glob("runs/*.json"))
 
 
+@pytest.mark.nightly
 def test_an_embedding_is_no_layer(tritmark: Callable[..., Outcome]) -> None:
     tensors = {
         "model.embed_tokens.weight": np.ones((16, 256), np.float32),

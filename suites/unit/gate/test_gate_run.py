@@ -78,6 +78,7 @@ def test_builds_apart_take_turns(tmp_path: Path) -> None:
     assert (result.together, result.why) == (False, "--apart was given")
 
 
+@pytest.mark.nightly
 def test_builds_of_several_threads_are_apart(tmp_path: Path) -> None:
     text = gate_sites.source(one="lambda y: None")
     results = []

@@ -101,6 +101,7 @@ static void take(void) {
 """
 
 
+@pytest.mark.nightly
 def test_a_kernel_is_not_blamed_for_a_limit_and_is_without_one(tmp_path: Path) -> None:
     kernel(tmp_path, GREEDY, "take();")
     limited = session(tmp_path, *CHECK, before="ulimit -v 1900000", under=PLAIN)
@@ -115,6 +116,7 @@ def test_a_kernel_that_crashes_is_blamed_under_a_limit_that_is_far(tmp_path: Pat
     assert any("was killed by SIG" in run.accuracy.reason for run in ended.record.runs)
 
 
+@pytest.mark.nightly
 def test_an_output_that_is_refused_loses_no_record(tmp_path: Path) -> None:
     ended = session(tmp_path, *RUN, after=">&-")
     refused_output(ended)

@@ -220,6 +220,7 @@ def spoiled(footing: Measurement | None, time: float, share: float, lost: bool) 
     return footing.model_copy(update={"timing": timing.model_copy(update=ends), "against": against})
 
 
+@pytest.mark.nightly
 @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_every_page_can_be_made_and_no_wide_interval_is_on_it(data: st.DataObject) -> None:

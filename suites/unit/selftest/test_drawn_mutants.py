@@ -153,6 +153,7 @@ def test_the_goal_is_missed_where_the_interval_lies_under_it() -> None:
     assert fates(3, 5).by("kind") == {"shape": (3, 5)}
 
 
+@pytest.mark.nightly
 def test_a_judgement_that_compares_nothing_kills_less(installed: Installed, monkeypatch: pytest.MonkeyPatch) -> None:
     chunk, *_ = chunks(installed, "quick", "i2s_quantize", 7, count=24)
 

@@ -315,6 +315,7 @@ def test_every_op_has_mutants_of_its_own() -> None:
     assert {each.op for each in MUTANTS} == {op.name for op in OPS}
 
 
+@pytest.mark.nightly
 def test_several_processes_find_the_same(suite: str) -> None:
     installed = load()
     one, two = (execute(installed, suite, "i2s_quantize", processes=count, seed=5, count=14) for count in (1, 2))
@@ -343,6 +344,7 @@ def test_every_key_of_an_op_has_workloads_that_its_kernels_take(installed: Insta
     assert met == {(key, family) for key in count for family in installed.ops["ternary_quantize"].input_families}
 
 
+@pytest.mark.nightly
 def test_the_goal_is_reached_for_formats_that_take_few_shapes(installed: Installed) -> None:
     found = execute(installed, "quick", "ternary_quantize", count=0)
     assert found.share >= found.goal

@@ -51,6 +51,7 @@ def app() -> typer.Typer:
     return made
 
 
+@pytest.mark.nightly
 def test_every_kind_twice() -> None:
     """The real thing, in small: each kind strikes, and the harness survives all of them."""
     done = CliRunner().invoke(app(), ["--runs", str(2 * len(Kind)), "--seed", str(SEED)], env={"COLUMNS": "120"})
@@ -300,6 +301,7 @@ def test_a_record_that_was_changed_is_found(
         path.write_bytes(whole)
 
 
+@pytest.mark.nightly
 def test_a_device_that_is_lost_at_its_first_launch_is_named_as_simulated(
     ground: Ground, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -78,6 +78,7 @@ def test_the_gauge_sees_a_tensor_read_whole(large_file: Path) -> None:
     assert growth_mb(large_file, ROWS) > ROWS * COLUMNS * 4 / 1e6 - 1
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
 def test_studying_stays_under_four_times_the_tensor_and_300_mb(tmp_path: Path, dtype: type) -> None:
     weights: NDArray[Any] = np.zeros((4096, 8192), dtype)

@@ -189,6 +189,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[float, int]:
     return taken, len(whole(store, store.records()[0]).runs)
 
 
+@pytest.mark.nightly
 def test_killed_at_random_moments(tmp_path: Path, undisturbed: tuple[float, int]) -> None:
     seconds, total = undisturbed
     draw = random.Random(KILLS)
