@@ -99,6 +99,7 @@ def test_the_same_build_is_not_slower() -> None:
     assert "1.41x slower" in done.stdout
 
 
+@pytest.mark.nightly
 @pytest.mark.timing
 @pytest.mark.long
 def test_a_kernel_that_takes_twice_as_long_is_slower(tmp_path: Path) -> None:

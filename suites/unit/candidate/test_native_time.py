@@ -91,6 +91,7 @@ def test_a_short_function_takes_what_a_loop_in_c_shows(tmp_path: Path, wanted_ns
     )
 
 
+@pytest.mark.nightly
 @pytest.mark.timing
 def test_threads_that_a_function_keeps_are_beside_those_of_probes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -26,6 +26,7 @@ def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     client.close_workers()
 
 
+@pytest.mark.nightly
 @pytest.mark.timing
 @pytest.mark.filterwarnings("ignore::tritmark.harness.recovery.RecoveryWarning")
 def test_every_result_is_right_or_refused(worker: None) -> None:
