@@ -3,6 +3,7 @@ the number of times that a launch has each measured cost."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 from tritmark.kernels.cuda.launch.resources import REGISTERS_PER_BLOCK
@@ -13,7 +14,7 @@ MMA_SHARED = 99 << 10
 
 
 @dataclass(frozen=True, slots=True)
-class MmaTiles:
+class MmaTiles(ABC):
     """An instance of a gemm_mma.cu, which documents the macros, and its time on an H200 in us."""
 
     rows8: int
@@ -46,9 +47,9 @@ class MmaTiles:
         """Bytes of shared memory for the sums of a warp."""
         return 256 * self.groups * self.rows8
 
+    @abstractmethod
     def warps(self, K: int) -> int:
         """Warps of a block."""
-        raise NotImplementedError
 
     def counts(self, M: int, N: int, K: int, sms: int) -> tuple[float, float, float, float]:
         """How often each cost occurs on a device with that many multiprocessors."""

@@ -208,6 +208,7 @@ def test_where_all_fail_the_error_says_what_of(begin: Begin) -> None:
     # Three launches passed, but a result whose copy comes after the loss of its GPU is lost too.
     results = raised.value.spread.results  # type: ignore[attr-defined]
     assert len(results) <= 3
+    assert f"no GPU is left for {14 - len(results)} of 14 tensors" in str(raised.value)
     for key, found in results.items():
         same(found, ternary_quantize(TENSORS[key], 64))
 
