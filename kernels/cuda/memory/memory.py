@@ -99,11 +99,11 @@ class PoolMemory:
                 next_step="free it once",
             )
         self._freed = ":".join(map(str, _site()))
-        self._pool._give(self.allocated, block)
+        self._pool._give(self.allocated)
 
     def __del__(self) -> None:
         if self._block is not None:
-            self._pool._leave(self.allocated, self._block)
+            self._pool._leave(self.allocated)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,8 +199,10 @@ class MemoryPool:
         self.copies = CountedCopies(backend, stats)
         """The copies of all its arrays."""
         self._blocks = blocks or _blocks(backend)
-        self._live: dict[int, Allocated] = {}
-        self._left: deque[tuple[Allocated, Block]] = deque()
+        # The pool refers to each block in use: the garbage collector calls the finalizers of all objects of a cycle,
+        # so a block that only the cycle refers to would be freed by the driver and kept here.
+        self._live: dict[int, tuple[Allocated, Block]] = {}
+        self._left: deque[int] = deque()
         self._watches: list[Watch] = []
         self._lock = Lock()
         self._requested = self._most_active = self._most_held = self._allocations = self._refused = 0
@@ -260,7 +262,7 @@ class MemoryPool:
         MemoryFigures.allocations)."""
         with self._lock:
             self._collect()
-            return LeakReport(tuple(each for each in self._live.values() if each.serial > since))
+            return LeakReport(tuple(each for each, _ in self._live.values() if each.serial > since))
 
     def watch(self) -> Watch:
         """A context manager that records the allocations within it."""
@@ -283,7 +285,7 @@ class MemoryPool:
         with self._lock:
             self._collect()
             figures = self._figures()
-            oldest = next(iter(self._live.values()), None)
+            oldest = next((each for each, _ in self._live.values()), None)
             try:
                 free, total = self._backend.memory()
             except DeviceError as problem:
@@ -327,7 +329,7 @@ class MemoryPool:
             self._stats.cache_misses += not hit
             self._allocations += 1
             allocated = Allocated(self._allocations, nbytes, block.nbytes, shape, dtype, label, file, line, monotonic())
-            self._live[allocated.serial] = allocated
+            self._live[allocated.serial] = allocated, block
             self._requested += nbytes
             active = self._blocks.active
             self._most_active = max(self._most_active, active)
@@ -343,20 +345,19 @@ class MemoryPool:
             self._blocks.release()
             return self._blocks.take(nbytes)
 
-    def _give(self, allocated: Allocated, block: Block) -> None:
-        self._leave(allocated, block)
+    def _give(self, allocated: Allocated) -> None:
+        self._leave(allocated)
         with self._lock:
             self._collect()
 
-    def _leave(self, allocated: Allocated, block: Block) -> None:
+    def _leave(self, allocated: Allocated) -> None:
         """Record memory whose last array is gone. The garbage collector may call this at any point of any thread, also
         inside this class and without a current context, so the next request does the rest."""
-        self._left.append((allocated, block))
+        self._left.append(allocated.serial)
 
     def _collect(self) -> None:
         while self._left:
-            allocated, block = self._left.popleft()
-            del self._live[allocated.serial]
+            allocated, block = self._live.pop(self._left.popleft())
             self._requested -= allocated.nbytes
             self._blocks.give(block)
 

@@ -532,6 +532,41 @@ def test_arrays_of_other_threads_and_of_cycles_go_back():
     assert figures.held == device.used
 
 
+class DriversAllocation:
+    """As DriverAllocation: freed by `free` or with the object."""
+
+    def __init__(self, nbytes, freed):
+        self.pointer, self.nbytes, self.freed = 256, nbytes, freed
+
+    def free(self):
+        self.freed.append(self)
+
+    def __del__(self):
+        if self not in self.freed:
+            self.free()
+
+
+def test_memory_in_a_cycle_is_kept_and_not_freed_by_the_driver():
+    """The garbage collector calls the finalizers of all objects of a cycle, also of those that one of them saves."""
+    freed: list[Any] = []
+    pool, _, stats = pool_of(lambda _: KeptBlocks(lambda nbytes: DriversAllocation(nbytes, freed)))
+    try:
+        array = pool.array((1 << 20,), np.uint8)
+        raise ValueError("the frame of a caller, which its traceback refers to")
+    except ValueError as error:
+        cycle: Any = [error, array]
+        cycle.append(cycle)
+    del array, cycle
+    gc.collect()
+    assert pool.figures().live == 0
+    again = pool.array((1 << 20,), np.uint8)
+    assert stats.cache_hits == 1
+    assert not freed
+    del again
+    pool.release()
+    assert len(freed) == 1
+
+
 class Pool(RuleBasedStateMachine):
     """Any order of requests and frees."""
 
