@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,6 @@ from tritmark.kernels.formats.sequential import Sequential
 _BLOCK_SIZES = (16, 32, 64, 128, 256)
 
 
-@dataclass(frozen=True, kw_only=True)
 class MatMulNBits(Sequential):
     """The input B of com.microsoft.MatMulNBits with bits = 2. A weight is (field - zero point) * scale, and each
     `block_size` consecutive weights of a row share a zero point and a scale.

@@ -9,7 +9,6 @@ nibble has the first two columns. The scale is beside the bytes.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
@@ -26,7 +25,6 @@ _LARGEST = 8
 """The largest field of a pair."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class TL1(TL):
     """TL1, see the module."""
 

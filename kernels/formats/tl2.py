@@ -19,7 +19,6 @@ original's setup_env.py requests.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NoReturn
 
@@ -43,7 +42,6 @@ _SPREAD = np.array([sum((byte >> bit & 1) << 2 * bit for bit in range(8)) for by
 """The bits of a byte, each preceded by a 0."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class TL2(TL):
     """TL2, see the module."""
 
