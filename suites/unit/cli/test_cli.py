@@ -330,6 +330,7 @@ def test_what_lists_import() -> None:
         assert done.stderr.strip() == "", what
 
 
+@pytest.mark.nightly
 @pytest.mark.timing
 def test_ctrl_c_twice(tmp_path: Path) -> None:
     """In a process of its own, with real signals: the status, one message, no traceback, and what was finished is

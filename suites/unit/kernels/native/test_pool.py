@@ -115,6 +115,7 @@ def test_a_worker_whose_core_is_taken_goes_on_on_its_caller_s(tmp_path: Path, sa
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.nightly
 @compiled
 @two_cores
 @pytest.mark.timing
