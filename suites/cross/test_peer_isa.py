@@ -107,6 +107,7 @@ def test_a_run_says_why_a_peer_was_not_run(ort: None, tmp_path: Path) -> None:
     assert "cannot be held to scalar: it uses " in done.stderr
 
 
+@pytest.mark.nightly
 def test_torch_is_told_before_it_is_loaded(tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text(_TORCH)
     code = "from tritmark.kernels.peers import torch_cpu; torch_cpu.load(); import torch; print(torch.read)"

@@ -169,6 +169,7 @@ def test_three_times_the_inputs_fail() -> None:
     assert modest.figures[0].value < 1
 
 
+@pytest.mark.nightly
 def test_a_leak_fails() -> None:
     leaking = judge(installed(variant(leaky)), kind="leaks", size=1024)
     assert leaking.status is Status.FAIL
@@ -329,6 +330,7 @@ def test_noise_around_the_threshold_decides_nothing() -> None:
     assert migration(Ratio(median=0.9, low=0.85, high=0.95, pairs=30), -0.1)[0] is Status.NOT_RUN
 
 
+@pytest.mark.nightly
 def test_sizes_that_do_not_fit_are_no_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     real = CriteriaBench.fits
     monkeypatch.setattr(CriteriaBench, "fits", lambda self, size: "no room" if size > 1 << 12 else real(self, size))

@@ -183,6 +183,7 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
     return run
 
 
+@pytest.mark.nightly
 def test_a_genuine_page_stays_beside_that_of_a_forged_record(
     gpu_record: Record, forged: Record, tmp_path: Path
 ) -> None:

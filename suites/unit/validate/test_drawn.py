@@ -184,6 +184,7 @@ def test_the_largest_k_has_several_rows_and_the_largest_sums(
     assert [(case.axes["K"], case.axes["M"], case.family) for case in largest] == ([(K, rows, "constant")] if K else [])
 
 
+@pytest.mark.nightly
 def test_a_kernel_is_judged_on_far_cases_where_they_are_asked_for() -> None:
     def work(kernel: Kernel) -> None:
         right_product(kernel)

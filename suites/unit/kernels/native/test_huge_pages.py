@@ -160,6 +160,7 @@ def test_without_address_space_weights_stay_where_they_are(monkeypatch: pytest.M
     assert HugePages().copied(values) is values
 
 
+@pytest.mark.nightly
 def test_threads_share_slabs() -> None:
     pages = HugePages()
     wrong: list[int] = []

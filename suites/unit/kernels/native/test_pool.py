@@ -228,6 +228,7 @@ print(alone, wide, used(2, 0.2))
     assert ran(code) == "(1, 0) 2 1"
 
 
+@pytest.mark.nightly
 @two_cores
 def test_a_thread_that_openmp_has_bound_still_has_the_process_s_cores() -> None:
     code = """
@@ -255,6 +256,7 @@ def test_what_limits_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
         assert threads.default() == most
 
 
+@pytest.mark.nightly
 @two_cores
 def test_one_core_of_the_control_group_is_one_thread() -> None:
     code = """
@@ -330,6 +332,7 @@ def test_one_node_tells_the_pool_nothing(tmp_path: Path, told: Any) -> None:
     assert told.shares(2, 0) == []
 
 
+@pytest.mark.nightly
 @given(st.data())
 def test_shares_are_in_proportion_to_the_physical_cores(tmp_path_factory: pytest.TempPathFactory, data: Any) -> None:
     name = data.draw(st.sampled_from([name for name in NAMES if name != "one_node"]))
@@ -384,6 +387,7 @@ def where_items_run(core: int) -> dict[int, set[int]]:
     return found
 
 
+@pytest.mark.nightly
 @two_cores
 def test_a_range_of_items_is_the_same_node_s_in_every_call() -> None:
     """Each core is made a node: a half of the items is run there, whichever the caller is on."""
