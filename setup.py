@@ -38,8 +38,9 @@ SOURCES = ROOM / "src"
 runpy.run_path(str(SOURCES / "tables.py"))["write"]()
 runpy.run_path("kernels/stubs.py")["write"]()
 compiled = runpy.run_path(str(SOURCES / "c_files.py"))["compiled"]
-# The C that Cython writes: beside the sources it would be taken for kernels.
-GENERATED = Path(BUILD, "cython")
+# The C that Cython writes: beside the sources it would be taken for kernels. It is the same for all flags and Pythons,
+# and writing it takes a quarter of a build.
+GENERATED = Path("build", "cython")
 SHARED = "tritmark.cython_ext._cyutility"
 HEADERS = sorted(str(path) for pattern in ("*.h", "*.pxi") for path in ROOM.rglob(pattern))
 

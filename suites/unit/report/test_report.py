@@ -324,6 +324,7 @@ def test_passing_record_says_so(small: Record) -> None:
     ]
 
 
+@pytest.mark.nightly
 def test_bare_and_odd_records_have_a_page_too(small: Record) -> None:
     machine = small.machine.model_copy(update={"ceilings": ()})
     slow = [ceiling.model_copy(update={"rate": 7.0}) for ceiling in small.machine.ceilings]
