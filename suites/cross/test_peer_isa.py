@@ -85,6 +85,7 @@ def test_what_dispatches_by_itself_is_refused_below_the_processor(monkeypatch: p
             assert "not installed" in why or ("cannot be held to scalar" in why) == (name == "scalar"), (each.name, why)
 
 
+@pytest.mark.nightly
 def test_an_unknown_name_is_answered_with_the_nearest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PEER_ISA, "avx22")
     with pytest.raises(UsageError, match=r"did you mean 'avx2'\? legal: scalar"):

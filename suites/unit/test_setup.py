@@ -131,6 +131,7 @@ def test_ccache_is_found_behind_a_link(names: dict[str, Any], monkeypatch: pytes
     assert not names["caches"](["other"])
 
 
+@pytest.mark.nightly
 def test_gcc_takes_the_compiled_header(names: dict[str, Any], tmp_path: Path) -> None:
     if not (compiler := shutil.which("gcc")):
         pytest.skip("no GCC: gcc")

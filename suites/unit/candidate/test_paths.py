@@ -132,6 +132,7 @@ def test_a_crash_on_another_path_is_one(tmp_path: Path) -> None:
     assert "no more than avx (" in found.reason
 
 
+@pytest.mark.nightly
 @MASKED
 @pytest.mark.parametrize("end", ["abort()", "exit(3)"])
 def test_one_that_needs_a_feature_and_says_so_is_not_wrong(tmp_path: Path, end: str) -> None:

@@ -241,6 +241,7 @@ def test_a_speed_up_and_the_size_from_which_on_each_wins() -> None:
     assert [each.size for each in result.points] == [1 << power for power in range(6, 21)]
 
 
+@pytest.mark.nightly
 def test_a_speed_up_that_is_too_small_fails() -> None:
     found = installed(variant(), on_device(cost=lambda n: 100 + 0.1 * n))
     result = judge(found, MADE_UP, **RESIDENT)

@@ -44,6 +44,7 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+@pytest.mark.nightly
 @as_root
 def test_a_checkout_of_another_user(repository: Path) -> None:
     for path in (repository, *repository.rglob("*")):

@@ -43,6 +43,7 @@ def test_a_limit_of_the_session(tmp_path: Path, before: str, words: tuple[str, .
     session(tmp_path, *RUN, before=before, under=PLAIN).must_name(*words)
 
 
+@pytest.mark.nightly
 def test_a_limit_of_seconds(tmp_path: Path) -> None:
     """Wherever it strikes: this process, the server of the workers, or one of them."""
     session(tmp_path, "run", "--device", "cpu", before="ulimit -t 3").must_name("next: ", "ulimit -")

@@ -244,6 +244,7 @@ def test_a_session_that_began_before_the_kernels_were_imported(tmp_path: Path) -
     assert found.calls == 1
 
 
+@pytest.mark.nightly
 def test_a_forked_child_writes_no_session_of_the_parent(tmp_path: Path) -> None:
     after = """
     import warnings

@@ -347,6 +347,7 @@ def test_bare_and_odd_records_have_a_page_too(small: Record) -> None:
         assert said in Page(render(small.model_copy(update=update))).words
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("every_measured", [False, True])
 def test_two_thousand_runs_stay_small_and_quick(every_measured: bool, tmp_path: Path) -> None:
     rng = random.Random(5)

@@ -529,6 +529,7 @@ def test_rows_that_lie_apart_are_kept_from_a_kernel_that_takes_dense_ones() -> N
     assert verdict(replace(variant, dense=frozenset()), count=40, op=ROWWISE).status is Status.ERROR
 
 
+@pytest.mark.nightly
 def test_what_no_case_reaches_is_ambiguous_by_name() -> None:
     variant = made(FLOAT, right_product, constraints=(MaxSize("M", 0),))
     found = verdict(variant, count=5)

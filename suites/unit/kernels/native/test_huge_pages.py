@@ -124,6 +124,7 @@ def test_views_of_views_keep_the_memory() -> None:
     assert np.array_equal(other, filled(HUGE, 5))
 
 
+@pytest.mark.nightly
 def test_what_was_freed_is_taken_again() -> None:
     pages = HugePages()
     kept = pages.copied(filled(LEAST_BYTES, 0))

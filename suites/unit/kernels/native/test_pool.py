@@ -107,6 +107,7 @@ def test_planted_faults_are_seen(tmp_path: Path, fault: str) -> None:
     assert done.returncode != 0, done.stdout
 
 
+@pytest.mark.nightly
 @compiled
 @two_cores
 @pytest.mark.parametrize("sanitizer", ["none", "thread"])
@@ -212,6 +213,7 @@ def ran(code: str, **environment: str) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.nightly
 @two_cores
 def test_calls_follow_their_threads_affinity() -> None:
     code = """
