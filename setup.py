@@ -51,8 +51,8 @@ QUICK = ["-O1"]
 
 
 def last_flags(source: str) -> list[str]:
-    """Flags after those of the extension, for one of its sources."""
-    return QUICK if Path(source).is_relative_to(GENERATED) else []
+    """Flags after those of the extension, for one of its sources. Those of TRITMARK_CFLAGS come last."""
+    return [*QUICK, *EXTRA] if Path(source).is_relative_to(GENERATED) else []
 
 
 INTRINSICS = SOURCES / "intrinsics.h"
