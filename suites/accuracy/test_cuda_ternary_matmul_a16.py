@@ -298,6 +298,7 @@ def test_the_first_of_the_instances_is_what_is_launched(M: int, N: int, K: int, 
         assert len(found) == sum(each.predicted_us(M, N, K, sms) < inf for each in fit)
 
 
+@pytest.mark.nightly
 @pytest.mark.cuda
 @pytest.mark.parametrize("M", [3, 40])
 def test_autotune_may_choose_every_instance_that_takes_the_product(cuda: CudaContext, M: int) -> None:

@@ -456,6 +456,7 @@ def test_a_core_that_does_nothing_is_counted(threads: int, status: Status) -> No
 # All
 
 
+@pytest.mark.nightly
 @pytest.mark.cuda
 def test_kernels_of_the_gpu(cuda: CudaContext) -> None:
     """The installed plan in small: all that needs no clock, in the simulator too."""
