@@ -66,8 +66,10 @@ def is_vector_code(source: str) -> bool:
 
 
 def caches(command: list[str]) -> bool:
-    """Whether a compiler is ccache, which does not cache objects with a precompiled header."""
-    return any("ccache" in os.path.realpath(shutil.which(word) or word) for word in command[:2])
+    """Whether a compiler is ccache, which does not cache objects with a precompiled header, and not switched off."""
+    return "CCACHE_DISABLE" not in os.environ and any(
+        "ccache" in os.path.realpath(shutil.which(word) or word) for word in command[:2]
+    )
 
 
 class BuildInOnePool(build_ext):
