@@ -123,6 +123,7 @@ def test_drawn_cases_are_judged_there_too(tmp_path: Path) -> None:
     assert "with --seed 7" in found["wrong"].reason
 
 
+@pytest.mark.nightly
 @MASKED
 def test_a_crash_on_another_path_is_one(tmp_path: Path) -> None:
     found = verdict(native(tmp_path, dispatcher("builtin", plain="*(volatile int *)8 = 1")))

@@ -85,6 +85,7 @@ def test_the_same_code_is_not_run(tmp_path: Path) -> None:
     assert (found.identical, found.cases) == (True, 0)
 
 
+@pytest.mark.nightly
 def test_cases_that_base_fails_are_left_out(tmp_path: Path) -> None:
     found = compare(tmp_path, "lambda y: 1 / (y.size % 4)", "lambda y: None")
     assert found.outcome is None
@@ -108,6 +109,7 @@ PROVIDER = replace(PROVIDER, variants=tuple(
 """
 
 
+@pytest.mark.nightly
 def test_what_head_no_longer_takes_is_noted(tmp_path: Path) -> None:
     texts = {"base": gate_sites.source(v=IDLE), "head": gate_sites.source(v=IDLE) + NARROWER}
     ours, theirs = (LocalBuildHost(gate_sites.site(tmp_path / name, text)) for name, text in texts.items())

@@ -279,6 +279,7 @@ def test_threadpoolctl_sees_and_limits_the_pool(pool: Any) -> None:
     assert used(2) == 2
 
 
+@pytest.mark.nightly
 def test_kernels_load_no_openmp() -> None:
     assert ran("quantized(X, 2); print('libgomp' in open('/proc/self/maps').read())") == "False"
 

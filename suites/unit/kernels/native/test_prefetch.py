@@ -172,6 +172,7 @@ def test_what_was_found_here_is_obeyed_unless_that_is_off(tmp_path: Path) -> Non
     assert in_a_new_process(tmp_path, TRITMARK_TUNED="off") == f"{used()} /"
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "changes",
     [
