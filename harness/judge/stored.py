@@ -108,7 +108,7 @@ def _holds(installed: Installed, name: str, info: TernaryInfo) -> bool:
         return bool(form.holds(info.shape)) and _holds_scales(form, info.layout)
     if not info.format:  # master weights: one scale
         return bool(form.scale_per == "tensor" and form.holds(info.shape))
-    own = installed.read_formats.get(info.format)
+    own = installed.formats.get(info.format)
     return own is not None and form.refusal(own, info.shape) is None
 
 

@@ -115,7 +115,7 @@ class _Installed(Protocol):
     def weight_types(self) -> Mapping[str, WeightType]: ...
 
     @property
-    def read_formats(self) -> Mapping[str, Any]: ...
+    def formats(self) -> Mapping[str, Any]: ...
 
     @property
     def ternarize(self) -> Callable[[Any], Ternarized] | None: ...
@@ -123,7 +123,7 @@ class _Installed(Protocol):
 
 def holders_of(installed: _Installed) -> Holders:
     """The Holders of everything that is installed."""
-    return Holders(installed.weight_types, installed.read_formats, installed.ternarize)
+    return Holders(installed.weight_types, installed.formats, installed.ternarize)
 
 
 @dataclass(frozen=True, slots=True)

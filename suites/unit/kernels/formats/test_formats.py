@@ -28,7 +28,14 @@ Codes = npt.NDArray[np.int8]
 Shape = tuple[int, int]
 
 every_format = pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS)
-SEQUENTIAL = {"ort_q2": 128, "bitnet_rs_32": 32, "bitnet_rs_32_signed": 32, "qk256": 256}
+SEQUENTIAL = {
+    "ort_q2": 128,
+    "mlx_q2": 128,
+    "compressed_tensors_2": 16,
+    "bitnet_rs_32": 32,
+    "bitnet_rs_32_signed": 32,
+    "qk256": 256,
+}
 """Rows of these formats are padded to this multiple."""
 PLACED = (
     *("i2_s_x86", "i2_s_arm", "i2_s_x86_r4", "qk256_i2_s", "tq2_0", "hf_pack", "gpu_int2", "iq2_bn", "iq2_bn_r4"),
@@ -53,6 +60,8 @@ def ternary(shape: Shape, seed: int = 0) -> Codes:
 
 
 def codes_for(form: Format, shape: Shape, seed: int = 0) -> Codes:
+    if form.limit:
+        return form.sample(shape, np.random.default_rng(seed))
     return np.random.default_rng(seed).choice(np.array(form.codes, np.int8), shape)
 
 
@@ -324,7 +333,8 @@ def test_the_reserved_field_is_refused_at_its_index(form: Format) -> None:
         (ternary((4, 256)).astype(np.int16), "of dtype int16"),
         (ternary((4, 256)).astype(bool), "of dtype bool"),
         (np.zeros(256, np.int8), "of shape (256,)"),
-        (np.zeros((1, 4, 256), np.int8), "of shape (1, 4, 256)"),
+        (np.zeros((1, 1, 4, 256), np.int8), "of shape (1, 1, 4, 256)"),
+        (np.zeros((0, 4, 256), np.int8), "of shape (0, 4, 256)"),
         (np.zeros((0, 256), np.int8), "of shape (0, 256)"),
         (np.zeros((4, 0), np.int8), "of shape (4, 0)"),
     ],
