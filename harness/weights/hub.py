@@ -7,8 +7,9 @@ import re
 from pathlib import Path
 
 from tritmark.harness.errors import WeightFileError
-from tritmark.harness.weights import configuration, index
+from tritmark.harness.weights import index
 from tritmark.harness.weights.names import inert, inert_path
+from tritmark.harness.weights.small_json import CONFIGURATIONS
 
 PREFIX = "hf:"
 
@@ -54,7 +55,7 @@ def download(spec: str) -> Path:
             ) from error
         return Path(folder)
 
-    folder = fetched([f"*{index.SUFFIX}", *configuration.FILES])
+    folder = fetched([f"*{index.SUFFIX}", *CONFIGURATIONS])
     if _COMMIT.fullmatch(folder.name):
         revision = folder.name  # a branch may move between the two requests
     found = index.path_of(folder)

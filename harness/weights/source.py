@@ -111,11 +111,11 @@ class WeightSource:
         """The tensor with this name, or None."""
         return self._placed[name][0] if name in self._placed else None
 
-    def read_bytes(self, name: str) -> NDArray[np.uint8]:
-        """The stored bytes of the existing tensor `name` as a new flat array."""
+    def read_bytes(self, name: str, part: int = 0, parts: int = 1) -> NDArray[np.uint8]:
+        """The stored bytes of the existing tensor `name` as a new flat array, or one of `parts` equal parts of them."""
         tensor, file = self._placed[name]
-        stored = np.empty(tensor.nbytes, np.uint8)
-        file.read_into(tensor.offset, stored.data)
+        stored = np.empty(tensor.nbytes // parts, np.uint8)
+        file.read_into(tensor.offset + part * stored.size, stored.data)
         return stored
 
     def chunks(self, name: str) -> Iterator[memoryview]:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tritmark.harness.errors import InvalidArgumentError
-from tritmark.harness.weights.affine import MLX_Q2, first_bias_of_other_codes
+from tritmark.harness.weights.words import MLX_Q2, first_bias_of_other_codes
 from tritmark.kernels.formats.base import Experts, LayoutOption, Scale, Shape, Tail
 from tritmark.kernels.formats.sequential import Sequential, joined_fields, split_into_fields
 

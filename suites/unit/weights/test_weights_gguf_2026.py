@@ -15,11 +15,11 @@ from safetensors.numpy import save_file
 
 from tritmark.harness.errors import InvalidArgumentError, WeightFileError
 from tritmark.harness.providers import installed
-from tritmark.harness.weights import Conventions, TernaryWeights, holders_of, open_weights
+from tritmark.harness.weights import Conventions, TernaryInfo, TernaryWeights, holders_of, open_weights
 from tritmark.harness.weights.compare import compare
 from tritmark.harness.weights.convert import convert
 from tritmark.harness.weights.gguf_types import described
-from tritmark.harness.weights.left_out import judged, left_out
+from tritmark.harness.weights.left_out import judged, left_out, reads_of
 from tritmark.kernels.formats import FORMATS
 
 VECTORS = Path(__file__).parent / "vectors"
@@ -48,7 +48,15 @@ def matrices(path: Path, layout: str = "") -> dict[str, tuple[str, Any, Any]]:
     with open_weights(path) as source:
         weights = TernaryWeights(source, holders_of(installed()), Conventions(layout))
         weights.require_finite()
-        return {each.name: (each.format, *weights.read(each)) for each in weights.matrices}
+        return {each.name: (each.format, *_read(weights, each)) for each in weights.matrices}
+
+
+def _read(weights: TernaryWeights, info: TernaryInfo) -> tuple[Any, Any]:
+    """Codes and scales, of all experts of a 3-D tensor."""
+    found = [weights.read(info, expert) for expert in info.expert_numbers]
+    if not info.experts:
+        return found[0]
+    return np.stack([codes for codes, _ in found]), np.stack([scale for _, scale in found])
 
 
 # ---- types
@@ -58,7 +66,7 @@ def matrices(path: Path, layout: str = "") -> dict[str, tuple[str, Any, Any]]:
 def test_codes_and_scales_of_each_type_are_the_packers(stem: str) -> None:
     found = matrices(VECTORS / f"{stem}.gguf")
     with np.load(VECTORS / f"{stem}.npz") as truth:
-        named = {key[2:] for key in truth.files if key.startswith("w:") and truth[key].ndim == 2}
+        named = {key[2:] for key in truth.files if key.startswith("w:")}
         assert set(found) == named
         for name, (_, codes, scale) in found.items():
             np.testing.assert_array_equal(codes, truth[f"w:{name}"])
@@ -192,8 +200,8 @@ def test_conversion_keeps_codes_and_scales(tmp_path: Path, stem: str, target: st
         assert format == target
         _, expected, scales = before[name]
         np.testing.assert_array_equal(codes, expected)
-        finest = max(scale.shape[1], scales.shape[1])
-        found, wanted = (np.repeat(each, finest // each.shape[1], axis=1) for each in (scale, scales))
+        finest = max(scale.shape[-1], scales.shape[-1])
+        found, wanted = (np.repeat(each, finest // each.shape[-1], axis=-1) for each in (scale, scales))
         np.testing.assert_array_equal(found, wanted)
 
 
@@ -202,7 +210,7 @@ def test_conversion_keeps_codes_and_scales(tmp_path: Path, stem: str, target: st
     [
         ("gguf_type142_a", "tq2_0", "with different scales"),
         ("gguf_hadamard_a", "tq2_0", "cannot hold"),
-        ("gguf_type42_stq_a", "q2_0", "another layout than q2_0 under type 42"),
+        ("gguf_type142_a", "i2_s_x86", "with experts"),
     ],
 )
 def test_conversion_that_would_change_weights_is_refused(tmp_path: Path, stem: str, target: str, told: str) -> None:
@@ -380,7 +388,7 @@ def test_the_keys_are_compared_and_kept(tmp_path: Path) -> None:
     assert (one.name, one.what) == ("prism.hadamard.sign_values", "metadata")
     convert(path, tmp_path / "out.gguf", "q2_0", holders)
     assert compare(path, tmp_path / "out.gguf", holders).differences == ()
-    with pytest.raises(InvalidArgumentError, match=r"prism\.hadamard.*legal: a \.gguf file"):
+    with pytest.raises(InvalidArgumentError, match=r"prism\.hadamard.*legal: from a \.gguf file to a \.gguf file"):
         convert(path, tmp_path / "out.safetensors", "hf_pack", holders)
     assert not (tmp_path / "out.safetensors").exists()
 
@@ -419,5 +427,16 @@ def test_experts_are_listed_with_how_many_a_token_reads(tmp_path: Path) -> None:
         (f"qwen3moe.{key}", UINT32, struct.pack("<I", n)) for key, n in (("expert_count", 8), ("expert_used_count", 2))
     ]
     path = write(tmp_path / "m.gguf", embedded(experts), pairs)
-    _, reasons = names_and_reasons(path)
-    assert reasons == {"ternary experts (3-D), of which a token reads 2 of 8": ("blk.0.ffn_up_exps.weight",)}
+    assert names_and_reasons(path) == (["token_embd.weight", "blk.0.attn_q.weight", "blk.0.ffn_up_exps.weight"], {})
+    with open_weights(path) as source:
+        assert reads_of(TernaryWeights(source, holders_of(installed())))["blk.0.ffn_up_exps.weight"] == 2
+    unstated = write(tmp_path / "unstated.gguf", embedded(experts), pairs[:1])
+    told = "ternary experts, and the metadata does not state how many a token reads"
+    assert names_and_reasons(unstated)[1] == {told: ("blk.0.ffn_up_exps.weight",)}
+    for changed, told in (
+        ([("q.expert_count", UINT32, struct.pack("<I", 4)), *pairs[1:]], "8 experts; legal: 4"),
+        ([*pairs[:1], ("q.expert_used_count", UINT32, struct.pack("<I", 9))], "9 of 8 experts"),
+        ([*pairs, ("q.expert_count", UINT32, struct.pack("<I", 9))], "expert_count 9, and 8 elsewhere"),
+    ):
+        with pytest.raises(WeightFileError, match=told):
+            names_and_reasons(write(tmp_path / "m.gguf", embedded(experts), changed))
