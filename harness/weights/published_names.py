@@ -37,6 +37,8 @@ _TO_GGUF = {**{theirs: ours for ours, theirs in _BLOCK.items()}, **_FORMER}
 _WHOLE_TO_GGUF = {theirs: ours for ours, theirs in _WHOLE.items()}
 
 
+_ONNX = re.compile(r"(model\.layers\.\d+\.(?:self_attn|attn|mlp)\.[a-z]+_proj|lm_head)\.MatMul\.q?weight(?:_\w+)?")
+"""Names that exporters to ONNX give to the weights of a layer."""
 _EXPERT = re.compile(r"model\.layers\.(\d+)\.mlp\.(?:experts\.(\d+)|switch_mlp)\.(gate|up|down)_proj\.weight")
 
 
@@ -62,6 +64,9 @@ def hf_name(name: str) -> str:
 
 def matrix_name(name: str) -> str:
     """The name of the matrix whose words a tensor holds; other names are unchanged."""
+    match = _ONNX.fullmatch(name)
+    if match is not None:
+        return f"{match[1].replace('.attn.', '.self_attn.')}.weight"
     return name.removesuffix("_packed") if name.endswith(".weight_packed") else name
 
 

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from tritmark.harness.errors import InvalidArgumentError, WeightFileError
 from tritmark.harness.spec import Ternarized, WeightType
-from tritmark.harness.weights import compressed_tensors, hadamard, mlx
+from tritmark.harness.weights import block_products, compressed_tensors, hadamard, mlx
 from tritmark.harness.weights.companions import SCALE_SUFFIX, require_understood
 from tritmark.harness.weights.configuration import DIVIDE, MULTIPLY, NONE, ONLINE, configuration_of
 from tritmark.harness.weights.finite import check_finite, require_finite, scales_finite, slabs
@@ -298,9 +298,9 @@ class TernaryWeights:
         """The matrix of words, or None; `not_ternary` gets the reason."""
         if self.source.suffix == ".gguf":
             return None
-        found = mlx.found(self.source, self._config.mlx, tensor) or compressed_tensors.found(
-            self.source, self._config.compressed, tensor
-        )
+        found = block_products.found(self.source, tensor)
+        found = found or mlx.found(self.source, self._config.mlx, tensor)
+        found = found or compressed_tensors.found(self.source, self._config.compressed, tensor)
         if found is None:
             return None
         if found.words is None:
@@ -328,7 +328,7 @@ class TernaryWeights:
 
     def _found(self, tensor: TensorInfo) -> TernaryInfo | None:
         words = self._of_words(tensor)
-        if words is not None or tensor.name in self.not_ternary:
+        if words is not None or tensor.name in self.not_ternary or self.source.suffix == ".onnx":
             return words
         if len(tensor.shape) == 3 and 0 not in tensor.shape and self.is_ternary(tensor):
             return self._experts(tensor)

@@ -79,8 +79,13 @@ def scales_of(
     values = values.reshape(rows, -1)
     if values.shape[1] == 1:
         return values[:, 0]
-    whole = gcd(columns, words.group)
+    whole = _group(words, columns)
     return np.repeat(values, words.group // whole, axis=1)[:, : columns // whole]
+
+
+def _group(words: Words, columns: int) -> int:
+    """The largest number of columns that share a scale in every group, also in a shorter one at the end."""
+    return columns if words.group >= columns else gcd(columns, words.group)
 
 
 def zero_points(source: WeightSource, words: Words, shape: tuple[int, int]) -> NDArray[Any]:
@@ -101,7 +106,7 @@ def layout_of(source: WeightSource, words: Words, shape: tuple[int, int]) -> Flo
         float16 = bool((scales.astype(np.float16).astype(np.float32) == scales).all())
     if scales.size == 1:
         return FloatLayout("tensor", 0, float16)
-    group = gcd(shape[1], words.group)
+    group = _group(words, shape[1])
     return FloatLayout("row", 0, float16) if group == shape[1] else FloatLayout("group", group, float16)
 
 

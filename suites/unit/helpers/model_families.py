@@ -285,6 +285,59 @@ def compressed_tensors(path: Path, group: int | None, of_experts: bool = False) 
     return Made(folder(path, tensors, config), truth, reads=reads)
 
 
+# ---- ONNX
+
+
+def onnx_model(
+    path: Path,
+    matrices: Mapping[str, tuple[NDArray[np.int8], NDArray[np.float32]]],
+    block_size: int = 128,
+    points: str = "packed",
+    external: bool = False,
+    **attributes: int,
+) -> Path:
+    """A chain of MatMulNBits with 2 bits. `points`: packed, float32, float16 or absent, where fields are code + 2."""
+    onnx = import_module("onnx")
+    nodes, initializers = [], []
+    for name, (codes, scales) in matrices.items():
+        N, K = codes.shape
+        blocks = -(-K // block_size)
+        added = 2 if points == "absent" else 1
+        padded = np.pad(codes, ((0, 0), (0, blocks * block_size - K)))
+        stored = {
+            name: fields(padded, added).reshape(N, blocks, block_size // 4),
+            f"{name}_scales": scales.reshape(-1),
+        }
+        if points == "packed":
+            stored[f"{name}_zero_points"] = np.full(N * -(-blocks // 4), 0x55, np.uint8)
+        elif points != "absent":
+            stored[f"{name}_zero_points"] = np.ones((N, blocks), points)
+        initializers += [onnx.numpy_helper.from_array(each, key) for key, each in stored.items()]
+        said = {"N": N, "K": K, "bits": 2, "block_size": block_size, **attributes}
+        nodes.append(
+            onnx.helper.make_node(
+                "MatMulNBits", [f"{name}_in", *stored], [f"{name}_out"], name=name, domain="com.microsoft", **said
+            )
+        )
+    initializers.append(onnx.numpy_helper.from_array(np.ones(WIDTH, np.float32), "model.norm.weight"))
+    graph = onnx.helper.make_graph(nodes, "g", [], [], initializers)
+    model = onnx.helper.make_model(graph)
+    options = {"save_as_external_data": True, "location": f"{path.name}_data", "size_threshold": 64} if external else {}
+    onnx.save_model(model, str(path), **options)
+    return path
+
+
+def bonsai_onnx(path: Path, external: bool = True) -> Made:
+    """Bonsai's export: blocks of 128, float16 scales, packed zero points of 1."""
+    names = {
+        f"model.layers.0.{name.replace('self_attn', 'attn')}.MatMul.weight_Q2": shape for name, shape in BLOCK.values()
+    }
+    names["lm_head.MatMul.weight_Q2"] = WORDS, WIDTH
+    truth = {name: ternary(name, shape, 128) for name, shape in names.items()}
+    stored = {name: (codes, scales.astype(np.float16)) for name, (codes, scales) in truth.items()}
+    return Made(onnx_model(path, stored, external=external), truth)
+
+
 # ---- BitNet b1.58 2B-4T
 
 
@@ -317,6 +370,7 @@ FAMILIES: dict[str, Callable[[Path], Made]] = {
     "bonsai, old q2_0": lambda at: dense_gguf(at / "old.gguf", 42, 128, block_bytes, 41),
     "bonsai, q2_0": lambda at: dense_gguf(at / "q2_0.gguf", 42, 64, block_bytes, 41),
     "bonsai, mlx": lambda at: mlx(at / "bonsai-mlx"),
+    "bonsai, onnx": lambda at: bonsai_onnx(at / "bonsai.onnx"),
     "maple, hf": lambda at: exact_floats(at / "maple", 64, of_experts=True),
     "maple, gguf": lambda at: experts_gguf(at / "maple.gguf", "maple"),
     "maple, mlx": lambda at: mlx(at / "maple-mlx", of_experts=True),

@@ -23,13 +23,19 @@ families = import_module("model_families")
 HOLDERS = holders_of(installed())
 
 
+def of(folder: Path, name: str) -> Any:
+    if "onnx" in name:
+        pytest.importorskip("onnx")
+    return families.FAMILIES[name](folder)
+
+
 def repeated(scales: Any, columns: int) -> Any:
     return np.repeat(scales, columns // scales.shape[-1], axis=-1)
 
 
 @pytest.mark.parametrize("name", families.FAMILIES)
 def test_a_family_is_read_as_what_it_is(tmp_path: Path, name: str) -> None:
-    made = families.FAMILIES[name](tmp_path)
+    made = of(tmp_path, name)
     if made.refused:
         with pytest.raises(WeightFileError, match=made.refused), open_weights(made.path) as source:
             TernaryWeights(source, HOLDERS)
@@ -60,7 +66,7 @@ def test_a_family_is_read_as_what_it_is(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", [each for each in families.FAMILIES if "bitnet, masters" not in each])
 def test_a_family_equals_itself_and_no_other(tmp_path: Path, name: str) -> None:
-    made = families.FAMILIES[name](tmp_path)
+    made = of(tmp_path, name)
     if not made.refused:
         found = compare(made.path, made.path, HOLDERS)
         assert found.differences == ()
@@ -95,6 +101,7 @@ def test_experts_are_the_same_in_one_tensor_and_in_several(tmp_path: Path) -> No
 
 CONVERTED = {
     "bonsai, mlx": "pq2_0",
+    "bonsai, onnx": "pq2_0",
     "bonsai, pq2_0": "ptq1_0",
     "bonsai, old q2_0": "pq2_0",
     "bitcpm4": "ptq1_0",
@@ -107,7 +114,7 @@ CONVERTED = {
 
 @pytest.mark.parametrize("name", CONVERTED)
 def test_a_family_is_converted_exactly(tmp_path: Path, name: str) -> None:
-    made = families.FAMILIES[name](tmp_path)
+    made = of(tmp_path, name)
     out = tmp_path / "out.gguf"
     convert(made.path, out, CONVERTED[name], HOLDERS)
     assert compare(made.path, out, HOLDERS).differences == ()
@@ -116,7 +123,22 @@ def test_a_family_is_converted_exactly(tmp_path: Path, name: str) -> None:
 
 
 def test_words_of_other_modules_are_not_converted(tmp_path: Path) -> None:
-    made = families.FAMILIES["maple, mlx"](tmp_path)
+    made = of(tmp_path, "maple, mlx")
     with pytest.raises(InvalidArgumentError, match=r"MLX, 4 bits.*words mean nothing without their configuration"):
         convert(made.path, tmp_path / "out.gguf", "pq2_0", HOLDERS)
     assert not (tmp_path / "out.gguf").exists()
+
+
+def test_encodings_of_one_model_are_equal(tmp_path: Path) -> None:
+    """Words of MLX, compressed-tensors and ONNX, and blocks of GGUF."""
+    pytest.importorskip("onnx")
+    gguf = families.dense_gguf(tmp_path / "m.gguf", 142, 128, families.block_bytes, 141)
+    names = {gguf_name: hf for gguf_name, (hf, _) in families.BLOCK.items()}
+    stored = {
+        f"model.layers.0.{hf.replace('self_attn', 'attn')}.MatMul.weight_Q2": gguf.truth[f"blk.0.{name}.weight"]
+        for name, hf in names.items()
+    }
+    onnx = families.onnx_model(tmp_path / "m.onnx", stored)
+    found = compare(gguf.path, onnx, HOLDERS)
+    assert {each.what for each in found.differences} == {"name"}
+    assert found.matrices == len(stored)
