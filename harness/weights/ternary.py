@@ -207,7 +207,9 @@ class TernaryWeights:
         self._holders = holders
         self.asked = conventions or Conventions()
         """The requested conventions."""
-        self.transform = hadamard.transform_note(source)
+        self.transform = hadamard.transform_note(source) or (
+            "" if source.suffix == ".gguf" else hadamard.configuration_note(source.folder)
+        )
         """How the model transforms activations before the products, in a sentence; "" if it does not."""
         self._beside = ScalesBeside(source) if source.suffix == ".gguf" else None
         own = source.suffix != ".safetensors" or source.fact(WEIGHT_SCALE_KEY) is not None
