@@ -38,7 +38,7 @@ from tritmark.harness.weights.finite import check_finite, require_finite, scales
 from tritmark.harness.weights.float_codes import FloatLayout, first_other_than_codes, has_four_levels, layout_of, split
 from tritmark.harness.weights.gguf_file import LAYOUT_KEY
 from tritmark.harness.weights.gguf_scales import ScalesBeside
-from tritmark.harness.weights.gguf_types import described
+from tritmark.harness.weights.gguf_types import TL1, TL2, described, unread_type
 from tritmark.harness.weights.names import inert
 from tritmark.harness.weights.published_names import is_linear, looks_linear
 from tritmark.harness.weights.source import WeightSource
@@ -50,6 +50,10 @@ PACKED_ROWS = "packed_rows"
 """The type of a uint8 tensor (R, K) with rows n, n + R, n + 2R and n + 3R in each byte. N is 4 * R, because files do
 not state whether it was less."""
 ROWS_TO_A_BYTE = 4
+TL_TYPES = tuple(map(unread_type, (TL1, TL2)))
+"""The dtypes of bitnet.cpp's types for look-up kernels; ggml may use the numbers, so their extents have the size."""
+_BEHIND, _MOST_PADDING = 32, 32
+"""Bytes of the scale and zeros behind tiles, and of padding to the next tensor."""
 _FIRST_ROWS = 4
 """Rows that are tested for levels other than ternary ones."""
 _BESIDE_WORDS = ("scales", "biases", "weight_scale", "weight_shape", "weight_zero_point", "weight_g_idx")
@@ -86,6 +90,8 @@ class CodeFormat(Protocol):
     def scale_shape(self, shape: tuple[int, int]) -> tuple[int, ...]: ...
 
     def holds(self, shape: tuple[int, int]) -> bool: ...
+
+    def decided(self, shape: tuple[int, int]) -> bool: ...
 
     def pack(self, codes: Codes, scale: Any, *, tail: Literal["drop", "error"]) -> NDArray[np.uint8]: ...
 
@@ -222,7 +228,7 @@ class TernaryWeights:
             raise WeightFileError(path=source.path, found=found_text, legal="words as the configuration states")
         self.scales = frozenset(part.name for each in found for part in _beside(each))
         """Names of tensors that hold only the scale of a matrix."""
-        self.has_weight_scales = any(each.scale is not None for each in found)
+        self.has_weight_scales = any(each.scale is not None and each.dtype not in TL_TYPES for each in found)
         """Whether any matrix has a scale beside it, which `weight_scale` applies to."""
         self.weight_scale = self._weight_scale() if self.has_weight_scales else MULTIPLY
         """multiply or divide."""
@@ -286,7 +292,12 @@ class TernaryWeights:
             raise self.source.error(info.name, f"{error.argument}{of} is {error.found}", error.legal) from error
         if info.words is not None:
             return codes, scales_of(self.source, info.words, info.shape, expert if info.experts else None)
-        scale = scale if info.scale is None else self._scale_beside(info)
+        if info.scale is not None:
+            scale = self._scale_beside(info)
+        elif info.dtype in TL_TYPES:
+            stored = self.source.read_bytes(info.name)
+            end = _tiles_end(form, info.shape, behind=True)
+            scale = np.float32(stored[end - _BEHIND : end - _BEHIND + 4].view("<f4")[0])
         scales_finite(self.source, info.name, scale)
         return codes, scale
 
@@ -328,6 +339,22 @@ class TernaryWeights:
         self.not_ternary[tensor.name] = f"{described(tensor.dtype)} of experts (3-D), whose layout is not known"
         return None
 
+    def _of_tiles(self, tensor: TensorInfo, shape: tuple[int, int]) -> TernaryInfo | None:
+        """TL1 or TL2: with its scale in NAME_scale, or in 32 bytes behind the codes. None with the reason if the file
+        does not decide the layout."""
+        info = TernaryInfo(tensor, shape, tensor.dtype, self._layout(self._holders.types[tensor.dtype]))
+        scale = self.source.tensor(tensor.name + SCALE_SUFFIX)
+        form = self._holders.formats.get(info.format)
+        if form is None or not form.decided(shape):
+            reason = f"the tiles of {shape} are in an ini file of its build, not in the model"
+        elif not 0 <= tensor.nbytes - _tiles_end(form, shape, behind=scale is None) < _MOST_PADDING:
+            reason = f"{tensor.nbytes} bytes are not those of {shape} weights"
+        else:
+            return replace(info, scale=scale)
+        beside = (tensor.name,) if scale is None else (tensor.name, scale.name)
+        self.not_ternary |= dict.fromkeys(beside, f"{described(tensor.dtype)}: {reason}")
+        return None
+
     def _found(self, tensor: TensorInfo) -> TernaryInfo | None:
         words = self._of_words(tensor)
         if words is not None or tensor.name in self.not_ternary or self.source.suffix == ".onnx":
@@ -343,6 +370,8 @@ class TernaryWeights:
         shape = tensor.shape[0], tensor.shape[1]
         if tensor.dtype == "uint8" and PACKED_ROWS in self._holders.types:
             return self._packed_rows(tensor)
+        if tensor.dtype in TL_TYPES and tensor.dtype in self._holders.types:
+            return self._of_tiles(tensor, shape)
         if tensor.dtype in self._holders.types:
             layout = self._layout(self._holders.types[tensor.dtype])
             factor = self._beside.factor(tensor) if self._beside is not None else None
@@ -420,6 +449,8 @@ class TernaryWeights:
                 continue  # reading the matrix reports this
             if info.scale is not None:
                 self._scale_beside(info)
+            elif info.dtype in TL_TYPES:
+                self.read_stored(info)
             elif info.format and info.words is None:  # the scales of words are checked when they are found
                 for expert in info.expert_numbers:
                     packed = self.packed(info, expert)
@@ -544,6 +575,12 @@ class TernaryWeights:
         """The types among the matrices that have several layouts."""
         several = [name for name, type in self._holders.types.items() if len(type.layouts) > 1]
         return tuple(name for name in several if any(each.dtype == name for each in self.matrices))
+
+
+def _tiles_end(form: CodeFormat, shape: tuple[int, int], *, behind: bool) -> int:
+    """The size of TL1 or TL2 in the file: with `behind`, a multiple of 32 and 32 bytes that begin with the scale."""
+    nbytes = form.packed_bytes(shape)
+    return -(-nbytes // _BEHIND) * _BEHIND + _BEHIND if behind else nbytes
 
 
 def _beside(info: TernaryInfo) -> Iterator[TensorInfo]:

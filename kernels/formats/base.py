@@ -128,6 +128,10 @@ class Format(ABC):
         """Whether the layout can hold all weights of a matrix of this shape."""
         return not (shape[0] % self.row_multiple or shape[1] % self.column_multiple or self.dropped(shape))
 
+    def decided(self, shape: Shape) -> bool:
+        """Whether bytes of this shape have one layout, so that they are read without options."""
+        return self.holds(shape)
+
     @property
     def ternary(self) -> bool:
         """Whether it holds any ternary weights."""

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tritmark.harness.errors import InvalidArgumentError
+from tritmark.harness.spec import WeightType
 from tritmark.kernels.formats.base import Scale, Shape
 from tritmark.kernels.formats.bits import slabs
 from tritmark.kernels.formats.tl_layout import ROWS, TL, Layout, of_pairs, pair_bytes, signs
@@ -117,3 +118,5 @@ TL1_FORMAT = TL1(
 )
 
 FORMATS = (TL1_FORMAT,)
+
+WEIGHT_TYPES = (WeightType(dtype="type_38", layouts={"": TL1_FORMAT.name}, written=False),)

@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tritmark.harness.errors import InvalidArgumentError
+from tritmark.harness.spec import WeightType
 from tritmark.kernels.formats.base import Scale, Shape
 from tritmark.kernels.formats.bits import slabs
 from tritmark.kernels.formats.tl_layout import NO_CODE, ROWS, TL, Layout, nibbles, of_pairs, pair_bytes, signs
@@ -198,3 +199,5 @@ TL2_FORMAT = TL2(
 )
 
 FORMATS = (TL2_FORMAT,)
+
+WEIGHT_TYPES = (WeightType(dtype="type_39", layouts={"": TL2_FORMAT.name}, written=False),)

@@ -174,7 +174,7 @@ def test_an_unknown_type_is_listed_and_the_rest_is_read(tmp_path: Path, place: i
 
 
 def test_users_of_a_number_are_named() -> None:
-    assert described("type_37") == "GGUF type 37 (I8_S of bitnet.cpp)"
+    assert described("type_37") == "GGUF type 37 (I8_S of bitnet.cpp, int8 values without a scale)"
     assert described("type_999") == "GGUF type 999"
     assert described("q2_0") == "q2_0"
 
