@@ -223,7 +223,7 @@ class Format(ABC):
             )
         if len(shape) == 3 and shape[0] > 0:
             _check_array(op, "packed", packed, np.uint8)
-            count, of_each = int(shape[0]), (shape[1], shape[2])
+            count, of_each = int(shape[0]), form.check_shape(op, "shape", (shape[1], shape[2]))
             if packed.size % count or packed.ndim not in {1, 1 + len(form.packed_shape(of_each))}:
                 legal = f"the bytes of {count} experts, each as for weights of shape {of_each}"
                 raise InvalidArgumentError(op=op, argument="packed", found=f"of shape {packed.shape}", legal=legal)
