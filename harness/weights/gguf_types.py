@@ -34,7 +34,7 @@ class GgufType(NamedTuple):
 
 Q2_0 = GgufType("q2_0", 64, 18, file_type=41)
 PQ2_0 = GgufType("pq2_0", 128, 34, file_type=141)
-STQ1_0 = GgufType("stq1_0", 256, 42, file_type=42)
+STQ1_0 = GgufType("stq1_0", 256, 42)
 _OTHERS = {
     # bitnet.cpp: 4 codes a byte, and 32 bytes with the scale at the end.
     36: GgufType("i2_s", 4, 1, trailer_bytes=32, file_type=40),

@@ -15,6 +15,7 @@ from tritmark.harness.providers import installed
 from tritmark.harness.weights import TernaryWeights, holders_of, open_weights
 from tritmark.harness.weights.compare import compare
 from tritmark.harness.weights.convert import convert
+from tritmark.harness.weights.gguf_values import value_of
 from tritmark.harness.weights.left_out import judged, left_out, reads_of
 from tritmark.harness.weights.scales import by_row
 
@@ -120,6 +121,33 @@ def test_a_family_is_converted_exactly(tmp_path: Path, name: str) -> None:
     assert compare(made.path, out, HOLDERS).differences == ()
     with open_weights(out) as source:
         assert {each.format for each in TernaryWeights(source, HOLDERS).matrices} == {CONVERTED[name]}
+
+
+@pytest.mark.parametrize(
+    ("format", "file_type"),
+    [("q2_0", 41), ("pq2_0", 141), ("ptq1_0", 143), ("tq1_0", 36), ("tq2_0", 37), ("i2_s_x86", 40), ("stq1_0", None)],
+)
+def test_the_file_type_is_that_of_the_new_format(tmp_path: Path, format: str, file_type: int | None) -> None:
+    form: Any = HOLDERS.formats[format]
+    codes = form.sample((64, 256), np.random.default_rng(0))
+    name = "blk.0.attn_q.weight"
+    raw = families.block_bytes(codes, np.full((64, 2), 0.5, np.float32))
+    facts = {"general.architecture": "qwen3", "general.file_type": 142}
+    path = families.gguf(tmp_path / "m.gguf", [(name, codes.shape, 142, raw)], facts)
+    convert(path, tmp_path / "out.gguf", format, HOLDERS)
+    with open_weights(tmp_path / "out.gguf") as source:
+        pairs = {each.key: value_of(source, each) for each in source.header.pairs}
+    assert pairs.get("general.file_type") == file_type
+    assert pairs["general.architecture"] == "qwen3"
+
+
+def test_stq1_0_refuses_a_model_that_it_cannot_hold(tmp_path: Path) -> None:
+    codes, _ = families.ternary("any", (4, 256), 256)
+    raw = families.block_bytes(codes, np.full((4, 2), 0.5, np.float32))
+    path = families.gguf(tmp_path / "m.gguf", [("blk.0.attn_q.weight", codes.shape, 142, raw)], {})
+    with pytest.raises(InvalidArgumentError, match=r"attn_q.*without exactly one 0 in group \d+ of block 0"):
+        convert(path, tmp_path / "out.gguf", "stq1_0", HOLDERS)
+    assert not (tmp_path / "out.gguf").exists()
 
 
 def test_words_of_other_modules_are_not_converted(tmp_path: Path) -> None:
