@@ -19,8 +19,9 @@ from tritmark.harness.providers import Installed
 from tritmark.harness.record import Layer, LinearLayers, Run, Status
 from tritmark.harness.spec import Device, KernelKey, Op, StoredMatrix, Variant, Workload
 from tritmark.harness.weights import TernaryInfo, TernaryWeights
+from tritmark.harness.weights.experts import Experts
 from tritmark.harness.weights.float_codes import FloatLayout
-from tritmark.harness.weights.left_out import judged, reads_of
+from tritmark.harness.weights.left_out import judged
 from tritmark.harness.weights.ternary import CodeFormat
 
 TOKENS = (1, 512)
@@ -137,7 +138,7 @@ def evaluated(
         bytes=info.nbytes,
         format=info.format or f"{info.dtype}, {info.layout}",
         runs=tuple(each.run_id for each in chosen),
-        reads=reads_of(weights).get(info.name) or 1,
+        reads=Experts(weights.source).reads(info) or 1,
     )
     evaluate = next((each.evaluate_stored for each in installed.providers.values() if each.evaluate_stored), None)
     variants = list({each.group.variants[0].id: each.group.variants[0] for each in chosen}.values())

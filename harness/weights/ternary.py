@@ -213,12 +213,10 @@ class TernaryWeights:
         self._holders = holders
         self.asked = conventions or Conventions()
         """The requested conventions."""
-        self.transform = hadamard.transform_note(source) or (
-            "" if source.suffix == ".gguf" else hadamard.configuration_note(source.folder)
-        )
+        own = source.suffix != ".safetensors" or source.fact(WEIGHT_SCALE_KEY) is not None
+        self.transform = hadamard.transform_note(source) or ("" if own else hadamard.configuration_note(source.folder))
         """How the model transforms activations before the products, in a sentence; "" if it does not."""
         self._beside = ScalesBeside(source) if source.suffix == ".gguf" else None
-        own = source.suffix != ".safetensors" or source.fact(WEIGHT_SCALE_KEY) is not None
         self._config = NONE if own else configuration_of(source.folder, asked=bool(self.asked.weight_scale))
         self.not_ternary: dict[str, str] = {}
         """Why words are not ternary, by name of the tensor; also of the tensors beside them."""
