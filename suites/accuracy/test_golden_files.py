@@ -153,23 +153,22 @@ def tq_product(vector: Vector) -> None:
 def by_field(vector: Vector) -> None:
     """Fields with scales and offsets beside them: codes, bytes, weights, and the product in float64."""
     name = str(vector["format"])
+    form: Any = FORMATS[name]
     if name == "mlx_q2":
         layout = {"group_size": int(vector["group_size"])}
         offsets = {"scales": vector["scales"], "biases": vector["biases"]}
-        values = FORMATS[name].dequantize_affine(vector["packed"], vector["scales"], vector["biases"])
+        values = form.dequantize_affine(vector["packed"], vector["scales"], vector["biases"])
     else:
         layout = {"block_size": int(vector["block_size"])}
         offsets = {"zero_points": vector["zero_points"]}
         columns = vector["weights"].shape[1]
-        values = FORMATS[name].dequantize_affine(vector["packed"], vector["scales"], vector["zero_points"], columns)
-        points = (
-            FORMATS[name].with_block_size(**layout).zero_points(vector["weights"].shape, vector["zero_points"].dtype)
-        )
+        values = form.dequantize_affine(vector["packed"], vector["scales"], vector["zero_points"], columns)
+        points = form.with_block_size(**layout).zero_points(vector["weights"].shape, vector["zero_points"].dtype)
         np.testing.assert_array_equal(points, vector["zero_points"].reshape(points.shape), strict=True)
     np.testing.assert_array_equal(values, vector["dequant_c"])
-    codes, scale = FORMATS[name].unpack(vector["packed"], vector["weights"].shape, **offsets, **layout)
+    codes, scale = form.unpack(vector["packed"], vector["weights"].shape, **offsets, **layout)
     np.testing.assert_array_equal(codes, vector["weights"], strict=True)
-    np.testing.assert_array_equal(FORMATS[name].pack(codes, scale, **layout), vector["packed"], strict=True)
+    np.testing.assert_array_equal(form.pack(codes, scale, **layout), vector["packed"], strict=True)
     if "acts" not in vector:
         return
     acts, weights = vector["acts"].astype(np.float64), values.reshape(-1, values.shape[-1]).astype(np.float64)

@@ -26,7 +26,9 @@ class Bad(NamedTuple):
 
 def good(format: str, shape: tuple[int, int], scale: float = 1.5) -> Packed:
     form = FORMATS[format]
-    codes = form.sample(shape, np.random.default_rng(0)) if form.limit else np.resize(np.int8(form.codes), shape)
+    codes = (
+        form.sample(shape, np.random.default_rng(0)) if form.limit else np.resize(np.array(form.codes, np.int8), shape)
+    )
     return form.pack(codes, scale)
 
 

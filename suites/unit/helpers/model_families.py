@@ -56,13 +56,15 @@ class Made:
 def ternary(name: str, shape: tuple[int, ...], group: int) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
     """Codes, and scales that bfloat16 and float16 hold."""
     rng = np.random.default_rng(crc32(name.encode()))
-    scales = rng.integers(128, 256, (*shape[:-1], shape[-1] // group)).astype(np.float32) / 4096
-    return rng.integers(-1, 2, shape, np.int8), scales
+    scales: NDArray[np.float32] = rng.integers(128, 256, (*shape[:-1], shape[-1] // group)).astype(np.float32)
+    codes: NDArray[np.int8] = rng.integers(-1, 2, shape, np.int8)
+    return codes, scales * np.float32(1 / 4096)
 
 
 def values(codes: NDArray[np.int8], scales: NDArray[np.float32]) -> NDArray[np.float32]:
     """Codes times scales."""
-    found: NDArray[np.float32] = codes * np.repeat(scales, codes.shape[-1] // scales.shape[-1], axis=-1)
+    found: NDArray[np.float32] = np.repeat(scales, codes.shape[-1] // scales.shape[-1], axis=-1)
+    found *= codes
     return found
 
 
@@ -75,7 +77,7 @@ def floats(name: str, shape: tuple[int, ...]) -> NDArray[Any]:
 def fields(codes: NDArray[np.int8], added: int = 1) -> NDArray[np.uint8]:
     """Four fields code + `added` per byte, the first in the lowest bits."""
     four = (codes.reshape(*codes.shape[:-1], -1, 4) + added).astype(np.uint8)
-    found: NDArray[np.uint8] = four[..., 0] | four[..., 1] << 2 | four[..., 2] << 4 | four[..., 3] << 6
+    found: NDArray[Any] = four[..., 0] | four[..., 1] << 2 | four[..., 2] << 4 | four[..., 3] << 6
     return found
 
 
@@ -128,19 +130,21 @@ def dense_gguf(path: Path, kind: int, group: int, encode: Callable[..., bytes], 
     names |= {"token_embd.weight": (WORDS, WIDTH), "output.weight": (WORDS, WIDTH)}
     truth = {name: ternary(name, shape, group) for name, shape in names.items()}
     tensors = [(name, codes.shape, kind, encode(codes, scales)) for name, (codes, scales) in truth.items()]
-    facts = {"general.architecture": "qwen3", "general.file_type": file_type}
+    facts: dict[str, int | str] = {"general.architecture": "qwen3", "general.file_type": file_type}
     return Made(gguf(path, [*tensors, norm("output_norm.weight")], facts), truth)
 
 
 def experts_gguf(path: Path, architecture: str) -> Made:
     """Experts in 3-D tensors of Q2_0, a router of floats, and a shared expert."""
-    shapes = {f"blk.0.ffn_{part}_exps.weight": (EXPERTS, *shape) for part, shape in OF_EXPERTS.items()}
+    shapes: dict[str, tuple[int, ...]] = {
+        f"blk.0.ffn_{part}_exps.weight": (EXPERTS, *shape) for part, shape in OF_EXPERTS.items()
+    }
     shapes |= {"blk.0.attn_q.weight": (WIDTH, WIDTH), "blk.0.ffn_up_shexp.weight": (FFN, WIDTH)}
     truth = {name: ternary(name, shape, 64) for name, shape in shapes.items()}
     tensors = [(name, codes.shape, 42, block_bytes(codes, scales)) for name, (codes, scales) in truth.items()]
     router = "blk.0.ffn_gate_inp.weight"
     tensors.append((router, (EXPERTS, WIDTH), F32, floats(router, (EXPERTS, WIDTH)).astype("<f4").tobytes()))
-    facts = {
+    facts: dict[str, int | str] = {
         "general.architecture": architecture,
         "general.file_type": 41,
         f"{architecture}.expert_count": EXPERTS,
@@ -290,7 +294,7 @@ def compressed_tensors(path: Path, group: int | None, of_experts: bool = False) 
 
 def onnx_model(
     path: Path,
-    matrices: Mapping[str, tuple[NDArray[np.int8], NDArray[np.float32]]],
+    matrices: Mapping[str, tuple[NDArray[np.int8], NDArray[Any]]],
     block_size: int = 128,
     points: str = "packed",
     external: bool = False,

@@ -39,7 +39,7 @@ def model(path: Path, format: str, *, beside: bool, shape: tuple[int, int] | Non
     shape = shape or SHAPES[format]
     raw = FORMATS[format].pack(codes(shape), 1.0).tobytes()
     raw = raw if beside else raw + bytes(-len(raw) % 32) + SCALE.tobytes() + bytes(28)
-    tensors = [(NAME, shape, TYPES[format], raw[: len(raw) - cut])]
+    tensors: list[tuple[str, tuple[int, ...], int, bytes]] = [(NAME, shape, TYPES[format], raw[: len(raw) - cut])]
     tensors += [(f"{NAME}_scale", (1,), families.F32, SCALE.tobytes())] if beside else []
     return Path(families.gguf(path, [*tensors, REST], {"general.architecture": "bitnet"}))
 

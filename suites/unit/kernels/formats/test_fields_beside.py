@@ -117,7 +117,7 @@ def test_group_sizes_that_mlx_does_not_have_are_refused(size: Any) -> None:
     ],
 )
 def test_offsets_that_are_not_ternary_are_refused(change: dict[str, Any], told: str) -> None:
-    beside = {"scales": np.full((2, 2), 0.5, np.float16), "biases": np.full((2, 2), -0.5, np.float16)}
+    beside: dict[str, Any] = {"scales": np.full((2, 2), 0.5, np.float16), "biases": np.full((2, 2), -0.5, np.float16)}
     packed = MLX.pack(ternary((2, 256)), 1.0)
     codes, scales = MLX.unpack(packed, (2, 256), **beside)
     np.testing.assert_array_equal(codes, ternary((2, 256)))
