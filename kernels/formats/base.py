@@ -69,6 +69,9 @@ class Format(ABC):
     """N must be a multiple of this."""
     column_multiple: int = 1
     """K must be a multiple of this."""
+    tiled: bool = False
+    """True for layouts of this package's kernels with a scale for each group. Products from other formats with such
+    scales are computed in them, because that is faster."""
     drops_tail: bool = False
     """True if the original drops the last N*K modulo `block` weights."""
     rule: Rule | None = None

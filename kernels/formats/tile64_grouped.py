@@ -96,6 +96,7 @@ def _of(group: int) -> GroupedTile64:
         column_multiple=group,
         scale_per="group",
         group=group,
+        tiled=True,
         scale_dtype="float16",
         codes=(-1, 0, 1, 2),
         fields=(0, 1, 2, 3),

@@ -20,7 +20,7 @@ from tritmark.harness.nearest import misspelt
 from tritmark.harness.registry import Registry
 from tritmark.harness.spec import Axes, Device, KernelKey, Requirement, Variant
 from tritmark.kernels.dispatch import dispatch, offload
-from tritmark.kernels.formats import FORMATS, Format
+from tritmark.kernels.formats import BUILT_IN, FORMATS, Format
 from tritmark.kernels.native.huge_pages import HUGE_PAGES
 from tritmark.kernels.native.placement import Placement, placed
 
@@ -303,8 +303,10 @@ def product_with(
     arrays: Iterable[Any] = (),
 ) -> Variant:
     """The variant that computes a product with these weights: one that reads their own format, else the best one with a
-    format that holds them unchanged. `name` forces a variant; otherwise a measured choice has precedence, as in
-    Registry.select_best. `arrays` are the other arrays that the kernel uses, as in dispatch.select.
+    format that holds them unchanged. Weights with a scale for each group are computed in tiles instead, if these hold
+    them (Format.tiled), unless `name` is given or the requirement is memory or exactness: tiles take memory besides the
+    bytes, and their sums of the groups are float32. `name` forces a variant; otherwise a measured choice has
+    precedence, as in Registry.select_best. `arrays` are the other arrays that the kernel uses, as in dispatch.select.
 
     Raises NoCompatibleKernelError, with the reason for each refused format and variant, and InvalidArgumentError for an
     invalid name or thread count.
@@ -351,7 +353,8 @@ def _product(
     refused: list[tuple[str, str]] = []
     found: list[Variant] = []
     formats = _formats(registry, registry.version, key.device, key.dtype)
-    for format in sorted(formats, key=lambda format: format != own):
+    tiles = _tiles(formats, own, shape) if name is None and requirement in _FASTEST else None
+    for format in sorted(formats, key=lambda format: (format != tiles, format != own)):
         why = _beside(FORMATS[own]) if format == own else FORMATS[format].refusal(FORMATS[own], shape)
         if why is not None:
             refused.append((format, why))
@@ -365,7 +368,8 @@ def _product(
         except NoCompatibleKernelError as error:
             refused += ((f"{format}/{variant}", reason) for variant, reason in error.candidates)
         if found and format == own:
-            return found[0]
+            # Of equals the first, that of tiles; but another package's kernel for its own format has precedence.
+            return max(found, key=lambda variant: variant.precedence) if own in BUILT_IN else found[-1]
     if not found:
         text = ", ".join(f"{axis}={size}" for axis, size in axes)
         there = [
@@ -376,6 +380,20 @@ def _product(
         request = f"{key} with {text}" + (f", variant {misspelt(name, there)}" if name else "")
         raise NoCompatibleKernelError(request=request, candidates=refused)
     return max(found, key=lambda variant: variant.precedence)
+
+
+_FASTEST = frozenset({Requirement.LATENCY, Requirement.THROUGHPUT})
+"""The requirements for which weights are repacked into a faster layout."""
+
+
+def _tiles(formats: Iterable[str], own: str, shape: tuple[int, int]) -> str | None:
+    """The layout of tiles in which products with weights (N, K) of a format are computed, with the largest groups that
+    hold them; None if there is none, or if the format is one."""
+    form = FORMATS[own]
+    if form.tiled or form.scale_per != "group":
+        return None
+    fit = (each for each in formats if FORMATS[each].tiled and FORMATS[each].refusal(form, shape) is None)
+    return max(fit, key=lambda each: FORMATS[each].group, default=None)
 
 
 def _beside(form: Format) -> str | None:

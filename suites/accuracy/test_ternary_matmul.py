@@ -174,6 +174,7 @@ def test_a_kernel_that_reads_the_weights_format_is_taken_before_any_other(monkey
         "q2_0",
         "tq1_0",
         "tile80",
+        *(f"tile64_g{group}" for group in (32, 64, 128, 256)),
     }
     assert pack_weights(codes, weight_scale).format == "tile64"
 

@@ -65,6 +65,7 @@ RAGGED = {
     "ort_q2": (1, 130),
     "qk256": (1, 257),
     "tile80": (81, 5),
+    **{f"tile64_g{group}": (65, group) for group in (32, 64, 128, 256)},
 }
 """Small shapes with padding, of formats that pad."""
 

@@ -31,6 +31,8 @@ MULTIPLES = {
     "tq2_0": (1, 256),
     "tq1_0": (1, 256),
     "q2_0": (1, 64),
+    "tile64_g64": (1, 64),
+    "tile64_g256": (1, 256),
     "iq2_bn_r4": (4, 64),
 }
 """What N and K are multiples of."""
