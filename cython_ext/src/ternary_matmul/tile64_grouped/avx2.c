@@ -48,10 +48,11 @@ static __attribute__((noinline)) void one_row(
             s_i16x16[i / 4][i % 4] = start;
         tm_prefetch_lines(scales, TM_GROUPED_SCALES, level, ahead);
         tm_tiles_one_sums(level, ahead, scales + TM_GROUPED_SCALES, 0, steps, a, s_i16x16);
+        float *const to = tm_grouped_sums_at(sums);
 #pragma GCC unroll 8
         for (int i = 0; i < 8; i++) {
             const int r = 16 * (i % 4) + 8 * (i / 4);
-            settle(sums + r, scales_of(scales, r), s_i16x16[i / 4][i % 4], ones);
+            settle(to + r, scales_of(scales, r), s_i16x16[i / 4][i % 4], ones);
         }
     }
 }
@@ -61,8 +62,8 @@ static inline __attribute__((always_inline)) void fields_by(
     const int rows, const int pair, int half, const enum tm_prefetch_level level, size_t ahead,
     const tm_grouped_run *run, size_t first, size_t count, float (*sums)[TM_TILE])
 {
-    const size_t steps = run->weights / 4, bytes = tm_grouped_bytes(run->weights);
-    const __m256i ones = _mm256_set1_epi16(1);
+    const size_t steps = run->weights / 4, bytes = tm_grouped_bytes(run->weights), lda = run->lda;
+    const __m256i m3 = _mm256_set1_epi8(3), ones = _mm256_set1_epi16(1);
     const uint8_t *scales = run->tile + first * bytes;
     for (size_t g = first; g < first + count; g++, scales += bytes) {
         tm_lanes_i16x16 s_i16x16[TM_TILES_ROWS][2];
@@ -71,16 +72,15 @@ static inline __attribute__((always_inline)) void fields_by(
             s_i16x16[r][0] = s_i16x16[r][1] =
                 (tm_lanes_i16x16)_mm256_set1_epi32(run->starts[(size_t)r * run->starts_apart + g]);
         tm_prefetch_lines(scales, TM_GROUPED_SCALES, level, ahead);
-        tm_tiles_fields_sums(
-            rows, pair, half, level, ahead, scales + TM_GROUPED_SCALES, 0, steps, run->a + g * run->weights, run->lda,
-            s_i16x16);
+        float *const to = tm_grouped_sums_at(sums[0]);
+        TM_TILES_ADD_FIELDS(scales + TM_GROUPED_SCALES, 0, steps, run->a + g * run->weights)
 #pragma GCC unroll 2
         for (int f = 0; f < 2; f++) {
             const int of = 16 * (2 * pair + f) + 8 * half;
             const __m256 scale = scales_of(scales, of);
 #pragma GCC unroll 5
             for (int r = 0; r < rows; r++)
-                settle(sums[r] + of, scale, (__m256i)s_i16x16[r][f], ones);
+                settle(to + r * TM_TILE + of, scale, (__m256i)s_i16x16[r][f], ones);
         }
     }
 }

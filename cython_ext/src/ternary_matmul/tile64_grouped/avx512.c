@@ -67,7 +67,7 @@ static inline __attribute__((always_inline)) void one_row(
         for (int f = 0; f < 4; f++)
             u[0][f] = _mm512_add_epi32(u[0][f], u[1][f]);
         scales_of(scales, scale);
-        settle(sums, scale, u[0]);
+        settle(tm_grouped_sums_at(sums), scale, u[0]);
     }
 }
 
@@ -87,9 +87,10 @@ static inline __attribute__((always_inline)) void rows_by(
         tm_tiles_groups_sums(
             rows, level, ahead, scales + TM_GROUPED_SCALES, steps, run->a + g * run->weights, run->lda, u);
         scales_of(scales, scale);
+        float *const to = tm_grouped_sums_at(sums[0]);
 #pragma GCC unroll 6
         for (int r = 0; r < rows; r++)
-            settle(sums[r], scale, u[r]);
+            settle(to + r * TM_TILE, scale, u[r]);
     }
 }
 

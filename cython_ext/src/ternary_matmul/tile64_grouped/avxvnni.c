@@ -33,6 +33,7 @@ static inline __attribute__((always_inline)) void halves_by(
         tm_tiles_halves_sums(
             rows, halves, first, level, ahead, scales + TM_GROUPED_SCALES, steps, run->a + g * run->weights, run->lda,
             u);
+        float *const to = tm_grouped_sums_at(sums[0]);
 #pragma GCC unroll 2
         for (int h = 0; h < halves; h++)
 #pragma GCC unroll 4
@@ -42,7 +43,7 @@ static inline __attribute__((always_inline)) void halves_by(
 #pragma GCC unroll 2
                 for (int r = 0; r < rows; r++) {
                     const tm_lanes_i32x8 part = f ? (u[r][h][f] - u[r][h][f - 1]) >> 2 * f : u[r][h][0];
-                    float *const sum = sums[r] + of;
+                    float *const sum = to + r * TM_TILE + of;
                     const __m256 product = _mm256_mul_ps(scale, _mm256_cvtepi32_ps((__m256i)part));
                     _mm256_store_ps(sum, _mm256_add_ps(_mm256_load_ps(sum), product));
                 }

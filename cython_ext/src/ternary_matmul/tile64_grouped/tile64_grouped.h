@@ -38,6 +38,14 @@ typedef struct tm_grouped_run {
 /* Adds the scaled sums of those groups and `rows` rows of activations to sums[row][64]. */
 typedef void (*tm_grouped_micro)(const tm_grouped_run *run, int rows, float (*sums)[TM_TILE]);
 
+/* The sums, at an address that the compiler does not know. Otherwise GCC 12 holds them on the stack, too, in the loop
+ * over groups, and stores each twice. */
+static inline __attribute__((always_inline)) float *tm_grouped_sums_at(float *sums)
+{
+    __asm__("" : "+r"(sums));
+    return sums;
+}
+
 static inline size_t tm_grouped_bytes(size_t weights) { return TM_GROUPED_SCALES + weights / 4 * TM_TILE; }
 
 /* How many groups have about that many times 4 columns. */
