@@ -32,7 +32,7 @@ SEQUENTIAL = {"ort_q2": 128, "bitnet_rs_32": 32, "bitnet_rs_32_signed": 32, "qk2
 """Rows of these formats are padded to this multiple."""
 PLACED = (
     *("i2_s_x86", "i2_s_arm", "i2_s_x86_r4", "qk256_i2_s", "tq2_0", "hf_pack", "gpu_int2", "iq2_bn", "iq2_bn_r4"),
-    *("q2_0", "pq2_0", "row16", "tile64", *SEQUENTIAL),
+    *("q2_0", "pq2_0", "row16", *(f"row16_g{group}" for group in (32, 64, 128, 256)), "tile64", *SEQUENTIAL),
 )
 """Formats of fields with a formula in `place`."""
 DIGITS = ("tq1_0", "ptq1_0", "iq1_bn", "tile80")
@@ -112,7 +112,7 @@ def place(name: str, n: int, k: int, shape: Shape) -> tuple[int, int] | None:
     if name == "iq2_bn_r4":
         block, e = divmod(k, 64)
         return n // 4 * (shape[1] + 16) + 16 + block * 64 + e // 16 * 16 + n % 4 * 4 + e % 4, e % 16 // 4 * 2
-    if name == "row16":
+    if name.startswith("row16"):
         return (n * -(-shape[1] // 64) * 4 + k // 16) * 4 + k % 4, k % 16 // 4 * 2
     groups = (shape[1] + 3) // 4
     return (n // 64 * groups + k // 4) * 64 + n % 16 * 4 + k % 4, n % 64 // 16 * 2
@@ -152,6 +152,8 @@ def test_bits_per_weight_count_scales_and_padding() -> None:
     assert FORMATS["tile64"].bits_per_weight((1, 1)) == 8 * (64 + 64)
     assert FORMATS["row16"].bits_per_weight((64, 64)) == 2 + 64 * 8 / 4096
     assert FORMATS["row16"].bits_per_weight((3, 65)) == 8 * (3 * 32 + 64) / 195
+    assert FORMATS["row16_g128"].bits_per_weight((8, 512)) == 2 + 16 / 128
+    assert FORMATS["row16_g32"].bits_per_weight((3, 96)) == 8 * (3 * 32 + 3 * 16) / 288
 
 
 def test_a_format_says_whose_weights_share_a_scale() -> None:
@@ -176,6 +178,7 @@ def test_block_and_scale_of_each_format() -> None:
         "tq2_0": (256, "group"),
         "tile64": (256, "tensor"),
         "row16": (16, "tensor"),
+        "row16_g64": (16, "group"),
         "hf_pack": (4, "tensor"),
         "gpu_int2": (512, "tensor"),
         "ort_q2": (128, "group"),
@@ -206,7 +209,7 @@ def test_fields_are_where_the_formula_puts_them(form: Format, data: st.DataObjec
         codes = np.pad(codes, ((0, 0), (0, -shape[1] % 128)))
     if form.name == "tile64":
         codes = np.pad(codes, ((0, -shape[0] % 64), (0, -shape[1] % 4)))
-    if form.name == "row16":
+    if form.name.startswith("row16"):
         codes = np.pad(codes, ((0, 0), (0, -shape[1] % 64)))
     expected = np.zeros_like(packed)
     for (n, k), w in np.ndenumerate(codes):
@@ -372,8 +375,11 @@ def test_block_scales_are_float16_inside(name: str) -> None:
 def test_block_scales_that_are_not_finite_are_kept(name: str) -> None:
     scales, shape = np.array([[np.inf, -np.inf], [np.nan, -np.nan]], np.float32), (2, 2 * FORMATS[name].group)
     packed = FORMATS[name].pack(ternary(shape), scales)
-    where = slice(2) if name in ("q2_0", "pq2_0") else slice(-2, None)
-    assert packed.reshape(4, -1)[:, where].copy().view("<u2").ravel().tolist() == [0x7C00, 0xFC00, 0x7E00, 0xFE00]
+    if name.startswith("row16"):  # of both rows for each group, padded to 8 rows
+        stored = packed[-32:].view("<u2").reshape(2, 8)[:, :2].T
+    else:
+        stored = packed.reshape(4, -1)[:, slice(2) if name in ("q2_0", "pq2_0") else slice(-2, None)].copy().view("<u2")
+    assert stored.ravel().tolist() == [0x7C00, 0xFC00, 0x7E00, 0xFE00]
     np.testing.assert_array_equal(FORMATS[name].unpack(packed, shape)[1], scales)
 
 
@@ -630,6 +636,42 @@ def test_row16_refuses_weights_in_its_padding(shape: Shape, byte: int) -> None:
     assert (error.argument, error.legal) == ("packed", "0 in the padding")
 
 
+@pytest.mark.parametrize("group", [32, 64, 128, 256])
+def test_scales_of_row16_lie_behind_the_words_group_by_group(group: int) -> None:
+    form, shape = FORMATS[f"row16_g{group}"], (11, 3 * group)
+    scales = np.arange(33, dtype=np.float32).reshape(11, 3) + 1
+    packed = form.pack(ternary(shape), scales)
+    words = FORMATS["row16"].packed_bytes(shape) - 64
+    assert packed[:words].tobytes() == FORMATS["row16"].pack(ternary(shape), 1.0)[:words].tobytes()
+    stored = packed[words:].view("<f2").reshape(3, 16)
+    np.testing.assert_array_equal(stored[:, :11], scales.T)
+    assert not stored[:, 11:].any()
+    packed[words + 2 * 16 + 22] = 1
+    error = refused(lambda: form.unpack(packed, shape))
+    assert error.found == "with scales other than 0 behind the last row, of group 1"
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "fits"),
+    [
+        ("row16_g64", "q2_0", False),
+        ("row16_g128", "ptq1_0", True),
+        ("row16_g32", "tq2_0", True),
+        ("row16_g64", "tq1_0", True),
+        ("row16_g256", "ptq1_0", False),
+        ("row16_g128", "row16", False),
+    ],
+)
+def test_scales_of_row16_take_coarser_groups(own: str, other: str, fits: bool) -> None:
+    form, given = FORMATS[own], FORMATS[other]
+    assert (form.refusal(given, (8, 512)) is None) is fits
+    if fits:
+        codes, scales = ternary((8, 512)), np.arange(4096 // given.group, dtype=np.float32).reshape(8, -1)
+        found, repeated = form.unpack(form.pack(codes, form.regrouped(scales, given)), (8, 512))
+        np.testing.assert_array_equal(found, codes)
+        np.testing.assert_array_equal(np.repeat(repeated, form.group, 1), np.repeat(scales, given.group, 1))
+
+
 def test_row16_ends_with_the_scale_and_zeros() -> None:
     packed = FORMATS["row16"].pack(ternary((3, 5)), 0.75)
     assert packed.size == 3 * 16 + 64
@@ -682,7 +724,7 @@ def test_values_that_are_not_finite_warn_or_are_refused(name: str, value: float)
     assert refused(lambda: FORMATS[name].quantize(x, nonfinite="zero")).argument == "nonfinite"  # type: ignore[arg-type]
 
 
-@half_scales
+@pytest.mark.parametrize("name", [name for name, form in FORMATS.items() if form.rule and form.group >= 64])
 def test_a_block_scale_that_overflows_is_told(name: str) -> None:
     shape = (2, 2 * FORMATS[name].group)
     x = np.ones(shape, np.float32)
