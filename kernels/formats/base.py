@@ -94,15 +94,19 @@ class Format(ABC):
             return ()
         return (shape[0],) if self.scale_per == "row" else (shape[0], shape[1] // self.group)
 
-    def refusal(self, other: Format, shape: Shape) -> str | None:
-        """The reason why weights (N, K) of another format cannot be repacked exactly into this one, or None."""
+    def refusal(self, other: Format, shape: Shape, codes: tuple[int, ...] | None = None) -> str | None:
+        """The reason why weights (N, K) of another format cannot be repacked exactly into this one, or None. `codes`
+        are those that the weights use, by default all of their format."""
         finer = self.group and other.group % self.group == 0
         if self.scale_per != other.scale_per or (self.group != other.group and not finer):
             return f"{other.name} has {other.scales}, {self.name} {self.scales}"
         if np.promote_types(self.scale_dtype, other.scale_dtype) != self.scale_dtype:
             return f"{other.name} has scales of {other.scale_dtype}, {self.name} of {self.scale_dtype}"
-        if not set(other.codes) <= set(self.codes):
-            return f"{other.name} has codes that {self.name} cannot store"
+        used = other.codes if codes is None else codes
+        if not set(used) <= set(self.codes):
+            if used == other.codes:
+                return f"{other.name} has codes that {self.name} cannot store"
+            return f"the weights have code {max(set(used) - set(self.codes))}, which {self.name} cannot store"
         if not self.holds(shape):
             return f"{self.name} cannot hold weights of shape {shape}"
         return None

@@ -86,6 +86,7 @@ FORMATS = tuple(
         summary=f"tritmark's GPU kernels: the words of row16, then float16 scales for groups of {group} weights",
         source="tritmark, kernels/formats/row16_grouped.py",
     )
-    for group in (32, 64, 128, 256)
+    for group in (256, 128, 64, 32)
 )
-"""The format of each size of groups."""
+"""The format of each size of groups. Weights of other formats are repacked into the first that holds them, so that no
+scale is repeated without need."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from numbers import Real
 from typing import Any
 
@@ -137,6 +137,15 @@ class PackedWeights:
         from the bytes."""
         return np.float32(self.scale if FORMATS[self.format].scale_per == "tensor" else 1)
 
+    @cached_property
+    def used_codes(self) -> tuple[int, ...]:
+        """The codes that occur in the weights, if their format has others besides -1, 0 and 1, such as the 2 of q2_0;
+        else all of the format. They are searched for once."""
+        form = FORMATS[self.format]
+        if not form.ternary or len(form.codes) == 3:
+            return form.codes
+        return tuple(np.unique(self.unpack()[0]).tolist())
+
     def unpack(self) -> tuple[npt.NDArray[np.int8], Any]:
         """Codes int8 (N, K) and the scale."""
         form = FORMATS[self.format]
@@ -173,7 +182,7 @@ class PackedWeights:
     def _repacked(self, format: str) -> npt.NDArray[np.uint8]:
         if self.format == format:
             return self.data
-        why = known_format("PackedWeights.packed_as", format).refusal(FORMATS[self.format], self.shape)
+        why = known_format("PackedWeights.packed_as", format).refusal(FORMATS[self.format], self.shape, self.used_codes)
         if why is not None:
             raise InvalidArgumentError(
                 op="PackedWeights.packed_as", argument="format", found=f"{format!r}: {why}", legal="one that holds them"
@@ -317,16 +326,18 @@ def product_with(
     key = KernelKey(device, _PRODUCT, weights.format, dtype)
     strictest = _strictest(registry, registry.version, device, dtype)
     asked = (name, threads, requirement, dispatch.alignment_of(registry, device, strictest, arrays))
-    return _product(registry, dispatch.state(registry, device), weights.shape, key, tuple(axes.items()), *asked)
+    codes = codes_for(weights, _formats(registry, registry.version, device, dtype))
+    return _product(registry, dispatch.state(registry, device), weights.shape, key, tuple(axes.items()), codes, *asked)
 
 
 def check_named(weights: PackedWeights, device: str, name: str) -> None:
     """Check that a variant of that name can compute products with these weights on that device of this machine, for
     some number of rows. Raises NoCompatibleKernelError as product_with does."""
     registry = dispatch.registry()
-    own = FORMATS[weights.format]
-    for format in _formats(registry, registry.version, device, "float32"):
-        why = _beside(own) if format == own.name else FORMATS[format].refusal(own, weights.shape)
+    own, formats = FORMATS[weights.format], _formats(registry, registry.version, device, "float32")
+    codes = codes_for(weights, formats)
+    for format in formats:
+        why = _beside(own) if format == own.name else FORMATS[format].refusal(own, weights.shape, codes)
         found = registry.candidates(KernelKey(device, _PRODUCT, format, "float32")) if why is None else ()
         if any(variant.name == name and refusal is None for variant, refusal in found):
             return
@@ -341,6 +352,7 @@ def _product(
     shape: tuple[int, int],
     key: KernelKey,
     axes: tuple[tuple[str, int], ...],
+    codes: tuple[int, ...],
     name: str | None,
     threads: int | None,
     requirement: Requirement,
@@ -352,7 +364,7 @@ def _product(
     found: list[Variant] = []
     formats = _formats(registry, registry.version, key.device, key.dtype)
     for format in sorted(formats, key=lambda format: format != own):
-        why = _beside(FORMATS[own]) if format == own else FORMATS[format].refusal(FORMATS[own], shape)
+        why = _beside(FORMATS[own]) if format == own else FORMATS[format].refusal(FORMATS[own], shape, codes)
         if why is not None:
             refused.append((format, why))
             continue
@@ -376,6 +388,12 @@ def _product(
         request = f"{key} with {text}" + (f", variant {misspelt(name, there)}" if name else "")
         raise NoCompatibleKernelError(request=request, candidates=refused)
     return max(found, key=lambda variant: variant.precedence)
+
+
+def codes_for(weights: PackedWeights, formats: Iterable[str]) -> tuple[int, ...]:
+    """The codes that another format must hold: those that the weights use, if no kernel reads their own format; else
+    all of their format, which needs no search."""
+    return FORMATS[weights.format].codes if weights.format in formats else weights.used_codes
 
 
 def _beside(form: Format) -> str | None:
