@@ -101,7 +101,9 @@ def _libraries() -> Sequence[PeerLibrary]:
 PROVIDER = Provider(
     ops=OPS,
     variants=tuple(
-        variant for module in modules("cpu", "cuda", "cuda_gpu_int2", "cuda_scaled") for variant in module.VARIANTS
+        variant
+        for module in modules("cpu", "cuda", "cuda_gpu_int2", "cuda_scaled", "cuda_grouped")
+        for variant in module.VARIANTS
     ),
     devices=(cpu.DEVICE, CUDA),
     formats=BUILT_IN,

@@ -121,6 +121,18 @@ def _next_scales(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
     return _changed(inputs, axes, key, weight_scale=np.roll(scales.reshape(-1), -1).reshape(scales.shape))
 
 
+def _next_rows_scales(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
+    """The groups of each row with the scales of the next row."""
+    return _changed(inputs, axes, key, weight_scale=np.roll(weight_scales(inputs, axes, key.weight_format), -1, axis=0))
+
+
+def _last_group_lost(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
+    """The last group of each row not added."""
+    scales = weight_scales(inputs, axes, key.weight_format).copy()
+    scales[:, -1] = 0
+    return _changed(inputs, axes, key, weight_scale=scales)
+
+
 def _one_scale(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
     """All of a row times its first scale, after the sum."""
     scales = weight_scales(inputs, axes, key.weight_format)
@@ -243,6 +255,8 @@ MUTANTS: tuple[Mutant | EquivalentMutants, ...] = (
     Mutant(op=_OP, name="scales of the rows one on", compute=_next_scales, only=_is_float_of_row_scales),
     Mutant(op=_OP, name="the first row's scale for four", compute=_first_rows_scale, only=_is_float_of_row_scales),
     Mutant(op=_OP, name="scales of the groups one on", compute=_next_scales, only=_has_groups),
+    Mutant(op=_OP, name="scales of the groups of the next row", compute=_next_rows_scales, only=_has_groups),
+    Mutant(op=_OP, name="last group not added", compute=_last_group_lost, only=_has_groups),
     Mutant(op=_OP, name="the first scale for all of a row", compute=_one_scale, only=_has_groups),
     Mutant(op=_OP, name="sum over the groups in bfloat16", compute=_narrow_sums, only=_has_groups),
     Mutant(
