@@ -285,7 +285,8 @@ def kernel_of(instance: Instance) -> Kernel:
     return Kernel(
         file="ternary_matmul/grouped_mma.cu",
         name="gemm_grouped_mma",
-        local=32,
+        # A few values are spilled with 32 rows of activations.
+        local=64,
         threads=instance.threads,
         registers=REGISTERS_PER_BLOCK // instance.threads // 8 * 8,
         shared=MMA_SHARED,
