@@ -211,6 +211,9 @@ def _is_int_of_few_rows(key: KernelKey) -> bool:
 
 def _has_no_tail(key: KernelKey) -> bool:
     """Whether a row is always a multiple of the unit after which the mutant drops the rest."""
+    form = FORMATS.get(key.weight_format)
+    if form is not None and form.scale_per == "group" and form.column_multiple % (4 * TILE) == 0:
+        return True
     _, limits = cpu.FORMATS.get(key.weight_format, ("", ()))
     return any(
         isinstance(limit, MultipleOf) and limit.axis == "K" and limit.factor % (4 * TILE) == 0 for limit in limits
