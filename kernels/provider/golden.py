@@ -35,7 +35,8 @@ def read(path: Path) -> Iterator[GoldenVector]:
     codes, scale = content.get("weights"), content.get("scale")
     x = content.get("w_float") if name in _PRODUCTS else content.get("x")
     if x is None and codes is not None and scale is not None:
-        x = (codes * scale).astype(np.float32)
+        groups = scale if scale.ndim < 2 else np.repeat(scale, codes.shape[1] // scale.shape[1], axis=1)
+        x = (codes * groups).astype(np.float32)
     elif x is not None and not x.any():
         codes = None  # some originals encode zeros as rows of ones with scale 0
     known = codes if codes is not None else x
