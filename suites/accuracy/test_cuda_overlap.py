@@ -47,7 +47,7 @@ TOUCHES = re.compile(
     r"|cp\.async\.(?!bulk\.prefetch)|griddepcontrol\.wait"
 )
 WEIGHTS = "ld.global.L1::no_allocate"
-"""How weights are read, and nothing else is, but for GROUPED."""
+"""How weights are read, and nothing else, except in GROUPED."""
 GROUPED = {"gemm_grouped_rows": {WEIGHTS, "ld.global.u16"}, "gemm_grouped_mma": {"cp.async."}}
 """How kernels with scales of groups read weights and scales, and nothing else."""
 WAIT = "griddepcontrol.wait"
