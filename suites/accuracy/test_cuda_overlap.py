@@ -28,13 +28,13 @@ from tritmark.kernels.ternary_linear import cuda as linear
 from tritmark.kernels.ternary_matmul import cuda as products
 from tritmark.kernels.ternary_matmul import cuda_grouped
 from tritmark.kernels.ternary_matmul_a16 import cuda as products_a16
+from tritmark.kernels.ternary_matmul_a16 import cuda_grouped as cuda_grouped_a16
 
 if TYPE_CHECKING:
     from tritmark.kernels.cuda.context import CudaContext
 
-VARIANTS = {
-    each.id: each for room in (products, cuda_grouped, products_a16, linear, activations) for each in room.VARIANTS
-}
+ROOMS = (products, cuda_grouped, products_a16, cuda_grouped_a16, linear, activations)
+VARIANTS = {each.id: each for room in ROOMS for each in room.VARIANTS}
 EVERY = {(each.file, each.name): each for id in VARIANTS for each in KERNELS[id] if each.overlaps}
 """One instance of each function whose launches overlap."""
 CONSTANT = [each for each in EVERY.values() if "int constant" in each.path.read_text(encoding="utf-8")]
@@ -48,7 +48,11 @@ TOUCHES = re.compile(
 )
 WEIGHTS = "ld.global.L1::no_allocate"
 """How weights are read, and nothing else, except in GROUPED."""
-GROUPED = {"gemm_grouped_rows": {WEIGHTS, "ld.global.u16"}, "gemm_grouped_mma": {"cp.async."}}
+GROUPED = {
+    "gemm_grouped_rows": {WEIGHTS, "ld.global.u16"},
+    "gemm_grouped_mma": {"cp.async."},
+    "gemm_a16_grouped_mma": {"cp.async."},
+}
 """How kernels with scales of groups read weights and scales, and nothing else."""
 WAIT = "griddepcontrol.wait"
 LATE = """

@@ -244,7 +244,7 @@ def test_the_function_takes_what_pack_weights_makes(cuda: CudaContext) -> None:
         ({"activations": np.ones((0, 64), np.float16)}, "activations"),
         ({"dtype": "int32"}, "dtype"),
         ({"weights": np.ones((3, 64), np.int8)}, "weights"),
-        ({"weights": pack_weights(np.ones((4, 256), np.int8), np.ones((4, 1), np.float32), format="tq2_0")}, "weights"),
+        ({"weights": pack_weights(np.ones((4, 64), np.int8), np.ones(4, np.float32), format="iq2_bn")}, "weights"),
         ({"out": np.empty((2, 4), np.float32)}, "out"),
     ],
 )
