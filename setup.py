@@ -38,8 +38,9 @@ SOURCES = ROOM / "src"
 runpy.run_path(str(SOURCES / "tables.py"))["write"]()
 runpy.run_path("kernels/stubs.py")["write"]()
 compiled = runpy.run_path(str(SOURCES / "c_files.py"))["compiled"]
-# The C that Cython writes: beside the sources it would be taken for kernels.
-GENERATED = Path(BUILD, "cython")
+# The C that Cython writes: beside the sources it would be taken for kernels. It is the same for all flags and Pythons,
+# and writing it takes a quarter of a build.
+GENERATED = Path("build", "cython")
 SHARED = "tritmark.cython_ext._cyutility"
 HEADERS = sorted(str(path) for pattern in ("*.h", "*.pxi") for path in ROOM.rglob(pattern))
 
@@ -50,8 +51,8 @@ QUICK = ["-O1"]
 
 
 def last_flags(source: str) -> list[str]:
-    """Flags after those of the extension, for one of its sources."""
-    return QUICK if Path(source).is_relative_to(GENERATED) else []
+    """Flags after those of the extension, for one of its sources. Those of TRITMARK_CFLAGS come last."""
+    return [*QUICK, *EXTRA] if Path(source).is_relative_to(GENERATED) else []
 
 
 INTRINSICS = SOURCES / "intrinsics.h"
@@ -65,8 +66,10 @@ def is_vector_code(source: str) -> bool:
 
 
 def caches(command: list[str]) -> bool:
-    """Whether a compiler is ccache, which does not cache objects with a precompiled header."""
-    return any("ccache" in os.path.realpath(shutil.which(word) or word) for word in command[:2])
+    """Whether a compiler is ccache, which does not cache objects with a precompiled header, and not switched off."""
+    return "CCACHE_DISABLE" not in os.environ and any(
+        "ccache" in os.path.realpath(shutil.which(word) or word) for word in command[:2]
+    )
 
 
 class BuildInOnePool(build_ext):

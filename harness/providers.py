@@ -78,11 +78,6 @@ class Installed:
                     raise RegistrationError(f"provider {name}: format {format_name!r} is registered already")
                 self.formats[format_name] = format
         everything = self.providers.values()
-        self.read_formats: dict[str, Any] = {
-            **{name: each for provider in everything for name, each in provider.read_formats.items()},
-            **self.formats,
-        }
-        """All formats in weight files."""
         self.registry = Registry(
             (device for provider in everything for device in provider.devices),
             (variant for provider in everything for variant in provider.variants),

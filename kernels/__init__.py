@@ -29,7 +29,7 @@ from tritmark.kernels.absmean_quantize.api import ternarize
 from tritmark.kernels.cuda.device import DEVICE as CUDA
 from tritmark.kernels.cuda.memory.memory import MemoryHealth
 from tritmark.kernels.dispatch.dispatch import register
-from tritmark.kernels.formats import BUILT_IN, FORMATS, READ_ONLY, WEIGHT_TYPES
+from tritmark.kernels.formats import BUILT_IN, FORMATS, WEIGHT_TYPES
 from tritmark.kernels.functions import *  # noqa: F403
 from tritmark.kernels.linear.linear import QuantizedLinear
 from tritmark.kernels.linear.warming import WarmedCall, warm_up
@@ -101,7 +101,9 @@ def _libraries() -> Sequence[PeerLibrary]:
 PROVIDER = Provider(
     ops=OPS,
     variants=tuple(
-        variant for module in modules("cpu", "cuda", "cuda_gpu_int2", "cuda_scaled") for variant in module.VARIANTS
+        variant
+        for module in modules("cpu", "cuda", "cuda_gpu_int2", "cuda_scaled", "cuda_grouped")
+        for variant in module.VARIANTS
     ),
     devices=(cpu.DEVICE, CUDA),
     formats=BUILT_IN,
@@ -120,7 +122,6 @@ PROVIDER = Provider(
     oracles=ORACLES,
     adapters=_adapters,
     functions=("i2s_gpu_", "ternary_gpu_", "gemm_", "wmma_", "convert_gpu_"),
-    read_formats=READ_ONLY,
     weight_types=WEIGHT_TYPES,
     ternarize=ternarize,
     evaluate_stored=_evaluate_stored,

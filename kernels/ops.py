@@ -31,7 +31,7 @@ def contracts() -> tuple[tuple[Op, ModuleType], ...]:
 
 def modules(*parts: str) -> Iterator[ModuleType]:
     """The modules with these names that an op has, op by op: `spec`, `cpu`, `cuda`, `cuda_gpu_int2`, `cuda_scaled`,
-    `mutants`, `decoding`."""
+    `cuda_grouped`, `mutants`, `decoding`."""
     for op in names():
         for part in parts:
             if (_HERE / op / f"{part}.py").is_file():

@@ -16,7 +16,8 @@ _MOST = 10
 
 def compare(
     a: Annotated[
-        str, typer.Argument(metavar="A", help="A .safetensors file, a folder of them, a .gguf, or hf:OWNER/NAME.")
+        str,
+        typer.Argument(metavar="A", help="A .safetensors file, a folder of them, a .gguf, an .onnx, or hf:OWNER/NAME."),
     ],
     b: Annotated[str, typer.Argument(metavar="B", help="The model to compare with A; the same kinds.")],
     layout: options.Layout = "",

@@ -14,7 +14,9 @@ from tritmark.harness.cli.console import console
 def convert(
     source: Annotated[
         str,
-        typer.Argument(metavar="IN", help="A .safetensors file, a folder of them, a .gguf, or hf:OWNER/NAME."),
+        typer.Argument(
+            metavar="IN", help="A .safetensors file, a folder of them, a .gguf, an .onnx, or hf:OWNER/NAME."
+        ),
     ],
     out: Annotated[Path, typer.Argument(metavar="OUT", help="A .gguf or .safetensors file; replaced if it exists.")],
     format: Annotated[str, typer.Option(metavar="NAME", help="The format of the ternary matrices in OUT.")],

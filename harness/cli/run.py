@@ -48,7 +48,8 @@ def run(
     weights: Annotated[
         str,
         typer.Option(
-            metavar="PATH", help="Judge a model's weights: .safetensors, a folder of them, .gguf, or hf:OWNER/NAME."
+            metavar="PATH",
+            help="Judge a model's weights: .safetensors, a folder of them, .gguf, .onnx, or hf:OWNER/NAME.",
         ),
     ] = "",
     layout: options.Layout = "",

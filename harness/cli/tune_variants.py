@@ -9,7 +9,7 @@ import typer
 from tritmark.harness.cli import completion, options
 from tritmark.harness.cli.console import console
 from tritmark.harness.cli.exit_status import FAILED, PASSED, UNAVAILABLE
-from tritmark.harness.spec import Requirement
+from tritmark.harness.requirement import Requirement
 
 if TYPE_CHECKING:
     from tritmark.harness.providers import Installed

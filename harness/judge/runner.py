@@ -32,7 +32,7 @@ from tritmark.harness.utf8 import escaped
 from tritmark.harness.validate.collect import known
 from tritmark.harness.weights import TernaryWeights, holders_of, open_weights
 from tritmark.harness.weights.finite import require_finite
-from tritmark.harness.weights.left_out import is_embedding, left_out
+from tritmark.harness.weights.left_out import is_embedding, left_out, reads_of
 from tritmark.harness.worker import Workers
 
 
@@ -110,7 +110,7 @@ def execute(
             runs=runs,
             weights_path=escaped(request.weights),
             layers=evaluated,
-            linear_layers=tuple(stored.sums(linear, runs)),
+            linear_layers=tuple(stored.sums(linear, runs, reads_of(weights) if weights is not None else {})),
             not_judged=not_judged(installed, request, runs, evaluated, weights),
             weights_note=weights.transform if weights is not None else "",
             accesses=traced,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum
+from types import MappingProxyType
 
 from tritmark.harness.errors import BadEnvironmentError, InvalidArgumentError, NoCompatibleKernelError, TritmarkError
 from tritmark.harness.judge.judging import Group
@@ -18,6 +19,7 @@ from tritmark.harness.providers import Installed
 from tritmark.harness.record import Layer, LinearLayers, Run, Status
 from tritmark.harness.spec import Device, KernelKey, Op, StoredMatrix, Variant, Workload
 from tritmark.harness.weights import TernaryInfo, TernaryWeights
+from tritmark.harness.weights.experts import Experts
 from tritmark.harness.weights.float_codes import FloatLayout
 from tritmark.harness.weights.left_out import judged
 from tritmark.harness.weights.ternary import CodeFormat
@@ -108,7 +110,7 @@ def _holds(installed: Installed, name: str, info: TernaryInfo) -> bool:
         return bool(form.holds(info.shape)) and _holds_scales(form, info.layout)
     if not info.format:  # master weights: one scale
         return bool(form.scale_per == "tensor" and form.holds(info.shape))
-    own = installed.read_formats.get(info.format)
+    own = installed.formats.get(info.format)
     return own is not None and form.refusal(own, info.shape) is None
 
 
@@ -136,6 +138,7 @@ def evaluated(
         bytes=info.nbytes,
         format=info.format or f"{info.dtype}, {info.layout}",
         runs=tuple(each.run_id for each in chosen),
+        reads=Experts(weights.source).reads(info) or 1,
     )
     evaluate = next((each.evaluate_stored for each in installed.providers.values() if each.evaluate_stored), None)
     variants = list({each.group.variants[0].id: each.group.variants[0] for each in chosen}.values())
@@ -155,38 +158,41 @@ def evaluated(
     return found.model_copy(update=reported)
 
 
-def sums(plan: Plan, runs: Sequence[Run]) -> Iterator[LinearLayers]:
-    """The total time of all layers, for each device and number of tokens."""
+def sums(
+    plan: Plan, runs: Sequence[Run], reads: Mapping[str, float | None] = MappingProxyType({})
+) -> Iterator[LinearLayers]:
+    """The total time of all layers, for each device and number of tokens. A layer in `reads` counts so often, and any
+    other once."""
     timed = {run.id: run for run in runs}
     kinds = dict.fromkeys((each.group.key.device, each.tokens) for chosen in plan.values() for each in chosen)
     for device, tokens in kinds:
         of_kind = [
-            timed.get(each.run_id)
-            for chosen in plan.values()
+            (timed.get(each.run_id), reads.get(name) or 1)
+            for name, chosen in plan.items()
             for each in chosen
             if (each.group.key.device, each.tokens) == (device, tokens)
         ]
-        figures = [run for run in of_kind if run is not None and _sound(run)]
+        figures = [(run, count) for run, count in of_kind if run is not None and _sound(run)]
         unmeasured = len(plan) - len(figures)
         if unmeasured:
             yield LinearLayers(device=device, tokens=tokens, layers=len(figures), unmeasured=unmeasured)
             continue
-        cold = [run.performance.cold for run in figures if run.performance.cold is not None]
-        hot = [run.performance.hot for run in figures if run.performance.cold is None]
-        timings = [each.timing for each in (*cold, *hot) if each is not None]
-        total = fsum(each.median_ns for each in timings)
+        hot = sum(run.performance.cold is None for run, _ in figures)
+        pairs = [(run.performance.cold or run.performance.hot, count) for run, count in figures]
+        timings = [(each.timing, count) for each, count in pairs if each is not None]
+        total = fsum(each.median_ns * count for each, count in timings)
         yield LinearLayers(
             device=device,
             tokens=tokens,
             layers=len(figures),
-            hot=len(hot),
-            uncertain=sum(run.performance.status is Status.AMBIGUOUS for run in figures),
+            hot=hot,
+            uncertain=sum(run.performance.status is Status.AMBIGUOUS for run, _ in figures),
             total_ns=total,
-            low_ns=fsum(each.low_ns for each in timings),
-            high_ns=fsum(each.high_ns for each in timings),
+            low_ns=fsum(each.low_ns * count for each, count in timings),
+            high_ns=fsum(each.high_ns * count for each, count in timings),
             tokens_per_second=tokens * 1e9 / total,
-            clock=", ".join(dict.fromkeys(each.clock for each in timings)),
-            threads=max(run.threads for run in figures),
+            clock=", ".join(dict.fromkeys(each.clock for each, _ in timings)),
+            threads=max(run.threads for run, _ in figures),
         )
 
 

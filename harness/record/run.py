@@ -157,6 +157,9 @@ class Layer(Verdict):
     """The format of its codes in the file; "" for floats, and before version 7."""
     runs: tuple[str, ...] = ()
     """Ids of the Runs that time this matrix, or another one of the same shape and format."""
+    reads: float = 1
+    """How many products with matrices of this shape a token needs: of experts, those that it uses; a share of 1 for an
+    expert that is a tensor of its own."""
 
 
 class LinearLayers(Model):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import warnings
 
+from tritmark.harness.requirement import Requirement
 from tritmark.harness.spec.access import (
     DEVICE_MEMORY,
     SHARED_MEMORY,
@@ -70,7 +71,6 @@ from tritmark.harness.spec.variant import (
     MaxSize,
     MinSize,
     MultipleOf,
-    Requirement,
     Tier,
     Variant,
     no_workspace,

@@ -176,8 +176,8 @@ class GoldenVector:
     file: str
     """Its origin, for display."""
     format: str
-    shape: tuple[int, int]
-    """(N, K) of the weights."""
+    shape: tuple[int, ...]
+    """(N, K) of the weights, or (E, N, K) of experts."""
     packed: Any
     """uint8, as from `pack`."""
     codes: Any = None
@@ -243,8 +243,6 @@ class Provider:
     adapters: Callable[[str, str], Sequence[Variant]] | None = None
     """`adapters(name, path)` makes peers from a library that the user has built, with the adapter of that name. It
     loads nothing and raises UsageError. None: the package has no adapters."""
-    read_formats: Mapping[str, Any] = field(default_factory=dict)
-    """Read-only formats of weight types. They cannot hold all ternary weights, so nothing is packed in them."""
     weight_types: tuple[WeightType, ...] = ()
     """Tensor types whose codes are read unchanged."""
     ternarize: Callable[[Any], Ternarized] | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum, StrEnum
+from enum import IntEnum
 from typing import Any, Protocol
 
 from tritmark.harness.errors import RegistrationError
@@ -30,22 +30,6 @@ class Tier(IntEnum):
     def named_only(self) -> bool:
         """Whether it is taken only by name. A key may have any number of such variants."""
         return self < Tier.REFERENCE
-
-
-class Requirement(StrEnum):
-    """The goal of a measured choice between variants (see harness.selection)."""
-
-    __hash__ = str.__hash__  # each call of a kernel hashes it, and the hash of an Enum is slow Python code
-
-    LATENCY = "latency"
-    """The time of a cold call, as when a model calls its layers in order; hot if the arrays are too small to be
-    cold."""
-    THROUGHPUT = "throughput"
-    """The time of a hot call: the same arrays as the call before."""
-    MEMORY = "memory"
-    """Bytes of the encoded inputs (weights packed) and of the workspace; among equals, the latency."""
-    EXACTNESS = "exactness"
-    """The latency, among variants whose outputs are exact or rounded once."""
 
 
 class Constraint(Protocol):

@@ -1,8 +1,8 @@
 """Read matrices of floats and of ternary codes from untrusted weight files.
 
-`open_weights` takes a .safetensors file, a folder of them, a .gguf file or `hf:OWNER/NAME`. A file is checked in full
-before any tensor is read; every fault raises WeightFileError. `TernaryWeights` lists the matrices that hold codes,
-`convert` writes them in another format, and `compare` reports whether two files hold the same weights.
+`open_weights` takes a .safetensors file, a folder of them, a .gguf or .onnx file, or `hf:OWNER/NAME`. A file is checked
+in full before any tensor is read; every fault raises WeightFileError. `TernaryWeights` lists the matrices that hold
+codes, `convert` writes them in another format, and `compare` reports whether two files hold the same weights.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from tritmark.harness.errors import WeightFileError
 from tritmark.harness.weights import hadamard
 from tritmark.harness.weights.names import inert_path
-from tritmark.harness.weights.published_names import gguf_name
+from tritmark.harness.weights.published_names import expert_name
 from tritmark.harness.weights.scales import by_row, first_difference
 from tritmark.harness.weights.source import WeightSource, open_weights
 from tritmark.harness.weights.tensor import TensorInfo
@@ -77,21 +77,42 @@ def compare(
 
 
 class _Operand:
-    """One of the two files, with its tensors by GGUF name, without those that are only scales."""
+    """One of the two files, with its tensors by GGUF name, without those that are only scales. Each expert of a 3-D
+    tensor has an entry."""
 
     def __init__(self, source: WeightSource, holders: Holders, conventions: Conventions | None) -> None:
         self.source = source
         # Without a rule, floats are compared as floats.
         self.ternary = TernaryWeights(source, holders._replace(ternarize=None), conventions, beside_another=True)
-        self.tensors: dict[str, TensorInfo] = {}
+        self.tensors: dict[str, _Entry] = {}
         for tensor in source.tensors:
-            name = gguf_name(tensor.name)
             if tensor.name in self.ternary.scales:
                 continue
-            if name in self.tensors:
-                legal = f"names used once; {self.tensors[name].name} has the same one"
-                raise source.error(tensor.name, f"is named {name} in GGUF, like another tensor", legal)
-            self.tensors[name] = tensor
+            info = self.ternary.matrix(tensor.name)
+            experts = info.expert_numbers if info is not None and info.experts else (None,)
+            for expert in experts:
+                name = expert_name(tensor.name, expert)
+                if name in self.tensors:
+                    legal = f"names used once; {self.tensors[name].tensor.name} has the same one"
+                    raise source.error(tensor.name, f"is named {name} in GGUF, like another tensor", legal)
+                self.tensors[name] = _Entry(tensor, info, expert)
+
+    def read(self, entry: _Entry) -> tuple[Any, Any]:
+        """Codes and scales of a ternary matrix."""
+        assert entry.info is not None
+        return self.ternary.read(entry.info, entry.expert or 0)
+
+
+class _Entry(NamedTuple):
+    """A tensor, or one expert of it."""
+
+    tensor: TensorInfo
+    info: TernaryInfo | None
+    expert: int | None
+
+    @property
+    def name(self) -> str:
+        return self.tensor.name + (f"[{self.expert}]" if self.expert is not None else "")
 
 
 def _compared(a: _Operand, b: _Operand, progress: Callable[[str, int], None]) -> ModelComparison:
@@ -107,16 +128,16 @@ def _compared(a: _Operand, b: _Operand, progress: Callable[[str, int], None]) ->
     for name in names:
         progress(name, len(names))
         x, y = a.tensors[name], b.tensors[name]
-        p, q = a.ternary.matrix(x.name), b.ternary.matrix(y.name)
+        p, q = x.info, y.info
         matrices += p is not None or q is not None
         if p is not None and q is not None:
-            found = _codes(a, p, b, q)
+            found = _codes(a, x, b, y)
         elif p is not None:
-            found = _products(a, p, b.source, y)
+            found = _products(a, x, b.source, y.tensor)
         elif q is not None:
-            found = _products(b, q, a.source, x, swapped=True)
+            found = _products(b, y, a.source, x.tensor, swapped=True)
         else:
-            found = _values(a.source, x, b.source, y)
+            found = _values(a.source, x.tensor, b.source, y.tensor)
         if found is not None:
             differences.append(Difference(x.name, *found, y.name if y.name != x.name else ""))
     aside = (*a.source.aside, *b.source.aside)
@@ -133,11 +154,14 @@ def _metadata(a: WeightSource, b: WeightSource) -> Iterator[Difference]:
             yield Difference(key, "metadata", "with different values")
 
 
-def _codes(a: _Operand, p: TernaryInfo, b: _Operand, q: TernaryInfo) -> tuple[str, str] | None:
+def _codes(a: _Operand, x: _Entry, b: _Operand, y: _Entry) -> tuple[str, str] | None:
+    p, q = x.info, y.info
+    assert p is not None
+    assert q is not None
     if p.shape != q.shape:
         return "shape", f"{p.shape} and {q.shape}"
-    codes, scale = a.ternary.read(p)
-    other, other_scale = b.ternary.read(q)
+    codes, scale = a.read(x)
+    other, other_scale = b.read(y)
     for part in _slabs(p.shape):
         differs = codes[part] != other[part]
         if differs.any():
@@ -178,16 +202,18 @@ def _values(a: WeightSource, x: TensorInfo, b: WeightSource, y: TensorInfo) -> t
 
 
 def _products(
-    a: _Operand, p: TernaryInfo, b: WeightSource, y: TensorInfo, *, swapped: bool = False
+    a: _Operand, x: _Entry, b: WeightSource, y: TensorInfo, *, swapped: bool = False
 ) -> tuple[str, str] | None:
     """Compare codes times scales with floats; `swapped` if the floats belong to the first file."""
+    p = x.info
+    assert p is not None
     if p.shape != y.shape:
         shapes = (y.shape, p.shape) if swapped else (p.shape, y.shape)
         return "shape", "{} and {}".format(*shapes)
     if not y.readable:
         dtypes = (y.dtype, p.dtype) if swapped else (p.dtype, y.dtype)
         return "dtype", "{} and {}".format(*dtypes)
-    codes, scale = a.ternary.read(p)
+    codes, scale = a.read(x)
     scales = by_row(scale, p.shape)
     for rows in _slabs(p.shape):
         here = np.repeat(scales[rows], p.shape[1] // scales.shape[1], axis=1)

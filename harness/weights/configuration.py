@@ -7,7 +7,8 @@
 
 BitNet (integrations/bitnet.py of transformers): `linear_class` autobitlinear multiplies by weight_scale; bitlinear,
 the default, divides. `quantization_mode` online has no weight_scale and quantizes floats by absmean in each call.
-`modules_to_not_convert` stay floats. All other methods are refused, because their tensors are not ternary codes.
+`modules_to_not_convert` stay floats. mlx.py and compressed_tensors.py read the settings of those methods. All others
+are refused, because their tensors are not ternary codes.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tritmark.harness.errors import WeightFileError
+from tritmark.harness.weights import compressed_tensors, mlx
+from tritmark.harness.weights.compressed_tensors import CompressedSettings
+from tritmark.harness.weights.mlx import MlxSettings
 from tritmark.harness.weights.names import inert, inert_path
-from tritmark.harness.weights.small_json import read_json
+from tritmark.harness.weights.small_json import CONFIGURATIONS, read_json
 
 MULTIPLY, DIVIDE = "multiply", "divide"
 OFFLINE, ONLINE = "offline", "online"
-FILES = ("config.json", "quantization_config.json", "quantize_config.json", "quant_config.json", "hf_quant_config.json")
-"""Files that are read."""
 
 _CLASSES = {"autobitlinear": MULTIPLY, "bitlinear": DIVIDE}
 _OWN = {"quantize_config.json": "gptq", "quant_config.json": "awq", "hf_quant_config.json": "modelopt"}
@@ -31,11 +33,9 @@ _OWN = {"quantize_config.json": "gptq", "quant_config.json": "awq", "hf_quant_co
 _KNOWN = {
     "gptq": "GPTQ: integers of 2 to 8 bits with zero points",
     "awq": "AWQ: integers of 4 bits with zero points",
-    "compressed-tensors": "compressed-tensors",
     "bitsandbytes": "bitsandbytes: NF4, FP4 or int8",
     "fp8": "float8 with scales",
     "modelopt": "ModelOpt of NVIDIA",
-    "mlx": "MLX: integers with a scale and a bias for each group",
 }
 _IMPLIED = {"quantization": {"quant_method": "mlx"}, "compression_config": {"quant_method": "compressed-tensors"}}
 """By the key in config.json."""
@@ -53,9 +53,19 @@ class Quantization:
     mode: str = OFFLINE
     kept: frozenset[str] = frozenset()
     """Modules that stay floats."""
+    mlx: MlxSettings | None = None
+    compressed: CompressedSettings | None = None
+    """The settings of other methods, whose floats all stay floats."""
+
+    @property
+    def words(self) -> str:
+        """The name of the method whose words hold the codes; "" for BitNet."""
+        return "MLX" if self.mlx is not None else "compressed-tensors" if self.compressed is not None else ""
 
     def keeps(self, name: str) -> bool:
         """Whether the tensor is in a module that stays floats, by the rule of transformers (should_convert_module)."""
+        if self.words:
+            return True
         module = name.rpartition(".")[0]
         return any(module.startswith(each) or module.endswith(each) or f"{each}." in module for each in self.kept)
 
@@ -68,11 +78,11 @@ def configuration_of(folder: Path, *, asked: bool = False) -> Quantization:
     """The settings of the files in `folder`; NONE without any.
 
     With `asked` the user has given the direction of weight_scale, so an unknown linear_class is no error. Raises
-    WeightFileError for files that cannot be read, that contradict each other, or that name a method except bitnet.
+    WeightFileError for files that cannot be read, that contradict each other, or that name a method that is not read.
     """
     first: tuple[str, Quantization] | None = None
     for place, said in _places(folder):
-        found = _bitnet(folder, place, said, asked)
+        found = _described(folder, place, said, asked)
         if first is not None and found != first[1]:
             text = f"{place} and {first[0]} contradict each other: {_shown(found)}, {_shown(first[1])}"
             raise WeightFileError(path=inert_path(folder), found=text, legal="files that agree; correct one")
@@ -82,7 +92,7 @@ def configuration_of(folder: Path, *, asked: bool = False) -> Quantization:
 
 def _places(folder: Path) -> Iterator[tuple[str, dict[str, object]]]:
     """Every quantization that the files describe, with its place."""
-    for file in FILES:
+    for file in CONFIGURATIONS:
         path = folder / file
         if not path.exists():
             continue
@@ -110,16 +120,23 @@ def _within(path: Path, config: dict[str, object], place: str, depth: int) -> It
             yield from _within(path, inner, f"{place}: {inert(key)}", depth + 1)
 
 
-def _bitnet(folder: Path, place: str, said: dict[str, object], asked: bool) -> Quantization:
+def _described(folder: Path, place: str, said: dict[str, object], asked: bool) -> Quantization:
     def wrong(found: str, legal: str) -> WeightFileError:
         return WeightFileError(path=inert_path(folder), found=f"{place}: {found}", legal=legal)
 
     own = "linear_class" in said or "quantization_mode" in said
     method = said.get("quant_method", "bitnet" if own else _unnamed(said))
+    if method == "mlx":
+        return Quantization(mlx=mlx.settings_of(said, wrong))
+    if method == "compressed-tensors":
+        return Quantization(compressed=compressed_tensors.settings_of(said, wrong))
     if method != "bitnet":
         known = _KNOWN.get(method, "") if isinstance(method, str) else ""
         text = f"quant_method {inert(method)}" + (f" ({known})" if known else "")
-        raise wrong(f"{text}, whose tensors tritmark cannot read as ternary codes", "quant_method bitnet, or none")
+        raise wrong(
+            f"{text}, whose tensors tritmark cannot read as ternary codes",
+            "quant_method bitnet, mlx or compressed-tensors, or none",
+        )
     linear_class = said.get("linear_class", "bitlinear")
     if not isinstance(linear_class, str) or (linear_class not in _CLASSES and not asked):
         raise wrong(f"linear_class {inert(linear_class)}", f"{' or '.join(_CLASSES)}; or pass --weight-scale")
@@ -143,5 +160,10 @@ def _unnamed(said: dict[str, object]) -> object:
 
 
 def _shown(found: Quantization) -> str:
+    if found.mlx is not None:
+        default, others = found.mlx.default, len(found.mlx.modules)
+        return f"MLX with {default.bits} bits in groups of {default.group_size}, and {others} modules that differ"
+    if found.compressed is not None:
+        return f"compressed-tensors with {' and '.join(f'{each.bits} bits' for each in found.compressed.schemes)}"
     kept = ", ".join(map(inert, sorted(found.kept))) or "no module"
     return f"{found.weight_scale or 'another linear_class'}, {found.mode}, {kept} kept as floats"

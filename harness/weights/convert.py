@@ -21,6 +21,7 @@ from tritmark.harness.nearest import nearest
 from tritmark.harness.weights.atomic_file import written
 from tritmark.harness.weights.companions import SCALE_SUFFIX
 from tritmark.harness.weights.configuration import MULTIPLY
+from tritmark.harness.weights.gguf_types import gguf_types
 from tritmark.harness.weights.names import inert, inert_path
 from tritmark.harness.weights.outlines import Outline, OutlinedTensor, gguf_outline, safetensors_outline
 from tritmark.harness.weights.published_names import gguf_name, hf_name
@@ -113,8 +114,8 @@ def convert(
             raise WeightFileError(path=inert_path(path), found="no ternary matrix", legal=legal)
         if not quantize:
             _refuse_floats(weights)
-        if out.suffix != ".gguf" and weights.transform:
-            legal = "a .gguf file, which keeps these keys"
+        if weights.transform and not out.suffix == source.suffix == ".gguf":
+            legal = "from a .gguf file to a .gguf file, which keeps these keys"
             raise InvalidArgumentError(op="convert", argument="OUT", found=f"{out}; {weights.transform}", legal=legal)
         parts = _plan(weights, form, type, out.suffix)
         planned = [each for part in parts for each in (part.planned, part.scale) if each is not None]
@@ -160,15 +161,23 @@ def _plan(weights: TernaryWeights, form: CodeFormat, type: _Type, suffix: str) -
     for tensor in weights.source.tensors:
         info = weights.matrix(tensor.name)
         name = rename(tensor.name)
+        if tensor.name in weights.not_ternary:
+            legal = "a model whose other tensors are floats; words mean nothing without their configuration"
+            raise _unfit(tensor.name, f"of {weights.not_ternary[tensor.name]}", legal)
         if info is not None:
             _require_room(info, form, type)
             if info.format:
                 weights.format(info)
-            shape = form.packed_shape(info.shape) if type.dtype == PACKED_ROWS else info.shape
+            shape = form.packed_shape(info.shape) if type.dtype == PACKED_ROWS else info.stored_shape
             dtype = "uint8" if type.dtype == PACKED_ROWS else type.dtype
             scale = OutlinedTensor(name + SCALE_SUFFIX, (1,), "float32", 4) if type.dtype == PACKED_ROWS else None
             parts.append(
-                _Part(tensor.name, OutlinedTensor(name, shape, dtype, form.packed_bytes(info.shape)), info, scale)
+                _Part(
+                    tensor.name,
+                    OutlinedTensor(name, shape, dtype, form.packed_bytes(info.shape) * len(info.expert_numbers)),
+                    info,
+                    scale,
+                )
             )
         elif tensor.name not in weights.scales:
             parts.append(_Part(tensor.name, OutlinedTensor(name, tensor.shape, tensor.dtype, tensor.nbytes), None))
@@ -180,6 +189,15 @@ def _require_room(info: TernaryInfo, form: CodeFormat, type: _Type) -> None:
     if info.shape[0] % rows or not form.holds(info.shape):
         legal = f"N a multiple of {rows}, K of {form.column_multiple}, and no partial block that the layout drops"
         raise _unfit(info.name, f"of shape {info.shape}, which {form.name} cannot hold", legal)
+    if info.experts and (type.dtype == PACKED_ROWS or not _holds_experts(form, type, info)):
+        legal = "a format of GGUF in which rows have their own bytes"
+        raise _unfit(info.name, f"with experts (3-D), which have no known place in {form.name}", legal)
+
+
+def _holds_experts(form: CodeFormat, type: _Type, info: TernaryInfo) -> bool:
+    """Whether the type's size of a 3-D tensor is that of all matrices."""
+    kind = next((each for each in gguf_types().values() if each.dtype == type.dtype), None)
+    return kind is not None and kind.nbytes(info.stored_shape) == info.experts * form.packed_bytes(info.shape)
 
 
 def _names_once(planned: list[OutlinedTensor]) -> None:
@@ -218,12 +236,15 @@ def _write(
                     digest.update(chunk)
                 digests[name] = digest.digest()
                 continue
-            codes, scale = weights.read(part.info)
-            if part.info.ruled:
-                lost += loss(weights.source.read(part.source), codes, scale, part.info.dtype)
-            scale = _fitted(part, scale, form, holders)
-            digests[name] = _digest(codes, scale)
-            _write_packed(file, part, form, codes, scale)
+            digest = sha256()
+            for expert in part.info.expert_numbers:
+                codes, scale = weights.read(part.info, expert)
+                if part.info.ruled:
+                    lost += loss(weights.source.read(part.source), codes, scale, part.info.dtype)
+                scale = _fitted(part, scale, form, holders)
+                digest.update(_digest(codes, scale))
+                _write_packed(file, part, form, codes, scale)
+            digests[name] = digest.digest()
             if part.scale is not None:
                 file.seek(offsets[part.scale.name])
                 file.write(np.float32(scale).astype("<f4").tobytes())
@@ -283,15 +304,14 @@ def _verify(path: Path, digests: dict[str, bytes], holders: Holders, conventions
         if names != digests.keys():
             raise WeightFileError(path=inert_path(path), found="other tensors than were written", legal="the same ones")
         for name, expected in digests.items():
-            info = weights.matrix(name)
+            info, digest = weights.matrix(name), sha256()
             if info is not None and info.format:
-                found = _digest(*weights.read(info))
+                for expert in info.expert_numbers:
+                    digest.update(_digest(*weights.read(info, expert)))
             else:
-                digest = sha256()
                 for chunk in source.chunks(name):
                     digest.update(chunk)
-                found = digest.digest()
-            if found != expected:
+            if digest.digest() != expected:
                 raise source.error(name, "other bytes than were written", "the same bytes; check the disk")
 
 

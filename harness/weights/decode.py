@@ -11,13 +11,16 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from tritmark.harness.weights.onnx_file import InlineData
 from tritmark.harness.weights.plain_file import PlainFile
 from tritmark.harness.weights.tensor import DEQUANTIZED
 
 _STORED = {"float32": "<f4", "float16": "<f2", "bfloat16": "<u2", "float64": "<f8"}
 
 
-def read_float32(file: PlainFile, dtype: str, shape: tuple[int, ...], offset: int, nbytes: int) -> NDArray[np.float32]:
+def read_float32(
+    file: PlainFile | InlineData, dtype: str, shape: tuple[int, ...], offset: int, nbytes: int
+) -> NDArray[np.float32]:
     """Read a float32 array of `shape` from the `nbytes` bytes at byte `offset` of `file`.
 
     `dtype` is one of FLOATS or DEQUANTIZED. Except for float32, memory holds the stored bytes beside the result.

@@ -89,6 +89,19 @@ def split(values: Floats, layout: FloatLayout) -> tuple[NDArray[np.int8], Floats
     return codes, scales if layout.scale_per == "group" else scales[:, 0]
 
 
+def has_four_levels(rows: Floats) -> bool:
+    """Whether all numbers of some rows are -1.5, -0.5, 0.5 or 1.5 times a scale for each group of 32 columns or more,
+    as in 2-bit weights without 0."""
+    width = GROUPS[-1] if rows.shape[1] % GROUPS[-1] == 0 else rows.shape[1]
+    groups = np.abs(rows).reshape(-1, width)
+    low, high = groups.min(axis=1), groups.max(axis=1)
+    two = low < high
+    levels = ((groups == low[:, np.newaxis]) | (groups == high[:, np.newaxis])).all()
+    # bfloat16 rounds each level by at most 2^-8 of it.
+    apart = np.abs(high - 3 * low) <= high * np.float32(2.0**-6)
+    return bool(levels and two.any() and (low > 0).all() and apart[two].all())
+
+
 def first_other_than_codes(values: Floats) -> tuple[int, int] | None:
     """The index of the first number that is not -1, 0 or 1, or None."""
     others = (values != 0) & (np.abs(values) != 1)

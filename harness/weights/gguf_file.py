@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tritmark.harness.weights import type_42
-from tritmark.harness.weights.gguf_types import GgufType, gguf_types, unread_type
+from tritmark.harness.weights.gguf_types import TL2, GgufType, gguf_types, unread_type
 from tritmark.harness.weights.names import inert
 from tritmark.harness.weights.plain_file import PlainFile
 from tritmark.harness.weights.tensor import FileHeader, KeyValue, TensorInfo
@@ -169,6 +169,8 @@ def _placed(
     ]
     if extents:
         types[type_42.NUMBER] = type_42.layout_of(file, extents, alignment, facts.get(LAYOUT_KEY))
+    if not _are(types.get(TL2), entries, following, TL2):
+        types[TL2] = None  # of bitnet.cpp: its size is that of the extent
     placed = []
     least: int | None = 0
     for entry, end in zip(entries, following, strict=True):
@@ -199,6 +201,16 @@ def _placed(
             found = f"tensor {inert(each.name)} ends at byte {end} of a file of {file.size}"
             raise file.error(found, "tensors inside the file")
     return tuple(placed)
+
+
+def _are(kind: GgufType | None, entries: Sequence[_TensorEntry], ends: Sequence[int], code: int) -> bool:
+    """Whether every tensor of the type number fits into its extent as `kind`."""
+    return kind is not None and all(
+        (entry.shape[-1] if entry.shape else 1) % kind.block_elements == 0
+        and entry.offset + kind.nbytes(entry.shape) <= end
+        for entry, end in zip(entries, ends, strict=True)
+        if entry.code == code
+    )
 
 
 def _counts(cursor: _Cursor) -> tuple[int, int]:

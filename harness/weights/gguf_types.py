@@ -34,7 +34,7 @@ class GgufType(NamedTuple):
 
 Q2_0 = GgufType("q2_0", 64, 18, file_type=41)
 PQ2_0 = GgufType("pq2_0", 128, 34, file_type=141)
-STQ1_0 = GgufType("stq1_0", 256, 42, file_type=42)
+STQ1_0 = GgufType("stq1_0", 256, 42)
 _OTHERS = {
     # bitnet.cpp: 4 codes a byte, and 32 bytes with the scale at the end.
     36: GgufType("i2_s", 4, 1, trailer_bytes=32, file_type=40),
@@ -50,8 +50,10 @@ _OTHERS = {
     335: GgufType("iq2_bn_r4", 64, 16, row_bytes=4, file_type=337),
 }
 _FILE_TYPES = {"float32": 0, "float16": 1, "bfloat16": 32, "tq1_0": 36, "tq2_0": 37}
+TL1, TL2 = 38, 39
+"""bitnet.cpp's numbers of its types for look-up kernels. ggml has MXFP4 under the second."""
 _USERS = {
-    37: "I8_S of bitnet.cpp",
+    37: "I8_S of bitnet.cpp, int8 values without a scale",
     38: "TL1 of bitnet.cpp",
     39: "TL2 of bitnet.cpp, MXFP4 of ggml",
     40: "NVFP4 of ggml",

@@ -2,19 +2,28 @@
 
 The file stores W * S * H: before a product the model multiplies activations by signs and, in blocks, by a Hadamard
 matrix. tritmark judges the product of the stored weights without this transform, so it shows and compares the keys and
-never drops them. Source: PrismML-Eng/llama.cpp, versions 1 and 2 of the keys.
+never drops them; `transformed` computes it for checks. Source: PrismML-Eng/llama.cpp, versions 1 and 2 of the keys. A
+config.json of MLX may have the same keys, with the version in `schema_version`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
-from tritmark.harness.errors import WeightFileError
+import numpy as np
+from numpy.typing import NDArray
+
+from tritmark.harness.errors import InvalidArgumentError, WeightFileError
 from tritmark.harness.weights.gguf_values import bytes_of, value_of
-from tritmark.harness.weights.names import inert
+from tritmark.harness.weights.names import inert, inert_path
+from tritmark.harness.weights.small_json import read_json
 from tritmark.harness.weights.source import WeightSource
 
 PREFIX = "prism.hadamard."
+_LARGEST = 1 << 20
+_DEPTH = 4
 _VERSIONS = (1, 2)
 _FIXED = {
     "transform": ("normalized-sylvester-walsh-hadamard",),
@@ -57,6 +66,86 @@ def transform_note(source: WeightSource) -> str:
         f"{PREFIX}* ({version}): the model transforms {of} (Hadamard{blocks}) before the product; products of the "
         "stored weights are judged, and the transform is not applied"
     )
+
+
+def transformed(
+    x: NDArray[Any],
+    block_size: int,
+    signs: NDArray[Any] | None = None,
+    *,
+    inverse: bool = False,
+    heads: tuple[int, int, int] | None = None,
+) -> NDArray[np.float64]:
+    """The activations of a model before a product with rotated weights: x (..., K) times signs (K,), then each block
+    of K times the Hadamard matrix in natural order over the root of its size. In float64.
+
+    With `inverse`, the row of a rotated embedding as the model uses it: the matrix first, then the signs. `heads` are
+    (hd, nk, rep) of the activations of ssm_out (gdn_v_grouped), whose heads (rep, nk, hd) become (nk, rep, hd) first.
+
+    Raises InvalidArgumentError for a block that is no power of two or does not divide K, and for other numbers of signs
+    or heads.
+    """
+    values: NDArray[np.float64] = np.asarray(x, np.float64)
+    columns = values.shape[-1] if values.ndim else 0
+    if block_size < 1 or block_size & (block_size - 1) or columns == 0 or columns % block_size:
+        found, legal = f"{block_size} for {columns} columns", "a power of two that divides the columns"
+        raise InvalidArgumentError(op="hadamard", argument="block_size", found=found, legal=legal)
+    if signs is not None and (signs.shape != (columns,) or not np.isin(signs, (-1, 1)).all()):
+        found, legal = f"of shape {signs.shape}", f"-1 and 1 of shape {(columns,)}"
+        raise InvalidArgumentError(op="hadamard", argument="signs", found=found, legal=legal)
+    if heads is not None:
+        dim, groups, repeats = heads
+        if dim * groups * repeats != columns or min(heads) < 1:
+            legal = f"sizes whose product is {columns}"
+            raise InvalidArgumentError(op="hadamard", argument="heads", found=str(heads), legal=legal)
+        values = values.reshape(-1, repeats, groups, dim).swapaxes(1, 2).reshape(values.shape)
+    factors: NDArray[np.float64] = np.ones(columns) if signs is None else signs.astype(np.float64)
+    blocks = (values if inverse else values * factors).reshape(-1, block_size)
+    width = 1
+    while width < block_size:
+        pairs_of = blocks.reshape(len(blocks), -1, 2, width)
+        blocks = np.stack([pairs_of[:, :, 0] + pairs_of[:, :, 1], pairs_of[:, :, 0] - pairs_of[:, :, 1]], axis=2)
+        blocks = blocks.reshape(-1, block_size)
+        width *= 2
+    found_values: NDArray[np.float64] = (blocks / np.sqrt(block_size)).reshape(values.shape)
+    return found_values * factors if inverse else found_values
+
+
+def configuration_note(folder: Path) -> str:
+    """Like transform_note, for an object in config.json whose name has `hadamard`; "" without one."""
+    path = folder / "config.json"
+    if not path.exists():
+        return ""
+    for place, said in _described(read_json(path, _LARGEST), 0):
+
+        def wrong(found: str, legal: str, place: str = place) -> WeightFileError:
+            return WeightFileError(path=inert_path(path), found=f"{place} {found}", legal=legal)
+
+        keys = said if isinstance(said, dict) else {}
+        version = keys.get("schema_version", keys.get("version"))
+        if isinstance(version, bool) or version not in _VERSIONS:
+            raise wrong(f"with version {inert(version)}", " or ".join(map(str, _VERSIONS)))
+        for name, legal in _FIXED.items():
+            if name in keys and keys[name] not in legal:
+                raise wrong(f"with {name} {inert(keys[name])}", " or ".join(legal))
+        block = keys.get("block_size")
+        if isinstance(block, bool) or not isinstance(block, int) or block < 1 or block & (block - 1):
+            raise wrong(f"with block_size {inert(block)}", "a power of two")
+        return (
+            f"{place} (version {version}): the model transforms activations (Hadamard in blocks of {block}) before the "
+            "product; products of the stored weights are judged, and the transform is not applied"
+        )
+    return ""
+
+
+def _described(config: object, depth: int) -> Iterator[tuple[str, object]]:
+    if not isinstance(config, dict) or depth > _DEPTH:
+        return
+    for key, value in config.items():
+        if "hadamard" in key.lower() and value not in (None, False):
+            yield f"config.json: {inert(key)}", value
+        else:
+            yield from _described(value, depth + 1)
 
 
 def _check(source: WeightSource, keys: dict[str, Any]) -> None:

@@ -21,6 +21,7 @@ _LINEAR = {
 _MODULES = frozenset(name.rpartition(".")[2] for name in _LINEAR.values())
 _BLOCK = {
     **_LINEAR,
+    "ffn_gate_inp": "mlp.gate",
     "attn_norm": "input_layernorm",
     "ffn_norm": "post_attention_layernorm",
     "attn_sub_norm": "self_attn.attn_sub_norm",
@@ -36,8 +37,14 @@ _TO_GGUF = {**{theirs: ours for ours, theirs in _BLOCK.items()}, **_FORMER}
 _WHOLE_TO_GGUF = {theirs: ours for ours, theirs in _WHOLE.items()}
 
 
+_ONNX = re.compile(r"(model\.layers\.\d+\.(?:self_attn|attn|mlp)\.[a-z]+_proj|lm_head)\.MatMul\.q?weight(?:_\w+)?")
+"""Names that exporters to ONNX give to the weights of a layer."""
+_EXPERT = re.compile(r"model\.layers\.(\d+)\.mlp\.(?:experts\.(\d+)|switch_mlp)\.(gate|up|down)_proj\.weight")
+
+
 def gguf_name(name: str) -> str:
     """The GGUF name of a tensor; `name` may be of either kind."""
+    name = matrix_name(name)
     match = _HF.fullmatch(name)
     if match is not None and match[2] in _TO_GGUF:
         return f"blk.{match[1]}.{_TO_GGUF[match[2]]}.{match[3]}"
@@ -47,11 +54,33 @@ def gguf_name(name: str) -> str:
 
 def hf_name(name: str) -> str:
     """The Hugging Face name of a tensor; `name` may be of either kind."""
+    name = matrix_name(name)
     match = _GGUF.fullmatch(name)
     if match is not None and match[2] in _BLOCK:
         return f"model.layers.{match[1]}.{_BLOCK[match[2]]}.{match[3]}"
     stem, dot, end = name.rpartition(".")
     return f"{_WHOLE[stem]}.{end}" if dot and stem in _WHOLE and end in {"weight", "bias"} else name
+
+
+def matrix_name(name: str) -> str:
+    """The name of the matrix whose words a tensor holds; other names are unchanged."""
+    match = _ONNX.fullmatch(name)
+    if match is not None:
+        return f"{match[1].replace('.attn.', '.self_attn.')}.weight"
+    return name.removesuffix("_packed") if name.endswith(".weight_packed") else name
+
+
+def expert_name(name: str, expert: int | None) -> str:
+    """The GGUF name of a tensor, with the number of the expert before its last part: for matrix `expert` of a 3-D
+    tensor, and for an expert that is a tensor of its own."""
+    match = _EXPERT.fullmatch(matrix_name(name))
+    if match is None:
+        found = gguf_name(name)
+    else:
+        found = f"blk.{match[1]}.ffn_{match[3]}_exps.weight"
+        expert = int(match[2]) if match[2] is not None else expert
+    stem, dot, end = found.rpartition(".")
+    return found if expert is None else f"{stem}{dot}{expert}.{end}"
 
 
 def is_linear(name: str) -> bool:

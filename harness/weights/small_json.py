@@ -9,6 +9,12 @@ from tritmark.harness.errors import WeightFileError
 from tritmark.harness.weights.names import inert
 from tritmark.harness.weights.plain_file import PlainFile
 
+CONFIGURATIONS = (
+    *("config.json", "quantization_config.json", "quantize_config.json", "quant_config.json"),
+    "hf_quant_config.json",
+)
+"""Files that describe how weights are quantized."""
+
 
 def read_json(path: Path, largest: int) -> object:
     """The parsed file. Raises WeightFileError for invalid JSON, more than `largest` bytes, and a repeated key, which

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -14,15 +14,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tritmark.harness.errors import InvalidArgumentError, WeightFileError
-from tritmark.harness.weights import gguf_file, hub, safetensors_file, shards
+from tritmark.harness.weights import gguf_file, hub, onnx_file, safetensors_file, shards
 from tritmark.harness.weights.decode import read_float32
 from tritmark.harness.weights.index import ALONE, Index, index_of
 from tritmark.harness.weights.names import inert, inert_path
+from tritmark.harness.weights.onnx_file import InlineData
 from tritmark.harness.weights.plain_file import PlainFile, reason
 from tritmark.harness.weights.tensor import DEQUANTIZED, FLOATS, FileHeader, TensorInfo
 
 _READERS = {".safetensors": safetensors_file.read_header, ".gguf": gguf_file.read_header}
-_LEGAL = "a .safetensors file, a folder of them, a .gguf file or a part of a split one, or hf:OWNER/NAME[@REVISION]"
+SUFFIXES = (*_READERS, ".onnx")
+_LEGAL = (
+    "a .safetensors file, a folder of them, a .gguf file or a part of a split one, an .onnx file, or "
+    "hf:OWNER/NAME[/FILE][@REVISION]"
+)
 CHUNK = 1 << 22
 """Bytes that `WeightSource.chunks` yields at a time."""
 
@@ -38,16 +43,21 @@ class WeightSource:
         self.folder = files[0].parent
         """The folder of the files."""
         self.suffix = files[0].suffix
-        """.safetensors or .gguf."""
+        """.safetensors, .gguf or .onnx."""
         self.aside: tuple[str, ...] = ()
         """In a folder, the names of .safetensors files that do not belong to the model and are not read."""
-        self._placed: dict[str, tuple[TensorInfo, PlainFile]] = {}
+        self._placed: dict[str, tuple[TensorInfo, PlainFile | InlineData]] = {}
         headers: list[FileHeader] = []
         with ExitStack() as opened:
             for each in files:
                 file = PlainFile(each)
                 opened.callback(file.close)
-                headers.append(_READERS[each.suffix](file))
+                places: Mapping[str, PlainFile | InlineData] = {}
+                if each.suffix == ".onnx":
+                    header, places = onnx_file.read_model(file, lambda beside: opened.callback(beside.close))
+                else:
+                    header = _READERS[each.suffix](file)
+                headers.append(header)
                 if len(headers) == 1:
                     self._first = file
                 if each.suffix == ".gguf":
@@ -58,7 +68,7 @@ class WeightSource:
                     if tensor.name in self._placed:
                         other = inert_path(self._placed[tensor.name][0].file.name)
                         raise file.error(f"tensor {inert(tensor.name)}, which {other} has too", "names used once")
-                    self._placed[tensor.name] = tensor, file
+                    self._placed[tensor.name] = tensor, places.get(tensor.name, file)
             if index is not None:
                 index.require(self._placed)
             if self.suffix == ".gguf":
@@ -71,9 +81,12 @@ class WeightSource:
         """All tensors in file order, including those that cannot be read."""
 
     def matrices(self) -> Iterator[TensorInfo]:
-        """Every non-empty 2-D tensor that `read` converts to floats, in file order."""
+        """Every non-empty 2-D tensor that `read` converts to floats, in file order; none of an .onnx file, which does
+        not state which of them are weights."""
         return (
-            tensor for tensor in self.tensors if len(tensor.shape) == 2 and 0 not in tensor.shape and tensor.readable
+            tensor
+            for tensor in self.tensors
+            if len(tensor.shape) == 2 and 0 not in tensor.shape and tensor.readable and self.suffix != ".onnx"
         )
 
     def read(self, name: str, rows: slice | None = None) -> NDArray[np.float32]:
@@ -111,11 +124,11 @@ class WeightSource:
         """The tensor with this name, or None."""
         return self._placed[name][0] if name in self._placed else None
 
-    def read_bytes(self, name: str) -> NDArray[np.uint8]:
-        """The stored bytes of the existing tensor `name` as a new flat array."""
+    def read_bytes(self, name: str, part: int = 0, parts: int = 1) -> NDArray[np.uint8]:
+        """The stored bytes of the existing tensor `name` as a new flat array, or one of `parts` equal parts of them."""
         tensor, file = self._placed[name]
-        stored = np.empty(tensor.nbytes, np.uint8)
-        file.read_into(tensor.offset, stored.data)
+        stored = np.empty(tensor.nbytes // parts, np.uint8)
+        file.read_into(tensor.offset + part * stored.size, stored.data)
         return stored
 
     def chunks(self, name: str) -> Iterator[memoryview]:
@@ -148,7 +161,7 @@ class WeightSource:
         self.close()
 
 
-def _chunks(file: PlainFile, offset: int, nbytes: int) -> Iterator[memoryview]:
+def _chunks(file: PlainFile | InlineData, offset: int, nbytes: int) -> Iterator[memoryview]:
     buffer = memoryview(bytearray(min(nbytes, CHUNK)))
     for done in range(0, nbytes, CHUNK):
         part = buffer[: min(CHUNK, nbytes - done)]
@@ -157,8 +170,8 @@ def _chunks(file: PlainFile, offset: int, nbytes: int) -> Iterator[memoryview]:
 
 
 def open_weights(path: str | Path) -> WeightSource:
-    """Open and check the weights at `path`: a .safetensors file, a folder of them, a .gguf file, or
-    `hf:OWNER/NAME[@REVISION]`.
+    """Open and check the weights at `path`: a .safetensors file, a folder of them, a .gguf file, an .onnx file, or
+    `hf:OWNER/NAME[/FILE][@REVISION]`.
 
     - Folder with an index.json: reads the files that the index names. All must exist with the listed tensors.
     - Folder without one: reads model.safetensors if it exists, as transformers does; otherwise every *.safetensors
@@ -181,7 +194,7 @@ def open_weights(path: str | Path) -> WeightSource:
         if isinstance(error, WeightFileError):
             raise
         raise WeightFileError(path=inert_path(text), found=reason(error), legal=_LEGAL) from error
-    if not files or files[0].suffix not in _READERS:
+    if not files or files[0].suffix not in SUFFIXES:
         found = f"a file named {inert(files[0].name)}" if files else "a folder without .safetensors files"
         raise WeightFileError(path=inert_path(text), found=found, legal=_LEGAL)
     if is_folder and index is None:

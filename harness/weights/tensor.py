@@ -51,6 +51,27 @@ class KeyValue:
     nbytes: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockProduct:
+    """A node com.microsoft.MatMulNBits of an .onnx file, by the names of its inputs; "" for a missing one."""
+
+    N: int
+    K: int
+    bits: int
+    block_size: int
+    scales: str
+    zero_points: str
+    group_index: str
+    """The input g_idx."""
+    prepacked: bool
+    """Whether the bytes are in the order of one GPU's kernels (attribute weight_prepacked)."""
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of a row."""
+        return -(-self.K // self.block_size)
+
+
 @dataclass(frozen=True, slots=True)
 class FileHeader:
     """The content of the header of a checked weight file."""
@@ -61,3 +82,7 @@ class FileHeader:
     facts: Mapping[str, str | int] = field(default_factory=dict)
     """Metadata that decides how tensors are read: all of a .safetensors file, and the keys in gguf_file.FACTS of a GGUF
     file."""
+    products: Mapping[str, BlockProduct] = field(default_factory=dict)
+    """Of an .onnx file: how the initializers with fields of blocks are used, by name."""
+    other_words: Mapping[str, str] = field(default_factory=dict)
+    """Of an .onnx file: initializers with fields in other layouts, and the operator that reads them."""

@@ -3,6 +3,7 @@
 These matrices are ternary:
 
 - a GGUF type that holds codes;
+- words of MLX, compressed-tensors and ONNX with ternary scales and offsets beside them (words);
 - a uint8 tensor NAME with four rows per byte, as in BitNet models on Hugging Face, with its scale in NAME_scale;
 - floats or int8 that are all -1, 0 or 1 beside a NAME_scale: a packed model that was unpacked on load and saved;
 - floats of a linear layer that are exactly ternary (float_codes), in any part of a model;
@@ -21,7 +22,7 @@ These matrices are ternary:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -30,23 +31,32 @@ from numpy.typing import NDArray
 
 from tritmark.harness.errors import InvalidArgumentError, WeightFileError
 from tritmark.harness.spec import Ternarized, WeightType
-from tritmark.harness.weights import hadamard
+from tritmark.harness.weights import block_products, compressed_tensors, hadamard, mlx
 from tritmark.harness.weights.companions import SCALE_SUFFIX, require_understood
 from tritmark.harness.weights.configuration import DIVIDE, MULTIPLY, NONE, ONLINE, configuration_of
 from tritmark.harness.weights.finite import check_finite, require_finite, scales_finite, slabs
-from tritmark.harness.weights.float_codes import FloatLayout, first_other_than_codes, layout_of, split
+from tritmark.harness.weights.float_codes import FloatLayout, first_other_than_codes, has_four_levels, layout_of, split
 from tritmark.harness.weights.gguf_file import LAYOUT_KEY
 from tritmark.harness.weights.gguf_scales import ScalesBeside
-from tritmark.harness.weights.gguf_types import described
+from tritmark.harness.weights.gguf_types import TL1, TL2, described, unread_type
 from tritmark.harness.weights.names import inert
 from tritmark.harness.weights.published_names import is_linear, looks_linear
 from tritmark.harness.weights.source import WeightSource
 from tritmark.harness.weights.tensor import FLOATS, TensorInfo
+from tritmark.harness.weights.words import ORT_Q2, Words, scales_of, zero_points
+from tritmark.harness.weights.words import layout_of as layout_of_words
 
 PACKED_ROWS = "packed_rows"
 """The type of a uint8 tensor (R, K) with rows n, n + R, n + 2R and n + 3R in each byte. N is 4 * R, because files do
 not state whether it was less."""
 ROWS_TO_A_BYTE = 4
+TL_TYPES = tuple(map(unread_type, (TL1, TL2)))
+"""The dtypes of bitnet.cpp's types for look-up kernels; ggml may use the numbers, so their extents have the size."""
+_BEHIND, _MOST_PADDING = 32, 32
+"""Bytes of the scale and zeros behind tiles, and of padding to the next tensor."""
+_FIRST_ROWS = 4
+"""Rows that are tested for levels other than ternary ones."""
+_BESIDE_WORDS = ("scales", "biases", "weight_scale", "weight_shape", "weight_zero_point", "weight_g_idx")
 WEIGHT_SCALE_KEY = "tritmark.weight_scale"
 
 Codes = NDArray[np.int8]
@@ -81,12 +91,14 @@ class CodeFormat(Protocol):
 
     def holds(self, shape: tuple[int, int]) -> bool: ...
 
+    def decided(self, shape: tuple[int, int]) -> bool: ...
+
     def pack(self, codes: Codes, scale: Any, *, tail: Literal["drop", "error"]) -> NDArray[np.uint8]: ...
 
     def stored_scales(self, packed: NDArray[np.uint8], shape: tuple[int, int]) -> Any: ...
 
     def unpack(
-        self, packed: NDArray[np.uint8], shape: tuple[int, int], *, tail: Literal["drop", "error"]
+        self, packed: NDArray[np.uint8], shape: tuple[int, int], *, tail: Literal["drop", "error"], **layout: Any
     ) -> tuple[Codes, Any]: ...
 
 
@@ -115,7 +127,7 @@ class _Installed(Protocol):
     def weight_types(self) -> Mapping[str, WeightType]: ...
 
     @property
-    def read_formats(self) -> Mapping[str, Any]: ...
+    def formats(self) -> Mapping[str, Any]: ...
 
     @property
     def ternarize(self) -> Callable[[Any], Ternarized] | None: ...
@@ -123,7 +135,7 @@ class _Installed(Protocol):
 
 def holders_of(installed: _Installed) -> Holders:
     """The Holders of everything that is installed."""
-    return Holders(installed.weight_types, installed.read_formats, installed.ternarize)
+    return Holders(installed.weight_types, installed.formats, installed.ternarize)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +156,10 @@ class TernaryInfo:
     """The layout of the scales of exactly ternary floats and int8; None for all others."""
     factor: TensorInfo | None = None
     """The tensor with a further factor of the weights (see gguf_scales)."""
+    words: Words | None = None
+    """The tensors beside a matrix of words."""
+    experts: int = 0
+    """The number of matrices of `shape` in a 3-D tensor (E, N, K), one after another; 0 for one matrix."""
 
     @property
     def name(self) -> str:
@@ -153,7 +169,18 @@ class TernaryInfo:
     @property
     def nbytes(self) -> int:
         """Size in the file in bytes, including a scale beside it."""
-        return self.tensor.nbytes + (self.scale.nbytes if self.scale is not None else 0)
+        beside = self.words.tensors if self.words is not None else ()
+        return sum(each.nbytes for each in (self.tensor, *((self.scale,) if self.scale is not None else ()), *beside))
+
+    @property
+    def stored_shape(self) -> tuple[int, ...]:
+        """(N, K), or (E, N, K) of experts."""
+        return (self.experts, *self.shape) if self.experts else self.shape
+
+    @property
+    def expert_numbers(self) -> range:
+        """The numbers of its matrices: 0 for one matrix."""
+        return range(max(self.experts, 1))
 
     @property
     def ruled(self) -> bool:
@@ -186,15 +213,20 @@ class TernaryWeights:
         self._holders = holders
         self.asked = conventions or Conventions()
         """The requested conventions."""
-        self.transform = hadamard.transform_note(source)
+        own = source.suffix != ".safetensors" or source.fact(WEIGHT_SCALE_KEY) is not None
+        self.transform = hadamard.transform_note(source) or ("" if own else hadamard.configuration_note(source.folder))
         """How the model transforms activations before the products, in a sentence; "" if it does not."""
         self._beside = ScalesBeside(source) if source.suffix == ".gguf" else None
-        own = source.suffix != ".safetensors" or source.fact(WEIGHT_SCALE_KEY) is not None
         self._config = NONE if own else configuration_of(source.folder, asked=bool(self.asked.weight_scale))
+        self.not_ternary: dict[str, str] = {}
+        """Why words are not ternary, by name of the tensor; also of the tensors beside them."""
         found = [each for each in map(self._found, source.tensors) if each is not None]
-        self.scales = frozenset(part.name for each in found for part in (each.scale, each.factor) if part is not None)
+        if self._config.words and not self.not_ternary and all(each.words is None for each in found):
+            found_text = f"no words, and a configuration of {self._config.words}"
+            raise WeightFileError(path=source.path, found=found_text, legal="words as the configuration states")
+        self.scales = frozenset(part.name for each in found for part in _beside(each))
         """Names of tensors that hold only the scale of a matrix."""
-        self.has_weight_scales = any(each.scale is not None for each in found)
+        self.has_weight_scales = any(each.scale is not None and each.dtype not in TL_TYPES for each in found)
         """Whether any matrix has a scale beside it, which `weight_scale` applies to."""
         self.weight_scale = self._weight_scale() if self.has_weight_scales else MULTIPLY
         """multiply or divide."""
@@ -224,14 +256,14 @@ class TernaryWeights:
         form: CodeFormat = self._holders.formats[info.format]
         return form
 
-    def read(self, info: TernaryInfo) -> tuple[Codes, Any]:
-        """int8 codes (N, K), and the value of code 1: float32, one number or the format's `scale_shape`.
+    def read(self, info: TernaryInfo, expert: int = 0) -> tuple[Codes, Any]:
+        """int8 codes (N, K) of one matrix, and the value of code 1: float32, one number or the format's `scale_shape`.
 
-        For floats with several scales these are (N,) or (N, K / group). A factor beside the matrix is multiplied in and
-        rounded once. Memory holds the stored bytes once, and the codes. Raises WeightFileError for bytes that the
-        format refuses, and for numbers that are not finite.
+        For words and floats with several scales these are (N,) or (N, K / group). A factor beside the matrix is
+        multiplied in and rounded once. Memory holds the stored bytes once, and the codes. Raises WeightFileError for
+        bytes that the format refuses, and for numbers that are not finite.
         """
-        codes, scale = self.read_stored(info)
+        codes, scale = self.read_stored(info, expert)
         if info.factor is None or self._beside is None:
             return codes, scale
         with np.errstate(over="ignore"):
@@ -239,25 +271,94 @@ class TernaryWeights:
         scales_finite(self.source, info.name, scale)
         return codes, scale
 
-    def packed(self, info: TernaryInfo) -> NDArray[np.uint8]:
+    def packed(self, info: TernaryInfo, expert: int = 0) -> NDArray[np.uint8]:
         """The bytes of a matrix that has a format, as a flat array."""
+        if info.experts or info.words is not None:
+            return self.source.read_bytes(info.name, expert, max(info.experts, 1))
         stored = self.source.read_bytes(info.name)
         return stored[: self.format(info).packed_bytes(info.shape)]  # the rest is padding, in a type of unknown size
 
-    def read_stored(self, info: TernaryInfo) -> tuple[Codes, Any]:
+    def read_stored(self, info: TernaryInfo, expert: int = 0) -> tuple[Codes, Any]:
         """Like `read`, without the factor, which llama.cpp multiplies the product by."""
         if not info.format:
             return self._of_numbers(info)
-        form = self.format(info)
+        form, options = self.format(info), {} if info.words is None else self._options(info.words, info.shape)
         try:
-            codes, scale = form.unpack(self.packed(info), info.shape, tail="error")
+            codes, scale = form.unpack(self.packed(info, expert), info.shape, tail="error", **options)
         except InvalidArgumentError as error:
-            raise self.source.error(info.name, f"{error.argument} is {error.found}", error.legal) from error
-        scale = scale if info.scale is None else self._scale_beside(info)
+            of = f" of expert {expert}" if info.experts else ""
+            raise self.source.error(info.name, f"{error.argument}{of} is {error.found}", error.legal) from error
+        if info.words is not None:
+            return codes, scales_of(self.source, info.words, info.shape, expert if info.experts else None)
+        if info.scale is not None:
+            scale = self._scale_beside(info)
+        elif info.dtype in TL_TYPES:
+            stored = self.source.read_bytes(info.name)
+            end = _tiles_end(form, info.shape, behind=True)
+            scale = np.float32(stored[end - _BEHIND : end - _BEHIND + 4].view("<f4")[0])
         scales_finite(self.source, info.name, scale)
         return codes, scale
 
+    def _options(self, words: Words, shape: tuple[int, int]) -> dict[str, Any]:
+        """The options of `unpack` for a matrix of words."""
+        if words.format != ORT_Q2:
+            return dict(words.options)
+        return {**words.options, "zero_points": zero_points(self.source, words, shape)}
+
+    def _of_words(self, tensor: TensorInfo) -> TernaryInfo | None:
+        """The matrix of words, or None; `not_ternary` gets the reason."""
+        if self.source.suffix == ".gguf":
+            return None
+        found = block_products.found(self.source, tensor)
+        found = found or mlx.found(self.source, self._config.mlx, tensor)
+        found = found or compressed_tensors.found(self.source, self._config.compressed, tensor)
+        if found is None:
+            return None
+        if found.words is None:
+            module = tensor.name.rpartition(".")[0]
+            beside = (f"{module}.{each}" for each in _BESIDE_WORDS)
+            there = [each for each in beside if self.source.tensor(each) is not None]
+            self.not_ternary |= dict.fromkeys((tensor.name, *there), found.reason)
+            return None
+        layout = layout_of_words(self.source, found.words, found.shape)
+        format = found.words.format
+        return TernaryInfo(tensor, found.shape, format, format, None, layout, None, found.words, found.experts)
+
+    def _experts(self, tensor: TensorInfo) -> TernaryInfo | None:
+        """The matrices of a 3-D tensor of GGUF, or None if their places are not known."""
+        layout = self._layout(self._holders.types[tensor.dtype])
+        shape, factor = tensor.shape[1:], self._beside.factor(tensor) if self._beside is not None else None
+        info = TernaryInfo(tensor, (shape[0], shape[1]), tensor.dtype, layout, factor=factor, experts=tensor.shape[0])
+        if (
+            layout in self._holders.formats
+            and self.format(info).packed_bytes(info.shape) * info.experts == tensor.nbytes
+        ):
+            return info
+        self.not_ternary[tensor.name] = f"{described(tensor.dtype)} of experts (3-D), whose layout is not known"
+        return None
+
+    def _of_tiles(self, tensor: TensorInfo, shape: tuple[int, int]) -> TernaryInfo | None:
+        """TL1 or TL2: with its scale in NAME_scale, or in 32 bytes behind the codes. None with the reason if the file
+        does not decide the layout."""
+        info = TernaryInfo(tensor, shape, tensor.dtype, self._layout(self._holders.types[tensor.dtype]))
+        scale = self.source.tensor(tensor.name + SCALE_SUFFIX)
+        form = self._holders.formats.get(info.format)
+        if form is None or not form.decided(shape):
+            reason = f"the tiles of {shape} are in an ini file of its build, not in the model"
+        elif not 0 <= tensor.nbytes - _tiles_end(form, shape, behind=scale is None) < _MOST_PADDING:
+            reason = f"{tensor.nbytes} bytes are not those of {shape} weights"
+        else:
+            return replace(info, scale=scale)
+        beside = (tensor.name,) if scale is None else (tensor.name, scale.name)
+        self.not_ternary |= dict.fromkeys(beside, f"{described(tensor.dtype)}: {reason}")
+        return None
+
     def _found(self, tensor: TensorInfo) -> TernaryInfo | None:
+        words = self._of_words(tensor)
+        if words is not None or tensor.name in self.not_ternary or self.source.suffix == ".onnx":
+            return words
+        if len(tensor.shape) == 3 and 0 not in tensor.shape and self.is_ternary(tensor):
+            return self._experts(tensor)
         if len(tensor.shape) != 2 or 0 in tensor.shape:
             packed = tensor.dtype == "uint8" and self.source.suffix == ".safetensors"
             if packed and tensor.shape and 0 not in tensor.shape and is_linear(tensor.name):
@@ -267,6 +368,8 @@ class TernaryWeights:
         shape = tensor.shape[0], tensor.shape[1]
         if tensor.dtype == "uint8" and PACKED_ROWS in self._holders.types:
             return self._packed_rows(tensor)
+        if tensor.dtype in TL_TYPES and tensor.dtype in self._holders.types:
+            return self._of_tiles(tensor, shape)
         if tensor.dtype in self._holders.types:
             layout = self._layout(self._holders.types[tensor.dtype])
             factor = self._beside.factor(tensor) if self._beside is not None else None
@@ -294,6 +397,10 @@ class TernaryWeights:
         tensors with an unknown meaning."""
         require_understood(self.source, tensor.name)
         beside = f"has {inert(tensor.name + SCALE_SUFFIX)} beside it"
+        if self._config.words:
+            raise self.source.error(
+                tensor.name, beside, f"the words of {self._config.words}, as the configuration states"
+            )
         if self._config.keeps(tensor.name):
             legal = "no codes in modules that modules_to_not_convert of the configuration names"
             raise self.source.error(tensor.name, beside, legal)
@@ -310,7 +417,11 @@ class TernaryWeights:
             check_finite(self.source, tensor.name, values, part.start)
             return values
 
-        return layout_of(rows, slabs(tensor.shape), tensor.shape[1])
+        found = layout_of(rows, slabs(tensor.shape), tensor.shape[1])
+        if found is None and has_four_levels(rows(slice(0, _FIRST_ROWS))):
+            levels = "levels -1.5, -0.5, 0.5 and 1.5 times a scale: 2-bit weights without 0, as Hy-MT has them"
+            raise self.source.error(tensor.name, levels, "ternary weights, or floats that were never quantized")
+        return found
 
     def _fits_float32(self, tensor: TensorInfo) -> bool:
         with np.errstate(over="ignore", invalid="ignore"):
@@ -336,8 +447,12 @@ class TernaryWeights:
                 continue  # reading the matrix reports this
             if info.scale is not None:
                 self._scale_beside(info)
-            elif info.format:
-                scales_finite(self.source, info.name, self.format(info).stored_scales(self.packed(info), info.shape))
+            elif info.dtype in TL_TYPES:
+                self.read_stored(info)
+            elif info.format and info.words is None:  # the scales of words are checked when they are found
+                for expert in info.expert_numbers:
+                    packed = self.packed(info, expert)
+                    scales_finite(self.source, info.name, self.format(info).stored_scales(packed, info.shape))
             if not info.format:
                 if info.scale is not None:
                     self._codes_beside(info)
@@ -458,6 +573,19 @@ class TernaryWeights:
         """The types among the matrices that have several layouts."""
         several = [name for name, type in self._holders.types.items() if len(type.layouts) > 1]
         return tuple(name for name in several if any(each.dtype == name for each in self.matrices))
+
+
+def _tiles_end(form: CodeFormat, shape: tuple[int, int], *, behind: bool) -> int:
+    """The size of TL1 or TL2 in the file: with `behind`, a multiple of 32 and 32 bytes that begin with the scale."""
+    nbytes = form.packed_bytes(shape)
+    return -(-nbytes // _BEHIND) * _BEHIND + _BEHIND if behind else nbytes
+
+
+def _beside(info: TernaryInfo) -> Iterator[TensorInfo]:
+    """The tensors that hold only the scales of a matrix."""
+    yield from (each for each in (info.scale, info.factor) if each is not None)
+    if info.words is not None:
+        yield from info.words.tensors
 
 
 def require_needed(*sides: TernaryWeights) -> None:

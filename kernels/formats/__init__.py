@@ -14,7 +14,7 @@ from types import MappingProxyType
 from tritmark.harness.spec import WeightType
 from tritmark.kernels.formats.base import Format, NonFiniteWarning, TailDroppedWarning
 
-__all__ = ["BUILT_IN", "FORMATS", "READ_ONLY", "WEIGHT_TYPES", "Format", "NonFiniteWarning", "TailDroppedWarning"]
+__all__ = ["BUILT_IN", "FORMATS", "WEIGHT_TYPES", "Format", "NonFiniteWarning", "TailDroppedWarning"]
 
 _MODULES = [import_module(f"{__name__}.{module.name}") for module in iter_modules(__path__)]
 
@@ -22,11 +22,6 @@ BUILT_IN: Mapping[str, Format] = MappingProxyType(
     {form.name: form for module in _MODULES for form in getattr(module, "FORMATS", ())}
 )
 """The formats of this package: those that a module of this folder has in FORMATS."""
-
-READ_ONLY: Mapping[str, Format] = MappingProxyType(
-    {form.name: form for module in _MODULES for form in getattr(module, "READ_ONLY", ())}
-)
-"""Formats that are read from weight files and never written."""
 
 WEIGHT_TYPES: tuple[WeightType, ...] = tuple(
     each for module in _MODULES for each in getattr(module, "WEIGHT_TYPES", ())

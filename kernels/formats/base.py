@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from numbers import Real
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,8 @@ from tritmark.kernels.formats.bits import slabs
 Tail = Literal["drop", "error"]
 Nonfinite = Literal["keep", "error"]
 Shape = tuple[int, int]
+Experts = tuple[int, int, int]
+"""(E, N, K)."""
 LayoutOption = int | str
 """A size, or a preset's name."""
 Scale = np.float32 | NDArray[np.float32]
@@ -34,6 +37,14 @@ class NonFiniteWarning(UserWarning):
     a warning."""
 
 
+class Content(NamedTuple):
+    """What another format must hold of weights."""
+
+    codes: tuple[int, ...]
+    scale_dtype: str
+    """The narrowest of the dtypes of scales that holds all of them."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Format(ABC):
     """A bit layout of a matrix of ternary codes, shape (N, K), row-major, together with its scale or scales.
@@ -41,6 +52,8 @@ class Format(ABC):
     `pack`, `unpack` and `quantize` never modify their arguments and accept any memory layout (views, strides, Fortran
     order). If the original silently does something unexpected, they do the same with a warning, or refuse it with
     `tail="error"` or `nonfinite="error"`. All other faults raise InvalidArgumentError.
+
+    Experts (E, N, K) are E matrices, each packed on its own: bytes and scales have E as their first axis.
     """
 
     name: str
@@ -69,8 +82,13 @@ class Format(ABC):
     """N must be a multiple of this."""
     column_multiple: int = 1
     """K must be a multiple of this."""
+    tiled: bool = False
+    """True for layouts of this package's kernels with a scale for each group. Products from other formats with such
+    scales are computed in them, because that is faster."""
     drops_tail: bool = False
     """True if the original drops the last N*K modulo `block` weights."""
+    limit: str = ""
+    """What the layout requires of codes beyond `codes`, in words; "" if it holds all of them."""
     rule: Rule | None = None
     """The original's rule from float32 (N, K) to codes and scale, if it has one. Code 2 becomes the reserved field
     3."""
@@ -94,18 +112,29 @@ class Format(ABC):
             return ()
         return (shape[0],) if self.scale_per == "row" else (shape[0], shape[1] // self.group)
 
-    def refusal(self, other: Format, shape: Shape) -> str | None:
-        """The reason why weights (N, K) of another format cannot be repacked exactly into this one, or None."""
+    def refusal(self, other: Format, shape: Shape, content: Content | None = None) -> str | None:
+        """The reason why weights (N, K) of another format cannot be repacked exactly into this one, or None. `content`
+        is that of the weights, by default all that their format can have."""
+        holds = content or other.content
         finer = self.group and other.group % self.group == 0
         if self.scale_per != other.scale_per or (self.group != other.group and not finer):
             return f"{other.name} has {other.scales}, {self.name} {self.scales}"
-        if np.promote_types(self.scale_dtype, other.scale_dtype) != self.scale_dtype:
-            return f"{other.name} has scales of {other.scale_dtype}, {self.name} of {self.scale_dtype}"
-        if not set(other.codes) <= set(self.codes):
-            return f"{other.name} has codes that {self.name} cannot store"
+        if np.promote_types(self.scale_dtype, holds.scale_dtype) != self.scale_dtype:
+            return f"{other.name} has scales of {holds.scale_dtype}, {self.name} of {self.scale_dtype}"
+        if not set(holds.codes) <= set(self.codes):
+            if holds.codes == other.codes:
+                return f"{other.name} has codes that {self.name} cannot store"
+            return f"the weights have code {max(set(holds.codes) - set(self.codes))}, which {self.name} cannot store"
+        if self.limit and self.limit != other.limit:
+            return f"{self.name} holds only weights with {self.limit}"
         if not self.holds(shape):
             return f"{self.name} cannot hold weights of shape {shape}"
         return None
+
+    @property
+    def content(self) -> Content:
+        """All that weights of this format can have."""
+        return Content(self.codes, self.scale_dtype)
 
     def regrouped(self, scale: Scale, other: Format) -> Scale:
         """Scales of another format without a `refusal`, repeated if the groups of this format are smaller."""
@@ -119,10 +148,19 @@ class Format(ABC):
         """Whether the layout can hold all weights of a matrix of this shape."""
         return not (shape[0] % self.row_multiple or shape[1] % self.column_multiple or self.dropped(shape))
 
+    def decided(self, shape: Shape) -> bool:
+        """Whether bytes of this shape have one layout, so that they are read without options."""
+        return self.holds(shape)
+
     @property
     def ternary(self) -> bool:
         """Whether it holds any ternary weights."""
-        return {-1, 0, 1} <= set(self.codes)
+        return {-1, 0, 1} <= set(self.codes) and not self.limit
+
+    def sample(self, shape: Shape, rng: np.random.Generator) -> NDArray[np.int8]:
+        """Codes (N, K) that the format holds, for checks: every code, in random order."""
+        codes = np.resize(np.array(self.codes, np.int8), math.prod(shape))
+        return rng.permutation(codes).reshape(shape)
 
     def interchangeable(self, shape: Shape) -> bool:
         """Whether it holds any ternary weights of this shape with one float32 scale: all such formats hold the same
@@ -171,8 +209,12 @@ class Format(ABC):
         op = f"formats.{self.name}.pack"
         form = self.laid_out(op, layout)
         _check_array(op, "codes", codes, np.int8)
+        if codes.ndim == 3 and len(codes):
+            scales = form._of_experts(op, scale, codes.shape)
+            packed = (partial(form.pack, each, one, tail=tail) for each, one in zip(codes, scales, strict=True))
+            return np.stack(list(_each(packed)))
         shape = form.check_shape(op, "codes", codes.shape)
-        stored = self.check_scale(op, scale, shape)
+        stored = form.check_scale(op, scale, shape)
         index = _first_illegal(codes, self.codes)
         if index:
             legal = ", ".join(map(str, self.codes))
@@ -181,7 +223,7 @@ class Format(ABC):
         return form._pack(codes, stored)
 
     def unpack(
-        self, packed: NDArray[np.uint8], shape: Shape, *, tail: Tail = "drop", **layout: LayoutOption
+        self, packed: NDArray[np.uint8], shape: Shape | Experts, *, tail: Tail = "drop", **layout: LayoutOption
     ) -> tuple[NDArray[np.int8], Scale]:
         """Unpack bytes: int8 codes (N, K), and the scale as np.float32, or float32 of `scale_shape` in formats with
         several. The scale is 1 if the bytes have none (`scale_stored`).
@@ -199,6 +241,15 @@ class Format(ABC):
             raise InvalidArgumentError(
                 op=op, argument="shape", found=repr(shape), legal="a tuple of two integers (N, K)"
             )
+        if len(shape) == 3 and shape[0] > 0:
+            _check_array(op, "packed", packed, np.uint8)
+            count, of_each = int(shape[0]), form.check_shape(op, "shape", (shape[1], shape[2]))
+            if packed.size % count or packed.ndim not in {1, 1 + len(form.packed_shape(of_each))}:
+                legal = f"the bytes of {count} experts, each as for weights of shape {of_each}"
+                raise InvalidArgumentError(op=op, argument="packed", found=f"of shape {packed.shape}", legal=legal)
+            experts = np.ascontiguousarray(packed).reshape(count, -1)
+            unpacked = list(_each(partial(form.unpack, each, of_each, tail=tail) for each in experts))
+            return np.stack([codes for codes, _ in unpacked]), np.stack([scale for _, scale in unpacked])
         shape = form.check_shape(op, "shape", shape)
         _check_array(op, "packed", packed, np.uint8)
         expected = form.packed_shape(shape)
@@ -241,6 +292,8 @@ class Format(ABC):
                 op=op, argument="format", found=found, legal="a format with a rule; or pack(codes, scale)"
             )
         _check_array(op, "x", x, np.float32)
+        if x.ndim == 3 and len(x):
+            return np.stack(list(_each(partial(form.quantize, each, tail=tail, nonfinite=nonfinite) for each in x)))
         shape = form.check_shape(op, "x", x.shape)
         _check_choice(op, "nonfinite", nonfinite, ("keep", "error"))
         self.check_tail(op, shape, tail)
@@ -257,6 +310,18 @@ class Format(ABC):
         if bad:
             warnings.warn(f"{op}: x is {bad}; the bytes are the original's", NonFiniteWarning, stacklevel=2)
         return form._pack(codes, scale)
+
+    def _of_experts(self, op: str, scale: Any, shape: tuple[int, ...]) -> list[Any]:
+        """The scales of each of the experts (E, N, K): one number is that of all."""
+        if not isinstance(scale, np.ndarray) or scale.ndim == 0:
+            return [scale] * shape[0]
+        wanted = (shape[0], *self.scale_shape((shape[1], shape[2])))
+        if scale.shape != wanted:
+            legal = f"float32 of shape {wanted}, or one number"
+            raise InvalidArgumentError(
+                op=op, argument="scale", found=f"{scale.dtype} of shape {scale.shape}", legal=legal
+            )
+        return list(scale)
 
     @abstractmethod
     def _pack(self, codes: NDArray[np.int8], scale: Scale) -> NDArray[np.uint8]:
@@ -327,6 +392,19 @@ class Format(ABC):
             legal = f"finite as {self.scale_dtype}"
             raise InvalidArgumentError(op=op, argument="scale", found=f"{checked[index]} at {index}", legal=legal)
         return checked
+
+
+_Result = TypeVar("_Result")
+
+
+def _each(calls: Iterable[Callable[[], _Result]]) -> Iterator[_Result]:
+    """The results for all experts; a refusal names the expert."""
+    for expert, call in enumerate(calls):
+        try:
+            yield call()
+        except InvalidArgumentError as error:
+            argument = f"{error.argument} of expert {expert}"
+            raise InvalidArgumentError(op=error.op, argument=argument, found=error.found, legal=error.legal) from error
 
 
 def _check_array(op: str, argument: str, value: Any, dtype: type[np.generic]) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,7 +16,6 @@ _ONE_MORE = np.uint8(0x55)
 """Adds 1 to each field, because the layout stores w + 2 instead of w + 1."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class GpuInt2(Format):
     """Tiles, row by row, of 32 little-endian uint32. Word 16 * (n % 16 / 8) + 8 * (k % 32 / 16) + n % 8 of a tile holds
     16 consecutive weights of row n. Weight i is the field w + 2 at shift 8 * (i % 4) + 2 * (i / 4).

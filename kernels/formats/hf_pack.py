@@ -8,7 +8,6 @@ multiplied by.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +20,6 @@ from tritmark.kernels.formats.base import Format, Scale, Shape
 from tritmark.kernels.formats.bits import join_fields, slabs, split_fields
 
 
-@dataclass(frozen=True, kw_only=True)
 class HfPack(Format):
     """R = ceil(N/4) packed rows: row n of the weights is the field w + 1 at shift 2 * (n / R) of packed row n % R.
     Fields of rows beyond N are 0, which reads back as -1."""

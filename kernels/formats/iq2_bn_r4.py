@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,7 +15,6 @@ BLOCK = 64
 """Columns of a block; also its bytes, for ROWS rows."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Iq2BnR4(Format):
     """Four rows begin with their float32 scales. Blocks of 64 columns in 64 bytes follow: byte 16*l + 4*r + i (l, r, i
     from 0 to 3) holds, at bits 2*s, the field w + 1 of column 16*l + 4*s + i of row r.

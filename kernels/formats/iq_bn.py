@@ -68,7 +68,6 @@ class RowsOfBlocks(Format):
         return codes, stored.astype(np.float32).reshape(-1)
 
 
-@dataclass(frozen=True, kw_only=True)
 class IQ2BN(RowsOfBlocks):
     """Weight e of a block is the field w + 1 at shift 2 * (e / 16) of byte e % 16."""
 
@@ -81,7 +80,6 @@ class IQ2BN(RowsOfBlocks):
         split_fields(body, [quarters[:, g] for g in range(4)])
 
 
-@dataclass(frozen=True, kw_only=True)
 class IQ1BN(RowsOfBlocks):
     """For each 16 weights, three bytes of five base-3 digits w + 1; the four remaining weights are in byte 12."""
 

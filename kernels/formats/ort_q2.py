@@ -4,26 +4,37 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tritmark.harness.errors import InvalidArgumentError
-from tritmark.kernels.formats.base import LayoutOption, Scale, Shape, Tail
-from tritmark.kernels.formats.sequential import Sequential
+from tritmark.kernels.formats.base import Experts, LayoutOption, Scale, Shape, Tail
+from tritmark.kernels.formats.sequential import Sequential, joined_fields, split_into_fields
 
 _BLOCK_SIZES = (16, 32, 64, 128, 256)
 
 
-@dataclass(frozen=True, kw_only=True)
+class BlockQuantized(NamedTuple):
+    """Weights (field - zero point) * scale. For weights (N, K) in blocks of B:"""
+
+    packed: NDArray[np.uint8]
+    """(N, blocks, B / 4)."""
+    scales: NDArray[np.float32]
+    """(N, blocks)."""
+    zero_points: NDArray[np.uint8] | None
+    """(N, blocks / 4 rounded up), four per byte; None: all are 2."""
+
+
 class MatMulNBits(Sequential):
     """The input B of com.microsoft.MatMulNBits with bits = 2. A weight is (field - zero point) * scale, and each
     `block_size` consecutive weights of a row share a zero point and a scale.
 
     A ternary weight is the field w + 1 with zero point 1. The operator's default without the input `zero_points` is 2,
-    so pass that input; `zero_points` makes it. There is no rule, because ONNX Runtime's quantizer uses all four fields.
+    so pass that input; `zero_points` makes it. There is no rule, because ONNX Runtime's quantizer uses all four fields
+    and does not keep ternary weights exactly; `quantize_affine` computes what it does.
     """
 
     def with_block_size(self, block_size: LayoutOption) -> MatMulNBits:
@@ -55,6 +66,57 @@ class MatMulNBits(Sequential):
             op=f"formats.{self.name}.zero_points", argument="dtype", found=str(dtype), legal="uint8, float32 or float16"
         )
 
+    def quantize_affine(
+        self, x: NDArray[np.float32], *, block_size: LayoutOption = 128, symmetric: bool = False
+    ) -> BlockQuantized:
+        """What ONNX Runtime's quantize_matmul_2bits computes from float32 weights (N, K), in its own order (K, N):
+        for each block the fields of four levels that include 0.
+
+        Raises InvalidArgumentError for another dtype or shape, and for numbers that are not finite.
+        """
+        op = f"formats.{self.name}.quantize_affine"
+        form = self.with_block_size(block_size)
+        if not isinstance(x, np.ndarray) or x.dtype != np.float32:
+            raise InvalidArgumentError(op=op, argument="x", found=f"a {type(x).__name__}", legal="a float32 array")
+        n, k = form.check_shape(op, "x", x.shape)
+        if not np.isfinite(x).all():
+            raise InvalidArgumentError(op=op, argument="x", found="with NaN or infinity", legal="finite numbers")
+        # Zeros beyond K change neither edge, because 0 is always a level.
+        blocks = np.pad(x, ((0, 0), (0, -k % form.block))).reshape(n, -1, form.block)
+        low, high = np.minimum(blocks.min(axis=-1), 0), np.maximum(blocks.max(axis=-1), 0)
+        with np.errstate(all="ignore"):
+            if symmetric:
+                scales = np.where(np.abs(high) > np.abs(low), high, low) / np.float32(-2)
+                points = np.full(scales.shape, 2, np.uint8)
+            else:
+                scales = (high - low) / np.float32(3)
+                level = np.where(scales != 0, -low / scales, low)
+                points = np.clip(np.floor(level + np.float32(0.5)), 0, 3).astype(np.uint8)
+            inverse = np.where(scales != 0, np.float32(1) / scales, np.float32(0))
+            levels = blocks * inverse[..., np.newaxis] + points[..., np.newaxis].astype(np.float32)
+        rounded = np.trunc(levels)  # half away from zero
+        rounded += (levels - rounded >= 0.5).astype(np.float32) - (levels - rounded <= -0.5)
+        fields = np.clip(rounded, 0, 3).astype(np.uint8)
+        fields.reshape(n, -1)[:, k:] = 0
+        stored = None
+        if not symmetric:
+            padding = (0, 0), (0, -points.shape[1] % 4)
+            stored = joined_fields(np.pad(points, padding, constant_values=2))
+        return BlockQuantized(joined_fields(fields), scales.astype(np.float32, copy=False), stored)
+
+    def dequantize_affine(
+        self, packed: NDArray[np.uint8], scales: NDArray[Any], zero_points: NDArray[Any] | None, columns: int
+    ) -> NDArray[np.float32]:
+        """(field - zero point) * scale in float32 (N, columns), of any four fields; without zero points they are 2."""
+        fields = split_into_fields(packed).astype(np.float32)
+        points: Any = np.float32(2)
+        if zero_points is not None:
+            stored = zero_points.reshape(len(packed), -1)
+            points = split_into_fields(stored) if stored.dtype == np.uint8 else stored
+            points = points[:, : fields.shape[1], np.newaxis].astype(np.float32)
+        found: NDArray[np.float32] = (fields - points) * scales.reshape(len(packed), -1, 1).astype(np.float32)
+        return found.reshape(len(packed), -1)[:, :columns]
+
     def laid_out(self, op: str, options: Mapping[str, LayoutOption]) -> MatMulNBits:
         if set(options) - {"block_size"}:
             found, legal = ", ".join(sorted(options)), "block_size"
@@ -64,7 +126,7 @@ class MatMulNBits(Sequential):
     def unpack(  # type: ignore[override]  # no other option is an array
         self,
         packed: NDArray[np.uint8],
-        shape: Shape,
+        shape: Shape | Experts,
         *,
         tail: Tail = "drop",
         zero_points: NDArray[Any] | None = None,
@@ -79,6 +141,17 @@ class MatMulNBits(Sequential):
         if zero_points is None:
             return super().unpack(packed, shape, tail=tail, **layout)
         form = self.laid_out(f"formats.{self.name}.unpack", layout)
+        if len(shape) == 3:
+            op, of_each = f"formats.{self.name}.unpack", (shape[1], shape[2])
+            if len(packed) != shape[0] or len(zero_points) != shape[0]:
+                found = f"of shapes {packed.shape} and {zero_points.shape}"
+                legal = f"{shape[0]} experts on the first axis"
+                raise InvalidArgumentError(op=op, argument="packed and zero_points", found=found, legal=legal)
+            experts = [
+                form.unpack(each, of_each, tail=tail, zero_points=points)
+                for each, points in zip(packed, zero_points, strict=True)
+            ]
+            return np.stack([codes for codes, _ in experts]), np.stack([scale for _, scale in experts])
         anything = replace(form, codes=(0, 1, 2, 3), fields=(0, 1, 2, 3))
         fields, ones = super(MatMulNBits, anything).unpack(packed, shape, tail=tail)
         taken = form._zero_points(zero_points, fields.shape)
@@ -100,8 +173,7 @@ class MatMulNBits(Sequential):
         )
         packed = (n, -(-blocks // 4))
         if isinstance(given, np.ndarray) and given.dtype == np.uint8 and given.shape in (packed, (math.prod(packed),)):
-            fields = given.reshape(packed)[:, :, np.newaxis] >> np.arange(0, 8, 2, dtype=np.uint8) & 3
-            return fields.reshape(n, -1)[:, :blocks].astype(np.int8)
+            return split_into_fields(given.reshape(packed))[:, :blocks].astype(np.int8)
         is_float = isinstance(given, np.ndarray) and given.dtype in (np.float32, np.float16)
         if not is_float or given.shape not in ((n, blocks), (n * blocks,)):
             legal = f"uint8 of shape {packed}, or float32 or float16 of shape {(n, blocks)}"

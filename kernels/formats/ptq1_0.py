@@ -14,6 +14,7 @@ PTQ1_0 = TQ1(
     column_multiple=_BLOCK,
     code_bytes=26,
     parts=((0, 80, 0, 5, 16), (80, 120, 16, 5, 8), (120, 128, 24, 4, 2)),
+    any_byte=True,
     scale_per="group",
     group=_BLOCK,
     scale_dtype="float16",

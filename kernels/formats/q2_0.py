@@ -3,8 +3,6 @@ weight, which can also encode +2."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,7 +14,6 @@ _INT32 = np.float32(2.0**31)
 """From this value up a float32 exceeds int32."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Q2(Format):
     """Blocks of `group` weights: the float16 scale d, then weight e in byte e/4 at bits 2*(e%4), as the field w + 1;
     field 3 is +2.

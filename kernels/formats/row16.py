@@ -8,8 +8,6 @@ consecutive activations. Rows are padded with w = 0 to groups of 64 weights (16 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -24,7 +22,6 @@ GROUP = 64
 TRAILER_BYTES = 64
 
 
-@dataclass(frozen=True, kw_only=True)
 class Row16(Format):
     """Rows of words of 16 weights, see the module."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,3 +55,15 @@ class Sequential(Format):
                 into = codes[part, place::4]
                 into[...] = code_of[rows[part, : into.shape[1]] >> 2 * place & 3]
         return codes, np.ones(self.scale_shape(shape), np.float32)[()]
+
+
+def joined_fields(fields: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Bytes (..., K / 4) of fields 0 to 3 (..., K)."""
+    joined: NDArray[Any] = fields[..., ::4] | fields[..., 1::4] << 2 | fields[..., 2::4] << 4 | fields[..., 3::4] << 6
+    return joined
+
+
+def split_into_fields(packed: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """The inverse of `joined_fields`."""
+    fields: NDArray[Any] = packed[..., np.newaxis] >> np.arange(0, 8, 2, dtype=np.uint8) & 3
+    return fields.reshape(*packed.shape[:-1], -1)

@@ -1,18 +1,21 @@
 """STQ1_0, a sparse ternary format of forks of llama.cpp: blocks of 256 weights in 42 bytes with a float16 scale.
 
-Exactly one of every four weights is 0, so it cannot hold arbitrary ternary matrices. tritmark only reads it, and
-FORMATS does not list it.
+Exactly one of every four weights is 0, so it cannot hold arbitrary ternary matrices: `pack` refuses them with the first
+group that has no such zero. The two layouts differ in which four weights form a group.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.spec import WeightType
+from tritmark.kernels.formats.base import Scale, Shape
 from tritmark.kernels.formats.bits import slabs
 from tritmark.kernels.formats.ggml_blocks import BLOCK, Blocks
 
@@ -29,13 +32,24 @@ _NUMBER[np.frombuffer(_QUADS, np.uint8)] = np.arange(32)
 @dataclass(frozen=True, kw_only=True)
 class Stq(Blocks):
     """64 slots of 4 bits, even ones in the low bits, then 64 signs, the first in the lowest bit. A slot and its sign
-    encode four weights at a distance of `apart`. The float16 scale d follows."""
+    encode four weights at a distance of `apart`. The float16 scale d follows.
+
+    `quantize` follows the first original: d is the largest magnitude of a block, the first smallest magnitude of a
+    group becomes 0, and the others become their signs, -1 below 0 and 1 for any other. (A later encoder
+    of the layout with weights 16 apart finds d by least squares.)
+    """
 
     apart: int
 
     def _fours(self, weights: NDArray[np.int8]) -> NDArray[np.int8]:
         """A view (blocks, 64 / apart, apart, 4), in order of groups and then of members."""
-        return weights.reshape(len(weights), -1, 4, self.apart).swapaxes(2, 3)
+        return fours_of(weights, self.apart)
+
+    def sample(self, shape: Shape, rng: np.random.Generator) -> NDArray[np.int8]:
+        codes = rng.choice(np.array([-1, 1], np.int8), shape)
+        fours = self._fours(codes.reshape(-1, self.block))
+        np.put_along_axis(fours, rng.integers(0, 4, (*fours.shape[:-1], 1)), 0, axis=-1)
+        return codes
 
     def _join(self, weights: NDArray[np.int8], body: NDArray[np.uint8]) -> None:
         for part in slabs(len(body), BLOCK):
@@ -48,7 +62,7 @@ class Stq(Blocks):
                     op=f"formats.{self.name}.pack",
                     argument="codes",
                     found=f"without exactly one 0 in group {group} of block {part.start + block}",
-                    legal=f"exactly one 0 in every four weights, {self.apart} apart",
+                    legal=self.limit,
                 )
             slots = numbers.astype(np.uint8) & 15
             body[part, :32] = slots[:, ::2] | slots[:, 1::2] << 4
@@ -62,6 +76,25 @@ class Stq(Blocks):
             fours[...] = _CODES[slots | signs << 4].reshape(fours.shape)
 
 
+def fours_of(weights: NDArray[Any], apart: int) -> NDArray[Any]:
+    """A view (blocks, 64 / apart, apart, 4) of weights (blocks, 256): groups of four weights that are `apart`."""
+    return weights.reshape(len(weights), -1, 4, apart).swapaxes(2, 3)
+
+
+def _rule(x: NDArray[np.float32], apart: int) -> tuple[NDArray[np.int8], Scale]:
+    """The rule of quantize_row_stq1_0_ref."""
+    codes = np.empty(x.shape, np.int8)
+    scales = np.empty(x.size // BLOCK, np.float32)
+    blocks, weights = x.reshape(-1, BLOCK), codes.reshape(-1, BLOCK)
+    for part in slabs(len(blocks), BLOCK * x.itemsize):
+        magnitudes = np.abs(blocks[part])
+        scales[part] = magnitudes.max(axis=1)
+        weights[part] = np.where(blocks[part] < 0, -1, 1)
+        smallest = fours_of(magnitudes, apart).argmin(axis=-1)[..., np.newaxis]
+        np.put_along_axis(fours_of(weights[part], apart), smallest, 0, axis=-1)
+    return codes, scales.reshape(len(x), -1)
+
+
 def _of(name: str, apart: int, summary: str, source: str) -> Stq:
     return Stq(
         name=name,
@@ -72,6 +105,8 @@ def _of(name: str, apart: int, summary: str, source: str) -> Stq:
         group=BLOCK,
         scale_dtype="float16",
         apart=apart,
+        limit=f"exactly one 0 in every four weights, {apart} apart",
+        rule=partial(_rule, apart=apart),
         summary=summary,
         source=source,
     )
@@ -86,11 +121,10 @@ STQ1_0_QUADS = _of(
     "llama.cpp's forks, type 42: one of four adjacent weights is 0",
     "sjl623/llama.cpp@9b898c1 (PR 22836, May 2026)",
 )
-READ_ONLY = (STQ1_0, STQ1_0_QUADS)
-"""Formats that are read from weight files and never written."""
+FORMATS = (STQ1_0, STQ1_0_QUADS)
 
 WEIGHT_TYPES = (
-    WeightType(dtype=STQ1_0.name, layouts={"": STQ1_0.name}, written=False),
+    WeightType(dtype=STQ1_0.name, layouts={"": STQ1_0.name}),
     # Under the number of Q2_0.
     WeightType(dtype="type_42_stq", layouts={"quads": STQ1_0_QUADS.name, "stride16": STQ1_0.name}, written=False),
 )

@@ -7,7 +7,6 @@ as the field w + 1, so a shift and a mask extract them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +18,6 @@ ROWS = 64
 """Rows of a tile."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Tile64(Tiles):
     """Tiles with four fields of 2 bits per byte."""
 

@@ -8,7 +8,6 @@ multiplication by 3 modulo 256 leads from each 16 rows to the next.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +25,6 @@ _ZEROS = 121
 _WRITTEN = written(range(3**_DIGITS))
 
 
-@dataclass(frozen=True, kw_only=True)
 class Tile80(Tiles):
     """Tiles with five base-3 digits per byte."""
 

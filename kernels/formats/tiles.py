@@ -107,8 +107,8 @@ class Tiles(Format):
         if (joined[:, :, k:] != self.zero_byte).any():
             raise self._padding("columns")
 
-    def _padding(self, axis: str) -> InvalidArgumentError:
-        found = f"with weights other than 0 in the padded {axis}"
+    def _padding(self, axis: str, what: str = "weights") -> InvalidArgumentError:
+        found = f"with {what} other than 0 in the padded {axis}"
         return InvalidArgumentError(
             op=f"formats.{self.name}.unpack", argument="packed", found=found, legal="0 in the padding"
         )

@@ -9,13 +9,13 @@ nibble has the first two columns. The scale is beside the bytes.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tritmark.harness.errors import InvalidArgumentError
+from tritmark.harness.spec import WeightType
 from tritmark.kernels.formats.base import Scale, Shape
 from tritmark.kernels.formats.bits import slabs
 from tritmark.kernels.formats.tl_layout import ROWS, TL, Layout, of_pairs, pair_bytes, signs
@@ -26,7 +26,6 @@ _LARGEST = 8
 """The largest field of a pair."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class TL1(TL):
     """TL1, see the module."""
 
@@ -117,3 +116,5 @@ TL1_FORMAT = TL1(
 )
 
 FORMATS = (TL1_FORMAT,)
+
+WEIGHT_TYPES = (WeightType(dtype="type_38", layouts={"": TL1_FORMAT.name}, written=False),)

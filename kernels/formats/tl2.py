@@ -19,7 +19,6 @@ original's setup_env.py requests.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NoReturn
 
@@ -27,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tritmark.harness.errors import InvalidArgumentError
+from tritmark.harness.spec import WeightType
 from tritmark.kernels.formats.base import Scale, Shape
 from tritmark.kernels.formats.bits import slabs
 from tritmark.kernels.formats.tl_layout import NO_CODE, ROWS, TL, Layout, nibbles, of_pairs, pair_bytes, signs
@@ -43,7 +43,6 @@ _SPREAD = np.array([sum((byte >> bit & 1) << 2 * bit for bit in range(8)) for by
 """The bits of a byte, each preceded by a 0."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class TL2(TL):
     """TL2, see the module."""
 
@@ -198,3 +197,5 @@ TL2_FORMAT = TL2(
 )
 
 FORMATS = (TL2_FORMAT,)
+
+WEIGHT_TYPES = (WeightType(dtype="type_39", layouts={"": TL2_FORMAT.name}, written=False),)

@@ -80,6 +80,11 @@ class TL(Format):
         legal = ", ".join(map(str, published))
         raise InvalidArgumentError(op=op, argument="preset", found=f"{self.preset!r} for {shape}", legal=legal)
 
+    def decided(self, shape: Shape) -> bool:
+        """Whether a published preset has this shape; the rule's layouts are tritmark's own."""
+        published = {each: layout for listed in self.presets.values() for each, layout in listed.items()}
+        return shape in published and self.unfit(published[shape]) is None
+
     def laid_out(self, op: str, options: Mapping[str, LayoutOption]) -> TL:
         if not options:
             return self

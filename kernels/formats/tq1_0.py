@@ -29,6 +29,8 @@ class TQ1(Blocks):
     parts: tuple[tuple[int, int, int, int, int], ...]
     """Parts of a block: first weight, end of weights, first byte, weights per byte, bytes. Weight j of a part is in
     byte j % bytes, as digit j // bytes from the most significant."""
+    any_byte: bool = False
+    """Whether bytes that no digits make are read, because all decoders of the original agree on them."""
 
     def _join(self, weights: NDArray[np.int8], body: NDArray[np.uint8]) -> None:
         for part in slabs(len(body), self.block):
@@ -44,7 +46,8 @@ class TQ1(Blocks):
         for part in slabs(len(body), self.block):
             for first, end, at, count, width in self.parts:
                 found = body[part, at : at + width]
-                check_bytes(f"formats.{self.name}.unpack", found, _WRITTEN[count], count, block=part.start, at=at)
+                if not self.any_byte:
+                    check_bytes(f"formats.{self.name}.unpack", found, _WRITTEN[count], count, block=part.start, at=at)
                 digits = weights[part, first:end].reshape(-1, count, width)
                 for digit in range(count):
                     digits[:, digit] = CODE[digit][found]

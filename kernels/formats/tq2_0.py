@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,7 +12,6 @@ from tritmark.kernels.formats.bits import join_fields, slabs, split_fields
 from tritmark.kernels.formats.ggml_blocks import BLOCK, Blocks
 
 
-@dataclass(frozen=True, kw_only=True)
 class TQ2(Blocks):
     """Half blocks of 128 weights in 32 bytes: weight j in byte j % 32, the first 32 in the lowest bits; then the
     float16 scale d.

@@ -57,10 +57,14 @@ def product_bound(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> Floats:
 def bound_of(left: Floats, right: Floats, dtype: str) -> Floats:
     """product_bound for matrices of that dtype, from their magnitudes."""
     K = left.shape[1]
-    roundings = K if dtype == "float32" else 12 * -(-K // 4)
     total = left @ right / (1 - gamma(K, U_FLOAT64))
-    bound: Floats = (gamma(roundings, U_FLOAT32) + gamma(K, U_FLOAT64)) * total + 2 * K * SMALLEST_NORMAL
+    bound: Floats = (relative_bound(K, dtype) + gamma(K, U_FLOAT64)) * total + 2 * K * SMALLEST_NORMAL
     return bound
+
+
+def relative_bound(K: int, dtype: str) -> float:
+    """The error of a kernel's sum of K products of that dtype, as a part of T, at most."""
+    return gamma(K if dtype == "float32" else 12 * -(-K // 4), U_FLOAT32)
 
 
 def narrowing_bound(a: npt.NDArray[np.float32], b: npt.NDArray[np.float32], dtype: str) -> Floats:

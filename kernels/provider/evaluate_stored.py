@@ -31,11 +31,33 @@ def evaluate_stored(
     A kernel gets the file's own bytes, or the same codes and scales packed in its format. Every output must be within
     1 ulp of the exact one, or, where groups of weights have scales, within a bound that is computed beforehand. Raises
     WeightFileError and InvalidArgumentError for weights that cannot be read or multiplied. Memory: the codes, the bytes
-    of the file and of the kernel's format, and a slab.
+    of the file and of the kernel's format, and a slab. Experts are evaluated one after another.
     """
-    codes, scale = weights.read_stored(info)
+    found: dict[str, Any] = {}
+    zeros, largest = 0.0, 0.0
+    for expert in info.expert_numbers:
+        found = _evaluated(weights, info, expert, variants, seed=seed, threads=threads)
+        if "schemes" not in found:
+            return found
+        (scheme,) = found["schemes"]
+        zeros += scheme.zeros / len(info.expert_numbers)
+        largest = max(largest, scheme.largest_error)
+    (scheme,) = found["schemes"]
+    return {**found, "schemes": (scheme.model_copy(update={"zeros": zeros, "largest_error": largest}),)}
+
+
+def _evaluated(
+    weights: TernaryWeights,
+    info: TernaryInfo,
+    expert: int,
+    variants: Sequence[Variant],
+    *,
+    seed: int,
+    threads: int | None,
+) -> dict[str, Any]:
+    codes, scale = weights.read_stored(info, expert)
     N, K = info.shape
-    rng = np.random.default_rng([seed, N, K])
+    rng = np.random.default_rng([seed, N, K, expert] if info.experts else [seed, N, K])
     # As in a model, one token and several tokens take different kernels.
     taken = {variant.id: _rows(variant, info) for variant in variants}
     most = max(taken.values())
@@ -54,7 +76,7 @@ def evaluate_stored(
             # The bound depends on whether the format has groups; the numbers are the same.
             key = KernelKey(variant.key.device, OP.name, format, "float32")
             exact[format] = reference({**inputs, "weight_scale": scales[format]}, axes, key)
-        packed = _packed(weights, info, format, codes, scales[format])
+        packed = _packed(weights, info, expert, format, codes, scales[format])
         rows = slice(taken[variant.id])
         y, _ = with_receipt(
             activations[rows],
@@ -66,7 +88,8 @@ def evaluate_stored(
         )
         share, wrong = _judged(y, {name: each[rows] for name, each in exact[format].items()})
         if wrong:
-            return {"status": Status.FAIL, "reason": f"{variant.id}: {wrong}", "kernel": variant.id}
+            of = f", expert {expert}" if info.experts else ""
+            return {"status": Status.FAIL, "reason": f"{variant.id}{of}: {wrong}", "kernel": variant.id}
         largest = max(largest, share)
     scheme = LayerScheme(
         scheme="as stored",
@@ -83,9 +106,11 @@ def evaluate_stored(
     return {"kernel": ", ".join(variant.id for variant in variants), "schemes": (scheme,)}
 
 
-def _packed(weights: TernaryWeights, info: TernaryInfo, format: str, codes: Any, scale: Any) -> PackedWeights:
+def _packed(
+    weights: TernaryWeights, info: TernaryInfo, expert: int, format: str, codes: Any, scale: Any
+) -> PackedWeights:
     if format == info.format:
-        data = weights.packed(info).reshape(FORMATS[format].packed_shape(info.shape))
+        data = weights.packed(info, expert).reshape(FORMATS[format].packed_shape(info.shape))
     else:
         data = FORMATS[format].pack(codes, scale, tail="error")
     return PackedWeights(data, format, info.shape, scale)

@@ -17,8 +17,11 @@ _PRODUCTS = {
     "i2_s_matmul": {"i2_s_x86": "packed", "i2_s_x86_r4": "packed_r4", "i2_s_arm": "packed_arm"},
     "tq1_0_matmul": {"tq1_0": "packed"},
     "tq2_0_matmul": {"tq2_0": "packed"},
+    "mm_q2_0": {"q2_0": "packed"},
 }
 """Files of products: the formats of their weights, and the key of each."""
+FORMER = {"q2_0_type42_g128": "pq2_0"}
+"""Names in the files of formats that were renamed."""
 
 
 def vectors() -> Iterator[GoldenVector]:
@@ -32,10 +35,12 @@ def read(path: Path) -> Iterator[GoldenVector]:
     with np.load(path) as archive:
         content = dict(archive)
     name = str(content["format"])
+    name = FORMER.get(name, name)
     codes, scale = content.get("weights"), content.get("scale")
     x = content.get("w_float") if name in _PRODUCTS else content.get("x")
     if x is None and codes is not None and scale is not None:
-        x = (codes * scale).astype(np.float32)
+        groups = scale if scale.ndim < 2 else np.repeat(scale, codes.shape[1] // scale.shape[1], axis=1)
+        x = (codes * groups).astype(np.float32)
     elif x is not None and not x.any():
         codes = None  # some originals encode zeros as rows of ones with scale 0
     known = codes if codes is not None else x

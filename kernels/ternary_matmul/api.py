@@ -48,7 +48,8 @@ def ternary_matmul(
 
     If groups of a row's weights have scales (tq2_0, tq1_0, q2_0), the int32 sum of each group is exact, and the scaled
     sum of the groups is within a bound that is known beforehand (kernels/ternary_matmul/reference.py). Such weights
-    have no "int32" product.
+    have no "int32" product. On the CPU they are repacked once into tiles (docs/kernels/tile64_grouped.md), except for
+    a named variant and for the requirements "memory" and "exactness".
 
     `device` is "cpu", "cuda" or a package's (weights are copied there once and kept), or "auto": see docs/python.md.
 

@@ -8,6 +8,7 @@ from functools import partial
 
 from tritmark.harness.spec import Arrays, Axes, Constraint, Launch, MaxSize, MultipleOf, Variant
 from tritmark.kernels.formats import BUILT_IN, Format
+from tritmark.kernels.formats.tile64_grouped import GroupedTile64
 from tritmark.kernels.formats.tl_layout import TL
 from tritmark.kernels.native import cpu
 from tritmark.kernels.ternary_matmul.scales import grouped
@@ -20,8 +21,9 @@ _OWN_TABLE = "tile64"
 
 def _tables() -> Iterator[tuple[str, str]]:
     yield _OWN_TABLE, OP.name
-    for format in BUILT_IN:
-        if (table := f"{OP.name}_{format}") in cpu.KERNELS:
+    for format, form in BUILT_IN.items():
+        suffix = "tile64_grouped" if isinstance(form, GroupedTile64) else format
+        if (table := f"{OP.name}_{suffix}") in cpu.KERNELS:
             yield format, table
 
 

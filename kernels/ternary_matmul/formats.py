@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tritmark.kernels.formats import BUILT_IN, Format
-from tritmark.kernels.ternary_matmul import cpu, cuda, cuda_gpu_int2, cuda_scaled
+from tritmark.kernels.ternary_matmul import cpu, cuda, cuda_gpu_int2, cuda_grouped, cuda_scaled
 
 
 def one_scale(format: Format) -> bool:
@@ -13,7 +13,9 @@ def one_scale(format: Format) -> bool:
 
 
 _READ = dict.fromkeys(
-    variant.key.weight_format for module in (cpu, cuda, cuda_gpu_int2, cuda_scaled) for variant in module.VARIANTS
+    variant.key.weight_format
+    for module in (cpu, cuda, cuda_gpu_int2, cuda_scaled, cuda_grouped)
+    for variant in module.VARIANTS
 )
 PRODUCTS = frozenset(name for name in _READ if one_scale(BUILT_IN[name]))
 """This package's formats with one scale that have kernels on any device."""

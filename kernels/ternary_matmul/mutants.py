@@ -127,6 +127,20 @@ def _one_scale(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
     return _changed(inputs, axes, key, weight_scale=np.broadcast_to(scales[:, :1], scales.shape))
 
 
+def _next_rows_scales(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
+    """Each row with the scales of the next row's groups."""
+    scales = weight_scales(inputs, axes, key.weight_format)
+    return _changed(inputs, axes, key, weight_scale=np.roll(scales, -1, axis=0))
+
+
+def _without_groups(dropped: str, inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
+    """The sum without its last group, or without the first half: begun anew at a block of groups."""
+    scales = weight_scales(inputs, axes, key.weight_format).copy()
+    half = scales.shape[1] // 2
+    scales[:, slice(-1, None) if dropped == "last" else slice(half)] = 0
+    return _changed(inputs, axes, key, weight_scale=scales)
+
+
 def _first_rows_scale(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
     """Every four interleaved rows times the scale of the first."""
     scales = weight_scales(inputs, axes, key.weight_format)
@@ -199,6 +213,9 @@ def _is_int_of_few_rows(key: KernelKey) -> bool:
 
 def _has_no_tail(key: KernelKey) -> bool:
     """Whether a row is always a multiple of the unit after which the mutant drops the rest."""
+    form = FORMATS.get(key.weight_format)
+    if form is not None and form.scale_per == "group" and form.column_multiple % (4 * TILE) == 0:
+        return True
     _, limits = cpu.FORMATS.get(key.weight_format, ("", ()))
     return any(
         isinstance(limit, MultipleOf) and limit.axis == "K" and limit.factor % (4 * TILE) == 0 for limit in limits
@@ -244,6 +261,9 @@ MUTANTS: tuple[Mutant | EquivalentMutants, ...] = (
     Mutant(op=_OP, name="the first row's scale for four", compute=_first_rows_scale, only=_is_float_of_row_scales),
     Mutant(op=_OP, name="scales of the groups one on", compute=_next_scales, only=_has_groups),
     Mutant(op=_OP, name="the first scale for all of a row", compute=_one_scale, only=_has_groups),
+    Mutant(op=_OP, name="scales of the next row's groups", compute=_next_rows_scales, only=_has_groups),
+    Mutant(op=_OP, name="the last group not added", compute=partial(_without_groups, "last"), only=_has_groups),
+    Mutant(op=_OP, name="sum begun anew at a group", compute=partial(_without_groups, "first"), only=_has_groups),
     Mutant(op=_OP, name="sum over the groups in bfloat16", compute=_narrow_sums, only=_has_groups),
     Mutant(
         op=_OP,

@@ -15,6 +15,7 @@ from tritmark.kernels.cuda.launch import DEVICE
 from tritmark.kernels.dispatch import dispatch
 from tritmark.kernels.dispatch.offload import FinishedCall
 from tritmark.kernels.formats import FORMATS
+from tritmark.kernels.formats.row16_grouped import FORMATS as ROW16_GROUPED
 from tritmark.kernels.public.foreign import takes_any_array
 from tritmark.kernels.ternary_matmul_a16.spec import DTYPES, OPS
 from tritmark.kernels.weights.packed import PackedWeights
@@ -23,7 +24,9 @@ __all__ = ["ternary_matmul_a16"]
 
 _OP = "ternary_matmul_a16"
 FORMAT = "row16"
-"""The layout that kernels read."""
+"""The layout that kernels read of weights with one scale."""
+GROUPED = tuple(sorted(ROW16_GROUPED, key=lambda form: -form.group))
+"""Those of weights with a scale for each group, the largest groups first."""
 
 
 @takes_any_array
@@ -40,8 +43,9 @@ def ternary_matmul_a16(
     """activations @ weights.T times the weights' scale, of 16-bit activations that are not quantized (W2A16).
 
     `activations` is bfloat16 or float16 (M, K) or (K,), rows contiguous (the matrix may be strided); NaN and infinities
-    propagate: their products with 0 are NaN. `weights` comes from pack_weights, in a format with one scale; it is
-    repacked once for the kernels, and the receipt reports it. Sums are float32, within a bound that is known beforehand
+    propagate: their products with 0 are NaN. `weights` comes from pack_weights, in a format with one scale, or with a
+    float16 scale for each group of a multiple of 32 weights; it is repacked once and exactly for the kernels, and the
+    receipt reports it. Sums are float32, within a bound that is known beforehand
     (kernels/ternary_matmul_a16/reference.py). The product is rounded to `dtype`, "float32", "bfloat16" or "float16".
     Returns (M, N) or (N,); `out`, if given, has that shape and dtype. `device` is "cuda", the only one with kernels.
 
@@ -83,9 +87,7 @@ def _computed(
 ) -> tuple[npt.NDArray[Any], FinishedCall]:
     if not isinstance(weights, PackedWeights):
         raise _refuse("weights", f"a {type(weights).__name__}", "PackedWeights, as pack_weights makes them")
-    form = FORMATS[weights.format]
-    if form.scale_per != "tensor":
-        raise _refuse("weights", f"{weights.format}, which has {form.scales}", "weights with one scale")
+    format = _format_for(weights)
     known = isinstance(activations, np.ndarray | ResidentArray)
     found = activations.dtype.name if known else f"a {type(activations).__name__}"
     if found not in OPS:
@@ -99,15 +101,31 @@ def _computed(
     N, K = weights.shape
     inputs = {"activations": rows, "weight_scale": weights.weight_scale}
     axes = unify(op, inputs, {"N": N, "K": K})
-    key = KernelKey(device, op.name, FORMAT, name)
+    key = KernelKey(device, op.name, format, name)
     given = out.reshape(1, -1) if single and isinstance(out, np.ndarray | ResidentArray) else out
     outputs = dispatch.outputs_for(op, axes, key, {"out": given}, {**inputs, "weights": weights.data})
     chosen = dispatch.select(key, axes, variant)
-    encoded = {**inputs, "weights": weights.packed_as(FORMAT, device)}
+    encoded = {**inputs, "weights": weights.packed_as(format, device)}
     count, note = dispatch.threads_for(key, None), weights.repacked_note(chosen)
     ran = dispatch.run(op, chosen, encoded, outputs, axes, count, note=note)
     result = outputs["out"]
     return (result.reshape(-1) if single else result) if out is None else out, ran
+
+
+def _format_for(weights: PackedWeights) -> str:
+    """The format of the kernels for these weights: with the same groups, or with the largest that divide them."""
+    form = FORMATS[weights.format]
+    if form.scale_per == "tensor":
+        return FORMAT
+    for each in GROUPED:
+        if each.refusal(form, weights.shape, weights.content) is None:
+            return each.name
+    codes, dtype = ", ".join(map(str, weights.content.codes)), weights.content.scale_dtype
+    raise _refuse(
+        "weights",
+        f"{weights.format}, which has {form.scales} in {dtype}, with codes {codes}",
+        "codes -1, 0, 1 with one scale, or with a scale that float16 holds for each group of a multiple of 32",
+    )
 
 
 def _refuse(argument: str, found: str, legal: str) -> InvalidArgumentError:

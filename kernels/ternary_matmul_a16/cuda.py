@@ -87,6 +87,8 @@ class A16Gemv:
 class A16Mma(MmaTiles):
     """An instance of gemm_mma.cu, which documents the macros, and its time on an H200 in us."""
 
+    waves: ClassVar[int | None] = None
+    """Blocks are at most so many times those that are resident."""
     held: int = 1
 
     def passes(self, K: int) -> int:
@@ -236,7 +238,12 @@ def launched(instances: Sequence[Instance], dtype: str, kind: int, call: Call) -
     M, N, K = (call.axes[axis] for axis in "MNK")
     fit = tuple(each for each in instances if each.shared(M, K) <= call.info.shared_per_block_optin)
     instance = fastest(fit, M, N, K, call.info.sms)
-    kernel = KERNELS[instance, dtype]
+    return (step(KERNELS[instance, dtype], instance, kind, call),)
+
+
+def step(kernel: Kernel, instance: Instance, kind: int, call: Call) -> Step:
+    """The launch of the kernel of an instance, to outputs of that kind."""
+    M, N, K = (call.axes[axis] for axis in "MNK")
     activations, weights, out = call.inputs["activations"], call.inputs["weights"], call.outputs["out"]
     apart = activations.strides[0]
     args: tuple[object, ...] = (
@@ -252,8 +259,9 @@ def launched(instances: Sequence[Instance], dtype: str, kind: int, call: Call) -
         args = (*instance.maps(activations, apart, weights, out, call.axes), *args, np.int32(mixed), np.int32(whole))
     else:
         grid, args = instance.grid(M, N, K, call.info.sms), (*args, constant(call))
-    launch = call.params(kernel, grid, instance.block(K), shared=instance.shared(M, K))
-    return (Step(kernel=kernel, grid=launch.grid, block=launch.block, args=args, shared=launch.shared),)
+    waves = instance.waves if isinstance(instance, A16Mma) else None
+    launch = call.params(kernel, grid, instance.block(K), shared=instance.shared(M, K), waves=waves)
+    return Step(kernel=kernel, grid=launch.grid, block=launch.block, args=args, shared=launch.shared)
 
 
 def by_name(instances: Sequence[Instance], dtype: str, kind: int, axes: Axes, info: DeviceInfo) -> dict[str, Steps]:

@@ -13,6 +13,7 @@ from tritmark.harness.dtypes import named_dtype
 from tritmark.harness.spec import Arrays, Axes, KernelKey, Op, Sizes, Tensor, ToleranceKind, Traffic, Values
 from tritmark.harness.validate.families import NONFINITE, ROWS, floats, integers, scales, with_nonfinite
 from tritmark.kernels.formats import FORMATS
+from tritmark.kernels.ternary_matmul.scales import grouped, weight_scales
 from tritmark.kernels.ternary_matmul_a16.reference import reference
 
 ORDER = 110
@@ -24,15 +25,17 @@ DTYPES = ("float32", "bfloat16", "float16")
 MAX_K = 1 << 20
 """As in matmul: the sums have its bound."""
 FAMILIES = ("uniform", "normal", "heavy", "constant", "zero", "ties", "denormals", "extremes", "one_nonzero", NONFINITE)
-_LARGEST = {"bfloat16": 1e30, "float16": 65504.0}
-"""The largest activation: float32 holds a million of them."""
+_LARGEST = {"bfloat16": 1e27, "float16": 65504.0}
+"""The largest activation: float32 holds a million of them times the largest float16, a scale. So sums over groups with
+scales of both signs do not overflow before they cancel."""
 _LEAST_NORMAL = {"bfloat16": 2.0**-126, "float16": 2.0**-14}
 
 
 def takes(format: str) -> bool:
-    """Whether products may be computed from weights in that format: ternary, with one scale."""
+    """Whether products may be computed from weights in that format: ternary, with one scale, or with one for each group
+    in the bytes."""
     form = FORMATS.get(format)
-    return form is not None and form.scale_per == "tensor" and form.ternary
+    return form is not None and form.ternary and (form.scale_per == "tensor" or grouped(format) is not None)
 
 
 def _activations(dtype: str, axes: Axes, family: str, rng: np.random.Generator) -> npt.NDArray[Any]:
@@ -59,7 +62,10 @@ def _generate(dtype: str, axes: Axes, family: str, rng: np.random.Generator) -> 
 
 
 def _encode(inputs: Arrays, axes: Axes, format: str) -> dict[str, Any]:
-    return {**inputs, "weights": FORMATS[format].pack(inputs["weights"], inputs["weight_scale"], tail="error")}
+    scales = weight_scales(inputs, axes, format)
+    # Several scales are stored only in the bytes.
+    one = inputs["weight_scale"] if scales.ndim == 0 else np.float32(1)
+    return {**inputs, "weights": FORMATS[format].pack(inputs["weights"], scales, tail="error"), "weight_scale": one}
 
 
 def _outputs_like(axes: Axes, key: KernelKey) -> Mapping[str, tuple[tuple[int, ...], str]]:
@@ -88,7 +94,13 @@ def _op(dtype: str) -> Op:
                 "ternary codes; kernels take them packed in the key's format",
                 Values.TERNARY,
             ),
-            Tensor("weight_scale", (), "float32", "value of code 1", Values.POSITIVE),
+            Tensor(
+                "weight_scale",
+                (),
+                "float32",
+                "value of code 1; kernels get 1 where weights hold several scales",
+                Values.POSITIVE,
+            ),
         ),
         outputs=(Tensor("out", ("M", "N"), "key", "the product"),),
         tolerance_kind=ToleranceKind.BOUNDED,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from numbers import Real
 from typing import Any
 
@@ -20,7 +20,8 @@ from tritmark.harness.nearest import misspelt
 from tritmark.harness.registry import Registry
 from tritmark.harness.spec import Axes, Device, KernelKey, Requirement, Variant
 from tritmark.kernels.dispatch import dispatch, offload
-from tritmark.kernels.formats import FORMATS, Format
+from tritmark.kernels.formats import BUILT_IN, FORMATS, Format
+from tritmark.kernels.formats.base import Content
 from tritmark.kernels.native.huge_pages import HUGE_PAGES
 from tritmark.kernels.native.placement import Placement, placed
 
@@ -137,6 +138,21 @@ class PackedWeights:
         from the bytes."""
         return np.float32(self.scale if FORMATS[self.format].scale_per == "tensor" else 1)
 
+    @cached_property
+    def content(self) -> Content:
+        """The codes that occur in the weights, if their format has others besides -1, 0 and 1, such as the 2 of q2_0,
+        and float16 if that holds all of several float32 scales; else all of the format. Searched for once."""
+        form = FORMATS[self.format]
+        codes, dtype = form.codes, form.scale_dtype
+        if form.ternary and len(codes) > 3:
+            codes = tuple(np.unique(self.unpack()[0]).tolist())
+        if form.scale_per != "tensor" and dtype == "float32":
+            scale = np.asarray(self.scale, np.float32)
+            with np.errstate(over="ignore"):
+                narrow = scale.astype(np.float16).astype(np.float32)
+            dtype = "float16" if np.array_equal(narrow, scale, equal_nan=True) else dtype
+        return Content(codes, dtype)
+
     def unpack(self) -> tuple[npt.NDArray[np.int8], Any]:
         """Codes int8 (N, K) and the scale."""
         form = FORMATS[self.format]
@@ -173,7 +189,7 @@ class PackedWeights:
     def _repacked(self, format: str) -> npt.NDArray[np.uint8]:
         if self.format == format:
             return self.data
-        why = known_format("PackedWeights.packed_as", format).refusal(FORMATS[self.format], self.shape)
+        why = known_format("PackedWeights.packed_as", format).refusal(FORMATS[self.format], self.shape, self.content)
         if why is not None:
             raise InvalidArgumentError(
                 op="PackedWeights.packed_as", argument="format", found=f"{format!r}: {why}", legal="one that holds them"
@@ -267,23 +283,30 @@ def preferred_format(
     device: str,
     shape: tuple[int, int] | None = None,
     *,
+    group: int | None = None,
     threads: int | None = None,
     requirement: Requirement = Requirement.LATENCY,
 ) -> str:
-    """The format of the best kernel of a device for a product with one scale; of several, the first registered. For
-    weights of a `shape` (N, K), the format that `tritmark tune variants` measured as best for the requirement with one
-    row of activations, if it was run.
+    """The format of the best kernel of a device for a product with one scale, or with one for each `group` weights of a
+    row; of several, the first registered. For weights of a `shape` (N, K) with one scale, the format that `tritmark
+    tune variants` measured as best for the requirement with one row of activations, if it was run.
 
-    Raises NoCompatibleKernelError for a device on which no product runs.
+    Raises NoCompatibleKernelError for a device on which no such product runs.
     """
     dispatch.check_device("pack_weights", device)
     registry = dispatch.registry()
     registry.number(device)
     found = _formats(registry, registry.version, device, "float32")
-    formats = {format: precedence for format, precedence in found.items() if FORMATS[format].scale_per == "tensor"}
+    per = "tensor" if group is None else "group"
+    formats = {
+        format: precedence
+        for format, precedence in found.items()
+        if FORMATS[format].scale_per == per and group in (None, FORMATS[format].group)
+    }
     if not formats:
-        registry.select_best(KernelKey(device, _PRODUCT, "any", "float32"), {})  # raises, with the reason
-    if shape is not None:
+        name = "any" if group is None else f"any with groups of {group}"
+        registry.select_best(KernelKey(device, _PRODUCT, name, "float32"), {})  # raises, with the reason
+    if shape is not None and group is None:
         axes = {"M": 1, "N": shape[0], "K": shape[1]}
         keys = [KernelKey(device, _PRODUCT, each, "float32") for each in found if FORMATS[each].interchangeable(shape)]
         best = registry.measured(keys, axes, requirement, threads) if keys else None
@@ -303,8 +326,10 @@ def product_with(
     arrays: Iterable[Any] = (),
 ) -> Variant:
     """The variant that computes a product with these weights: one that reads their own format, else the best one with a
-    format that holds them unchanged. `name` forces a variant; otherwise a measured choice has precedence, as in
-    Registry.select_best. `arrays` are the other arrays that the kernel uses, as in dispatch.select.
+    format that holds them unchanged. Weights with a scale for each group are computed in tiles instead, if these hold
+    them (Format.tiled), unless `name` is given or the requirement is memory or exactness: tiles take memory besides the
+    bytes, and their sums of the groups are float32. `name` forces a variant; otherwise a measured choice has
+    precedence, as in Registry.select_best. `arrays` are the other arrays that the kernel uses, as in dispatch.select.
 
     Raises NoCompatibleKernelError, with the reason for each refused format and variant, and InvalidArgumentError for an
     invalid name or thread count.
@@ -317,16 +342,20 @@ def product_with(
     key = KernelKey(device, _PRODUCT, weights.format, dtype)
     strictest = _strictest(registry, registry.version, device, dtype)
     asked = (name, threads, requirement, dispatch.alignment_of(registry, device, strictest, arrays))
-    return _product(registry, dispatch.state(registry, device), weights.shape, key, tuple(axes.items()), *asked)
+    content = content_for(weights, _formats(registry, registry.version, device, dtype))
+    return _product(
+        registry, dispatch.state(registry, device), weights.shape, key, tuple(axes.items()), content, *asked
+    )
 
 
 def check_named(weights: PackedWeights, device: str, name: str) -> None:
     """Check that a variant of that name can compute products with these weights on that device of this machine, for
     some number of rows. Raises NoCompatibleKernelError as product_with does."""
     registry = dispatch.registry()
-    own = FORMATS[weights.format]
-    for format in _formats(registry, registry.version, device, "float32"):
-        why = _beside(own) if format == own.name else FORMATS[format].refusal(own, weights.shape)
+    own, formats = FORMATS[weights.format], _formats(registry, registry.version, device, "float32")
+    content = content_for(weights, formats)
+    for format in formats:
+        why = _beside(own) if format == own.name else FORMATS[format].refusal(own, weights.shape, content)
         found = registry.candidates(KernelKey(device, _PRODUCT, format, "float32")) if why is None else ()
         if any(variant.name == name and refusal is None for variant, refusal in found):
             return
@@ -341,6 +370,7 @@ def _product(
     shape: tuple[int, int],
     key: KernelKey,
     axes: tuple[tuple[str, int], ...],
+    content: Content,
     name: str | None,
     threads: int | None,
     requirement: Requirement,
@@ -351,8 +381,9 @@ def _product(
     refused: list[tuple[str, str]] = []
     found: list[Variant] = []
     formats = _formats(registry, registry.version, key.device, key.dtype)
-    for format in sorted(formats, key=lambda format: format != own):
-        why = _beside(FORMATS[own]) if format == own else FORMATS[format].refusal(FORMATS[own], shape)
+    tiles = _tiles(formats, own, shape, content) if name is None and requirement in _FASTEST else None
+    for format in sorted(formats, key=lambda format: (format != tiles, format != own)):
+        why = _beside(FORMATS[own]) if format == own else FORMATS[format].refusal(FORMATS[own], shape, content)
         if why is not None:
             refused.append((format, why))
             continue
@@ -365,7 +396,8 @@ def _product(
         except NoCompatibleKernelError as error:
             refused += ((f"{format}/{variant}", reason) for variant, reason in error.candidates)
         if found and format == own:
-            return found[0]
+            # Of equals the first, that of tiles; but another package's kernel for its own format has precedence.
+            return max(found, key=lambda variant: variant.precedence) if own in BUILT_IN else found[-1]
     if not found:
         text = ", ".join(f"{axis}={size}" for axis, size in axes)
         there = [
@@ -376,6 +408,27 @@ def _product(
         request = f"{key} with {text}" + (f", variant {misspelt(name, there)}" if name else "")
         raise NoCompatibleKernelError(request=request, candidates=refused)
     return max(found, key=lambda variant: variant.precedence)
+
+
+_FASTEST = frozenset({Requirement.LATENCY, Requirement.THROUGHPUT})
+"""The requirements for which weights are repacked into a faster layout."""
+
+
+def _tiles(formats: Iterable[str], own: str, shape: tuple[int, int], content: Content) -> str | None:
+    """The layout of tiles in which products with weights (N, K) of a format are computed, with the largest groups that
+    hold them; None if there is none, or if the format is one."""
+    form = FORMATS[own]
+    if form.tiled or form.scale_per != "group":
+        return None
+    fit = (each for each in formats if FORMATS[each].tiled and FORMATS[each].refusal(form, shape, content) is None)
+    return max(fit, key=lambda each: FORMATS[each].group, default=None)
+
+
+def content_for(weights: PackedWeights, formats: Iterable[str]) -> Content:
+    """What another format must hold: the content of the weights, if no kernel reads their own format; else all that
+    their format can have, which needs no search."""
+    form = FORMATS[weights.format]
+    return form.content if weights.format in formats and _beside(form) is None else weights.content
 
 
 def _beside(form: Format) -> str | None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from aarch64 import RANKS, on, skip_without_emulator
+from grouped_tiles import GROUPS as TILES
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from matmul_driver import Builder, Driver, Edit, check_outputs, fault_seen, group_fault_seen, groups_right
@@ -18,14 +19,14 @@ LEAST = {"neon": "cortex-a53", "dotprod": "neoverse-n1", "i8mm": "max"}
 """A processor that has no more than the set needs."""
 UNITS = {"i2_s_x86": (1, 128), "iq2_bn_r4": (4, 64), "tile80": (1, 1), "tl1": (32, 8), "tl2": (32, 32)}
 """What N and K are multiples of in formats of one scale, or one a row."""
-GROUPED = {"tq2_0": 256, "tq1_0": 256, "q2_0": 64}
+GROUPED = {"tq2_0": 256, "tq1_0": 256, "q2_0": 64, **TILES}
 """How many weights share a scale."""
 ARRANGED = {"tile80", "tl1", "tl2"}
 """Formats whose weights become tile64, which the matrix products take too."""
 
 
 def sets(format: str) -> list[str]:
-    return [*LEAST] if format in ARRANGED else ["neon", "dotprod"]
+    return [*LEAST] if format in (*ARRANGED, *TILES) else ["neon", "dotprod"]
 
 
 WIDE = [(1, 1024, 4096), (5, 1536, 1536)]
@@ -115,7 +116,7 @@ def test_groups_are_exact_where_sums_are_largest(
     M, N, K = shape
     driver, shape = drivers[LEAST[kernel]], (M, N, K // GROUPED[format])
     assert groups_right(driver, format, kernel, shape, 3, extreme=extreme, threads=2)
-    if format == "q2_0":  # whose codes go up to 2
+    if format in ("q2_0", *TILES):  # whose codes go up to 2
         assert groups_right(driver, format, kernel, shape, 3, extreme=(extreme[0], 2), threads=2)
 
 
@@ -154,6 +155,13 @@ FAULTS = [
     Edit("ternary_matmul/i2_s_x86/i2_s_x86_neon.h", "k / 4 + half", "k / 4"),
     Edit("ternary_matmul/tile80/arrange_neon.h", "start + g == TM_TILE80_DIGITS", "start + g == 4"),
     Edit("ternary_matmul/tile80/arrange_neon.h", "i < start", "i < 1"),
+    Edit("ternary_matmul/tile64_grouped/start_neon.h", "5 * sum", "4 * sum"),
+    Edit("ternary_matmul/tile64_grouped/start_neon.h", "21 * sum", "20 * sum"),
+    Edit("ternary_matmul/tile64_grouped/neon.c", "16 * f + 4 * (first + q)", "16 * f + 4 * first"),
+    Edit("ternary_matmul/tile64_grouped/neon.c", "vaddq_s32(part, start)", "part"),
+    Edit("ternary_matmul/tile64_grouped/dots_neon.h", "16 * f + 4 * (first + q)", "16 * f"),
+    Edit("ternary_matmul/tile64_grouped/i8mm.c", "if (2 * p + 1 < rows)", "if (2 * p + 2 < rows)"),
+    Edit("ternary_matmul/tile64_grouped/i8mm.c", "vdupq_n_s32(starts[run->starts_apart])", "vdupq_n_s32(starts[0])"),
     Edit("ternary_matmul/lut_tiles_neon.h", "1, 1, 1, 2, 2, 2}, {0", "1, 1, 2, 2, 2, 2}, {0"),
     Edit(
         "ternary_matmul/tl1/arrange_neon.h",
@@ -190,6 +198,8 @@ def concerned(fault: Edit) -> list[str]:
     folder = Path(fault.file).parent.name
     if folder in {*UNITS, *GROUPED}:
         return [folder]
+    if folder == "tile64_grouped":
+        return [*TILES]
     return ["tl1"] if "lut" in fault.file else ["i2_s_x86", "tq1_0"]
 
 

@@ -244,7 +244,7 @@ def test_the_function_takes_what_pack_weights_makes(cuda: CudaContext) -> None:
         ({"activations": np.ones((0, 64), np.float16)}, "activations"),
         ({"dtype": "int32"}, "dtype"),
         ({"weights": np.ones((3, 64), np.int8)}, "weights"),
-        ({"weights": pack_weights(np.ones((4, 256), np.int8), np.ones((4, 1), np.float32), format="tq2_0")}, "weights"),
+        ({"weights": pack_weights(np.ones((4, 64), np.int8), np.ones(4, np.float32), format="iq2_bn")}, "weights"),
         ({"out": np.empty((2, 4), np.float32)}, "out"),
     ],
 )
@@ -298,6 +298,7 @@ def test_the_first_of_the_instances_is_what_is_launched(M: int, N: int, K: int, 
         assert len(found) == sum(each.predicted_us(M, N, K, sms) < inf for each in fit)
 
 
+@pytest.mark.nightly
 @pytest.mark.cuda
 @pytest.mark.parametrize("M", [3, 40])
 def test_autotune_may_choose_every_instance_that_takes_the_product(cuda: CudaContext, M: int) -> None:

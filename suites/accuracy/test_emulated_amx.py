@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from emulated_sets import IN_C, emulated, lacking, needs_avx512
+from grouped_tiles import GROUPS as TILES
 from hypothesis import given
 from hypothesis import strategies as st
 from matmul_driver import (
@@ -279,7 +280,7 @@ def test_a_fault_in_amx_of_other_formats_is_seen(builder: Builder, format: str, 
 
 # Formats with a scale for each group of weights
 
-GROUPED = {"tq2_0": 256, "tq1_0": 256, "q2_0": 64}
+GROUPED = {"tq2_0": 256, "tq1_0": 256, "q2_0": 64, **TILES}
 """And how many weights that are."""
 PANELS = [(8, 3, 1), (16, 33, 2), (17, 70, 5), (40, 31, 7), (70, 100, 2), (100, 32, 9), (300, 65, 6)]
 """M, N, and groups in K."""
@@ -317,7 +318,7 @@ def test_panels_of_amx_are_exact_where_sums_are_largest(
     activation, code = extreme
     shape = (M, N, K // GROUPED[format])
     assert groups_right(amx, format, "amx", shape, 3, extreme=extreme, threads=2)
-    if format == "q2_0":  # whose codes go up to 2
+    if format in ("q2_0", *TILES):  # whose codes go up to 2
         assert groups_right(amx, format, "amx", shape, 3, extreme=(activation, 2 * abs(code)), threads=2)
 
 
@@ -392,7 +393,7 @@ def test_sums_of_amx_are_added_in_the_contracts_order(amx: Driver, format: str) 
             Edit("ternary_matmul/panels_amx.h", "_mm512_fmadd_pd(scale[1], eight", "_mm512_fmadd_pd(scale[0], eight"),
         ),
         ("q2_0", Edit("ternary_matmul/panels_amx.h", "add_by(0, 3, d.sums", "add_by(0, 2, d.sums")),
-        ("q2_0", Edit("ternary_matmul/panels_amx.h", "sums[sets > 1 ? s : 0]", "sums[0]")),
+        ("q2_0", Edit("ternary_matmul/panels_amx.h", "sums[s / in_set]", "sums[0]")),
         (
             "q2_0",
             Edit(
@@ -401,7 +402,7 @@ def test_sums_of_amx_are_added_in_the_contracts_order(amx: Driver, format: str) 
                 "}\n\ntypedef struct panels",
             ),
         ),
-        ("q2_0", Edit("ternary_matmul/panels_amx.h", "if (s == 0 || sets > 1)", "if (s == 0)")),
+        ("q2_0", Edit("ternary_matmul/panels_amx.h", "if (s % in_set == 0)", "if (s == 0)")),
         ("q2_0", Edit("ternary_matmul/q2_0/amx.c", ".by_fours = 1,", "")),
         (
             "q2_0",
@@ -411,13 +412,22 @@ def test_sums_of_amx_are_added_in_the_contracts_order(amx: Driver, format: str) 
                 "_mm512_setr_epi32(0, 4, 8, 12, 2,",
             ),
         ),
+        ("tile64_g64", None),
+        ("tile64_g64", Edit("ternary_matmul/panels_amx.h", "(at / SIDE * 2)", "(half * 2)")),
+        (
+            "tile64_g128",
+            Edit("ternary_matmul/panels_amx.h", "pairs_by(2, p, begin, end)", "pairs_by(1, p, begin, end)"),
+        ),
+        ("tile64_g64", Edit("ternary_matmul/panels_amx.h", "before ? 0xffff : 0", "0xffff")),
+        ("tile64_g256", Edit("ternary_matmul/panels_amx.h", "group + 2 * at)", "group + 2 * first)")),
         ("q2_0", Edit("amx_tiles.h", "(is_signed ?", "(!is_signed ?")),
     ],
     ids=str,
 )
 @pytest.mark.usefixtures("amx")
 def test_a_fault_in_panels_of_amx_is_seen(builder: Builder, format: str, fault: Edit | None) -> None:
-    with Driver([builder.program(*IN_C, *([fault] if fault else []), only=format if fault else "")]) as driver:
+    folder = "tile64_grouped" if format in TILES else format
+    with Driver([builder.program(*IN_C, *([fault] if fault else []), only=folder if fault else "")]) as driver:
         assert panel_fault_seen(driver, format) == (fault is not None)
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tritmark.kernels.cuda.context import CudaContext
 
 sys.path.append(str(Path(__file__).parents[1] / "unit" / "helpers"))
-models = import_module("made_up_models")
+models, families = map(import_module, ("made_up_models", "model_families"))
 SMALL = models.SMALL
 
 
@@ -68,6 +68,50 @@ def test_every_layer_of_a_sound_model_is_right(
         assert scheme.zeros == pytest.approx(np.mean(SMALL.codes(name, layer.shape) == 0), abs=1e-12)
         assert 0 <= scheme.largest_error <= 1
         assert len(layer.runs) == 2
+
+
+FAMILIES = (
+    *("bonsai, pq2_0", "bonsai, ptq1_0", "bonsai, old q2_0", "bonsai, mlx", "bonsai, onnx", "maple, hf", "maple, gguf"),
+    *("maple, mlx", "bitcpm4", "compressed-tensors", "compressed-tensors, experts", "falcon-e"),
+)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_layer_and_expert_of_a_family_is_right(tmp_path: Path, here: Installed, family: str) -> None:
+    if "onnx" in family:
+        pytest.importorskip("onnx")
+    made = families.FAMILIES[family](tmp_path)
+    request = Request(suite=None, weights=str(made.path), threads=2, seed=3)
+    with open_weights(made.path) as source:
+        weights = TernaryWeights(source, holders_of(here))
+        plan = stored.planned(here, request, weights, [here.registry.devices["cpu"]])
+        assert plan
+        for info in (each for each in weights.matrices if each.name in plan):
+            layer = stored.evaluated(here, request, weights, info, plan[info.name])
+            assert (layer.status, layer.reason) == (Status.PASS, "")
+            (scheme,) = layer.schemes
+            assert scheme.zeros == pytest.approx(np.mean(made.truth[info.name][0] == 0), abs=1e-12)
+            assert layer.reads == made.reads.get(info.name, 1)
+            assert layer.bytes == info.nbytes
+
+
+def test_one_wrong_expert_is_caught(tmp_path: Path, here: Installed, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = families.FAMILIES["maple, gguf"](tmp_path)
+    right = evaluation._packed
+
+    def packed(weights: Any, info: Any, expert: int, format: str, codes: Any, scale: Any) -> PackedWeights:
+        return right(weights, info, 0 if expert == 2 else expert, format, codes, scale)
+
+    monkeypatch.setattr(evaluation, "_packed", packed)
+    request = Request(suite=None, weights=str(made.path), threads=2, seed=3)
+    with open_weights(made.path) as source:
+        weights = TernaryWeights(source, holders_of(here))
+        plan = stored.planned(here, request, weights, [here.registry.devices["cpu"]])
+        info = weights.matrix("blk.0.ffn_up_exps.weight")
+        assert info is not None
+        layer = stored.evaluated(here, request, weights, info, plan[info.name])
+    assert layer.status is Status.FAIL
+    assert ", expert 2: row" in layer.reason
 
 
 @pytest.mark.cuda
@@ -123,13 +167,15 @@ def evaluation_name(name: str) -> str:
     return gguf_name(name).removesuffix(".weight")
 
 
-def _swapped_code(weights: TernaryWeights, info: Any, format: str, codes: Any, scale: Any) -> PackedWeights:
+def _swapped_code(
+    weights: TernaryWeights, info: Any, expert: int, format: str, codes: Any, scale: Any
+) -> PackedWeights:
     changed = codes.copy()
     changed[5, 100] = 1 if changed[5, 100] < 1 else -1
     return PackedWeights(FORMATS[format].pack(changed, scale), format, info.shape, scale)
 
 
-def _wrong_scale(weights: TernaryWeights, info: Any, format: str, codes: Any, scale: Any) -> PackedWeights:
+def _wrong_scale(weights: TernaryWeights, info: Any, expert: int, format: str, codes: Any, scale: Any) -> PackedWeights:
     right = PackedWeights(FORMATS[format].pack(codes, scale), format, info.shape, scale)
     return replace(right, scale=np.float32(scale * 1.001))
 

@@ -16,12 +16,27 @@ import numpy as np
 import pytest
 
 from tritmark.kernels.formats import FORMATS, TailDroppedWarning
+from tritmark.kernels.provider.golden import FORMER
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 FILES = sorted(path.stem for path in GOLDEN.iterdir())
-DATA = ("weights", "scale", "x", "w_float", "packed*", "dequant_c", "unpacked_orig", "acts", "*_exact", "ref_f64")
+DATA = (
+    "weights",
+    "scale",
+    "scales",
+    "biases",
+    "zero_points",
+    "x",
+    "w_float",
+    "packed*",
+    "dequant_c",
+    "unpacked_orig",
+    "acts",
+    "*_exact",
+    "ref*_f64",
+)
 """The keys of a file that a reader must read."""
-DESCRIPTION = ("packed_py*", "packed_shape", "packed_dtype_orig")
+DESCRIPTION = ("packed_py*", "packed_shape", "packed_dim", "packed_dtype_orig")
 """Those among them that need not be: other packers' bytes, and words about the bytes."""
 
 
@@ -57,7 +72,7 @@ def may_drop(name: str, shape: tuple[int, int]) -> AbstractContextManager[object
 def packer(vector: Vector, *, scaled: bool = True) -> None:
     """The bytes of codes, the codes of bytes, and the bytes of float weights. `scaled` is false where the original's
     decoder leaves the scale out."""
-    name = str(vector["format"])
+    name = FORMER.get(str(vector["format"]), str(vector["format"]))
     form = FORMATS[name]
     layout: dict[str, Any] = {key: int(vector[key]) for key in form.options if key in vector and key != "preset"}
     shape = vector["weights" if "weights" in vector else "x"].shape
@@ -65,7 +80,7 @@ def packer(vector: Vector, *, scaled: bool = True) -> None:
     assert dropped == vector.get("n_tail_dropped", 0)
     with may_drop(name, shape):
         codes, scale = form.unpack(vector["packed"], shape, **layout)
-    given = vector.get("scale", scale)
+    given = vector["scales"] if "scales" in vector else vector.get("scale", scale)
     if "weights" in vector:
         with may_drop(name, shape):
             np.testing.assert_array_equal(form.pack(vector["weights"], given, **layout), vector["packed"], strict=True)
@@ -80,7 +95,7 @@ def packer(vector: Vector, *, scaled: bool = True) -> None:
     if "dequant_c" in vector:
         several = np.asarray(scale if scaled else np.float32(1))
         if several.ndim:
-            several = np.repeat(several.reshape(shape[0], -1), form.group or shape[1], axis=1)
+            several = np.repeat(several.reshape(*shape[:-1], -1), form.group or shape[-1], axis=-1)
         np.testing.assert_array_equal(codes * several, vector["dequant_c"])
     if form.rule is None:
         assert "x" not in vector, f"{name} quantizes nothing"
@@ -135,10 +150,54 @@ def tq_product(vector: Vector) -> None:
     assert np.all(np.abs(x @ weights.T - vector["ref_f64"]) <= bound)
 
 
+def by_field(vector: Vector) -> None:
+    """Fields with scales and offsets beside them: codes, bytes, weights, and the product in float64."""
+    name = str(vector["format"])
+    form: Any = FORMATS[name]
+    if name == "mlx_q2":
+        layout = {"group_size": int(vector["group_size"])}
+        offsets = {"scales": vector["scales"], "biases": vector["biases"]}
+        values = form.dequantize_affine(vector["packed"], vector["scales"], vector["biases"])
+    else:
+        layout = {"block_size": int(vector["block_size"])}
+        offsets = {"zero_points": vector["zero_points"]}
+        columns = vector["weights"].shape[1]
+        values = form.dequantize_affine(vector["packed"], vector["scales"], vector["zero_points"], columns)
+        points = form.with_block_size(**layout).zero_points(vector["weights"].shape, vector["zero_points"].dtype)
+        np.testing.assert_array_equal(points, vector["zero_points"].reshape(points.shape), strict=True)
+    np.testing.assert_array_equal(values, vector["dequant_c"])
+    codes, scale = form.unpack(vector["packed"], vector["weights"].shape, **offsets, **layout)
+    np.testing.assert_array_equal(codes, vector["weights"], strict=True)
+    np.testing.assert_array_equal(form.pack(codes, scale, **layout), vector["packed"], strict=True)
+    if "acts" not in vector:
+        return
+    acts, weights = vector["acts"].astype(np.float64), values.reshape(-1, values.shape[-1]).astype(np.float64)
+    bound = acts.shape[1] * np.finfo(np.float64).eps * (np.abs(acts) @ np.abs(weights).T)
+    assert np.all(np.abs(acts @ weights.T - vector["ref_f64"]) <= bound)
+
+
+def q2_0_product(vector: Vector) -> None:
+    """The weights of a product in Q2_0, and the product with activations in blocks of 32 int8 with a float16 scale."""
+    packed = FORMATS["q2_0"].pack(vector["weights"], vector["scales"])
+    np.testing.assert_array_equal(packed, vector["packed"], strict=True)
+    codes, scale = FORMATS["q2_0"].unpack(packed, vector["weights"].shape)
+    np.testing.assert_array_equal(codes, vector["weights"], strict=True)
+    weights = codes * np.repeat(scale, 64, axis=1).astype(np.float64)
+    blocks = vector["q8_0"].reshape(len(vector["acts"]), -1, 34)
+    steps = np.ascontiguousarray(blocks[..., :2]).view("<f2").astype(np.float64)
+    stored = (blocks[..., 2:].view(np.int8) * steps).reshape(len(blocks), -1)
+    for acts, expected in ((vector["acts"].astype(np.float64), "ref_f64"), (stored, "ref_q8_f64")):
+        bound = acts.shape[1] * np.finfo(np.float64).eps * (np.abs(acts) @ np.abs(weights).T)
+        assert np.all(np.abs(acts @ weights.T - vector[expected]) <= bound)
+
+
 READERS: dict[str, Callable[[Vector], None]] = {
     "mm_i2s_*": i2s_product,
     "mm_tq1_0_*": tq_product,
     "mm_tq2_0_*": tq_product,
+    "mm_q2_0_*": q2_0_product,
+    "mlx_t_*": by_field,
+    "ort_t_*": by_field,
     "iq1_bn_[!z]*": partial(packer, scaled=False),
     "iq2_bn_[!rz]*": partial(packer, scaled=False),
     "iq2_bn_r[ao]*": partial(packer, scaled=False),

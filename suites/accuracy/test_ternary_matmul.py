@@ -106,11 +106,28 @@ def test_every_format_with_one_scale_is_taken(format):
     )
 
 
-@pytest.mark.parametrize(("format", "code"), [("qk256", 2), ("qk256_i2_s", 2), ("qk256", 1)])
-def test_products_of_formats_with_other_codes_are_refused_and_say_so(format, code):
+@pytest.mark.parametrize(
+    ("format", "code", "why"),
+    [
+        ("qk256", 2, "qk256 has codes that"),
+        ("qk256", 1, "qk256 has codes that"),
+        ("qk256_i2_s", 2, "the weights have code 2, which"),
+    ],
+)
+def test_products_of_formats_with_other_codes_are_refused_and_say_so(format, code, why):
     weights = pack_weights(np.full((64, 256), code, np.int8), 1.0, format=format)
-    with pytest.raises(NoCompatibleKernelError, match=f"{format} has codes that tile64 cannot store"):
+    with pytest.raises(NoCompatibleKernelError, match=f"{why} tile64 cannot store"):
         ternary_matmul(np.ones((1, 256), np.int8), weights)
+
+
+def test_products_of_formats_with_another_code_are_computed_if_no_weight_has_it():
+    activations, codes, weight_scale, act_scale = _data((3, 64, 256), 3)
+    weights = pack_weights(codes, weight_scale, format="qk256_i2_s")
+    out, receipt = with_receipt(activations, weights, act_scale=act_scale)
+    assert receipt.note == "computed from tile64, repacked from qk256_i2_s"
+    assert np.array_equal(
+        out, _float_rule(activations.astype(np.int64) @ codes.T.astype(np.int64), weight_scale, act_scale)
+    )
 
 
 def test_weights_are_repacked_where_no_kernel_reads_their_format_and_the_receipt_says_so():
@@ -174,6 +191,7 @@ def test_a_kernel_that_reads_the_weights_format_is_taken_before_any_other(monkey
         "q2_0",
         "tq1_0",
         "tile80",
+        *(f"tile64_g{group}" for group in (32, 64, 128, 256)),
     }
     assert pack_weights(codes, weight_scale).format == "tile64"
 

@@ -135,7 +135,8 @@ def test_a_layer_computes_from_the_bytes_that_it_was_given(monkeypatch: pytest.M
     monkeypatch.delenv(cpu.FORCE, raising=False)
     rng = np.random.default_rng(3)
     x, codes = rng.standard_normal((3, 320), np.float32), rng.integers(-1, 3, (8, 320), dtype=np.int8)
-    layer = QuantizedLinear(pack_weights(codes, rng.uniform(0, 2, (8, 5)).astype(np.float32), format="q2_0"))
+    weights = pack_weights(codes, rng.uniform(0, 2, (8, 5)).astype(np.float32), format="q2_0")
+    layer = QuantizedLinear(weights, requirement="memory")
     y = layer(x)
     assert layer.receipt is not None
     assert layer.receipt.kernel.startswith("cpu/ternary_matmul/q2_0/float32/")

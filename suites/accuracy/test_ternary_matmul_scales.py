@@ -226,10 +226,10 @@ def test_one_scale_is_packed_for_a_kernel_that_takes_one(others: None, monkeypat
 def test_without_a_kernel_a_layer_computes_with_float_weights_and_says_so(
     others: None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    lonely = replace(GROUPS, name="lonely", group=32, block=32, column_multiple=32)
+    lonely = replace(GROUPS, name="lonely", group=16, block=16, column_multiple=16)
     providers.installed().formats["lonely"] = lonely
     weights, rng = some_weights(lonely, (4, 256)), np.random.default_rng(1)
-    with pytest.raises(NoCompatibleKernelError, match="plain_groups: lonely has a scale for each group of 32"):
+    with pytest.raises(NoCompatibleKernelError, match="plain_groups: lonely has a scale for each group of 16"):
         ternary_matmul(np.ones((1, 256), np.int8), weights)
     with caplog.at_level(logging.WARNING):
         layer = QuantizedLinear(weights)
@@ -361,7 +361,7 @@ def test_rows_side_by_side_are_what_each_is_alone(format: str, N: int, groups: i
         format=format,
     )
     x, act_scale = rng.integers(-128, 128, (7, K + 9), dtype=np.int8)[:, :K], rng.uniform(1, 99, 7).astype(np.float32)
-    for isa in (each for each in cpu.KERNELS[f"ternary_matmul_{format}"] if each.features <= cpu.features()):
+    for isa in (each for each in cpu.KERNELS[OF_CPU[format][0]] if each.features <= cpu.features()):
         alone = [
             ternary_matmul(x[m : m + 1], weights, act_scale=act_scale[m : m + 1], variant=isa.name) for m in range(7)
         ]

@@ -122,7 +122,8 @@ def test_the_kernels_pass_on_drawn_cases(isa: str, dtype: str) -> None:
 
 def test_a_layer_computes_from_the_bytes_that_it_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(cpu.FORCE, raising=False)
-    layer = QuantizedLinear(pack_weights(np.ones((8, 512), np.int8), np.float32(0.5), format="tq1_0"))
+    weights = pack_weights(np.ones((8, 512), np.int8), np.float32(0.5), format="tq1_0")
+    layer = QuantizedLinear(weights, requirement="memory")
     layer(np.ones(512, np.float32))
     assert layer.receipt is not None
     assert layer.receipt.kernel.startswith("cpu/ternary_matmul/tq1_0/float32/")

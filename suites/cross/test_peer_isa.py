@@ -85,6 +85,7 @@ def test_what_dispatches_by_itself_is_refused_below_the_processor(monkeypatch: p
             assert "not installed" in why or ("cannot be held to scalar" in why) == (name == "scalar"), (each.name, why)
 
 
+@pytest.mark.nightly
 def test_an_unknown_name_is_answered_with_the_nearest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PEER_ISA, "avx22")
     with pytest.raises(UsageError, match=r"did you mean 'avx2'\? legal: scalar"):
@@ -107,6 +108,7 @@ def test_a_run_says_why_a_peer_was_not_run(ort: None, tmp_path: Path) -> None:
     assert "cannot be held to scalar: it uses " in done.stderr
 
 
+@pytest.mark.nightly
 def test_torch_is_told_before_it_is_loaded(tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text(_TORCH)
     code = "from tritmark.kernels.peers import torch_cpu; torch_cpu.load(); import torch; print(torch.read)"

@@ -361,6 +361,7 @@ def growth(work: Callable[[], object], times: int) -> int:
     return now.heap - before.heap
 
 
+@pytest.mark.nightly
 def test_launches_that_are_dropped_leave_nothing(driver: Driver, tmp_path: Path) -> None:
     file = tmp_path / "lib.so"
     file.touch()

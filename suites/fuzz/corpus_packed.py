@@ -25,8 +25,11 @@ class Bad(NamedTuple):
 
 
 def good(format: str, shape: tuple[int, int], scale: float = 1.5) -> Packed:
-    legal = np.array(FORMATS[format].codes, np.int8)
-    return FORMATS[format].pack(np.resize(legal, shape), scale)
+    form = FORMATS[format]
+    codes = (
+        form.sample(shape, np.random.default_rng(0)) if form.limit else np.resize(np.array(form.codes, np.int8), shape)
+    )
+    return form.pack(codes, scale)
 
 
 def bad(
@@ -63,8 +66,10 @@ RAGGED = {
     "row16": (3, 70),
     "hf_pack": (5, 3),
     "ort_q2": (1, 130),
+    "compressed_tensors_2": (2, 19),
     "qk256": (1, 257),
     "tile80": (81, 5),
+    **{f"tile64_g{group}": (65, group) for group in (32, 64, 128, 256)},
 }
 """Small shapes with padding, of formats that pad."""
 
@@ -81,25 +86,27 @@ TRAILER = {"i2_s_x86": 32, "i2_s_arm": 32, "i2_s_x86_r4": 32, "tile64": 64, "til
 """Offset of the scale in bytes from the end, for formats with one scale."""
 ILLEGAL = {
     "tq1_0": (0, 1, "1 in byte 0 of block 0"),
-    "ptq1_0": (0, 1, "1 in byte 0 of block 0"),
     "iq1_bn": (2, 1, "1 in byte 0 of block 0"),
     "tile80": (0, 1, "1 in byte 0 of block 0"),
     "iq2_bn": (4, 0xFF, "field 3 for the weight at (0, 0)"),
     "hf_pack": (0, 0x3F, "field 3 for the weight at (0, 0)"),
     "gpu_int2": (0, 0x00, "field 0 for the weight at (0, 0)"),
+    "compressed_tensors_2": (0, 0x00, "field 0 for the weight at (0, 0)"),
     "bitnet_rs_32": (0, 0xAA, "field 2 for the weight at (0, 0)"),
     "tl1": (0, 0x90, "0x90 in byte 0"),
     "tl2": (0, 0x0E, "0x0e in byte 0"),
     "iq2_bn_r4": (16, 0xFF, "field 3 for the weight at"),
 }
 """An illegal byte, its place, and the text of its error."""
+ANY_BYTE = ("ptq1_0", "stq1_0", "stq1_0_quads")
+"""Formats with three codes in which every byte encodes codes."""
 
 
 def illegal(name: str) -> tuple[int, int, str] | None:
     """As in ILLEGAL, or the first byte that is refused if it is 0xFF; None if every byte encodes codes."""
     if name in ILLEGAL:
         return ILLEGAL[name]
-    if len(FORMATS[name].codes) == 4:
+    if len(FORMATS[name].codes) == 4 or name in ANY_BYTE:
         return None
     packed = good(name, SHAPES[name])
     for at in range(packed.size):
@@ -128,7 +135,7 @@ for _name, _shape in SHAPES.items():
         f"{_name} of 0 rows": bad(_name, _shape, lambda packed: packed, "shape", "of shape (0, 4)", claim=(0, 4)),
         f"{_name} of -4 columns": bad(_name, _shape, lambda packed: packed, "shape", "of shape (4, -4)", claim=(4, -4)),
         f"{_name} of 2**62 rows": bad(_name, _shape, lambda packed: packed, "packed", "of shape", claim=(1 << 62, 256)),
-        f"{_name} of three axes": bad(_name, _shape, lambda packed: packed, "shape", "of shape", claim=(1, *_shape)),
+        f"{_name} of four axes": bad(_name, _shape, lambda packed: packed, "shape", "of shape", claim=(1, 1, *_shape)),
         f"{_name} of fractional rows": bad(
             _name, _shape, lambda packed: packed, "shape", "(4.0, 256)", claim=(4.0, 256)
         ),

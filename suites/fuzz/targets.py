@@ -192,17 +192,22 @@ def _format(format: Format, data: bytes) -> None:
 
 
 def _codes(format: Format, shape: tuple[int, int], numbers: Numbers) -> NDArray[np.int8]:
+    if format.limit and format.holds(shape):
+        return format.sample(shape, numbers.generator())
     return numbers.generator().choice(np.array(format.codes, np.int8), shape)
 
 
 def _packs(format: Format, shape: tuple[int, int], numbers: Numbers) -> None:
-    codes = numbers.patched(_codes(format, shape, numbers))
+    right = _codes(format, shape, numbers)
+    codes = numbers.patched(right.copy())
     scale = np.array([numbers.take(4)], "<u4").view("<f4")[0]
     kept, legal = codes.copy(), set(format.codes)
     try:
         packed = format.pack(codes, scale)
     except InvalidArgumentError:
         if shape[0] % format.row_multiple or shape[1] % format.column_multiple or not set(np.unique(codes)) <= legal:
+            return
+        if format.limit and not np.array_equal(codes, right):
             return
         # A scale: not finite or negative, or too large for the stored type.
         assert not (np.isfinite(scale) and 0 <= scale < 65504)

@@ -92,6 +92,7 @@ def compared(*options: str, **environment: str) -> subprocess.CompletedProcess[s
     )
 
 
+@pytest.mark.nightly
 @pytest.mark.timing
 def test_the_same_build_is_not_slower() -> None:
     done = compared()

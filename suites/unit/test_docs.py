@@ -363,19 +363,29 @@ def script(name: str) -> Any:
     return module
 
 
-def test_the_reference_has_the_contract_of_every_op() -> None:
+@pytest.fixture(scope="module")
+def reference() -> Any:
+    return script("reference_pages")
+
+
+@pytest.fixture(scope="module")
+def reference_texts(reference: Any) -> dict[str, str]:
+    """Its pages by name."""
+    return dict(reference.pages())
+
+
+def test_the_reference_has_the_contract_of_every_op(reference_texts: dict[str, str]) -> None:
     """Inputs, outputs, axes, tolerance, reference, least work, and each variant of each key."""
     from tritmark.harness.providers import installed
     from tritmark.harness.spec import Tier
     from tritmark.kernels import OPS, PROVIDER
 
-    pages = dict(script("reference_pages").pages())
     # Tests of this process may have registered others since.
     own = {variant.id for variant in PROVIDER.variants}
     every = [variant for variant in installed().registry.variants if variant.id in own]
     for op in OPS:
-        page = pages[f"ops/{op.name}.md"]
-        assert f"({op.name}.md)" in pages["ops/index.md"]
+        page = reference_texts[f"ops/{op.name}.md"]
+        assert f"({op.name}.md)" in reference_texts["ops/index.md"]
         rows = [line for line in page.splitlines() if line.startswith("| ")]
         for tensor in (*op.inputs, *op.outputs):
             named = [row for row in rows if row.startswith(f"| `{tensor.name}` |")]
@@ -395,8 +405,8 @@ def test_the_reference_has_the_contract_of_every_op() -> None:
                 assert f"`{variant.name}`" in row
 
 
-def test_the_reference_has_every_command_option_and_exit_status() -> None:
-    pages = dict(script("reference_pages").pages())
+def test_the_reference_has_every_command_option_and_exit_status(reference_texts: dict[str, str]) -> None:
+    pages = reference_texts
     assert len([name for name in pages if name.startswith("commands/")]) == len(LISTED) + 1
     for name, command in LISTED.items():
         file, group = name.replace(" ", "_"), name.rpartition(" ")[0] or "index"
@@ -409,9 +419,10 @@ def test_the_reference_has_every_command_option_and_exit_status() -> None:
         assert f"| {status} | {meaning} |" in pages["exit_statuses.md"]
 
 
-def test_an_environment_variable_without_a_description_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    reference = script("reference_pages")
-    assert "`TRITMARK_FORCE_ISA`" in reference.environment()
+def test_an_environment_variable_without_a_description_is_an_error(
+    reference: Any, reference_texts: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "`TRITMARK_FORCE_ISA`" in reference_texts["environment.md"]
     monkeypatch.delitem(reference.VARIABLES, "TRITMARK_TUNED")
     with pytest.raises(ValueError, match=r"not described: \['TRITMARK_TUNED'\]"):
         reference.environment()

@@ -76,7 +76,10 @@ HARNESS = House(
         ("suite",),
         ("numbered",),
         ("spec", "dtypes", "resident"),
-        ("errors", "extras", "nearest", "caches", "interruption", "judged", "locks", "sealed", "search_path", "utf8"),
+        (
+            *("errors", "extras", "nearest", "caches", "interruption", "judged", "locks", "requirement", "sealed"),
+            *("search_path", "utf8"),
+        ),
         (TOP,),
     ),
 )

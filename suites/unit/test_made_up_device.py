@@ -111,6 +111,7 @@ def test_a_wrong_kernel_fails(tmp_path: Path) -> None:
     assert ended.returncode == FAILED
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("fault", "told"),
     [

@@ -65,6 +65,11 @@ def built(
     return compiler.calls
 
 
+@pytest.fixture(autouse=True)
+def ccache_enabled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CCACHE_DISABLE", raising=False)
+
+
 def of_sets() -> list[Path]:
     return sorted(path for path in SOURCES.rglob("*.c") if path.stem in SETS)
 
@@ -129,8 +134,11 @@ def test_ccache_is_found_behind_a_link(names: dict[str, Any], monkeypatch: pytes
     monkeypatch.setenv("PATH", str(tmp_path))
     assert names["caches"](["gcc"])
     assert not names["caches"](["other"])
+    monkeypatch.setenv("CCACHE_DISABLE", "1")
+    assert not names["caches"](["gcc"])
 
 
+@pytest.mark.nightly
 def test_gcc_takes_the_compiled_header(names: dict[str, Any], tmp_path: Path) -> None:
     if not (compiler := shutil.which("gcc")):
         pytest.skip("no GCC: gcc")

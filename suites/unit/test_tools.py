@@ -82,9 +82,30 @@ def test_the_workflow_brings_every_python_and_runs_everything() -> None:
 
 def test_the_night_runs_what_ci_leaves_out() -> None:
     text = (ROOT / ".github/workflows/nightly.yml").read_text()
-    (listed,) = re.findall(r"env: \[(.*)\]", text)
+    (listed,) = re.findall(r"env:\n((?: +- \S+\n)+)", text)
     sections = [name.removeprefix("testenv:") for name in TOX.sections() if name.startswith("testenv:nightly")]
-    assert sorted(listed.split(", ")) == sorted(each for name in sections for each in expanded(name))
+    assert sorted(re.findall(r"- (\S+)", listed)) == sorted(each for name in sections for each in expanded(name))
+
+
+SAMPLED = re.compile(r'\{posargs:(?:-m "[^"]*")? ?--sample \d+ ?')
+"""What CI adds to an environment's command."""
+
+
+@pytest.mark.parametrize("name", ["peers", "torch", "report", "sanitize"])
+def test_the_night_runs_the_same_command_without_a_sample(name: str) -> None:
+    *_, by_day = TOX[f"testenv:{name}"]["commands"].strip().split("\n")
+    *_, by_night = TOX[f"testenv:nightly-{name}"]["commands"].strip().split("\n")
+    assert "--sample" not in by_night
+    assert SAMPLED.sub("{posargs", by_day) == by_night
+
+
+def test_what_is_sampled_or_leaves_out_nightly_tests_has_an_environment_of_the_night() -> None:
+    names = [name.removeprefix("testenv:") for name in TOX.sections() if name.startswith("testenv:")]
+    cut = {name for name in names if re.search("--sample|not nightly", TOX[f"testenv:{name}"].get("commands", ""))}
+    assert cut >= {"timing", "cuda", "numerics", "peers", "torch", "report", "sanitize"}
+    assert {f"nightly-{name}" for name in cut} <= {each for name in names for each in expanded(name)}
+    assert "--sample" in TOX["testenv"]["commands"]
+    assert "nightly" in names
 
 
 def expanded(name: str) -> list[str]:

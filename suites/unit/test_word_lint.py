@@ -85,5 +85,6 @@ def test_values_of_a_source_and_its_long_lines_pass(words: ModuleType, table: di
     assert words.lint(tmp_path, table) == []
 
 
+@pytest.mark.nightly
 def test_the_repository_passes(words: ModuleType) -> None:
     assert words.lint(ROOT, words.settings()) == []

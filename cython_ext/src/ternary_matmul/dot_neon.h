@@ -35,21 +35,13 @@ static inline __attribute__((always_inline)) void tm_nested(const uint8_t *bytes
         } \
     } while (0)
 
-/* `quarters` quarters of each group, from `first`, 4 of each 16 rows, for `rows` rows of activations. rows * quarters
- * is at most 4, which takes 16 of the 32 registers. */
-static inline __attribute__((always_inline)) void tm_dot_quarters(
+/* Adds the products of `rows` rows of activations and `quarters` quarters of each group, from `first`, 4 of each 16
+ * rows, under the nested masks. rows * quarters is at most 4, which takes 16 of the 32 registers. */
+static inline __attribute__((always_inline)) void tm_dot_quarters_sums(
     const int rows, const int quarters, int first, const uint8_t *tile, size_t groups, const int8_t *a, size_t lda,
-    int32_t (*acc)[TM_TILE])
+    int32x4_t u[4][4][4])
 {
-    int32x4_t u[4][4][4];
     int8x16_t a_i8x16[4];
-#pragma GCC unroll 4
-    for (int r = 0; r < rows; r++)
-#pragma GCC unroll 4
-        for (int q = 0; q < quarters; q++)
-#pragma GCC unroll 4
-            for (int g = 0; g < 4; g++)
-                u[r][q][g] = vdupq_n_s32(0);
     size_t k = 0;
     for (; k + 4 <= groups; k += 4) {
 #pragma GCC unroll 4
@@ -69,6 +61,22 @@ static inline __attribute__((always_inline)) void tm_dot_quarters(
         }
         TM_DOT_GROUP(k, 0);
     }
+}
+
+/* `quarters` quarters of each group, from `first`, for `rows` rows of activations. */
+static inline __attribute__((always_inline)) void tm_dot_quarters(
+    const int rows, const int quarters, int first, const uint8_t *tile, size_t groups, const int8_t *a, size_t lda,
+    int32_t (*acc)[TM_TILE])
+{
+    int32x4_t u[4][4][4];
+#pragma GCC unroll 4
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+        for (int q = 0; q < quarters; q++)
+#pragma GCC unroll 4
+            for (int g = 0; g < 4; g++)
+                u[r][q][g] = vdupq_n_s32(0);
+    tm_dot_quarters_sums(rows, quarters, first, tile, groups, a, lda, u);
 #pragma GCC unroll 4
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 4

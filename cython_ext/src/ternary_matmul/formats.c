@@ -2,9 +2,10 @@
 
 #define DECLARED(table) extern TM_MATMUL_FORMAT(table);
 #define LISTED(table) &tm_##table##_format,
-TM_TABLES_ternary_matmul(DECLARED)
+TM_TABLES_ternary_matmul(DECLARED) TM_MATMUL_FURTHER(DECLARED)
 
-    const tm_matmul_format *const tm_matmul_formats[] = {TM_TABLES_ternary_matmul(LISTED) NULL};
+    const tm_matmul_format *const tm_matmul_formats[] = {TM_TABLES_ternary_matmul(LISTED) TM_MATMUL_FURTHER(LISTED)
+                                                             NULL};
 
 const tm_matmul_format *tm_matmul_format_named(const char *name)
 {

@@ -20,8 +20,9 @@ typedef struct tm_matmul_format {
 } tm_matmul_format;
 
 /* TM_MATMUL_FORMAT(table) = {...} in the scalar.c of a table is its format. formats.c lists those of all tables that
- * are there. */
+ * are there, and the further formats of tables whose kernels take several groups. */
 #define TM_MATMUL_FORMAT(table) const tm_matmul_format tm_##table##_format
+#define TM_MATMUL_FURTHER(X) X(tile64_g64) X(tile64_g128) X(tile64_g256)
 
 /* Ends with NULL. */
 extern const tm_matmul_format *const tm_matmul_formats[];

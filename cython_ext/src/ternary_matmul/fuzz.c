@@ -12,8 +12,10 @@ static const struct layout {
     size_t unit, first, bytes, count;
     int reserves; /* whether it has a reserved field 3 */
 } LAYOUTS[] = {
-    {"tile64", 1, 0, 0, 0, 1}, {"i2_s_x86", 1, 0, 0, 0, 1}, {"tq2_0", 66, 64, 2, 1, 1}, {"iq2_bn_r4", 0, 0, 4, 4, 1},
-    {"q2_0", 18, 0, 2, 1, 0},  {"tq1_0", 54, 52, 2, 1, 0},  {"tile80", 1, 0, 0, 0, 0},
+    {"tile64", 1, 0, 0, 0, 1},          {"i2_s_x86", 1, 0, 0, 0, 1},        {"tq2_0", 66, 64, 2, 1, 1},
+    {"iq2_bn_r4", 0, 0, 4, 4, 1},       {"q2_0", 18, 0, 2, 1, 0},           {"tq1_0", 54, 52, 2, 1, 0},
+    {"tile80", 1, 0, 0, 0, 0},          {"tile64_g32", 640, 0, 2, 64, 0},   {"tile64_g64", 1152, 0, 2, 64, 0},
+    {"tile64_g128", 2176, 0, 2, 64, 0}, {"tile64_g256", 4224, 0, 2, 64, 0},
 };
 
 static const struct layout *layout_of(const char *name)
@@ -60,6 +62,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             N++;
     tm_ternary_matmul_args first, args = {.M = M, .N = N, .K = K, .run.threads = 1 + fuzz_take(&f, 1) % 5};
     args.kind = form->group ? TM_OUT_FLOAT32 + (int32_t)(fuzz_take(&f, 1) % 2) : (int32_t)(fuzz_take(&f, 1) % 3);
+    args.group = form->group;
     args.lda = K + (M > 1 ? fuzz_take(&f, 1) % 33 : 0);
     args.weight_scale = fuzz_positive(&f);
     args.act_scale = args.kind == TM_OUT_INT32 ? NULL : fuzz_scales(&f, M);

@@ -9,6 +9,10 @@
  * block or unit; outputs are written there too. A unit is decoded just before its first use. The totals of TOTALS rows
  * of activations stay in L1 while all units pass.
  *
+ * With TM_AMX_TILED 1, weights are tile64 with scales of groups (tile64_grouped/): a field of its bytes is the codes of
+ * 16 rows in the order of a tile. Sums of the groups are float32 there, in their order, in the room of the float64
+ * totals and scales.
+ *
  * Limit: the four products of a step of 64 columns take 64 cycles. 128 lines loaded, and conversion and multiply-add of
  * 64 vectors of totals on two ports, predict 64 to 130 cycles. Stores of tiles, decoding and outputs add to it.
  *
@@ -23,6 +27,10 @@
 #include "amx_rows.h"
 #include "panels_avx512.h"
 
+#ifndef TM_AMX_TILED
+#define TM_AMX_TILED 0
+#endif
+
 enum {
     PANEL = 2 * SIDE, /* rows of weights */
     UNIT = 256, /* columns between two additions to the totals */
@@ -34,7 +42,7 @@ enum {
 
 /* What a format provides. */
 typedef struct tm_amx_panels {
-    /* tm_panel_decoded for a group of each of 16 rows. */
+    /* tm_panel_decoded for a group of each of 16 rows; NULL with TM_AMX_TILED. */
     void (*decode)(const uint8_t *const *groups, int8_t *to);
     size_t weights, bytes, scale_at; /* of a group, see tm_paneled */
     int by_fours; /* see `slab` */
@@ -70,6 +78,19 @@ typedef struct work {
 
 _Static_assert(sizeof(work) == TM_AMX_PANEL_WORK, "what the workspace of the variant counts");
 
+typedef struct eights {
+    __m512d low, high;
+} eights;
+
+/* The totals of 16 rows of weights from row v of the panel. */
+static inline __attribute__((always_inline)) eights totals_of(const double *totals, size_t v)
+{
+    if (!TM_AMX_TILED)
+        return (eights){_mm512_load_pd(totals + v), _mm512_load_pd(totals + v + DOUBLES)};
+    const float *const of = (const float *)totals + v;
+    return (eights){_mm512_cvtps_pd(_mm256_load_ps(of)), _mm512_cvtps_pd(_mm256_load_ps(of + DOUBLES))};
+}
+
 /* Writes outputs of rows [begin, end) of the pending block, like tm_group_store. */
 static __attribute__((noinline)) void store_rows(size_t begin, size_t end, const work *w)
 {
@@ -81,9 +102,8 @@ static __attribute__((noinline)) void store_rows(size_t begin, size_t end, const
         const __m512d factor = _mm512_set1_pd(w->s->factor[d->m + r]);
         for (size_t v = 0; v < w->count; v += SIDE, out += SIDE * size) {
             const __mmask16 there = w->count - v < SIDE ? (__mmask16)((1 << (w->count - v)) - 1) : 0xffff;
-            const double *total = d->totals[r] + v;
-            const __m512 values = floats_of(
-                _mm512_mul_pd(_mm512_load_pd(total), factor), _mm512_mul_pd(_mm512_load_pd(total + DOUBLES), factor));
+            const eights total = totals_of(d->totals[r], v);
+            const __m512 values = floats_of(_mm512_mul_pd(total.low, factor), _mm512_mul_pd(total.high, factor));
             if (size == 4)
                 _mm512_mask_storeu_ps(out, there, values);
             else
@@ -138,6 +158,27 @@ static inline __attribute__((always_inline)) void add_by(
     }
 }
 
+/* Adds the sums of `groups` groups of rows [begin, end) to their totals, in float32 and in the order of the groups, with
+ * TM_AMX_TILED. */
+static inline __attribute__((always_inline)) void add_tiled(
+    size_t groups, const unit_sums *sums, const double (*scales)[PANEL], double (*totals)[PANEL], __mmask16 before,
+    size_t begin, size_t end)
+{
+#pragma GCC unroll 1
+    for (size_t v = 0; v < PANEL; v += SIDE) {
+        __m512 scale[UNIT_STEPS];
+        for (size_t g = 0; g < groups; g++)
+            scale[g] = _mm512_load_ps((const float *)scales[g] + v);
+        for (size_t r = begin; r < end; r++) {
+            float *const total = (float *)totals[r] + v;
+            __m512 of = _mm512_maskz_load_ps(before, total);
+            for (size_t g = 0; g < groups; g++)
+                of = _mm512_add_ps(of, _mm512_mul_ps(scale[g], _mm512_cvtepi32_ps(_mm512_load_si512(sums[g][r] + v))));
+            _mm512_store_ps(total, of);
+        }
+    }
+}
+
 /* Adds at most `most` of the pending rows. `sets`: sets of sums, one for each group of a unit. */
 static inline __attribute__((always_inline)) void add_rows(const int sets, size_t most, work *w)
 {
@@ -146,7 +187,9 @@ static inline __attribute__((always_inline)) void add_rows(const int sets, size_
     const __mmask8 before = d.begins ? 0 : 0xff;
     if (d.row == end)
         return;
-    if (sets == 1)
+    if (TM_AMX_TILED)
+        add_tiled(d.groups, d.sums, d.scales, d.totals, before ? 0xffff : 0, d.row, end);
+    else if (sets == 1)
         add_by(1, 1, d.sums, d.scales, d.totals, before, d.row, end);
     else if (d.groups == 4)
         add_by(0, 4, d.sums, d.scales, d.totals, before, d.row, end);
@@ -165,10 +208,10 @@ static inline __attribute__((always_inline)) void add_rows(const int sets, size_
 static inline __attribute__((always_inline)) void multiply(
     const int sets, const int two, size_t steps, const uint8_t *a, const int8_t *b, unit_sums *sums, work *w)
 {
-    const size_t stride = sizeof sums[0][0], most = BLOCK / UNIT_STEPS;
+    const size_t stride = sizeof sums[0][0], most = BLOCK / UNIT_STEPS, in_set = UNIT_STEPS / (size_t)sets;
     for (size_t s = 0; s < steps; s++, a += step_bytes(two ? BLOCK : SIDE), b += TILE) {
-        int32_t (*const to)[PANEL] = sums[sets > 1 ? s : 0];
-        if (s == 0 || sets > 1) {
+        int32_t (*const to)[PANEL] = sums[s / in_set];
+        if (s % in_set == 0) {
             tm_tile_zero(0);
             tm_tile_zero(2);
             if (two) {
@@ -187,7 +230,7 @@ static inline __attribute__((always_inline)) void multiply(
             tm_tile_multiply_signed(3, 5, 7);
         }
         add_rows(sets, most, w);
-        if (sets > 1 || s + 1 == steps) {
+        if (s % in_set + 1 == in_set || s + 1 == steps) {
             tm_tile_store(0, to[0], stride);
             tm_tile_store(2, to[0] + SIDE, stride);
             if (two) {
@@ -199,9 +242,36 @@ static inline __attribute__((always_inline)) void multiply(
     add_rows(sets, BLOCK, w);
 }
 
+/* decode for tiles of 64 rows; 16 rows are a field of their bytes. */
+static inline void decode_tiled(size_t g, size_t groups, int8_t *codes, work *w)
+{
+    const tm_amx_panels *how = w->how;
+    const size_t first = w->n % TM_TILE, tile = w->n / TM_TILE * (w->s->args->K / how->weights);
+    const __m512i m3 = _mm512_set1_epi8(3), one = _mm512_set1_epi8(1);
+    for (size_t i = 0; i < groups; i++) {
+        const uint8_t *group = w->s->args->weights + (tile + g + i) * how->bytes;
+        const uint8_t *lines = group + 2 * TM_TILE;
+        for (size_t half = 0; half < PANEL / SIDE; half++) {
+            const size_t at = first + half * SIDE;
+            const __m128i field = _mm_cvtsi64_si128((int64_t)(at / SIDE * 2));
+            int8_t *to = codes + half * UNIT_STEPS * TILE + i * how->weights * SIDE;
+            for (size_t k = 0; k < how->weights / 4; k++) {
+                const __m512i w_u8x64 = _mm512_srl_epi16(_mm512_loadu_si512(lines + k * TM_TILE), field);
+                _mm512_store_si512(to + k * TM_TILE, _mm512_sub_epi8(_mm512_and_si512(w_u8x64, m3), one));
+            }
+            const __m256i stored = _mm256_loadu_si256((const __m256i *)(group + 2 * at));
+            _mm512_store_ps((float *)w->scales[g + i] + half * SIDE, _mm512_cvtph_ps(stored));
+        }
+    }
+}
+
 /* Decodes the groups of a unit; the first is number g. */
 static void decode(size_t g, size_t groups, int8_t *codes, work *w)
 {
+    if (TM_AMX_TILED) {
+        decode_tiled(g, groups, codes, w);
+        return;
+    }
     const tm_amx_panels *how = w->how;
     const size_t row = w->s->args->K / how->weights * how->bytes;
     tm_panel_ahead(w->at, PANEL, w->s->args->weights + w->n * row, row, g * how->bytes, groups * how->bytes);
@@ -229,7 +299,7 @@ static inline __attribute__((always_inline)) void pass(const int sets, size_t m,
         const size_t some = end - m < TOTALS ? end - m : TOTALS;
         for (size_t step = 0, unit = 0; step < s->steps; step += UNIT_STEPS, unit++) {
             const size_t steps = s->steps - step < UNIT_STEPS ? s->steps - step : UNIT_STEPS;
-            const size_t group = sets > 1 ? step : unit, groups = sets > 1 ? steps : 1;
+            const size_t in_set = UNIT_STEPS / (size_t)sets, group = step / in_set, groups = steps / in_set;
             int8_t *codes = w->codes + unit * unit_bytes;
             if (m == begin)
                 decode(group, groups, codes, w);
@@ -287,7 +357,8 @@ static inline __attribute__((always_inline)) void pairs_by(const int sets, const
         const size_t m = pair / across * s->group;
         w.n = pair % across * PANEL;
         w.count = args->N - w.n < PANEL ? args->N - w.n : PANEL;
-        tm_rows_begin(args, w.n, w.count, groups * p->how->bytes, PANEL, w.at);
+        if (!TM_AMX_TILED)
+            tm_rows_begin(args, w.n, w.count, groups * p->how->bytes, PANEL, w.at);
         pass(sets, m, group_end(s, m), &w);
     }
     tm_tile_release();
@@ -299,6 +370,8 @@ static void pairs(void *untyped, size_t begin, size_t end)
     const panels *p = untyped;
     if (p->how->weights == UNIT)
         pairs_by(1, p, begin, end);
+    else if (TM_AMX_TILED && p->how->weights == UNIT / 2)
+        pairs_by(2, p, begin, end);
     else
         pairs_by(UNIT_STEPS, p, begin, end);
 }

@@ -51,6 +51,7 @@ typedef struct tm_ternary_matmul_args {
     float weight_scale;
     int32_t kind; /* enum tm_matmul_out */
     uint8_t *tables; /* formats with look-up: room for tables of the activations, aligned to 64 bytes; else NULL */
+    size_t group; /* formats with a scale for each group: weights of a row that share one; else 0 */
     size_t BM, BK, bm; /* formats in tiles: rows and columns of a tile of weights, rows side by side in it; else 0 */
 } tm_ternary_matmul_args;
 

@@ -34,6 +34,7 @@ cdef extern from "src/ternary_matmul/formats.h":
         float weight_scale
         int32_t kind
         uint8_t *tables
+        size_t group
         size_t BM
         size_t BK
         size_t bm
@@ -135,6 +136,7 @@ cdef class TernaryMatmul(NativeCall):
             spare = bytearray(needed + CACHE_LINE - 1)
             tables = spare
             self.args.tables = <uint8_t *>((<uintptr_t>&tables[0] + CACHE_LINE - 1) // CACHE_LINE * CACHE_LINE)
+        self.args.group = known.group
         if known.group:
             if out.dtype.kind == "i":
                 raise ValueError(f"{format} has a scale for each group, so no int32 sums; legal: a float output")

@@ -53,18 +53,13 @@ static inline __m512i tm_tiles_masked(__m512i w, const int32_t *mask)
     return v;
 }
 
-/* `rows` is a constant at each call, so that the sums stay in registers. */
-static inline __attribute__((always_inline)) void tm_tiles_groups_by(
+/* Adds the products of `rows` rows of activations under the nested masks. `rows` is a constant at each call, so that
+ * the sums stay in registers. */
+static inline __attribute__((always_inline)) void tm_tiles_groups_sums(
     const int rows, const enum tm_prefetch_level level, size_t ahead, const uint8_t *tile, size_t groups,
-    const int8_t *a, size_t lda, int32_t (*acc)[TM_TILE])
+    const int8_t *a, size_t lda, __m512i u[TM_TILES_ROWS][4])
 {
     static const int32_t masks[3] = {0x03030303, 0x0f0f0f0f, 0x3f3f3f3f};
-    __m512i u[TM_TILES_ROWS][4];
-#pragma GCC unroll 6
-    for (int r = 0; r < rows; r++)
-#pragma GCC unroll 4
-        for (int g = 0; g < 4; g++)
-            u[r][g] = _mm512_setzero_si512();
     for (size_t k = 0; k < groups; k++) {
         const __m512i w = tm_tiles_kept(_mm512_loadu_si512(tile + k * TM_TILE));
         const __m512i w0 = tm_tiles_masked(w, masks), w1 = tm_tiles_masked(w, masks + 1),
@@ -79,6 +74,19 @@ static inline __attribute__((always_inline)) void tm_tiles_groups_by(
             u[r][3] = tm_dot_64(u[r][3], w, a_i8x64);
         }
     }
+}
+
+static inline __attribute__((always_inline)) void tm_tiles_groups_by(
+    const int rows, const enum tm_prefetch_level level, size_t ahead, const uint8_t *tile, size_t groups,
+    const int8_t *a, size_t lda, int32_t (*acc)[TM_TILE])
+{
+    __m512i u[TM_TILES_ROWS][4];
+#pragma GCC unroll 6
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+        for (int g = 0; g < 4; g++)
+            u[r][g] = _mm512_setzero_si512();
+    tm_tiles_groups_sums(rows, level, ahead, tile, groups, a, lda, u);
 #pragma GCC unroll 6
     for (int r = 0; r < rows; r++)
         tm_tiles_settle(acc[r], u[r][0], u[r][1], u[r][2], u[r][3]);
@@ -95,14 +103,12 @@ static inline __attribute__((always_inline)) void tm_tiles_one_group(
     u[3] = tm_dot_64(u[3], w, a_i8x64);
 }
 
-static inline __attribute__((always_inline)) void tm_tiles_one_row(
-    const enum tm_prefetch_level level, size_t ahead, const uint8_t *tile, size_t groups, const int8_t *a, int32_t *acc)
+/* Adds the products of one row of activations to two sets of sums, from odd and even groups. */
+static inline __attribute__((always_inline)) void tm_tiles_one_sums(
+    const enum tm_prefetch_level level, size_t ahead, const uint8_t *tile, size_t groups, const int8_t *a,
+    __m512i u[2][4])
 {
     const __m512i masks[3] = {_mm512_set1_epi8(3), _mm512_set1_epi8(15), _mm512_set1_epi8(63)};
-    __m512i u[2][4];
-#pragma GCC unroll 8
-    for (int i = 0; i < 8; i++)
-        u[i / 4][i % 4] = _mm512_setzero_si512();
     size_t k = 0;
     for (; k + 2 <= groups; k += 2) {
 #pragma GCC unroll 2
@@ -113,6 +119,16 @@ static inline __attribute__((always_inline)) void tm_tiles_one_row(
     }
     if (k < groups)
         tm_tiles_one_group(masks, tile + k * TM_TILE, a + 4 * k, u[0]);
+}
+
+static inline __attribute__((always_inline)) void tm_tiles_one_row(
+    const enum tm_prefetch_level level, size_t ahead, const uint8_t *tile, size_t groups, const int8_t *a, int32_t *acc)
+{
+    __m512i u[2][4];
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++)
+        u[i / 4][i % 4] = _mm512_setzero_si512();
+    tm_tiles_one_sums(level, ahead, tile, groups, a, u);
 #pragma GCC unroll 4
     for (int g = 0; g < 4; g++)
         u[0][g] = _mm512_add_epi32(u[0][g], u[1][g]);

@@ -29,21 +29,13 @@ static inline void tm_tiles_settle(int32_t *acc, tm_lanes_i32x8 u, tm_lanes_i32x
     _mm256_store_si256((__m256i *)acc, _mm256_add_epi32(_mm256_load_si256((__m256i *)acc), a_i32x8));
 }
 
-/* `halves` halves of each group, from `first`, for `rows` rows of activations; rows * halves is 2. */
-static inline __attribute__((always_inline)) void tm_tiles_halves_by(
+/* Adds the products of `rows` rows of activations and `halves` halves of each group, from `first`, under the nested
+ * masks; rows * halves is 2. */
+static inline __attribute__((always_inline)) void tm_tiles_halves_sums(
     const int rows, const int halves, int first, const enum tm_prefetch_level level, size_t ahead, const uint8_t *tile,
-    size_t groups, const int8_t *a, size_t lda, int32_t (*acc)[TM_TILE])
+    size_t groups, const int8_t *a, size_t lda, tm_lanes_i32x8 u[TM_TILES_ROWS][2][4])
 {
     const __m256i m[3] = {_mm256_set1_epi8(3), _mm256_set1_epi8(15), _mm256_set1_epi8(63)};
-    const tm_lanes_i32x8 zero = {0};
-    tm_lanes_i32x8 u[TM_TILES_ROWS][2][4];
-#pragma GCC unroll 2
-    for (int r = 0; r < rows; r++)
-#pragma GCC unroll 2
-        for (int h = 0; h < halves; h++)
-#pragma GCC unroll 4
-            for (int g = 0; g < 4; g++)
-                u[r][h][g] = zero;
     for (size_t k = 0; k < groups; k++) {
         const uint8_t *bytes = tile + k * TM_TILE + 32 * first;
         __m256i a_i8x32[TM_TILES_ROWS];
@@ -63,6 +55,23 @@ static inline __attribute__((always_inline)) void tm_tiles_halves_by(
             }
         }
     }
+}
+
+/* `halves` halves of each group, from `first`, for `rows` rows of activations. */
+static inline __attribute__((always_inline)) void tm_tiles_halves_by(
+    const int rows, const int halves, int first, const enum tm_prefetch_level level, size_t ahead, const uint8_t *tile,
+    size_t groups, const int8_t *a, size_t lda, int32_t (*acc)[TM_TILE])
+{
+    const tm_lanes_i32x8 zero = {0};
+    tm_lanes_i32x8 u[TM_TILES_ROWS][2][4];
+#pragma GCC unroll 2
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 2
+        for (int h = 0; h < halves; h++)
+#pragma GCC unroll 4
+            for (int g = 0; g < 4; g++)
+                u[r][h][g] = zero;
+    tm_tiles_halves_sums(rows, halves, first, level, ahead, tile, groups, a, lda, u);
 #pragma GCC unroll 2
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 2
@@ -102,7 +111,7 @@ static inline __attribute__((always_inline)) void tm_tiles_narrow_by(
         tm_tiles_settle(acc[r] + 8 * half, u[0][r] + u[1][r] + u[2][r] + u[3][r], zero, 0);
 }
 
-static void tm_tiles_micro(
+static __attribute__((unused)) void tm_tiles_micro(
     const uint8_t *tile, size_t groups, const int8_t *a, size_t lda, int rows, int there, int32_t (*acc)[TM_TILE])
 {
     if (there <= TM_TILE / 4) {

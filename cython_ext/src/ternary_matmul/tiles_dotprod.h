@@ -7,7 +7,7 @@
 
 enum { TM_TILES_ROWS = TM_MATMUL_BLOCK };
 
-static void tm_tiles_micro(
+static __attribute__((unused)) void tm_tiles_micro(
     const uint8_t *tile, size_t groups, const int8_t *a, size_t lda, int rows, int there, int32_t (*acc)[TM_TILE])
 {
     switch (rows) {

@@ -47,12 +47,12 @@ static inline __attribute__((always_inline)) void tm_tiles_settle(
         vst1q_s32(acc[1] + at, vaddq_s32(vld1q_s32(acc[1] + at), vuzp2q_s32(low_i32x4, high_i32x4)));
 }
 
-/* One quarter of each group for 2 * `pairs` rows of activations. If only `rows` exist, the last one is loaded twice. */
-static inline __attribute__((always_inline)) void tm_tiles_quarter(
+/* The products of one quarter of each group and 2 * `pairs` rows of activations under the nested masks. If only `rows`
+ * exist, the last one is loaded twice. */
+static inline __attribute__((always_inline)) void tm_tiles_quarter_sums(
     const int pairs, int rows, int quarter, const uint8_t *tile, size_t groups, const int8_t *a, size_t lda,
-    int32_t (*acc)[TM_TILE])
+    int32x4_t u[2][4][2])
 {
-    int32x4_t u[2][4][2];
     const int8_t *row[4];
     int8x16_t x[2];
 #pragma GCC unroll 2
@@ -83,6 +83,15 @@ static inline __attribute__((always_inline)) void tm_tiles_quarter(
         }
         tm_tiles_multiply(pairs, w, x, u);
     }
+}
+
+/* One quarter of each group for 2 * `pairs` rows of activations, of which `rows` exist. */
+static inline __attribute__((always_inline)) void tm_tiles_quarter(
+    const int pairs, int rows, int quarter, const uint8_t *tile, size_t groups, const int8_t *a, size_t lda,
+    int32_t (*acc)[TM_TILE])
+{
+    int32x4_t u[2][4][2];
+    tm_tiles_quarter_sums(pairs, rows, quarter, tile, groups, a, lda, u);
 #pragma GCC unroll 2
     for (int p = 0; p < pairs; p++) {
         const int32x4_t zero[2] = {vdupq_n_s32(0), vdupq_n_s32(0)};
@@ -93,7 +102,7 @@ static inline __attribute__((always_inline)) void tm_tiles_quarter(
     }
 }
 
-static void tm_tiles_micro(
+static __attribute__((unused)) void tm_tiles_micro(
     const uint8_t *tile, size_t groups, const int8_t *a, size_t lda, int rows, int there, int32_t (*acc)[TM_TILE])
 {
     if (rows == 1)

@@ -127,6 +127,14 @@ __device__ __forceinline__ void copy_box(void *to, const TensorMap *map, int k, 
                  "l"(map), "r"(k), "r"(m), "r"(shared_address(barrier))
                  : "memory");
 }
+/* Copy that many bytes, a multiple of 16, between addresses that are, too, into shared memory. */
+__device__ __forceinline__ void copy_bytes(void *to, const void *from, int bytes, unsigned long long *barrier)
+{
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                     shared_address(to)),
+                 "l"(from), "r"(bytes), "r"(shared_address(barrier))
+                 : "memory");
+}
 /* Prefetch the box into L2; see prefetch. */
 __device__ __forceinline__ void prefetch_box(const TensorMap *map, int k, int m)
 {

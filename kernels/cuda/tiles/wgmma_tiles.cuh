@@ -5,8 +5,9 @@
  * A stage has PANELS times 128 bytes of each row of activations of a tile, and the weights that they are multiplied by.
  *
  * Macros: COLUMNS (rows of activations of a tile, multiple of 16), TAIL (of the last tiles, 0 where all are alike),
- * BLOCKS (1, 2), PANELS (1, 2), STAGES, SPLIT (blocks that share the K of a tile), THREADS (384). Of the kernel, not of
- * an instance: PANEL_CHUNKS (64 k of a panel: 1, 2), READERS (threads that report that a stage was read). */
+ * BLOCKS (1, 2), PANELS (1, 2, 4), STAGES, SPLIT (blocks that share the K of a tile), THREADS (384). Of the kernel, not of
+ * an instance: PANEL_CHUNKS (64 k of a panel: 1, 2), READERS (threads that report that a stage was read). With STAGE_SCALES,
+ * 16-bit scales of groups of weights (row16_grouped.py) in a stage, of ROWS rows each: a group has GROUP weights. */
 #ifndef TRITMARK_CUDA_TILES_WGMMA_TILES
 #define TRITMARK_CUDA_TILES_WGMMA_TILES
 #include "../overlap.cuh"
@@ -130,6 +131,9 @@ struct Job {
     unsigned long long *full, *empty;
     void *behind;
     int rank, first, steps;
+#ifdef STAGE_SCALES
+    unsigned short *scales; /* [STAGES][STAGE_SCALES][ROWS] */
+#endif
 
     __device__ __forceinline__
     Job(unsigned char *shared, const TensorMap *map_a, const TensorMap *map_w, const TensorMap *map_out, const void *a,
@@ -139,6 +143,9 @@ struct Job {
     {
         outs = stages + STAGES * STAGE_BYTES;
         full = (unsigned long long *)(outs + 2 * OUT_BYTES), empty = full + STAGES, behind = empty + STAGES;
+#ifdef STAGE_SCALES
+        scales = (unsigned short *)behind, behind = scales + STAGES * STAGE_SCALES * ROWS;
+#endif
         const int all_steps = (K + STAGE_K - 1) / STAGE_K;
         rank = SPLIT > 1 ? blockIdx.x % SPLIT : 0;
         first = SPLIT > 1 ? all_steps * rank / SHARES : 0;
@@ -147,6 +154,15 @@ struct Job {
     }
 
     __device__ __forceinline__ Tiles tiles() const { return Tiles(M, N, mixed, mixed_wide); }
+
+#ifdef STAGE_SCALES
+    /* The scale of that group of a row: behind the weights, the rows of a group padded to whole 8. */
+    __device__ __forceinline__ const unsigned short *scales_at(int group, int row) const
+    {
+        return (const unsigned short *)(w + N * (long long)((K + CHUNK - 1) / CHUNK * 16)) +
+               group * ((N + 7ll) / 8 * 8) + row;
+    }
+#endif
 
     /* The setup that needs nothing of the launch before this one. All threads call this. */
     __device__ __forceinline__ void begin() const;
@@ -198,12 +214,28 @@ __device__ __forceinline__ void Job::copy_stages(Turn &turn, const Activations &
                     n0 + row < N && from < chunks ? ((const uint4 *)w)[(n0 + row) * (long long)chunks + from]
                                                   : make_uint4(0, 0, 0, 0);
             }
+#ifdef STAGE_SCALES
+            for (int i = p; i < STAGE_SCALES * ROWS; i += WARPGROUP) {
+                const int group = (first + step) * STAGE_SCALES + i / ROWS, row = i % ROWS;
+                scales[i] = group < K / GROUP && n0 + row < N ? *scales_at(group, n0 + row) : 0;
+            }
+#endif
 #else
             const bool copies = !fast;
             barrier_wait(empty + turn.stage, turn.parity);
             if (p == 0) {
                 const int of_a = fast ? width * STAGE_DEPTH : 0;
+#ifdef STAGE_SCALES
+                const int bytes = 2 * min(ROWS, (N + 7) / 8 * 8 - n0), from = (first + step) * STAGE_SCALES;
+                const int groups = min(STAGE_SCALES, K / GROUP - from);
+                barrier_arrive_expecting(full + turn.stage, of_a + WEIGHTS_BYTES + groups * bytes);
+                for (int i = 0; i < groups; i++)
+                    copy_bytes(
+                        scales + (turn.stage * STAGE_SCALES + i) * ROWS, scales_at(from + i, n0), bytes,
+                        full + turn.stage);
+#else
                 barrier_arrive_expecting(full + turn.stage, of_a + WEIGHTS_BYTES);
+#endif
                 copy_box(to_w, map_w, (first + step) * 16 * CHUNKS, n0, full + turn.stage);
                 if (fast)
 #pragma unroll

@@ -128,6 +128,7 @@ def section(page: str) -> str:
     return found[0]
 
 
+@pytest.mark.nightly
 def test_the_report_has_the_figures_and_calls_them_simulated(gpu_record: Record) -> None:
     run = slow(gpu_record)
     record = with_accesses(

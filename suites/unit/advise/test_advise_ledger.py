@@ -200,6 +200,7 @@ def test_every_change_that_is_claimed_stands_in_its_kernels_story(score: Any) ->
         assert change.missing() == ()
 
 
+@pytest.mark.nightly
 def test_on_this_projects_own_kernels_the_advice_names_what_was_done(
     score: Any, capsys: pytest.CaptureFixture[str], monkeypatch: Any
 ) -> None:

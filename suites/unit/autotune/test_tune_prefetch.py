@@ -169,6 +169,7 @@ def test_only_a_gain_beyond_the_interval_counts(noise: float, gain: float, loss:
     assert bool(note) == (cold.high < 1 - LAYOUT_NOISE and not best)
 
 
+@pytest.mark.nightly
 def test_the_command(here: Path) -> None:
     if not cpu.DEVICE.prefetching():
         pytest.skip("no kernel here fetches ahead")

@@ -123,6 +123,7 @@ def test_drawn_cases_are_judged_there_too(tmp_path: Path) -> None:
     assert "with --seed 7" in found["wrong"].reason
 
 
+@pytest.mark.nightly
 @MASKED
 def test_a_crash_on_another_path_is_one(tmp_path: Path) -> None:
     found = verdict(native(tmp_path, dispatcher("builtin", plain="*(volatile int *)8 = 1")))
@@ -132,6 +133,7 @@ def test_a_crash_on_another_path_is_one(tmp_path: Path) -> None:
     assert "no more than avx (" in found.reason
 
 
+@pytest.mark.nightly
 @MASKED
 @pytest.mark.parametrize("end", ["abort()", "exit(3)"])
 def test_one_that_needs_a_feature_and_says_so_is_not_wrong(tmp_path: Path, end: str) -> None:
@@ -191,6 +193,7 @@ print(there.variant.code_hash, launch.ran, x[-1], *there.kept.values())
 """
 
 
+@pytest.mark.nightly
 @MASKED
 @pytest.mark.parametrize("kind", [".c", ".so"])
 def test_where_cpuid_does_not_trap_its_stand_in_does(tmp_path: Path, kind: str) -> None:
@@ -241,6 +244,7 @@ def test_what_does_not_ask_begins_no_further_process(tmp_path: Path, begun: list
     assert begun == [None, None]
 
 
+@pytest.mark.nightly
 def test_what_is_wrong_here_is_judged_nowhere_else(tmp_path: Path, begun: list[HeldTo | None]) -> None:
     wrong = "if (n > 16) x[n - 1] += 1;\n}\nvoid g(void) {"
     text = dispatcher("builtin").replace("(q, scale, x, n);\n}", f"(q, scale, x, n);\n{wrong}}}")
@@ -248,6 +252,7 @@ def test_what_is_wrong_here_is_judged_nowhere_else(tmp_path: Path, begun: list[H
     assert set(begun) == {None}
 
 
+@pytest.mark.nightly
 def test_why_nothing_was_forced_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here = verdict(native(tmp_path, dispatcher("builtin")), isolated=False)
     assert here.status is Status.PASS

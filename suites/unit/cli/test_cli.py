@@ -295,6 +295,7 @@ def test_the_newest_record_is_verified_unless_told(tritmark: Callable[..., Outco
     assert json.loads(tritmark("verify", first, "--json").out)["record"] == first
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("command", [RUN, ("check", "none.c"), ("league",), ("gate", "a.whl", "b.whl")])
 def test_more_threads_than_cores_are_warned_of(
     tritmark: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
@@ -318,6 +319,7 @@ def test_version_and_help(tritmark: Callable[..., Outcome]) -> None:
         assert "Usage" in outcome.out
 
 
+@pytest.mark.nightly
 def test_what_lists_import() -> None:
     """The costly libraries stay out of the quick commands."""
     code = (
@@ -330,6 +332,7 @@ def test_what_lists_import() -> None:
         assert done.stderr.strip() == "", what
 
 
+@pytest.mark.nightly
 @pytest.mark.timing
 def test_ctrl_c_twice(tmp_path: Path) -> None:
     """In a process of its own, with real signals: the status, one message, no traceback, and what was finished is

@@ -124,6 +124,7 @@ def test_what_is_no_number_is_an_error_of_the_file(tritmark: Callable[..., Outco
     assert not Path("results").exists()
 
 
+@pytest.mark.nightly
 def test_ternary_floats_are_judged_with_their_own_scales(tritmark: Callable[..., Outcome]) -> None:
     codes = np.random.default_rng(0).integers(-1, 2, (16, 256)).astype(np.float32)
     save_file({LINEAR: codes * np.arange(1, 17, dtype=np.float32)[:, None]}, "model.safetensors")

@@ -108,6 +108,7 @@ def test_colours_in_a_terminal(arguments: tuple[str, ...]) -> None:
     assert "\x1b" not in dumb
 
 
+@pytest.mark.nightly
 def test_a_pipe_gets_colours_only_where_they_are_forced() -> None:
     for variables, coloured in (({"FORCE_COLOR": "1"}, True), ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, False)):
         kept = {name: value for name, value in os.environ.items() if name not in {"NO_COLOR", "FORCE_COLOR"}}

@@ -82,6 +82,7 @@ def test_it_fits_two_screens(made: Any, width: int, monkeypatch: pytest.MonkeyPa
     assert "tritmark " in lines[-2]
 
 
+@pytest.mark.nightly
 def test_what_failed_is_told_once_and_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     record = quick()
     wrong = record.runs[0].accuracy.model_copy(update={"status": Status.FAIL, "reason": "q[4] is -1, expected 0"})

@@ -169,6 +169,7 @@ def test_three_times_the_inputs_fail() -> None:
     assert modest.figures[0].value < 1
 
 
+@pytest.mark.nightly
 def test_a_leak_fails() -> None:
     leaking = judge(installed(variant(leaky)), kind="leaks", size=1024)
     assert leaking.status is Status.FAIL
@@ -240,6 +241,7 @@ def test_a_speed_up_and_the_size_from_which_on_each_wins() -> None:
     assert [each.size for each in result.points] == [1 << power for power in range(6, 21)]
 
 
+@pytest.mark.nightly
 def test_a_speed_up_that_is_too_small_fails() -> None:
     found = installed(variant(), on_device(cost=lambda n: 100 + 0.1 * n))
     result = judge(found, MADE_UP, **RESIDENT)
@@ -329,6 +331,7 @@ def test_noise_around_the_threshold_decides_nothing() -> None:
     assert migration(Ratio(median=0.9, low=0.85, high=0.95, pairs=30), -0.1)[0] is Status.NOT_RUN
 
 
+@pytest.mark.nightly
 def test_sizes_that_do_not_fit_are_no_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     real = CriteriaBench.fits
     monkeypatch.setattr(CriteriaBench, "fits", lambda self, size: "no room" if size > 1 << 12 else real(self, size))
@@ -453,6 +456,7 @@ def test_a_core_that_does_nothing_is_counted(threads: int, status: Status) -> No
 # All
 
 
+@pytest.mark.nightly
 @pytest.mark.cuda
 def test_kernels_of_the_gpu(cuda: CudaContext) -> None:
     """The installed plan in small: all that needs no clock, in the simulator too."""

@@ -166,6 +166,7 @@ def changed(record: Record, **texts: str) -> Record:
     return record.model_copy(update={"runs": (run,)})
 
 
+@pytest.mark.nightly
 @given(st.text(max_size=20))
 def test_no_cell_is_a_formula_or_moves_the_cursor(text: str) -> None:
     cell = table.inert(text)

@@ -63,6 +63,7 @@ def test_a_change_that_shows_rarely_differs(tmp_path: Path, rare: str) -> None:
     assert (found.first is None) == (rare == "outside")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("base", "head", "family"),
     [
@@ -84,6 +85,7 @@ def test_the_same_code_is_not_run(tmp_path: Path) -> None:
     assert (found.identical, found.cases) == (True, 0)
 
 
+@pytest.mark.nightly
 def test_cases_that_base_fails_are_left_out(tmp_path: Path) -> None:
     found = compare(tmp_path, "lambda y: 1 / (y.size % 4)", "lambda y: None")
     assert found.outcome is None
@@ -107,6 +109,7 @@ PROVIDER = replace(PROVIDER, variants=tuple(
 """
 
 
+@pytest.mark.nightly
 def test_what_head_no_longer_takes_is_noted(tmp_path: Path) -> None:
     texts = {"base": gate_sites.source(v=IDLE), "head": gate_sites.source(v=IDLE) + NARROWER}
     ours, theirs = (LocalBuildHost(gate_sites.site(tmp_path / name, text)) for name, text in texts.items())
@@ -148,6 +151,7 @@ def test_the_gate_fails_by_a_rare_change_and_measures_nothing(tmp_path: Path) ->
     assert found == gated(tmp_path / "again", IDLE, RARE["sizes"]).benchmarks[0]
 
 
+@pytest.mark.nightly
 def test_the_gate_names_the_case_that_head_dies_in(tmp_path: Path) -> None:
     result = gated(tmp_path, IDLE, "lambda y: y.size % 16 == 5 and die(y)")
     (found,) = result.benchmarks
@@ -155,6 +159,7 @@ def test_the_gate_names_the_case_that_head_dies_in(tmp_path: Path) -> None:
     assert "SIGSEGV while running HEAD on n=" in found.reason
 
 
+@pytest.mark.nightly
 def test_a_base_that_dies_is_noted_and_no_fault_of_head(tmp_path: Path) -> None:
     result = gated(tmp_path, "lambda y: y.size % 16 == 5 and die(y)", IDLE)
     (found,) = result.benchmarks

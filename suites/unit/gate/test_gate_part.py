@@ -100,6 +100,7 @@ def test_who_asks_for_one_gets_a_whole_build(repository: Path) -> None:
     assert whole.site == built("HEAD", folder=repository).site != part.site
 
 
+@pytest.mark.nightly
 def test_a_whole_build_that_is_there_is_taken(repository: Path) -> None:
     whole = built("HEAD", folder=repository)
     assert built("HEAD", folder=repository, part=ONE).site == whole.site

@@ -12,6 +12,7 @@ from tritmark.harness.providers import load
 pytestmark = pytest.mark.long
 
 
+@pytest.mark.nightly
 def test_drawn_mutants_are_found_and_the_right_kernel_is_not(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

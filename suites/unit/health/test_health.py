@@ -197,6 +197,7 @@ def without_log(monkeypatch: pytest.MonkeyPatch, problem: OSError) -> None:
     monkeypatch.setattr(examine, "_logged", lambda: _LOGGED(read))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("why", UNREADABLE)
 def test_a_log_that_cannot_be_read_is_not_one_without_errors(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     problem, step = UNREADABLE[why]

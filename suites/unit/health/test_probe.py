@@ -179,6 +179,7 @@ def test_a_process_that_dies_is_critical(status: int, out: str, errors: str, tex
     assert text in found.found
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("more", ["0", "[1]", "{}", "closing the cache", ""])
 def test_what_a_package_prints_at_exit_is_not_the_result(more: str) -> None:
     out = json.dumps(asdict(probed(device(Memory()))))

@@ -78,6 +78,7 @@ int main(void)
             .K = K,
             .weight_scale = r.weight_scale,
             .kind = r.kind,
+            .group = format->group,
             .BM = (size_t)r.BM,
             .BK = (size_t)r.BK,
             .bm = (size_t)r.bm,

@@ -21,6 +21,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 from filelock import FileLock
+from grouped_tiles import GROUPS as TILES
+from grouped_tiles import grouped_model
 from numpy.typing import NDArray
 
 from tritmark.kernels.formats import BUILT_IN
@@ -279,8 +281,8 @@ def groups_right(
 ) -> bool:
     """Whether outputs are the contract's bits for M, N and a number of groups, in a format of such.
 
-    Scales are powers of two, so that sums are exact in float64, whatever their order. `extreme` is what all activations
-    are, and all codes."""
+    Scales are powers of two, so that sums are exact in float64, whatever their order; those of tiles are any, as their
+    kernels' order is given. `extreme` is what all activations are, and all codes."""
     (M, N, groups), form = shape, BUILT_IN[format]
     assert form.group
     activations, codes = drawn((M, N, groups * form.group), seed, gap)
@@ -289,9 +291,14 @@ def groups_right(
     rng = np.random.default_rng(seed)
     scales = (2.0 ** rng.integers(-6, 7, (N, groups))).astype(np.float32)
     act_scale = rng.uniform(1e-2, 1e3, M).astype(np.float32)
+    if format in TILES:
+        scales *= (rng.integers(-2048, 2048, scales.shape) / 1024).astype(np.float32)
     found, *_ = driver.run(kernel, activations, codes, 1.0, act_scale, dtype, threads, format, scales)
-    sums = activations.astype(np.float64) @ (codes * np.repeat(scales.astype(np.float64), form.group, axis=1)).T
-    expected = (sums * (1 / act_scale.astype(np.float64))[:, np.newaxis]).astype(np.float32)
+    if format in TILES:
+        expected = grouped_model(activations, codes, scales, act_scale)
+    else:
+        sums = activations.astype(np.float64) @ (codes * np.repeat(scales.astype(np.float64), form.group, axis=1)).T
+        expected = (sums * (1 / act_scale.astype(np.float64))[:, np.newaxis]).astype(np.float32)
     if dtype == "bfloat16":
         return np.array_equal(found, expected.astype(ml_dtypes.bfloat16).view(np.uint16))
     return np.array_equal(found, expected)

@@ -44,6 +44,7 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+@pytest.mark.nightly
 @as_root
 def test_a_checkout_of_another_user(repository: Path) -> None:
     for path in (repository, *repository.rglob("*")):
@@ -52,6 +53,7 @@ def test_a_checkout_of_another_user(repository: Path) -> None:
     ended.must_name("dubious ownership", "safe.directory")
 
 
+@pytest.mark.nightly
 def test_a_checkout_that_git_does_not_open(repository: Path) -> None:
     (repository / ".git/config").write_text("[core\n")
     ended = session(repository, "gate", "HEAD~1", "HEAD", HOME=str(repository))
@@ -90,6 +92,7 @@ def test_without_a_compiler_and_without_a_working_build(repository: Path, monkey
         build.built("HEAD", folder=repository)
 
 
+@pytest.mark.nightly
 def test_what_pip_is_told_of_other_places_does_not_count(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"PIP_USER": "1", "PIP_TARGET": "/nonexistent", "PIP_REQUIRE_VIRTUALENV": "1"}.items():
         monkeypatch.setenv(name, value)

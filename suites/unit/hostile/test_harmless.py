@@ -82,6 +82,7 @@ def test_odd_variables_and_streams(tmp_path: Path) -> None:
     assert ended.record.environment.variables["TRITMARK_NOTE"] == r"caf\xe9"
 
 
+@pytest.mark.nightly
 def test_names_of_files_that_are_no_utf8(tmp_path: Path) -> None:
     odd = Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9"))
     ended = session(odd, *RUN)

@@ -43,11 +43,13 @@ def test_a_limit_of_the_session(tmp_path: Path, before: str, words: tuple[str, .
     session(tmp_path, *RUN, before=before, under=PLAIN).must_name(*words)
 
 
+@pytest.mark.nightly
 def test_a_limit_of_seconds(tmp_path: Path) -> None:
     """Wherever it strikes: this process, the server of the workers, or one of them."""
     session(tmp_path, "run", "--device", "cpu", before="ulimit -t 3").must_name("next: ", "ulimit -")
 
 
+@pytest.mark.nightly
 @as_root
 def test_a_limit_of_processes(tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
@@ -55,6 +57,7 @@ def test_a_limit_of_processes(tmp_path: Path) -> None:
     ended.must_name("processes and threads of this user", "ulimit -u")
 
 
+@pytest.mark.nightly
 @mounts
 @pytest.mark.parametrize(
     ("mount", "words"),
@@ -109,6 +112,7 @@ def test_a_kernel_is_not_blamed_for_a_limit_and_is_without_one(tmp_path: Path) -
     session(tmp_path, *CHECK).must_pass()
 
 
+@pytest.mark.nightly
 def test_a_kernel_that_crashes_is_blamed_under_a_limit_that_is_far(tmp_path: Path) -> None:
     kernel(tmp_path, first="__builtin_trap();")
     ended = session(tmp_path, *CHECK, before=f"ulimit -v {1 << 32}", under=PLAIN)

@@ -90,6 +90,16 @@ def test_the_sum_counts_every_layer(plan: stored.Plan) -> None:
         assert "AMBIGUOUS" not in linear.sentence(found)
 
 
+def test_experts_count_as_a_token_reads_them(plan: stored.Plan) -> None:
+    runs = made(plan)
+    reads = {"blk.0.ffn_up.weight": 2.0, "blk.1.attn_q.weight": 0.25}
+    one, _ = stored.sums(plan, list(runs.values()), reads)
+    cold = {name: runs[chosen[0].run_id].performance.cold for name, chosen in plan.items()}
+    expected = fsum(each.timing.median_ns * reads.get(name, 1) for name, each in cold.items() if each is not None)
+    assert (one.layers, one.total_ns) == (14, expected)
+    assert one.tokens_per_second == 1e9 / expected
+
+
 @pytest.mark.parametrize("doubted", [False, True])
 def test_what_is_ambiguous_is_added_and_said(plan: stored.Plan, doubted: bool) -> None:
     runs = made(plan)

@@ -225,12 +225,14 @@ def test_the_environment_variable_watches_a_whole_program(tmp_path: Path, asked:
     assert (found.program, found.calls, found.complete) == ("program.py", 1, True)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("asked", ["", "0"])
 def test_without_the_variable_nothing_is_watched(tmp_path: Path, asked: str) -> None:
     run(tmp_path, after="from tritmark.harness.monitor import hook; assert hook.active is None", TRITMARK_MONITOR=asked)
     assert not (tmp_path / "state" / "monitor").exists()
 
 
+@pytest.mark.nightly
 def test_a_session_that_began_before_the_kernels_were_imported(tmp_path: Path) -> None:
     """tritmark.monitor imports no heavy module, and waits for the kernels."""
     run(
@@ -242,6 +244,7 @@ def test_a_session_that_began_before_the_kernels_were_imported(tmp_path: Path) -
     assert found.calls == 1
 
 
+@pytest.mark.nightly
 def test_a_forked_child_writes_no_session_of_the_parent(tmp_path: Path) -> None:
     after = """
     import warnings
@@ -276,6 +279,7 @@ def test_a_running_session_is_saved_again_and_again(database: Path, monkeypatch:
     assert (found.calls, found.complete) == (3, True)
 
 
+@pytest.mark.nightly
 def test_two_processes_write_at_once(tmp_path: Path) -> None:
     after = """
     for number in range(5):

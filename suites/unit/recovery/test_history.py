@@ -112,6 +112,7 @@ def test_a_file_in_place_of_the_folder_does_not_break_the_program(tmp_path: Path
     assert not history.append(recovery(), tmp_path / "errors" / "history.jsonl")
 
 
+@pytest.mark.nightly
 def test_several_processes_write_at_once(tmp_path: Path) -> None:
     file = tmp_path / "history.jsonl"
     code = (

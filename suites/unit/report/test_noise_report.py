@@ -104,6 +104,7 @@ def test_a_quiet_machine_is_not_accused() -> None:
     assert "During timing" not in words(render(old))
 
 
+@pytest.mark.nightly
 def test_temperatures_and_throttling_are_shown() -> None:
     hot = UnitSensors(
         unit="GPU-1",

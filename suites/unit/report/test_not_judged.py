@@ -183,6 +183,7 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
     return run
 
 
+@pytest.mark.nightly
 def test_a_genuine_page_stays_beside_that_of_a_forged_record(
     gpu_record: Record, forged: Record, tmp_path: Path
 ) -> None:
@@ -231,6 +232,7 @@ def test_every_command_marks_a_forged_record(
     assert (out / "html" / f"{gpu_record.id}.html").read_bytes() == genuine
 
 
+@pytest.mark.nightly
 def test_every_command_refuses_a_changed_record(
     gpu_record: Record, tmp_path: Path, command: Callable[..., tuple[int, str, str]]
 ) -> None:

@@ -324,6 +324,7 @@ def test_passing_record_says_so(small: Record) -> None:
     ]
 
 
+@pytest.mark.nightly
 def test_bare_and_odd_records_have_a_page_too(small: Record) -> None:
     machine = small.machine.model_copy(update={"ceilings": ()})
     slow = [ceiling.model_copy(update={"rate": 7.0}) for ceiling in small.machine.ceilings]
@@ -346,6 +347,7 @@ def test_bare_and_odd_records_have_a_page_too(small: Record) -> None:
         assert said in Page(render(small.model_copy(update=update))).words
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("every_measured", [False, True])
 def test_two_thousand_runs_stay_small_and_quick(every_measured: bool, tmp_path: Path) -> None:
     rng = random.Random(5)

@@ -242,6 +242,7 @@ def test_tables_have_intervals() -> None:
     assert re.search(r"\d ±\d\.\d %", table[: table.index("</table>")])
 
 
+@pytest.mark.nightly
 def test_what_was_not_run_stands_by_cause() -> None:
     told = words(render(quick()))
     assert "Not run, by cause; not a PASS" in told
@@ -301,6 +302,7 @@ def test_the_command_that_repeats_has_the_seed() -> None:
     assert whole(record.model_copy(update={"environment": told})).endswith("tritmark run --seed 4")
 
 
+@pytest.mark.nightly
 def test_what_of_the_model_is_not_applied_is_in_the_headline() -> None:
     record = quick().model_copy(update={"weights_note": "the transform is not applied"})
     (found,) = [each for each in answer.answers(record) if each.question == "Not applied?"]

@@ -536,6 +536,7 @@ def test_command(gpu_record: Record, tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert runner.invoke(app, wrong).exit_code != 0
 
 
+@pytest.mark.nightly
 def test_the_machine_s_section_says_what_fetching_ahead_buys(gpu_record: Record) -> None:
     figures = tuple(
         PrefetchFigure(strategy=name, cold=ratio(cold), hot=ratio(1.0))

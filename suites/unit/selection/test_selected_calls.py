@@ -234,6 +234,7 @@ with Workers(installed, isolated=False) as workers:
 """
 
 
+@pytest.mark.nightly
 def test_two_processes_that_measure_at_once_lose_nothing(place: Path) -> None:
     shares = [["64", "128", "192"], ["65", "129", "193"]]
     commands = [[sys.executable, "-c", MEASURER, *share] for share in shares]

@@ -350,12 +350,16 @@ def test_the_goal_is_reached_for_formats_that_take_few_shapes(installed: Install
     assert found.share >= found.goal
 
 
-def test_the_command(suite: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def invoked(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Any:
     monkeypatch.setattr("tritmark.harness.machine.cpu.physical_cores", lambda: 1)
     monkeypatch.delenv("COLUMNS", raising=False)
     app = typer.Typer()
     app.command()(selftest)
-    told = CliRunner().invoke(app, ["--suite", suite, "--op", "i2s_quantize", "--json"])
+    return CliRunner().invoke(app, arguments)
+
+
+def test_the_command(suite: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = invoked(monkeypatch, "--suite", suite, "--op", "i2s_quantize", "--json")
     found = json.loads(told.stdout)
     assert told.exit_code == (0 if found["passed"] else 1)
     assert found["drawn"]["count"] >= COUNT
@@ -363,7 +367,11 @@ def test_the_command(suite: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [each["workload"] for each in found["workloads"]] == [
         f"i2s_quantize[n={n}]/ties/aligned" for n in (1, 128, 133)
     ]
-    shown = CliRunner().invoke(app, ["--suite", suite, "--op", "i2s_quantize"])
+
+
+@pytest.mark.nightly
+def test_the_command_shows_the_rates(suite: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = invoked(monkeypatch, "--suite", suite, "--op", "i2s_quantize")
     (row,) = (line for line in shown.stdout.splitlines() if line.startswith("i2s_quantize "))
     assert "100.0 %" in row
     assert "Kill rate: " in shown.stdout

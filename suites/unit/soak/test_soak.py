@@ -51,6 +51,7 @@ def once(monkeypatch: pytest.MonkeyPatch, change: Callable[[Record], Record] | N
     return soak(INSTALLED, minutes=1e-6, seed=3, device="cpu")
 
 
+@pytest.mark.nightly
 def test_nothing_is_found_where_nothing_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """The shortest soak plants one fault as well, and no more where the odds are 0."""
     found = once(monkeypatch)

@@ -348,6 +348,7 @@ def test_a_corrupt_cache_is_named_by_its_file_and_not_by_its_folder(
     assert found.bad == (not named and not anew)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["choices.json", "prefetch.json"])
 def test_a_damaged_file_of_choices_is_reported_by_every_run(ground: Ground, tmp_path: Path, name: str) -> None:
     """Also if only a worker would use it, whose log is not shown."""

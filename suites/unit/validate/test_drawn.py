@@ -184,6 +184,7 @@ def test_the_largest_k_has_several_rows_and_the_largest_sums(
     assert [(case.axes["K"], case.axes["M"], case.family) for case in largest] == ([(K, rows, "constant")] if K else [])
 
 
+@pytest.mark.nightly
 def test_a_kernel_is_judged_on_far_cases_where_they_are_asked_for() -> None:
     def work(kernel: Kernel) -> None:
         right_product(kernel)
@@ -528,6 +529,7 @@ def test_rows_that_lie_apart_are_kept_from_a_kernel_that_takes_dense_ones() -> N
     assert verdict(replace(variant, dense=frozenset()), count=40, op=ROWWISE).status is Status.ERROR
 
 
+@pytest.mark.nightly
 def test_what_no_case_reaches_is_ambiguous_by_name() -> None:
     variant = made(FLOAT, right_product, constraints=(MaxSize("M", 0),))
     found = verdict(variant, count=5)

@@ -113,6 +113,7 @@ def test_a_growing_list_is_found() -> None:
     assert "leaks" in found.reason
 
 
+@pytest.mark.nightly
 def test_a_leaked_mapping_is_found() -> None:
     kept: list[mmap.mmap] = []
 
@@ -147,11 +148,13 @@ def slow_launches(most: int) -> MemoryUse:
     return used(planted(bound=bound))
 
 
+@pytest.mark.nightly
 def test_a_cache_that_fills_over_many_slow_launches_is_no_leak() -> None:
     # Full in the second search: 8 first launches, 24 for the peaks, and 11 and 44 in the first two searches.
     assert "leaks" not in slow_launches(80).reason
 
 
+@pytest.mark.nightly
 def test_a_leak_of_slow_launches_is_found_in_searches_of_increasing_length() -> None:
     found = slow_launches(10_000)
     assert found.status is Status.FAIL
@@ -306,6 +309,7 @@ def test_scratch_memory_has_to_be_declared() -> None:
     assert "declares 0" in bound.reason
 
 
+@pytest.mark.nightly
 def test_thirty_times_the_inputs_are_too_much_even_where_declared() -> None:
     found = used(planted(lambda: np.ones(30 * LARGE, np.uint8), workspace=lambda axes: 31 * LARGE), {"n": LARGE})
     assert found.status is Status.FAIL

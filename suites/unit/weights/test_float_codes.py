@@ -20,7 +20,7 @@ from tritmark.harness.weights import TernaryWeights, holders_of, open_weights
 from tritmark.harness.weights.compare import compare
 from tritmark.harness.weights.convert import convert
 from tritmark.harness.weights.finite import slabs
-from tritmark.harness.weights.float_codes import FloatLayout, layout_of, split
+from tritmark.harness.weights.float_codes import FloatLayout, has_four_levels, layout_of, split
 from tritmark.harness.weights.quantized import loss
 from tritmark.harness.weights.scales import by_row
 
@@ -277,3 +277,17 @@ def test_the_loss_is_that_of_its_definition() -> None:
     assert found.noise == (error**2).sum()
     assert found.near_ties == 1, "0.26 is further from 0.25 than the 2^-9 that bfloat16 is apart there"
     assert loss(codes * scale, codes, scale, "float32").snr_db is None
+
+
+@pytest.mark.parametrize("group", [32, 64, 256])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
+def test_four_levels_are_known_by_their_ratio(group: int, dtype: Any) -> None:
+    rng = np.random.default_rng(group)
+    levels = rng.choice(np.array([-1.5, -0.5, 0.5, 1.5], np.float32), (4, 256))
+    scales = np.repeat(rng.uniform(0.01, 0.1, (4, 256 // group)).astype(np.float32), group, axis=1)
+    rows = (levels * scales).astype(dtype).astype(np.float32)
+    assert has_four_levels(rows.copy())
+    assert not has_four_levels(rng.standard_normal((4, 256), np.float32))
+    assert not has_four_levels(np.sign(levels) * scales)
+    rows[2, 7] = 0
+    assert not has_four_levels(rows)

@@ -15,12 +15,12 @@ from safetensors.numpy import save_file
 
 from tritmark.harness.errors import InvalidArgumentError, WeightFileError
 from tritmark.harness.providers import installed
-from tritmark.harness.weights import Conventions, TernaryWeights, holders_of, open_weights
+from tritmark.harness.weights import Conventions, TernaryInfo, TernaryWeights, holders_of, open_weights
 from tritmark.harness.weights.compare import compare
 from tritmark.harness.weights.convert import convert
 from tritmark.harness.weights.gguf_types import described
-from tritmark.harness.weights.left_out import judged, left_out
-from tritmark.kernels.formats import FORMATS, READ_ONLY
+from tritmark.harness.weights.left_out import judged, left_out, reads_of
+from tritmark.kernels.formats import FORMATS
 
 VECTORS = Path(__file__).parent / "vectors"
 FILES = sorted(path.stem for path in VECTORS.glob("gguf_*.npz"))
@@ -48,7 +48,15 @@ def matrices(path: Path, layout: str = "") -> dict[str, tuple[str, Any, Any]]:
     with open_weights(path) as source:
         weights = TernaryWeights(source, holders_of(installed()), Conventions(layout))
         weights.require_finite()
-        return {each.name: (each.format, *weights.read(each)) for each in weights.matrices}
+        return {each.name: (each.format, *_read(weights, each)) for each in weights.matrices}
+
+
+def _read(weights: TernaryWeights, info: TernaryInfo) -> tuple[Any, Any]:
+    """Codes and scales, of all experts of a 3-D tensor."""
+    found = [weights.read(info, expert) for expert in info.expert_numbers]
+    if not info.experts:
+        return found[0]
+    return np.stack([codes for codes, _ in found]), np.stack([scale for _, scale in found])
 
 
 # ---- types
@@ -58,42 +66,32 @@ def matrices(path: Path, layout: str = "") -> dict[str, tuple[str, Any, Any]]:
 def test_codes_and_scales_of_each_type_are_the_packers(stem: str) -> None:
     found = matrices(VECTORS / f"{stem}.gguf")
     with np.load(VECTORS / f"{stem}.npz") as truth:
-        named = {key[2:] for key in truth.files if key.startswith("w:") and truth[key].ndim == 2}
+        named = {key[2:] for key in truth.files if key.startswith("w:")}
         assert set(found) == named
         for name, (_, codes, scale) in found.items():
             np.testing.assert_array_equal(codes, truth[f"w:{name}"])
             np.testing.assert_array_equal(scale, truth[f"s:{name}"])
 
 
-@pytest.mark.parametrize("stem", sorted({path.stem for path in VECTORS.glob("*_decode.npz")} - {"ptq1_0_decode"}))
+@pytest.mark.parametrize("stem", sorted({path.stem for path in VECTORS.glob("*_decode.npz")}))
 def test_any_bytes_are_read_as_the_original_reads_them(stem: str) -> None:
     with np.load(VECTORS / f"{stem}.npz") as vector:
         name = {"q2_0_type42_g128": "pq2_0"}.get(str(vector["format"]), str(vector["format"]))
         packed, expected = vector["packed"], vector["dequant_c"]
-    form = {**FORMATS, **READ_ONLY}[name]
+    form = FORMATS[name]
     codes, scale = form.unpack(packed, expected.shape)
     np.testing.assert_array_equal(codes * np.repeat(scale, form.group, axis=1), expected)
 
 
-def test_bytes_of_ptq1_0_that_no_digits_make_are_refused() -> None:
-    """As in TQ1_0: decoders read these bytes differently."""
-    with np.load(VECTORS / "ptq1_0_decode.npz") as vector:
-        packed, shape = vector["packed"], vector["dequant_c"].shape
-    with pytest.raises(InvalidArgumentError, match="bytes that encode"):
-        FORMATS["ptq1_0"].unpack(packed, shape)
-
-
-@pytest.mark.parametrize("name", READ_ONLY)
-def test_stq_packs_what_the_original_packs_and_refuses_the_rest(name: str) -> None:
-    form = READ_ONLY[name]
-    with np.load(VECTORS / f"{name}_ternf32.npz") as vector:
-        packed = vector["packed"]
-        shape = vector["x"].shape
-    codes, scale = form.unpack(packed, shape)
-    np.testing.assert_array_equal(form.pack(codes, scale), packed)
+@pytest.mark.parametrize("name", ["stq1_0", "stq1_0_quads"])
+def test_stq_names_the_first_group_that_it_cannot_hold(name: str) -> None:
+    form = FORMATS[name]
+    codes = form.sample((3, 512), np.random.default_rng(0))
     codes[1, 300] = 1 - abs(codes[1, 300])
-    with pytest.raises(InvalidArgumentError, match="without exactly one 0 in group"):
-        form.pack(codes, scale)
+    codes[2, 0] = 1 - abs(codes[2, 0])
+    group = 44 // 4 if name == "stq1_0_quads" else 44 % 16
+    with pytest.raises(InvalidArgumentError, match=f"without exactly one 0 in group {group} of block 3;"):
+        form.pack(codes, 1.0)
 
 
 def g64(count: int) -> bytes:
@@ -149,7 +147,7 @@ def test_a_file_without_padding_at_its_end_decides(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("layout", ["quads", "stride16"])
 def test_stq_under_type_42_has_a_layout(layout: str) -> None:
-    form = READ_ONLY["stq1_0_quads" if layout == "quads" else "stq1_0"]
+    form = FORMATS["stq1_0_quads" if layout == "quads" else "stq1_0"]
     path = VECTORS / "gguf_type42_stq_a.gguf"
     found, codes, _ = matrices(path, layout)["blk.0.attn_q.weight"]
     assert found == form.name
@@ -176,7 +174,7 @@ def test_an_unknown_type_is_listed_and_the_rest_is_read(tmp_path: Path, place: i
 
 
 def test_users_of_a_number_are_named() -> None:
-    assert described("type_37") == "GGUF type 37 (I8_S of bitnet.cpp)"
+    assert described("type_37") == "GGUF type 37 (I8_S of bitnet.cpp, int8 values without a scale)"
     assert described("type_999") == "GGUF type 999"
     assert described("q2_0") == "q2_0"
 
@@ -202,8 +200,8 @@ def test_conversion_keeps_codes_and_scales(tmp_path: Path, stem: str, target: st
         assert format == target
         _, expected, scales = before[name]
         np.testing.assert_array_equal(codes, expected)
-        finest = max(scale.shape[1], scales.shape[1])
-        found, wanted = (np.repeat(each, finest // each.shape[1], axis=1) for each in (scale, scales))
+        finest = max(scale.shape[-1], scales.shape[-1])
+        found, wanted = (np.repeat(each, finest // each.shape[-1], axis=-1) for each in (scale, scales))
         np.testing.assert_array_equal(found, wanted)
 
 
@@ -212,7 +210,7 @@ def test_conversion_keeps_codes_and_scales(tmp_path: Path, stem: str, target: st
     [
         ("gguf_type142_a", "tq2_0", "with different scales"),
         ("gguf_hadamard_a", "tq2_0", "cannot hold"),
-        ("gguf_type42_stq_a", "q2_0", "another layout than q2_0 under type 42"),
+        ("gguf_type142_a", "i2_s_x86", "with experts"),
     ],
 )
 def test_conversion_that_would_change_weights_is_refused(tmp_path: Path, stem: str, target: str, told: str) -> None:
@@ -390,7 +388,7 @@ def test_the_keys_are_compared_and_kept(tmp_path: Path) -> None:
     assert (one.name, one.what) == ("prism.hadamard.sign_values", "metadata")
     convert(path, tmp_path / "out.gguf", "q2_0", holders)
     assert compare(path, tmp_path / "out.gguf", holders).differences == ()
-    with pytest.raises(InvalidArgumentError, match=r"prism\.hadamard.*legal: a \.gguf file"):
+    with pytest.raises(InvalidArgumentError, match=r"prism\.hadamard.*legal: from a \.gguf file to a \.gguf file"):
         convert(path, tmp_path / "out.safetensors", "hf_pack", holders)
     assert not (tmp_path / "out.safetensors").exists()
 
@@ -429,5 +427,16 @@ def test_experts_are_listed_with_how_many_a_token_reads(tmp_path: Path) -> None:
         (f"qwen3moe.{key}", UINT32, struct.pack("<I", n)) for key, n in (("expert_count", 8), ("expert_used_count", 2))
     ]
     path = write(tmp_path / "m.gguf", embedded(experts), pairs)
-    _, reasons = names_and_reasons(path)
-    assert reasons == {"ternary experts (3-D), of which a token reads 2 of 8": ("blk.0.ffn_up_exps.weight",)}
+    assert names_and_reasons(path) == (["token_embd.weight", "blk.0.attn_q.weight", "blk.0.ffn_up_exps.weight"], {})
+    with open_weights(path) as source:
+        assert reads_of(TernaryWeights(source, holders_of(installed())))["blk.0.ffn_up_exps.weight"] == 2
+    unstated = write(tmp_path / "unstated.gguf", embedded(experts), pairs[:1])
+    told = "ternary experts, and the metadata does not state how many a token reads"
+    assert names_and_reasons(unstated)[1] == {told: ("blk.0.ffn_up_exps.weight",)}
+    for changed, told in (
+        ([("q.expert_count", UINT32, struct.pack("<I", 4)), *pairs[1:]], "8 experts; legal: 4"),
+        ([*pairs[:1], ("q.expert_used_count", UINT32, struct.pack("<I", 9))], "9 of 8 experts"),
+        ([*pairs, ("q.expert_count", UINT32, struct.pack("<I", 9))], "expert_count 9, and 8 elsewhere"),
+    ):
+        with pytest.raises(WeightFileError, match=told):
+            names_and_reasons(write(tmp_path / "m.gguf", embedded(experts), changed))

@@ -122,8 +122,50 @@ def test_whatever_the_library_raises_becomes_our_error(monkeypatch: pytest.Monke
     assert str(caught.value).isprintable()
 
 
-def test_a_repository_without_safetensors_says_so(asked: list[dict[str, object]], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        (["README.md"], "no .safetensors files, and 0 .gguf and .onnx models; legal: hf:a/b/FILE"),
+        (["b.gguf", "a.gguf"], "2 .gguf and .onnx models: 'a.gguf', 'b.gguf'; legal: hf:a/b/FILE"),
+        (["onnx/m.onnx", "onnx/m.onnx_data", "m-00001-of-00002.gguf", "m-00002-of-00002.gguf"], "2 .gguf and .onnx"),
+    ],
+)
+def test_a_repository_without_safetensors_says_so(
+    asked: list[dict[str, object]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: list[str], told: str
+) -> None:
     (tmp_path / "model.safetensors").unlink()
-    with pytest.raises(WeightFileError, match=r"hf:a/b: a folder without \.safetensors"):
+    monkeypatch.setattr(sys.modules["huggingface_hub"], "list_repo_files", lambda **_: names, raising=False)
+    with pytest.raises(WeightFileError) as caught:
         open_weights("hf:a/b")
+    assert told in str(caught.value)
     assert len(asked) == 2
+
+
+@pytest.mark.parametrize(
+    ("spec", "file", "patterns"),
+    [
+        ("hf:a/b", "m.gguf", ["m.gguf"]),
+        ("hf:a/b@main", "m.gguf", ["m.gguf"]),
+        ("hf:a/b/m.gguf", "m.gguf", ["m.gguf"]),
+        ("hf:a/b/sub/m.gguf@v1", "sub/m.gguf", ["sub/m.gguf"]),
+        ("hf:a/b/onnx/m_q2.onnx", "onnx/m_q2.onnx", ["onnx/m_q2.onnx", "onnx/m_q2.onnx_data*", "onnx/m_q2.onnx.data*"]),
+        ("hf:a/b/m-00002-of-00002.gguf", "m-00002-of-00002.gguf", ["m-?????-of-00002.gguf"]),
+    ],
+)
+def test_one_file_of_a_repository_is_fetched(
+    asked: list[dict[str, object]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    spec: str,
+    file: str,
+    patterns: list[str],
+) -> None:
+    (tmp_path / "model.safetensors").unlink()
+    monkeypatch.setattr(sys.modules["huggingface_hub"], "list_repo_files", lambda **_: [file], raising=False)
+    (tmp_path / file).parent.mkdir(exist_ok=True)
+    (tmp_path / file).write_bytes(b"a stand-in")
+    with pytest.raises(WeightFileError, match=str(tmp_path / file)):
+        open_weights(spec)  # the file is found, and is no model
+    assert asked[-1]["allow_patterns"] == patterns
+    assert ("ignore_patterns" in asked[-1]) == ("/" not in file)
+    assert asked[-1]["revision"] == (spec.partition("@")[2] or None)

@@ -34,6 +34,7 @@ TOLD = {
 """What is said of each."""
 
 
+@pytest.mark.nightly
 def test_five_failures_are_attributed_and_nothing_else_is_concerned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -66,6 +66,7 @@ def wide(alignment: int = 64, key: KernelKey = DEQUANTIZE) -> Variant:
     )
 
 
+@pytest.mark.nightly
 @given(st.integers(0, 63), st.integers(0, 15), st.sampled_from([2, 4, 8, 16, 32, 64]))
 def test_the_kernel_is_taken_where_every_array_is_aligned(q: int, x: int, alignment: int) -> None:
     values = RNG.integers(-2, 2, 300, dtype=np.int8)

@@ -28,11 +28,22 @@ Codes = npt.NDArray[np.int8]
 Shape = tuple[int, int]
 
 every_format = pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS)
-SEQUENTIAL = {"ort_q2": 128, "bitnet_rs_32": 32, "bitnet_rs_32_signed": 32, "qk256": 256}
+SEQUENTIAL = {
+    "ort_q2": 128,
+    "mlx_q2": 128,
+    "compressed_tensors_2": 16,
+    "bitnet_rs_32": 32,
+    "bitnet_rs_32_signed": 32,
+    "qk256": 256,
+}
 """Rows of these formats are padded to this multiple."""
+TILES = {f"tile64_g{group}": group for group in (32, 64, 128, 256)}
+"""Groups of the formats of tiles with a scale for each."""
+ROWS = tuple(f"row16_g{group}" for group in (32, 64, 128, 256))
+"""The formats of rows of words with such scales."""
 PLACED = (
     *("i2_s_x86", "i2_s_arm", "i2_s_x86_r4", "qk256_i2_s", "tq2_0", "hf_pack", "gpu_int2", "iq2_bn", "iq2_bn_r4"),
-    *("q2_0", "pq2_0", "row16", "tile64", *SEQUENTIAL),
+    *("q2_0", "pq2_0", "row16", *ROWS, "tile64", *TILES, *SEQUENTIAL),
 )
 """Formats of fields with a formula in `place`."""
 DIGITS = ("tq1_0", "ptq1_0", "iq1_bn", "tile80")
@@ -43,9 +54,8 @@ FIELDS = [FORMATS[name] for name in PLACED]
 RESERVING = [form for form in FIELDS if len(form.codes) == 3]
 every_format_of_fields = pytest.mark.parametrize("form", FIELDS, ids=[form.name for form in FIELDS])
 every_format_with_a_reserved_field = pytest.mark.parametrize("form", RESERVING, ids=[form.name for form in RESERVING])
-half_scales = pytest.mark.parametrize(
-    "name", [name for name, form in FORMATS.items() if (form.scale_dtype, form.scale_per) == ("float16", "group")]
-)
+HALF = [name for name, form in FORMATS.items() if (form.scale_dtype, form.scale_per) == ("float16", "group")]
+half_scales = pytest.mark.parametrize("name", HALF)
 
 
 def ternary(shape: Shape, seed: int = 0) -> Codes:
@@ -53,6 +63,8 @@ def ternary(shape: Shape, seed: int = 0) -> Codes:
 
 
 def codes_for(form: Format, shape: Shape, seed: int = 0) -> Codes:
+    if form.limit:
+        return form.sample(shape, np.random.default_rng(seed))
     return np.random.default_rng(seed).choice(np.array(form.codes, np.int8), shape)
 
 
@@ -112,7 +124,11 @@ def place(name: str, n: int, k: int, shape: Shape) -> tuple[int, int] | None:
     if name == "iq2_bn_r4":
         block, e = divmod(k, 64)
         return n // 4 * (shape[1] + 16) + 16 + block * 64 + e // 16 * 16 + n % 4 * 4 + e % 4, e % 16 // 4 * 2
-    if name == "row16":
+    if name in TILES:
+        group = TILES[name]
+        start = (n // 64 * (shape[1] // group) + k // group) * (128 + 16 * group)
+        return start + 128 + k % group // 4 * 64 + n % 16 * 4 + k % 4, n % 64 // 16 * 2
+    if name.startswith("row16"):
         return (n * -(-shape[1] // 64) * 4 + k // 16) * 4 + k % 4, k % 16 // 4 * 2
     groups = (shape[1] + 3) // 4
     return (n // 64 * groups + k // 4) * 64 + n % 16 * 4 + k % 4, n % 64 // 16 * 2
@@ -150,8 +166,11 @@ def test_bits_per_weight_count_scales_and_padding() -> None:
     assert FORMATS["iq2_bn_r4"].bits_per_weight((4, 512)) == 2 + 32 / 512
     assert FORMATS["tile64"].bits_per_weight((64, 64)) == 2 + 64 * 8 / 4096
     assert FORMATS["tile64"].bits_per_weight((1, 1)) == 8 * (64 + 64)
+    assert [FORMATS[name].bits_per_weight((64, 512)) for name in TILES] == [2.5, 2.25, 2.125, 2.0625]
     assert FORMATS["row16"].bits_per_weight((64, 64)) == 2 + 64 * 8 / 4096
     assert FORMATS["row16"].bits_per_weight((3, 65)) == 8 * (3 * 32 + 64) / 195
+    assert FORMATS["row16_g128"].bits_per_weight((8, 512)) == 2 + 16 / 128
+    assert FORMATS["row16_g32"].bits_per_weight((3, 96)) == 8 * (3 * 32 + 3 * 16) / 288
 
 
 def test_a_format_says_whose_weights_share_a_scale() -> None:
@@ -176,6 +195,7 @@ def test_block_and_scale_of_each_format() -> None:
         "tq2_0": (256, "group"),
         "tile64": (256, "tensor"),
         "row16": (16, "tensor"),
+        "row16_g64": (16, "group"),
         "hf_pack": (4, "tensor"),
         "gpu_int2": (512, "tensor"),
         "ort_q2": (128, "group"),
@@ -192,6 +212,7 @@ def test_block_and_scale_of_each_format() -> None:
         "pq2_0": (128, "group"),
         "ptq1_0": (128, "group"),
         "tile80": (320, "tensor"),
+        **{name: (64 * group, "group") for name, group in TILES.items()},
     }
     assert {name: (FORMATS[name].block, FORMATS[name].scale_per) for name in expected} == expected
 
@@ -206,7 +227,9 @@ def test_fields_are_where_the_formula_puts_them(form: Format, data: st.DataObjec
         codes = np.pad(codes, ((0, 0), (0, -shape[1] % 128)))
     if form.name == "tile64":
         codes = np.pad(codes, ((0, -shape[0] % 64), (0, -shape[1] % 4)))
-    if form.name == "row16":
+    if form.name in TILES:
+        codes = np.pad(codes, ((0, -shape[0] % 64), (0, 0)))
+    if form.name.startswith("row16"):
         codes = np.pad(codes, ((0, 0), (0, -shape[1] % 64)))
     expected = np.zeros_like(packed)
     for (n, k), w in np.ndenumerate(codes):
@@ -324,7 +347,8 @@ def test_the_reserved_field_is_refused_at_its_index(form: Format) -> None:
         (ternary((4, 256)).astype(np.int16), "of dtype int16"),
         (ternary((4, 256)).astype(bool), "of dtype bool"),
         (np.zeros(256, np.int8), "of shape (256,)"),
-        (np.zeros((1, 4, 256), np.int8), "of shape (1, 4, 256)"),
+        (np.zeros((1, 1, 4, 256), np.int8), "of shape (1, 1, 4, 256)"),
+        (np.zeros((0, 4, 256), np.int8), "of shape (0, 4, 256)"),
         (np.zeros((0, 256), np.int8), "of shape (0, 256)"),
         (np.zeros((4, 0), np.int8), "of shape (4, 0)"),
     ],
@@ -360,7 +384,7 @@ def test_a_tensor_scale_must_be_finite_and_not_negative(name: str, scale: float)
 def test_block_scales_are_float16_inside(name: str) -> None:
     form = FORMATS[name]
     shape = (2, 2 * form.group)
-    codes = ternary(shape)
+    codes = codes_for(form, shape)
     scales = np.array([[1 / 3, 65519.996], [1e-9, 2.0**-24]], np.float32)
     _, found = form.unpack(form.pack(codes, scales), shape)
     np.testing.assert_array_equal(found, np.array([[0.33325195, 65504], [0, 2.0**-24]], np.float32), strict=True)
@@ -371,9 +395,15 @@ def test_block_scales_are_float16_inside(name: str) -> None:
 @half_scales
 def test_block_scales_that_are_not_finite_are_kept(name: str) -> None:
     scales, shape = np.array([[np.inf, -np.inf], [np.nan, -np.nan]], np.float32), (2, 2 * FORMATS[name].group)
-    packed = FORMATS[name].pack(ternary(shape), scales)
-    where = slice(2) if name in ("q2_0", "pq2_0") else slice(-2, None)
-    assert packed.reshape(4, -1)[:, where].copy().view("<u2").ravel().tolist() == [0x7C00, 0xFC00, 0x7E00, 0xFE00]
+    packed = FORMATS[name].pack(codes_for(FORMATS[name], shape), scales)
+    if name in ROWS:  # of both rows for each group, padded to 8 rows
+        stored = packed[-32:].view("<u2").reshape(2, 8)[:, :2].T
+    elif name in TILES:  # one after the other, not row by row
+        stored = packed.reshape(2, -1)[:, :4].copy().view("<u2").T
+    else:
+        where = slice(2) if name in ("q2_0", "pq2_0") else slice(-2, None)
+        stored = packed.reshape(4, -1)[:, where].copy().view("<u2")
+    assert stored.ravel().tolist() == [0x7C00, 0xFC00, 0x7E00, 0xFE00]
     np.testing.assert_array_equal(FORMATS[name].unpack(packed, shape)[1], scales)
 
 
@@ -386,7 +416,7 @@ def test_scales_of_rows_are_float32_of_any_value() -> None:
 
 @half_scales
 def test_one_scale_may_stand_for_all_blocks(name: str) -> None:
-    codes = ternary((2, 2 * FORMATS[name].group))
+    codes = codes_for(FORMATS[name], (2, 2 * FORMATS[name].group))
     expected = FORMATS[name].pack(codes, np.full((2, 2), 0.5, np.float32))
     for scale in (0.5, np.float64(0.5), np.array(0.5, np.float32)):
         np.testing.assert_array_equal(FORMATS[name].pack(codes, scale), expected)
@@ -436,9 +466,13 @@ def test_digits_are_where_the_formula_of_ptq1_0_puts_them(rows: int, blocks: int
     np.testing.assert_array_equal(packed, -(-values * 256 // 243))
 
 
+TILED = (("q2_0", "tile64_g32"), ("pq2_0", "tile64_g64"), ("tq2_0", "tile64_g128"), ("tile64_g256", "tile64_g64"))
+"""Formats, and tiles with smaller groups."""
+
+
 def test_weights_go_into_smaller_groups_with_their_scales_repeated() -> None:
     scale = np.array([[1.5, -2], [0.25, 4]], np.float32)
-    for coarse, fine in (("pq2_0", "q2_0"), ("ptq1_0", "q2_0"), ("tq1_0", "pq2_0"), ("tq2_0", "q2_0")):
+    for coarse, fine in (("pq2_0", "q2_0"), ("ptq1_0", "q2_0"), ("tq1_0", "pq2_0"), ("tq2_0", "q2_0"), *TILED):
         source, target = FORMATS[coarse], FORMATS[fine]
         shape = (2, 2 * source.group)
         assert target.refusal(source, shape) is None
@@ -475,6 +509,7 @@ def test_bytes_that_no_digits_make_are_refused(byte: int) -> None:
         ("iq2_bn_r4", (4, 100), 4, 64),
         ("q2_0", (4, 100), 1, 64),
         ("pq2_0", (4, 192), 1, 128),
+        *((name, (4, group + 16), 1, group) for name, group in TILES.items()),
         ("ptq1_0", (4, 192), 1, 128),
     ],
 )
@@ -485,6 +520,8 @@ def test_shapes_that_the_layout_does_not_admit_are_refused(name: str, shape: Sha
         "x": lambda: form.quantize(np.ones(shape, np.float32)),
         "shape": lambda: form.unpack(np.zeros(form.packed_bytes(shape), np.uint8), shape),
     }
+    if form.rule is None:
+        del calls["x"]
     for argument, call in calls.items():
         error = refused(call)
         assert (error.argument, error.found) == (argument, f"of shape {shape}")
@@ -493,7 +530,7 @@ def test_shapes_that_the_layout_does_not_admit_are_refused(name: str, shape: Sha
 
 @every_format
 @pytest.mark.parametrize(
-    "shape", [None, 4, [64, 256], (64,), (64, 256, 1), (64, 0), (-64, -256), (64.0, 256), ("a", "b")]
+    "shape", [None, 4, [64, 256], (64,), (64, 256, 1, 1), (0, 64, 256), (64, 0), (-64, -256), (64.0, 256), ("a", "b")]
 )
 def test_unpack_refuses_a_wrong_shape(form: Format, shape: Any) -> None:
     assert refused(lambda: form.unpack(np.zeros(4096 + 64, np.uint8), shape)).argument == "shape"
@@ -574,6 +611,21 @@ def test_tile64_refuses_weights_in_its_padding(shape: Shape, byte: int) -> None:
     assert (error.argument, error.legal) == ("packed", "0 in the padding")
 
 
+@pytest.mark.parametrize(("name", "group"), TILES.items())
+def test_tiles_refuse_weights_and_scales_in_the_padding(name: str, group: int) -> None:
+    form, shape = FORMATS[name], (70, 2 * group)
+    good = form.pack(ternary(shape), 1.0)
+    for byte, what in ((-1, "weights"), (-16 * group + 25, "weights"), (-16 * group - 2, "scales")):
+        packed = good.copy()
+        packed[byte] ^= 0x80
+        error = refused(partial(form.unpack, packed, shape))
+        assert (error.argument, error.legal) == ("packed", "0 in the padding")
+        assert error.found == f"with {what} other than 0 in the padded rows"
+    packed = good.copy()
+    packed[-16 * group - 128 + 2 * 5] ^= 1  # the last row's own scale
+    assert form.unpack(packed, shape)[1][69].tolist() == [1, 1 + 2**-10]
+
+
 @given(st.data())
 def test_digits_of_tile80_are_where_the_formula_puts_them(data: st.DataObject) -> None:
     """Five digits w + 1 of rows at a distance of 16, most significant first; their value v as ceil(v * 256 / 243)."""
@@ -630,6 +682,42 @@ def test_row16_refuses_weights_in_its_padding(shape: Shape, byte: int) -> None:
     assert (error.argument, error.legal) == ("packed", "0 in the padding")
 
 
+@pytest.mark.parametrize("group", [32, 64, 128, 256])
+def test_scales_of_row16_lie_behind_the_words_group_by_group(group: int) -> None:
+    form, shape = FORMATS[f"row16_g{group}"], (11, 3 * group)
+    scales = np.arange(33, dtype=np.float32).reshape(11, 3) + 1
+    packed = form.pack(ternary(shape), scales)
+    words = FORMATS["row16"].packed_bytes(shape) - 64
+    assert packed[:words].tobytes() == FORMATS["row16"].pack(ternary(shape), 1.0)[:words].tobytes()
+    stored = packed[words:].view("<f2").reshape(3, 16)
+    np.testing.assert_array_equal(stored[:, :11], scales.T)
+    assert not stored[:, 11:].any()
+    packed[words + 2 * 16 + 22] = 1
+    error = refused(lambda: form.unpack(packed, shape))
+    assert error.found == "with scales other than 0 behind the last row, of group 1"
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "fits"),
+    [
+        ("row16_g64", "q2_0", False),
+        ("row16_g128", "ptq1_0", True),
+        ("row16_g32", "tq2_0", True),
+        ("row16_g64", "tq1_0", True),
+        ("row16_g256", "ptq1_0", False),
+        ("row16_g128", "row16", False),
+    ],
+)
+def test_scales_of_row16_take_coarser_groups(own: str, other: str, fits: bool) -> None:
+    form, given = FORMATS[own], FORMATS[other]
+    assert (form.refusal(given, (8, 512)) is None) is fits
+    if fits:
+        codes, scales = ternary((8, 512)), np.arange(4096 // given.group, dtype=np.float32).reshape(8, -1)
+        found, repeated = form.unpack(form.pack(codes, form.regrouped(scales, given)), (8, 512))
+        np.testing.assert_array_equal(found, codes)
+        np.testing.assert_array_equal(np.repeat(repeated, form.group, 1), np.repeat(scales, given.group, 1))
+
+
 def test_row16_ends_with_the_scale_and_zeros() -> None:
     packed = FORMATS["row16"].pack(ternary((3, 5)), 0.75)
     assert packed.size == 3 * 16 + 64
@@ -644,9 +732,9 @@ def test_row16_words_give_four_consecutive_weights_by_shift_and_mask() -> None:
         np.testing.assert_array_equal(fours.astype("<u4").view(np.uint8).reshape(5, 4), codes[:, k : k + 4] + 1)
 
 
-@pytest.mark.parametrize("name", ["tile64", "tile80", "row16"])
+@pytest.mark.parametrize("name", ["tile64", "tile80", "row16", *TILES])
 def test_tritmarks_own_layouts_have_no_rule(name: str) -> None:
-    error = refused(lambda: FORMATS[name].quantize(np.ones((4, 4), np.float32)))
+    error = refused(lambda: FORMATS[name].quantize(np.ones((4, 256), np.float32)))
     assert (error.op, error.argument) == (f"formats.{name}.quantize", "format")
 
 
@@ -682,7 +770,7 @@ def test_values_that_are_not_finite_warn_or_are_refused(name: str, value: float)
     assert refused(lambda: FORMATS[name].quantize(x, nonfinite="zero")).argument == "nonfinite"  # type: ignore[arg-type]
 
 
-@half_scales
+@pytest.mark.parametrize("name", [name for name in HALF if FORMATS[name].rule])
 def test_a_block_scale_that_overflows_is_told(name: str) -> None:
     shape = (2, 2 * FORMATS[name].group)
     x = np.ones(shape, np.float32)

@@ -124,6 +124,7 @@ def test_views_of_views_keep_the_memory() -> None:
     assert np.array_equal(other, filled(HUGE, 5))
 
 
+@pytest.mark.nightly
 def test_what_was_freed_is_taken_again() -> None:
     pages = HugePages()
     kept = pages.copied(filled(LEAST_BYTES, 0))
@@ -160,6 +161,7 @@ def test_without_address_space_weights_stay_where_they_are(monkeypatch: pytest.M
     assert HugePages().copied(values) is values
 
 
+@pytest.mark.nightly
 def test_threads_share_slabs() -> None:
     pages = HugePages()
     wrong: list[int] = []

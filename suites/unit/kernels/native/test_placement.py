@@ -153,6 +153,7 @@ assert not libc.prctl(38, 1, 0, 0, 0) and not libc.prctl(22, 2, program, 0, 0), 
 """As the seccomp filter of a container's runtime: both calls give EPERM from here on."""
 
 
+@pytest.mark.nightly
 @two_cores
 def test_in_a_container_that_forbids_the_system_calls() -> None:
     code = f"""

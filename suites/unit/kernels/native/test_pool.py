@@ -107,6 +107,7 @@ def test_planted_faults_are_seen(tmp_path: Path, fault: str) -> None:
     assert done.returncode != 0, done.stdout
 
 
+@pytest.mark.nightly
 @compiled
 @two_cores
 @pytest.mark.parametrize("sanitizer", ["none", "thread"])
@@ -115,6 +116,7 @@ def test_a_worker_whose_core_is_taken_goes_on_on_its_caller_s(tmp_path: Path, sa
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.nightly
 @compiled
 @two_cores
 @pytest.mark.timing
@@ -211,6 +213,7 @@ def ran(code: str, **environment: str) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.nightly
 @two_cores
 def test_calls_follow_their_threads_affinity() -> None:
     code = """
@@ -227,6 +230,7 @@ print(alone, wide, used(2, 0.2))
     assert ran(code) == "(1, 0) 2 1"
 
 
+@pytest.mark.nightly
 @two_cores
 def test_a_thread_that_openmp_has_bound_still_has_the_process_s_cores() -> None:
     code = """
@@ -254,6 +258,7 @@ def test_what_limits_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
         assert threads.default() == most
 
 
+@pytest.mark.nightly
 @two_cores
 def test_one_core_of_the_control_group_is_one_thread() -> None:
     code = """
@@ -274,6 +279,7 @@ def test_threadpoolctl_sees_and_limits_the_pool(pool: Any) -> None:
     assert used(2) == 2
 
 
+@pytest.mark.nightly
 def test_kernels_load_no_openmp() -> None:
     assert ran("quantized(X, 2); print('libgomp' in open('/proc/self/maps').read())") == "False"
 
@@ -329,6 +335,7 @@ def test_one_node_tells_the_pool_nothing(tmp_path: Path, told: Any) -> None:
     assert told.shares(2, 0) == []
 
 
+@pytest.mark.nightly
 @given(st.data())
 def test_shares_are_in_proportion_to_the_physical_cores(tmp_path_factory: pytest.TempPathFactory, data: Any) -> None:
     name = data.draw(st.sampled_from([name for name in NAMES if name != "one_node"]))
@@ -383,6 +390,7 @@ def where_items_run(core: int) -> dict[int, set[int]]:
     return found
 
 
+@pytest.mark.nightly
 @two_cores
 def test_a_range_of_items_is_the_same_node_s_in_every_call() -> None:
     """Each core is made a node: a half of the items is run there, whichever the caller is on."""

@@ -31,6 +31,8 @@ MULTIPLES = {
     "tq2_0": (1, 256),
     "tq1_0": (1, 256),
     "q2_0": (1, 64),
+    "tile64_g64": (1, 64),
+    "tile64_g256": (1, 256),
     "iq2_bn_r4": (4, 64),
 }
 """What N and K are multiples of."""
@@ -172,6 +174,7 @@ def test_what_was_found_here_is_obeyed_unless_that_is_off(tmp_path: Path) -> Non
     assert in_a_new_process(tmp_path, TRITMARK_TUNED="off") == f"{used()} /"
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "changes",
     [

@@ -24,6 +24,7 @@ def thread_stack(format: str, rank: int, M: int) -> int:
 def test_what_works_by_tiles_on_arm_declares_it(of_arm: str) -> None:
     """Sums in tile64, and with weights that become it these too; what takes rows of weights has next to nothing."""
     room = {"tile64": SUMS, "tile80": SUMS + ARRANGED, "tl1": SUMS + ARRANGED, "tl2": SUMS + ARRANGED}
+    room |= {f"tile64_g{group}": SUMS for group in (32, 64, 128, 256)}
     assert {format: thread_stack(format, OF_ARM[of_arm], 1) for format in FORMATS} == dict.fromkeys(FORMATS, 0) | room
 
 

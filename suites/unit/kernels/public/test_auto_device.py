@@ -289,6 +289,7 @@ def test_a_device_with_other_outputs_is_never_kept(gpu: None, place: Path, monke
     assert not place.exists()
 
 
+@pytest.mark.nightly
 @pytest.mark.cuda
 def test_real_calls_are_timed_and_have_the_same_outputs(gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(placement, "untimed", lambda device: "")

@@ -137,6 +137,7 @@ def test_pieces_for_a_gpu_with_little_memory(monkeypatch: pytest.MonkeyPatch) ->
     assert recovery.kernel.startswith("cuda/")
 
 
+@pytest.mark.nightly
 def test_pieces_of_blocks_keep_their_scales(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRITMARK_SIMULATOR_MEMORY", "20000")
     x = np.random.default_rng(2).standard_normal(5000, np.float32)

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import failing_kernels as planted
+import pytest
 
 START = """
 import os, sys, threading, time, warnings
@@ -71,6 +72,7 @@ def ran(program: str, folder: Path) -> subprocess.CompletedProcess[str]:
     return done
 
 
+@pytest.mark.nightly
 def test_forked_children_recover_and_leave_the_worker_of_their_parent(tmp_path: Path) -> None:
     assert "Error" not in ran(FORK, tmp_path).stderr
 

@@ -22,12 +22,13 @@ from tritmark.harness.tuned import Choice
 from tritmark.kernels.cuda.launch.launch import STEPS
 from tritmark.kernels.cuda.launch.tuning import Tuning
 from tritmark.kernels.ternary_matmul import cuda as row16
-from tritmark.kernels.ternary_matmul import cuda_gemm, cuda_gemv_shared, cuda_gpu_int2
+from tritmark.kernels.ternary_matmul import cuda_gemm, cuda_gemv_shared, cuda_gpu_int2, cuda_grouped
 
 if TYPE_CHECKING:
     from tritmark.kernels.cuda.context import CudaContext
 
 VARIANTS = [each for each in (*row16.VARIANTS, *cuda_gpu_int2.VARIANTS) if each.instances and each.key.dtype == "int32"]
+GROUPED = [each for each in cuda_grouped.VARIANTS if (each.key.format, each.key.dtype) == ("row16_g64", "float32")]
 INFO = replace(DEVICE_INFO, sms=132)
 ROWS = {"gemv_dp4a": 1, "gemv": 8}
 """Maximum rows of activations for a variant."""
@@ -40,6 +41,7 @@ LAUNCHERS = (
     (row16, "_launch_dp4a"),
     (cuda_gemv_shared, "launch"),
     (cuda_gpu_int2, "_launched"),
+    (cuda_grouped, "_launch"),
 )
 """The function that launches an instance."""
 
@@ -54,7 +56,7 @@ def tuning_of(variant: Variant) -> Tuning:
     return found
 
 
-@pytest.mark.parametrize("variant", VARIANTS, ids=_id)
+@pytest.mark.parametrize("variant", [*VARIANTS, *GROUPED], ids=_id)
 @given(data=st.data())
 def test_the_first_instance_is_what_is_launched(variant: Variant, data: st.DataObject) -> None:
     axes = {

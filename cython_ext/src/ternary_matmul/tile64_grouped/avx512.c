@@ -1,0 +1,118 @@
+/* ternary_matmul of tile64 with a scale for each group, with AVX-512 VNNI: the loops of ../tiles_avx512.h, group by
+ * group.
+ *
+ * Algorithm: sums under the nested masks begin with what subtracts the activations from each field (start_nested.h),
+ * loaded in place of zeros. At the end of a group a row of activations has four differences and shifts, four
+ * conversions, and four products and additions with the scales, which up to six rows share.
+ *
+ * Limit: vpdpbusd and what shares its ports. Of a group of 64, one row of activations has 64 vpdpbusd and about 24
+ * further vector instructions at the end of the group.
+ *
+ * Rates: `tritmark run --suite speed --op ternary_matmul --variant avx512`. Versions: docs/kernels/tile64_grouped.md. */
+#include "tile64_grouped.h"
+
+#if TM_X86
+#include "../../intrinsics.h"
+
+TM_BEGIN(avx512)
+#include "../tiles_avx512.h"
+#include "start_nested.h"
+
+/* The scales of a tile's rows, 16 to a vector. */
+static inline __attribute__((always_inline)) void scales_of(const uint8_t *scales, __m512 of[4])
+{
+#pragma GCC unroll 4
+    for (int f = 0; f < 4; f++)
+        of[f] = _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(scales + 32 * f)));
+}
+
+/* Adds the scaled parts of a row of activations to its sums. */
+static inline __attribute__((always_inline)) void settle(float *sums, const __m512 scales[4], const __m512i u[4])
+{
+    const __m512i parts[4] = {
+        u[0],
+        _mm512_srai_epi32(_mm512_sub_epi32(u[1], u[0]), 2),
+        _mm512_srai_epi32(_mm512_sub_epi32(u[2], u[1]), 4),
+        _mm512_srai_epi32(_mm512_sub_epi32(u[3], u[2]), 6),
+    };
+#pragma GCC unroll 4
+    for (int f = 0; f < 4; f++) {
+        const __m512 product = _mm512_mul_ps(scales[f], _mm512_cvtepi32_ps(parts[f]));
+        _mm512_store_ps(sums + 16 * f, _mm512_add_ps(_mm512_load_ps(sums + 16 * f), product));
+    }
+}
+
+static inline __attribute__((always_inline)) void begin_at(const int32_t *starts, __m512i u[4])
+{
+#pragma GCC unroll 4
+    for (int f = 0; f < 4; f++)
+        u[f] = _mm512_set1_epi32(starts[f]);
+}
+
+static inline __attribute__((always_inline)) void one_row(
+    const enum tm_prefetch_level level, size_t ahead, const tm_grouped_run *run, float *sums)
+{
+    const size_t steps = run->weights / 4, bytes = tm_grouped_bytes(run->weights);
+    const uint8_t *scales = run->tile;
+    for (size_t g = 0; g < run->count; g++, scales += bytes) {
+        __m512i u[2][4];
+        __m512 scale[4];
+        begin_at(run->starts + g * TM_GROUPED_SUMS, u[0]);
+#pragma GCC unroll 4
+        for (int f = 0; f < 4; f++)
+            u[1][f] = _mm512_setzero_si512();
+        tm_prefetch_lines(scales, TM_GROUPED_SCALES, level, ahead);
+        tm_tiles_one_sums(level, ahead, scales + TM_GROUPED_SCALES, steps, run->a + g * run->weights, u);
+#pragma GCC unroll 4
+        for (int f = 0; f < 4; f++)
+            u[0][f] = _mm512_add_epi32(u[0][f], u[1][f]);
+        scales_of(scales, scale);
+        settle(tm_grouped_sums_at(sums), scale, u[0]);
+    }
+}
+
+/* `rows` is a constant at each call, so that the sums stay in registers. */
+static inline __attribute__((always_inline)) void rows_by(
+    const int rows, const enum tm_prefetch_level level, size_t ahead, const tm_grouped_run *run, float (*sums)[TM_TILE])
+{
+    const size_t steps = run->weights / 4, bytes = tm_grouped_bytes(run->weights);
+    const uint8_t *scales = run->tile;
+    for (size_t g = 0; g < run->count; g++, scales += bytes) {
+        __m512i u[TM_TILES_ROWS][4];
+        __m512 scale[4];
+#pragma GCC unroll 6
+        for (int r = 0; r < rows; r++)
+            begin_at(run->starts + (size_t)r * run->starts_apart + g * TM_GROUPED_SUMS, u[r]);
+        tm_prefetch_lines(scales, TM_GROUPED_SCALES, level, ahead);
+        tm_tiles_groups_sums(
+            rows, level, ahead, scales + TM_GROUPED_SCALES, steps, run->a + g * run->weights, run->lda, u);
+        scales_of(scales, scale);
+        float *const to = tm_grouped_sums_at(sums[0]);
+#pragma GCC unroll 6
+        for (int r = 0; r < rows; r++)
+            settle(to + r * TM_TILE, scale, u[r]);
+    }
+}
+
+static inline __attribute__((always_inline)) void tm_grouped_micro_by(
+    const enum tm_prefetch_level level, size_t ahead, const tm_grouped_run *run, int rows, float (*sums)[TM_TILE])
+{
+    switch (rows) {
+    case 1: one_row(level, ahead, run, sums[0]); break;
+    case 2: rows_by(2, level, ahead, run, sums); break;
+    case 3: rows_by(3, level, ahead, run, sums); break;
+    case 4: rows_by(4, level, ahead, run, sums); break;
+    case 5: rows_by(5, level, ahead, run, sums); break;
+    default: rows_by(6, level, ahead, run, sums); break;
+    }
+}
+
+#include "kernel.h"
+
+int tm_ternary_matmul_tile64_grouped_avx512(void *args)
+{
+    return tm_grouped_run_by(args, begins, body, TM_RANK(avx512));
+}
+
+TM_END
+#endif

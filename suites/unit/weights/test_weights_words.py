@@ -1,0 +1,247 @@
+"""Words of MLX and compressed-tensors that contradict their configuration, or are not ternary."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from tritmark.harness.errors import InvalidArgumentError, WeightFileError
+from tritmark.harness.providers import installed
+from tritmark.harness.weights import Conventions, TernaryWeights, holders_of, open_weights
+
+sys.path.append(str(Path(__file__).parents[1] / "helpers"))
+families = import_module("model_families")
+HOLDERS = holders_of(installed())
+Q = "model.layers.0.self_attn.q_proj"
+Change = Callable[[dict[str, Any], dict[str, Any]], object]
+"""Changes tensors, and the object of config.json that describes them."""
+
+
+def opened(path: Path) -> tuple[dict[str, str], list[str]]:
+    """Why tensors are not ternary, and the names of all ternary matrices, which are read in full."""
+    with open_weights(path) as source:
+        weights = TernaryWeights(source, HOLDERS)
+        weights.require_finite()
+        for info in weights.matrices:
+            for expert in info.expert_numbers:
+                weights.read(info, expert)
+        return dict(weights.not_ternary), [each.name for each in weights.matrices]
+
+
+def changed(made: Any, change: Change) -> Path:
+    """The model of one file after a change."""
+    place, file = made.path / "config.json", made.path / "model.safetensors"
+    config, tensors = json.loads(place.read_text()), load_file(file)
+    quantization = config.get("quantization") or config["quantization_config"]
+    change(tensors, quantization)
+    if "quantization" in config:
+        config["quantization_config"] = quantization
+    place.write_text(json.dumps(config))
+    save_file(tensors, file)
+    return Path(made.path)
+
+
+def put(name: str, value: Any) -> Change:
+    """Put a tensor, or the changed one, in place of another."""
+
+    def change(tensors: dict[str, Any], config: dict[str, Any]) -> None:
+        tensors[name] = value(tensors[name]) if callable(value) else value
+
+    return change
+
+
+def without(name: str) -> Change:
+    return lambda tensors, config: tensors.pop(name)
+
+
+def said(**settings: Any) -> Change:
+    return lambda tensors, config: config.update(settings)
+
+
+def of_weights(**settings: Any) -> Change:
+    return lambda tensors, config: config["config_groups"]["group_0"]["weights"].update(settings)
+
+
+def with_value(index: tuple[int, ...], value: Any) -> Callable[[Any], Any]:
+    def change(stored: Any) -> Any:
+        found = stored.copy()
+        found[index] = value
+        return found
+
+    return change
+
+
+MLX: dict[str, tuple[Change, str]] = {
+    "no scales": (without(f"{Q}.scales"), "uint32 without scales"),
+    "no biases": (without(f"{Q}.biases"), "uint32 without biases"),
+    "another group size": (said(group_size=64), "a scale for 64 columns, as config.json states"),
+    "an unknown group size": (said(group_size=100), "group_size 100; legal: 32 or 64 or 128"),
+    "no group size": (said(group_size=None), "group_size None"),
+    "no bits": (said(bits=None), "bits None"),
+    "4 bits": (said(bits=4), "shapes of 4 bits"),
+    "true bits": (said(bits=True), "bits True"),
+    "a module that is not quantized": (said(**{Q: False}), "floats, because config.json has false"),
+    "a module of 4 bits": (said(**{Q: {"bits": 4, "group_size": 128}}), "shapes of 4 bits"),
+    "scales cut": (put(f"{Q}.scales", lambda each: each[:, :1].copy()), "words of shape"),
+    "biases cut": (put(f"{Q}.biases", lambda each: each[:-1].copy()), "float16 of shape (255, 2)"),
+    "integer scales": (put(f"{Q}.scales", np.ones((256, 2), np.int32)), "int32 of shape"),
+    "a NaN scale": (put(f"{Q}.scales", with_value((3, 1), np.nan)), "nan at [3, 1]"),
+    "an infinite bias": (put(f"{Q}.biases", with_value((3, 1), -np.inf)), "-inf at [3, 1]"),
+    "field 3": (put(f"{Q}.weight", with_value((5, 2), 0xFFFFFFFF)), "field 3 for the weight at (5, 32)"),
+    "one axis": (put(f"{Q}.weight", np.zeros(16, np.uint32)), "uint32 of shape (16,)"),
+    "no rows": (put(f"{Q}.weight", np.zeros((0, 16), np.uint32)), "uint32 of shape (0, 16)"),
+    "an adapter": (put(f"{Q}.lora_A.weight", np.zeros((2, 2), np.float32)), "lora_A"),
+    "a scale of BitNet": (put(f"{Q[:-6]}k_proj.weight_scale", np.ones(1, np.float32)), ""),
+}
+
+
+@pytest.mark.parametrize("what", MLX)
+def test_mlx_words_that_contradict_are_refused(tmp_path: Path, what: str) -> None:
+    change, told = MLX[what]
+    made = families.mlx(tmp_path / "m")
+    if not told:
+        assert set(opened(changed(made, change))[1]) == set(made.truth)
+        return
+    with pytest.raises(WeightFileError) as caught:
+        opened(changed(made, change))
+    assert told in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (put(f"{Q}.biases", lambda each: each * 2), "MLX, 2 bits, not ternary: bias"),
+        (put(f"{Q}.biases", with_value((255, 1), 0.5)), "MLX, 2 bits, not ternary: bias 0.5 beside scale"),
+        (said(**{Q: {"bits": 2, "group_size": 128, "mode": "mxfp2"}}), "MLX, mode 'mxfp2'"),
+    ],
+)
+def test_mlx_modules_that_are_not_ternary_are_listed(tmp_path: Path, change: Change, told: str) -> None:
+    made = families.mlx(tmp_path / "m")
+    reasons, names = opened(changed(made, change))
+    assert set(reasons) == {f"{Q}.{each}" for each in ("weight", "scales", "biases")}
+    assert all(each.startswith(told) for each in reasons.values())
+    assert set(names) == set(made.truth) - {f"{Q}.weight"}
+
+
+def test_mlx_words_without_a_configuration_are_refused(tmp_path: Path) -> None:
+    made = families.mlx(tmp_path / "m")
+    (made.path / "config.json").unlink()
+    with pytest.raises(WeightFileError, match="which states bits and group_size"):
+        opened(made.path)
+
+
+def test_what_mlx_quantizes_itself_is_not_ternary(tmp_path: Path) -> None:
+    form: Any = HOLDERS.formats["mlx_q2"]
+    x = families.ternary(Q, (256, 256), 128)[0].astype(np.float32)
+    found = form.quantize_affine(x, group_size=128)
+    own = {"weight": found.packed.view("<u4"), "scales": found.scales, "biases": found.biases}
+
+    def change(tensors: dict[str, Any], config: dict[str, Any]) -> None:
+        tensors.update({f"{Q}.{name}": each for name, each in own.items()})
+
+    reasons, _ = opened(changed(families.mlx(tmp_path / "m"), change))
+    assert reasons[f"{Q}.weight"].startswith("MLX, 2 bits, not ternary")
+
+
+PACKED, SCALE, SHAPE = (f"{Q}.weight_{each}" for each in ("packed", "scale", "shape"))
+COMPRESSED: dict[str, tuple[Change, str]] = {
+    "no scale": (without(SCALE), "words without"),
+    "no shape": (without(SHAPE), "words without"),
+    "another shape": (put(SHAPE, np.array([256, 512])), "words of shape"),
+    "another number of rows": (put(SHAPE, np.array([255, 256])), "the words of weights of shape (255, 256)"),
+    "a negative shape": (put(SHAPE, np.array([-256, 256])), "numbers above 0"),
+    "a shape of floats": (put(SHAPE, np.array([256.0, 256.0])), "float64 of shape (2,)"),
+    "a shape of one number": (put(SHAPE, np.array([65536])), "int64 of shape (1,)"),
+    "words of 8 bits": (put(PACKED, lambda each: each.view(np.uint8)), "uint8 of shape (256, 64)"),
+    "4 bits stated": (of_weights(num_bits=4), "words of 4 bits"),
+    "no bits": (of_weights(num_bits=None), "num_bits None"),
+    "floats stated": (of_weights(type="float"), "type 'float'"),
+    "another group": (of_weights(group_size=64), "floats of shape (256, 8)"),
+    "a group that does not divide": (
+        of_weights(group_size=96),
+        "group_size 96 in the configuration; legal: a divisor of",
+    ),
+    "a group of 0": (of_weights(group_size=0), "group_size 0"),
+    "a group without a size": (of_weights(group_size=None), "group_size None beside strategy group"),
+    "another strategy": (of_weights(strategy="block"), "strategy 'block'"),
+    "zero points stated": (of_weights(symmetric=False), "no zero points"),
+    "another format": (said(format="marlin-24"), "format 'marlin-24'"),
+    "no groups": (said(config_groups={}), "config_groups {}"),
+    "a group without weights": (said(config_groups={"a": {}}), "without weights"),
+    "scales cut": (put(SCALE, lambda each: each[:, :1].copy()), "bfloat16 of shape (256, 1)"),
+    "a NaN scale": (put(SCALE, with_value((3, 1), np.nan)), "nan at [3, 1]"),
+    "a field of -2": (put(PACKED, with_value((5, 2), 0)), "field 0 for the weight at (5, 32)"),
+}
+
+
+@pytest.mark.parametrize("what", COMPRESSED)
+def test_words_of_compressed_tensors_that_contradict_are_refused(tmp_path: Path, what: str) -> None:
+    change, told = COMPRESSED[what]
+    with pytest.raises(WeightFileError) as caught:
+        opened(changed(families.compressed_tensors(tmp_path / "m", 128), change))
+    assert told in str(caught.value)
+
+
+@pytest.mark.parametrize(("other", "told"), [("zero_point", "zero points"), ("g_idx", "permuted columns")])
+def test_words_with_another_meaning_are_listed(tmp_path: Path, other: str, told: str) -> None:
+    made = families.compressed_tensors(tmp_path / "m", 128)
+    reasons, names = opened(changed(made, put(f"{Q}.weight_{other}", np.zeros((16, 2), np.int32))))
+    assert set(reasons) == {PACKED, SCALE, SHAPE, f"{Q}.weight_{other}"}
+    assert told in reasons[PACKED]
+    assert set(names) == set(made.truth) - {PACKED}
+
+
+def test_words_of_4_bits_are_listed(tmp_path: Path) -> None:
+    def change(tensors: dict[str, Any], config: dict[str, Any]) -> None:
+        group = config["config_groups"]["group_0"]
+        config["config_groups"]["group_1"] = {**group, "weights": {**group["weights"], "num_bits": 4}}
+        tensors[PACKED] = np.zeros((256, 32), np.int32)
+
+    reasons, _ = opened(changed(families.compressed_tensors(tmp_path / "m", 128), change))
+    assert set(reasons.values()) == {"compressed-tensors, 4 bits, which is not ternary"}
+
+
+def test_words_without_a_configuration_are_refused(tmp_path: Path) -> None:
+    made = families.compressed_tensors(tmp_path / "m", 128)
+    (made.path / "config.json").unlink()
+    with pytest.raises(WeightFileError, match="quant_method compressed-tensors"):
+        opened(made.path)
+
+
+def test_ragged_rows_of_words(tmp_path: Path) -> None:
+    """K that is no multiple of a word."""
+    codes, scales = families.ternary("ragged", (5, 40), 40)
+    padded = np.pad(codes + 2, ((0, 0), (0, 8))).astype(np.int8) - 2
+    tensors = {
+        PACKED: families.fields(padded, 2).view("<i4"),
+        SCALE: scales.astype(ml_dtypes.bfloat16),
+        SHAPE: np.array(codes.shape, np.int32),
+    }
+    made = families.compressed_tensors(tmp_path / "m", None)
+    with open_weights(changed(made, lambda there, config: there.update(tensors))) as source:
+        weights = TernaryWeights(source, HOLDERS)
+        info = weights.matrix(PACKED)
+        assert info is not None
+        found, scale = weights.read(info)
+    np.testing.assert_array_equal(found, codes)
+    np.testing.assert_array_equal(scale, scales[:, 0])
+
+
+@pytest.mark.parametrize("write", [families.mlx, lambda at: families.compressed_tensors(at, 128)])
+def test_a_truncated_file_and_a_needless_convention_are_refused(tmp_path: Path, write: Callable[[Path], Any]) -> None:
+    made = write(tmp_path / "m")
+    with open_weights(made.path) as source, pytest.raises(InvalidArgumentError, match="weight_scale"):
+        TernaryWeights(source, HOLDERS, Conventions(weight_scale="divide"))
+    file = made.path / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(WeightFileError, match=r"bytes of data|data_offsets"):
+        opened(made.path)
