@@ -41,6 +41,10 @@ class BitLinear(torch.nn.Module):  # type: ignore[misc]
     of code 1 (`linear_class` autobitlinear, as in bitnet-b1.58-2B-4T). "divide": its inverse (bitlinear). States record
     the rule, and a state of the other rule is refused. The scale stays float32 when the module changes dtype.
 
+    With `group_size` each group of so many weights of a row has a scale, and `weight_scale` is (N, K / group_size), as
+    in Ternary Bonsai (128) and Q2_0 of llama.cpp (64). Kernels read these scales as float16; a scale that float16 does
+    not hold exactly is refused. They may be zero or negative.
+
     Kernels read another layout, `packed`. It is made at the first call, and again after `weight` or `weight_scale` were
     replaced, moved or written; an invalid state is refused. Call `repack` after writes that PyTorch does not count
     (`.data`, NumPy, collectives); on the CPU most of these are detected. PyTorch counts no writes to weights of
@@ -68,6 +72,7 @@ class BitLinear(torch.nn.Module):  # type: ignore[misc]
         out_features: int,
         bias: bool = False,
         *,
+        group_size: int | None = None,
         weight_scale_rule: str = "multiply",
         activation_bits: int = 8,
         on_error: str = _RAISE,
@@ -79,12 +84,13 @@ class BitLinear(torch.nn.Module):  # type: ignore[misc]
         super().__init__()
         if activation_bits not in _BITS:
             raise refuse("activation_bits", repr(activation_bits), " or ".join(map(str, _BITS)))
-        self.in_features, self.out_features = in_features, out_features
+        self.in_features, self.out_features, self.group_size = in_features, out_features, group_size
         self.weight_scale_rule, self.activation_bits = weight_scale_rule, activation_bits
         self.on_error = on_error
         shape = HF_PACK.packed_shape(HF_PACK.check_shape("BitLinear", "features", (out_features, in_features)))
         self.register_buffer("weight", torch.empty(shape, dtype=torch.uint8, device=device))
-        self.register_buffer("weight_scale", torch.ones(1, device=device, dtype=torch.float32))
+        scales = torch.ones(self._scale_shape(), device=device, dtype=torch.float32)
+        self.register_buffer("weight_scale", scales)
         self.register_parameter(
             "bias", torch.nn.Parameter(torch.zeros(out_features, device=device, dtype=dtype)) if bias else None
         )
@@ -127,10 +133,10 @@ class BitLinear(torch.nn.Module):  # type: ignore[misc]
         activation_bits: int = 8,
         on_error: str = _RAISE,
     ) -> BitLinear:
-        """Make a layer of weights in Hugging Face's layout, uint8 (ceil(N/4), K), and their scale. The layer shares the
-        weights.
+        """Make a layer of weights in Hugging Face's layout, uint8 (ceil(N/4), K), and their scale, one number or
+        (N, K / group_size). The layer shares the weights.
 
-        N is four times the rows by default. Raises InvalidArgumentError for invalid bytes or an invalid scale.
+        N is four times the rows by default. Raises InvalidArgumentError for invalid bytes or invalid scales.
         """
         if not isinstance(weight, torch.Tensor) or weight.dtype is not torch.uint8 or weight.ndim != 2:
             found = f"{weight.dtype} {tuple(weight.shape)}" if isinstance(weight, torch.Tensor) else repr(type(weight))
@@ -138,9 +144,14 @@ class BitLinear(torch.nn.Module):  # type: ignore[misc]
         N = 4 * weight.shape[0] if out_features is None else out_features
         if weight.shape[0] != -(-N // 4):
             raise refuse("out_features", str(N), f"{4 * weight.shape[0] - 3} to {4 * weight.shape[0]}")
+        K = weight.shape[1]
+        scale = torch.as_tensor(weight_scale, dtype=torch.float32, device=weight.device)
+        if scale.numel() != 1 and (scale.ndim != 2 or len(scale) != N or not scale.numel() or K % scale.shape[1]):
+            raise refuse("weight_scale", f"of shape {tuple(scale.shape)}", f"one number, or ({N}, {K} / group_size)")
         made = cls(
-            weight.shape[1],
+            K,
             N,
+            group_size=None if scale.numel() == 1 else K // scale.shape[1],
             weight_scale_rule=weight_scale_rule,
             activation_bits=activation_bits,
             on_error=on_error,
@@ -150,10 +161,7 @@ class BitLinear(torch.nn.Module):  # type: ignore[misc]
             if tuple(bias.shape) != (N,) or not bias.is_floating_point():
                 raise refuse("bias", f"{bias.dtype} {tuple(bias.shape)}", f"floating point ({N},)")
             made.bias = torch.nn.Parameter(bias)
-        scale = torch.as_tensor(weight_scale, dtype=torch.float32, device=weight.device)
-        if scale.numel() != 1:
-            raise refuse("weight_scale", f"of shape {tuple(scale.shape)}", "one number")
-        made.weight, made.weight_scale = weight, scale.detach().reshape(1)
+        made.weight, made.weight_scale = weight, scale.detach().reshape(made._scale_shape())
         if weight.device.type in DEVICES:
             made._follow(made.weight, made.weight_scale)
         return made
@@ -262,8 +270,18 @@ class BitLinear(torch.nn.Module):  # type: ignore[misc]
         shape = -(-self.out_features // 4), self.in_features
         if weight.dtype is not torch.uint8 or weight.shape != shape:
             raise refuse("weight", f"{weight.dtype} {tuple(weight.shape)}", f"torch.uint8 {shape}")
+        if self.group_size is not None and scale.shape != self._scale_shape():
+            raise refuse("weight_scale", f"of shape {tuple(scale.shape)}", f"of shape {self._scale_shape()}")
         if scale.device != weight.device:
             raise refuse("weight_scale", f"on {scale.device}", f"on {weight.device}, the device of weight")
+
+    def _scale_shape(self) -> tuple[int, ...]:
+        group = self.group_size
+        if group is None:
+            return (1,)
+        if isinstance(group, bool) or not isinstance(group, int) or group < 1 or self.in_features % group:
+            raise refuse("group_size", repr(group), f"a divisor of in_features, {self.in_features}, or None")
+        return self.out_features, self.in_features // group
 
     def _counted(self, name: str, value: torch.Tensor) -> torch.Tensor:
         if value.is_inference() and self._buffers.get(name) is value:
@@ -293,7 +311,8 @@ class BitLinear(torch.nn.Module):  # type: ignore[misc]
         super().__setattr__(name, value)
 
     def extra_repr(self) -> str:
-        bits = "" if self.activation_bits == 8 else f", activation_bits={self.activation_bits}"
+        bits = "" if self.group_size is None else f", group_size={self.group_size}"
+        bits += "" if self.activation_bits == 8 else f", activation_bits={self.activation_bits}"
         further = bits if self.on_error == _RAISE else f"{bits}, on_error={self.on_error!r}"
         sizes = f"in_features={self.in_features}, out_features={self.out_features}"
         return f"{sizes}, bias={self.bias is not None}{further}"

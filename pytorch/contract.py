@@ -140,8 +140,9 @@ def check_a16(
     op = "ternary_matmul_a16"
     check_rows(op, "activations", activations, HALVES)
     form = known_format(op, format)
-    if form.scale_per != "tensor":
-        raise refuse(op, "format", f"{format}, which has {form.scales}", "a format with one scale")
+    if form.scale_per == "row" or (form.scale_per == "group" and not form.scale_stored):
+        legal = "a format with one scale, or with those of groups in its bytes"
+        raise refuse(op, "format", f"{format}, which has {form.scales}", legal)
     if out_dtype not in FLOATS:
         raise refuse(op, "out_dtype", str(out_dtype), " or ".join(map(str, FLOATS)))
     return check_product(op, activations, weights, weight_scale, N, format)

@@ -203,7 +203,10 @@ def ternary_matmul_a16(
     wanted = out_dtype or activations.dtype
     M, K = contract.check_a16(activations, weights, weight_scale, N, format, wanted)
     _ran(f"ternary_matmul_a16/{format}/float32/pytorch", {"M": M, "N": N, "K": K})
-    codes = unpack(weights, N, K, format).float()
+    codes, form = unpack(weights, N, K, format).float(), FORMATS[format]
+    if form.scale_per == "group":
+        scales = torch.from_numpy(form.stored_scales(numpy(weights).reshape(-1), (N, K)))
+        codes *= scales.repeat_interleave(form.group, dim=1)
     with torch.autocast("cpu", enabled=False):
         out = activations.float().reshape(M, K) @ codes.t() * np.float32(weight_scale).item()
     return out.to(wanted).view(*activations.shape[:-1], N)

@@ -14,11 +14,14 @@ from hashlib import blake2b
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from tritmark.harness.errors import InvalidArgumentError
+from tritmark.kernels.formats import FORMATS
 from tritmark.kernels.formats.hf_pack import HF_PACK
+from tritmark.kernels.native.huge_pages import HUGE_PAGES
 from tritmark.kernels.weights.packed import preferred_format
 from tritmark.torch import contract
 
@@ -69,8 +72,8 @@ def sample_of(tensor: torch.Tensor) -> memoryview | None:
 class _MadeOf(NamedTuple):
     """The result that was made from a tensor."""
 
-    version: int
-    """The tensor's count of writes, or -1 if not all of them are counted."""
+    version: Hashable
+    """The tensor's count of writes (with scales for groups: both tensors'), or -1 if not all of them are counted."""
     made: Any
     sample: memoryview | None = None
     """See sample_of; only for weights on the CPU."""
@@ -124,17 +127,41 @@ def derived(weight: torch.Tensor, N: int, before: Derived | None = None) -> Deri
     """
     key = weight.data_ptr(), N, tuple(weight.shape)
     version = version_of(weight)
+    return _kept(weight, key, version, before, lambda earlier: _made(weight, N, earlier))
+
+
+def _kept(
+    weight: torch.Tensor,
+    key: Hashable,
+    version: Hashable,
+    before: Derived | None,
+    make: Callable[[Derived | None], Derived],
+) -> Derived:
+    """The result that is kept for these weights, or a new one. `version`: None if writes are not counted."""
     found = _KEPT.get(_storage(weight), _NOTHING).get(key)
     if found is not None:
         if found.version == version and (found.sample is None or found.sample[0] == found.sampled):
-            made: Derived = found.made
-            return made
+            kept: Derived = found.made
+            return kept
         before = found.made
     sample = sample_of(weight)
     sampled = 0 if sample is None else sample[0]  # read before the bytes, like the version
-    made = _made(weight, N, before)
+    made = make(before)
     _keep(weight, key, version, made, sample, sampled)
     return made
+
+
+def of_state(
+    weight: torch.Tensor, weight_scale: torch.Tensor, N: int, divide: bool, before: Derived | None = None
+) -> tuple[Derived, float]:
+    """The weights of a state in the layout of the kernels, and the value of code 1 beside them: 1 if each group of
+    weights has a scale, which that layout then contains. Raises as `derived` and `scale_of`."""
+    if weight_scale.numel() == 1:
+        return derived(weight, N, before), scale_of(weight_scale, divide)
+    key = weight.data_ptr(), N, tuple(weight.shape), weight_scale.data_ptr(), tuple(weight_scale.shape), divide
+    versions = version_of(weight), version_of(weight_scale)
+    version = None if None in versions else versions
+    return _kept(weight, key, version, before, lambda earlier: _grouped(weight, weight_scale, N, divide, earlier)), 1.0
 
 
 def forget(tensor: torch.Tensor) -> None:
@@ -145,7 +172,7 @@ def forget(tensor: torch.Tensor) -> None:
 def _keep(
     tensor: torch.Tensor,
     key: Hashable,
-    version: int | None,
+    version: Hashable,
     made: Any,
     sample: memoryview | None = None,
     sampled: int = 0,
@@ -163,21 +190,73 @@ def _keep(
 
 
 def _made(weight: torch.Tensor, N: int, before: Derived | None) -> Derived:
+    host = _bytes_of(weight, N)
+    digest = blake2b(host.data, digest_size=32, salt=N.to_bytes(8, "little")).digest()
+    device = weight.device
+    if before is not None and before.digest == digest and before.packed.device == device:
+        return before
+    codes, _ = HF_PACK.unpack(host, (N, host.shape[1]), tail="error")
+    format = preferred_format(device.type)
+    with torch.inference_mode(False):
+        packed = torch.ops.tritmark.pack(torch.from_numpy(codes), 1.0, format).to(device)
+    return Derived(packed, format, digest)
+
+
+def _grouped(weight: torch.Tensor, weight_scale: torch.Tensor, N: int, divide: bool, before: Derived | None) -> Derived:
+    """As _made, with a scale for each group of a row's weights."""
+    host, device = _bytes_of(weight, N), weight.device
+    K = host.shape[1]
+    scales = group_scales(weight_scale, (N, K), divide)
+    mark = N.to_bytes(8, "little") + scales.shape[1].to_bytes(8, "little")
+    digest = blake2b(host.data, digest_size=32, salt=mark, person=b"groups")
+    digest.update(scales.data)
+    found = digest.digest()
+    if before is not None and before.digest == found and before.packed.device == device:
+        return before
+    codes, _ = HF_PACK.unpack(host, (N, K), tail="error")
+    format = preferred_format(device.type, (N, K), group=K // scales.shape[1])
+    stored = FORMATS[format].scale_dtype
+    with np.errstate(over="ignore"):
+        wrong = np.argwhere(scales.astype(stored).astype(np.float32) != scales)
+    if len(wrong):
+        at = tuple(map(int, wrong[0]))
+        raise refuse("weight_scale", f"{scales[at]} at {at}", f"numbers that {stored} holds, as kernels read them")
+    with torch.inference_mode(False):
+        packed = torch.from_numpy(HUGE_PAGES.copied(FORMATS[format].pack(codes, scales, tail="error"))).to(device)
+    return Derived(packed, format, found)
+
+
+def group_scales(weight_scale: torch.Tensor, shape: tuple[int, int], divide: bool) -> npt.NDArray[np.float32]:
+    """The value of code 1 for each group of a row's weights (N, K): float32 (N, K / group), or the inverse of these
+    numbers with `divide`. Raises InvalidArgumentError for another shape, and for numbers that are not finite."""
+    N, K = shape
+    found, floating = tuple(weight_scale.shape), weight_scale.is_floating_point()
+    if len(found) != 2 or found[0] != N or not found[1] or K % found[1] or not floating:
+        legal = f"one number, or floats ({N}, {K} / group), one for each group of a row's weights"
+        raise refuse("weight_scale", f"{weight_scale.dtype} {found}", legal)
+    if weight_scale.device.type not in DEVICES:
+        raise refuse("weight_scale", f"on {weight_scale.device}", f"on {' or '.join(DEVICES)}")
+    refuse_capture("weight_scale", weight_scale)
+    given: npt.NDArray[np.float32] = weight_scale.detach().float().cpu().contiguous().numpy()
+    with np.errstate(divide="ignore"):
+        scales = np.ascontiguousarray((1 / given.astype(np.float64)).astype(np.float32) if divide else given)
+    wrong = np.argwhere(~np.isfinite(scales) | ~np.isfinite(given))
+    if len(wrong):
+        at = tuple(map(int, wrong[0]))
+        raise refuse("weight_scale", f"{given[at]} at {at}", "finite" + ", like its inverse" * divide)
+    return scales
+
+
+def _bytes_of(weight: torch.Tensor, N: int) -> npt.NDArray[np.uint8]:
+    """The bytes of weights in Hugging Face's layout, on the host. Raises InvalidArgumentError."""
     device, dtype, shape = weight.device, weight.dtype, tuple(weight.shape)
     if dtype is not torch.uint8 or len(shape) != 2 or shape[0] != -(-N // 4) or not shape[1]:
         raise refuse("weight", f"{dtype} {shape}", f"torch.uint8 (ceil(N/4), K), for N = {N}")
     if device.type not in DEVICES:
         raise refuse("weight", f"on {device}", f"on {' or '.join(DEVICES)}")
     refuse_capture("weight", weight)
-    host = weight.detach().cpu().contiguous().numpy()
-    digest = blake2b(host.data, digest_size=32, salt=N.to_bytes(8, "little")).digest()
-    if before is not None and before.digest == digest and before.packed.device == device:
-        return before
-    codes, _ = HF_PACK.unpack(host, (N, shape[1]), tail="error")
-    format = preferred_format(device.type)
-    with torch.inference_mode(False):
-        packed = torch.ops.tritmark.pack(torch.from_numpy(codes), 1.0, format).to(device)
-    return Derived(packed, format, digest)
+    host: npt.NDArray[np.uint8] = weight.detach().cpu().contiguous().numpy()
+    return host
 
 
 def scale_of(weight_scale: torch.Tensor, divide: bool) -> float:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from tritmark.torch import cpu, cuda
-from tritmark.torch.derived import DDP, Derived, derived, sample_of, scale_of, version_of
+from tritmark.torch.derived import DDP, Derived, of_state, sample_of, version_of
 
 DEVICES: dict[str, ModuleType] = {"cpu": cpu, "cuda": cuda}
 """The implementation of the ops on each device type."""
@@ -57,8 +57,9 @@ class Followed:
         self.sample, self.scale_sample = sample_of(weight), sample_of(scale)
         self.sampled = 0 if self.sample is None else self.sample[0]
         self.scale_sampled = 0 if self.scale_sample is None else self.scale_sample[0]
-        self.derived: Derived = derived(weight, N, None if before is None else before.derived)
-        self.factor, self.divide = scale_of(scale, divide), divide
+        self.derived: Derived
+        self.derived, self.factor = of_state(weight, scale, N, divide, None if before is None else before.derived)
+        self.divide = divide
         self.N = N
         self.kind: str = weight.device.type
         self.weights_mark: tuple[Any, ...] = DEVICES[self.kind].weights_mark(self.derived.packed)

@@ -18,13 +18,15 @@ arguments, and NoCompatibleKernelError if no kernel fits.
 - `linear_constant`: like linear_forward, for weights that no pending launch on the GPU writes. Kernels read them before
   earlier launches end. BitLinear calls it if no gradient is needed.
 - `ternary_matmul_a16(activations, weights, weight_scale, N, format, out_dtype=None)`: bfloat16 or float16 (..., K), not
-  quantized, times weights (N, K) with one scale, times weight_scale (W2A16). Sums are float32. The output has the dtype
-  of the activations by default. NaN and infinities propagate. The gradient with respect to the activations is that of
-  the product with dequantized weights. On the CPU PyTorch computes it from weights that each call unpacks.
+  quantized, times weights (N, K) with one scale or one for each group, times weight_scale (W2A16). Sums are float32.
+  The output has the dtype of the activations by default. NaN and infinities propagate. The gradient with respect to the
+  activations is that of the product with dequantized weights. On the CPU PyTorch computes it from weights that each
+  call unpacks.
 - `ternary_matmul_a16_constant`: the same without a gradient, for weights as in `linear_constant`.
 - `bit_linear(x, weight, weight_scale, N, divide=False, bias=None, out_dtype=None)`: `linear` with the state of a
-  checkpoint: `weight` in Hugging Face's layout, uint8 (ceil(N/4), K), and a tensor with one scale, which is inverted
-  with `divide`. The kernels' layout is made at the first call with the weights, and again after they were written.
+  checkpoint: `weight` in Hugging Face's layout, uint8 (ceil(N/4), K), and a tensor with one scale, or with one for each
+  group of a row's weights, (N, K / group). Scales are inverted with `divide`. The kernels' layout is made at the first
+  call with the weights, and again after they were written.
   `bit_linear_forward`: the same without a gradient.
 - `bit_linear_recovering`: `bit_linear` on CPU tensors in a worker process, which survives failures of kernels. No other
   op recovers. BitLinear calls it with on_error="recover".
@@ -163,14 +165,20 @@ def _gradient(ctx: Any, upstream: torch.Tensor) -> tuple[torch.Tensor | None, ..
     (weights,), (weight_scale, N, K, format), (x_dtype, bias_dtype) = ctx.saved_tensors, ctx.product, ctx.dtypes
     of_x = of_bias = None
     if ctx.needs_input_grad[0]:
-        form = FORMATS[format]
-        if form.scale_per != "tensor":
-            raise contract.refuse("linear", "format", f"{format}, which has {form.scales}", "one scale, for a gradient")
-        codes = torch.ops.tritmark.unpack(weights, N, K, format)
+        codes = _codes("linear", weights, N, K, format)
         of_x = (upstream @ codes.to(upstream.dtype) * weight_scale).to(x_dtype)
     if bias_dtype is not None and ctx.needs_input_grad[5]:
         of_bias = upstream.reshape(-1, N).sum(0).to(bias_dtype)
     return of_x, None, None, None, None, of_bias, None
+
+
+def _codes(op: str, weights: torch.Tensor, N: int, K: int, format: str) -> torch.Tensor:
+    """The codes, for a gradient. Raises InvalidArgumentError for formats with several scales."""
+    form = FORMATS[format]
+    if form.scale_per != "tensor":
+        raise contract.refuse(op, "format", f"{format}, which has {form.scales}", "one scale, for a gradient")
+    codes: torch.Tensor = torch.ops.tritmark.unpack(weights, N, K, format)
+    return codes
 
 
 def _kept_for_a16(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
@@ -183,7 +191,7 @@ def _kept_for_a16(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> No
 def _gradient_a16(ctx: Any, upstream: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
     """Gradient of ternary_matmul_a16 with respect to the activations."""
     (weights,), (weight_scale, N, K, format) = ctx.saved_tensors, ctx.product
-    codes = torch.ops.tritmark.unpack(weights, N, K, format)
+    codes = _codes("ternary_matmul_a16", weights, N, K, format)
     found = (upstream @ codes.to(upstream.dtype) * weight_scale).to(ctx.dtype)
     return found, None, None, None, None, None
 

@@ -16,7 +16,7 @@ from tritmark.harness.errors import InvalidArgumentError
 from tritmark.kernels.dispatch.array_library import TorchTensors
 from tritmark.kernels.weights.packed import PackedWeights
 from tritmark.torch import contract, cpu
-from tritmark.torch.derived import Derived, check_width, derived, refuse, scale_of
+from tritmark.torch.derived import Derived, check_width, of_state, refuse
 from tritmark.torch.watched import watched
 
 NAME = "bit_linear_recovering"
@@ -48,7 +48,7 @@ def _bit_linear_recovering(
     # Late, since it imports the worker processes.
     from tritmark.kernels.recovering.layer import linear_in_worker
 
-    made, scale = derived(weight, N), scale_of(weight_scale, divide)
+    made, scale = of_state(weight, weight_scale, N, divide)
     check_width(x, weight)
     wanted = out_dtype or x.dtype
     M, K, dtype = contract.check_linear(x, made.packed, scale, N, made.format, bias, wanted)

@@ -1,4 +1,5 @@
-"""Ops on a layer's state as in checkpoints: weights in Hugging Face's layout, and a tensor with their scale.
+"""Ops on a layer's state as in checkpoints: weights in Hugging Face's layout, and a tensor with their scale, or with
+one for each group of a row's weights.
 
 torch.compile and torch.export put these ops into graphs, so they compute from the state that they receive.
 """
@@ -12,7 +13,7 @@ from typing import Any
 import torch
 
 from tritmark.torch import recovering
-from tritmark.torch.derived import check_width, derived, scale_of
+from tritmark.torch.derived import check_width, of_state
 from tritmark.torch.followed import BY_WEIGHT, DEVICES, Followed
 
 _LINEAR = (
@@ -59,10 +60,10 @@ def _linear(device: ModuleType) -> Callable[..., torch.Tensor]:
             packed, format, _ = held.derived
             if x.shape[-1:] == weight.shape[1:]:
                 return compute(x, packed, held.factor, N, format, bias, out_dtype, held.weights_mark)
-        made = derived(weight, N)
+        made, factor = of_state(weight, weight_scale, N, divide)
         check_width(x, weight)
         mark = device.weights_mark(made.packed)
-        return compute(x, made.packed, scale_of(weight_scale, divide), N, made.format, bias, out_dtype, mark)
+        return compute(x, made.packed, factor, N, made.format, bias, out_dtype, mark)
 
     return bit_linear
 
@@ -78,9 +79,9 @@ def _a16(device: ModuleType) -> Callable[..., torch.Tensor]:
         divide: bool = False,
         out_dtype: torch.dtype | None = None,
     ) -> torch.Tensor:
-        made = derived(weight, N)
+        made, factor = of_state(weight, weight_scale, N, divide)
         check_width(activations, weight)
-        return compute(activations, made.packed, scale_of(weight_scale, divide), N, made.format, out_dtype)
+        return compute(activations, made.packed, factor, N, made.format, out_dtype)
 
     return bit_linear_a16
 
@@ -115,8 +116,12 @@ def _dequantized(ctx: Any, upstream: torch.Tensor) -> torch.Tensor:
     weight, weight_scale = ctx.saved_tensors
     N, divide = ctx.product
     fields = torch.cat([(weight >> shift) & 3 for shift in (0, 2, 4, 6)])[:N]
-    scale = weight_scale.float()
-    return upstream @ (fields.to(upstream.dtype) - 1) * (scale.reciprocal() if divide else scale)
+    codes, scale = fields.to(upstream.dtype) - 1, weight_scale.float()
+    scale = scale.reciprocal() if divide else scale
+    if scale.numel() == 1:
+        return upstream @ codes * scale
+    of_columns = scale.repeat_interleave(codes.shape[1] // scale.shape[1], dim=1)
+    return upstream @ (codes * of_columns).to(upstream.dtype)
 
 
 def keep_linear(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:

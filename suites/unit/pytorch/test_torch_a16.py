@@ -63,7 +63,7 @@ def test_gradients_are_those_of_dequantized_weights(dtype: Any) -> None:
         ({"activations": torch.ones(2, 0, dtype=torch.bfloat16)}, "activations"),
         ({"weights": PACKED[:-1]}, "weights"),
         ({"format": "nothing"}, "format"),
-        ({"format": "tq2_0"}, "format"),
+        ({"format": "iq2_bn"}, "format"),
         ({"weight_scale": 0.0}, "weight_scale"),
         ({"out_dtype": torch.int32}, "out_dtype"),
     ],

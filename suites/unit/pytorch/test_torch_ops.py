@@ -304,7 +304,7 @@ WRONG: dict[str, tuple[str, tuple[Any, ...], str]] = {
     "a state of floats": ("bit_linear", (X, CODES.float(), *STATE[1:]), r"weight is torch.float32 \(40, 96\)"),
     "a state of other rows": ("bit_linear", (X, *STATE[:2], 44), r"torch.uint8 \(ceil\(N/4\), K\), for N = 44"),
     "a state of other columns": ("bit_linear", (X[..., 1:], *STATE), "x is of shape"),
-    "a state with two scales": ("bit_linear_forward", (X, STATE[0], torch.ones(2), 40), "one number of a floating"),
+    "a state with two scales": ("bit_linear_forward", (X, STATE[0], torch.ones(2), 40), "one number, or floats"),
     "a state with a scale of nothing": (
         "bit_linear_a16",
         (X.half(), STATE[0], torch.zeros(1), 40),
