@@ -3,7 +3,9 @@ and W2A16, int2 weights and bfloat16 activations, which is a peer of ternary_mat
 
 It compiles a kernel for each N and K, tuned for M, at the first call with a shape, and caches it under ~/.humming.
 Weights pass through its own layer (HummingLayer), as for its users. They are packed for it as w + 2 in two bits, 16
-consecutive weights of a row in a little-endian uint32, the first in the lowest bits.
+consecutive weights of a row in a little-endian uint32, the first in the lowest bits. Scales of groups are bfloat16 in
+its layer. With int8 activations it makes integers of them, of which 1024 is the largest scale of the matrix
+(process_int_weight_scale of its transform.py).
 """
 
 from __future__ import annotations
@@ -18,10 +20,11 @@ import numpy as np
 
 from tritmark.harness.spec import Arrays, Axes, Launch, MultipleOf
 from tritmark.kernels.cuda.backend import Stream
+from tritmark.kernels.formats import BUILT_IN
 from tritmark.kernels.formats.bits import ZERO_BYTE, join_fields
 from tritmark.kernels.peers import torch_cuda
 from tritmark.kernels.peers.launch import gamma, not_installed
-from tritmark.kernels.peers.launch_cuda import BFLOAT16, CudaPeerLaunch, on_host, terms, unsimulated
+from tritmark.kernels.peers.launch_cuda import BFLOAT16, CudaPeerLaunch, grouped_terms, on_host, terms, unsimulated
 from tritmark.kernels.peers.products import Bytes, Codes, inverse_scales, packed
 
 PACKAGE = "humming-kernels"
@@ -29,6 +32,8 @@ INT8, BF16 = "int8", "bfloat16"
 """Dtypes of its activations."""
 CONSTRAINTS = (MultipleOf("N", 128), MultipleOf("K", 128))
 """Its heuristics support only whole tiles."""
+INTEGER_SCALES = 1024
+"""The integer of the largest scale of a group."""
 SLICES = 10
 """The most parts of K, each rounded to bfloat16 and added in bfloat16 (kMaxSlices of its scheduler.cuh)."""
 
@@ -67,15 +72,22 @@ def layer_of(kind: str, format: str, inputs: Arrays, axes: Axes) -> Any:
     import torch
     from humming.layer import HummingLayer
 
+    form, shape = BUILT_IN[format], (axes["N"], axes["K"])
+    grouped = form.scale_per == "group"
+    of_scales = {"scale_type": "group", "group_size": form.group} if grouped else {"scale_type": "tensor"}
     made = HummingLayer(
         shape_n=axes["N"],
         shape_k=axes["K"],
-        weight_config={"dtype": "uint2", "scale_type": "tensor"},
+        weight_config={"dtype": "uint2", **of_scales},
         input_config={"dtype": kind},
         torch_dtype=torch.bfloat16,
     ).cuda()
     words = packed(format, PACKAGE, pack, inputs, axes).view("<i4")
-    scale = torch.tensor([float(inputs["weight_scale"])], dtype=torch.float32)
+    if grouped:
+        stored = form.stored_scales(np.ascontiguousarray(inputs["weights"]).reshape(-1), shape)
+        scale = torch.from_numpy(stored).to(torch.bfloat16)
+    else:
+        scale = torch.tensor([float(inputs["weight_scale"])], dtype=torch.float32)
     made.load_from_tensors({"weight": torch.from_numpy(words).to("cuda"), "weight_scale": scale.to("cuda")})
     made.transform()
     return made
@@ -130,6 +142,7 @@ def bind(name: str, kind: str, format: str, inputs: Arrays, outputs: Arrays, axe
                 inputs=rows,
                 weight=layer.weight,
                 weight_scale=layer.weight_scale,
+                weight_scale_2=getattr(layer, "weight_scale_2", None),
                 input_scale=scales,
                 outputs=out,
                 locks=layer.locks,
@@ -150,3 +163,16 @@ def bound(kind: str, inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
     # or the scale, the scaled activation, and that as bfloat16.
     each = 1 + gamma(4) if kind == INT8 else (1 + gamma(2 * axes["K"] + 3)) * (1 + BFLOAT16)
     return {"out": (each * (1 + BFLOAT16) ** SLICES - 1) * scale * magnitudes}
+
+
+def grouped_bound(kind: str, format: str, inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
+    """As `bound`, for a format with a scale for each group. A scale is rounded to bfloat16, and with int8 activations
+    to an integer, of which INTEGER_SCALES is the largest scale."""
+    inverse, magnitudes, plain, largest = grouped_terms(PACKAGE, format, inputs, axes)
+    groups = axes["K"] // BUILT_IN[format].group
+    each = 1 + gamma(groups + 5) if kind == INT8 else (1 + gamma(2 * axes["K"] + groups + 3)) * (1 + BFLOAT16)
+    whole = each * (1 + BFLOAT16) ** (SLICES + 1)
+    off = (whole - 1) * magnitudes
+    if kind == INT8:
+        off += whole * largest / (2 * INTEGER_SCALES) * plain
+    return {"out": inverse * off}

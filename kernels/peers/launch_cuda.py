@@ -24,9 +24,11 @@ from tritmark.kernels.cuda.context import cuda_context, simulated
 from tritmark.kernels.cuda.driver.graphs import RecordedKernel, nodes, read, recorded
 from tritmark.kernels.cuda.launch.counted import CountedLaunch
 from tritmark.kernels.cuda.launch.launch import DEVICE, compute
+from tritmark.kernels.formats import BUILT_IN
 from tritmark.kernels.peers import products
 from tritmark.kernels.peers.launch import times
 from tritmark.kernels.ternary_matmul import cuda
+from tritmark.kernels.ternary_matmul.scales import weight_scales
 
 FEATURES = frozenset({compute((8, 0))})
 """bfloat16 in tensor cores."""
@@ -177,6 +179,25 @@ def terms(name: str, inputs: Arrays) -> tuple[Floats, Floats, Floats]:
     activations = inputs["activations"].astype(np.float64)
     scale = (np.float64(inputs["weight_scale"]) * inverse)[:, np.newaxis]
     return scale, times(activations, inputs["weights"]), times(np.abs(activations), np.abs(inputs["weights"]))
+
+
+def grouped_terms(name: str, format: str, inputs: Arrays, axes: Axes) -> tuple[Floats, Floats, Floats, float]:
+    """For weights with a scale for each group: 1 / act_scale, (M, 1); the sums of the magnitudes of the terms with the
+    weights' scales and without them, (M, N); the largest magnitude of a scale.
+
+    Raises InvalidArgumentError if scales or sums exceed float32.
+    """
+    group = BUILT_IN[format].group
+    scales = np.abs(weight_scales(inputs, axes, format).astype(np.float64))
+    activations, codes = np.abs(inputs["activations"].astype(np.float64)), np.abs(inputs["weights"])
+    magnitudes, plain = np.zeros((axes["M"], axes["N"])), np.zeros((axes["M"], axes["N"]))
+    for g, start in enumerate(range(0, axes["K"], group)):
+        part = times(activations[:, start : start + group], codes[:, start : start + group])
+        magnitudes += part * scales[:, g]
+        plain += part
+    inverse = 1 / inputs["act_scale"].astype(np.float64)
+    products.held(name, inverse, np.maximum(magnitudes, 128.0))
+    return inverse[:, np.newaxis], magnitudes, plain, float(scales.max())
 
 
 def rounded_once(exact: Floats, off: Floats) -> Mapping[str, Any]:

@@ -11,11 +11,14 @@ from __future__ import annotations
 from functools import partial
 
 from tritmark.harness.spec import MinSize, MultipleOf, Variant
+from tritmark.kernels.formats.row16_grouped import FORMATS as GROUPED
 from tritmark.kernels.peers import humming, torch_cuda
 from tritmark.kernels.peers.launch_cuda import FASTEST, variant
 
 _INT8 = (MinSize("M", 17), MultipleOf("N", 8), MultipleOf("K", 8))
 """Shapes that torch._int_mm takes on CUDA."""
+_FP8 = (MultipleOf("N", 16), MultipleOf("K", 16))
+"""Shapes that torch._scaled_mm takes."""
 
 
 def _humming(name: str, kind: str, activations: str) -> Variant:
@@ -29,6 +32,49 @@ def _humming(name: str, kind: str, activations: str) -> Variant:
         constraints=humming.CONSTRAINTS,
         error_bound=partial(humming.bound, kind),
     )
+
+
+def _fp8(name: str, fast: bool) -> Variant:
+    how = "accumulated fast" if fast else "sums in float32"
+    return variant(
+        name,
+        "bfloat16",
+        f"PyTorch, torch._scaled_mm of dense float8 (e4m3) weights, activations rounded to float8, {how}",
+        partial(torch_cuda.bind_fp8, name, FASTEST, fast),
+        torch_cuda.missing_float8,
+        torch_cuda.load,
+        constraints=_FP8,
+        error_bound=partial(torch_cuda.float8_bound, fast),
+    )
+
+
+def _grouped(format: str) -> tuple[Variant, ...]:
+    """The peers of products with a scale for each group."""
+    of_humming = [
+        variant(
+            name,
+            "bfloat16",
+            f"humming-kernels, int2 weights with scales of groups and {kind} activations, tuned for the shape",
+            partial(humming.bind, name, kind, format),
+            humming.missing,
+            humming.load,
+            format=format,
+            constraints=humming.CONSTRAINTS,
+            error_bound=partial(humming.grouped_bound, kind, format),
+        )
+        for name, kind in (("humming-w2a8", humming.INT8), ("humming-w2a16", humming.BF16))
+    ]
+    dense = variant(
+        "torch-bfloat16",
+        "bfloat16",
+        "PyTorch, torch.matmul of dense bfloat16 weights that contain the scales, sums in float32",
+        partial(torch_cuda.bind_dequantized, "torch-bfloat16", format),
+        torch_cuda.missing,
+        torch_cuda.load,
+        format=format,
+        error_bound=partial(torch_cuda.dequantized_bound, format),
+    )
+    return *of_humming, dense
 
 
 VARIANTS: tuple[Variant, ...] = (
@@ -62,5 +108,8 @@ VARIANTS: tuple[Variant, ...] = (
         torch_cuda.load,
         error_bound=torch_cuda.bfloat16_bound,
     ),
+    _fp8("torch-fp8", False),
+    _fp8("torch-fp8-fast", True),
+    *(each for form in GROUPED for each in _grouped(form.name)),
 )
 """The variants of packages on PyPI; they register through the entry-point group `tritmark.variants`."""

@@ -33,9 +33,11 @@ from tritmark.kernels.cuda.array import DeviceArray
 from tritmark.kernels.cuda.context import SELECT, cuda_context
 from tritmark.kernels.cuda.device import missing as gpu_missing
 from tritmark.kernels.cuda.memory.stats import PerformanceStats
+from tritmark.kernels.formats import BUILT_IN, row16_grouped
 from tritmark.kernels.peers import adapters, humming, launch_cuda, torch_cuda
 from tritmark.kernels.peers.launch_cuda import CudaPeerLaunch
 from tritmark.kernels.peers.products_cuda import VARIANTS
+from tritmark.kernels.ternary_matmul.scales import weight_scales
 
 OP = next(op for op in OPS if op.name == "ternary_matmul")
 BFLOAT16 = ml_dtypes.bfloat16
@@ -48,22 +50,34 @@ SHAPES = (
 )
 
 
-def named(name: str, dtype: str = "bfloat16") -> Variant:
-    return next(each for each in VARIANTS if (each.name, each.key.dtype) == (name, dtype))
+GROUPED = tuple(form.name for form in row16_grouped.FORMATS)
 
 
-def exact(inputs: Arrays, dtype: str) -> Any:
+def named(name: str, dtype: str = "bfloat16", format: str = "row16") -> Variant:
+    return next(each for each in VARIANTS if (each.name, each.key.dtype, each.key.format) == (name, dtype, format))
+
+
+def weights_of(inputs: Arrays, axes: Axes, format: str) -> Any:
+    """Dequantized, in float64."""
+    scales = np.float64(weight_scales(inputs, axes, format))
+    group = BUILT_IN[format].group
+    return inputs["weights"] * (np.repeat(scales, group, axis=1) if group else scales)
+
+
+def exact(inputs: Arrays, dtype: str, axes: Axes, format: str = "row16") -> Any:
     """In float64."""
-    sums = inputs["activations"].astype(np.float64) @ inputs["weights"].T
-    scale = np.float64(inputs["weight_scale"]) / inputs["act_scale"].astype(np.float64)
-    return sums if dtype == "int32" else sums * scale[:, np.newaxis]
+    activations = inputs["activations"].astype(np.float64)
+    if dtype == "int32":
+        return activations @ inputs["weights"].T
+    return activations @ weights_of(inputs, axes, format).T / inputs["act_scale"].astype(np.float64)[:, np.newaxis]
 
 
 # Tests without a GPU
 
 
 def test_all_are_peers_that_stand_where_our_fastest_do() -> None:
-    assert {(each.tier, each.key.device, each.key.format) for each in VARIANTS} == {(Tier.PEER, "cuda", "row16")}
+    assert {(each.tier, each.key.device) for each in VARIANTS} == {(Tier.PEER, "cuda")}
+    assert {each.key.format for each in VARIANTS} == {"row16", *GROUPED}
     assert all(each.packs for each in VARIANTS)
     # int32 sums are exact in any order; rounded outputs have a bound.
     assert {each.key.dtype for each in VARIANTS if each.error_bound is None} == {"int32"}
@@ -99,7 +113,7 @@ def test_each_says_why_it_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     (tmp_path / "torch" / "lib" / "libtorch_cuda.so").touch()
     assert torch_cuda.missing() is None
     assert install("peers-cuda") in (humming.missing() or "")
-    monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.1.19")
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.1.20")
     assert humming.missing() is None
 
 
@@ -154,6 +168,42 @@ def _humming_w2a16(inputs: Arrays, axes: Axes) -> Any:
     return _sliced([(rows[:, k] @ weights[:, k].T) * F32(inputs["weight_scale"]) for k in cuts])
 
 
+def _torch_fp8(inputs: Arrays, axes: Axes, bits: int = 24) -> Any:
+    scale = (inputs["weight_scale"] / inputs["act_scale"].astype(np.float64)).astype(F32)
+    step = torch_cuda.float8_step(inputs)
+    rows = (inputs["activations"] * scale[:, np.newaxis] / step).astype(ml_dtypes.float8_e4m3fn).astype(np.float64)
+    total = np.zeros((axes["M"], axes["N"]))
+    for k in range(0, axes["K"], torch_cuda.FAST_K):
+        part = total + rows[:, k : k + torch_cuda.FAST_K] @ inputs["weights"][:, k : k + torch_cuda.FAST_K].T
+        fraction, exponent = np.frexp(part)
+        total = np.ldexp(np.trunc(np.ldexp(fraction, bits)), exponent - bits)
+    return (total * step).astype(F32).astype(BFLOAT16)
+
+
+def _torch_fp8_fast(inputs: Arrays, axes: Axes) -> Any:
+    return _torch_fp8(inputs, axes, torch_cuda.FAST_BITS)
+
+
+def _dequantized(inputs: Arrays, axes: Axes, format: str) -> Any:
+    rows = _bfloat16_rows(inputs, F32(1) / inputs["act_scale"])
+    return (rows @ weights_of(inputs, axes, format).astype(BFLOAT16).astype(F32).T).astype(BFLOAT16)
+
+
+def _humming_grouped(kind: str, inputs: Arrays, axes: Axes, format: str) -> Any:
+    group = BUILT_IN[format].group
+    scales = weight_scales(inputs, axes, format).astype(BFLOAT16).astype(F32)
+    inverse = (F32(1) / inputs["act_scale"])[:, np.newaxis]
+    rows, last = inputs["activations"].astype(F32), inverse
+    if kind == humming.INT8:
+        step = np.abs(scales).max() / F32(humming.INTEGER_SCALES)
+        scales, last = np.rint(scales / step), inverse * step
+    else:
+        rows, last = _bfloat16_rows(inputs, inverse[:, 0]), F32(1)
+    weights = inputs["weights"] * np.repeat(scales, group, axis=1)
+    cuts = np.array_split(np.arange(axes["K"]), 10)
+    return _sliced([(rows[:, k] @ weights[:, k].T) * last for k in cuts])
+
+
 def _microsoft(inputs: Arrays, axes: Axes) -> Any:
     s, ws = (np.asarray(inputs[name], BFLOAT16).astype(F32) for name in ("act_scale", "weight_scale"))
     return (_sums(inputs) / s[:, np.newaxis] * ws).astype(BFLOAT16)
@@ -183,6 +233,8 @@ def microsoft(bitnet: Path) -> Variant:
     [
         ("torch-int8", _torch_int8),
         ("torch-bfloat16", _torch_bfloat16),
+        ("torch-fp8", _torch_fp8),
+        ("torch-fp8-fast", _torch_fp8_fast),
         ("humming-w2a8", _humming_w2a8),
         ("humming-w2a16", _humming_w2a16),
         ("microsoft-cuda:int8xint2", _microsoft),
@@ -198,7 +250,32 @@ def test_their_arithmetic_is_within_its_bound(name: str, arithmetic: Arithmetic,
                 bound = np.asarray(variant.error_bound(inputs, axes)["out"])
             except InvalidArgumentError:
                 continue
-            off = np.abs(arithmetic(inputs, axes).astype(np.float64) - exact(inputs, "bfloat16"))
+            off = np.abs(arithmetic(inputs, axes).astype(np.float64) - exact(inputs, "bfloat16", axes))
+            assert (off <= bound).all(), (family, axes, float((off - bound).max()))
+            taken += 1
+    assert taken >= 2 * len(OP.input_families) - 2  # scales that float32 does not hold
+
+
+@pytest.mark.parametrize("format", GROUPED)
+@pytest.mark.parametrize(
+    ("name", "arithmetic"),
+    [
+        ("torch-bfloat16", _dequantized),
+        ("humming-w2a8", partial(_humming_grouped, humming.INT8)),
+        ("humming-w2a16", partial(_humming_grouped, humming.BF16)),
+    ],
+)
+def test_their_arithmetic_with_scales_of_groups_is_within_its_bound(name: str, arithmetic: Any, format: str) -> None:
+    variant, taken = named(name, format=format), 0
+    assert variant.error_bound is not None
+    for family in OP.input_families:
+        for axes in ({"M": 3, "N": 128, "K": 512}, {"M": 17, "N": 128, "K": 2560}):
+            inputs = OP.generate(axes, family, np.random.default_rng(3))
+            try:
+                bound = np.asarray(variant.error_bound(inputs, axes)["out"])
+            except InvalidArgumentError:
+                continue
+            off = np.abs(arithmetic(inputs, axes, format).astype(np.float64) - exact(inputs, "", axes, format))
             assert (off <= bound).all(), (family, axes, float((off - bound).max()))
             taken += 1
     assert taken >= 2 * len(OP.input_families) - 2  # scales that float32 does not hold
@@ -436,10 +513,12 @@ def test_tensors_over_an_array_on_the_gpu_leave_nothing(way: str) -> None:
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("axes", SHAPES, ids=str)
-@pytest.mark.parametrize("variant", VARIANTS, ids=lambda each: f"{each.name}-{each.key.dtype}")
+@pytest.mark.parametrize("variant", VARIANTS, ids=lambda each: f"{each.name}-{each.key.format}-{each.key.dtype}")
 def test_they_compute_the_product(variant: Variant, axes: Axes) -> None:
     why = variant.missing() or gpu_missing()
     why = why or next((found for each in variant.constraints if (found := each.refusal(axes))), None)
+    if why is None and OP.holds is not None and not OP.holds(axes, variant.key.format):
+        why = f"{variant.key.format} does not hold this shape"
     if why is not None:
         pytest.skip(f"{variant.name}: {why}")
     variant.load()
@@ -450,6 +529,6 @@ def test_they_compute_the_product(variant: Variant, axes: Axes) -> None:
     out = here.array(shape, named_dtype(dtype))
     launch = variant.bind(there, {"out": out}, axes, 1)
     launch.run()
-    off = np.abs(out.numpy().astype(np.float64) - exact(inputs, dtype))
+    off = np.abs(out.numpy().astype(np.float64) - exact(inputs, dtype, axes, variant.key.format))
     assert (off <= (0 if variant.error_bound is None else variant.error_bound(inputs, axes)["out"])).all()
     assert launch.ran == variant.name

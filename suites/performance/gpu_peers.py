@@ -1,13 +1,14 @@
 """Products on a GPU compared with peers, interleaved in one process.
 
     python suites/performance/gpu_peers.py [--shapes 2560x2560 14336x4096] [--rows 1 16 512] [--rounds 15] [--out FILE]
-                                           [--activations bfloat16]
+                                           [--activations bfloat16] [--format row16_g128]
 
 For each N x K and M the time of a product in us, from int8 activations and cold weights to bfloat16 outputs: tritmark's
 (the instance that is launched for that shape), humming-kernels W2A8 if installed, and PyTorch with dense weights of
-bfloat16, int8 (torch._int_mm) and float8 (torch._scaled_mm; only this one is another product, since it rounds the
-activations). From bfloat16 activations: ternary_matmul_a16, humming-kernels W2A16, and PyTorch with dense bfloat16
-weights. Each has a CUDA graph of 24 calls or more over as many copies of its weights as exceed the L2. The replays are
+bfloat16, int8 (torch._int_mm) and float8 (torch._scaled_mm with and without fast accumulation; these are another
+product, since they round the activations). From bfloat16 activations: ternary_matmul_a16, humming-kernels W2A16, and
+PyTorch with dense bfloat16 weights. `--format` with groups: weights with a scale for each group, also of the peers.
+Each has a CUDA graph of 24 calls or more over as many copies of its weights as exceed the L2. The replays are
 interleaved, in another order each round, and a time is the median of the rounds. A line ends with the time of the
 fastest peer over tritmark's.
 """
@@ -24,71 +25,50 @@ from typing import Any
 import numpy as np
 
 from tritmark.harness.dtypes import named_dtype
-from tritmark.harness.spec import Axes, Launch
+from tritmark.harness.spec import Axes, KernelKey, Tier
 from tritmark.kernels import pack_weights
 from tritmark.kernels.cuda.context import CudaContext
+from tritmark.kernels.cuda.launch.launch import DEVICE
 from tritmark.kernels.cuda.measure.clock import GraphClock, timeable
-from tritmark.kernels.peers import products_a16_cuda, products_cuda, torch_cuda
-from tritmark.kernels.peers.launch_cuda import CudaPeerLaunch, on_host
+from tritmark.kernels.dispatch import dispatch
 from tritmark.kernels.ternary_matmul import cuda
 from tritmark.kernels.ternary_matmul.spec import OP
-from tritmark.kernels.ternary_matmul_a16 import cuda as cuda_a16
 from tritmark.kernels.ternary_matmul_a16.spec import NAMES
 
 SHAPES = ("2560x2560", "13824x2560", "2560x6912", "14336x4096")
 ROWS = (1, 8, 16, 64, 128, 512, 2048)
 COLD, CALLS = 120 << 20, 24
 """Bytes of weights of a graph, and its least number of calls."""
-OURS, FLOAT8 = "tritmark", "torch-float8"
+OURS = "tritmark"
 INT8, BFLOAT16 = "int8", "bfloat16"
 """Activations."""
-PEERS = {INT8: ("humming-w2a8", "torch-int8", "torch-bfloat16"), BFLOAT16: ("humming-w2a16", "torch-bfloat16")}
-BYTES = {OURS: 0.25, FLOAT8: 1.0, "torch-int8": 1.0, "torch-bfloat16": 2.0}
+PEERS = {
+    INT8: ("humming-w2a8", "torch-int8", "torch-fp8", "torch-fp8-fast", "torch-bfloat16"),
+    BFLOAT16: ("humming-w2a16", "torch-bfloat16"),
+}
+BYTES = {"torch-int8": 1.0, "torch-fp8": 1.0, "torch-fp8-fast": 1.0, "torch-bfloat16": 2.0}
 """Bytes of a weight; by default 1/4."""
 
 
-def float8(inputs: Any, outputs: Any, axes: Axes, threads: int) -> Launch:
-    """torch._scaled_mm with one scale for activations and one for weights."""
-    import torch
-
-    host = on_host(inputs)
-    rows = torch.from_numpy(host["activations"]).to("cuda").to(torch.float8_e4m3fn)
-    weights = torch_cuda.weights_of(cuda.FORMAT, host, axes).to(torch.float8_e4m3fn).t()
-    out, one = torch_cuda.over(outputs["out"]), torch.ones((), device="cuda")
-
-    def call(stream: Any) -> None:
-        with torch_cuda.within(stream):
-            torch._scaled_mm(rows, weights, one, one, out_dtype=torch.bfloat16, out=out)
-
-    return CudaPeerLaunch(FLOAT8, call, outputs, torch_cuda.holders)
-
-
-def contenders(axes: Axes, activations: str) -> dict[str, Any]:
+def contenders(axes: Axes, key: KernelKey, activations: str) -> dict[str, Any]:
     """The bind function of each contender that takes the product."""
-    variants, peers, few, op = cuda.VARIANTS, products_cuda.VARIANTS, "gemv", OP.name
-    if activations == BFLOAT16:
-        variants, peers, few, op = cuda_a16.VARIANTS, products_a16_cuda.VARIANTS, "mma", NAMES[BFLOAT16]
-    name = few if axes["M"] <= cuda.GEMV_M else "gemm"
-    ours = next(each for each in variants if (each.name, each.key.op, each.key.dtype) == (name, op, BFLOAT16))
-    found = {OURS: ours.bind}
-    for variant in peers:
+    registry = dispatch.registry()
+    found = {OURS: registry.select_best(key, axes).bind}
+    for variant in registry.variants:
         refused = any(constraint.refusal(axes) for constraint in variant.constraints)
-        taken = variant.name in PEERS[activations] and variant.key.dtype == BFLOAT16 and not refused
+        taken = variant.tier is Tier.PEER and variant.name in PEERS[activations] and variant.key == key and not refused
         if taken and variant.missing() is None:
             variant.load()
             found[variant.name] = variant.bind
-    if activations == INT8 and torch_cuda.missing() is None:
-        torch_cuda.load()
-        found[FLOAT8] = float8
     return found
 
 
-def bound(here: CudaContext, bind: Any, name: str, axes: Axes, activations: str, rng: np.random.Generator) -> Any:
+def bound(here: CudaContext, bind: Any, name: str, axes: Axes, key: KernelKey, rng: np.random.Generator) -> Any:
     """Launches of a contender, each with a copy of the weights."""
     M, N, K = (axes[axis] for axis in "MNK")
-    weights = pack_weights(rng.integers(-1, 2, (N, K), dtype=np.int8), 0.5, format=cuda.FORMAT)
-    inputs: dict[str, Any] = {"weight_scale": np.float32(0.5)}
-    if activations == BFLOAT16:
+    weights = pack_weights(rng.integers(-1, 2, (N, K), dtype=np.int8), 0.5, format=key.weight_format)
+    inputs: dict[str, Any] = {"weight_scale": weights.weight_scale}
+    if key.op == NAMES[BFLOAT16]:
         inputs["activations"] = here.upload(rng.standard_normal((M, K), np.float32).astype(named_dtype(BFLOAT16)))
     else:
         inputs["activations"] = here.upload(rng.integers(-128, 128, (M, K), dtype=np.int8))
@@ -98,12 +78,13 @@ def bound(here: CudaContext, bind: Any, name: str, axes: Axes, activations: str,
     return [bind({**inputs, "weights": here.upload(weights.data)}, outputs, axes, 1) for _ in range(copies)]
 
 
-def timed(here: CudaContext, axes: Axes, activations: str, rounds: int) -> dict[str, float]:
+def timed(here: CudaContext, axes: Axes, format: str, activations: str, rounds: int) -> dict[str, float]:
     """The time of each contender in us."""
+    key = KernelKey(DEVICE, NAMES[BFLOAT16] if activations == BFLOAT16 else OP.name, format, BFLOAT16)
     rng, samples = np.random.default_rng(0), {}
-    for name, bind in contenders(axes, activations).items():
+    for name, bind in contenders(axes, key, activations).items():
         try:
-            launches = bound(here, bind, name, axes, activations, rng)
+            launches = bound(here, bind, name, axes, key, rng)
         except Exception as why:  # third-party code: print its error and continue with the others
             print(f"{name} at {axes}: {type(why).__name__}: {why}")
             continue
@@ -127,13 +108,14 @@ def main() -> int:
     parser.add_argument("--rows", nargs="+", type=int, default=ROWS, metavar="M")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--activations", choices=tuple(PEERS), default=INT8)
+    parser.add_argument("--format", default=cuda.FORMAT, help="of tritmark's weights")
     parser.add_argument("--out", type=Path, metavar="FILE", help="the figures as JSON")
     options = parser.parse_args()
     here, found = timeable(0), []
     for shape in options.shapes:
         N, K = map(int, shape.split("x"))
         for M in options.rows:
-            us = timed(here, {"M": M, "N": N, "K": K}, options.activations, options.rounds)
+            us = timed(here, {"M": M, "N": N, "K": K}, options.format, options.activations, options.rounds)
             peers = {name: each for name, each in us.items() if name != OURS}
             best = min(peers, key=peers.__getitem__, default=None)
             told = "  ".join(f"{name} {each:.2f}" for name, each in sorted(us.items(), key=lambda item: item[1]))
@@ -146,6 +128,7 @@ def main() -> int:
             "gpu": info.name,
             "driver": info.driver,
             "activations": options.activations,
+            "format": options.format,
             "rounds": options.rounds,
             "products": found,
         }
