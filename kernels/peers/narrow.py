@@ -10,13 +10,16 @@ from typing import Any
 import numpy as np
 
 from tritmark.harness.spec import Arrays, Axes, KernelKey, Launch, Peer
+from tritmark.kernels.formats import row16_grouped
 from tritmark.kernels.peers.launch import PeerLaunch
 from tritmark.kernels.ternary_matmul.reference import half_unit, reference
 
 Bind = Callable[[Arrays, Arrays, Axes, int], Launch]
 ErrorBound = Callable[[Arrays, Axes], Mapping[str, Any]]
 
-_FORMATS = {"float16": frozenset({"row16", "gpu_int2", "tq2_0", "iq2_bn"})}
+_FORMATS = {
+    "float16": frozenset({"row16", "gpu_int2", "tq2_0", "iq2_bn", *(form.name for form in row16_grouped.FORMATS)})
+}
 """For each dtype that not all kernels write, the formats with kernels that do: float16 is written only on CUDA."""
 
 

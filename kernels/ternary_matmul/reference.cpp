@@ -217,6 +217,42 @@ Scaled of_tq1_0(const uint8_t *packed, int64_t flat)
     return {int(fraction * 3 >> 8) - 1, half_at(block + 52)};
 }
 
+// row16_g: the words of row16, then a float16 scale of the first group of every row, padded to whole 8 rows, of the
+// second, and so on.
+template <int64_t group> Scaled of_row16_g(const uint8_t *packed, int64_t n, int64_t k, int64_t N, int64_t K)
+{
+    const int64_t scale = k / group * ((N + 7) / 8 * 8) + n;
+    return {of_row16(packed, n, k, N, K), half_at(packed + N * row16_bytes(K) + 2 * scale)};
+}
+
+// tile64_g: tiles of 64 rows, in each of which a group is 64 float16 scales and then its columns as in tile64.
+template <int64_t group> Scaled of_tile64_g(const uint8_t *packed, int64_t n, int64_t k, int64_t, int64_t K)
+{
+    const uint8_t *part = packed + (n / 64 * (K / group) + k / group) * (128 + 16 * group);
+    return {taken(part + 128, tile64(n % 64, k % group, group)), half_at(part + 2 * (n % 64))};
+}
+
+template <Scaled (*weight)(const uint8_t *, int64_t, int64_t, int64_t, int64_t)>
+void placed_product(
+    const int8_t *activations, const uint8_t *weights, int64_t M, int64_t N, int64_t K, const StoreDouble &store)
+{
+    side_by_side(N, M * K, [&](int64_t begin, int64_t end) {
+        std::vector<double> row(static_cast<size_t>(K));
+        for (int64_t n = begin; n < end; ++n) {
+            for (int64_t k = 0; k < K; ++k) {
+                const Scaled w = weight(weights, n, k, N, K);
+                row[size_t(k)] = w.code * w.scale;
+            }
+            for (int64_t m = 0; m < M; ++m) {
+                double sum = 0;
+                for (int64_t k = 0; k < K; ++k)
+                    sum += double(activations[m * K + k]) * row[size_t(k)];
+                store(m, n, sum);
+            }
+        }
+    });
+}
+
 template <Scaled (*weight)(const uint8_t *, int64_t)>
 void block_scaled_product(
     const int8_t *activations, const uint8_t *weights, int64_t M, int64_t N, int64_t K, const StoreDouble &store)
@@ -346,5 +382,12 @@ ROW_SCALED_MATMUL(iq2_bn)
 ROW_SCALED_MATMUL(iq2_bn_r4)
 SCALED_MATMUL(q2_0, block_scaled_product<of_q2_0>)
 SCALED_MATMUL(tq1_0, block_scaled_product<of_tq1_0>)
+#define GROUPED_MATMUL(group) \
+    SCALED_MATMUL(row16_g##group, placed_product<of_row16_g<group>>) \
+    SCALED_MATMUL(tile64_g##group, placed_product<of_tile64_g<group>>)
+GROUPED_MATMUL(32)
+GROUPED_MATMUL(64)
+GROUPED_MATMUL(128)
+GROUPED_MATMUL(256)
 
 }  // extern "C"

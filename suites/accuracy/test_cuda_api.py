@@ -118,7 +118,8 @@ def test_a_layer_keeps_its_weights_on_the_device(cuda: CudaContext) -> None:
 
 
 def test_what_no_kernel_of_the_device_takes_is_not_claimed_for_it() -> None:
-    layer = QuantizedLinear(np.ones((4, 256), np.float32), format="q2_0", device="cuda")
+    weights = pack_weights(np.full((4, 256), 2, np.int8), np.ones((4, 4), np.float32), format="q2_0")
+    layer = QuantizedLinear(weights, device="cuda")
     layer(np.ones((1, 256), np.float32))
     assert layer.receipt is not None
     assert layer.receipt.kernel.startswith("cpu/")

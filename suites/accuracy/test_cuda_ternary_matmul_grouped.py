@@ -55,7 +55,8 @@ def sums_of(data: Data) -> npt.NDArray[np.float64]:
     """The sums over groups of scale times part."""
     activations, codes, scales, _ = data
     wide = codes.astype(np.float64) * np.repeat(scales.astype(np.float64), codes.shape[1] // scales.shape[1], axis=1)
-    return activations.astype(np.float64) @ wide.T
+    sums: npt.NDArray[np.float64] = activations.astype(np.float64) @ wide.T
+    return sums
 
 
 def expected(data: Data, dtype: str) -> npt.NDArray[Any]:
@@ -211,7 +212,11 @@ def test_a_block_fits(instance: Instance, K: int, N: int) -> None:
         assert instance.shared_bytes <= KERNELS[instance].shared
 
 
-PLANTED = {"rows": ROWS[64][-1], "mma": MMA[128][1], "wgmma": next(each for each in WGMMA[64] if each.columns == 32)}
+PLANTED: dict[str, Instance] = {
+    "rows": ROWS[64][-1],
+    "mma": MMA[128][1],
+    "wgmma": next(each for each in WGMMA[64] if each.columns == 32),
+}
 FAULTS = (
     ("rows", "grouped_rows.cu", "+ (from_part + e) * (256 / PARTS)) / GROUP", "+ from_part * (256 / PARTS)) / GROUP"),
     ("rows", "grouped_rows.cu", "group * apart + n", "group * apart + n + 1"),

@@ -95,7 +95,7 @@ def test_the_code_reads_each_weight_as_the_format_does(tmp_path: Path, name: str
     decode = ctypes.CDLL(str(library)).decode
     form, rng = FORMATS[name], np.random.default_rng(5)
     for shape in shapes_of(form):
-        codes = np.array(form.codes, np.int8)[rng.integers(0, len(form.codes), shape)]
+        codes = form.sample(shape, rng)
         scales = np.float32(0.5) if form.scale_per == "tensor" else rng.normal(size=form.scale_shape(shape))
         packed = form.pack(codes, np.asarray(scales).astype(form.scale_dtype).astype(np.float32)[()])
         expected, stored = form.unpack(packed, shape)
