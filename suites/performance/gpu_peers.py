@@ -55,9 +55,9 @@ def contenders(axes: Axes, key: KernelKey, activations: str) -> dict[str, Any]:
     registry = dispatch.registry()
     found = {OURS: registry.select_best(key, axes).bind}
     for variant in registry.variants:
-        refused = any(constraint.refusal(axes) for constraint in variant.constraints)
-        taken = variant.tier is Tier.PEER and variant.name in PEERS[activations] and variant.key == key and not refused
-        if taken and variant.missing() is None:
+        if variant.tier is not Tier.PEER or variant.name not in PEERS[activations] or variant.key != key:
+            continue
+        if not any(constraint.refusal(axes) for constraint in variant.constraints) and variant.missing() is None:
             variant.load()
             found[variant.name] = variant.bind
     return found
