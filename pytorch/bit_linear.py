@@ -63,6 +63,8 @@ class BitLinear(torch.nn.Module):  # type: ignore[misc]
     weight: torch.Tensor
     weight_scale: torch.Tensor
     on_error: str = _RAISE
+    group_size: int | None = None
+    """Modules that were pickled before it existed have one scale."""
     _origin: tuple[Derived, float] | None = None
     """In a replica of DataParallel: the weights and the scale that the layer computes with."""
 
@@ -270,8 +272,9 @@ class BitLinear(torch.nn.Module):  # type: ignore[misc]
         shape = -(-self.out_features // 4), self.in_features
         if weight.dtype is not torch.uint8 or weight.shape != shape:
             raise refuse("weight", f"{weight.dtype} {tuple(weight.shape)}", f"torch.uint8 {shape}")
-        if self.group_size is not None and scale.shape != self._scale_shape():
-            raise refuse("weight_scale", f"of shape {tuple(scale.shape)}", f"of shape {self._scale_shape()}")
+        if scale.numel() != 1 if self.group_size is None else scale.shape != self._scale_shape():
+            legal = "one number" if self.group_size is None else f"of shape {self._scale_shape()}"
+            raise refuse("weight_scale", f"of shape {tuple(scale.shape)}", legal)
         if scale.device != weight.device:
             raise refuse("weight_scale", f"on {scale.device}", f"on {weight.device}, the device of weight")
 

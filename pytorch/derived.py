@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import weakref
 from collections.abc import Callable, Hashable
+from functools import partial
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
@@ -79,6 +80,8 @@ class _MadeOf(NamedTuple):
     """See sample_of; only for weights on the CPU."""
     sampled: int = 0
     """Value of the sample when the result was made."""
+    memory: torch.Tensor | None = None
+    """The scales of groups, kept so that their address is not reused."""
 
 
 _KEPT: dict[int, dict[Hashable, _MadeOf]] = {}
@@ -136,8 +139,10 @@ def _kept(
     version: Hashable,
     before: Derived | None,
     make: Callable[[Derived | None], Derived],
+    memory: torch.Tensor | None = None,
 ) -> Derived:
-    """The result that is kept for these weights, or a new one. `version`: None if writes are not counted."""
+    """The result that is kept for these weights, or a new one. `version`: None if writes are not counted. `memory`: of
+    other tensors in the version."""
     found = _KEPT.get(_storage(weight), _NOTHING).get(key)
     if found is not None:
         if found.version == version and (found.sample is None or found.sample[0] == found.sampled):
@@ -147,7 +152,7 @@ def _kept(
     sample = sample_of(weight)
     sampled = 0 if sample is None else sample[0]  # read before the bytes, like the version
     made = make(before)
-    _keep(weight, key, version, made, sample, sampled)
+    _keep(weight, key, version, made, sample, sampled, memory)
     return made
 
 
@@ -158,10 +163,13 @@ def of_state(
     weights has a scale, which that layout then contains. Raises as `derived` and `scale_of`."""
     if weight_scale.numel() == 1:
         return derived(weight, N, before), scale_of(weight_scale, divide)
-    key = weight.data_ptr(), N, tuple(weight.shape), weight_scale.data_ptr(), tuple(weight_scale.shape), divide
+    # One result for these weights: a key with the scales' address would keep a result for each replaced tensor.
+    key = weight.data_ptr(), N, tuple(weight.shape), "groups"
     versions = version_of(weight), version_of(weight_scale)
-    version = None if None in versions else versions
-    return _kept(weight, key, version, before, lambda earlier: _grouped(weight, weight_scale, N, divide, earlier)), 1.0
+    of_scales = weight_scale.data_ptr(), tuple(weight_scale.shape), weight_scale.dtype, divide
+    version = None if None in versions else (*versions, *of_scales)
+    make = partial(_grouped, weight, weight_scale, N, divide)
+    return _kept(weight, key, version, before, make, weight_scale.detach()), 1.0
 
 
 def forget(tensor: torch.Tensor) -> None:
@@ -176,6 +184,7 @@ def _keep(
     made: Any,
     sample: memoryview | None = None,
     sampled: int = 0,
+    memory: torch.Tensor | None = None,
 ) -> None:
     place = _storage(tensor)
     if place not in _STORAGES:
@@ -186,7 +195,7 @@ def _keep(
 
         # The reference is to the storage: torch.utils.swap_tensors refuses tensors with weak references.
         _STORAGES[place] = weakref.ref(tensor.untyped_storage(), gone)
-    _KEPT.setdefault(place, {})[key] = _MadeOf(-1 if version is None else version, made, sample, sampled)
+    _KEPT.setdefault(place, {})[key] = _MadeOf(-1 if version is None else version, made, sample, sampled, memory)
 
 
 def _made(weight: torch.Tensor, N: int, before: Derived | None) -> Derived:
