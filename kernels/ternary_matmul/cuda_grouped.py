@@ -15,6 +15,7 @@ from tritmark.kernels.cuda.kernel import Kernel, Step
 from tritmark.kernels.cuda.launch import DEVICE, Call, variant
 from tritmark.kernels.cuda.launch.resources import REGISTERS_PER_BLOCK
 from tritmark.kernels.cuda.launch.tuning import ByName, Steps, instance_name
+from tritmark.kernels.cuda.tiles.grouped_tiles import balanced_warps, mma_defines, scales_bytes, warp_bytes
 from tritmark.kernels.cuda.tiles.mma_tiles import MMA_SHARED, MmaTiles
 from tritmark.kernels.cuda.tiles.product import WARP, constant, tiles_of
 from tritmark.kernels.cuda.tiles.wgmma_tiles import WGMMA_SHARED, WgmmaTiles
@@ -85,10 +86,6 @@ def rows_for(group: int, K: int) -> GroupedRows | None:
 # ----------------------------------------------------------------------------------------------------------------------
 
 
-MOST_WARPS = 12
-"""Warps of a block that share K: more only add sums."""
-
-
 @dataclass(frozen=True, slots=True)
 class GroupedMma(MmaTiles):
     """An instance of grouped_mma.cu, which documents the macros, and its time on an H200 in us."""
@@ -99,20 +96,16 @@ class GroupedMma(MmaTiles):
     @property
     def defines(self) -> tuple[tuple[str, str], ...]:
         """The macros."""
-        macros = {"GROUP": self.group, "ROWS8": self.rows8, "EIGHTS": self.groups, "STAGES": self.stages}
-        return tuple((name, str(value)) for name, value in (macros | {"THREADS": self.threads}).items())
+        return mma_defines(self.group, self.rows8, self.groups, self.stages, self.threads)
 
     @property
     def warp_bytes(self) -> int:
         """Bytes of shared memory of a warp: its ring and its sums."""
-        tile = 8 * self.rows8
-        return self.stages * tile * (64 + 2 * 256 // self.group) + 4 * 8 * self.groups * (tile + 4)
+        return warp_bytes(self.group, self.rows8, self.groups, self.stages)
 
     def warps(self, K: int) -> int:
         """Warps of a block, all with the same number of steps or one less."""
-        most = min(MOST_WARPS, self.threads // WARP, (MMA_SHARED - 64 * self.groups) // self.warp_bytes)
-        steps = -(-K // 256)
-        return -(-steps // -(-steps // most))
+        return balanced_warps(K, self.threads, MMA_SHARED - 64 * self.groups, self.warp_bytes)
 
     def shared(self, K: int) -> int:
         """Bytes of dynamic shared memory."""
@@ -180,8 +173,7 @@ class GroupedWgmma(WgmmaTiles):
     @property
     def shared_bytes(self) -> int:
         """Bytes of dynamic shared memory: also the scales of each stage."""
-        scales = self.stages * self.panels * self.panel_k // self.group * 2 * self.tile[1]
-        return int(WgmmaTiles.shared_bytes.__get__(self)) + scales
+        return int(WgmmaTiles.shared_bytes.__get__(self)) + scales_bytes(self, self.group)
 
 
 WGMMA_COSTS = {

@@ -14,8 +14,8 @@ from tritmark.kernels.cuda.kernel import Kernel, Step
 from tritmark.kernels.cuda.launch.launch import DEVICE, Call, Steps, variant
 from tritmark.kernels.cuda.launch.resources import REGISTERS_PER_BLOCK
 from tritmark.kernels.cuda.launch.tuning import instance_name
+from tritmark.kernels.cuda.tiles.grouped_tiles import balanced_warps, mma_defines, scales_bytes, warp_bytes
 from tritmark.kernels.cuda.tiles.mma_tiles import MMA_SHARED
-from tritmark.kernels.cuda.tiles.product import WARP
 from tritmark.kernels.cuda.tiles.wgmma_tiles import WGMMA_SHARED, WgmmaTiles
 from tritmark.kernels.formats.row16_grouped import FORMATS as ROW16_GROUPED
 from tritmark.kernels.ternary_matmul_a16.cuda import INPUTS, KINDS, A16Mma, A16Wgmma, step
@@ -23,10 +23,6 @@ from tritmark.kernels.ternary_matmul_a16.spec import DTYPES, MAX_K, NAMES
 
 FORMATS = {form.name: form.group for form in ROW16_GROUPED}
 """Weights of a group; K is a multiple of it."""
-
-
-MOST_WARPS = 12
-"""Warps of a block that share K: more only add sums."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,20 +38,16 @@ class A16GroupedMma(A16Mma):
     @property
     def defines(self) -> tuple[tuple[str, str], ...]:
         """The macros."""
-        macros = {"GROUP": self.group, "ROWS8": self.rows8, "EIGHTS": self.groups, "STAGES": self.stages}
-        return tuple((name, str(value)) for name, value in (macros | {"THREADS": self.threads}).items())
+        return mma_defines(self.group, self.rows8, self.groups, self.stages, self.threads)
 
     @property
     def warp_bytes(self) -> int:
         """Bytes of shared memory of a warp: its ring and its sums."""
-        tile = 8 * self.rows8
-        return self.stages * tile * (64 + 2 * 256 // self.group) + 4 * 8 * self.groups * (tile + 4)
+        return warp_bytes(self.group, self.rows8, self.groups, self.stages)
 
     def warps(self, K: int) -> int:
         """Warps of a block, all with the same number of steps or one less."""
-        most = min(MOST_WARPS, self.threads // WARP, MMA_SHARED // self.warp_bytes)
-        steps = -(-K // 256)
-        return -(-steps // -(-steps // most))
+        return balanced_warps(K, self.threads, MMA_SHARED, self.warp_bytes)
 
     def passes(self, K: int) -> int:
         """Passes of the warps of a block over K."""
@@ -80,8 +72,7 @@ class A16GroupedWgmma(A16Wgmma):
     @property
     def shared_bytes(self) -> int:
         """Bytes of dynamic shared memory: also the scales of each stage."""
-        scales = self.stages * self.panels * self.panel_k // self.group * 2 * self.tile[1]
-        return int(WgmmaTiles.shared_bytes.__get__(self)) + scales
+        return int(WgmmaTiles.shared_bytes.__get__(self)) + scales_bytes(self, self.group)
 
 
 MMA_COSTS = {
