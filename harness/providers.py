@@ -118,6 +118,10 @@ class Installed:
             if replace(each, key=replace(each.key, device=kinds[each.key.device])).id in self.added
         }
 
+    def scales_of(self, format: str) -> str:
+        """The scales of a format's weights in words; "" for a format that is not installed, and for one of values."""
+        return str(getattr(self.formats.get(format), "scales", ""))
+
     def _belongs(self, variant: Variant) -> None:
         if variant.key.op not in self.ops:
             raise RegistrationError(
