@@ -20,7 +20,8 @@ from tritmark.kernels.native import threads
 from tritmark.kernels.native.cpu import native
 from tritmark.torch import ops as ops
 from tritmark.torch.bit_linear import BitLinear as BitLinear
+from tritmark.torch.conversion import convert as convert
 
-__all__ = ["BitLinear"]
+__all__ = ["BitLinear", "convert"]
 
 threads.join_pytorch(native("pool"))

@@ -69,7 +69,7 @@ def league(
     else:
         found, session = _measured(suite or _SUITE, device, threads, seed, peer or [], store)
         faults = refuted(found)
-    taken = (None, None, None) if session is None else (session.ratios, session.calls, session.best)
+    ratios, calls, best = (None, None, None) if session is None else (session.ratios, session.calls, session.best)
     made = League(
         record=found.id,
         created=found.created,
@@ -77,7 +77,7 @@ def league(
         tritmark=found.environment.tritmark,
         machine=one_line(found),
         distrust=distrust(faults),
-        tables=tables(found, *taken, scales=load().scales_of),
+        tables=tables(found, ratios, calls, best, load().scales_of),
     )
     if not made.tables:
         raise UsageError(f"{found.id}: has no times; legal: a Record with a performance figure")

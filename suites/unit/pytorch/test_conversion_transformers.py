@@ -1,0 +1,157 @@
+"""convert of the layers of transformers, beside what transformers computes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch: Any = pytest.importorskip("torch", reason="torch is not installed; tox -e torch has it")
+transformers: Any = pytest.importorskip("transformers", reason="transformers is not installed; tox -e torch has it")
+
+from transformers.integrations import bitnet  # noqa: E402
+
+from tritmark.torch import BitLinear, convert  # noqa: E402
+
+N, K = 64, 256
+
+
+@pytest.fixture(autouse=True)
+def eager() -> Any:
+    """transformers compiles its layers, which takes half a minute."""
+    with torch._dynamo.config.patch(disable=True):
+        yield
+
+
+def codes() -> Any:
+    return torch.from_numpy(np.random.default_rng(0).integers(-1, 2, (N, K), dtype=np.int8))
+
+
+def packed(bias: bool, norm: bool) -> Any:
+    """`BitLinear`: the scale is the inverse of the value of code 1."""
+    made = bitnet.BitLinear(K, N, bias, dtype=torch.float32, use_rms_norm=norm)
+    made.weight = bitnet.pack_weights(codes())
+    made.weight_scale = torch.tensor([3.5])
+    return made
+
+
+def offline(bias: bool, norm: bool) -> Any:
+    made = bitnet.AutoBitLinear(K, N, bias, use_rms_norm=norm)
+    made.weight.data = codes().float()
+    made.weight_scale = torch.tensor([0.28])
+    return made
+
+
+def online(bias: bool, norm: bool) -> Any:
+    made = bitnet.AutoBitLinear(K, N, bias, use_rms_norm=norm, online_quant=True)
+    made.weight.data = torch.from_numpy(np.random.default_rng(1).normal(size=(N, K)).astype(np.float32))
+    return made
+
+
+KINDS = [packed, offline, online]
+
+
+@pytest.mark.parametrize("norm", [False, True])
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_function_stays(kind: Any, bias: bool, norm: bool) -> None:
+    torch.manual_seed(0)
+    layer = kind(bias, norm)
+    if bias:
+        layer.bias.data = torch.randn(N)
+    if norm:
+        layer.rms_norm.weight.data = torch.rand(K) + 0.5
+    model = torch.nn.Sequential(layer).eval()
+    x = torch.randn(3, K)
+    expected = model(x)
+    (replaced,) = convert(model).replaced
+    assert (replaced.was, replaced.changed) == (type(layer).__name__, "")
+    found = model(x)
+    assert isinstance(model[0], BitLinear)
+    # transformers rounds once more: activations times their scale, divided by it, and a float32 sum.
+    assert bool((found - expected).abs().max() <= expected.abs().max() * K * 2.0**-23)
+    assert model.state_dict().keys() >= {"0.weight", "0.weight_scale"} | ({"0.rms_norm.weight"} if norm else set())
+
+
+def test_packed_weights_are_shared() -> None:
+    model = torch.nn.Sequential(packed(False, False)).eval()
+    place = model[0].weight.data_ptr()
+    convert(model)
+    assert model[0].weight.data_ptr() == place
+
+
+def test_the_other_sense_of_a_scale_would_be_seen() -> None:
+    """The planted fault of the test above."""
+    layer = packed(False, False)
+    wrong = BitLinear.from_packed(layer.weight, layer.weight_scale)
+    x = torch.randn(3, K)
+    expected = layer(x)
+    assert bool((wrong(x) - expected).abs().max() > expected.abs().max() * K * 2.0**-23)
+
+
+def test_a_layer_in_training_is_kept() -> None:
+    model = torch.nn.Sequential(online(False, False)).train()
+    (kept,) = convert(model).kept
+    assert "trained" in kept.why
+
+
+def test_floats_that_are_no_codes_are_kept() -> None:
+    model = torch.nn.Sequential(offline(False, False)).eval()
+    with torch.no_grad():
+        model[0].weight[0, 0] = 0.5
+    (kept,) = convert(model).kept
+    assert "not ternary" in kept.why
+
+
+@pytest.mark.parametrize("scale", [[0.0], [-1.0], [float("nan")], [1.0, 2.0]])
+def test_a_scale_that_is_none_is_kept(scale: list[float]) -> None:
+    model = torch.nn.Sequential(offline(False, False)).eval()
+    model[0].weight_scale = torch.tensor(scale)
+    (kept,) = convert(model).kept
+    assert "weight_scale" in kept.why
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A model as BitNet b1.58 2B-4T is published, with random weights."""
+    config = transformers.BitNetConfig(
+        vocab_size=64,
+        hidden_size=128,
+        intermediate_size=256,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=64,
+        bos_token_id=1,
+        eos_token_id=2,
+    )
+    torch.manual_seed(0)
+    model = transformers.BitNetForCausalLM(config)
+    state = model.state_dict()
+    for name, value in list(state.items()):
+        if name.endswith("_proj.weight"):
+            state[name] = bitnet.pack_weights(torch.randint(-1, 2, value.shape))
+            state[f"{name}_scale"] = torch.rand(1) + 0.5
+    model.save_pretrained(tmp_path, state_dict=state)
+    path = tmp_path / "config.json"
+    quantization = {"quant_method": "bitnet", "linear_class": "autobitlinear", "quantization_mode": "offline"}
+    path.write_text(json.dumps({**json.loads(path.read_text()), "quantization_config": quantization}))
+    return tmp_path
+
+
+def test_a_folder_of_weights_becomes_tokens(folder: Path) -> None:
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    prompt = torch.randint(3, 64, (1, 8))
+    tokens, logits = model.generate(prompt, max_new_tokens=8, do_sample=False), model(prompt).logits
+    found = convert(model)
+    assert len(found.replaced) == 14
+    assert [each.name for each in found.kept] == ["lm_head"]
+    drift = (model(prompt).logits - logits).abs().max()
+    assert torch.equal(model.generate(prompt, max_new_tokens=8, do_sample=False), tokens)
+    # A fault of one layer's scale moves the logits far more than all roundings of converted layers.
+    last = model.model.layers[1].mlp.down_proj
+    last.weight_scale.mul_(1.01)
+    assert (model(prompt).logits - logits).abs().max() > 100 * drift
