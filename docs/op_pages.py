@@ -23,6 +23,7 @@ REFUSED = {
     Values.FINITE: "NaN and infinity",
     Values.POSITIVE: "zero, negative values, NaN and infinity",
     Values.TERNARY: "everything except -1, 0 and 1",
+    Values.OFFSETS: "offsets that do not ascend from 0 to the number of rows",
 }
 
 RAISES = "A refused value raises `InvalidArgumentError`, which names the argument, the value and what is legal."

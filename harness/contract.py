@@ -11,7 +11,7 @@ import numpy as np
 from tritmark.harness.dtypes import named_dtype
 from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.resident import ResidentArray
-from tritmark.harness.spec import Arrays, Op, Tensor, Values
+from tritmark.harness.spec import Arrays, Op, Tensor, Values, axis_size
 
 MOST_THREADS = 2**31 - 1
 """Native code stores thread counts in int32."""
@@ -61,13 +61,14 @@ def unify(op: Op, arrays: Arrays, axes: dict[str, int] | None = None) -> dict[st
             continue
         check_array(op.name, tensor, value)
         for axis, size in zip(tensor.axes, value.shape, strict=True):
-            known = sizes.setdefault(axis, size)
-            if known != size:
+            name, _, more = axis.partition("+")
+            known = sizes.setdefault(name, size - int(more or 0))
+            if axis_size(axis, sizes) != size:
                 raise InvalidArgumentError(
                     op=op.name,
                     argument=tensor.name,
                     found=f"of shape {value.shape}",
-                    legal=f"{axis} = {known}, as in another argument",
+                    legal=f"{name} = {known}, as in another argument",
                 )
     return {axis: sizes[axis] for axis in op.axes if axis in sizes} | sizes
 

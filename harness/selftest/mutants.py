@@ -79,7 +79,7 @@ def _read(tensor: Tensor) -> Iterator[MutantPlan]:
         yield plan("code -1 taken for 0", lambda x: np.maximum(x, 0))
         yield plan("code 1 taken for 0", lambda x: np.minimum(x, 0))
         yield plan("codes 0 and 1 swapped", lambda x: np.where(x < 0, x, 1 - x).astype(x.dtype))
-    else:
+    elif tensor.values is not Values.OFFSETS:
         yield plan("taken as unsigned", lambda x: x.view(f"u{x.itemsize}").astype(np.int16))
         yield plan("sign lost", lambda x: np.abs(x.astype(np.int16)))
     if not tensor.axes:

@@ -49,7 +49,9 @@ def value_class(op: Op, rng: Rng) -> ValueClass | None:
 def classes(tensor: Tensor) -> list[ValueClass]:
     """Every class of an input."""
     kind = named_dtype(tensor.dtype)
-    if not is_float(kind):
+    if tensor.values is Values.OFFSETS:
+        found = _offsets
+    elif not is_float(kind):
         found = _ternary if tensor.values is Values.TERNARY else _integer
     elif tensor.values is Values.POSITIVE:
         found = _scale
@@ -139,6 +141,27 @@ def _ternary(kind: np.dtype[Any], rank: int) -> Made:
     if rank == 2:
         made += [(f"have a row of {code}", _has_row(code), _row(code)) for code in (-1, 0, 1)]
     return made
+
+
+def _offsets(kind: np.dtype[Any], rank: int) -> Made:
+    def all_to(parts: slice) -> tuple[Callable[[Array], bool], Callable[[Array, Rng], Array]]:
+        """All rows to one of these parts."""
+
+        def holds(values: Array) -> bool:
+            return bool((np.diff(values)[parts] == values[-1]).any())
+
+        def impose(values: Array, rng: Rng) -> Array:
+            made = np.zeros_like(values)
+            made[int(rng.choice(np.arange(values.size - 1)[parts])) + 1 :] = values[-1]
+            return made
+
+        return holds, impose
+
+    return [
+        ("give all rows to one part", *all_to(slice(None))),
+        ("give all rows to the first part", *all_to(slice(1))),
+        ("give all rows to the last part", *all_to(slice(-1, None))),
+    ]
 
 
 def _powers(values: Array, rng: Rng) -> Array:

@@ -48,6 +48,7 @@ from tritmark.harness.spec.op import (
     ToleranceKind,
     Traffic,
     Values,
+    axis_size,
 )
 from tritmark.harness.spec.provider import (
     PEER_ISA,
@@ -138,6 +139,7 @@ __all__ = [
     "Variant",
     "WeightType",
     "Workload",
+    "axis_size",
     "no_workspace",
 ]
 

@@ -68,12 +68,21 @@ class Values(StrEnum):
     """Finite and above zero."""
     TERNARY = "ternary"
     """-1, 0 or 1."""
+    OFFSETS = "offsets"
+    """Ascending from 0: where the rows of each part begin, and where those of the last one end."""
+
+
+def axis_size(axis: str, axes: Axes) -> int:
+    """The size of a tensor's axis. "E+1" is one more than the op's axis E."""
+    name, _, more = axis.partition("+")
+    return axes[name] + int(more or 0)
 
 
 @renamed(rows_apart="strided_rows")
 @dataclass(frozen=True, slots=True)
 class Tensor:
     """One named input or output of an Op. `axes` are symbolic; () is a scalar. `dtype` "key" is the KernelKey's dtype.
+    An axis "E+1" has one element more than the op's axis E, see `axis_size`.
 
     Arrays are C-contiguous and aligned to their element. With `strided_rows`, the row stride of a 2-D array is free.
     """

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tritmark.harness.spec import Arrays, Axes, KernelKey, Op, StoredMatrix, ToleranceKind, Variant, Workload
+from tritmark.harness.spec import Arrays, Axes, KernelKey, Op, StoredMatrix, ToleranceKind, Values, Variant, Workload
 from tritmark.harness.validate.compare import BrokenReferenceError, Expected, expectations, is_float
 from tritmark.harness.validate.salts import salted
 from tritmark.harness.weights import Conventions, TernaryWeights, holders_of, open_weights
@@ -315,7 +315,10 @@ def _elements(op: Op, axes: Axes) -> int:
 def _repeated(op: Op, workload: Workload, rng: np.random.Generator) -> dict[str, Any]:
     """Inputs of a large workload: a part of the longest axis, repeated."""
     axes = workload.axes
-    longest = max({axis for tensor in op.inputs for axis in tensor.axes if axis in axes}, key=lambda axis: axes[axis])
+    # Offsets count rows, so the axes of rows keep their sizes.
+    counted = any(tensor.values is Values.OFFSETS for tensor in op.inputs)
+    may = {axis for tensor in op.inputs for axis in tensor.axes[counted:] if axis in axes}
+    longest = max(may, key=lambda axis: axes[axis])
     length = max(1, axes[longest] * PART // _elements(op, axes)) | 1
     made = op.generate({**axes, longest: length}, workload.family, rng)
     for tensor in op.inputs:

@@ -31,7 +31,7 @@ import numpy as np
 
 from tritmark.harness.dtypes import named_dtype
 from tritmark.harness.errors import InvalidArgumentError
-from tritmark.harness.spec import Axes, MaxSize, MinSize, MultipleOf, Op, Sizes, Tensor, Variant, Workload
+from tritmark.harness.spec import Axes, MaxSize, MinSize, MultipleOf, Op, Sizes, Tensor, Variant, Workload, axis_size
 from tritmark.harness.validate.coverage import CoverageTally, axis_class, classes, factors
 from tritmark.harness.validate.placement import Placement, named
 from tritmark.harness.validate.salts import kinds
@@ -260,7 +260,7 @@ class Drawer:
         self._one_off = _Deck([name for name, deck in self._addresses.items() if len(deck.members) > 1], self._rng)
         self._strides = {tensor.name: _Deck(range(_LINE), self._rng) for tensor in self._ragged}
         self._far = {tensor.name: _Deck(range(_FAR_OFTEN), self._rng) for tensor in self._ragged}
-        self._salts = {tensor.name: _Deck(tuple(kinds(tensor)), self._rng) for tensor in op.inputs}
+        self._salts = {tensor.name: _Deck(tuple(kinds(tensor)), self._rng) for tensor in op.inputs if kinds(tensor)}
         self.tally = CoverageTally(factors(op, self._threads.members, layouts))
         self._dealt = 0
         self.refused: set[str] = set()
@@ -446,8 +446,8 @@ class Drawer:
         """Row gap in bytes: far; a few odd elements, a vector, a cache line or many; or a gap that gives the dealt row
         stride."""
         itemsize = _itemsize(tensor, self._variant)
-        row = axes[tensor.axes[-1]]
-        rows = prod(axes[axis] for axis in tensor.axes[:-1])
+        row = axis_size(tensor.axes[-1], axes)
+        rows = prod(axis_size(axis, axes) for axis in tensor.axes[:-1])
         far = _FAR + self._rng.randrange(_LINE)
         if row < _FAR and rows > 1 and itemsize * far * rows <= _MOST_FAR and not self._far[tensor.name].deal():
             return itemsize * (far - row)

@@ -24,6 +24,8 @@ Change = Callable[[Array, Rng], Array]
 def kinds(tensor: Tensor) -> Mapping[str, Change]:
     """The possible kinds of an input. Each function changes an array of the input's shape, in float32 or int8, into
     that kind."""
+    if tensor.values is Values.OFFSETS:
+        return {}
     if named_dtype(tensor.dtype) == np.int8:
         found = _CODES if tensor.values is Values.TERNARY else _INTEGERS
     elif tensor.values is Values.POSITIVE:
@@ -43,7 +45,7 @@ def salted(op: Op, logical: Arrays, dealt: Mapping[str, str], rng: Rng) -> dict[
         array = np.asarray(made[tensor.name])
         if tensor.name in dealt:
             made[tensor.name] = _of_kind(array, tensor, kinds(tensor)[dealt[tensor.name]], rng)
-        elif tensor.axes and tensor.values is not Values.POSITIVE and rng.random() >= _UNSALTED:
+        elif tensor.axes and tensor.values not in _AS_DRAWN and rng.random() >= _UNSALTED:
             made[tensor.name] = _strewn(array, tensor, rng)
     return made
 
@@ -198,6 +200,8 @@ def _powers(values: Array, rng: Rng) -> Array:
 
 _F32 = np.finfo(np.float32)
 _UNSALTED = 0.3
+_AS_DRAWN = frozenset((Values.POSITIVE, Values.OFFSETS))
+"""Inputs of which single elements stay as the family drew them."""
 _RARE = 0.25
 _SALT_INTEGERS = np.array([0, -128, 127, -1, 1, -127], np.int8)
 _SALT_CODES = np.array([0, -1, 1], np.int8)

@@ -40,6 +40,10 @@ from tritmark.kernels.native import cpu
 _TUNED = tuned.SELECT.encode()
 
 
+_CHECKED = (Values.OFFSETS, Values.FINITE, Values.TERNARY)
+"""The values that kernels check, of which a `bad` index is: of the first of these that an op has."""
+
+
 class KernelObserver(Protocol):
     """What a process of recovering calls puts between the public functions and the kernels."""
 
@@ -277,8 +281,12 @@ def raise_for_bad(
     bad = launch.bad  # reading it clears it on a device
     if bad < 0:
         return
-    tensor = next(tensor for tensor in op.inputs if tensor.values in {Values.FINITE, Values.TERNARY} and tensor.axes)
+    checked = {tensor.values: tensor for tensor in reversed(op.inputs) if tensor.values in _CHECKED and tensor.axes}
+    tensor = next(checked[each] for each in _CHECKED if each in checked)
     array = inputs[tensor.name]
+    if tensor.values is Values.OFFSETS:
+        found, legal = f"{_element(array, (bad,))} at index {bad}", "offsets that ascend from 0 to the number of rows"
+        raise InvalidArgumentError(op=op.name, argument=tensor.name, found=found, legal=legal)
     packed = tensor.values is Values.TERNARY and array.dtype == np.uint8
     shape = tuple((axes or {})[axis] for axis in tensor.axes) if packed else array.shape
     behind = bad - math.prod(shape)

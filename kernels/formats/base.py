@@ -138,7 +138,7 @@ class Format(ABC):
 
     def regrouped(self, scale: Scale, other: Format) -> Scale:
         """Scales of another format without a `refusal`, repeated if the groups of this format are smaller."""
-        return scale if self.group == other.group else np.repeat(scale, other.group // self.group, axis=1)
+        return scale if self.group == other.group else np.repeat(scale, other.group // self.group, axis=-1)
 
     def stored_scales(self, packed: NDArray[np.uint8], shape: Shape) -> Scale:
         """Only the scales that `unpack` returns, of flat bytes of `packed_shape(shape)`; not checked."""

@@ -40,7 +40,7 @@ class BoundLinear:
         device: str,
         requirement: Requirement,
     ) -> None:
-        (N, K), leading = weights.shape, x.shape[:-1]
+        (N, K), leading = weights.matrix, x.shape[:-1]
         M = x.size // K
         taken = Tensor("x", tuple("BMK"[3 - x.ndim :]), "float32", "activations")
         check_array(_OP, taken, x)

@@ -34,6 +34,7 @@ from tritmark.kernels.weights.packed import (
     PackedWeights,
     check_named,
     known_format,
+    matrix_of,
     pack_weights,
     preferred_format,
     product_with,
@@ -102,10 +103,10 @@ class QuantizedLinear:
             if isinstance(weights, PackedWeights)
             else self._packed(AdoptedArguments(_OP).take(weights), format, device)
         )
+        self.out_features, self.in_features = matrix_of(_OP, self.weights)
         self._check_requirement()
         if variant is not None:
             check_named(self.weights, device, variant)
-        self.out_features, self.in_features = self.weights.shape
         self.bias = _checked_bias(AdoptedArguments(_OP).take(bias), self.out_features)
         self._receipt: Receipt | LayerCall | None = None
         self._plans = _declining_plans() if self._recovers else plans.linear_plans()

@@ -254,7 +254,7 @@ def _race(weights: Float32, packed: PackedWeights, x: Float32, seed: int) -> dic
     """
     from threadpoolctl import threadpool_limits
 
-    (N, K), M = packed.shape, x.shape[0]
+    (N, K), M = packed.matrix, x.shape[0]
     axes = {"M": M, "N": N, "K": K}
     act = {"q": np.empty((M, K), np.int8), "scale": np.empty(M, np.float32), "sum": np.empty(M, np.int32)}
     product = product_with(packed, "cpu", "float32", axes, None)

@@ -27,7 +27,7 @@ from tritmark.harness.recovery.reply import CallerError, Reply
 from tritmark.harness.recovery.strategies import Attempt, Strategy
 from tritmark.harness.recovery.supervisor import BegunKernel, LowerKernel, lower_kernels
 from tritmark.harness.registry import ROWS
-from tritmark.harness.spec import Arrays, Axes, Op, Receipt, Variant
+from tritmark.harness.spec import Arrays, Axes, Op, Receipt, Values, Variant
 from tritmark.harness.validate.pieces import grown
 from tritmark.harness.worker import Site
 from tritmark.harness.worker.shared import SharedBlock
@@ -108,6 +108,7 @@ class CallObserver:
         axis, unit = (ROWS, 1) if axes.get(ROWS, 1) > 1 else _independent(op, variant, axes)
         units = -(-axes.get(axis, 0) // unit)
         along = {each.name: each.axes.index(axis) for each in op.inputs if axis in each.axes}
+        offsets = {each.name for each in op.inputs if each.values is Values.OFFSETS}
         lengths = grown(op, variant.key, axes, axis, unit)
         whole = all(inputs[name].shape[at : at + 1] == (axes[axis],) for name, at in along.items())
         if units < 2 or lengths is None or not along or not whole:
@@ -125,6 +126,8 @@ class CallObserver:
             cut = {
                 name: _cut(value, along[name], begin, end) if name in along else value for name, value in inputs.items()
             }
+            if axis == ROWS:
+                cut |= {name: np.clip(inputs[name] - begin, 0, end - begin) for name in offsets}
             filled = {}
             for name, value in outputs.items():
                 at, length = lengths[name]

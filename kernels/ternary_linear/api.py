@@ -15,7 +15,7 @@ from tritmark.kernels.dispatch import dispatch
 from tritmark.kernels.formats import FORMATS
 from tritmark.kernels.public.foreign import takes_any_array
 from tritmark.kernels.ternary_linear.spec import OPS, OUTPUTS
-from tritmark.kernels.weights.packed import PackedWeights
+from tritmark.kernels.weights.packed import PackedWeights, matrix_of
 
 __all__ = ["ternary_linear"]
 
@@ -59,7 +59,7 @@ def ternary_linear(
     if given not in OPS:
         raise InvalidArgumentError(op=_OP, argument="x", found=f"of dtype {given}", legal=" or ".join(OPS))
     op = OPS[given]
-    N, K = weights.shape
+    N, K = matrix_of(_OP, weights)
     check_array(_OP, op.inputs[0], x, given)
     if x.shape[1] != K:
         legal = f"K = {K}, as the weights have it"
@@ -70,7 +70,7 @@ def ternary_linear(
     axes = {"M": int(x.shape[0]), "N": N, "K": K}
     key = KernelKey(device, op.name, _FORMAT, name)
     chosen = dispatch.select(key, axes, variant)
-    why = FORMATS[_FORMAT].refusal(FORMATS[weights.format], weights.shape)
+    why = FORMATS[_FORMAT].refusal(FORMATS[weights.format], weights.matrix)
     if why is not None:
         raise InvalidArgumentError(op=_OP, argument="weights", found=f"in {weights.format}: {why}", legal="one scale")
     outputs = dispatch.outputs_for(op, axes, key, {"out": out}, {"x": x, "weights": weights.data})

@@ -20,7 +20,7 @@ from tritmark.kernels.formats import FORMATS
 from tritmark.kernels.public.foreign import AUTO, with_plans
 from tritmark.kernels.ternary_matmul import auto_device, plans
 from tritmark.kernels.ternary_matmul.spec import OP, dtypes
-from tritmark.kernels.weights.packed import PackedWeights, product_with
+from tritmark.kernels.weights.packed import PackedWeights, matrix_of, product_with
 
 __all__ = ["ternary_matmul"]
 
@@ -146,12 +146,12 @@ def prepare(
     known = isinstance(activations, np.ndarray | ResidentArray)
     single = known and activations.ndim == 1
     rows: Any = activations.reshape(1, -1) if single else activations
-    scale = act_scale if isinstance(act_scale, ResidentArray) else _scale(act_scale)
-    N, K = weights.shape
+    scale = act_scale if isinstance(act_scale, ResidentArray) else checked_act_scale(OP.name, act_scale)
+    N, K = matrix_of(OP.name, weights)
     if known and not scale.shape:
         scale = np.full(rows.shape[:1], scale)
     inputs = {"activations": rows, "weight_scale": weights.weight_scale, "act_scale": scale}
-    key = KernelKey(device, OP.name, weights.format, _dtype_name(dtype, weights.format, device))
+    key = KernelKey(device, OP.name, weights.format, checked_dtype(OP.name, dtype, weights.format, device))
     axes = unify(OP, inputs, {"N": N, "K": K})
     given = out.reshape(1, -1) if single and isinstance(out, np.ndarray | ResidentArray) else out
     outputs = dispatch.outputs_for(OP, axes, key, {"out": given}, {**inputs, "weights": weights.data})
@@ -166,17 +166,20 @@ def prepare(
     return PreparedTernaryProduct(chosen, encoded, outputs, axes, result, weights.repacked_note(chosen))
 
 
-def _scale(act_scale: Any) -> npt.NDArray[np.float32]:
+def checked_act_scale(op: str, act_scale: Any) -> npt.NDArray[np.float32]:
+    """The scale of activations as float32. Raises InvalidArgumentError for what has no such form."""
     try:
         return np.asarray(act_scale, dtype=np.float32)
     except (TypeError, ValueError):
         legal = "float32, one number or one for each row"
-        raise InvalidArgumentError(op=OP.name, argument="act_scale", found=repr(act_scale), legal=legal) from None
+        raise InvalidArgumentError(op=op, argument="act_scale", found=repr(act_scale), legal=legal) from None
 
 
-def _dtype_name(dtype: Any, format: str, device: str) -> str:
-    name, legal = dtype_name(OP.name, dtype), dtypes(format, device)
+def checked_dtype(op: str, dtype: Any, format: str, device: str) -> str:
+    """The name of an output dtype of products with weights of that format on that device. Raises InvalidArgumentError
+    for others."""
+    name, legal = dtype_name(op, dtype), dtypes(format, device)
     if name not in legal:
         found = f"{name!r} for {format}, which has {FORMATS[format].scales}" if name == "int32" else repr(name)
-        raise InvalidArgumentError(op=OP.name, argument="dtype", found=found, legal=", ".join(legal))
+        raise InvalidArgumentError(op=op, argument="dtype", found=found, legal=", ".join(legal))
     return name

@@ -11,7 +11,7 @@ from tritmark.harness.contract import check_threads, dtype_name
 from tritmark.harness.spec import KernelKey, Requirement, Variant
 from tritmark.kernels.dispatch import dispatch
 from tritmark.kernels.public.auto_device import CallClass, PlacedCall, check_unforced, class_of, placed
-from tritmark.kernels.weights.packed import PackedWeights, product_with
+from tritmark.kernels.weights.packed import PackedWeights, axes_of, product_with
 
 KeyOf = Callable[[str, str], KernelKey]
 """The key of the kernel that quantizes rows of a dtype on a device."""
@@ -32,7 +32,7 @@ def product(
     check_threads(function, threads)
     if not isinstance(activations, np.ndarray) or not activations.size or not isinstance(weights, PackedWeights):
         return placed(None)
-    if activations.shape[-1] != weights.shape[1]:
+    if len(weights.shape) != 2 or activations.shape[-1] != weights.shape[1]:
         return placed(None)
     check_unforced(function, weights.variant)
     M, of_rows = activations.size // weights.shape[1], str(activations.dtype)
@@ -51,7 +51,7 @@ def product_class(
 ) -> CallClass:
     """See product."""
     name = dtype_name(function, dtype)
-    axes = {"M": M, "N": weights.shape[0], "K": weights.shape[1]}
+    axes = axes_of(weights, M)
 
     def kernels(device: str) -> tuple[Variant, ...]:
         asked = threads, requirement

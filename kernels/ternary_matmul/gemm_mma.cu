@@ -13,7 +13,8 @@
  * blocks are as tall as possible while each multiprocessor still gets one.
  *
  * Macros: ROWS8 (8-row groups of a tile), GROUPS (of 8 rows of activations), STEPS (of 256 k of a warp that are in
- * flight together), THREADS (most threads of a block).
+ * flight together), THREADS (most threads of a block), EXPERTS: if defined, rows of activations have the weights of
+ * their expert (ternary_matmul_experts).
  *
  * Rates: `python suites/performance/gemm_costs.py` for all instances, gpu_peers.py there for the one that is launched.
  * Versions and what lost: docs/kernels/cuda_gemm.md. */
@@ -21,17 +22,41 @@
 #include "common.cuh"
 #include "../cuda/tiles/mma.cuh"
 #include "mma_chunks.cuh"
+#ifdef EXPERTS
+#include "../cuda/tiles/experts.cuh"
+#endif
 
 #define TILE (8 * ROWS8)
 #define PAIRS ((ROWS8 + 1) / 2)
 
 /* grid: any number of blocks; block: whole warps, at least 8 * GROUPS threads. Dynamic shared memory: 64 * GROUPS
  * bytes, then 256 * GROUPS * ROWS8 a warp. a: aligned to 16 bytes, lda bytes between its rows. constant: no launch
- * writes the weights, see overlap.cuh. K < 2^18. Indexes the bytes of weights and M * N outputs in 64 bits. */
+ * writes the weights, see overlap.cuh. K < 2^18. Indexes the bytes of weights and M * N outputs in 64 bits.
+ *
+ * With EXPERTS, grid: a multiple of `shares` and one more block (share_of_block in experts.cuh); the blocks of a share
+ * divide its tiles. expert_apart: 16 bytes between the weights of experts. */
+#ifdef EXPERTS
+extern "C" __global__ void __launch_bounds__(THREADS) gemm_experts_mma(
+    const signed char *a, const uint4 *w, const float *act_scale, void *out, const float *weight_scales,
+    const int *offsets, long long lda, long long expert_apart, int M, int N, int K, int kind, int E, int shares,
+    unsigned long long *bad)
+#else
 extern "C" __global__ void __launch_bounds__(THREADS) gemm_mma(
     const signed char *a, const uint4 *w, const float *act_scale, void *out, long long lda, float weight_scale, int M,
     int N, int K, int kind, int constant)
+#endif
 {
+#ifdef EXPERTS
+    int block, blocks;
+    const Share share = share_of_block<8 * GROUPS>(offsets, E, M, shares, bad, block, blocks);
+    if (share.rows == 0)
+        return;
+    const float weight_scale = scale_early(weight_scales + share.expert);
+    a += share.first * lda, w += share.expert * expert_apart, act_scale += share.first, M = share.rows;
+    out = (char *)out + share.first * (long long)N * (kind > 1 ? 2 : 4);
+#else
+    const int blocks = gridDim.x, block = blockIdx.x;
+#endif
     extern __shared__ __align__(16) unsigned char gemm_shared[];
     double *const factors = (double *)gemm_shared; /* [8 * GROUPS] */
     int *const sums = (int *)(factors + 8 * GROUPS); /* [warps][8 * GROUPS][TILE] */
@@ -53,11 +78,15 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_mma(
             }
     };
     const int first = 4 * STEPS * warp + t;
+#ifdef EXPERTS
+    bool loaded = false;
+#else
     bool loaded = constant;
     if (loaded)
-        load(blockIdx.x / tiles_m * TILE, first);
+        load(block / tiles_m * TILE, first);
     wait_for_the_one_before();
-    for (long long tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+#endif
+    for (long long tile = block; tile < tiles; tile += blocks) {
         const int m0 = (int)(tile % tiles_m) * 8 * GROUPS, n0 = (int)(tile / tiles_m) * TILE;
         /* Requested before the weights, and divided while the warps end. */
         const bool divides = kind && threadIdx.x < 8 * GROUPS;
@@ -76,6 +105,12 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_mma(
                 multiply_chunks<ROWS8, GROUPS>(acc, now[s], b);
             }
         }
+#ifdef EXPERTS
+        /* The next tile's weights arrive while this one's sums are added. */
+        loaded = tile + blocks < tiles;
+        if (loaded)
+            load((int)(tile + blocks) * TILE, first);
+#endif
         if (divides)
             factors[threadIdx.x] = output_factor(weight_scale, scale);
         int *const mine = sums + warp * 8 * GROUPS * TILE;

@@ -14,13 +14,16 @@
  * scale, with small groups more.
  *
  * Macros: GROUP, ROWS8 (2, 4: 8-row groups of a tile), EIGHTS (of rows of activations), STAGES, THREADS (most threads
- * of a block).
+ * of a block), EXPERTS: as in gemm_mma.cu.
  *
  * Rates: `python suites/performance/grouped_products.py --rows 2 8 16 64`. Versions and what lost:
  * docs/kernels/cuda_grouped.md. */
 #include "../cuda/overlap.cuh"
 #include "grouped.cuh"
 #include "../cuda/tiles/mma.cuh"
+#ifdef EXPERTS
+#include "../cuda/tiles/experts.cuh"
+#endif
 
 #define TILE (8 * ROWS8)
 #define PAIRS (ROWS8 / 2)
@@ -35,11 +38,29 @@
 /* grid: any number of blocks; block: whole warps. Dynamic shared memory: 64 * EIGHTS bytes, then STAGES * STAGE_BYTES and
  * 4 * ACTIVE * PITCH a warp. K a multiple of GROUP. lda: bytes between rows of activations.
  * constant: no launch writes the weights, see overlap.cuh. Indexes the bytes of weights and M * N outputs in 64
- * bits. */
+ * bits. With EXPERTS: see gemm_mma.cu, for shares of ACTIVE rows. */
+#ifdef EXPERTS
+extern "C" __global__ void __launch_bounds__(THREADS) gemm_experts_grouped_mma(
+    const signed char *a, const uint4 *w, const float *act_scale, void *out, const float *weight_scales,
+    const int *offsets, long long lda, long long expert_apart, int M, int N, int K, int kind, int E, int shares,
+    unsigned long long *bad)
+#else
 extern "C" __global__ void __launch_bounds__(THREADS) gemm_grouped_mma(
     const signed char *a, const uint4 *w, const float *act_scale, void *out, long long lda, float weight_scale, int M,
     int N, int K, int kind, int constant)
+#endif
 {
+#ifdef EXPERTS
+    int block, blocks;
+    const Share share = share_of_block<ACTIVE>(offsets, E, M, shares, bad, block, blocks);
+    if (share.rows == 0)
+        return;
+    const float weight_scale = scale_early(weight_scales + share.expert);
+    a += share.first * lda, w += share.expert * expert_apart, act_scale += share.first, M = share.rows;
+    out = (char *)out + share.first * (long long)N * (kind > 1 ? 2 : 4);
+#else
+    const int blocks = gridDim.x, block = blockIdx.x;
+#endif
     extern __shared__ __align__(16) unsigned char gemm_shared[];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
     const int g = lane / 4, t = lane % 4;
@@ -70,7 +91,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_grouped_mma(
         }
         copies_end();
     };
-    long long ahead = blockIdx.x; /* the tile and step that is requested next */
+    long long ahead = block; /* the tile and step that is requested next */
     int ahead_step = warp;
     const auto request_next = [&](int stage) {
         if (ahead < tiles && ahead_step < steps)
@@ -79,17 +100,21 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_grouped_mma(
             copies_end();
         ahead_step += warps;
         if (ahead_step >= steps)
-            ahead += gridDim.x, ahead_step = warp;
+            ahead += blocks, ahead_step = warp;
     };
+#ifndef EXPERTS
     if (!constant)
         wait_for_the_one_before();
+#endif
 #pragma unroll
     for (int stage = 0; stage < STAGES; stage++)
         request_next(stage);
+#ifndef EXPERTS
     if (constant)
         wait_for_the_one_before();
+#endif
     int stage = 0;
-    for (long long tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+    for (long long tile = block; tile < tiles; tile += blocks) {
         const int m0 = (int)(tile % tiles_m) * ACTIVE, n0 = (int)(tile / tiles_m) * TILE;
         const bool divides = threadIdx.x < ACTIVE;
         const float scale = divides && m0 + threadIdx.x < M ? scale_early(act_scale + m0 + threadIdx.x) : 1.0f;

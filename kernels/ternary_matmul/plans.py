@@ -13,7 +13,7 @@ from tritmark.kernels.dispatch import dispatch
 from tritmark.kernels.dispatch.plans import RESTS_ON, ROOM, keep, native, remember
 from tritmark.kernels.native import cpu
 from tritmark.kernels.ternary_matmul.cpu import kept
-from tritmark.kernels.weights.packed import PackedWeights, product_with
+from tritmark.kernels.weights.packed import PackedWeights, axes_of, product_with
 
 
 def plan_product(weights: PackedWeights, M: int, dtype: Any, variant: str | None, threads: int | None) -> None:
@@ -37,11 +37,6 @@ def plan_product(weights: PackedWeights, M: int, dtype: Any, variant: str | None
         )
 
     keep(weights.plans, key, made)
-
-
-def axes_of(weights: PackedWeights, M: int) -> dict[str, int]:
-    """The axes of a product with M rows."""
-    return {"M": M, "N": weights.shape[0], "K": weights.shape[1]}
 
 
 def plannable(chosen: Variant, axes: Axes) -> bool:

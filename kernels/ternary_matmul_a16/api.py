@@ -18,7 +18,7 @@ from tritmark.kernels.formats import FORMATS
 from tritmark.kernels.formats.row16_grouped import FORMATS as ROW16_GROUPED
 from tritmark.kernels.public.foreign import takes_any_array
 from tritmark.kernels.ternary_matmul_a16.spec import DTYPES, OPS
-from tritmark.kernels.weights.packed import PackedWeights
+from tritmark.kernels.weights.packed import PackedWeights, matrix_of
 
 __all__ = ["ternary_matmul_a16"]
 
@@ -87,6 +87,7 @@ def _computed(
 ) -> tuple[npt.NDArray[Any], FinishedCall]:
     if not isinstance(weights, PackedWeights):
         raise _refuse("weights", f"a {type(weights).__name__}", "PackedWeights, as pack_weights makes them")
+    N, K = matrix_of(_OP, weights)
     format = _format_for(weights)
     known = isinstance(activations, np.ndarray | ResidentArray)
     found = activations.dtype.name if known else f"a {type(activations).__name__}"
@@ -98,7 +99,6 @@ def _computed(
         raise _refuse("dtype", repr(name), ", ".join(DTYPES))
     single = activations.ndim == 1
     rows: Any = activations.reshape(1, -1) if single else activations
-    N, K = weights.shape
     inputs = {"activations": rows, "weight_scale": weights.weight_scale}
     axes = unify(op, inputs, {"N": N, "K": K})
     key = KernelKey(device, op.name, format, name)
@@ -118,7 +118,7 @@ def _format_for(weights: PackedWeights) -> str:
     if form.scale_per == "tensor":
         return FORMAT
     for each in GROUPED:
-        if each.refusal(form, weights.shape, weights.content) is None:
+        if each.refusal(form, weights.matrix, weights.content) is None:
             return each.name
     codes, dtype = ", ".join(map(str, weights.content.codes)), weights.content.scale_dtype
     raise _refuse(

@@ -3,6 +3,7 @@ in another format that holds the same weights."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -26,21 +27,22 @@ from tritmark.kernels.native.huge_pages import HUGE_PAGES
 from tritmark.kernels.native.placement import Placement, placed
 
 _PRODUCT = "ternary_matmul"
+_EXPERTS = "ternary_matmul_experts"
 
 
 @dataclass(frozen=True, eq=False)
 class PackedWeights:
-    """A ternary (N, K) matrix in the bytes of a format. Raises InvalidArgumentError for an unknown format and for fewer
-    bytes than the format has for the shape."""
+    """A ternary (N, K) matrix in the bytes of a format, or the matrices of E experts, (E, N, K), one after another.
+    Raises InvalidArgumentError for an unknown format and for fewer bytes than the format has for the shape."""
 
     data: npt.NDArray[np.uint8]
     """The bytes, as FORMATS[format].pack returns them."""
     format: str
-    shape: tuple[int, int]
-    """(N, K): out_features, in_features."""
+    shape: tuple[int, ...]
+    """(N, K): out_features, in_features; or (E, N, K)."""
     scale: Any
     """float32, the value of code 1, stored in or beside the bytes: one number, or an array of the format's
-    `scale_shape`."""
+    `scale_shape`; of experts an array with E as its first axis."""
     variant: str | None = None
     """The variant that products with these weights must use, unless the product names one."""
     placement: Placement | None = None
@@ -55,7 +57,7 @@ class PackedWeights:
     def __post_init__(self) -> None:
         form = known_format("PackedWeights", self.format)
         check_variant("PackedWeights", self.variant)
-        least = form.packed_bytes(self.shape)
+        least = math.prod(self.shape[:-2]) * form.packed_bytes(self.matrix)
         known = isinstance(self.data, np.ndarray) and self.data.dtype == np.uint8
         if not known or self.data.nbytes < least:
             kind = f"{self.data.dtype}" if isinstance(self.data, np.ndarray) else f"a {type(self.data).__name__}"
@@ -82,12 +84,12 @@ class PackedWeights:
 
     @classmethod
     def from_bytes(
-        cls, data: npt.NDArray[np.uint8], format: str, shape: tuple[int, int], scale: Any = None
+        cls, data: npt.NDArray[np.uint8], format: str, shape: tuple[int, ...], scale: Any = None
     ) -> PackedWeights:
         """Weights from bytes that were packed elsewhere. They are unpacked once, which checks every code and the scale.
 
-        `scale` is the value of code 1, in formats that do not store it in the bytes: one number, or float32 of
-        `scale_shape`.
+        `shape` is (N, K), or (E, N, K) for experts. `scale` is the value of code 1, in formats that do not store it in
+        the bytes: one number, or float32 of `scale_shape`, with E as the first axis for experts.
 
         Raises InvalidArgumentError for an unknown format, for bytes or a scale that it refuses, for a missing scale,
         and for a scale that the bytes already have.
@@ -101,7 +103,7 @@ class PackedWeights:
         if not form.scale_stored and scale is None:
             legal = f"the scale, which {format} keeps beside the bytes"
             raise InvalidArgumentError(op=op, argument="scale", found="none", legal=legal)
-        return cls(data, format, shape, stored if form.scale_stored else form.check_scale(op, scale, shape))
+        return cls(data, format, shape, stored if form.scale_stored else checked_scale(op, form, scale, shape))
 
     def placed(self, placement: Placement) -> PackedWeights:
         """The same weights, placed over the NUMA nodes of this machine: "first-touch" (each node has the part with
@@ -133,10 +135,22 @@ class PackedWeights:
         return self.variant if variant is None else variant
 
     @property
+    def matrix(self) -> tuple[int, int]:
+        """(N, K), of experts that of each."""
+        N, K = self.shape[-2:]
+        return N, K
+
+    @property
     def weight_scale(self) -> np.float32:
         """The `weight_scale` argument of kernels: the scale, or 1 if rows or groups have scales, which kernels read
         from the bytes."""
         return np.float32(self.scale if FORMATS[self.format].scale_per == "tensor" else 1)
+
+    @property
+    def expert_scales(self) -> npt.NDArray[np.float32]:
+        """The same of experts: float32 (E,)."""
+        one = FORMATS[self.format].scale_per == "tensor"
+        return np.array(self.scale, np.float32) if one else np.ones(self.shape[0], np.float32)
 
     @cached_property
     def content(self) -> Content:
@@ -154,19 +168,19 @@ class PackedWeights:
         return Content(codes, dtype)
 
     def unpack(self) -> tuple[npt.NDArray[np.int8], Any]:
-        """Codes int8 (N, K) and the scale."""
+        """Codes int8 of this shape, and the scale."""
         form = FORMATS[self.format]
         codes, stored = form.unpack(self.data, self.shape, tail="error")
         return codes, stored if form.scale_stored else self.scale
 
     def dequantize(self) -> npt.NDArray[np.float32]:
-        """The weights as float32 (N, K): code times scale, rounded once."""
+        """The weights as float32 of this shape: code times scale, rounded once."""
         codes, scale = self.unpack()
         form, scale = FORMATS[self.format], np.asarray(scale, dtype=np.float32)
-        if form.scale_per == "row":
-            scale = scale[:, np.newaxis]
-        elif form.scale_per == "group":
-            scale = np.repeat(scale, form.group, axis=1)[:, : codes.shape[1]]
+        if form.scale_per == "group":
+            scale = np.repeat(scale, form.group, axis=-1)[..., : codes.shape[-1]]
+        elif scale.ndim:  # of rows or experts
+            scale = scale.reshape(*scale.shape, *(1,) * (codes.ndim - scale.ndim))
         values: npt.NDArray[np.float32] = codes.astype(np.float32) * scale
         return values
 
@@ -189,7 +203,7 @@ class PackedWeights:
     def _repacked(self, format: str) -> npt.NDArray[np.uint8]:
         if self.format == format:
             return self.data
-        why = known_format("PackedWeights.packed_as", format).refusal(FORMATS[self.format], self.shape, self.content)
+        why = known_format("PackedWeights.packed_as", format).refusal(FORMATS[self.format], self.matrix, self.content)
         if why is not None:
             raise InvalidArgumentError(
                 op="PackedWeights.packed_as", argument="format", found=f"{format!r}: {why}", legal="one that holds them"
@@ -216,9 +230,11 @@ def pack_weights(
     variant: str | None = None,
     device: str = "cpu",
 ) -> PackedWeights:
-    """Pack codes int8 (N, K), -1, 0 or 1 (or another code that the format has), and their scale.
+    """Pack codes int8 (N, K), -1, 0 or 1 (or another code that the format has), and their scale. Codes (E, N, K) are
+    those of E experts, for ternary_matmul_experts.
 
-    `scale` is one float32, or float32 of the format's `scale_shape` if rows or groups have scales. The default `format`
+    `scale` is one float32, or float32 of the format's `scale_shape` if rows or groups have scales; for experts with E
+    as the first axis, or one number for all. The default `format`
     is the one that `tritmark tune variants` measured as best for this shape, else that of the best kernel of `device`.
     `variant` forces the kernel on `device` for products with these weights.
 
@@ -231,16 +247,46 @@ def pack_weights(
     """
     if format is None:
         known = isinstance(codes, np.ndarray) and codes.ndim == 2
-        format = preferred_format(device, (int(codes.shape[0]), int(codes.shape[1])) if known else None)
+        op = _EXPERTS if isinstance(codes, np.ndarray) and codes.ndim == 3 else _PRODUCT
+        format = preferred_format(device, (int(codes.shape[0]), int(codes.shape[1])) if known else None, op=op)
     form = known_format("pack_weights", format)
     _check_number(scale, form)
     data = HUGE_PAGES.copied(form.pack(codes, scale, tail="error"))
-    N, K = codes.shape
-    kept = form.check_scale("pack_weights", scale, (int(N), int(K)))
-    made = PackedWeights(data, format, (int(N), int(K)), kept.astype(form.scale_dtype).astype(np.float32), variant)
+    shape = tuple(map(int, codes.shape))
+    kept = np.asarray(checked_scale("pack_weights", form, scale, shape))
+    made = PackedWeights(data, format, shape, kept.astype(form.scale_dtype).astype(np.float32)[()], variant)
     if variant is not None:
-        product_with(made, device, "float32", {"M": 1, "N": int(N), "K": int(K)}, variant)
+        product_with(made, device, "float32", axes_of(made, 1), variant)
     return made
+
+
+def checked_scale(op: str, form: Format, scale: Any, shape: tuple[int, ...]) -> Any:
+    """The scale of weights (N, K), or the scales of experts (E, N, K), as Format.check_scale returns them. Raises
+    InvalidArgumentError as it does, and for the scale of an expert that no product takes."""
+    N, K = shape[-2:]
+    if len(shape) == 2:
+        return form.check_scale(op, scale, (N, K))
+    several = isinstance(scale, np.ndarray) and scale.ndim > 0
+    if several and form.scale_per == "tensor":
+        wrong = np.flatnonzero(~(np.isfinite(scale) & (scale > 0)))
+        if wrong.size:
+            found = f"{scale[wrong[0]]} for expert {wrong[0]}"
+            raise InvalidArgumentError(op=op, argument="scale", found=found, legal="finite and above zero")
+    return np.stack([form.check_scale(op, each, (N, K)) for each in (scale if several else [scale] * shape[0])])
+
+
+def axes_of(weights: PackedWeights, M: int) -> dict[str, int]:
+    """The axes of a product with M rows."""
+    N, K = weights.matrix
+    return {"M": M, "N": N, "K": K} if len(weights.shape) == 2 else {"M": M, "E": weights.shape[0], "N": N, "K": K}
+
+
+def matrix_of(op: str, weights: PackedWeights) -> tuple[int, int]:
+    """(N, K) of weights that are one matrix. Raises InvalidArgumentError for experts."""
+    if len(weights.shape) != 2:
+        found, legal = f"of shape {weights.shape}", "one matrix (N, K); experts (E, N, K) go to ternary_matmul_experts"
+        raise InvalidArgumentError(op=op, argument="weights", found=found, legal=legal)
+    return weights.matrix
 
 
 def _check_number(scale: Any, form: Format) -> None:
@@ -286,6 +332,7 @@ def preferred_format(
     group: int | None = None,
     threads: int | None = None,
     requirement: Requirement = Requirement.LATENCY,
+    op: str = _PRODUCT,
 ) -> str:
     """The format of the best kernel of a device for a product with one scale, or with one for each `group` weights of a
     row; of several, the first registered. For weights of a `shape` (N, K) with one scale, the format that `tritmark
@@ -296,7 +343,7 @@ def preferred_format(
     dispatch.check_device("pack_weights", device)
     registry = dispatch.registry()
     registry.number(device)
-    found = _formats(registry, registry.version, device, "float32")
+    found = _formats(registry, registry.version, device, op, "float32")
     per = "tensor" if group is None else "group"
     formats = {
         format: precedence
@@ -305,7 +352,7 @@ def preferred_format(
     }
     if not formats:
         name = "any" if group is None else f"any with groups of {group}"
-        registry.select_best(KernelKey(device, _PRODUCT, name, "float32"), {})  # raises, with the reason
+        registry.select_best(KernelKey(device, op, name, "float32"), {})  # raises, with the reason
     if shape is not None and group is None:
         axes = {"M": 1, "N": shape[0], "K": shape[1]}
         keys = [KernelKey(device, _PRODUCT, each, "float32") for each in found if FORMATS[each].interchangeable(shape)]
@@ -325,26 +372,28 @@ def product_with(
     requirement: Requirement = Requirement.LATENCY,
     arrays: Iterable[Any] = (),
 ) -> Variant:
-    """The variant that computes a product with these weights: one that reads their own format, else the best one with a
-    format that holds them unchanged. Weights with a scale for each group are computed in tiles instead, if these hold
-    them (Format.tiled), unless `name` is given or the requirement is memory or exactness: tiles take memory besides the
-    bytes, and their sums of the groups are float32. `name` forces a variant; otherwise a measured choice has
-    precedence, as in Registry.select_best. `arrays` are the other arrays that the kernel uses, as in dispatch.select.
+    """The variant that computes a product with these weights, of experts that of all: one that reads their own format,
+    else the best one with a format that holds them unchanged. Weights with a scale for each group are computed in tiles
+    instead, if these hold them (Format.tiled), unless `name` is given or the requirement is memory or exactness: tiles
+    take memory besides the bytes, and their sums of the groups are float32. `name` forces a variant; otherwise a
+    measured choice has precedence, as in Registry.select_best. `arrays` are the other arrays that the kernel uses, as
+    in dispatch.select.
 
     Raises NoCompatibleKernelError, with the reason for each refused format and variant, and InvalidArgumentError for an
     invalid name or thread count.
     """
+    op = _PRODUCT if len(weights.shape) == 2 else _EXPERTS
     if name is not None or threads is not None or type(device) is not str:  # most calls give neither
-        dispatch.check_device(_PRODUCT, device)
-        check_variant(_PRODUCT, name)
-        check_threads(_PRODUCT, threads)
+        dispatch.check_device(op, device)
+        check_variant(op, name)
+        check_threads(op, threads)
     registry = dispatch.registry()
-    key = KernelKey(device, _PRODUCT, weights.format, dtype)
-    strictest = _strictest(registry, registry.version, device, dtype)
+    key = KernelKey(device, op, weights.format, dtype)
+    strictest = _strictest(registry, registry.version, device, op, dtype)
     asked = (name, threads, requirement, dispatch.alignment_of(registry, device, strictest, arrays))
-    content = content_for(weights, _formats(registry, registry.version, device, dtype))
+    content = content_for(weights, _formats(registry, registry.version, device, op, dtype))
     return _product(
-        registry, dispatch.state(registry, device), weights.shape, key, tuple(axes.items()), content, *asked
+        registry, dispatch.state(registry, device), weights.matrix, key, tuple(axes.items()), content, *asked
     )
 
 
@@ -352,15 +401,14 @@ def check_named(weights: PackedWeights, device: str, name: str) -> None:
     """Check that a variant of that name can compute products with these weights on that device of this machine, for
     some number of rows. Raises NoCompatibleKernelError as product_with does."""
     registry = dispatch.registry()
-    own, formats = FORMATS[weights.format], _formats(registry, registry.version, device, "float32")
+    own, formats = FORMATS[weights.format], _formats(registry, registry.version, device, _PRODUCT, "float32")
     content = content_for(weights, formats)
     for format in formats:
-        why = _beside(own) if format == own.name else FORMATS[format].refusal(own, weights.shape, content)
+        why = _beside(own) if format == own.name else FORMATS[format].refusal(own, weights.matrix, content)
         found = registry.candidates(KernelKey(device, _PRODUCT, format, "float32")) if why is None else ()
         if any(variant.name == name and refusal is None for variant, refusal in found):
             return
-    N, K = weights.shape
-    product_with(weights, device, "float32", {"M": 1, "N": N, "K": K}, name)
+    product_with(weights, device, "float32", axes_of(weights, 1), name)
 
 
 @lru_cache(maxsize=4096)
@@ -380,7 +428,7 @@ def _product(
     own = key.weight_format
     refused: list[tuple[str, str]] = []
     found: list[Variant] = []
-    formats = _formats(registry, registry.version, key.device, key.dtype)
+    formats = _formats(registry, registry.version, key.device, key.op, key.dtype)
     tiles = _tiles(formats, own, shape, content) if name is None and requirement in _FASTEST else None
     for format in sorted(formats, key=lambda format: (format != tiles, format != own)):
         why = _beside(FORMATS[own]) if format == own else FORMATS[format].refusal(FORMATS[own], shape, content)
@@ -438,18 +486,18 @@ def _beside(form: Format) -> str | None:
 
 
 @lru_cache(maxsize=64)
-def _strictest(registry: Registry, version: int, device: str, dtype: str) -> int:
+def _strictest(registry: Registry, version: int, device: str, op: str, dtype: str) -> int:
     """The largest alignment that a product of the device needs."""
-    formats = _formats(registry, version, device, dtype)
-    return max((registry.strictest(KernelKey(device, _PRODUCT, each, dtype)) for each in formats), default=1)
+    formats = _formats(registry, version, device, op, dtype)
+    return max((registry.strictest(KernelKey(device, op, each, dtype)) for each in formats), default=1)
 
 
 @lru_cache(maxsize=64)
-def _formats(registry: Registry, version: int, device: str, dtype: str) -> dict[str, Any]:
+def _formats(registry: Registry, version: int, device: str, op: str, dtype: str) -> dict[str, Any]:
     """The formats from which a device computes products, in order of registration, with the precedence of the best
     variant of each."""
     found: dict[str, Any] = {}
     for each in registry.without_peers:
-        if (each.key.device, each.key.op, each.key.dtype) == (device, _PRODUCT, dtype):
+        if (each.key.device, each.key.op, each.key.dtype) == (device, op, dtype):
             found[each.key.weight_format] = max(found.get(each.key.weight_format, each.precedence), each.precedence)
     return found
