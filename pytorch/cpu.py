@@ -21,6 +21,8 @@ from tritmark.kernels.activation_quantize.spec import OP as ACTIVATION_QUANTIZE
 from tritmark.kernels.activation_quantize.spec import key_for
 from tritmark.kernels.dispatch import dispatch
 from tritmark.kernels.dispatch.array_library import TorchTensors
+from tritmark.kernels.hadamard_quantize.spec import OPS as HADAMARD
+from tritmark.kernels.hadamard_quantize.spec import key_for as hadamard_key
 from tritmark.kernels.i2s_dequantize.spec import OP as I2S_DEQUANTIZE
 from tritmark.kernels.i2s_quantize.spec import OP as I2S_QUANTIZE
 from tritmark.kernels.linear import plans
@@ -248,6 +250,68 @@ def ternary_matmul_a16(
 
 
 ternary_matmul_a16_constant = ternary_matmul_a16
+
+
+@watched
+def hadamard_quantize(
+    x: torch.Tensor, signs: torch.Tensor | None, block_size: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """See ops."""
+    M, K = contract.check_hadamard("hadamard_quantize", x, signs, block_size)
+    q, scale = x.new_empty(x.shape, dtype=torch.int8), x.new_empty(x.shape[:-1], dtype=torch.float32)
+    if M:
+        outputs = {"q": numpy(q.view(M, K)), "scale": numpy(scale.view(-1)), "sum": np.empty(M, np.int32)}
+        _rotate("hadamard_quantize", x, signs, block_size, "int8", outputs)
+        if np.isnan(outputs["scale"]).any():
+            legal = "values whose sums float32 holds"
+            raise contract.refuse_nonfinite(f"{_OPS}hadamard_quantize", "x", x) or contract.refuse(
+                "hadamard_quantize", "x", "with sums above float32", legal
+            )
+    return q, scale
+
+
+@watched
+def hadamard_transform(
+    x: torch.Tensor,
+    signs: torch.Tensor | None,
+    block_size: int,
+    inverse: bool = False,
+    out_dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    """See ops."""
+    op, wanted = "hadamard_transform", out_dtype or x.dtype
+    M, K = contract.check_hadamard(op, x, signs, block_size)
+    contract.check_float(op, "out_dtype", wanted)
+    y = x.new_empty(x.shape, dtype=wanted)
+    if M:
+        before = None if inverse else signs
+        _rotate(op, x, before, block_size, contract.FLOATS[wanted], {"y": numpy(y.view(M, K))})
+        if inverse and signs is not None:
+            _check_signs(op, signs)
+            y *= signs
+    return y
+
+
+def _rotate(
+    op: str, x: torch.Tensor, signs: torch.Tensor | None, block: int, dtype: str, outputs: dict[str, Any]
+) -> None:
+    """Run the kernel that writes `dtype`."""
+    K = x.shape[-1]
+    rows = x.contiguous().view(-1, K)
+    if signs is not None:
+        _check_signs(op, signs)
+    inputs = {"x": numpy(rows), "signs": np.ones(K, np.int8) if signs is None else numpy(signs.contiguous())}
+    key = hadamard_key(contract.FLOATS[x.dtype], dtype, "cpu")
+    contract_of = HADAMARD["int8" if dtype == "int8" else "float"]
+    _run(contract_of, key, inputs, outputs, {"M": len(rows), "K": K, "block": block})
+
+
+def _check_signs(op: str, signs: torch.Tensor) -> None:
+    """Raise InvalidArgumentError for a sign except -1 and 1."""
+    wrong = torch.nonzero(signs.abs() != 1)
+    if len(wrong):
+        at = int(wrong[0, 0])
+        raise contract.refuse(op, "signs", f"{int(signs[at])} at index {at}", "-1 and 1")
 
 
 @watched

@@ -19,12 +19,13 @@ from tritmark.harness.weights import Conventions, TernaryInfo, TernaryWeights, h
 from tritmark.harness.weights.compare import compare
 from tritmark.harness.weights.convert import convert
 from tritmark.harness.weights.gguf_types import described
+from tritmark.harness.weights.hadamard import rotation_of
 from tritmark.harness.weights.left_out import judged, left_out, reads_of
 from tritmark.kernels.formats import FORMATS
 
 VECTORS = Path(__file__).parent / "vectors"
 FILES = sorted(path.stem for path in VECTORS.glob("gguf_*.npz"))
-F32, UINT32, STRING, ARRAY = 0, 4, 8, 9
+F32, UINT32, BOOL, STRING, ARRAY = 0, 4, 7, 8, 9
 Tensor = tuple[str, tuple[int, ...], int, bytes]
 
 
@@ -374,6 +375,44 @@ def test_keys_that_contradict_are_refused(tmp_path: Path, changes: dict[str, Any
 def test_an_unknown_version_of_a_whole_file_is_refused() -> None:
     with pytest.raises(WeightFileError, match=r"prism\.hadamard\.version 9; legal: 1 or 2"):
         transform(VECTORS / "gguf_hadamard_unknown_version_a.gguf")
+
+
+def test_the_rotation_of_a_tensor_is_read(tmp_path: Path) -> None:
+    name, grouped = "blk.0.attn_q.weight", (BOOL, b"\1")
+    for path, signs in (
+        (rotated(tmp_path / "m.gguf", gdn_v_grouped=grouped), [-1, 1] * 64),
+        (rotated(tmp_path / "n.gguf", sign_mode=(STRING, text("identity")), sign_values=None, sign_widths=None), None),
+    ):
+        with open_weights(path) as source:
+            found = rotation_of(source, name)
+            assert found is not None
+            assert (found.block_size, found.inverse, found.heads) == (128, False, None)
+            assert (found.signs if found.signs is None else found.signs.tolist()) == signs
+            assert rotation_of(source, "other") is None
+    plain = write(tmp_path / "plain.gguf", [(name, (128, 4), 142, g128(4))])
+    alone = write(
+        tmp_path / "a.gguf", [(name, (128, 4), 142, g128(4))], [("prism.hadamard.block_size", *KEYS["block_size"])]
+    )
+    with open_weights(plain) as source:
+        assert rotation_of(source, name) is None
+    with open_weights(alone) as source, pytest.raises(WeightFileError, match="weight_names missing"):
+        rotation_of(source, name)
+
+
+def test_grouped_heads_are_those_of_the_published_model(tmp_path: Path) -> None:
+    def written(path: Path, columns: int) -> Path:
+        names = (ARRAY, struct.pack("<IQ", 8, 1) + text("blk.0.ssm_out.weight"))
+        keys = {**KEYS, "sign_mode": (STRING, text("identity")), "weight_names": names, "gdn_v_grouped": (BOOL, b"\1")}
+        pairs = [(f"prism.hadamard.{key}", *each) for key, each in keys.items() if not key.startswith("sign_v")]
+        pairs = [each for each in pairs if not each[0].endswith("sign_widths")]
+        return write(path, [("blk.0.ssm_out.weight", (columns, 2), 142, g128(2 * columns // 128))], pairs)
+
+    with open_weights(written(tmp_path / "m.gguf", 6144)) as source:
+        found = rotation_of(source, "blk.0.ssm_out.weight")
+        assert found is not None
+        assert found.heads == (128, 16, 3)
+    with open_weights(written(tmp_path / "n.gguf", 256)) as source, pytest.raises(WeightFileError, match="256 columns"):
+        rotation_of(source, "blk.0.ssm_out.weight")
 
 
 def test_the_keys_are_compared_and_kept(tmp_path: Path) -> None:
