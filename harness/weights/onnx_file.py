@@ -37,6 +37,9 @@ _DTYPES = {
 }
 """Name in ONNX -> dtype name, bits per element."""
 _PRODUCT, _DOMAIN = "MatMulNBits", "com.microsoft"
+_INTEGERS = ("N", "K", "bits", "block_size", "weight_prepacked")
+_UNDEFINED, _INT = 0, 2
+"""Numbers of AttributeProto.AttributeType."""
 _OTHERS = {"QMoE": (2, 5, 8), "MatMulBnb4": (1,), "GatherBlockQuantized": (0,)}
 """Operators whose weights have other layouts, and the places of these inputs."""
 
@@ -176,7 +179,7 @@ def _external(
 
 def _add(file: PlainFile, products: dict[str, BlockProduct], node: Any) -> None:
     what = f"node {inert(node.name)} ({_PRODUCT})"
-    said = {each.name: each.i for each in node.attribute}
+    said = _integers(file, what, node)
     inputs = [*node.input, *[""] * (6 - len(node.input))]
     weights = inputs[1]
     sizes = {key: said.get(key, usual) for key, usual in (("N", 0), ("K", 0), ("bits", 4), ("block_size", 0))}
@@ -191,7 +194,15 @@ def _add(file: PlainFile, products: dict[str, BlockProduct], node: Any) -> None:
         scales=inputs[2],
         zero_points=inputs[3],
         group_index=inputs[4],
-        prepacked=bool(said.get("weight_prepacked", 0)),
+        prepacked=said.get("weight_prepacked", 0),
     )
     if products.setdefault(weights, found) != found:
         raise file.error(f"{what} and another node read {inert(weights)} differently", "one meaning of a weight")
+
+
+def _integers(file: PlainFile, what: str, node: Any) -> dict[str, int]:
+    """The attributes of a node that are integers. Raises WeightFileError if one that decides the layout is not."""
+    for each in node.attribute:
+        if each.name in _INTEGERS and (each.type not in {_INT, _UNDEFINED} or not each.HasField("i")):
+            raise file.error(f"{what} with {each.name} of attribute type {each.type}", f"{_INT}, an integer")
+    return {each.name: each.i for each in node.attribute}

@@ -63,8 +63,8 @@ class BlockProduct:
     zero_points: str
     group_index: str
     """The input g_idx."""
-    prepacked: bool
-    """Whether the bytes are in the order of one GPU's kernels (attribute weight_prepacked)."""
+    prepacked: int
+    """The attribute weight_prepacked: 0 for the plain layout, 1 for that of SM80, 2 for that of SM90."""
 
     @property
     def blocks(self) -> int:

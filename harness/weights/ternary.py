@@ -43,7 +43,7 @@ from tritmark.harness.weights.names import inert
 from tritmark.harness.weights.published_names import is_linear, looks_linear
 from tritmark.harness.weights.source import WeightSource
 from tritmark.harness.weights.tensor import FLOATS, TensorInfo
-from tritmark.harness.weights.words import ORT_Q2, Words, scales_of, zero_points
+from tritmark.harness.weights.words import ORT_Q2, ORT_Q2_SM80, Words, scales_of, zero_points
 from tritmark.harness.weights.words import layout_of as layout_of_words
 
 PACKED_ROWS = "packed_rows"
@@ -301,7 +301,7 @@ class TernaryWeights:
 
     def _options(self, words: Words, shape: tuple[int, int]) -> dict[str, Any]:
         """The options of `unpack` for a matrix of words."""
-        if words.format != ORT_Q2:
+        if words.format not in {ORT_Q2, ORT_Q2_SM80}:
             return dict(words.options)
         return {**words.options, "zero_points": zero_points(self.source, words, shape)}
 

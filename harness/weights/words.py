@@ -17,8 +17,9 @@ from tritmark.harness.weights.tensor import FLOATS, TensorInfo
 MLX_Q2 = "mlx_q2"
 COMPRESSED_TENSORS_2 = "compressed_tensors_2"
 ORT_Q2 = "ort_q2"
+ORT_Q2_SM80 = "ort_q2_sm80"
 """Names of the formats of the bytes, see tritmark.kernels.formats."""
-OPTIONS = {MLX_Q2: "group_size", ORT_Q2: "block_size"}
+OPTIONS = {MLX_Q2: "group_size", ORT_Q2: "block_size", ORT_Q2_SM80: "block_size"}
 """The layout option of a format that depends on the group."""
 
 
