@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from tritmark.harness.errors import InvalidArgumentError, WeightFileError
 from tritmark.harness.spec import Ternarized, WeightType
-from tritmark.harness.weights import block_products, compressed_tensors, hadamard, mlx
+from tritmark.harness.weights import block_products, compressed_tensors, expert_products, hadamard, mlx
 from tritmark.harness.weights.companions import SCALE_SUFFIX, require_understood
 from tritmark.harness.weights.configuration import DIVIDE, MULTIPLY, NONE, ONLINE, configuration_of
 from tritmark.harness.weights.finite import check_finite, require_finite, scales_finite, slabs
@@ -282,7 +282,7 @@ class TernaryWeights:
         """Like `read`, without the factor, which llama.cpp multiplies the product by."""
         if not info.format:
             return self._of_numbers(info)
-        form, options = self.format(info), {} if info.words is None else self._options(info.words, info.shape)
+        form, options = self.format(info), {} if info.words is None else self._options(info, expert)
         try:
             codes, scale = form.unpack(self.packed(info, expert), info.shape, tail="error", **options)
         except InvalidArgumentError as error:
@@ -299,17 +299,21 @@ class TernaryWeights:
         scales_finite(self.source, info.name, scale)
         return codes, scale
 
-    def _options(self, words: Words, shape: tuple[int, int]) -> dict[str, Any]:
+    def _options(self, info: TernaryInfo, expert: int) -> dict[str, Any]:
         """The options of `unpack` for a matrix of words."""
+        words = info.words
+        assert words is not None
         if words.format not in {ORT_Q2, ORT_Q2_SM80}:
             return dict(words.options)
-        return {**words.options, "zero_points": zero_points(self.source, words, shape)}
+        points = zero_points(self.source, words, info.shape, expert if info.experts else None)
+        return {**words.options, "zero_points": points}
 
     def _of_words(self, tensor: TensorInfo) -> TernaryInfo | None:
         """The matrix of words, or None; `not_ternary` gets the reason."""
         if self.source.suffix == ".gguf":
             return None
         found = block_products.found(self.source, tensor)
+        found = found or expert_products.found(self.source, tensor, self.asked.layout)
         found = found or mlx.found(self.source, self._config.mlx, tensor)
         found = found or compressed_tensors.found(self.source, self._config.compressed, tensor)
         if found is None:
@@ -321,8 +325,8 @@ class TernaryWeights:
             self.not_ternary |= dict.fromkeys((tensor.name, *there), found.reason)
             return None
         layout = layout_of_words(self.source, found.words, found.shape)
-        format = found.words.format
-        return TernaryInfo(tensor, found.shape, format, format, None, layout, None, found.words, found.experts)
+        format, dtype = found.words.format, found.dtype or found.words.format
+        return TernaryInfo(tensor, found.shape, dtype, format, None, layout, None, found.words, found.experts)
 
     def _experts(self, tensor: TensorInfo) -> TernaryInfo | None:
         """The matrices of a 3-D tensor of GGUF, or None if their places are not known."""

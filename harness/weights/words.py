@@ -19,6 +19,8 @@ COMPRESSED_TENSORS_2 = "compressed_tensors_2"
 ORT_Q2 = "ort_q2"
 ORT_Q2_SM80 = "ort_q2_sm80"
 """Names of the formats of the bytes, see tritmark.kernels.formats."""
+QMOE = "qmoe_2"
+"""The name of the WeightType of experts whose file does not state the layout."""
 OPTIONS = {MLX_Q2: "group_size", ORT_Q2: "block_size", ORT_Q2_SM80: "block_size"}
 """The layout option of a format that depends on the group."""
 
@@ -36,6 +38,8 @@ class Words:
     """The zero points of ONNX; None if they are 2, and for other formats."""
     others: tuple[TensorInfo, ...] = ()
     """Further tensors that belong to the matrix: biases of MLX, the shape of compressed-tensors."""
+    block: int = 0
+    """The block of the layout, a divisor of the group, where the two differ; otherwise 0."""
 
     @property
     def tensors(self) -> tuple[TensorInfo, ...]:
@@ -45,7 +49,7 @@ class Words:
     @property
     def options(self) -> dict[str, int]:
         """The layout options of the format."""
-        return {OPTIONS[self.format]: self.group} if self.format in OPTIONS else {}
+        return {OPTIONS[self.format]: self.block or self.group} if self.format in OPTIONS else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,8 @@ class FoundWords:
     words: Words | None = None
     reason: str = ""
     """Why the matrix is not ternary; "" if it is."""
+    dtype: str = ""
+    """The name of its WeightType, if the file does not state the layout."""
 
 
 def scales_of(
@@ -89,14 +95,29 @@ def _group(words: Words, columns: int) -> int:
     return columns if words.group >= columns else gcd(columns, words.group)
 
 
-def zero_points(source: WeightSource, words: Words, shape: tuple[int, int]) -> NDArray[Any]:
+def zero_points(source: WeightSource, words: Words, shape: tuple[int, int], expert: int | None = None) -> NDArray[Any]:
     """The zero points of ONNX, uint8 four per byte or floats, in the shape that the format takes."""
-    blocks = -(-shape[1] // words.group)
+    rows, columns = shape
+    size = words.block or words.group
+    blocks = -(-columns // size)
     if words.offsets is None:
-        return np.full((shape[0], -(-blocks // 4)), 0xAA, np.uint8)  # 2 for each block
-    if words.offsets.dtype == "uint8":
-        return source.read_bytes(words.offsets.name).reshape(shape[0], -1)
-    return source.read(words.offsets.name).reshape(shape[0], blocks)
+        return np.full((rows, -(-blocks // 4)), 0xAA, np.uint8)  # 2 for each block
+    if words.offsets.dtype != "uint8":
+        return source.read(words.offsets.name).reshape(rows, blocks)
+    if expert is None:
+        return source.read_bytes(words.offsets.name).reshape(rows, -1)
+    stored = source.read_bytes(words.offsets.name, expert, words.offsets.shape[0])
+    points = points_of_experts(stored, rows, columns // words.group, by_row=len(words.offsets.shape) == 2)
+    return np.repeat(points, words.group // size, axis=1).astype(np.float32)
+
+
+def points_of_experts(stored: NDArray[np.uint8], rows: int, groups: int, *, by_row: bool) -> NDArray[np.uint8]:
+    """The zero points (rows, groups) of QMoE, which are stored four per byte: along the groups of a row, or with
+    `by_row` along the rows, one each."""
+    fields: NDArray[Any] = stored[:, np.newaxis] >> np.arange(0, 8, 2, dtype=np.uint8) & 3
+    if by_row:
+        return fields.reshape(-1, 1)[:rows]
+    return fields.reshape(rows, -1)[:, :groups]
 
 
 def layout_of(source: WeightSource, words: Words, shape: tuple[int, int]) -> FloatLayout:

@@ -11,6 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tritmark.harness.errors import InvalidArgumentError
+from tritmark.harness.spec import WeightType
+from tritmark.harness.weights.expert_products import LAYOUTS
+from tritmark.harness.weights.words import QMOE
 from tritmark.kernels.formats.base import Experts, LayoutOption, Scale, Shape, Tail
 from tritmark.kernels.formats.sequential import Sequential, joined_fields, split_into_fields
 
@@ -198,3 +201,5 @@ ORT_Q2 = MatMulNBits(
 )
 
 FORMATS = (ORT_Q2,)
+
+WEIGHT_TYPES = (WeightType(dtype=QMOE, layouts=LAYOUTS, usual=False, written=False),)

@@ -331,6 +331,42 @@ def onnx_model(
     return path
 
 
+def qmoe_model(
+    path: Path,
+    layers: Mapping[str, Truth],
+    block_size: int = 128,
+    points: bool = True,
+    stored: Callable[[NDArray[np.int8], int], NDArray[np.uint8]] = fields,
+    **attributes: int | float | str,
+) -> Path:
+    """A node QMoE with 2 bits over `layers`, at most three of codes (E, N, K) and scales (E, N, groups). Block size 0:
+    scales (E, N). Without `points`, fields are code + 2."""
+    onnx = import_module("onnx")
+    places = [(2, 3, 11), (5, 6, 12), (8, 9, 13)]
+    inputs, initializers = ["x", "router", *[""] * 12], {}
+    for (name, (codes, scales)), (at, scale_at, points_at) in zip(layers.items(), places, strict=False):
+        assert scales is not None
+        initializers[name] = stored(codes, 1 if points else 2)
+        initializers[f"{name}_scales"] = scales if block_size else scales[..., 0]
+        inputs[at], inputs[scale_at] = name, f"{name}_scales"
+        if points:
+            each = scales.shape if block_size else codes.shape[:2]
+            initializers[f"{name}_zero_points"] = np.full((*each[:-1], -(-each[-1] // 4)), 0x55, np.uint8)
+            inputs[points_at] = f"{name}_zero_points"
+    said: dict[str, Any] = {"k": USED, "expert_weight_bits": 2, **({"block_size": block_size} if block_size else {})}
+    node = onnx.helper.make_node("QMoE", inputs, ["y"], name="moe", domain="com.microsoft", **{**said, **attributes})
+    tensors = [onnx.numpy_helper.from_array(each, key) for key, each in initializers.items()]
+    onnx.save_model(onnx.helper.make_model(onnx.helper.make_graph([node], "g", [], [], tensors)), str(path))
+    return path
+
+
+def experts_onnx(path: Path) -> Made:
+    """Experts in a node QMoE: gate and up in one tensor, and blocks of 128."""
+    shapes = {"experts.gate_up": (EXPERTS, 2 * FFN, WIDTH), "experts.down": (EXPERTS, WIDTH, FFN)}
+    truth: dict[str, Truth] = {name: ternary(name, shape, 128) for name, shape in shapes.items()}
+    return Made(qmoe_model(path, truth, weights_prepacked=0), truth, reads=dict.fromkeys(truth, float(USED)))
+
+
 def bonsai_onnx(path: Path, external: bool = True) -> Made:
     """Bonsai's export: blocks of 128, float16 scales, packed zero points of 1."""
     names = {
@@ -375,6 +411,7 @@ FAMILIES: dict[str, Callable[[Path], Made]] = {
     "bonsai, q2_0": lambda at: dense_gguf(at / "q2_0.gguf", 42, 64, block_bytes, 41),
     "bonsai, mlx": lambda at: mlx(at / "bonsai-mlx"),
     "bonsai, onnx": lambda at: bonsai_onnx(at / "bonsai.onnx"),
+    "experts, onnx": lambda at: experts_onnx(at / "experts.onnx"),
     "maple, hf": lambda at: exact_floats(at / "maple", 64, of_experts=True),
     "maple, gguf": lambda at: experts_gguf(at / "maple.gguf", "maple"),
     "maple, mlx": lambda at: mlx(at / "maple-mlx", of_experts=True),
