@@ -3,7 +3,7 @@
 These matrices are ternary:
 
 - a GGUF type that holds codes;
-- words of MLX, compressed-tensors and ONNX with ternary scales and offsets beside them (words);
+- words of MLX, compressed-tensors, GPTQ and ONNX with ternary scales and offsets beside them (words);
 - a uint8 tensor NAME with four rows per byte, as in BitNet models on Hugging Face, with its scale in NAME_scale;
 - floats or int8 that are all -1, 0 or 1 beside a NAME_scale: a packed model that was unpacked on load and saved;
 - floats of a linear layer that are exactly ternary (float_codes), in any part of a model;
@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from tritmark.harness.errors import InvalidArgumentError, WeightFileError
 from tritmark.harness.spec import Ternarized, WeightType
-from tritmark.harness.weights import block_products, compressed_tensors, expert_products, hadamard, mlx
+from tritmark.harness.weights import block_products, compressed_tensors, expert_products, gptq, hadamard, mlx
 from tritmark.harness.weights.companions import SCALE_SUFFIX, require_understood
 from tritmark.harness.weights.configuration import DIVIDE, MULTIPLY, NONE, ONLINE, configuration_of
 from tritmark.harness.weights.finite import check_finite, require_finite, scales_finite, slabs
@@ -56,7 +56,10 @@ _BEHIND, _MOST_PADDING = 32, 32
 """Bytes of the scale and zeros behind tiles, and of padding to the next tensor."""
 _FIRST_ROWS = 4
 """Rows that are tested for levels other than ternary ones."""
-_BESIDE_WORDS = ("scales", "biases", "weight_scale", "weight_shape", "weight_zero_point", "weight_g_idx")
+_BESIDE_WORDS = (
+    *("scales", "biases", "weight_scale", "weight_shape", "weight_zero_point", "weight_g_idx"),
+    *("qzeros", "g_idx"),
+)
 WEIGHT_SCALE_KEY = "tritmark.weight_scale"
 
 Codes = NDArray[np.int8]
@@ -303,7 +306,7 @@ class TernaryWeights:
         """The options of `unpack` for a matrix of words."""
         words = info.words
         assert words is not None
-        if words.format not in {ORT_Q2, ORT_Q2_SM80}:
+        if words.offsets is None and words.format not in {ORT_Q2, ORT_Q2_SM80}:
             return dict(words.options)
         points = zero_points(self.source, words, info.shape, expert if info.experts else None)
         return {**words.options, "zero_points": points}
@@ -316,6 +319,7 @@ class TernaryWeights:
         found = found or expert_products.found(self.source, tensor, self.asked.layout)
         found = found or mlx.found(self.source, self._config.mlx, tensor)
         found = found or compressed_tensors.found(self.source, self._config.compressed, tensor)
+        found = found or gptq.found(self.source, self._config.gptq, tensor)
         if found is None:
             return None
         if found.words is None:

@@ -261,8 +261,39 @@ def mlx(path: Path, of_experts: bool = False) -> Made:
     return Made(folder(path, tensors, config), truth, tuple(others), reads=reads)
 
 
-def compressed_tensors(path: Path, group: int | None, of_experts: bool = False) -> Made:
-    """pack-quantized with 2 bits, and a head of floats that is ignored."""
+def along_rows(points: NDArray[np.int8]) -> NDArray[np.int32]:
+    """Zero points (N, groups) as words (N / 16, groups), 16 rows each from the lowest bits up."""
+    padded = np.pad(points, ((0, -len(points) % 16), (0, 0))).astype(np.uint32)
+    found: NDArray[Any] = np.zeros((len(padded) // 16, points.shape[1]), np.uint32)
+    for row, each in enumerate(padded):
+        found[row // 16] |= each << np.uint32(2 * (row % 16))
+    return found.view(np.int32)
+
+
+def gptq(path: Path, group: int | None = 128, point: int = 2, version: str = "gptq") -> Made:
+    """GPTQ with 2 bits: words along K, zero points along N, and g_idx."""
+    tensors: dict[str, NDArray[Any]] = {"lm_head.weight": floats("head", (WORDS, WIDTH))}
+    truth: dict[str, Truth] = {}
+    for name, shape in BLOCK.values():
+        codes, scales = ternary(name, shape, group or shape[-1])
+        key, words = f"model.layers.0.{name}", np.zeros((shape[1] // 16, shape[0]), np.uint32)
+        for k in range(shape[1]):
+            words[k // 16] |= (codes[:, k] + point).astype(np.uint32) << np.uint32(2 * (k % 16))
+        stored = np.full(scales.shape, point - (version == "gptq"), np.int8)
+        tensors |= {
+            f"{key}.qweight": words.view(np.int32),
+            f"{key}.qzeros": np.ascontiguousarray(along_rows(stored).T),
+            f"{key}.scales": np.ascontiguousarray(scales.T, np.float16),
+            f"{key}.g_idx": np.arange(shape[1], dtype=np.int32) // (group or shape[1]),
+        }
+        truth[f"{key}.qweight"] = codes, scales
+    quantization: dict[str, Any] = {"quant_method": "gptq", "bits": 2, "group_size": group or -1}
+    quantization |= {"desc_act": False, "sym": point == 2, "checkpoint_format": version}
+    return Made(folder(path, tensors, {"quantization_config": quantization}), truth)
+
+
+def compressed_tensors(path: Path, group: int | None, of_experts: bool = False, point: int | None = None) -> Made:
+    """pack-quantized with 2 bits, and a head of floats that is ignored. `point` is the zero point of all groups."""
     shapes: dict[str, tuple[int, ...]] = {f"model.layers.0.{name}": shape for name, shape in BLOCK.values()}
     if of_experts:
         shapes = {f"model.layers.0.mlp.experts.{part}_proj": (EXPERTS, *shape) for part, shape in OF_EXPERTS.items()}
@@ -270,11 +301,16 @@ def compressed_tensors(path: Path, group: int | None, of_experts: bool = False) 
     truth = {}
     for name, shape in shapes.items():
         codes, scales = ternary(name, shape, group or shape[-1])
-        tensors[f"{name}.weight_packed"] = fields(codes, 2).view("<i4")
+        tensors[f"{name}.weight_packed"] = fields(codes, 2 + (point or 0)).view("<i4")
+        if point is not None:
+            stored = np.full(scales.shape, point + 2, np.int8)
+            matrices = stored if of_experts else stored[np.newaxis]
+            packed = np.stack([along_rows(each) for each in matrices])
+            tensors[f"{name}.weight_zero_point"] = packed if of_experts else packed[0]
         tensors[f"{name}.weight_scale"] = scales.astype(ml_dtypes.bfloat16)
         tensors[f"{name}.weight_shape"] = np.array(shape, np.int64)
         truth[f"{name}.weight_packed"] = codes, scales
-    weights = {"num_bits": 2, "type": "int", "symmetric": True, "strategy": "group" if group else "channel"}
+    weights = {"num_bits": 2, "type": "int", "symmetric": point is None, "strategy": "group" if group else "channel"}
     scheme = {"targets": ["Linear"], "weights": {**weights, "group_size": group}}
     quantization = {
         "quant_method": "compressed-tensors",
@@ -420,6 +456,11 @@ FAMILIES: dict[str, Callable[[Path], Made]] = {
     "compressed-tensors": lambda at: compressed_tensors(at / "ct", 128),
     "compressed-tensors, channels": lambda at: compressed_tensors(at / "ct-channels", None),
     "compressed-tensors, experts": lambda at: compressed_tensors(at / "ct-experts", 64, of_experts=True),
+    "compressed-tensors, zero points": lambda at: compressed_tensors(at / "ct-points", 128, point=-1),
+    "compressed-tensors, zero points of experts": lambda at: compressed_tensors(at / "ct-p", 64, True, point=0),
+    "gptq": lambda at: gptq(at / "gptq"),
+    "gptq, rows": lambda at: gptq(at / "gptq-rows", None, 1),
+    "gptq, second format": lambda at: gptq(at / "gptq-v2", 64, 1, "gptq_v2"),
     "hy-mt, 2 bits": lambda at: four_levels(at / "hy-mt"),
 }
 """Writes each family into a folder."""

@@ -18,7 +18,7 @@ from tritmark.harness.weights.left_out import left_out
 
 onnx = pytest.importorskip("onnx")
 sys.path.append(str(Path(__file__).parents[1] / "helpers"))
-families, packed_weights = import_module("model_families"), import_module("prepacked_weights")
+families, described = import_module("model_families"), import_module("described_layouts")
 HOLDERS = holders_of(installed())
 GOLDEN = Path(__file__).parents[2] / "golden"
 NAME = "layer.MatMul.weight_Q2"
@@ -95,7 +95,7 @@ def prepacked(path: Path, block_size: int = 128, points: str = "packed", **attri
     families.onnx_model(path, {NAME: (codes, scales)}, block_size, points, weight_prepacked=1, **attributes)
     model = onnx.load(str(path))
     stored = next(each for each in model.graph.initializer if each.name == NAME)
-    packed = packed_weights.prepacked(codes, 2 if points == "absent" else 1)
+    packed = described.prepacked(codes, 2 if points == "absent" else 1)
     stored.CopyFrom(onnx.numpy_helper.from_array(packed.reshape(tuple(stored.dims)), NAME))
     path.write_bytes(model.SerializeToString())
     return path

@@ -20,7 +20,7 @@ from tritmark.harness.weights.scales import by_row
 
 onnx = pytest.importorskip("onnx")
 sys.path.append(str(Path(__file__).parents[1] / "helpers"))
-families, packed_weights = import_module("model_families"), import_module("prepacked_weights")
+families, described = import_module("model_families"), import_module("described_layouts")
 HOLDERS = holders_of(installed())
 CODES, SCALES = families.ternary("qmoe", (3, 128, 256), 128)
 
@@ -55,7 +55,7 @@ def test_experts_with_stated_layout(tmp_path: Path, block_size: int, points: boo
 def sm80(codes: Any, added: int) -> Any:
     """Each expert in the order of CUDA kernels, in the shape (E, K, N / 4) that its packers write."""
     E, N, K = codes.shape
-    return np.stack([packed_weights.prepacked(each, added) for each in codes]).reshape(E, K, N // 4)
+    return np.stack([described.prepacked(each, added) for each in codes]).reshape(E, K, N // 4)
 
 
 @pytest.mark.parametrize("layout", ["plain", "sm80"])

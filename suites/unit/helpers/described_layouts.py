@@ -1,7 +1,9 @@
-"""MatMulNBits weights with bits = 2 and weight_prepacked = 1, step by step as ONNX Runtime describes its packer.
+"""Layouts whose original packers do not run here, one element at a time, as their projects describe them.
 
-Written from the description of these steps (pull request 32699), one element at a time, and not from tritmark's format.
-`python prepacked_weights.py FOLDER` writes the vectors ort_q2_sm80_*.npz of suites/golden.
+- MatMulNBits with bits = 2 and weight_prepacked = 1: the steps of microsoft/onnxruntime#32699; its packer needs a GPU;
+- GPTQ with 2 bits: 16 rows of the transposed weights to a word, as in AutoGPTQ.
+
+None of it uses tritmark's formats. `python described_layouts.py FOLDER` writes their vectors in suites/golden.
 """
 
 from __future__ import annotations
@@ -45,6 +47,17 @@ def prepacked(codes: NDArray[np.int8], zero_point: int = 1) -> NDArray[np.uint8]
     return np.array(stored, "<u4").view(np.uint8)
 
 
+def gptq_words(codes: NDArray[np.int8], zero_point: int = 2) -> NDArray[np.uint8]:
+    """The bytes of qweight (K / 16, N) of codes (N, K), flat. Fields are code + zero_point."""
+    N, K = codes.shape
+    words = [
+        sum((int(codes[n, 16 * row + place]) + zero_point) << 2 * place for place in range(IN_WORD))
+        for row in range(K // IN_WORD)
+        for n in range(N)
+    ]
+    return np.array(words, "<u4").view(np.uint8)
+
+
 def vector(seed: int, shape: tuple[int, int], block_size: int, kind: str) -> dict[str, Any]:
     """The content of a file in suites/golden."""
     rng = np.random.default_rng(seed)
@@ -66,6 +79,18 @@ def vector(seed: int, shape: tuple[int, int], block_size: int, kind: str) -> dic
     }
 
 
+def gptq_vector(seed: int, shape: tuple[int, int]) -> dict[str, Any]:
+    """The content of a file in suites/golden."""
+    codes = np.random.default_rng(seed).integers(-1, 2, shape, np.int8)
+    return {
+        "format": "gptq_2",
+        "source": "the description of qweight in AutoGPTQ's QuantLinear.pack, one element at a time",
+        "note": "not written by the original packer; zero point 2",
+        "weights": codes,
+        "packed": gptq_words(codes).reshape(shape[1] // IN_WORD, 4 * shape[0]),
+    }
+
+
 VECTORS = {
     "k128_b64": (1, (128, 128), 64, "random"),
     "k384_b128": (2, (128, 384), 128, "random"),
@@ -75,3 +100,5 @@ VECTORS = {
 if __name__ == "__main__":
     for name, arguments in VECTORS.items():
         np.savez_compressed(Path(sys.argv[1]) / f"ort_q2_sm80_{name}.npz", **vector(*arguments))
+    for name, shape in {"k128": (5, 128), "k336": (32, 336)}.items():
+        np.savez_compressed(Path(sys.argv[1]) / f"gptq_2_{name}.npz", **gptq_vector(len(name) + shape[1], shape))
