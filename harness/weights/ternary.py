@@ -2,7 +2,7 @@
 
 These matrices are ternary:
 
-- a GGUF type that holds codes;
+- a GGUF type that holds codes, and I8_S whose values are codes;
 - words of MLX, compressed-tensors, GPTQ and ONNX with ternary scales and offsets beside them (words);
 - a uint8 tensor NAME with four rows per byte, as in BitNet models on Hugging Face, with its scale in NAME_scale;
 - floats or int8 that are all -1, 0 or 1 beside a NAME_scale: a packed model that was unpacked on load and saved;
@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from tritmark.harness.errors import InvalidArgumentError, WeightFileError
 from tritmark.harness.spec import Ternarized, WeightType
-from tritmark.harness.weights import block_products, compressed_tensors, expert_products, gptq, hadamard, mlx
+from tritmark.harness.weights import block_products, compressed_tensors, expert_products, gptq, hadamard, i8_s, mlx
 from tritmark.harness.weights.companions import SCALE_SUFFIX, require_understood
 from tritmark.harness.weights.configuration import DIVIDE, MULTIPLY, NONE, ONLINE, configuration_of
 from tritmark.harness.weights.finite import check_finite, require_finite, scales_finite, slabs
@@ -223,6 +223,9 @@ class TernaryWeights:
         self._config = NONE if own else configuration_of(source.folder, asked=bool(self.asked.weight_scale))
         self.not_ternary: dict[str, str] = {}
         """Why words are not ternary, by name of the tensor; also of the tensors beside them."""
+        self._int8_scales: dict[str, np.float32] = {}
+        self.unread: dict[str, str] = {}
+        """Why values of I8_S are no codes, by name of the tensor."""
         found = [each for each in map(self._found, source.tensors) if each is not None]
         if self._config.words and not self.not_ternary and all(each.words is None for each in found):
             found_text = f"no words, and a configuration of {self._config.words}"
@@ -345,6 +348,18 @@ class TernaryWeights:
         self.not_ternary[tensor.name] = f"{described(tensor.dtype)} of experts (3-D), whose layout is not known"
         return None
 
+    def _of_int8(self, tensor: TensorInfo, shape: tuple[int, int]) -> TernaryInfo | None:
+        """I8_S whose values are codes; None with the reason for any other."""
+        scale, reason = i8_s.found(self.source, tensor)
+        if scale is None:
+            self.unread[tensor.name] = reason
+            return None
+        factor = self._beside.factor(tensor) if self._beside is not None else None
+        with np.errstate(over="ignore"):
+            float16 = bool(np.float32(np.float16(scale)) == scale)
+        self._int8_scales[tensor.name] = scale
+        return TernaryInfo(tensor, shape, tensor.dtype, "", layout=FloatLayout("tensor", 0, float16), factor=factor)
+
     def _of_tiles(self, tensor: TensorInfo, shape: tuple[int, int]) -> TernaryInfo | None:
         """TL1 or TL2: with its scale in NAME_scale, or in 32 bytes behind the codes. None with the reason if the file
         does not decide the layout."""
@@ -376,6 +391,8 @@ class TernaryWeights:
         shape = tensor.shape[0], tensor.shape[1]
         if tensor.dtype == "uint8" and PACKED_ROWS in self._holders.types:
             return self._packed_rows(tensor)
+        if tensor.dtype == i8_s.DTYPE:
+            return self._of_int8(tensor, shape)
         if tensor.dtype in TL_TYPES and tensor.dtype in self._holders.types:
             return self._of_tiles(tensor, shape)
         if tensor.dtype in self._holders.types:
@@ -472,6 +489,8 @@ class TernaryWeights:
     def _of_numbers(self, info: TernaryInfo) -> tuple[Codes, Any]:
         if info.scale is not None:
             return self._codes_beside(info), self._scale_beside(info)
+        if info.dtype == i8_s.DTYPE:
+            return i8_s.codes(self.source, info.tensor), self._int8_scales[info.name]
         values = self.source.read(info.name)
         check_finite(self.source, info.name, values)
         if info.layout is not None:
