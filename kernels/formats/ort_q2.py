@@ -14,6 +14,7 @@ from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.spec import WeightType
 from tritmark.harness.weights.expert_products import LAYOUTS
 from tritmark.harness.weights.words import QMOE
+from tritmark.kernels.formats import affine
 from tritmark.kernels.formats.base import LayoutOption, Shape
 from tritmark.kernels.formats.sequential import joined_fields, split_into_fields
 from tritmark.kernels.formats.zero_points import ZeroPointed
@@ -80,11 +81,7 @@ class MatMulNBits(ZeroPointed):
         """
         op = f"formats.{self.name}.quantize_affine"
         form = self.with_block_size(block_size)
-        if not isinstance(x, np.ndarray) or x.dtype != np.float32:
-            raise InvalidArgumentError(op=op, argument="x", found=f"a {type(x).__name__}", legal="a float32 array")
-        n, k = form.check_shape(op, "x", x.shape)
-        if not np.isfinite(x).all():
-            raise InvalidArgumentError(op=op, argument="x", found="with NaN or infinity", legal="finite numbers")
+        n, k = affine.checked(form, op, x)
         # Zeros beyond K change neither edge, because 0 is always a level.
         blocks = np.pad(x, ((0, 0), (0, -k % form.block))).reshape(n, -1, form.block)
         low, high = np.minimum(blocks.min(axis=-1), 0), np.maximum(blocks.max(axis=-1), 0)
@@ -93,20 +90,19 @@ class MatMulNBits(ZeroPointed):
                 scales = np.where(np.abs(high) > np.abs(low), high, low) / np.float32(-2)
                 points = np.full(scales.shape, 2, np.uint8)
             else:
-                scales = (high - low) / np.float32(3)
+                scales = (high - low) / affine.LARGEST
                 level = np.where(scales != 0, -low / scales, low)
                 points = np.clip(np.floor(level + np.float32(0.5)), 0, 3).astype(np.uint8)
             inverse = np.where(scales != 0, np.float32(1) / scales, np.float32(0))
             levels = blocks * inverse[..., np.newaxis] + points[..., np.newaxis].astype(np.float32)
         rounded = np.trunc(levels)  # half away from zero
         rounded += (levels - rounded >= 0.5).astype(np.float32) - (levels - rounded <= -0.5)
-        fields = np.clip(rounded, 0, 3).astype(np.uint8)
-        fields.reshape(n, -1)[:, k:] = 0
+        rounded.reshape(n, -1)[:, k:] = 0
         stored = None
         if not symmetric:
             padding = (0, 0), (0, -points.shape[1] % 4)
             stored = joined_fields(np.pad(points, padding, constant_values=2))
-        return BlockQuantized(joined_fields(fields), scales.astype(np.float32, copy=False), stored)
+        return BlockQuantized(affine.packed(rounded, rounded.shape), scales.astype(np.float32, copy=False), stored)
 
     def dequantize_affine(
         self, packed: NDArray[np.uint8], scales: NDArray[Any], zero_points: NDArray[Any] | None, columns: int
