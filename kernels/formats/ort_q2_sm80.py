@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +13,8 @@ from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.weights.words import ORT_Q2_SM80
 from tritmark.kernels.formats.base import LayoutOption, Scale, Shape
 from tritmark.kernels.formats.bits import slabs
-from tritmark.kernels.formats.ort_q2 import MatMulNBits
+from tritmark.kernels.formats.ort_q2 import BlockQuantized, MatMulNBits
+from tritmark.kernels.formats.sequential import joined_fields, split_into_fields
 
 _BLOCK_SIZES = (64, 128)
 _ROWS, _COLUMNS = 8, 64
@@ -40,6 +42,25 @@ class PrepackedMatMulNBits(MatMulNBits):
             )
         size = int(block_size)
         return replace(self, block=size, group=size, column_multiple=size)
+
+    def quantize_affine(
+        self, x: NDArray[np.float32], *, block_size: LayoutOption = 128, symmetric: bool = False
+    ) -> BlockQuantized:
+        found = super().quantize_affine(x, block_size=block_size, symmetric=symmetric)
+        fields = split_into_fields(found.packed.reshape(len(x), -1)).view(np.int8)
+        packed = self._of_any_field()._pack(fields, np.float32(1))
+        return found._replace(packed=packed.reshape(found.packed.shape))
+
+    def dequantize_affine(
+        self, packed: NDArray[np.uint8], scales: NDArray[Any], zero_points: NDArray[Any] | None, columns: int
+    ) -> NDArray[np.float32]:
+        shape = len(packed), 4 * packed[0].size
+        fields, _ = self._of_any_field()._unpack(np.ascontiguousarray(packed).reshape(-1), shape)
+        in_sequence = joined_fields(fields.view(np.uint8)).reshape(packed.shape)
+        return super().dequantize_affine(in_sequence, scales, zero_points, columns)
+
+    def _of_any_field(self) -> PrepackedMatMulNBits:
+        return replace(self, codes=(0, 1, 2, 3), fields=(0, 1, 2, 3))
 
     def _pack(self, codes: NDArray[np.int8], scale: Scale) -> NDArray[np.uint8]:
         n, k = codes.shape

@@ -162,11 +162,7 @@ def by_field(vector: Vector) -> None:
         layout = {"block_size": int(vector["block_size"])}
         offsets = {"zero_points": vector["zero_points"]}
         columns = vector["weights"].shape[1]
-        plain = vector["packed"]
-        if name == "ort_q2_sm80":
-            in_order = form.unpack(plain, vector["weights"].shape, **layout)[0]
-            plain = FORMATS["ort_q2"].pack(in_order, 1.0, **layout)
-        values = form.dequantize_affine(plain, vector["scales"], vector["zero_points"], columns)
+        values = form.dequantize_affine(vector["packed"], vector["scales"], vector["zero_points"], columns)
         points = form.with_block_size(**layout).zero_points(vector["weights"].shape, vector["zero_points"].dtype)
         np.testing.assert_array_equal(points, vector["zero_points"].reshape(points.shape), strict=True)
     np.testing.assert_array_equal(values, vector["dequant_c"])

@@ -1,9 +1,11 @@
 """Layouts whose original packers do not run here, one element at a time, as their projects describe them.
 
 - MatMulNBits with bits = 2 and weight_prepacked = 1: the steps of microsoft/onnxruntime#32699; its packer needs a GPU;
-- GPTQ with 2 bits: 16 rows of the transposed weights to a word, as in AutoGPTQ.
+- GPTQ with 2 bits: 16 rows of the transposed weights to a word, as in AutoGPTQ;
+- Hugging Face, wider than the vectors of the original packer.
 
-None of it uses tritmark's formats. `python described_layouts.py FOLDER` writes their vectors in suites/golden.
+The vectors of TQ1_0 and TQ2_0 with a scale for each group are those of the gguf package. None of it uses tritmark's
+formats. `python described_layouts.py FOLDER` writes the vectors into suites/golden.
 """
 
 from __future__ import annotations
@@ -91,6 +93,45 @@ def gptq_vector(seed: int, shape: tuple[int, int]) -> dict[str, Any]:
     }
 
 
+def hf_vector(shape: tuple[int, int]) -> dict[str, Any]:
+    """Wide rows: row n is the field at place n // (N / 4) of packed row n % (N / 4)."""
+    codes = np.random.default_rng(shape[1]).integers(-1, 2, shape, np.int8)
+    rows = shape[0] // 4
+    packed = [
+        [sum((int(codes[row + place * rows, k]) + 1) << 2 * place for place in range(4)) for k in range(shape[1])]
+        for row in range(rows)
+    ]
+    return {
+        "format": "hf_pack",
+        "source": "the description of pack_weights in transformers, one element at a time",
+        "note": "not written by the original packer",
+        "weights": codes,
+        "packed": np.array(packed, np.uint8),
+    }
+
+
+def tq_vector(name: str) -> dict[str, Any]:
+    """Rows of three blocks with other scales, which the gguf package packs."""
+    from gguf import GGMLQuantizationType
+    from gguf.quants import dequantize, quantize
+
+    rng = np.random.default_rng(len(name))
+    codes = rng.integers(-1, 2, (4, 768), np.int8)
+    scales = rng.integers(1, 2048, (4, 3)).astype(np.float32) / np.float32(1024)
+    x = codes * np.repeat(scales, 256, axis=1)
+    packed = quantize(x, GGMLQuantizationType[name.upper()])
+    return {
+        "format": name,
+        "source": "PyPI gguf 0.19.0, gguf/quants.py, quantize and dequantize",
+        "note": "another scale for each block",
+        "weights": codes,
+        "scales": scales,
+        "x": x,
+        "packed": packed,
+        "dequant_c": dequantize(packed, GGMLQuantizationType[name.upper()]),
+    }
+
+
 VECTORS = {
     "k128_b64": (1, (128, 128), 64, "random"),
     "k384_b128": (2, (128, 384), 128, "random"),
@@ -102,3 +143,6 @@ if __name__ == "__main__":
         np.savez_compressed(Path(sys.argv[1]) / f"ort_q2_sm80_{name}.npz", **vector(*arguments))
     for name, shape in {"k128": (5, 128), "k336": (32, 336)}.items():
         np.savez_compressed(Path(sys.argv[1]) / f"gptq_2_{name}.npz", **gptq_vector(len(name) + shape[1], shape))
+    np.savez_compressed(Path(sys.argv[1]) / "hf_wide.npz", **hf_vector((8, 96)))
+    for name in ("tq1_0", "tq2_0"):
+        np.savez_compressed(Path(sys.argv[1]) / f"{name}_groups.npz", **tq_vector(name))
