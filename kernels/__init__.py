@@ -17,6 +17,7 @@ from tritmark.harness.spec import (
     Decoding,
     DeviceStats,
     EquivalentMutants,
+    FormatMutant,
     Mutant,
     Op,
     PortableCall,
@@ -74,6 +75,12 @@ def _mutants() -> Sequence[Mutant | EquivalentMutants | Decoding]:
     return MUTANTS
 
 
+def _format_mutants() -> Iterable[FormatMutant]:
+    from tritmark.kernels.provider.format_mutants import mutants
+
+    return mutants()
+
+
 def _calls() -> Sequence[PublicCall]:
     from tritmark.kernels.provider.calls import CALLS
 
@@ -118,6 +125,7 @@ PROVIDER = Provider(
     precisions=_precisions,
     templates="tritmark.kernels",
     mutants=_mutants,
+    format_mutants=_format_mutants,
     golden=vectors,
     oracles=ORACLES,
     adapters=_adapters,

@@ -141,6 +141,7 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     "selftest": (
         ("tritmark selftest --op 'i2s_*'", "the share of mutants that is detected"),
         ("tritmark selftest --bugs", "are faults detected that were reported in public?"),
+        ("tritmark selftest --formats", "are faults of packers and unpackers detected?"),
     ),
     "soak": (
         ("tritmark soak --minutes 30", "random Runs whose processes are killed"),

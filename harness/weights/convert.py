@@ -273,7 +273,7 @@ def _that_hold(part: _Part, scale: Any, holders: Holders) -> list[str]:
         for name in type.layouts.values():
             form = holders.formats.get(name)
             try:
-                if form is not None:
+                if form is not None and type.written and name not in found:
                     _require_room(part.info, form, _Type(dtype, ""))
                     fitted(part.source, scale, part.info.shape, form)
                     found.append(name)

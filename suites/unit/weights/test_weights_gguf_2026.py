@@ -175,9 +175,67 @@ def test_an_unknown_type_is_listed_and_the_rest_is_read(tmp_path: Path, place: i
 
 
 def test_users_of_a_number_are_named() -> None:
-    assert described("type_37") == "GGUF type 37 (I8_S of bitnet.cpp, int8 values without a scale)"
+    assert described("type_37") == "GGUF type 37 (I8_S of bitnet.cpp, int8 values)"
     assert described("type_999") == "GGUF type 999"
     assert described("q2_0") == "q2_0"
+
+
+INT8 = np.array([[0, 1, -1, 1] * 10, [1, 1, 0, -1] * 10, [-1] * 40], np.int8)
+
+
+def int8_model(path: Path, values: Any, behind: bytes, beside: float | None = None) -> Path:
+    """A model with a matrix of I8_S between two others."""
+    tensors: list[Tensor] = [
+        ("blk.0.attn_q.weight", (128, 4), 142, g128(4)),
+        ("enc.0.weight", values.shape[::-1], 37, values.tobytes() + behind),
+    ]
+    if beside is not None:
+        tensors.append(("enc.0.scale", (1,), 0, np.float32(beside).tobytes()))
+    return write(path, [*tensors, ("blk.0.attn_k.weight", (128, 4), 142, g128(4))])
+
+
+@pytest.mark.parametrize("behind", [b"", b"\0" * 32, np.float32(0.5).tobytes(), np.float32(0.5).tobytes() + bytes(28)])
+@pytest.mark.parametrize("beside", [None, 4.0])
+def test_int8_values_that_are_codes(tmp_path: Path, behind: bytes, beside: float | None) -> None:
+    path = int8_model(tmp_path / "m.gguf", INT8, behind, beside)
+    _, codes, scale = matrices(path)["enc.0.weight"]
+    np.testing.assert_array_equal(codes, INT8, strict=True)
+    assert scale == (0.5 if any(behind) else 1) * (beside or 1)
+    out = tmp_path / "out.gguf"
+    if beside is None:
+        convert(int8_model(tmp_path / "n.gguf", np.tile(INT8, 16), behind), out, "pq2_0", holders_of(installed()))
+        format, codes, scales = matrices(out)["enc.0.weight"]
+        assert format == "pq2_0"
+        np.testing.assert_array_equal(codes, np.tile(INT8, 16))
+        assert (scales == (0.5 if any(behind) else 1)).all()
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        (np.where(INT8 == -1, -127, INT8 * 127).astype(np.int8), "127 at [0, 1], ternary is -1, 0 or 1"),
+        (np.where(np.arange(120).reshape(3, 40) == 119, 2, INT8).astype(np.int8), "2 at [2, 39]"),
+        (np.ones((3, 40), np.int8), "all values are 1"),
+    ],
+)
+def test_other_int8_values_are_listed_and_passed_through(tmp_path: Path, values: Any, told: str) -> None:
+    path, out = int8_model(tmp_path / "m.gguf", values, np.float32(0.5).tobytes()), tmp_path / "out.gguf"
+    assert set(matrices(path)) == {"blk.0.attn_q.weight", "blk.0.attn_k.weight"}
+    with open_weights(path) as source:
+        weights = TernaryWeights(source, holders_of(installed()))
+        (found,) = left_out(weights, {each.name for each in weights.matrices})
+        assert found.names == ("enc.0.weight",)
+        assert told in found.reason
+    convert(path, out, "q2_0", holders_of(installed()))
+    assert compare(path, out, holders_of(installed())).differences == ()
+    with pytest.raises(InvalidArgumentError, match=r"enc\.0\.weight"):
+        convert(path, tmp_path / "out.safetensors", "hf_pack", holders_of(installed()))
+
+
+@pytest.mark.parametrize("scale", [np.nan, np.inf, -0.5])
+def test_a_scale_of_int8_codes_that_is_no_scale_is_refused(tmp_path: Path, scale: float) -> None:
+    with pytest.raises(WeightFileError, match="behind the values"):
+        matrices(int8_model(tmp_path / "m.gguf", INT8, np.float32(scale).tobytes()))
 
 
 KEPT = {
