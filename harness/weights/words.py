@@ -11,13 +11,10 @@ from numpy.typing import NDArray
 
 from tritmark.harness.weights.finite import check_finite
 from tritmark.harness.weights.float_codes import FloatLayout
+from tritmark.harness.weights.format_names import MLX_Q2, ORT_Q2
 from tritmark.harness.weights.source import WeightSource
 from tritmark.harness.weights.tensor import FLOATS, TensorInfo
 
-MLX_Q2 = "mlx_q2"
-COMPRESSED_TENSORS_2 = "compressed_tensors_2"
-ORT_Q2 = "ort_q2"
-"""Names of the formats of the bytes, see tritmark.kernels.formats."""
 OPTIONS = {MLX_Q2: "group_size", ORT_Q2: "block_size"}
 """The layout option of a format that depends on the group."""
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from tritmark.harness.errors import InvalidArgumentError
-from tritmark.harness.weights.words import COMPRESSED_TENSORS_2
+from tritmark.harness.weights.format_names import COMPRESSED_TENSORS_2
 from tritmark.kernels.formats.base import LayoutOption
 from tritmark.kernels.formats.sequential import Sequential
 
