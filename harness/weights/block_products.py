@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tritmark.harness.weights.finite import check_finite
+from tritmark.harness.weights.format_names import ORT_Q2, ORT_Q2_SM80
 from tritmark.harness.weights.names import inert
 from tritmark.harness.weights.source import WeightSource
 from tritmark.harness.weights.tensor import FLOATS, BlockProduct, TensorInfo
-from tritmark.harness.weights.words import ORT_Q2, ORT_Q2_SM80, FoundWords, Words, require_floats
+from tritmark.harness.weights.words import FoundWords, Words, require_floats
 
 
 class _Layout(NamedTuple):

@@ -14,10 +14,11 @@ from math import prod
 import numpy as np
 
 from tritmark.harness.errors import WeightFileError
+from tritmark.harness.weights.format_names import COMPRESSED_TENSORS_2
 from tritmark.harness.weights.names import inert
 from tritmark.harness.weights.source import WeightSource
 from tritmark.harness.weights.tensor import TensorInfo
-from tritmark.harness.weights.words import COMPRESSED_TENSORS_2, FoundWords, Words, require_floats, stored_points
+from tritmark.harness.weights.words import FoundWords, Words, require_floats, stored_points
 
 PACKED = ".weight_packed"
 _FORMAT = "pack-quantized"

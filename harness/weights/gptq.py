@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 
 from tritmark.harness.errors import WeightFileError
 from tritmark.harness.weights.finite import check_finite
+from tritmark.harness.weights.format_names import GPTQ_2
 from tritmark.harness.weights.names import inert
 from tritmark.harness.weights.source import WeightSource
 from tritmark.harness.weights.tensor import TensorInfo
-from tritmark.harness.weights.words import GPTQ_2, FoundWords, Words, require_floats, stored_points
+from tritmark.harness.weights.words import FoundWords, Words, require_floats, stored_points
 
 PACKED = ".qweight"
 _IN_WORD = 16

@@ -36,6 +36,7 @@ from tritmark.harness.weights.companions import SCALE_SUFFIX, require_understood
 from tritmark.harness.weights.configuration import DIVIDE, MULTIPLY, NONE, ONLINE, configuration_of
 from tritmark.harness.weights.finite import check_finite, require_finite, scales_finite, slabs
 from tritmark.harness.weights.float_codes import FloatLayout, first_other_than_codes, has_four_levels, layout_of, split
+from tritmark.harness.weights.format_names import ORT_Q2, ORT_Q2_SM80, PACKED_ROWS
 from tritmark.harness.weights.gguf_file import LAYOUT_KEY
 from tritmark.harness.weights.gguf_scales import ScalesBeside
 from tritmark.harness.weights.gguf_types import TL1, TL2, described, unread_type
@@ -43,12 +44,9 @@ from tritmark.harness.weights.names import inert
 from tritmark.harness.weights.published_names import is_linear, looks_linear
 from tritmark.harness.weights.source import WeightSource
 from tritmark.harness.weights.tensor import FLOATS, TensorInfo
-from tritmark.harness.weights.words import ORT_Q2, ORT_Q2_SM80, Words, scales_of, zero_points
+from tritmark.harness.weights.words import Words, scales_of, zero_points
 from tritmark.harness.weights.words import layout_of as layout_of_words
 
-PACKED_ROWS = "packed_rows"
-"""The type of a uint8 tensor (R, K) with rows n, n + R, n + 2R and n + 3R in each byte. N is 4 * R, because files do
-not state whether it was less."""
 ROWS_TO_A_BYTE = 4
 TL_TYPES = tuple(map(unread_type, (TL1, TL2)))
 """The dtypes of bitnet.cpp's types for look-up kernels; ggml may use the numbers, so their extents have the size."""

@@ -11,17 +11,10 @@ from numpy.typing import NDArray
 
 from tritmark.harness.weights.finite import check_finite
 from tritmark.harness.weights.float_codes import FloatLayout
+from tritmark.harness.weights.format_names import COMPRESSED_TENSORS_2, GPTQ_2, MLX_Q2, ORT_Q2, ORT_Q2_SM80
 from tritmark.harness.weights.source import WeightSource
 from tritmark.harness.weights.tensor import FLOATS, TensorInfo
 
-MLX_Q2 = "mlx_q2"
-COMPRESSED_TENSORS_2 = "compressed_tensors_2"
-GPTQ_2 = "gptq_2"
-ORT_Q2 = "ort_q2"
-ORT_Q2_SM80 = "ort_q2_sm80"
-"""Names of the formats of the bytes, see tritmark.kernels.formats."""
-QMOE = "qmoe_2"
-"""The name of the WeightType of experts whose file does not state the layout."""
 OPTIONS = {
     **dict.fromkeys((MLX_Q2, COMPRESSED_TENSORS_2, GPTQ_2), "group_size"),
     **dict.fromkeys((ORT_Q2, ORT_Q2_SM80), "block_size"),

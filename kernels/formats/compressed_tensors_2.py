@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast
 
-from tritmark.harness.weights.words import COMPRESSED_TENSORS_2
+from tritmark.harness.weights.format_names import COMPRESSED_TENSORS_2
 from tritmark.kernels.formats.base import LayoutOption
 from tritmark.kernels.formats.zero_points import ZeroPointed, with_group_size
 

@@ -9,7 +9,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from tritmark.harness.weights.words import GPTQ_2
+from tritmark.harness.weights.format_names import GPTQ_2
 from tritmark.kernels.formats.base import LayoutOption, Scale, Shape
 from tritmark.kernels.formats.zero_points import ZeroPointed, with_group_size
 

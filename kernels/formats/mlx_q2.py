@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tritmark.harness.errors import InvalidArgumentError
-from tritmark.harness.weights.words import MLX_Q2, first_bias_of_other_codes
+from tritmark.harness.weights.format_names import MLX_Q2
+from tritmark.harness.weights.words import first_bias_of_other_codes
 from tritmark.kernels.formats import affine
 from tritmark.kernels.formats.base import Experts, LayoutOption, Scale, Shape, Tail
 from tritmark.kernels.formats.sequential import Sequential, split_into_fields
@@ -85,6 +86,7 @@ class MlxAffine(Sequential):
                 raise InvalidArgumentError(
                     op=op, argument=name, found=f"{given[index]} at {index}", legal="finite numbers"
                 )
+
         at = first_bias_of_other_codes(wide[0], wide[1])
         if at is not None:
             found = f"{wide[1][at]} beside the scale {wide[0][at]} at {at}, so the weights are not ternary"

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.spec import WeightType
 from tritmark.harness.weights.expert_products import LAYOUTS
-from tritmark.harness.weights.words import QMOE
+from tritmark.harness.weights.format_names import QMOE
 from tritmark.kernels.formats import affine
 from tritmark.kernels.formats.base import LayoutOption, Shape
 from tritmark.kernels.formats.sequential import joined_fields, split_into_fields

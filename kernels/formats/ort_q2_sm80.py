@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tritmark.harness.errors import InvalidArgumentError
-from tritmark.harness.weights.words import ORT_Q2_SM80
+from tritmark.harness.weights.format_names import ORT_Q2_SM80
 from tritmark.kernels.formats.base import LayoutOption, Scale, Shape
 from tritmark.kernels.formats.bits import slabs
 from tritmark.kernels.formats.ort_q2 import BlockQuantized, MatMulNBits
