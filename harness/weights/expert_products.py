@@ -11,18 +11,11 @@ from __future__ import annotations
 import numpy as np
 
 from tritmark.harness.weights.finite import check_finite
+from tritmark.harness.weights.format_names import ORT_Q2, ORT_Q2_SM80, QMOE
 from tritmark.harness.weights.names import inert
 from tritmark.harness.weights.source import WeightSource
 from tritmark.harness.weights.tensor import ExpertProduct, TensorInfo
-from tritmark.harness.weights.words import (
-    ORT_Q2,
-    ORT_Q2_SM80,
-    QMOE,
-    FoundWords,
-    Words,
-    points_of_experts,
-    require_floats,
-)
+from tritmark.harness.weights.words import FoundWords, Words, points_of_experts, require_floats
 
 LAYOUTS = {"plain": ORT_Q2, "sm80": ORT_Q2_SM80}
 """By the name in --layout."""
