@@ -75,6 +75,14 @@ __device__ __forceinline__ void butterfly(float &a, float &b)
     b = difference;
 }
 
+/* The butterfly of a * sign and b * other: products with signs are exact, so a multiply-add rounds as an addition. */
+__device__ __forceinline__ void signed_butterfly(float &a, float &b, float sign, float other)
+{
+    const float second = __fmul_rn(b, other);
+    b = __fmaf_rn(a, sign, -second);
+    a = __fmaf_rn(a, sign, second);
+}
+
 /* The rotated tile in registers: v[e] is element 64 * e + (thread of the group). `shared` is the group's own. All
  * threads of the block call this. */
 __device__ __forceinline__ void rotate(const Tile &tile, unsigned size, float factor, float *shared, float *v)
@@ -84,12 +92,8 @@ __device__ __forceinline__ void rotate(const Tile &tile, unsigned size, float fa
     for (int load = 0; load < LOADS; load++) {
         const unsigned four = tile.signs[load];
         float4 x = values(tile.x[load]);
-        x.x = __fmul_rn(x.x, sign_of(four, 0));
-        x.y = __fmul_rn(x.y, sign_of(four, 1));
-        x.z = __fmul_rn(x.z, sign_of(four, 2));
-        x.w = __fmul_rn(x.w, sign_of(four, 3));
-        butterfly(x.x, x.y);
-        butterfly(x.z, x.w);
+        signed_butterfly(x.x, x.y, sign_of(four, 0), sign_of(four, 1));
+        signed_butterfly(x.z, x.w, sign_of(four, 2), sign_of(four, 3));
         butterfly(x.x, x.z);
         butterfly(x.y, x.w);
         *(float4 *)(shared + PADDED(4 * (load * GROUP + thread))) = x;
@@ -125,28 +129,47 @@ __device__ __forceinline__ void rotate(const Tile &tile, unsigned size, float fa
         v[e] = __fmul_rn(v[e], factor);
 }
 
-__device__ __forceinline__ unsigned highest_of(const float *v, unsigned largest)
+/* The larger magnitude, NaN if either is. */
+__device__ __forceinline__ float larger(float largest, float y)
+{
+#if !defined(TRITMARK_SIMULATOR) && __CUDA_ARCH__ >= 800
+    float found;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(found) : "f"(largest), "f"(fabsf(y)));
+    return found;
+#else
+    return __uint_as_float(max(__float_as_uint(largest), magnitude(y)));
+#endif
+}
+
+__device__ __forceinline__ float largest_of(const float *v, float largest)
 {
 #pragma unroll
     for (int e = 0; e < EACH; e++)
-        largest = max(largest, magnitude(v[e]));
+        largest = larger(largest, v[e]);
     return largest;
 }
 
-/* Write the codes of a tile that begins at `begin`; returns their sum. */
+/* Write the codes of a tile that begins at `begin`; returns their sum. A row that is not finite has codes of 0. Elements
+ * past K are zeros, and so are their codes. */
 __device__ __forceinline__ int put(signed char *codes, const float *v, float scale, size_t begin, size_t K, bool finite)
 {
-    int total = 0;
-    const unsigned thread = threadIdx.x % GROUP;
+    codes += begin + threadIdx.x % GROUP;
+    if (!finite) {
+        for (int e = 0; e < EACH; e++)
+            if (begin + 64 * e < K)
+                codes[64 * e] = 0;
+        return 0;
+    }
+    unsigned total = 0;
+    const bool whole = begin + TILE <= K;
 #pragma unroll
     for (int e = 0; e < EACH; e++) {
-        const int code = finite ? (int)(rounded(v[e], scale) - __float_as_uint(ROUNDER)) : 0;
-        if (begin + 64 * e < K) {
-            codes[begin + 64 * e + thread] = (signed char)code;
-            total += code;
-        }
+        const unsigned bits = rounded(v[e], scale); /* the code is in its low byte */
+        total += bits;
+        if (whole || begin + 64 * e < K)
+            codes[64 * e] = (signed char)bits;
     }
-    return total;
+    return (int)(total - EACH * __float_as_uint(ROUNDER));
 }
 
 __device__ __forceinline__ int warp_total(int value)
@@ -193,15 +216,15 @@ __device__ __forceinline__ void kept(
         tiles[step] = load_tile(row, signs, (size_t)TILE * (step * groups + group), K, wide, whole);
     let_the_next_begin();
     float v[STEPS][EACH];
-    unsigned largest = 0;
+    float found = 0.0f;
 #pragma unroll
     for (int step = 0; step < STEPS; step++) {
         if (step)
             __syncthreads(); /* the step before has read its tile */
         rotate(tiles[step], size, factor, own, v[step]);
-        largest = highest_of(v[step], largest);
+        found = largest_of(v[step], found);
     }
-    largest = block_max(largest, maxima);
+    const unsigned largest = block_max(__float_as_uint(found), maxima);
     const float by = scale_of(largest);
     int total = 0;
 #pragma unroll
@@ -244,14 +267,14 @@ extern "C" __global__ void __launch_bounds__(MOST_THREADS) ternary_gpu_hadamard_
     const unsigned group = threadIdx.x / GROUP, groups = blockDim.x / GROUP;
     float *own = hadamard_shared + group * PADDED(TILE);
     float v[EACH];
-    unsigned largest = 0;
+    float found = 0.0f;
     for (size_t first = 0; first < K; first += (size_t)TILE * groups) {
         rotate(load_tile(row, signs, first + TILE * group, K, wide, whole), size, factor, own, v);
-        largest = highest_of(v, largest);
+        found = largest_of(v, found);
         __syncthreads();
     }
     let_the_next_begin();
-    largest = block_max(largest, maxima);
+    const unsigned largest = block_max(__float_as_uint(found), maxima);
     const float by = scale_of(largest);
     int total = 0;
     for (size_t first = 0; first < K; first += (size_t)TILE * groups) {
