@@ -10,10 +10,12 @@ from typing import Any
 import torch
 
 from tritmark.harness.errors import InvalidArgumentError
+from tritmark.torch import converted_experts
+from tritmark.torch.bit_experts import BitExperts
 from tritmark.torch.bit_linear import BitLinear
 from tritmark.torch.contract import HALVES
 from tritmark.torch.derived import DEVICES
-from tritmark.torch.ternary_floats import ternary_of
+from tritmark.torch.ternary_floats import ternary_experts_of, ternary_of
 
 _OF_TRANSFORMERS = "transformers.integrations.bitnet"
 """The module with `BitLinear` and `AutoBitLinear`, as of transformers 5.24."""
@@ -28,7 +30,7 @@ class Replaced:
     name: str
     was: str
     """Its class."""
-    layer: BitLinear
+    layer: torch.nn.Module
     changed: str = ""
     """How its function differs from before beyond rounding; "" if it does not."""
 
@@ -81,7 +83,7 @@ class _Place:
     parent: torch.nn.Module
     attribute: str
     before: torch.nn.Module
-    made: BitLinear
+    made: torch.nn.Module
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,7 @@ class _Wanted:
     """Names of the parameters and buffers with the same tensor."""
 
 
-_Made = tuple[BitLinear, str]
+_Made = tuple[torch.nn.Module, str]
 """The layer, and how its function differs from before."""
 
 
@@ -113,7 +115,8 @@ def convert(
     | `AutoBitLinear`, offline | W2A8, if its weights are ternary |
     | `AutoBitLinear`, online | W2A8 of its weights by the absmean rule, once; kept while it is trained |
     | `torch.nn.Linear`, ternary weights with one scale or scales of groups of 32 to 256 | W2A16 on a GPU |
-    | `torch.nn.Linear`, other weights | kept; with `quantize` W2A8 of its weights by the absmean rule |
+    | experts of transformers, ternary weights | with `activation_bits=8` W2A8, see BitExperts |
+    | `torch.nn.Linear` and experts, other weights | kept; with `quantize` W2A8 of its weights by the absmean rule |
 
     The function of a layer stays the same up to rounding, unless the result says so in `Replaced.changed`. Activations
     are quantized in float32, by transformers' BitLinear in the dtype of the model. `activation_bits` 8 or 16 is for all
@@ -187,6 +190,8 @@ def _maker(module: torch.nn.Module) -> Callable[[Any, _Wanted], _Made | str] | N
         return {"BitLinear": _of_packed, "AutoBitLinear": _of_auto}.get(kind.__name__)
     if kind is torch.nn.Linear:
         return _of_linear
+    if converted_experts.is_experts(module):
+        return _of_experts
     return _of_subclass if isinstance(module, torch.nn.Linear) else None
 
 
@@ -219,22 +224,27 @@ def _normed(layer: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def _unfit(module: Any, wanted: _Wanted) -> str | None:
     """Why no replacement would do what the layer does."""
-    weight = module.weight
+    weights = _weights_of(module)
     if torch.nn.utils.parametrize.is_parametrized(module):
         return "its tensors are parametrized"
     if any(getattr(module, name) for name in _HOOKS):
         return "it has hooks"
     if "forward" in vars(module) and not hasattr(module, "_hf_hook"):
         return "its method forward was replaced"
-    if weight.device.type not in DEVICES:
-        offloaded = " (offloaded, or not loaded)" if weight.is_meta else ""
-        return f"its weights are on {weight.device}{offloaded}; kernels are for {' and '.join(DEVICES)}"
-    names = wanted.tied.get(id(weight), [])
-    if len(names) > 1:
-        return f"its weights are tied: {', '.join(names)}"
-    if module.training and weight.requires_grad:
-        return "its weights are trained; model.eval() ends training"
+    for weight in weights:
+        if weight.device.type not in DEVICES:
+            offloaded = " (offloaded, or not loaded)" if weight.is_meta else ""
+            return f"its weights are on {weight.device}{offloaded}; kernels are for {' and '.join(DEVICES)}"
+        names = wanted.tied.get(id(weight), [])
+        if len(names) > 1:
+            return f"its weights are tied: {', '.join(names)}"
+        if module.training and weight.requires_grad:
+            return "its weights are trained; model.eval() ends training"
     return None
+
+
+def _weights_of(module: Any) -> tuple[torch.Tensor, ...]:
+    return (module.gate_up_proj, module.down_proj) if converted_experts.is_experts(module) else (module.weight,)
 
 
 def _of_subclass(module: torch.nn.Linear, wanted: _Wanted) -> str:
@@ -286,6 +296,26 @@ def _of_linear(module: torch.nn.Linear, wanted: _Wanted) -> _Made | str:
         bits = 16
     bias = None if module.bias is None else module.bias.detach()
     return _packed(module, found.packed, found.scale, bias, bits), _int8(bits).removeprefix(", ")
+
+
+def _of_experts(module: Any, wanted: _Wanted) -> _Made | str:
+    """Stacked experts of transformers. Their products have int8 activations only."""
+    why = converted_experts.unfit(module)
+    if why is not None:
+        return why
+    if wanted.activation_bits != 8 and not (wanted.quantize and wanted.activation_bits is None):
+        return "products of experts have int8 activations, and its are floats; activation_bits=8 quantizes them"
+    layers, changed = [], "activations quantized to int8"
+    for weights in _weights_of(module):
+        found = ternary_experts_of(weights)
+        if isinstance(found, str):
+            if not wanted.quantize or "NaN" in found:
+                return found
+            layers.append(BitExperts.from_float(weights))
+            changed = "weights quantized by the absmean rule, activations quantized to int8"
+        else:
+            layers.append(BitExperts.from_packed(found.packed, found.scale, out_features=weights.shape[1]))
+    return converted_experts.ConvertedExperts(module, *layers), changed
 
 
 def _packed(module: Any, packed: torch.Tensor, scale: torch.Tensor, bias: torch.Tensor | None, bits: int) -> BitLinear:

@@ -27,24 +27,40 @@ def ternary_of(weight: torch.Tensor) -> TernaryFloats | str:
     """The codes and scales of float weights (N, K) that have one magnitude besides zero, in the whole matrix or in each
     group of a row; otherwise the reason why there are none."""
     values = weight.detach()
+    scale = _scales(values.unsqueeze(0))
+    return scale if isinstance(scale, str) else TernaryFloats(_packed(values), scale.squeeze(0))
+
+
+def ternary_experts_of(weights: torch.Tensor) -> TernaryFloats | str:
+    """As ternary_of for weights (E, N, K), with one scale for each expert: uint8 (E, ceil(N/4), K) and float32 (E,), or
+    (E, N, K / group) if the rows of an expert have groups."""
+    values = weights.detach()
+    scale = _scales(values)
+    if isinstance(scale, str):
+        return scale
+    return TernaryFloats(
+        torch.stack([_packed(each) for each in values]), scale.squeeze(-1) if scale.ndim == 2 else scale
+    )
+
+
+def _scales(values: torch.Tensor) -> torch.Tensor | str:
+    """The value of code 1 of matrices (E, N, K): float32 (E, 1), or (E, N, K / group); or why there is none."""
     if not values.is_floating_point():
         return f"its weights are {values.dtype}, not floats"
     if not bool(torch.isfinite(values).all()):
         return "its weights have a NaN or infinity"
     magnitudes = values.abs()
-    largest = magnitudes.amax()
-    if not bool(largest):
-        return TernaryFloats(_packed(values), torch.ones(1, device=values.device))
-    if _one_magnitude(magnitudes, largest):
-        return TernaryFloats(_packed(values), largest.float().reshape(1))
-    N, K = values.shape
+    largest = magnitudes.amax((1, 2))
+    if _one_magnitude(magnitudes, largest.reshape(-1, 1, 1)):
+        return torch.where(largest == 0, 1, largest).float().reshape(-1, 1)
+    E, N, K = values.shape
     for group in GROUPS:
         if K % group:
             continue
-        parts = magnitudes.reshape(N, K // group, group)
+        parts = magnitudes.reshape(E, N, K // group, group)
         scales = parts.amax(-1)
         if _one_magnitude(parts, scales.unsqueeze(-1)):
-            return _grouped(values, scales.float(), group)
+            return _stored(scales.float(), group)
     return f"its weights are not ternary: more than one magnitude in a group of {GROUPS[-1]}"
 
 
@@ -52,11 +68,12 @@ def _one_magnitude(magnitudes: torch.Tensor, largest: torch.Tensor) -> bool:
     return bool(((magnitudes == 0) | (magnitudes == largest)).all())
 
 
-def _grouped(values: torch.Tensor, scales: torch.Tensor, group: int) -> TernaryFloats | str:
-    stored = next(form.scale_dtype for form in FORMATS.values() if form.name == f"row16_g{group}")
+def _stored(scales: torch.Tensor, group: int) -> torch.Tensor | str:
+    """These scales, or that the kernels' format would round them."""
+    stored = FORMATS[f"row16_g{group}"].scale_dtype
     if bool((scales.to(getattr(torch, stored)).float() != scales).any()):
         return f"the scales of its groups of {group} are no {stored}, in which kernels read them"
-    return TernaryFloats(_packed(values), scales)
+    return scales
 
 
 def _packed(values: torch.Tensor) -> torch.Tensor:

@@ -114,6 +114,82 @@ def test_a_scale_that_is_none_is_kept(scale: list[float]) -> None:
     assert "weight_scale" in kept.why
 
 
+EXPERTS, USED, HIDDEN, INNER = 6, 2, 96, 64
+
+
+@pytest.fixture
+def experts() -> Any:
+    """A model with experts, all weights of the experts ternary, one scale for each or groups of 32."""
+    config = transformers.Qwen3MoeConfig(
+        vocab_size=32,
+        hidden_size=HIDDEN,
+        intermediate_size=64,
+        moe_intermediate_size=INNER,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=32,
+        num_experts=EXPERTS,
+        num_experts_per_tok=USED,
+        bos_token_id=1,
+        eos_token_id=2,
+    )
+    torch.manual_seed(0)
+    model = transformers.Qwen3MoeForCausalLM(config).eval()
+    layer = model.model.layers[0].mlp.experts
+    with torch.no_grad():
+        shape = layer.gate_up_proj.shape
+        layer.gate_up_proj.copy_(torch.randint(-1, 2, shape) * (torch.rand(EXPERTS, 1, 1) + 0.1))
+        shape = layer.down_proj.shape
+        scales = (torch.rand(*shape[:2], shape[2] // 32, 1) + 0.1).half().float()
+        layer.down_proj.copy_((torch.randint(-1, 2, shape).reshape(*scales.shape[:3], 32) * scales).reshape(shape))
+    return model
+
+
+def quantized(x: Any) -> Any:
+    """Activations after their quantization to int8, in float64."""
+    scale = 127 / x.float().abs().amax(-1, keepdim=True).clamp(min=1e-5)
+    return (x.float() * scale).round().double() / scale.double()
+
+
+def test_experts_are_converted(experts: Any) -> None:
+    before = experts.model.layers[0].mlp.experts
+    weights = before.gate_up_proj.detach().double(), before.down_proj.detach().double()
+    x, index = torch.randn(7, HIDDEN), torch.randint(0, EXPERTS, (7, USED))
+    gates = torch.rand(7, USED)
+    expected = torch.zeros(7, HIDDEN, dtype=torch.float64)
+    for token in range(7):
+        for place, expert in enumerate(index[token]):
+            gate, up = (quantized(x[token]) @ weights[0][expert].T).float().chunk(2)
+            inner = before.act_fn(gate) * up
+            expected[token] += gates[token, place] * (quantized(inner) @ weights[1][expert].T)
+    found = convert(experts, activation_bits=8)
+    layer = experts.model.layers[0].mlp.experts
+    assert {each.name: each.was for each in found.replaced} == {"model.layers.0.mlp.experts": "Qwen3MoeExperts"}
+    assert layer.gate_up_proj.group_size is None
+    assert layer.down_proj.group_size == 32
+    off = (layer(x, index, gates).double() - expected).abs().max()
+    # A code that rounds the other way, since silu's float32 differs, moves an output by a 127th of a weight.
+    assert off <= expected.abs().max() / 127
+    assert experts(torch.randint(3, 32, (1, 5))).logits.isfinite().all()
+    found.undo()
+    assert experts.model.layers[0].mlp.experts is before
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("has_bias", True), ("is_transposed", True), ("is_concatenated", False), ("has_gate", False)]
+)
+def test_experts_with_another_layout_are_kept(experts: Any, name: str, value: bool) -> None:
+    setattr(experts.model.layers[0].mlp.experts, name, value)
+    kept = {each.name: each.why for each in convert(experts, activation_bits=8).kept}
+    assert f"its {name} is {value}" in kept["model.layers.0.mlp.experts"]
+
+
+def test_experts_with_float_activations_are_kept_unasked(experts: Any) -> None:
+    kept = {each.name: each.why for each in convert(experts).kept}
+    assert "activation_bits=8" in kept["model.layers.0.mlp.experts"]
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A model as BitNet b1.58 2B-4T is published, with random weights."""
