@@ -39,6 +39,7 @@ from tritmark.harness.cli.history import history
 from tritmark.harness.cli.league import league
 from tritmark.harness.cli.list import list_
 from tritmark.harness.cli.machine import machine
+from tritmark.harness.cli.model import model
 from tritmark.harness.cli.monitor import monitor
 from tritmark.harness.cli.new import new
 from tritmark.harness.cli.once import Once
@@ -226,6 +227,7 @@ _commands: tuple[Callable[..., None] | typer.Typer, ...] = (
     frame,
     monitor,
     formats,
+    model,
     league,
     precision,
     criteria,

@@ -87,6 +87,14 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("tritmark report --format md > report.md", "for a pull request"),
         ("tritmark report --all", "a page over all Records"),
     ),
+    "model": (
+        ("tritmark model models/bitnet-b1.58-2B-4T", "one sequence behind a prompt of 128 tokens, beside transformers"),
+        ("tritmark model FOLDER --device cuda --batch 1 --batch 32 --prompt 2048", "on a GPU"),
+        (
+            "tritmark model FOLDER --activation-bits 8 --text 'Once upon a time'",
+            "also linear layers with ternary floats",
+        ),
+    ),
     "league": (
         ("tritmark league", "products of one layer of a model, for 1, 16 and 128 tokens"),
         ("tritmark league --device cuda", "only the GPU's kernels"),

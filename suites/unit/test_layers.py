@@ -63,7 +63,7 @@ HARNESS = House(
         ("verify", "derived"),
         ("selftest", "selection"),
         ("autotune", "judge"),
-        ("cross", "advise", "history", "league", "precision"),
+        ("cross", "advise", "history", "league", "precision", "models"),
         ("recovery",),
         ("validate", "disassembly"),
         ("worker",),
