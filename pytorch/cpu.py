@@ -180,10 +180,12 @@ def linear(
     wanted = out_dtype or x.dtype
     found = None if watch is not None and receipts.collects() else _PLANS.get(dispatch.registry(), key)
     if found is not None:
-        run_at, ran, shape, strides, made = found
+        run_at, ran, shape, strides, made, one_scale = found
         if watch is not None:
             watch.ran(ran)
-        out = _planned(run_at, shape, strides, made, x, place, weight_scale)
+        # Scales of groups are in the bytes: the contract refuses another number beside them.
+        as_planned = one_scale or weight_scale == 1
+        out = _planned(run_at, shape, strides, made, x, place, weight_scale) if as_planned else None
         if out is not None:
             if bias is not None:
                 out += bias
@@ -197,9 +199,9 @@ def linear(
         _multiply(q, weights, weight_scale, scale, out, format)
         if bias is not None:
             out += bias
-        if found is None and FORMATS[format].scale_per == "tensor":
+        if found is None:
             lead = (*x.shape[:-1], N)
-            of_output = lead, strides_of(lead, 1), out.dtype
+            of_output = lead, strides_of(lead, 1), out.dtype, FORMATS[format].scale_per == "tensor"
             dtypes = contract.FLOATS[x.dtype], contract.FLOATS[out.dtype]
             plans.plan_addresses(_PLANS, key, format, dtypes, {"M": M, "N": N, "K": K}, key[-1], of_output)
     return out.to(wanted).view(*x.shape[:-1], N)
