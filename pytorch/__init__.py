@@ -1,4 +1,5 @@
-"""tritmark in PyTorch: the ops `torch.ops.tritmark.*`, which torch.compile traces, and the module BitLinear.
+"""tritmark in PyTorch: the ops `torch.ops.tritmark.*`, which torch.compile traces, and the modules BitLinear and
+BitExperts.
 
 Native kernels compute CPU tensors in their own memory, on PyTorch's own threads while these spin. CUDA kernels compute
 CUDA tensors on torch's current stream of their device. Calls do not synchronize and all memory belongs to torch, so
@@ -19,8 +20,9 @@ except ModuleNotFoundError as error:
 from tritmark.kernels.native import threads
 from tritmark.kernels.native.cpu import native
 from tritmark.torch import ops as ops
+from tritmark.torch.bit_experts import BitExperts as BitExperts
 from tritmark.torch.bit_linear import BitLinear as BitLinear
 
-__all__ = ["BitLinear"]
+__all__ = ["BitExperts", "BitLinear"]
 
 threads.join_pytorch(native("pool"))

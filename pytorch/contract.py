@@ -133,6 +133,47 @@ def check_matmul(
     return shape
 
 
+def check_experts(
+    activations: torch.Tensor,
+    weights: torch.Tensor,
+    weight_scale: torch.Tensor,
+    act_scale: torch.Tensor,
+    offsets: torch.Tensor,
+    N: int,
+    format: str,
+    out_dtype: torch.dtype,
+) -> dict[str, int]:
+    """Check the arguments of ternary_matmul_experts, except values, and return the axes. Raises
+    InvalidArgumentError."""
+    op = "ternary_matmul_experts"
+    check_tensor(op, "activations", activations, (torch.int8,), least=2)
+    form = known_format(op, format)
+    if activations.ndim != 2 or not activations.shape[1]:
+        raise refuse(op, "activations", f"of shape {tuple(activations.shape)}", "(M, K)")
+    M, K = map(int, activations.shape)
+    check_tensor(op, "weight_scale", weight_scale, (torch.float32,), least=1)
+    E = int(weight_scale.shape[0])
+    check_tensor(op, "weights", weights, (torch.uint8,))
+    form.check_shape(op, "N", (N, K))
+    nbytes = E * math.prod(form.packed_shape((N, K)))
+    if weights.numel() != nbytes or not E:
+        legal = f"{nbytes} bytes, for {E} experts of {N} x {K} in {format}"
+        raise refuse(op, "weights", f"{weights.numel()} bytes", legal)
+    if not weights.is_contiguous():
+        raise refuse(op, "weights", f"strided {weights.stride()}", "contiguous")
+    check_tensor(op, "act_scale", act_scale, (torch.float32,))
+    check_tensor(op, "offsets", offsets, (torch.int32,))
+    shapes = ("weight_scale", weight_scale, (E,)), ("act_scale", act_scale, (M,)), ("offsets", offsets, (E + 1,))
+    for name, tensor, shape in shapes:
+        if tuple(tensor.shape) != shape:
+            raise refuse(op, name, f"of shape {tuple(tensor.shape)}", f"of shape {shape}")
+        check_device(op, name, tensor, activations)
+    check_device(op, "weights", weights, activations)
+    if out_dtype not in DTYPES:
+        raise refuse(op, "out_dtype", str(out_dtype), " or ".join(map(str, DTYPES)))
+    return {"M": M, "E": E, "N": N, "K": K}
+
+
 def check_a16(
     activations: torch.Tensor, weights: torch.Tensor, weight_scale: float, N: int, format: str, out_dtype: torch.dtype
 ) -> tuple[int, int]:

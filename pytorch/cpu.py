@@ -26,6 +26,7 @@ from tritmark.kernels.i2s_quantize.spec import OP as I2S_QUANTIZE
 from tritmark.kernels.linear import plans
 from tritmark.kernels.native.huge_pages import HUGE_PAGES
 from tritmark.kernels.ternary_matmul.spec import OP as TERNARY_MATMUL
+from tritmark.kernels.ternary_matmul_experts.spec import OP as TERNARY_MATMUL_EXPERTS
 from tritmark.torch import contract
 from tritmark.torch.allocator import allocator
 from tritmark.torch.watched import watched
@@ -83,6 +84,40 @@ def ternary_matmul(
             found = f"{float(scale[at])} at index {at}"
             raise contract.refuse("ternary_matmul", "act_scale", found, "finite and above zero")
         _multiply(activations.contiguous().view(M, K), weights, weight_scale, scale, out.view(M, N), format)
+    return out.to(out_dtype)
+
+
+@watched
+def ternary_matmul_experts(
+    activations: torch.Tensor,
+    weights: torch.Tensor,
+    weight_scale: torch.Tensor,
+    act_scale: torch.Tensor,
+    offsets: torch.Tensor,
+    N: int,
+    format: str,
+    out_dtype: torch.dtype = torch.float32,
+) -> torch.Tensor:
+    """See ops."""
+    op = TERNARY_MATMUL_EXPERTS
+    given = weight_scale, act_scale, offsets
+    axes = contract.check_experts(activations, weights, *given, N, format, out_dtype)
+    out = activations.new_empty((axes["M"], N), dtype=computed(out_dtype))
+    scales = {"weight_scale": numpy(weight_scale.contiguous()), "act_scale": numpy(act_scale.contiguous())}
+    for name, scale in scales.items():
+        wrong = np.flatnonzero(~(np.isfinite(scale) & (scale > 0)))
+        if wrong.size:
+            found = f"{scale[wrong[0]]} at index {wrong[0]}"
+            raise contract.refuse(op.name, name, found, "finite and above zero")
+    if axes["M"]:
+        inputs = {
+            "activations": numpy(activations.contiguous()),
+            "weights": numpy(weights),
+            **scales,
+            "offsets": numpy(offsets.contiguous()),
+        }
+        key = KernelKey("cpu", op.name, format, contract.DTYPES[out.dtype])
+        _run(op, key, inputs, {"out": numpy(out)}, axes)
     return out.to(out_dtype)
 
 

@@ -28,6 +28,7 @@ from tritmark.kernels.numerics.input_dtypes import NARROW
 from tritmark.kernels.pack_codes.spec import OP as PACK_CODES
 from tritmark.kernels.ternary_linear.plan import add_product, add_quantization, linear_plan
 from tritmark.kernels.ternary_matmul_a16.spec import OPS as TERNARY_MATMUL_A16
+from tritmark.kernels.ternary_matmul_experts.spec import OP as TERNARY_MATMUL_EXPERTS
 from tritmark.kernels.unpack_codes.spec import OP as UNPACK_CODES
 from tritmark.kernels.weights.packed import known_format
 from tritmark.torch import contract
@@ -298,6 +299,56 @@ def ternary_matmul(
     out = activations.new_empty((*shape[:-1], N), dtype=out_dtype)
     addresses = activations.data_ptr(), weights.data_ptr(), act_scale.data_ptr(), out.data_ptr()
     _put(plan, weights, addresses, weight_scale)
+    return out
+
+
+@watched
+def ternary_matmul_experts(
+    activations: torch.Tensor,
+    weights: torch.Tensor,
+    weight_scale: torch.Tensor,
+    act_scale: torch.Tensor,
+    offsets: torch.Tensor,
+    N: int,
+    format: str,
+    out_dtype: torch.dtype = torch.float32,
+) -> torch.Tensor:
+    """See ops."""
+    activations, weight_scale, act_scale = _whole(activations), _whole(weight_scale), _whole(act_scale)
+    offsets, where = _whole(offsets), activations.get_device()
+    key = (
+        "ternary_matmul_experts",
+        where,
+        activations.dtype,
+        activations.shape,
+        *_weights_key(weights),
+        *((each.dtype, each.shape, each.get_device()) for each in (weight_scale, act_scale, offsets)),
+        N,
+        format,
+        out_dtype,
+    )
+    plan = _PLANS.get(key)
+    if plan is None:
+        given = weight_scale, act_scale, offsets
+        axes = contract.check_experts(activations, weights, *given, N, format, out_dtype)
+        if not axes["M"]:
+            return activations.new_empty((0, N), dtype=out_dtype)
+        planner, M, E, K = Planner(primary_context(where)), axes["M"], axes["E"], axes["K"]
+        inputs = {
+            "activations": planner.given((M, K), "int8"),
+            "weights": planner.given((weights.numel(),), "uint8"),
+            "weight_scale": planner.given((E,), "float32"),
+            "act_scale": planner.given((M,), "float32"),
+            "offsets": planner.given((E + 1,), "int32"),
+        }
+        out_name = contract.DTYPES[out_dtype]
+        output = {"out": planner.given((M, N), named_dtype(out_name))}
+        op = TERNARY_MATMUL_EXPERTS
+        planner.add(op, KernelKey(DEVICE, op.name, format, out_name), inputs, output, axes)
+        plan = _kept(key, _made(planner, axes))
+    out = activations.new_empty((activations.shape[0], N), dtype=out_dtype)
+    tensors = activations, weights, weight_scale, act_scale, offsets, out
+    _put(plan, weights, tuple(each.data_ptr() for each in tensors))
     return out
 
 

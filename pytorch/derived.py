@@ -130,24 +130,24 @@ def derived(weight: torch.Tensor, N: int, before: Derived | None = None) -> Deri
     """
     key = weight.data_ptr(), N, tuple(weight.shape)
     version = version_of(weight)
-    return _kept(weight, key, version, before, lambda earlier: _made(weight, N, earlier))
+    made: Derived = kept(weight, key, version, before, lambda earlier: _made(weight, N, earlier))
+    return made
 
 
-def _kept(
+def kept(
     weight: torch.Tensor,
     key: Hashable,
     version: Hashable,
-    before: Derived | None,
-    make: Callable[[Derived | None], Derived],
+    before: Any,
+    make: Callable[[Any], Any],
     memory: torch.Tensor | None = None,
-) -> Derived:
+) -> Any:
     """The result that is kept for these weights, or a new one. `version`: None if writes are not counted. `memory`: of
     other tensors in the version."""
     found = _KEPT.get(_storage(weight), _NOTHING).get(key)
     if found is not None:
         if found.version == version and (found.sample is None or found.sample[0] == found.sampled):
-            kept: Derived = found.made
-            return kept
+            return found.made
         before = found.made
     sample = sample_of(weight)
     sampled = 0 if sample is None else sample[0]  # read before the bytes, like the version
@@ -169,7 +169,7 @@ def of_state(
     of_scales = weight_scale.data_ptr(), tuple(weight_scale.shape), weight_scale.dtype, divide
     version = None if None in versions else (*versions, *of_scales)
     make = partial(_grouped, weight, weight_scale, N, divide)
-    return _kept(weight, key, version, before, make, weight_scale.detach()), 1.0
+    return kept(weight, key, version, before, make, weight_scale.detach()), 1.0
 
 
 def forget(tensor: torch.Tensor) -> None:

@@ -32,6 +32,13 @@ arguments, and NoCompatibleKernelError if no kernel fits.
   op recovers. BitLinear calls it with on_error="recover".
 - `bit_linear_a16(activations, weight, weight_scale, N, divide=False, out_dtype=None)`: `ternary_matmul_a16` with such a
   state. `bit_linear_a16_forward`: the same without a gradient.
+- `ternary_matmul_experts(activations, weights, weight_scale, act_scale, offsets, N, format, out_dtype=torch.float32)`:
+  int8 (M, K), rows sorted by expert, times the weights of each row's expert, uint8 (E, bytes), in one call. Rows
+  offsets[e] to offsets[e + 1] belong to expert e; offsets are int32 (E + 1,), scales float32 (E,) and (M,). Other
+  arguments are those of ternary_matmul. On a GPU offsets outside the contract give undefined results.
+- `bit_experts(x, weight, weight_scale, experts, N, out_dtype=None)`: quantizes x, and multiplies each token's row with
+  the weights of its experts, with the state of BitExperts. The gradient is that of the product with dequantized
+  weights; `bit_experts_gradient` computes it.
 - `i2s_quantize(x, scale)`, `i2s_dequantize(q, scale)`: see the functions of that name in tritmark.kernels.
 - `pack(codes, scale, format)`, `unpack(packed, N, K, format)`: ternary codes int8 (N, K) to a format with one scale,
   and back.
@@ -48,7 +55,7 @@ from typing import Any
 import torch
 
 from tritmark.kernels import FORMATS
-from tritmark.torch import contract, recovering, state
+from tritmark.torch import contract, experts, recovering, state
 from tritmark.torch.followed import DEVICES
 
 _LINEAR = (
@@ -67,7 +74,10 @@ SCHEMAS = {
     "linear_constant": _LINEAR,
     "ternary_matmul_a16": _A16,
     "ternary_matmul_a16_constant": _A16,
+    "ternary_matmul_experts": "(Tensor activations, Tensor weights, Tensor weight_scale, Tensor act_scale, "
+    "Tensor offsets, int N, str format, ScalarType out_dtype=float) -> Tensor",
     **state.SCHEMAS,
+    **experts.SCHEMAS,
     "i2s_quantize": "(Tensor x, float scale) -> Tensor",
     "i2s_dequantize": "(Tensor q, float scale) -> Tensor",
     "pack": "(Tensor codes, float scale, str format) -> Tensor",
@@ -90,6 +100,19 @@ def _ternary_matmul(
     out_dtype: torch.dtype = torch.float32,
 ) -> torch.Tensor:
     return activations.new_empty((*activations.shape[:-1], N), dtype=out_dtype)
+
+
+def _ternary_matmul_experts(
+    activations: torch.Tensor,
+    weights: torch.Tensor,
+    weight_scale: torch.Tensor,
+    act_scale: torch.Tensor,
+    offsets: torch.Tensor,
+    N: int,
+    format: str,
+    out_dtype: torch.dtype = torch.float32,
+) -> torch.Tensor:
+    return activations.new_empty((activations.shape[0], N), dtype=out_dtype)
 
 
 def _linear(
@@ -141,6 +164,9 @@ _SHAPES = {
     "linear_constant": _linear,
     "ternary_matmul_a16": _ternary_matmul_a16,
     "ternary_matmul_a16_constant": _ternary_matmul_a16,
+    "ternary_matmul_experts": _ternary_matmul_experts,
+    "bit_experts": experts.shape,
+    "bit_experts_gradient": experts.gradient_shape,
     "bit_linear": state.linear_shape,
     "bit_linear_forward": state.linear_shape,
     recovering.NAME: state.linear_shape,
@@ -200,6 +226,7 @@ _GRADIENTS = (
     ("linear", _kept_for_gradient, _gradient),
     ("ternary_matmul_a16", _kept_for_a16, _gradient_a16),
     ("bit_linear", state.keep_linear, state.linear_gradient),
+    ("bit_experts", experts.keep, experts.gradient),
     (recovering.NAME, state.keep_linear, state.linear_gradient),
     ("bit_linear_a16", state.keep_a16, state.a16_gradient),
 )
@@ -212,7 +239,8 @@ def _registered() -> torch.library.Library:
     for name, schema in SCHEMAS.items():
         library.define(name + schema, tags=(torch.Tag.pt2_compliant_tag,))
         for kind, device in DEVICES.items():
-            compute = state.computes(name, kind) if name in state.SCHEMAS else getattr(device, name)
+            of_state = next((each for each in (state, experts) if name in each.SCHEMAS), None)
+            compute = getattr(device, name) if of_state is None else of_state.computes(name, kind)
             library.impl(name, compute, kind.upper())
         torch.library.register_fake(f"tritmark::{name}", _SHAPES[name], lib=library)
     for name, keep, gradient in _GRADIENTS:

@@ -260,7 +260,7 @@ class Drawer:
         self._one_off = _Deck([name for name, deck in self._addresses.items() if len(deck.members) > 1], self._rng)
         self._strides = {tensor.name: _Deck(range(_LINE), self._rng) for tensor in self._ragged}
         self._far = {tensor.name: _Deck(range(_FAR_OFTEN), self._rng) for tensor in self._ragged}
-        self._salts = {tensor.name: _Deck(tuple(kinds(tensor)), self._rng) for tensor in op.inputs}
+        self._salts = {tensor.name: _Deck(tuple(kinds(tensor)), self._rng) for tensor in op.inputs if kinds(tensor)}
         self.tally = CoverageTally(factors(op, self._threads.members, layouts))
         self._dealt = 0
         self.refused: set[str] = set()

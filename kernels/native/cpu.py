@@ -72,8 +72,9 @@ def best(op: str) -> str:
     return [isa.name for isa in KERNELS[op] if isa.features <= features()][-1]
 
 
-_OWN: set[str] = set()
-"""Ids of this package's variants. A variant of another package may have the name of an instruction set too."""
+_OWN: dict[str, str] = {}
+"""The extension module of each of this package's variants, by id. A variant of another package may have the name of an
+instruction set too."""
 
 Bind = Callable[[str, Arrays, Arrays, Axes, int], Launch]
 
@@ -86,11 +87,12 @@ def variants(
     constraints: tuple[Constraint, ...] = (),
     *,
     table: str | None = None,
+    module: str | None = None,
     workspace: Callable[[Axes], int] = no_workspace,
 ) -> tuple[Variant, ...]:
     """One Variant for each instruction set for which a native op has a kernel. The first argument of `bind` is the name
-    of the instruction set. `table` is the name of the kernels in isas.h, by default the op's name; `workspace` is that
-    of Variant."""
+    of the instruction set. `table` is the name of the kernels in isas.h, and `module` the extension module that has
+    them, by default the op's name; `workspace` is that of Variant."""
     made = tuple(
         Variant(
             key=KernelKey("cpu", op, format, dtype),
@@ -102,27 +104,29 @@ def variants(
             constraints=constraints,
             workspace=workspace,
             bind=partial(bind, isa.name),
-            code=partial(_code, op, table or op, isa.name),
+            code=partial(_code, module or op, table or op, isa.name),
         )
         for isa in KERNELS[table or op]
     )
-    _OWN.update(variant.id for variant in made)
+    _OWN.update((variant.id, module or op) for variant in made)
     return made
 
 
-def _code(op: str, table: str, isa: str, target: str, binaries: frozenset[str] = frozenset()) -> tuple[CodeFile, ...]:
+def _code(
+    module: str, table: str, isa: str, target: str, binaries: frozenset[str] = frozenset()
+) -> tuple[CodeFile, ...]:
     """The extension module, which is located but not loaded, and the function that isas.h names for the instruction
     set."""
     import platform
     from importlib.util import find_spec
 
-    found = find_spec(f"tritmark.cython_ext.{op}")
+    found = find_spec(f"tritmark.cython_ext.{module}")
     if found is None or not found.origin:
         return ()
     machine = platform.machine().replace("_", "-")
     return (
         CodeFile(
-            kind="native", name=f"{op} ({isa})", entries=(f"tm_{table}_{isa}",), target=machine, path=found.origin
+            kind="native", name=f"{module} ({isa})", entries=(f"tm_{table}_{isa}",), target=machine, path=found.origin
         ),
     )
 
@@ -167,7 +171,7 @@ def code_hash(variant_id: str) -> str:
     """SHA-256 of the extension module that holds the variant's code; "" for a variant of another package."""
     if variant_id not in _OWN:
         return ""
-    return _file_hash(variant_id.split("/")[1])
+    return _file_hash(_OWN[variant_id])
 
 
 def _clock() -> Clock:

@@ -228,7 +228,7 @@ static inline __attribute__((always_inline)) void settle(const int32_t kind, con
         return;
     }
     const size_t size = kind == TM_OUT_BFLOAT16 ? 2 : 4;
-    char *out = (char *)args->out + ((w->of->first + m) * args->N + w->due.n) * size;
+    char *out = (char *)args->out + tm_matmul_at(args, w->of->first + m, w->due.n) * size;
     char *const to = left < TM_TILE ? (char *)sums : out;
     const __m512i act_sum = _mm512_set1_epi32(w->of->act_sum[m]);
     const __m512d factor = _mm512_set1_pd(w->of->factor[m]);
@@ -445,8 +445,8 @@ static void block(const walk *at, work *w)
             .number = at->number,
             .fetched = s->args->M * s->args->N * size > FAR ? rows * size : 0,
             .every = stretch_tiles(s) > 1 ? 2 : 1,
-            .out = (const char *)s->args->out + ((s->first + m) * s->args->N + t * TM_TILE) * size,
-            .out_row = s->args->N * size,
+            .out = (const char *)s->args->out + tm_matmul_at(s->args, s->first + m, t * TM_TILE) * size,
+            .out_row = tm_matmul_at(s->args, 1, 0) * size,
             .lines = size == 4 ? 2 : 1,
             .m = m,
             .begin = begin,

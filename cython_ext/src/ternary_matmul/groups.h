@@ -44,9 +44,9 @@ static inline void tm_group_store(const tm_ternary_matmul_args *args, size_t m, 
 {
     const float value = (float)(sum * ((double)args->weight_scale / (double)args->act_scale[m]));
     if (args->kind == TM_OUT_FLOAT32)
-        ((float *)args->out)[m * args->N + n] = value;
+        ((float *)args->out)[tm_matmul_at(args, m, n)] = value;
     else /* a NaN scale must not be rounded to a number */
-        ((uint16_t *)args->out)[m * args->N + n] = value == value ? tm_bfloat16(value) : 0x7fc0;
+        ((uint16_t *)args->out)[tm_matmul_at(args, m, n)] = value == value ? tm_bfloat16(value) : 0x7fc0;
 }
 
 /* One row of activations, rows [begin, end) of the weights in units of TM_ROWS, row after row; see tm_matmul_one. */

@@ -65,7 +65,7 @@ static inline int tm_lut_run(
         part.M = args->M - m < TM_LUT_ROWS ? args->M - m : TM_LUT_ROWS;
         part.a = args->a + m * args->lda;
         part.act_scale = args->act_scale ? args->act_scale + m : NULL;
-        part.out = (uint8_t *)args->out + m * args->N * element;
+        part.out = (uint8_t *)args->out + tm_matmul_at(args, m, 0) * element;
         tm_parallel(part.M * each, 1, grain, part.run.threads, fill, &part);
         tm_matmul_run_by(&part, args->bm, body, rank);
         used = part.run.used > used ? part.run.used : used;

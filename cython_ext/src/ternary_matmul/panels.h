@@ -35,9 +35,12 @@ static inline __attribute__((always_inline)) void tm_panels(
     }
 }
 
-/* Runs `body`, which takes a tm_panel_start, over all rows of activations. With many rows this pays for threads. */
+/* Runs `body`, which takes a tm_panel_start, over all rows of activations, unless that was done. With many rows this
+ * pays for threads. */
 static inline void tm_panel_begin(const tm_ternary_matmul_args *args, size_t weights, unsigned shift, tm_body body)
 {
+    if (args->begun)
+        return;
     tm_panel_start start = {args, weights, shift};
     tm_parallel(args->M, 1, TM_PANEL_GRAIN / args->K + 1, args->run.threads, body, &start);
 }

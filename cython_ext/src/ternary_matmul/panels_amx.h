@@ -98,7 +98,7 @@ static __attribute__((noinline)) void store_rows(size_t begin, size_t end, const
     const due *d = &w->due;
     const size_t size = out_bytes(w->s);
     for (size_t r = begin; r < end; r++) {
-        char *out = (char *)args->out + ((w->s->first + d->m + r) * args->N + w->n) * size;
+        char *out = (char *)args->out + tm_matmul_at(args, w->s->first + d->m + r, w->n) * size;
         const __m512d factor = _mm512_set1_pd(w->s->factor[d->m + r]);
         for (size_t v = 0; v < w->count; v += SIDE, out += SIDE * size) {
             const __mmask16 there = w->count - v < SIDE ? (__mmask16)((1 << (w->count - v)) - 1) : 0xffff;

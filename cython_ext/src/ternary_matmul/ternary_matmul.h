@@ -42,7 +42,7 @@ typedef struct tm_ternary_matmul_args {
     const int8_t *a;
     const uint8_t *weights; /* in the bytes of the table's format */
     const float *act_scale; /* one for each row of activations; NULL for int32 output */
-    void *out;              /* M x N, rows contiguous */
+    void *out;              /* M x N, rows contiguous, out_gap apart */
     size_t lda;             /* bytes between rows of a */
     size_t M, N, K;
     /* Formats with a scale for each group: room for one sum for each row of activations and group, and for what the
@@ -53,6 +53,9 @@ typedef struct tm_ternary_matmul_args {
     uint8_t *tables; /* formats with look-up: room for tables of the activations, aligned to 64 bytes; else NULL */
     size_t group; /* formats with a scale for each group: weights of a row that share one; else 0 */
     size_t BM, BK, bm; /* formats in tiles: rows and columns of a tile of weights, rows side by side in it; else 0 */
+    /* For a part of a product (ternary_matmul_experts/experts.h), else 0: */
+    size_t out_gap; /* elements of out between the end of a row and the start of the next */
+    int32_t begun;  /* act_sums hold what a call with N = 0 wrote there */
 } tm_ternary_matmul_args;
 
 TM_KERNELS(ternary_matmul);
@@ -96,6 +99,12 @@ static inline tm_prefetch tm_weights_prefetch(tm_prefetch elsewhere) { return tm
 static const tm_prefetch tm_weights_far = {TM_PREFETCH_L2, 8192}, tm_weights_near = {TM_PREFETCH_L1, 2048},
                          tm_weights_plain = {TM_PREFETCH_NONE, 0};
 
+/* Where column `n` of row `m` is in the output, in elements. */
+static inline size_t tm_matmul_at(const tm_ternary_matmul_args *args, size_t m, size_t n)
+{
+    return m * (args->N + args->out_gap) + n;
+}
+
 /* The factor from sums to float outputs, for row `m` of the activations. */
 static inline double tm_matmul_factor(const tm_ternary_matmul_args *args, size_t m)
 {
@@ -107,7 +116,7 @@ static inline void tm_matmul_store_by(
     const tm_ternary_matmul_args *args, size_t m, size_t n, size_t count, const int32_t *acc, int32_t act_sum,
     double factor)
 {
-    size_t at = m * args->N + n;
+    const size_t at = tm_matmul_at(args, m, n);
     if (args->kind == TM_OUT_INT32) {
         int32_t *out = (int32_t *)args->out + at;
         for (size_t i = 0; i < count; i++)

@@ -50,6 +50,30 @@ cdef extern from "src/ternary_matmul/formats.h":
         const tm_matmul_format *format, int32_t rank, size_t M, size_t N, size_t K, size_t threads)
 
 
+cdef extern from "src/ternary_matmul/experts.h":
+    ctypedef struct tm_experts_args:
+        tm_run run
+        tm_kernel kernel
+        int32_t rank
+        int32_t kind
+        const tm_matmul_format *format
+        const int8_t *a
+        const uint8_t *weights
+        const float *weight_scale
+        const float *act_scale
+        const int32_t *offsets
+        void *out
+        size_t lda
+        size_t expert_bytes
+        size_t M
+        size_t E
+        size_t N
+        size_t K
+        int32_t *act_sums
+        size_t *costs
+    int tm_experts(void *args) noexcept nogil
+
+
 LEVELS = {"none": TM_PREFETCH_NONE, "L1": TM_PREFETCH_L1, "L2": TM_PREFETCH_L2}
 DISTANCES = range(TM_PREFETCH_LINE, TM_PREFETCH_MOST + 1, TM_PREFETCH_LINE)
 
@@ -161,3 +185,86 @@ cdef class TernaryMatmul(NativeCall):
         self.args.act_scale = &act_scale[0]
         self.args.weight_scale = weight_scale
         self.bind(known.kernels, isa, &self.args, threads, (activations, weights, act_scale, out, sums, spare))
+
+
+cdef class TernaryMatmulExperts(NativeCall):
+    """Rows offsets[e] to offsets[e + 1] of out (M, N) from those of activations int8 (M, K), whose rows are contiguous
+    and may lie apart, and row e of `weights`, uint8 (E, bytes): an (N, K) matrix in the bytes of `format`, one with
+    tiles of 64 rows.
+
+    `weight_scale` is float32 (E,), `act_scale` float32 (M,), `offsets` int32 (E + 1,). Each run checks the offsets:
+    `bad` is the index of the first that does not ascend from 0 to M, and nothing is written. `out` is as in
+    TernaryMatmul.
+    """
+
+    cdef tm_experts_args args
+    cdef readonly str format
+
+    def __init__(
+        self, str format, str isa, const int8_t[:, :] activations, const uint8_t[:, ::1] weights, Py_ssize_t N,
+        const float[::1] weight_scale, const float[::1] act_scale, const int32_t[::1] offsets, out, int threads,
+    ):
+        cdef Py_ssize_t M = activations.shape[0], K = activations.shape[1], E = weights.shape[0]
+        cdef int32_t[:, ::1] out_int32
+        cdef float[:, ::1] out_float32
+        cdef uint16_t[:, ::1] out_bfloat16
+        cdef uint8_t[::1] room, costs
+        cdef const tm_matmul_format *known = _known(format)
+        cdef const tm_entry *entry
+        cdef size_t needed
+        if not format.startswith("tile64"):
+            raise ValueError(f"weights in {format}; legal: tile64, tile64_g32 to tile64_g256")
+        if (
+            M < 1 or N < 1 or K < 1 or E < 1 or (K > 1 and activations.strides[1] != 1) or activations.strides[0] < 0
+        ):
+            raise ValueError(f"activations of shape {M, K}, E, N = {E, N}; legal: contiguous rows, all at least 1")
+        needed = known.bytes(N, K)
+        if (
+            needed == 0 or <size_t>weights.shape[1] < needed or out.shape != (M, N) or act_scale.shape[0] != M
+            or weight_scale.shape[0] != E or offsets.shape[0] != E + 1
+        ):
+            raise ValueError(
+                f"{weights.shape[1]} bytes of {format}, output {out.shape}, {act_scale.shape[0]} and "
+                f"{weight_scale.shape[0]} scales, {offsets.shape[0]} offsets for M, E, N, K = {M, E, N, K}; legal: at "
+                f"least {needed} bytes (0: no such shape), output (M, N), M and E scales, E + 1 offsets"
+            )
+        self.format = format
+        self.args.format = known
+        self.args.M, self.args.E, self.args.N, self.args.K = M, E, N, K
+        sums = None
+        if known.group:
+            if out.dtype.kind == "i":
+                raise ValueError(f"{format} has a scale for each group, so no int32 sums; legal: a float output")
+            sums = bytearray(known.room(M, K))
+            room = sums
+            self.args.act_sums = <int32_t *>&room[0]
+        counts = bytearray((E + 1) * sizeof(size_t))
+        costs = counts
+        self.args.costs = <size_t *>&costs[0]
+        if out.dtype.kind == "i":
+            out_int32 = out
+            self.args.kind = TM_OUT_INT32
+            self.args.out = &out_int32[0, 0]
+        elif out.itemsize == 4:
+            out_float32 = out
+            self.args.kind = TM_OUT_FLOAT32
+            self.args.out = &out_float32[0, 0]
+        else:
+            out_bfloat16 = out.view("uint16")
+            self.args.kind = TM_OUT_BFLOAT16
+            self.args.out = &out_bfloat16[0, 0]
+        self.args.a = &activations[0, 0]
+        self.args.lda = activations.strides[0]
+        self.args.weights = &weights[0, 0]
+        self.args.expert_bytes = weights.strides[0]
+        self.args.weight_scale = &weight_scale[0]
+        self.args.act_scale = &act_scale[0]
+        self.args.offsets = &offsets[0]
+        owners = (activations, weights, weight_scale, act_scale, offsets, out, sums, counts)
+        self.bind(known.kernels, isa, &self.args, threads, owners)
+        entry = known.kernels
+        while entry.fn != self.call.fn:
+            entry += 1
+        self.args.kernel = entry.fn
+        self.args.rank = entry.isa.rank
+        self.call.fn = tm_experts

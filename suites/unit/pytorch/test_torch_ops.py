@@ -154,12 +154,22 @@ def test_a_format_with_several_scales_has_a_product_and_no_gradient() -> None:
 X = rows(2, 3, 96)
 STATE = (hf_packed(CODES), torch.tensor([SCALE]), 40)
 Q, ACT_SCALE = OPS.activation_quantize(X)
+EXPERTS = torch.tensor([[0, 1], [1, 1]])
+OF_EXPERTS = (hf_packed(CODES).expand(2, 10, 96).contiguous(), torch.tensor([SCALE, 2.0]), EXPERTS)
+OFFSETS = torch.tensor([0, 1, 3], dtype=torch.int32)
 CASES: dict[str, tuple[str, tuple[Any, ...]]] = {
     "quantize": ("activation_quantize", (X,)),
     "quantize a vector": ("activation_quantize", (X[0, 0],)),
     "quantize bfloat16, strided": ("activation_quantize", (X.bfloat16().transpose(0, 2),)),
     "multiply": ("ternary_matmul", (Q, PACKED, SCALE, ACT_SCALE, 40, "tile64")),
     "multiply to int32": ("ternary_matmul", (Q[0], PACKED, SCALE, ACT_SCALE[0], 40, "tile64", torch.int32)),
+    "multiply with experts": (
+        "ternary_matmul_experts",
+        (Q[0], PACKED.expand(2, -1).contiguous(), torch.ones(2), ACT_SCALE[0], OFFSETS, 40, "tile64"),
+    ),
+    "experts": ("bit_experts", (X[0, :2], *OF_EXPERTS, 40)),
+    "experts with gradients": ("bit_experts", (X[:, :2].clone().requires_grad_(), *OF_EXPERTS, 40, torch.bfloat16)),
+    "the gradient of experts": ("bit_experts_gradient", (X[:, :2, :40].contiguous(), *OF_EXPERTS)),
     "linear": ("linear", (X, *LINEAR)),
     "linear of a vector": ("linear", (X[0, 0], *LINEAR)),
     "linear of nothing": ("linear", (X[:0], *LINEAR)),

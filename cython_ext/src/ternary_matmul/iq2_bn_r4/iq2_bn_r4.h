@@ -38,7 +38,7 @@ typedef void (*tm_fours_micro)(
 static inline void tm_four_store(
     const tm_ternary_matmul_args *args, size_t m, size_t four, const int32_t *acc, int32_t act_sum, double factor)
 {
-    const size_t at = m * args->N + TM_FOUR * four;
+    const size_t at = tm_matmul_at(args, m, TM_FOUR * four);
     if (args->kind == TM_OUT_INT32) {
         for (size_t r = 0; r < TM_FOUR; r++)
             ((int32_t *)args->out)[at + r] = acc[r] - act_sum;

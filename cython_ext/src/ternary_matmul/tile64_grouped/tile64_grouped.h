@@ -75,7 +75,7 @@ static inline void tm_grouped_slab_begin(
 static inline __attribute__((always_inline)) void tm_grouped_store(
     const tm_ternary_matmul_args *args, size_t m, size_t n, size_t count, const float *sums, double factor)
 {
-    const size_t at = m * args->N + n;
+    const size_t at = tm_matmul_at(args, m, n);
     if (args->kind == TM_OUT_FLOAT32) {
         float *out = (float *)args->out + at;
         for (size_t i = 0; i < count; i++)
