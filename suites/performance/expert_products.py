@@ -42,7 +42,7 @@ from tritmark.kernels.cuda.measure.ceilings import ceilings
 from tritmark.kernels.cuda.measure.clock import GraphClock, timeable
 from tritmark.kernels.dispatch import dispatch
 from tritmark.kernels.formats.row16 import row_bytes
-from tritmark.kernels.peers import humming
+from tritmark.kernels.peers import humming, torch_cuda
 from tritmark.kernels.peers.products_experts_cuda import HummingExperts, TorchExperts
 from tritmark.kernels.ternary_matmul.spec import OP as PRODUCT
 from tritmark.kernels.ternary_matmul_experts.spec import OP
@@ -273,8 +273,15 @@ def main() -> int:
     parser.add_argument("--out", type=Path, metavar="FILE", help="the figures as JSON")
     options = parser.parse_args()
     here, found = timeable(0), []
-    if options.peers:
-        humming.load()
+    usable = []
+    for name in options.peers:
+        module = humming if name.startswith("humming") else torch_cuda
+        why = module.missing()
+        if why is None:
+            module.load()
+            usable.append(name)
+        else:
+            print(f"{name}: {why}", flush=True)
     print(f"an empty kernel: {empty_us():.2f}", flush=True)
     for format in options.formats:
         for shape in options.shapes:
@@ -282,7 +289,7 @@ def main() -> int:
             weights = Weights(here, format, {"E": options.experts, "N": N, "K": K})
             for tokens in options.tokens:
                 one = Shape(here, weights, tokens, options.used)
-                found.append(report(one, options.rounds, options.every, options.peers))
+                found.append(report(one, options.rounds, options.every, usable))
     if options.out:
         info = here.backend.info
         record = {"gpu": info.name, "driver": info.driver, "rounds": options.rounds, "products": found}
