@@ -96,9 +96,8 @@ def drawn_weights(format: str, axes: Axes, rng: np.random.Generator) -> npt.NDAr
     E, N, K = (axes[axis] for axis in "ENK")
     nbytes = FORMATS[format].packed_bytes((N, K))
     high = rng.integers(0, 256, (E, nbytes), dtype=np.uint8) & np.uint8(0xAA)
-    made: npt.NDArray[np.uint8] = high | (
-        rng.integers(0, 256, (E, nbytes), dtype=np.uint8) & np.uint8(0x55) & ~(high >> 1)
-    )
+    low = rng.integers(0, 256, (E, nbytes), dtype=np.uint8) & np.uint8(0x55)
+    made = np.asarray(high | (low & ~(high >> 1)), np.uint8)
     if FORMATS[format].scale_per == "group":
         scales = made[:, N * row_bytes(K) :].view(np.float16)
         scales[:] = rng.uniform(0.5, 2, scales.shape)
