@@ -5,6 +5,7 @@ with other offsets."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from itertools import product
 
@@ -33,6 +34,8 @@ UNUSED = (0.0, 0.0, 0.0, 0.0)
 
 BLOCKS, MOST_TILES = 8, 4
 """Blocks of a multiprocessor, one after another, below which a block takes one tile; the most tiles that it takes."""
+MOST_PARTS = (1 << 16) - 1
+"""The most blocks of a share: of the second axis of a grid."""
 TILE_COST = 24
 """Time of a tile besides its columns, in columns."""
 TILES = (1, 2, 4, 8)
@@ -40,8 +43,8 @@ TILES = (1, 2, 4, 8)
 
 LISTED = 64
 """The most tiles of a block of a wgmma product (expert_tiles.cuh)."""
-WGMMA_ROWS = 2
-"""From so many rows of an expert on, if they are spread evenly, wgmma is chosen."""
+WGMMA_TILES = 1.5
+"""From so many tiles of a multiprocessor on, wgmma is chosen."""
 
 Mma = GemmMma | GroupedMma
 Wgmma = GemmWgmma | GroupedWgmma
@@ -107,11 +110,14 @@ def shares(M: int, E: int, most: int) -> int:
     return min(M, (M + min(M, E) * (most - 1)) // most)
 
 
-def chosen(name: str, group: int, axes: Axes) -> Instance:
-    """The instance of a variant for those sizes: by the rows that an expert gets if they are spread evenly."""
+def chosen(name: str, group: int, axes: Axes, sms: int) -> Instance:
+    """The instance of a variant for those sizes on a device with that many multiprocessors: by the rows that an expert
+    gets if they are spread evenly."""
     rows = axes["M"] / min(axes["M"], axes["E"])
-    if name == "gemm" and rows >= WGMMA_ROWS:
-        return min(WGMMA[group], key=lambda each: (max(1.0, rows / each.columns + 0.5)) * (each.columns + TILE_COST))
+    if name == "gemm":
+        most, high = WGMMA[group][0].tile
+        if shares(axes["M"], axes["E"], most) * -(-axes["N"] // high) >= WGMMA_TILES * sms:
+            return min(WGMMA[group], key=lambda each: max(1.0, rows / each.columns + 0.5) * (each.columns + TILE_COST))
     eights = 1 if rows <= 6 else 2 if rows <= 12 else 4
     return next(each for each in MMA[group] if each.groups == eights and each.rows8 == 4)
 
@@ -150,21 +156,22 @@ def _launch(instance: Instance, tiles: int, format: str, kind: int, call: Call) 
         of_a, _, of_out = instance.maps(activations, int(apart), weights, out, call.axes)
         args = (of_a, of_out, *args)
     else:
-        # One block more checks the offsets.
-        blocks = shares(M, E, most) * -(-N // (high * tiles)) + 1
-        launch = call.params(kernel, blocks, WARP * instance.warps(K), shared=instance.shared(K))
+        count, parts = shares(M, E, most), min(MOST_PARTS, -(-N // (high * tiles)))
+        launch = call.params(kernel, count * parts, WARP * instance.warps(K), shared=instance.shared(K))
+        # One more column of blocks checks the offsets.
+        launch = replace(launch, grid=(count + 1, parts, 1))
     return (Step(kernel=kernel, grid=launch.grid, block=launch.block, args=args, shared=launch.shared),)
 
 
 def _steps(name: str, format: str, kind: int, call: Call) -> tuple[Step, ...]:
-    instance = chosen(name, FORMATS[format], call.axes)
+    instance = chosen(name, FORMATS[format], call.axes, call.info.sms)
     return _launch(instance, tiles_of_block(instance, call.axes, call.info.sms), format, kind, call)
 
 
 def _by_name(name: str, format: str, kind: int, axes: Axes, info: DeviceInfo) -> dict[str, Steps]:
     """The instances, those of mma with several numbers of tiles of a block; the built-in choice first."""
     group = FORMATS[format]
-    first = chosen(name, group, axes)
+    first = chosen(name, group, axes, info.sms)
     found: list[tuple[Instance, int]] = [(first, tiles_of_block(first, axes, info.sms)), *product(MMA[group], TILES)]
     found += [(each, 1) for each in WGMMA[group]] if name == "gemm" else []
     return {

@@ -268,7 +268,7 @@ FAULTS = (
     ("mma", "ternary_matmul/gemm_mma.cu", "weight_scales + share.expert", "weight_scales"),
     ("mma", "ternary_matmul/gemm_mma.cu", "w += share.expert * expert_apart", "w += expert_apart"),
     ("mma", "ternary_matmul/gemm_mma.cu", "act_scale += share.first", "act_scale += 0"),
-    ("mma", "ternary_matmul/gemm_mma.cu", "load((int)(tile + blocks) * TILE", "load((int)tile * TILE"),
+    ("mma", "ternary_matmul/gemm_mma.cu", "load((tile + blocks) * TILE", "load(tile * TILE"),
     ("grouped", "ternary_matmul/grouped_mma.cu", "a += share.first * lda", "a += 0"),
     ("grouped", "ternary_matmul/grouped_mma.cu", "w += share.expert * expert_apart", "w += 0"),
     ("grouped", "ternary_matmul/grouped_mma.cu", "M = share.rows", "M = 8"),
@@ -318,7 +318,7 @@ def test_more_rows_of_an_expert_take_wider_tiles() -> None:
     for group in MMA:
         for name, widest in (("mma", 32), ("gemm", 64)):
             axes = [{"M": M, "E": 256, "N": 512, "K": 2048} for M in (8, 512, 2048, 4096, 32768)]
-            tiles = [cuda.chosen(name, group, each).tile[0] for each in axes]
+            tiles = [cuda.chosen(name, group, each, 132).tile[0] for each in axes]
             assert tiles == sorted(tiles)
             assert tiles[0] == 8
             assert tiles[-1] >= widest

@@ -87,21 +87,20 @@ __device__ __forceinline__ void check_offsets(const int *offsets, int E, int M, 
     }
 }
 
-/* The share of this block, of `shares` (M, or as many as there may be), each of as many blocks; the last block of the
- * grid has none and checks the offsets. block, blocks: the number of this block among those of its share. */
+/* The share of this block: blockIdx.x of `shares` (M, or as many as there may be), whose blocks blockIdx.y tells apart. One
+ * more column of blocks has no share; its first block checks the offsets. */
 template <int MOST>
-__device__ __forceinline__ Share share_of_block(
-    const int *offsets, int E, int M, int shares, unsigned long long *bad, int &block, int &blocks)
+__device__ __forceinline__ Share
+share_of_block(const int *offsets, int E, int M, int shares, unsigned long long *bad)
 {
     for (int e = 32 * threadIdx.x; e <= E; e += 32 * blockDim.x)
         prefetch(offsets + e);
-    blocks = (gridDim.x - 1) / shares, block = blockIdx.x % blocks;
-    const int nth = blockIdx.x / blocks;
     wait_for_the_one_before();
-    if (nth == shares) {
+    const int nth = blockIdx.x;
+    if (nth < shares)
+        return shares == M ? share_from<MOST>(offsets, E, M, nth) : share_at<MOST>(offsets, E, M, nth);
+    if (blockIdx.y == 0)
         check_offsets(offsets, E, M, bad);
-        return {0, 0, 0};
-    }
-    return shares == M ? share_from<MOST>(offsets, E, M, nth) : share_at<MOST>(offsets, E, M, nth);
+    return {0, 0, 0};
 }
 #endif
