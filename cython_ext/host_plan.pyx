@@ -51,6 +51,20 @@ cdef extern from "src/host_plan/linear.h":
     int tm_linear(void *args) noexcept nogil
     size_t tm_first_nonfinite(const float *x, size_t begin, size_t end) noexcept nogil
 
+cdef extern from "src/ternary_matmul/experts.h":
+    ctypedef struct tm_experts_args:
+        tm_run run
+        int32_t kind
+        const int8_t *a
+        const float *act_scale
+        const int32_t *offsets
+        void *out
+        size_t lda
+        size_t M
+        size_t E
+        size_t N
+        size_t K
+
 cdef enum:
     MOST_PLANS = 64
     MOST_ROOMLESS = 4096  # a few hundred bytes each
@@ -274,6 +288,109 @@ cdef class ProductPlans(Plans):
                 plan = self.kept.get(product_key(rows.shape[0] if rows.ndim == 2 else 1, dtype, variant, threads))
                 if plan is not None and rows.shape[rows.ndim - 1] == <Py_ssize_t>plan.args.K:
                     result = plan.run(&rows, act_scale, out)
+        finally:
+            PyBuffer_Release(&rows)
+        return result
+
+
+cdef class ExpertsPlan:
+    """ternary_matmul_experts for M rows. `launch` is a TernaryMatmulExperts of that shape, whose arrays are not used
+    again, except weights and their scales. `begin` to `end` is the caller's own array of weights, which no output may
+    overlap. The launch has room of its own, and runs one call at a time."""
+
+    cdef tm_kernel fn
+    cdef tm_experts_args args
+    cdef object owners
+    cdef uintptr_t begin
+    cdef size_t size
+    cdef bint busy
+
+    def __init__(self, launch, weights, uintptr_t begin, uintptr_t end):
+        cdef tm_call *call = <tm_call *><uintptr_t>launch.pointer
+        self.fn = call.fn
+        self.args = (<tm_experts_args *>call.args)[0]
+        self.args.a, self.args.act_scale, self.args.offsets, self.args.out = NULL, NULL, NULL, NULL
+        self.owners = (weights, launch)
+        self.begin, self.size = begin, end - begin
+
+    cdef object run(self, const Py_buffer *rows, const Py_buffer *scales, const Py_buffer *offsets, object out):
+        """`out`, or a new array; None if it declines, and if the offsets are outside the contract."""
+        cdef tm_experts_args args
+        cdef Py_buffer made
+        cdef Py_ssize_t lda = self.args.K
+        cdef object result = None
+        cdef bint wrong = False
+        if rows.shape[0] > 1:
+            lda = rows.strides[0]
+        if (
+            self.busy
+            or lda < <Py_ssize_t>self.args.K
+            or not contiguous(rows, 1)
+            or scales.ndim != 1
+            or scales.shape[0] != <Py_ssize_t>self.args.M
+            or not contiguous(scales, 0)
+            or not positive(<float *>scales.buf, scales.shape[0])
+            or offsets.ndim != 1
+            or offsets.shape[0] != <Py_ssize_t>self.args.E + 1
+            or not contiguous(offsets, 0)
+        ):
+            return None
+        if out is None:
+            result = _empty((self.args.M, self.args.N), _int32 if self.args.kind == TM_OUT_INT32 else _float32)
+        else:
+            result = out
+        if not look(result, &made, b"i" if self.args.kind == TM_OUT_INT32 else b"f", True):
+            return None
+        try:
+            if (
+                made.ndim != 2
+                or made.shape[0] != <Py_ssize_t>self.args.M
+                or made.shape[1] != <Py_ssize_t>self.args.N
+                or not contiguous(&made, 0)
+                or not apart(<uintptr_t>made.buf, made.len, <uintptr_t>rows.buf, (self.args.M - 1) * lda + self.args.K)
+                or not apart(<uintptr_t>made.buf, made.len, self.begin, self.size)
+                or not apart(<uintptr_t>made.buf, made.len, <uintptr_t>scales.buf, scales.len)
+                or not apart(<uintptr_t>made.buf, made.len, <uintptr_t>offsets.buf, offsets.len)
+            ):
+                return None
+            args = self.args
+            args.a, args.lda = <const int8_t *>rows.buf, lda
+            args.act_scale, args.offsets, args.out = <float *>scales.buf, <const int32_t *>offsets.buf, made.buf
+            self.busy = True
+            with nogil:
+                self.fn(&args)
+            self.busy = False
+            wrong = args.run.bad >= 0
+        finally:
+            PyBuffer_Release(&made)
+        return None if wrong else result
+
+
+cdef class ExpertsPlans(Plans):
+    """The plans of ternary_matmul_experts with the weights of experts."""
+
+    def run(self, registry, activations, act_scale, dtype, out, variant, threads, offsets=None):
+        """The products, or None if no plan takes these arguments."""
+        cdef Py_buffer rows
+        cdef Py_buffer scales
+        cdef Py_buffer begins
+        cdef ExpertsPlan plan
+        cdef object result = None
+        if not self.current(registry) or not look(activations, &rows, b"b", False):
+            return None
+        try:
+            plan = None
+            if rows.ndim == 2:
+                plan = self.kept.get(product_key(rows.shape[0], dtype, variant, threads))
+            if plan is not None and rows.shape[1] == <Py_ssize_t>plan.args.K and look(act_scale, &scales, b"f", False):
+                try:
+                    if look(offsets, &begins, b"i", False):
+                        try:
+                            result = plan.run(&rows, &scales, &begins, out)
+                        finally:
+                            PyBuffer_Release(&begins)
+                finally:
+                    PyBuffer_Release(&scales)
         finally:
             PyBuffer_Release(&rows)
         return result

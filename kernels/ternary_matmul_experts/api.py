@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from tritmark.harness.contract import unify
 from tritmark.harness.errors import InvalidArgumentError
+from tritmark.harness.monitor import hook
 from tritmark.harness.resident import ResidentArray
 from tritmark.harness.spec import KernelKey, Receipt
 from tritmark.kernels.dispatch import dispatch
@@ -16,6 +17,7 @@ from tritmark.kernels.dispatch.offload import FinishedCall
 from tritmark.kernels.public.foreign import takes_any_array
 from tritmark.kernels.ternary_matmul.api import checked_act_scale, checked_dtype
 from tritmark.kernels.ternary_matmul_experts.offsets import check
+from tritmark.kernels.ternary_matmul_experts.plans import plan_experts
 from tritmark.kernels.ternary_matmul_experts.spec import OP
 from tritmark.kernels.weights.packed import PackedWeights, product_with
 
@@ -59,7 +61,14 @@ def ternary_matmul_experts(
 
         given = {"activations": activations, "weights": weights, "offsets": offsets}
         return cast("npt.NDArray[Any]", call(OP.name, on_error, **given, **asked))
+    planned = device == "cpu" and type(weights) is PackedWeights and hook.active is None
+    if planned and weights.plans is not None:
+        found = weights.plans.run(dispatch.registry(), activations, act_scale, dtype, out, variant, threads, offsets)
+        if found is not None:
+            return cast("npt.NDArray[Any]", found)
     result, _ = _computed(activations, weights, offsets, **asked)
+    if planned and type(activations) is np.ndarray:
+        plan_experts(weights, activations.shape[0], dtype, variant, threads)
     return result
 
 

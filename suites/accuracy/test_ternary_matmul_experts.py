@@ -216,3 +216,30 @@ def test_drawn_offsets_are_legal_and_the_uniform_ones_even(M, E, family, seed):
         busy = counts[counts > 0]
         assert len(busy) == touched(M, E)
         assert busy.max() - busy.min() <= 1
+
+
+def test_planned_calls_have_the_bits_of_others_and_refuse_the_same():
+    rng = np.random.default_rng(3)
+    weights = _weights(4, 70, 64, 0, rng)
+    assert weights.plans is None
+    for counts in ([3, 0, 2, 0], [0, 5, 0, 0], [1, 1, 1, 2]):
+        x, act_scale = rng.integers(-128, 128, (5, 64), dtype=np.int8), rng.uniform(1, 9, 5).astype(np.float32)
+        offsets = np.cumsum([0, *counts], dtype=np.int32)
+        out = ternary_matmul_experts(x, weights, offsets, act_scale=act_scale)
+        assert len(weights.plans) == 1
+        assert np.array_equal(_bits(out), _bits(_in_a_loop(x, weights, offsets, act_scale, "float32", None)))
+    given_ = {"act_scale": act_scale, "out": out}
+    for changed, why in (
+        ({"offsets": offsets[::-1].copy()}, "offsets is 5 at index 0"),
+        ({"offsets": offsets[:-1].copy()}, "offsets is of shape"),
+        ({"act_scale": -act_scale}, "act_scale is -"),
+        ({"activations": x[:, :63]}, "activations is of shape|strided"),
+        ({"out": np.empty((5, 69), np.float32)}, "out is of shape"),
+        ({"out": act_scale.repeat(70).reshape(5, 70), "act_scale": 0.0}, "act_scale is 0"),
+    ):
+        before = out.copy()
+        with pytest.raises(InvalidArgumentError, match=why):
+            ternary_matmul_experts(**{"activations": x, "weights": weights, "offsets": offsets} | given_ | changed)
+        assert np.array_equal(out, before)
+    with pytest.raises(InvalidArgumentError, match="legal: one matrix"):
+        ternary_matmul(x, weights, act_scale=act_scale)

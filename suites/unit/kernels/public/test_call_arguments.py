@@ -24,11 +24,13 @@ from tritmark.kernels import (
     ternary_matmul,
     ternary_matmul_a16,
     ternary_matmul_batch,
+    ternary_matmul_experts,
     ternary_quantize,
 )
 
 CODES = np.arange(-1, 2, dtype=np.int8)[np.arange(16 * 64).reshape(16, 64) % 3]
 WEIGHTS = CODES.astype(np.float32)
+EXPERTS, OFFSETS = pack_weights(np.stack([CODES, CODES]), 0.5), np.array([0, 1, 2], np.int32)
 PACKED = pack_weights(CODES, 0.5)
 X = np.linspace(-1, 1, 2 * 64, dtype=np.float32).reshape(2, 64)
 Q = activation_quantize(X)
@@ -40,6 +42,7 @@ THREADED: dict[str, Callable[..., Any]] = {
     "i2s_dequantize": lambda **asked: i2s_dequantize(CODES, 0.5, **asked),
     "ternary_quantize": lambda **asked: ternary_quantize(np.ones(256, np.float32), **asked),
     "ternary_matmul": lambda **asked: ternary_matmul(Q.q, PACKED, **asked),
+    "ternary_matmul_experts": lambda **asked: ternary_matmul_experts(Q.q, EXPERTS, OFFSETS, **asked),
     "ternary_matmul_batch": lambda **asked: ternary_matmul_batch([(Q.q, PACKED)] * 2, **asked),
     "QuantizedLinear": lambda **asked: QuantizedLinear(WEIGHTS, **asked),
 }
