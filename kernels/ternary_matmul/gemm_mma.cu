@@ -24,6 +24,7 @@
 #include "mma_chunks.cuh"
 #ifdef EXPERTS
 #include "../cuda/tiles/experts.cuh"
+#include "../cuda/tiles/not_earlier.cuh"
 #endif
 
 #define TILE (8 * ROWS8)
@@ -113,7 +114,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_mma(
 #ifdef EXPERTS
                 /* Divided while the weights arrive. */
                 if (divides && s == 0 && from == first)
-                    factors[threadIdx.x] = output_factor(weight_scale, scale);
+                    factors[threadIdx.x] = output_factor(not_earlier(weight_scale), not_earlier(scale));
 #endif
                 multiply_chunks<ROWS8, GROUPS>(acc, now[s], b);
             }

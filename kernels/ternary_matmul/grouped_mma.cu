@@ -23,6 +23,7 @@
 #include "../cuda/tiles/mma.cuh"
 #ifdef EXPERTS
 #include "../cuda/tiles/experts.cuh"
+#include "../cuda/tiles/not_earlier.cuh"
 #endif
 
 #define TILE (8 * ROWS8)
@@ -209,7 +210,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_grouped_mma(
             request_next(stage);
         }
         if (divides)
+#ifdef EXPERTS
+            factors[threadIdx.x] = output_factor(not_earlier(weight_scale), not_earlier(scale));
+#else
             factors[threadIdx.x] = output_factor(weight_scale, scale);
+#endif
 #pragma unroll
         for (int c = 0; c < EIGHTS; c++)
 #pragma unroll
