@@ -59,7 +59,7 @@ def ternary_matmul_experts(
     if on_error != "raise":
         from tritmark.kernels.recovering.client import call
 
-        given = {"activations": activations, "weights": weights, "offsets": offsets}
+        given: dict[str, Any] = {"activations": activations, "weights": weights, "offsets": offsets}
         return cast("npt.NDArray[Any]", call(OP.name, on_error, **given, **asked))
     planned = device == "cpu" and type(weights) is PackedWeights and hook.active is None
     if planned and weights.plans is not None:

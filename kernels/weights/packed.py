@@ -22,7 +22,7 @@ from tritmark.harness.registry import Registry
 from tritmark.harness.spec import Axes, Device, KernelKey, Requirement, Variant
 from tritmark.kernels.dispatch import dispatch, offload
 from tritmark.kernels.formats import BUILT_IN, FORMATS, Format
-from tritmark.kernels.formats.base import Content
+from tritmark.kernels.formats.base import Content, Experts, Shape
 from tritmark.kernels.native.huge_pages import HUGE_PAGES
 from tritmark.kernels.native.placement import Placement, placed
 
@@ -38,7 +38,7 @@ class PackedWeights:
     data: npt.NDArray[np.uint8]
     """The bytes, as FORMATS[format].pack returns them."""
     format: str
-    shape: tuple[int, ...]
+    shape: Shape | Experts
     """(N, K): out_features, in_features; or (E, N, K)."""
     scale: Any
     """float32, the value of code 1, stored in or beside the bytes: one number, or an array of the format's
@@ -84,7 +84,7 @@ class PackedWeights:
 
     @classmethod
     def from_bytes(
-        cls, data: npt.NDArray[np.uint8], format: str, shape: tuple[int, ...], scale: Any = None
+        cls, data: npt.NDArray[np.uint8], format: str, shape: Shape | Experts, scale: Any = None
     ) -> PackedWeights:
         """Weights from bytes that were packed elsewhere. They are unpacked once, which checks every code and the scale.
 
@@ -252,7 +252,8 @@ def pack_weights(
     form = known_format("pack_weights", format)
     _check_number(scale, form)
     data = HUGE_PAGES.copied(form.pack(codes, scale, tail="error"))
-    shape = tuple(map(int, codes.shape))
+    *experts, N, K = map(int, codes.shape)
+    shape: Shape | Experts = (experts[0], N, K) if experts else (N, K)
     kept = np.asarray(checked_scale("pack_weights", form, scale, shape))
     made = PackedWeights(data, format, shape, kept.astype(form.scale_dtype).astype(np.float32)[()], variant)
     if variant is not None:

@@ -32,10 +32,10 @@ def _weights(E: int, N: int, K: int, group: int, rng: Any) -> PackedWeights:
 
 
 def _of_expert(weights: PackedWeights, expert: int) -> PackedWeights:
-    return PackedWeights(weights.data[expert], weights.format, weights.shape[1:], weights.scale[expert])
+    return PackedWeights(weights.data[expert], weights.format, weights.matrix, weights.scale[expert])
 
 
-def _in_a_loop(activations, weights, offsets, act_scale, dtype, variant):
+def _in_a_loop(activations: Any, weights: PackedWeights, offsets: Any, act_scale: Any, dtype: str, variant: Any) -> Any:
     parts = [
         ternary_matmul(
             activations[begin:end], _of_expert(weights, e), act_scale=act_scale[begin:end], dtype=dtype, variant=variant
@@ -46,7 +46,7 @@ def _in_a_loop(activations, weights, offsets, act_scale, dtype, variant):
     return np.concatenate(parts)
 
 
-def _bits(values):
+def _bits(values: Any) -> Any:
     return np.ascontiguousarray(values).view(np.uint8)
 
 
@@ -69,7 +69,9 @@ COUNTS = st.one_of(
 @example(counts=[300], N=130, K=5, group=0, dtype="float32", gap=1, threads=3, seed=1)
 @example(counts=[0, 0, 5, 0, 1, 0], N=65, K=7, group=0, dtype="int32", gap=0, threads=2, seed=1)
 @example(counts=[1] * 8, N=512, K=4, group=64, dtype="bfloat16", gap=0, threads=4, seed=1)
-def test_rows_have_the_bits_of_the_product_with_their_expert(isa, counts, N, K, group, dtype, gap, threads, seed):
+def test_rows_have_the_bits_of_the_product_with_their_expert(
+    isa: str, counts: list[int], N: int, K: int, group: int, dtype: str, gap: int, threads: int, seed: int
+) -> None:
     rng = np.random.default_rng(seed)
     group = group if isa in GROUPED else 0
     K = K if not group else group * (1 + K % 3)
@@ -86,7 +88,7 @@ def test_rows_have_the_bits_of_the_product_with_their_expert(isa, counts, N, K, 
     assert np.array_equal(_bits(out), _bits(_in_a_loop(activations, weights, offsets, act_scale, dtype, isa)))
 
 
-def test_many_experts_and_one_row_each(isa):
+def test_many_experts_and_one_row_each(isa: str) -> None:
     rng = np.random.default_rng(5)
     weights = _weights(300, 70, 36, 0, rng)
     offsets = np.arange(301, dtype=np.int32)
@@ -98,7 +100,7 @@ def test_many_experts_and_one_row_each(isa):
 
 
 @pytest.mark.parametrize("format", ["row16", "i2_s_x86", "tile80", "q2_0", "tq2_0", "tq1_0", "row16_g64", "iq2_bn"])
-def test_other_formats_are_repacked_exactly_or_refused(format):
+def test_other_formats_are_repacked_exactly_or_refused(format: str) -> None:
     rng, form = np.random.default_rng(2), FORMATS[format]
     codes = rng.integers(-1, 2, (3, 64, 256), dtype=np.int8)
     scale = rng.choice(np.array([0.5, 2, 3], np.float32), (3, *form.scale_shape((64, 256))))
@@ -130,7 +132,7 @@ WEIGHTS = pack_weights(np.ones((2, 3, 8), np.int8), np.array([1, 2], np.float32)
         ([0, 1, 2, 4], r"offsets is of shape \(4,\); legal: E = 2"),
     ],
 )
-def test_offsets_outside_the_contract_are_refused_and_nothing_is_written(offsets, why):
+def test_offsets_outside_the_contract_are_refused_and_nothing_is_written(offsets: Any, why: str) -> None:
     out = np.full((4, 3), 7, np.float32)
     with pytest.raises(InvalidArgumentError, match=why):
         ternary_matmul_experts(X, WEIGHTS, np.array(offsets, np.int32), out=out)
@@ -161,13 +163,13 @@ def test_arguments_outside_the_contract_are_refused(asked: dict[str, Any], why: 
         ternary_matmul_experts(**given_ | asked)
 
 
-def test_int32_of_groups_is_refused():
+def test_int32_of_groups_is_refused() -> None:
     weights = pack_weights(np.ones((2, 3, 32), np.int8), 1.0, format="tile64_g32")
     with pytest.raises(InvalidArgumentError, match="'int32' for tile64_g32, which has a scale for each group of 32"):
         ternary_matmul_experts(np.ones((4, 32), np.int8), weights, OFFSETS, dtype="int32")
 
 
-def test_a_kernel_reports_the_first_offset_that_does_not_fit(isa):
+def test_a_kernel_reports_the_first_offset_that_does_not_fit(isa: str) -> None:
     act_scale, out = np.ones(4, np.float32), np.full((4, 3), 7, np.float32)
     for offsets, bad in (([1, 1, 4], 0), ([0, 3, 2], 2), ([0, 1, 5], 2), ([0, 1, 3], 2), ([0, 1, 4], -1)):
         launch = cpu.native("ternary_matmul").TernaryMatmulExperts(
@@ -179,12 +181,12 @@ def test_a_kernel_reports_the_first_offset_that_does_not_fit(isa):
     assert (launch.ran, launch.runs) == (isa, 1)
 
 
-def test_a_single_matrix_goes_to_no_experts_and_experts_to_no_single_product():
+def test_a_single_matrix_goes_to_no_experts_and_experts_to_no_single_product() -> None:
     with pytest.raises(InvalidArgumentError, match=r"weights is of shape \(2, 3, 8\); legal: one matrix \(N, K\)"):
         ternary_matmul(X, WEIGHTS)
 
 
-def test_weights_of_experts_keep_scales_and_shapes():
+def test_weights_of_experts_keep_scales_and_shapes() -> None:
     assert WEIGHTS.shape == (2, 3, 8)
     assert WEIGHTS.matrix == (3, 8)
     assert np.array_equal(WEIGHTS.expert_scales, [1, 2])
@@ -200,13 +202,13 @@ def test_weights_of_experts_keep_scales_and_shapes():
         pack_weights(np.ones((2, 3, 8), np.int8), np.ones(3, np.float32))
 
 
-def test_calls_recover_in_a_worker():
+def test_calls_recover_in_a_worker() -> None:
     expected = ternary_matmul_experts(X, WEIGHTS, OFFSETS)
     assert np.array_equal(ternary_matmul_experts(X, WEIGHTS, OFFSETS, on_error="recover"), expected)
 
 
 @given(M=st.integers(1, 700), E=st.integers(1, 300), family=st.sampled_from(OP.input_families), seed=st.integers(0, 99))
-def test_drawn_offsets_are_legal_and_the_uniform_ones_even(M, E, family, seed):
+def test_drawn_offsets_are_legal_and_the_uniform_ones_even(M: int, E: int, family: str, seed: int) -> None:
     offsets = drawn(family, M, E, np.random.default_rng(seed))
     assert offsets.dtype == np.int32
     check("op", offsets, M)
@@ -218,28 +220,29 @@ def test_drawn_offsets_are_legal_and_the_uniform_ones_even(M, E, family, seed):
         assert busy.max() - busy.min() <= 1
 
 
-def test_planned_calls_have_the_bits_of_others_and_refuse_the_same():
+def test_planned_calls_have_the_bits_of_others_and_refuse_the_same() -> None:
     rng = np.random.default_rng(3)
     weights = _weights(4, 70, 64, 0, rng)
-    assert weights.plans is None
     for counts in ([3, 0, 2, 0], [0, 5, 0, 0], [1, 1, 1, 2]):
         x, act_scale = rng.integers(-128, 128, (5, 64), dtype=np.int8), rng.uniform(1, 9, 5).astype(np.float32)
         offsets = np.cumsum([0, *counts], dtype=np.int32)
         out = ternary_matmul_experts(x, weights, offsets, act_scale=act_scale)
         assert len(weights.plans) == 1
         assert np.array_equal(_bits(out), _bits(_in_a_loop(x, weights, offsets, act_scale, "float32", None)))
-    given_ = {"act_scale": act_scale, "out": out}
-    for changed, why in (
+    given_: dict[str, Any] = {"activations": x, "weights": weights, "offsets": offsets}
+    given_ |= {"act_scale": act_scale, "out": out}
+    cases: tuple[tuple[dict[str, Any], str], ...] = (
         ({"offsets": offsets[::-1].copy()}, "offsets is 5 at index 0"),
         ({"offsets": offsets[:-1].copy()}, "offsets is of shape"),
         ({"act_scale": -act_scale}, "act_scale is -"),
         ({"activations": x[:, :63]}, "activations is of shape|strided"),
         ({"out": np.empty((5, 69), np.float32)}, "out is of shape"),
         ({"out": act_scale.repeat(70).reshape(5, 70), "act_scale": 0.0}, "act_scale is 0"),
-    ):
+    )
+    for changed, why in cases:
         before = out.copy()
         with pytest.raises(InvalidArgumentError, match=why):
-            ternary_matmul_experts(**{"activations": x, "weights": weights, "offsets": offsets} | given_ | changed)
+            ternary_matmul_experts(**given_ | changed)
         assert np.array_equal(out, before)
     with pytest.raises(InvalidArgumentError, match="legal: one matrix"):
         ternary_matmul(x, weights, act_scale=act_scale)

@@ -44,7 +44,7 @@ class Bench:
 
     def __init__(self, weights: PackedWeights, M: int, threads: int, rng: np.random.Generator) -> None:
         self.weights, self.M, self.threads, self.axes = weights, M, threads, axes_of(weights, M)
-        E, N, K = weights.shape
+        E, (N, K) = weights.shape[0], weights.matrix
         self.busy = touched(M, E)
         self.x = rng.integers(-128, 128, (M, K), dtype=np.int8)
         self.scale, self.out = np.ones(M, np.float32), np.empty((M, N), np.float32)
