@@ -24,6 +24,7 @@
 #include "mma_chunks.cuh"
 #ifdef EXPERTS
 #include "../cuda/tiles/experts.cuh"
+#include "../cuda/tiles/not_earlier.cuh"
 #endif
 
 #define TILE (8 * ROWS8)
@@ -33,8 +34,8 @@
  * bytes, then 256 * GROUPS * ROWS8 a warp. a: aligned to 16 bytes, lda bytes between its rows. constant: no launch
  * writes the weights, see overlap.cuh. K < 2^18. Indexes the bytes of weights and M * N outputs in 64 bits.
  *
- * With EXPERTS, grid: a multiple of `shares` and one more block (share_of_block in experts.cuh); the blocks of a share
- * divide its tiles. expert_apart: 16 bytes between the weights of experts. */
+ * With EXPERTS, grid: shares + 1 (share_of_block in experts.cuh), and blocks that divide the tiles of a share.
+ * expert_apart: 16 bytes between the weights of experts. */
 #ifdef EXPERTS
 extern "C" __global__ void __launch_bounds__(THREADS) gemm_experts_mma(
     const signed char *a, const uint4 *w, const float *act_scale, void *out, const float *weight_scales,
@@ -47,8 +48,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_mma(
 #endif
 {
 #ifdef EXPERTS
-    int block, blocks;
-    const Share share = share_of_block<8 * GROUPS>(offsets, E, M, shares, bad, block, blocks);
+    const int blocks = gridDim.y, block = blockIdx.y;
+    const Share share = share_of_block<8 * GROUPS>(offsets, E, M, shares, bad);
     if (share.rows == 0)
         return;
     const float weight_scale = scale_early(weight_scales + share.expert);
@@ -62,8 +63,16 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_mma(
     int *const sums = (int *)(factors + 8 * GROUPS); /* [warps][8 * GROUPS][TILE] */
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
     const int g = lane / 4, t = lane % 4;
-    const int chunks = (K + CHUNK - 1) / CHUNK, tiles_m = (M + 8 * GROUPS - 1) / (8 * GROUPS);
-    const long long tiles = (long long)tiles_m * ((N + TILE - 1) / TILE);
+    const int chunks = (K + CHUNK - 1) / CHUNK;
+#ifdef EXPERTS
+    typedef int Count; /* of tiles */
+    constexpr int tiles_m = 1;
+    const Count tiles = (N + TILE - 1) / TILE;
+#else
+    typedef long long Count;
+    const int tiles_m = (M + 8 * GROUPS - 1) / (8 * GROUPS);
+    const Count tiles = (Count)tiles_m * ((N + TILE - 1) / TILE);
+#endif
     const bool fast = (((unsigned long long)a | (unsigned long long)lda) & 15) == 0;
 
     uint4 now[STEPS][ROWS8];
@@ -86,7 +95,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_mma(
         load(block / tiles_m * TILE, first);
     wait_for_the_one_before();
 #endif
-    for (long long tile = block; tile < tiles; tile += blocks) {
+    for (Count tile = block; tile < tiles; tile += blocks) {
         const int m0 = (int)(tile % tiles_m) * 8 * GROUPS, n0 = (int)(tile / tiles_m) * TILE;
         /* Requested before the weights, and divided while the warps end. */
         const bool divides = kind && threadIdx.x < 8 * GROUPS;
@@ -102,6 +111,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_mma(
                 const int chunk = from + 4 * s;
                 activations64_groups<GROUPS>(b, a, lda, m0 + g, M, chunk < chunks ? chunk : -1, K, fast);
                 let_the_next_begin();
+#ifdef EXPERTS
+                /* Divided while the weights arrive. */
+                if (divides && s == 0 && from == first)
+                    factors[threadIdx.x] = output_factor(not_earlier(weight_scale), not_earlier(scale));
+#endif
                 multiply_chunks<ROWS8, GROUPS>(acc, now[s], b);
             }
         }
@@ -109,10 +123,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_mma(
         /* The next tile's weights arrive while this one's sums are added. */
         loaded = tile + blocks < tiles;
         if (loaded)
-            load((int)(tile + blocks) * TILE, first);
-#endif
+            load((tile + blocks) * TILE, first);
+#else
         if (divides)
             factors[threadIdx.x] = output_factor(weight_scale, scale);
+#endif
         int *const mine = sums + warp * 8 * GROUPS * TILE;
 #pragma unroll
         for (int c = 0; c < GROUPS; c++)

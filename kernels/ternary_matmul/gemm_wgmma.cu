@@ -18,13 +18,24 @@
  * Limit: 2 M N K operations at 8192 a cycle and multiprocessor; ends of tiles; latency for few rows. A stage of 128 k
  * takes 128 * COLUMNS + 32 * ROWS bytes from L2 for 256 * COLUMNS * ROWS operations, so tiles are wide in weights.
  *
- * Macros: those of wgmma_tiles.cuh; a panel is 128 k.
+ * Macros: those of wgmma_tiles.cuh; a panel is 128 k. EXPERTS: if defined, rows of activations have the weights of their
+ * expert (ternary_matmul_experts, expert_tiles.cuh).
  * Rates: `python suites/performance/gpu_peers.py --rows 64 512 2048`. Versions: docs/kernels/cuda_gemm.md. */
 #define PANEL_CHUNKS 2
 #define READERS (2 * 4) /* one for each warp that multiplies */
 #include "../cuda/tiles/wgmma_int8.cuh"
 #include "../cuda/tiles/wgmma_tiles.cuh"
 #include "common.cuh"
+#ifdef EXPERTS
+#include "../cuda/tiles/expert_tiles.cuh"
+#define JOB ExpertJob
+#define COPYING 56 /* registers of a thread of the warpgroup that copies, and of those that multiply */
+#define MULTIPLYING 224
+#else
+#define JOB Job
+#define COPYING 40
+#define MULTIPLYING 232
+#endif
 
 /* The float32 next to sum * factor. The sum becomes a double by placing its bits in one, because conversions are
  * slow. */
@@ -125,12 +136,13 @@ __device__ __forceinline__ void stage_narrow(
 
 /* The state of a thread that multiplies. */
 struct Multiplier {
-    const Job &job;
+    const JOB &job;
     unsigned char *outs; /* of its warpgroup, as factor and quick */
     double *factor;
     float *quick;
     const float *act_scale;
     float weight_scale;
+    int M; /* end of the rows of activations of a tile */
     int warpgroup;
     unsigned up;
     Turn turn;
@@ -145,13 +157,19 @@ template <int WIDTH> __device__ __forceinline__ void Multiplier::tile(int m0, in
     const int row = (warpgroup - 1) * 64 * BLOCKS + 16 * warp + g; /* of the tile, of this lane's first weights */
     int acc[BLOCKS][WIDTH / 2];
     unsigned fragment[2][PANELS][BLOCKS][2][4]; /* half of a stage, 64 k of it, block of 64 rows, 32 k */
+    const auto put_factor = [&](int m, float scale) {
+        factor[m] = output_factor(weight_scale, scale) * 0.015625;
+        /* So that the product with a sum is a normal float32. */
+        quick[m] = factor[m] > 0x1p-100 && factor[m] < 0x1p90 ? (float)factor[m] : nanf("");
+    };
+#ifdef EXPERTS
+    static_assert(WIDTH <= WARPGROUP, "a thread has one factor");
+    const float own_scale = job.kind && p < WIDTH && m0 + p < M ? scale_early(act_scale + m0 + p) : 1.0f;
+#else
     if (job.kind)
-        for (int m = p; m < WIDTH; m += WARPGROUP) {
-            const float scale = m0 + m < job.M ? scale_early(act_scale + m0 + m) : 1.0f;
-            factor[m] = output_factor(weight_scale, scale) * 0.015625;
-            /* So that the product with a sum is a normal float32. */
-            quick[m] = factor[m] > 0x1p-100 && factor[m] < 0x1p90 ? (float)factor[m] : nanf("");
-        }
+        for (int m = p; m < WIDTH; m += WARPGROUP)
+            put_factor(m, m0 + m < M ? scale_early(act_scale + m0 + m) : 1.0f);
+#endif
     int before = -1;
     uint4 words[PANELS][BLOCKS][2]; /* 64 k, rows of this lane */
     const auto fetch = [&](int half) {
@@ -236,16 +254,20 @@ template <int WIDTH> __device__ __forceinline__ void Multiplier::tile(int m0, in
 #endif
     if (SPLIT > 1) {
         add_shares<SHARES>((int4 *)job.stages, acc, job.steps > 0, job.rank, [&](int m, int n, int sum) {
-            if (m0 + m < job.M && n0 + n < job.N)
+            if (m0 + m < M && n0 + n < job.N)
                 store(
                     job.out, (m0 + m) * (long long)job.N + n0 + n, job.kind ? sum : sum >> 6,
                     job.kind ? factor[m] : 0.0, job.kind);
         });
         return;
     }
+#ifdef EXPERTS
+    if (job.kind && p < WIDTH)
+        put_factor(p, own_scale); /* which has arrived meanwhile */
+#endif
     copies_out_read(); /* of the previous tile, so that their place is free */
     warpgroup_sync(warpgroup); /* and all factors are there */
-    const bool narrow = copied_narrow(job.out, job.N, job.kind), whole = m0 + WIDTH <= job.M && n0 + ROWS <= job.N;
+    const bool narrow = copied_narrow(job.out, job.N, job.kind), whole = m0 + WIDTH <= M && n0 + ROWS <= job.N;
     if (whole && job.kind == 1) {
         int *to = (int *)job.out + (m0 + 2 * t) * (long long)job.N + n0 + row;
 #pragma unroll
@@ -266,7 +288,11 @@ template <int WIDTH> __device__ __forceinline__ void Multiplier::tile(int m0, in
             stage_narrow<2, WIDTH>(acc, factor, quick, job.steps > MOST_QUICK_K / STAGE_K, outs);
         else
             stage_narrow<3, WIDTH>(acc, factor, quick, true, outs);
+#ifdef EXPERTS
+        job.copy_outputs<WIDTH>(outs, m0, n0, M);
+#else
         job.copy_outputs<WIDTH>(outs, m0, n0);
+#endif
     } else {
         char *const to = (char *)job.out + ((m0 + 2 * t) * (long long)job.N + n0 + row) * (job.kind > 1 ? 2 : 4);
 #pragma unroll
@@ -277,7 +303,7 @@ template <int WIDTH> __device__ __forceinline__ void Multiplier::tile(int m0, in
                 for (int block = 0; block < BLOCKS; block++) {
                     const int m = 8 * j + 2 * t + e % 2, n = 64 * block + e / 2 * 8;
                     const int sum = acc[block][4 * j + e];
-                    if (m < job.M - m0 && row + n < job.N - n0)
+                    if (m < M - m0 && row + n < job.N - n0)
                         store(
                             to, (8 * j + e % 2) * (long long)job.N + n, job.kind ? sum : sum >> 6,
                             job.kind ? factor[m] : 0.0, job.kind);
@@ -292,27 +318,49 @@ template <int WIDTH> __device__ __forceinline__ void Multiplier::tile(int m0, in
  * map_a: activations, K bytes in M rows, boxes of DEPTH bytes in BOX rows, swizzled in 128 bytes; not used if a or lda
  * is no multiple of 16. map_w: weights (N, K) in row16, boxes of 32 * PANELS bytes in ROWS rows, swizzled in as many
  * bytes. map_out: outputs of 16 bits, boxes of 64 in BOX rows, swizzled in 128 bytes; not used if copied_narrow is
- * false. a: lda bytes between its rows. mixed, mixed_wide: see Tiles; 0 without TAIL. K < 2^18. */
+ * false. a: lda bytes between its rows. mixed, mixed_wide: see Tiles; 0 without TAIL. K < 2^18.
+ *
+ * With EXPERTS, grid: so many blocks that none has more than LISTED tiles of `shares` (experts.cuh) times strips;
+ * expert_apart: 16 bytes between the weights of experts. */
+#ifdef EXPERTS
+extern "C" __global__ void __launch_bounds__(THREADS, 1) gemm_experts_wgmma(
+    const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_out, const signed char *a,
+    const unsigned char *w, const float *act_scale, void *out, const float *weight_scales, const int *offsets,
+    long long lda, long long expert_apart, int M, int N, int K, int kind, int E, int shares, unsigned long long *bad)
+#else
 extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1) gemm_wgmma(
     const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_w,
     const __grid_constant__ TensorMap map_out, const signed char *a, const unsigned char *w, const float *act_scale,
     void *out, long long lda, float weight_scale, int M, int N, int K, int kind, int mixed, int mixed_wide)
+#endif
 {
     extern __shared__ __align__(1024) unsigned char gemm_shared[];
+#ifdef EXPERTS
+    __shared__ ExpertTile tiles[LISTED];
+    ExpertJob job(gemm_shared, &map_a, &map_out, a, lda, w, out, M, N, K, kind, 16 * expert_apart);
+    const float weight_scale = 1;
+#else
     const Job job(gemm_shared, &map_a, &map_w, &map_out, a, lda, w, out, M, N, K, kind, mixed, mixed_wide);
+#endif
     double *const factors = (double *)job.behind; /* [2 warpgroups][COLUMNS] */
     float *const quicks = (float *)(factors + 2 * COLUMNS); /* the same */
 #ifdef TRITMARK_SIMULATOR
     if (blockIdx.x % SPLIT)
         return;
 #endif
+#ifdef EXPERTS
+    job.begin(tiles, offsets, E, shares, bad);
+#else
     job.begin();
     wait_for_the_one_before();
+#endif
     if (job.warpgroup == 0) {
 #ifndef TRITMARK_SIMULATOR
-        asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COPYING));
+#ifndef EXPERTS
         if (job.fast && job.p > 0)
             return;
+#endif
 #endif
         Turn turn = {0, 1};
         job.copy_stages(
@@ -320,7 +368,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1) gemm_wgmma(
             2 + copied_narrow(out, N, kind));
     } else {
 #ifndef TRITMARK_SIMULATOR
-        asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(MULTIPLYING));
 #endif
         Multiplier here = {
             job,
@@ -329,12 +377,19 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1) gemm_wgmma(
             quicks + (job.warpgroup - 1) * COLUMNS,
             act_scale,
             weight_scale,
+            M,
             job.warpgroup,
             1u << (6 - 2 * (job.p % 4)),
             {0, 0}};
 #ifndef TRITMARK_SIMULATOR
         asm volatile("" : "+r"(here.up)); /* a factor, because shifts have one pipe less */
 #endif
+#ifdef EXPERTS
+        for (int tile = 0; tile < job.count; tile++) {
+            here.M = tiles[tile].end, here.weight_scale = scale_early(weight_scales + tiles[tile].expert);
+            here.tile<COLUMNS>(tiles[tile].m0, tiles[tile].n0);
+        }
+#else
         const Tiles tiles = job.tiles();
         int tile = blockIdx.x / SPLIT;
         for (; tile < tiles.wide; tile += gridDim.x / SPLIT)
@@ -342,6 +397,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1) gemm_wgmma(
 #if TAIL
         for (; tile < tiles.all; tile += gridDim.x)
             here.tile<TAIL>(tiles.at(tile).x, tiles.at(tile).y);
+#endif
 #endif
         copies_out_read();
     }

@@ -23,6 +23,7 @@
 #include "../cuda/tiles/mma.cuh"
 #ifdef EXPERTS
 #include "../cuda/tiles/experts.cuh"
+#include "../cuda/tiles/not_earlier.cuh"
 #endif
 
 #define TILE (8 * ROWS8)
@@ -51,8 +52,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_grouped_mma(
 #endif
 {
 #ifdef EXPERTS
-    int block, blocks;
-    const Share share = share_of_block<ACTIVE>(offsets, E, M, shares, bad, block, blocks);
+    const int blocks = gridDim.y, block = blockIdx.y;
+    const Share share = share_of_block<ACTIVE>(offsets, E, M, shares, bad);
     if (share.rows == 0)
         return;
     const float weight_scale = scale_early(weight_scales + share.expert);
@@ -68,8 +69,16 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_grouped_mma(
     float *const sums = (float *)(factors + ACTIVE); /* [warps][ACTIVE][PITCH] */
     unsigned char *const ring = (unsigned char *)(sums + warps * ACTIVE * PITCH) + warp * STAGES * STAGE_BYTES;
     const int chunks = (K + CHUNK - 1) / CHUNK, groups = K / GROUP, steps = (chunks + 3) / 4;
+#ifdef EXPERTS
+    typedef int Count; /* of tiles */
+    constexpr int tiles_m = 1;
+    const Count tiles = (N + TILE - 1) / TILE;
+#else
+    typedef long long Count;
     const int tiles_m = (M + ACTIVE - 1) / ACTIVE;
-    const long long tiles = (long long)tiles_m * ((N + TILE - 1) / TILE), apart = scales_apart(N);
+    const Count tiles = (Count)tiles_m * ((N + TILE - 1) / TILE);
+#endif
+    const long long apart = scales_apart(N);
     const unsigned short *const all_scales = scales_in(w, N, K);
     const bool fast = (((unsigned long long)a | (unsigned long long)lda) & 15) == 0;
 
@@ -91,7 +100,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_grouped_mma(
         }
         copies_end();
     };
-    long long ahead = block; /* the tile and step that is requested next */
+    Count ahead = block; /* the tile and step that is requested next */
     int ahead_step = warp;
     const auto request_next = [&](int stage) {
         if (ahead < tiles && ahead_step < steps)
@@ -114,7 +123,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_grouped_mma(
         wait_for_the_one_before();
 #endif
     int stage = 0;
-    for (long long tile = block; tile < tiles; tile += blocks) {
+    for (Count tile = block; tile < tiles; tile += blocks) {
         const int m0 = (int)(tile % tiles_m) * ACTIVE, n0 = (int)(tile / tiles_m) * TILE;
         const bool divides = threadIdx.x < ACTIVE;
         const float scale = divides && m0 + threadIdx.x < M ? scale_early(act_scale + m0 + threadIdx.x) : 1.0f;
@@ -201,7 +210,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_grouped_mma(
             request_next(stage);
         }
         if (divides)
+#ifdef EXPERTS
+            factors[threadIdx.x] = output_factor(not_earlier(weight_scale), not_earlier(scale));
+#else
             factors[threadIdx.x] = output_factor(weight_scale, scale);
+#endif
 #pragma unroll
         for (int c = 0; c < EIGHTS; c++)
 #pragma unroll

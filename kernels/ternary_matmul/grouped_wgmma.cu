@@ -16,7 +16,7 @@
  * Limit: 2 M N K operations at 8192 a cycle and multiprocessor; with small groups the conversions of sums,
  * COLUMNS / 2 a group and lane.
  *
- * Macros: GROUP, those of wgmma_tiles.cuh; a panel is 128 k.
+ * Macros: GROUP, those of wgmma_tiles.cuh; a panel is 128 k. EXPERTS: as in gemm_wgmma.cu.
  * Rates: `python suites/performance/grouped_products.py --rows 64 512 2048`. Versions and what lost:
  * docs/kernels/cuda_grouped.md. */
 #define PANEL_CHUNKS 2
@@ -25,6 +25,16 @@
 #include "../cuda/tiles/wgmma_int8.cuh"
 #include "../cuda/tiles/wgmma_tiles.cuh"
 #include "grouped.cuh"
+#ifdef EXPERTS
+#include "../cuda/tiles/expert_tiles.cuh"
+#define JOB ExpertJob
+#define COPYING 56 /* registers of a thread of the warpgroup that copies, and of those that multiply */
+#define MULTIPLYING 224
+#else
+#define JOB Job
+#define COPYING 40
+#define MULTIPLYING 232
+#endif
 
 #define UNIT (GROUP < 128 ? GROUP : 128) /* k that are multiplied at a time */
 #define LOAD (UNIT < 64 ? 64 : UNIT) /* k that are decoded at a time */
@@ -42,11 +52,12 @@ template <int VALUE> struct Number {
 
 /* The state of a thread that multiplies. */
 struct Multiplier {
-    const Job &job;
+    const JOB &job;
     unsigned char *outs; /* of its warpgroup, as quick */
     float *quick; /* factors / 64, NaN if they are no normal float32 */
     const float *act_scale;
     float weight_scale;
+    int M; /* end of the rows of activations of a tile */
     int warpgroup;
     unsigned up;
     Turn turn;
@@ -60,7 +71,7 @@ struct Multiplier {
         if (by == by)
             return __fmul_rn(sum, by);
         /* An act_scale beyond the last row is not read: its outputs are not stored. */
-        const double factor = m0 + m < job.M ? output_factor(weight_scale, act_scale[m0 + m]) : 1.0;
+        const double factor = m0 + m < M ? output_factor(weight_scale, act_scale[m0 + m]) : 1.0;
         return __double2float_rn(__dmul_rn((double)sum, factor * 0.015625));
     }
 };
@@ -76,11 +87,17 @@ __device__ __forceinline__ void Multiplier::tile(int m0, int n0)
 #pragma unroll
     for (int i = 0; i < COLUMNS / 2; i++)
         total[0][i] = 0;
-    for (int m = p; m < COLUMNS; m += WARPGROUP) {
-        const double factor =
-            output_factor(weight_scale, m0 + m < job.M ? scale_early(act_scale + m0 + m) : 1.0f) * 0.015625;
+    const auto put_factor = [&](int m, float scale) {
+        const double factor = output_factor(weight_scale, scale) * 0.015625;
         quick[m] = factor > 0x1p-100 && factor < 0x1p90 ? (float)factor : nanf("");
-    }
+    };
+#ifdef EXPERTS
+    static_assert(COLUMNS <= WARPGROUP, "a thread has one factor");
+    const float own_scale = p < COLUMNS && m0 + p < M ? scale_early(act_scale + m0 + p) : 1.0f;
+#else
+    for (int m = p; m < COLUMNS; m += WARPGROUP)
+        put_factor(m, m0 + m < M ? scale_early(act_scale + m0 + m) : 1.0f);
+#endif
     const auto begin = [&]() {
 #ifdef TRITMARK_SIMULATOR
         exchange_stage();
@@ -180,7 +197,7 @@ __device__ __forceinline__ void Multiplier::tile(int m0, int n0)
     }
     if (SPLIT > 1) {
         add_shares<SHARES>((float4 *)job.stages, total, job.steps > 0, job.rank, [&](int m, int n, float sum) {
-            if (m0 + m < job.M && n0 + n < job.N) {
+            if (m0 + m < M && n0 + n < job.N) {
                 const float value = scaled(sum, m0, m);
                 const long long at = (m0 + m) * (long long)job.N + n0 + n;
                 if (job.kind == 1)
@@ -191,6 +208,10 @@ __device__ __forceinline__ void Multiplier::tile(int m0, int n0)
         });
         return;
     }
+#ifdef EXPERTS
+    if (p < COLUMNS)
+        put_factor(p, own_scale); /* which has arrived meanwhile */
+#endif
     copies_out_read(); /* of the previous tile, so that their place is free */
     warpgroup_sync(warpgroup); /* and all factors are there */
 #pragma unroll
@@ -213,13 +234,17 @@ __device__ __forceinline__ void Multiplier::tile(int m0, int n0)
             put(Number<2>());
         else
             put(Number<3>());
+#ifdef EXPERTS
+        job.copy_outputs<COLUMNS>(outs, m0, n0, M);
+#else
         job.copy_outputs<COLUMNS>(outs, m0, n0);
+#endif
     } else {
         const long long at = (m0 + 2 * t) * (long long)job.N + n0 + row;
 #pragma unroll
         for (int i = 0; i < COLUMNS / 2; i++) {
             const int m = i / 4 * 8 + i % 2, n = i / 2 % 2 * 8;
-            if (m + 2 * t < job.M - m0 && row + n < job.N - n0) {
+            if (m + 2 * t < M - m0 && row + n < job.N - n0) {
                 if (job.kind == 1)
                     ((float *)job.out)[at + m * (long long)job.N + n] = total[0][i];
                 else
@@ -232,25 +257,44 @@ __device__ __forceinline__ void Multiplier::tile(int m0, int n0)
 
 /* grid, block, map_a, map_w, map_out, a, lda: as gemm_wgmma (gemm_wgmma.cu). w: aligned to 16 bytes. K a multiple of
  * GROUP. Dynamic shared memory: STAGES * (STAGE_BYTES + 16 + 2 * STAGE_SCALES * ROWS), 8 * COLUMNS, 2 * OUT_BYTES. */
+#ifdef EXPERTS
+extern "C" __global__ void __launch_bounds__(THREADS, 1) gemm_experts_grouped_wgmma(
+    const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_out, const signed char *a,
+    const unsigned char *w, const float *act_scale, void *out, const float *weight_scales, const int *offsets,
+    long long lda, long long expert_apart, int M, int N, int K, int kind, int E, int shares, unsigned long long *bad)
+#else
 extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1) gemm_grouped_wgmma(
     const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_w,
     const __grid_constant__ TensorMap map_out, const signed char *a, const unsigned char *w, const float *act_scale,
     void *out, long long lda, float weight_scale, int M, int N, int K, int kind)
+#endif
 {
     extern __shared__ __align__(1024) unsigned char gemm_shared[];
+#ifdef EXPERTS
+    __shared__ ExpertTile tiles[LISTED];
+    ExpertJob job(gemm_shared, &map_a, &map_out, a, lda, w, out, M, N, K, kind, 16 * expert_apart);
+    const float weight_scale = 1;
+#else
     const Job job(gemm_shared, &map_a, &map_w, &map_out, a, lda, w, out, M, N, K, kind, 0, 0);
+#endif
     float *const quicks = (float *)job.behind; /* [2 warpgroups][COLUMNS] */
 #ifdef TRITMARK_SIMULATOR
     if (blockIdx.x % SPLIT)
         return;
 #endif
+#ifdef EXPERTS
+    job.begin(tiles, offsets, E, shares, bad);
+#else
     job.begin();
     wait_for_the_one_before();
+#endif
     if (job.warpgroup == 0) {
 #ifndef TRITMARK_SIMULATOR
-        asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COPYING));
+#ifndef EXPERTS
         if (job.fast && job.p > 0)
             return;
+#endif
 #endif
         Turn turn = {0, 1};
         job.copy_stages(
@@ -258,7 +302,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1) gemm_grouped_wg
             2 + copied_narrow(out, N, kind));
     } else {
 #ifndef TRITMARK_SIMULATOR
-        asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(MULTIPLYING));
 #endif
         Multiplier here = {
             job,
@@ -266,15 +310,23 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1) gemm_grouped_wg
             quicks + (job.warpgroup - 1) * COLUMNS,
             act_scale,
             weight_scale,
+            M,
             job.warpgroup,
             1u << (6 - 2 * (job.p % 4)),
             {0, 0}};
 #ifndef TRITMARK_SIMULATOR
         asm volatile("" : "+r"(here.up)); /* a factor, because shifts have one pipe less */
 #endif
+#ifdef EXPERTS
+        for (int tile = 0; tile < job.count; tile++) {
+            here.M = tiles[tile].end, here.weight_scale = scale_early(weight_scales + tiles[tile].expert);
+            here.tile(tiles[tile].m0, tiles[tile].n0);
+        }
+#else
         const Tiles tiles = job.tiles();
         for (int tile = blockIdx.x / SPLIT; tile < tiles.all; tile += gridDim.x / SPLIT)
             here.tile(tiles.at(tile).x, tiles.at(tile).y);
+#endif
         copies_out_read();
     }
 }

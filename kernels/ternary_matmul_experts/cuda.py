@@ -5,6 +5,7 @@ with other offsets."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from itertools import product
 
@@ -18,11 +19,12 @@ from tritmark.kernels.cuda.launch.resources import REGISTERS_PER_BLOCK
 from tritmark.kernels.cuda.launch.tuning import ByName, Steps, instance_name
 from tritmark.kernels.cuda.tiles.mma_tiles import MMA_SHARED
 from tritmark.kernels.cuda.tiles.product import WARP
+from tritmark.kernels.cuda.tiles.wgmma_tiles import WGMMA_SHARED
 from tritmark.kernels.formats import BUILT_IN
 from tritmark.kernels.formats.row16_grouped import FORMATS as ROW16_GROUPED
 from tritmark.kernels.ternary_matmul.cuda_arguments import KINDS, activation_row_bytes, arrays
-from tritmark.kernels.ternary_matmul.cuda_gemm import MAX_K, GemmMma
-from tritmark.kernels.ternary_matmul.cuda_grouped import GroupedMma
+from tritmark.kernels.ternary_matmul.cuda_gemm import MAX_K, GemmMma, GemmWgmma
+from tritmark.kernels.ternary_matmul.cuda_grouped import GroupedMma, GroupedWgmma
 from tritmark.kernels.ternary_matmul_experts.spec import OP, dtypes
 
 FORMATS = {"row16": 0} | {form.name: form.group for form in ROW16_GROUPED}
@@ -32,13 +34,24 @@ UNUSED = (0.0, 0.0, 0.0, 0.0)
 
 BLOCKS, MOST_TILES = 8, 4
 """Blocks of a multiprocessor, one after another, below which a block takes one tile; the most tiles that it takes."""
+MOST_PARTS = (1 << 16) - 1
+"""The most blocks of a share: of the second axis of a grid."""
+TILE_COST = 24
+"""Time of a tile besides its columns, in columns."""
 TILES = (1, 2, 4, 8)
 """Tiles of a block that `tritmark tune instances` tries."""
 
-Instance = GemmMma | GroupedMma
+LISTED = 64
+"""The most tiles of a block of a wgmma product (expert_tiles.cuh)."""
+WGMMA_TILES = 1.5
+"""From so many tiles of a multiprocessor on, wgmma is chosen."""
+
+Mma = GemmMma | GroupedMma
+Wgmma = GemmWgmma | GroupedWgmma
+Instance = Mma | Wgmma
 
 
-def mma_instances(group: int) -> tuple[Instance, ...]:
+def mma_instances(group: int) -> tuple[Mma, ...]:
     """The instances of a size of groups: those of few rows of activations first."""
     if not group:
         table: tuple[tuple[int, int, int, int], ...] = (
@@ -53,25 +66,43 @@ def mma_instances(group: int) -> tuple[Instance, ...]:
     return tuple(GroupedMma(*macros, UNUSED, group=group) for macros in table)
 
 
+def wgmma_instances(group: int) -> tuple[Wgmma, ...]:
+    """The same for wgmma."""
+    if not group:
+        table = ((16, 2, 16), (32, 2, 12), (64, 2, 8), (96, 2, 6), (128, 2, 4))
+        return tuple(GemmWgmma(columns, 1, panels, stages, UNUSED) for columns, panels, stages in table)
+    panels = 2 if group >= 128 else 1
+    return tuple(
+        GroupedWgmma(columns, 1, panels, 2 * stages // panels, UNUSED, group=group)
+        for columns, stages in ((16, 12), (32, 10), (64, 7), (96, 5), (128, 4))
+    )
+
+
 def kernel_of(instance: Instance) -> Kernel:
     """Its kernel."""
-    grouped = isinstance(instance, GroupedMma)
+    grouped = isinstance(instance, GroupedMma | GroupedWgmma)
+    wgmma = isinstance(instance, Wgmma)
+    kind = "wgmma" if wgmma else "mma"
     return Kernel(
-        file=f"ternary_matmul/{'grouped' if grouped else 'gemm'}_mma.cu",
-        name=f"gemm_experts_{'grouped_' if grouped else ''}mma",
+        file=f"ternary_matmul/{'grouped' if grouped else 'gemm'}_{kind}.cu",
+        name=f"gemm_experts_{'grouped_' if grouped else ''}{kind}",
         threads=instance.threads,
-        registers=REGISTERS_PER_BLOCK // instance.threads // 8 * 8,
-        shared=MMA_SHARED,
+        registers=168 if wgmma else REGISTERS_PER_BLOCK // instance.threads // 8 * 8,
+        shared=WGMMA_SHARED if wgmma else MMA_SHARED,
         # A few values are spilled with 32 rows of activations, and with two groups of scales in 64 weights.
-        local=64,
-        capability=(8, 0),
+        local=32 if wgmma else 64,
+        capability=(9, 0) if wgmma else (8, 0),
+        specific=wgmma,
         defines=(*instance.defines, ("EXPERTS", "1")),
         overlaps=True,
     )
 
 
 MMA = {group: mma_instances(group) for group in FORMATS.values()}
-KERNELS = {each: kernel_of(each) for instances in MMA.values() for each in instances}
+WGMMA = {group: wgmma_instances(group) for group in FORMATS.values()}
+KERNELS: dict[Instance, Kernel] = {
+    each: kernel_of(each) for table in (MMA, WGMMA) for instances in table.values() for each in instances
+}
 
 
 def shares(M: int, E: int, most: int) -> int:
@@ -79,54 +110,92 @@ def shares(M: int, E: int, most: int) -> int:
     return min(M, (M + min(M, E) * (most - 1)) // most)
 
 
-def chosen(group: int, axes: Axes) -> Instance:
-    """The instance for those sizes: by the rows that an expert gets if they are spread evenly."""
+def chosen(name: str, group: int, axes: Axes, sms: int) -> Instance:
+    """The instance of a variant for those sizes on a device with that many multiprocessors: by the rows that an expert
+    gets if they are spread evenly."""
     rows = axes["M"] / min(axes["M"], axes["E"])
+    if name == "gemm":
+        most, high = WGMMA[group][0].tile
+        if shares(axes["M"], axes["E"], most) * -(-axes["N"] // high) >= WGMMA_TILES * sms:
+            return min(WGMMA[group], key=lambda each: max(1.0, rows / each.columns + 0.5) * (each.columns + TILE_COST))
     eights = 1 if rows <= 6 else 2 if rows <= 12 else 4
     return next(each for each in MMA[group] if each.groups == eights and each.rows8 == 4)
 
 
 def tiles_of_block(instance: Instance, axes: Axes, sms: int) -> int:
-    """Tiles of a block: more than one if that leaves each multiprocessor with enough blocks."""
+    """Tiles of a block of an mma product: more than one if that leaves each multiprocessor with enough blocks."""
     most, high = instance.tile
     tiles = shares(axes["M"], axes["E"], most) * -(-axes["N"] // high)
     return max(1, min(MOST_TILES, tiles // (BLOCKS * sms)))
 
 
+def wgmma_blocks(tiles: int, sms: int) -> int:
+    """Blocks of a launch of a wgmma product with so many tiles."""
+    return max(min(tiles, sms), -(-tiles // LISTED))
+
+
 def _launch(instance: Instance, tiles: int, format: str, kind: int, call: Call) -> tuple[Step, ...]:
     M, N, K, E = (call.axes[axis] for axis in "MNKE")
     kernel, (most, high) = KERNELS[instance], instance.tile
-    count = shares(M, E, most)
-    # One block more checks the offsets.
-    blocks = count * -(-N // (high * tiles)) + 1
-    launch = call.params(kernel, blocks, WARP * instance.warps(K), shared=instance.shared(K))
-    apart = BUILT_IN[format].packed_bytes((N, K)) // 16
-    args = (
-        *arrays(call),
+    (activations, weights, act_scale, out), apart = arrays(call), activation_row_bytes(call)
+    args: tuple[object, ...] = (
+        activations,
+        weights,
+        act_scale,
+        out,
         call.inputs["weight_scale"],
         call.inputs["offsets"],
-        activation_row_bytes(call),
-        np.int64(apart),
-        *(np.int32(each) for each in (M, N, K, kind, E, count)),
+        apart,
+        np.int64(BUILT_IN[format].packed_bytes((N, K)) // 16),
+        *(np.int32(each) for each in (M, N, K, kind, E, shares(M, E, most))),
         call.bad,
     )
+    if isinstance(instance, Wgmma):
+        blocks = wgmma_blocks(shares(M, E, most) * -(-N // high), call.info.sms)
+        launch = call.params(kernel, blocks, shared=instance.shared_bytes)
+        of_a, _, of_out = instance.maps(activations, int(apart), weights, out, call.axes)
+        args = (of_a, of_out, *args)
+    else:
+        count, parts = shares(M, E, most), min(MOST_PARTS, -(-N // (high * tiles)))
+        launch = call.params(kernel, count * parts, WARP * instance.warps(K), shared=instance.shared(K))
+        # One more column of blocks checks the offsets.
+        launch = replace(launch, grid=(count + 1, parts, 1))
     return (Step(kernel=kernel, grid=launch.grid, block=launch.block, args=args, shared=launch.shared),)
 
 
-def _steps(format: str, kind: int, call: Call) -> tuple[Step, ...]:
-    instance = chosen(FORMATS[format], call.axes)
+def _steps(name: str, format: str, kind: int, call: Call) -> tuple[Step, ...]:
+    instance = chosen(name, FORMATS[format], call.axes, call.info.sms)
     return _launch(instance, tiles_of_block(instance, call.axes, call.info.sms), format, kind, call)
 
 
-def _by_name(format: str, kind: int, axes: Axes, info: DeviceInfo) -> dict[str, Steps]:
-    """The instances with several numbers of tiles, the built-in choice first."""
+def _by_name(name: str, format: str, kind: int, axes: Axes, info: DeviceInfo) -> dict[str, Steps]:
+    """The instances, those of mma with several numbers of tiles of a block; the built-in choice first."""
     group = FORMATS[format]
-    first = chosen(group, axes)
-    found = [(first, tiles_of_block(first, axes, info.sms)), *product(MMA[group], TILES)]
+    first = chosen(name, group, axes, info.sms)
+    found: list[tuple[Instance, int]] = [(first, tiles_of_block(first, axes, info.sms)), *product(MMA[group], TILES)]
+    found += [(each, 1) for each in WGMMA[group]] if name == "gemm" else []
     return {
-        instance_name(KERNELS[each], tiles=tiles): partial(_launch, each, tiles, format, kind)
+        instance_name(KERNELS[each], **({} if isinstance(each, Wgmma) else {"tiles": tiles})): partial(
+            _launch, each, tiles, format, kind
+        )
         for each, tiles in dict.fromkeys(found)
     }
+
+
+MAKERS = (
+    (
+        "mma",
+        Tier.HIGHLY_OPTIMIZED,
+        "int8 tensor cores, each weight decoded once for 8 to 32 rows of activations of its expert",
+        (MMA,),
+    ),
+    (
+        "gemm",
+        Tier.EXTREMELY_OPTIMIZED,
+        "int8 tensor cores, mma or wgmma, by the rows of activations that experts have",
+        (MMA, WGMMA),
+    ),
+)
 
 
 def _variants(format: str, group: int) -> Iterator[Variant]:
@@ -134,18 +203,20 @@ def _variants(format: str, group: int) -> Iterator[Variant]:
     if group:
         constraints = (MultipleOf("K", group), *constraints)
     for dtype in dtypes(format, DEVICE):
-        by_name: ByName = partial(_by_name, format, KINDS[dtype])
-        yield variant(
-            KernelKey(DEVICE, OP.name, format, dtype),
-            "mma",
-            Tier.EXTREMELY_OPTIMIZED,
-            "int8 tensor cores, each weight decoded once for 8 to 32 rows of activations of its expert",
-            tuple(KERNELS[each] for each in MMA[group]),
-            partial(_steps, format, KINDS[dtype]),
-            constraints=constraints,
-            alignment=16,
-            instances=by_name,
-        )
+        for rank, (name, tier, summary, tables) in enumerate(MAKERS):
+            by_name: ByName = partial(_by_name, name, format, KINDS[dtype])
+            yield variant(
+                KernelKey(DEVICE, OP.name, format, dtype),
+                name,
+                tier,
+                summary,
+                tuple(KERNELS[each] for table in tables for each in table[group]),
+                partial(_steps, name, format, KINDS[dtype]),
+                constraints=constraints,
+                alignment=16,
+                rank=rank,
+                instances=by_name,
+            )
 
 
 VARIANTS = tuple(each for format, group in FORMATS.items() for each in _variants(format, group))

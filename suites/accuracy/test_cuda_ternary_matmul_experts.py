@@ -18,15 +18,15 @@ from tritmark.harness.errors import DeviceFaultError, InvalidArgumentError
 from tritmark.harness.spec import Launch, Variant
 from tritmark.kernels import FORMATS, pack_weights, ternary_matmul, ternary_matmul_experts
 from tritmark.kernels.cuda.context import cuda_context
-from tritmark.kernels.ternary_matmul.cuda_gemm import GemmMma
-from tritmark.kernels.ternary_matmul.cuda_grouped import GroupedMma
+from tritmark.kernels.cuda.launch.launch import Call
+from tritmark.kernels.ternary_matmul.cuda_grouped import GroupedMma, GroupedWgmma
 from tritmark.kernels.ternary_matmul_experts import cuda
-from tritmark.kernels.ternary_matmul_experts.cuda import KERNELS, MMA, Instance, shares
+from tritmark.kernels.ternary_matmul_experts.cuda import KERNELS, MMA, WGMMA, Instance, Wgmma, shares
 
 if TYPE_CHECKING:
     from tritmark.kernels.cuda.context import CudaContext
 
-VARIANTS = {(each.key.format, each.key.dtype): each for each in cuda.VARIANTS}
+VARIANTS = {(each.name, each.key.format, each.key.dtype): each for each in cuda.VARIANTS}
 NAMES = {group: format for format, group in cuda.FORMATS.items()}
 
 
@@ -71,9 +71,9 @@ class Data:
         out = context.upload(np.full((self.axes["M"], self.axes["N"]), 85, DTYPES[variant.key.dtype]))
         return variant.bind(inputs, {"out": out}, self.axes, 1), inputs, out
 
-    def product(self, context: CudaContext, dtype: str = "float32") -> npt.NDArray[Any]:
-        """Of the variant."""
-        launch, _, out = self.bound(context, VARIANTS[self.format, dtype])
+    def product(self, context: CudaContext, dtype: str = "float32", name: str = "mma") -> npt.NDArray[Any]:
+        """Of the variant of that name."""
+        launch, _, out = self.bound(context, VARIANTS[name, self.format, dtype])
         launch.run()
         assert launch.bad == -1
         found: npt.NDArray[Any] = out.numpy()
@@ -86,7 +86,11 @@ def launch_instance(patch: pytest.MonkeyPatch, instance: Instance, tiles: int = 
 
 
 def group_of(instance: Instance) -> int:
-    return instance.group if isinstance(instance, GroupedMma) else 0
+    return instance.group if isinstance(instance, GroupedMma | GroupedWgmma) else 0
+
+
+def name_of(instance: Instance) -> str:
+    return "gemm" if isinstance(instance, Wgmma) else "mma"
 
 
 @pytest.fixture(scope="module")
@@ -101,6 +105,18 @@ def context() -> Any:
         yield cuda_context()
 
 
+def two_blocks(patch: pytest.MonkeyPatch) -> None:
+    """A launch of a wgmma product has two blocks, so that each has several tiles."""
+    params = Call.params
+    patch.setattr(
+        Call,
+        "params",
+        lambda call, kernel, blocks, *rest, **named: params(
+            call, kernel, 2 if kernel.specific else blocks, *rest, **named
+        ),
+    )
+
+
 @pytest.mark.parametrize("tiles", [1, 2])
 @pytest.mark.parametrize("instance", KERNELS, ids=str)
 def test_every_instance_is_exact(
@@ -108,10 +124,25 @@ def test_every_instance_is_exact(
 ) -> None:
     """With experts without rows, with one row, and with more rows than a share."""
     launch_instance(monkeypatch, instance, tiles)
-    data = Data(group_of(instance), [0, 1, 0, instance.tile[0] + 3, 2, 0], 8 * instance.rows8 * 2 + 5, 512)
-    dtypes = [dtype for format, dtype in VARIANTS if format == data.format]
-    for dtype in dtypes if tiles == 1 else ("float32",):
-        same(data.product(context, dtype), data.expected(dtype))
+    if tiles == 2:
+        two_blocks(monkeypatch)
+    most, high = instance.tile
+    N = high + 16 if isinstance(instance, Wgmma) else 2 * high + 5
+    data = Data(group_of(instance), [0, 1, 0, most + 3, 2, 0], N, 512)
+    narrow = ("float32", "bfloat16") if most > 32 else ("int32", "float32", "bfloat16", "float16")
+    for dtype in narrow if tiles == 1 else ("float32",):
+        if (name_of(instance), data.format, dtype) in VARIANTS:
+            same(data.product(context, dtype, name_of(instance)), data.expected(dtype))
+
+
+@pytest.mark.parametrize("N", [33, 136])
+@pytest.mark.parametrize("K", [50, 320])
+def test_wgmma_takes_rows_that_are_not_aligned(
+    context: CudaContext, monkeypatch: pytest.MonkeyPatch, N: int, K: int
+) -> None:
+    launch_instance(monkeypatch, WGMMA[0][0])
+    data = Data(0, [17, 0, 3], N, K)
+    same(data.product(context, "bfloat16", "gemm"), data.expected("bfloat16"))
 
 
 @settings(max_examples=30)
@@ -126,7 +157,8 @@ def test_any_rows_of_experts_are_exact(
     context: CudaContext, group: int, rows: list[int], N: int, blocks: int, seed: int
 ) -> None:
     data = Data(group, rows if any(rows) else [*rows, 1], N, blocks * (group or 50), seed)
-    same(data.product(context), data.expected())
+    for name in ("mma", "gemm"):
+        same(data.product(context, "float32", name), data.expected())
 
 
 @pytest.mark.parametrize("share", [1, 3])
@@ -152,7 +184,7 @@ def test_a_launch_takes_other_offsets(context: CudaContext, group: int) -> None:
     """As a graph that is replayed: the grid depends on the sizes alone."""
     first, second = ([5, 0, 3, 0, 9], [0, 17, 0, 0, 0])
     data = Data(group, first, 33, 192)
-    launch, inputs, out = data.bound(context, VARIANTS[data.format, "float32"])
+    launch, inputs, out = data.bound(context, VARIANTS["mma", data.format, "float32"])
     launch.run()
     same(out.numpy(), data.expected())
     data.experts = np.repeat(np.arange(5), second)
@@ -171,7 +203,7 @@ def test_incorrect_offsets_on_the_device_are_reported(
 ) -> None:
     data = Data(group, [4, 0, 5], 16, 64)
     data.offsets = np.array(offsets, np.int32)
-    launch, _, _ = data.bound(context, VARIANTS[data.format, "float32"])
+    launch, _, _ = data.bound(context, VARIANTS["mma", data.format, "float32"])
     launch.run()
     assert (launch.bad, launch.bad) == (index, -1)
 
@@ -186,7 +218,7 @@ def test_no_offsets_reach_outside_of_the_arrays(context: CudaContext, offsets: l
     for rows in ([M, *[0] * (len(offsets) - 2)], [M + 40, *[0] * (len(offsets) - 2)]):
         data = Data(0, rows, 9, 64)
         data.offsets = np.array(offsets, np.int32)
-        launch, _, _ = data.bound(context, VARIANTS[data.format, "float32"])
+        launch, _, _ = data.bound(context, VARIANTS["mma", data.format, "float32"])
         launch.run()
 
 
@@ -222,6 +254,8 @@ def test_offsets_are_checked_before_anything_is_written(context: CudaContext) ->
 PLANTED: dict[str, Instance] = {
     "mma": next(each for each in MMA[0] if each.tile == (8, 16)),
     "grouped": next(each for each in MMA[64] if each.tile == (8, 16)),
+    "wgmma": WGMMA[0][0],
+    "grouped wgmma": WGMMA[64][0],
 }
 FAULTS = (
     ("mma", "cuda/tiles/experts.cuh", "at <= row", "at < row"),
@@ -234,10 +268,18 @@ FAULTS = (
     ("mma", "ternary_matmul/gemm_mma.cu", "weight_scales + share.expert", "weight_scales"),
     ("mma", "ternary_matmul/gemm_mma.cu", "w += share.expert * expert_apart", "w += expert_apart"),
     ("mma", "ternary_matmul/gemm_mma.cu", "act_scale += share.first", "act_scale += 0"),
-    ("mma", "ternary_matmul/gemm_mma.cu", "load((int)(tile + blocks) * TILE", "load((int)tile * TILE"),
+    ("mma", "ternary_matmul/gemm_mma.cu", "load((tile + blocks) * TILE", "load(tile * TILE"),
     ("grouped", "ternary_matmul/grouped_mma.cu", "a += share.first * lda", "a += 0"),
     ("grouped", "ternary_matmul/grouped_mma.cu", "w += share.expert * expert_apart", "w += 0"),
     ("grouped", "ternary_matmul/grouped_mma.cu", "M = share.rows", "M = 8"),
+    ("wgmma", "cuda/tiles/expert_tiles.cuh", "list[tile].expert * expert_apart", "0"),
+    ("wgmma", "cuda/tiles/expert_tiles.cuh", "(int)(tile % strips) * ROWS", "0"),
+    ("wgmma", "cuda/tiles/expert_tiles.cuh", "i * gridDim.x + blockIdx.x", "i * gridDim.x"),
+    ("wgmma", "cuda/tiles/expert_tiles.cuh", "share.first + share.rows", "share.first + COLUMNS"),
+    ("wgmma", "cuda/tiles/expert_tiles.cuh", "i * TOGETHER < rows", "true"),
+    ("wgmma", "ternary_matmul/gemm_wgmma.cu", "weight_scales + tiles[tile].expert", "weight_scales"),
+    ("grouped wgmma", "cuda/tiles/expert_tiles.cuh", "step * STAGE_SCALES + i", "i"),
+    ("grouped wgmma", "ternary_matmul/grouped_wgmma.cu", "here.M = tiles[tile].end", "here.M = M + 16"),
 )
 """An instance, the source, the original text, and the fault that replaces it."""
 HONEST = tuple((name, "cuda/tiles/experts.cuh", "", "") for name in PLANTED)
@@ -260,11 +302,12 @@ def test_a_fault_in_the_source_is_seen(
     plant(tmp_path, [kernel.file], file, right, wrong)
     monkeypatch.setattr(cuda, "KERNELS", {instance: replace(kernel, file=str(tmp_path / kernel.file))})
     launch_instance(monkeypatch, instance, 2)
+    two_blocks(monkeypatch)
     seen = set[str]()
-    for rows in ([0, 9, 0, 2, *[0] * 36, 1, 0], [0, 21, 0, 3, *[0] * 5] * 4):
-        data = Data(group_of(instance), rows, 37, 320)
+    for rows in ([0, 9, 0, 2, *[0] * 36, 1, 0], [*[0, 21, 0, 3, *[0] * 5] * 4, 2]):
+        data = Data(group_of(instance), rows, 130 if isinstance(instance, Wgmma) else 37, 320)
         try:
-            if not np.array_equal(data.product(simulator), data.expected()):
+            if not np.array_equal(data.product(simulator, "float32", name_of(instance)), data.expected()):
                 seen.add("wrong")
         except DeviceFaultError:
             seen.add("outside of an array")
@@ -273,8 +316,23 @@ def test_a_fault_in_the_source_is_seen(
 
 def test_more_rows_of_an_expert_take_wider_tiles() -> None:
     for group in MMA:
-        tiles = [cuda.chosen(group, {"M": M, "E": 256, "N": 512, "K": 2048}).tile[0] for M in (8, 512, 2048, 4096)]
-        assert tiles == sorted(tiles)
-        assert tiles[0] == 8
-        assert tiles[-1] == 32
-    assert all(isinstance(each, GemmMma) for each in MMA[0])
+        for name, widest in (("mma", 32), ("gemm", 64)):
+            axes = [{"M": M, "E": 256, "N": 512, "K": 2048} for M in (8, 512, 2048, 4096, 32768)]
+            tiles = [cuda.chosen(name, group, each, 132).tile[0] for each in axes]
+            assert tiles == sorted(tiles)
+            assert tiles[0] == 8
+            assert tiles[-1] >= widest
+
+
+@given(M=st.integers(1, 1 << 20), E=st.integers(1, 1 << 12), N=st.integers(1, 1 << 14))
+def test_a_block_has_no_more_tiles_than_its_list(M: int, E: int, N: int) -> None:
+    tiles = shares(M, E, 16) * -(-N // 128)
+    assert -(-tiles // cuda.wgmma_blocks(tiles, 132)) <= cuda.LISTED
+
+
+def test_a_block_fits() -> None:
+    for instance, kernel in KERNELS.items():
+        if isinstance(instance, Wgmma):
+            assert instance.shared_bytes + 16 * cuda.LISTED <= kernel.shared
+        else:
+            assert all(instance.shared(K) <= kernel.shared for K in (256, 2048, 1 << 17))

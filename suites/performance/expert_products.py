@@ -1,8 +1,9 @@
 """Products with the weights of experts on a GPU beside peers, interleaved in one process.
 
     python suites/performance/expert_products.py [--shapes 512x2048 2048x512] [--tokens 1 8 64 512] [--experts 256]
-                                                 [--used 8] [--formats row16 row16_g128] [--rounds 9] [--every]
-                                                 [--peers humming-w2a8 torch-bfloat16] [--out FILE]
+                                                 [--used 8] [--formats row16 row16_g128] [--rounds 9]
+                                                 [--instances 4] [--peers humming-w2a8 torch-bfloat16]
+                                                 [--out FILE]
 
 For each N x K of an expert and number of tokens, each of which uses some experts drawn at random: the time of
 ternary_matmul_experts in us, from int8 activations and cold weights to bfloat16 outputs; of ternary_matmul for as many
@@ -10,7 +11,7 @@ rows as an expert with rows has on average, with one expert, times the number of
 humming-kernels' grouped product (also humming-w2a16), and PyTorch's of dense bfloat16 weights. "read" is the fastest of
 the probes that read as many bytes as the weights of the experts that have rows, the activations and the outputs have: a
 time that no kernel can beat by much. A line ends with that in percent of the kernel's time, with the rate of these
-bytes, and with the fastest peer. With --every, a line with the time of each instance follows.
+bytes, and with the fastest peer. The lines behind it are the times of the fastest instances.
 
 Each contender has a CUDA graph of 24 launches or more with other offsets each, over as many copies of the weights as
 exceed the L2; an expert returns only after all others of its copy. The replays are interleaved, in another order each
@@ -42,7 +43,7 @@ from tritmark.kernels.cuda.measure.ceilings import ceilings
 from tritmark.kernels.cuda.measure.clock import GraphClock, timeable
 from tritmark.kernels.dispatch import dispatch
 from tritmark.kernels.formats.row16 import row_bytes
-from tritmark.kernels.peers import humming
+from tritmark.kernels.peers import humming, torch_cuda
 from tritmark.kernels.peers.products_experts_cuda import HummingExperts, TorchExperts
 from tritmark.kernels.ternary_matmul.spec import OP as PRODUCT
 from tritmark.kernels.ternary_matmul_experts.spec import OP
@@ -96,9 +97,8 @@ def drawn_weights(format: str, axes: Axes, rng: np.random.Generator) -> npt.NDAr
     E, N, K = (axes[axis] for axis in "ENK")
     nbytes = FORMATS[format].packed_bytes((N, K))
     high = rng.integers(0, 256, (E, nbytes), dtype=np.uint8) & np.uint8(0xAA)
-    made: npt.NDArray[np.uint8] = high | (
-        rng.integers(0, 256, (E, nbytes), dtype=np.uint8) & np.uint8(0x55) & ~(high >> 1)
-    )
+    low = rng.integers(0, 256, (E, nbytes), dtype=np.uint8) & np.uint8(0x55)
+    made = np.asarray(high | (low & ~(high >> 1)), np.uint8)
     if FORMATS[format].scale_per == "group":
         scales = made[:, N * row_bytes(K) :].view(np.float16)
         scales[:] = rng.uniform(0.5, 2, scales.shape)
@@ -233,7 +233,7 @@ def empty_us() -> float:
     return timed({READ: launches}, 5)[READ]
 
 
-def report(shape: Shape, rounds: int, every: bool, peers: Iterable[str]) -> dict[str, Any]:
+def report(shape: Shape, rounds: int, instances: int, peers: Iterable[str]) -> dict[str, Any]:
     """The figures of a product; prints its lines."""
     contenders = {**dict(shape.ours(False)), **dict(shape.reads()), DENSE: shape.dense(), **dict(shape.peers(peers))}
     us = timed(contenders, rounds)
@@ -251,9 +251,9 @@ def report(shape: Shape, rounds: int, every: bool, peers: Iterable[str]) -> dict
         flush=True,
     )
     found = {"format": shape.format, **shape.axes, "touched": shape.touched, "bytes": shape.nbytes, "us": us}
-    if every:
-        each = timed(dict(shape.ours(True)), rounds)
-        for name, one in sorted(each.items(), key=lambda item: item[1])[:12]:
+    if instances:
+        each = timed(dict(shape.ours(True)), max(3, rounds // 3))
+        for name, one in sorted(each.items(), key=lambda item: item[1])[:instances]:
             print(f"    {one:8.2f}  {name}", flush=True)
         found["instances"] = each
     return {**found, READ: least}
@@ -268,13 +268,20 @@ def main() -> int:
     parser.add_argument("--used", type=int, default=8, help="experts of a token")
     parser.add_argument("--formats", nargs="+", default=("row16", "row16_g128"))
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--every", action="store_true", help="also time each instance")
+    parser.add_argument("--instances", type=int, default=4, help="how many to show; 0 times none")
     parser.add_argument("--peers", nargs="*", choices=tuple(PEERS), default=("humming-w2a8", "torch-bfloat16"))
     parser.add_argument("--out", type=Path, metavar="FILE", help="the figures as JSON")
     options = parser.parse_args()
     here, found = timeable(0), []
-    if options.peers:
-        humming.load()
+    usable = []
+    for name in options.peers:
+        module = humming if name.startswith("humming") else torch_cuda
+        why = module.missing()
+        if why is None:
+            module.load()
+            usable.append(name)
+        else:
+            print(f"{name}: {why}", flush=True)
     print(f"an empty kernel: {empty_us():.2f}", flush=True)
     for format in options.formats:
         for shape in options.shapes:
@@ -282,7 +289,7 @@ def main() -> int:
             weights = Weights(here, format, {"E": options.experts, "N": N, "K": K})
             for tokens in options.tokens:
                 one = Shape(here, weights, tokens, options.used)
-                found.append(report(one, options.rounds, options.every, options.peers))
+                found.append(report(one, options.rounds, options.instances, usable))
     if options.out:
         info = here.backend.info
         record = {"gpu": info.name, "driver": info.driver, "rounds": options.rounds, "products": found}

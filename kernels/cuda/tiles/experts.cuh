@@ -31,12 +31,12 @@ template <int MOST> __device__ __forceinline__ int shares_in(int first, int end)
     return (max(end - first, 0) + MOST - 1) / MOST;
 }
 
-/* The share that begins with row `row`: one load of each offset, no sums. */
+/* The share that begins with row `row`: the loads of all offsets are in flight together, and nothing is summed. */
 template <int MOST> __device__ __forceinline__ Share share_from(const int *offsets, int E, int M, int row)
 {
     int passed = 0, first = 0, end = M;
 #pragma unroll 8
-    for (int e = threadIdx.x % 32; e <= E; e += 32) {
+    for (int e = threadIdx.x % 32; e < E; e += 32) {
         const int at = offsets[e];
         passed += at <= row;
         first = at <= row ? max(first, at) : first;
@@ -44,7 +44,7 @@ template <int MOST> __device__ __forceinline__ Share share_from(const int *offse
     }
     const int expert = __reduce_add_sync(0xffffffffu, passed) - 1;
     first = __reduce_max_sync(0xffffffffu, first), end = __reduce_min_sync(0xffffffffu, end);
-    const bool begins = expert >= 0 && expert < E && (row - first) % MOST == 0;
+    const bool begins = expert >= 0 && (row - first) % MOST == 0;
     return {expert, row, begins ? min(end - row, MOST) : 0};
 }
 
@@ -87,21 +87,20 @@ __device__ __forceinline__ void check_offsets(const int *offsets, int E, int M, 
     }
 }
 
-/* The share of this block, of `shares` (M, or as many as there may be), each of as many blocks; the last block of the
- * grid has none and checks the offsets. block, blocks: the number of this block among those of its share. */
+/* The share of this block: blockIdx.x of `shares` (M, or as many as there may be), whose blocks blockIdx.y tells apart. One
+ * more column of blocks has no share; its first block checks the offsets. */
 template <int MOST>
-__device__ __forceinline__ Share share_of_block(
-    const int *offsets, int E, int M, int shares, unsigned long long *bad, int &block, int &blocks)
+__device__ __forceinline__ Share
+share_of_block(const int *offsets, int E, int M, int shares, unsigned long long *bad)
 {
     for (int e = 32 * threadIdx.x; e <= E; e += 32 * blockDim.x)
         prefetch(offsets + e);
     wait_for_the_one_before();
-    blocks = (gridDim.x - 1) / shares, block = blockIdx.x % blocks;
-    const int nth = blockIdx.x / blocks;
-    if (nth == shares) {
+    const int nth = blockIdx.x;
+    if (nth < shares)
+        return shares == M ? share_from<MOST>(offsets, E, M, nth) : share_at<MOST>(offsets, E, M, nth);
+    if (blockIdx.y == 0)
         check_offsets(offsets, E, M, bad);
-        return {0, 0, 0};
-    }
-    return shares == M ? share_from<MOST>(offsets, E, M, nth) : share_at<MOST>(offsets, E, M, nth);
+    return {0, 0, 0};
 }
 #endif
