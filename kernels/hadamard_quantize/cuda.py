@@ -53,7 +53,7 @@ def _step(call: Call, kernel: Kernel, groups: int, *outputs: object) -> tuple[St
         x,
         call.inputs["signs"],
         *outputs,
-        np.uint64(K),
+        np.uint32(K),
         np.uint64(stride),
         np.uint32(block),
         factor(block),
