@@ -53,7 +53,7 @@ def _step(call: Call, kernel: Kernel, groups: int, *outputs: object) -> tuple[St
         x,
         call.inputs["signs"],
         *outputs,
-        np.uint64(K),
+        np.uint32(K),
         np.uint64(stride),
         np.uint32(block),
         factor(block),
@@ -76,14 +76,14 @@ def _floats(kernel: Kernel, call: Call) -> tuple[Step, ...]:
 
 
 def _quantizing(format: str) -> Variant:
-    kernels = tuple(_kernel(name, format) for name in ("one", "two", "long"))
+    one, two, long = (_kernel(name, format) for name in ("one", "two", "long"))
     return variant(
         KernelKey(DEVICE, QUANTIZE.op, format, QUANTIZE.dtype),
         "tiles",
         Tier.HIGHLY_OPTIMIZED,
         "a block a row, which stays in registers; 64 threads for 1024 elements, exchanged through shared memory",
-        kernels,
-        partial(_codes, *kernels),
+        (one, two, long),
+        partial(_codes, one, two, long),
         constraints=(*LIMITS, MaxSize("M", MOST_BLOCKS)),
     )
 

@@ -36,8 +36,26 @@ struct Tile {
 
 __device__ __forceinline__ bool aligned_to(const void *pointer, unsigned bytes) { return (size_t)pointer % bytes == 0; }
 
-/* Four signs from `at`. K is a multiple of 4, and so is `at`. */
-__device__ __forceinline__ unsigned signs4(const signed char *signs, size_t at, size_t K, bool aligned)
+/* Four elements from `at`, zeros past K. Both are multiples of 4, and K is below 2^24. `aligned`: the row is aligned to
+ * the bytes of four elements. */
+__device__ __forceinline__ elements4 elements_at(const element *row, unsigned at, unsigned K, bool aligned)
+{
+    elements4 four = {};
+    if (at < K) {
+        if (aligned)
+            return *(const elements4 *)(row + at);
+        const element *x = row + at;
+#if INPUT == 32
+        four = make_float4(x[0], x[1], x[2], x[3]);
+#else
+        four = make_uint2(x[0] | (unsigned)x[1] << 16, x[2] | (unsigned)x[3] << 16);
+#endif
+    }
+    return four;
+}
+
+/* Four signs from `at`, as elements_at. */
+__device__ __forceinline__ unsigned signs_at(const signed char *signs, unsigned at, unsigned K, bool aligned)
 {
     if (at >= K)
         return 0;
@@ -50,14 +68,14 @@ __device__ __forceinline__ unsigned signs4(const signed char *signs, size_t at, 
 }
 
 __device__ __forceinline__ Tile
-load_tile(const element *row, const signed char *signs, size_t begin, size_t K, bool wide, bool whole)
+load_tile(const element *row, const signed char *signs, unsigned begin, unsigned K, bool wide, bool whole)
 {
     Tile tile;
 #pragma unroll
     for (int load = 0; load < LOADS; load++) {
-        const size_t at = begin + 4 * (load * GROUP + threadIdx.x % GROUP);
-        tile.x[load] = load4(row, at, K, wide);
-        tile.signs[load] = signs4(signs, at, K, whole);
+        const unsigned at = begin + 4 * (load * GROUP + threadIdx.x % GROUP);
+        tile.x[load] = elements_at(row, at, K, wide);
+        tile.signs[load] = signs_at(signs, at, K, whole);
     }
     return tile;
 }
@@ -151,7 +169,8 @@ __device__ __forceinline__ float largest_of(const float *v, float largest)
 
 /* Write the codes of a tile that begins at `begin`; returns their sum. A row that is not finite has codes of 0. Elements
  * past K are zeros, and so are their codes. */
-__device__ __forceinline__ int put(signed char *codes, const float *v, float scale, size_t begin, size_t K, bool finite)
+__device__ __forceinline__ int put(
+    signed char *codes, const float *v, float scale, unsigned begin, unsigned K, bool finite)
 {
     codes += begin + threadIdx.x % GROUP;
     if (!finite) {
@@ -202,7 +221,7 @@ __device__ __forceinline__ void finish(float *scale, int *sum, unsigned largest,
 #ifndef OUTPUT
 template <int STEPS>
 __device__ __forceinline__ void kept(
-    const element *x, const signed char *signs, signed char *q, float *scale, int *sum, size_t K, size_t stride,
+    const element *x, const signed char *signs, signed char *q, float *scale, int *sum, unsigned K, size_t stride,
     unsigned size, float factor, float *shared, unsigned *maxima, int *sums)
 {
     wait_for_the_one_before();
@@ -213,7 +232,7 @@ __device__ __forceinline__ void kept(
     Tile tiles[STEPS];
 #pragma unroll
     for (int step = 0; step < STEPS; step++)
-        tiles[step] = load_tile(row, signs, (size_t)TILE * (step * groups + group), K, wide, whole);
+        tiles[step] = load_tile(row, signs, TILE * (step * groups + group), K, wide, whole);
     let_the_next_begin();
     float v[STEPS][EACH];
     float found = 0.0f;
@@ -229,12 +248,12 @@ __device__ __forceinline__ void kept(
     int total = 0;
 #pragma unroll
     for (int step = 0; step < STEPS; step++)
-        total += put(q + blockIdx.x * K, v[step], by, (size_t)TILE * (step * groups + group), K, largest < 0x7f800000u);
+        total += put(q + (size_t)blockIdx.x * K, v[step], by, TILE * (step * groups + group), K, largest < 0x7f800000u);
     finish(scale, sum, largest, by, total, sums);
 }
 
 extern "C" __global__ void __launch_bounds__(MOST_THREADS) ternary_gpu_hadamard_one(
-    const element *x, const signed char *signs, signed char *q, float *scale, int *sum, size_t K, size_t stride,
+    const element *x, const signed char *signs, signed char *q, float *scale, int *sum, unsigned K, size_t stride,
     unsigned size, float factor)
 {
     extern __shared__ __align__(16) float hadamard_shared[];
@@ -245,7 +264,7 @@ extern "C" __global__ void __launch_bounds__(MOST_THREADS) ternary_gpu_hadamard_
 
 /* One resident block is enough: for two the compiler would spill. */
 extern "C" __global__ void __launch_bounds__(MOST_THREADS, 1) ternary_gpu_hadamard_two(
-    const element *x, const signed char *signs, signed char *q, float *scale, int *sum, size_t K, size_t stride,
+    const element *x, const signed char *signs, signed char *q, float *scale, int *sum, unsigned K, size_t stride,
     unsigned size, float factor)
 {
     extern __shared__ __align__(16) float hadamard_shared[];
@@ -255,7 +274,7 @@ extern "C" __global__ void __launch_bounds__(MOST_THREADS, 1) ternary_gpu_hadama
 }
 
 extern "C" __global__ void __launch_bounds__(MOST_THREADS) ternary_gpu_hadamard_long(
-    const element *x, const signed char *signs, signed char *q, float *scale, int *sum, size_t K, size_t stride,
+    const element *x, const signed char *signs, signed char *q, float *scale, int *sum, unsigned K, size_t stride,
     unsigned size, float factor)
 {
     extern __shared__ __align__(16) float hadamard_shared[];
@@ -268,7 +287,7 @@ extern "C" __global__ void __launch_bounds__(MOST_THREADS) ternary_gpu_hadamard_
     float *own = hadamard_shared + group * PADDED(TILE);
     float v[EACH];
     float found = 0.0f;
-    for (size_t first = 0; first < K; first += (size_t)TILE * groups) {
+    for (unsigned first = 0; first < K; first += TILE * groups) {
         rotate(load_tile(row, signs, first + TILE * group, K, wide, whole), size, factor, own, v);
         found = largest_of(v, found);
         __syncthreads();
@@ -277,9 +296,9 @@ extern "C" __global__ void __launch_bounds__(MOST_THREADS) ternary_gpu_hadamard_
     const unsigned largest = block_max(__float_as_uint(found), maxima);
     const float by = scale_of(largest);
     int total = 0;
-    for (size_t first = 0; first < K; first += (size_t)TILE * groups) {
+    for (unsigned first = 0; first < K; first += TILE * groups) {
         rotate(load_tile(row, signs, first + TILE * group, K, wide, whole), size, factor, own, v);
-        total += put(q + blockIdx.x * K, v, by, first + TILE * group, K, largest < 0x7f800000u);
+        total += put(q + (size_t)blockIdx.x * K, v, by, first + TILE * group, K, largest < 0x7f800000u);
         __syncthreads();
     }
     finish(scale, sum, largest, by, total, sums);
@@ -304,7 +323,7 @@ __device__ __forceinline__ output narrowed(float y)
 }
 
 extern "C" __global__ void __launch_bounds__(MOST_THREADS) ternary_gpu_hadamard_floats(
-    const element *x, const signed char *signs, output *y, size_t K, size_t stride, unsigned size, float factor)
+    const element *x, const signed char *signs, output *y, unsigned K, size_t stride, unsigned size, float factor)
 {
     extern __shared__ __align__(16) float hadamard_shared[];
     wait_for_the_one_before();
@@ -313,13 +332,13 @@ extern "C" __global__ void __launch_bounds__(MOST_THREADS) ternary_gpu_hadamard_
     const unsigned group = threadIdx.x / GROUP, groups = blockDim.x / GROUP, thread = threadIdx.x % GROUP;
     float *own = hadamard_shared + group * PADDED(TILE);
     float v[EACH];
-    for (size_t first = 0; first < K; first += (size_t)TILE * groups) {
-        const size_t begin = first + TILE * group;
+    for (unsigned first = 0; first < K; first += TILE * groups) {
+        const unsigned begin = first + TILE * group;
         rotate(load_tile(row, signs, begin, K, wide, whole), size, factor, own, v);
 #pragma unroll
         for (int e = 0; e < EACH; e++)
             if (begin + 64 * e < K)
-                y[blockIdx.x * K + begin + 64 * e + thread] = narrowed(v[e]);
+                y[(size_t)blockIdx.x * K + begin + 64 * e + thread] = narrowed(v[e]);
         __syncthreads();
     }
     let_the_next_begin();

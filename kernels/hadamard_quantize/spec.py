@@ -72,7 +72,8 @@ def _ties(M: int, K: int, block: int, rng: np.random.Generator) -> npt.NDArray[n
     of blocks of 64, 256 and 1024; the factor of the others is not, and their values are near halves."""
     wanted = rng.integers(-252, 253, (M, K // block, block)) / 2
     wanted[np.arange(M), rng.integers(0, K // block, M), rng.integers(0, block, M)] = 127
-    return (butterflies(wanted) / np.sqrt(block)).reshape(M, K).astype(np.float32)
+    x: npt.NDArray[np.float32] = (butterflies(wanted) / np.sqrt(block)).reshape(M, K).astype(np.float32)
+    return x
 
 
 def _like(axes: Axes, key: KernelKey) -> Mapping[str, tuple[tuple[int, ...], str]]:

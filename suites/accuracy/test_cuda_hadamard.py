@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
+from tritmark.harness.spec import KernelKey, Variant
 from tritmark.harness.validate.compare import compare, expectations
 from tritmark.kernels.dispatch import dispatch
 from tritmark.kernels.hadamard_quantize import cuda
@@ -18,7 +21,7 @@ IDS = [f"{each.key.op}-{each.key.format}-{each.key.dtype}" for each in cuda.VARI
 
 @pytest.mark.parametrize(("M", "K", "block"), SHAPES)
 @pytest.mark.parametrize("variant", cuda.VARIANTS, ids=IDS)
-def test_results_are_those_of_the_cpu(bound, variant, M: int, K: int, block: int):
+def test_results_are_those_of_the_cpu(bound: Any, variant: Variant, M: int, K: int, block: int) -> None:
     key, axes = variant.key, {"M": M, "K": K, "block": block}
     op = OPS["int8" if key.op == QUANTIZE.op else "float"]
     own = next(each for each in VARIANTS if (each.key.op, each.key.format, each.key.dtype) == _parts(key))
@@ -34,5 +37,5 @@ def test_results_are_those_of_the_cpu(bound, variant, M: int, K: int, block: int
             assert np.array_equal(found[name], array, equal_nan=array.dtype.kind not in "iu"), (name, family)
 
 
-def _parts(key) -> tuple[str, str, str]:
+def _parts(key: KernelKey) -> tuple[str, str, str]:
     return key.op, key.format, key.dtype

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tritmark.harness.errors import InvalidArgumentError, NoCompatibleKernelError
+from tritmark.harness.spec import KernelKey
 from tritmark.harness.validate.compare import compare, expectations
 from tritmark.harness.weights.hadamard import transformed
 from tritmark.kernels import activation_quantize, hadamard_quantize
@@ -31,7 +32,7 @@ def _axes(M: int, count: int, block: int) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("stem", sorted(path.stem for path in VECTORS.glob("hadamard_*.npz")))
-def test_the_results_are_the_originals(isa, stem):
+def test_the_results_are_the_originals(isa: str, stem: str) -> None:
     with np.load(VECTORS / f"{stem}.npz") as vector:
         x, signs, expected, size = vector["x"], vector.get("signs"), vector["y_c"], int(vector["block_size"])
         inverse, exact = bool(vector["inverse"]), not vector["max_err_vs_float64"]
@@ -45,7 +46,7 @@ def test_the_results_are_the_originals(isa, stem):
 
 
 @given(shape=SHAPES, format=st.sampled_from(FORMATS), seed=st.integers(0, 2**32))
-def test_exact_sums_have_exact_results(isa, shape, format, seed):
+def test_exact_sums_have_exact_results(isa: str, shape: tuple[int, int, int], format: str, seed: int) -> None:
     """Multiples of 1/16 up to 8, which bfloat16 holds too."""
     M, count, block = shape
     rng = np.random.default_rng(seed)
@@ -67,7 +68,9 @@ def test_exact_sums_have_exact_results(isa, shape, format, seed):
     gap=st.integers(0, 5),
     offset=st.integers(0, 15),
 )
-def test_every_path_gives_the_same_bits_within_the_bound(at_offset, shape, key, family, seed, gap, offset):
+def test_every_path_gives_the_same_bits_within_the_bound(
+    at_offset: Any, shape: tuple[int, int, int], key: KernelKey, family: str, seed: int, gap: int, offset: int
+) -> None:
     axes = _axes(*shape)
     M, K = axes["M"], axes["K"]
     op = OPS["int8" if key.op == QUANTIZE.op else "float"]
@@ -92,7 +95,7 @@ def test_every_path_gives_the_same_bits_within_the_bound(at_offset, shape, key, 
 
 
 @given(shape=SHAPES, format=st.sampled_from(FORMATS), seed=st.integers(0, 2**32))
-def test_codes_are_those_of_the_rotated_row(isa, shape, format, seed):
+def test_codes_are_those_of_the_rotated_row(isa: str, shape: tuple[int, int, int], format: str, seed: int) -> None:
     M, count, block = shape
     rng = np.random.default_rng(seed)
     x, signs = rng.standard_normal((M, count * block)), rng.choice(np.array([-1, 1], np.int8), count * block)
@@ -104,14 +107,14 @@ def test_codes_are_those_of_the_rotated_row(isa, shape, format, seed):
 
 
 @pytest.mark.parametrize("K", [11264, 12288, 13312, 17408, 24576])
-def test_rows_longer_than_the_buffer(isa, K):
+def test_rows_longer_than_the_buffer(isa: str, K: int) -> None:
     x = np.random.default_rng(K).standard_normal((2, K), dtype=np.float32)
     y = hadamard_quantize(x, block_size=1024, dtype="float32", variant=isa)
     for a, b in zip(hadamard_quantize(x, block_size=1024, variant=isa), activation_quantize(y), strict=True):
         assert np.array_equal(a, b)
 
 
-def _in_order(x: np.ndarray, order: list[int]) -> np.ndarray:
+def _in_order(x: Any, order: list[int]) -> Any:
     """float32 sums with the stages in that order."""
     for h in order:
         a, b = (x.reshape(-1, 2, h)[:, half] for half in (0, 1))
@@ -120,7 +123,7 @@ def _in_order(x: np.ndarray, order: list[int]) -> np.ndarray:
 
 
 @given(block=st.sampled_from(BLOCKS), family=st.sampled_from(FAMILIES[:-1]), seed=st.integers(0, 2**32), data=st.data())
-def test_every_order_of_the_stages_is_admitted(block, family, seed, data):
+def test_every_order_of_the_stages_is_admitted(block: int, family: str, seed: int, data: st.DataObject) -> None:
     """And no code that is two off, nor a scale outside its interval."""
     axes = _axes(1, 1, block)
     op = OPS["int8"]
@@ -129,21 +132,19 @@ def test_every_order_of_the_stages_is_admitted(block, family, seed, data):
     y = _in_order((logical["x"] * logical["signs"]).reshape(-1), order) * factor(block)
     exact, bound = rotated(logical, axes, TRANSFORM)
     assert (np.abs(y - exact[0]) <= bound[0]).all()
-    found = dict(zip(("q", "scale", "sum"), activation_quantize(y[np.newaxis]), strict=True))
+    found: dict[str, Any] = activation_quantize(y[np.newaxis])._asdict()
+    q, scale, total = found["q"], found["scale"], found["sum"]
+    wrong = {
+        "q": np.where(q < 0, q + 2, q - 2).astype(np.int8),
+        "scale": scale * np.float32(1.002),
+        "sum": total + np.int32(2 * block),
+    }
     for each in expectations(op, axes, QUANTIZE, op.reference(logical, axes, QUANTIZE)):
         assert not compare(each, found[each.name]).wrong.size
-        for step in (-2, 2):
-            wrong = (found[each.name].astype(np.float64) * (1 if each.name != "scale" else 1 + step / 2**10)).astype(
-                found[each.name].dtype
-            )
-            if each.name != "scale":
-                wrong = (wrong.astype(np.int64) + step * (block if each.name == "sum" else 1)).clip(-128, 127 * block)
-                wrong = wrong.astype(found[each.name].dtype)
-            same = wrong == found[each.name]
-            assert compare(each, wrong).wrong.size == (~same).sum(), each.name
+        assert compare(each, wrong[each.name]).wrong.size == wrong[each.name].size
 
 
-def test_the_inverse_undoes_the_transform():
+def test_the_inverse_undoes_the_transform() -> None:
     rng = np.random.default_rng(4)
     x = (rng.integers(-64, 65, (3, 2048)) / 16).astype(np.float32)
     signs = rng.choice(np.array([-1, 1], np.float32), 2048)
@@ -151,7 +152,7 @@ def test_the_inverse_undoes_the_transform():
     assert np.array_equal(hadamard_quantize(y, signs, block_size=1024, dtype="float32", inverse=True), x)
 
 
-def test_the_shape_is_kept_and_out_is_filled(isa):
+def test_the_shape_is_kept_and_out_is_filled(isa: str) -> None:
     x = np.random.default_rng(5).standard_normal((2, 3, 128), dtype=np.float32)
     found = hadamard_quantize(x, block_size=64, variant=isa)
     assert isinstance(found, ActivationQuantized)
@@ -192,7 +193,7 @@ GOOD = np.ones((2, 128), np.float32)
         ({"x": np.full((2, 128), 3e38, np.float32)}, "x", "sums above float32 in row 0"),
     ],
 )
-def test_bad_arguments_are_refused(change: dict[str, Any], argument: str, told: str):
+def test_bad_arguments_are_refused(change: dict[str, Any], argument: str, told: str) -> None:
     arguments: dict[str, Any] = {"x": GOOD, "block_size": 64} | change
     with pytest.raises(InvalidArgumentError, match=told) as caught:
         hadamard_quantize(arguments.pop("x"), **arguments)
@@ -200,7 +201,7 @@ def test_bad_arguments_are_refused(change: dict[str, Any], argument: str, told: 
 
 
 @pytest.mark.parametrize("dtype", ["int8", "float32"])
-def test_a_nonfinite_value_is_named_or_taken_as_zero(isa, dtype):
+def test_a_nonfinite_value_is_named_or_taken_as_zero(isa: str, dtype: Any) -> None:
     x = np.random.default_rng(6).standard_normal((3, 128), dtype=np.float32)
     x[1, 5] = np.nan
     x[2, 0] = np.inf
@@ -212,7 +213,7 @@ def test_a_nonfinite_value_is_named_or_taken_as_zero(isa, dtype):
     assert all(np.array_equal(a, b) for a, b in zip(found, wanted, strict=True))
 
 
-def test_the_boundary_refuses_arrays_that_do_not_fit():
+def test_the_boundary_refuses_arrays_that_do_not_fit() -> None:
     native = cpu.native("hadamard_quantize").HadamardQuantize
     x, signs, q = np.ones((3, 128), np.float32), np.ones(128, np.int8), np.empty((3, 128), np.int8)
     scale, total = np.empty(3, np.float32), np.empty(3, np.int32)
@@ -232,6 +233,6 @@ def test_the_boundary_refuses_arrays_that_do_not_fit():
             native("scalar", *wrong, 1)
 
 
-def test_an_unknown_variant_is_refused():
+def test_an_unknown_variant_is_refused() -> None:
     with pytest.raises(NoCompatibleKernelError):
         hadamard_quantize(GOOD, block_size=64, variant="neon")
