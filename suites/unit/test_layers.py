@@ -60,6 +60,7 @@ HARNESS = House(
         ("cli",),
         ("monitor", "health"),
         ("doctor", "gate", "soak", "report", "frame", "formats", "criteria"),
+        ("check",),
         ("verify", "derived"),
         ("selftest", "selection"),
         ("autotune", "judge"),
