@@ -56,7 +56,8 @@ class CheckVerdict(CheckFacts):
     def __str__(self) -> str:
         return shown.text(self)
 
-    __repr__ = __str__
+    def __repr__(self) -> str:
+        return f"<{shown.headline(self)}{f'; {self.first}' if self.first is not None else ''}>"
 
     def __rich__(self) -> RenderableType:
         return shown.renderable(self)

@@ -59,6 +59,7 @@ HARNESS = House(
         ("__main__", "toplevel"),
         ("cli",),
         ("monitor", "health"),
+        ("pytest_plugin",),
         ("doctor", "gate", "soak", "report", "frame", "formats", "criteria"),
         ("check",),
         ("verify", "derived"),
