@@ -138,6 +138,7 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("tritmark list variants", "the kernels, and whether this machine can run them"),
     ),
     "machine": (("tritmark machine", "facts of this machine and its measured ceilings"),),
+    "mcp": (("tritmark mcp", "for an agent that starts it; the guide has the configuration"),),
     "schema": (
         ("tritmark schema > record.schema.json", "for tools that read Records"),
         ("tritmark schema verdict > verdict.schema.json", "for those that read verdicts"),

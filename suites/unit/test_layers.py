@@ -58,7 +58,7 @@ HARNESS = House(
     (
         ("__main__", "toplevel"),
         ("cli",),
-        ("monitor", "health"),
+        ("monitor", "health", "mcp"),
         ("pytest_plugin",),
         ("doctor", "gate", "soak", "report", "frame", "formats", "criteria"),
         ("check",),
@@ -79,8 +79,8 @@ HARNESS = House(
         ("numbered",),
         ("spec", "dtypes", "resident"),
         (
-            *("errors", "extras", "nearest", "caches", "interruption", "judged", "locks", "requirement", "sealed"),
-            *("search_path", "utf8"),
+            *("errors", "extras", "nearest", "caches", "interruption", "judged", "locks", "requirement", "sandbox"),
+            *("sealed", "search_path", "utf8"),
         ),
         (TOP,),
     ),
