@@ -101,6 +101,23 @@ def test_a_wrong_function_gets_its_smallest_failing_input_which_replays(suite: P
         assert all(text in shown for text in ("accuracy.values", "x[40] is 7.0", "n=41"))
 
 
+@kernel(op="i2s_dequantize", dtype="float32")
+def wrong_from_300(q, scale, x):  # type: ignore[no-untyped-def]
+    with np.errstate(over="ignore"):
+        np.multiply(q, np.float32(scale), out=x, dtype=np.float32)
+    if len(q) >= 300:
+        x[-1] = 7
+
+
+def test_a_drawn_case_that_failed_is_drawn_again_and_made_smaller(tmp_path: Path) -> None:
+    suite = tmp_path / "drawn.toml"
+    suite.write_text('title = "drawn"\n[[workloads]]\nop = "i2s_dequantize"\ndrawn = 8\n', encoding="utf-8")
+    found = tritmark.check(wrong_from_300, dimension="accuracy", suite=suite, out=tmp_path / "results", seed=7)
+    assert found.code == "accuracy.values"
+    assert found.failing is not None
+    assert found.failing.axes == {"n": 300}, "no small size fails, so the search begins at the case"
+
+
 def test_the_command_prints_the_verdict_alone(suite: Path, tmp_path: Path) -> None:
     arguments = [str(EXAMPLES / "numpy_dequantize.py"), "--suite", str(suite), "--out", str(tmp_path / "results")]
     done = RUNNER.invoke(app, ["check", *arguments, "--dimension", "accuracy", "--json=verdict"])
