@@ -58,8 +58,10 @@ HARNESS = House(
     (
         ("__main__", "toplevel"),
         ("cli",),
-        ("monitor", "health"),
+        ("monitor", "health", "mcp"),
+        ("pytest_plugin",),
         ("doctor", "gate", "soak", "report", "frame", "formats", "criteria"),
+        ("check",),
         ("verify", "derived"),
         ("selftest", "selection"),
         ("autotune", "judge"),
@@ -77,8 +79,8 @@ HARNESS = House(
         ("numbered",),
         ("spec", "dtypes", "resident"),
         (
-            *("errors", "extras", "nearest", "caches", "interruption", "judged", "locks", "requirement", "sealed"),
-            *("search_path", "utf8"),
+            *("errors", "extras", "nearest", "caches", "interruption", "judged", "locks", "requirement", "sandbox"),
+            *("sealed", "search_path", "utf8"),
         ),
         (TOP,),
     ),
