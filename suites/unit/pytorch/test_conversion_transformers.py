@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 torch: Any = pytest.importorskip("torch", reason="torch is not installed; tox -e torch has it")
 transformers: Any = pytest.importorskip("transformers", reason="transformers is not installed; tox -e torch has it")
 
+from made_up_models import bitnet_folder  # noqa: E402
 from transformers.integrations import bitnet  # noqa: E402
 
 from tritmark.torch import BitLinear, convert  # noqa: E402
@@ -190,35 +190,8 @@ def test_experts_with_float_activations_are_kept_unasked(experts: Any) -> None:
     assert "activation_bits=8" in kept["model.layers.0.mlp.experts"]
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A model as BitNet b1.58 2B-4T is published, with random weights."""
-    config = transformers.BitNetConfig(
-        vocab_size=64,
-        hidden_size=128,
-        intermediate_size=256,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=64,
-        bos_token_id=1,
-        eos_token_id=2,
-    )
-    torch.manual_seed(0)
-    model = transformers.BitNetForCausalLM(config)
-    state = model.state_dict()
-    for name, value in list(state.items()):
-        if name.endswith("_proj.weight"):
-            state[name] = bitnet.pack_weights(torch.randint(-1, 2, value.shape))
-            state[f"{name}_scale"] = torch.rand(1) + 0.5
-    model.save_pretrained(tmp_path, state_dict=state)
-    path = tmp_path / "config.json"
-    quantization = {"quant_method": "bitnet", "linear_class": "autobitlinear", "quantization_mode": "offline"}
-    path.write_text(json.dumps({**json.loads(path.read_text()), "quantization_config": quantization}))
-    return tmp_path
-
-
-def test_a_folder_of_weights_becomes_tokens(folder: Path) -> None:
+def test_a_folder_of_weights_becomes_tokens(tmp_path: Path) -> None:
+    folder = bitnet_folder(tmp_path, dtype="float32")
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     prompt = torch.randint(3, 64, (1, 8))
     tokens, logits = model.generate(prompt, max_new_tokens=8, do_sample=False), model(prompt).logits
