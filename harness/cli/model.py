@@ -105,8 +105,8 @@ def _print(found: ModelResult) -> None:
     if len(found.kept) > _SHOWN:
         put(f"  and {len(found.kept) - _SHOWN} more kept")
     changed = sorted({each.changed for each in found.layers if each.changed})
-    for each in changed:
-        put(f"  changed: {each}")
+    for how in changed:
+        put(f"  changed: {how}")
     a = found.agreement
     put(
         f"outputs beside the model before, {counted(a.tokens, 'token')}: the same next token for "

@@ -67,15 +67,15 @@ def rates(engines: Mapping[str, Any], prompt: torch.Tensor, seconds: float) -> l
 
 def _alternated(ours: Callable[[], None], other: Callable[[], None], seconds: float) -> Alternation:
     clock = PythonClock()
-    sides = [Timed([_Call(call)], clock, calls=1) for call in (ours, other)]
-    for each in sides:
+    mine, theirs = (Timed([_Call(call)], clock) for call in (ours, other))
+    for each in (mine, theirs):
         each.sample()
     enough = First(
         MinimumSamples(LEAST_SAMPLES, Interval(_NARROW)),
         MinimumSamples(LEAST_SAMPLES, TimeLimit(seconds)),
         TimeLimit(4 * seconds),
     )
-    return alternate(*sides, np.random.default_rng(0), enough)
+    return alternate(mine, theirs, np.random.default_rng(0), enough)
 
 
 def _prompt(model: Any, prompt: torch.Tensor) -> Callable[[], None]:

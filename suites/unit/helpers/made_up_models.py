@@ -8,7 +8,7 @@ from typing import Any
 
 
 def bitnet_folder(folder: Path, *, dtype: str = "bfloat16") -> Path:
-    """A folder in the form of bitnet-b1.58-2B-4T: packed weights beside the value of code 1, and a tied head."""
+    """A folder in the form of bitnet-b1.58-2B-4T: packed weights beside the value of code 1."""
     import torch
     import transformers
     from transformers.integrations import bitnet
