@@ -36,10 +36,11 @@ void ternary_matmul(
                 int32_t sum = 0;
                 for (int e = 0; e < BLOCK; e++)
                     sum += activations[m * stride + b * BLOCK + e] * code(block, e);
-#ifndef FIXED
-                block -= b % 2 * BYTES;
-#endif
+#ifdef FIXED
                 total += (double)sum * float16(block + 26);
+#else
+                total += (double)sum * float16(block - b % 2 * BYTES + 26);
+#endif
             }
             out[m * N + n] = (float)(total * ((double)weight_scale / act_scale[m]));
         }

@@ -92,6 +92,7 @@ ILLEGAL = {
     "hf_pack": (0, 0x3F, "field 3 for the weight at (0, 0)"),
     "gpu_int2": (0, 0x00, "field 0 for the weight at (0, 0)"),
     "compressed_tensors_2": (0, 0x00, "field 0 for the weight at (0, 0)"),
+    "gptq_2": (0, 0x00, "field 0 for the weight at (0, 0)"),
     "bitnet_rs_32": (0, 0xAA, "field 2 for the weight at (0, 0)"),
     "tl1": (0, 0x90, "0x90 in byte 0"),
     "tl2": (0, 0x0E, "0x0e in byte 0"),
