@@ -35,6 +35,7 @@ from tritmark.kernels import (
     ternary_matmul,
     ternary_matmul_a16,
     ternary_matmul_batch,
+    ternary_matmul_experts,
     ternary_quantize,
     unpack_codes,
 )
@@ -47,6 +48,7 @@ X = RNG.standard_normal((2, 256), dtype=np.float32)
 Q = RNG.integers(-2, 2, 512, dtype=np.int8)
 ROWS = RNG.integers(-128, 128, (2, 256), dtype=np.int8)
 WEIGHTS = pack_weights(CODES, 0.5)
+EXPERTS, OFFSETS = pack_weights(np.stack([CODES, CODES]), 0.5), np.array([0, 1, 2], np.int32)
 HALF = X.astype(np.float16)
 GROUPED = pack_weights(CODES, np.full((32, 2), 0.5, np.float32), format="ort_q2")
 
@@ -66,6 +68,7 @@ ON_CPU: Calls = {
     "hadamard_quantize": (lambda: hadamard_quantize(X, block_size=64), ["hadamard_quantize"]),
     "ternary_matmul": (lambda: ternary_matmul(ROWS, WEIGHTS), ["ternary_matmul"]),
     "ternary_matmul_batch": (lambda: ternary_matmul_batch([(ROWS, WEIGHTS)] * 3, threads=2), ["ternary_matmul"] * 3),
+    "ternary_matmul_experts": (lambda: ternary_matmul_experts(ROWS, EXPERTS, OFFSETS), ["ternary_matmul_experts"]),
     "QuantizedLinear": (lambda: LAYER(X), ["activation_quantize", "ternary_matmul"]),
     "QuantizedLinear, bound": (BOUND.run, ["ternary_matmul"]),
     "QuantizedLinear, dequantized": (lambda: DEQUANTIZED(X), ["ternary_matmul"]),
@@ -86,6 +89,10 @@ ON_CUDA: Calls = {
     "ternary_matmul_batch": (
         lambda: ternary_matmul_batch([(ROWS, WEIGHTS)] * 3, device="cuda"),
         ["ternary_matmul"] * 3,
+    ),
+    "ternary_matmul_experts": (
+        lambda: ternary_matmul_experts(ROWS, EXPERTS, OFFSETS, device="cuda"),
+        ["ternary_matmul_experts"],
     ),
     "unpack_codes": (lambda: unpack_codes(pack_codes(CODES, 0.5), (32, 256), "row16"), ["pack_codes", "unpack_codes"]),
     "QuantizedLinear": (lambda: QuantizedLinear(WEIGHTS, device="cuda")(X), ["ternary_matmul"]),
