@@ -182,6 +182,7 @@ if __name__ == "__main__":  # build backends run it as __main__ too; tests impor
             f"tritmark.{name}"
             for name in find_packages(include=["harness*", "kernels*", "cython_ext*"], exclude=["harness.toplevel"])
         ]
+        + [f"tritmark.torch.{name}" for name in find_packages("pytorch")]
         + ["tritmark", "tritmark.bugs", "tritmark.golden", "tritmark.torch", "tritmark.workloads"],
         options={"build": {"build_base": BUILD}},
         cmdclass={"build_ext": BuildInOnePool},

@@ -41,6 +41,7 @@ cdef extern from "src/host_plan/linear.h":
         size_t K
         float weight_scale
         int32_t kind
+        int32_t *act_sums
     ctypedef struct tm_linear_args:
         tm_run run
         tm_kernel quantize
@@ -518,7 +519,8 @@ cdef class LinearCall(NativeCall):
 
 cdef class LinearPlan:
     """QuantizedLinear for M rows. `call` is a LinearCall of that shape; of its arrays only `weights` and `bias` are
-    used again. A call with room of its own is kept, and runs one at a time."""
+    used again. A call with room of its own is kept, and runs one at a time. With `sums`, the bytes that the sums of
+    groups of activations need, each run has its own."""
 
     cdef tm_linear_args args
     cdef tm_activation_quantize_args first
@@ -526,14 +528,15 @@ cdef class LinearPlan:
     cdef object owners
     cdef bint alone
     cdef bint busy
+    cdef size_t sums
     cdef readonly object variant
     cdef tm_run ran
 
-    def __init__(self, LinearCall call, variant, weights, bias, bint room):
+    def __init__(self, LinearCall call, variant, weights, bias, bint room, size_t sums=0):
         self.args, self.first, self.second = call.linear, call.linear.first[0], call.linear.second[0]
         self.variant = variant
         self.owners = (weights, bias, call if room else None)
-        self.alone = room
+        self.alone, self.sums = room, sums
 
     @property
     def rank(self) -> int:
@@ -575,7 +578,8 @@ cdef class LinearPlan:
         cdef tm_ternary_matmul_args second = self.second
         cdef size_t M = second.M, K = second.K
         cdef size_t codes = (M * K + CACHE_LINE - 1) // CACHE_LINE * CACHE_LINE
-        cdef char *room = <char *>malloc(codes + M * (sizeof(float) + sizeof(int32_t)) + CACHE_LINE)
+        cdef size_t scales = (M * (sizeof(float) + sizeof(int32_t)) + CACHE_LINE - 1) // CACHE_LINE * CACHE_LINE
+        cdef char *room = <char *>malloc(codes + scales + self.sums + CACHE_LINE)
         cdef char *begin
         if room == NULL:
             raise MemoryError()
@@ -588,6 +592,8 @@ cdef class LinearPlan:
         second.a, second.lda = first.q, K
         second.weights, second.weight_scale = weights, weight_scale
         second.act_scale, second.out = first.scale, out
+        if self.sums:
+            second.act_sums = <int32_t *>(begin + codes + scales)
         self.busy = True
         with nogil:
             tm_linear(&args)

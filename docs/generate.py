@@ -1,6 +1,6 @@
-"""Writes the tables of docs/record.md from the code, and those of docs/performance.md, docs/guides/criteria.md and the
-README from what is under results/baselines: `python docs/generate.py` after a change of the Record, of the table's
-columns, or of a baseline."""
+"""Writes the tables of docs/record.md and docs/verdict.md from the code, and those of docs/performance.md,
+docs/guides/criteria.md and the README from what is under results/baselines: `python docs/generate.py` after a change of
+the Record, of the verdict, of the table's columns, or of a baseline."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ import re
 import sys
 import textwrap
 import typing
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tritmark.harness import record
+from tritmark.harness.check import CheckVerdict
 from tritmark.harness.frame.columns import AXES, COLUMNS, SAMPLES
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -22,6 +25,7 @@ import figures
 HERE = Path(__file__).parent
 PAGES = (
     HERE / "record.md",
+    HERE / "verdict.md",
     HERE / "performance.md",
     HERE / "guides" / "criteria.md",
     HERE.parent / "README.md",
@@ -29,14 +33,14 @@ PAGES = (
 BEGIN, END = re.compile(r"<!-- generated: (\S+) -->\n"), "<!-- end -->"
 
 
-def fields() -> str:
-    """One table for each object of the schema, in the order of first use from the Record."""
-    schema = record.Record.model_json_schema(mode="serialization")
-    met = ["Record"]
+def fields(root: type[record.Record] | type[CheckVerdict] = record.Record) -> str:
+    """One table for each object of a schema, in the order of first use from its root."""
+    schema = root.model_json_schema(mode="serialization")
+    met = [root.__name__]
     parts = []
     for name in met:
-        reported = schema if name == "Record" else schema["$defs"][name]
-        described = descriptions(name)
+        reported = schema if name == root.__name__ else schema["$defs"][name]
+        described = descriptions(name, root)
         rows = []
         for field, what in reported["properties"].items():
             met += [each for each in named(what) if each not in met and "properties" in schema["$defs"][each]]
@@ -50,9 +54,9 @@ def fields() -> str:
     return "\n\n".join(parts)
 
 
-def classes() -> dict[str, type]:
-    """Every class that a Record may hold, by name."""
-    found: dict[str, type] = {"Record": record.Record}
+def classes(root: type) -> dict[str, type]:
+    """Every class that an object may hold, by name."""
+    found: dict[str, type] = {root.__name__: root}
     while new := {
         each.__name__: each
         for cls in found.values()
@@ -70,9 +74,9 @@ def inner(annotation: Any) -> list[type]:
     return [*parts, annotation] if isinstance(annotation, type) and not typing.get_args(annotation) else parts
 
 
-def descriptions(name: str) -> dict[str, str]:
+def descriptions(name: str, root: type = record.Record) -> dict[str, str]:
     """The docstring below each field."""
-    cls = classes()[name]
+    cls = classes(root)[name]
     found: dict[str, str] = {}
     for each in reversed(cls.__mro__[:-1]):
         if each.__module__.startswith("pydantic"):
@@ -125,7 +129,11 @@ def columns() -> str:
 
 def part(name: str) -> str:
     """A generated part by its name: of the code, or KIND:BASELINE."""
-    makers = {"schema": fields, "columns": columns}
+    makers: dict[str, Callable[[], str]] = {
+        "schema": fields,
+        "verdict": partial(fields, CheckVerdict),
+        "columns": columns,
+    }
     kind, _, of = name.partition(":")
     return makers[name]() if name in makers else OF_BASELINES[kind](of)
 

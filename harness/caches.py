@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -28,7 +27,11 @@ def _folder(variable: str, by_default: Callable[[str], str]) -> Path:
     except RuntimeError:  # from pathlib, without HOME and an entry in passwd
         folder = Path()
     # platformdirs returns "~" unchanged if the home folder is unknown.
-    return folder if folder.is_absolute() else Path(tempfile.gettempdir(), f"tritmark-{os.getuid()}")
+    if folder.is_absolute():
+        return folder
+    import tempfile
+
+    return Path(tempfile.gettempdir(), f"tritmark-{os.getuid()}")
 
 
 STATE = "TRITMARK_STATE"

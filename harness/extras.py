@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from functools import cache
-from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 
 @cache
@@ -19,6 +16,10 @@ def install(extra: str) -> str:
 
 def in_clone() -> bool:
     """Whether tritmark was installed from a folder that is still there (PEP 610)."""
+    import json
+    from importlib.metadata import PackageNotFoundError, distribution
+    from urllib.parse import unquote, urlsplit
+
     try:
         origin = json.loads(distribution("tritmark").read_text("direct_url.json") or "{}")
         address = urlsplit(origin["url"])

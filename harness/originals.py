@@ -106,7 +106,18 @@ def _complaint(format: Any, vector: GoldenVector) -> str | None:
         given = scale if vector.scale is None else vector.scale
         if not np.array_equal(format.pack(vector.codes, given, **vector.options), vector.packed):
             return "pack gives other bytes"
+    if vector.values is not None:
+        found = _values(format, vector, codes, scale)
+        if not np.array_equal(found, vector.values, equal_nan=True):
+            return "unpack gives other values"
     quantized = vector.packed
     if vector.x is not None and format.rule is not None:
         quantized = format.quantize(vector.x, **vector.options)
     return None if np.array_equal(quantized, vector.packed) else "quantize gives other bytes"
+
+
+def _values(format: Any, vector: GoldenVector, codes: Any, scale: Any) -> Any:
+    """The weights as floats."""
+    if vector.beside:
+        return format.dequantize_affine(vector.packed, **vector.beside)
+    return codes * np.repeat(scale, format.group, axis=-1)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Protocol
@@ -19,6 +18,8 @@ from tritmark.harness.registry import Registry
 from tritmark.harness.spec import KernelKey, Op, Peer, Provider, Ternarized, Variant, WeightType
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
     from tritmark.harness.suite import KnownNames, Suite
 
 _OWN = "tritmark"
@@ -117,6 +118,10 @@ class Installed:
             for each in self.registry.variants
             if replace(each, key=replace(each.key, device=kinds[each.key.device])).id in self.added
         }
+
+    def scales_of(self, format: str) -> str:
+        """The scales of a format's weights in words; "" for a format that is not installed, and for one of values."""
+        return str(getattr(self.formats.get(format), "scales", ""))
 
     def _belongs(self, variant: Variant) -> None:
         if variant.key.op not in self.ops:
@@ -265,6 +270,14 @@ def take_loaded(loaded: Installed) -> None:
     with _LOCK:
         if not _LOADED:
             _LOADED.append(loaded)
+
+
+def entry_points(*, group: str) -> Iterable[EntryPoint]:
+    """The entry points of a group. importlib.metadata takes a twentieth of the import of tritmark.kernels, which needs
+    it only at the first call of a kernel."""
+    from importlib.metadata import entry_points
+
+    return entry_points(group=group)
 
 
 def _points(group: str) -> list[EntryPoint]:

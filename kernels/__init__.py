@@ -6,127 +6,37 @@ The functions pick the best kernel that this machine and the shapes admit; `vari
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tritmark.harness.monitor import hook
 from tritmark.harness.monitor.receipts import receipts
-from tritmark.harness.spec import (
-    Axes,
-    Decoding,
-    DeviceStats,
-    EquivalentMutants,
-    Mutant,
-    Op,
-    PortableCall,
-    Provider,
-    PublicCall,
-    Variant,
-)
+from tritmark.harness.spec import DeviceStats
 from tritmark.kernels import functions
-from tritmark.kernels.absmean_quantize.api import ternarize
-from tritmark.kernels.cuda.device import DEVICE as CUDA
 from tritmark.kernels.cuda.memory.memory import MemoryHealth
 from tritmark.kernels.dispatch.dispatch import register
-from tritmark.kernels.formats import BUILT_IN, FORMATS, WEIGHT_TYPES
+from tritmark.kernels.formats import FORMATS
 from tritmark.kernels.functions import *  # noqa: F403
 from tritmark.kernels.linear.linear import QuantizedLinear
 from tritmark.kernels.linear.warming import WarmedCall, warm_up
 from tritmark.kernels.native import cpu
-from tritmark.kernels.ops import contracts, files, modules
-from tritmark.kernels.peers import ORACLES, PEERS
-from tritmark.kernels.provider.golden import vectors
 from tritmark.kernels.public.device_health import check_memory_health, performance_stats
 from tritmark.kernels.spreading.result import Spread
 from tritmark.kernels.spreading.spread import spread
 from tritmark.kernels.weights.packed import PackedWeights, pack_weights
 
 if TYPE_CHECKING:
-    from tritmark.harness.precision import Precisions
-    from tritmark.harness.providers import PeerLibrary
-
-OPS: tuple[Op, ...] = tuple(op for op, _ in contracts())
-"""Every op, in the order in which reports show them."""
+    from tritmark.kernels.provider.builtin import OPS as OPS
+    from tritmark.kernels.provider.builtin import PROVIDER as PROVIDER
 
 
-def _evaluate_matrix(*args: Any, **kwargs: Any) -> Any:
-    from tritmark.kernels.provider.evaluate_matrix import evaluate_matrix
+def __getattr__(name: str) -> Any:
+    if name in {"OPS", "PROVIDER"}:
+        from tritmark.kernels.provider import builtin
 
-    return evaluate_matrix(*args, **kwargs)
+        globals().update(OPS=builtin.OPS, PROVIDER=builtin.PROVIDER)
+        return globals()[name]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
-
-def _adapters(name: str, path: str) -> Sequence[Variant]:
-    from tritmark.kernels.peers import adapters
-
-    return adapters.variants(name, path)
-
-
-def _evaluate_stored(*args: Any, **kwargs: Any) -> Any:
-    from tritmark.kernels.provider.evaluate_stored import evaluate_stored
-
-    return evaluate_stored(*args, **kwargs)
-
-
-def _mutants() -> Sequence[Mutant | EquivalentMutants | Decoding]:
-    from tritmark.kernels.provider.mutants import MUTANTS
-
-    return MUTANTS
-
-
-def _calls() -> Sequence[PublicCall]:
-    from tritmark.kernels.provider.calls import CALLS
-
-    return CALLS
-
-
-def _portable(op: str, axes: Axes, threads: int | None) -> Sequence[PortableCall]:
-    from tritmark.kernels.provider.portable_calls import portable
-
-    return portable(op, axes, threads)
-
-
-def _precisions(shapes: Iterable[tuple[int, int, int]], seed: int) -> Precisions:
-    from tritmark.kernels.matmul.benchmark import precisions
-
-    return precisions(shapes, seed)
-
-
-def _libraries() -> Sequence[PeerLibrary]:
-    from tritmark.kernels.peers.reference import LIBRARY
-
-    return (LIBRARY,)
-
-
-PROVIDER = Provider(
-    ops=OPS,
-    variants=tuple(
-        variant
-        for module in modules("cpu", "cuda", "cuda_gpu_int2", "cuda_scaled", "cuda_grouped")
-        for variant in module.VARIANTS
-    ),
-    devices=(cpu.DEVICE, CUDA),
-    formats=BUILT_IN,
-    workloads="tritmark.workloads",
-    op_workloads=partial(files, "workloads.toml"),
-    bugs="tritmark.bugs",
-    evaluate_matrix=_evaluate_matrix,
-    peers=PEERS,
-    libraries=_libraries,
-    calls=_calls,
-    portable=_portable,
-    precisions=_precisions,
-    templates="tritmark.kernels",
-    mutants=_mutants,
-    golden=vectors,
-    oracles=ORACLES,
-    adapters=_adapters,
-    functions=("i2s_gpu_", "ternary_gpu_", "gemm_", "wmma_", "convert_gpu_"),
-    weight_types=WEIGHT_TYPES,
-    ternarize=ternarize,
-    evaluate_stored=_evaluate_stored,
-)
-"""What tritmark's own kernels bring to the harness."""
 
 __all__ = [
     "FORMATS",

@@ -22,7 +22,8 @@ from tritmark.kernels.native.cpu import native
 from tritmark.torch import ops as ops
 from tritmark.torch.bit_experts import BitExperts as BitExperts
 from tritmark.torch.bit_linear import BitLinear as BitLinear
+from tritmark.torch.conversion import convert as convert
 
-__all__ = ["BitExperts", "BitLinear"]
+__all__ = ["BitExperts", "BitLinear", "convert"]
 
 threads.join_pytorch(native("pool"))

@@ -11,6 +11,7 @@ import torch
 from tritmark.harness.errors import InvalidArgumentError
 from tritmark.kernels.absmean_quantize.api import absmean_quantize
 from tritmark.kernels.formats.hf_pack import HF_PACK
+from tritmark.kernels.hadamard_quantize.spec import BLOCKS
 from tritmark.torch import contract
 from tritmark.torch.derived import Derived, forget, refuse
 from tritmark.torch.direct import unseen
@@ -27,6 +28,7 @@ _EXTRA = "_extra_state"
 _linear = OPS.bit_linear.default
 _linear_forward = OPS.bit_linear_forward.default
 _linear_recovering = OPS.bit_linear_recovering.default
+_rotate = OPS.hadamard_transform.default
 _a16 = OPS.bit_linear_a16.default
 _a16_forward = OPS.bit_linear_a16_forward.default
 _Mark = tuple[int, int | None, int]
@@ -55,6 +57,11 @@ class BitLinear(torch.nn.Module):  # type: ignore[misc]
     With 16 bits inputs are bfloat16 or float16, and are cast to autocast's dtype; see
     torch.ops.tritmark.ternary_matmul_a16. A bias is added in float32 before the sum is rounded. The state is the same.
 
+    With `hadamard=(block_size, signs)` the weights are stored as W * S * H (`prism.hadamard.*`): inputs are rotated in
+    float32 before they are quantized, or in their own dtype with 16 bits; see torch.ops.tritmark.hadamard_transform.
+    `signs` is a tensor (in_features,) of -1 and 1, or None for none. It is the buffer `hadamard_signs`, int8, which
+    moves with the module and is not part of the state.
+
     With `on_error="recover"` the product runs in a worker process, and failures of kernels are recovered from
     (docs/guides/recover.md), also in compiled graphs and with gradients. Such a layer computes CPU tensors with 8 bits
     and refuses others. The attribute can be set at any time; it is not part of the state.
@@ -65,6 +72,9 @@ class BitLinear(torch.nn.Module):  # type: ignore[misc]
     on_error: str = _RAISE
     group_size: int | None = None
     """Modules that were pickled before it existed have one scale."""
+    hadamard_block: int | None = None
+    """None for weights that are not rotated."""
+    hadamard_signs: torch.Tensor | None
     _origin: tuple[Derived, float] | None = None
     """In a replica of DataParallel: the weights and the scale that the layer computes with."""
 
@@ -77,6 +87,7 @@ class BitLinear(torch.nn.Module):  # type: ignore[misc]
         group_size: int | None = None,
         weight_scale_rule: str = "multiply",
         activation_bits: int = 8,
+        hadamard: tuple[int, torch.Tensor | None] | None = None,
         on_error: str = _RAISE,
         device: Any = None,
         dtype: torch.dtype | None = None,
@@ -89,6 +100,8 @@ class BitLinear(torch.nn.Module):  # type: ignore[misc]
         self.in_features, self.out_features, self.group_size = in_features, out_features, group_size
         self.weight_scale_rule, self.activation_bits = weight_scale_rule, activation_bits
         self.on_error = on_error
+        if hadamard is not None:
+            self._take_hadamard(hadamard, device)
         shape = HF_PACK.packed_shape(HF_PACK.check_shape("BitLinear", "features", (out_features, in_features)))
         self.register_buffer("weight", torch.empty(shape, dtype=torch.uint8, device=device))
         scales = torch.ones(self._scale_shape(), device=device, dtype=torch.float32)
@@ -133,6 +146,7 @@ class BitLinear(torch.nn.Module):  # type: ignore[misc]
         out_features: int | None = None,
         weight_scale_rule: str = "multiply",
         activation_bits: int = 8,
+        hadamard: tuple[int, torch.Tensor | None] | None = None,
         on_error: str = _RAISE,
     ) -> BitLinear:
         """Make a layer of weights in Hugging Face's layout, uint8 (ceil(N/4), K), and their scale, one number or
@@ -163,6 +177,8 @@ class BitLinear(torch.nn.Module):  # type: ignore[misc]
             if tuple(bias.shape) != (N,) or not bias.is_floating_point():
                 raise refuse("bias", f"{bias.dtype} {tuple(bias.shape)}", f"floating point ({N},)")
             made.bias = torch.nn.Parameter(bias)
+        if hadamard is not None:
+            made._take_hadamard(hadamard, weight.device)
         made.weight, made.weight_scale = weight, scale.detach().reshape(made._scale_shape())
         if weight.device.type in DEVICES:
             made._follow(made.weight, made.weight_scale)
@@ -191,6 +207,30 @@ class BitLinear(torch.nn.Module):  # type: ignore[misc]
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """x (..., K) to (..., N). Raises InvalidArgumentError, and NoCompatibleKernelError on a device without
         kernels."""
+        if self.hadamard_block is None:
+            return self._product(x)
+        if not x.ndim or x.shape[-1] != self.in_features:
+            raise refuse("x", f"of shape {tuple(x.shape)}", f"of shape (..., {self.in_features})")
+        dtype = torch.float32 if self.activation_bits == 8 else None
+        y = self._product(_rotate(x, self.hadamard_signs, self.hadamard_block, False, dtype))
+        return y if torch.is_autocast_enabled(x.device.type) else y.to(x.dtype)
+
+    def _take_hadamard(self, hadamard: tuple[int, torch.Tensor | None], device: Any) -> None:
+        """Keep the rotation of the weights. Raises InvalidArgumentError for an invalid one."""
+        block, signs = hadamard
+        K = self.in_features
+        if block not in BLOCKS or K % block:
+            legal = f"{', '.join(map(str, BLOCKS[:-1]))} or {BLOCKS[-1]}, a divisor of in_features, {K}"
+            raise refuse("hadamard", f"a block of {block}", legal)
+        if signs is not None:
+            if tuple(signs.shape) != (K,) or (not signs.is_meta and not bool((signs.abs() == 1).all())):
+                raise refuse("hadamard", f"signs of shape {tuple(signs.shape)}", f"-1 and 1 of shape ({K},), or None")
+            signs = signs.to(device=device, dtype=torch.int8)
+        self.hadamard_block = int(block)
+        self.register_buffer("hadamard_signs", signs, persistent=False)
+
+    def _product(self, x: torch.Tensor) -> torch.Tensor:
+        """The layer without the rotation."""
         # nn.Module searches three dictionaries for each attribute, which takes time in each call.
         buffers, parameters = self._buffers, self._parameters
         weight, scale = buffers.get("weight"), buffers.get("weight_scale")
@@ -315,6 +355,7 @@ class BitLinear(torch.nn.Module):  # type: ignore[misc]
 
     def extra_repr(self) -> str:
         bits = "" if self.group_size is None else f", group_size={self.group_size}"
+        bits += "" if self.hadamard_block is None else f", hadamard_block={self.hadamard_block}"
         bits += "" if self.activation_bits == 8 else f", activation_bits={self.activation_bits}"
         further = bits if self.on_error == _RAISE else f"{bits}, on_error={self.on_error!r}"
         sizes = f"in_features={self.in_features}, out_features={self.out_features}"

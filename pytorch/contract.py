@@ -9,6 +9,7 @@ import torch
 
 from tritmark.harness.errors import InvalidArgumentError
 from tritmark.kernels.formats.base import Format
+from tritmark.kernels.hadamard_quantize.spec import BLOCKS
 from tritmark.kernels.weights.packed import known_format
 
 FLOATS = {torch.float32: "float32", torch.bfloat16: "bfloat16", torch.float16: "float16"}
@@ -48,12 +49,32 @@ def check_tensor(op: str, name: str, value: torch.Tensor, dtypes: Any, least: in
         raise refuse(op, name, f"of shape {tuple(value.shape)}", f"at least {least} dimensions")
 
 
+def check_float(op: str, name: str, dtype: torch.dtype) -> None:
+    """Check the dtype of a floating output. Raises InvalidArgumentError."""
+    if dtype not in FLOATS:
+        raise refuse(op, name, str(dtype), " or ".join(map(str, FLOATS)))
+
+
 def check_rows(op: str, name: str, value: torch.Tensor, dtypes: Any) -> int:
     """Check also that the last axis is not empty, and return its size. Raises InvalidArgumentError."""
     check_tensor(op, name, value, dtypes, least=1)
     if not value.shape[-1]:
         raise refuse(op, name, f"of shape {tuple(value.shape)}", "a last dimension above 0")
     return int(value.shape[-1])
+
+
+def check_hadamard(op: str, x: torch.Tensor, signs: torch.Tensor | None, block_size: int) -> tuple[int, int]:
+    """Check the arguments of a rotation except values, and return (M, K). Raises InvalidArgumentError."""
+    K = check_rows(op, "x", x, FLOATS)
+    if block_size not in BLOCKS or K % block_size:
+        legal = f"{', '.join(map(str, BLOCKS[:-1]))} or {BLOCKS[-1]}, a divisor of the columns"
+        raise refuse(op, "block_size", f"{block_size} for {K} columns", legal)
+    if signs is not None:
+        check_tensor(op, "signs", signs, (torch.int8,))
+        if tuple(signs.shape) != (K,):
+            raise refuse(op, "signs", f"of shape {tuple(signs.shape)}", f"of shape ({K},)")
+        check_device(op, "signs", signs, x)
+    return x.numel() // K, K
 
 
 def check_scale(op: str, name: str, scale: float) -> None:

@@ -21,6 +21,8 @@ from tritmark.kernels.activation_quantize.spec import OP as ACTIVATION_QUANTIZE
 from tritmark.kernels.activation_quantize.spec import key_for
 from tritmark.kernels.dispatch import dispatch
 from tritmark.kernels.dispatch.array_library import TorchTensors
+from tritmark.kernels.hadamard_quantize.spec import OPS as HADAMARD
+from tritmark.kernels.hadamard_quantize.spec import key_for as hadamard_key
 from tritmark.kernels.i2s_dequantize.spec import OP as I2S_DEQUANTIZE
 from tritmark.kernels.i2s_quantize.spec import OP as I2S_QUANTIZE
 from tritmark.kernels.linear import plans
@@ -178,10 +180,12 @@ def linear(
     wanted = out_dtype or x.dtype
     found = None if watch is not None and receipts.collects() else _PLANS.get(dispatch.registry(), key)
     if found is not None:
-        run_at, ran, shape, strides, made = found
+        run_at, ran, shape, strides, made, one_scale = found
         if watch is not None:
             watch.ran(ran)
-        out = _planned(run_at, shape, strides, made, x, place, weight_scale)
+        # Scales of groups are in the bytes: the contract refuses another number beside them.
+        as_planned = one_scale or weight_scale == 1
+        out = _planned(run_at, shape, strides, made, x, place, weight_scale) if as_planned else None
         if out is not None:
             if bias is not None:
                 out += bias
@@ -195,9 +199,9 @@ def linear(
         _multiply(q, weights, weight_scale, scale, out, format)
         if bias is not None:
             out += bias
-        if found is None and FORMATS[format].scale_per == "tensor":
+        if found is None:
             lead = (*x.shape[:-1], N)
-            of_output = lead, strides_of(lead, 1), out.dtype
+            of_output = lead, strides_of(lead, 1), out.dtype, FORMATS[format].scale_per == "tensor"
             dtypes = contract.FLOATS[x.dtype], contract.FLOATS[out.dtype]
             plans.plan_addresses(_PLANS, key, format, dtypes, {"M": M, "N": N, "K": K}, key[-1], of_output)
     return out.to(wanted).view(*x.shape[:-1], N)
@@ -248,6 +252,68 @@ def ternary_matmul_a16(
 
 
 ternary_matmul_a16_constant = ternary_matmul_a16
+
+
+@watched
+def hadamard_quantize(
+    x: torch.Tensor, signs: torch.Tensor | None, block_size: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """See ops."""
+    M, K = contract.check_hadamard("hadamard_quantize", x, signs, block_size)
+    q, scale = x.new_empty(x.shape, dtype=torch.int8), x.new_empty(x.shape[:-1], dtype=torch.float32)
+    if M:
+        outputs = {"q": numpy(q.view(M, K)), "scale": numpy(scale.view(-1)), "sum": np.empty(M, np.int32)}
+        _rotate("hadamard_quantize", x, signs, block_size, "int8", outputs)
+        if np.isnan(outputs["scale"]).any():
+            legal = "values whose sums float32 holds"
+            raise contract.refuse_nonfinite(f"{_OPS}hadamard_quantize", "x", x) or contract.refuse(
+                "hadamard_quantize", "x", "with sums above float32", legal
+            )
+    return q, scale
+
+
+@watched
+def hadamard_transform(
+    x: torch.Tensor,
+    signs: torch.Tensor | None,
+    block_size: int,
+    inverse: bool = False,
+    out_dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    """See ops."""
+    op, wanted = "hadamard_transform", out_dtype or x.dtype
+    M, K = contract.check_hadamard(op, x, signs, block_size)
+    contract.check_float(op, "out_dtype", wanted)
+    y = x.new_empty(x.shape, dtype=wanted)
+    if M:
+        before = None if inverse else signs
+        _rotate(op, x, before, block_size, contract.FLOATS[wanted], {"y": numpy(y.view(M, K))})
+        if inverse and signs is not None:
+            _check_signs(op, signs)
+            y *= signs
+    return y
+
+
+def _rotate(
+    op: str, x: torch.Tensor, signs: torch.Tensor | None, block: int, dtype: str, outputs: dict[str, Any]
+) -> None:
+    """Run the kernel that writes `dtype`."""
+    K = x.shape[-1]
+    rows = x.contiguous().view(-1, K)
+    if signs is not None:
+        _check_signs(op, signs)
+    inputs = {"x": numpy(rows), "signs": np.ones(K, np.int8) if signs is None else numpy(signs.contiguous())}
+    key = hadamard_key(contract.FLOATS[x.dtype], dtype, "cpu")
+    contract_of = HADAMARD["int8" if dtype == "int8" else "float"]
+    _run(contract_of, key, inputs, outputs, {"M": len(rows), "K": K, "block": block})
+
+
+def _check_signs(op: str, signs: torch.Tensor) -> None:
+    """Raise InvalidArgumentError for a sign except -1 and 1."""
+    wrong = torch.nonzero(signs.abs() != 1)
+    if len(wrong):
+        at = int(wrong[0, 0])
+        raise contract.refuse(op, "signs", f"{int(signs[at])} at index {at}", "-1 and 1")
 
 
 @watched

@@ -9,6 +9,7 @@ of activations with a NaN or infinity gives NaN.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -22,6 +23,8 @@ from tritmark.kernels.cuda.launch import DEVICE
 from tritmark.kernels.cuda.plans.plan import SCALAR, Planner
 from tritmark.kernels.cuda.plans.primary import primary_context
 from tritmark.kernels.formats.base import Format
+from tritmark.kernels.hadamard_quantize.spec import OPS as HADAMARD
+from tritmark.kernels.hadamard_quantize.spec import key_for as hadamard_key
 from tritmark.kernels.i2s_dequantize.spec import OP as I2S_DEQUANTIZE
 from tritmark.kernels.i2s_quantize.spec import OP as I2S_QUANTIZE
 from tritmark.kernels.numerics.input_dtypes import NARROW
@@ -395,6 +398,76 @@ def _matmul_a16(constant: bool) -> Callable[..., torch.Tensor]:
 
 ternary_matmul_a16 = watched(_matmul_a16(False))
 ternary_matmul_a16_constant = watched(_matmul_a16(True))
+
+
+@watched
+def hadamard_quantize(
+    x: torch.Tensor, signs: torch.Tensor | None, block_size: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """See ops."""
+    x = _whole(x)
+    q, scale = torch.empty_like(x, dtype=torch.int8), x.new_empty(x.shape[:-1], dtype=torch.float32)
+    _rotate("hadamard_quantize", x, signs, block_size, "int8", (q, scale))
+    return q, scale
+
+
+@watched
+def hadamard_transform(
+    x: torch.Tensor,
+    signs: torch.Tensor | None,
+    block_size: int,
+    inverse: bool = False,
+    out_dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    """See ops."""
+    op, wanted = "hadamard_transform", out_dtype or x.dtype
+    contract.check_float(op, "out_dtype", wanted)
+    if inverse:
+        contract.check_hadamard(op, x, signs, block_size)
+    x = _whole(x)
+    y = torch.empty_like(x, dtype=wanted)
+    _rotate(op, x, None if inverse else signs, block_size, contract.FLOATS[wanted], (y,))
+    if inverse and signs is not None:
+        y *= signs
+    return y
+
+
+def _rotate(
+    op: str, x: torch.Tensor, signs: torch.Tensor | None, block: int, dtype: str, outputs: tuple[torch.Tensor, ...]
+) -> None:
+    """Launch the plan that writes `dtype`; a sum of codes is in the workspace."""
+    where, given = x.get_device(), None if signs is None else (signs.shape, signs.dtype, signs.get_device())
+    key = op, where, x.dtype, x.shape, given, block, dtype
+    plan = _PLANS.get(key)
+    if plan is None:
+        M, K = contract.check_hadamard(op, x, signs, block)
+        if not M:
+            return
+        planner = Planner(primary_context(where))
+        inputs = {
+            "x": planner.given((M, K), named_dtype(contract.FLOATS[x.dtype])),
+            "signs": planner.given((K,), "int8"),
+        }
+        names = ("q", "scale") if dtype == "int8" else ("y",)
+        shapes = ((M, K), (M,))
+        found = {
+            name: planner.given(shape, named_dtype(dtype if name != "scale" else "float32"))
+            for name, shape in zip(names, shapes, strict=False)
+        }
+        axes = {"M": M, "K": K, "block": block}
+        of = hadamard_key(contract.FLOATS[x.dtype], dtype, DEVICE)
+        planner.add(HADAMARD["int8" if dtype == "int8" else "float"], of, inputs, found, axes)
+        plan = _kept(key, _made(planner, axes))
+    factors = _ones(where, x.shape[-1]) if signs is None else signs.contiguous()
+    _put(plan, x, (x.data_ptr(), factors.data_ptr(), *(each.data_ptr() for each in outputs)))
+
+
+@lru_cache(maxsize=64)
+def _ones(index: int, K: int) -> torch.Tensor:
+    """Signs of 1 on a device."""
+    made = torch.ones(K, dtype=torch.int8, device=f"cuda:{index}")
+    torch.cuda.synchronize(index)  # other streams may read them
+    return made
 
 
 @watched

@@ -39,6 +39,10 @@ arguments, and NoCompatibleKernelError if no kernel fits.
 - `bit_experts(x, weight, weight_scale, experts, N, out_dtype=None)`: quantizes x, and multiplies each token's row with
   the weights of its experts, with the state of BitExperts. The gradient is that of the product with dequantized
   weights; `bit_experts_gradient` computes it.
+- `hadamard_quantize(x, signs, block_size) -> (codes, scale)`: `activation_quantize` of the rotated rows, for models
+  whose weights are stored as W * S * H. `signs` is int8 (K,) of -1 and 1, or None for none.
+- `hadamard_transform(x, signs, block_size, inverse=False, out_dtype=None)`: the rotated rows as floats, by default in
+  x's dtype. `inverse` multiplies by the matrix first and then by the signs. The gradient is the other direction.
 - `i2s_quantize(x, scale)`, `i2s_dequantize(q, scale)`: see the functions of that name in tritmark.kernels.
 - `pack(codes, scale, format)`, `unpack(packed, N, K, format)`: ternary codes int8 (N, K) to a format with one scale,
   and back.
@@ -78,6 +82,9 @@ SCHEMAS = {
     "Tensor offsets, int N, str format, ScalarType out_dtype=float) -> Tensor",
     **state.SCHEMAS,
     **experts.SCHEMAS,
+    "hadamard_quantize": "(Tensor x, Tensor? signs, int block_size) -> (Tensor, Tensor)",
+    "hadamard_transform": "(Tensor x, Tensor? signs, int block_size, bool inverse=False, ScalarType? out_dtype=None)"
+    " -> Tensor",
     "i2s_quantize": "(Tensor x, float scale) -> Tensor",
     "i2s_dequantize": "(Tensor q, float scale) -> Tensor",
     "pack": "(Tensor codes, float scale, str format) -> Tensor",
@@ -138,6 +145,22 @@ def _ternary_matmul_a16(
     return activations.new_empty((*activations.shape[:-1], N), dtype=out_dtype or activations.dtype)
 
 
+def _hadamard_quantize(
+    x: torch.Tensor, signs: torch.Tensor | None, block_size: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    return _activation_quantize(x)
+
+
+def _hadamard_transform(
+    x: torch.Tensor,
+    signs: torch.Tensor | None,
+    block_size: int,
+    inverse: bool = False,
+    out_dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    return x.new_empty(x.shape, dtype=out_dtype or x.dtype)
+
+
 def _i2s_quantize(x: torch.Tensor, scale: float) -> torch.Tensor:
     return x.new_empty(x.shape, dtype=torch.int8)
 
@@ -172,6 +195,8 @@ _SHAPES = {
     recovering.NAME: state.linear_shape,
     "bit_linear_a16": state.a16_shape,
     "bit_linear_a16_forward": state.a16_shape,
+    "hadamard_quantize": _hadamard_quantize,
+    "hadamard_transform": _hadamard_transform,
     "i2s_quantize": _i2s_quantize,
     "i2s_dequantize": _i2s_dequantize,
     "pack": _pack,
@@ -222,7 +247,22 @@ def _gradient_a16(ctx: Any, upstream: torch.Tensor) -> tuple[torch.Tensor | None
     return found, None, None, None, None, None
 
 
+def _kept_for_hadamard(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+    x, signs, block_size, inverse, _ = inputs
+    ctx.save_for_backward(*(() if signs is None else (signs,)))
+    ctx.rotation = block_size, not inverse, x.dtype
+
+
+def _gradient_hadamard(ctx: Any, upstream: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+    """Gradient of hadamard_transform with respect to x: the transpose, since the matrix is symmetric."""
+    block_size, inverse, dtype = ctx.rotation
+    signs = ctx.saved_tensors[0] if ctx.saved_tensors else None
+    found = torch.ops.tritmark.hadamard_transform(upstream, signs, block_size, inverse, dtype)
+    return found, None, None, None, None
+
+
 _GRADIENTS = (
+    ("hadamard_transform", _kept_for_hadamard, _gradient_hadamard),
     ("linear", _kept_for_gradient, _gradient),
     ("ternary_matmul_a16", _kept_for_a16, _gradient_a16),
     ("bit_linear", state.keep_linear, state.linear_gradient),

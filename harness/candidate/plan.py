@@ -32,11 +32,18 @@ class Plan:
     suite: Suite
     not_judged: tuple[NotJudged, ...]
     """Workloads of the suite that are left out, with the reason."""
+    baselines: tuple[Variant, ...] = ()
+    """The plainest built-in variants, at whose speed a score is 0; empty without a score."""
 
     @property
     def ids(self) -> frozenset[str]:
         """The ids of all variants that run."""
-        return frozenset(variant.id for variant in (*self.mine, *self.rivals))
+        return frozenset(variant.id for variant in (*self.mine, *self.others))
+
+    @property
+    def others(self) -> tuple[Variant, ...]:
+        """The built-in variants that run, each once."""
+        return tuple(dict.fromkeys((*self.rivals, *self.baselines)))
 
 
 def planned(
@@ -46,8 +53,11 @@ def planned(
     op: str = "*",
     device: str = "*",
     dimensions: frozenset[str] = frozenset(DIMENSIONS),
+    *,
+    scored: bool = False,
 ) -> Plan:
-    """The plan for these dimensions. Rivals are only timed; unmeasured workloads are only judged for accuracy.
+    """The plan for these dimensions. Rivals are only timed; unmeasured workloads are only judged for accuracy. With
+    `scored`, the plainest variant of each rival's key is timed too.
 
     Raises UsageError if the candidate has no variant for the op and device, or the suite no workload for its ops.
     """
@@ -79,7 +89,19 @@ def planned(
         *_left_out(selected, judged, "they are for measuring, and a simulator has no speed (simulated)"),
         *_left_out(judged, few, f"{SHAPES} shapes of a kernel are timed: the first, the middle and the last one"),
     ]
-    return Plan(chosen, tuple(rivals), narrowed, tuple(left_out))
+    plain = dict.fromkeys(_plainest(installed, each) for each in rivals) if scored else ()
+    return Plan(chosen, tuple(rivals), narrowed, tuple(left_out), tuple(plain))
+
+
+def _plainest(installed: Installed, rival: Variant) -> Variant:
+    """The variant of the rival's key with the lowest tier and rank that runs here."""
+    features = installed.registry.devices[rival.key.device].features()
+    of_key = [
+        each
+        for each in installed.registry.variants
+        if each.key == rival.key and not each.tier.named_only and each.features <= features and not each.constraints
+    ]
+    return min(of_key, key=lambda each: (each.tier, each.rank), default=rival)
 
 
 def _left_out(before: Sequence[SelectedWorkload], after: Sequence[SelectedWorkload], given: str) -> Iterator[NotJudged]:

@@ -39,6 +39,8 @@ from tritmark.harness.cli.history import history
 from tritmark.harness.cli.league import league
 from tritmark.harness.cli.list import list_
 from tritmark.harness.cli.machine import machine
+from tritmark.harness.cli.mcp import mcp
+from tritmark.harness.cli.model import model
 from tritmark.harness.cli.monitor import monitor
 from tritmark.harness.cli.new import new
 from tritmark.harness.cli.once import Once
@@ -226,6 +228,7 @@ _commands: tuple[Callable[..., None] | typer.Typer, ...] = (
     frame,
     monitor,
     formats,
+    model,
     league,
     precision,
     criteria,
@@ -234,6 +237,7 @@ _commands: tuple[Callable[..., None] | typer.Typer, ...] = (
     errors,
     convert,
     compare,
+    mcp,
 )
 for _command in _commands:
     if isinstance(_command, typer.Typer):

@@ -7,21 +7,26 @@ from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
 from tritmark.harness.cli import completion, options
 from tritmark.harness.cli.console import console
 from tritmark.harness.cli.execute import executed, seed_of
-from tritmark.harness.cli.exit_status import UNAVAILABLE
+from tritmark.harness.cli.exit_status import AMBIGUOUS, FAILED, PASSED, UNAVAILABLE
+from tritmark.harness.cli.once import RECORD
 from tritmark.harness.cli.show import paragraphs, show
-from tritmark.harness.errors import UsageError
 
 if TYPE_CHECKING:
     from tritmark.harness.candidate.plan import Plan
+    from tritmark.harness.check.verdict import CheckVerdict
     from tritmark.harness.record import Record
     from tritmark.harness.store import Store
+
+
+_VERDICT = "verdict"
+_FORMS = ("", RECORD, _VERDICT)
 
 
 class Dimension(StrEnum):
@@ -61,7 +66,23 @@ def check(
             help="Continue an interrupted check, by id or folder.",
         ),
     ] = "",
-    as_json: options.Json = False,
+    inputs: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.npz",
+            help="Judge only these inputs, which a failed check wrote.",
+            show_default=False,
+        ),
+    ] = None,
+    json_form: Annotated[
+        str,
+        typer.Option(
+            "--json",
+            metavar="[=verdict]",
+            help="Print only the Record, as JSON, on standard output; --json=verdict: only the verdict, with a score.",
+            show_default=False,
+        ),
+    ] = "",
     out: options.Out = Path("results"),
 ) -> None:
     """Judge your kernel beside the best built-in one; write a Record and a report."""
@@ -69,67 +90,58 @@ def check(
     from tritmark.harness.record.facts import ask
     from tritmark.harness.worker.process import prepare
 
+    if json_form not in _FORMS:
+        raise typer.BadParameter(f"--json={json_form}; legal: {', '.join(f'--json={form}' for form in _FORMS[1:])}")
     ask()
     if not in_process:
         prepare()  # the worker imports while this process imports and compiles the file
-    from tritmark.harness.candidate.native import NativeFile
-    from tritmark.harness.candidate.opening import open_candidate
-    from tritmark.harness.candidate.plan import planned
+    from tritmark.harness.check.checking import CheckOptions, opened, own_record, replay, verdict_of
     from tritmark.harness.cli.outcome import status_of
-    from tritmark.harness.judge.request import Request
-    from tritmark.harness.providers import load
-    from tritmark.harness.record import Status
     from tritmark.harness.store import Store
-    from tritmark.harness.text.outcome import deciding
     from tritmark.harness.text.visible import visible
 
-    candidate = open_candidate(file)
-    builtin = load()
-    builtin.choose(device)
-    known = {variant.id for variant in builtin.registry.variants}
-    if isinstance(candidate, NativeFile):
-        candidate = candidate.compiled(builtin)
-    installed = load((candidate,))
-    installed.choose(device)
-    mine = [variant for variant in installed.registry.variants if variant.id not in known]
-    dimensions = frozenset(each.value for each in dimension or Dimension)
-    errors = console(stderr=True)
-    said = candidate.warnings if isinstance(candidate, NativeFile) else ""
-    if said:
-        errors.print(f"tritmark: the compiler warns:\n{visible(said)}", style="yellow", soft_wrap=True)
-    plan = planned(installed, mine, installed.suite(suite), op, device, dimensions)
-    absent = {
-        each.key.device: why for each in plan.mine if (why := installed.registry.devices[each.key.device].missing())
-    }
-    for name, why in absent.items():
-        errors.print(f"tritmark: {name} is missing: {why}", style="red", soft_wrap=True)
-    if len(absent) == len({each.key.device for each in plan.mine}):
-        raise typer.Exit(UNAVAILABLE)
-    devices = {each.key.device for each in plan.mine}
-    store = Store(out)
-    request = Request(
-        suite=plan.suite,
-        device=devices.pop() if len(devices) == 1 else "*",
+    chosen = CheckOptions(
+        file=file,
+        op=op,
+        suite=suite,
+        device=device,
         threads=threads,
-        seed=seed_of(seed, store, resume or None),
-        command=("tritmark", *sys.argv[1:]),
-        candidates=(candidate,),
-        only=plan.ids,
-        rivals=frozenset(variant.id for variant in plan.rivals),
-        isolated=not in_process,
+        dimensions=frozenset(each.value for each in dimension or Dimension),
         timeout_s=timeout,
-        dimensions=dimensions,
-        not_judged=plan.not_judged,
+        isolated=not in_process,
+        scored=json_form == _VERDICT and (not dimension or Dimension.PERFORMANCE in dimension),
     )
-    record = executed(installed, request, store, resume or None)
-    show(record, store, as_json, report=partial(_tell, record, plan, store), seconds=monotonic() - began)
-    ids = {variant.id for variant in plan.mine}
-    own = [run for run in record.runs if run.kernel in ids]
-    if all(run.accuracy.status is Status.NOT_RUN for run in own):
-        reasons = "; ".join(dict.fromkeys(run.accuracy.reason for run in own))
-        raise UsageError(f"{file}: no workload ran: {reasons}")
-    judged = deciding(record.model_copy(update={"runs": tuple(own)}), record)
-    raise typer.Exit(status_of(judged, strict=strict))
+    if inputs is not None:
+        _print_verdict(replay(chosen, inputs, began), json_form)
+    found = opened(chosen)
+    errors = console(stderr=True)
+    if found.warnings:
+        errors.print(f"tritmark: the compiler warns:\n{visible(found.warnings)}", style="yellow", soft_wrap=True)
+    for name, why in found.absent.items():
+        errors.print(f"tritmark: {name} is missing: {why}", style="red", soft_wrap=True)
+    if found.impossible:
+        raise typer.Exit(UNAVAILABLE)
+    store = Store(out)
+    request = found.request(seed_of(seed, store, resume or None), ("tritmark", *sys.argv[1:]))
+    record = executed(found.installed, request, store, resume or None)
+    if json_form == _VERDICT:
+        own_record(record, found)
+        _print_verdict(verdict_of(found, record, store, began), json_form, strict=strict)
+    report = partial(_tell, record, found.plan, store)
+    show(record, store, json_form == RECORD, report=report, seconds=monotonic() - began)
+    raise typer.Exit(status_of(own_record(record, found), strict=strict))
+
+
+def _print_verdict(verdict: CheckVerdict, form: str, *, strict: bool = False) -> NoReturn:
+    """Print the verdict and end with its status."""
+    from tritmark.harness.record import Status
+
+    if form:
+        typer.echo(verdict.model_dump_json(indent=1))
+    else:
+        console().print(verdict, soft_wrap=True)
+    ambiguous = strict and verdict.passed and verdict.status is Status.AMBIGUOUS
+    raise typer.Exit(AMBIGUOUS if ambiguous else PASSED if verdict.passed else FAILED)
 
 
 def _tell(record: Record, plan: Plan, store: Store) -> None:

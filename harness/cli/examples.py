@@ -19,6 +19,7 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("tritmark check my_kernels.py --op 'ternary_*' --suite full", "some ops of a file, on all shapes"),
         ("tritmark check my_i2s_quantize.c --dimension accuracy", "is it correct? in seconds"),
         ("tritmark check my_i2s_quantize.c --strict", "for CI: fail on an open verdict, too"),
+        ("tritmark check my_i2s_quantize.c --json=verdict", "one small object with code, score and next steps"),
     ),
     "new": (
         ("tritmark new i2s_quantize --kind c", "my_i2s_quantize.c and its manifest"),
@@ -87,6 +88,14 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("tritmark report --format md > report.md", "for a pull request"),
         ("tritmark report --all", "a page over all Records"),
     ),
+    "model": (
+        ("tritmark model models/bitnet-b1.58-2B-4T", "one sequence behind a prompt of 128 tokens, beside transformers"),
+        ("tritmark model FOLDER --device cuda --batch 1 --batch 32 --prompt 2048", "on a GPU"),
+        (
+            "tritmark model FOLDER --activation-bits 8 --text 'Once upon a time'",
+            "also linear layers with ternary floats",
+        ),
+    ),
     "league": (
         ("tritmark league", "products of one layer of a model, for 1, 16 and 128 tokens"),
         ("tritmark league --device cuda", "only the GPU's kernels"),
@@ -137,10 +146,15 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("tritmark list variants", "the kernels, and whether this machine can run them"),
     ),
     "machine": (("tritmark machine", "facts of this machine and its measured ceilings"),),
-    "schema": (("tritmark schema > record.schema.json", "for tools that read Records"),),
+    "mcp": (("tritmark mcp", "for an agent that starts it; the guide has the configuration"),),
+    "schema": (
+        ("tritmark schema > record.schema.json", "for tools that read Records"),
+        ("tritmark schema verdict > verdict.schema.json", "for those that read verdicts"),
+    ),
     "selftest": (
         ("tritmark selftest --op 'i2s_*'", "the share of mutants that is detected"),
         ("tritmark selftest --bugs", "are faults detected that were reported in public?"),
+        ("tritmark selftest --formats", "are faults of packers and unpackers detected?"),
     ),
     "soak": (
         ("tritmark soak --minutes 30", "random Runs whose processes are killed"),

@@ -52,6 +52,7 @@ def league(
     """Compare the fastest kernel of each format and every peer; write HTML, Markdown and JSON to DIR/league."""
     from tritmark.harness.league.contenders import tables
     from tritmark.harness.league.model import League
+    from tritmark.harness.providers import load
     from tritmark.harness.report.league import write
     from tritmark.harness.report.machine import one_line
     from tritmark.harness.store import Store
@@ -68,7 +69,7 @@ def league(
     else:
         found, session = _measured(suite or _SUITE, device, threads, seed, peer or [], store)
         faults = refuted(found)
-    taken = () if session is None else (session.ratios, session.calls, session.best)
+    ratios, calls, best = (None, None, None) if session is None else (session.ratios, session.calls, session.best)
     made = League(
         record=found.id,
         created=found.created,
@@ -76,7 +77,7 @@ def league(
         tritmark=found.environment.tritmark,
         machine=one_line(found),
         distrust=distrust(faults),
-        tables=tables(found, *taken),
+        tables=tables(found, ratios, calls, best, load().scales_of),
     )
     if not made.tables:
         raise UsageError(f"{found.id}: has no times; legal: a Record with a performance figure")
@@ -130,7 +131,7 @@ def _measured(
         errors.print(f"tritmark: {device} is missing: {why}", style="red", soft_wrap=True)
         raise typer.Exit(UNAVAILABLE)
     record = executed(installed, request, store, None)
-    places = len(by_work(record))
+    places = len(by_work(record, installed.scales_of))
     with ProgressLine(errors) as line:
         following = ProgressCallback(line)
         return record, taken(installed, record, lambda text: following(text, places), candidates=adapted)

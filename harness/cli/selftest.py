@@ -11,6 +11,7 @@ import typer
 from tritmark.harness.cli import completion
 from tritmark.harness.cli.console import console
 from tritmark.harness.cli.exit_status import FAILED, PASSED
+from tritmark.harness.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -36,6 +37,9 @@ def selftest(
         bool,
         typer.Option("--bugs", help="Instead, judge kernels with publicly reported faults, and their fixed twins."),
     ] = False,
+    formats: Annotated[
+        bool, typer.Option("--formats", help="Instead, make mutants of the packers and unpackers of formats.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print only the result, as JSON.")] = False,
 ) -> None:
     """Make mutants of a kernel of every op, and report the share that is detected.
@@ -48,6 +52,12 @@ def selftest(
     from tritmark.harness.providers import load
     from tritmark.harness.selftest.run import execute
 
+    if bugs and formats:
+        raise UsageError("--bugs and --formats; legal: one of them")
+    if formats:
+        from tritmark.harness.cli.selftest_formats import tell as tell_formats
+
+        raise typer.Exit(PASSED if tell_formats(load(), as_json=as_json) else FAILED)
     began = monotonic()
     drawn = randbelow(1 << 31) if seed is None else seed
     if bugs:

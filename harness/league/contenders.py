@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 from tritmark.harness.league.model import Basis, Contender, ContenderTiming, LeagueTable, WholeCall
@@ -13,8 +13,11 @@ from tritmark.harness.validate.performance import TELLING
 
 Temperature = Literal["cold", "hot"]
 TEMPERATURES: tuple[Temperature, ...] = ("cold", "hot")
-Work = tuple[str, str, str, str, int]
-"""Device, op, dtype, workload, threads: equal for Runs that do the same work."""
+Work = tuple[str, str, str, str, int, str]
+"""Device, op, dtype, workload, threads, scales of the weights: equal for Runs that do the same work."""
+ScalesOf = Callable[[str], str]
+"""The scales of a format's weights in words, "" for an unknown one: weights with a scale for each group do not hold
+those with one for the tensor, nor the reverse."""
 Interleaving = Mapping[tuple[str, Temperature], Ratio]
 """By Run id: its time over the time of the best Run for the same work, interleaved."""
 Best = Mapping[tuple[Work, Temperature], str]
@@ -23,17 +26,21 @@ _ROUNDED_ONCE = 0.5
 """Largest difference from the exact value in ulp after one rounding."""
 
 
-def work_of(run: Run) -> Work:
+def _unknown(format: str) -> str:
+    return ""
+
+
+def work_of(run: Run, scales: ScalesOf = _unknown) -> Work:
     """The work of a Run."""
-    return run.device, run.op, run.dtype, run.workload.id, run.threads
+    return run.device, run.op, run.dtype, run.workload.id, run.threads, scales(run.format)
 
 
-def by_work(record: Record) -> dict[Work, list[Run]]:
+def by_work(record: Record, scales: ScalesOf = _unknown) -> dict[Work, list[Run]]:
     """The measured Runs by work."""
     found: dict[Work, list[Run]] = {}
     for run in record.runs:
         if run.performance.cold is not None or run.performance.hot is not None:
-            found.setdefault(work_of(run), []).append(run)
+            found.setdefault(work_of(run, scales), []).append(run)
     return found
 
 
@@ -59,15 +66,16 @@ def tables(
     turns: Interleaving | None = None,
     calls: Mapping[Work, Sequence[WholeCall]] | None = None,
     found_best: Best | None = None,
+    scales: ScalesOf = _unknown,
 ) -> tuple[LeagueTable, ...]:
-    """The league tables of a Record.
+    """The league tables of a Record, one for each work: formats with other scales have a table of their own.
 
     `turns` and `found_best`: interleaved ratios and the best Runs that they refer to. Without them, the ratios follow
     from the Record.
     """
     right = groups.selectable(record)
     made = []
-    for work, runs in by_work(record).items():
+    for work, runs in by_work(record, scales).items():
         ids = {run.id: run for run in runs}
         best = {
             temperature: ids.get((found_best or {}).get((work, temperature), ""))
@@ -83,6 +91,7 @@ def tables(
                 axes=first.workload.axes,
                 title=first.workload.title,
                 threads=first.threads,
+                scales=work[-1],
                 contenders=tuple(sorted(_contenders(runs, best, turns or {}), key=_order)),
                 calls=tuple((calls or {}).get(work, ())),
             )

@@ -91,6 +91,8 @@ class LeagueTable(Model):
     axes: dict[str, int]
     title: str = ""
     threads: int
+    scales: str = ""
+    """The scales of the weights in words, "" if they are not known."""
     contenders: tuple[Contender, ...]
     """Sorted by cold time, then those without a cold figure, those with noisy figures, and incorrect ones last."""
     calls: tuple[WholeCall, ...] = ()

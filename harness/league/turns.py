@@ -58,7 +58,7 @@ def taken(
     session, right = Session(), groups.selectable(record)
     variants = {variant.id: variant for variant in installed.registry.variants}
     with Workers(installed, candidates) as workers:
-        for work, runs in by_work(record).items():
+        for work, runs in by_work(record, installed.scales_of).items():
             first = runs[0]
             report(f"{first.op} {groups.place(first.workload)}, {first.dtype}, interleaved")
             facts = first.workload
@@ -83,7 +83,8 @@ def taken(
                 session.ratios.update({(run, temperature): ratio for run, ratio in ratios.items()})
                 session.problems += problems
             called = best_of([run for run in known if not run.peer], "hot")
-            if called is not None:
+            # Whole calls take float weights, so each workload has them once.
+            if called is not None and not any(each[:-1] == work[:-1] for each in session.calls):
                 session.calls[work] = _calls(workers, variants[called.kernel], called, material, session)
     return session
 

@@ -32,9 +32,10 @@ CONTRADICTION = (
 
 
 def title(table_: LeagueTable) -> str:
-    """The title of a table: op, shape, output dtype, device, threads."""
+    """The title of a table: op, shape, output dtype, device, threads, scales of the weights."""
     axes = " ".join(f"{name}={size}" for name, size in table_.axes.items())
-    return f"{table_.op} {axes}, {table_.dtype}, {table_.device}, {units.counted(table_.threads, 'thread')}"
+    threads = units.counted(table_.threads, "thread")
+    return ", ".join(filter(None, (f"{table_.op} {axes}", table_.dtype, table_.device, threads, table_.scales)))
 
 
 def behind(pace: ContenderTiming | None) -> str:

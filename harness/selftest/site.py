@@ -107,6 +107,9 @@ def admits(expected: Expected, found: Array) -> bool:
     with np.errstate(all="ignore"):
         exact = expected.exact.astype(np.float64)
         error = np.abs(found.astype(np.float64) - exact)
+    if found.dtype.kind in "iu":
+        return bool((error <= expected.error_bound).all())
+    with np.errstate(all="ignore"):
         overflow = (rounded(exact + np.copysign(expected.error_bound, exact), found.dtype) == found) & np.isinf(found)
     neither = np.isnan(exact) & np.isnan(found)
     return bool(((error <= expected.error_bound) | overflow | neither).all())

@@ -20,7 +20,8 @@ INPUT_DTYPES = ("float16", "bfloat16")
 
 
 class ToleranceKind(StrEnum):
-    """How much an output may differ from the reference (integer outputs are always compared exactly)."""
+    """How much an output may differ from the reference. Integer outputs are compared exactly, except those of a
+    BOUNDED op for which the reference returns float64 values and a `NAME.bound`."""
 
     EXACT = "exact"
     """The same bits."""
@@ -157,7 +158,8 @@ class Op:
     generate: Callable[[Axes, str, Any], dict[str, Any]]
     encode: Callable[[Arrays, Axes, str], dict[str, Any]] = _as_given
     holds: Callable[[Axes, str], bool] | None = None
-    """Whether a format can hold inputs of these axes. None: the harness tries to encode some, which takes longer."""
+    """Whether a format can hold inputs of these axes, or for "none" whether the op has inputs of these axes. None: the
+    harness tries to encode some, which takes longer, and "none" holds inputs of any axes."""
     outputs_like: Callable[[Axes, KernelKey], Mapping[str, tuple[tuple[int, ...], str]]]
     reference: Callable[[Arrays, Axes, KernelKey], dict[str, Any]]
     traffic: Callable[[Axes, KernelKey], Traffic]

@@ -186,8 +186,22 @@ class GoldenVector:
     """float32; None: the scale is in the bytes, or stored beside them."""
     x: Any = None
     """float32 (N, K) from which the original quantizer makes these bytes, or None."""
+    values: Any = None
+    """float32 in that shape, which the original makes from the bytes, or None."""
+    beside: Mapping[str, Any] = field(default_factory=dict)
+    """What `dequantize_affine` of the format takes besides the bytes, for values that scales beside them decide."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Extra keywords of this format's functions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FormatMutant:
+    """A fault of a format's packer, unpacker or both, which the golden vectors must show (see selftest)."""
+
+    format: str
+    name: str
+    make: Callable[[Any], Any]
+    """The faulty format, from the correct one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,6 +245,8 @@ class Provider:
     """`portable(op, axes, threads)` returns the public functions of an op whose device may be chosen."""
     mutants: Callable[[], Sequence[Mutant | EquivalentMutants | Decoding]] = tuple
     """Mutants of the ops, imported on request."""
+    format_mutants: Callable[[], Iterable[FormatMutant]] = tuple
+    """Mutants of the formats, imported on request."""
     bugs: str = ""
     """The package with faulty kernels that the harness must detect (see harness.selftest.bugs)."""
     functions: tuple[str, ...] = ()

@@ -1,8 +1,8 @@
 """tritmark: benchmark and validation harness for BitNet (1.58-bit, ternary) kernels.
 
-`tritmark.kernels` has the kernels, `tritmark.torch` the PyTorch ops and modules, and `tritmark.monitor` watches the
-calls of a program. Each part is imported at its first use. Other distributions may add parts: a folder `tritmark/`
-without an `__init__.py`.
+`tritmark.kernels` has the kernels and `tritmark.torch` the PyTorch ops and modules. `tritmark.monitor` watches the
+calls of a program, and `tritmark.check` judges a kernel of yours. Each part is imported at its first use. Other
+distributions may add parts: a folder `tritmark/` without an `__init__.py`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
 if _TYPE_CHECKING:
+    from tritmark.harness.check import check as check
     from tritmark.harness.monitor import monitor as monitor
 
 _own = list(__path__)
@@ -37,6 +38,11 @@ def __getattr__(name: str) -> _Any:
 
         globals()[name] = monitor
         return monitor
+    if name == "check":
+        from tritmark.harness.check import check
+
+        globals()[name] = check
+        return check
     if not name.startswith("_"):
         from importlib.util import find_spec
 
@@ -46,7 +52,7 @@ def __getattr__(name: str) -> _Any:
 
 
 def __dir__() -> list[str]:
-    return [*(name for name in globals() if name.startswith("__")), "__version__", "monitor", *_parts()]
+    return [*(name for name in globals() if name.startswith("__")), "__version__", "check", "monitor", *_parts()]
 
 
 def _parts() -> list[str]:

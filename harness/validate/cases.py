@@ -121,7 +121,7 @@ class Material:
             def second(draw: int) -> Arrays:
                 rng = np.random.default_rng([seed, mark, 1, draw] if draw else [seed, mark, 1])
                 made = {**_generated(op, workload, rng, salts[1]), **scalars}
-                return _near(first, made, rng) if near and _elements(op, workload.axes) > FEW else made
+                return _near(op, first, made, rng) if near and _elements(op, workload.axes) > FEW else made
 
             self._logical, self._second = (first, second(0)), second
         self._encoded: dict[str, tuple[Mapping[str, Any], ...]] = {}
@@ -242,11 +242,15 @@ def _generated(op: Op, workload: Workload, rng: np.random.Generator, salts: Mapp
     return made if salts is None else salted(op, made, salts, rng)
 
 
-def _near(first: Arrays, second: Arrays, rng: np.random.Generator) -> dict[str, Any]:
-    """The first set with some elements of the second: one to three anywhere, or a short run, in each array."""
+def _near(op: Op, first: Arrays, second: Arrays, rng: np.random.Generator) -> dict[str, Any]:
+    """The first set with some elements of the second: one to three anywhere, or a short run, in each array. Offsets,
+    which ascend, are those of either set."""
     made = dict(second)
+    offsets = {tensor.name for tensor in op.inputs if tensor.values is Values.OFFSETS}
     for name, value in second.items():
-        if is_array(value) and value.shape == np.shape(first[name]):
+        if name in offsets:
+            made[name] = first[name] if rng.random() < 0.5 else value
+        elif is_array(value) and value.shape == np.shape(first[name]):
             array = np.array(first[name])
             flat, other = array.reshape(-1), value.reshape(-1)
             begin = int(rng.integers(flat.size))

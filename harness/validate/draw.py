@@ -517,10 +517,12 @@ def _restored(op: Op, variant: Variant, axes: Axes, rounded: dict[str, int], enc
 def _admitted(op: Op, variant: Variant, axes: Axes, encoded: bool) -> bool:
     if any(constraint.refusal(axes) is not None for constraint in variant.constraints):
         return False
-    if not encoded or variant.key.format == "none":
+    if not encoded:
         return True
     if op.holds is not None:
         return op.holds(axes, variant.key.format)
+    if variant.key.format == "none":
+        return True
     try:
         op.encode(op.generate(axes, op.input_families[0], np.random.default_rng(0)), axes, variant.key.format)
     except InvalidArgumentError:

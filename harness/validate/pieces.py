@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tritmark.harness.errors import TritmarkError
-from tritmark.harness.spec import Arrays, Axes, KernelKey, Op
+from tritmark.harness.spec import Arrays, Axes, KernelKey, Op, Values
 from tritmark.harness.validate.cases import is_array
 from tritmark.harness.validate.compare import BrokenReferenceError, Expected, expectations
 
@@ -257,10 +257,11 @@ def _stretches(
     rng: np.random.Generator,
 ) -> Exchangeable:
     """Stretches of one input that kernels take unencoded, element by element."""
+    offsets = {tensor.name for tensor in op.inputs if tensor.values is Values.OFFSETS}
     plain = [
         name
         for name, value in encoded[0].items()
-        if is_array(value)
+        if is_array(value) and name not in offsets
         and name in logical[0]
         and (value.shape, value.dtype) == (logical[0][name].shape, logical[0][name].dtype)
         if value.size > _STRETCH and np.array_equal(value, logical[0][name])

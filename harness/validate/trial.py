@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -92,7 +92,7 @@ class Tally:
         self.first = self.first or result.first
         if result.first is not None:
             at = ", ".join(str(i) for i in result.first.index)
-            there = "" if case is None else _inputs_there(self.op, case, result.first)
+            there = "" if case is None else _in_brackets(inputs_there(self.op, case, result.first))
             self.complain(
                 Guard.VALUES,
                 f"{expected.name}[{at}] is {result.first.found}, expected {result.first.expected}{there}; "
@@ -140,22 +140,26 @@ class Tally:
         )
 
 
-def _inputs_there(op: Op, case: Case, first: Divergence) -> str:
-    """The inputs that belong to one element of an output: scalars, and arrays that have only axes of the output.
-    "" if there are none."""
+def inputs_there(op: Op, case: Case, first: Divergence) -> dict[str, str]:
+    """The inputs that belong to one element of an output, by name and place: scalars, and arrays that have only axes of
+    the output. Empty if there are none."""
     output = next((each for each in op.outputs if each.name == first.output), None)
     if output is None or len(output.axes) != len(first.index):
-        return ""
+        return {}
     place = dict(zip(output.axes, first.index, strict=True))
-    found = []
+    found = {}
     for tensor in op.inputs:
         value, given = (np.asarray(each.get(tensor.name)) for each in (case.logical, case.inputs))
         value = given if given.shape == value.shape else value  # in the dtype that the kernel reads
         at = tuple(place[axis] for axis in tensor.axes if axis in place)
         if len(at) == len(tensor.axes) == value.ndim and all(i < size for i, size in zip(at, value.shape, strict=True)):
             element = f"[{', '.join(map(str, at))}]" if at else ""
-            found.append(f"{tensor.name}{element} = {value[at]!s}")
-    return f" ({', '.join(found)})" if found else ""
+            found[f"{tensor.name}{element}"] = str(value[at])
+    return found
+
+
+def _in_brackets(found: Mapping[str, str]) -> str:
+    return f" ({', '.join(f'{name} = {value}' for name, value in found.items())})" if found else ""
 
 
 @dataclass(frozen=True, slots=True)

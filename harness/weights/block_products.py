@@ -3,16 +3,32 @@ for each block of a row. Blocks with zero point 1 or 2 can be ternary; their fie
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
 from tritmark.harness.weights.finite import check_finite
+from tritmark.harness.weights.format_names import ORT_Q2, ORT_Q2_SM80
 from tritmark.harness.weights.names import inert
 from tritmark.harness.weights.source import WeightSource
 from tritmark.harness.weights.tensor import FLOATS, BlockProduct, TensorInfo
-from tritmark.harness.weights.words import ORT_Q2, FoundWords, Words, require_floats
+from tritmark.harness.weights.words import FoundWords, Words, require_floats
 
-_BLOCK_SIZES = (16, 32, 64, 128, 256)
+
+class _Layout(NamedTuple):
+    """A value of the attribute weight_prepacked, and what its kernels require."""
+
+    format: str
+    block_sizes: tuple[int, ...]
+    rows: int = 1
+    """N must be a multiple of this."""
+    whole_blocks: bool = False
+    """Whether K must be a multiple of the block."""
+
+
+_LAYOUTS = {0: _Layout(ORT_Q2, (16, 32, 64, 128, 256)), 1: _Layout(ORT_Q2_SM80, (64, 128), 128, True)}
+_SM90 = 2
 
 
 def found(source: WeightSource, tensor: TensorInfo) -> FoundWords | None:
@@ -31,11 +47,17 @@ def found(source: WeightSource, tensor: TensorInfo) -> FoundWords | None:
         return FoundWords(reason=f"MatMulNBits, {product.bits} bits, which is not ternary")
     if product.group_index:
         return FoundWords(reason="MatMulNBits with g_idx: columns in another order, which is not read")
-    if product.prepacked:
-        return FoundWords(reason="MatMulNBits with weights packed for one GPU, which are not read")
-    if product.block_size not in _BLOCK_SIZES:
-        legal = " or ".join(map(str, _BLOCK_SIZES))
-        raise source.error(tensor.name, f"block_size {product.block_size}", legal)
+    if product.prepacked not in _LAYOUTS:
+        kind = "the layout of SM90" if product.prepacked == _SM90 else "an unknown layout"
+        return FoundWords(reason=f"MatMulNBits with weight_prepacked {product.prepacked}: {kind}, which is not read")
+    layout = _LAYOUTS[product.prepacked]
+    if product.block_size not in layout.block_sizes:
+        legal = " or ".join(map(str, layout.block_sizes))
+        of = f" with weight_prepacked {product.prepacked}" if product.prepacked else ""
+        raise source.error(tensor.name, f"block_size {product.block_size}{of}", legal)
+    if product.N % layout.rows or (layout.whole_blocks and product.K % product.block_size):
+        found = f"N {product.N} and K {product.K} with weight_prepacked {product.prepacked}"
+        raise source.error(tensor.name, found, f"N a multiple of {layout.rows}, K of block_size {product.block_size}")
     N, blocks = product.N, product.blocks
     nbytes = N * blocks * product.block_size // 4
     if tensor.dtype not in {"uint8", "uint2", "int2"} or tensor.nbytes != nbytes:
@@ -49,7 +71,7 @@ def found(source: WeightSource, tensor: TensorInfo) -> FoundWords | None:
         others = set(np.unique(_values(source, points, product))) - {1.0, 2.0}
         if others:
             return FoundWords(reason=f"MatMulNBits, 2 bits, not ternary: zero point {min(others):g}, ternary is 1 or 2")
-    return FoundWords((N, product.K), 0, Words(ORT_Q2, scales, product.block_size, points))
+    return FoundWords((N, product.K), 0, Words(layout.format, scales, product.block_size, points))
 
 
 def _input(source: WeightSource, tensor: TensorInfo, name: str, what: str) -> TensorInfo:

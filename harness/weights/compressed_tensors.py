@@ -1,26 +1,29 @@
 """compressed-tensors folders: int32 words MODULE.weight_packed with MODULE.weight_scale and MODULE.weight_shape.
 
-The format pack-quantized with 2 bits stores the field w + 2. `config_groups` of the configuration describes the
-modules; the tensors show which modules are packed, and their shapes with how many bits.
+The format pack-quantized with 2 bits stores the field w + 2, or with MODULE.weight_zero_point w + 2 + zero point, and
+zero points + 2 packed along the rows. `config_groups` of the configuration describes the modules; the tensors show
+which modules are packed, and their shapes with how many bits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
 
 from tritmark.harness.errors import WeightFileError
+from tritmark.harness.weights.format_names import COMPRESSED_TENSORS_2
 from tritmark.harness.weights.names import inert
 from tritmark.harness.weights.source import WeightSource
 from tritmark.harness.weights.tensor import TensorInfo
-from tritmark.harness.weights.words import COMPRESSED_TENSORS_2, FoundWords, Words, require_floats
+from tritmark.harness.weights.words import FoundWords, Words, require_floats, stored_points
 
 PACKED = ".weight_packed"
 _FORMAT = "pack-quantized"
 _BITS = range(1, 9)
+_IN_WORD = 16
 _STRATEGIES = ("tensor", "channel", "group")
 _LARGEST_SHAPE = 1 << 40
 
@@ -108,14 +111,39 @@ def found(source: WeightSource, settings: CompressedSettings | None, tensor: Ten
     if any(each.bits != 2 for each in fitting):
         several = " or ".join(str(each.bits) for each in fitting)
         return FoundWords(reason=f"compressed-tensors, {several} bits, which is not ternary")
-    for other, told in (("weight_zero_point", "zero points"), ("weight_g_idx", "permuted columns")):
-        if source.tensor(f"{module}.{other}") is not None:
-            return FoundWords(reason=f"compressed-tensors, 2 bits with {told}, which are not read as ternary codes")
-    fitting = [each for each in fitting if each.symmetric]
+    if source.tensor(f"{module}.weight_g_idx") is not None:
+        reason = "compressed-tensors, 2 bits with permuted columns, which are not read as ternary codes"
+        return FoundWords(reason=reason)
+    points = source.tensor(f"{module}.weight_zero_point")
+    fitting = [each for each in fitting if each.symmetric == (points is None)]
     if not fitting:
-        legal = f"{inert(module + '.weight_zero_point')}, because the configuration has symmetric false"
-        raise source.error(tensor.name, "no zero points", legal)
-    return FoundWords(shape[-2:], shape[0] if len(shape) == 3 else 0, _words(source, fitting, stored, scale, shape))  # type: ignore[arg-type]
+        name, state = inert(module + ".weight_zero_point"), "false" if points is None else "true"
+        legal = f"{'' if points is None else 'no '}{name}, because the configuration has symmetric {state}"
+        raise source.error(tensor.name, "no zero points" if points is None else "zero points", legal)
+    words = _words(source, fitting, stored, scale, shape)
+    if points is not None:
+        refused = _other_points(source, points, scale, shape)
+        if refused:
+            return FoundWords(reason=f"compressed-tensors, 2 bits, {refused}")
+        words = replace(words, offsets=points)
+    return FoundWords(shape[-2:], shape[0] if len(shape) == 3 else 0, words)  # type: ignore[arg-type]
+
+
+def _other_points(source: WeightSource, points: TensorInfo, scale: TensorInfo, shape: tuple[int, ...]) -> str:
+    """Why weights with these zero points are not ternary, or "". Raises WeightFileError for another shape."""
+    rows = shape[-2]
+    groups = scale.shape[-1] if len(scale.shape) == len(shape) else 1
+    wanted = (*shape[:-2], -(-rows // _IN_WORD), groups)
+    if points.dtype != "int32" or points.shape != wanted:
+        legal = f"int32 {wanted}, packed along the rows"
+        raise source.error(points.name, f"{points.dtype} of shape {points.shape}", legal)
+    experts = shape[0] if len(shape) == 3 else 1
+    for expert in range(experts):
+        stored = stored_points(source, points, rows, expert, experts, along_rows=False)
+        others = set(np.unique(stored).tolist()) - {1, 2}
+        if others:
+            return f"not ternary: zero point {min(others) - 2}, ternary is -1 or 0"
+    return ""
 
 
 def _words(

@@ -7,8 +7,8 @@
 
 BitNet (integrations/bitnet.py of transformers): `linear_class` autobitlinear multiplies by weight_scale; bitlinear,
 the default, divides. `quantization_mode` online has no weight_scale and quantizes floats by absmean in each call.
-`modules_to_not_convert` stay floats. mlx.py and compressed_tensors.py read the settings of those methods. All others
-are refused, because their tensors are not ternary codes.
+`modules_to_not_convert` stay floats. mlx.py, compressed_tensors.py and gptq.py read the settings of those methods. All
+others are refused, because their tensors are not ternary codes.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tritmark.harness.errors import WeightFileError
-from tritmark.harness.weights import compressed_tensors, mlx
+from tritmark.harness.weights import compressed_tensors, gptq, mlx
 from tritmark.harness.weights.compressed_tensors import CompressedSettings
+from tritmark.harness.weights.gptq import GptqSettings
 from tritmark.harness.weights.mlx import MlxSettings
 from tritmark.harness.weights.names import inert, inert_path
 from tritmark.harness.weights.small_json import CONFIGURATIONS, read_json
@@ -31,7 +32,6 @@ _CLASSES = {"autobitlinear": MULTIPLY, "bitlinear": DIVIDE}
 _OWN = {"quantize_config.json": "gptq", "quant_config.json": "awq", "hf_quant_config.json": "modelopt"}
 """The method that each separate file implies when it names none."""
 _KNOWN = {
-    "gptq": "GPTQ: integers of 2 to 8 bits with zero points",
     "awq": "AWQ: integers of 4 bits with zero points",
     "bitsandbytes": "bitsandbytes: NF4, FP4 or int8",
     "fp8": "float8 with scales",
@@ -55,12 +55,14 @@ class Quantization:
     """Modules that stay floats."""
     mlx: MlxSettings | None = None
     compressed: CompressedSettings | None = None
+    gptq: GptqSettings | None = None
     """The settings of other methods, whose floats all stay floats."""
 
     @property
     def words(self) -> str:
         """The name of the method whose words hold the codes; "" for BitNet."""
-        return "MLX" if self.mlx is not None else "compressed-tensors" if self.compressed is not None else ""
+        methods = {"MLX": self.mlx, "compressed-tensors": self.compressed, "GPTQ": self.gptq}
+        return next((name for name, settings in methods.items() if settings is not None), "")
 
     def keeps(self, name: str) -> bool:
         """Whether the tensor is in a module that stays floats, by the rule of transformers (should_convert_module)."""
@@ -130,12 +132,14 @@ def _described(folder: Path, place: str, said: dict[str, object], asked: bool) -
         return Quantization(mlx=mlx.settings_of(said, wrong))
     if method == "compressed-tensors":
         return Quantization(compressed=compressed_tensors.settings_of(said, wrong))
+    if method == "gptq":
+        return Quantization(gptq=gptq.settings_of(said, wrong))
     if method != "bitnet":
         known = _KNOWN.get(method, "") if isinstance(method, str) else ""
         text = f"quant_method {inert(method)}" + (f" ({known})" if known else "")
         raise wrong(
             f"{text}, whose tensors tritmark cannot read as ternary codes",
-            "quant_method bitnet, mlx or compressed-tensors, or none",
+            "quant_method bitnet, mlx, compressed-tensors or gptq with 2 bits, or none",
         )
     linear_class = said.get("linear_class", "bitlinear")
     if not isinstance(linear_class, str) or (linear_class not in _CLASSES and not asked):
@@ -165,5 +169,8 @@ def _shown(found: Quantization) -> str:
         return f"MLX with {default.bits} bits in groups of {default.group_size}, and {others} modules that differ"
     if found.compressed is not None:
         return f"compressed-tensors with {' and '.join(f'{each.bits} bits' for each in found.compressed.schemes)}"
+    if found.gptq is not None:
+        size = found.gptq.group_size
+        return f"GPTQ with {f'groups of {size}' if size else 'a scale for each row'}, zero points + {found.gptq.added}"
     kept = ", ".join(map(inert, sorted(found.kept))) or "no module"
     return f"{found.weight_scale or 'another linear_class'}, {found.mode}, {kept} kept as floats"

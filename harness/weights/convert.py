@@ -21,6 +21,7 @@ from tritmark.harness.nearest import nearest
 from tritmark.harness.weights.atomic_file import written
 from tritmark.harness.weights.companions import SCALE_SUFFIX
 from tritmark.harness.weights.configuration import MULTIPLY
+from tritmark.harness.weights.format_names import PACKED_ROWS
 from tritmark.harness.weights.gguf_types import gguf_types
 from tritmark.harness.weights.names import inert, inert_path
 from tritmark.harness.weights.outlines import Outline, OutlinedTensor, gguf_outline, safetensors_outline
@@ -29,7 +30,6 @@ from tritmark.harness.weights.quantized import NOTHING, RULES, Loss, loss
 from tritmark.harness.weights.scales import fitted
 from tritmark.harness.weights.source import open_weights
 from tritmark.harness.weights.ternary import (
-    PACKED_ROWS,
     ROWS_TO_A_BYTE,
     WEIGHT_SCALE_KEY,
     CodeFormat,
@@ -273,7 +273,7 @@ def _that_hold(part: _Part, scale: Any, holders: Holders) -> list[str]:
         for name in type.layouts.values():
             form = holders.formats.get(name)
             try:
-                if form is not None:
+                if form is not None and type.written and name not in found:
                     _require_room(part.info, form, _Type(dtype, ""))
                     fitted(part.source, scale, part.info.shape, form)
                     found.append(name)

@@ -1,6 +1,7 @@
 """How often a token multiplies with a matrix: experts are matrices of which a token reads some.
 
-GGUF files state the counts as `ARCHITECTURE.expert_count` and `expert_used_count`, other models in config.json.
+GGUF files state the counts as `ARCHITECTURE.expert_count` and `expert_used_count`, nodes QMoE of ONNX as `k`, and other
+models in config.json.
 """
 
 from __future__ import annotations
@@ -62,6 +63,8 @@ def _facts(source: WeightSource) -> Iterator[tuple[str, object]]:
         end = each.key.rpartition(".")[2]
         if end in {*_ALL, *_USED}:
             yield end, value_of(source, each)
+    for product in source.header.experts.values():
+        yield "num_experts_per_tok", product.used
     path = source.folder / "config.json"
     if source.suffix != ".gguf" and path.exists():
         yield from _within(read_json(Path(path), _LARGEST), 0)

@@ -50,10 +50,11 @@ _OTHERS = {
     335: GgufType("iq2_bn_r4", 64, 16, row_bytes=4, file_type=337),
 }
 _FILE_TYPES = {"float32": 0, "float16": 1, "bfloat16": 32, "tq1_0": 36, "tq2_0": 37}
-TL1, TL2 = 38, 39
-"""bitnet.cpp's numbers of its types for look-up kernels. ggml has MXFP4 under the second."""
+I8_S, TL1, TL2 = 37, 38, 39
+"""bitnet.cpp's numbers of int8 values (see i8_s.py) and of its types for look-up kernels. ggml has MXFP4 under the
+last."""
 _USERS = {
-    37: "I8_S of bitnet.cpp, int8 values without a scale",
+    37: "I8_S of bitnet.cpp, int8 values",
     38: "TL1 of bitnet.cpp",
     39: "TL2 of bitnet.cpp, MXFP4 of ggml",
     40: "NVFP4 of ggml",

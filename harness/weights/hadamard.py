@@ -2,13 +2,16 @@
 
 The file stores W * S * H: before a product the model multiplies activations by signs and, in blocks, by a Hadamard
 matrix. tritmark judges the product of the stored weights without this transform, so it shows and compares the keys and
-never drops them; `transformed` computes it for checks. Source: PrismML-Eng/llama.cpp, versions 1 and 2 of the keys. A
-config.json of MLX may have the same keys, with the version in `schema_version`.
+never drops them. `rotation_of` reads the rotation of a tensor for callers of hadamard_quantize, and `transformed`
+computes it for checks. Source: PrismML-Eng/llama.cpp, versions 1 and 2 of the keys. A config.json of MLX may have the
+same keys, with the version in `schema_version`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +25,8 @@ from tritmark.harness.weights.small_json import read_json
 from tritmark.harness.weights.source import WeightSource
 
 PREFIX = "prism.hadamard."
+_HEADS = ("ssm_out", (128, 16, 3))
+"""With gdn_v_grouped, the tensor whose input has grouped heads, and their (hd, nk, rep)."""
 _LARGEST = 1 << 20
 _DEPTH = 4
 _VERSIONS = (1, 2)
@@ -46,11 +51,7 @@ def transform_note(source: WeightSource) -> str:
     Raises WeightFileError with the key for an unknown version, a missing key that the version requires, and keys that
     contradict each other or the tensors.
     """
-    keys = {
-        each.key.removeprefix(PREFIX): value_of(source, each)
-        for each in source.header.pairs
-        if each.key.startswith(PREFIX)
-    }
+    keys = _keys(source)
     if not keys:
         return ""
     _check(source, keys)
@@ -66,6 +67,56 @@ def transform_note(source: WeightSource) -> str:
         f"{PREFIX}* ({version}): the model transforms {of} (Hadamard{blocks}) before the product; products of the "
         "stored weights are judged, and the transform is not applied"
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Rotation:
+    """The rotation of a tensor W * S * H."""
+
+    block_size: int
+    signs: NDArray[np.int8] | None
+    """One for each column, -1 or 1; None for none."""
+    inverse: bool
+    """Whether rows of the tensor are rotated back (an embedding), and not the activations."""
+    heads: tuple[int, int, int] | None
+    """(hd, nk, rep) of activations whose heads (rep, nk, hd) are first reordered to (nk, rep, hd)."""
+
+
+def rotation_of(source: WeightSource, name: str) -> Rotation | None:
+    """What the keys say of a tensor; None for a tensor that is not rotated, and for a file without the keys.
+
+    Raises WeightFileError as transform_note does, for keys without a block size or a list of names, and for grouped
+    heads of another model than the keys are known for.
+    """
+    keys = _keys(source)
+    if not keys:
+        return None
+    widths = _check(source, keys)
+    for key in ("block_size", "weight_names"):
+        if key not in keys:
+            raise _error(source, key, "missing", "a value, which a rotation requires")
+    named = [name in keys.get(key, ()) for key in _NAMES]
+    tensor = source.tensor(name)
+    if not any(named) or tensor is None:
+        return None
+    signs, columns = None, tensor.shape[-1]
+    if widths is not None:
+        at = widths.index(columns)
+        begin = sum(widths[:at])
+        signs = np.array(keys["sign_values"][begin : begin + columns], np.int8)
+    part, heads = _HEADS
+    grouped = bool(keys.get("gdn_v_grouped")) and part in name.split(".")
+    if grouped and prod(heads) != columns:
+        raise _error(source, "gdn_v_grouped", f"for {columns} columns", f"{prod(heads)} columns, heads of {heads}")
+    return Rotation(keys["block_size"], signs, not named[0], heads if grouped else None)
+
+
+def _keys(source: WeightSource) -> dict[str, Any]:
+    return {
+        each.key.removeprefix(PREFIX): value_of(source, each)
+        for each in source.header.pairs
+        if each.key.startswith(PREFIX)
+    }
 
 
 def transformed(
@@ -148,7 +199,8 @@ def _described(config: object, depth: int) -> Iterator[tuple[str, object]]:
             yield from _described(value, depth + 1)
 
 
-def _check(source: WeightSource, keys: dict[str, Any]) -> None:
+def _check(source: WeightSource, keys: dict[str, Any]) -> list[int] | None:
+    """The widths that have signs."""
     if "version" in keys:
         if keys["version"] not in _VERSIONS:
             raise _error(source, "version", inert(keys["version"]), " or ".join(map(str, _VERSIONS)))
@@ -178,6 +230,7 @@ def _check(source: WeightSource, keys: dict[str, Any]) -> None:
             if widths is not None and columns not in widths:
                 found = f"without {columns}, the columns of {inert(name)}"
                 raise _error(source, "sign_widths", found, "every width of a named tensor")
+    return widths
 
 
 def _widths(source: WeightSource, keys: dict[str, Any]) -> list[int] | None:

@@ -60,6 +60,8 @@ def left_out(weights: TernaryWeights, names: Collection[str]) -> Iterator[Tensor
 def _reason(weights: TernaryWeights, tensor: TensorInfo) -> str:
     if tensor.name in weights.not_ternary:
         return weights.not_ternary[tensor.name]
+    if tensor.name in weights.unread:
+        return weights.unread[tensor.name]
     if is_unread(tensor.dtype) and not weights.is_ternary(tensor):
         return f"{described(tensor.dtype)} is not read"
     if is_embedding(tensor.name):

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from tritmark.harness.errors import WeightFileError
 from tritmark.harness.weights.companions import require_understood
 from tritmark.harness.weights.finite import check_finite
+from tritmark.harness.weights.format_names import MLX_Q2
 from tritmark.harness.weights.names import inert
 from tritmark.harness.weights.source import WeightSource
 from tritmark.harness.weights.tensor import TensorInfo
-from tritmark.harness.weights.words import MLX_Q2, FoundWords, Words, first_bias_of_other_codes, require_floats
+from tritmark.harness.weights.words import FoundWords, Words, first_bias_of_other_codes, require_floats
 
 _GROUP_SIZES = (32, 64, 128)
 _BITS = (2, 3, 4, 5, 6, 8)

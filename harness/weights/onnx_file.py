@@ -1,4 +1,4 @@
-"""Read the initializers of an .onnx file, and which of them are weights of com.microsoft.MatMulNBits.
+"""Read the initializers of an .onnx file, and which of them are weights of com.microsoft.MatMulNBits and QMoE.
 
 The onnx package parses the file, which protobuf limits to 2 GiB. Larger weights are external data: files beside it,
 which are read in parts. Initializers inside the file stay in memory. Floats of other operators are not read as linear
@@ -17,7 +17,7 @@ from typing import Any
 from tritmark.harness.errors import WeightFileError
 from tritmark.harness.weights.names import inert
 from tritmark.harness.weights.plain_file import PlainFile
-from tritmark.harness.weights.tensor import BlockProduct, FileHeader, TensorInfo
+from tritmark.harness.weights.tensor import BlockProduct, ExpertProduct, FileHeader, TensorInfo
 
 MAX_INITIALIZERS = 1 << 16
 MAX_ELEMENTS = 1 << 48
@@ -36,8 +36,13 @@ _DTYPES = {
     **{f"{sign}INT{bits}": (f"{sign}int{bits}".lower(), bits) for sign in ("", "U") for bits in (8, 16, 32, 64)},
 }
 """Name in ONNX -> dtype name, bits per element."""
-_PRODUCT, _DOMAIN = "MatMulNBits", "com.microsoft"
-_OTHERS = {"QMoE": (2, 5, 8), "MatMulBnb4": (1,), "GatherBlockQuantized": (0,)}
+_PRODUCT, _EXPERTS, _DOMAIN = "MatMulNBits", "QMoE", "com.microsoft"
+_LAYERS = ((2, 3, 11), (5, 6, 12), (8, 9, 13))
+"""Places of the weights, scales and zero points of each layer of QMoE."""
+_INTEGERS = ("N", "K", "bits", "block_size", "weight_prepacked", "expert_weight_bits", "weights_prepacked", "k")
+_UNDEFINED, _INT = 0, 2
+"""Numbers of AttributeProto.AttributeType."""
+_OTHERS = {"MatMulBnb4": (1,), "GatherBlockQuantized": (0,)}
 """Operators whose weights have other layouts, and the places of these inputs."""
 
 
@@ -77,6 +82,7 @@ def read_model(file: PlainFile, opened: Callable[[PlainFile], object]) -> tuple[
     places: dict[str, Any] = {}
     beside: dict[str, PlainFile] = {}
     products: dict[str, BlockProduct] = {}
+    experts: dict[str, ExpertProduct] = {}
     others: dict[str, str] = {}
     for graph in _graphs(model.graph, 0):
         for each in graph.initializer:
@@ -89,10 +95,12 @@ def read_model(file: PlainFile, opened: Callable[[PlainFile], object]) -> tuple[
         for node in graph.node:
             if node.op_type == _PRODUCT and node.domain == _DOMAIN:
                 _add(file, products, node)
+            elif node.op_type == _EXPERTS and node.domain == _DOMAIN:
+                _add_experts(file, experts, node)
             elif node.op_type in _OTHERS and node.domain == _DOMAIN:
                 of = (node.input[place] for place in _OTHERS[node.op_type] if place < len(node.input))
                 others |= dict.fromkeys(filter(None, of), node.op_type)
-    header = FileHeader(tuple(tensors.values()), products=products, other_words=others)
+    header = FileHeader(tuple(tensors.values()), products=products, experts=experts, other_words=others)
     return header, places
 
 
@@ -176,7 +184,7 @@ def _external(
 
 def _add(file: PlainFile, products: dict[str, BlockProduct], node: Any) -> None:
     what = f"node {inert(node.name)} ({_PRODUCT})"
-    said = {each.name: each.i for each in node.attribute}
+    said = _integers(file, what, node)
     inputs = [*node.input, *[""] * (6 - len(node.input))]
     weights = inputs[1]
     sizes = {key: said.get(key, usual) for key, usual in (("N", 0), ("K", 0), ("bits", 4), ("block_size", 0))}
@@ -191,7 +199,37 @@ def _add(file: PlainFile, products: dict[str, BlockProduct], node: Any) -> None:
         scales=inputs[2],
         zero_points=inputs[3],
         group_index=inputs[4],
-        prepacked=bool(said.get("weight_prepacked", 0)),
+        prepacked=said.get("weight_prepacked", 0),
     )
     if products.setdefault(weights, found) != found:
         raise file.error(f"{what} and another node read {inert(weights)} differently", "one meaning of a weight")
+
+
+def _add_experts(file: PlainFile, experts: dict[str, ExpertProduct], node: Any) -> None:
+    what = f"node {inert(node.name)} ({_EXPERTS})"
+    said, inputs = _integers(file, what, node), [*node.input, *[""] * (14 - len(node.input))]
+    kind = next((each.s for each in node.attribute if each.name == "quant_type"), b"int")
+    offset = any(each.name == "zero_point_offset" and (each.f or each.i) for each in node.attribute)
+    for weights, scales, points in (tuple(inputs[place] for place in layer) for layer in _LAYERS):
+        if not weights:
+            continue
+        found = ExpertProduct(
+            kind=kind.decode(errors="replace"),
+            bits=said.get("expert_weight_bits", 4),
+            block_size=max(said.get("block_size", 0), 0),
+            scales=scales,
+            zero_points=points,
+            prepacked=said.get("weights_prepacked", -1),
+            point_offset=offset,
+            used=said.get("k", 1),
+        )
+        if experts.setdefault(weights, found) != found:
+            raise file.error(f"{what} and another node read {inert(weights)} differently", "one meaning of a weight")
+
+
+def _integers(file: PlainFile, what: str, node: Any) -> dict[str, int]:
+    """The attributes of a node that are integers. Raises WeightFileError if one that decides the layout is not."""
+    for each in node.attribute:
+        if each.name in _INTEGERS and (each.type not in {_INT, _UNDEFINED} or not each.HasField("i")):
+            raise file.error(f"{what} with {each.name} of attribute type {each.type}", f"{_INT}, an integer")
+    return {each.name: each.i for each in node.attribute}

@@ -67,6 +67,8 @@ def matrix_name(name: str) -> str:
     match = _ONNX.fullmatch(name)
     if match is not None:
         return f"{match[1].replace('.attn.', '.self_attn.')}.weight"
+    if name.endswith(".qweight"):
+        return f"{name.removesuffix('qweight')}weight"
     return name.removesuffix("_packed") if name.endswith(".weight_packed") else name
 
 

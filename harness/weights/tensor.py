@@ -63,13 +63,33 @@ class BlockProduct:
     zero_points: str
     group_index: str
     """The input g_idx."""
-    prepacked: bool
-    """Whether the bytes are in the order of one GPU's kernels (attribute weight_prepacked)."""
+    prepacked: int
+    """The attribute weight_prepacked: 0 for the plain layout, 1 for that of SM80, 2 for that of SM90."""
 
     @property
     def blocks(self) -> int:
         """Blocks of a row."""
         return -(-self.K // self.block_size)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertProduct:
+    """The weights of one layer of a node com.microsoft.QMoE of an .onnx file, by the names of the node's inputs."""
+
+    kind: str
+    """The attribute quant_type."""
+    bits: int
+    block_size: int
+    """0 for one scale for each row."""
+    scales: str
+    zero_points: str
+    """"" if it has none."""
+    prepacked: int
+    """The attribute weights_prepacked: 0 for the plain layout; -1 and 1 depend on the execution provider."""
+    point_offset: bool
+    """Whether an attribute moves the zero points."""
+    used: int
+    """The attribute k: experts that a token uses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,5 +104,7 @@ class FileHeader:
     file."""
     products: Mapping[str, BlockProduct] = field(default_factory=dict)
     """Of an .onnx file: how the initializers with fields of blocks are used, by name."""
+    experts: Mapping[str, ExpertProduct] = field(default_factory=dict)
+    """Of an .onnx file: how the initializers with fields of experts are used, by name."""
     other_words: Mapping[str, str] = field(default_factory=dict)
     """Of an .onnx file: initializers with fields in other layouts, and the operator that reads them."""

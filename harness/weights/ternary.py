@@ -2,8 +2,8 @@
 
 These matrices are ternary:
 
-- a GGUF type that holds codes;
-- words of MLX, compressed-tensors and ONNX with ternary scales and offsets beside them (words);
+- a GGUF type that holds codes, and I8_S whose values are codes;
+- words of MLX, compressed-tensors, GPTQ and ONNX with ternary scales and offsets beside them (words);
 - a uint8 tensor NAME with four rows per byte, as in BitNet models on Hugging Face, with its scale in NAME_scale;
 - floats or int8 that are all -1, 0 or 1 beside a NAME_scale: a packed model that was unpacked on load and saved;
 - floats of a linear layer that are exactly ternary (float_codes), in any part of a model;
@@ -31,11 +31,12 @@ from numpy.typing import NDArray
 
 from tritmark.harness.errors import InvalidArgumentError, WeightFileError
 from tritmark.harness.spec import Ternarized, WeightType
-from tritmark.harness.weights import block_products, compressed_tensors, hadamard, mlx
+from tritmark.harness.weights import block_products, compressed_tensors, expert_products, gptq, hadamard, i8_s, mlx
 from tritmark.harness.weights.companions import SCALE_SUFFIX, require_understood
 from tritmark.harness.weights.configuration import DIVIDE, MULTIPLY, NONE, ONLINE, configuration_of
 from tritmark.harness.weights.finite import check_finite, require_finite, scales_finite, slabs
 from tritmark.harness.weights.float_codes import FloatLayout, first_other_than_codes, has_four_levels, layout_of, split
+from tritmark.harness.weights.format_names import ORT_Q2, ORT_Q2_SM80, PACKED_ROWS
 from tritmark.harness.weights.gguf_file import LAYOUT_KEY
 from tritmark.harness.weights.gguf_scales import ScalesBeside
 from tritmark.harness.weights.gguf_types import TL1, TL2, described, unread_type
@@ -43,12 +44,9 @@ from tritmark.harness.weights.names import inert
 from tritmark.harness.weights.published_names import is_linear, looks_linear
 from tritmark.harness.weights.source import WeightSource
 from tritmark.harness.weights.tensor import FLOATS, TensorInfo
-from tritmark.harness.weights.words import ORT_Q2, Words, scales_of, zero_points
+from tritmark.harness.weights.words import Words, scales_of, zero_points
 from tritmark.harness.weights.words import layout_of as layout_of_words
 
-PACKED_ROWS = "packed_rows"
-"""The type of a uint8 tensor (R, K) with rows n, n + R, n + 2R and n + 3R in each byte. N is 4 * R, because files do
-not state whether it was less."""
 ROWS_TO_A_BYTE = 4
 TL_TYPES = tuple(map(unread_type, (TL1, TL2)))
 """The dtypes of bitnet.cpp's types for look-up kernels; ggml may use the numbers, so their extents have the size."""
@@ -56,7 +54,10 @@ _BEHIND, _MOST_PADDING = 32, 32
 """Bytes of the scale and zeros behind tiles, and of padding to the next tensor."""
 _FIRST_ROWS = 4
 """Rows that are tested for levels other than ternary ones."""
-_BESIDE_WORDS = ("scales", "biases", "weight_scale", "weight_shape", "weight_zero_point", "weight_g_idx")
+_BESIDE_WORDS = (
+    *("scales", "biases", "weight_scale", "weight_shape", "weight_zero_point", "weight_g_idx"),
+    *("qzeros", "g_idx"),
+)
 WEIGHT_SCALE_KEY = "tritmark.weight_scale"
 
 Codes = NDArray[np.int8]
@@ -220,6 +221,9 @@ class TernaryWeights:
         self._config = NONE if own else configuration_of(source.folder, asked=bool(self.asked.weight_scale))
         self.not_ternary: dict[str, str] = {}
         """Why words are not ternary, by name of the tensor; also of the tensors beside them."""
+        self._int8_scales: dict[str, np.float32] = {}
+        self.unread: dict[str, str] = {}
+        """Why values of I8_S are no codes, by name of the tensor."""
         found = [each for each in map(self._found, source.tensors) if each is not None]
         if self._config.words and not self.not_ternary and all(each.words is None for each in found):
             found_text = f"no words, and a configuration of {self._config.words}"
@@ -282,7 +286,7 @@ class TernaryWeights:
         """Like `read`, without the factor, which llama.cpp multiplies the product by."""
         if not info.format:
             return self._of_numbers(info)
-        form, options = self.format(info), {} if info.words is None else self._options(info.words, info.shape)
+        form, options = self.format(info), {} if info.words is None else self._options(info, expert)
         try:
             codes, scale = form.unpack(self.packed(info, expert), info.shape, tail="error", **options)
         except InvalidArgumentError as error:
@@ -299,19 +303,24 @@ class TernaryWeights:
         scales_finite(self.source, info.name, scale)
         return codes, scale
 
-    def _options(self, words: Words, shape: tuple[int, int]) -> dict[str, Any]:
+    def _options(self, info: TernaryInfo, expert: int) -> dict[str, Any]:
         """The options of `unpack` for a matrix of words."""
-        if words.format != ORT_Q2:
+        words = info.words
+        assert words is not None
+        if words.offsets is None and words.format not in {ORT_Q2, ORT_Q2_SM80}:
             return dict(words.options)
-        return {**words.options, "zero_points": zero_points(self.source, words, shape)}
+        points = zero_points(self.source, words, info.shape, expert if info.experts else None)
+        return {**words.options, "zero_points": points}
 
     def _of_words(self, tensor: TensorInfo) -> TernaryInfo | None:
         """The matrix of words, or None; `not_ternary` gets the reason."""
         if self.source.suffix == ".gguf":
             return None
         found = block_products.found(self.source, tensor)
+        found = found or expert_products.found(self.source, tensor, self.asked.layout)
         found = found or mlx.found(self.source, self._config.mlx, tensor)
         found = found or compressed_tensors.found(self.source, self._config.compressed, tensor)
+        found = found or gptq.found(self.source, self._config.gptq, tensor)
         if found is None:
             return None
         if found.words is None:
@@ -321,8 +330,8 @@ class TernaryWeights:
             self.not_ternary |= dict.fromkeys((tensor.name, *there), found.reason)
             return None
         layout = layout_of_words(self.source, found.words, found.shape)
-        format = found.words.format
-        return TernaryInfo(tensor, found.shape, format, format, None, layout, None, found.words, found.experts)
+        format, dtype = found.words.format, found.dtype or found.words.format
+        return TernaryInfo(tensor, found.shape, dtype, format, None, layout, None, found.words, found.experts)
 
     def _experts(self, tensor: TensorInfo) -> TernaryInfo | None:
         """The matrices of a 3-D tensor of GGUF, or None if their places are not known."""
@@ -336,6 +345,18 @@ class TernaryWeights:
             return info
         self.not_ternary[tensor.name] = f"{described(tensor.dtype)} of experts (3-D), whose layout is not known"
         return None
+
+    def _of_int8(self, tensor: TensorInfo, shape: tuple[int, int]) -> TernaryInfo | None:
+        """I8_S whose values are codes; None with the reason for any other."""
+        scale, reason = i8_s.found(self.source, tensor)
+        if scale is None:
+            self.unread[tensor.name] = reason
+            return None
+        factor = self._beside.factor(tensor) if self._beside is not None else None
+        with np.errstate(over="ignore"):
+            float16 = bool(np.float32(np.float16(scale)) == scale)
+        self._int8_scales[tensor.name] = scale
+        return TernaryInfo(tensor, shape, tensor.dtype, "", layout=FloatLayout("tensor", 0, float16), factor=factor)
 
     def _of_tiles(self, tensor: TensorInfo, shape: tuple[int, int]) -> TernaryInfo | None:
         """TL1 or TL2: with its scale in NAME_scale, or in 32 bytes behind the codes. None with the reason if the file
@@ -368,6 +389,8 @@ class TernaryWeights:
         shape = tensor.shape[0], tensor.shape[1]
         if tensor.dtype == "uint8" and PACKED_ROWS in self._holders.types:
             return self._packed_rows(tensor)
+        if tensor.dtype == i8_s.DTYPE:
+            return self._of_int8(tensor, shape)
         if tensor.dtype in TL_TYPES and tensor.dtype in self._holders.types:
             return self._of_tiles(tensor, shape)
         if tensor.dtype in self._holders.types:
@@ -464,6 +487,8 @@ class TernaryWeights:
     def _of_numbers(self, info: TernaryInfo) -> tuple[Codes, Any]:
         if info.scale is not None:
             return self._codes_beside(info), self._scale_beside(info)
+        if info.dtype == i8_s.DTYPE:
+            return i8_s.codes(self.source, info.tensor), self._int8_scales[info.name]
         values = self.source.read(info.name)
         check_finite(self.source, info.name, values)
         if info.layout is not None:

@@ -1,4 +1,4 @@
-"""Matrices of 2-bit words whose scales and offsets are separate tensors: MLX, compressed-tensors and ONNX."""
+"""Matrices of 2-bit words whose scales and offsets are separate tensors: MLX, compressed-tensors, GPTQ and ONNX."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 
 from tritmark.harness.weights.finite import check_finite
 from tritmark.harness.weights.float_codes import FloatLayout
+from tritmark.harness.weights.format_names import COMPRESSED_TENSORS_2, GPTQ_2, MLX_Q2, ORT_Q2, ORT_Q2_SM80
 from tritmark.harness.weights.source import WeightSource
 from tritmark.harness.weights.tensor import FLOATS, TensorInfo
 
-MLX_Q2 = "mlx_q2"
-COMPRESSED_TENSORS_2 = "compressed_tensors_2"
-ORT_Q2 = "ort_q2"
-"""Names of the formats of the bytes, see tritmark.kernels.formats."""
-OPTIONS = {MLX_Q2: "group_size", ORT_Q2: "block_size"}
+OPTIONS = {
+    **dict.fromkeys((MLX_Q2, COMPRESSED_TENSORS_2, GPTQ_2), "group_size"),
+    **dict.fromkeys((ORT_Q2, ORT_Q2_SM80), "block_size"),
+}
 """The layout option of a format that depends on the group."""
 
 
@@ -28,13 +28,18 @@ class Words:
 
     format: str
     scales: TensorInfo
-    """Floats with K / group numbers for each row, rounded up; (E, N, groups) for experts, flat in ONNX."""
+    """Floats with K / group numbers for each row, rounded up; (E, N, groups) for experts, flat in ONNX, and
+    (groups, N) in GPTQ."""
     group: int
     """Columns per scale: K if a row or the tensor has one."""
     offsets: TensorInfo | None = None
-    """The zero points of ONNX; None if they are 2, and for other formats."""
+    """The zero points of ONNX, compressed-tensors and GPTQ; None if they are 2, and for MLX."""
     others: tuple[TensorInfo, ...] = ()
     """Further tensors that belong to the matrix: biases of MLX, the shape of compressed-tensors."""
+    block: int = 0
+    """The block of the layout, a divisor of the group, where the two differ; otherwise 0."""
+    added: int = 0
+    """What is added to stored zero points: 1 in the first format of GPTQ."""
 
     @property
     def tensors(self) -> tuple[TensorInfo, ...]:
@@ -44,7 +49,7 @@ class Words:
     @property
     def options(self) -> dict[str, int]:
         """The layout options of the format."""
-        return {OPTIONS[self.format]: self.group} if self.format in OPTIONS else {}
+        return {OPTIONS[self.format]: self.block or self.group} if self.format in OPTIONS else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +63,8 @@ class FoundWords:
     words: Words | None = None
     reason: str = ""
     """Why the matrix is not ternary; "" if it is."""
+    dtype: str = ""
+    """The name of its WeightType, if the file does not state the layout."""
 
 
 def scales_of(
@@ -76,7 +83,7 @@ def scales_of(
     check_finite(source, words.scales.name, values, expert or 0)
     if values.size == 1:
         return np.full(rows, values.reshape(-1)[0], np.float32)
-    values = values.reshape(rows, -1)
+    values = values.T if words.format == GPTQ_2 else values.reshape(rows, -1)
     if values.shape[1] == 1:
         return values[:, 0]
     whole = _group(words, columns)
@@ -88,14 +95,44 @@ def _group(words: Words, columns: int) -> int:
     return columns if words.group >= columns else gcd(columns, words.group)
 
 
-def zero_points(source: WeightSource, words: Words, shape: tuple[int, int]) -> NDArray[Any]:
-    """The zero points of ONNX, uint8 four per byte or floats, in the shape that the format takes."""
-    blocks = -(-shape[1] // words.group)
+def zero_points(source: WeightSource, words: Words, shape: tuple[int, int], expert: int | None = None) -> NDArray[Any]:
+    """The zero points in a form that the format takes: uint8 (N, groups); for ONNX uint8 four per byte, or floats."""
+    rows, columns = shape
+    if words.offsets is not None and words.offsets.dtype == "int32":
+        parts = (expert, words.offsets.shape[0]) if expert is not None else (0, 1)
+        points = stored_points(source, words.offsets, rows, *parts, along_rows=words.format == GPTQ_2)
+        return points + np.uint8(words.added)
+    size = words.block or words.group
+    blocks = -(-columns // size)
     if words.offsets is None:
-        return np.full((shape[0], -(-blocks // 4)), 0xAA, np.uint8)  # 2 for each block
-    if words.offsets.dtype == "uint8":
-        return source.read_bytes(words.offsets.name).reshape(shape[0], -1)
-    return source.read(words.offsets.name).reshape(shape[0], blocks)
+        return np.full((rows, -(-blocks // 4)), 0xAA, np.uint8)  # 2 for each block
+    if words.offsets.dtype != "uint8":
+        return source.read(words.offsets.name).reshape(rows, blocks)
+    if expert is None:
+        return source.read_bytes(words.offsets.name).reshape(rows, -1)
+    stored = source.read_bytes(words.offsets.name, expert, words.offsets.shape[0])
+    points = points_of_experts(stored, rows, columns // words.group, by_row=len(words.offsets.shape) == 2)
+    return np.repeat(points, words.group // size, axis=1).astype(np.float32)
+
+
+def points_of_experts(stored: NDArray[np.uint8], rows: int, groups: int, *, by_row: bool) -> NDArray[np.uint8]:
+    """The zero points (rows, groups) of QMoE, which are stored four per byte: along the groups of a row, or with
+    `by_row` along the rows, one each."""
+    fields: NDArray[Any] = stored[:, np.newaxis] >> np.arange(0, 8, 2, dtype=np.uint8) & 3
+    if by_row:
+        return fields.reshape(-1, 1)[:rows]
+    return fields.reshape(rows, -1)[:, :groups]
+
+
+def stored_points(
+    source: WeightSource, points: TensorInfo, rows: int, part: int = 0, parts: int = 1, *, along_rows: bool
+) -> NDArray[np.uint8]:
+    """Zero points (rows, groups) as they are stored in int32, 16 to a word along the rows of the matrix. Words are
+    (rows / 16, groups), or with `along_rows` (groups, rows / 16)."""
+    stored = source.read_bytes(points.name, part, parts).view("<u4").reshape(points.shape[-2:])
+    fields: NDArray[Any] = stored[..., np.newaxis] >> np.arange(0, 32, 2, dtype=np.uint32) & 3
+    by_row = fields.reshape(len(stored), -1).T if along_rows else fields.transpose(0, 2, 1).reshape(-1, stored.shape[1])
+    return by_row[:rows].astype(np.uint8)
 
 
 def layout_of(source: WeightSource, words: Words, shape: tuple[int, int]) -> FloatLayout:

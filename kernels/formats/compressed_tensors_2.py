@@ -3,33 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import cast
 
-from tritmark.harness.errors import InvalidArgumentError
-from tritmark.harness.weights.words import COMPRESSED_TENSORS_2
+from tritmark.harness.weights.format_names import COMPRESSED_TENSORS_2
 from tritmark.kernels.formats.base import LayoutOption
-from tritmark.kernels.formats.sequential import Sequential
+from tritmark.kernels.formats.zero_points import ZeroPointed, with_group_size
 
 
 @dataclass(frozen=True, kw_only=True)
-class PackQuantized(Sequential):
+class PackQuantized(ZeroPointed):
     """The words of pack_to_int32 with num_bits = 2: int32 (N, K / 16 rounded up) as bytes, 16 weights of a row from the
     lowest bits up, each the field w + 2. Fields beyond K are 0.
 
-    The original also stores -2 as field 0, which is no ternary weight. `group_size` is that of the scales; the bytes
+    The original also stores -2 as field 0, which is no ternary weight. With zero points, which the original packs along
+    N, a weight is field - 2 - zero point; `unpack` takes zero point + 2. `group_size` is that of the scales; the bytes
     do not depend on it.
     """
 
     def laid_out(self, op: str, options: Mapping[str, LayoutOption]) -> PackQuantized:
-        if set(options) - {"group_size"}:
-            found = ", ".join(sorted(options))
-            raise InvalidArgumentError(op=op, argument="layout options", found=found, legal="group_size")
-        if not options:
-            return self
-        size = options["group_size"]
-        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
-            raise InvalidArgumentError(op=op, argument="group_size", found=repr(size), legal="an integer above 0")
-        return replace(self, group=size)
+        return cast(PackQuantized, with_group_size(self, op, dict(options)))
 
 
 FORMAT = PackQuantized(

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.spec import WeightType
-from tritmark.harness.weights.ternary import PACKED_ROWS
+from tritmark.harness.weights.format_names import PACKED_ROWS
 from tritmark.kernels.formats.absmean import absmean
 from tritmark.kernels.formats.base import Format, Scale, Shape
 from tritmark.kernels.formats.bits import join_fields, slabs, split_fields

@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tritmark.harness.errors import InvalidArgumentError
-from tritmark.harness.weights.words import MLX_Q2, first_bias_of_other_codes
+from tritmark.harness.weights.format_names import MLX_Q2
+from tritmark.harness.weights.words import first_bias_of_other_codes
+from tritmark.kernels.formats import affine
 from tritmark.kernels.formats.base import Experts, LayoutOption, Scale, Shape, Tail
-from tritmark.kernels.formats.sequential import Sequential, joined_fields, split_into_fields
+from tritmark.kernels.formats.sequential import Sequential, split_into_fields
 
 _GROUP_SIZES = (32, 64, 128)
-_LARGEST = np.float32(3)
 _EPSILON = np.float32(1e-7)
 
 
@@ -85,6 +86,7 @@ class MlxAffine(Sequential):
                 raise InvalidArgumentError(
                     op=op, argument=name, found=f"{given[index]} at {index}", legal="finite numbers"
                 )
+
         at = first_bias_of_other_codes(wide[0], wide[1])
         if at is not None:
             found = f"{wide[1][at]} beside the scale {wide[0][at]} at {at}, so the weights are not ternary"
@@ -100,25 +102,20 @@ class MlxAffine(Sequential):
         """
         op = f"formats.{self.name}.quantize_affine"
         form = self.with_group_size(group_size)
-        if not isinstance(x, np.ndarray) or x.dtype != np.float32:
-            raise InvalidArgumentError(op=op, argument="x", found=f"a {type(x).__name__}", legal="a float32 array")
-        shape = form.check_shape(op, "x", x.shape)
-        if not np.isfinite(x).all():
-            raise InvalidArgumentError(op=op, argument="x", found="with NaN or infinity", legal="finite numbers")
+        shape = affine.checked(form, op, x)
         groups = x.reshape(-1, form.group)
         low, high = groups.min(axis=1), groups.max(axis=1)
         from_low = np.abs(low) > np.abs(high)
         edge = np.where(from_low, low, high)
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-            scale = np.maximum((high - low) / _LARGEST, _EPSILON)
+            scale = np.maximum((high - low) / affine.LARGEST, _EPSILON)
             scale = np.where(from_low, scale, -scale)
             level = np.rint(edge / scale)
             on_edge = level != 0
             scale = np.where(on_edge, edge / np.where(on_edge, level, np.float32(1)), scale)
             bias = np.where(on_edge, edge, np.float32(0))
-            fields = np.clip(np.rint((groups - bias[:, np.newaxis]) / scale[:, np.newaxis]), 0, _LARGEST)
-        packed = joined_fields(fields.astype(np.uint8).reshape(shape))
-        return Affine(packed, scale.reshape(shape[0], -1), bias.reshape(shape[0], -1))
+            fields = np.rint((groups - bias[:, np.newaxis]) / scale[:, np.newaxis])
+        return Affine(affine.packed(fields, shape), scale.reshape(shape[0], -1), bias.reshape(shape[0], -1))
 
     def dequantize_affine(self, packed: NDArray[np.uint8], scales: Any, biases: Any) -> NDArray[np.float32]:
         """scale * field + bias in float32 (N, K), of any four fields; `scales` and `biases` are (N, K / G)."""

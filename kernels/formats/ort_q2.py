@@ -11,8 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tritmark.harness.errors import InvalidArgumentError
-from tritmark.kernels.formats.base import Experts, LayoutOption, Scale, Shape, Tail
-from tritmark.kernels.formats.sequential import Sequential, joined_fields, split_into_fields
+from tritmark.harness.spec import WeightType
+from tritmark.harness.weights.expert_products import LAYOUTS
+from tritmark.harness.weights.format_names import QMOE
+from tritmark.kernels.formats import affine
+from tritmark.kernels.formats.base import LayoutOption, Shape
+from tritmark.kernels.formats.sequential import joined_fields, split_into_fields
+from tritmark.kernels.formats.zero_points import ZeroPointed
 
 _BLOCK_SIZES = (16, 32, 64, 128, 256)
 
@@ -28,7 +33,7 @@ class BlockQuantized(NamedTuple):
     """(N, blocks / 4 rounded up), four per byte; None: all are 2."""
 
 
-class MatMulNBits(Sequential):
+class MatMulNBits(ZeroPointed):
     """The input B of com.microsoft.MatMulNBits with bits = 2. A weight is (field - zero point) * scale, and each
     `block_size` consecutive weights of a row share a zero point and a scale.
 
@@ -76,11 +81,7 @@ class MatMulNBits(Sequential):
         """
         op = f"formats.{self.name}.quantize_affine"
         form = self.with_block_size(block_size)
-        if not isinstance(x, np.ndarray) or x.dtype != np.float32:
-            raise InvalidArgumentError(op=op, argument="x", found=f"a {type(x).__name__}", legal="a float32 array")
-        n, k = form.check_shape(op, "x", x.shape)
-        if not np.isfinite(x).all():
-            raise InvalidArgumentError(op=op, argument="x", found="with NaN or infinity", legal="finite numbers")
+        n, k = affine.checked(form, op, x)
         # Zeros beyond K change neither edge, because 0 is always a level.
         blocks = np.pad(x, ((0, 0), (0, -k % form.block))).reshape(n, -1, form.block)
         low, high = np.minimum(blocks.min(axis=-1), 0), np.maximum(blocks.max(axis=-1), 0)
@@ -89,20 +90,19 @@ class MatMulNBits(Sequential):
                 scales = np.where(np.abs(high) > np.abs(low), high, low) / np.float32(-2)
                 points = np.full(scales.shape, 2, np.uint8)
             else:
-                scales = (high - low) / np.float32(3)
+                scales = (high - low) / affine.LARGEST
                 level = np.where(scales != 0, -low / scales, low)
                 points = np.clip(np.floor(level + np.float32(0.5)), 0, 3).astype(np.uint8)
             inverse = np.where(scales != 0, np.float32(1) / scales, np.float32(0))
             levels = blocks * inverse[..., np.newaxis] + points[..., np.newaxis].astype(np.float32)
         rounded = np.trunc(levels)  # half away from zero
         rounded += (levels - rounded >= 0.5).astype(np.float32) - (levels - rounded <= -0.5)
-        fields = np.clip(rounded, 0, 3).astype(np.uint8)
-        fields.reshape(n, -1)[:, k:] = 0
+        rounded.reshape(n, -1)[:, k:] = 0
         stored = None
         if not symmetric:
             padding = (0, 0), (0, -points.shape[1] % 4)
             stored = joined_fields(np.pad(points, padding, constant_values=2))
-        return BlockQuantized(joined_fields(fields), scales.astype(np.float32, copy=False), stored)
+        return BlockQuantized(affine.packed(rounded, rounded.shape), scales.astype(np.float32, copy=False), stored)
 
     def dequantize_affine(
         self, packed: NDArray[np.uint8], scales: NDArray[Any], zero_points: NDArray[Any] | None, columns: int
@@ -122,48 +122,6 @@ class MatMulNBits(Sequential):
             found, legal = ", ".join(sorted(options)), "block_size"
             raise InvalidArgumentError(op=op, argument="layout options", found=found, legal=legal)
         return self.with_block_size(options["block_size"]) if options else self
-
-    def unpack(  # type: ignore[override]  # no other option is an array
-        self,
-        packed: NDArray[np.uint8],
-        shape: Shape | Experts,
-        *,
-        tail: Tail = "drop",
-        zero_points: NDArray[Any] | None = None,
-        **layout: LayoutOption,
-    ) -> tuple[NDArray[np.int8], Scale]:
-        """As in other formats. `zero_points` are those of the model, in a form that the method of that name returns; by
-        default all are 1.
-
-        Also raises InvalidArgumentError for zero points of another dtype or shape, and for weights that are not -1, 0
-        or 1.
-        """
-        if zero_points is None:
-            return super().unpack(packed, shape, tail=tail, **layout)
-        form = self.laid_out(f"formats.{self.name}.unpack", layout)
-        if len(shape) == 3:
-            op, of_each = f"formats.{self.name}.unpack", (shape[1], shape[2])
-            if len(packed) != shape[0] or len(zero_points) != shape[0]:
-                found = f"of shapes {packed.shape} and {zero_points.shape}"
-                legal = f"{shape[0]} experts on the first axis"
-                raise InvalidArgumentError(op=op, argument="packed and zero_points", found=found, legal=legal)
-            experts = [
-                form.unpack(each, of_each, tail=tail, zero_points=points)
-                for each, points in zip(packed, zero_points, strict=True)
-            ]
-            return np.stack([codes for codes, _ in experts]), np.stack([scale for _, scale in experts])
-        anything = replace(form, codes=(0, 1, 2, 3), fields=(0, 1, 2, 3))
-        fields, ones = super(MatMulNBits, anything).unpack(packed, shape, tail=tail)
-        taken = form._zero_points(zero_points, fields.shape)
-        codes = fields - np.repeat(taken, form.group, axis=1)[:, : fields.shape[1]]
-        wrong = np.argwhere(np.abs(codes) > 1)
-        if wrong.size:
-            index = tuple(int(i) for i in wrong[0])
-            found = f"field {fields[index]} with zero point {taken[index[0], index[1] // form.group]} at {index}"
-            raise InvalidArgumentError(
-                op=f"formats.{self.name}.unpack", argument="packed", found=found, legal="a difference of -1, 0 or 1"
-            )
-        return codes, ones
 
     def _zero_points(self, given: NDArray[Any], shape: tuple[int, ...]) -> NDArray[np.int8]:
         """Zero points as int8 (N, blocks)."""
@@ -198,3 +156,5 @@ ORT_Q2 = MatMulNBits(
 )
 
 FORMATS = (ORT_Q2,)
+
+WEIGHT_TYPES = (WeightType(dtype=QMOE, layouts=LAYOUTS, usual=False, written=False),)

@@ -32,18 +32,22 @@ class Sequential(Format):
         return (shape[0], -(-shape[1] // self.group)) if self.scale_per == "group" else super().scale_shape(shape)
 
     def _pack(self, codes: NDArray[np.int8], scale: Scale) -> NDArray[np.uint8]:
+        shape = self.packed_shape((codes.shape[0], codes.shape[1]))
+        out = np.empty((len(codes), math.prod(shape[1:])), np.uint8)
+        self._pack_rows(codes, out)
+        return out.reshape(shape)
+
+    def _pack_rows(self, codes: NDArray[np.int8], out: NDArray[np.uint8]) -> None:
+        """Write the bytes of each row of codes into a row of `out`."""
         n, k = codes.shape
         field_of = np.zeros(256, np.uint8)
         field_of[np.array(self.codes, np.int8).view(np.uint8)] = self.fields
-        shape = self.packed_shape((n, k))
-        out = np.empty((n, math.prod(shape[1:])), np.uint8)
         for part in slabs(n, k):
             fields = np.full((part.stop - part.start, 4 * out.shape[1]), self.padding, np.uint8)
             fields[:, :k] = field_of[codes[part].view(np.uint8)]
             out[part] = fields[:, ::4]
             for place in (1, 2, 3):
                 out[part] |= fields[:, place::4] << 2 * place
-        return out.reshape(shape)
 
     def _unpack(self, packed: NDArray[np.uint8], shape: Shape) -> tuple[NDArray[np.int8], Scale]:
         code_of = np.full(4, 2 if 2 not in self.codes else -128, np.int8)

@@ -68,24 +68,27 @@ def plan_linear(
 def plan_addresses(
     plans: Any, key: Any, format: str, dtypes: tuple[str, str], axes: Axes, threads: int, given: tuple[Any, ...]
 ) -> None:
-    """Make the plan for the next call with that key, for layers without bias and with weights of one scale in that
-    format: `run_at`, its kernel, and the arguments given here.
+    """Make the plan for the next call with that key, for layers without bias and with weights in that format, of one
+    scale or with scales of groups in their bytes: `run_at`, its kernel, and the arguments given here.
 
     Its `run_at` takes the addresses of rows, weights and output (rows and output of these dtypes), the weights' scale.
-    No plan is made if the product needs a workspace."""
+    No plan is made if the product needs a workspace other than the sums of groups."""
     rows, output = dtypes
 
     def made() -> Any:
         product = dispatch.select(KernelKey("cpu", TERNARY_MATMUL.name, format, output), axes, None, threads)
         quantize = dispatch.select(key_for(rows, "cpu"), {"M": axes["M"], "K": axes["K"]}, None, threads)
-        if not (cpu.own(product) and cpu.own(quantize)) or room_of(product, axes):
+        if not (cpu.own(product) and cpu.own(quantize)):
+            return None
+        room = room_of(product, axes)
+        if room and FORMATS[format].scale_per != "group":
             return None
         data = np.empty(math.prod(FORMATS[format].packed_shape((axes["N"], axes["K"]))), np.uint8)
         launches = (
             quantize_launch(quantize, axes, threads, rows),
             launch_of(product, data, np.float32(1), axes, threads),
         )
-        plan = native().LinearPlan(native().LinearCall(*launches), product, None, None, False)
+        plan = native().LinearPlan(native().LinearCall(*launches), product, None, None, False, room)
         return plan.run_at, KernelRan(product.id, axes, threads), *given
 
     keep(plans, key, made)

@@ -11,7 +11,6 @@ import ctypes
 import os
 import re
 import struct
-import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -151,6 +150,8 @@ def _have_mounts() -> None:
 def _mount(content: bytes, over: Path) -> None:
     """Mount `content` over a file, for this process only. Raises OSError."""
     library = ctypes.CDLL(None, use_errno=True)
+    import tempfile
+
     with tempfile.NamedTemporaryFile() as file:
         file.write(content)
         file.flush()

@@ -24,7 +24,15 @@ from tritmark.kernels.formats import BUILT_IN
 from tritmark.kernels.formats.bits import ZERO_BYTE, join_fields
 from tritmark.kernels.peers import torch_cuda
 from tritmark.kernels.peers.launch import gamma, not_installed
-from tritmark.kernels.peers.launch_cuda import BFLOAT16, CudaPeerLaunch, grouped_terms, on_host, terms, unsimulated
+from tritmark.kernels.peers.launch_cuda import (
+    BFLOAT16,
+    BFLOAT16_LEAST,
+    CudaPeerLaunch,
+    grouped_terms,
+    on_host,
+    terms,
+    unsimulated,
+)
 from tritmark.kernels.peers.products import Bytes, Codes, inverse_scales, packed
 
 PACKAGE = "humming-kernels"
@@ -100,25 +108,15 @@ def tuned(layer: Any, axes: Axes) -> Any:
     return get_heuristics_config(layer.humming_config, shape_m=axes["M"])
 
 
-def bfloat16_rows(inputs: Arrays) -> Any:
-    """Activations of bfloat16 on the device."""
-    import torch
-
-    rows = np.ascontiguousarray(inputs["activations"]).view(np.int16)
-    return torch.from_numpy(rows).to("cuda").view(torch.bfloat16)
-
-
 def rows_of(kind: str, inputs: Arrays) -> tuple[Any, Any]:
     """Activations on the device and their scales (M, 1): int8 codes with scales; or bfloat16 values, already scaled or
     those of the op, with None."""
+    if kind != INT8:
+        return torch_cuda.bfloat16_rows(inputs), None
     import torch
 
-    if "act_scale" not in inputs:
-        return bfloat16_rows(inputs), None
     scale = inverse_scales(inputs)[:, np.newaxis]
-    if kind == INT8:
-        return torch.from_numpy(inputs["activations"]).to("cuda"), torch.from_numpy(scale).to("cuda")
-    return torch.from_numpy(inputs["activations"] * scale).to(torch.bfloat16).to("cuda"), None
+    return torch.from_numpy(inputs["activations"]).to("cuda"), torch.from_numpy(scale).to("cuda")
 
 
 def bind(name: str, kind: str, format: str, inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:
@@ -175,4 +173,4 @@ def grouped_bound(kind: str, format: str, inputs: Arrays, axes: Axes) -> Mapping
     off = (whole - 1) * magnitudes
     if kind == INT8:
         off += whole * largest / (2 * INTEGER_SCALES) * plain
-    return {"out": inverse * off}
+    return {"out": inverse * off + SLICES * BFLOAT16_LEAST}

@@ -38,6 +38,8 @@ FASTEST = cuda.FORMAT
 """The format of the keys of peers that repack weights."""
 BFLOAT16 = 2.0**-8
 """Unit roundoff of bfloat16."""
+BFLOAT16_LEAST = 2.0**-133
+"""Its least number above zero."""
 
 Call = Callable[[Stream], None]
 Bind = Callable[[Arrays, Arrays, Axes, int], Launch]
@@ -182,8 +184,8 @@ def terms(name: str, inputs: Arrays) -> tuple[Floats, Floats, Floats]:
 
 
 def grouped_terms(name: str, format: str, inputs: Arrays, axes: Axes) -> tuple[Floats, Floats, Floats, float]:
-    """For weights with a scale for each group: 1 / act_scale, (M, 1); the sums of the magnitudes of the terms with the
-    weights' scales and without them, (M, N); the largest magnitude of a scale.
+    """For weights with a scale for each group: 1 / act_scale, (M, 1), or ones for activations without it; the sums of
+    the magnitudes of the terms with the weights' scales and without them, (M, N); the largest magnitude of a scale.
 
     Raises InvalidArgumentError if scales or sums exceed float32.
     """
@@ -195,7 +197,8 @@ def grouped_terms(name: str, format: str, inputs: Arrays, axes: Axes) -> tuple[F
         part = times(activations[:, start : start + group], codes[:, start : start + group])
         magnitudes += part * scales[:, g]
         plain += part
-    inverse = 1 / inputs["act_scale"].astype(np.float64)
+    quantized = "act_scale" in inputs
+    inverse = 1 / inputs["act_scale"].astype(np.float64) if quantized else np.ones(axes["M"])
     products.held(name, inverse, np.maximum(magnitudes, 128.0))
     return inverse[:, np.newaxis], magnitudes, plain, float(scales.max())
 

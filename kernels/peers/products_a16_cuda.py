@@ -11,15 +11,22 @@ import numpy as np
 
 from tritmark.harness.spec import Arrays, Axes, Launch, Variant
 from tritmark.kernels.cuda.backend import Stream
+from tritmark.kernels.formats.row16_grouped import FORMATS as GROUPED
 from tritmark.kernels.peers import humming, products, torch_cuda
 from tritmark.kernels.peers.launch import gamma, times
-from tritmark.kernels.peers.launch_cuda import BFLOAT16, CudaPeerLaunch, Floats, on_host, rounded_once, variant
+from tritmark.kernels.peers.launch_cuda import (
+    BFLOAT16,
+    BFLOAT16_LEAST,
+    CudaPeerLaunch,
+    Floats,
+    on_host,
+    rounded_once,
+    variant,
+)
 from tritmark.kernels.ternary_matmul_a16.cuda import FORMAT
 from tritmark.kernels.ternary_matmul_a16.spec import NAMES
 
 _OP = NAMES["bfloat16"]
-_LEAST = 2.0**-133
-"""The least bfloat16."""
 
 
 def terms(name: str, inputs: Arrays) -> tuple[float, Floats, Floats]:
@@ -40,7 +47,7 @@ def bind_torch(name: str, inputs: Arrays, outputs: Arrays, axes: Axes, threads: 
     host = on_host(inputs)
     scale = float(host["weight_scale"])
     columns = (torch_cuda.weights_of(FORMAT, host, axes) * scale).to(torch.bfloat16).t()
-    rows, out = humming.bfloat16_rows(host), torch_cuda.over(outputs["out"])
+    rows, out = torch_cuda.bfloat16_rows(host), torch_cuda.over(outputs["out"])
 
     def call(stream: Stream) -> None:
         with torch_cuda.within(stream):
@@ -55,14 +62,43 @@ def torch_bound(inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
     scale, sums, magnitudes = terms("torch.matmul", inputs)
     each = (1 + gamma(2 * axes["K"] + 1)) * (1 + BFLOAT16) - 1
     found = rounded_once(scale * sums, each * scale * magnitudes)
-    return {"out": found["out"] + _LEAST}
+    return {"out": found["out"] + BFLOAT16_LEAST}
 
 
 def humming_bound(inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
     """The bound. Parts of K are summed in float32, scaled, rounded to bfloat16 and added in bfloat16."""
     scale, _, magnitudes = terms(humming.PACKAGE, inputs)
     each = (1 + gamma(2 * axes["K"] + 3)) * (1 + BFLOAT16) ** humming.SLICES - 1
-    return {"out": each * scale * magnitudes + humming.SLICES * _LEAST}
+    return {"out": each * scale * magnitudes + humming.SLICES * BFLOAT16_LEAST}
+
+
+def _grouped(format: str) -> tuple[Variant, ...]:
+    """The peers of products with a scale for each group."""
+    return (
+        variant(
+            "humming-w2a16",
+            "bfloat16",
+            "humming-kernels, int2 weights with scales of groups and bfloat16 activations, tuned for the shape",
+            partial(humming.bind, "humming-w2a16", humming.BF16, format),
+            humming.missing,
+            humming.load,
+            op=_OP,
+            format=format,
+            constraints=humming.CONSTRAINTS,
+            error_bound=partial(humming.grouped_bound, humming.BF16, format),
+        ),
+        variant(
+            "torch-bfloat16",
+            "bfloat16",
+            "PyTorch, torch.matmul of dense bfloat16 weights that contain the scales, sums in float32",
+            partial(torch_cuda.bind_dequantized, "torch-bfloat16", format),
+            torch_cuda.missing,
+            torch_cuda.load,
+            op=_OP,
+            format=format,
+            error_bound=partial(torch_cuda.dequantized_bound, format),
+        ),
+    )
 
 
 VARIANTS: tuple[Variant, ...] = (
@@ -87,5 +123,6 @@ VARIANTS: tuple[Variant, ...] = (
         op=_OP,
         error_bound=torch_bound,
     ),
+    *(each for form in GROUPED for each in _grouped(form.name)),
 )
 """The variants of packages on PyPI; they register through the entry-point group `tritmark.variants`."""

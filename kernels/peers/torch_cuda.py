@@ -23,6 +23,7 @@ from tritmark.kernels.formats import BUILT_IN
 from tritmark.kernels.peers.launch import gamma, not_installed, times
 from tritmark.kernels.peers.launch_cuda import (
     BFLOAT16,
+    BFLOAT16_LEAST,
     CudaPeerLaunch,
     grouped_terms,
     on_host,
@@ -140,6 +141,21 @@ def _dense(codes: Codes) -> Bytes:
     return np.ascontiguousarray(codes).view(np.uint8)
 
 
+def bfloat16_rows(inputs: Arrays) -> Any:
+    """Activations of bfloat16 on the device: those of the op, or int8 codes times their scales. `inputs` are on the
+    host."""
+    import torch
+
+    if "act_scale" in inputs:
+        return (
+            torch.from_numpy(inputs["activations"] * inverse_scales(inputs)[:, np.newaxis])
+            .to(torch.bfloat16)
+            .to("cuda")
+        )
+    rows = np.ascontiguousarray(inputs["activations"]).view(np.int16)
+    return torch.from_numpy(rows).to("cuda").view(torch.bfloat16)
+
+
 def bind_int8(
     name: str, format: str, scaled: bool, inputs: Arrays, outputs: Arrays, axes: Axes, threads: int
 ) -> Launch:
@@ -184,7 +200,7 @@ def bind_dequantized(name: str, format: str, inputs: Arrays, outputs: Arrays, ax
     stored = form.stored_scales(np.ascontiguousarray(host["weights"]).reshape(-1), (axes["N"], axes["K"]))
     scales = torch.from_numpy(stored).to("cuda").repeat_interleave(form.group, dim=1)
     out, columns = over(outputs["out"]), (weights_of(format, host, axes) * scales).to(torch.bfloat16).t()
-    rows = torch.from_numpy(host["activations"] * inverse_scales(host)[:, np.newaxis]).to(torch.bfloat16).to("cuda")
+    rows = bfloat16_rows(host)
 
     def call(stream: Stream) -> None:
         with within(stream):
@@ -240,8 +256,9 @@ def int8_bound(inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
 def dequantized_bound(format: str, inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
     """As bfloat16_bound, for weights that contain the scales of their groups and are rounded to bfloat16, too."""
     inverse, magnitudes, _, _ = grouped_terms("torch.matmul", format, inputs, axes)
-    each = (1 + gamma(2 * axes["K"] + 3)) * (1 + BFLOAT16) ** 3 - 1  # activations, weights and the output
-    return {"out": each * inverse * magnitudes}
+    rounded = 3 if "act_scale" in inputs else 2  # weights, the output, and activations that were codes
+    each = (1 + gamma(2 * axes["K"] + 3)) * (1 + BFLOAT16) ** rounded - 1
+    return {"out": each * inverse * magnitudes + BFLOAT16_LEAST}
 
 
 def bfloat16_bound(inputs: Arrays, axes: Axes) -> Mapping[str, Any]:

@@ -53,8 +53,9 @@ def read(path: Path) -> Iterator[GoldenVector]:
             shape=known.shape,
             packed=content[key],
             codes=codes,
-            scale=scale,
+            scale=scale if scale is not None else _stored_scales(format, content),
             x=x,
+            **_values(format, content),
             options=_options(format, content),
         )
 
@@ -63,3 +64,25 @@ def _options(format: str, content: dict[str, Any]) -> dict[str, int]:
     """The layout options of the format that the file contains."""
     taken = BUILT_IN[format].options if format in BUILT_IN else ()
     return {key: int(content[key]) for key in taken if key in content and content[key].dtype == np.int64}
+
+
+def _values(format: str, content: dict[str, Any]) -> dict[str, Any]:
+    """The floats that the original makes from the bytes, and the arrays beside the bytes that decide them."""
+    form, values = BUILT_IN.get(format), content.get("dequant_c")
+    if form is None or values is None or form.scale_per != "group":
+        return {}
+    if form.scale_stored:
+        return {"values": values}
+    beside: dict[str, Any] = {key: content[key] for key in ("scales", "biases", "zero_points") if key in content}
+    if "biases" not in beside:
+        beside = {"zero_points": None, **beside, "columns": values.shape[-1]}
+    return {"values": values, "beside": beside}
+
+
+def _stored_scales(format: str, content: dict[str, Any]) -> Any:
+    """The scales of groups as the bytes have them, from those that the original was given; None without any."""
+    form, scales = BUILT_IN.get(format), content.get("scales")
+    if form is None or scales is None or not form.scale_stored:
+        return None
+    with np.errstate(over="ignore"):
+        return scales.astype(form.scale_dtype).astype(np.float32)

@@ -100,11 +100,6 @@ def _at_most(most: int, inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str,
     return made
 
 
-def _experts_in_a_byte(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
-    """The number of the expert kept in 8 bits."""
-    return _by_expert(_rows(inputs, axes) % 256, inputs, axes, key)
-
-
 def _int16(x: Array, w: Array) -> Array:
     """Sums wrapped to int16."""
     return accumulate(x, w).astype(np.int16).astype(np.int64)
@@ -128,8 +123,8 @@ def _is_int(key: KernelKey) -> bool:
     return key.dtype == "int32"
 
 
-def _is_bfloat16(key: KernelKey) -> bool:
-    return key.dtype == "bfloat16"
+def _is_narrow(key: KernelKey) -> bool:
+    return key.dtype in {"bfloat16", "float16"}
 
 
 def _has_groups(key: KernelKey) -> bool:
@@ -167,15 +162,14 @@ MUTANTS: tuple[Mutant | EquivalentMutants, ...] = (
         Mutant(op=_OP, name=f"at most {most} rows of an expert", compute=partial(_at_most, most), drawn=True)
         for most in (1, 16, 96)
     ),
-    Mutant(op=_OP, name="number of the expert kept in 8 bits", compute=_experts_in_a_byte),
     Mutant(op=_OP, name="sums wrapped to int16", compute=_wrapped, only=_has_long_sums),
     Mutant(op=_OP, name="act_scale rounded to bfloat16", compute=_narrow_scale, only=_is_float, drawn=True),
     EquivalentMutants(op=_OP, mutant="input *_scale: *", only=_is_int, reason="int32 outputs are the sums themselves"),
     EquivalentMutants(
         op=_OP,
         mutant="input *_scale: one unit of the last place larger",
-        only=_is_bfloat16,
-        reason="a unit of float32's last place is far less than the one of bfloat16's that the contract admits",
+        only=_is_narrow,
+        reason="a unit of float32's last place is far less than the one of 16 bits that the contract admits",
     ),
     EquivalentMutants(
         op=_OP,

@@ -197,7 +197,7 @@ READERS: dict[str, Callable[[Vector], None]] = {
     "mm_tq2_0_*": tq_product,
     "mm_q2_0_*": q2_0_product,
     "mlx_t_*": by_field,
-    "ort_t_*": by_field,
+    "ort_*": by_field,
     "iq1_bn_[!z]*": partial(packer, scaled=False),
     "iq2_bn_[!rz]*": partial(packer, scaled=False),
     "iq2_bn_r[ao]*": partial(packer, scaled=False),

@@ -12,6 +12,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tritmark.harness.errors import InvalidArgumentError, NoCompatibleKernelError
+from tritmark.harness.spec import Workload
+from tritmark.harness.validate.cases import Material
 from tritmark.kernels import FORMATS, PackedWeights, pack_weights, ternary_matmul, ternary_matmul_experts
 from tritmark.kernels.native import cpu
 from tritmark.kernels.ternary_matmul_experts.api import with_receipt
@@ -246,3 +248,15 @@ def test_planned_calls_have_the_bits_of_others_and_refuse_the_same() -> None:
         assert np.array_equal(out, before)
     with pytest.raises(InvalidArgumentError, match="legal: one matrix"):
         ternary_matmul(x, weights, act_scale=act_scale)
+
+
+@given(
+    M=st.integers(1, 90), E=st.integers(1, 40), family=st.sampled_from(OP.input_families), seed=st.integers(0, 1 << 30)
+)
+def test_both_sets_of_a_drawn_case_have_legal_offsets(M: int, E: int, family: str, seed: int) -> None:
+    """Elements of other inputs are exchanged between the sets."""
+    workload = Workload(op=OP.name, axes={"M": M, "E": E, "N": 65, "K": 64}, family=family)
+    sets = Material(OP, workload, seed, salts=({}, {}), near=True).logical
+    assert len(sets) == 2
+    for each in sets:
+        check("op", each["offsets"], M)

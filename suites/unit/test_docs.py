@@ -290,8 +290,8 @@ def test_python_in_them_runs(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_python_in_the_page_on_pytorch_runs() -> None:
     pytest.importorskip("torch", reason="torch is not installed; tox -e torch has it")
-    (code,) = blocks((ROOT / "docs" / "pytorch.md").read_text(), "python")
-    exec(compile(code, "docs/pytorch.md", "exec"), {"__name__": "docs"})
+    for code in blocks((ROOT / "docs" / "pytorch.md").read_text(), "python"):
+        exec(compile(code, "docs/pytorch.md", "exec"), {"__name__": "docs"})
 
 
 def test_manifests_in_them_are_legal(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ def folder(path: Path) -> str:
 def test_a_clone_gets_the_command_of_the_documentation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clone = tmp_path / "a clone"
     clone.mkdir()
-    monkeypatch.setattr(extras, "distribution", lambda name: origin(folder(clone)))
+    monkeypatch.setattr("importlib.metadata.distribution", lambda name: origin(folder(clone)))
     assert not extras.in_clone(), "the folder is there, and no project in it"
     (clone / "pyproject.toml").touch()
     assert extras.in_clone()
@@ -47,7 +47,7 @@ def test_a_clone_gets_the_command_of_the_documentation(tmp_path: Path, monkeypat
     ],
 )
 def test_without_a_clone_the_extra_is_named(text: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(extras, "distribution", lambda name: origin(text))
+    monkeypatch.setattr("importlib.metadata.distribution", lambda name: origin(text))
     assert extras.install.__wrapped__("peers") == "install the extra `peers` of tritmark"
 
 

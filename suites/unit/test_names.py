@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import ast
+import re
 from collections import defaultdict
 from importlib.util import find_spec
 from pathlib import Path
+
+_CLASS = re.compile(r"^[ \t]*class ([A-Za-z]\w*)[(:\[]", re.MULTILINE)
+"""The statement, without names that begin with an underscore. Parsing every file takes four seconds."""
 
 
 def test_no_public_class_name_occurs_in_two_modules() -> None:
@@ -16,8 +19,7 @@ def test_no_public_class_name_occurs_in_two_modules() -> None:
         assert found.origin is not None
         folder = Path(found.origin).parent
         for path in folder.rglob("*.py"):
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                    places[node.name].add(str(path.relative_to(folder.parent)))
+            for name in _CLASS.findall(path.read_text(encoding="utf-8")):
+                places[name].add(str(path.relative_to(folder.parent)))
     assert len(places) > 100
     assert {name: sorted(where) for name, where in places.items() if len(where) > 1} == {}

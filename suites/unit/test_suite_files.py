@@ -362,14 +362,14 @@ def test_full_measures_every_shape_of_every_model(named: dict[str, Suite]) -> No
 
     text = (Path(workloads.__path__[0]) / "models.toml").read_text(encoding="utf-8")
     models = tomllib.loads(text)
-    assert len(models) == 12
+    assert len(models) == 22
     shapes = {
         (1, *shape[:2])
         for model in models.values()
         for key in ("linears", "fused", "shapes")
         for shape in model.get(key, [])
     }
-    assert len(shapes) == 44
+    assert len(shapes) == 70
     assert shapes <= set(axes_of(named["full"], "ternary_matmul", measure=True))
 
 

@@ -53,6 +53,22 @@ def test_import_tritmark_imports_no_part() -> None:
     assert told(code) == "[]"
 
 
+def test_import_of_kernels_leaves_out_what_its_functions_need_later_or_never() -> None:
+    loaded = set(told("import sys, tritmark.kernels\nprint(*sys.modules)").split())
+    assert not loaded & {"importlib.metadata", "email", "subprocess", "pydantic", "scipy", "gguf", "onnx"}
+    own = {each.removeprefix("tritmark.") for each in loaded if each.startswith("tritmark.")}
+    late = ("kernels.peers", "kernels.provider", "kernels.cuda.device", "harness.weights.source", "harness.record")
+    assert not [each for each in own if each.startswith(late)]
+    assert len(own) < 220, "73 fewer than with variants and peers"
+
+
+def test_what_kernels_bring_to_the_harness_is_there_at_its_first_use() -> None:
+    code = "import tritmark.kernels as k\nprint(k.OPS is k.PROVIDER.ops, 'PROVIDER' in vars(k))"
+    assert told(code) == "True True"
+    with pytest.raises(AttributeError, match="no attribute 'PROVIDERS'"):
+        _ = tritmark.kernels.PROVIDERS
+
+
 def test_what_is_not_there_is_an_attribute_error_that_names_the_parts() -> None:
     with pytest.raises(AttributeError, match=r"no attribute 'kernel'; its parts are .*harness, kernels, .*torch"):
         _ = tritmark.kernel

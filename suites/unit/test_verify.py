@@ -284,7 +284,6 @@ def test_functions_of_peers_have_any_name(gpu_record: Record) -> None:
     assert "it launched no function" in str(faults(nothing)["receipts"])
 
 
-@pytest.mark.timing
 def test_a_fallback_that_the_harness_ran_is_found(ran: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """A provider calls the CPU's kernel cuda: accuracy passes, figures are measured, and the Record says cuda
     throughout."""

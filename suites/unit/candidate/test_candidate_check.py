@@ -282,7 +282,7 @@ CLASHING = [INSTALLED.registry.variants[0]]
 
 
 def _points(monkeypatch: pytest.MonkeyPatch, *values: str) -> None:
-    real = providers.entry_points  # type: ignore[attr-defined]
+    real = providers.entry_points
     found = [EntryPoint(f"p{nth}", value, VARIANTS) for nth, value in enumerate(values)]
     monkeypatch.setattr(providers, "entry_points", lambda group: found if group == VARIANTS else real(group=group))
 

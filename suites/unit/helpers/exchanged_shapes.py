@@ -16,6 +16,8 @@ SHAPES: list[tuple[str, str, str, dict[str, int]]] = [
     ("ternary_quantize", "tq2_0", "uint8", {"n": 4096, "block": 256}),
     ("activation_quantize", "none", "int8", {"M": 7, "K": 65}),
     ("activation_quantize", "float16", "int8", {"M": 7, "K": 65}),
+    ("hadamard_quantize", "none", "int8", {"M": 7, "K": 192, "block": 64}),
+    ("hadamard_transform", "bfloat16", "float16", {"M": 7, "K": 256, "block": 128}),
     ("ternary_matmul", "tile64", "float32", {"M": 2, "N": 300, "K": 130}),
     ("ternary_matmul", "tile80", "float32", {"M": 2, "N": 300, "K": 130}),
     ("ternary_matmul", "row16", "int32", {"M": 1, "N": 200, "K": 77}),

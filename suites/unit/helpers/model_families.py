@@ -261,8 +261,39 @@ def mlx(path: Path, of_experts: bool = False) -> Made:
     return Made(folder(path, tensors, config), truth, tuple(others), reads=reads)
 
 
-def compressed_tensors(path: Path, group: int | None, of_experts: bool = False) -> Made:
-    """pack-quantized with 2 bits, and a head of floats that is ignored."""
+def along_rows(points: NDArray[np.int8]) -> NDArray[np.int32]:
+    """Zero points (N, groups) as words (N / 16, groups), 16 rows each from the lowest bits up."""
+    padded = np.pad(points, ((0, -len(points) % 16), (0, 0))).astype(np.uint32)
+    found: NDArray[Any] = np.zeros((len(padded) // 16, points.shape[1]), np.uint32)
+    for row, each in enumerate(padded):
+        found[row // 16] |= each << np.uint32(2 * (row % 16))
+    return found.view(np.int32)
+
+
+def gptq(path: Path, group: int | None = 128, point: int = 2, version: str = "gptq") -> Made:
+    """GPTQ with 2 bits: words along K, zero points along N, and g_idx."""
+    tensors: dict[str, NDArray[Any]] = {"lm_head.weight": floats("head", (WORDS, WIDTH))}
+    truth: dict[str, Truth] = {}
+    for name, shape in BLOCK.values():
+        codes, scales = ternary(name, shape, group or shape[-1])
+        key, words = f"model.layers.0.{name}", np.zeros((shape[1] // 16, shape[0]), np.uint32)
+        for k in range(shape[1]):
+            words[k // 16] |= (codes[:, k] + point).astype(np.uint32) << np.uint32(2 * (k % 16))
+        stored = np.full(scales.shape, point - (version == "gptq"), np.int8)
+        tensors |= {
+            f"{key}.qweight": words.view(np.int32),
+            f"{key}.qzeros": np.ascontiguousarray(along_rows(stored).T),
+            f"{key}.scales": np.ascontiguousarray(scales.T, np.float16),
+            f"{key}.g_idx": np.arange(shape[1], dtype=np.int32) // (group or shape[1]),
+        }
+        truth[f"{key}.qweight"] = codes, scales
+    quantization: dict[str, Any] = {"quant_method": "gptq", "bits": 2, "group_size": group or -1}
+    quantization |= {"desc_act": False, "sym": point == 2, "checkpoint_format": version}
+    return Made(folder(path, tensors, {"quantization_config": quantization}), truth)
+
+
+def compressed_tensors(path: Path, group: int | None, of_experts: bool = False, point: int | None = None) -> Made:
+    """pack-quantized with 2 bits, and a head of floats that is ignored. `point` is the zero point of all groups."""
     shapes: dict[str, tuple[int, ...]] = {f"model.layers.0.{name}": shape for name, shape in BLOCK.values()}
     if of_experts:
         shapes = {f"model.layers.0.mlp.experts.{part}_proj": (EXPERTS, *shape) for part, shape in OF_EXPERTS.items()}
@@ -270,11 +301,16 @@ def compressed_tensors(path: Path, group: int | None, of_experts: bool = False) 
     truth = {}
     for name, shape in shapes.items():
         codes, scales = ternary(name, shape, group or shape[-1])
-        tensors[f"{name}.weight_packed"] = fields(codes, 2).view("<i4")
+        tensors[f"{name}.weight_packed"] = fields(codes, 2 + (point or 0)).view("<i4")
+        if point is not None:
+            stored = np.full(scales.shape, point + 2, np.int8)
+            matrices = stored if of_experts else stored[np.newaxis]
+            packed = np.stack([along_rows(each) for each in matrices])
+            tensors[f"{name}.weight_zero_point"] = packed if of_experts else packed[0]
         tensors[f"{name}.weight_scale"] = scales.astype(ml_dtypes.bfloat16)
         tensors[f"{name}.weight_shape"] = np.array(shape, np.int64)
         truth[f"{name}.weight_packed"] = codes, scales
-    weights = {"num_bits": 2, "type": "int", "symmetric": True, "strategy": "group" if group else "channel"}
+    weights = {"num_bits": 2, "type": "int", "symmetric": point is None, "strategy": "group" if group else "channel"}
     scheme = {"targets": ["Linear"], "weights": {**weights, "group_size": group}}
     quantization = {
         "quant_method": "compressed-tensors",
@@ -331,6 +367,42 @@ def onnx_model(
     return path
 
 
+def qmoe_model(
+    path: Path,
+    layers: Mapping[str, Truth],
+    block_size: int = 128,
+    points: bool = True,
+    stored: Callable[[NDArray[np.int8], int], NDArray[np.uint8]] = fields,
+    **attributes: int | float | str,
+) -> Path:
+    """A node QMoE with 2 bits over `layers`, at most three of codes (E, N, K) and scales (E, N, groups). Block size 0:
+    scales (E, N). Without `points`, fields are code + 2."""
+    onnx = import_module("onnx")
+    places = [(2, 3, 11), (5, 6, 12), (8, 9, 13)]
+    inputs, initializers = ["x", "router", *[""] * 12], {}
+    for (name, (codes, scales)), (at, scale_at, points_at) in zip(layers.items(), places, strict=False):
+        assert scales is not None
+        initializers[name] = stored(codes, 1 if points else 2)
+        initializers[f"{name}_scales"] = scales if block_size else scales[..., 0]
+        inputs[at], inputs[scale_at] = name, f"{name}_scales"
+        if points:
+            each = scales.shape if block_size else codes.shape[:2]
+            initializers[f"{name}_zero_points"] = np.full((*each[:-1], -(-each[-1] // 4)), 0x55, np.uint8)
+            inputs[points_at] = f"{name}_zero_points"
+    said: dict[str, Any] = {"k": USED, "expert_weight_bits": 2, **({"block_size": block_size} if block_size else {})}
+    node = onnx.helper.make_node("QMoE", inputs, ["y"], name="moe", domain="com.microsoft", **{**said, **attributes})
+    tensors = [onnx.numpy_helper.from_array(each, key) for key, each in initializers.items()]
+    onnx.save_model(onnx.helper.make_model(onnx.helper.make_graph([node], "g", [], [], tensors)), str(path))
+    return path
+
+
+def experts_onnx(path: Path) -> Made:
+    """Experts in a node QMoE: gate and up in one tensor, and blocks of 128."""
+    shapes = {"experts.gate_up": (EXPERTS, 2 * FFN, WIDTH), "experts.down": (EXPERTS, WIDTH, FFN)}
+    truth: dict[str, Truth] = {name: ternary(name, shape, 128) for name, shape in shapes.items()}
+    return Made(qmoe_model(path, truth, weights_prepacked=0), truth, reads=dict.fromkeys(truth, float(USED)))
+
+
 def bonsai_onnx(path: Path, external: bool = True) -> Made:
     """Bonsai's export: blocks of 128, float16 scales, packed zero points of 1."""
     names = {
@@ -375,6 +447,7 @@ FAMILIES: dict[str, Callable[[Path], Made]] = {
     "bonsai, q2_0": lambda at: dense_gguf(at / "q2_0.gguf", 42, 64, block_bytes, 41),
     "bonsai, mlx": lambda at: mlx(at / "bonsai-mlx"),
     "bonsai, onnx": lambda at: bonsai_onnx(at / "bonsai.onnx"),
+    "experts, onnx": lambda at: experts_onnx(at / "experts.onnx"),
     "maple, hf": lambda at: exact_floats(at / "maple", 64, of_experts=True),
     "maple, gguf": lambda at: experts_gguf(at / "maple.gguf", "maple"),
     "maple, mlx": lambda at: mlx(at / "maple-mlx", of_experts=True),
@@ -383,6 +456,11 @@ FAMILIES: dict[str, Callable[[Path], Made]] = {
     "compressed-tensors": lambda at: compressed_tensors(at / "ct", 128),
     "compressed-tensors, channels": lambda at: compressed_tensors(at / "ct-channels", None),
     "compressed-tensors, experts": lambda at: compressed_tensors(at / "ct-experts", 64, of_experts=True),
+    "compressed-tensors, zero points": lambda at: compressed_tensors(at / "ct-points", 128, point=-1),
+    "compressed-tensors, zero points of experts": lambda at: compressed_tensors(at / "ct-p", 64, True, point=0),
+    "gptq": lambda at: gptq(at / "gptq"),
+    "gptq, rows": lambda at: gptq(at / "gptq-rows", None, 1),
+    "gptq, second format": lambda at: gptq(at / "gptq-v2", 64, 1, "gptq_v2"),
     "hy-mt, 2 bits": lambda at: four_levels(at / "hy-mt"),
 }
 """Writes each family into a folder."""

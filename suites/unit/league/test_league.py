@@ -21,7 +21,7 @@ from tritmark.harness.league.model import Basis, Contender, League, LeagueTable,
 from tritmark.harness.league.turns import sooner
 from tritmark.harness.providers import load
 from tritmark.harness.record import Accuracy, Cross, PeerComparison, Ratio, Record, Run, Status
-from tritmark.harness.report.league import behind, headline, html, markdown, write
+from tritmark.harness.report.league import behind, headline, html, markdown, title, write
 from tritmark.harness.store import Store
 from tritmark.harness.text import groups
 
@@ -79,6 +79,17 @@ def test_the_best_comes_first_and_every_other_ratio_says_what_it_rests_on(runs: 
             expected = behind.ns / pace.ns
             assert behind.behind.median == pytest.approx(expected, rel=0.02)
             assert behind.behind.low <= behind.behind.median <= behind.behind.high
+
+
+def test_weights_with_other_scales_have_a_table_of_their_own(runs: dict[str, Run]) -> None:
+    record = record_of(list(runs.values()))
+    found = {each.scales: each for each in tables(record, scales=load().scales_of)}
+    contenders = {scales: [each.variant for each in table.contenders] for scales, table in found.items()}
+    assert contenders == {"one scale": ["avx512", "avx2"], "a scale for each group of 256": ["scalar"]}
+    best = found["a scale for each group of 256"].contenders[0]
+    assert best.cold is not None
+    assert best.cold.basis is Basis.BEST
+    assert title(found["one scale"]).endswith(", one scale")
 
 
 def test_ratios_that_were_taken_by_turns_come_before_all_else(runs: dict[str, Run]) -> None:
@@ -384,7 +395,7 @@ def test_the_command_takes_a_record(tmp_path: Path, runs: dict[str, Run]) -> Non
     done = CliRunner().invoke(app, ["league", str(path), "--out", str(tmp_path / "out"), "--json"])
     assert done.exit_code == 0, done.output
     found = League.model_validate_json(done.stdout)
-    assert len(found.tables) == 1
+    assert [each.scales for each in found.tables] == ["one scale", "a scale for each group of 256"]
     assert {each.suffix for each in (tmp_path / "out" / "league").iterdir()} == {".html", ".md", ".json"}
     assert not Store(tmp_path / "out").records()
 

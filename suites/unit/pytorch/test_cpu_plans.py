@@ -3,6 +3,7 @@ tensors."""
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -267,12 +268,12 @@ def test_many_rows_find_a_plan_too(kept: KeptState, dtype: Any) -> None:
 
 @pytest.mark.parametrize("format", CPU_FORMATS)
 def test_every_format_with_a_kernel_gives_the_same_again(kept: KeptState, format: str) -> None:
-    """Formats with one scale, whose kernels need no workspace, run from a plan."""
+    """Formats run from a plan, except those whose kernels need a workspace other than the sums of groups."""
     one, room = FORMATS[format].scale_per == "tensor", memory_of(format, {"M": 2, "N": 64, "K": 256})
     weights, x, scale = packed(64, 256, format), rows(2, 256), SCALE if one else 1.0
     first, second = (LINEAR(x, weights, scale, 64, format) for _ in range(2))
     assert torch.equal(first, second)
-    assert kept.ran == (one and not room)
+    assert kept.ran == (not room or FORMATS[format].scale_per == "group")
     if not one:
         with pytest.raises(InvalidArgumentError, match="weight_scale"):
             LINEAR(x, weights, SCALE, 64, format)
@@ -296,3 +297,46 @@ def test_they_are_kept_up_to_a_number(kept: KeptState) -> None:
     for M in range(1, 4201):
         LINEAR(x[:M], weights, SCALE, 1, "tile64")
     assert 0 < len(kept) <= 4096
+
+
+@pytest.mark.parametrize("format", ["tile64_g64", "tile64_g256", "q2_0"])
+@pytest.mark.parametrize("M", [1, 5, 70])
+def test_scales_of_groups_in_a_plan_make_the_bits_of_the_long_way(
+    kept: KeptState, monkeypatch: pytest.MonkeyPatch, format: str, M: int
+) -> None:
+    """With rows and weights that differ from those at planning, and every dtype."""
+    for dtype in FLOATS:
+        ran = kept.ran
+        LINEAR(rows(M, 512, dtype=dtype), packed(70, 512, format), 1.0, 70, format)
+        given = rows(M, 512, seed=2, dtype=dtype), packed(70, 512, format, seed=2), 1.0, 70, format
+        planned = LINEAR(*given)
+        assert kept.ran == ran + 1
+        with monkeypatch.context() as patch:
+            patch.setattr(cpu, "_PLANS", KeptState())
+            assert torch.equal(planned, LINEAR(*given))
+
+
+def test_scales_of_groups_in_a_plan_are_checked_all_the_same(kept: KeptState) -> None:
+    weights, x = packed(64, 256, "tile64_g128"), rows(3, 256)
+    first = LINEAR(x, weights, 1.0, 64, "tile64_g128")
+    with pytest.raises(InvalidArgumentError, match="weight_scale"):
+        LINEAR(x, weights, 0.5, 64, "tile64_g128")
+    x[1, 7] = torch.nan
+    with pytest.raises(InvalidArgumentError, match="nan"):
+        LINEAR(x, weights, 1.0, 64, "tile64_g128")
+    x[1, 7] = rows(3, 256)[1, 7]
+    assert torch.equal(LINEAR(x, weights, 1.0, 64, "tile64_g128"), first)
+
+
+def test_threads_share_a_plan_with_scales_of_groups(kept: KeptState) -> None:
+    """Each run has its own sums of groups."""
+    weights = packed(300, 2048, "tile64_g64")
+    several = [rows(4, 2048, seed=seed) for seed in range(4)]
+    wanted = [LINEAR(x, weights, 1.0, 300, "tile64_g64") for x in several]
+
+    def called(nth: int) -> bool:
+        return all(torch.equal(LINEAR(several[nth], weights, 1.0, 300, "tile64_g64"), wanted[nth]) for _ in range(50))
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(called, range(4)))
+    assert kept.ran > 4

@@ -249,6 +249,7 @@ def test_a_model_is_one_graph(device: Any, backend: str) -> None:
         assert torch.equal(traced(x), model(x))
 
 
+SIGNS = torch.arange(128, dtype=torch.int8) % 2 * 2 - 1
 CASES: dict[str, tuple[Any, ...]] = {
     "activation_quantize": (rows(2, 3, K, dtype=torch.bfloat16),),
     "ternary_matmul": (*OPS.activation_quantize(rows(9, K)),),
@@ -261,6 +262,8 @@ CASES: dict[str, tuple[Any, ...]] = {
     "bit_linear_a16_forward": (rows(1, K, dtype=torch.float16),),
     "ternary_matmul_a16": (rows(2, K, dtype=torch.bfloat16).requires_grad_(),),
     "ternary_matmul_a16_constant": (rows(1, K, dtype=torch.float16),),
+    "hadamard_quantize": (rows(2, 3, 128), SIGNS, 64),
+    "hadamard_transform": (rows(2, 128).requires_grad_(), SIGNS, 128, True, torch.bfloat16),
     "i2s_quantize": (rows(5, 7), SCALE),
     "i2s_dequantize": (codes_of(5, 7), SCALE),
     "pack": (codes_of(N, K), SCALE, "row16"),

@@ -157,6 +157,7 @@ Q, ACT_SCALE = OPS.activation_quantize(X)
 EXPERTS = torch.tensor([[0, 1], [1, 1]])
 OF_EXPERTS = (hf_packed(CODES).expand(2, 10, 96).contiguous(), torch.tensor([SCALE, 2.0]), EXPERTS)
 OFFSETS = torch.tensor([0, 1, 3], dtype=torch.int32)
+WIDE, SIGNS = rows(2, 3, 128), torch.arange(128, dtype=torch.int8) % 2 * 2 - 1
 CASES: dict[str, tuple[str, tuple[Any, ...]]] = {
     "quantize": ("activation_quantize", (X,)),
     "quantize a vector": ("activation_quantize", (X[0, 0],)),
@@ -192,6 +193,10 @@ CASES: dict[str, tuple[str, tuple[Any, ...]]] = {
     ),
     "a state, 16 bits": ("bit_linear_a16_forward", (X.bfloat16(), *STATE)),
     "a state, 16 bits with gradients": ("bit_linear_a16", (X.half().requires_grad_(), *STATE, True, torch.float32)),
+    "rotate and quantize": ("hadamard_quantize", (WIDE, SIGNS, 64)),
+    "rotate and quantize, strided": ("hadamard_quantize", (WIDE.bfloat16().transpose(0, 1), None, 128)),
+    "rotate": ("hadamard_transform", (WIDE.clone().requires_grad_(), SIGNS, 128)),
+    "rotate back": ("hadamard_transform", (WIDE.half().requires_grad_(), SIGNS, 64, True, torch.float32)),
     "i2s_quantize": ("i2s_quantize", (X.transpose(0, 2), SCALE)),
     "i2s_dequantize": ("i2s_dequantize", (Q, SCALE)),
     "pack": ("pack", (CODES, SCALE, "tile64")),

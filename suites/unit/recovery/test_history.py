@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tritmark.harness.recovery import Diagnosis, FailureKind, Recovery, Strategy, Tried, history
@@ -33,7 +33,6 @@ def recovery(number: int = 0, found: str = "broke", detail: str = "", kernel: st
     )
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.text(max_size=3000), st.text(max_size=5000), st.text(max_size=300))
 def test_any_text_comes_back(tmp_path_factory: pytest.TempPathFactory, found: str, detail: str, kernel: str) -> None:
     file = tmp_path_factory.mktemp("history") / "history.jsonl"

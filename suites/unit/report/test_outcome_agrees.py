@@ -77,7 +77,7 @@ def number(pattern: str, text: str) -> int:
     return int(found[1].replace(",", "")) if found else 0
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=5 * settings().max_examples, deadline=None)
 @given(record=records())
 def test_they_agree(record: Record) -> None:
     ended = outcome(record)
@@ -108,7 +108,7 @@ def test_they_agree(record: Record) -> None:
     assert sum(ended.runs.values()) == len(record.own)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=2 * settings().max_examples, deadline=None)
 @given(record=records(), peers=records())
 def test_peers_change_nothing(record: Record, peers: Record) -> None:
     own = [run.model_copy(update={"peer": False}) for run in record.runs]
@@ -123,7 +123,7 @@ def test_peers_change_nothing(record: Record, peers: Record) -> None:
     assert outcome(alone).runs == outcome(beside).runs
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=2 * settings().max_examples, deadline=None)
 @given(record=records(), mine=st.sets(st.integers(0, 5)))
 def test_a_check_of_some_of_them_agrees(record: Record, mine: set[int]) -> None:
     """Failures of kernels beside a user's kernels are in the headline and in the exit status."""

@@ -62,10 +62,16 @@ def test_nothing_is_found_where_nothing_is(monkeypatch: pytest.MonkeyPatch) -> N
     assert found.attributed <= 1
 
 
+@pytest.mark.nightly
 def test_without_a_fault_nothing_was_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(room, "_workers", list)
     found = once(monkeypatch)
     assert found.calls >= 3 * found.runs // 4 > 0
+    assert (found.faults, found.passed, found.failed) == (0, False, False)
+
+
+def test_a_soak_without_a_fault_has_its_own_status(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = SoakResult(batches=1, runs=8, calls=8)
     assert (found.faults, found.passed, found.failed) == (0, False, False)
     monkeypatch.setattr(room, "soak", lambda *args, **kwargs: found)
     app = typer.Typer()
@@ -122,6 +128,7 @@ def test_a_crash_of_the_harness_is_found(monkeypatch: pytest.MonkeyPatch) -> Non
     assert not found.passed
 
 
+@pytest.mark.nightly  # by day test_soak_runs.py shows that a killed worker is named
 def test_workers_that_are_shot_at_are_told_from_kernels_that_break(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every worker is, as soon as it is there."""
     hunters: list[threading.Thread] = []

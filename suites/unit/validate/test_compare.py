@@ -144,6 +144,19 @@ def test_an_op_that_rounds_is_judged_by_a_bound_where_the_reference_gives_one() 
     )
 
 
+def test_an_integer_may_be_any_within_the_bound_around_a_float() -> None:
+    """Between two codes, both are admitted; on a code, only that one."""
+    expected, bound = np.array([3.5, 3.5, 3.5, -2.0, -2.0]), np.array([0.5, 0.5, 0.5, 0.0, 0.0])
+    found = np.array([3, 4, 5, -2, -1], np.int8)
+    assert judge(ToleranceKind.BOUNDED, expected, found, bound).wrong.tolist() == [2, 4]
+    integers = np.array([3, 4, 3, -2, -2])
+    assert judge(ToleranceKind.BOUNDED, integers, found, bound).wrong.tolist() == [2, 4], "integers stay exact"
+    op, key = contract(ToleranceKind.BOUNDED, "int8")
+    for wrong, told in ((np.nan, "NaN"), (127.6, "range of int8"), (-129.0, "range of int8")):
+        with pytest.raises(BrokenReferenceError, match=told):
+            expectations(op, {"n": 1}, key, {"y": np.array([wrong]), "y.bound": np.array([0.5])})
+
+
 def test_a_signalling_nan_beside_an_infinity_is_wrong_and_nothing_more() -> None:
     found = np.array([0x7F800001, 0x7F800000], np.uint32).view(np.float32)
     assert judge(ToleranceKind.BOUNDED, [1.0, 1e39], found, [1.0, 1.0]).wrong.tolist() == [0]

@@ -330,22 +330,21 @@ def test_pages_touched_in_each_call_are_counted() -> None:
     assert 64 <= found.page_faults < 70
 
 
-@pytest.mark.parametrize("op", [op.name for op in PROVIDER.ops])
-def test_honest_native_kernels_pass(op: str) -> None:
-    here = [
-        each
-        for each in PROVIDER.variants
-        if each.key.op == op and each.key.device == "cpu" and each.features <= features()
-    ]
-    best = {each.key: each for each in here}
-    for variant in {
-        each.id: each for each in [*(each for each in here if each.name == "scalar"), *best.values()]
-    }.values():
-        own, inputs = material(OPS[op], variant.key.format)
-        found = memory_use(DEVICE, OPS[op], variant, inputs, own, threads=2)
-        assert found.status is Status.PASS, (variant.id, found.reason)
-        assert found.calls >= memory.STEPS
-        assert found.leak is not None
+_HERE = [each for each in PROVIDER.variants if each.key.device == "cpu" and each.features <= features()]
+NATIVE = {
+    each.id: each for each in [*(each for each in _HERE if each.name == "scalar"), *{v.key: v for v in _HERE}.values()]
+}
+"""The plain kernel and the best one of each key."""
+
+
+@pytest.mark.parametrize("variant", NATIVE.values(), ids=NATIVE)
+def test_honest_native_kernels_pass(variant: Variant) -> None:
+    op = OPS[variant.key.op]
+    own, inputs = material(op, variant.key.format)
+    found = memory_use(DEVICE, op, variant, inputs, own, threads=2)
+    assert found.status is Status.PASS, found.reason
+    assert found.calls >= memory.STEPS
+    assert found.leak is not None
 
 
 def test_a_slow_kernel_is_called_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:

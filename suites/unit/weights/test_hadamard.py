@@ -18,7 +18,7 @@ from tritmark.harness.providers import installed
 from tritmark.harness.weights import TernaryWeights, holders_of, open_weights
 from tritmark.harness.weights.convert import convert
 from tritmark.harness.weights.gguf_values import value_of
-from tritmark.harness.weights.hadamard import PREFIX, transformed
+from tritmark.harness.weights.hadamard import PREFIX, rotation_of, transformed
 
 sys.path.append(str(Path(__file__).parents[1] / "helpers"))
 families = import_module("model_families")
@@ -65,6 +65,17 @@ def test_products_of_a_rotated_file() -> None:
         signs = dict(zip(keys["sign_widths"], np.split(np.array(keys["sign_values"]), ends[:-1]), strict=True))
         size, x, down = keys["block_size"], truth["x"], truth["x_down"]
         rows = read["token_embd.weight"][truth["token_ids"]]
+        for name, width, inverse in (
+            ("blk.0.attn_q.weight", 256, False),
+            ("blk.0.ffn_down.weight", 384, False),
+            ("token_embd.weight", 256, True),
+        ):
+            rotation = rotation_of(source, name)
+            assert rotation is not None
+            assert (rotation.block_size, rotation.inverse, rotation.heads) == (size, inverse, None)
+            assert rotation.signs is not None
+            assert np.array_equal(rotation.signs, signs[width])
+        assert rotation_of(source, "blk.0.plain.weight") is None
         for found, expected in (
             (transformed(x, size, signs[256]) @ read["blk.0.attn_q.weight"].T, "y_attn_q_f64"),
             (transformed(down, size, signs[384]) @ read["blk.0.ffn_down.weight"].T, "y_ffn_down_f64"),

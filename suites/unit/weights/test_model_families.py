@@ -110,6 +110,9 @@ CONVERTED = {
     "compressed-tensors": "q2_0",
     "compressed-tensors, channels": "tq2_0",
     "compressed-tensors, experts": "q2_0",
+    "compressed-tensors, zero points": "pq2_0",
+    "gptq": "pq2_0",
+    "gptq, second format": "q2_0",
 }
 
 

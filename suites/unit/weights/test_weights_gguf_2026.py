@@ -19,12 +19,13 @@ from tritmark.harness.weights import Conventions, TernaryInfo, TernaryWeights, h
 from tritmark.harness.weights.compare import compare
 from tritmark.harness.weights.convert import convert
 from tritmark.harness.weights.gguf_types import described
+from tritmark.harness.weights.hadamard import rotation_of
 from tritmark.harness.weights.left_out import judged, left_out, reads_of
 from tritmark.kernels.formats import FORMATS
 
 VECTORS = Path(__file__).parent / "vectors"
 FILES = sorted(path.stem for path in VECTORS.glob("gguf_*.npz"))
-F32, UINT32, STRING, ARRAY = 0, 4, 8, 9
+F32, UINT32, BOOL, STRING, ARRAY = 0, 4, 7, 8, 9
 Tensor = tuple[str, tuple[int, ...], int, bytes]
 
 
@@ -174,9 +175,67 @@ def test_an_unknown_type_is_listed_and_the_rest_is_read(tmp_path: Path, place: i
 
 
 def test_users_of_a_number_are_named() -> None:
-    assert described("type_37") == "GGUF type 37 (I8_S of bitnet.cpp, int8 values without a scale)"
+    assert described("type_37") == "GGUF type 37 (I8_S of bitnet.cpp, int8 values)"
     assert described("type_999") == "GGUF type 999"
     assert described("q2_0") == "q2_0"
+
+
+INT8 = np.array([[0, 1, -1, 1] * 10, [1, 1, 0, -1] * 10, [-1] * 40], np.int8)
+
+
+def int8_model(path: Path, values: Any, behind: bytes, beside: float | None = None) -> Path:
+    """A model with a matrix of I8_S between two others."""
+    tensors: list[Tensor] = [
+        ("blk.0.attn_q.weight", (128, 4), 142, g128(4)),
+        ("enc.0.weight", values.shape[::-1], 37, values.tobytes() + behind),
+    ]
+    if beside is not None:
+        tensors.append(("enc.0.scale", (1,), 0, np.float32(beside).tobytes()))
+    return write(path, [*tensors, ("blk.0.attn_k.weight", (128, 4), 142, g128(4))])
+
+
+@pytest.mark.parametrize("behind", [b"", b"\0" * 32, np.float32(0.5).tobytes(), np.float32(0.5).tobytes() + bytes(28)])
+@pytest.mark.parametrize("beside", [None, 4.0])
+def test_int8_values_that_are_codes(tmp_path: Path, behind: bytes, beside: float | None) -> None:
+    path = int8_model(tmp_path / "m.gguf", INT8, behind, beside)
+    _, codes, scale = matrices(path)["enc.0.weight"]
+    np.testing.assert_array_equal(codes, INT8, strict=True)
+    assert scale == (0.5 if any(behind) else 1) * (beside or 1)
+    out = tmp_path / "out.gguf"
+    if beside is None:
+        convert(int8_model(tmp_path / "n.gguf", np.tile(INT8, 16), behind), out, "pq2_0", holders_of(installed()))
+        format, codes, scales = matrices(out)["enc.0.weight"]
+        assert format == "pq2_0"
+        np.testing.assert_array_equal(codes, np.tile(INT8, 16))
+        assert (scales == (0.5 if any(behind) else 1)).all()
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        (np.where(INT8 == -1, -127, INT8 * 127).astype(np.int8), "127 at [0, 1], ternary is -1, 0 or 1"),
+        (np.where(np.arange(120).reshape(3, 40) == 119, 2, INT8).astype(np.int8), "2 at [2, 39]"),
+        (np.ones((3, 40), np.int8), "all values are 1"),
+    ],
+)
+def test_other_int8_values_are_listed_and_passed_through(tmp_path: Path, values: Any, told: str) -> None:
+    path, out = int8_model(tmp_path / "m.gguf", values, np.float32(0.5).tobytes()), tmp_path / "out.gguf"
+    assert set(matrices(path)) == {"blk.0.attn_q.weight", "blk.0.attn_k.weight"}
+    with open_weights(path) as source:
+        weights = TernaryWeights(source, holders_of(installed()))
+        (found,) = left_out(weights, {each.name for each in weights.matrices})
+        assert found.names == ("enc.0.weight",)
+        assert told in found.reason
+    convert(path, out, "q2_0", holders_of(installed()))
+    assert compare(path, out, holders_of(installed())).differences == ()
+    with pytest.raises(InvalidArgumentError, match=r"enc\.0\.weight"):
+        convert(path, tmp_path / "out.safetensors", "hf_pack", holders_of(installed()))
+
+
+@pytest.mark.parametrize("scale", [np.nan, np.inf, -0.5])
+def test_a_scale_of_int8_codes_that_is_no_scale_is_refused(tmp_path: Path, scale: float) -> None:
+    with pytest.raises(WeightFileError, match="behind the values"):
+        matrices(int8_model(tmp_path / "m.gguf", INT8, np.float32(scale).tobytes()))
 
 
 KEPT = {
@@ -374,6 +433,44 @@ def test_keys_that_contradict_are_refused(tmp_path: Path, changes: dict[str, Any
 def test_an_unknown_version_of_a_whole_file_is_refused() -> None:
     with pytest.raises(WeightFileError, match=r"prism\.hadamard\.version 9; legal: 1 or 2"):
         transform(VECTORS / "gguf_hadamard_unknown_version_a.gguf")
+
+
+def test_the_rotation_of_a_tensor_is_read(tmp_path: Path) -> None:
+    name, grouped = "blk.0.attn_q.weight", (BOOL, b"\1")
+    for path, signs in (
+        (rotated(tmp_path / "m.gguf", gdn_v_grouped=grouped), [-1, 1] * 64),
+        (rotated(tmp_path / "n.gguf", sign_mode=(STRING, text("identity")), sign_values=None, sign_widths=None), None),
+    ):
+        with open_weights(path) as source:
+            found = rotation_of(source, name)
+            assert found is not None
+            assert (found.block_size, found.inverse, found.heads) == (128, False, None)
+            assert (found.signs if found.signs is None else found.signs.tolist()) == signs
+            assert rotation_of(source, "other") is None
+    plain = write(tmp_path / "plain.gguf", [(name, (128, 4), 142, g128(4))])
+    alone = write(
+        tmp_path / "a.gguf", [(name, (128, 4), 142, g128(4))], [("prism.hadamard.block_size", *KEYS["block_size"])]
+    )
+    with open_weights(plain) as source:
+        assert rotation_of(source, name) is None
+    with open_weights(alone) as source, pytest.raises(WeightFileError, match="weight_names missing"):
+        rotation_of(source, name)
+
+
+def test_grouped_heads_are_those_of_the_published_model(tmp_path: Path) -> None:
+    def written(path: Path, columns: int) -> Path:
+        names = (ARRAY, struct.pack("<IQ", 8, 1) + text("blk.0.ssm_out.weight"))
+        keys = {**KEYS, "sign_mode": (STRING, text("identity")), "weight_names": names, "gdn_v_grouped": (BOOL, b"\1")}
+        pairs = [(f"prism.hadamard.{key}", *each) for key, each in keys.items() if not key.startswith("sign_v")]
+        pairs = [each for each in pairs if not each[0].endswith("sign_widths")]
+        return write(path, [("blk.0.ssm_out.weight", (columns, 2), 142, g128(2 * columns // 128))], pairs)
+
+    with open_weights(written(tmp_path / "m.gguf", 6144)) as source:
+        found = rotation_of(source, "blk.0.ssm_out.weight")
+        assert found is not None
+        assert found.heads == (128, 16, 3)
+    with open_weights(written(tmp_path / "n.gguf", 256)) as source, pytest.raises(WeightFileError, match="256 columns"):
+        rotation_of(source, "blk.0.ssm_out.weight")
 
 
 def test_the_keys_are_compared_and_kept(tmp_path: Path) -> None:

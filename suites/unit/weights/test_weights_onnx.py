@@ -18,7 +18,7 @@ from tritmark.harness.weights.left_out import left_out
 
 onnx = pytest.importorskip("onnx")
 sys.path.append(str(Path(__file__).parents[1] / "helpers"))
-families = import_module("model_families")
+families, described = import_module("model_families"), import_module("described_layouts")
 HOLDERS = holders_of(installed())
 GOLDEN = Path(__file__).parents[2] / "golden"
 NAME = "layer.MatMul.weight_Q2"
@@ -84,6 +84,58 @@ def test_rows_that_are_no_multiple_of_a_block(tmp_path: Path, columns: int) -> N
     np.testing.assert_array_equal(each, np.repeat(scales, 128, axis=1)[:, :columns])
 
 
+PREPACKED = families.ternary("prepacked", (128, 256), 128)
+"""Its kernels need N to be a multiple of 128."""
+
+
+def prepacked(path: Path, block_size: int = 128, points: str = "packed", **attributes: int) -> Path:
+    """A model with one product in the order of CUDA kernels."""
+    codes, scales = PREPACKED
+    scales = np.repeat(scales, 128 // block_size, axis=1)
+    families.onnx_model(path, {NAME: (codes, scales)}, block_size, points, weight_prepacked=1, **attributes)
+    model = onnx.load(str(path))
+    stored = next(each for each in model.graph.initializer if each.name == NAME)
+    packed = described.prepacked(codes, 2 if points == "absent" else 1)
+    stored.CopyFrom(onnx.numpy_helper.from_array(packed.reshape(tuple(stored.dims)), NAME))
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+@pytest.mark.parametrize("points", ["packed", "float16", "absent"])
+@pytest.mark.parametrize("block_size", [64, 128])
+def test_weights_in_the_order_of_cuda_kernels(tmp_path: Path, points: str, block_size: int) -> None:
+    codes, scale, weights = read(prepacked(tmp_path / "m.onnx", block_size, points))
+    np.testing.assert_array_equal(codes, PREPACKED[0], strict=True)
+    np.testing.assert_array_equal(np.repeat(scale, block_size, axis=1), np.repeat(PREPACKED[1], 128, axis=1))
+    (info,) = weights.matrices
+    assert info.format == "ort_q2_sm80"
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"N": 64}, "N 64 and K 256 with weight_prepacked 1"),
+        ({"K": 192}, "N 128 and K 192 with weight_prepacked 1"),
+        ({"block_size": 32}, "block_size 32 with weight_prepacked 1"),
+    ],
+)
+def test_shapes_that_cuda_kernels_do_not_read_are_refused(tmp_path: Path, changes: dict[str, int], told: str) -> None:
+    path = prepacked(tmp_path / "m.onnx")
+    model = onnx.load(str(path))
+    attribute(**changes)(model)
+    path.write_bytes(model.SerializeToString())
+    with open_weights(path) as source, pytest.raises(WeightFileError, match=told):
+        TernaryWeights(source, HOLDERS)
+
+
+def test_a_layout_that_is_no_integer_is_refused(tmp_path: Path) -> None:
+    def change(model: Any) -> None:
+        model.graph.node[0].attribute.append(onnx.helper.make_attribute("weight_prepacked", "sm80"))
+
+    with pytest.raises(WeightFileError, match="weight_prepacked of attribute type 3"):
+        open_weights(one(tmp_path / "m.onnx", change))
+
+
 def attribute(**values: int) -> Callable[[Any], None]:
     def change(model: Any) -> None:
         for name, value in values.items():
@@ -111,7 +163,8 @@ def points(value: float) -> Callable[[Any], None]:
 
 NOT_TERNARY: dict[str, tuple[Callable[[Any], object], str]] = {
     "4 bits": (attribute(bits=4), "MatMulNBits, 4 bits"),
-    "prepacked": (attribute(weight_prepacked=1), "packed for one GPU"),
+    "prepacked for SM90": (attribute(weight_prepacked=2), "weight_prepacked 2: the layout of SM90"),
+    "prepacked in another way": (attribute(weight_prepacked=-1), "weight_prepacked -1: an unknown layout"),
     "in another order": (lambda model: model.graph.node[0].input.append("order"), "g_idx"),
     "zero point 3": (points(3), "zero point 3"),
     "zero point 0.5": (points(0.5), "zero point 0.5"),

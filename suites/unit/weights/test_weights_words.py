@@ -191,13 +191,102 @@ def test_words_of_compressed_tensors_that_contradict_are_refused(tmp_path: Path,
     assert told in str(caught.value)
 
 
-@pytest.mark.parametrize(("other", "told"), [("zero_point", "zero points"), ("g_idx", "permuted columns")])
-def test_words_with_another_meaning_are_listed(tmp_path: Path, other: str, told: str) -> None:
-    made = families.compressed_tensors(tmp_path / "m", 128)
-    reasons, names = opened(changed(made, put(f"{Q}.weight_{other}", np.zeros((16, 2), np.int32))))
-    assert set(reasons) == {PACKED, SCALE, SHAPE, f"{Q}.weight_{other}"}
+@pytest.mark.parametrize(
+    ("other", "words", "told"),
+    [
+        ("zero_point", np.zeros((16, 2), np.int32), "not ternary: zero point -2, ternary is -1 or 0"),
+        ("g_idx", np.zeros(256, np.int32), "permuted columns"),
+    ],
+)
+def test_words_with_another_meaning_are_listed(tmp_path: Path, other: str, words: Any, told: str) -> None:
+    made = families.compressed_tensors(tmp_path / "m", 128, point=-1)
+    reasons, names = opened(changed(made, put(f"{Q}.weight_{other}", words)))
+    assert set(reasons) == {PACKED, SCALE, SHAPE, f"{Q}.weight_zero_point", f"{Q}.weight_{other}"}
     assert told in reasons[PACKED]
     assert set(names) == set(made.truth) - {PACKED}
+
+
+POINTS: dict[str, tuple[Change, str]] = {
+    "no zero points": (without(f"{Q}.weight_zero_point"), "no zero points"),
+    "symmetric stated": (of_weights(symmetric=True), "has symmetric true"),
+    "zero points along K": (put(f"{Q}.weight_zero_point", np.zeros((256, 1), np.int32)), "int32 of shape (256, 1)"),
+    "zero points of bytes": (put(f"{Q}.weight_zero_point", np.zeros((16, 2), np.int8)), "int8 of shape (16, 2)"),
+    "a code of 2": (put(PACKED, with_value((5, 2), 0x7FFFFFFF)), "field 3 with zero point 1 at (5, 32)"),
+}
+
+
+@pytest.mark.parametrize("what", POINTS)
+def test_zero_points_of_compressed_tensors_that_contradict_are_refused(tmp_path: Path, what: str) -> None:
+    change, told = POINTS[what]
+    with pytest.raises(WeightFileError) as caught:
+        opened(changed(families.compressed_tensors(tmp_path / "m", 128, point=-1), change))
+    assert told in str(caught.value)
+
+
+WORDS_OF_GPTQ, ZEROS, ORDER = (f"{Q}.{each}" for each in ("qweight", "qzeros", "g_idx"))
+GPTQ: dict[str, tuple[Change, str]] = {
+    "no scales": (without(f"{Q}.scales"), "words without"),
+    "no zero points": (without(ZEROS), "words without"),
+    "scales by row": (put(f"{Q}.scales", np.ones((256, 2), np.float16)), "float16 of shape (256, 2)"),
+    "a NaN scale": (put(f"{Q}.scales", with_value((1, 3), np.nan)), "nan at [1, 3]"),
+    "zero points along K": (put(ZEROS, np.zeros((256, 1), np.int32)), "int32 of shape (256, 1)"),
+    "words of 8 bits": (put(WORDS_OF_GPTQ, np.zeros((16, 256), np.uint8)), "uint8 of shape (16, 256)"),
+    "an order of other columns": (put(ORDER, np.zeros(100, np.int32)), "of shape (100,)"),
+    "an order of floats": (put(ORDER, np.zeros(256, np.float32)), "float32"),
+    "a group that does not divide": (said(group_size=96), "columns with group_size 96"),
+    "a group of 0": (said(group_size=0), "group_size 0"),
+    "4 bits": (said(bits=4), "bits 4"),
+    "true bits": (said(bits=True), "bits True"),
+    "another format": (said(checkpoint_format="marlin"), "checkpoint_format 'marlin'; legal: gptq or gptq_v2"),
+    "two formats": (said(format="gptq_v2"), "checkpoint_format 'gptq' and 'gptq_v2'"),
+    "a field of -2": (put(WORDS_OF_GPTQ, with_value((2, 5), 0)), "field 0 with zero point 2 at (5, 32)"),
+    "two meanings": (put(WORDS_OF_GPTQ, np.full((16, 256), 0x5A5A5A5A, np.int32)), "both of gptq and of gptq_v2"),
+    "the second format stated": (said(checkpoint_format="gptq_v2"), "of gptq and not of gptq_v2, which"),
+}
+
+
+@pytest.mark.parametrize("what", GPTQ)
+def test_words_of_gptq_that_contradict_are_refused(tmp_path: Path, what: str) -> None:
+    change, told = GPTQ[what]
+    with pytest.raises(WeightFileError) as caught:
+        opened(changed(families.gptq(tmp_path / "m"), change))
+    assert told in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (put(ORDER, with_value((3,), 1)), "columns in another order (g_idx)"),
+        (put(ORDER, np.zeros(128, np.int32)), "GPTQ, 4 bits"),
+        (put(ZEROS, np.full((2, 16), -1, np.int32)), "zero point 4, ternary is 1 or 2"),
+    ],
+)
+def test_words_of_gptq_that_are_not_ternary_are_listed(tmp_path: Path, change: Change, told: str) -> None:
+    made = families.gptq(tmp_path / "m")
+    reasons, names = opened(changed(made, change))
+    assert set(reasons) == {WORDS_OF_GPTQ, ZEROS, ORDER, f"{Q}.scales"}
+    assert told in reasons[WORDS_OF_GPTQ]
+    assert set(names) == set(made.truth) - {WORDS_OF_GPTQ}
+
+
+def test_words_of_gptq_without_a_configuration_are_refused(tmp_path: Path) -> None:
+    made = families.gptq(tmp_path / "m")
+    (made.path / "config.json").unlink()
+    with pytest.raises(WeightFileError, match="quant_method gptq and bits 2"):
+        opened(made.path)
+
+
+def test_the_first_format_stated_over_zero_points_of_the_second_is_refused(tmp_path: Path) -> None:
+    """As in vllm-project/vllm#38966."""
+    made = families.gptq(tmp_path / "m", 128, 1, "gptq_v2")
+    with pytest.raises(WeightFileError, match="of gptq_v2 and not of gptq, which the configuration states"):
+        opened(changed(made, said(checkpoint_format="gptq")))
+
+
+def test_words_of_gptq_without_an_order(tmp_path: Path) -> None:
+    made = families.gptq(tmp_path / "m")
+    names = opened(changed(made, without(ORDER)))[1]
+    assert set(names) == set(made.truth)
 
 
 def test_words_of_4_bits_are_listed(tmp_path: Path) -> None:

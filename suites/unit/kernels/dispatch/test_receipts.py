@@ -23,6 +23,7 @@ from tritmark.harness.spec import Receipt
 from tritmark.kernels import (
     QuantizedLinear,
     activation_quantize,
+    hadamard_quantize,
     i2s_dequantize,
     matmul,
     matmul_batch,
@@ -62,6 +63,7 @@ def of_contracts(device: str) -> Calls:
 
 ON_CPU: Calls = {
     **of_contracts("cpu"),
+    "hadamard_quantize": (lambda: hadamard_quantize(X, block_size=64), ["hadamard_quantize"]),
     "ternary_matmul": (lambda: ternary_matmul(ROWS, WEIGHTS), ["ternary_matmul"]),
     "ternary_matmul_batch": (lambda: ternary_matmul_batch([(ROWS, WEIGHTS)] * 3, threads=2), ["ternary_matmul"] * 3),
     "QuantizedLinear": (lambda: LAYER(X), ["activation_quantize", "ternary_matmul"]),
@@ -71,6 +73,10 @@ ON_CPU: Calls = {
 
 ON_CUDA: Calls = {
     **of_contracts("cuda"),
+    "hadamard_quantize": (
+        lambda: hadamard_quantize(X, block_size=64, dtype="float16", device="cuda"),
+        ["hadamard_transform"],
+    ),
     "matmul": (lambda: matmul(X, X.T.copy(), mode="fp16"), ["matmul_fp16"]),
     "matmul_batch": (lambda: matmul_batch([(X, X.T.copy())] * 2, mode="fp32"), ["matmul_fp32"] * 2),
     "pack_codes": (lambda: pack_codes(CODES, 0.5), ["pack_codes"]),

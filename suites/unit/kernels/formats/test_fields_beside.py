@@ -15,6 +15,7 @@ from tritmark.kernels.formats import FORMATS
 from tritmark.kernels.formats.compressed_tensors_2 import FORMAT as COMPRESSED
 from tritmark.kernels.formats.mlx_q2 import FORMAT as MLX
 from tritmark.kernels.formats.ort_q2 import ORT_Q2
+from tritmark.kernels.formats.ort_q2_sm80 import FORMAT as SM80
 
 pytestmark = pytest.mark.interpreter
 
@@ -155,3 +156,16 @@ def test_compressed_tensors_has_no_code_2() -> None:
     for size in (0, True, "64"):
         with pytest.raises(InvalidArgumentError, match="group_size is"):
             COMPRESSED.pack(ternary((3, 37)), 1.0, group_size=size)
+
+
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_the_order_of_cuda_kernels_changes_no_level(symmetric: bool) -> None:
+    x = floats(1, (8, 256))
+    plain = ORT_Q2.quantize_affine(x, block_size=64, symmetric=symmetric)
+    found = SM80.quantize_affine(x, block_size=64, symmetric=symmetric)
+    assert found.packed.shape == plain.packed.shape
+    assert (found.packed != plain.packed).any()
+    np.testing.assert_array_equal(found.scales, plain.scales)
+    beside = plain.scales, plain.zero_points, 256
+    values = ORT_Q2.dequantize_affine(plain.packed, *beside)
+    np.testing.assert_array_equal(SM80.dequantize_affine(found.packed, *beside), values, strict=True)

@@ -43,7 +43,7 @@ ROWS = tuple(f"row16_g{group}" for group in (32, 64, 128, 256))
 """The formats of rows of words with such scales."""
 PLACED = (
     *("i2_s_x86", "i2_s_arm", "i2_s_x86_r4", "qk256_i2_s", "tq2_0", "hf_pack", "gpu_int2", "iq2_bn", "iq2_bn_r4"),
-    *("q2_0", "pq2_0", "row16", *ROWS, "tile64", *TILES, *SEQUENTIAL),
+    *("q2_0", "pq2_0", "row16", *ROWS, "tile64", *TILES, *SEQUENTIAL, "ort_q2_sm80", "gptq_2"),
 )
 """Formats of fields with a formula in `place`."""
 DIGITS = ("tq1_0", "ptq1_0", "iq1_bn", "tile80")
@@ -124,6 +124,11 @@ def place(name: str, n: int, k: int, shape: Shape) -> tuple[int, int] | None:
     if name == "iq2_bn_r4":
         block, e = divmod(k, 64)
         return n // 4 * (shape[1] + 16) + 16 + block * 64 + e // 16 * 16 + n % 4 * 4 + e % 4, e % 16 // 4 * 2
+    if name == "gptq_2":
+        return (k // 16 * shape[0] + n) * 4 + k % 16 // 4, k % 4 * 2
+    if name == "ort_q2_sm80":
+        words = n // 8 * shape[1] // 2 + k // 64 * 32 + n % 8 * 4 + k % 8 // 2
+        return words * 4 + k % 2 * 2 + k % 64 // 32, k % 32 // 8 * 2
     if name in TILES:
         group = TILES[name]
         start = (n // 64 * (shape[1] // group) + k // group) * (128 + 16 * group)
@@ -199,6 +204,7 @@ def test_block_and_scale_of_each_format() -> None:
         "hf_pack": (4, "tensor"),
         "gpu_int2": (512, "tensor"),
         "ort_q2": (128, "group"),
+        "ort_q2_sm80": (128, "group"),
         "bitnet_rs_32": (32, "group"),
         "bitnet_rs_32_signed": (32, "group"),
         "qk256": (256, "tensor"),

@@ -1,0 +1,52 @@
+/* hadamard_quantize: any numbers of 32 or 16 bits, rows that may lie apart, every output. */
+#include "../fuzz.h"
+
+#include "hadamard_quantize.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    fuzz f = fuzz_begin(data, size);
+    const size_t M = 1 + fuzz_take(&f, 1) % 5, block = (size_t)64 << fuzz_take(&f, 1) % 5;
+    const size_t K = fuzz_size(&f, 24) * block, lead = fuzz_take(&f, 1) % FUZZ_LEAD;
+    tm_hadamard_quantize_args first, args = {.M = M, .K = K, .block = block, .run.threads = 1 + fuzz_take(&f, 1) % 5};
+    args.stride = K + (M > 1 ? fuzz_take(&f, 1) % 33 : 0);
+    const size_t n = (M - 1) * args.stride + K;
+    args.input = (int32_t)(fuzz_take(&f, 1) % TM_INT8);
+    args.output = (int32_t)(fuzz_take(&f, 1) % TM_TYPES);
+    /* Two of 16 bits in a float; where that leaves one over, it lies in front. */
+    const size_t each_size = args.input == TM_FLOAT32 ? 4 : 2, floats = (n * each_size + 3) / 4;
+    args.x = (const char *)fuzz_floats(&f, floats, fuzz_positive(&f)) + (4 * floats - n * each_size);
+    int8_t *signs = fuzz_array(&f, lead, K);
+    for (size_t i = 0; i < K; i++)
+        signs[i] = fuzz_random(&f) % 2 ? 1 : -1;
+    args.signs = signs;
+    void *before = fuzz_copy(&f, args.x, n * each_size);
+    const size_t out_size = args.output == TM_FLOAT32 ? 4 : args.output == TM_INT8 ? 1 : 2;
+    int finite = 1;
+    for (const tm_entry *each = tm_hadamard_quantize; each->fn; each++) {
+        if (!fuzz_here(&each->isa))
+            continue;
+        args.out = fuzz_array(&f, lead & ~(out_size - 1), M * K * out_size);
+        args.scale = args.output == TM_INT8 ? fuzz_array(&f, lead & ~(size_t)3, M * sizeof *args.scale) : NULL;
+        args.sum = args.output == TM_INT8 ? fuzz_array(&f, lead & ~(size_t)3, M * sizeof *args.sum) : NULL;
+        each->fn(&args);
+        if (each == tm_hadamard_quantize) {
+            first = args;
+            for (size_t i = 0; args.output != TM_INT8 && i < M * K; i++) {
+                const float y = args.output == TM_FLOAT32   ? ((const float *)args.out)[i]
+                                : args.output == TM_FLOAT16 ? tm_half(((const uint16_t *)args.out)[i])
+                                                            : tm_bfloat(((const uint16_t *)args.out)[i]);
+                finite &= y == y; /* the sign of a NaN is free */
+            }
+        }
+        if (finite)
+            fuzz_same("out", each->isa.name, args.out, first.out, M * K * out_size);
+        if (args.output == TM_INT8) {
+            fuzz_same("scale", each->isa.name, args.scale, first.scale, M * sizeof *args.scale);
+            fuzz_same("sum", each->isa.name, args.sum, first.sum, M * sizeof *args.sum);
+        }
+    }
+    fuzz_same("x", "afterwards", args.x, before, n * each_size);
+    fuzz_end(&f);
+    return 0;
+}

@@ -1,0 +1,147 @@
+"""`tritmark model`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tritmark.harness.cli import options
+from tritmark.harness.cli.console import console
+from tritmark.harness.cli.exit_status import FAILED
+from tritmark.harness.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from tritmark.harness.models import ModelResult
+
+_SHOWN = 8
+"""The most layers, hidden states and reasons that are listed."""
+
+
+def model(
+    source: Annotated[str, typer.Argument(metavar="FOLDER", help="A folder of transformers, or OWNER/NAME.")],
+    device: Annotated[str, typer.Option(metavar="NAME", help="cpu or cuda.")] = "cpu",
+    dtype: Annotated[
+        str, typer.Option(metavar="NAME", help="Of the model: bfloat16, float16, float32, or auto, the checkpoint's.")
+    ] = "auto",
+    prompt: Annotated[list[int] | None, typer.Option(min=1, help="Length of a prompt to time; 128.")] = None,
+    batch: Annotated[list[int] | None, typer.Option(min=1, help="Number of sequences to time; 1.")] = None,
+    activation_bits: Annotated[
+        int | None,
+        typer.Option(help="8 or 16 for all layers; by default those of each.", show_default=False, min=8, max=16),
+    ] = None,
+    keep: Annotated[list[str] | None, typer.Option(metavar="GLOB", help="Names of layers that stay.")] = None,
+    text: Annotated[
+        str, typer.Option(help="The text on which outputs are compared; by default random tokens.", show_default=False)
+    ] = "",
+    threads: options.Threads = None,
+    seed: options.Seed = None,
+    seconds: Annotated[float, typer.Option(metavar="S", min=0.1, help="Time for each comparison of rates.")] = 5.0,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print only the result, as JSON, on standard output.")
+    ] = False,
+    out: options.Out = Path("results"),
+) -> None:
+    """Run a whole model of transformers on tritmark's layers: judge them, compare its outputs, and time its tokens."""
+    from datetime import UTC, datetime
+
+    from tritmark.harness.cli.progress import ProgressCallback, ProgressLine
+    from tritmark.harness.models import evaluator
+    from tritmark.harness.report.page import put
+
+    with ProgressLine(console(stderr=True)) as line:
+        following = ProgressCallback(line)
+        found = evaluator()(
+            source,
+            device=device,
+            dtype=dtype,
+            activation_bits=activation_bits,
+            keep=keep or (),
+            prompts=prompt or (128,),
+            batches=batch or (1,),
+            text=text or None,
+            threads=threads,
+            seconds=seconds,
+            seed=seed or 0,
+            report=lambda text: following(text, 0),
+        )
+    try:
+        name = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}.json"
+        path = put(out / "models", name, f"{found.model_dump_json(indent=1)}\n")
+    except OSError as problem:
+        raise UsageError(f"{out / 'models'}: the result cannot be written: {problem}") from problem
+    if as_json:
+        typer.echo(found.model_dump_json(indent=1))
+    else:
+        _print(found)
+    console(stderr=as_json).print(f"Result: {path}", soft_wrap=True)
+    if found.failed:
+        raise typer.Exit(FAILED)
+
+
+def _print(found: ModelResult) -> None:
+    from tritmark.harness.record import Status
+    from tritmark.harness.text import units
+    from tritmark.harness.text.units import counted, size
+
+    def put(text: str) -> None:
+        console().print(text, soft_wrap=True, markup=False)
+
+    wrong = [each for each in found.layers if each.status is Status.FAIL]
+    right = len(found.layers) - len(wrong)
+    put(
+        f"{'FAIL' if wrong else 'PASS'}: {right} of {counted(len(found.layers), 'layer')} within the bound of their "
+        f"arithmetic; {found.replaced} replaced, {len(found.kept)} kept"
+    )
+    if found.replaced > len(found.layers):
+        put(f"not judged one by one: {counted(found.replaced - len(found.layers), 'layer')} of experts")
+    for each in wrong[:_SHOWN]:
+        put(f"  FAIL {each.name} ({each.was}): {each.largest:.3g} times its bound")
+    for why in found.kept[:_SHOWN]:
+        put(f"  {why}")
+    if len(found.kept) > _SHOWN:
+        put(f"  and {len(found.kept) - _SHOWN} more kept")
+    changed = sorted({each.changed for each in found.layers if each.changed})
+    for each in changed:
+        put(f"  changed: {each}")
+    a = found.agreement
+    put(
+        f"outputs beside the model before, {counted(a.tokens, 'token')}: the same next token for "
+        f"{units.percent(a.top1)}, KL divergence {a.kl:.3g} nats, greedy continuation the same for {a.greedy} of "
+        f"{a.greedy_of} tokens"
+    )
+    most = max(a.drift, key=lambda each: each.relative)
+    put(f"drift of hidden states: at most {most.relative:.3g} ({most.name}); logits {a.drift[-1].relative:.3g}")
+    put(f"memory: {size(found.nbytes_before)} before, {size(found.nbytes)} with the kernels' weights")
+    console().print(_rates(found))
+    console().print(_parts(found))
+
+
+def _rates(found: ModelResult) -> Table:
+    from tritmark.harness.text import units
+    from tritmark.harness.text.table import plain_table
+
+    heads = ("engine", "work", "batch", "prompt", "tokens/s", "tritmark is faster")
+    title = f"{found.architecture}, {found.device}, {found.dtype}, {units.counted(found.threads, 'thread')}"
+    shown = plain_table(title, *heads, right=heads[2:])
+    for each in found.rates:
+        speed = "" if each.speed is None else f"{units.times(each.speed)}"
+        shown.add_row(each.engine, each.work, str(each.batch), str(each.prompt), f"{each.tokens_per_s:.4g}", speed)
+    return shown
+
+
+def _parts(found: ModelResult) -> Table:
+    from tritmark.harness.text import units
+    from tritmark.harness.text.table import plain_table
+
+    total = sum(each.ms for each in found.parts)
+    least = found.least_ms
+    of = "" if least is None else f"; its weights take {least:.3g} ms to read, {units.percent(least / total)}"
+    heads = ("part", "ms", "share")
+    shown = plain_table(f"A decoded token: {total:.3g} ms{of}", *heads, right=heads[1:])
+    for each in found.parts:
+        shown.add_row(each.name, f"{each.ms:.3g}", units.percent(each.share))
+    return shown

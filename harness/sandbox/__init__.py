@@ -1,0 +1,11 @@
+"""Runs a command without a network, with a private /tmp and a file system that it cannot write, except in some folders.
+
+`__main__.py` is the program that takes the protections and then becomes the command; `protections.py` has each of them.
+What a system lacks is reported, not ignored. Native code that attacks the kernel of the system is not contained.
+"""
+
+from __future__ import annotations
+
+from tritmark.harness.sandbox.launch import NOT_RESTRICTED, sandboxed
+
+__all__ = ["NOT_RESTRICTED", "sandboxed"]

@@ -1,0 +1,1 @@
+"""Whole models of transformers on tritmark's kernels: judged, and timed beside transformers itself."""

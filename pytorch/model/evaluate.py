@@ -1,0 +1,143 @@
+"""Judges and times a model; the entry point of `tritmark model`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from importlib.metadata import version
+from typing import Any
+
+import torch
+
+from tritmark.harness.errors import UsageError
+from tritmark.harness.measure.ceilings import measure_ceilings
+from tritmark.harness.models import OURS, ModelResult
+from tritmark.harness.providers import installed
+from tritmark.torch.bit_experts import BitExperts
+from tritmark.torch.bit_linear import BitLinear
+from tritmark.torch.converted_experts import ConvertedExperts
+from tritmark.torch.model.judging import agreement, eager, judged_layers
+from tritmark.torch.model.loading import Pair, load
+from tritmark.torch.model.timing import first_token_ms, parts, rates
+
+BASE = "transformers"
+"""The engine that the model came with."""
+
+
+def evaluate(
+    source: str,
+    *,
+    device: str = "cpu",
+    dtype: str = "auto",
+    activation_bits: int | None = None,
+    keep: Sequence[str] = (),
+    prompts: Sequence[int] = (128,),
+    batches: Sequence[int] = (1,),
+    text: str | None = None,
+    tokens: int = 64,
+    threads: int | None = None,
+    seconds: float = 5.0,
+    seed: int = 0,
+    report: Callable[[str], None] = lambda line: None,
+) -> ModelResult:
+    """Load a model twice, as transformers computes it and with tritmark's layers; compare and time them.
+
+    `prompts` and `batches`: lengths and numbers of sequences to time, for about `seconds` each. `text`: what is judged,
+    by default `tokens` random tokens of `seed`. Raises UsageError and MissingPackageError, see `load`.
+    """
+    if threads is not None:
+        torch.set_num_threads(threads)
+    report("loading")
+    pair = load(source, device=device, dtype=dtype, activation_bits=activation_bits, keep=keep)
+    generator = torch.Generator().manual_seed(seed)
+    vocabulary = int(pair.before.config.get_text_config().vocab_size)
+
+    def drawn(batch: int, length: int) -> torch.Tensor:
+        return torch.randint(vocabulary, (batch, length), generator=generator).to(pair.before.device)
+
+    given = drawn(1, tokens) if text is None else _tokens(pair, text)
+    engines = {OURS: pair.after, BASE: pair.before}
+    with torch.no_grad():
+        with eager():
+            report("comparing outputs")
+            agreed = agreement(pair, given)
+            report("judging layers")
+            layers = judged_layers(pair, given)
+        shortest = drawn(1, min(prompts))
+        report("timing the first token")
+        first = {name: first_token_ms(model, shortest) for name, model in engines.items()}
+        timed = []
+        for batch in batches:
+            for length in prompts:
+                report(f"timing {batch} x {length} tokens")
+                timed += rates(engines, drawn(batch, length), seconds)
+        report("dividing the time of a token")
+        divided = parts(pair.after, shortest)
+        nbytes, per_token = _nbytes(pair.after)
+    return ModelResult(
+        tritmark=version("tritmark"),
+        model=source,
+        architecture=type(pair.before).__name__,
+        device=str(pair.before.device),
+        dtype=str(pair.before.get_input_embeddings().weight.dtype).removeprefix("torch."),
+        threads=torch.get_num_threads(),
+        seed=seed,
+        replaced=len(pair.conversion.replaced),
+        kept=tuple(map(str, pair.conversion.kept)),
+        nbytes_before=_sum((*pair.before.parameters(), *pair.before.buffers())),
+        nbytes=nbytes,
+        token_nbytes=per_token,
+        read_rate=_read_rate(pair.before.device.type),
+        layers=layers,
+        agreement=agreed,
+        first_token_ms=first,
+        rates=tuple(timed),
+        parts=divided,
+    )
+
+
+def _tokens(pair: Pair, text: str) -> torch.Tensor:
+    if pair.tokenizer is None:
+        raise UsageError("--text is given, and the folder has no tokenizer; next: omit it, random tokens are judged")
+    found: torch.Tensor = pair.tokenizer(text, return_tensors="pt").input_ids.to(pair.before.device)
+    if found.shape[1] < 2:
+        raise UsageError(f"--text has {found.shape[1]} tokens; legal: at least 2")
+    return found
+
+
+def _sum(tensors: Iterable[torch.Tensor]) -> int:
+    """The bytes of tensors, each once."""
+    return sum({each.data_ptr(): each.nbytes for each in tensors}.values())
+
+
+def _nbytes(model: Any) -> tuple[int, int]:
+    """Bytes of a converted model, and those that a decoded token reads: the layers, the head, and of experts the used
+    ones. Of the embedding it reads a row, unless the head is the same matrix."""
+    packed = [module for module in model.modules() if isinstance(module, BitLinear | BitExperts)]
+    of_kernels, read = 0, 0.0
+    used = _used(model)
+    for module in packed:
+        of_packed = module.packed
+        one = of_packed if isinstance(of_packed, torch.Tensor) else None if of_packed is None else of_packed.packed
+        nbytes = 0 if one is None else one.nbytes
+        of_kernels += nbytes
+        read += nbytes if isinstance(module, BitLinear) else nbytes * min(1.0, used / module.num_experts)
+    states = {id(each) for module in packed for each in (module.weight, module.weight_scale)}
+    others = [each for each in (*model.parameters(), *model.buffers()) if id(each) not in states]
+    embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
+    tied = head is not None and getattr(head, "weight", None) is getattr(embedding, "weight", None)
+    unread = 0 if embedding is None or tied else embedding.weight.nbytes
+    rest = _sum(others)
+    return of_kernels + rest, int(read) + rest - unread
+
+
+def _used(model: Any) -> int:
+    """Experts of a token."""
+    if not any(isinstance(module, ConvertedExperts) for module in model.modules()):
+        return 0
+    return int(model.config.get_text_config().num_experts_per_tok)
+
+
+def _read_rate(kind: str) -> float | None:
+    device = installed().registry.devices[kind]
+    found = [each for each in measure_ceilings(device) if each.name == "read" and each.level == "memory"]
+    return max((each.rate for each in found), default=None)

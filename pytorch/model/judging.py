@@ -1,0 +1,139 @@
+"""Whether a converted model computes what the model before computed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from tritmark.harness.models import Agreement, Drift, JudgedLayer
+from tritmark.harness.record import Status
+from tritmark.torch.bit_linear import BitLinear
+from tritmark.torch.conversion import Replaced
+from tritmark.torch.model.loading import Pair
+from tritmark.torch.model.stepping import step
+
+_UNIT = 2.0**-24
+"""Unit roundoff of float32, in which scales of groups are applied."""
+_GREEDY = 32
+
+
+def judged_layers(pair: Pair, tokens: torch.Tensor) -> tuple[JudgedLayer, ...]:
+    """Each BitLinear on the activations of these tokens, beside the float64 product of the weights of before."""
+    made: list[JudgedLayer] = []
+    originals = dict(pair.before.named_modules())
+    for each in pair.conversion.replaced:
+        if isinstance(each.layer, BitLinear):
+            with _seen(each.layer) as calls:
+                pair.after(tokens)
+            made.append(_judged(each, originals[each.name], *calls[0]))
+    return tuple(made)
+
+
+@contextmanager
+def _seen(layer: torch.nn.Module) -> Iterator[list[tuple[torch.Tensor, torch.Tensor]]]:
+    """The inputs and outputs of a layer's calls."""
+    calls: list[tuple[torch.Tensor, torch.Tensor]] = []
+    handle = layer.register_forward_hook(lambda _, given, out: calls.append((given[0].detach(), out.detach())))
+    try:
+        yield calls
+    finally:
+        handle.remove()
+
+
+def _judged(replaced: Replaced, original: Any, x: torch.Tensor, found: torch.Tensor) -> JudgedLayer:
+    """The arithmetic of the layer in float64: the codes of the activations are those of its contract, the weights those
+    of the layer before, and the bound that of its roundings."""
+    layer: Any = replaced.layer
+    rows = x.reshape(-1, x.shape[-1])
+    weights = dense(original).double()
+    if layer.activation_bits == 8:
+        largest = rows.float().abs().amax(-1, keepdim=True).clamp(min=1e-5)
+        scale = torch.full_like(largest, 127) / largest  # 127 / largest would be 127 times the rounded inverse
+        rows, scale = (rows.float() * scale).round(), scale.double()
+    else:
+        scale = torch.ones(1, dtype=torch.float64, device=rows.device)
+    rows = rows.double()
+    exact = rows @ weights.T / scale
+    magnitudes = rows.abs() @ weights.abs().T / scale
+    bias = bias_of(original)
+    if bias is not None:
+        exact, magnitudes = exact + bias.double(), magnitudes + bias.double().abs()
+    # Sums are exact for codes and one scale; else each term passes through float32 sums.
+    sums = 1 if layer.activation_bits == 8 and layer.group_size is None else rows.shape[1]
+    bound = (sums + 4) * _UNIT * magnitudes + torch.finfo(found.dtype).eps / 2 * exact.abs()
+    off = (found.reshape(exact.shape).double() - exact).abs()
+    worst = float((off / bound.clamp(min=torch.finfo(found.dtype).tiny)).max())
+    status = Status.PASS if worst <= 1 else Status.FAIL
+    return JudgedLayer(name=replaced.name, was=replaced.was, status=status, largest=worst, changed=replaced.changed)
+
+
+def dense(original: Any) -> torch.Tensor:
+    """The weights (N, K) that a layer of before multiplies with, by the code of its own package."""
+    if type(original).__name__ == "BitLinear":
+        from transformers.integrations.bitnet import unpack_weights
+
+        codes = unpack_weights(original.weight, torch.float32)
+        return codes[: original.out_features].double() / original.weight_scale.double()
+    weight = original.weight.detach()
+    if getattr(original, "online_quant", False):
+        from transformers.integrations.bitnet import WeightQuant
+
+        online: torch.Tensor = WeightQuant.apply(weight.float())
+        return online.double()
+    scale = getattr(original, "weight_scale", None)
+    return weight.double() if scale is None else weight.double() * scale.double()
+
+
+def bias_of(original: Any) -> torch.Tensor | None:
+    """The bias of a layer of before, as it adds it."""
+    bias: torch.Tensor | None = original.bias
+    if bias is None:
+        return None
+    offline = type(original).__name__ == "AutoBitLinear" and not original.online_quant
+    return bias.detach() * original.weight_scale if offline else bias.detach()
+
+
+@contextmanager
+def eager() -> Iterator[None]:
+    """Without torch.compile, with which transformers decorates functions: judging calls each layer for few shapes."""
+    with torch._dynamo.config.patch(disable=True):
+        yield
+
+
+def agreement(pair: Pair, tokens: torch.Tensor) -> Agreement:
+    """Outputs of both models for these tokens (1, T), and their greedy continuations."""
+    before = pair.before(tokens, output_hidden_states=True)
+    after = pair.after(tokens, output_hidden_states=True)
+    names = ["embedding", *(f"block {at}" for at in range(len(before.hidden_states) - 1)), "logits"]
+    states = zip((*before.hidden_states, before.logits), (*after.hidden_states, after.logits), strict=True)
+    drift = [Drift(name=name, relative=_relative(b, a)) for name, (b, a) in zip(names, states, strict=True)]
+    p, q = (torch.log_softmax(each.logits[0].double(), -1) for each in (before, after))
+    start = tokens[:, : max(1, tokens.shape[1] // 2)]
+    expected = _greedy(pair.before, start)
+    continued = _greedy(pair.after, start)
+    same = (expected == continued).long().cumprod(-1).sum()
+    return Agreement(
+        tokens=tokens.shape[1],
+        kl=float((p.exp() * (p - q)).sum(-1).mean()),
+        top1=float((p.argmax(-1) == q.argmax(-1)).double().mean()),
+        greedy=int(same),
+        greedy_of=_GREEDY,
+        drift=tuple(drift),
+    )
+
+
+def _relative(before: torch.Tensor, after: torch.Tensor) -> float:
+    size = before.double().norm()
+    return float((after.double() - before.double()).norm() / size) if size else 0.0
+
+
+def _greedy(model: Any, tokens: torch.Tensor) -> torch.Tensor:
+    """The next tokens (_GREEDY,), each the most likely one."""
+    found, cache = [], None
+    for _ in range(_GREEDY):
+        tokens, cache = step(model, tokens, cache)
+        found.append(tokens[0, 0])
+    return torch.stack(found)

@@ -1,0 +1,74 @@
+"""A model of transformers, twice: as it is, and with tritmark's layers."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tritmark.harness.errors import MissingPackageError, UsageError
+from tritmark.harness.extras import install
+from tritmark.torch.conversion import Conversion, convert
+
+DTYPES = ("auto", "float32", "bfloat16", "float16")
+"""Of the model; auto is that of the checkpoint."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The model before and afterwards. Both share what was not replaced."""
+
+    before: Any
+    after: Any
+    conversion: Conversion
+    tokenizer: Any
+    """None if the folder has none."""
+
+
+def load(source: str, *, device: str, dtype: str, activation_bits: int | None, keep: Sequence[str]) -> Pair:
+    """Load a folder (or a name on Hugging Face) with transformers, and convert it.
+
+    Raises MissingPackageError without transformers, and UsageError for a folder that it cannot read, for another dtype,
+    and for a model without a layer to replace.
+    """
+    try:
+        import transformers
+    except ModuleNotFoundError as error:
+        if error.name != "transformers":
+            raise
+        found = "tritmark model needs transformers, which is not installed"
+        raise MissingPackageError(found, name="transformers", next_step=install("models")) from None
+    if dtype not in DTYPES:
+        raise UsageError(f"--dtype {dtype}: legal: {', '.join(DTYPES)}")
+    if not Path(source).is_dir() and (source.startswith((".", "/")) or source.count("/") != 1):
+        raise UsageError(f"{source}: no folder; legal: a folder of transformers, or OWNER/NAME of Hugging Face")
+    try:
+        before = transformers.AutoModelForCausalLM.from_pretrained(
+            source, dtype=dtype if dtype == DTYPES[0] else getattr(torch, dtype), device_map=device
+        ).eval()
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        raise UsageError(f"{source}: transformers cannot load it: {error}") from error
+    after = _twin(before)
+    conversion = convert(after, activation_bits=activation_bits, keep=keep)
+    if not conversion.replaced:
+        raise UsageError(f"{source}: no layer was replaced; {conversion}")
+    return Pair(before, after, conversion, _tokenizer(source))
+
+
+def _twin(model: Any) -> Any:
+    """Another module tree over the same tensors."""
+    shared = {id(each): each for each in (*model.parameters(), *model.buffers())}
+    return copy.deepcopy(model, memo=shared)
+
+
+def _tokenizer(source: str) -> Any:
+    import transformers
+
+    try:
+        return transformers.AutoTokenizer.from_pretrained(source)
+    except (OSError, ValueError, KeyError, ImportError):
+        return None

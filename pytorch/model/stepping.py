@@ -1,0 +1,19 @@
+"""A step of a model of transformers: tokens to the most likely next ones, with its cache."""
+
+from __future__ import annotations
+
+from inspect import signature
+from typing import Any
+
+import torch
+
+_NAMES = ("cache", "past_key_values")
+"""The argument and the output with the keys and values of earlier tokens: the second before transformers 5.20."""
+
+
+def step(model: Any, tokens: torch.Tensor, cache: Any = None) -> tuple[torch.Tensor, Any]:
+    """The most likely tokens (B, 1) behind tokens (B, T), and the cache with these."""
+    known = signature(model.forward).parameters
+    name = next(each for each in _NAMES if each in known)
+    out = model(tokens, use_cache=True, logits_to_keep=1, **{name: cache})
+    return out.logits[:, -1:].argmax(-1), out[name]

@@ -1,0 +1,142 @@
+"""tritmark model: a whole model of transformers, judged and timed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+torch: Any = pytest.importorskip("torch", reason="torch is not installed; tox -e torch has it")
+pytest.importorskip("transformers", reason="transformers is not installed; tox -e torch has it")
+
+from made_up_models import bitnet_folder  # noqa: E402
+
+from tritmark.harness.cli import app  # noqa: E402
+from tritmark.harness.cli.exit_status import FAILED, USAGE  # noqa: E402
+from tritmark.harness.errors import UsageError  # noqa: E402
+from tritmark.harness.models import OURS, ModelResult  # noqa: E402
+from tritmark.harness.record import Status  # noqa: E402
+from tritmark.torch.model import judging, loading, timing  # noqa: E402
+from tritmark.torch.model.evaluate import BASE, evaluate  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return bitnet_folder(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(autouse=True)
+def eager() -> Any:
+    """transformers compiles its layers, which takes half a minute."""
+    with torch._dynamo.config.patch(disable=True), torch.no_grad():
+        yield
+
+
+@pytest.fixture
+def pair(folder: Path) -> loading.Pair:
+    return loading.load(str(folder), device="cpu", dtype="auto", activation_bits=None, keep=())
+
+
+@pytest.fixture
+def tokens() -> Any:
+    return torch.randint(64, (1, 16), generator=torch.Generator().manual_seed(1))
+
+
+def test_an_honest_model_passes(pair: loading.Pair, tokens: Any) -> None:
+    layers = judging.judged_layers(pair, tokens)
+    assert len(layers) == 14
+    assert {each.status for each in layers} == {Status.PASS}
+    found = judging.agreement(pair, tokens)
+    assert found.kl < 1e-2
+    assert [each.name for each in found.drift] == ["embedding", "block 0", "block 1", "logits"]
+    assert found.drift[0].relative == 0
+
+
+def scaled(layer: Any) -> None:
+    layer.weight_scale.mul_(1.02)
+
+
+def inverted(layer: Any) -> None:
+    layer.weight_scale_rule = "divide"
+
+
+def other_code(layer: Any) -> None:
+    layer.weight = layer.weight.clone()
+    layer.weight[0, 0] ^= 1
+
+
+@pytest.mark.parametrize("fault", [scaled, inverted, other_code])
+def test_a_wrong_layer_is_found_by_name(pair: loading.Pair, tokens: Any, fault: Any) -> None:
+    name = "model.layers.1.mlp.up_proj"
+    fault(dict(pair.after.named_modules())[name])
+    assert [each.name for each in judging.judged_layers(pair, tokens) if each.status is Status.FAIL] == [name]
+
+
+def test_a_wrong_part_outside_of_the_layers_shows_in_the_drift(pair: loading.Pair, tokens: Any) -> None:
+    norm = pair.after.model.layers[1].post_attention_layernorm
+    pair.after.model.layers[1].post_attention_layernorm = torch.nn.Identity()
+    found = judging.agreement(pair, tokens)
+    pair.after.model.layers[1].post_attention_layernorm = norm
+    drift = {each.name: each.relative for each in found.drift}
+    assert drift["block 1"] > 10 * drift["block 0"]
+
+
+def test_both_models_share_what_stays(pair: loading.Pair) -> None:
+    assert pair.before.model.embed_tokens.weight is pair.after.model.embed_tokens.weight
+    assert pair.before.model.layers[0].mlp.up_proj is not pair.after.model.layers[0].mlp.up_proj
+
+
+def test_the_parts_of_a_token(pair: loading.Pair, tokens: Any) -> None:
+    found = {each.name: each for each in timing.parts(pair.after, tokens)}
+    assert {"ternary linears", "attention", "norms", "head", "rest"} <= set(found)
+    assert sum(each.share for each in found.values()) == pytest.approx(1)
+    assert all(each.ms >= 0 for each in found.values())
+
+
+def test_the_result(folder: Path) -> None:
+    found = evaluate(str(folder), prompts=(8,), batches=(2,), seconds=0.05, tokens=8)
+    assert not found.failed
+    assert (found.replaced, len(found.kept), found.dtype) == (14, 1, "bfloat16")
+    assert [(each.engine, each.work, each.batch) for each in found.rates] == [
+        (engine, work, 2) for work in ("prompt", "decode") for engine in (OURS, BASE)
+    ]
+    assert all(each.tokens_per_s > 0 for each in found.rates)
+    assert found.nbytes < found.nbytes_before
+    # The embedding is the head too.
+    assert found.token_nbytes == found.nbytes
+    assert found.least_ms is not None
+    assert ModelResult.model_validate_json(found.model_dump_json()) == found
+
+
+def test_the_command(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = ["model", str(folder), "--prompt", "8", "--seconds", "0.1", "--out", str(tmp_path)]
+    done = CliRunner().invoke(app, given)
+    assert done.exit_code == 0, done.output
+    assert "PASS: 14 of 14 layers within the bound of their arithmetic; 14 replaced, 1 kept" in done.output
+    assert "A decoded token" in done.output
+    (path,) = (tmp_path / "models").glob("*.json")
+    assert len(json.loads(path.read_text())["layers"]) == 14
+    monkeypatch.setattr(judging, "dense", lambda original: original.weight.double())  # without its scale
+    assert CliRunner().invoke(app, given).exit_code == FAILED
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"source": "./nowhere"}, "no folder"),
+        ({"dtype": "int8"}, "legal"),
+        ({"keep": ["*"]}, "no layer was replaced"),
+        ({"text": "hello"}, "no tokenizer"),
+    ],
+)
+def test_what_cannot_be_run_is_refused(folder: Path, given: dict[str, Any], told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        evaluate(given.pop("source", str(folder)), **given)
+
+
+def test_the_command_refuses(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["model", str(tmp_path / "nowhere")])
+    assert isinstance(done.exception, UsageError) or done.exit_code == USAGE
