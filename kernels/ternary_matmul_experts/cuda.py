@@ -32,19 +32,19 @@ FORMATS = {"row16": 0} | {form.name: form.group for form in ROW16_GROUPED}
 UNUSED = (0.0, 0.0, 0.0, 0.0)
 """The instance is not chosen by predicted times."""
 
-BLOCKS, MOST_TILES = 8, 4
-"""Blocks of a multiprocessor, one after another, below which a block takes one tile; the most tiles that it takes."""
+LEAST_TILES = 4
+"""The most tiles of a block of few warps; a block of more warps takes as many tiles."""
 MOST_PARTS = (1 << 16) - 1
 """The most blocks of a share: of the second axis of a grid."""
-TILE_COST = 24
-"""Time of a tile besides its columns, in columns."""
+TILE_COST = 75
+"""Time of a wgmma tile besides its columns, in columns: 54 for K of 512 and 95 for 2048, on an H200."""
 TILES = (1, 2, 4, 8)
 """Tiles of a block that `tritmark tune instances` tries."""
 
 LISTED = 64
 """The most tiles of a block of a wgmma product (expert_tiles.cuh)."""
-WGMMA_TILES = 1.5
-"""From so many tiles of a multiprocessor on, wgmma is chosen."""
+WGMMA_ROWS = 6
+"""From so many rows of an expert on, if they are spread evenly, wgmma is chosen."""
 
 Mma = GemmMma | GroupedMma
 Wgmma = GemmWgmma | GroupedWgmma
@@ -56,7 +56,7 @@ def mma_instances(group: int) -> tuple[Mma, ...]:
     if not group:
         table: tuple[tuple[int, int, int, int], ...] = (
             (2, 1, 640, 64),
-            (4, 1, 640, 80),
+            (4, 1, 640, 72),
             (8, 1, 512, 120),
             (4, 2, 512, 112),
             (4, 4, 384, 168),
@@ -69,8 +69,8 @@ def mma_instances(group: int) -> tuple[Mma, ...]:
 def wgmma_instances(group: int) -> tuple[Wgmma, ...]:
     """The same for wgmma."""
     if not group:
-        table = ((16, 2, 16), (32, 2, 12), (64, 2, 8), (96, 2, 6), (128, 2, 4))
-        return tuple(GemmWgmma(columns, 1, panels, stages, UNUSED) for columns, panels, stages in table)
+        table = ((16, 1, 16), (32, 1, 12), (64, 1, 8), (96, 1, 6), (128, 1, 4), (32, 2, 8), (64, 2, 5))
+        return tuple(GemmWgmma(columns, blocks, 2, stages, UNUSED) for columns, blocks, stages in table)
     panels = 2 if group >= 128 else 1
     return tuple(
         GroupedWgmma(columns, 1, panels, 2 * stages // panels, UNUSED, group=group)
@@ -110,23 +110,32 @@ def shares(M: int, E: int, most: int) -> int:
     return min(M, (M + min(M, E) * (most - 1)) // most)
 
 
+def tiles_of(instance: Instance, axes: Axes) -> int:
+    """The most tiles of a launch."""
+    most, high = instance.tile
+    return shares(axes["M"], axes["E"], most) * -(-axes["N"] // high)
+
+
 def chosen(name: str, group: int, axes: Axes, sms: int) -> Instance:
     """The instance of a variant for those sizes on a device with that many multiprocessors: by the rows that an expert
-    gets if they are spread evenly."""
+    gets if they are spread evenly. As measured by suites/performance/expert_products.py on an H200."""
     rows = axes["M"] / min(axes["M"], axes["E"])
-    if name == "gemm":
-        most, high = WGMMA[group][0].tile
-        if shares(axes["M"], axes["E"], most) * -(-axes["N"] // high) >= WGMMA_TILES * sms:
-            return min(WGMMA[group], key=lambda each: max(1.0, rows / each.columns + 0.5) * (each.columns + TILE_COST))
+    if name == "gemm" and rows >= WGMMA_ROWS:
+        low = (each for each in WGMMA[group] if each.blocks == 1)
+        return min(low, key=lambda each: max(1.0, rows / each.columns + 0.5) * (each.columns + TILE_COST))
     eights = 1 if rows <= 6 else 2 if rows <= 12 else 4
-    return next(each for each in MMA[group] if each.groups == eights and each.rows8 == 4)
+    # Tall tiles have more weights in flight, if there are enough of them.
+    tall = sorted((each for each in MMA[group] if each.groups == eights), key=lambda each: -each.rows8)
+    return next((each for each in tall if each.rows8 == 4 or tiles_of(each, axes) >= sms), tall[0])
 
 
 def tiles_of_block(instance: Instance, axes: Axes, sms: int) -> int:
-    """Tiles of a block of an mma product: more than one if that leaves each multiprocessor with enough blocks."""
-    most, high = instance.tile
-    tiles = shares(axes["M"], axes["E"], most) * -(-axes["N"] // high)
-    return max(1, min(MOST_TILES, tiles // (BLOCKS * sms)))
+    """Tiles of a block of an mma product: as many as leave one block for each that the device holds at a time."""
+    if isinstance(instance, Wgmma):
+        return 1
+    warps = instance.warps(axes["K"])
+    resident = max(1, REGISTERS_PER_BLOCK // (WARP * warps * instance.registers))
+    return max(1, min(max(LEAST_TILES, warps), -(-tiles_of(instance, axes) // (resident * sms))))
 
 
 def wgmma_blocks(tiles: int, sms: int) -> int:
@@ -151,7 +160,7 @@ def _launch(instance: Instance, tiles: int, format: str, kind: int, call: Call) 
         call.bad,
     )
     if isinstance(instance, Wgmma):
-        blocks = wgmma_blocks(shares(M, E, most) * -(-N // high), call.info.sms)
+        blocks = wgmma_blocks(tiles_of(instance, call.axes), call.info.sms)
         launch = call.params(kernel, blocks, shared=instance.shared_bytes)
         of_a, _, of_out = instance.maps(activations, int(apart), weights, out, call.axes)
         args = (of_a, of_out, *args)

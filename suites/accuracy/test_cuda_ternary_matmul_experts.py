@@ -117,7 +117,7 @@ def two_blocks(patch: pytest.MonkeyPatch) -> None:
     )
 
 
-@pytest.mark.parametrize("tiles", [1, 2])
+@pytest.mark.parametrize("tiles", [1, pytest.param(2, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("instance", KERNELS, ids=str)
 def test_every_instance_is_exact(
     context: CudaContext, monkeypatch: pytest.MonkeyPatch, instance: Instance, tiles: int
@@ -145,7 +145,7 @@ def test_wgmma_takes_rows_that_are_not_aligned(
     same(data.product(context, "bfloat16", "gemm"), data.expected("bfloat16"))
 
 
-@settings(max_examples=30)
+@settings(max_examples=12)
 @given(
     group=st.sampled_from((0, 64)),
     rows=st.lists(st.integers(0, 20), min_size=1, max_size=80),
@@ -208,14 +208,14 @@ def test_incorrect_offsets_on_the_device_are_reported(
     assert (launch.bad, launch.bad) == (index, -1)
 
 
-@settings(max_examples=40)
+@settings(max_examples=12)
 @given(
     offsets=st.lists(st.integers(-(2**31), 2**31 - 1) | st.integers(-3, 20), min_size=4, max_size=40),
     M=st.integers(1, 12),
 )
 def test_no_offsets_reach_outside_of_the_arrays(context: CudaContext, offsets: list[int], M: int) -> None:
     """The simulator would detect it."""
-    for rows in ([M, *[0] * (len(offsets) - 2)], [M + 40, *[0] * (len(offsets) - 2)]):
+    for rows in ([M, *[0] * (len(offsets) - 2)], [M + 40, *[0] * (len(offsets) - 2)]):  # both ways to find a share
         data = Data(0, rows, 9, 64)
         data.offsets = np.array(offsets, np.int32)
         launch, _, _ = data.bound(context, VARIANTS["mma", data.format, "float32"])
@@ -262,7 +262,7 @@ FAULTS = (
     ("mma", "cuda/tiles/experts.cuh", "(row - first) % MOST == 0", "row == first"),
     ("mma", "cuda/tiles/experts.cuh", "min(end - row, MOST)", "MOST"),
     ("mma", "cuda/tiles/experts.cuh", "(nth - sum + here) * MOST", "(nth - sum + here)"),
-    ("mma", "cuda/tiles/experts.cuh", "max(0, min(end - row, MOST))", "MOST"),
+    ("mma", "cuda/tiles/experts.cuh", "? 0 : min(end - row, MOST)", "? 0 : MOST"),
     ("mma", "cuda/tiles/experts.cuh", "{e + owner,", "{e,"),
     ("mma", "cuda/tiles/experts.cuh", "lane >= distance ? more : 0", "more"),
     ("mma", "ternary_matmul/gemm_mma.cu", "weight_scales + share.expert", "weight_scales"),

@@ -11,7 +11,8 @@ rows as an expert with rows has on average, with one expert, times the number of
 humming-kernels' grouped product (also humming-w2a16), and PyTorch's of dense bfloat16 weights. "read" is the fastest of
 the probes that read as many bytes as the weights of the experts that have rows, the activations and the outputs have: a
 time that no kernel can beat by much. A line ends with that in percent of the kernel's time, with the rate of these
-bytes, and with the fastest peer. The lines behind it are the times of the fastest instances.
+bytes, and with the fastest peer. The lines behind it are the times of the fastest instances, and
+those whose outputs differ from the others'.
 
 Each contender has a CUDA graph of 24 launches or more with other offsets each, over as many copies of the weights as
 exceed the L2; an expert returns only after all others of its copy. The replays are interleaved, in another order each
@@ -44,6 +45,7 @@ from tritmark.kernels.cuda.measure.clock import GraphClock, timeable
 from tritmark.kernels.dispatch import dispatch
 from tritmark.kernels.formats.row16 import row_bytes
 from tritmark.kernels.peers import humming, torch_cuda
+from tritmark.kernels.peers.launch_cuda import FASTEST as FORMAT
 from tritmark.kernels.peers.products_experts_cuda import HummingExperts, TorchExperts
 from tritmark.kernels.ternary_matmul.spec import OP as PRODUCT
 from tritmark.kernels.ternary_matmul_experts.spec import OP
@@ -233,6 +235,20 @@ def empty_us() -> float:
     return timed({READ: launches}, 5)[READ]
 
 
+def differing(shape: Shape, contenders: Mapping[str, list[Launch]]) -> list[str]:
+    """The instances whose outputs differ from those of the first: with one scale for an expert all have the same bits.
+    Prints them."""
+    wrong, first = [], None
+    for name, launches in contenders.items() if shape.format == FORMAT else ():
+        launches[0].run()
+        out = shape.outputs["out"].numpy().view(np.uint16)
+        first = out if first is None else first
+        if not np.array_equal(out, first):
+            print(f"    outputs differ from those of the first instance: {name}", flush=True)
+            wrong.append(name)
+    return wrong
+
+
 def report(shape: Shape, rounds: int, instances: int, peers: Iterable[str]) -> dict[str, Any]:
     """The figures of a product; prints its lines."""
     contenders = {**dict(shape.ours(False)), **dict(shape.reads()), DENSE: shape.dense(), **dict(shape.peers(peers))}
@@ -252,7 +268,9 @@ def report(shape: Shape, rounds: int, instances: int, peers: Iterable[str]) -> d
     )
     found = {"format": shape.format, **shape.axes, "touched": shape.touched, "bytes": shape.nbytes, "us": us}
     if instances:
-        each = timed(dict(shape.ours(True)), max(3, rounds // 3))
+        launches = dict(shape.ours(True))
+        found["differing"] = differing(shape, launches)
+        each = timed(launches, max(3, rounds // 3))
         for name, one in sorted(each.items(), key=lambda item: item[1])[:instances]:
             print(f"    {one:8.2f}  {name}", flush=True)
         found["instances"] = each
@@ -260,7 +278,7 @@ def report(shape: Shape, rounds: int, instances: int, peers: Iterable[str]) -> d
 
 
 def main() -> int:
-    """0."""
+    """0, or 1 if outputs of instances differ."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shapes", nargs="+", default=SHAPES, metavar="NxK")
     parser.add_argument("--tokens", nargs="+", type=int, default=TOKENS)
@@ -294,7 +312,7 @@ def main() -> int:
         info = here.backend.info
         record = {"gpu": info.name, "driver": info.driver, "rounds": options.rounds, "products": found}
         options.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    return 0
+    return int(any(each.get("differing") for each in found))
 
 
 if __name__ == "__main__":

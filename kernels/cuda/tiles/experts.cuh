@@ -25,10 +25,11 @@ __device__ __forceinline__ int sum_up_to(int count)
     return count;
 }
 
-/* Shares of an expert with rows from `first` to `end`. */
-template <int MOST> __device__ __forceinline__ int shares_in(int first, int end)
+/* Shares of an expert with rows from `first` to `end`, of those from 0 to M. */
+template <int MOST> __device__ __forceinline__ int shares_in(int first, int end, int M)
 {
-    return (max(end - first, 0) + MOST - 1) / MOST;
+    first = max(first, 0), end = min(end, M);
+    return end > first ? (end - first + MOST - 1) / MOST : 0;
 }
 
 /* The share that begins with row `row`: the loads of all offsets are in flight together, and nothing is summed. */
@@ -56,19 +57,19 @@ template <int MOST> __device__ __forceinline__ Share share_at(const int *offsets
     int count = 0;
 #pragma unroll 8
     for (int e = from; e < to; e++)
-        count += shares_in<MOST>(offsets[e], offsets[e + 1]);
+        count += shares_in<MOST>(offsets[e], offsets[e + 1], M);
     const int up_to = sum_up_to(count);
     const unsigned past = __ballot_sync(0xffffffffu, up_to > nth);
     const int holder = past ? __ffs((int)past) - 1 : 32;
     nth -= __shfl_sync(0xffffffffu, up_to - count, holder);
     for (int e = holder * each; e < min((holder + 1) * each, E); e += 32) {
         const bool there = e + lane < min((holder + 1) * each, E);
-        const int first = there ? offsets[e + lane] : 0, end = there ? min(offsets[e + lane + 1], M) : 0;
-        const int here = there ? shares_in<MOST>(first, offsets[e + lane + 1]) : 0, sum = sum_up_to(here);
+        const int first = there ? max(offsets[e + lane], 0) : 0, end = there ? min(offsets[e + lane + 1], M) : 0;
+        const int here = shares_in<MOST>(first, end, M), sum = sum_up_to(here);
         const unsigned found = __ballot_sync(0xffffffffu, sum > nth);
         if (found) {
             const int owner = __ffs((int)found) - 1, row = first + (nth - sum + here) * MOST;
-            const int rows = row < 0 ? 0 : max(0, min(end - row, MOST));
+            const int rows = row < first || row >= end ? 0 : min(end - row, MOST);
             return {e + owner, __shfl_sync(0xffffffffu, row, owner), __shfl_sync(0xffffffffu, rows, owner)};
         }
         nth -= __shfl_sync(0xffffffffu, sum, 31);

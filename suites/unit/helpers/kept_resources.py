@@ -28,8 +28,8 @@ Case = tuple[Kernel, str]
 
 def every_kernel() -> list[Kernel]:
     """The kernels of all registered variants, and the probes of the ceilings."""
-    for path in sorted(ROOM.glob("*/cuda.py")):
-        import_module(f"tritmark.kernels.{path.parent.name}.cuda")
+    for path in sorted(ROOM.glob("*/cuda*.py")):
+        import_module(f"tritmark.kernels.{path.parent.name}.{path.stem}")
     return list(dict.fromkeys([*(kernel for kernels in KERNELS.values() for kernel in kernels), *PROBES]))
 
 
