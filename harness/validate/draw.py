@@ -479,7 +479,8 @@ def fitting(op: Op, variant: Variant, axes: Axes, *, encoded: bool = True) -> di
 
 
 def _near(axes: Mapping[str, int]) -> Iterator[dict[str, int]]:
-    """Near sizes: all increased equally; all or one rounded up to a multiple; one much larger or smaller."""
+    """Near sizes: all increased equally; all or one rounded up to a multiple; one much larger or smaller; one a
+    multiple of another."""
     for power in _FACTORS:
         yield {axis: size + power for axis, size in axes.items()}
         rounded = {axis: -(-size // power) * power for axis, size in axes.items()}
@@ -488,6 +489,12 @@ def _near(axes: Mapping[str, int]) -> Iterator[dict[str, int]]:
     for power in _FACTORS:
         for axis in axes:
             yield from ({**axes, axis: size} for size in (axes[axis] * power, max(1, axes[axis] // power), power))
+    # One axis a multiple of another, which keeps its size or is a power of two.
+    for axis, size in axes.items():
+        for factor in (size, *_FACTORS):
+            yield from (
+                {**axes, axis: factor, other: -(-axes[other] // factor) * factor} for other in axes if other != axis
+            )
 
 
 def _bounded(variant: Variant, axes: Axes) -> dict[str, int]:

@@ -52,7 +52,7 @@ def factor(block: int) -> np.float32:
 def butterflies(blocks: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Rows times the Hadamard matrix of -1 and 1, in natural order and in the dtype of the rows."""
     size, h = blocks.shape[-1], 1
-    with np.errstate(invalid="ignore", over="ignore"):  # rows may hold NaN and infinity
+    with np.errstate(invalid="ignore", over="ignore"):  # of values that are not finite
         while h < size:
             pairs = blocks.reshape(*blocks.shape[:-1], size // (2 * h), 2, h)
             a, b = pairs[..., 0, :], pairs[..., 1, :]

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.spec import Axes, KernelKey, Op, Sizes, Tensor, ToleranceKind, Traffic, Values
-from tritmark.harness.validate.families import FLOAT_FAMILIES, NONFINITE, floats, with_nonfinite
+from tritmark.harness.validate.families import FLOAT_FAMILIES, NONFINITE, ROWS, floats, with_nonfinite
 from tritmark.kernels.hadamard_quantize.reference import butterflies, reference
 from tritmark.kernels.numerics import input_dtypes
 
@@ -68,12 +68,21 @@ def _generate(axes: Axes, family: str, rng: np.random.Generator) -> dict[str, An
 
 
 def _ties(M: int, K: int, block: int, rng: np.random.Generator) -> npt.NDArray[np.float32]:
-    """Rows whose rotated values are halves, and 127 once, so that the scale is 1. Sums are exact, and so is the factor
-    of blocks of 64, 256 and 1024; the factor of the others is not, and their values are near halves."""
-    wanted = rng.integers(-252, 253, (M, K // block, block)) / 2
-    wanted[np.arange(M), rng.integers(0, K // block, M), rng.integers(0, block, M)] = 127
-    x: npt.NDArray[np.float32] = (butterflies(wanted) / np.sqrt(block)).reshape(M, K).astype(np.float32)
-    return x
+    """Rows whose rotated values are halves, and 127 once, so that the scale is 1. About half of the rows have two
+    numbers in a block, which bfloat16 holds: their sum and difference become 127 and 1/2. Sums are exact, and so is the
+    factor of blocks of 64, 256 and 1024; the factor of the others is not, and their values are near halves."""
+    count = K // block
+    wanted = rng.integers(-252, 253, (M, count, block)) / 2
+    wanted[np.arange(M), rng.integers(0, count, M), rng.integers(0, block, M)] = 127
+    x = butterflies(wanted) / np.sqrt(block)
+    two = np.flatnonzero(rng.random(M) < 0.5)
+    x[two] = 0
+    rows, blocks = two[:, np.newaxis], np.arange(count)
+    at = rng.integers(0, block, (two.size, count))
+    for numerator, place in ((255, at), (253, at ^ 1 << rng.integers(0, block.bit_length() - 1, at.shape))):
+        x[rows, blocks, place] = rng.choice((-1, 1), at.shape) * (numerator / 4 * np.sqrt(block))
+    made: npt.NDArray[np.float32] = x.reshape(M, K).astype(np.float32)
+    return made
 
 
 def _like(axes: Axes, key: KernelKey) -> Mapping[str, tuple[tuple[int, ...], str]]:
@@ -118,7 +127,7 @@ def _op(name: str, summary: str, outputs: tuple[Tensor, ...]) -> Op:
         reference=reference,
         traffic=_traffic,
         sizes={
-            "M": Sizes(usual=12, most=640),
+            "M": ROWS,
             "K": Sizes(usual=2048),
             "block": Sizes(usual=1024, most=1024, often=BLOCKS),
         },

@@ -24,6 +24,7 @@ from tritmark.kernels.cuda.driver.compile import find_nvcc, options_of
 from tritmark.kernels.cuda.kernel import OVERLAPPING, ROOM, Kernel
 from tritmark.kernels.cuda.launch.launch import KERNELS, CudaLaunch
 from tritmark.kernels.cuda.measure import ceilings
+from tritmark.kernels.hadamard_quantize import cuda as rotations
 from tritmark.kernels.ternary_linear import cuda as linear
 from tritmark.kernels.ternary_matmul import cuda as products
 from tritmark.kernels.ternary_matmul import cuda_grouped
@@ -33,7 +34,7 @@ from tritmark.kernels.ternary_matmul_a16 import cuda_grouped as cuda_grouped_a16
 if TYPE_CHECKING:
     from tritmark.kernels.cuda.context import CudaContext
 
-ROOMS = (products, cuda_grouped, products_a16, cuda_grouped_a16, linear, activations)
+ROOMS = (products, cuda_grouped, products_a16, cuda_grouped_a16, linear, activations, rotations)
 VARIANTS = {each.id: each for room in ROOMS for each in room.VARIANTS}
 EVERY = {(each.file, each.name): each for id in VARIANTS for each in KERNELS[id] if each.overlaps}
 """One instance of each function whose launches overlap."""
