@@ -63,7 +63,7 @@ NOT_RUN = {
     "tritmark check my_i2s_quantize.c": "measures for a minute; test_candidate_check.py checks shorter ones",
     "tritmark check my_ternary_matmul.c": "as the other",
     "tritmark check my_i2s_quantize.c --json=verdict": "as the other; suites/unit/check has shorter ones",
-    "tritmark check KERNEL.c --inputs results/failing/NAME.npz": "of a check that failed; suites/unit/check replays one",
+    "tritmark check KERNEL.c --inputs results/failing/NAME.npz": "of a failed check; suites/unit/check replays one",
     "pip install '.[mcp]'": "made before the tests",
     "tritmark mcp --out results": "serves until its input ends; suites/unit/mcp calls it",
     "tritmark check my_i2s_dequantize.py --op i2s_dequantize": "measures for a minute",
