@@ -41,6 +41,7 @@ RUN = (
     "tritmark new i2s_dequantize --kind py",
     "tritmark run --suite smoke --op i2s_dequantize",
     "tritmark schema > record.schema.json",
+    "tritmark schema verdict > verdict.schema.json",
     "tritmark frame --to csv --out runs.csv",
     "tritmark advise",
 )
@@ -61,6 +62,10 @@ NOT_RUN = {
     "tritmark gate main slow --op i2s_dequantize": "builds two commits; the gate's own tests do that",
     "tritmark check my_i2s_quantize.c": "measures for a minute; test_candidate_check.py checks shorter ones",
     "tritmark check my_ternary_matmul.c": "as the other",
+    "tritmark check my_i2s_quantize.c --json=verdict": "as the other; suites/unit/check has shorter ones",
+    "tritmark check KERNEL.c --inputs results/failing/NAME.npz": "of a failed check; suites/unit/check replays one",
+    "pip install '.[mcp]'": "made before the tests",
+    "tritmark mcp --out results": "serves until its input ends; suites/unit/mcp calls it",
     "tritmark check my_i2s_dequantize.py --op i2s_dequantize": "measures for a minute",
     "TRITMARK_CUDA=simulator tritmark check cuda/my_i2s_quantize.cu --suite smoke": "as test_candidate_cuda.py",
     "TRITMARK_CUDA=simulator tritmark run --suite smoke --device cuda": "test_simulator.py runs kernels there",

@@ -69,7 +69,6 @@ def measured(record: Record) -> Run:
     return run
 
 
-@pytest.mark.timing
 def test_it_goes_through_run_verify_and_report(tmp_path: Path) -> None:
     stranger = Stranger(tmp_path)
     record, ended = stranger.run()

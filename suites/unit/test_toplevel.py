@@ -57,7 +57,7 @@ def test_import_of_kernels_leaves_out_what_its_functions_need_later_or_never() -
     loaded = set(told("import sys, tritmark.kernels\nprint(*sys.modules)").split())
     assert not loaded & {"importlib.metadata", "email", "subprocess", "pydantic", "scipy", "gguf", "onnx"}
     own = {each.removeprefix("tritmark.") for each in loaded if each.startswith("tritmark.")}
-    late = ("kernels.peers", "kernels.provider", "kernels.cuda.device", "harness.weights.source", "harness.record")
+    late = ("kernels.peers", "kernels.provider", "harness.weights.source", "harness.record")
     assert not [each for each in own if each.startswith(late)]
     assert len(own) < 220, "73 fewer than with variants and peers"
 

@@ -27,7 +27,7 @@ from tritmark.kernels import PROVIDER
 from tritmark.kernels.formats import FORMATS
 from tritmark.kernels.native.cpu import DEVICE, features
 
-pytestmark = pytest.mark.timing
+pytestmark = pytest.mark.long
 
 AXES = {"n": 4096, "block": 256, "M": 4, "N": 64, "K": 256}
 LARGE = 1 << 20
