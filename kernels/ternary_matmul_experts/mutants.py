@@ -164,6 +164,11 @@ MUTANTS: tuple[Mutant | EquivalentMutants, ...] = (
     ),
     Mutant(op=_OP, name="sums wrapped to int16", compute=_wrapped, only=_has_long_sums),
     Mutant(op=_OP, name="act_scale rounded to bfloat16", compute=_narrow_scale, only=_is_float, drawn=True),
+    EquivalentMutants(
+        op=_OP,
+        mutant="input offsets: two neighbours swapped",
+        reason="the reference of mutants counts the ends at or below a row, in any order",
+    ),
     EquivalentMutants(op=_OP, mutant="input *_scale: *", only=_is_int, reason="int32 outputs are the sums themselves"),
     EquivalentMutants(
         op=_OP,
