@@ -44,7 +44,7 @@ TILES = (1, 2, 4, 8)
 LISTED = 64
 """The most tiles of a block of a wgmma product (expert_tiles.cuh)."""
 WGMMA_ROWS = 6
-"""From so many rows of an expert on, if they are spread evenly, wgmma is chosen."""
+"""wgmma is chosen for so many rows of an expert or more, if they are spread evenly."""
 
 Mma = GemmMma | GroupedMma
 Wgmma = GemmWgmma | GroupedWgmma
