@@ -103,6 +103,10 @@ def vector_call(case: Case) -> Callable[[], Any]:
     if case.op == "activation_quantize":
         rows = narrow(values(case.axes["M"], case.axes["K"]), case.format)
         return lambda: kernels.activation_quantize(rows, variant=variant)
+    if case.op.startswith("hadamard_"):
+        rows, block = narrow(values(case.axes["M"], case.axes["K"]), case.format), case.axes["block"]
+        rotate = partial(kernels.hadamard_quantize, block_size=block, dtype=case.dtype)
+        return lambda: rotate(rows, variant=variant)
     if case.op == "ternary_quantize":
         x = values(case.axes["n"])
         packed = case.format != "none"

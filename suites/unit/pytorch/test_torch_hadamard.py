@@ -27,7 +27,7 @@ EXACT = torch.from_numpy(RNG.integers(-64, 65, (2, 3, K)) / 16).float()
 
 @pytest.mark.parametrize("signs", [SIGNS, None], ids=["signs", "none"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
-def test_the_ops_are_the_numpy_function(dtype: str, signs: Any) -> None:
+def test_the_ops_are_the_numpy_function(dtype: Any, signs: Any) -> None:
     x = torch.randn((2, 3, K), generator=torch.Generator().manual_seed(1))
     taken = None if signs is None else signs.numpy()
     codes, scale = OPS.hadamard_quantize(x, signs, BLOCK)
