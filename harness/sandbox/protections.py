@@ -23,8 +23,8 @@ _REFER, _TRUNCATE = 1 << 13, 1 << 14
 _CONNECT_TCP, _BIND_TCP = 2, 1
 _ALWAYS = (Path("/dev"), Path("/proc"))
 """Writable in any case: devices such as /dev/null and /dev/shm, and the process's own files."""
-_FILE_BYTES, _SECONDS = 4 << 30, 3600
-"""Limits of one file and of processor time."""
+_FILE_BYTES, _SECONDS = 64 << 30, 86_400
+"""Limits of one file, which shared memory counts as, and of the processor time of one process on all its threads."""
 
 
 def _library() -> ctypes.CDLL:
