@@ -30,7 +30,7 @@ void each_expert(const int32_t *offsets, int64_t E, One one)
             one(e, int64_t(offsets[e]), int64_t(offsets[e + 1]) - offsets[e]);
 }
 
-}  // namespace
+} // namespace
 
 #define EXPERTS_INT32(format, bytes) \
     void ternary_matmul_##format##_int32( \
@@ -87,4 +87,4 @@ EXPERTS_FLOAT(EXPERTS_GROUPED, row16_g64, bytes_of_row16_g<64>)
 EXPERTS_FLOAT(EXPERTS_GROUPED, row16_g128, bytes_of_row16_g<128>)
 EXPERTS_FLOAT(EXPERTS_GROUPED, row16_g256, bytes_of_row16_g<256>)
 
-}  // extern "C"
+} // extern "C"

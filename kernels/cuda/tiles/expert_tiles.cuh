@@ -25,16 +25,16 @@ struct ExpertJob : Job {
     int count;
     long long expert_apart; /* bytes between the weights of experts */
 
-    __device__ __forceinline__
-    ExpertJob(unsigned char *shared, const TensorMap *map_a, const TensorMap *map_out, const void *a, long long lda,
-              const unsigned char *w, void *out, int M, int N, int K, int kind, long long expert_apart)
+    __device__ __forceinline__ ExpertJob(
+        unsigned char *shared, const TensorMap *map_a, const TensorMap *map_out, const void *a, long long lda,
+        const unsigned char *w, void *out, int M, int N, int K, int kind, long long expert_apart)
         : Job(shared, map_a, nullptr, map_out, a, lda, w, out, M, N, K, kind, 0, 0), expert_apart(expert_apart)
     {
     }
 
     /* The setup: the barriers, and the list of tiles. All threads call this. */
-    __device__ __forceinline__ void
-    begin(ExpertTile (&tiles)[LISTED], const int *offsets, int E, int shares, unsigned long long *bad);
+    __device__ __forceinline__ void begin(
+        ExpertTile (&tiles)[LISTED], const int *offsets, int E, int shares, unsigned long long *bad);
 
     /* As in Job. */
     template <class Activations>
@@ -45,8 +45,8 @@ struct ExpertJob : Job {
     __device__ __forceinline__ void copy_outputs(const unsigned char *from, int m0, int n0, int end) const;
 };
 
-__device__ __forceinline__ void
-ExpertJob::begin(ExpertTile (&tiles)[LISTED], const int *offsets, int E, int shares, unsigned long long *bad)
+__device__ __forceinline__ void ExpertJob::begin(
+    ExpertTile (&tiles)[LISTED], const int *offsets, int E, int shares, unsigned long long *bad)
 {
 #ifndef TRITMARK_SIMULATOR
     if (threadIdx.x == 0) {

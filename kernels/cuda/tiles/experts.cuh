@@ -91,8 +91,7 @@ __device__ __forceinline__ void check_offsets(const int *offsets, int E, int M, 
 /* The share of this block: blockIdx.x of `shares` (M, or as many as there may be), whose blocks blockIdx.y tells apart. One
  * more column of blocks has no share; its first block checks the offsets. */
 template <int MOST>
-__device__ __forceinline__ Share
-share_of_block(const int *offsets, int E, int M, int shares, unsigned long long *bad)
+__device__ __forceinline__ Share share_of_block(const int *offsets, int E, int M, int shares, unsigned long long *bad)
 {
     for (int e = 32 * threadIdx.x; e <= E; e += 32 * blockDim.x)
         prefetch(offsets + e);
