@@ -65,6 +65,8 @@ NOT_RUN = {
     "tritmark check my_i2s_quantize.c --json=verdict": "as the other; suites/unit/check has shorter ones",
     "tritmark check KERNEL.c --inputs results/failing/NAME.npz": "of a failed check; suites/unit/check replays one",
     "pip install '.[mcp]'": "made before the tests",
+    "pip install '.[models]'": "made before the tests",
+    "tritmark model FOLDER": "test_whole_model.py runs it on a model that it makes",
     "tritmark mcp --out results": "serves until its input ends; suites/unit/mcp calls it",
     "tritmark check my_i2s_dequantize.py --op i2s_dequantize": "measures for a minute",
     "TRITMARK_CUDA=simulator tritmark check cuda/my_i2s_quantize.cu --suite smoke": "as test_candidate_cuda.py",
