@@ -11,14 +11,12 @@ from __future__ import annotations
 import numpy as np
 
 from tritmark.harness.weights.finite import check_finite
-from tritmark.harness.weights.format_names import ORT_Q2, ORT_Q2_SM80, QMOE
+from tritmark.harness.weights.format_names import ORT_Q2, ORT_Q2_SM80, QMOE, QMOE_LAYOUTS
 from tritmark.harness.weights.names import inert
 from tritmark.harness.weights.source import WeightSource
 from tritmark.harness.weights.tensor import ExpertProduct, TensorInfo
 from tritmark.harness.weights.words import FoundWords, Words, points_of_experts, require_floats
 
-LAYOUTS = {"plain": ORT_Q2, "sm80": ORT_Q2_SM80}
-"""By the name in --layout."""
 _SIZES = {ORT_Q2: (256, 128, 64, 32, 16), ORT_Q2_SM80: (128, 64)}
 """Block sizes of the formats, largest first."""
 _CHOICE = (
@@ -45,10 +43,10 @@ def found(source: WeightSource, tensor: TensorInfo, layout: str) -> FoundWords |
     if product.prepacked not in {-1, 0}:
         kind = "a layout of its execution provider"
         return FoundWords(reason=f"QMoE with weights_prepacked {product.prepacked}: {kind}, which is not read")
-    if product.prepacked and layout not in LAYOUTS:
+    if product.prepacked and layout not in QMOE_LAYOUTS:
         text = "weights of QMoE without weights_prepacked, whose layout depends on the execution provider"
         raise source.error(tensor.name, text, _CHOICE)
-    return _read(source, tensor, product, LAYOUTS[layout] if product.prepacked else ORT_Q2)
+    return _read(source, tensor, product, QMOE_LAYOUTS[layout] if product.prepacked else ORT_Q2)
 
 
 def _read(source: WeightSource, tensor: TensorInfo, product: ExpertProduct, format: str) -> FoundWords:

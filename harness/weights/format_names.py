@@ -12,6 +12,8 @@ ORT_Q2_SM80 = "ort_q2_sm80"
 
 QMOE = "qmoe_2"
 """The name of the WeightType of experts whose file does not state the layout."""
+QMOE_LAYOUTS = {"plain": ORT_Q2, "sm80": ORT_Q2_SM80}
+"""Its formats, by the name in --layout."""
 
 PACKED_ROWS = "packed_rows"
 """The type of a uint8 tensor (R, K) with rows n, n + R, n + 2R and n + 3R in each byte. N is 4 * R, because files do

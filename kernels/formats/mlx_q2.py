@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.weights.format_names import MLX_Q2
-from tritmark.harness.weights.words import first_bias_of_other_codes
 from tritmark.kernels.formats import affine
 from tritmark.kernels.formats.base import Experts, LayoutOption, Scale, Shape, Tail
 from tritmark.kernels.formats.sequential import Sequential, split_into_fields
@@ -86,6 +85,9 @@ class MlxAffine(Sequential):
                 raise InvalidArgumentError(
                     op=op, argument=name, found=f"{given[index]} at {index}", legal="finite numbers"
                 )
+
+        # Imported late: readers of files are costly to import.
+        from tritmark.harness.weights.words import first_bias_of_other_codes
 
         at = first_bias_of_other_codes(wide[0], wide[1])
         if at is not None:

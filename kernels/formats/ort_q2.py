@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.spec import WeightType
-from tritmark.harness.weights.expert_products import LAYOUTS
-from tritmark.harness.weights.format_names import QMOE
+from tritmark.harness.weights.format_names import QMOE, QMOE_LAYOUTS
 from tritmark.kernels.formats import affine
 from tritmark.kernels.formats.base import LayoutOption, Shape
 from tritmark.kernels.formats.sequential import joined_fields, split_into_fields
@@ -157,4 +156,4 @@ ORT_Q2 = MatMulNBits(
 
 FORMATS = (ORT_Q2,)
 
-WEIGHT_TYPES = (WeightType(dtype=QMOE, layouts=LAYOUTS, usual=False, written=False),)
+WEIGHT_TYPES = (WeightType(dtype=QMOE, layouts=QMOE_LAYOUTS, usual=False, written=False),)

@@ -11,7 +11,7 @@ import pytest
 torch: Any = pytest.importorskip("torch", reason="torch is not installed; tox -e torch has it")
 transformers: Any = pytest.importorskip("transformers", reason="transformers is not installed; tox -e torch has it")
 
-from made_up_models import bitnet_folder  # noqa: E402
+from made_up_transformers import bitnet_folder  # noqa: E402
 from transformers.integrations import bitnet  # noqa: E402
 
 from tritmark.torch import BitLinear, convert  # noqa: E402

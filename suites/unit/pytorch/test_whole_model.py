@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 torch: Any = pytest.importorskip("torch", reason="torch is not installed; tox -e torch has it")
 pytest.importorskip("transformers", reason="transformers is not installed; tox -e torch has it")
 
-from made_up_models import bitnet_folder  # noqa: E402
+from made_up_transformers import bitnet_folder  # noqa: E402
 
 from tritmark.harness import models  # noqa: E402
 from tritmark.harness.cli import app  # noqa: E402
