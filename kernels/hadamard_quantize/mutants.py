@@ -86,7 +86,7 @@ def _scales(y: Floats) -> Floats:
 def _quantize(
     y: Floats, scales: Callable[[Floats], Floats] = _scales, codes: Callable[[Floats], Floats] = _rint
 ) -> dict[str, Any]:
-    finite = np.isfinite(y).all(axis=1)
+    finite = np.asarray(np.isfinite(y).all(axis=1))
     clean = np.where(finite[:, np.newaxis], y, np.float32(0))
     scale = scales(clean)
     q = codes(clean * scale[:, np.newaxis]).astype(np.int64)

@@ -105,7 +105,7 @@ def reference(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
 
 
 def _quantized(y: Floats, e: Floats) -> dict[str, Any]:
-    finite = np.isfinite(y).all(axis=1)
+    finite = np.asarray(np.isfinite(y).all(axis=1))
     y, e = np.where(finite[:, np.newaxis], y, 0.0), np.where(finite[:, np.newaxis], e, 0.0)
     large = [_scale((np.abs(y) + side * e).max(axis=1)) for side in (1, -1)]
     ends = [_codes(y + side * e, scale[:, np.newaxis].astype(np.float64)) for side in (-1, 1) for scale in large]

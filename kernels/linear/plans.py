@@ -17,7 +17,6 @@ from tritmark.kernels.dispatch.plans import RESTS_ON, keep, native, remember
 from tritmark.kernels.formats import FORMATS
 from tritmark.kernels.native import cpu, prefetch
 from tritmark.kernels.ternary_matmul.plans import (
-    axes_of,
     bytes_read,
     launch_of,
     plannable,
@@ -25,7 +24,7 @@ from tritmark.kernels.ternary_matmul.plans import (
     room_of,
 )
 from tritmark.kernels.ternary_matmul.spec import OP as TERNARY_MATMUL
-from tritmark.kernels.weights.packed import PackedWeights, product_with
+from tritmark.kernels.weights.packed import PackedWeights, axes_of, product_with
 
 
 def linear_plans() -> Any:

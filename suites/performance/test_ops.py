@@ -75,8 +75,8 @@ def cases() -> Iterator[Case]:
 
 
 CASES = tuple(cases())
-VECTORS = tuple(case for case in CASES if "N" not in case.axes)
-PRODUCTS = tuple(case for case in CASES if "N" in case.axes)
+PRODUCTS = tuple(case for case in CASES if case.op == "ternary_matmul")
+VECTORS = tuple(case for case in CASES if case not in PRODUCTS)
 
 
 @cache
@@ -107,11 +107,24 @@ def vector_call(case: Case) -> Callable[[], Any]:
         rows, block = narrow(values(case.axes["M"], case.axes["K"]), case.format), case.axes["block"]
         rotate = partial(kernels.hadamard_quantize, block_size=block, dtype=case.dtype)
         return lambda: rotate(rows, variant=variant)
+    if case.op == "ternary_matmul_experts":
+        return experts_call(case)
     if case.op == "ternary_quantize":
         x = values(case.axes["n"])
         packed = case.format != "none"
         return lambda: kernels.ternary_quantize(x, BLOCK, packed=packed, variant=variant)  # type: ignore[call-overload]
     return partial(contract_calls("cpu", case.axes)[case.op], variant=variant)
+
+
+def experts_call(case: Case) -> Callable[[], Any]:
+    E, M, N, K = (case.axes[axis] for axis in "EMNK")
+    group = FORMATS[case.format].group
+    scales = np.full((E, N, K // group) if group else E, 0.5, np.float32)
+    packed = pack_weights(np.broadcast_to(codes(N, K), (E, N, K)).copy(), scales, format=case.format)
+    rows = np.random.default_rng(1).integers(-128, 128, (M, K), dtype=np.int8)
+    offsets = np.linspace(0, M, E + 1).astype(np.int32)
+    multiply = partial(kernels.ternary_matmul_experts, rows, packed, offsets, act_scale=40.0)
+    return lambda: multiply(dtype=case.dtype, variant=case.isa)
 
 
 def ran(call: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> Receipt:
