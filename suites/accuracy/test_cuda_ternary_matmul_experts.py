@@ -51,12 +51,13 @@ class Data:
         wide = self.codes.astype(np.float64)
         if self.group:
             wide *= np.repeat(self.stored, self.group, axis=2)
-        sums = np.einsum("mk,mnk->mn", self.activations.astype(np.float64), wide[self.experts])
+        sums: npt.NDArray[np.float64] = np.einsum("mk,mnk->mn", self.activations.astype(np.float64), wide[self.experts])
         if dtype == "int32":
-            return sums.astype(np.int32)
+            return np.asarray(sums.astype(np.int32))
         factors = self.weight_scale[self.experts].astype(np.float64) / self.act_scale.astype(np.float64)
         with np.errstate(over="ignore"):
-            return (sums * factors[:, np.newaxis]).astype(np.float32).astype(DTYPES[dtype])
+            scaled: npt.NDArray[Any] = (sums * factors[:, np.newaxis]).astype(np.float32).astype(DTYPES[dtype])
+        return scaled
 
     def bound(self, context: CudaContext, variant: Variant) -> tuple[Launch, dict[str, Any], Any]:
         """A launch, its inputs and its output, which is filled."""

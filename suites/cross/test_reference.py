@@ -28,6 +28,11 @@ AXES = {
         {"M": 1, "N": 32, "K": 256},
         {"M": 3, "N": 48, "K": 96},
     ),
+    "M,E,N,K": (
+        {"M": 1, "E": 1, "N": 1, "K": 16},
+        {"M": 5, "E": 3, "N": 67, "K": 256},
+        {"M": 2, "E": 4, "N": 12, "K": 768},
+    ),
 }
 """Shapes for the ops with these axes: the smallest, and shapes with tails."""
 

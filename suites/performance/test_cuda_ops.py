@@ -75,6 +75,10 @@ def vector_calls(rows: int, K: int) -> dict[str, Callable[[], Call]]:
         packed = kernels.pack_codes(asarray(codes(*shape)), 0.5)  # type: ignore[arg-type]
         return lambda: kernels.unpack_codes(packed, shape)
 
+    def rotated() -> Call:
+        x, signs = asarray(values(*shape)), asarray(np.ones(K, np.int8))
+        return lambda: kernels.hadamard_quantize(x, signs, block_size=512)  # type: ignore[call-overload]
+
     sizes = {"n": rows * K, "M": rows, "N": rows, "K": K}
     contracts = contract_calls("cuda", sizes, asarray)
     return {
@@ -82,6 +86,7 @@ def vector_calls(rows: int, K: int) -> dict[str, Callable[[], Call]]:
         "i2s_quantize-float16": of("float16", lambda x: kernels.i2s_quantize(x, 0.7)),
         "ternary_quantize-packed": of("float32", lambda x: kernels.ternary_quantize(x, 128, packed=True)),
         "activation_quantize-float16": of("float16", kernels.activation_quantize),
+        "hadamard_quantize": rotated,
         "pack_codes": packed,
         "unpack_codes": unpacked,
     }
@@ -97,6 +102,13 @@ def product_calls(M: int, N: int, K: int) -> dict[str, Callable[[], Call]]:
 
         return made
 
+    def experts() -> Call:
+        E = 8
+        stacked = np.broadcast_to(codes(N, K), (E, N, K)).copy()
+        weights = pack_weights(stacked, np.full(E, 0.5, np.float32), device="cuda")
+        rows, offsets = asarray(q()), asarray(np.linspace(0, M, E + 1).astype(np.int32))
+        return lambda: kernels.ternary_matmul_experts(rows, weights, offsets, act_scale=40.0)  # type: ignore[arg-type]
+
     def dense(mode: str) -> Callable[[], Call]:
         def made() -> Call:
             a, b = asarray(values(M, K)), asarray(values(K, N))
@@ -110,6 +122,7 @@ def product_calls(M: int, N: int, K: int) -> dict[str, Callable[[], Call]]:
     return {
         "ternary_matmul": weighed(kernels.ternary_matmul, q, act_scale=40.0),
         "ternary_matmul-int32": weighed(kernels.ternary_matmul, q, dtype="int32"),
+        "ternary_matmul_experts": experts,
         "ternary_matmul_a16": weighed(kernels.ternary_matmul_a16, lambda: values(M, K).astype(np.float16)),
         "ternary_linear": weighed(kernels.ternary_linear, lambda: values(M, K)),
         "matmul-fp32": dense("fp32"),

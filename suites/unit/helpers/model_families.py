@@ -379,7 +379,8 @@ def qmoe_model(
     scales (E, N). Without `points`, fields are code + 2."""
     onnx = import_module("onnx")
     places = [(2, 3, 11), (5, 6, 12), (8, 9, 13)]
-    inputs, initializers = ["x", "router", *[""] * 12], {}
+    inputs: list[str] = ["x", "router", *[""] * 12]
+    initializers: dict[str, Any] = {}
     for (name, (codes, scales)), (at, scale_at, points_at) in zip(layers.items(), places, strict=False):
         assert scales is not None
         initializers[name] = stored(codes, 1 if points else 2)

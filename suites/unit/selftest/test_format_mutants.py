@@ -38,7 +38,7 @@ class One:
 
 def of(provider: One) -> Any:
     formats = {provider.format: installed().formats[provider.format]}
-    made: Installed = type("Made", (), {"formats": formats, "providers": {"one": provider}})()  # type: ignore[assignment]
+    made: Installed = type("Made", (), {"formats": formats, "providers": {"one": provider}})()
     return execute(made)
 
 

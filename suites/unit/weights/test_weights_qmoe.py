@@ -60,7 +60,7 @@ def sm80(codes: Any, added: int) -> Any:
 
 @pytest.mark.parametrize("layout", ["plain", "sm80"])
 def test_a_layout_that_nothing_states_is_the_users_choice(tmp_path: Path, layout: str) -> None:
-    stored = {"stored": sm80} if layout == "sm80" else {}
+    stored: dict[str, Any] = {"stored": sm80} if layout == "sm80" else {}
     path = one(tmp_path / "m.onnx", **stored)
     with pytest.raises(WeightFileError, match=r"without weights_prepacked.*--layout plain .* or sm80"):
         read(path)
@@ -72,7 +72,7 @@ def test_the_choice_is_refused_where_the_model_states_the_layout(tmp_path: Path)
         read(one(tmp_path / "m.onnx", weights_prepacked=0), "sm80")
 
 
-NOT_TERNARY = {
+NOT_TERNARY: dict[str, tuple[dict[str, Any], str]] = {
     "4 bits": ({"expert_weight_bits": 4}, "QMoE, 4 bits"),
     "floats of 4 bits": ({"quant_type": "fp4"}, "quant_type 'fp4'"),
     "of a provider": ({"weights_prepacked": 1}, "weights_prepacked 1: a layout of its execution provider"),
