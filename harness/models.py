@@ -67,7 +67,7 @@ class TokenRate(Model):
     """tritmark's rate over this engine's, interleaved; None for tritmark itself."""
 
 
-class Part(Model):
+class TokenPart(Model):
     """A part of the time of a decoded token."""
 
     name: str
@@ -104,7 +104,7 @@ class ModelResult(Model):
     first_token_ms: dict[str, float]
     """Time from the shortest prompt to its first token, by engine."""
     rates: tuple[TokenRate, ...]
-    parts: tuple[Part, ...]
+    parts: tuple[TokenPart, ...]
 
     @property
     def least_ms(self) -> float | None:

@@ -24,7 +24,11 @@ def list_(what: Annotated[Listing, typer.Argument(help="ops, variants, formats o
     """List the installed ops, variants, formats or workloads, and what this machine can run."""
     from tritmark.harness.cli import listings
     from tritmark.harness.providers import load
+    from tritmark.harness.text.table import fit
 
     installed = load()
-    console().print(getattr(listings, what.value)(installed))
+    table, screen = getattr(listings, what.value)(installed), console()
+    if not any(column.no_wrap for column in table.columns):
+        fit(table, screen.width)
+    screen.print(table)
     tell_problems(installed, traceback=True)

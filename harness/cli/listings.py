@@ -32,7 +32,8 @@ def variants(installed: Installed) -> Table:
     for variant in installed.registry.variants:
         refusal = refusals[variant.id]
         here = f"no ({numbers[refusal]})" if refusal else "yes"
-        table.add_row(variant.id, here, f"{variant.tier.name.lower()}: {variant.summary}")
+        tier = variant.tier.name.lower().replace("_", " ")
+        table.add_row(variant.id, here, f"{tier}: {variant.summary}")
     table.caption = "\n".join(f"({number}) {refusal}" for refusal, number in numbers.items()) or None
     table.caption_justify = "left"
     return table

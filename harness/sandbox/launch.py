@@ -33,7 +33,9 @@ def sandboxed(
     `writable` must exist. `readable`: folders below /tmp that must stay there. Raises subprocess.TimeoutExpired.
     """
     reads, writes = os.pipe()
-    told = {"writable": [*map(str, writable)], "readable": [*map(str, readable)], "report": writes}
+    # The interpreter must stay where it is, too.
+    own = [Path(each) for each in {sys.prefix, sys.base_prefix} if Path("/tmp") in Path(each).parents]
+    told = {"writable": [*map(str, writable)], "readable": [*map(str, (*readable, *own))], "report": writes}
     launcher = [sys.executable, "-m", __package__, json.dumps(told), *command]
     with os.fdopen(reads) as report:
         try:

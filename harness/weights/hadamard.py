@@ -70,7 +70,7 @@ def transform_note(source: WeightSource) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Rotation:
+class WeightRotation:
     """The rotation of a tensor W * S * H."""
 
     block_size: int
@@ -82,7 +82,7 @@ class Rotation:
     """(hd, nk, rep) of activations whose heads (rep, nk, hd) are first reordered to (nk, rep, hd)."""
 
 
-def rotation_of(source: WeightSource, name: str) -> Rotation | None:
+def rotation_of(source: WeightSource, name: str) -> WeightRotation | None:
     """What the keys say of a tensor; None for a tensor that is not rotated, and for a file without the keys.
 
     Raises WeightFileError as transform_note does, for keys without a block size or a list of names, and for grouped
@@ -108,7 +108,7 @@ def rotation_of(source: WeightSource, name: str) -> Rotation | None:
     grouped = bool(keys.get("gdn_v_grouped")) and part in name.split(".")
     if grouped and prod(heads) != columns:
         raise _error(source, "gdn_v_grouped", f"for {columns} columns", f"{prod(heads)} columns, heads of {heads}")
-    return Rotation(keys["block_size"], signs, not named[0], heads if grouped else None)
+    return WeightRotation(keys["block_size"], signs, not named[0], heads if grouped else None)
 
 
 def _keys(source: WeightSource) -> dict[str, Any]:

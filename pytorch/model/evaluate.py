@@ -16,7 +16,7 @@ from tritmark.torch.bit_experts import BitExperts
 from tritmark.torch.bit_linear import BitLinear
 from tritmark.torch.converted_experts import ConvertedExperts
 from tritmark.torch.model.judging import agreement, eager, judged_layers
-from tritmark.torch.model.loading import Pair, load
+from tritmark.torch.model.loading import ModelPair, load
 from tritmark.torch.model.timing import first_token_ms, parts, rates
 
 BASE = "transformers"
@@ -95,7 +95,7 @@ def evaluate(
     )
 
 
-def _tokens(pair: Pair, text: str) -> torch.Tensor:
+def _tokens(pair: ModelPair, text: str) -> torch.Tensor:
     if pair.tokenizer is None:
         raise UsageError("--text is given, and the folder has no tokenizer; next: omit it, random tokens are judged")
     found: torch.Tensor = pair.tokenizer(text, return_tensors="pt").input_ids.to(pair.before.device)

@@ -12,7 +12,7 @@ from tritmark.harness.models import Agreement, Drift, JudgedLayer
 from tritmark.harness.record import Status
 from tritmark.torch.bit_linear import BitLinear
 from tritmark.torch.conversion import Replaced
-from tritmark.torch.model.loading import Pair
+from tritmark.torch.model.loading import ModelPair
 from tritmark.torch.model.stepping import step
 
 _UNIT = 2.0**-24
@@ -20,7 +20,7 @@ _UNIT = 2.0**-24
 _GREEDY = 32
 
 
-def judged_layers(pair: Pair, tokens: torch.Tensor) -> tuple[JudgedLayer, ...]:
+def judged_layers(pair: ModelPair, tokens: torch.Tensor) -> tuple[JudgedLayer, ...]:
     """Each BitLinear on the activations of these tokens, beside the float64 product of the weights of before."""
     made: list[JudgedLayer] = []
     originals = dict(pair.before.named_modules())
@@ -103,7 +103,7 @@ def eager() -> Iterator[None]:
         yield
 
 
-def agreement(pair: Pair, tokens: torch.Tensor) -> Agreement:
+def agreement(pair: ModelPair, tokens: torch.Tensor) -> Agreement:
     """Outputs of both models for these tokens (1, T), and their greedy continuations."""
     before = pair.before(tokens, output_hidden_states=True)
     after = pair.after(tokens, output_hidden_states=True)

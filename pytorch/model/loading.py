@@ -19,7 +19,7 @@ DTYPES = ("auto", "float32", "bfloat16", "float16")
 
 
 @dataclass(frozen=True)
-class Pair:
+class ModelPair:
     """The model before and afterwards. Both share what was not replaced."""
 
     before: Any
@@ -29,7 +29,7 @@ class Pair:
     """None if the folder has none."""
 
 
-def load(source: str, *, device: str, dtype: str, activation_bits: int | None, keep: Sequence[str]) -> Pair:
+def load(source: str, *, device: str, dtype: str, activation_bits: int | None, keep: Sequence[str]) -> ModelPair:
     """Load a folder (or a name on Hugging Face) with transformers, and convert it.
 
     Raises MissingPackageError without transformers, and UsageError for a folder that it cannot read, for another dtype,
@@ -56,7 +56,7 @@ def load(source: str, *, device: str, dtype: str, activation_bits: int | None, k
     conversion = convert(after, activation_bits=activation_bits, keep=keep)
     if not conversion.replaced:
         raise UsageError(f"{source}: no layer was replaced; {conversion}")
-    return Pair(before, after, conversion, _tokenizer(source))
+    return ModelPair(before, after, conversion, _tokenizer(source))
 
 
 def _twin(model: Any) -> Any:

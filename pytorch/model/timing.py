@@ -15,7 +15,7 @@ from tritmark.harness.measure.alternate import Alternation, Timed, alternate
 from tritmark.harness.measure.clocks import PythonClock
 from tritmark.harness.measure.statistics import LEAST_SAMPLES, median
 from tritmark.harness.measure.stopping import First, Interval, MinimumSamples, TimeLimit
-from tritmark.harness.models import OURS, Part, TokenRate
+from tritmark.harness.models import OURS, TokenPart, TokenRate
 from tritmark.harness.record import Ratio
 from tritmark.torch.bit_experts import BitExperts
 from tritmark.torch.bit_linear import BitLinear
@@ -117,7 +117,7 @@ def _wait(like: torch.Tensor) -> None:
         torch.cuda.synchronize(like.device)
 
 
-def parts(model: Any, prompt: torch.Tensor) -> tuple[Part, ...]:
+def parts(model: Any, prompt: torch.Tensor) -> tuple[TokenPart, ...]:
     """Where the time of a decoded token goes, by the class of the modules; each without the modules inside it. What no
     named part has is "rest": Python, the cache, positions and masks."""
     call = _decode(model, prompt)
@@ -131,7 +131,7 @@ def parts(model: Any, prompt: torch.Tensor) -> tuple[Part, ...]:
             spent[name] += ms
     spent["rest"] = max(0.0, whole - sum(spent.values()))
     total = sum(spent.values())
-    found = [Part(name=name, ms=ms / DECODED, share=ms / total) for name, ms in spent.items()]
+    found = [TokenPart(name=name, ms=ms / DECODED, share=ms / total) for name, ms in spent.items()]
     return tuple(sorted(found, key=lambda each: -each.ms))
 
 

@@ -209,9 +209,10 @@ TEMPLATES = [(op, kind) for op in INSTALLED.ops for kind in templates(INSTALLED,
 
 def test_every_op_has_a_template() -> None:
     assert {op for op, kind in TEMPLATES if kind == "py"} == set(INSTALLED.ops)
+    products = {"ternary_matmul", "ternary_matmul_experts"}
     quantizers = {op for op in INSTALLED.ops if op.endswith("quantize")}
-    assert {op for op, kind in TEMPLATES if kind == "c"} == quantizers | {"ternary_matmul"}
-    assert {op for op, kind in TEMPLATES if kind == "cu"} == {"i2s_quantize", "ternary_matmul"}
+    assert {op for op, kind in TEMPLATES if kind == "c"} == quantizers | {"hadamard_transform", *products}
+    assert {op for op, kind in TEMPLATES if kind == "cu"} == {"i2s_quantize", *products}
 
 
 @pytest.mark.parametrize(("op", "kind"), TEMPLATES)

@@ -36,7 +36,7 @@ def eager() -> Any:
 
 
 @pytest.fixture
-def pair(folder: Path) -> loading.Pair:
+def pair(folder: Path) -> loading.ModelPair:
     return loading.load(str(folder), device="cpu", dtype="auto", activation_bits=None, keep=())
 
 
@@ -45,7 +45,7 @@ def tokens() -> Any:
     return torch.randint(64, (1, 16), generator=torch.Generator().manual_seed(1))
 
 
-def test_an_honest_model_passes(pair: loading.Pair, tokens: Any) -> None:
+def test_an_honest_model_passes(pair: loading.ModelPair, tokens: Any) -> None:
     layers = judging.judged_layers(pair, tokens)
     assert len(layers) == 14
     assert {each.status for each in layers} == {Status.PASS}
@@ -69,7 +69,7 @@ def other_code(layer: Any) -> None:
 
 
 @pytest.mark.parametrize("fault", [scaled, inverted, other_code])
-def test_a_wrong_layer_is_found_by_name(pair: loading.Pair, tokens: Any, fault: Any) -> None:
+def test_a_wrong_layer_is_found_by_name(pair: loading.ModelPair, tokens: Any, fault: Any) -> None:
     name = "model.layers.1.mlp.up_proj"
     fault(dict(pair.after.named_modules())[name])
     assert [each.name for each in judging.judged_layers(pair, tokens) if each.status is Status.FAIL] == [name]
@@ -83,12 +83,12 @@ def test_a_wrong_part_outside_of_the_layers_shows_in_the_drift(tmp_path: Path, t
     assert drift["block 1"] > 10 * drift["block 0"]
 
 
-def test_both_models_share_what_stays(pair: loading.Pair) -> None:
+def test_both_models_share_what_stays(pair: loading.ModelPair) -> None:
     assert pair.before.model.embed_tokens.weight is pair.after.model.embed_tokens.weight
     assert pair.before.model.layers[0].mlp.up_proj is not pair.after.model.layers[0].mlp.up_proj
 
 
-def test_the_parts_of_a_token(pair: loading.Pair, tokens: Any) -> None:
+def test_the_parts_of_a_token(pair: loading.ModelPair, tokens: Any) -> None:
     found = {each.name: each for each in timing.parts(pair.after, tokens)}
     assert {"ternary linears", "attention", "norms", "head", "rest"} <= set(found)
     assert sum(each.share for each in found.values()) == pytest.approx(1)

@@ -301,7 +301,7 @@ def test_harmless_excuses_no_survivor() -> None:
 def test_every_excuse_is_for_a_mutant_that_exists(installed: Installed) -> None:
     from fnmatch import fnmatchcase
 
-    axes = {"M": 2, "N": 4, "K": 256, "n": 256, "block": 256}
+    axes = {"M": 2, "E": 3, "N": 4, "K": 256, "n": 256, "block": 256}
     for rule in MUTANTS:
         if isinstance(rule, EquivalentMutants):
             op = installed.ops[rule.op]

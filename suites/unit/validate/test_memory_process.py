@@ -28,7 +28,7 @@ from tritmark.kernels.native.cpu import features
 
 pytestmark = pytest.mark.long
 
-AXES = {"n": 40_000, "block": 256, "M": 4, "N": 192, "K": 256}
+AXES = {"n": 40_000, "block": 256, "E": 3, "M": 4, "N": 192, "K": 256}
 SCALE = """
 #include <omp.h>
 #include <stdint.h>

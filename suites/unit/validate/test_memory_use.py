@@ -29,7 +29,7 @@ from tritmark.kernels.native.cpu import DEVICE, features
 
 pytestmark = pytest.mark.long
 
-AXES = {"n": 4096, "block": 256, "M": 4, "N": 64, "K": 256}
+AXES = {"n": 4096, "block": 256, "E": 3, "M": 4, "N": 64, "K": 256}
 LARGE = 1 << 20
 """Bytes above the noise of any reading."""
 KEY = KernelKey("cpu", "i2s_dequantize", "none", "float32")

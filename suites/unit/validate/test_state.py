@@ -36,7 +36,7 @@ NATIVE = [
     if v.key.device == "cpu" and v.features <= features() and v.name not in {"honest"}
 ]
 OWN = [v for v in NATIVE if v.id not in INSTALLED.added]
-AXES = {"n": 4096, "block": 256, "M": 3, "N": 160, "K": 256, "rows": 5, "columns": 300}
+AXES = {"n": 4096, "block": 256, "E": 3, "M": 3, "N": 160, "K": 256, "rows": 5, "columns": 300}
 
 
 @pytest.fixture(scope="module", params=["bound", "free"])
