@@ -79,7 +79,7 @@ FAMILIES = (
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_layer_and_expert_of_a_family_is_right(tmp_path: Path, here: Installed, family: str) -> None:
     if "onnx" in family:
-        pytest.importorskip("onnx")
+        pytest.importorskip("onnx", reason="onnx is not installed; tox -e peers has it")
     made = families.FAMILIES[family](tmp_path)
     request = Request(suite=None, weights=str(made.path), threads=2, seed=3)
     with open_weights(made.path) as source:

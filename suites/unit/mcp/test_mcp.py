@@ -27,7 +27,7 @@ families = ["normal", "ties"]
 
 def asked(out: Path, ask: Callable[[Any], Awaitable[Any]]) -> Any:
     """What a client session of the SDK gets from the server in this process."""
-    mcp = pytest.importorskip("mcp")
+    mcp = pytest.importorskip("mcp", reason="mcp is not installed; tox -e py has it")
 
     async def session() -> Any:
         async with mcp.Client(server(out)) as client:
@@ -70,7 +70,7 @@ def test_what_is_wrong_is_an_error_of_the_tool(tmp_path: Path) -> None:
 
 
 def test_the_command_serves_on_standard_input_and_output(tmp_path: Path) -> None:
-    mcp = pytest.importorskip("mcp")
+    mcp = pytest.importorskip("mcp", reason="mcp is not installed; tox -e py has it")
     how = mcp.StdioServerParameters(
         command=sys.executable, args=["-m", "tritmark", "mcp", "--out", str(tmp_path)], env={**os.environ}
     )

@@ -50,7 +50,6 @@ def test_an_honest_model_passes(pair: loading.ModelPair, tokens: Any) -> None:
     assert len(layers) == 14
     assert {each.status for each in layers} == {Status.PASS}
     found = judging.agreement(pair, tokens)
-    assert found.kl < 1e-2
     assert [each.name for each in found.drift] == ["embedding", "block 0", "block 1", "logits"]
     assert found.drift[0].relative == 0
 

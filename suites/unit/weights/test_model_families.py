@@ -26,7 +26,7 @@ HOLDERS = holders_of(installed())
 
 def of(folder: Path, name: str) -> Any:
     if "onnx" in name:
-        pytest.importorskip("onnx")
+        pytest.importorskip("onnx", reason="onnx is not installed; tox -e peers has it")
     return families.FAMILIES[name](folder)
 
 
@@ -162,7 +162,7 @@ def test_words_of_other_modules_are_not_converted(tmp_path: Path) -> None:
 
 def test_encodings_of_one_model_are_equal(tmp_path: Path) -> None:
     """Words of MLX, compressed-tensors and ONNX, and blocks of GGUF."""
-    pytest.importorskip("onnx")
+    pytest.importorskip("onnx", reason="onnx is not installed; tox -e peers has it")
     gguf = families.dense_gguf(tmp_path / "m.gguf", 142, 128, families.block_bytes, 141)
     names = {gguf_name: hf for gguf_name, (hf, _) in families.BLOCK.items()}
     stored = {

@@ -33,7 +33,7 @@ FILES = {
 @pytest.fixture(scope="module", params=FILES)
 def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
     if "onnx" in request.param:
-        pytest.importorskip("onnx")
+        pytest.importorskip("onnx", reason="onnx is not installed; tox -e peers has it")
     folder = tmp_path_factory.mktemp("family")
     return request.param, families.FAMILIES[request.param](folder)
 

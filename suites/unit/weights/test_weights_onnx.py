@@ -16,7 +16,7 @@ from tritmark.harness.providers import installed
 from tritmark.harness.weights import TernaryWeights, holders_of, open_weights
 from tritmark.harness.weights.left_out import left_out
 
-onnx = pytest.importorskip("onnx")
+onnx = pytest.importorskip("onnx", reason="onnx is not installed; tox -e peers has it")
 sys.path.append(str(Path(__file__).parents[1] / "helpers"))
 families, described = import_module("model_families"), import_module("described_layouts")
 HOLDERS = holders_of(installed())

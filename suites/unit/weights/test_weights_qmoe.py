@@ -18,7 +18,7 @@ from tritmark.harness.weights.compare import compare
 from tritmark.harness.weights.convert import convert
 from tritmark.harness.weights.scales import by_row
 
-onnx = pytest.importorskip("onnx")
+onnx = pytest.importorskip("onnx", reason="onnx is not installed; tox -e peers has it")
 sys.path.append(str(Path(__file__).parents[1] / "helpers"))
 families, described = import_module("model_families"), import_module("described_layouts")
 HOLDERS = holders_of(installed())
@@ -150,7 +150,7 @@ def test_experts_are_converted_exactly(tmp_path: Path) -> None:
 @pytest.mark.parametrize("points", [True, False])
 def test_onnx_runtime_reads_the_same_experts(tmp_path: Path, block_size: int, points: bool) -> None:
     """One-hot rows through an expert and an identity give the columns of the expert."""
-    runtime = pytest.importorskip("onnxruntime")
+    runtime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed; tox -e peers has it")
     K, N = 64, 32
     codes, scales = families.ternary("ort", (2, N, K), block_size or K)
     wide = np.zeros((2, K, N), np.int8)  # the second layer gives the N results of the first, and zeros
