@@ -14,7 +14,9 @@ from cpython.buffer cimport (
     PyBUF_FORMAT, PyBUF_STRIDES, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 )
 from libc.math cimport isfinite
-from libc.stdlib cimport free, getenv, malloc
+from libc.stdlib cimport calloc, free, getenv, malloc
+from libc.string cimport memcmp
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 
 from numpy import empty as _empty, float32 as _float32, int8 as _int8, int32 as _int32, ndarray as _ndarray
 
@@ -517,6 +519,78 @@ cdef class LinearCall(NativeCall):
         return self.product.ran
 
 
+cdef int quantized_before(void *args) noexcept nogil:
+    """In place of a quantization whose result is there."""
+    return 0
+
+
+ctypedef struct linears_args:
+    tm_run run  # its `bad` is that of the step where the run ended
+    size_t count
+    size_t done  # steps without an element that is not finite
+    tm_linear_args *each
+
+
+cdef int run_linears(void *args) noexcept nogil:
+    cdef linears_args *all = <linears_args *>args
+    cdef tm_linear_args *step
+    all.run.bad, all.done = -1, 0
+    while all.done < all.count:
+        step = &all.each[all.done]
+        tm_linear(step)
+        all.run.ran, all.run.used = step.run.ran, step.run.used
+        all.run.bad = step.run.bad
+        if step.run.bad >= 0:
+            break
+        all.done += 1
+    all.run.runs += 1
+    return 0
+
+
+cdef class LinearsCall(NativeCall):
+    """Several LinearCalls, run in order. `shared` reports for each whether its rows were quantized by the step before,
+    with whose quantization it was made."""
+
+    cdef linears_args linears
+
+    def __cinit__(self):
+        self.linears.each = NULL
+
+    def __init__(self, calls, shared):
+        cdef LinearCall one
+        cdef size_t at = 0
+        self.owners = tuple(calls)
+        self.linears.count = len(self.owners)
+        if not self.linears.count:
+            raise ValueError("no calls to run")
+        self.linears.each = <tm_linear_args *>calloc(self.linears.count, sizeof(tm_linear_args))
+        if self.linears.each == NULL:
+            raise MemoryError()
+        for one, before in zip(self.owners, shared, strict=True):
+            self.linears.each[at] = one.linear
+            if before:
+                if not at or self.linears.each[at - 1].first != one.linear.first:
+                    raise ValueError(f"call {at} has a quantization of its own")
+                self.linears.each[at].quantize = quantized_before
+            at += 1
+        self.linears.run.ran = self.linears.run.bad = -1
+        self.call.fn, self.call.args = run_linears, &self.linears
+
+    def __dealloc__(self):
+        free(self.linears.each)
+
+    def succeeds(self) -> bool:
+        """Runs once; returns whether every row was finite."""
+        with nogil:
+            run_linears(&self.linears)
+        return self.linears.run.bad < 0
+
+    @property
+    def done(self) -> int:
+        """Calls of the last run before the first with an element that is not finite."""
+        return self.linears.done
+
+
 cdef class LinearPlan:
     """QuantizedLinear for M rows. `call` is a LinearCall of that shape; of its arrays only `weights` and `bias` are
     used again. A call with room of its own is kept, and runs one at a time. With `sums`, the bytes that the sums of
@@ -537,6 +611,14 @@ cdef class LinearPlan:
         self.variant = variant
         self.owners = (weights, bias, call if room else None)
         self.alone, self.sums = room, sums
+
+    cdef bint same_rows(self, LinearPlan other):
+        """Whether both read the same rows and quantize them alike."""
+        return (
+            self.args.quantize == other.args.quantize
+            and self.second.M == other.second.M
+            and self.second.K == other.second.K
+        )
 
     @property
     def rank(self) -> int:
@@ -602,6 +684,101 @@ cdef class LinearPlan:
         if args.run.bad < 0:
             self.ran = args.run
         return args.run.bad < 0
+
+
+cdef class LinearsPlan:
+    """Several layers with the same rows, which are quantized once. `plans` are LinearPlans without room of their own,
+    for the same M, K and dtype of rows; `weights` and `scales` the addresses of each layer's weights and the values of
+    their code 1. `owners` keeps the weights alive. `nbytes`: of the rows."""
+
+    cdef tuple plans
+    cdef object owners
+    cdef size_t count
+    cdef size_t nbytes
+    cdef tm_linear_args *each
+    cdef tm_ternary_matmul_args *second
+
+    def __cinit__(self):
+        self.each, self.second = NULL, NULL
+
+    def __init__(self, plans, weights, scales, owners, size_t nbytes):
+        cdef LinearPlan plan
+        cdef size_t at = 0
+        self.plans, self.owners, self.nbytes = tuple(plans), owners, nbytes
+        self.count = len(self.plans)
+        if not self.count:
+            raise ValueError("no plans to run")
+        self.each = <tm_linear_args *>calloc(self.count, sizeof(tm_linear_args))
+        self.second = <tm_ternary_matmul_args *>calloc(self.count, sizeof(tm_ternary_matmul_args))
+        if self.each == NULL or self.second == NULL:
+            raise MemoryError()
+        for plan, place, scale in zip(self.plans, weights, scales, strict=True):
+            if plan.alone or (at and not plan.same_rows(<LinearPlan>self.plans[0])):
+                raise ValueError(f"plan {at} is for other rows, or has room of its own")
+            self.each[at], self.second[at] = plan.args, plan.second
+            self.second[at].weights = <const uint8_t *><uintptr_t>place
+            self.second[at].weight_scale = scale
+            at += 1
+
+    def __dealloc__(self):
+        free(self.each)
+        free(self.second)
+
+    def run_at(self, uintptr_t rows, outs) -> bytes | None:
+        """Runs with rows and outputs at these addresses, all C-contiguous. Returns the bytes of the rows that were
+        read; None if one is not finite, and then no output is written."""
+        cdef LinearPlan plan = self.plans[0]
+        cdef tm_activation_quantize_args first = plan.first
+        cdef size_t M = plan.second.M, K = plan.second.K, sums = 0, at
+        cdef size_t codes = (M * K + CACHE_LINE - 1) // CACHE_LINE * CACHE_LINE
+        cdef size_t scales = (M * (sizeof(float) + sizeof(int32_t)) + CACHE_LINE - 1) // CACHE_LINE * CACHE_LINE
+        cdef linears_args all
+        cdef tm_ternary_matmul_args *second
+        cdef char *begin
+        cdef char *room
+        # A copy, which is what the kernels read: another thread may write the rows meanwhile.
+        cdef bytes copied = PyBytes_FromStringAndSize(<char *>rows, self.nbytes)
+        cdef object each = tuple(outs)
+        if len(each) != <Py_ssize_t>self.count:
+            raise ValueError(f"{len(each)} outputs for {self.count} layers")
+        for plan in self.plans:
+            sums = max(sums, plan.sums)
+        room = <char *>malloc(
+            codes + scales + sums + CACHE_LINE + self.count * (sizeof(tm_linear_args) + sizeof(tm_ternary_matmul_args))
+        )
+        if room == NULL:
+            raise MemoryError()
+        begin = <char *>((<uintptr_t>room + CACHE_LINE - 1) // CACHE_LINE * CACHE_LINE)
+        first.x, first.stride = PyBytes_AS_STRING(copied), K
+        first.q = <int8_t *>begin
+        first.scale = <float *>(begin + codes)
+        first.sum = <int32_t *>(begin + codes + M * sizeof(float))
+        second = <tm_ternary_matmul_args *>(begin + codes + scales + sums)
+        all.run.runs = 0
+        all.each = <tm_linear_args *>(second + self.count)
+        all.count = self.count
+        for at in range(self.count):
+            second[at] = self.second[at]
+            second[at].a, second[at].lda = first.q, K
+            second[at].act_scale, second[at].out = first.scale, <void *><uintptr_t>each[at]
+            if (<LinearPlan>self.plans[at]).sums:
+                second[at].act_sums = <int32_t *>(begin + codes + scales)
+            all.each[at] = self.each[at]
+            all.each[at].first, all.each[at].second = &first, &second[at]
+            if at:
+                all.each[at].quantize = quantized_before
+        with nogil:
+            run_linears(&all)
+        if all.run.bad < 0:
+            for at in range(self.count):
+                (<LinearPlan>self.plans[at]).ran = all.each[at].run
+        free(room)
+        return copied if all.run.bad < 0 else None
+
+
+def same_bytes(bytes known, uintptr_t address) -> bool:
+    """Whether the memory at an address has these bytes."""
+    return memcmp(PyBytes_AS_STRING(known), <void *>address, PyBytes_GET_SIZE(known)) == 0
 
 
 cdef class AddressPlans(Plans):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy.typing as npt
 from tritmark.harness.contract import check_array, check_output
 from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.monitor import hook, receipts
-from tritmark.harness.spec import Launch, Receipt, Requirement, Tensor
+from tritmark.harness.spec import Launch, Receipt, Requirement, Tensor, Variant
 from tritmark.kernels.activation_quantize.spec import KEY as QUANTIZE_KEY
 from tritmark.kernels.activation_quantize.spec import OP as ACTIVATION_QUANTIZE
 from tritmark.kernels.dispatch import dispatch, offload
@@ -19,6 +19,20 @@ from tritmark.kernels.native import cpu
 from tritmark.kernels.weights.packed import PackedWeights, product_with
 
 _OP = "QuantizedLinear.bind"
+
+
+@dataclass(frozen=True, slots=True)
+class _Quantized:
+    """The quantization of rows, and its outputs."""
+
+    kernel: Variant
+    threads: int | None
+    launch: Launch
+    q: npt.NDArray[np.int8]
+    scale: npt.NDArray[np.float32]
+
+    def same(self, kernel: Variant, threads: int | None) -> bool:
+        return self.kernel is kernel and self.threads == threads
 
 
 class BoundLinear:
@@ -39,7 +53,9 @@ class BoundLinear:
         threads: int | None,
         device: str,
         requirement: Requirement,
+        behind: BoundLinear | None = None,
     ) -> None:
+        """`behind`: a call with the same `x`; if both quantize it with the same kernel, they share what that writes."""
         (N, K), leading = weights.matrix, x.shape[:-1]
         M = x.size // K
         taken = Tensor("x", tuple("BMK"[3 - x.ndim :]), "float32", "activations")
@@ -58,9 +74,19 @@ class BoundLinear:
         asked = (threads, requirement)
         key, arrays = replace(QUANTIZE_KEY, device=device), (q, scale, out, weights.data)
         quantize = dispatch.select(key, {"M": M, "K": K}, None, *asked, arrays=(x, q, scale, sums))
+        self.shares = behind is not None and behind.x is x and behind.quantized.same(quantize, threads)
+        """Whether `behind` quantizes the rows."""
+        if behind is not None and self.shares:
+            q, scale = behind.quantized.q, behind.quantized.scale
         self._product = product_with(weights, device, "float32", axes, weights.asked(variant), *asked, arrays)
         count = dispatch.threads_for(self._product.key, threads)
-        first = quantize.bind({"x": x.reshape(M, K)}, {"q": q, "scale": scale, "sum": sums}, {"M": M, "K": K}, count)
+        if behind is not None and self.shares:
+            self.quantized = behind.quantized
+        else:
+            made_of, written = {"x": x.reshape(M, K)}, {"q": q, "scale": scale, "sum": sums}
+            self.quantized = _Quantized(
+                quantize, threads, quantize.bind(made_of, written, {"M": M, "K": K}, count), q, scale
+            )
         inputs = {
             "activations": q,
             "weights": weights.packed_as(self._product.key.format, device),
@@ -71,7 +97,7 @@ class BoundLinear:
         native = cpu.own(quantize) and cpu.own(self._product)
         call: Any = cpu.native("host_plan").LinearCall if native else _ForeignLinear
         plain = bias is None or (native and bias.flags.c_contiguous and bias.flags.aligned)
-        self.launch: Any = call(first, self._second, bias if plain else None)
+        self.launch: Any = call(self.quantized.launch, self._second, bias if plain else None)
         self._bias = None if plain else bias
         self._ran = hook.KernelRan(self._product.id, axes, count)
 
@@ -93,16 +119,25 @@ class BoundLinear:
             if receipts.collects():
                 return self._collected()
         if not self.launch.succeeds():
-            flat = {"x": self.x.reshape(-1, self.x.shape[-1])}
-            try:
-                dispatch.raise_for_bad(ACTIVATION_QUANTIZE, flat, self.launch, flat=True)
-            except InvalidArgumentError as error:
-                raise as_called(error, "x") from None
+            self.refuse(self.launch)
         if self._bias is not None:
             self.out += self._bias
         return self.out
 
     __call__ = run
+
+    def refuse(self, launch: Any) -> None:
+        """Raise InvalidArgumentError for the element of `x` that a launch found."""
+        flat = {"x": self.x.reshape(-1, self.x.shape[-1])}
+        try:
+            dispatch.raise_for_bad(ACTIVATION_QUANTIZE, flat, launch, flat=True)
+        except InvalidArgumentError as error:
+            raise as_called(error, "x") from None
+
+    @property
+    def complete(self) -> bool:
+        """Whether the launch does the whole call."""
+        return self._bias is None
 
     def _collected(self) -> npt.NDArray[np.float32]:
         """`run`, with its receipt for `receipts`."""

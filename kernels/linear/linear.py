@@ -194,8 +194,14 @@ class QuantizedLinear:
         that `forward` returns; by default a new array. Later changes of the layer do not affect the bound call. Raises
         InvalidArgumentError, and NoCompatibleKernelError if the layer's kernels do not work in host memory.
         """
+        return self.bound(x, out)
+
+    def bound(
+        self, x: npt.NDArray[np.float32], out: npt.NDArray[np.float32] | None, behind: BoundLinear | None = None
+    ) -> BoundLinear:
+        """`bind`, behind a call that may have quantized the same `x`."""
         if self.device == AUTO:
-            return self._on(auto_device.HOST).bind(x, out)
+            return self._on(auto_device.HOST).bound(x, out, behind)
         self._check(x)
         if not isinstance(x, np.ndarray):
             raise InvalidArgumentError(op=_OP, argument="x", found=f"on {x.device}", legal="in the host's memory")
@@ -215,7 +221,17 @@ class QuantizedLinear:
             threads=self.threads,
             device=self.device,
             requirement=self.requirement,
+            behind=behind,
         )
+
+    def forget_plans(self) -> None:
+        """Bind calls again, after the bytes of the weights were moved. The receipt of the last call stays."""
+        self._receipt = self.receipt
+        if not self._recovers:
+            self._plans = plans.linear_plans()
+        self._planned.clear()
+        self._layers.clear()
+        self._placed = None
 
     @property
     def requirement(self) -> Requirement:
