@@ -15,8 +15,6 @@ from cpython.buffer cimport (
 )
 from libc.math cimport isfinite
 from libc.stdlib cimport calloc, free, getenv, malloc
-from libc.string cimport memcmp
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 
 from numpy import empty as _empty, float32 as _float32, int8 as _int8, int32 as _int32, ndarray as _ndarray
 
@@ -612,14 +610,6 @@ cdef class LinearPlan:
         self.owners = (weights, bias, call if room else None)
         self.alone, self.sums = room, sums
 
-    cdef bint same_rows(self, LinearPlan other):
-        """Whether both read the same rows and quantize them alike."""
-        return (
-            self.args.quantize == other.args.quantize
-            and self.second.M == other.second.M
-            and self.second.K == other.second.K
-        )
-
     @property
     def rank(self) -> int:
         """Rank of the instruction set whose product ran last, as that code recorded it."""
@@ -684,101 +674,6 @@ cdef class LinearPlan:
         if args.run.bad < 0:
             self.ran = args.run
         return args.run.bad < 0
-
-
-cdef class LinearsPlan:
-    """Several layers with the same rows, which are quantized once. `plans` are LinearPlans without room of their own,
-    for the same M, K and dtype of rows; `weights` and `scales` the addresses of each layer's weights and the values of
-    their code 1. `owners` keeps the weights alive. `nbytes`: of the rows."""
-
-    cdef tuple plans
-    cdef object owners
-    cdef size_t count
-    cdef size_t nbytes
-    cdef tm_linear_args *each
-    cdef tm_ternary_matmul_args *second
-
-    def __cinit__(self):
-        self.each, self.second = NULL, NULL
-
-    def __init__(self, plans, weights, scales, owners, size_t nbytes):
-        cdef LinearPlan plan
-        cdef size_t at = 0
-        self.plans, self.owners, self.nbytes = tuple(plans), owners, nbytes
-        self.count = len(self.plans)
-        if not self.count:
-            raise ValueError("no plans to run")
-        self.each = <tm_linear_args *>calloc(self.count, sizeof(tm_linear_args))
-        self.second = <tm_ternary_matmul_args *>calloc(self.count, sizeof(tm_ternary_matmul_args))
-        if self.each == NULL or self.second == NULL:
-            raise MemoryError()
-        for plan, place, scale in zip(self.plans, weights, scales, strict=True):
-            if plan.alone or (at and not plan.same_rows(<LinearPlan>self.plans[0])):
-                raise ValueError(f"plan {at} is for other rows, or has room of its own")
-            self.each[at], self.second[at] = plan.args, plan.second
-            self.second[at].weights = <const uint8_t *><uintptr_t>place
-            self.second[at].weight_scale = scale
-            at += 1
-
-    def __dealloc__(self):
-        free(self.each)
-        free(self.second)
-
-    def run_at(self, uintptr_t rows, outs) -> bytes | None:
-        """Runs with rows and outputs at these addresses, all C-contiguous. Returns the bytes of the rows that were
-        read; None if one is not finite, and then no output is written."""
-        cdef LinearPlan plan = self.plans[0]
-        cdef tm_activation_quantize_args first = plan.first
-        cdef size_t M = plan.second.M, K = plan.second.K, sums = 0, at
-        cdef size_t codes = (M * K + CACHE_LINE - 1) // CACHE_LINE * CACHE_LINE
-        cdef size_t scales = (M * (sizeof(float) + sizeof(int32_t)) + CACHE_LINE - 1) // CACHE_LINE * CACHE_LINE
-        cdef linears_args all
-        cdef tm_ternary_matmul_args *second
-        cdef char *begin
-        cdef char *room
-        # A copy, which is what the kernels read: another thread may write the rows meanwhile.
-        cdef bytes copied = PyBytes_FromStringAndSize(<char *>rows, self.nbytes)
-        cdef object each = tuple(outs)
-        if len(each) != <Py_ssize_t>self.count:
-            raise ValueError(f"{len(each)} outputs for {self.count} layers")
-        for plan in self.plans:
-            sums = max(sums, plan.sums)
-        room = <char *>malloc(
-            codes + scales + sums + CACHE_LINE + self.count * (sizeof(tm_linear_args) + sizeof(tm_ternary_matmul_args))
-        )
-        if room == NULL:
-            raise MemoryError()
-        begin = <char *>((<uintptr_t>room + CACHE_LINE - 1) // CACHE_LINE * CACHE_LINE)
-        first.x, first.stride = PyBytes_AS_STRING(copied), K
-        first.q = <int8_t *>begin
-        first.scale = <float *>(begin + codes)
-        first.sum = <int32_t *>(begin + codes + M * sizeof(float))
-        second = <tm_ternary_matmul_args *>(begin + codes + scales + sums)
-        all.run.runs = 0
-        all.each = <tm_linear_args *>(second + self.count)
-        all.count = self.count
-        for at in range(self.count):
-            second[at] = self.second[at]
-            second[at].a, second[at].lda = first.q, K
-            second[at].act_scale, second[at].out = first.scale, <void *><uintptr_t>each[at]
-            if (<LinearPlan>self.plans[at]).sums:
-                second[at].act_sums = <int32_t *>(begin + codes + scales)
-            all.each[at] = self.each[at]
-            all.each[at].first, all.each[at].second = &first, &second[at]
-            if at:
-                all.each[at].quantize = quantized_before
-        with nogil:
-            run_linears(&all)
-        if all.run.bad < 0:
-            for at in range(self.count):
-                (<LinearPlan>self.plans[at]).ran = all.each[at].run
-        free(room)
-        return copied if all.run.bad < 0 else None
-
-
-def same_bytes(bytes known, uintptr_t address) -> bool:
-    """Whether the memory at an address has these bytes."""
-    return memcmp(PyBytes_AS_STRING(known), <void *>address, PyBytes_GET_SIZE(known)) == 0
 
 
 cdef class AddressPlans(Plans):

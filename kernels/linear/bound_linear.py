@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,18 +21,28 @@ from tritmark.kernels.weights.packed import PackedWeights, product_with
 _OP = "QuantizedLinear.bind"
 
 
-@dataclass(frozen=True, slots=True)
-class _Quantized:
-    """The quantization of rows, and its outputs."""
+class _Quantized(NamedTuple):
+    """A quantization of rows."""
 
+    x: npt.NDArray[np.float32]
     kernel: Variant
     threads: int | None
     launch: Launch
-    q: npt.NDArray[np.int8]
-    scale: npt.NDArray[np.float32]
 
-    def same(self, kernel: Variant, threads: int | None) -> bool:
-        return self.kernel is kernel and self.threads == threads
+
+class Quantizations:
+    """Quantized rows of calls that run in sequence. They share memory, which stays in the caches, and calls with the
+    same rows behind each other share the quantization."""
+
+    def __init__(self) -> None:
+        self._rooms: dict[tuple[int, int], tuple[npt.NDArray[Any], ...]] = {}
+        self.last: _Quantized | None = None
+
+    def room(self, M: int, K: int) -> tuple[npt.NDArray[Any], ...]:
+        """Codes (M, K), scales (M,) and sums (M,) of rows."""
+        if (M, K) not in self._rooms:
+            self._rooms[M, K] = np.empty((M, K), np.int8), np.empty(M, np.float32), np.empty(M, np.int32)
+        return self._rooms[M, K]
 
 
 class BoundLinear:
@@ -53,9 +63,9 @@ class BoundLinear:
         threads: int | None,
         device: str,
         requirement: Requirement,
-        behind: BoundLinear | None = None,
+        among: Quantizations | None = None,
     ) -> None:
-        """`behind`: a call with the same `x`; if both quantize it with the same kernel, they share what that writes."""
+        """`among`: those of the calls before, with which this one runs in sequence."""
         (N, K), leading = weights.matrix, x.shape[:-1]
         M = x.size // K
         taken = Tensor("x", tuple("BMK"[3 - x.ndim :]), "float32", "activations")
@@ -69,24 +79,21 @@ class BoundLinear:
         check_output(_OP, made, out, (*leading, N), "float32", {**others, "weights": weights.data})
         self.x, self.out = x, out
         self._weights = weights
-        q, scale, sums = np.empty((M, K), np.int8), np.empty(M, np.float32), np.empty(M, np.int32)
+        among = Quantizations() if among is None else among
+        q, scale, sums = among.room(M, K)
         axes = {"M": M, "N": N, "K": K}
         asked = (threads, requirement)
         key, arrays = replace(QUANTIZE_KEY, device=device), (q, scale, out, weights.data)
         quantize = dispatch.select(key, {"M": M, "K": K}, None, *asked, arrays=(x, q, scale, sums))
-        self.shares = behind is not None and behind.x is x and behind.quantized.same(quantize, threads)
-        """Whether `behind` quantizes the rows."""
-        if behind is not None and self.shares:
-            q, scale = behind.quantized.q, behind.quantized.scale
         self._product = product_with(weights, device, "float32", axes, weights.asked(variant), *asked, arrays)
         count = dispatch.threads_for(self._product.key, threads)
-        if behind is not None and self.shares:
-            self.quantized = behind.quantized
-        else:
+        last = among.last
+        self.shares = last is not None and last.x is x and last.kernel is quantize and last.threads == threads
+        """Whether the call before quantizes the rows."""
+        if last is None or not self.shares:
             made_of, written = {"x": x.reshape(M, K)}, {"q": q, "scale": scale, "sum": sums}
-            self.quantized = _Quantized(
-                quantize, threads, quantize.bind(made_of, written, {"M": M, "K": K}, count), q, scale
-            )
+            last = _Quantized(x, quantize, threads, quantize.bind(made_of, written, {"M": M, "K": K}, count))
+            among.last = last
         inputs = {
             "activations": q,
             "weights": weights.packed_as(self._product.key.format, device),
@@ -97,7 +104,7 @@ class BoundLinear:
         native = cpu.own(quantize) and cpu.own(self._product)
         call: Any = cpu.native("host_plan").LinearCall if native else _ForeignLinear
         plain = bias is None or (native and bias.flags.c_contiguous and bias.flags.aligned)
-        self.launch: Any = call(self.quantized.launch, self._second, bias if plain else None)
+        self.launch: Any = call(last.launch, self._second, bias if plain else None)
         self._bias = None if plain else bias
         self._ran = hook.KernelRan(self._product.id, axes, count)
 

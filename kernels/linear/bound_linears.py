@@ -11,7 +11,7 @@ import numpy.typing as npt
 from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.monitor import hook
 from tritmark.harness.spec import Receipt
-from tritmark.kernels.linear.bound_linear import BoundLinear
+from tritmark.kernels.linear.bound_linear import BoundLinear, Quantizations
 from tritmark.kernels.linear.linear import QuantizedLinear
 from tritmark.kernels.native import cpu
 
@@ -30,12 +30,13 @@ def bind_linears(calls: Iterable[tuple[Any, ...]]) -> BoundLinears:
     InvalidArgumentError for no calls.
     """
     bound: list[BoundLinear] = []
+    among = Quantizations()
     for nth, call in enumerate(calls):
         if not isinstance(call, tuple) or len(call) not in {2, 3} or not isinstance(call[0], QuantizedLinear):
             raise InvalidArgumentError(op=_OP, argument="calls", found=f"{call!r:.80} as call {nth}", legal=_LEGAL)
         layer, x, *out = call
         try:
-            bound.append(layer.bound(x, out[0] if out else None, bound[-1] if bound else None))
+            bound.append(layer.bound(x, out[0] if out else None, among))
         except Exception as error:
             error.add_note(f"in call {nth} of {_OP}")
             raise

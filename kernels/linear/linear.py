@@ -23,7 +23,7 @@ from tritmark.kernels.dispatch import dispatch
 from tritmark.kernels.dispatch.plans import widened
 from tritmark.kernels.formats import FORMATS
 from tritmark.kernels.linear import plans
-from tritmark.kernels.linear.bound_linear import BoundLinear, as_called
+from tritmark.kernels.linear.bound_linear import BoundLinear, Quantizations, as_called
 from tritmark.kernels.linear.layer_on_device import LayerCall, LayerOnDevice
 from tritmark.kernels.numerics.input_dtypes import NARROW
 from tritmark.kernels.public import auto_device
@@ -197,11 +197,11 @@ class QuantizedLinear:
         return self.bound(x, out)
 
     def bound(
-        self, x: npt.NDArray[np.float32], out: npt.NDArray[np.float32] | None, behind: BoundLinear | None = None
+        self, x: npt.NDArray[np.float32], out: npt.NDArray[np.float32] | None, among: Quantizations | None = None
     ) -> BoundLinear:
-        """`bind`, behind a call that may have quantized the same `x`."""
+        """`bind`, for a call that runs behind those with these quantizations."""
         if self.device == AUTO:
-            return self._on(auto_device.HOST).bound(x, out, behind)
+            return self._on(auto_device.HOST).bound(x, out, among)
         self._check(x)
         if not isinstance(x, np.ndarray):
             raise InvalidArgumentError(op=_OP, argument="x", found=f"on {x.device}", legal="in the host's memory")
@@ -221,7 +221,7 @@ class QuantizedLinear:
             threads=self.threads,
             device=self.device,
             requirement=self.requirement,
-            behind=behind,
+            among=among,
         )
 
     def forget_plans(self) -> None:

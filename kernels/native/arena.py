@@ -32,8 +32,10 @@ class ArenaPages:
     """Why not all of them do, and what helps; "" if they do."""
 
     def __str__(self) -> str:
-        share = self.huge_nbytes / self.nbytes if self.nbytes else 1.0
-        what = f"{self.nbytes / 1e6:.1f} MB of packed weights in one arena, {share:.0%} of it in huge pages"
+        from tritmark.harness.text import units  # late, since it imports the Record
+
+        share = units.percent(self.huge_nbytes / self.nbytes if self.nbytes else 1.0)
+        what = f"{units.size(self.nbytes)} of packed weights in one arena, {share} of it in huge pages"
         return f"{what}: {self.why}" if self.why else what
 
 

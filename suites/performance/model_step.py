@@ -14,7 +14,7 @@ Calls, all from one arena of huge pages:
 - `bind`: QuantizedLinear.bind for each layer
 - `QuantizedLinear`: each layer called with its rows
 - `two functions`: activation_quantize and ternary_matmul(out=) for each layer
-- `BitLinear`, `BitLinear, fused`: tritmark.torch in bfloat16, if PyTorch is installed; fused as by convert
+- `BitLinear`: tritmark.torch in bfloat16, if PyTorch is installed
 
 Memory, each with `one native call`:
 
@@ -52,6 +52,8 @@ from tritmark.kernels.native import cpu
 from tritmark.kernels.native.arena import huge_bytes
 
 BASE = "one native call"
+GROUPS = 4
+"""Inputs of a block."""
 Layers = list[list[QuantizedLinear]]
 """For each input of the model's blocks the layers that read it."""
 
@@ -131,28 +133,38 @@ def in_any_order(weights: list[list[PackedWeights]], threads: int) -> Layers:
     return [[QuantizedLinear(made[a, b], threads=threads) for b in range(len(g))] for a, g in enumerate(weights)]
 
 
-def inputs(of: Layers) -> list[np.ndarray]:
-    rng = np.random.default_rng(2)
-    return [rng.standard_normal((1, group[0].in_features), dtype=np.float32) for group in of]
+Call = tuple[QuantizedLinear, np.ndarray, np.ndarray]
+
+
+def arguments(of: Layers) -> list[list[Call]]:
+    """Layers with their rows and outputs, which all blocks share, as in a model: they stay in the caches."""
+    rng, rows, outs = np.random.default_rng(2), {}, {}
+    found = []
+    for at, group in enumerate(of):
+        place = at % GROUPS
+        if place not in rows:
+            rows[place] = rng.standard_normal((1, group[0].in_features), dtype=np.float32)
+            outs[place] = [np.empty((1, each.out_features), np.float32) for each in group]
+        found.append([(each, rows[place], out) for each, out in zip(group, outs[place], strict=True)])
+    return found
 
 
 def whole(of: Layers) -> Callable[[], object]:
     """One native call for all layers."""
-    return bind_linears([(each, x) for group, x in zip(of, inputs(of), strict=True) for each in group]).run
+    return bind_linears([call for group in arguments(of) for call in group]).run
 
 
 def calls(of: Layers, threads: int) -> dict[str, Callable[[], object]]:
     """The ways to call the same layers."""
-    given = list(zip(of, inputs(of), strict=True))
-    shared = [bind_linears([(each, x) for each in group]).run for group, x in given]
-    bound = [each.bind(x) for group, x in given for each in group]
+    groups = arguments(of)
+    plain = [call for group in groups for call in group]
+    shared = [bind_linears(group).run for group in groups]
+    bound = [each.bind(x, out) for each, x, out in plain]
     clock, launches = cpu.DEVICE.clock(), [each.launch for each in bound]  # type: ignore[misc]
     runs = [each.run for each in bound]
-    plain = [(each, x) for group, x in given for each in group]
-    outs = [each.out for each in bound]
 
     def functions() -> None:
-        for (each, x), out in zip(plain, outs, strict=True):
+        for each, x, out in plain:
             q = activation_quantize(x, threads=threads)
             ternary_matmul(q.q, each.weights, act_scale=q.scale, out=out, threads=threads)
 
@@ -161,7 +173,7 @@ def calls(of: Layers, threads: int) -> dict[str, Callable[[], object]]:
         BASE: whole(of),
         "four calls a block": lambda: [run() for run in shared],
         "bind": lambda: [run() for run in runs],
-        "QuantizedLinear": lambda: [each(x) for each, x in plain],
+        "QuantizedLinear": lambda: [each(x) for each, x, _ in plain],
         "two functions": functions,
     }
 
@@ -172,32 +184,26 @@ def modules(weights: list[list[PackedWeights]], threads: int) -> dict[str, Calla
         import torch
 
         from tritmark.torch import BitLinear
-        from tritmark.torch.shared_input import share_input
     except ImportError:
         print("PyTorch is not installed; BitLinear is left out")
         return {}
     torch.set_num_threads(threads)
-    found: dict[str, Callable[[], object]] = {}
-    for name in ("BitLinear", "BitLinear, fused"):
-        made = []
-        for group in weights:
-            of = []
-            for each in group:
-                codes, _ = each.unpack()
-                state = torch.from_numpy(hf_packed(codes))
-                of.append(BitLinear.from_packed(state, 0.5, out_features=each.matrix[0]).requires_grad_(False))
-            if name.endswith("fused"):
-                share_input(of)
-            made.append((of, torch.randn(1, 1, group[0].matrix[1], dtype=torch.bfloat16)))
+    made = []
+    for group in weights:
+        of = []
+        for each in group:
+            codes, _ = each.unpack()
+            state = torch.from_numpy(hf_packed(codes))
+            of.append(BitLinear.from_packed(state, 0.5, out_features=each.matrix[0]).requires_grad_(False))
+        made.append((of, torch.randn(1, 1, group[0].matrix[1], dtype=torch.bfloat16)))
 
-        def call(made: Any = made) -> None:
-            with torch.no_grad():
-                for of, x in made:
-                    for layer in of:
-                        layer(x)
+    def call() -> None:
+        with torch.no_grad():
+            for of, x in made:
+                for layer in of:
+                    layer(x)
 
-        found[name] = call
-    return found
+    return {"BitLinear": call}
 
 
 def hf_packed(codes: np.ndarray) -> np.ndarray:
