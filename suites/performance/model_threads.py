@@ -25,9 +25,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import subprocess
 import sys
+from collections.abc import Callable
 from statistics import median, quantiles
+from time import perf_counter, process_time
 from typing import Any
 
 HIDDEN, FEED_FORWARD, HEADS, KV_HEADS, HEAD, VOCABULARY, CONTEXT = 2560, 6912, 20, 5, 128, 32000, 512
@@ -42,27 +45,23 @@ SETTINGS: dict[str, tuple[bool, int | None, dict[str, str]]] = {
 """By name: whether tritmark joins PyTorch's threads, PyTorch's thread count, and environment variables."""
 
 
-def serve(joined: bool, of_torch: int | None, threads: int, blocks: int) -> None:
-    """A setting's process: for each line on stdin, a number of steps, prints their figures as JSON."""
-    import resource
-    from time import perf_counter, process_time
-
+def decode_step(of_torch: int | None, threads: int, blocks: int) -> Callable[[], object]:
+    """A step of a model with random weights; `of_torch`: PyTorch's thread count outside of BitLinear."""
     import torch
-    from torch.nn import functional as F
+    from torch.nn import functional
 
     from tritmark.kernels import FORMATS
-    from tritmark.kernels.native import cpu
     from tritmark.torch import BitLinear
 
-    pool: Any = cpu.native("pool")
-    if not joined:
-        pool.set_team(0, 0, 0)
     generator = torch.Generator().manual_seed(0)
 
     def linear(N: int, K: int) -> Any:
         codes = torch.randint(-1, 2, (N, K), generator=generator, dtype=torch.int8)
         packed = torch.from_numpy(FORMATS["hf_pack"].pack(codes.numpy(), 1.0, tail="error"))
         return BitLinear.from_packed(packed, 0.02).requires_grad_(False)
+
+    def drawn(*shape: int) -> Any:
+        return torch.randn(shape, generator=generator, dtype=torch.float32).bfloat16()
 
     wide, narrow = HEADS * HEAD, KV_HEADS * HEAD
     shapes = {
@@ -75,9 +74,8 @@ def serve(joined: bool, of_torch: int | None, threads: int, blocks: int) -> None
         "down": (HIDDEN, FEED_FORWARD),
     }
     layers = [{name: linear(*shape) for name, shape in shapes.items()} for _ in range(blocks)]
-    cache = [[torch.randn(1, KV_HEADS, CONTEXT, HEAD, dtype=torch.bfloat16) for _ in range(2)] for _ in range(blocks)]
-    head = torch.randn(VOCABULARY, HIDDEN, dtype=torch.bfloat16)
-    x0 = torch.randn(1, 1, HIDDEN, dtype=torch.bfloat16)
+    cache = [[drawn(1, KV_HEADS, CONTEXT, HEAD) for _ in range(2)] for _ in range(blocks)]
+    head, first = drawn(VOCABULARY, HIDDEN), drawn(1, 1, HIDDEN)
 
     def product(layer: Any, x: Any) -> Any:
         if of_torch is None:
@@ -89,21 +87,33 @@ def serve(joined: bool, of_torch: int | None, threads: int, blocks: int) -> None
             torch.set_num_threads(of_torch)
 
     def norm(x: Any) -> Any:
-        return F.rms_norm(x, x.shape[-1:])
+        return functional.rms_norm(x, x.shape[-1:])
 
     def step() -> None:
-        x = x0
+        x = first
         for block, (keys, values) in zip(layers, cache, strict=True):
             y = norm(x)
             q, k, v = (product(block[name], y) for name in "qkv")
             keys[:, :, -1], values[:, :, -1] = k.view(1, KV_HEADS, HEAD), v.view(1, KV_HEADS, HEAD)
-            attended = F.scaled_dot_product_attention(q.view(1, HEADS, 1, HEAD), keys, values, enable_gqa=True)
+            attended = functional.scaled_dot_product_attention(q.view(1, HEADS, 1, HEAD), keys, values, enable_gqa=True)
             x = x + product(block["o"], norm(attended.reshape(1, 1, wide)))
             y = norm(x)
             inner = torch.relu(product(block["gate"], y)).square() * product(block["up"], y)
             x = x + product(block["down"], norm(inner))
-        F.linear(norm(x), head)
+        functional.linear(norm(x), head)
 
+    return step
+
+
+def serve(joined: bool, of_torch: int | None, threads: int, blocks: int) -> None:
+    """A setting's process: for each line on stdin, a number of steps, prints their figures as JSON."""
+    import torch
+
+    from tritmark.kernels.native import cpu
+
+    step, pool = decode_step(of_torch, threads, blocks), cpu.native("pool")
+    if not joined:
+        pool.set_team(0, 0, 0)
     torch.set_num_threads(of_torch or threads)
     with torch.no_grad():
         for _ in range(5):
@@ -152,7 +162,8 @@ def main() -> None:
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in SETTINGS}
     for _ in range(told.rounds):
         for name, process in processes.items():
-            assert process.stdin is not None and process.stdout is not None
+            assert process.stdin is not None
+            assert process.stdout is not None
             print(told.steps, file=process.stdin, flush=True)
             found[name].append(json.loads(process.stdout.readline()))
     for process in processes.values():
