@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from tritmark.kernels.native.arena import Arena, ArenaPages
+from tritmark.kernels.native.arena import ArenaPages, WeightArena
 from tritmark.torch.bit_linear import BitLinear
 from tritmark.torch.derived import entries_of
 
@@ -25,7 +25,7 @@ def gather(layers: Iterable[torch.nn.Module]) -> ArenaPages | None:
         return None
     sizes = [entry.packed.nbytes for entry, _ in found.values()]
     try:
-        arena = Arena(sizes)
+        arena = WeightArena(sizes)
     except OSError as error:  # the weights stay where they are
         return ArenaPages(sum(sizes), 0, f"this process may not reserve the memory ({error})")
     while found:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from tritmark.harness.errors import InvalidArgumentError
 from tritmark.kernels.dispatch import dispatch
 from tritmark.kernels.linear.linear import QuantizedLinear
-from tritmark.kernels.native.arena import Arena, ArenaPages
+from tritmark.kernels.native.arena import ArenaPages, WeightArena
 from tritmark.kernels.public.foreign import AUTO
 from tritmark.kernels.weights.packed import PackedWeights
 
@@ -36,7 +36,7 @@ def gather_weights(layers: Iterable[QuantizedLinear | PackedWeights]) -> ArenaPa
                 op=_OP, argument="layers", found=f"weights placed over NUMA nodes as number {nth}", legal="without one"
             )
         found[id(weights)] = weights
-    arena = Arena(data.nbytes for weights in found.values() for data in weights.on_host())
+    arena = WeightArena(data.nbytes for weights in found.values() for data in weights.on_host())
     for weights in found.values():
         weights.move(arena.copied)
     for each in given:

@@ -39,7 +39,7 @@ class ArenaPages:
         return f"{what}: {self.why}" if self.why else what
 
 
-class Arena:
+class WeightArena:
     """Memory for arrays, one behind another. It is freed with the last of them."""
 
     def __init__(self, sizes: Iterable[int]) -> None:

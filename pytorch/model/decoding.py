@@ -13,7 +13,7 @@ _WARM = 3
 """Steps before the capture: they compile, choose kernels, and fill PyTorch's caches of memory."""
 
 
-class Decoding:
+class GreedyDecoding:
     """Greedy decoding behind a prompt, with a static cache: `next()` is one step.
 
     With `graph`, a step (embedding, blocks, cache, head, the most likely token) is captured as one CUDA graph, and
@@ -110,4 +110,4 @@ def _static_cache(model: Any, length: int) -> Any:
 
 
 def _refuse(argument: str, found: str, legal: str) -> InvalidArgumentError:
-    return InvalidArgumentError(op="Decoding", argument=argument, found=found, legal=legal)
+    return InvalidArgumentError(op="GreedyDecoding", argument=argument, found=found, legal=legal)

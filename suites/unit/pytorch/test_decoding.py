@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 from tritmark.harness.errors import InvalidArgumentError  # noqa: E402
 from tritmark.torch import convert  # noqa: E402
-from tritmark.torch.model.decoding import Decoding  # noqa: E402
+from tritmark.torch.model.decoding import GreedyDecoding  # noqa: E402
 from tritmark.torch.model.stepping import step  # noqa: E402
 
 STEPS = 12
@@ -62,13 +62,13 @@ def greedy(model: Any, tokens: Any) -> list[Any]:
     return found
 
 
-def decoded(decoding: Decoding) -> list[Any]:
+def decoded(decoding: GreedyDecoding) -> list[Any]:
     return [decoding.tokens.tolist(), *(decoding.next().tolist() for _ in range(STEPS))]
 
 
 @pytest.mark.parametrize("batch", [1, 3])
 def test_tokens_are_those_of_a_growing_cache(model: Any, batch: int) -> None:
-    made = Decoding(model, prompt(batch), STEPS, graph=False)
+    made = GreedyDecoding(model, prompt(batch), STEPS, graph=False)
     assert decoded(made) == greedy(model, prompt(batch))
     assert not made.graphed
     assert made.left == 0
@@ -77,7 +77,7 @@ def test_tokens_are_those_of_a_growing_cache(model: Any, batch: int) -> None:
 
 
 def test_steps_can_be_undone(model: Any) -> None:
-    made = Decoding(model, prompt(), STEPS, graph=False)
+    made = GreedyDecoding(model, prompt(), STEPS, graph=False)
     first = made.tokens.clone()
     expected = decoded(made)
     made.back(STEPS, first)
@@ -98,7 +98,7 @@ class HostReads(TorchDispatchMode):  # type: ignore[misc]
 
 
 def test_no_step_is_read_by_the_host(model: Any) -> None:
-    made = Decoding(model, prompt(), STEPS, graph=False)
+    made = GreedyDecoding(model, prompt(), STEPS, graph=False)
     made.next()
     with HostReads() as reads:
         made.next()
@@ -106,7 +106,7 @@ def test_no_step_is_read_by_the_host(model: Any) -> None:
 
 
 def test_a_read_in_a_step_is_found(model: Any) -> None:
-    made = Decoding(model, prompt(), STEPS, graph=False)
+    made = GreedyDecoding(model, prompt(), STEPS, graph=False)
     model.model.norm.register_forward_hook(lambda module, given, out: out * out.sum().item())
     with HostReads() as reads:
         made.next()
@@ -126,7 +126,7 @@ def test_a_read_in_a_step_is_found(model: Any) -> None:
 )
 def test_other_arguments_are_refused(model: Any, argument: str, given: dict[str, Any]) -> None:
     with pytest.raises(InvalidArgumentError) as refused:
-        Decoding(model, **{"prompt": prompt(), "room": STEPS, "graph": False, **given})
+        GreedyDecoding(model, **{"prompt": prompt(), "room": STEPS, "graph": False, **given})
     assert refused.value.argument == argument
 
 
@@ -134,7 +134,7 @@ def test_a_cache_of_a_sliding_window_is_refused(model: Any) -> None:
     model.config.layer_types = ["sliding_attention", "full_attention"]
     model.config.sliding_window = 4
     with pytest.raises(InvalidArgumentError, match="keeps its length in Python"):
-        Decoding(model, prompt(), STEPS, graph=False)
+        GreedyDecoding(model, prompt(), STEPS, graph=False)
 
 
 @pytest.mark.cuda
@@ -144,7 +144,7 @@ def test_a_whole_step_is_one_cuda_graph(original: Any, batch: int) -> None:
     model = copy.deepcopy(original).cuda()
     assert len(convert(model).replaced) == 14
     expected = greedy(model, prompt(batch, "cuda"))
-    made = Decoding(model, prompt(batch, "cuda"), STEPS, graph=True)
+    made = GreedyDecoding(model, prompt(batch, "cuda"), STEPS, graph=True)
     assert made.graphed
     assert decoded(made) == expected
 
@@ -154,7 +154,7 @@ def test_a_whole_step_is_one_cuda_graph(original: Any, batch: int) -> None:
 def test_a_replay_calls_no_module(original: Any) -> None:
     model = copy.deepcopy(original).cuda()
     convert(model)
-    made = Decoding(model, prompt(device="cuda"), STEPS, graph=True)
+    made = GreedyDecoding(model, prompt(device="cuda"), STEPS, graph=True)
     called: list[str] = []
     for module in model.modules():
         module.register_forward_pre_hook(lambda module, _: called.append(type(module).__name__))
@@ -171,7 +171,7 @@ def test_a_replay_calls_no_module(original: Any) -> None:
 def test_steps_of_a_graph_can_be_undone(original: Any) -> None:
     model = copy.deepcopy(original).cuda()
     convert(model)
-    made = Decoding(model, prompt(device="cuda"), STEPS, graph=True)
+    made = GreedyDecoding(model, prompt(device="cuda"), STEPS, graph=True)
     first = made.tokens.clone()
     expected = decoded(made)
     made.back(STEPS, first)

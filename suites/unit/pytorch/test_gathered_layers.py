@@ -145,7 +145,7 @@ def test_memory_that_the_process_may_not_reserve_is_reported(monkeypatch: pytest
     def refused(sizes: Any) -> Any:
         raise OSError(12, "Cannot allocate memory")
 
-    monkeypatch.setattr("tritmark.torch.gathering.Arena", refused)
+    monkeypatch.setattr("tritmark.torch.gathering.WeightArena", refused)
     made, expected = model(), alone()
     found = convert(made, activation_bits=8)
     assert found.pages is not None

@@ -14,7 +14,7 @@ import pytest
 from tritmark.harness.machine import memory
 from tritmark.harness.measure.buffers import ALIGNMENT, HUGE
 from tritmark.kernels.native import arena, huge_pages
-from tritmark.kernels.native.arena import Arena, ArenaPages, huge_bytes, why_small
+from tritmark.kernels.native.arena import ArenaPages, WeightArena, huge_bytes, why_small
 
 SIZES = (3 * HUGE + 100, 1, ALIGNMENT, 700_001, HUGE)
 HAS_HUGE = pytest.mark.skipif(
@@ -27,7 +27,7 @@ def filled(nbytes: int) -> npt.NDArray[np.uint8]:
 
 
 def test_arrays_lie_back_to_back() -> None:
-    made = Arena(SIZES)
+    made = WeightArena(SIZES)
     copies = [made.copied(filled(nbytes)) for nbytes in SIZES]
     ends = [0, *np.cumsum([-(-nbytes // ALIGNMENT) * ALIGNMENT for nbytes in SIZES])]
     first = copies[0].ctypes.data
@@ -38,7 +38,7 @@ def test_arrays_lie_back_to_back() -> None:
 
 @HAS_HUGE
 def test_huge_pages_are_counted_as_linux_does() -> None:
-    made = Arena(SIZES)
+    made = WeightArena(SIZES)
     copies = [made.copied(filled(nbytes)) for nbytes in SIZES]
     found = made.pages()
     assert found.nbytes == made.nbytes == sum(-(-each.nbytes // ALIGNMENT) * ALIGNMENT for each in copies)
@@ -106,11 +106,11 @@ def test_what_the_process_may_not_reserve_is_an_error(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(huge_pages, "Slab", refused)
     with pytest.raises(OSError, match="Cannot allocate"):
-        Arena(SIZES)
+        WeightArena(SIZES)
 
 
 def test_small_pages_are_collapsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = Arena([HUGE])
+    made = WeightArena([HUGE])
     kept = made.copied(filled(HUGE))
     asked: list[str] = []
     monkeypatch.setattr(made._slab, "collapse", lambda: asked.append("collapse"))
