@@ -125,6 +125,7 @@ def test_the_clock_takes_the_whole_call() -> None:
     assert np.array_equal(made.outs[1], layers[1](x))
 
 
+BUFFER = np.zeros((2, K), np.float32)
 BAD: dict[str, tuple[Callable[[QuantizedLinear], Any], str]] = {
     "none": (lambda one: [], "none; legal: pairs"),
     "no layer": (lambda one: [(one.weights, rows(1, K))], "as call 0; legal: pairs"),
@@ -134,7 +135,6 @@ BAD: dict[str, tuple[Callable[[QuantizedLinear], Any], str]] = {
     "float64": (lambda one: [(one, np.ones((1, K)))], "float64 of shape"),
     "an output in its rows": (lambda one: [(one, BUFFER[:1], BUFFER.reshape(-1)[:64].reshape(1, 64))], "out"),
 }
-BUFFER = np.zeros((2, K), np.float32)
 
 
 @pytest.mark.parametrize("case", BAD)
