@@ -114,6 +114,18 @@ def test_undo_lets_go_of_the_arena() -> None:
     assert torch.equal(made(X), before(X))
 
 
+def test_the_memory_of_before_is_freed() -> None:
+    made = alone()
+    with torch.no_grad():
+        made(X), made(X)
+    before = [weakref.ref(each.untyped_storage()) for each in packed(made)]
+    assert all(each() is not None for each in before)
+    gather(made)
+    gc.collect()
+    assert not any(each() for each in before)
+    assert torch.equal(made(X), alone()(X))
+
+
 def test_a_layer_in_two_places_is_moved_once() -> None:
     layer = torch.nn.Linear(512, 512, bias=False)
     layer.weight.data = ternary(512, 512)
