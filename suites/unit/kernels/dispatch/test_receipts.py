@@ -23,6 +23,7 @@ from tritmark.harness.spec import Receipt
 from tritmark.kernels import (
     QuantizedLinear,
     activation_quantize,
+    bind_linears,
     hadamard_quantize,
     i2s_dequantize,
     matmul,
@@ -72,6 +73,7 @@ ON_CPU: Calls = {
     "QuantizedLinear": (lambda: LAYER(X), ["activation_quantize", "ternary_matmul"]),
     "QuantizedLinear, bound": (BOUND.run, ["ternary_matmul"]),
     "QuantizedLinear, dequantized": (lambda: DEQUANTIZED(X), ["ternary_matmul"]),
+    "bind_linears": (bind_linears([(LAYER, X)] * 2).run, ["ternary_matmul"] * 2),
 }
 
 ON_CUDA: Calls = {
@@ -100,6 +102,7 @@ ON_CUDA: Calls = {
 NO_KERNEL = {
     "PackedWeights": "a container",
     "check_memory_health": "a check",
+    "gather_weights": "copies",
     "pack_weights": "packs with NumPy",
     "performance_stats": "counts",
     "receipts": "the context",
