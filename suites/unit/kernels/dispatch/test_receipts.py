@@ -51,7 +51,8 @@ ROWS = RNG.integers(-128, 128, (2, 256), dtype=np.int8)
 WEIGHTS = pack_weights(CODES, 0.5)
 EXPERTS, OFFSETS = pack_weights(np.stack([CODES, CODES]), 0.5), np.array([0, 1, 2], np.int32)
 HALF = X.astype(np.float16)
-GROUPED = pack_weights(CODES, np.full((32, 2), 0.5, np.float32), format="ort_q2")
+# Kernels of groups hold float16 scales.
+GROUPED = pack_weights(CODES, np.full((32, 2), 0.3, np.float32), format="ort_q2")
 
 LAYER, DEQUANTIZED = QuantizedLinear(WEIGHTS), QuantizedLinear(GROUPED)
 BOUND = LAYER.bind(X)
