@@ -59,7 +59,7 @@ def run(
     from tritmark.harness.fleet.model import FleetSet
     from tritmark.harness.fleet.plan import chosen, planned
     from tritmark.harness.fleet.sets import SetFolder
-    from tritmark.harness.fleet.spread import Spread, checked, connected, workers_of
+    from tritmark.harness.fleet.spread import FleetSpread, checked, connected, workers_of
     from tritmark.harness.judge.planning import plan_anywhere
     from tritmark.harness.judge.request import Request
     from tritmark.harness.providers import load
@@ -114,7 +114,7 @@ def run(
         with ProgressLine(console(stderr=True)) as line:
             line.planned(len(plan.jobs))
             following = _Following(line)
-            spread = Spread(client, plan, made, kinds, following, devices=devices, wait_s=wait)
+            spread = FleetSpread(client, plan, made, kinds, following, devices=devices, wait_s=wait)
             try:
                 spread.run()
             except KeyboardInterrupt:

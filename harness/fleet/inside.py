@@ -12,7 +12,7 @@ from typing import Any
 
 from tritmark.harness.errors import BadEnvironmentError
 from tritmark.harness.fleet.code import CodeFacts, code_facts
-from tritmark.harness.fleet.kinds import Kind
+from tritmark.harness.fleet.kinds import MachineKind
 from tritmark.harness.locks import locked
 from tritmark.harness.record.model import Model
 
@@ -125,7 +125,7 @@ def _must_fit(order: JobOrder) -> None:
 def _started(order: JobOrder, folder: Path) -> subprocess.Popen[bytes]:
     command = (
         *(sys.executable, "-m", "tritmark.harness.fleet.orphan", str(os.getpid()), "run", *order.arguments),
-        *("--op", order.op, "--device", Kind.of(order.kind).device, "--out", "out"),
+        *("--op", order.op, "--device", MachineKind.of(order.kind).device, "--out", "out"),
     )
     return subprocess.Popen(
         command,

@@ -16,7 +16,7 @@ _PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Kind:
+class MachineKind:
     """A kind of machine, for kernels of one device. All machines of a kind are alike."""
 
     device: str
@@ -47,7 +47,7 @@ class Offer:
     name: str
     host: str
     """Its network address without the port."""
-    kinds: tuple[Kind, ...]
+    kinds: tuple[MachineKind, ...]
 
 
 def offers(workers: Mapping[str, Mapping[str, Any]], devices: Collection[str]) -> list[Offer]:
@@ -68,7 +68,7 @@ def offers(workers: Mapping[str, Mapping[str, Any]], devices: Collection[str]) -
     return sorted(found, key=lambda each: (each.name, each.address))
 
 
-def kinds_of(offered: Iterable[Offer]) -> list[Kind]:
+def kinds_of(offered: Iterable[Offer]) -> list[MachineKind]:
     """The kinds that at least one worker offers."""
     return sorted({kind for each in offered for kind in each.kinds})
 
@@ -77,7 +77,7 @@ def _ours(resource: str) -> bool:
     return resource.startswith(PREFIX)
 
 
-def _kind(resource: str, amount: float, worker: str, devices: Collection[str]) -> Kind:
+def _kind(resource: str, amount: float, worker: str, devices: Collection[str]) -> MachineKind:
     device, _, name = resource.removeprefix(PREFIX).partition("/")
     if not (_PART.fullmatch(device) and _PART.fullmatch(name)):
         raise UsageError(f"worker {worker}: resource {resource!r}; legal: {LEGAL}")
@@ -88,4 +88,4 @@ def _kind(resource: str, amount: float, worker: str, devices: Collection[str]) -
             f"worker {worker}: resource {resource!r} has the amount {amount:g}; legal: 1, as a machine times one "
             "kernel at a time"
         )
-    return Kind(device, name)
+    return MachineKind(device, name)

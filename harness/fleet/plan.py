@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from tritmark.harness.errors import UsageError
-from tritmark.harness.fleet.kinds import Kind
+from tritmark.harness.fleet.kinds import MachineKind
 from tritmark.harness.fleet.model import FleetJob
 from tritmark.harness.judge.planning import plan_anywhere
 from tritmark.harness.judge.request import Request
@@ -20,14 +20,14 @@ class FleetPlan:
     """The jobs, and what each of them is given."""
 
     jobs: tuple[FleetJob, ...]
-    idle: tuple[Kind, ...]
+    idle: tuple[MachineKind, ...]
     """Kinds whose device has no kernel for the request."""
     arguments: tuple[str, ...]
     """Of `tritmark run`, without op and device."""
     files: dict[str, str]
 
 
-def chosen(kinds: Sequence[Kind], glob: str) -> list[Kind]:
+def chosen(kinds: Sequence[MachineKind], glob: str) -> list[MachineKind]:
     """The kinds that the glob matches. Raises UsageError if there is none among them."""
     found = [kind for kind in kinds if fnmatchcase(str(kind), glob)]
     if kinds and not found:
@@ -35,7 +35,7 @@ def chosen(kinds: Sequence[Kind], glob: str) -> list[Kind]:
     return found
 
 
-def planned(installed: Installed, request: Request, kinds: Sequence[Kind], suite: str) -> FleetPlan:
+def planned(installed: Installed, request: Request, kinds: Sequence[MachineKind], suite: str) -> FleetPlan:
     """A job for each kind and each op with kernels on its device. `suite` is its name, or the path of its file.
 
     Raises UsageError if the request matches nothing on any device.

@@ -87,7 +87,7 @@ def find(name: str, out: Path) -> Path:
         if (folder / "runs").is_dir():
             return folder
     raise UsageError(
-        f"{name!r} is no set; legal: an id under {under} ({', '.join(known) or 'there is none'}), or a folder with runs/"
+        f"{name!r} is no set; legal: an id under {under} ({', '.join(known) or 'none'}), or a folder with runs/"
     )
 
 

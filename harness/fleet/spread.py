@@ -17,7 +17,7 @@ from tritmark.harness.errors import BadEnvironmentError, MissingPackageError, Re
 from tritmark.harness.extras import install
 from tritmark.harness.fleet import inside
 from tritmark.harness.fleet.code import CodeFacts
-from tritmark.harness.fleet.kinds import Kind, Offer, offers
+from tritmark.harness.fleet.kinds import MachineKind, Offer, offers
 from tritmark.harness.fleet.model import FleetJob, FleetWorker
 from tritmark.harness.fleet.plan import FleetPlan
 from tritmark.harness.fleet.sets import SetFolder
@@ -100,7 +100,7 @@ def checked(
     if refused:
         raise BadEnvironmentError(
             "; ".join(refused),
-            next_step="install the same wheel of tritmark there, stop these workers, or leave their kinds out by --kind",
+            next_step="install the same wheel there, stop these workers, or leave their kinds out by --kind",
         )
     _must_be_alike([*known, *found])
     return found
@@ -133,7 +133,7 @@ def _must_be_alike(workers: Sequence[FleetWorker]) -> None:
             )
 
 
-class Spread:
+class FleetSpread:
     """The jobs of one set on a cluster."""
 
     def __init__(
@@ -141,7 +141,7 @@ class Spread:
         client: Any,
         plan: FleetPlan,
         folder: SetFolder,
-        kinds: Sequence[Kind],
+        kinds: Sequence[MachineKind],
         observer: FleetObserver,
         *,
         devices: Collection[str],
@@ -273,7 +273,7 @@ class Spread:
 
     def _give_up(self, kind: str, reason: str) -> None:
         under_way = [(job, future) for job, future in self._submitted.values() if job.kind == kind]
-        for job, future in under_way:
+        for _, future in under_way:
             future.cancel()
             del self._submitted[future.key]
         for job in (*(job for job, _ in under_way), *self._waiting[kind]):
