@@ -42,7 +42,7 @@ class CodeFacts(Model):
         if other.platform == self.platform and other.native != self.native:
             return (
                 f"has other compiled modules of tritmark {other.tritmark} for {other.platform}: SHA-256 "
-                f"{other.native[:12]}, and this command has {self.native[:12]}"
+                f"{other.native[:12]}, and others of this fleet have {self.native[:12]}"
             )
         return ""
 

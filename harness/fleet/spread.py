@@ -69,15 +69,18 @@ def connected(address: str) -> Iterator[Any]:
 
 
 def workers_of(client: Any) -> Mapping[str, Mapping[str, Any]]:
-    """The workers of the scheduler, by address."""
-    found: Mapping[str, Mapping[str, Any]] = client.scheduler_info(n_workers=-1)["workers"]
+    """The workers of the scheduler, by address. Raises BadEnvironmentError if it does not answer any more."""
+    try:
+        found: Mapping[str, Mapping[str, Any]] = client.scheduler_info(n_workers=-1)["workers"]
+    except (OSError, TimeoutError, KeyError) as error:  # a client that gave up has no workers
+        raise BadEnvironmentError("the scheduler is lost", next_step="start it again, then the command") from error
     return found
 
 
 def checked(
-    client: Any, offered: Sequence[Offer], code: CodeFacts, known: Sequence[FleetWorker] = ()
+    client: Any, offered: Sequence[Offer], code: CodeFacts, known: Sequence[FleetWorker] | None = None
 ) -> list[FleetWorker]:
-    """The environments of these workers, which join those that are known.
+    """The environments of these workers. `known`: those that they join later; of newcomers, lost ones are left out.
 
     Raises BadEnvironmentError, which names every worker with other code than `code`, and every kind with two different
     machines. Nothing was timed then.
@@ -86,31 +89,39 @@ def checked(
     refused: list[str] = []
     for offer in offered:
         told = _facts(client, offer)
+        if told is None and known is not None:
+            continue
+        if told is None:
+            told = "does not answer"
         if isinstance(told, str):
             refused.append(f"worker {offer.name} ({offer.address}) {told}")
             continue
         worker = FleetWorker(
             name=offer.name, address=offer.address, kinds=tuple(map(str, offer.kinds)), **told
         )  # fmt: skip
-        others = [code, *(each.code for each in (*known, *found))]
+        others = [code, *(each.code for each in (*(known or ()), *found))]
         why = next(filter(None, (other.refusal(worker.code) for other in others)), "")
         if why:
             refused.append(f"worker {offer.name} ({offer.address}) {why}")
-        found.append(worker)
+        else:
+            found.append(worker)
     if refused:
         raise BadEnvironmentError(
             "; ".join(refused),
             next_step="install the same wheel there, stop these workers, or leave their kinds out by --kind",
         )
-    _must_be_alike([*known, *found])
+    _must_be_alike([*(known or ()), *found])
     return found
 
 
-def _facts(client: Any, offer: Offer) -> dict[str, Any] | str:
+def _facts(client: Any, offer: Offer) -> dict[str, Any] | str | None:
+    """Fields of FleetWorker, why the worker cannot state them, or None if it was lost."""
     devices = tuple(dict.fromkeys(kind.device for kind in offer.kinds))
     # As text, since a worker without tritmark, or with another Python, could not unpickle a function of ours.
     source = f"__import__({_MODULE!r}, fromlist=['facts']).facts({devices!r})"
     told = client.run(eval, source, workers=[offer.address], on_error="return").get(offer.address)
+    if told is None or isinstance(told, OSError):
+        return None
     if isinstance(told, ImportError):
         return f"has no tritmark with this command ({told})"
     if not isinstance(told, str):
@@ -187,32 +198,22 @@ class FleetSpread:
 
     def _next(self) -> Iterator[Any]:
         """Submit jobs of kinds with an idle host; give up on those of kinds without a worker."""
-        hosts = self._hosts()
+        offered = self._offered()
+        self._check_newcomers(offered)
         for text, waiting in self._waiting.items():
+            hosts = {each.host for each in offered if self._kinds[text] in each.kinds}
             under_way = [job for job, _ in self._submitted.values() if job.kind == text]
-            if not hosts[text]:
+            if not hosts:
                 since = self._missing_since.setdefault(text, monotonic())
                 if monotonic() - since >= self._wait_s:
                     self._give_up(text, f"no worker of kind {text} was left for {self._wait_s:g} s")
                 continue
             self._missing_since.pop(text, None)
-            for _ in range(min(len(waiting), hosts[text] - len(under_way))):
+            for _ in range(min(len(waiting), len(hosts) - len(under_way))):
                 yield self._submit(waiting.pop(0))
 
-    def _hosts(self) -> dict[str, int]:
-        """The number of hosts with workers of each kind."""
-        offered = self._offered()
-        return {
-            text: len({each.host for each in offered if kind in each.kinds}) for text, kind in self._kinds.items()
-        }  # fmt: skip
-
     def _offered(self) -> list[Offer]:
-        try:
-            return offers(workers_of(self._client), self._devices)
-        except (OSError, TimeoutError) as error:
-            raise BadEnvironmentError(
-                f"the scheduler is lost: {error}", next_step="start it again, then the command"
-            ) from error
+        return offers(workers_of(self._client), self._devices)
 
     def _submit(self, job: FleetJob) -> Any:
         found = self._folder.found
@@ -246,7 +247,7 @@ class FleetSpread:
         except TimeoutError:
             return True
         except Exception as error:  # whatever the job raised, or KilledWorker of Dask
-            self._must_still_fit()
+            self._check_newcomers(self._offered())
             self._lose(job, _reason(error))
         else:
             try:
@@ -259,15 +260,11 @@ class FleetSpread:
         del self._submitted[future.key]
         return False
 
-    def _must_still_fit(self) -> None:
-        """Check workers that joined later. One with other code would fail every job that it gets, within
+    def _check_newcomers(self, offered: Sequence[Offer]) -> None:
+        """Check and note workers that joined later. One with other code would fail every job that it gets, within
         milliseconds."""
         known = {each.address for each in self._folder.found.workers}
-        new = [
-            each
-            for each in self._offered()
-            if each.address not in known and set(map(str, each.kinds)) & self._kinds.keys()
-        ]
+        new = [each for each in offered if each.address not in known and set(map(str, each.kinds)) & self._kinds.keys()]
         for worker in checked(self._client, new, self._folder.found.code, self._folder.found.workers):
             self._folder.on(worker)
 
@@ -286,7 +283,7 @@ class FleetSpread:
 
     def _stop(self) -> None:
         """End what is under way, so that no machine measures what is not kept."""
-        with suppress(OSError, TimeoutError):
+        with suppress(OSError, TimeoutError, TritmarkError):
             self._client.cancel([future for _, future in self._submitted.values()])
             source = f"__import__({_MODULE!r}, fromlist=['stop']).stop({self._folder.found.id!r})"
             addresses = [each.address for each in offers(workers_of(self._client), self._devices)]
