@@ -172,17 +172,37 @@ def test_the_scheduler_is_killed(cluster: DaskCluster) -> None:
     assert len(records(cluster)) == 1
 
 
+def of_another_version(folder: Path) -> dict[str, str]:
+    """The environment of a process in which tritmark has another version."""
+    info = folder / "other" / "tritmark-9.9.9.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: tritmark\nVersion: 9.9.9\n")
+    (info / "entry_points.txt").write_text(str(distribution("tritmark").read_text("entry_points.txt")))
+    return {"PYTHONPATH": os.pathsep.join(filter(None, (str(info.parent), os.environ.get("PYTHONPATH", ""))))}
+
+
+@pytest.mark.nightly
+def test_a_worker_with_another_version_that_joins_later_ends_the_command(cluster: DaskCluster) -> None:
+    cluster.scheduler()
+    cluster.worker("alice", KIND)
+    command = cluster.begin()
+    until(lambda: only_done(cluster) >= 1, "a Record")
+    cluster.worker("mallory", KIND, env=of_another_version(cluster.folder))
+    status, out, errors = cluster.end(command)
+    kept = records(cluster)
+    assert {each.environment.tritmark for each in kept} == {tritmark.__version__}
+    if len(kept) == len(OPS):  # alice was faster
+        return
+    assert status == 6, errors
+    assert "worker mallory" in errors
+    assert out.startswith(f"INCOMPLETE: {len(kept)} of 2 jobs done")
+
+
 @pytest.mark.nightly
 def test_a_worker_with_another_version_is_refused_by_name(cluster: DaskCluster) -> None:
     cluster.scheduler()
     cluster.worker("alice", KIND)
-    other = cluster.folder / "other"
-    info = other / "tritmark-9.9.9.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: tritmark\nVersion: 9.9.9\n")
-    (info / "entry_points.txt").write_text(str(distribution("tritmark").read_text("entry_points.txt")))
-    path = os.pathsep.join(filter(None, (str(other), os.environ.get("PYTHONPATH", ""))))
-    cluster.worker("mallory", KIND, env={"PYTHONPATH": path})
+    cluster.worker("mallory", KIND, env=of_another_version(cluster.folder))
     status, out, errors = cluster.run()
     assert status == 6
     assert out == ""
