@@ -55,7 +55,7 @@ def run(
     import secrets
 
     from tritmark.harness.fleet.code import code_facts
-    from tritmark.harness.fleet.kinds import LEGAL, kinds_of, offers
+    from tritmark.harness.fleet.kinds import LEGAL, kinds_of, of_kinds, offers
     from tritmark.harness.fleet.model import FleetSet
     from tritmark.harness.fleet.plan import chosen, planned
     from tritmark.harness.fleet.sets import SetFolder
@@ -92,7 +92,7 @@ def run(
             )
         plan = planned(installed, request, kinds, suite)
         code = code_facts()
-        accepted = checked(client, [each for each in offered if set(each.kinds) & set(kinds)], code)
+        accepted = checked(client, of_kinds(offered, kinds), code)
         made = SetFolder(
             out,
             FleetSet(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Lock
@@ -108,7 +110,9 @@ def stop(id: str) -> None:
         _stopped.add(id)
         process = _running.get(id)
     if process is not None:
-        process.terminate()
+        # It leads a group, with the processes of its kernels.
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def _must_fit(order: JobOrder) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from tritmark.harness.errors import UsageError
@@ -71,6 +71,12 @@ def offers(workers: Mapping[str, Mapping[str, Any]], devices: Collection[str]) -
 def kinds_of(offered: Iterable[Offer]) -> list[MachineKind]:
     """The kinds that at least one worker offers."""
     return sorted({kind for each in offered for kind in each.kinds})
+
+
+def of_kinds(offered: Iterable[Offer], kinds: Collection[MachineKind]) -> list[Offer]:
+    """The workers that offer one of these kinds, with these kinds alone."""
+    cut = (replace(each, kinds=tuple(kind for kind in each.kinds if kind in kinds)) for each in offered)
+    return [each for each in cut if each.kinds]
 
 
 def _ours(resource: str) -> bool:

@@ -13,11 +13,13 @@ from contextlib import contextmanager, suppress
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Protocol
 
+from pydantic import ValidationError
+
 from tritmark.harness.errors import BadEnvironmentError, MissingPackageError, RecordError, TritmarkError
 from tritmark.harness.extras import install
 from tritmark.harness.fleet import inside
 from tritmark.harness.fleet.code import CodeFacts
-from tritmark.harness.fleet.kinds import MachineKind, Offer, offers
+from tritmark.harness.fleet.kinds import MachineKind, Offer, of_kinds, offers
 from tritmark.harness.fleet.model import FleetJob, FleetWorker
 from tritmark.harness.fleet.plan import FleetPlan
 from tritmark.harness.fleet.sets import SetFolder
@@ -73,8 +75,12 @@ def workers_of(client: Any) -> Mapping[str, Mapping[str, Any]]:
     try:
         found: Mapping[str, Mapping[str, Any]] = client.scheduler_info(n_workers=-1)["workers"]
     except (OSError, TimeoutError, KeyError) as error:  # a client that gave up has no workers
-        raise BadEnvironmentError("the scheduler is lost", next_step="start it again, then the command") from error
+        raise _lost() from error
     return found
+
+
+def _lost() -> BadEnvironmentError:
+    return BadEnvironmentError("the scheduler is lost", next_step="start it again, then the command")
 
 
 def checked(
@@ -96,9 +102,15 @@ def checked(
         if isinstance(told, str):
             refused.append(f"worker {offer.name} ({offer.address}) {told}")
             continue
-        worker = FleetWorker(
-            name=offer.name, address=offer.address, kinds=tuple(map(str, offer.kinds)), **told
-        )  # fmt: skip
+        try:
+            worker = FleetWorker(
+                name=offer.name, address=offer.address, kinds=tuple(map(str, offer.kinds)), **told
+            )  # fmt: skip
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            where = ".".join(map(str, first["loc"]))
+            refused.append(f"worker {offer.name} ({offer.address}) has another version of tritmark: {where}")
+            continue
         others = [code, *(each.code for each in (*(known or ()), *found))]
         why = next(filter(None, (other.refusal(worker.code) for other in others)), "")
         if why:
@@ -192,8 +204,10 @@ class FleetSpread:
                 for future in completed.next_batch(block=False):
                     if self._ended(future):
                         completed.add(future)
-        except BaseException:
+        except BaseException as error:
             self._stop()
+            if isinstance(error, Exception) and self._client.status != "running":
+                raise _lost() from error
             raise
 
     def _next(self) -> Iterator[Any]:
@@ -213,7 +227,7 @@ class FleetSpread:
                 yield self._submit(waiting.pop(0))
 
     def _offered(self) -> list[Offer]:
-        return offers(workers_of(self._client), self._devices)
+        return of_kinds(offers(workers_of(self._client), self._devices), self._kinds.values())
 
     def _submit(self, job: FleetJob) -> Any:
         found = self._folder.found
@@ -282,11 +296,13 @@ class FleetSpread:
         self._observer.lost(job, reason)
 
     def _stop(self) -> None:
-        """End what is under way, so that no machine measures what is not kept."""
-        with suppress(OSError, TimeoutError, TritmarkError):
+        """End what is under way, so that no machine measures what is not kept.
+
+        A cluster that does not answer any more must not hide the error that ended the command."""
+        with suppress(Exception):
             self._client.cancel([future for _, future in self._submitted.values()])
             source = f"__import__({_MODULE!r}, fromlist=['stop']).stop({self._folder.found.id!r})"
-            addresses = [each.address for each in offers(workers_of(self._client), self._devices)]
+            addresses = [each.address for each in self._offered()]
             self._client.run(eval, source, workers=addresses, on_error="ignore")
 
 

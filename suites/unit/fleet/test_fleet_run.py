@@ -143,8 +143,8 @@ def test_ctrl_c_keeps_what_is_finished_and_ends_the_job(cluster: DaskCluster) ->
     nanny = cluster.worker("alice", KIND)
     command = cluster.begin()
     until(lambda: only_done(cluster) >= 1, "a Record")
-    until(lambda: jobs_of(nanny.pid), "the second job")
-    (job,) = jobs_of(nanny.pid)
+    (job,) = until(lambda: jobs_of(nanny.pid), "the second job")
+    job.suspend()
     os.kill(command.pid, signal.SIGINT)
     status, out, errors = cluster.end(command)
     assert status == 130, errors

@@ -10,7 +10,7 @@ from made_up_records import MACHINE
 
 from tritmark.harness.errors import BadEnvironmentError, UsageError
 from tritmark.harness.fleet.code import CodeFacts, code_facts
-from tritmark.harness.fleet.kinds import MachineKind, Offer, kinds_of, offers
+from tritmark.harness.fleet.kinds import MachineKind, Offer, kinds_of, of_kinds, offers
 from tritmark.harness.fleet.spread import checked
 
 DEVICES = ("cpu", "cuda")
@@ -54,6 +54,8 @@ def test_kinds_are_read_and_other_resources_left_alone() -> None:
     )
     assert [each.name for each in found] == ["bob"]
     assert list(map(str, kinds_of(found))) == ["cpu/zen4", "cuda/h200"]
+    assert [each.kinds for each in of_kinds(found, [ZEN4])] == [(ZEN4,)]
+    assert of_kinds(found, [MachineKind("cpu", "spr")]) == []
     assert MachineKind.of("cpu/zen4") == ZEN4
     assert ZEN4.resource == "tritmark/cpu/zen4"
 
@@ -103,6 +105,16 @@ def test_every_refused_worker_is_named() -> None:
     for text in ("alice) has no tritmark", "bob) has tritmark 0.2.0", "carol) does not answer"):
         assert text in str(caught.value)
     assert "dave" not in str(caught.value)
+
+
+def test_a_version_that_states_its_environment_in_another_form_is_refused() -> None:
+    class Later(Workers):
+        def run(self, *arguments: Any, **options: Any) -> dict[str, Any]:
+            ((address, text),) = super().run(*arguments, **options).items()
+            return {address: json.dumps({**json.loads(text), "colour": "blue"})}
+
+    with pytest.raises(BadEnvironmentError, match=r"worker bob \(bob\) has another version of tritmark: colour"):
+        checked(Later(bob=HERE), offered("bob"), HERE)
 
 
 ARM = HERE.model_copy(update={"platform": "cpython-312-aarch64-linux-gnu", "native": "c" * 64})

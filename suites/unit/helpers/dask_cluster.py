@@ -49,12 +49,16 @@ def descendants(pid: int) -> list[psutil.Process]:
         return []
 
 
+def _is_job(process: psutil.Process | None) -> bool:
+    return process is not None and "tritmark.harness.fleet.orphan" in process.cmdline()
+
+
 def jobs_of(pid: int) -> list[psutil.Process]:
-    """The processes of jobs below that process."""
+    """The processes of jobs below that process, without those that they forked."""
     found = []
     for each in descendants(pid):
         try:
-            if "tritmark.harness.fleet.orphan" in each.cmdline():
+            if _is_job(each) and not _is_job(each.parent()):
                 found.append(each)
         except (psutil.NoSuchProcess, psutil.ZombieProcess):
             continue
