@@ -20,18 +20,19 @@ pytest.importorskip("asyncssh", reason="asyncssh is not installed; tox -e nightl
 pytestmark = [pytest.mark.long, pytest.mark.nightly]
 
 _CLUSTER = """\
-import sys, time
+import signal, sys
 from distributed import SSHCluster
+signal.signal(signal.SIGTERM, lambda *_: sys.exit())
 port, key, python, file = sys.argv[1:]
-made = SSHCluster(
+with SSHCluster(
     ["127.0.0.1", "127.0.0.1"],
     connect_options={"port": int(port), "known_hosts": None, "client_keys": [key]},
     scheduler_options={"host": "127.0.0.1", "dashboard": False},
     worker_options={"nthreads": 1, "resources": {"tritmark/cpu/remote": 1}},
     remote_python=python,
-)
-open(file, "w").write(made.scheduler_address)
-time.sleep(3600)
+) as made:
+    open(file, "w").write(made.scheduler_address)
+    signal.pause()
 """
 
 
@@ -96,9 +97,13 @@ def test_runs_on_workers_that_ssh_started(server: SshServer, cluster: DaskCluste
     file = tmp_path / "address"
     made = cluster.start("-c", _CLUSTER, str(server.port), str(server.key), str(python), str(file))
     log = tmp_path / "log-0.txt"
-    until(lambda: (file.is_file() and file.read_text()) or made.poll() is not None, "the cluster")
-    assert made.poll() is None, f"{getpass.getuser()}: {log.read_text()}"
-    cluster.address = file.read_text()
-    status, out, errors = cluster.run()
-    assert status == 0, errors
-    assert out.startswith(f"PASS: {len(OPS)} of {len(OPS)} jobs done on 1 kind of machines")
+    try:
+        until(lambda: (file.is_file() and file.read_text()) or made.poll() is not None, "the cluster")
+        assert made.poll() is None, f"{getpass.getuser()}: {log.read_text()}"
+        cluster.address = file.read_text()
+        status, out, errors = cluster.run()
+        assert status == 0, errors
+        assert out.startswith(f"PASS: {len(OPS)} of {len(OPS)} jobs done on 1 kind of machines")
+    finally:
+        made.terminate()  # ends what it started over SSH, too
+        made.wait(60)
