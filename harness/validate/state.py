@@ -39,6 +39,10 @@ if TYPE_CHECKING:
 
 _ENDING_S = 0.5
 """Seconds that ending threads and children get to exit. There is no wait if none is left."""
+_CROWDED_S = 20.0
+"""The same while a thread waits for a core: on a machine with much other work, one that ends may wait for seconds."""
+_ASLEEP = frozenset("SIT")
+"""States of threads in /proc that wait for something other than a core."""
 _MOST = 4
 _LIMITS = {name: getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")}
 _STATUS = {
@@ -215,14 +219,24 @@ class StateWatch:
 
     def _settled(self) -> tuple[StateInProcess, StateFromSystem]:
         """The state after ending threads and children have exited."""
-        until = monotonic() + _ENDING_S
+        begin = monotonic()
         while True:
             found = self._both()
-            if monotonic() > until or not (
-                self._too_many(found[1], found[0].pools) or _new(self._found[1].children, found[1].children)
+            waited = monotonic() - begin
+            if (
+                not (self._too_many(found[1], found[0].pools) or _new(self._found[1].children, found[1].children))
+                or waited > _CROWDED_S
+                or (waited > _ENDING_S and not self._awake())
             ):
                 return found
             sleep(0.01)
+
+    def _awake(self) -> bool:
+        """Whether a thread beside the first runs, waits for a core, or ends."""
+        assert self._worker is not None
+        process = self._worker.process
+        pid = None if process is None else process.pid
+        return pid is not None and any(state not in _ASLEEP for state in _states(pid))
 
     def _both(self) -> tuple[StateInProcess, StateFromSystem]:
         if self._worker is None:
@@ -286,6 +300,14 @@ def _threads(pid: int) -> tuple[str, ...]:
         with suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended
             found.append(Path(f"/proc/{pid}/task/{each}/comm").read_text(errors="replace").strip())
     return tuple(found)
+
+
+def _states(pid: int) -> Iterator[str]:
+    """The states of the threads of a process beside its first, such as R and S."""
+    for each in Path(f"/proc/{pid}/task").glob("[0-9]*"):
+        with suppress(OSError):
+            if each.name != str(pid):
+                yield (each / "stat").read_text(errors="replace").rpartition(") ")[2][0]
 
 
 def _counted(names: tuple[str, ...]) -> str:

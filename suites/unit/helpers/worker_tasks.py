@@ -228,6 +228,17 @@ def two_threads(site: Site) -> None:
         threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
 
 
+def busy_thread(site: Site, seconds: float) -> None:
+    """Leave a thread that needs a core for so long."""
+    until = time.monotonic() + seconds
+
+    def run() -> None:
+        while time.monotonic() < until:
+            pass
+
+    threading.Thread(target=run, daemon=True).start()
+
+
 def pools(site: Site, threads: int) -> None:
     """Allow NumPy's library of linear algebra so many threads, and start a pool of as many as a call may have."""
     Numpy().begin(threads)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from worker_tasks import leave, one_thread_more, pools, scipys_own, two_threads
+from worker_tasks import busy_thread, leave, one_thread_more, pools, scipys_own, two_threads
 
 from tritmark.harness.candidate import PythonFile
 from tritmark.harness.machine.cpu import BINDING
@@ -151,6 +151,14 @@ def test_a_pool_of_threads_may_stay_and_no_more(workers: Workers) -> None:
     assert watch.end() == []
     watch = StateWatch(worker, 2)  # type: ignore[arg-type]
     assert "it left 3 threads (before: 1)" in watch.end()[0]
+
+
+def test_a_thread_that_waits_for_a_core_gets_the_time_to_end(workers: Workers) -> None:
+    worker = of(workers)
+    watch = StateWatch(worker, 1)  # type: ignore[arg-type]
+    watch.begin()
+    worker.call("leaving a thread that ends", busy_thread, 1.5)
+    assert watch.end() == []
 
 
 def test_each_library_of_linear_algebra_may_keep_a_pool(workers: Workers) -> None:
