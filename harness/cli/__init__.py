@@ -49,6 +49,7 @@ from tritmark.harness.cli.report import report
 from tritmark.harness.cli.run import run
 from tritmark.harness.cli.schema import schema
 from tritmark.harness.cli.selftest import selftest
+from tritmark.harness.cli.sign import sign
 from tritmark.harness.cli.soak import soak
 from tritmark.harness.cli.streams import OutputRefusedError, give_up_output, standing
 from tritmark.harness.cli.tune import tune
@@ -216,6 +217,7 @@ _commands: tuple[Callable[..., None] | typer.Typer, ...] = (
     machine,
     schema,
     verify,
+    sign,
     check,
     new,
     selftest,

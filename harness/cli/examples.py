@@ -120,7 +120,9 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     "verify": (
         ("tritmark verify", "the newest Record: digest, receipts and figures"),
         ("tritmark verify results/baselines/cpu-zen4-2-cores.speed.json", "a stored baseline"),
+        ("tritmark verify RECORD --trusted allowed_signers", "also that a trusted signer signed it"),
     ),
+    "sign": (("tritmark sign results/runs/ID.json --key ~/.ssh/id_ed25519", "writes ID.json.sig beside it"),),
     "doctor": (
         ("tritmark doctor", "what disturbs measurements here, and how to fix it"),
         ("tritmark doctor --json", f"for scripts; exits with {FAILED} if something must be fixed"),
