@@ -68,6 +68,17 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("tritmark tune prefetch --threads 1 --seconds 60", "one thread, with less noise"),
         ("tritmark tune prefetch --json", "for scripts"),
     ),
+    "sweep": (
+        ("tritmark sweep ternary_matmul --axis M=1..4096", "the best kernel of each format, and where it changes"),
+        (
+            "tritmark sweep i2s_quantize --axis n=1024..1048576:x4 --variant 'avx*' --out sweep.png",
+            "some variants, as a picture",
+        ),
+        (
+            "tritmark sweep ternary_matmul --axis M=1,16 --axis K=256..8192 --format 'tile64*' --frame sweep.csv",
+            "a picture for each M over K, and a table",
+        ),
+    ),
     "advise": (
         ("tritmark advise", "proposals for the newest Record"),
         ("tritmark advise --list", "every rule, with its record of kept predictions"),

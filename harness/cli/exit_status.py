@@ -21,7 +21,8 @@ MEANINGS = {
     "critical; `compare`: the models differ; `precision`: no mode is exact enough; `criteria`: a criterion is not met; "
     "`monitor`: a kernel is SLOWER in its newest session; `verify`: the Record contradicts itself or was changed; "
     "`selftest`: too few mutants are detected, or a correct kernel fails; `soak`: a result is incorrect, a Run is lost "
-    "or breaks without a fault, a process is left over, or the harness crashes; `tune`: a kernel is incorrect or breaks",
+    "or breaks without a fault, a process is left over, or the harness crashes; `tune`: a kernel is incorrect or "
+    "breaks",
     USAGE: "invalid usage or input, or a file that cannot be written",
     UNAVAILABLE: "a requested device is missing",
     AMBIGUOUS: "with `--strict` (`run`, `check`, `gate`): nothing failed, but a verdict is AMBIGUOUS; "
