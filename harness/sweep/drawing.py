@@ -18,11 +18,15 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure, SubFigure
 
+_SHARE = 2
+"""The panel with shares of the ceiling."""
 MOST_LINES = 16
 """More lines in one picture cannot be told apart."""
-_WIDTH_PT, _PANEL_PT, _HEAD_PT, _LINE_PT = 380.0, 120.0, 72.0, 14.0
+_WIDTH_PT, _PANEL_PT, _HEAD_PT, _LINE_PT = 380.0, 120.0, 64.0, 14.0
 _DECADES = 1.7
 """An axis that spans fewer decades has ticks at 2 and 5 times the powers of ten, too."""
+_LETTERS = 56
+"""Letters of tick labels that fit below a panel."""
 _DASHES = ("-", "--")
 """The ninth line and later ones repeat the colours, and are dashed."""
 
@@ -30,7 +34,7 @@ _DASHES = ("-", "--")
 def picture(every: Sequence[SweepGrid], title: str, name: str = "sweep", heading: Sequence[str] = ()) -> Picture:
     """All grids in one picture: cold and hot side by side, sizes of the other axes below each other.
 
-    `heading`: lines above, the first one bold."""
+    `heading`: lines above, the first one bold; without it the grids have no titles, either."""
     places = list(dict.fromkeys(tuple(grid.fixed.items()) for grid in every))
     data = list(dict.fromkeys(grid.data for grid in every))
     legend_pt = (ceil((len(_labels(every)) + 1) / (2 * len(data))) + 1) * _LINE_PT
@@ -49,6 +53,8 @@ def picture(every: Sequence[SweepGrid], title: str, name: str = "sweep", heading
         tips: dict[str, str] = {}
         for grid in every:
             cell = cells[places.index(tuple(grid.fixed.items()))][data.index(grid.data)]
+            if heading:
+                cell.suptitle(grid.place, x=0.2, y=0.985, ha="left", va="top", fontsize=9, fontweight="bold")
             tips |= _draw(cell, grid, colours, styles, f"{name}{len(tips)}")
         _legend(foot, every, colours)
         return tips
@@ -86,19 +92,20 @@ def _draw(
 ) -> dict[str, str]:
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-    figure.suptitle(grid.place, fontsize=9, fontweight="bold")
     axes = figure.subplots(3, 1, sharex=True)
-    figure.subplots_adjust(left=0.2, right=0.97, top=0.91, bottom=0.1, hspace=0.18)
+    figure.subplots_adjust(left=0.2, right=0.97, top=0.92, bottom=0.09, hspace=0.18)
     tips: dict[str, str] = {}
     for panel, (take, text) in enumerate(
         ((_time, units.time), (_rate(grid), lambda value: units.rate(value, grid.unit)), (_share, units.percent))
     ):
+        _limit(
+            axes[panel], [each for line in drawn(grid) for point in line.points if (each := _range(point, take))], panel
+        )
         for line in drawn(grid):
             tips |= _line(axes[panel], line, take, styles[line.label], colours, f"{prefix}-{panel}", (grid.along, text))
     for each in axes:
         each.grid(which="major", color=colours.grid)
     for each in axes[:2]:
-        each.set_yscale("log")
         low, high = each.get_ylim()
         subs = (1, 2, 5) if high < low * 10**_DECADES else (1,)
         each.yaxis.set_major_locator(LogLocator(subs=subs, numticks=7))
@@ -110,7 +117,6 @@ def _draw(
     rate.yaxis.set_major_formatter(FuncFormatter(lambda value, _: units.rate(value, grid.unit)))
     share.set_ylabel("of the ceiling")
     share.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.0f} %"))
-    share.set_ylim(0, max(1.0, share.get_ylim()[1]))
     _sizes(share, grid)
     figure.align_ylabels(axes)
     for number, crossing in enumerate(shown_crossovers(grid), start=1):
@@ -126,11 +132,31 @@ def _sizes(axes: Axes, grid: SweepGrid) -> None:
     axes.set_xlabel(grid.along)
     if every[-1] > 4 * every[0]:
         axes.set_xscale("log", base=2)
-    step = ceil(len(every) / 9)
+    step = ceil(sum(len(str(size)) + 2 for size in every) / _LETTERS)
     ticks = every[::-1][::step][::-1]
     axes.xaxis.set_major_locator(FixedLocator(ticks))
     axes.xaxis.set_major_formatter(FixedFormatter([f"{tick}" for tick in ticks]))
     axes.xaxis.set_minor_locator(NullLocator())
+
+
+def _range(point: SweepPoint, take: Any) -> tuple[float, float] | None:
+    """What must be visible of a figure: its interval, or the median alone if it is too noisy."""
+    found = take(point)
+    return None if found is None else (found[0], found[0]) if point.too_noisy else (found[1], found[2])
+
+
+def _limit(axes: Axes, ranges: Sequence[tuple[float, float]], panel: int) -> None:
+    """Limits of a panel; set by hand, because the interval of one figure that is too noisy may be a thousand times as
+    long as all others. Shares of the ceiling begin at zero, times and rates are logarithmic."""
+    if not ranges:
+        return
+    low, high = min(each[0] for each in ranges), max(each[1] for each in ranges)
+    if panel == _SHARE:
+        axes.set_ylim(0, max(1.0, high * 1.05))
+    else:
+        margin = max(1.15, (high / low) ** 0.08)
+        axes.set_yscale("log")
+        axes.set_ylim(low / margin, high * margin)
 
 
 def _time(point: SweepPoint) -> tuple[float, float, float] | None:

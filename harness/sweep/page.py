@@ -62,7 +62,8 @@ def picture_of(found: Sweep) -> Picture:
     if not found.grids:
         reasons = "; ".join(found.left_out) or "no kernel was chosen"
         raise UsageError(f"{found.record.id}: nothing was timed, so there is nothing to draw: {reasons}")
-    heading = [headline(found), f"{one_line(found.record)}, {found.record.created[:10]}, Record {found.record.id}"]
+    record = found.record
+    heading = [headline(found), one_line(record), f"{record.created[:10]}, Record {record.id}"]
     return picture(found.grids, f"{headline(found)}; the Record has the same figures", heading=heading)
 
 
