@@ -112,6 +112,7 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("tritmark league --device cuda", "only the GPU's kernels"),
         ("tritmark league --peer bitnet.cpp=build/libbitnet.so", "with your build of bitnet.cpp"),
         ("tritmark league results/runs/ID.json", "from an existing Record, without interleaved ratios"),
+        ("tritmark league --collect records --out site", "a static site of all signed Records of a folder"),
     ),
     "precision": (
         ("tritmark precision", "fp32, fp16 and bf16 on the GPU: time, error, memory, copies"),
@@ -153,7 +154,10 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("tritmark convert hf:OWNER/NAME model.gguf --format i2_s_x86", "the reverse, or from bf16 master weights"),
         ("tritmark convert arm.gguf x86.gguf --layout arm --format i2_s_x86", "between builds of bitnet.cpp"),
     ),
-    "compare": (("tritmark compare model.gguf model.safetensors", "is it the same model?"),),
+    "compare": (
+        ("tritmark compare model.gguf model.safetensors", "is it the same model?"),
+        ("tritmark compare old.json new.json --plot speed.svg", "two Records: which kernels became slower"),
+    ),
     "list": (
         ("tritmark list ops", "the contracts"),
         ("tritmark list variants", "the kernels, and whether this machine can run them"),

@@ -82,7 +82,7 @@ def row(record: Record, page: str, *, refuted: bool = False) -> Row:
     )
 
 
-def _machine(rows: list[Row]) -> dict[str, Any]:
+def over_records(rows: list[Row]) -> dict[str, Any]:
     """The Records of one machine, the newest first, and curves of kernels that several Records of a suite measured."""
     lines: dict[str, list[Row]] = {}
     for each in rows:
@@ -126,7 +126,7 @@ def landing(rows: Sequence[Row], unread: Sequence[UnreadableFile] = ()) -> str:
     failed = sum(each.status == "FAIL" for each in rows)
     headline = f"{units.counted(len(rows), 'Record')}, {failed:,} with failures" if rows else "No Records"
     return document(
-        "landing.html", machines=[_machine(same) for same in newest_first], unread=unread, headline=headline
+        "landing.html", machines=[over_records(same) for same in newest_first], unread=unread, headline=headline
     )
 
 

@@ -76,6 +76,7 @@ def test_a_sweep_is_a_record_with_pictures_and_a_table(command: Command) -> None
     assert list(frame["hot_ns"]) == [run.performance.hot.timing.median_ns for run in record.runs if run.performance.hot]
 
 
+@pytest.mark.nightly  # a second sweep; the other test measures, too
 def test_the_api_gives_the_figures_of_the_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command
 ) -> None:
