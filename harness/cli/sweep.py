@@ -112,7 +112,7 @@ def sweep(
     if absent.keys() == chosen_devices(installed, request).keys():
         raise typer.Exit(UNAVAILABLE)
     record = executed(installed, request, store, resume or None)
-    found = Sweep(record, store.path(record.id), plan)
+    found = Sweep(record, plan, store.path(record.id))
     show(record, store, as_json, report=partial(_tell, found), seconds=monotonic() - began)
     paths = console(stderr=as_json)
     if frame is not None:

@@ -16,7 +16,7 @@ NAMESPACE = "record@tritmark"
 _TIMEOUT_S = 60.0
 
 
-class Answer(NamedTuple):
+class KeygenAnswer(NamedTuple):
     """What ssh-keygen answered."""
 
     succeeded: bool
@@ -29,7 +29,7 @@ def signature_path(record: Path) -> Path:
     return record.with_name(f"{record.name}.sig")
 
 
-def ssh_keygen(action: str, arguments: Sequence[str], message: bytes = b"") -> Answer:
+def ssh_keygen(action: str, arguments: Sequence[str], message: bytes = b"") -> KeygenAnswer:
     """Run `ssh-keygen -Y action` on a message. Raises MissingSshKeygenError, and BadEnvironmentError if it hangs."""
     program = which("ssh-keygen")
     if program is None:
@@ -55,4 +55,4 @@ def ssh_keygen(action: str, arguments: Sequence[str], message: bytes = b"") -> A
         raise BadEnvironmentError(
             f"{program} cannot be started: {error.strerror or error}", next_step="reinstall openssh-client"
         ) from error
-    return Answer(done.returncode == 0, *(each.decode("utf-8", "replace") for each in (done.stdout, done.stderr)))
+    return KeygenAnswer(done.returncode == 0, *(each.decode("utf-8", "replace") for each in (done.stdout, done.stderr)))

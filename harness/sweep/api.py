@@ -11,27 +11,21 @@ from typing import TYPE_CHECKING, Any
 
 from tritmark.harness.errors import DeviceUnavailableError
 from tritmark.harness.judge.request import SilentObserver
-from tritmark.harness.record import Record
 from tritmark.harness.store import Store
 from tritmark.harness.sweep.axes import AxisSizes, as_text
+from tritmark.harness.sweep.figures import SweepFigures
 from tritmark.harness.sweep.plan import SweepOptions, SweepPlan, planned
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from tritmark.harness.report.picture import Picture
-    from tritmark.harness.sweep.crossing import Crossover
-    from tritmark.harness.sweep.points import SweepGrid
-
 
 @dataclass(frozen=True)
-class Sweep:
+class Sweep(SweepFigures):
     """The figures of a sweep. `record` holds them, with all samples, and is the file `path`."""
 
-    record: Record
     path: Path
-    plan: SweepPlan
 
     @cached_property
     def frame(self) -> pd.DataFrame:
@@ -40,51 +34,16 @@ class Sweep:
 
         return table([self.path])
 
-    @cached_property
-    def grids(self) -> tuple[SweepGrid, ...]:
-        """The figures as lines over the axis, cold before hot, for each combination of the other axes."""
-        from tritmark.harness.sweep.points import grids
-
-        return grids(self.record, self.plan.along)
-
-    @property
-    def crossovers(self) -> list[Crossover]:
-        """Every crossing of two kernels, in the order of `grids`."""
-        from tritmark.harness.sweep.crossing import crossovers
-
-        return [each for grid in self.grids for each in crossovers(grid)]
-
-    @property
-    def too_noisy(self) -> list[str]:
-        """The figures that are too noisy to be compared, one sentence each. They are hollow in the plot."""
-        from tritmark.harness.sweep.points import noisy
-
-        return noisy(self.grids)
-
-    @property
-    def left_out(self) -> list[str]:
-        """What has no figure, and why."""
-        from tritmark.harness.sweep.points import left_out
-
-        return left_out(self.record)
-
     def plot(self, path: str | Path | None = None) -> Figure:
         """The plot as a figure of matplotlib. With `path` it is also written there: PNG, SVG or HTML by the suffix.
 
         Raises UsageError for another suffix, and if nothing was timed."""
         from tritmark.harness.report.picture import figure
-        from tritmark.harness.sweep.page import save
+        from tritmark.harness.sweep.page import picture_of, save
 
         if path is not None:
             save(self, Path(path))
-        return figure(self.picture)
-
-    @property
-    def picture(self) -> Picture:
-        """The drawing of all grids. Raises UsageError if nothing was timed."""
-        from tritmark.harness.sweep.page import picture_of
-
-        return picture_of(self)
+        return figure(picture_of(self))
 
     def _repr_html_(self) -> str:
         from tritmark.harness.sweep.page import notebook
@@ -143,7 +102,7 @@ def sweep(
         reasons = "; ".join(f"{name}: {why}" for name, why in absent.items())
         raise DeviceUnavailableError(f"no device for the sweep: {reasons}", next_step="choose another device")
     record, path = execute(installed, request, Store(Path(out)), SilentObserver())
-    return Sweep(record, path, plan)
+    return Sweep(record, plan, path)
 
 
 def _command(plan: SweepPlan, out: str | Path) -> tuple[str, ...]:

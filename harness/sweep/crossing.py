@@ -12,7 +12,7 @@ from tritmark.harness.text import units
 
 
 @dataclass(frozen=True, slots=True)
-class Crossover:
+class KernelCrossing:
     """A crossing of two lines between two measured sizes."""
 
     before: str
@@ -53,14 +53,14 @@ class _Both:
         return (self.gap > 0) - (self.gap < 0)
 
 
-def crossovers(grid: SweepGrid) -> list[Crossover]:
+def crossovers(grid: SweepGrid) -> list[KernelCrossing]:
     """All crossings of a grid's lines in ascending order of sizes, those of the fastest kernel first at equal sizes."""
     best = _fastest(grid.lines)
     found = [each for a, b in combinations(grid.lines, 2) for each in _between(a, b, best)]
     return sorted(found, key=lambda each: (each.about, not each.leading))
 
 
-def _between(a: SweepLine, b: SweepLine, best: dict[int, float]) -> Iterator[Crossover]:
+def _between(a: SweepLine, b: SweepLine, best: dict[int, float]) -> Iterator[KernelCrossing]:
     """Between two sizes at which the order is certain there is at most one crossing; without such sizes there may be
     one within noise."""
     other = {point.size: point for point in b.points}
@@ -80,7 +80,7 @@ def _between(a: SweepLine, b: SweepLine, best: dict[int, float]) -> Iterator[Cro
         before, after = (a, b) if (left.sign or -right.sign) < 0 else (b, a)
         if sure:
             before, after = (a, b) if first.sure < 0 else (b, a)
-        yield Crossover(
+        yield KernelCrossing(
             before.label,
             after.label,
             first.size,

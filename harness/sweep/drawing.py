@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tritmark.harness.report.picture import Picture
 from tritmark.harness.report.plot import MARKERS, Palette
-from tritmark.harness.sweep.crossing import Crossover, crossovers
+from tritmark.harness.sweep.crossing import KernelCrossing, crossovers
 from tritmark.harness.sweep.points import SweepGrid, SweepLine, SweepPoint
 from tritmark.harness.text import units
 from tritmark.harness.text.visible import label
@@ -69,7 +69,7 @@ def drawn(grid: SweepGrid) -> tuple[SweepLine, ...]:
     return tuple(line for line in grid.lines if line.kernel in kept)
 
 
-def shown_crossovers(grid: SweepGrid) -> list[Crossover]:
+def shown_crossovers(grid: SweepGrid) -> list[KernelCrossing]:
     """The crossings that are marked: where the fastest kernel changes."""
     return [each for each in crossovers(grid) if each.leading]
 
@@ -219,7 +219,7 @@ def _line(
     return tips
 
 
-def _mark(axes: Axes, each: Crossover, number: int, colours: Palette) -> None:
+def _mark(axes: Axes, each: KernelCrossing, number: int, colours: Palette) -> None:
     """A vertical line with the number of the crossing: dashed if it is certain, else dotted and with a ~."""
     colour, dashes = (colours.ink, (0, (5, 2))) if each.certain else (colours.muted, (0, (1, 2)))
     axes.axvline(each.about, color=colour, linewidth=0.9, linestyle=dashes, zorder=1)

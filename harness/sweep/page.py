@@ -20,11 +20,11 @@ from tritmark.harness.text.visible import visible
 from tritmark.harness.verify import refuted
 
 if TYPE_CHECKING:
-    from tritmark.harness.sweep.api import Sweep
+    from tritmark.harness.sweep.figures import SweepFigures
     from tritmark.harness.sweep.points import SweepGrid, SweepLine, SweepPoint
 
 
-def headline(found: Sweep) -> str:
+def headline(found: SweepFigures) -> str:
     """ternary_matmul over M: 3 kernels at 13 sizes."""
     kernels = {line.kernel for grid in found.grids for line in grid.lines}
     count = len(found.plan.axes[found.plan.along])
@@ -32,7 +32,7 @@ def headline(found: Sweep) -> str:
     return f"{found.plan.options.op} over {found.plan.along}: {units.counted(len(kernels), 'kernel')} at {sizes}"
 
 
-def notes(found: Sweep) -> Iterator[str]:
+def notes(found: SweepFigures) -> Iterator[str]:
     """What a reader must know beside the figures, the most important first."""
     faults = distrust(refuted(found.record))
     if faults:
@@ -57,7 +57,7 @@ def crossings(grid: SweepGrid) -> list[str]:
     ]
 
 
-def picture_of(found: Sweep) -> Picture:
+def picture_of(found: SweepFigures) -> Picture:
     """The drawing of all grids. Raises UsageError if nothing was timed."""
     if not found.grids:
         reasons = "; ".join(found.left_out) or "no kernel was chosen"
@@ -67,7 +67,7 @@ def picture_of(found: Sweep) -> Picture:
     return picture(found.grids, f"{headline(found)}; the Record has the same figures", heading=heading)
 
 
-def save(found: Sweep, path: Path) -> Path:
+def save(found: SweepFigures, path: Path) -> Path:
     """Write the plot: PNG, SVG or HTML by the suffix. Raises UsageError."""
     return pictures.write(path, picture_of(found), lambda: html(found))
 
@@ -82,7 +82,7 @@ class _Part:
     rows: list[tuple[SweepLine, SweepPoint, str]]
 
 
-def html(found: Sweep) -> str:
+def html(found: SweepFigures) -> str:
     """The sweep as one HTML page that needs no network."""
     from tritmark.harness.report.page import document
 
@@ -113,7 +113,7 @@ def rate(grid: SweepGrid, point: SweepPoint) -> str:
     return units.rate(point.work * 1e9 / point.ns, grid.unit) if point.work else units.NONE
 
 
-def notebook(found: Sweep) -> str:
+def notebook(found: SweepFigures) -> str:
     """The plot as an image, then the crossings and notes: no script, and no style that reaches the notebook."""
     lines = [f"{grid.place}: {each}" for grid in found.grids for each in crossings(grid)] + list(notes(found))
     image = ""

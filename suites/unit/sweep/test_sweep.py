@@ -24,7 +24,7 @@ from tritmark.harness.providers import load
 from tritmark.harness.record import Accuracy, Performance, Ratio, Record, Run, Status, with_digest
 from tritmark.harness.store import Store, read
 from tritmark.harness.sweep import Sweep
-from tritmark.harness.sweep.page import html, notes
+from tritmark.harness.sweep.page import html, notes, picture_of
 from tritmark.harness.sweep.plan import SweepOptions, planned
 from tritmark.harness.verify import refuted
 from tritmark.kernels.native.cpu import FORCE
@@ -140,7 +140,7 @@ def sweep_of(folder: Path, runs: list[Run], axes: dict[str, Any] | None = None) 
     store.runs.mkdir(parents=True, exist_ok=True)
     store.path(record.id).write_text(with_digest(record))
     options = SweepOptions(op="ternary_matmul", axes=axes or {"M": "1..64"})
-    return Sweep(record, store.path(record.id), planned(load(), options))
+    return Sweep(record, planned(load(), options), store.path(record.id))
 
 
 @pytest.fixture
@@ -238,7 +238,7 @@ def test_other_swept_axes_have_a_picture_each(tmp_path: Path) -> None:
         "N=2560 K=512, cold",
         "N=2560 K=512, hot",
     ]
-    assert made.picture.height_pt > 900
+    assert picture_of(made).height_pt > 900
 
 
 def test_nothing_timed_is_refused_with_the_reasons(tmp_path: Path) -> None:
@@ -254,7 +254,7 @@ def test_a_changed_record_is_not_believed(made: Sweep, tmp_path: Path) -> None:
     timing = first.performance.cold.timing.model_copy(update={"median_ns": 1.0})
     cold = first.performance.cold.model_copy(update={"timing": timing})
     run = first.model_copy(update={"performance": first.performance.model_copy(update={"cold": cold})})
-    changed = Sweep(made.record.model_copy(update={"runs": (run, *others)}), made.path, made.plan)
+    changed = Sweep(made.record.model_copy(update={"runs": (run, *others)}), made.plan, made.path)
     assert next(iter(notes(changed))).startswith("NOT BELIEVED")
     sound = sweep_of(tmp_path / "sound", [run_of("avx2", 1), run_of("avx2", 2)])
     assert not any("NOT BELIEVED" in note for note in notes(sound))
