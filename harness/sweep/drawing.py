@@ -43,7 +43,8 @@ def picture(every: Sequence[SweepGrid], title: str, name: str = "sweep", heading
     height = heading_pt + rows_pt + legend_pt
 
     def draw(figure: Figure, colours: Palette) -> dict[str, str]:
-        head, middle, foot = figure.subfigures(3, 1, height_ratios=(heading_pt, rows_pt, legend_pt))
+        parts: Any = figure.subfigures(3, 1, height_ratios=(heading_pt, rows_pt, legend_pt))
+        head, middle, foot = parts
         for number, line in enumerate(heading):
             at = 1 - (number + 0.5) * _LINE_PT / heading_pt
             look = {"fontweight": "bold"} if not number else {"color": colours.muted, "fontsize": 8}
@@ -243,7 +244,12 @@ def _legend(figure: SubFigure, every: Sequence[SweepGrid], colours: Palette) -> 
     handles = [
         Line2D([], [], markersize=4.6, linewidth=1.1, label=label(name, 40), **look) for name, look in styles.items()
     ]
-    hollow = {"marker": "o", "linestyle": "none", "markerfacecolor": colours.paper, "markeredgecolor": colours.muted}
+    hollow: dict[str, Any] = {
+        "marker": "o",
+        "linestyle": "none",
+        "markerfacecolor": colours.paper,
+        "markeredgecolor": colours.muted,
+    }
     if any(point.too_noisy for grid in every for line in drawn(grid) for point in line.points):
         handles.append(Line2D([], [], markersize=4.6, label=f"hollow: {units.NOISY}", **hollow))
     data = len({grid.data for grid in every})

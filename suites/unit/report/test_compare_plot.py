@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 from made_up_records import HOSTILE, one_run, record_of
 
@@ -88,7 +89,7 @@ def test_changes_differ_in_shape_and_not_only_in_colour(old: Record, new: Record
     from tritmark.harness.report.picture import figure
 
     (axes,) = figure(picture(compared(old, new))).axes
-    markers = [(each.get_marker(), each.get_markerfacecolor()) for each in axes.lines if len(each.get_xdata()) == 1]
+    markers = [(each.get_marker(), each.get_markerfacecolor()) for each in axes.lines if np.size(each.get_xdata()) == 1]
     assert [marker for marker, _ in markers] == ["v", "o", "o", "^"]
     assert len({colour for _, colour in markers}) == 3
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import numpy as np
 import pandas as pd
 import pytest
 from made_up_records import HOSTILE, one_run, record_of
@@ -180,7 +181,7 @@ def test_what_is_noisy_is_hollow_and_listed_and_what_has_no_figure_is_listed(mad
     _, middle, _ = made.plot().subfigs
     markers = [each for each in middle.subfigs[0].axes[0].lines if each.get_marker() in {"o", "s"}]
     paper = [each for each in markers if each.get_markerfacecolor() == "#fff"]
-    assert [list(each.get_xdata()) for each in paper] == [[2]]
+    assert [np.asarray(each.get_xdata()).tolist() for each in paper] == [[2]]
     assert len(markers) == 12
 
 
