@@ -118,7 +118,10 @@ def sweep(
     if frame is not None:
         write_table(frame, found.frame)
         paths.print(f"Table: {frame}", soft_wrap=True)
-    if found.grids:
+    if not found.grids:
+        text = "nothing was timed, so there is no picture; the reasons are above"
+        console(stderr=True).print(f"tritmark: {text}", style="yellow", soft_wrap=True)
+    else:
         if not out:
             (results / "sweeps").mkdir(parents=True, exist_ok=True)
         for each in out or [results / "sweeps" / f"{record.id}.html"]:

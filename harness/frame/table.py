@@ -141,12 +141,16 @@ def write(path: Path, data: bytes) -> None:
 
 
 def suffix_checked(path: Path, option: str) -> None:
-    """Raises UsageError for a suffix other than .csv and .parquet, and without the folder: before anything is
-    measured."""
+    """Raises UsageError for a suffix other than .csv and .parquet, without the folder, and without pyarrow for Parquet:
+    before anything is measured."""
+    from importlib.util import find_spec
+
     if path.suffix.lower() not in _SUFFIXES:
         raise UsageError(f"{option} {path}: its suffix is {path.suffix!r}; legal: {', '.join(_SUFFIXES)}")
     if not path.parent.is_dir():
         raise UsageError(f"{option} {path}: there is no folder {path.parent}; next: make it")
+    if path.suffix.lower() == ".parquet" and find_spec("pyarrow") is None:
+        raise UsageError(f"{option} {path}: Parquet needs pyarrow; next: {install('frame')}, or use .csv")
 
 
 def write_table(path: Path, found: pd.DataFrame) -> None:

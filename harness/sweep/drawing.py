@@ -38,7 +38,7 @@ def picture(every: Sequence[SweepGrid], title: str, name: str = "sweep", heading
     places = list(dict.fromkeys(tuple(grid.fixed.items()) for grid in every))
     data = list(dict.fromkeys(grid.data for grid in every))
     legend_pt = (ceil((len(_labels(every)) + 1) / (2 * len(data))) + 1) * _LINE_PT
-    heading_pt = (len(heading) + 1) * _LINE_PT if heading else 2.0
+    heading_pt = (len(heading) + 1.4) * _LINE_PT if heading else 2.0
     rows_pt = len(places) * (3 * _PANEL_PT + _HEAD_PT)
     height = heading_pt + rows_pt + legend_pt
 
@@ -46,7 +46,7 @@ def picture(every: Sequence[SweepGrid], title: str, name: str = "sweep", heading
         parts: Any = figure.subfigures(3, 1, height_ratios=(heading_pt, rows_pt, legend_pt))
         head, middle, foot = parts
         for number, line in enumerate(heading):
-            at = 1 - (number + 0.5) * _LINE_PT / heading_pt
+            at = 1 - (number + 0.9) * _LINE_PT / heading_pt
             look = {"fontweight": "bold"} if not number else {"color": colours.muted, "fontsize": 8}
             head.text(0.012, at, label(line, 70 * len(data)), va="center", **look)
         cells = middle.subfigures(len(places), len(data), squeeze=False)

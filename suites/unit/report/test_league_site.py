@@ -17,6 +17,7 @@ from ssh_keys import made_key, trusting
 from tritmark.harness import cli
 from tritmark.harness.cli.exit_status import PASSED, UNTRUSTED, USAGE
 from tritmark.harness.record import Record, Status, with_digest
+from tritmark.harness.report import landing
 from tritmark.harness.signing import sign, signature_path
 
 Command = Callable[..., tuple[int, str, str]]
@@ -144,6 +145,21 @@ def test_the_site_needs_no_network_and_its_links_are_relative(
                 assert not re.match(r"[a-z]+:|/", link)
                 assert (page.parent / link).is_file(), link
     assert "Speed over the Records" in pages[1].read_text(), "two Records are a history"
+
+
+def test_a_record_with_fewer_workloads_is_no_change_of_speed(gpu_record: Record) -> None:
+    """Small workloads reach another share of the ceiling than large ones."""
+    kernel = next(run.kernel for run in gpu_record.runs if run.performance.cold)
+    first = next(run.id for run in gpu_record.runs if run.kernel == kernel and run.performance.cold)
+    fewer = tuple(run for run in gpu_record.runs if run.id != first)
+    assert sum(run.kernel == kernel and run.performance.cold is not None for run in fewer) > 0
+    rows = [
+        landing.row(gpu_record, "a.html"),
+        landing.row(gpu_record.model_copy(update={"id": IDS[1], "runs": fewer}), "b.html"),
+    ]
+    (plot,) = (each for each in landing.over_records(rows)["plots"] if each["name"].startswith(f"{kernel},"))
+    before, after = (value for _, value in plot["rows"])
+    assert before == after
 
 
 def test_what_is_not_signed_trusted_or_a_record_is_refused_and_listed(

@@ -25,6 +25,7 @@ from tritmark.harness.providers import load
 from tritmark.harness.record import Accuracy, Performance, Ratio, Record, Run, Status, with_digest
 from tritmark.harness.store import Store, read
 from tritmark.harness.sweep import Sweep
+from tritmark.harness.sweep.drawing import MOST_LINES, drawn
 from tritmark.harness.sweep.page import html, notes, picture_of
 from tritmark.harness.sweep.plan import SweepOptions, planned
 from tritmark.harness.verify import refuted
@@ -240,6 +241,27 @@ def test_other_swept_axes_have_a_picture_each(tmp_path: Path) -> None:
         "N=2560 K=512, hot",
     ]
     assert picture_of(made).height_pt > 900
+
+
+def test_more_lines_than_can_be_told_apart_are_left_out_of_the_picture_and_named(tmp_path: Path) -> None:
+    names = [f"kernel{number:02}" for number in range(MOST_LINES + 2)]
+    runs = []
+    for number, name in enumerate(names):
+        run = run_of("avx2", 1).model_copy(
+            update={"variant": name, "kernel": f"cpu/ternary_matmul/tile64/float32/{name}"}
+        )
+        hot = run.performance.hot
+        assert hot is not None
+        timing = hot.timing.model_copy(update={"median_ns": 1000.0 + number})
+        performance = run.performance.model_copy(
+            update={"cold": None, "hot": hot.model_copy(update={"timing": timing})}
+        )
+        runs.append(run.model_copy(update={"performance": performance}))
+    made = sweep_of(tmp_path, runs)
+    (grid,) = made.grids
+    assert [line.label for line in drawn(grid)] == names[:MOST_LINES]
+    assert any(note.endswith(": kernel16, kernel17") for note in notes(made))
+    assert html(made).count('<tr><th scope="row">cpu/') == len(names), "the table has all"
 
 
 def test_nothing_timed_is_refused_with_the_reasons(tmp_path: Path) -> None:
