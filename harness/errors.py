@@ -96,6 +96,23 @@ class RecordError(TritmarkError, ValueError):
         super().__init__(f"{path}: {found}; legal: {legal}")
 
 
+class MissingSshKeygenError(BadEnvironmentError):
+    """The program ssh-keygen, which makes and checks signatures, is not installed."""
+
+
+class SigningError(TritmarkError, ValueError):
+    """A Record could not be signed, and no signature was written; `next_step` is the fix."""
+
+    def __init__(self, found: str, *, next_step: str) -> None:
+        self.found = found
+        self.next_step = next_step
+        super().__init__(f"{found}; next: {next_step}")
+
+
+class EncryptedKeyError(SigningError):
+    """The private key is encrypted, and no ssh-agent holds it."""
+
+
 class NothingToCompareError(UsageError):
     """Both sides of a comparison are the same."""
 

@@ -85,7 +85,7 @@ def new_id() -> str:
     return f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}"
 
 
-def write_atomically(path: Path, text: str, *, durable: bool = True) -> None:
+def write_atomically(path: Path, content: str | bytes, *, durable: bool = True) -> None:
     """Write a file in full or not at all, even if this process is killed.
 
     `durable`: also if the machine loses power. Without it, a power cut may remove or empty the file, but writing
@@ -93,8 +93,8 @@ def write_atomically(path: Path, text: str, *, durable: bool = True) -> None:
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
     try:
-        with temporary.open("x", encoding="utf-8") as file:
-            file.write(text)
+        with temporary.open("xb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             if durable:
                 os.fsync(file.fileno())

@@ -10,18 +10,10 @@ from typing import Any
 
 from tritmark.harness.check.verdict import CheckVerdict
 from tritmark.harness.errors import DeviceUnavailableError, UsageError
+from tritmark.harness.judge.request import SilentObserver
 from tritmark.harness.nearest import nearest
-from tritmark.harness.record import DIMENSIONS, Layer, Run
-from tritmark.harness.store import Partial, Store
-
-
-class _Silent:
-    """An observer of a check that shows nothing."""
-
-    def began(self, partial: Partial) -> None: ...
-    def planned(self, total: int, timed: int = 0) -> None: ...
-    def started(self, what: str) -> None: ...
-    def finished(self, found: Run | Layer) -> None: ...
+from tritmark.harness.record import DIMENSIONS
+from tritmark.harness.store import Store
 
 
 def check(
@@ -95,7 +87,7 @@ def check(
         missing = "; ".join(f"{name} is missing: {why}" for name, why in found.absent.items())
         raise DeviceUnavailableError(missing, next_step="run it on a machine with that device, or choose a device")
     request = found.request(secrets.randbits(32) if seed is None else seed, _command(options, out))
-    record, _ = execute(found.installed, request, store, _Silent())
+    record, _ = execute(found.installed, request, store, SilentObserver())
     own_record(record, found)
     return verdict_of(found, record, store, began)
 

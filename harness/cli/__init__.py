@@ -50,8 +50,10 @@ from tritmark.harness.cli.report import report
 from tritmark.harness.cli.run import run
 from tritmark.harness.cli.schema import schema
 from tritmark.harness.cli.selftest import selftest
+from tritmark.harness.cli.sign import sign
 from tritmark.harness.cli.soak import soak
 from tritmark.harness.cli.streams import OutputRefusedError, give_up_output, standing
+from tritmark.harness.cli.sweep import sweep
 from tritmark.harness.cli.tune import tune
 from tritmark.harness.cli.tune_instances import instances
 from tritmark.harness.cli.tune_variants import variants
@@ -217,6 +219,7 @@ _commands: tuple[Callable[..., None] | typer.Typer, ...] = (
     machine,
     schema,
     verify,
+    sign,
     check,
     new,
     selftest,
@@ -224,6 +227,7 @@ _commands: tuple[Callable[..., None] | typer.Typer, ...] = (
     gate,
     history,
     tune,
+    sweep,
     advise,
     report,
     frame,

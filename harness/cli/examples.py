@@ -68,6 +68,17 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("tritmark tune prefetch --threads 1 --seconds 60", "one thread, with less noise"),
         ("tritmark tune prefetch --json", "for scripts"),
     ),
+    "sweep": (
+        ("tritmark sweep ternary_matmul --axis M=1..4096", "the best kernel of each format, and where it changes"),
+        (
+            "tritmark sweep i2s_quantize --axis n=1024..1048576:x4 --variant 'avx*' --out sweep.png",
+            "some variants, as a picture",
+        ),
+        (
+            "tritmark sweep ternary_matmul --axis M=1,16 --axis K=256..8192 --format 'tile64*' --frame sweep.csv",
+            "a picture for each M over K, and a table",
+        ),
+    ),
     "advise": (
         ("tritmark advise", "proposals for the newest Record"),
         ("tritmark advise --list", "every rule, with its record of kept predictions"),
@@ -101,6 +112,7 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("tritmark league --device cuda", "only the GPU's kernels"),
         ("tritmark league --peer bitnet.cpp=build/libbitnet.so", "with your build of bitnet.cpp"),
         ("tritmark league results/runs/ID.json", "from an existing Record, without interleaved ratios"),
+        ("tritmark league --collect records --out site", "a static site of all signed Records of a folder"),
     ),
     "fleet": (
         ("tritmark fleet run --scheduler tcp://10.0.0.5:8786", "every kind of machine of the cluster"),
@@ -133,7 +145,9 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     "verify": (
         ("tritmark verify", "the newest Record: digest, receipts and figures"),
         ("tritmark verify results/baselines/cpu-zen4-2-cores.speed.json", "a stored baseline"),
+        ("tritmark verify RECORD --trusted allowed_signers", "also that a trusted signer signed it"),
     ),
+    "sign": (("tritmark sign results/runs/ID.json --key ~/.ssh/id_ed25519", "writes ID.json.sig beside it"),),
     "doctor": (
         ("tritmark doctor", "what disturbs measurements here, and how to fix it"),
         ("tritmark doctor --json", f"for scripts; exits with {FAILED} if something must be fixed"),
@@ -153,7 +167,10 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("tritmark convert hf:OWNER/NAME model.gguf --format i2_s_x86", "the reverse, or from bf16 master weights"),
         ("tritmark convert arm.gguf x86.gguf --layout arm --format i2_s_x86", "between builds of bitnet.cpp"),
     ),
-    "compare": (("tritmark compare model.gguf model.safetensors", "is it the same model?"),),
+    "compare": (
+        ("tritmark compare model.gguf model.safetensors", "is it the same model?"),
+        ("tritmark compare old.json new.json --plot speed.svg", "two Records: which kernels became slower"),
+    ),
     "list": (
         ("tritmark list ops", "the contracts"),
         ("tritmark list variants", "the kernels, and whether this machine can run them"),

@@ -10,6 +10,7 @@ AMBIGUOUS = 4
 UNJUDGED = 5
 ENVIRONMENT = 6
 UNTRIED = 7
+UNTRUSTED = 8
 INTERRUPTED = 130
 
 MEANINGS = {
@@ -19,9 +20,9 @@ MEANINGS = {
     "not reverted; `formats`: a packer is incorrect; `doctor`: something must be fixed; `health`: something is "
     "critical; `compare`: the models differ; `precision`: no mode is exact enough; `criteria`: a criterion is not met; "
     "`monitor`: a kernel is SLOWER in its newest session; `fleet compare`: a figure is slower than in the earlier set; "
-    "`verify`: the Record contradicts itself; `selftest`: too few "
-    "mutants are detected, or a correct kernel fails; `soak`: a result is incorrect, a Run is lost or breaks without a "
-    "fault, a process is left over, or the harness crashes; `tune`: a kernel is incorrect or breaks",
+    "`verify`: the Record contradicts itself or was changed; `selftest`: too few mutants are detected, or a correct "
+    "kernel fails; `soak`: a result is incorrect, a Run is lost or breaks without a fault, a process is left over, or "
+    "the harness crashes; `tune`: a kernel is incorrect or breaks",
     USAGE: "invalid usage or input, or a file that cannot be written",
     UNAVAILABLE: "a requested device is missing",
     AMBIGUOUS: "with `--strict` (`run`, `check`, `gate`, `fleet run`): nothing failed, but a verdict is AMBIGUOUS; "
@@ -32,6 +33,8 @@ MEANINGS = {
     "output, git, pip, a cache; the message names the fix; `fleet run`: no worker fits, or a job was not run",
     UNTRIED: "nothing was tested, so nothing passed: `gate`: BASE and HEAD are the same; `soak`: no fault could be "
     "planted, or a kind took no effect; `run`: the Record has neither Runs nor layers; `criteria`: none was judged",
+    UNTRUSTED: "`verify --trusted`: nothing contradicts the Record, but it has no signature of a trusted signer; "
+    "`league --collect`: no Record was accepted",
     INTERRUPTED: "interrupted (Ctrl-C); finished Runs are kept",
 }
 """As docs/commands.md and `tritmark --help` show them."""

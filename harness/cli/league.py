@@ -11,7 +11,7 @@ import typer
 
 from tritmark.harness.cli import completion, options
 from tritmark.harness.cli.console import console
-from tritmark.harness.cli.exit_status import UNAVAILABLE
+from tritmark.harness.cli.exit_status import UNAVAILABLE, UNTRUSTED
 from tritmark.harness.errors import UsageError
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from tritmark.harness.store import Store
 
 _SUITE = "league"
+_KEYS = "allowed_signers"
+_RESULTS = Path("results")
 
 
 def league(
@@ -46,10 +48,38 @@ def league(
     threads: options.Threads = None,
     seed: options.Seed = None,
     peer: options.Peer = None,
+    collect: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            file_okay=False,
+            help="Build a static site, --out, of all signed Records in this folder.",
+            show_default=False,
+        ),
+    ] = None,
+    trusted: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="KEYS",
+            dir_okay=False,
+            help="With --collect: the allowed_signers file of trusted keys; by default FOLDER/allowed_signers.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print only the table, as JSON, on standard output.")] = False,
-    out: options.Out = Path("results"),
+    out: options.Out = _RESULTS,
 ) -> None:
-    """Compare the fastest kernel of each format and every peer; write HTML, Markdown and JSON to DIR/league."""
+    """Compare the fastest kernel of each format and every peer; write HTML, Markdown and JSON to DIR/league.
+
+    With --collect, build a public league from signed Records of many machines."""
+    measuring = bool(suite or device != "*" or threads is not None or seed is not None or peer)
+    if collect is not None:
+        if record or measuring or as_json:
+            raise UsageError("--collect beside a Record, or options of a measurement; legal: --trusted, --out")
+        _collected(collect, trusted or collect / _KEYS, out)
+        return
+    if trusted is not None:
+        raise UsageError("--trusted without --collect; legal: with --collect FOLDER")
     from tritmark.harness.league.contenders import tables
     from tritmark.harness.league.model import League
     from tritmark.harness.providers import load
@@ -60,7 +90,7 @@ def league(
     from tritmark.harness.text.visible import visible
     from tritmark.harness.verify import believed, refuted
 
-    if record and (suite or device != "*" or threads is not None or seed is not None or peer):
+    if record and measuring:
         raise UsageError("options of a measurement beside a Record, which is already measured; legal: --json, --out")
     store = Store(out)
     session: Session | None = None
@@ -98,6 +128,28 @@ def league(
     shown = errors if as_json else console()
     for path in paths.values():
         shown.print(f"League: {path}", soft_wrap=True)
+
+
+def _collected(folder: Path, keys: Path, site: Path) -> None:
+    """Build the public league. What was refused is on the error stream, and at the top of the site."""
+    from tritmark.harness.report.league_site import build, headline, refusals
+    from tritmark.harness.signing import TrustedKeys
+    from tritmark.harness.text.visible import visible
+
+    if site == _RESULTS:
+        raise UsageError("--collect without --out SITE; legal: the folder of the site, such as --out site")
+    try:
+        index, found = build(folder, TrustedKeys(keys), site)
+    except OSError as error:
+        raise UsageError(f"{site}: the site cannot be written: {error}") from error
+    errors = console(stderr=True)
+    for line in refusals(found):
+        errors.print(f"tritmark: refused: {visible(line)}", style="red", soft_wrap=True)
+    if index is None:
+        errors.print("tritmark: no Record was accepted, and no site was written", style="bold red", soft_wrap=True)
+        raise typer.Exit(UNTRUSTED)
+    console().print(headline(found), soft_wrap=True)
+    console().print(f"League: {index}", soft_wrap=True)
 
 
 def _measured(

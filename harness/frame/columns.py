@@ -314,6 +314,13 @@ COLUMNS: tuple[Column, ...] = (
         "commit that was checked out, with -dirty if files were changed",
         lambda record, run: record.environment.commit,
     ),
+    Column(
+        "wheel",
+        "text",
+        "",
+        "hash of the installed wheel; missing for an editable installation",
+        lambda record, run: record.environment.wheel or None,
+    ),
     Column("suite", "text", "", "name of the suite", lambda record, run: record.suite),
     Column(
         "machine",

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import secrets
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from glob import glob, has_magic
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +11,7 @@ from tritmark.harness.errors import UsageError
 from tritmark.harness.extras import install
 from tritmark.harness.frame.columns import AXES, BELIEVED, COLUMNS, SAMPLES, Kind
 from tritmark.harness.record import Run
-from tritmark.harness.store import Store
+from tritmark.harness.store import Store, write_atomically
 from tritmark.harness.text.visible import visible
 from tritmark.harness.verify import believed
 
@@ -22,6 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _DTYPES: dict[Kind, str] = {"text": "string", "integer": "Int64", "number": "Float64", "yes/no": "boolean"}
+_SUFFIXES = (".csv", ".parquet")
 _FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -139,12 +137,23 @@ def parquet(found: pd.DataFrame) -> bytes:
 
 def write(path: Path, data: bytes) -> None:
     """Write the file atomically. Raises UsageError if it cannot be written."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
-    try:
-        temporary.write_bytes(data)
-        temporary.replace(path)
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be written: {error.strerror or error}") from error
-    finally:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
+    write_atomically(path, data)
+
+
+def suffix_checked(path: Path, option: str) -> None:
+    """Raises UsageError for a suffix other than .csv and .parquet, without the folder, and without pyarrow for Parquet:
+    before anything is measured."""
+    from importlib.util import find_spec
+
+    if path.suffix.lower() not in _SUFFIXES:
+        raise UsageError(f"{option} {path}: its suffix is {path.suffix!r}; legal: {', '.join(_SUFFIXES)}")
+    if not path.parent.is_dir():
+        raise UsageError(f"{option} {path}: there is no folder {path.parent}; next: make it")
+    if path.suffix.lower() == ".parquet" and find_spec("pyarrow") is None:
+        raise UsageError(f"{option} {path}: Parquet needs pyarrow; next: {install('frame')}, or use .csv")
+
+
+def write_table(path: Path, found: pd.DataFrame) -> None:
+    """Write the table as CSV or Parquet, by the suffix. Raises UsageError."""
+    suffix_checked(path, "table")
+    write(path, csv(found).encode() if path.suffix.lower() == ".csv" else parquet(found))

@@ -28,6 +28,15 @@ class Observer(Protocol):
         """A Run or layer is done, now or before an interruption."""
 
 
+class SilentObserver:
+    """An observer that shows nothing."""
+
+    def began(self, partial: Partial) -> None: ...
+    def planned(self, total: int, timed: int = 0) -> None: ...
+    def started(self, what: str) -> None: ...
+    def finished(self, found: Run | Layer) -> None: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """The request of the command line. Globs match whole names; for variants, the name or the id."""

@@ -13,7 +13,7 @@ from tritmark.harness.record.proposal import Proposal
 from tritmark.harness.record.run import Layer, LinearLayers, Run
 from tritmark.harness.spec import KernelAccesses
 
-SCHEMA_VERSION = 10
+SCHEMA_VERSION = 11
 """The version that is written; files of earlier versions are still read. docs/record.md lists what each one added."""
 
 
@@ -37,6 +37,9 @@ class Environment(Model):
     """The commit of tritmark that is checked out, with "-dirty" if files were changed; None outside a checkout."""
     command: tuple[str, ...]
     seed: int
+    wheel: Annotated[str, Field(pattern=r"^(sha256:[0-9a-f]{64})?$")] = ""
+    """SHA-256 of the files that the installed wheel lists: a line `path,sha256=hash` for each, sorted. It is equal on
+    every machine with the same wheel. "" for an editable installation, which lists no code, and before version 11."""
 
 
 class DeviceStatus(Model):

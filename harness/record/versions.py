@@ -68,6 +68,33 @@ def commit(folder: Path) -> str | None:
     return git("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*") if ours else None
 
 
+_BY_INSTALLER = frozenset({"INSTALLER", "REQUESTED", "direct_url.json", "uv_cache.json"})
+"""Files that an installer adds to those of the wheel."""
+
+
+def wheel(name: str = "tritmark") -> str:
+    """The hash that identifies the installed wheel, see Environment.wheel."""
+    import csv
+    import json
+    from hashlib import sha256
+    from importlib.metadata import PackageNotFoundError, distribution
+
+    try:
+        found = distribution(name)
+        origin = json.loads(found.read_text("direct_url.json") or "{}")
+        rows = list(csv.reader((found.read_text("RECORD") or "").splitlines()))
+    except (PackageNotFoundError, OSError, ValueError, csv.Error):
+        return ""
+    editable = isinstance(origin, dict) and (origin.get("dir_info") or {}).get("editable")
+    # Scripts are outside of the folder (..) and name the Python of this machine; RECORD has no hash of itself.
+    lines = [
+        f"{row[0]},{row[1]}"
+        for row in rows
+        if len(row) > 1 and row[1] and not row[0].startswith(("..", "/")) and Path(row[0]).name not in _BY_INSTALLER
+    ]
+    return "" if editable or not lines else f"sha256:{sha256(chr(10).join(sorted(lines)).encode()).hexdigest()}"
+
+
 def environment(command: Sequence[str], seed: int, *, compiler: str = "") -> Environment:
     """The environment of this process. `compiler`, from the devices, is the one that built their native code."""
     from tritmark.harness.record import Environment
@@ -87,4 +114,5 @@ def environment(command: Sequence[str], seed: int, *, compiler: str = "") -> Env
         commit=commit(Path.cwd()),
         command=tuple(map(escaped, command)),
         seed=seed,
+        wheel=wheel(),
     )

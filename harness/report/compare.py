@@ -175,6 +175,17 @@ def _figures(record: Record) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=_COLUMNS).drop_duplicates(["place", "temperature", *_EQUAL], keep="last")
 
 
+def change_of(ratio: Ratio) -> Change:
+    """The change that the interval of a ratio of speeds shows."""
+    if ratio.too_noisy:
+        return Change.UNSURE
+    if ratio.high < 1 - BAND:
+        return Change.SLOWER
+    if ratio.low > 1 + BAND:
+        return Change.FASTER
+    return Change.SAME if ratio.low >= 1 - 2 * BAND and ratio.high <= 1 + 2 * BAND else Change.UNSURE
+
+
 _KINDS = {Change.SLOWER: "below", Change.FASTER: "above", Change.SAME: "across", Change.UNSURE: "across"}
 
 

@@ -16,6 +16,7 @@ def _facts(record: Record) -> list[tuple[str, str]]:
     return [
         ("tritmark", facts.tritmark),
         ("Commit", facts.commit or "unknown"),
+        ("Wheel", facts.wheel or "unknown"),
         ("Python", facts.python),
         ("Compiler", facts.compiler),
         ("Seed", str(facts.seed)),

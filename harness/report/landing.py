@@ -40,8 +40,9 @@ class Row:
     simulated: bool
     refuted: bool
     """`tritmark verify` contradicts it."""
-    best: dict[str, float]
-    """Kernel to its mean fraction of the ceiling: cold, or hot if it has no cold figure."""
+    best: dict[str, dict[tuple[str, int], float]]
+    """For each kernel, the fraction of the ceiling at each workload and thread count: cold, or hot if it has no cold
+    figure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +58,11 @@ def row(record: Record, page: str, *, refuted: bool = False) -> Row:
     from tritmark.harness.report.compare import noise
 
     floor = noise(record)
-    best: dict[str, float] = {}
-    for kernel, runs in groups.by_kernel(groups.steady(groups.sound(record))).items():
-        taken = groups.mean(groups.part(run.performance.cold or run.performance.hot) for run in runs)
-        if taken:
-            best[f"{kernel}, {record.suite}"] = taken
+    best: dict[str, dict[tuple[str, int], float]] = {}
+    for run in groups.steady(groups.sound(record)):
+        part = groups.part(run.performance.cold or run.performance.hot)
+        if part:
+            best.setdefault(f"{run.kernel}, {record.suite}", {})[run.workload.id, run.threads] = part
     return Row(
         id=record.id,
         page=page,
@@ -82,37 +83,44 @@ def row(record: Record, page: str, *, refuted: bool = False) -> Row:
     )
 
 
-def _machine(rows: list[Row]) -> dict[str, Any]:
+def over_records(rows: list[Row]) -> dict[str, Any]:
     """The Records of one machine, the newest first, and curves of kernels that several Records of a suite measured."""
     lines: dict[str, list[Row]] = {}
     for each in rows:
         for name in each.best:
             lines.setdefault(name, []).append(each)
-    several = {name: taken for name, taken in lines.items() if len(taken) > 1}
+    means = {name: found for name, taken in lines.items() if len(found := _means(name, taken)) > 1}
 
     def spread(name: str) -> float:
-        values = [each.best[name] for each in several[name]]
-        return max(values) / min(values)
+        return max(means[name].values()) / min(means[name].values())
 
     plots = []
-    for name in sorted(several, key=lambda name: (-spread(name), name))[:_MOST_PLOTS]:
-        points = []
-        for place, each in enumerate(several[name]):
-            percent = 100 * each.best[name]
+    for name in sorted(means, key=lambda name: (-spread(name), name))[:_MOST_PLOTS]:
+        points, taken = [], lines[name]
+        for place, each in enumerate(taken):
+            percent = 100 * means[name][each.id]
             tip = f"{each.created}, commit {each.commit or 'unknown'}: {percent:.1f} %"
             points.append(chart.Point(place + 1, percent, percent, percent, tip))
         title = f"Percent of the ceiling of {name} over the Records; the table below has the same figures"
         plot = chart.lines(
             [("mean fraction of the ceiling", points)], title, ("Record, the oldest first", "percent"), ordinal=True
         )
-        plots.append({"name": name, "plot": plot, "rows": [(each, each.best[name]) for each in several[name]]})
+        plots.append({"name": name, "plot": plot, "rows": [(each, means[name][each.id]) for each in taken]})
     return {
         "id": rows[0].machine_id,
         "name": rows[-1].machine,
         "rows": rows[::-1],
         "plots": plots,
-        "more": max(0, len(several) - len(plots)),
+        "more": max(0, len(means) - len(plots)),
     }
+
+
+def _means(name: str, rows: Sequence[Row]) -> dict[str, float]:
+    """By Record id, the mean fraction of a kernel at the places that all of these Records have: a mean over other
+    workloads would look like a change. Empty without such a place."""
+    common = set.intersection(*(set(each.best[name]) for each in rows))
+    found = {each.id: groups.mean(each.best[name][place] for place in common) for each in rows}
+    return {id: mean for id, mean in found.items() if mean}
 
 
 def landing(rows: Sequence[Row], unread: Sequence[UnreadableFile] = ()) -> str:
@@ -126,7 +134,7 @@ def landing(rows: Sequence[Row], unread: Sequence[UnreadableFile] = ()) -> str:
     failed = sum(each.status == "FAIL" for each in rows)
     headline = f"{units.counted(len(rows), 'Record')}, {failed:,} with failures" if rows else "No Records"
     return document(
-        "landing.html", machines=[_machine(same) for same in newest_first], unread=unread, headline=headline
+        "landing.html", machines=[over_records(same) for same in newest_first], unread=unread, headline=headline
     )
 
 

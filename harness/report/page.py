@@ -152,7 +152,7 @@ def document(template: str, *, distrust: str = "", **variables: Any) -> str:
     from markupsafe import Markup
 
     templates = _templates()
-    style, script = (_source(templates, name) for name in ("style.css", "script.js"))
+    style, script = map(source, ("style.css", "script.js"))
     return templates.get_template(template).render(
         style=Markup(style),
         script=Markup(script),
@@ -189,7 +189,9 @@ def _templates() -> Environment:
     return templates
 
 
-def _source(templates: Environment, name: str) -> str:
+def source(name: str) -> str:
+    """The text of a file of templates/."""
+    templates = _templates()
     loader = templates.loader
     assert loader is not None
     return loader.get_source(templates, name)[0]

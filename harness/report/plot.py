@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from xml.etree import ElementTree
 
 from tritmark.harness.text.visible import visible
@@ -26,36 +26,60 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
 WIDTH_PT = 360
 """Width of each figure in points. The page shows it 340 to 620 pixels wide, where text of 9 points is readable."""
 
+
+class Palette(NamedTuple):
+    """The colours of a figure: placeholders, or colours that are shown as they are."""
+
+    ink: str
+    muted: str
+    grid: str
+    paper: str
+    series: tuple[str, ...]
+
+
+PLACEHOLDERS = Palette(INK, MUTED, GRID, PAPER, SERIES)
+
 _CLASSES = {INK: "ink", MUTED: "muted", GRID: "grid", PAPER: "paper", COLD: "cold", HOT: "hot"}
 _CLASSES.update({colour: f"series{index}" for index, colour in enumerate(SERIES)})
-_STYLE: Mapping[str, Any] = {
-    "svg.fonttype": "none",
-    "text.parse_math": False,  # a name may hold dollar signs
-    "font.size": 9,
-    "axes.edgecolor": MUTED,
-    "axes.labelcolor": INK,
-    "axes.linewidth": 0.6,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.axisbelow": True,
-    "text.color": INK,
-    "xtick.color": MUTED,
-    "ytick.color": MUTED,
-    "xtick.labelcolor": INK,
-    "ytick.labelcolor": INK,
-    "figure.facecolor": "none",
-    "axes.facecolor": "none",
-    "grid.color": GRID,
-    "grid.linewidth": 0.6,
-    "legend.frameon": False,
-}
 _SVG, _XLINK = "{http://www.w3.org/2000/svg}", "{http://www.w3.org/1999/xlink}"
 _DECIMALS = re.compile(r"-?\d+\.\d+")
 _ROUNDED = frozenset({"d", "x", "y", "transform"})
 _REFERENCE = re.compile(r"url\(#([^)]*)\)")
 
 
-def svg(name: str, title: str, height_pt: float, draw: Callable[[Figure], Mapping[str, str] | None]) -> Markup:
+def style(colours: Palette) -> dict[str, Any]:
+    """The settings of matplotlib for a figure in these colours."""
+    return {
+        "svg.fonttype": "none",
+        "text.parse_math": False,  # a name may hold dollar signs
+        "font.size": 9,
+        "axes.edgecolor": colours.muted,
+        "axes.labelcolor": colours.ink,
+        "axes.linewidth": 0.6,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.axisbelow": True,
+        "text.color": colours.ink,
+        "xtick.color": colours.muted,
+        "ytick.color": colours.muted,
+        "xtick.labelcolor": colours.ink,
+        "ytick.labelcolor": colours.ink,
+        "figure.facecolor": "none",
+        "axes.facecolor": "none",
+        "grid.color": colours.grid,
+        "grid.linewidth": 0.6,
+        "legend.frameon": False,
+    }
+
+
+def svg(
+    name: str,
+    title: str,
+    height_pt: float,
+    draw: Callable[[Figure], Mapping[str, str] | None],
+    *,
+    width_pt: float = WIDTH_PT,
+) -> Markup:
     """Draw on a new Figure and return its SVG element. Equal drawings give equal elements.
 
     `name` makes the ids unique on the page. `title` is the text for screen readers. `draw` may return tooltips by the
@@ -64,11 +88,11 @@ def svg(name: str, title: str, height_pt: float, draw: Callable[[Figure], Mappin
     from io import BytesIO
 
     from markupsafe import Markup
-    from matplotlib import style
     from matplotlib.figure import Figure
+    from matplotlib.style import context
 
-    with style.context(["default", {**_STYLE, "svg.hashsalt": name}]):
-        figure = Figure(figsize=(WIDTH_PT / 72, height_pt / 72))
+    with context(["default", {**style(PLACEHOLDERS), "svg.hashsalt": name}]):
+        figure = Figure(figsize=(width_pt / 72, height_pt / 72))
         tips = draw(figure) or {}
         raw = BytesIO()
         figure.savefig(raw, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})

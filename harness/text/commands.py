@@ -13,14 +13,15 @@ def whole(record: Record) -> str:
     """The invocation with the seed of the Record, so that it repeats the same data."""
     words = record.environment.command
     reported = any(word == "--seed" or word.startswith("--seed=") for word in words)
-    seeded = words[1:2] in {("run",), ("check",)} and not reported
+    seeded = words[1:2] in {("run",), ("check",), ("sweep",)} and not reported
     return _line(record, *words, *(("--seed", str(record.environment.seed)) if seeded else ()))
 
 
 def of_run(record: Record, run: Run) -> str:
-    """The Runs of this Run's kernel with the same thread count, suite and seed; of `tritmark check` the invocation."""
+    """The Runs of this Run's kernel with the same thread count, suite and seed; of `tritmark check` and `sweep` the
+    invocation."""
     seeded = ("--threads", str(run.threads), "--seed", str(record.environment.seed))
-    if record.environment.command[1:2] == ("check",):
+    if record.environment.command[1:2] in {("check",), ("sweep",)}:  # their workloads are those of no suite file
         return _line(record, *_without(record.environment.command, "--threads", "--seed"), *seeded)
     words = ["tritmark", "run"]
     if record.suite:
@@ -82,11 +83,13 @@ def _without(words: tuple[str, ...], *options: str) -> list[str]:
 
 
 def _out(given: tuple[str, ...]) -> tuple[str, ...]:
+    """The option for the folder of Records; `tritmark sweep` calls it --results, as --out is its picture."""
+    name = "--results" if given[1:2] == ("sweep",) else "--out"
     for index, word in enumerate(given):
-        if word == "--out":
-            return given[index : index + 2]
-        if word.startswith("--out="):
-            return (word,)
+        if word == name:
+            return ("--out", *given[index + 1 : index + 2])
+        if word.startswith(f"{name}="):
+            return (f"--out={word.partition('=')[2]}",)
     return ()
 
 

@@ -1,8 +1,8 @@
 """tritmark: benchmark and validation harness for BitNet (1.58-bit, ternary) kernels.
 
 `tritmark.kernels` has the kernels and `tritmark.torch` the PyTorch ops and modules. `tritmark.monitor` watches the
-calls of a program, and `tritmark.check` judges a kernel of yours. Each part is imported at its first use. Other
-distributions may add parts: a folder `tritmark/` without an `__init__.py`.
+calls of a program, `tritmark.check` judges a kernel of yours, and `tritmark.sweep` times kernels over an axis. Each
+part is imported at its first use. Other distributions may add parts: a folder `tritmark/` without an `__init__.py`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any as _Any
 if _TYPE_CHECKING:
     from tritmark.harness.check import check as check
     from tritmark.harness.monitor import monitor as monitor
+    from tritmark.harness.sweep import sweep as sweep
 
 _own = list(__path__)
 _found: list[str] = list(_extend_path([], __name__))
@@ -43,6 +44,11 @@ def __getattr__(name: str) -> _Any:
 
         globals()[name] = check
         return check
+    if name == "sweep":
+        from tritmark.harness.sweep import sweep
+
+        globals()[name] = sweep
+        return sweep
     if not name.startswith("_"):
         from importlib.util import find_spec
 
@@ -52,7 +58,14 @@ def __getattr__(name: str) -> _Any:
 
 
 def __dir__() -> list[str]:
-    return [*(name for name in globals() if name.startswith("__")), "__version__", "check", "monitor", *_parts()]
+    return [
+        *(name for name in globals() if name.startswith("__")),
+        "__version__",
+        "check",
+        "monitor",
+        "sweep",
+        *_parts(),
+    ]
 
 
 def _parts() -> list[str]:

@@ -219,14 +219,15 @@ class StateWatch:
 
     def _settled(self) -> tuple[StateInProcess, StateFromSystem]:
         """The state after ending threads and children have exited."""
-        begin = monotonic()
+        begin = awake = monotonic()
         while True:
-            found = self._both()
-            waited = monotonic() - begin
+            found, now = self._both(), monotonic()
+            if self._awake():
+                awake = now
             if (
                 not (self._too_many(found[1], found[0].pools) or _new(self._found[1].children, found[1].children))
-                or waited > _CROWDED_S
-                or (waited > _ENDING_S and not self._awake())
+                or now - begin > _CROWDED_S
+                or now - awake > _ENDING_S
             ):
                 return found
             sleep(0.01)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from made_up_sessions import DAY, START, series, session, week
+from ssh_keys import made_key, trusting
 
 from tritmark.harness.advise.advise import advise
 from tritmark.harness.advise.missing import unadvised
@@ -44,7 +45,9 @@ from tritmark.harness.record import (
 from tritmark.harness.report import build
 from tritmark.harness.report.landing import build_all
 from tritmark.harness.report.league import write
+from tritmark.harness.report.league_site import build as build_site
 from tritmark.harness.report.section import History, HistoryLine, PageContext, SpeedChange
+from tritmark.harness.signing import TrustedKeys, sign
 from tritmark.harness.store import read
 
 if TYPE_CHECKING:
@@ -264,10 +267,25 @@ def fleet(record: Record, folder: Path) -> Path:
     return write_fleet(compared(now, before), folder)
 
 
+def site(folder: Path) -> Path:
+    """The index of a public league of two Records, and a refused one."""
+    records = folder / "records"
+    records.mkdir(parents=True)
+    key = made_key(folder / "key")
+    for name in ("cpu-zen4-2-cores.speed.json", "nvidia-h200.gpu.json", "nvidia-h100.gpu.json"):
+        sign(Path(shutil.copy(BASELINES / name, records)), key)
+    with (records / "nvidia-h100.gpu.json").open("a") as file:
+        file.write(" ")
+    keys = trusting(folder / "allowed_signers", ("alice@example.org", "", key))
+    index, _ = build_site(records, TrustedKeys(keys), folder / "site")
+    assert index is not None
+    return index
+
+
 @pytest.fixture(scope="session")
 def pages(record: Record, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """cpu: everything; gpu: two devices; smoke: as many kernels as that suite has; all: the landing page; league;
-    fleet: two machines; monitor: two weeks."""
+    fleet: two machines; monitor: two weeks; site: a public league."""
     folder = tmp_path_factory.mktemp("pages")
     cpu = build(
         record,
@@ -288,6 +306,7 @@ def pages(record: Record, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
         "league": write(league(smoke), folder / "league")["html"],
         "fleet": fleet(record, folder / "fleet"),
         "monitor": monitored(folder / "monitor"),
+        "site": site(folder / "league-site"),
         # A page of one Record of each kind of device shows what one of all shows, and is built in a third of the time.
         "all": build_all([*sorted(BASELINES.glob("*.json"))[::3], BASELINES / "none.json"], folder / "all"),
     }

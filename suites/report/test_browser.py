@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tritmark.harness.record import Record
 
-NAMES = ("cpu", "gpu", "monitor", "all")
+NAMES = ("cpu", "gpu", "monitor", "all", "site")
 FOCUSABLE = "a[href], button, input, summary, [tabindex='0']"
 
 
@@ -52,6 +52,8 @@ def opened(browser: Browser, path: Path, *, hash: str = "", **settings: Any) -> 
         ("monitor", "dark"),
         ("all", "light"),
         ("all", "dark"),
+        ("site", "light"),
+        ("site", "dark"),
     ],
 )
 def test_axe_finds_nothing_serious(browser: Browser, pages: dict[str, Path], name: str, scheme: str) -> None:
@@ -236,6 +238,30 @@ def test_filter_and_order_stay_in_the_address(browser: Browser, pages: dict[str,
         assert page.get_by_label("Filter the tables").input_value() == "ternary_matmul avx512"
         assert page.locator(rows).all_text_contents() == order
         assert page.locator(f"{rows}:visible").count() == len(kept)
+
+
+def test_the_public_league_is_filtered_by_its_columns(browser: Browser, pages: dict[str, Path]) -> None:
+    from playwright.sync_api import expect
+
+    rows = "#figures tbody tr"
+    with opened(browser, pages["site"]) as page:
+        every = page.locator(rows).count()
+        page.get_by_label("Machine", exact=True).select_option(index=1)
+        page.get_by_label("Format", exact=True).select_option("tile64")
+        kept = page.locator(f"{rows}:visible").all_text_contents()
+        assert 0 < len(kept) < every
+        machine = str(page.get_by_label("Machine", exact=True).input_value())
+        assert all(machine in text and "tile64" in text for text in kept)
+        expect(page).to_have_url(re.compile("~t="))
+        hash = page.evaluate("location.hash")
+        page.get_by_label("Filter the tables").fill("no such kernel")
+        expect(page.locator(f"{rows}:visible")).to_have_count(0)
+    with opened(browser, pages["site"], hash=hash) as page:
+        assert page.locator(f"{rows}:visible").count() == len(kept)
+    with opened(browser, pages["site"], java_script_enabled=False) as page:
+        assert page.locator(f"{rows}:visible").count() == every
+        assert page.locator("input, select, button").count() == 0, "controls without a function"
+        assert "1 file refused" in str(page.locator("h1").text_content())
 
 
 def test_figures_sort_by_size_whatever_the_unit(browser: Browser, pages: dict[str, Path]) -> None:

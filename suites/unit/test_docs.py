@@ -98,6 +98,16 @@ NOT_RUN = {
     "asv run main~3..main": "builds commits",
     "asv continuous main slow": "builds commits",
     "asv publish": "needs results; tox -e asv runs every benchmark",
+    "tritmark sweep ternary_matmul --axis M=1..4096": "takes minutes; suites/unit/sweep runs a short one",
+    "tritmark sweep ternary_matmul --axis M=1,16 --axis K=256..8192 --format 'tile64*' --out sweep.png --frame "
+    "sweep.csv": "as the other",
+    "tritmark compare old.json new.json --plot speed.svg": "test_compare_plot.py runs it on Records that it makes",
+    "tritmark sign results/runs/ID.json --key ~/.ssh/id_ed25519": "suites/unit/signing does it with keys of its own",
+    "tritmark verify results/runs/ID.json --trusted allowed_signers": "as the other",
+    "tritmark verify records/ID.json --trusted records/allowed_signers": "as the other",
+    "tritmark league --collect records --trusted records/allowed_signers --out site": "test_league_site.py runs it",
+    "tritmark run --suite speed": "takes minutes",
+    "tritmark verify": "test_verify.py runs it",
     "tritmark history": "needs results; the tests of history make some",
 }
 """What stands in blocks and is not run, each with the reason. It is checked for what its program understands."""

@@ -58,10 +58,10 @@ HARNESS = House(
     (
         ("__main__", "toplevel"),
         ("cli",),
-        ("monitor", "health", "mcp", "fleet"),
+        ("monitor", "health", "mcp", "fleet", "sweep"),
         ("pytest_plugin",),
         ("doctor", "gate", "soak", "report", "frame", "formats", "criteria"),
-        ("check",),
+        ("check", "signing"),
         ("verify", "derived"),
         ("selftest", "selection"),
         ("autotune", "judge"),

@@ -73,7 +73,7 @@ def test_what_is_not_there_is_an_attribute_error_that_names_the_parts() -> None:
     with pytest.raises(AttributeError, match=r"no attribute 'kernel'; its parts are .*harness, kernels, .*torch"):
         _ = tritmark.kernel
     assert not hasattr(tritmark, "_kernels")
-    assert {"__version__", "kernels", "torch"} <= set(dir(tritmark))
+    assert {"__version__", "check", "kernels", "monitor", "sweep", "torch"} <= set(dir(tritmark))
 
 
 @pytest.mark.parametrize(("arguments", "status"), [(["--version"], 0), (["frame", "--to", "parquet"], 2)])

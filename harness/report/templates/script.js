@@ -1,6 +1,6 @@
 "use strict";
 // The page is readable without this script. It copies commands, filters and sorts tables, and reads the marks of plots.
-// The filter and the order are kept in the address after "~": #section~f=words&s=table.column.direction
+// They are kept in the address after "~": #section~f=words&s=table.column.direction&t=name:value,name:value
 const all = (selector, root = document) => [...root.querySelectorAll(selector)];
 const make = (tag, fields) => Object.assign(document.createElement(tag), fields);
 
@@ -47,7 +47,7 @@ for (const chart of all("svg[role=img]")) {
   marks.forEach((mark, number) => mark.addEventListener("pointerenter", () => go(number)));
 }
 
-const state = { f: "", s: "" };
+const state = { f: "", s: "", t: "" };
 const save = () => {
   const target = decodeURIComponent(location.hash.slice(1).split("~")[0]);
   const said = Object.entries(state).filter(([, value]) => value).map(([key, value]) => `${key}=${encodeURIComponent(value)}`).join("&");
@@ -89,6 +89,28 @@ tables.forEach((table, number) => {
   });
 });
 
+// Columns with data-facet have a list of their values. Columns of one name share it.
+const cellOf = (row, column) => row.cells[column].textContent.trim();
+const facets = new Map();
+for (const head of all("th[data-facet]")) {
+  const name = head.dataset.facet, table = head.closest("table"), column = head.cellIndex;
+  if (!facets.has(name)) facets.set(name, { places: [], select: make("select") });
+  facets.get(name).places.push([table, column]);
+}
+for (const [name, { places, select }] of facets) {
+  const values = new Set(places.flatMap(([table, column]) => [...table.tBodies[0].rows].map((row) => cellOf(row, column))));
+  select.append(new Option(`all (${values.size})`, ""), ...[...values].sort().map((each) => new Option(each, each)));
+  select.addEventListener("change", () => {
+    state.t = [...facets].filter(([, each]) => each.select.value).map(([key, each]) => `${key}:${each.select.value}`).join(",");
+    filter(state.f);
+    save();
+  });
+  select.setAttribute("aria-label", name); // the label has the values, too
+  facets.get(name).label = make("label", { textContent: `${name} ` });
+  facets.get(name).label.append(select);
+}
+const faceted = (row) => ![...facets.values()].some(({ places, select }) => select.value && places.some(([table, column]) => table === row.closest("table") && cellOf(row, column) !== select.value));
+
 // The filter keeps the rows and folds that contain every word.
 const parts = all("details.part");
 let units = null;
@@ -101,17 +123,18 @@ const filter = (text) => {
   });
   let shown = 0;
   for (const [body, has] of units) {
-    body.hidden = !words.every((word) => has.includes(word));
+    body.hidden = !words.every((word) => has.includes(word)) || !faceted(body);
     shown += !body.hidden;
   }
   for (const fold of all("details.kernel")) fold.hidden = words.length > 0 && !fold.querySelector("tbody > tr:not([hidden])");
   const closed = parts.filter((part) => !part.open && part.querySelector("table:not(.heat) tbody > tr:not([hidden])")).length;
-  count.textContent = words.length ? `${shown.toLocaleString("en")} of ${units.length.toLocaleString("en")} rows${closed ? `, also in ${closed} closed sections` : ""}` : "";
+  count.textContent = words.length || state.t ? `${shown.toLocaleString("en")} of ${units.length.toLocaleString("en")} rows${closed ? `, also in ${closed} closed sections` : ""}` : "";
 };
 const box = make("input", { type: "search", id: "filter", placeholder: "avx512 M=1", spellcheck: false, autocomplete: "off" });
 const count = make("output", { htmlFor: "filter" });
 const tools = make("p", { className: "tools" });
 tools.append(make("label", { htmlFor: "filter", textContent: "Filter the tables" }), box, count);
+for (const { label, select } of facets.values()) if (select.options.length > 2) tools.append(label);
 document.querySelector("header").append(tools);
 if (parts.length) {
   const button = make("button", { type: "button", textContent: "Open all sections" });
@@ -138,12 +161,13 @@ const load = () => {
   const [target, said] = location.hash.slice(1).split("~");
   if (said !== undefined) {
     const found = new URLSearchParams(said);
-    Object.assign(state, { f: found.get("f") ?? "", s: found.get("s") ?? "" });
+    Object.assign(state, { f: found.get("f") ?? "", s: found.get("s") ?? "", t: found.get("t") ?? "" });
     box.value = state.f;
+    for (const [name, { select }] of facets) select.value = state.t.split(",").find((each) => each.startsWith(`${name}:`))?.slice(name.length + 1) ?? "";
     filter(state.f);
     const [table, column, direction] = state.s.split(".").map(Number);
     if (state.s && tables[table] && (direction === 1 || direction === -1)) sort(tables[table], column, direction);
-  } else if (state.f || state.s) save();
+  } else if (state.f || state.s || state.t) save();
   try { show(decodeURIComponent(target)); } catch { /* not an id of this page */ }
 };
 addEventListener("hashchange", load);

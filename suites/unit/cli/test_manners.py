@@ -442,7 +442,7 @@ def test_a_misspelt_key_that_is_needed_is_told_as_misspelt(tmp_path: Path) -> No
 
 
 def test_the_statuses_differ() -> None:
-    assert list(exit_status.MEANINGS) == [0, 1, 2, 3, 4, 5, 6, 7, 130]
+    assert list(exit_status.MEANINGS) == [0, 1, 2, 3, 4, 5, 6, 7, 8, 130]
 
 
 def test_ctrl_c_in_any_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
