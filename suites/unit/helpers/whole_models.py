@@ -119,11 +119,12 @@ class WholeModel:
         shape = (self.vocabulary, self.hidden)
         out = np.empty(shape, np.float16 if self.group else ml_dtypes.bfloat16)
         rng, scales = self._rng(name), self.scales(name, shape)
+        unit = 2.0 ** round(-np.log2(self.hidden) / 2 - 4)  # logits of a few units; exact in float16, too
         for rows, codes in self.slabs(name, shape):
             if self.group:
                 out[rows] = codes * np.repeat(scales[rows].astype(np.float16), self.group, axis=1)
             else:
-                out[rows] = rng.standard_normal(codes.shape, np.float32)
+                out[rows] = np.rint(32 * rng.standard_normal(codes.shape, np.float32)) * unit
         return out
 
     def _rng(self, name: str) -> np.random.Generator:
