@@ -67,13 +67,84 @@ class TokenRate(Model):
     """tritmark's rate over this engine's, interleaved; None for tritmark itself."""
 
 
-class TokenPart(Model):
-    """A part of the time of a decoded token."""
+class EngineReport(Model):
+    """An engine that was asked for, with the settings that it ran with."""
+
+    name: str
+    version: str = ""
+    settings: str = ""
+    """Those that it was timed with, and which others were slower."""
+    failed: str = ""
+    """Its own message if it cannot run the model."""
+    missing: tuple[str, ...] = ()
+    """What it was not timed with, and why."""
+
+
+class Rates(Model):
+    """What the device can do, measured in this session."""
+
+    read: float | None = None
+    """Bytes a second from memory."""
+    compute: float | None = None
+    """int8 operations a second."""
+
+    def least_ms(self, nbytes: int, operations: int) -> float | None:
+        """The least time to read the bytes and do the operations, at the same time; None without measured rates."""
+        times = [1e3 * nbytes / self.read] if self.read else []
+        times += [1e3 * operations / self.compute] if self.compute else []
+        return max(times) if self.read else None
+
+
+class Frame(Model):
+    """A stretch of a step's time: a module of the model, with those inside it."""
+
+    name: str
+    part: str
+    """The part that its own operations count to."""
+    ms: float
+    """With the frames inside it."""
+    own_ms: float
+    """Of operations (on a GPU kernels) outside the frames inside it."""
+    python_ms: float = 0.0
+    """Outside all operations: Python, on the CPU."""
+    nbytes: int = 0
+    """Bytes of weights, or of keys and values, that its own operations read at least."""
+    operations: int = 0
+    """int8 operations of its own."""
+    inner: tuple[Frame, ...] = ()
+
+
+class Part(Model):
+    """All frames of a kind."""
 
     name: str
     ms: float
-    """Without the parts inside it."""
     share: float
+    nbytes: int = 0
+    operations: int = 0
+    least_ms: float | None = None
+    """Of its bytes and operations; None for a part without any, and without measured rates."""
+
+
+class TimeSplit(Model):
+    """Where the time of a step goes."""
+
+    work: str
+    """prompt, or decode: one token of each sequence."""
+    batch: int
+    prompt: int
+    """Tokens of each sequence; decoding begins behind them."""
+    ms: float
+    """Of the whole step, untraced: the median."""
+    frames: tuple[Frame, ...]
+    parts: tuple[Part, ...]
+    """The longest first."""
+
+    @property
+    def least_ms(self) -> float | None:
+        """The sum over the parts, since each needs the result of the one before."""
+        times = [each.least_ms for each in self.parts if each.least_ms is not None]
+        return sum(times) if times else None
 
 
 class ModelResult(Model):
@@ -95,21 +166,26 @@ class ModelResult(Model):
     """Bytes of all parameters and buffers before."""
     nbytes: int
     """The same afterwards, with the weights in the layout of the kernels in place of the state."""
+    peak_nbytes: int
+    """The most memory that the process, on a GPU PyTorch, has held, with both models and all comparisons."""
     token_nbytes: int
     """Bytes of weights that a decoded token reads at least."""
-    read_rate: float | None
-    """Bytes a second that the device reads from memory, measured; None without a clock."""
+    limits: Rates
     layers: tuple[JudgedLayer, ...]
     agreement: Agreement
     first_token_ms: dict[str, float]
     """Time from the shortest prompt to its first token, by engine."""
     rates: tuple[TokenRate, ...]
-    parts: tuple[TokenPart, ...]
-
-    @property
-    def least_ms(self) -> float | None:
-        """The least time of a decoded token: that of reading its weights."""
-        return None if not self.read_rate else 1e3 * self.token_nbytes / self.read_rate
+    splits: tuple[TimeSplit, ...]
+    """Of the prompts, and of tokens behind them."""
+    engines: tuple[EngineReport, ...] = ()
+    notes: tuple[str, ...] = ()
+    """How the model differs from its file."""
+    machine: str = ""
+    """Id of the machine, as in Records."""
+    machine_name: str = ""
+    created: str = ""
+    """UTC, ISO 8601."""
 
     @property
     def failed(self) -> bool:

@@ -99,10 +99,17 @@ def configuration_of(source: WeightSource, name: str) -> Any:
         raise source.file_error("no tensor token_embd.weight", "a whole model")
     if fields.setdefault("vocab_size", embedding.shape[0]) != embedding.shape[0]:
         _refuse(source, f"{name}.vocab_size", fields["vocab_size"], (embedding.shape[0],))
+    marks = {
+        f"{each}_token_id": value_of(source, pair)
+        for each in ("bos", "eos")
+        for pair in source.header.pairs
+        if pair.key == f"tokenizer.ggml.{each}_token_id"
+    }
     return transformers.AutoConfig.for_model(
         known.model_type,
         hidden_act=known.act,
         tie_word_embeddings=source.tensor("output.weight") is None,
+        **{"bos_token_id": None, "eos_token_id": None, **marks},
         **fields,
         **dict(known.settings),
     )

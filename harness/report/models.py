@@ -1,0 +1,182 @@
+"""Whole models: a section of the report, and the page of one result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tritmark.harness.model_advice import proposals
+from tritmark.harness.models import Frame, ModelResult, TimeSplit
+from tritmark.harness.record import Record, Status
+from tritmark.harness.report.section import PageContext, Section
+from tritmark.harness.text import units
+
+FOLDER = "models"
+"""The folder of results below the one of Records."""
+_WIDTH, _ROW = 1000, 22
+_LEAST_WIDTH = 0.6
+"""Frames that are narrower are not drawn."""
+_LETTER = 6.2
+"""Width of a letter."""
+_COLORS = {"linears": 0, "attention": 1, "norms": 2, "activation": 3, "head": 4, "embedding": 5, "Python": 7, "idle": 7}
+_OTHER = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A frame of the plot."""
+
+    x: float
+    y: float
+    width: float
+    color: int
+    label: str
+    tip: str
+    faint: bool = False
+    """Time outside of operations."""
+
+
+def boxes(split: TimeSplit) -> list[Box]:
+    """The frames of a step from left to right, each above those inside it."""
+    scale = _WIDTH / split.ms if split.ms else 0.0
+
+    def drawn(frame: Frame, x: float, depth: int) -> Iterator[Box]:
+        width = frame.ms * scale
+        if width < _LEAST_WIDTH:
+            return
+        letters = int((width - 6) / _LETTER)
+        label = frame.name if len(frame.name) <= letters else f"{frame.name[: letters - 1]}…" if letters > 3 else ""
+        python = f", {_ms(frame.python_ms)} of it Python" if frame.python_ms and frame.part != "Python" else ""
+        tip = f"{frame.name} ({frame.part}): {_ms(frame.ms)}, {units.percent(frame.ms / split.ms)}{python}"
+        faint = frame.part in {"Python", "idle"}
+        yield Box(round(x, 2), depth * _ROW, round(width, 2), _color(frame.part), label, tip, faint)
+        at = x
+        for each in frame.inner:
+            yield from drawn(each, at, depth + 1)
+            at += each.ms * scale
+        if frame.inner and frame.python_ms * scale >= _LEAST_WIDTH:
+            rest = frame.python_ms * scale
+            tip = f"Python in {frame.name}: {_ms(frame.python_ms)}"
+            yield Box(round(at, 2), (depth + 1) * _ROW, round(rest, 2), _COLORS["Python"], "", tip, True)
+
+    found: list[Box] = []
+    at = 0.0
+    for each in split.frames:
+        found += drawn(each, at, 0)
+        at += each.ms * scale
+    return found
+
+
+def _ms(ms: float) -> str:
+    return units.time(ms * 1e6)
+
+
+def kind_of(part: str) -> str:
+    """The color's name of a part."""
+    if part in _COLORS:
+        return part
+    known = ("q, k, v", "o", "gate, up", "down", "other linears")
+    return "linears" if part in known or part.startswith("experts") else "other"
+
+
+def _color(part: str) -> int:
+    return _COLORS.get(kind_of(part), _OTHER)
+
+
+def split_title(split: TimeSplit) -> str:
+    """The step that was divided."""
+    what = "A decoded token" if split.work == "decode" else "The prompt"
+    sequences = units.counted(split.batch, "sequence")
+    return f"{what} of {sequences}, {'behind' if split.work == 'decode' else 'of'} {split.prompt:,} tokens"
+
+
+def plot(split: TimeSplit) -> dict[str, Any]:
+    """The variables of the plot of a step."""
+    found = boxes(split)
+    kinds = dict.fromkeys(kind_of(each.name) for each in split.parts)
+    return {
+        "title": split_title(split),
+        "boxes": found,
+        "width": _WIDTH,
+        "row": _ROW,
+        "height": max((each.y for each in found), default=0) + _ROW,
+        "kinds": [(kind, _COLORS.get(kind, _OTHER)) for kind in kinds],
+        "split": split,
+    }
+
+
+def variables(found: ModelResult) -> dict[str, Any]:
+    """The variables of the template for one result."""
+    failed = [each for each in found.layers if each.status is Status.FAIL]
+    return {
+        "found": found,
+        "failed": failed,
+        "status": Status.FAIL if failed else Status.PASS,
+        "unjudged": max(0, found.replaced - len(found.layers)),
+        "plots": [plot(each) for each in found.splits],
+        "proposals": proposals(found),
+        "changed": sorted({each.changed for each in found.layers if each.changed}),
+        "worst": max(found.agreement.drift, key=lambda each: each.relative, default=None),
+    }
+
+
+def html(found: ModelResult) -> str:
+    """The result as one self-contained HTML page."""
+    from tritmark.harness.report.page import document
+
+    return document("model_page.html", headline=headline(found), **variables(found))
+
+
+def headline(found: ModelResult) -> str:
+    """The verdict, and the decoding rate beside the fastest other engine."""
+    failed = sum(each.status is Status.FAIL for each in found.layers)
+    verdict = f"FAIL: {units.counted(failed, 'layer')} beyond the bound" if failed else "PASS"
+    own = next((each for each in found.rates if each.work == "decode"), None)
+    if own is None:
+        return verdict
+    same = [
+        each
+        for each in found.rates
+        if each.speed is not None and (each.work, each.batch, each.prompt) == (own.work, own.batch, own.prompt)
+    ]
+    beside = ""
+    if same:
+        best = max(same, key=lambda each: each.tokens_per_s)
+        beside = f", {units.times(best.speed)} as fast as {best.engine}"
+    return f"{verdict}: {units.number(own.tokens_per_s)} tokens/s decoding{beside}"
+
+
+def write(found: ModelResult, folder: Path, name: str) -> dict[str, Path]:
+    """Write `folder`/`name`.json and .html atomically and return their paths. Raises OSError."""
+    from tritmark.harness.report.page import put
+
+    texts = {"json": f"{found.model_dump_json(indent=1)}\n", "html": html(found)}
+    return {suffix: put(folder, f"{name}.{suffix}", text) for suffix, text in texts.items()}
+
+
+def results_of(record: Record, folder: Path) -> tuple[tuple[ModelResult, ...], tuple[str, ...]]:
+    """The newest result of each model on the Record's machine, from `folder`, and the files that cannot be read."""
+    from pydantic import ValidationError
+
+    found: dict[tuple[str, str, str], ModelResult] = {}
+    unread = []
+    for path in sorted(folder.glob("*.json")):
+        try:
+            each = ModelResult.model_validate_json(path.read_bytes())
+        except (OSError, ValidationError):
+            unread.append(path.name)
+            continue
+        if each.machine == record.machine.id:
+            found[each.model, each.device, each.dtype] = each
+    return tuple(found.values()), tuple(unread)
+
+
+def _beside(record: Record, given: PageContext) -> dict[str, Any] | None:
+    if not given.models and not given.unread_models:
+        return None
+    return {"models": [variables(each) for each in given.models], "unread": given.unread_models}
+
+
+SECTION = Section("models", "Whole models", "models.html", beside=_beside)
