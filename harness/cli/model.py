@@ -173,7 +173,7 @@ def _parts(split: TimeSplit) -> Table:
 
     least = split.least_ms
     of = "" if least is None else f"; its bytes and operations take {least:.3g} ms, {units.percent(least / split.ms)}"
-    heads = ("part", "ms", "share", "least ms", "of the least")
+    heads = ("part", "ms", "share", "least ms", "of the ceiling")
     what = "A decoded token" if split.work == "decode" else "The prompt"
     title = f"{what}, {split.batch} x {split.prompt}: {split.ms:.3g} ms{of}"
     shown = plain_table(title, *heads, right=heads[1:])

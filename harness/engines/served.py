@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
@@ -100,7 +101,7 @@ class ServedEngine:
 
     def _start(self, settings: Settings) -> None:
         self._stop()
-        self._log = tempfile.TemporaryFile()
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115, `_stop` closes it
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tritmark.harness.engines.serve", self._module],
             stdin=subprocess.PIPE,
@@ -123,7 +124,9 @@ class ServedEngine:
 
     def _asked(self, request: dict[str, Any]) -> dict[str, Any]:
         process = self._process
-        assert process is not None and process.stdin is not None and process.stdout is not None
+        assert process is not None
+        assert process.stdin is not None
+        assert process.stdout is not None
         try:
             process.stdin.write(json.dumps(request) + "\n")
             process.stdin.flush()
@@ -137,7 +140,10 @@ class ServedEngine:
             raise EngineError(why)
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
-            raise EngineError(f"{answer['error']}{self._printed()}")
+            why = f"{answer['error']}{self._printed()}"
+            if request["do"] == "load":
+                self._stop()
+            raise EngineError(why)
         return answer
 
     def _printed(self) -> str:
@@ -146,7 +152,9 @@ class ServedEngine:
             return ""
         place = self._log.fileno()
         read = os.pread(place, os.fstat(place).st_size, 0)  # the process shares the offset
-        told = dict.fromkeys(line.strip() for line in read.decode("utf-8", "replace").splitlines() if line.strip(" .\t"))
+        told = dict.fromkeys(
+            line.strip() for line in read.decode("utf-8", "replace").splitlines() if line.strip(" .\t")
+        )
         telling = [line for line in told if _TELLING.search(line)] or list(told)
         return f"; it printed: {' | '.join(telling[-_LINES:])}" if telling else ""
 
@@ -158,11 +166,10 @@ class ServedEngine:
             log.close()
         if process is None:
             return
-        assert process.stdin is not None and process.stdout is not None
-        try:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        with suppress(OSError):
             process.stdin.close()
-        except OSError:
-            pass
         try:
             process.wait(10)
         except subprocess.TimeoutExpired:

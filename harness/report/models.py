@@ -21,7 +21,7 @@ _LEAST_WIDTH = 0.6
 _LETTER = 6.2
 """Width of a letter."""
 _COLORS = {"linears": 0, "attention": 1, "norms": 2, "activation": 3, "head": 4, "embedding": 5, "Python": 7, "idle": 7}
-_OTHER = 6
+_REST = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +34,8 @@ class Box:
     color: int
     label: str
     tip: str
-    faint: bool = False
-    """Time outside of operations."""
+    style: str = ""
+    """faint: time outside of operations; holder: a module whose time is that of those inside it."""
 
 
 def boxes(split: TimeSplit) -> list[Box]:
@@ -50,8 +50,8 @@ def boxes(split: TimeSplit) -> list[Box]:
         label = frame.name if len(frame.name) <= letters else f"{frame.name[: letters - 1]}…" if letters > 3 else ""
         python = f", {_ms(frame.python_ms)} of it Python" if frame.python_ms and frame.part != "Python" else ""
         tip = f"{frame.name} ({frame.part}): {_ms(frame.ms)}, {units.percent(frame.ms / split.ms)}{python}"
-        faint = frame.part in {"Python", "idle"}
-        yield Box(round(x, 2), depth * _ROW, round(width, 2), _color(frame.part), label, tip, faint)
+        style = "faint" if frame.part in {"Python", "idle"} else "holder" if frame.part == "rest" else ""
+        yield Box(round(x, 2), depth * _ROW, round(width, 2), _color(frame.part), label, tip, style)
         at = x
         for each in frame.inner:
             yield from drawn(each, at, depth + 1)
@@ -59,7 +59,7 @@ def boxes(split: TimeSplit) -> list[Box]:
         if frame.inner and frame.python_ms * scale >= _LEAST_WIDTH:
             rest = frame.python_ms * scale
             tip = f"Python in {frame.name}: {_ms(frame.python_ms)}"
-            yield Box(round(at, 2), (depth + 1) * _ROW, round(rest, 2), _COLORS["Python"], "", tip, True)
+            yield Box(round(at, 2), (depth + 1) * _ROW, round(rest, 2), _COLORS["Python"], "", tip, "faint")
 
     found: list[Box] = []
     at = 0.0
@@ -78,11 +78,11 @@ def kind_of(part: str) -> str:
     if part in _COLORS:
         return part
     known = ("q, k, v", "o", "gate, up", "down", "other linears")
-    return "linears" if part in known or part.startswith("experts") else "other"
+    return "linears" if part in known or part.startswith("experts:") else "rest"
 
 
 def _color(part: str) -> int:
-    return _COLORS.get(kind_of(part), _OTHER)
+    return _COLORS.get(kind_of(part), _REST)
 
 
 def split_title(split: TimeSplit) -> str:
@@ -102,7 +102,7 @@ def plot(split: TimeSplit) -> dict[str, Any]:
         "width": _WIDTH,
         "row": _ROW,
         "height": max((each.y for each in found), default=0) + _ROW,
-        "kinds": [(kind, _COLORS.get(kind, _OTHER)) for kind in kinds],
+        "kinds": [(kind, _COLORS.get(kind, _REST)) for kind in kinds],
         "split": split,
     }
 

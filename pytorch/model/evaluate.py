@@ -92,7 +92,10 @@ def evaluate(
                 engine.close()
         report("dividing the time of a step")
         divided = [
-            each for batch in batches for length in prompts for each in _splits(pair.after, drawn(batch, length), limits)
+            each
+            for batch in batches
+            for length in prompts
+            for each in _splits(pair.after, drawn(batch, length), limits)
         ]
         nbytes, per_token = _nbytes(pair.after)
     return ModelResult(

@@ -56,7 +56,9 @@ def load(
     if layout:
         raise UsageError("--layout is for GGUF files")
     if not Path(source).is_dir() and (source.startswith((".", "/")) or source.count("/") != 1):
-        raise UsageError(f"{source}: no folder; legal: a folder of transformers, a .gguf file, or OWNER/NAME of Hugging Face")
+        raise UsageError(
+            f"{source}: no folder; legal: a folder of transformers, a .gguf file, or OWNER/NAME of Hugging Face"
+        )
     try:
         before = transformers.AutoModelForCausalLM.from_pretrained(
             source, dtype=dtype if dtype == DTYPES[0] else getattr(torch, dtype), device_map=device

@@ -20,7 +20,9 @@ def measured_limits(kind: str, threads: int) -> Rates:
     """The highest rates of the device's probes, on the CPU with at most `threads` threads."""
     facts = measure_ceilings(installed().registry.devices[kind])
     facts = [each for each in facts if kind != "cpu" or each.threads <= threads]
-    read = [each.rate for each in facts if each.unit == _BYTES and each.name.startswith("read") and each.level == _MEMORY]
+    read = [
+        each.rate for each in facts if each.unit == _BYTES and each.name.startswith("read") and each.level == _MEMORY
+    ]
     compute = [each.rate for each in facts if each.unit == _OPERATIONS]
     return Rates(read=max(read, default=None), compute=max(compute, default=None))
 

@@ -16,8 +16,8 @@ from tritmark.harness.models import Frame, Part, Rates, TimeSplit
 from tritmark.torch.model.roles import IDLE, PYTHON, REST, StepFacts, part_of, title_of, work_of
 
 _MARK = "tritmark frame "
-_TIMES = 5
-"""Untraced runs."""
+_TIMES, _TRACED = 3, 2
+"""Runs without and with the profiler."""
 
 
 @dataclass(slots=True)
@@ -31,12 +31,21 @@ class _Node:
     rows: int = 0
     own: float = 0.0
     python: float = 0.0
+    events: int = 0
+    """Events inside of the operations."""
+    marks: int = 0
+    """Events outside of the operations: they themselves, and frames."""
     inner: dict[str, _Node] = field(default_factory=dict)
 
     def all(self) -> Iterator[_Node]:
+        """It, and all inside it."""
         yield self
         for each in self.inner.values():
             yield from each.all()
+
+    def total(self) -> float:
+        """The time of all of them."""
+        return sum(each.own + each.python for each in self.all())
 
 
 def split(
@@ -45,8 +54,9 @@ def split(
     """The time of `call`, which runs `steps` equal steps of a converted model and waits for the device.
 
     The profiler's events are nested intervals: an operation counts to the innermost module around it. Time outside of
-    operations is Python. Tracing makes Python slower, so its times are scaled to those of the untraced call. On a GPU
-    kernels count to the module that launched them, and the GPU is idle for the rest of the untraced time.
+    operations is Python. The profiler makes the call slower by about the same time for each event, which is subtracted
+    where the event is; then all times are scaled to the untraced call. On a GPU kernels count to the module that
+    launched them, and the GPU is idle for the rest of the untraced time.
     """
     call()
     untraced = []
@@ -56,15 +66,16 @@ def split(
         untraced.append(perf_counter_ns() - begin)
     whole = median(untraced) / 1e3
     cuda = model.device.type == "cuda"
-    root = _Node("step", REST)
-    with _marked(model, root) as nodes:
-        events = _traced(call, cuda)
-    (_by_kernels if cuda else _by_operations)(events, root, nodes)
-    own = sum(each.own for each in root.all())
-    python = sum(each.python for each in root.all())
-    shrink = min(1.0, whole / own) if own else 1.0  # operations alone may take longer in the traced run
-    of_python = max(0.0, whole - own) / python if python else 0.0
-    idle = max(0.0, whole - own) if cuda else 0.0
+    root = min((_divided(model, call, cuda) for _ in range(_TRACED)), key=_Node.total)
+    if not cuda:
+        nodes = list(root.all())
+        each = max(0.0, root.total() - whole) / max(1, sum(node.events + node.marks for node in nodes))
+        for node in nodes:
+            node.own = max(0.0, node.own - each * node.events)
+            node.python = max(0.0, node.python - each * node.marks)
+    busy = root.total()
+    shrink = whole / busy if busy and (not cuda or busy > whole) else 1.0
+    idle = max(0.0, whole - busy) if cuda else 0.0
     scale = 1e3 * steps
     decoding = work != PROMPT
     facts = StepFacts(
@@ -78,7 +89,7 @@ def split(
     def frame(node: _Node) -> Frame:
         inner = tuple(frame(each) for each in node.inner.values())
         own_ms = node.own * shrink / scale
-        python_ms = node.python * of_python / scale
+        python_ms = node.python * shrink / scale
         nbytes, operations = (0, 0)
         if node.module is not None:
             nbytes, operations = work_of(node.module, node.part, node.rows, facts)
@@ -103,6 +114,15 @@ def split(
         frames += (Frame(name=IDLE, part=IDLE, ms=idle / scale, own_ms=idle / scale),)
     ms = whole / scale
     return TimeSplit(work=work, batch=batch, prompt=prompt, ms=ms, frames=frames, parts=_parts(frames, ms, limits))
+
+
+def _divided(model: Any, call: Callable[[], None], cuda: bool) -> _Node:
+    """The frames of a traced call."""
+    root = _Node("step", REST)
+    with _marked(model, root) as nodes:
+        events = _traced(call, cuda)
+    (_by_kernels if cuda else _by_operations)(events, root, nodes)
+    return root
 
 
 def _parts(frames: tuple[Frame, ...], whole: float, limits: Rates) -> tuple[Part, ...]:
@@ -140,9 +160,8 @@ def _traced(call: Callable[[], None], cuda: bool) -> Any:
     from torch.profiler import ProfilerActivity, profile
 
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]
-    with profile(activities=activities) as traced:
-        with torch.profiler.record_function(f"{_MARK}0"):
-            call()
+    with profile(activities=activities, acc_events=True) as traced, torch.profiler.record_function(f"{_MARK}0"):
+        call()
     return traced.events()
 
 
@@ -174,9 +193,7 @@ def _marked(model: Any, root: _Node) -> Iterator[list[_Node]]:
     for name, module in model.named_modules():
         part = part_of(model, name, module)
         if part is not None:
-            handles.append(
-                module.register_forward_pre_hook(enter(name, part, module), prepend=True, with_kwargs=True)
-            )
+            handles.append(module.register_forward_pre_hook(enter(name, part, module), prepend=True, with_kwargs=True))
             handles.append(module.register_forward_hook(leave))
     try:
         yield nodes
@@ -187,27 +204,30 @@ def _marked(model: Any, root: _Node) -> Iterator[list[_Node]]:
 
 def _by_operations(events: Any, root: _Node, nodes: list[_Node]) -> None:
     """Divide the time of the host."""
-    stack: list[tuple[float, _Node | None]] = []
-    """The end of each open interval; None for an operation."""
+    stack: list[tuple[float, _Node, bool]] = []
+    """Of each open interval the end, the frame, and whether it is an operation."""
     marks = {f"{_MARK}{at}": node for at, node in enumerate(nodes)}
     for event in sorted(events, key=lambda each: (each.time_range.start, -each.time_range.end)):
         begin, end = event.time_range.start, event.time_range.end
         while stack and stack[-1][0] <= begin:
             stack.pop()
-        if stack and stack[-1][1] is None:
-            continue  # part of an operation
-        node, around = marks.get(event.name), stack[-1][1] if stack else None
-        took = end - begin
-        if node is not None:
-            node.python += took
-            if around is not None:
-                around.python -= took
-        elif around is None:
+        node = marks.get(event.name)
+        if not stack:
+            if node is root:
+                node.python += end - begin
+                stack.append((end, root, False))
             continue  # outside of the step
+        _, around, within = stack[-1]
+        if within:
+            around.events += 1
+            continue
+        around.python -= end - begin
+        around.marks += 1
+        if node is None:
+            around.own += end - begin
         else:
-            around.own += took
-            around.python -= took
-        stack.append((end, node))
+            node.python += end - begin
+        stack.append((end, node or around, node is None))
 
 
 def _by_kernels(events: Any, root: _Node, nodes: list[_Node]) -> None:

@@ -57,9 +57,7 @@ class InProcess:
         """Nothing to end."""
 
 
-def rates(
-    engines: Sequence[Engine], prompt: torch.Tensor, seconds: float, failed: dict[str, str]
-) -> list[TokenRate]:
+def rates(engines: Sequence[Engine], prompt: torch.Tensor, seconds: float, failed: dict[str, str]) -> list[TokenRate]:
     """The rates of each engine for a prompt (B, T) and for tokens behind it, interleaved with the first, tritmark's.
 
     An engine that fails is left out; `failed` gets its message by "engine, work".

@@ -134,12 +134,8 @@ class WholeModel:
 PUBLISHED = {
     "bitnet-b1.58-2B-4T": WholeModel("bitnet-b1.58", 30, 2560, 6912, (20, 5, 128), 128256, True, 500_000.0),
     "falcon-e-3B": WholeModel("llama", 32, 2048, 13312, (16, 2, 128), 32768, False, 1_000_042.0),
-    "ternary-bonsai-1.7B": WholeModel(
-        "qwen3", 28, 2048, 6144, (16, 8, 128), 151936, True, 1e6, 1e-6, 40960, group=128
-    ),
-    "ternary-bonsai-8B": WholeModel(
-        "qwen3", 36, 4096, 12288, (32, 8, 128), 151936, False, 1e6, 1e-6, 40960, group=128
-    ),
+    "ternary-bonsai-1.7B": WholeModel("qwen3", 28, 2048, 6144, (16, 8, 128), 151936, True, 1e6, 1e-6, 40960, group=128),
+    "ternary-bonsai-8B": WholeModel("qwen3", 36, 4096, 12288, (32, 8, 128), 151936, False, 1e6, 1e-6, 40960, group=128),
 }
 """Shapes of published models. Figures that models.toml does not have are those of their cards and base models."""
 
@@ -242,9 +238,7 @@ def _linear(model: WholeModel, name: str, shape: tuple[int, ...]) -> dict[str, N
         return {known: floats}
     # transformers publishes experts one by one, and stacks them when it loads them.
     layer, part = name.split(".")[1], name.removesuffix("_exps").rpartition("_")[2]
-    return {
-        f"model.layers.{layer}.mlp.experts.{number}.{part}_proj.weight": one for number, one in enumerate(floats)
-    }
+    return {f"model.layers.{layer}.mlp.experts.{number}.{part}_proj.weight": one for number, one in enumerate(floats)}
 
 
 def _router(model: WholeModel, layer: int) -> NDArray[np.float32]:
