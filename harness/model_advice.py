@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tritmark.harness.models import ModelResult, Part, TimeSplit
+from tritmark.harness.models import ModelResult, StepPart, TimeSplit
 
 _WORTH = 1.02
 """The least gain that is proposed."""
@@ -45,11 +45,11 @@ class ModelRule:
     """What to do about a kind of part."""
 
     name: str
-    applies: Callable[[ModelResult, TimeSplit, Part], bool]
+    applies: Callable[[ModelResult, TimeSplit, StepPart], bool]
     edit: str
 
 
-def _named(*names: str) -> Callable[[ModelResult, TimeSplit, Part], bool]:
+def _named(*names: str) -> Callable[[ModelResult, TimeSplit, StepPart], bool]:
     return lambda found, split, part: part.name in names or (":" in part.name and part.name.partition(":")[0] in names)
 
 

@@ -114,7 +114,7 @@ class Frame(Model):
     inner: tuple[Frame, ...] = ()
 
 
-class Part(Model):
+class StepPart(Model):
     """All frames of a kind."""
 
     name: str
@@ -137,7 +137,7 @@ class TimeSplit(Model):
     ms: float
     """Of the whole step, untraced: the median."""
     frames: tuple[Frame, ...]
-    parts: tuple[Part, ...]
+    parts: tuple[StepPart, ...]
     """The longest first."""
 
     @property

@@ -67,7 +67,7 @@ def model(
 
     from tritmark.harness.cli.progress import ProgressCallback, ProgressLine
     from tritmark.harness.models import evaluator
-    from tritmark.harness.report.models import write
+    from tritmark.harness.report.model_page import write
 
     with ProgressLine(console(stderr=True)) as line:
         following = ProgressCallback(line)
@@ -141,12 +141,12 @@ def _print(found: ModelResult) -> None:
         f"memory: {size(found.nbytes_before)} before, {size(found.nbytes)} with the kernels' weights; at most "
         f"{size(found.peak_nbytes)} at a time, with both"
     )
-    for engine, ms in found.first_token_ms.items():
-        put(f"first token of {engine}: {ms:.3g} ms")
+    for name, ms in found.first_token_ms.items():
+        put(f"first token of {name}: {ms:.3g} ms")
     console().print(_rates(found))
-    for each in found.engines:
-        put(f"{each.name} {each.version}: {each.settings or f'not timed: {each.failed}'}")
-        for why in each.missing:
+    for engine in found.engines:
+        put(f"{engine.name} {engine.version}: {engine.settings or f'not timed: {engine.failed}'}")
+        for why in engine.missing:
             put(f"  not timed: {why}")
     for split in found.splits:
         console().print(_parts(split))

@@ -1,4 +1,4 @@
-"""Whole models: a section of the report, and the page of one result."""
+"""Whole models as a section of the report: the plot of where time goes, and the results beside a Record."""
 
 from __future__ import annotations
 
@@ -120,40 +120,6 @@ def variables(found: ModelResult) -> dict[str, Any]:
         "changed": sorted({each.changed for each in found.layers if each.changed}),
         "worst": max(found.agreement.drift, key=lambda each: each.relative, default=None),
     }
-
-
-def html(found: ModelResult) -> str:
-    """The result as one self-contained HTML page."""
-    from tritmark.harness.report.page import document
-
-    return document("model_page.html", headline=headline(found), **variables(found))
-
-
-def headline(found: ModelResult) -> str:
-    """The verdict, and the decoding rate beside the fastest other engine."""
-    failed = sum(each.status is Status.FAIL for each in found.layers)
-    verdict = f"FAIL: {units.counted(failed, 'layer')} beyond the bound" if failed else "PASS"
-    own = next((each for each in found.rates if each.work == "decode"), None)
-    if own is None:
-        return verdict
-    same = [
-        each
-        for each in found.rates
-        if each.speed is not None and (each.work, each.batch, each.prompt) == (own.work, own.batch, own.prompt)
-    ]
-    beside = ""
-    if same:
-        best = max(same, key=lambda each: each.tokens_per_s)
-        beside = f", {units.times(best.speed)} as fast as {best.engine}"
-    return f"{verdict}: {units.number(own.tokens_per_s)} tokens/s decoding{beside}"
-
-
-def write(found: ModelResult, folder: Path, name: str) -> dict[str, Path]:
-    """Write `folder`/`name`.json and .html atomically and return their paths. Raises OSError."""
-    from tritmark.harness.report.page import put
-
-    texts = {"json": f"{found.model_dump_json(indent=1)}\n", "html": html(found)}
-    return {suffix: put(folder, f"{name}.{suffix}", text) for suffix, text in texts.items()}
 
 
 def results_of(record: Record, folder: Path) -> tuple[tuple[ModelResult, ...], tuple[str, ...]]:

@@ -12,7 +12,7 @@ import torch
 
 from tritmark.harness.engines.engine import PROMPT
 from tritmark.harness.measure.statistics import median
-from tritmark.harness.models import Frame, Part, Rates, TimeSplit
+from tritmark.harness.models import Frame, Rates, StepPart, TimeSplit
 from tritmark.torch.model.roles import IDLE, PYTHON, REST, StepFacts, part_of, title_of, work_of
 
 _MARK = "tritmark frame "
@@ -125,7 +125,7 @@ def _divided(model: Any, call: Callable[[], None], cuda: bool) -> _Node:
     return root
 
 
-def _parts(frames: tuple[Frame, ...], whole: float, limits: Rates) -> tuple[Part, ...]:
+def _parts(frames: tuple[Frame, ...], whole: float, limits: Rates) -> tuple[StepPart, ...]:
     sums: dict[str, list[Any]] = {}
 
     def add(frame: Frame) -> None:
@@ -142,7 +142,7 @@ def _parts(frames: tuple[Frame, ...], whole: float, limits: Rates) -> tuple[Part
     for each in frames:
         add(each)
     found = [
-        Part(
+        StepPart(
             name=name,
             ms=ms,
             share=ms / whole,

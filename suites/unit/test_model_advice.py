@@ -6,7 +6,7 @@ import pytest
 from made_up_model_results import result, split
 
 from tritmark.harness.model_advice import proposals
-from tritmark.harness.models import Part
+from tritmark.harness.models import StepPart
 
 
 def test_the_part_that_loses_most_comes_first() -> None:
@@ -18,7 +18,7 @@ def test_the_part_that_loses_most_comes_first() -> None:
 
 
 def test_the_longest_part_is_not_proposed_at_its_least_time() -> None:
-    parts = (Part(name="down", ms=9, share=0.9, nbytes=1, least_ms=8.95), Part(name="norms", ms=1, share=0.1))
+    parts = (StepPart(name="down", ms=9, share=0.9, nbytes=1, least_ms=8.95), StepPart(name="norms", ms=1, share=0.1))
     assert [each.part for each in proposals(result(splits=(split(parts=parts),)))] == ["norms"]
 
 
@@ -34,5 +34,5 @@ def test_the_longest_part_is_not_proposed_at_its_least_time() -> None:
     ],
 )
 def test_each_part_has_its_rule(work: str, part: str, operations: int, rule: str) -> None:
-    one = split(work, parts=(Part(name=part, ms=9, share=0.9, operations=operations),))
+    one = split(work, parts=(StepPart(name=part, ms=9, share=0.9, operations=operations),))
     assert [each.rule for each in proposals(result(splits=(one,)))] == [rule]

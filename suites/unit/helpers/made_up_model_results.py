@@ -11,8 +11,8 @@ from tritmark.harness.models import (
     Frame,
     JudgedLayer,
     ModelResult,
-    Part,
     Rates,
+    StepPart,
     TimeSplit,
     TokenRate,
 )
@@ -31,11 +31,11 @@ def frames() -> tuple[Frame, ...]:
 def split(work: str = "decode", **changed: Any) -> TimeSplit:
     """The time of these frames."""
     parts = (
-        Part(name="head", ms=3, share=0.3, nbytes=20_000_000, least_ms=2.5),
-        Part(name="Python", ms=2.2, share=0.22),
-        Part(name="attention", ms=2, share=0.2, nbytes=2000, least_ms=0.0002),
-        Part(name="q, k, v", ms=1.8, share=0.18, nbytes=18_000_000, operations=20, least_ms=1.8),
-        Part(name="rest", ms=1, share=0.1),
+        StepPart(name="head", ms=3, share=0.3, nbytes=20_000_000, least_ms=2.5),
+        StepPart(name="Python", ms=2.2, share=0.22),
+        StepPart(name="attention", ms=2, share=0.2, nbytes=2000, least_ms=0.0002),
+        StepPart(name="q, k, v", ms=1.8, share=0.18, nbytes=18_000_000, operations=20, least_ms=1.8),
+        StepPart(name="rest", ms=1, share=0.1),
     )
     given: dict[str, Any] = {"work": work, "batch": 1, "prompt": 128, "ms": 10.0, "frames": frames(), "parts": parts}
     return TimeSplit(**{**given, **changed})

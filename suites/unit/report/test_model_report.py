@@ -10,7 +10,8 @@ from made_up_records import small_record
 
 from tritmark.harness.models import Frame, JudgedLayer
 from tritmark.harness.record import Status
-from tritmark.harness.report.models import boxes, headline, html, results_of, write
+from tritmark.harness.report.model_page import headline, html, write
+from tritmark.harness.report.models import boxes, results_of
 from tritmark.harness.report.page import render
 from tritmark.harness.report.section import PageContext
 
