@@ -243,13 +243,13 @@ def _linear(model: WholeModel, name: str, shape: tuple[int, ...]) -> dict[str, N
 
 def _router(model: WholeModel, layer: int) -> NDArray[np.float32]:
     shape = model.experts[0], model.hidden
-    return model.codes(f"blk.{layer}.ffn_gate_inp", shape).astype(np.float32) / 16
+    return model.codes(f"blk.{layer}.ffn_gate_inp", shape) * np.float32(1 / 16)
 
 
 def _biases(model: WholeModel, layer: int) -> Iterator[tuple[str, NDArray[np.float32]]]:
     for name, shape in model.linears():
         if name.startswith(f"blk.{layer}.") and name.rpartition("_")[2] in {"q", "k", "v"}:
-            yield name, model.codes(f"{name}/bias", shape[:1]).astype(np.float32) / 8
+            yield name, model.codes(f"{name}/bias", (1, shape[0]))[0] * np.float32(1 / 8)
 
 
 def byte_characters() -> list[str]:

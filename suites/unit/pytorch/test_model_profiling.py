@@ -13,10 +13,11 @@ pytest.importorskip("transformers", reason="transformers is not installed; tox -
 
 from whole_models import tiny, write_folder  # noqa: E402
 
+from tritmark.harness.engines.engine import DECODED  # noqa: E402
 from tritmark.harness.models import Frame, Rates, TimeSplit  # noqa: E402
 from tritmark.torch.model.loading import load  # noqa: E402
 from tritmark.torch.model.profiling import split  # noqa: E402
-from tritmark.torch.model.timing import DECODED, decode_steps, prompt_step  # noqa: E402
+from tritmark.torch.model.timing import decode_steps, prompt_step  # noqa: E402
 
 LIMITS = Rates(read=1e9, compute=1e9)
 
@@ -71,7 +72,12 @@ def test_bytes_and_operations_are_those_of_the_layers(model: Any) -> None:
 def test_slow_python_counts_as_python(model: Any) -> None:
     act = model.model.layers[1].mlp.act_fn
     was = act.forward
-    act.forward = lambda x: (sleep(0.4), was(x))[1]
+
+    def slow(x: Any) -> Any:
+        sleep(0.4)
+        return was(x)
+
+    act.forward = slow
     found = divided(model, "prompt")
     assert found.parts[0].name == "Python"
     slowest = max(all_frames(found.frames), key=lambda each: each.python_ms)
