@@ -14,7 +14,7 @@ from cpython.buffer cimport (
     PyBUF_FORMAT, PyBUF_STRIDES, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 )
 from libc.math cimport isfinite
-from libc.stdlib cimport free, getenv, malloc
+from libc.stdlib cimport calloc, free, getenv, malloc
 
 from numpy import empty as _empty, float32 as _float32, int8 as _int8, int32 as _int32, ndarray as _ndarray
 
@@ -515,6 +515,78 @@ cdef class LinearCall(NativeCall):
     def ran(self) -> str:
         """The instruction set whose product ran last, as that code recorded it; "" before the first run."""
         return self.product.ran
+
+
+cdef int quantized_before(void *args) noexcept nogil:
+    """In place of a quantization whose result is there."""
+    return 0
+
+
+ctypedef struct linears_args:
+    tm_run run  # its `bad` is that of the step where the run ended
+    size_t count
+    size_t done  # steps without an element that is not finite
+    tm_linear_args *each
+
+
+cdef int run_linears(void *args) noexcept nogil:
+    cdef linears_args *all = <linears_args *>args
+    cdef tm_linear_args *step
+    all.run.bad, all.done = -1, 0
+    while all.done < all.count:
+        step = &all.each[all.done]
+        tm_linear(step)
+        all.run.ran, all.run.used = step.run.ran, step.run.used
+        all.run.bad = step.run.bad
+        if step.run.bad >= 0:
+            break
+        all.done += 1
+    all.run.runs += 1
+    return 0
+
+
+cdef class LinearsCall(NativeCall):
+    """Several LinearCalls, run in order. `shared` reports for each whether its rows were quantized by the step before,
+    with whose quantization it was made."""
+
+    cdef linears_args linears
+
+    def __cinit__(self):
+        self.linears.each = NULL
+
+    def __init__(self, calls, shared):
+        cdef LinearCall one
+        cdef size_t at = 0
+        self.owners = tuple(calls)
+        self.linears.count = len(self.owners)
+        if not self.linears.count:
+            raise ValueError("no calls to run")
+        self.linears.each = <tm_linear_args *>calloc(self.linears.count, sizeof(tm_linear_args))
+        if self.linears.each == NULL:
+            raise MemoryError()
+        for one, before in zip(self.owners, shared, strict=True):
+            self.linears.each[at] = one.linear
+            if before:
+                if not at or self.linears.each[at - 1].first != one.linear.first:
+                    raise ValueError(f"call {at} has a quantization of its own")
+                self.linears.each[at].quantize = quantized_before
+            at += 1
+        self.linears.run.ran = self.linears.run.bad = -1
+        self.call.fn, self.call.args = run_linears, &self.linears
+
+    def __dealloc__(self):
+        free(self.linears.each)
+
+    def succeeds(self) -> bool:
+        """Runs once; returns whether every row was finite."""
+        with nogil:
+            run_linears(&self.linears)
+        return self.linears.run.bad < 0
+
+    @property
+    def done(self) -> int:
+        """Calls of the last run before the first with an element that is not finite."""
+        return self.linears.done
 
 
 cdef class LinearPlan:

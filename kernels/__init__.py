@@ -16,9 +16,12 @@ from tritmark.kernels.cuda.memory.memory import MemoryHealth
 from tritmark.kernels.dispatch.dispatch import register
 from tritmark.kernels.formats import FORMATS
 from tritmark.kernels.functions import *  # noqa: F403
+from tritmark.kernels.linear.bound_linears import BoundLinears, bind_linears
+from tritmark.kernels.linear.gathering import gather_weights
 from tritmark.kernels.linear.linear import QuantizedLinear
 from tritmark.kernels.linear.warming import WarmedCall, warm_up
 from tritmark.kernels.native import cpu
+from tritmark.kernels.native.arena import ArenaPages
 from tritmark.kernels.public.device_health import check_memory_health, performance_stats
 from tritmark.kernels.spreading.result import Spread
 from tritmark.kernels.spreading.spread import spread
@@ -42,13 +45,17 @@ __all__ = [
     "FORMATS",
     "OPS",
     "PROVIDER",
+    "ArenaPages",
+    "BoundLinears",
     "DeviceStats",
     "MemoryHealth",
     "PackedWeights",
     "QuantizedLinear",
     "Spread",
     "WarmedCall",
+    "bind_linears",
     "check_memory_health",
+    "gather_weights",
     "pack_weights",
     "performance_stats",
     "receipts",

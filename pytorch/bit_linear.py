@@ -193,6 +193,11 @@ class BitLinear(torch.nn.Module):  # type: ignore[misc]
             return None
         return self._follow(weight, scale).derived.packed
 
+    def follow_again(self) -> None:
+        """Take the packed weights that are kept for this state, after they were moved."""
+        self._followed = None
+        self._follow(self.weight, self.weight_scale)
+
     def repack(self) -> None:
         """Read weights and scale again after writes that PyTorch does not count. Waits for the device. Raises
         InvalidArgumentError for invalid weights or an invalid scale."""

@@ -10,11 +10,13 @@ from typing import Any
 import torch
 
 from tritmark.harness.errors import InvalidArgumentError
+from tritmark.kernels.native.arena import ArenaPages
 from tritmark.torch import converted_experts
 from tritmark.torch.bit_experts import BitExperts
 from tritmark.torch.bit_linear import BitLinear
 from tritmark.torch.contract import HALVES
 from tritmark.torch.derived import DEVICES
+from tritmark.torch.gathering import gather
 from tritmark.torch.ternary_floats import ternary_experts_of, ternary_of
 
 _OF_TRANSFORMERS = "transformers.integrations.bitnet"
@@ -54,9 +56,17 @@ class Kept:
 class Conversion:
     """What convert did to a model. It holds the layers of before until it is dropped."""
 
-    def __init__(self, replaced: Sequence[Replaced], kept: Sequence[Kept], undoing: Sequence[_Place]) -> None:
+    def __init__(
+        self,
+        replaced: Sequence[Replaced],
+        kept: Sequence[Kept],
+        undoing: Sequence[_Place],
+        pages: ArenaPages | None = None,
+    ) -> None:
         self.replaced = tuple(replaced)
         self.kept = tuple(kept)
+        self.pages = pages
+        """The arena with the packed weights of the layers on the CPU; None if there are none."""
         self._undoing = tuple(undoing)
 
     def undo(self) -> None:
@@ -72,7 +82,8 @@ class Conversion:
 
     def __str__(self) -> str:
         head = f"{len(self.replaced)} replaced, {len(self.kept)} kept"
-        return "\n".join((head, *map(str, self.replaced), *map(str, self.kept)))
+        pages = () if self.pages is None else (str(self.pages),)
+        return "\n".join((head, *pages, *map(str, self.replaced), *map(str, self.kept)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +134,9 @@ def convert(
     layers; 8 replaces ternary `torch.nn.Linear` also on the CPU, and quantizes their activations. `keep` has patterns
     of names (fnmatch) of layers that stay.
 
+    On the CPU the packed weights of all layers lie in one arena of huge pages; `pages` of the result reports how much
+    of it the system put there, and why not all.
+
     Layers with hooks, parametrizations or tied weights, subclasses, and layers on other devices are kept, too. The
     result lists each layer; `undo()` restores the model. Raises InvalidArgumentError, and changes nothing, for an
     argument outside the contract.
@@ -156,10 +170,11 @@ def convert(
         else:
             replaced.append(Replaced(name, was, *made))
             places.append(_Place(name, parent, attribute, module, made[0]))
+    pages = gather(layer for place in places for layer in place.made.modules())
     # All layers are made before the first is replaced: an exception leaves the model as it was.
     for place in places:
         place.parent._modules[place.attribute] = place.made
-    return Conversion(replaced, kept, places)
+    return Conversion(replaced, kept, places, pages)
 
 
 def _children(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module, str, torch.nn.Module]]:

@@ -177,6 +177,29 @@ def forget(tensor: torch.Tensor) -> None:
     _KEPT.pop(_storage(tensor), None)
 
 
+class KeptWeights(NamedTuple):
+    """A kept result whose packed weights can be moved."""
+
+    packed: torch.Tensor
+    of_storage: dict[Hashable, _MadeOf]
+    key: Hashable
+
+    def replace(self, packed: torch.Tensor) -> None:
+        """Keep the same bytes at another place."""
+        known = self.of_storage[self.key]
+        self.of_storage[self.key] = known._replace(made=known.made._replace(packed=packed))
+
+
+def entries_of(weight: torch.Tensor) -> list[KeptWeights]:
+    """What is kept for these weights, for each number of rows and kind of scales."""
+    of_storage, address = _KEPT.get(_storage(weight), _NOTHING), weight.data_ptr()
+    return [
+        KeptWeights(each.made.packed, of_storage, key)
+        for key, each in of_storage.items()
+        if isinstance(key, tuple) and key[0] == address and hasattr(each.made, "packed")
+    ]
+
+
 def _keep(
     tensor: torch.Tensor,
     key: Hashable,

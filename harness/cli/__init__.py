@@ -31,6 +31,7 @@ from tritmark.harness.cli.doctor import doctor
 from tritmark.harness.cli.errors import errors
 from tritmark.harness.cli.examples import epilog
 from tritmark.harness.cli.exit_status import ENVIRONMENT, MEANINGS, USAGE
+from tritmark.harness.cli.fleet import fleet
 from tritmark.harness.cli.formats import formats
 from tritmark.harness.cli.frame import frame
 from tritmark.harness.cli.gate import gate
@@ -230,6 +231,7 @@ _commands: tuple[Callable[..., None] | typer.Typer, ...] = (
     formats,
     model,
     league,
+    fleet,
     precision,
     criteria,
     doctor,

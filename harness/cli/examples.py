@@ -103,6 +103,19 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("tritmark league --peer bitnet.cpp=build/libbitnet.so", "with your build of bitnet.cpp"),
         ("tritmark league results/runs/ID.json", "from an existing Record, without interleaved ratios"),
     ),
+    "fleet": (
+        ("tritmark fleet run --scheduler tcp://10.0.0.5:8786", "every kind of machine of the cluster"),
+        ("tritmark fleet compare", "which kernel is the fastest where?"),
+    ),
+    "fleet run": (
+        ("tritmark fleet run --scheduler tcp://10.0.0.5:8786 --suite smoke", "seconds for each op and kind of machine"),
+        ("tritmark fleet run --scheduler tcp://10.0.0.5:8786 --kind 'cuda/*' --op 'ternary_*'", "only some"),
+    ),
+    "fleet compare": (
+        ("tritmark fleet compare", "the newest set: table and page"),
+        ("tritmark fleet compare NEW --against OLD", f"exits with {FAILED} if a figure is slower"),
+        ("tritmark fleet compare ID ../other/results --json", "several sets as one, for scripts"),
+    ),
     "precision": (
         ("tritmark precision", "fp32, fp16 and bf16 on the GPU: time, error, memory, copies"),
         ("tritmark precision 512x13824x2560 --error 1e-3", "the fastest within that error"),

@@ -23,6 +23,12 @@ def plan(installed: Installed, request: Request) -> list[Group]:
     missing, the result is empty, without an error.
     """
     devices = chosen_devices(installed, request)
+    return [group for group in plan_anywhere(installed, request) if devices[group.key.device].missing() is None]
+
+
+def plan_anywhere(installed: Installed, request: Request) -> list[Group]:
+    """The groups to run, in order, also on devices that this machine lacks. Raises UsageError as `plan` does."""
+    devices = chosen_devices(installed, request)
     if request.suite is None:
         return []
     in_suite = list(dict.fromkeys(item.workload.op for item in request.suite.selected))
@@ -67,12 +73,11 @@ def plan(installed: Installed, request: Request) -> list[Group]:
     order = {
         key: place for place, key in enumerate(dict.fromkeys(key for op in in_suite for key in installed.keys(op)))
     }
-    there = [
+    whole = [
         replace(group, corners=tuple(corners.get(group.key, ()))) if group.workload.drawn else group
         for group in groups.values()
-        if devices[group.key.device].missing() is None
     ]
-    return sorted(there, key=lambda group: (not group.workload.drawn, order[group.key]))
+    return sorted(whole, key=lambda group: (not group.workload.drawn, order[group.key]))
 
 
 def _wanted(variant: Variant, item: SelectedWorkload, request: Request) -> bool:

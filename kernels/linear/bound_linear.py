@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +11,7 @@ import numpy.typing as npt
 from tritmark.harness.contract import check_array, check_output
 from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.monitor import hook, receipts
-from tritmark.harness.spec import Launch, Receipt, Requirement, Tensor
+from tritmark.harness.spec import Launch, Receipt, Requirement, Tensor, Variant
 from tritmark.kernels.activation_quantize.spec import KEY as QUANTIZE_KEY
 from tritmark.kernels.activation_quantize.spec import OP as ACTIVATION_QUANTIZE
 from tritmark.kernels.dispatch import dispatch, offload
@@ -19,6 +19,30 @@ from tritmark.kernels.native import cpu
 from tritmark.kernels.weights.packed import PackedWeights, product_with
 
 _OP = "QuantizedLinear.bind"
+
+
+class _Quantized(NamedTuple):
+    """A quantization of rows."""
+
+    x: npt.NDArray[np.float32]
+    kernel: Variant
+    threads: int | None
+    launch: Launch
+
+
+class Quantizations:
+    """Quantized rows of calls that run in sequence. They share memory, which stays in the caches, and calls with the
+    same rows behind each other share the quantization."""
+
+    def __init__(self) -> None:
+        self._rooms: dict[tuple[int, int], tuple[npt.NDArray[Any], ...]] = {}
+        self.last: _Quantized | None = None
+
+    def room(self, M: int, K: int) -> tuple[npt.NDArray[Any], ...]:
+        """Codes (M, K), scales (M,) and sums (M,) of rows."""
+        if (M, K) not in self._rooms:
+            self._rooms[M, K] = np.empty((M, K), np.int8), np.empty(M, np.float32), np.empty(M, np.int32)
+        return self._rooms[M, K]
 
 
 class BoundLinear:
@@ -39,7 +63,9 @@ class BoundLinear:
         threads: int | None,
         device: str,
         requirement: Requirement,
+        among: Quantizations | None = None,
     ) -> None:
+        """`among`: those of the calls before, with which this one runs in sequence."""
         (N, K), leading = weights.matrix, x.shape[:-1]
         M = x.size // K
         taken = Tensor("x", tuple("BMK"[3 - x.ndim :]), "float32", "activations")
@@ -53,14 +79,21 @@ class BoundLinear:
         check_output(_OP, made, out, (*leading, N), "float32", {**others, "weights": weights.data})
         self.x, self.out = x, out
         self._weights = weights
-        q, scale, sums = np.empty((M, K), np.int8), np.empty(M, np.float32), np.empty(M, np.int32)
+        among = Quantizations() if among is None else among
+        q, scale, sums = among.room(M, K)
         axes = {"M": M, "N": N, "K": K}
         asked = (threads, requirement)
         key, arrays = replace(QUANTIZE_KEY, device=device), (q, scale, out, weights.data)
         quantize = dispatch.select(key, {"M": M, "K": K}, None, *asked, arrays=(x, q, scale, sums))
         self._product = product_with(weights, device, "float32", axes, weights.asked(variant), *asked, arrays)
         count = dispatch.threads_for(self._product.key, threads)
-        first = quantize.bind({"x": x.reshape(M, K)}, {"q": q, "scale": scale, "sum": sums}, {"M": M, "K": K}, count)
+        last = among.last
+        self.shares = last is not None and last.x is x and last.kernel is quantize and last.threads == threads
+        """Whether the call before quantizes the rows."""
+        if last is None or not self.shares:
+            made_of, written = {"x": x.reshape(M, K)}, {"q": q, "scale": scale, "sum": sums}
+            last = _Quantized(x, quantize, threads, quantize.bind(made_of, written, {"M": M, "K": K}, count))
+            among.last = last
         inputs = {
             "activations": q,
             "weights": weights.packed_as(self._product.key.format, device),
@@ -71,7 +104,7 @@ class BoundLinear:
         native = cpu.own(quantize) and cpu.own(self._product)
         call: Any = cpu.native("host_plan").LinearCall if native else _ForeignLinear
         plain = bias is None or (native and bias.flags.c_contiguous and bias.flags.aligned)
-        self.launch: Any = call(first, self._second, bias if plain else None)
+        self.launch: Any = call(last.launch, self._second, bias if plain else None)
         self._bias = None if plain else bias
         self._ran = hook.KernelRan(self._product.id, axes, count)
 
@@ -93,16 +126,25 @@ class BoundLinear:
             if receipts.collects():
                 return self._collected()
         if not self.launch.succeeds():
-            flat = {"x": self.x.reshape(-1, self.x.shape[-1])}
-            try:
-                dispatch.raise_for_bad(ACTIVATION_QUANTIZE, flat, self.launch, flat=True)
-            except InvalidArgumentError as error:
-                raise as_called(error, "x") from None
+            self.refuse(self.launch)
         if self._bias is not None:
             self.out += self._bias
         return self.out
 
     __call__ = run
+
+    def refuse(self, launch: Any) -> None:
+        """Raise InvalidArgumentError for the element of `x` that a launch found."""
+        flat = {"x": self.x.reshape(-1, self.x.shape[-1])}
+        try:
+            dispatch.raise_for_bad(ACTIVATION_QUANTIZE, flat, launch, flat=True)
+        except InvalidArgumentError as error:
+            raise as_called(error, "x") from None
+
+    @property
+    def complete(self) -> bool:
+        """Whether the launch does the whole call."""
+        return self._bias is None
 
     def _collected(self) -> npt.NDArray[np.float32]:
         """`run`, with its receipt for `receipts`."""

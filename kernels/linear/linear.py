@@ -23,7 +23,7 @@ from tritmark.kernels.dispatch import dispatch
 from tritmark.kernels.dispatch.plans import widened
 from tritmark.kernels.formats import FORMATS
 from tritmark.kernels.linear import plans
-from tritmark.kernels.linear.bound_linear import BoundLinear, as_called
+from tritmark.kernels.linear.bound_linear import BoundLinear, Quantizations, as_called
 from tritmark.kernels.linear.layer_on_device import LayerCall, LayerOnDevice
 from tritmark.kernels.numerics.input_dtypes import NARROW
 from tritmark.kernels.public import auto_device
@@ -194,8 +194,14 @@ class QuantizedLinear:
         that `forward` returns; by default a new array. Later changes of the layer do not affect the bound call. Raises
         InvalidArgumentError, and NoCompatibleKernelError if the layer's kernels do not work in host memory.
         """
+        return self.bound(x, out)
+
+    def bound(
+        self, x: npt.NDArray[np.float32], out: npt.NDArray[np.float32] | None, among: Quantizations | None = None
+    ) -> BoundLinear:
+        """`bind`, for a call that runs behind those with these quantizations."""
         if self.device == AUTO:
-            return self._on(auto_device.HOST).bind(x, out)
+            return self._on(auto_device.HOST).bound(x, out, among)
         self._check(x)
         if not isinstance(x, np.ndarray):
             raise InvalidArgumentError(op=_OP, argument="x", found=f"on {x.device}", legal="in the host's memory")
@@ -215,7 +221,17 @@ class QuantizedLinear:
             threads=self.threads,
             device=self.device,
             requirement=self.requirement,
+            among=among,
         )
+
+    def forget_plans(self) -> None:
+        """Bind calls again, after the bytes of the weights were moved. The receipt of the last call stays."""
+        self._receipt = self.receipt
+        if not self._recovers:
+            self._plans = plans.linear_plans()
+        self._planned.clear()
+        self._layers.clear()
+        self._placed = None
 
     @property
     def requirement(self) -> Requirement:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import sys
 import threading
 import weakref
 from collections import deque
@@ -27,16 +28,31 @@ LEAST_BYTES = 1 << 16
 """Smaller weights are not copied: 16 small pages, which every TLB covers."""
 
 
+_ADVICES = {"MADV_COLLAPSE": 25} if sys.platform == "linux" else {}
+"""Advices of Linux that this Python has no names for."""
+
+
 class Slab:
     """Huge pages and their free ranges. Not thread-safe; `HugePages` is."""
 
     def __init__(self, nbytes: int) -> None:
         self._mapping = mmap.mmap(-1, nbytes + HUGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        with suppress(OSError, AttributeError):  # a kernel without transparent huge pages
-            self._mapping.madvise(mmap.MADV_HUGEPAGE)
-        self._begin = -addressof(c_uint8.from_buffer(self._mapping)) % HUGE
-        self._nbytes = nbytes
+        at = addressof(c_uint8.from_buffer(self._mapping))
+        self._begin, self._nbytes = -at % HUGE, nbytes
+        self.address = at + self._begin
+        # Without its ends, so that the kernel merges it with no other mapping, and reports its pages apart.
+        self._advise("MADV_HUGEPAGE")
         self._free = [(0, nbytes)]
+
+    def _advise(self, name: str) -> None:
+        with suppress(OSError):  # a kernel without transparent huge pages, or they are off
+            advice = getattr(mmap, name, _ADVICES.get(name))
+            if advice is not None:
+                self._mapping.madvise(advice, self._begin, self._nbytes)
+
+    def collapse(self) -> None:
+        """Have the system put what was written into huge pages now, as far as it can."""
+        self._advise("MADV_COLLAPSE")
 
     @property
     def unused(self) -> bool:
@@ -70,6 +86,11 @@ class Slab:
             self._mapping.madvise(mmap.MADV_DONTNEED, self._begin + first, last - first)
 
 
+def aligned(nbytes: int) -> int:
+    """Bytes that a copy takes: whole cache lines."""
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT
+
+
 class HugePages:
     """Slabs shared by the weights of all threads: each takes the first free range that holds it."""
 
@@ -82,14 +103,20 @@ class HugePages:
         """Replace the lock: a thread that does not exist in the child may have held it."""
         self._lock = threading.Lock()
 
-    def copied(self, values: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    def reserve(self, nbytes: int) -> Slab:
+        """A slab of at least so many bytes for the next copies. Raises OSError if this process may not reserve it."""
+        with self._lock:
+            self._slabs.append(Slab(-(-nbytes // HUGE) * HUGE))
+            return self._slabs[-1]
+
+    def copied(self, values: npt.NDArray[np.uint8], least: int = LEAST_BYTES) -> npt.NDArray[np.uint8]:
         """A copy of `values`, uint8 of any shape, aligned to a cache line in huge pages; it is freed with its last
-        view. Returns `values` if they are smaller than LEAST_BYTES, and if this process may not reserve that much
+        view. Returns `values` if they have fewer than `least` bytes, and if this process may not reserve that much
         address space."""
-        if values.nbytes < LEAST_BYTES:
+        if values.nbytes < max(1, least):
             return values
         self._collect()
-        nbytes = -(-values.nbytes // ALIGNMENT) * ALIGNMENT
+        nbytes = aligned(values.nbytes)
         try:
             with self._lock:
                 slab, begin = self._taken(nbytes)

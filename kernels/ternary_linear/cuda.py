@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from tritmark.harness.spec import Axes, KernelKey, MaxSize, Tier, Variant
+from tritmark.harness.spec import Axes, KernelKey, MaxSize, MinSize, Tier, Variant
 from tritmark.kernels.activation_quantize import cuda as activations
 from tritmark.kernels.activation_quantize.spec import OP as ACTIVATION_QUANTIZE
 from tritmark.kernels.cuda.kernel import Step
@@ -149,9 +149,9 @@ def _variants(x_dtype: str, dtype: str) -> tuple[Variant, ...]:
     v1, kept, long = activations.OF_FORMAT[quantize.format]
     of_pair = (
         *(kept, long, *products.GEMV_ROWS.values(), *products.GEMV.values(), *products.GEMV_DP4A.values()),
-        *(cuda_gemm.KERNELS[instance] for instance in cuda_gemm.MMA),
+        *(*(cuda_gemm.KERNELS[instance] for instance in cuda_gemm.MMA), cuda_gemm.ALIGN),
     )
-    simple, fast = ("tiled", "tiled"), ("gemv", "mma")
+    simple, fast, fastest = ("tiled", "tiled"), ("gemv", "mma"), ("gemv", "gemm")
     return (
         variant(
             key,
@@ -173,6 +173,22 @@ def _variants(x_dtype: str, dtype: str) -> tuple[Variant, ...]:
             constraints=(*activations.LIMITS, MaxSize("K", cuda_gemm.MAX_K)),
             alignment=16,
             workspace=partial(_workspace, fast, dtype),
+        ),
+        variant(
+            key,
+            "gemm",
+            Tier.EXTREMELY_OPTIMIZED,
+            "activation_quantize, then the product by mma or wgmma, by the predicted time for the shape",
+            (kept, long, *cuda_gemm.KERNELS.values(), cuda_gemm.ALIGN),
+            partial(_both, f"{quantize}/vector", fastest, dtype),
+            constraints=(
+                *activations.LIMITS,
+                MinSize("M", products.GEMV_M + 1),
+                MaxSize("K", cuda_gemm.MAX_K),
+            ),
+            alignment=16,
+            workspace=partial(_workspace, fastest, dtype),
+            rank=-1,
         ),
         variant(
             key,

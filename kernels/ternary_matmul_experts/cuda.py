@@ -38,6 +38,8 @@ MOST_PARTS = (1 << 16) - 1
 """The most blocks of a share: of the second axis of a grid."""
 TILE_COST = 75
 """Time of a wgmma tile besides its columns, in columns: 54 for K of 512 and 95 for 2048, on an H200."""
+TALL_COST = 0.84
+"""Time of a wgmma tile of twice the weights, over that of two tiles: 0.78 to 0.88 on an H200."""
 TILES = (1, 2, 4, 8)
 """Tiles of a block that `tritmark tune instances` tries."""
 
@@ -121,8 +123,12 @@ def chosen(name: str, group: int, axes: Axes, sms: int) -> Instance:
     gets if they are spread evenly. As measured by suites/performance/expert_products.py on an H200."""
     rows = axes["M"] / min(axes["M"], axes["E"])
     if name == "gemm" and rows >= WGMMA_ROWS:
-        low = (each for each in WGMMA[group] if each.blocks == 1)
-        return min(low, key=lambda each: max(1.0, rows / each.columns + 0.5) * (each.columns + TILE_COST))
+
+        def cost(each: Wgmma) -> float:
+            tiles = max(1.0, rows / each.columns + 0.5)
+            return tiles * (each.columns + TILE_COST) * (TALL_COST if each.blocks == 2 else 1.0)
+
+        return min(WGMMA[group], key=cost)
     eights = 1 if rows <= 6 else 2 if rows <= 12 else 4
     # Tall tiles have more weights in flight, if there are enough of them.
     tall = sorted((each for each in MMA[group] if each.groups == eights), key=lambda each: -each.rows8)

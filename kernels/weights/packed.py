@@ -4,7 +4,8 @@ in another format that holds the same weights."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from numbers import Real
@@ -199,6 +200,24 @@ class PackedWeights:
                 found = offload.transfers(where).upload(found)
             self._kept[format, device] = found
         return found
+
+    def on_host(self) -> list[npt.NDArray[np.uint8]]:
+        """The arrays that products in host memory read: repacked for one row of activations, if none ran yet."""
+        if not any(isinstance(each, np.ndarray) for each in self._kept.values()):
+            with suppress(NoCompatibleKernelError):
+                self.packed_as(product_with(self, "cpu", "float32", axes_of(self, 1), self.variant).key.format)
+        arrays = {id(each): each for each in self._kept.values() if isinstance(each, np.ndarray)}
+        return list(arrays.values()) or [self.data]
+
+    def move(self, copied: Callable[[npt.NDArray[np.uint8]], npt.NDArray[np.uint8]]) -> None:
+        """Put copies in the place of the arrays of `on_host`. Plans of these weights are made again."""
+        for before in self.on_host():
+            moved = copied(before)
+            self._kept.update({key: moved for key, each in self._kept.items() if each is before})
+            if before is self.data:
+                object.__setattr__(self, "data", moved)
+        object.__setattr__(self, "plans", None)
+        self.planned.clear()
 
     def _repacked(self, format: str) -> npt.NDArray[np.uint8]:
         if self.format == format:

@@ -24,7 +24,7 @@ from tritmark.kernels.ternary_matmul.cuda_arguments import SHARED
 
 OF = {op.name: op for op in OPS}
 # (M, N, K): tails of every axis, single elements, passes and warps.
-SHAPES = ((1, 1, 1), (1, 5, 3), (1, 30, 1101), (1, 67, 320), (2, 9, 1337), (9, 70, 200))
+SHAPES = ((1, 1, 1), (1, 5, 3), (1, 30, 1101), (1, 67, 320), (2, 9, 1337), (9, 70, 200), (33, 130, 330))
 
 
 def _id(value: Any) -> str:

@@ -14,6 +14,9 @@ from made_up_sessions import DAY, START, series, session, week
 
 from tritmark.harness.advise.advise import advise
 from tritmark.harness.advise.missing import unadvised
+from tritmark.harness.fleet.comparison import compared
+from tritmark.harness.fleet.merge import FleetColumn, MergedSets
+from tritmark.harness.fleet.page import write as write_fleet
 from tritmark.harness.league.contenders import tables
 from tritmark.harness.league.model import League
 from tritmark.harness.monitor.ceilings import DeviceCeilings
@@ -249,10 +252,22 @@ def monitored(folder: Path) -> Path:
     return build_monitor(report, folder)
 
 
+def fleet(record: Record, folder: Path) -> Path:
+    """The page of two machines, one with hostile names, against an earlier set."""
+    other = earlier(record)
+    columns = tuple(
+        FleetColumn(kind=kind, device="cpu", record=each, records=(each.id,), hosts=(HOSTILE,))
+        for kind, each in (("cpu/zen4", record), (f"cpu/{HOSTILE}", other))
+    )
+    now = MergedSets(names=("now",), columns=columns, not_run=(HOSTILE,), left_out=(HOSTILE,), repeated=3)
+    before = replace(now, names=("before",), columns=(replace(columns[0], record=other), columns[1]))
+    return write_fleet(compared(now, before), folder)
+
+
 @pytest.fixture(scope="session")
 def pages(record: Record, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """cpu: everything; gpu: two devices; smoke: as many kernels as that suite has; all: the landing page; league;
-    monitor: two weeks."""
+    fleet: two machines; monitor: two weeks."""
     folder = tmp_path_factory.mktemp("pages")
     cpu = build(
         record,
@@ -271,6 +286,7 @@ def pages(record: Record, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
         "gpu": gpu,
         "smoke": build(smoke, folder),
         "league": write(league(smoke), folder / "league")["html"],
+        "fleet": fleet(record, folder / "fleet"),
         "monitor": monitored(folder / "monitor"),
         # A page of one Record of each kind of device shows what one of all shows, and is built in a third of the time.
         "all": build_all([*sorted(BASELINES.glob("*.json"))[::3], BASELINES / "none.json"], folder / "all"),

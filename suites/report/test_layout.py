@@ -14,7 +14,7 @@ import pytest
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-NAMES = ("cpu", "gpu", "smoke", "league", "monitor", "all")
+NAMES = ("cpu", "gpu", "smoke", "league", "fleet", "monitor", "all")
 OPEN = "for (const fold of document.querySelectorAll('details')) fold.open = true"
 OVERPRINTS = """() => {
   const found = [];

@@ -66,6 +66,14 @@ NOT_RUN = {
     "tritmark check KERNEL.c --inputs results/failing/NAME.npz": "of a failed check; suites/unit/check replays one",
     "pip install '.[mcp]'": "made before the tests",
     "pip install '.[models]'": "made before the tests",
+    "pip install '.[fleet]'": "made before the tests",
+    "dask scheduler": "serves until it is stopped; suites/unit/fleet starts clusters",
+    "dask worker tcp://10.0.0.5:8786 --name zen4-01 --nthreads 1 --resources tritmark/cpu/zen4=1": "as the other",
+    'dask worker tcp://10.0.0.5:8786 --name gpu-1 --nthreads 1 --resources "tritmark/cpu/spr=1 tritmark/cuda/h200=1"': (
+        "as the other"
+    ),
+    "tritmark fleet run --scheduler tcp://10.0.0.5:8786": "suites/unit/fleet runs it",
+    'tritmark fleet run --scheduler tcp://10.0.0.5:8786 --suite smoke --op "ternary_*" --kind "cpu/*"': "as the other",
     "tritmark model FOLDER": "test_whole_model.py runs it on a model that it makes",
     "tritmark model FILE.gguf --activation-bits 8": "test_gguf_models.py loads files that it makes",
     "tritmark model FILE.gguf --engine llama-bench=PATH --engine ik-llama-cpp-python": "suites/unit/engines",
@@ -108,6 +116,7 @@ _PROGRAMS = (
     "python3",
     "pip",
     "pre-commit",
+    "dask",
     "asv",
     "git",
     "sed",
@@ -166,6 +175,7 @@ def understood(line: str) -> None:
         "pytest": pytest_,
         "pip": pip,
         "pre-commit": pre_commit,
+        "dask": dask,
         "asv": asv,
         "git": git,
         "sed": sed,
@@ -228,6 +238,14 @@ def pip(words: list[str]) -> None:
 
 def pre_commit(words: list[str]) -> None:
     assert words[0] in {"install", "run"}
+
+
+def dask(words: list[str]) -> None:
+    pytest.importorskip("distributed", reason="distributed is not installed; tox -e py has it")
+    from distributed.cli import dask_scheduler, dask_ssh, dask_worker
+
+    program: Any = {"scheduler": dask_scheduler, "worker": dask_worker, "ssh": dask_ssh}[words[0]].main
+    program.make_context("dask", words[1:])
 
 
 def asv(words: list[str]) -> None:

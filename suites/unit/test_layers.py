@@ -58,7 +58,7 @@ HARNESS = House(
     (
         ("__main__", "toplevel"),
         ("cli",),
-        ("monitor", "health", "mcp"),
+        ("monitor", "health", "mcp", "fleet"),
         ("pytest_plugin",),
         ("doctor", "gate", "soak", "report", "frame", "formats", "criteria"),
         ("check",),

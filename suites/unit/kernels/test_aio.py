@@ -30,8 +30,8 @@ from tritmark.harness.errors import InvalidArgumentError, NoCompatibleKernelErro
 from tritmark.kernels import QuantizedLinear, aio
 from tritmark.kernels.dispatch import offload
 
-AT_ONCE = {"check_memory_health", "performance_stats", "receipts", "register"}
-"""Public functions that only read or set a value, and a context."""
+AT_ONCE = {"bind_linears", "check_memory_health", "gather_weights", "performance_stats", "receipts", "register"}
+"""Public functions that only read or set a value, prepare later calls, or are a context."""
 X = np.random.default_rng(0).standard_normal(4096, dtype=np.float32)
 CODES = np.random.default_rng(1).integers(-1, 2, (64, 256), dtype=np.int8)
 ROWS = X[:512].reshape(2, 256)

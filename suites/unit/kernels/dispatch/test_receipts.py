@@ -23,6 +23,7 @@ from tritmark.harness.spec import Receipt
 from tritmark.kernels import (
     QuantizedLinear,
     activation_quantize,
+    bind_linears,
     hadamard_quantize,
     i2s_dequantize,
     matmul,
@@ -50,7 +51,8 @@ ROWS = RNG.integers(-128, 128, (2, 256), dtype=np.int8)
 WEIGHTS = pack_weights(CODES, 0.5)
 EXPERTS, OFFSETS = pack_weights(np.stack([CODES, CODES]), 0.5), np.array([0, 1, 2], np.int32)
 HALF = X.astype(np.float16)
-GROUPED = pack_weights(CODES, np.full((32, 2), 0.5, np.float32), format="ort_q2")
+# Kernels of groups hold float16 scales.
+GROUPED = pack_weights(CODES, np.full((32, 2), 0.3, np.float32), format="ort_q2")
 
 LAYER, DEQUANTIZED = QuantizedLinear(WEIGHTS), QuantizedLinear(GROUPED)
 BOUND = LAYER.bind(X)
@@ -72,6 +74,7 @@ ON_CPU: Calls = {
     "QuantizedLinear": (lambda: LAYER(X), ["activation_quantize", "ternary_matmul"]),
     "QuantizedLinear, bound": (BOUND.run, ["ternary_matmul"]),
     "QuantizedLinear, dequantized": (lambda: DEQUANTIZED(X), ["ternary_matmul"]),
+    "bind_linears": (bind_linears([(LAYER, X)] * 2).run, ["ternary_matmul"] * 2),
 }
 
 ON_CUDA: Calls = {
@@ -100,6 +103,7 @@ ON_CUDA: Calls = {
 NO_KERNEL = {
     "PackedWeights": "a container",
     "check_memory_health": "a check",
+    "gather_weights": "copies",
     "pack_weights": "packs with NumPy",
     "performance_stats": "counts",
     "receipts": "the context",
