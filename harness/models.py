@@ -27,6 +27,56 @@ class JudgedLayer(Model):
     """How its function differs from before beyond rounding."""
 
 
+class JudgedExperts(Model):
+    """The experts of a replaced layer, each on the tokens that it gets in the model."""
+
+    name: str
+    """Of one of the two products of the layer."""
+    status: Status
+    experts: int
+    unreached: int
+    """Experts that no token of the text reached: not judged."""
+    largest: float
+    """As in JudgedLayer, of the worst expert."""
+    wrong: tuple[int, ...] = ()
+    """Numbers of the experts beyond their bound."""
+
+
+class JudgedPart(Model):
+    """A part of the graph, on the inputs that it gets in the model, beside a reference in float64 that reads only the
+    folder's tensors and config.json."""
+
+    name: str
+    status: Status
+    """NOT RUN for a part whose inputs or output cannot be seen."""
+    largest: float | None
+    """Largest difference from the reference, over the bound of the roundings of the model's dtype; None if there is no
+    number to compare."""
+    why: str = ""
+    """What is wrong besides values: a part that is not called, or that gets another part's output."""
+
+
+class JudgedGraph(Model):
+    """The graph of the model, part by part."""
+
+    architecture: str
+    tokens: int
+    parts: tuple[JudgedPart, ...]
+    """In the order in which they are computed."""
+    why_not: str = ""
+    """Why the graph is not judged: there is no reference for it."""
+
+    @property
+    def wrong(self) -> tuple[JudgedPart, ...]:
+        """The parts that depart; the first one is the first cause."""
+        return tuple(each for each in self.parts if each.status is Status.FAIL)
+
+    @property
+    def unseen(self) -> tuple[JudgedPart, ...]:
+        """The parts that could not be judged."""
+        return tuple(each for each in self.parts if each.status is Status.NOT_RUN)
+
+
 class Drift(Model):
     """A hidden state of the model, beside that of the model before."""
 
