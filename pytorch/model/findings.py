@@ -32,7 +32,18 @@ class Findings:
 
     def close(self, part: str, found: torch.Tensor, expected: Bounded) -> None:
         """The rows of `found` are the expected values within their bound."""
-        self.ratios(part, np.abs(self.floats(found).reshape(expected.values.shape) - expected.values), expected.bound)
+        values = self.floats(found)
+        if values.size != expected.values.size:
+            self.wrong(part, f"returns {values.size} values in place of {expected.values.size}")
+        else:
+            off = np.abs(values.reshape(expected.values.shape) - expected.values)
+            self.ratios(part, off, expected.bound)
+
+    def fits(self, part: str, given: torch.Tensor, size: int) -> bool:
+        """Whether a part gets rows of so many values."""
+        if given.shape[-1] != size:
+            self.wrong(part, f"gets rows of {given.shape[-1]} values in place of {size}")
+        return bool(given.shape[-1] == size)
 
     def ratios(self, part: str, off: Floats, bound: Floats, why: str = "") -> None:
         """Differences, and how large they may be."""

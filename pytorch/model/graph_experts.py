@@ -70,7 +70,9 @@ class ExpertsWalk:
         self._findings.close(part, logits, parts.product(x, matrix, how, self._r))
         found = self._findings.floats(logits)
         at = self._findings.of(chosen).cpu().numpy().reshape(len(found), -1)
-        if parts.badly_chosen(found, at).any():
+        if at.shape[1] != self._graph.used:
+            self._findings.wrong(part, f"chooses {at.shape[1]} experts in place of {self._graph.used}")
+        elif parts.badly_chosen(found, at).any():
             self._findings.wrong(part, "chooses other experts than those of the largest logits")
         self._findings.close(part, weights, parts.gates(found, at, self._graph.normed_gates, self._r))
 

@@ -80,6 +80,8 @@ class Walk:
         if given is None:
             return None
         weight = self._tensors.vector(f"{name}.weight")
+        if not self._findings.fits(part, given, len(weight)):
+            return out  # type: ignore[no-any-return]
         found = self._findings
         found.close(part, out, parts.norm(found.floats(given), weight, self._graph.eps, self._r))
         self._probe_norm(part, name, given, weight)
@@ -100,6 +102,8 @@ class Walk:
         if given is None:
             return None
         weights = self._tensors.linear(name)
+        if not self._findings.fits(part, given, weights.values.shape[1]):
+            return out  # type: ignore[no-any-return]
         how = arithmetic_of(self._modules[name], weights.values.shape[1], self._r.u, quantized=weights.quantized)
         self._findings.close(part, out, parts.product(self._findings.floats(given), weights, how, self._r))
         return out  # type: ignore[no-any-return]

@@ -42,12 +42,17 @@ class ModelTensors:
 
     def __init__(self, source: WeightSource, folder: Path, architecture: Architecture, dtype: str) -> None:
         self._source, self._dtype = source, np.dtype(getattr(ml_dtypes, dtype, dtype))
-        self._ternary = TernaryWeights(source, holders_of(installed()))
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         method = (config.get("quantization_config") or {}).get("quant_method")
         if method not in (None, "bitnet", "tritmark"):
             raise NotJudgedError(f"quant_method {method!r} has no reference")
         self._quantizes = method == "bitnet"
+        self._ternary = TernaryWeights(source, holders_of(installed()))
+        for name, heads in (("q", architecture.heads), ("k", architecture.key_heads)):
+            rows = len(self.linear(f"model.layers.0.self_attn.{name}_proj").values)
+            if rows != heads * architecture.head_size:
+                sizes = f"{heads} heads of {architecture.head_size}"
+                raise NotJudgedError(f"config.json has {sizes}, and {name}_proj of layer 0 has {rows} rows")
         if architecture.tied and self.has("lm_head.weight"):
             raise NotJudgedError("config.json ties the head to the embedding, and the file has lm_head.weight, too")
 
