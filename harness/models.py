@@ -77,6 +77,30 @@ class JudgedGraph(Model):
         return tuple(each for each in self.parts if each.status is Status.NOT_RUN)
 
 
+class JudgedLogits(Model):
+    """Another engine's logits of the same file, beside those of the reference."""
+
+    file: str
+    tokens: int
+    status: Status
+    """NOT RUN without a reference; `why_not` states why."""
+    kl: float | None = None
+    """As in Agreement, from the reference."""
+    top1: float | None = None
+    distance: float | None = None
+    """Root of the sum of squared differences over that of the squared logits of the reference, without each token's
+    mean."""
+    spread: float | None = None
+    """The largest distance of `samples` forward passes of the reference whose roundings in the checkpoint's dtype are
+    drawn at random. Another rounding is farther than all of them with probability 1 / (samples + 1)."""
+    samples: int = 0
+    fault: str = ""
+    """The fault that brings the reference within `spread` of these logits."""
+    tried: tuple[str, ...] = ()
+    """The faults that were tried."""
+    why_not: str = ""
+
+
 class Drift(Model):
     """A hidden state of the model, beside that of the model before."""
 
@@ -151,6 +175,11 @@ class ModelResult(Model):
     """Bytes a second that the device reads from memory, measured; None without a clock."""
     layers: tuple[JudgedLayer, ...]
     agreement: Agreement
+    experts: tuple[JudgedExperts, ...] = ()
+    graph: JudgedGraph | None = None
+    """None in results of older versions."""
+    logits: JudgedLogits | None = None
+    """Of another engine, if they were given."""
     first_token_ms: dict[str, float]
     """Time from the shortest prompt to its first token, by engine."""
     rates: tuple[TokenRate, ...]
@@ -163,8 +192,10 @@ class ModelResult(Model):
 
     @property
     def failed(self) -> bool:
-        """Whether a layer is beyond its bound."""
-        return any(each.status is Status.FAIL for each in self.layers)
+        """Whether a layer, an expert or a part of the graph is beyond its bound, or another engine's logits depart."""
+        judged = (*self.layers, *self.experts, *((self.logits,) if self.logits is not None else ()))
+        wrong = any(each.status is Status.FAIL for each in judged)
+        return wrong or (self.graph is not None and bool(self.graph.wrong))
 
 
 def evaluator() -> Callable[..., ModelResult]:

@@ -16,6 +16,8 @@ from tritmark.torch.bit_experts import BitExperts
 from tritmark.torch.bit_linear import BitLinear
 from tritmark.torch.converted_experts import ConvertedExperts
 from tritmark.torch.model.judging import agreement, eager, judged_layers
+from tritmark.torch.model.judging_experts import judged_experts
+from tritmark.torch.model.judging_source import judged_source
 from tritmark.torch.model.loading import ModelPair, load
 from tritmark.torch.model.timing import first_token_ms, parts, rates
 
@@ -33,6 +35,7 @@ def evaluate(
     prompts: Sequence[int] = (128,),
     batches: Sequence[int] = (1,),
     text: str | None = None,
+    logits: str = "",
     tokens: int = 64,
     threads: int | None = None,
     seconds: float = 5.0,
@@ -42,7 +45,8 @@ def evaluate(
     """Load a model twice, as transformers computes it and with tritmark's layers; compare and time them.
 
     `prompts` and `batches`: lengths and numbers of sequences to time, for about `seconds` each. `text`: what is judged,
-    by default `tokens` random tokens of `seed`. Raises UsageError and MissingPackageError, see `load`.
+    by default `tokens` random tokens of `seed`. `logits`: a file of
+    another engine's, see `judged_logits`. Raises UsageError and MissingPackageError, see `load`.
     """
     if threads is not None:
         torch.set_num_threads(threads)
@@ -62,6 +66,9 @@ def evaluate(
             agreed = agreement(pair, given)
             report("judging layers")
             layers = judged_layers(pair, given)
+            experts = judged_experts(pair, given)
+            report("judging the graph")
+            graph, others = judged_source(pair.after, source, given, logits)
         shortest = drawn(1, min(prompts))
         report("timing the first token")
         first = {name: first_token_ms(model, shortest) for name, model in engines.items()}
@@ -89,6 +96,9 @@ def evaluate(
         read_rate=_read_rate(pair.before.device.type),
         layers=layers,
         agreement=agreed,
+        experts=experts,
+        graph=graph,
+        logits=others,
         first_token_ms=first,
         rates=tuple(timed),
         parts=divided,

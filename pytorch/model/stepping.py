@@ -22,3 +22,11 @@ def cache_name(model: Any) -> str:
     """The argument of a model with its cache, and the name of the output."""
     known = signature(model.forward).parameters
     return next(each for each in _NAMES if each in known)
+
+
+def empty_cache(model: Any) -> Any:
+    """A cache without tokens."""
+    import transformers
+
+    known = signature(transformers.DynamicCache.__init__).parameters
+    return transformers.DynamicCache(**({"config": model.config} if "config" in known else {}))

@@ -88,6 +88,13 @@ def architecture_of(folder: Path) -> Architecture:
         raise NotJudgedError(f"config.json has no {error}") from None
 
 
+def dtype_of(folder: Path) -> str:
+    """The dtype of the checkpoint, float32 if config.json states none."""
+    config = read_json(folder / "config.json", _LARGEST)
+    assert isinstance(config, dict)
+    return str(config.get("dtype") or config.get("torch_dtype") or "float32")
+
+
 def _theta(config: Mapping[str, Any]) -> float:
     rope = config.get("rope_parameters") or {}
     return float(rope["rope_theta"] if "rope_theta" in rope else config["rope_theta"])

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from tritmark.torch.model.reference import parts
 from tritmark.torch.model.reference.architecture import Architecture
+from tritmark.torch.model.reference.rounding import FLOAT32
 from tritmark.torch.model.reference.tensors import Floats, Matrix, ModelTensors
 
 Changed = Callable[[str, Matrix], Matrix]
@@ -18,8 +19,9 @@ Changed = Callable[[str, Matrix], Matrix]
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """Forward passes at once: the first exact, then `samples` with each part's outputs moved by up to one unit in the
-    last place of the dtype, drawn uniformly: Monte Carlo arithmetic (Parker, 1997)."""
+    """Forward passes at once: the first exact, then `samples` with roundings drawn uniformly: Monte Carlo arithmetic
+    (Parker, 1997). Each part's outputs move by up to one unit in the last place of the dtype, and sums of K products by
+    what K roundings of float32 in sequence add up to, sqrt(K) of them."""
 
     samples: int = 0
     ulp: float = 0.0
@@ -57,12 +59,20 @@ class Forward:
             x = self._rounded(x + feed(f"{name}.mlp", inner))
         x = self._norm("model.norm", x)
         name = "model.embed_tokens.weight" if graph.tied else "lm_head.weight"
-        return self._rounded(np.concatenate([x @ rows.T for _, rows in self._tensors.row_blocks(name)], -1))
+        found = np.concatenate([x @ rows.T for _, rows in self._tensors.row_blocks(name)], -1)
+        return self._summed(found, graph.hidden)
 
     def _rounded(self, x: Floats) -> Floats:
         if self._passes > 1:
             x[1:] *= 1 + self._ulp * self._random.uniform(-1, 1, x[1:].shape)
         return x
+
+    def _summed(self, y: Floats, K: int) -> Floats:
+        """Sums (passes, ...) of K products, rounded."""
+        if self._passes > 1:
+            size = np.sqrt(K) * FLOAT32 * np.sqrt((y[1:] * y[1:]).mean(-1, keepdims=True))
+            y[1:] += size * self._random.uniform(-1, 1, y[1:].shape)
+        return self._rounded(y)
 
     def _norm(self, name: str, x: Floats) -> Floats:
         weight = self._tensors.vector(f"{name}.weight")
@@ -72,7 +82,7 @@ class Forward:
         weights = self._tensors.linear(name)
         if self._changed is not None:
             weights = self._changed(name, weights)
-        return self._rounded(parts.product_values(x, weights, weights.quantized))
+        return self._summed(parts.product_values(x, weights, weights.quantized), x.shape[-1])
 
     def _attention(self, name: str, x: Floats, cos: Floats, sin: Floats) -> Floats:
         graph, visible = self._graph, np.tri(x.shape[1], dtype=bool)
@@ -112,12 +122,14 @@ class Forward:
             gate, up, down = (
                 self._tensors.expert(f"{name}.experts", int(expert), f"{each}_proj") for each in ("gate", "up", "down")
             )
-            inner = self._rounded_rows(parts.activated(rows[at] @ gate.T, graph.activation) * (rows[at] @ up.T), at, x)
-            out[at] += shares[at, place, None] * (inner @ down.T)
+            later = at >= x.shape[1]  # rows of the passes behind the first
+            inner = self._moved(
+                parts.activated(rows[at] @ gate.T, graph.activation) * (rows[at] @ up.T), later, rows.shape[1]
+            )
+            out[at] += shares[at, place, None] * self._moved(inner @ down.T, later, inner.shape[1])
         return self._rounded(out.reshape(x.shape))
 
-    def _rounded_rows(self, rows: Floats, at: NDArray[np.int64], like: Floats) -> Floats:
-        """As _rounded for rows of several passes: those of the first stay exact."""
-        later = at >= like.shape[1]
-        rows[later] *= 1 + self._ulp * self._random.uniform(-1, 1, rows[later].shape)
-        return rows
+    def _moved(self, rows: Floats, later: NDArray[np.bool_], K: int) -> Floats:
+        """As _summed for rows of several passes, of which those that are `later` move."""
+        size = np.sqrt(K) * FLOAT32 * np.sqrt((rows * rows).mean(-1, keepdims=True)) + self._ulp * np.abs(rows)
+        return rows + later[:, None] * size * self._random.uniform(-1, 1, rows.shape)

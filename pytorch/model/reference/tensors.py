@@ -35,6 +35,8 @@ class Matrix(NamedTuple):
     error: Floats | None = None
     """How far another rounding of the same rule may be from each value; None if values are stored."""
     bias: Floats | None = None
+    scale: float = 0.0
+    """The value of code 1, if a tensor beside the matrix states it."""
 
 
 class ModelTensors:
@@ -59,6 +61,11 @@ class ModelTensors:
     def has(self, name: str) -> bool:
         return self._source.tensor(name) is not None
 
+    @property
+    def scaled(self) -> bool:
+        """Whether scales beside matrices multiply or divide them."""
+        return bool(self._ternary.has_weight_scales)
+
     def vector(self, name: str) -> Floats:
         """A tensor of floats as the model's dtype holds it. Raises NotJudgedError without it."""
         if not self.has(name):
@@ -82,7 +89,8 @@ class ModelTensors:
         scales = scales if scales.ndim == 2 else scales.reshape(-1, 1)
         scales = np.broadcast_to(scales, (info.shape[0], scales.shape[1]))
         values = (codes.reshape(*scales.shape, -1) * scales[:, :, None]).reshape(info.shape)
-        return Matrix(values, self._quantizes, bias=bias)
+        alone = float(scales[0, 0]) if info.scale is not None and scales.size == len(scales) else 0.0
+        return Matrix(values, self._quantizes, bias=bias, scale=alone)
 
     def _held(self, values: NDArray[np.float32]) -> Floats:
         return values.astype(self._dtype).astype(np.float64)
@@ -100,6 +108,13 @@ class ModelTensors:
             return found
         half = len(found) // 2
         return found[:half] if part == "gate_proj" else found[half:]
+
+    def rows_of(self, name: str) -> int:
+        """The number of rows of a matrix. Raises NotJudgedError without it."""
+        info = self._source.tensor(name)
+        if info is None:
+            raise NotJudgedError(f"the folder has no tensor {name}")
+        return info.shape[0]
 
     def row_blocks(self, name: str) -> Iterator[tuple[slice, Floats]]:
         """A large matrix in blocks of rows."""
