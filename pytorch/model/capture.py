@@ -37,7 +37,8 @@ class Pass:
     modules: dict[str, list[Seen]] = field(default_factory=dict)
     attention: dict[int, list[SeenAttention]] = field(default_factory=dict)
     """By the number of the block."""
-    logits: torch.Tensor | None = None
+    logits: Any = None
+    """What the model returns."""
 
     def one(self, name: str) -> Seen | str:
         """The call of a module, or why there is not one."""

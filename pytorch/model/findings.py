@@ -23,7 +23,8 @@ class Findings:
 
     def floats(self, values: torch.Tensor) -> Floats:
         """The judged rows (n, ...) of values (B, T, ...) or (B * T, ...), in float64."""
-        return self.of(values).detach().double().cpu().numpy()
+        found: Floats = self.of(values).detach().double().cpu().numpy()
+        return found
 
     def of(self, values: torch.Tensor) -> torch.Tensor:
         """The judged rows of values, which begin with (B, T) or (B * T)."""

@@ -61,7 +61,7 @@ class ExpertsWalk:
             self._converted(seen, number, rows, at, gates)
         else:
             self._whole(number, rows, at, gates, experts.out)
-        return experts.out  # type: ignore[no-any-return]
+        return experts.out
 
     def _router(self, part: str, name: str, given: torch.Tensor, out: tuple[torch.Tensor, ...]) -> None:
         logits, weights, chosen = out

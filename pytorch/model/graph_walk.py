@@ -19,12 +19,10 @@ from tritmark.torch.model.reference.tensors import Matrix, ModelTensors
 
 _PROBED = 64
 """Positions at which the table of rope is probed, up to the last one of the model."""
-Tensor = torch.Tensor | None
-"""None for what was not seen."""
 
 
 class Walk:
-    """Judges the parts of a model in the order in which they are computed."""
+    """Judges the parts of a model in the order in which they are computed. None stands for a tensor not seen."""
 
     def __init__(self, model: Any, graph: Architecture, tensors: ModelTensors, dtype: str) -> None:
         kind = torch.finfo(getattr(torch, dtype))
@@ -57,7 +55,7 @@ class Walk:
         x = self._norm("final norm", "model.norm", x, "the output of the last block")
         self._head(x)
 
-    def _call(self, part: str, name: str, source: Tensor, what: str) -> tuple[Tensor, Any]:
+    def _call(self, part: str, name: str, source: torch.Tensor | None, what: str) -> tuple[torch.Tensor | None, Any]:
         """The input and output of a module that is called once."""
         call = self._seen.one(name)
         if isinstance(call, str):
@@ -67,25 +65,25 @@ class Walk:
         self._findings.same(part, given, source, what)
         return (given if isinstance(given, torch.Tensor) else None), call.out
 
-    def _embedding(self, tokens: torch.Tensor) -> Tensor:
+    def _embedding(self, tokens: torch.Tensor) -> torch.Tensor | None:
         given, out = self._call("embedding", "model.embed_tokens", tokens, "the tokens")
         if given is not None:
             numbers = self._findings.of(given).cpu().numpy()
             rows = self._tensors.rows("model.embed_tokens.weight", numbers)
             self._findings.close("embedding", out, Bounded(rows, np.full_like(rows, self._r.tiny)))
-        return out  # type: ignore[no-any-return]
+        return out
 
-    def _norm(self, part: str, name: str, source: Tensor, what: str) -> Tensor:
+    def _norm(self, part: str, name: str, source: torch.Tensor | None, what: str) -> torch.Tensor | None:
         given, out = self._call(part, name, source, what)
         if given is None:
             return None
         weight = self._tensors.vector(f"{name}.weight")
         if not self._findings.fits(part, given, len(weight)):
-            return out  # type: ignore[no-any-return]
+            return out
         found = self._findings
         found.close(part, out, parts.norm(found.floats(given), weight, self._graph.eps, self._r))
         self._probe_norm(part, name, given, weight)
-        return out  # type: ignore[no-any-return]
+        return out
 
     def _probe_norm(self, part: str, name: str, like: torch.Tensor, weight: Any) -> None:
         """A row whose mean square is eps: there eps matters, and in real rows it drowns in roundings."""
@@ -97,18 +95,18 @@ class Walk:
         why = "differs for a row whose mean square is rms_norm_eps"
         self._findings.ratios(part, np.abs(out - expected.values), expected.bound, why)
 
-    def _linear(self, part: str, name: str, source: Tensor, what: str) -> Tensor:
+    def _linear(self, part: str, name: str, source: torch.Tensor | None, what: str) -> torch.Tensor | None:
         given, out = self._call(part, name, source, what)
         if given is None:
             return None
         weights = self._tensors.linear(name)
         if not self._findings.fits(part, given, weights.values.shape[1]):
-            return out  # type: ignore[no-any-return]
+            return out
         how = arithmetic_of(self._modules[name], weights.values.shape[1], self._r.u, quantized=weights.quantized)
         self._findings.close(part, out, parts.product(self._findings.floats(given), weights, how, self._r))
-        return out  # type: ignore[no-any-return]
+        return out
 
-    def _block(self, number: int, source: Tensor) -> Tensor:
+    def _block(self, number: int, source: torch.Tensor | None) -> torch.Tensor | None:
         name, part = f"model.layers.{number}", f"layer {number}"
         what = "the embedding" if number == 0 else f"the output of layer {number - 1}"
         given, out = self._call(f"{part} input", name, source, what)
@@ -122,9 +120,9 @@ class Walk:
         experts = number in self._graph.expert_layers
         y = self._experts.judge(self._seen, number, inner) if experts else self._feed_forward(number, inner)
         self._sum(f"{part} feed-forward residual", out, middle, y)
-        return out  # type: ignore[no-any-return]
+        return out
 
-    def _sum(self, part: str, found: Tensor, x: Tensor, y: Tensor) -> None:
+    def _sum(self, part: str, found: torch.Tensor | None, x: torch.Tensor | None, y: torch.Tensor | None) -> None:
         if found is not None and x is not None and y is not None:
             self._findings.close(
                 part,
@@ -132,7 +130,7 @@ class Walk:
                 parts.added(self._findings.floats(x), self._findings.floats(y), self._r),
             )
 
-    def _attention(self, number: int, x: Tensor) -> Tensor:
+    def _attention(self, number: int, x: torch.Tensor | None) -> torch.Tensor | None:
         name, part = f"model.layers.{number}.self_attn", f"layer {number}"
         q, k, v = (
             self._linear(f"{part} {each}_proj", f"{name}.{each}_proj", x, "the output of the input norm")
@@ -147,7 +145,7 @@ class Walk:
             q = self._norm(f"{part} q_norm", f"{name}.q_norm", q, "the output of q_proj")
             k = self._norm(f"{part} k_norm", f"{name}.k_norm", k, "the output of k_proj")
         seen = self._seen.attention.get(number, [])
-        context: Tensor = None
+        context: torch.Tensor | None = None
         if len(seen) != 1:
             why = f"transformers' attention function is called {len(seen)} times"
             for each in ("rope", "attention"):
@@ -163,7 +161,7 @@ class Walk:
             what = "the output of the sub-norm"
         return self._linear(f"{part} o_proj", f"{name}.o_proj", context, what)
 
-    def _rope(self, number: int, q: Tensor, k: Tensor, seen: SeenAttention) -> None:
+    def _rope(self, number: int, q: torch.Tensor | None, k: torch.Tensor | None, seen: SeenAttention) -> None:
         part, found = f"layer {number} rope", self._findings
         call, rotary = self._seen.one(f"model.layers.{number}.self_attn"), self._seen.one("model.rotary_emb")
         table = None if isinstance(call, str) else call.named.get("position_embeddings")
@@ -201,7 +199,7 @@ class Walk:
             off = np.abs(each.double().cpu().numpy() - values.values)
             self._findings.ratios("rope table", off, values.bound)
 
-    def _kept(self, number: int, v: Tensor, seen: SeenAttention) -> None:
+    def _kept(self, number: int, v: torch.Tensor | None, seen: SeenAttention) -> None:
         """Values reach the attention as v_proj returns them, and keys and values of earlier tokens stay."""
         T, start = seen.q.shape[2], self._start
         part = f"layer {number} cache"
@@ -225,7 +223,7 @@ class Walk:
         expected = Bounded(*(np.concatenate(each) for each in zip(*made, strict=True)))
         self._findings.close(f"layer {number} attention", seen.out, expected)
 
-    def _feed_forward(self, number: int, x: Tensor) -> Tensor:
+    def _feed_forward(self, number: int, x: torch.Tensor | None) -> torch.Tensor | None:
         name, part = f"model.layers.{number}.mlp", f"layer {number}"
         what = "the output of the post-attention norm"
         gate = self._linear(f"{part} gate_proj", f"{name}.gate_proj", x, what)
@@ -234,17 +232,19 @@ class Walk:
         next_part, next_name = ("feed-forward sub-norm", "ffn_sub_norm") if norm else ("down_proj", "down_proj")
         inner, _ = self._call(f"{part} {next_part}", f"{name}.{next_name}", None, "")
         if gate is not None and up is not None and inner is not None:
-            both = (parts.exact(self._findings.floats(each)) for each in (gate, up))
-            self._findings.close(f"{part} activation", inner, parts.gated(*both, self._graph.activation, self._r))
+            values, factors = (parts.exact(self._findings.floats(each)) for each in (gate, up))
+            expected = parts.gated(values, factors, self._graph.activation, self._r)
+            self._findings.close(f"{part} activation", inner, expected)
         if norm:
             inner = self._norm(f"{part} {next_part}", f"{name}.{next_name}", inner, "")
         return self._linear(f"{part} down_proj", f"{name}.down_proj", inner, "the output of the part before")
 
-    def _head(self, source: Tensor) -> None:
+    def _head(self, source: torch.Tensor | None) -> None:
         given, out = self._call("head", "lm_head", source, "the output of the final norm")
         if given is None:
             return
-        self._findings.same("head", self._seen.logits, out.to(self._seen.logits.dtype), "the output of the head")
+        logits = self._seen.logits
+        self._findings.same("head", logits, out.to(logits.dtype), "the output of the head")
         x = self._findings.floats(given)
         how = arithmetic_of(self._modules["lm_head"], x.shape[-1], self._r.u, quantized=False)
         name = "model.embed_tokens.weight" if self._graph.tied else "lm_head.weight"

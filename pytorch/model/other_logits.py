@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from tritmark.harness.errors import UsageError
@@ -32,11 +32,11 @@ def judged_logits(folder: Path, path: Path) -> JudgedLogits:
     try:
         graph = architecture_of(folder)
         with tensors_of(folder, graph, "float32") as tensors:
-            dtype = dtype_of(folder)
-            ulp = float(ml_dtypes.finfo(getattr(ml_dtypes, dtype, dtype)).eps)
+            ulp = float(torch.finfo(getattr(torch, dtype_of(folder))).eps)
             vocabulary = tensors.rows_of("model.embed_tokens.weight")
-            if not (tokens.min() >= 0 and tokens.max() < vocabulary):
-                raise UsageError(f"{path}: tokens {tokens.min()} to {tokens.max()}; legal: 0 to {vocabulary - 1}")
+            least, most = int(np.min(tokens)), int(np.max(tokens))
+            if not 0 <= least <= most < vocabulary:
+                raise UsageError(f"{path}: tokens {least} to {most}; legal: 0 to {vocabulary - 1}")
             passes = Forward(tensors, graph, Drawn(_SAMPLES, ulp)).logits(tokens)
             exact = passes[0]
             if exact.shape != logits.shape:

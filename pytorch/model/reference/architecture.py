@@ -11,6 +11,7 @@ from tritmark.harness.weights.small_json import read_json
 
 _LARGEST = 1 << 20
 """Bytes of a config.json."""
+_DTYPES = ("float32", "bfloat16", "float16")
 ACTIVATIONS = ("relu2", "silu")
 _SUB_NORMS, _HEAD_NORMS, _EXPERTS = {"bitnet"}, {"qwen3", "qwen3_moe"}, {"qwen3_moe"}
 TYPES = ("bitnet", "llama", "qwen3", "qwen3_moe")
@@ -89,10 +90,13 @@ def architecture_of(folder: Path) -> Architecture:
 
 
 def dtype_of(folder: Path) -> str:
-    """The dtype of the checkpoint, float32 if config.json states none."""
+    """The dtype of the checkpoint. Raises NotJudgedError if config.json states none that is known."""
     config = read_json(folder / "config.json", _LARGEST)
     assert isinstance(config, dict)
-    return str(config.get("dtype") or config.get("torch_dtype") or "float32")
+    dtype = config.get("dtype", config.get("torch_dtype"))
+    if dtype not in _DTYPES:
+        raise NotJudgedError(f"config.json has dtype {dtype!r}; with a reference: {', '.join(_DTYPES)}")
+    return str(dtype)
 
 
 def _theta(config: Mapping[str, Any]) -> float:

@@ -132,4 +132,5 @@ class Forward:
     def _moved(self, rows: Floats, later: NDArray[np.bool_], K: int) -> Floats:
         """As _summed for rows of several passes, of which those that are `later` move."""
         size = np.sqrt(K) * FLOAT32 * np.sqrt((rows * rows).mean(-1, keepdims=True)) + self._ulp * np.abs(rows)
-        return rows + later[:, None] * size * self._random.uniform(-1, 1, rows.shape)
+        moved: Floats = rows + later[:, None] * size * self._random.uniform(-1, 1, rows.shape)
+        return moved

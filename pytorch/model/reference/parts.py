@@ -124,12 +124,14 @@ def attention(q: Floats, k: Floats, v: Floats, visible: NDArray[np.bool_], r: Ro
 def activated(gate: Floats, kind: str) -> Floats:
     """The activation function: relu2, silu; gelu for faults."""
     if kind == "relu2":
-        return np.maximum(gate, 0) ** 2
+        return np.square(np.maximum(gate, 0))
+    found: Floats
     if kind == "silu":
-        return gate / (1 + np.exp(-np.clip(gate, -700, None)))
-    from scipy.special import erf
+        found = gate / (1 + np.exp(-np.clip(gate, -700, None)))
+    else:
+        from scipy.special import erf
 
-    found: Floats = gate * (1 + erf(gate / np.sqrt(2))) / 2
+        found = gate * (1 + erf(gate / np.sqrt(2))) / 2
     return found
 
 

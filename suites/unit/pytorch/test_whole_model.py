@@ -97,6 +97,8 @@ def test_the_parts_of_a_token(pair: loading.ModelPair, tokens: Any) -> None:
 def test_the_result(folder: Path) -> None:
     found = evaluate(str(folder), prompts=(8,), batches=(2,), seconds=0.05, tokens=8)
     assert not found.failed
+    assert found.graph is not None
+    assert (found.graph.wrong, found.graph.unseen, found.graph.why_not) == ((), (), "")
     assert (found.replaced, len(found.kept), found.dtype) == (14, 1, "bfloat16")
     assert [(each.engine, each.work, each.batch) for each in found.rates] == [
         (engine, work, 2) for work in ("prompt", "decode") for engine in (OURS, BASE)
@@ -112,7 +114,7 @@ def test_the_command(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     given = ["model", str(folder), "--prompt", "8", "--seconds", "0.1", "--out", str(tmp_path)]
     done = CliRunner().invoke(app, given)
     assert done.exit_code == 0, done.output
-    assert "PASS: 14 of 14 layers within the bound of their arithmetic; 14 replaced, 1 kept" in done.output
+    assert "PASS: 14 of 14 layers within the bound of their arithmetic; 14 replaced, 1 kept; graph: 36 of 36 parts" in done.output
     assert "A decoded token" in done.output
     (path,) = (tmp_path / "models").glob("*.json")
     found = ModelResult.model_validate_json(path.read_text())
