@@ -27,6 +27,80 @@ class JudgedLayer(Model):
     """How its function differs from before beyond rounding."""
 
 
+class JudgedExperts(Model):
+    """The experts of a replaced layer, each on the tokens that it gets in the model."""
+
+    name: str
+    """Of one of the two products of the layer."""
+    status: Status
+    experts: int
+    unreached: int
+    """Experts that no token of the text reached: not judged."""
+    largest: float
+    """As in JudgedLayer, of the worst expert."""
+    wrong: tuple[int, ...] = ()
+    """Numbers of the experts beyond their bound."""
+
+
+class JudgedPart(Model):
+    """A part of the graph, on the inputs that it gets in the model, beside a reference in float64 that reads only the
+    folder's tensors and config.json."""
+
+    name: str
+    status: Status
+    """NOT RUN for a part whose inputs or output cannot be seen."""
+    largest: float | None
+    """Largest difference from the reference, over the bound of the roundings of the model's dtype; None if there is no
+    number to compare."""
+    why: str = ""
+    """What is wrong besides values: a part that is not called, or that gets another part's output."""
+
+
+class JudgedGraph(Model):
+    """The graph of the model, part by part."""
+
+    architecture: str
+    tokens: int
+    parts: tuple[JudgedPart, ...]
+    """In the order in which they are computed."""
+    why_not: str = ""
+    """Why the graph is not judged: there is no reference for it."""
+
+    @property
+    def wrong(self) -> tuple[JudgedPart, ...]:
+        """The parts that depart; the first one is the first cause."""
+        return tuple(each for each in self.parts if each.status is Status.FAIL)
+
+    @property
+    def unseen(self) -> tuple[JudgedPart, ...]:
+        """The parts that could not be judged."""
+        return tuple(each for each in self.parts if each.status is Status.NOT_RUN)
+
+
+class JudgedLogits(Model):
+    """Another engine's logits of the same file, beside those of the reference."""
+
+    file: str
+    tokens: int
+    status: Status
+    """NOT RUN without a reference; `why_not` states why."""
+    kl: float | None = None
+    """As in Agreement, from the reference."""
+    top1: float | None = None
+    distance: float | None = None
+    """Root of the sum of squared differences over that of the squared logits of the reference, without each token's
+    mean."""
+    spread: float | None = None
+    """The largest distance of `samples` forward passes of the reference whose roundings in the checkpoint's dtype are
+    drawn at random. Another rounding is farther than all of them with probability 1 / (samples + 1)."""
+    samples: int = 0
+    fault: str = ""
+    """The fault that brings the reference within `spread` of these logits."""
+    tried: tuple[str, ...] = ()
+    """The faults that were tried."""
+    why_not: str = ""
+
+
 class Drift(Model):
     """A hidden state of the model, beside that of the model before."""
 
@@ -173,6 +247,11 @@ class ModelResult(Model):
     limits: Rates
     layers: tuple[JudgedLayer, ...]
     agreement: Agreement
+    experts: tuple[JudgedExperts, ...] = ()
+    graph: JudgedGraph | None = None
+    """None in results of older versions."""
+    logits: JudgedLogits | None = None
+    """Of another engine, if they were given."""
     first_token_ms: dict[str, float]
     """Time from the shortest prompt to its first token, by engine."""
     rates: tuple[TokenRate, ...]
@@ -189,8 +268,10 @@ class ModelResult(Model):
 
     @property
     def failed(self) -> bool:
-        """Whether a layer is beyond its bound."""
-        return any(each.status is Status.FAIL for each in self.layers)
+        """Whether a layer, an expert or a part of the graph is beyond its bound, or another engine's logits depart."""
+        judged = (*self.layers, *self.experts, *((self.logits,) if self.logits is not None else ()))
+        wrong = any(each.status is Status.FAIL for each in judged)
+        return wrong or (self.graph is not None and bool(self.graph.wrong))
 
 
 def evaluator() -> Callable[..., ModelResult]:

@@ -38,6 +38,10 @@ def model(
         typer.Option(help="8 or 16 for all layers; by default those of each.", show_default=False, min=8, max=16),
     ] = None,
     keep: Annotated[list[str] | None, typer.Option(metavar="GLOB", help="Names of layers that stay.")] = None,
+    logits: Annotated[
+        str,
+        typer.Option(metavar="FILE.npz", help="Another engine's tokens and logits of the same file, to judge."),
+    ] = "",
     text: Annotated[
         str, typer.Option(help="The text on which outputs are compared; by default random tokens.", show_default=False)
     ] = "",
@@ -80,6 +84,7 @@ def model(
             prompts=prompt or (128,),
             batches=batch or (1,),
             text=text or None,
+            logits=logits,
             threads=threads,
             seconds=seconds,
             seed=seed or 0,
@@ -104,6 +109,7 @@ def model(
 def _print(found: ModelResult) -> None:
     from tritmark.harness.model_advice import proposals
     from tritmark.harness.record import Status
+    from tritmark.harness.report.model_judgement import lines, verdict
     from tritmark.harness.text import units
     from tritmark.harness.text.units import counted, size
 
@@ -111,15 +117,11 @@ def _print(found: ModelResult) -> None:
         console().print(text, soft_wrap=True, markup=False)
 
     wrong = [each for each in found.layers if each.status is Status.FAIL]
-    right = len(found.layers) - len(wrong)
-    put(
-        f"{'FAIL' if wrong else 'PASS'}: {right} of {counted(len(found.layers), 'layer')} within the bound of their "
-        f"arithmetic; {found.replaced} replaced, {len(found.kept)} kept"
-    )
-    if found.replaced > len(found.layers):
-        put(f"not judged one by one: {counted(found.replaced - len(found.layers), 'layer')} of experts")
+    put(verdict(found))
     for each in wrong[:_SHOWN]:
         put(f"  FAIL {each.name} ({each.was}): {each.largest:.3g} times its bound")
+    for line in lines(found, _SHOWN):
+        put(f"  {line}")
     for why in found.kept[:_SHOWN]:
         put(f"  {why}")
     if len(found.kept) > _SHOWN:

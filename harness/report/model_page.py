@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tritmark.harness.models import ModelResult
-from tritmark.harness.record import Status
+from tritmark.harness.report.model_judgement import verdict
 from tritmark.harness.report.models import variables
 from tritmark.harness.report.page import document, put
 from tritmark.harness.text import units
@@ -18,11 +18,10 @@ def html(found: ModelResult) -> str:
 
 def headline(found: ModelResult) -> str:
     """The verdict, and the decoding rate beside the fastest other engine."""
-    failed = sum(each.status is Status.FAIL for each in found.layers)
-    verdict = f"FAIL: {units.counted(failed, 'layer')} beyond the bound" if failed else "PASS"
+    word = verdict(found).partition(":")[0]
     own = next((each for each in found.rates if each.work == "decode"), None)
     if own is None:
-        return verdict
+        return word
     same = [
         each
         for each in found.rates
@@ -32,7 +31,7 @@ def headline(found: ModelResult) -> str:
     if same:
         best = max(same, key=lambda each: each.tokens_per_s)
         beside = f", {units.times(best.speed)} as fast as {best.engine}"
-    return f"{verdict}: {units.number(own.tokens_per_s)} tokens/s decoding{beside}"
+    return f"{word}: {units.number(own.tokens_per_s)} tokens/s decoding{beside}"
 
 
 def write(found: ModelResult, folder: Path, name: str) -> dict[str, Path]:

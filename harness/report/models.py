@@ -10,6 +10,7 @@ from typing import Any
 from tritmark.harness.model_advice import proposals
 from tritmark.harness.models import Frame, ModelResult, TimeSplit
 from tritmark.harness.record import Record, Status
+from tritmark.harness.report.model_judgement import lines, verdict
 from tritmark.harness.report.section import PageContext, Section
 from tritmark.harness.text import units
 
@@ -18,6 +19,8 @@ FOLDER = "models"
 _WIDTH, _ROW = 1000, 22
 _LEAST_WIDTH = 0.6
 """Frames that are narrower are not drawn."""
+_SHOWN = 8
+"""The most faults of each kind that are listed."""
 _LETTER = 6.2
 """Width of a letter."""
 _COLORS = {"linears": 0, "attention": 1, "norms": 2, "activation": 3, "head": 4, "embedding": 5, "Python": 7, "idle": 7}
@@ -113,8 +116,8 @@ def variables(found: ModelResult) -> dict[str, Any]:
     return {
         "found": found,
         "failed": failed,
-        "status": Status.FAIL if failed else Status.PASS,
-        "unjudged": max(0, found.replaced - len(found.layers)),
+        "verdict": verdict(found),
+        "faults": tuple(lines(found, _SHOWN)),
         "plots": [plot(each) for each in found.splits],
         "proposals": proposals(found),
         "changed": sorted({each.changed for each in found.layers if each.changed}),

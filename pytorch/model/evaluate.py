@@ -16,6 +16,8 @@ from tritmark.torch.bit_experts import BitExperts
 from tritmark.torch.bit_linear import BitLinear
 from tritmark.torch.converted_experts import ConvertedExperts
 from tritmark.torch.model.judging import agreement, eager, judged_layers
+from tritmark.torch.model.judging_experts import judged_experts
+from tritmark.torch.model.judging_source import judged_source
 from tritmark.torch.model.loading import ModelPair, load
 from tritmark.torch.model.machine import machine_of, measured_limits, peak_nbytes
 from tritmark.torch.model.profiling import split
@@ -35,6 +37,7 @@ def evaluate(
     prompts: Sequence[int] = (128,),
     batches: Sequence[int] = (1,),
     text: str | None = None,
+    logits: str = "",
     tokens: int = 64,
     threads: int | None = None,
     seconds: float = 5.0,
@@ -47,9 +50,9 @@ def evaluate(
     """Load a model twice, as transformers computes it and with tritmark's layers; compare and time them.
 
     `prompts` and `batches`: lengths and numbers of sequences to time, for about `seconds` each. `text`: what is judged,
-    by default `tokens` random tokens of `seed`. `engines`: further ones to time, see harness.engines.asked; `gguf`: the
-    file of the same model for those that read GGUF. Raises UsageError, MissingPackageError and WeightFileError, see
-    `load`.
+    by default `tokens` random tokens of `seed`. `logits`: a file of another engine's, see `judged_logits`. `engines`:
+    further ones to time, see harness.engines.asked; `gguf`: the file of the same model for those that read GGUF. Raises
+    UsageError, MissingPackageError and WeightFileError, see `load`.
     """
     if threads is not None:
         torch.set_num_threads(threads)
@@ -72,6 +75,9 @@ def evaluate(
             agreed = agreement(pair, given)
             report("judging layers")
             layers = judged_layers(pair, given)
+            experts = judged_experts(pair, given)
+            report("judging the graph")
+            graph, others = judged_source(pair.after, source, given, logits)
         shortest = drawn(1, min(prompts))
         report("timing the first token")
         first = {name: first_token_ms(model, shortest) for name, model in models.items()}
@@ -115,6 +121,9 @@ def evaluate(
         limits=limits,
         layers=layers,
         agreement=agreed,
+        experts=experts,
+        graph=graph,
+        logits=others,
         first_token_ms=first,
         rates=tuple(timed),
         splits=tuple(divided),

@@ -90,6 +90,8 @@ def test_both_models_share_what_stays(pair: loading.ModelPair) -> None:
 def test_the_result(folder: Path) -> None:
     found = evaluate(str(folder), prompts=(8,), batches=(2,), seconds=0.05, tokens=8)
     assert not found.failed
+    assert found.graph is not None
+    assert (found.graph.wrong, found.graph.unseen, found.graph.why_not) == ((), (), "")
     assert (found.replaced, len(found.kept), found.dtype) == (14, 1, "bfloat16")
     assert [(each.engine, each.work, each.batch) for each in found.rates] == [
         (engine, work, 2) for work in ("prompt", "decode") for engine in (OURS, BASE)
@@ -109,6 +111,7 @@ def test_the_command(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     done = CliRunner().invoke(app, given)
     assert done.exit_code == 0, done.output
     assert "PASS: 14 of 14 layers within the bound of their arithmetic; 14 replaced, 1 kept" in done.output
+    assert "; graph: 36 of 36 parts" in done.output
     assert "A decoded token" in done.output
     (path,) = (tmp_path / "models").glob("*.json")
     assert "</html>" in path.with_suffix(".html").read_text()

@@ -35,7 +35,7 @@ def test_frames_without_width_are_not_drawn() -> None:
 def test_the_page_has_rates_engines_and_what_failed() -> None:
     page = html(result())
     for text in (
-        "PASS: 100 tokens/s decoding",
+        "PASS (layers; graph not judged): 100 tokens/s decoding",
         "1.50x",
         "invalid ggml type 135",
         "block 0",
@@ -48,7 +48,7 @@ def test_the_page_has_rates_engines_and_what_failed() -> None:
 def test_the_page_of_a_failed_model_names_the_layer() -> None:
     wrong = JudgedLayer(name="model.layers.0.o_proj", was="AutoBitLinear", status=Status.FAIL, largest=3.0)
     found = result(layers=(wrong,))
-    assert headline(found).startswith("FAIL: 1 layer beyond the bound")
+    assert headline(found).startswith("FAIL: 100 tokens/s")
     assert "3.00 times its bound" in html(found)
 
 
