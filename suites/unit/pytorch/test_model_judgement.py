@@ -14,10 +14,10 @@ pytest.importorskip("transformers", reason="transformers is not installed; tox -
 
 from made_up_architectures import folder_of  # noqa: E402
 
-from tritmark.harness.report.model_judgement import lines, verdict  # noqa: E402
 from tritmark.harness.errors import UsageError  # noqa: E402
 from tritmark.harness.models import JudgedExperts, JudgedGraph, JudgedPart, ModelResult  # noqa: E402
 from tritmark.harness.record import Status  # noqa: E402
+from tritmark.harness.report.model_judgement import lines, verdict  # noqa: E402
 from tritmark.torch.model import loading  # noqa: E402
 from tritmark.torch.model.evaluate import evaluate  # noqa: E402
 from tritmark.torch.model.judging_experts import judged_experts  # noqa: E402
