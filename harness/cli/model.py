@@ -180,6 +180,7 @@ def _parts(split: TimeSplit) -> Table:
     title = f"{what}, {split.batch} x {split.prompt}: {split.ms:.3g} ms{of}"
     shown = plain_table(title, *heads, right=heads[1:])
     for each in split.parts:
-        own = ("", "") if each.least_ms is None else (f"{each.least_ms:.3g}", units.percent(each.least_ms / each.ms))
+        least_of = each.least_ms
+        own = ("", "") if least_of is None or not each.ms else (f"{least_of:.3g}", units.percent(least_of / each.ms))
         shown.add_row(each.name, f"{each.ms:.3g}", units.percent(each.share), *own)
     return shown

@@ -69,10 +69,14 @@ def split(
     root = min((_divided(model, call, cuda) for _ in range(_TRACED)), key=_Node.total)
     if not cuda:
         nodes = list(root.all())
-        each = max(0.0, root.total() - whole) / max(1, sum(node.events + node.marks for node in nodes))
+        slower = (root.total() - whole) / sum(node.events + node.marks for node in nodes)
+        # No event takes longer than the mean of any frame's, whatever other load did to the traced call.
+        means = [node.own / node.events for node in nodes if node.events]
+        means += [node.python / node.marks for node in nodes if node.marks]
+        each = max(0.0, min(slower, *means))
         for node in nodes:
-            node.own = max(0.0, node.own - each * node.events)
-            node.python = max(0.0, node.python - each * node.marks)
+            node.own -= each * node.events
+            node.python -= each * node.marks
     busy = root.total()
     shrink = whole / busy if busy and (not cuda or busy > whole) else 1.0
     idle = max(0.0, whole - busy) if cuda else 0.0
