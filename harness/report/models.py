@@ -49,8 +49,7 @@ def boxes(split: TimeSplit) -> list[Box]:
         width = frame.ms * scale
         if width < _LEAST_WIDTH:
             return
-        letters = int((width - 6) / _LETTER)
-        label = frame.name if len(frame.name) <= letters else f"{frame.name[: letters - 1]}…" if letters > 3 else ""
+        label = _label(frame.name, int((width - 6) / _LETTER))
         python = f", {_ms(frame.python_ms)} of it Python" if frame.python_ms and frame.part != "Python" else ""
         tip = f"{frame.name} ({frame.part}): {_ms(frame.ms)}, {units.percent(frame.ms / split.ms)}{python}"
         style = "faint" if frame.part in {"Python", "idle"} else "holder" if frame.part == "rest" else ""
@@ -70,6 +69,16 @@ def boxes(split: TimeSplit) -> list[Box]:
         found += drawn(each, at, 0)
         at += each.ms * scale
     return found
+
+
+def _label(name: str, letters: int) -> str:
+    """The name in so many letters; of a block its number, if the name is too long."""
+    if len(name) <= letters:
+        return name
+    number = name.removeprefix("block ")
+    if number != name:
+        return number if len(number) <= letters else ""
+    return f"{name[: letters - 1]}…" if letters > 3 else ""
 
 
 def _ms(ms: float) -> str:
