@@ -27,6 +27,80 @@ class JudgedLayer(Model):
     """How its function differs from before beyond rounding."""
 
 
+class JudgedExperts(Model):
+    """The experts of a replaced layer, each on the tokens that it gets in the model."""
+
+    name: str
+    """Of one of the two products of the layer."""
+    status: Status
+    experts: int
+    unreached: int
+    """Experts that no token of the text reached: not judged."""
+    largest: float
+    """As in JudgedLayer, of the worst expert."""
+    wrong: tuple[int, ...] = ()
+    """Numbers of the experts beyond their bound."""
+
+
+class JudgedPart(Model):
+    """A part of the graph, on the inputs that it gets in the model, beside a reference in float64 that reads only the
+    folder's tensors and config.json."""
+
+    name: str
+    status: Status
+    """NOT RUN for a part whose inputs or output cannot be seen."""
+    largest: float | None
+    """Largest difference from the reference, over the bound of the roundings of the model's dtype; None if there is no
+    number to compare."""
+    why: str = ""
+    """What is wrong besides values: a part that is not called, or that gets another part's output."""
+
+
+class JudgedGraph(Model):
+    """The graph of the model, part by part."""
+
+    architecture: str
+    tokens: int
+    parts: tuple[JudgedPart, ...]
+    """In the order in which they are computed."""
+    why_not: str = ""
+    """Why the graph is not judged: there is no reference for it."""
+
+    @property
+    def wrong(self) -> tuple[JudgedPart, ...]:
+        """The parts that depart; the first one is the first cause."""
+        return tuple(each for each in self.parts if each.status is Status.FAIL)
+
+    @property
+    def unseen(self) -> tuple[JudgedPart, ...]:
+        """The parts that could not be judged."""
+        return tuple(each for each in self.parts if each.status is Status.NOT_RUN)
+
+
+class JudgedLogits(Model):
+    """Another engine's logits of the same file, beside those of the reference."""
+
+    file: str
+    tokens: int
+    status: Status
+    """NOT RUN without a reference; `why_not` states why."""
+    kl: float | None = None
+    """As in Agreement, from the reference."""
+    top1: float | None = None
+    distance: float | None = None
+    """Root of the sum of squared differences over that of the squared logits of the reference, without each token's
+    mean."""
+    spread: float | None = None
+    """The largest distance of `samples` forward passes of the reference whose roundings in the checkpoint's dtype are
+    drawn at random. Another rounding is farther than all of them with probability 1 / (samples + 1)."""
+    samples: int = 0
+    fault: str = ""
+    """The fault that brings the reference within `spread` of these logits."""
+    tried: tuple[str, ...] = ()
+    """The faults that were tried."""
+    why_not: str = ""
+
+
 class Drift(Model):
     """A hidden state of the model, beside that of the model before."""
 
@@ -67,13 +141,84 @@ class TokenRate(Model):
     """tritmark's rate over this engine's, interleaved; None for tritmark itself."""
 
 
-class TokenPart(Model):
-    """A part of the time of a decoded token."""
+class EngineReport(Model):
+    """An engine that was asked for, with the settings that it ran with."""
+
+    name: str
+    version: str = ""
+    settings: str = ""
+    """Those that it was timed with, and which others were slower."""
+    failed: str = ""
+    """Its own message if it cannot run the model."""
+    missing: tuple[str, ...] = ()
+    """What it was not timed with, and why."""
+
+
+class Rates(Model):
+    """What the device can do, measured in this session."""
+
+    read: float | None = None
+    """Bytes a second from memory."""
+    compute: float | None = None
+    """int8 operations a second."""
+
+    def least_ms(self, nbytes: int, operations: int) -> float | None:
+        """The least time to read the bytes and do the operations, at the same time; None without measured rates."""
+        times = [1e3 * nbytes / self.read] if self.read else []
+        times += [1e3 * operations / self.compute] if self.compute else []
+        return max(times) if self.read else None
+
+
+class Frame(Model):
+    """A stretch of a step's time: a module of the model, with those inside it."""
+
+    name: str
+    part: str
+    """The part that its own operations count to."""
+    ms: float
+    """With the frames inside it."""
+    own_ms: float
+    """Of operations (on a GPU kernels) outside the frames inside it."""
+    python_ms: float = 0.0
+    """Outside all operations: Python, on the CPU."""
+    nbytes: int = 0
+    """Bytes of weights, or of keys and values, that its own operations read at least."""
+    operations: int = 0
+    """int8 operations of its own."""
+    inner: tuple[Frame, ...] = ()
+
+
+class StepPart(Model):
+    """All frames of a kind."""
 
     name: str
     ms: float
-    """Without the parts inside it."""
     share: float
+    nbytes: int = 0
+    operations: int = 0
+    least_ms: float | None = None
+    """Of its bytes and operations; None for a part without any, and without measured rates."""
+
+
+class TimeSplit(Model):
+    """Where the time of a step goes."""
+
+    work: str
+    """prompt, or decode: one token of each sequence."""
+    batch: int
+    prompt: int
+    """Tokens of each sequence; decoding begins behind them."""
+    ms: float
+    """Of the whole step, untraced: the median."""
+    frames: tuple[Frame, ...]
+    parts: tuple[StepPart, ...]
+    """The longest first."""
+
+    @property
+    def least_ms(self) -> float | None:
+        """The sum over the parts, since each needs the result of the one before."""
+        times = [each.least_ms for each in self.parts if each.least_ms is not None]
+        return sum(times) if times else None
 
 
 class ModelResult(Model):
@@ -95,26 +240,38 @@ class ModelResult(Model):
     """Bytes of all parameters and buffers before."""
     nbytes: int
     """The same afterwards, with the weights in the layout of the kernels in place of the state."""
+    peak_nbytes: int
+    """The most memory that the process, on a GPU PyTorch, has held, with both models and all comparisons."""
     token_nbytes: int
     """Bytes of weights that a decoded token reads at least."""
-    read_rate: float | None
-    """Bytes a second that the device reads from memory, measured; None without a clock."""
+    limits: Rates
     layers: tuple[JudgedLayer, ...]
     agreement: Agreement
+    experts: tuple[JudgedExperts, ...] = ()
+    graph: JudgedGraph | None = None
+    """None in results of older versions."""
+    logits: JudgedLogits | None = None
+    """Of another engine, if they were given."""
     first_token_ms: dict[str, float]
     """Time from the shortest prompt to its first token, by engine."""
     rates: tuple[TokenRate, ...]
-    parts: tuple[TokenPart, ...]
-
-    @property
-    def least_ms(self) -> float | None:
-        """The least time of a decoded token: that of reading its weights."""
-        return None if not self.read_rate else 1e3 * self.token_nbytes / self.read_rate
+    splits: tuple[TimeSplit, ...]
+    """Of the prompts, and of tokens behind them."""
+    engines: tuple[EngineReport, ...] = ()
+    notes: tuple[str, ...] = ()
+    """How the model differs from its file."""
+    machine: str = ""
+    """Id of the machine, as in Records."""
+    machine_name: str = ""
+    created: str = ""
+    """UTC, ISO 8601."""
 
     @property
     def failed(self) -> bool:
-        """Whether a layer is beyond its bound."""
-        return any(each.status is Status.FAIL for each in self.layers)
+        """Whether a layer, an expert or a part of the graph is beyond its bound, or another engine's logits depart."""
+        judged = (*self.layers, *self.experts, *((self.logits,) if self.logits is not None else ()))
+        wrong = any(each.status is Status.FAIL for each in judged)
+        return wrong or (self.graph is not None and bool(self.graph.wrong))
 
 
 def evaluator() -> Callable[..., ModelResult]:

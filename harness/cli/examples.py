@@ -106,6 +106,8 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
             "tritmark model FOLDER --activation-bits 8 --text 'Once upon a time'",
             "also linear layers with ternary floats",
         ),
+        ("tritmark model FILE.gguf --engine llama-bench=PATH", "beside the engine of a build, run by run"),
+        ("tritmark model FOLDER --logits FILE.npz", "judge another engine's logits of the same weights, too"),
     ),
     "league": (
         ("tritmark league", "products of one layer of a model, for 1, 16 and 128 tokens"),

@@ -81,7 +81,10 @@ def report(
 def given_for(record: Record, store: Store, *, baseline: Record | None = None, path: str = "") -> PageContext:
     """The context of a page: the baseline (the given one or the latest passing), faults of the Record and the baseline,
     and the record of the rules."""
+    from dataclasses import replace
+
     from tritmark.harness.report.baseline import latest_passing
+    from tritmark.harness.report.models import FOLDER, results_of
     from tritmark.harness.report.section import PageContext
     from tritmark.harness.text.distrust import distrust
     from tritmark.harness.text.visible import visible
@@ -96,19 +99,21 @@ def given_for(record: Record, store: Store, *, baseline: Record | None = None, p
         reported = "; ".join(filter(None, (reported, distrust(refuted(baseline), f"the baseline {baseline.id}"))))
     if reported:
         typer.echo(f"tritmark: {visible(reported)}", err=True)
+    models, unread = results_of(record, store.out / FOLDER)
+    given = PageContext(
+        baseline=baseline,
+        no_baseline=missing,
+        path=path,
+        distrust=reported,
+        models=models,
+        unread_models=unread,
+    )
     if not record.proposals:
-        return PageContext(baseline=baseline, no_baseline=missing, path=path, distrust=reported)
+        return given
     from tritmark.harness.advise.outcome import ledger_of
 
     ledger = ledger_of(store)
-    return PageContext(
-        baseline=baseline,
-        no_baseline=missing,
-        rules=ledger.summaries(),
-        weights=ledger.weights(),
-        path=path,
-        distrust=reported,
-    )
+    return replace(given, rules=ledger.summaries(), weights=ledger.weights())
 
 
 def _given(path: Path, against: str, history: Path | None, store: Store) -> tuple[Record, PageContext]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tritmark.harness.models import ModelResult
 from tritmark.harness.record import Record
 
 
@@ -57,6 +58,10 @@ class PageContext:
     weights: Mapping[str, float] = field(default_factory=dict)
     """For each tried rule, the factor on its predicted saving in the order of the proposals; 1 for a rule that is only
     in `rules`."""
+    models: Sequence[ModelResult] = ()
+    """Results of `tritmark model` on the machine of the Record."""
+    unread_models: Sequence[str] = ()
+    """Files beside them that cannot be read."""
     path: str = ""
     """Path of the Record."""
     distrust: str = ""

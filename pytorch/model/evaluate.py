@@ -8,16 +8,20 @@ from typing import Any
 
 import torch
 
+from tritmark.harness.engines.asked import engines as engines_asked
+from tritmark.harness.engines.engine import DECODED, PROMPT, Engine
 from tritmark.harness.errors import UsageError
-from tritmark.harness.measure.ceilings import measure_ceilings
-from tritmark.harness.models import OURS, ModelResult
-from tritmark.harness.providers import installed
+from tritmark.harness.models import OURS, EngineReport, ModelResult, Rates, TimeSplit
 from tritmark.torch.bit_experts import BitExperts
 from tritmark.torch.bit_linear import BitLinear
 from tritmark.torch.converted_experts import ConvertedExperts
 from tritmark.torch.model.judging import agreement, eager, judged_layers
+from tritmark.torch.model.judging_experts import judged_experts
+from tritmark.torch.model.judging_source import judged_source
 from tritmark.torch.model.loading import ModelPair, load
-from tritmark.torch.model.timing import first_token_ms, parts, rates
+from tritmark.torch.model.machine import machine_of, measured_limits, peak_nbytes
+from tritmark.torch.model.profiling import split
+from tritmark.torch.model.timing import WORKS, InProcess, decode_steps, first_token_ms, prompt_step, rates
 
 BASE = "transformers"
 """The engine that the model came with."""
@@ -33,21 +37,28 @@ def evaluate(
     prompts: Sequence[int] = (128,),
     batches: Sequence[int] = (1,),
     text: str | None = None,
+    logits: str = "",
     tokens: int = 64,
     threads: int | None = None,
     seconds: float = 5.0,
     seed: int = 0,
+    layout: str = "",
+    engines: Sequence[str] = (),
+    gguf: str = "",
     report: Callable[[str], None] = lambda line: None,
 ) -> ModelResult:
     """Load a model twice, as transformers computes it and with tritmark's layers; compare and time them.
 
     `prompts` and `batches`: lengths and numbers of sequences to time, for about `seconds` each. `text`: what is judged,
-    by default `tokens` random tokens of `seed`. Raises UsageError and MissingPackageError, see `load`.
+    by default `tokens` random tokens of `seed`. `logits`: a file of another engine's, see `judged_logits`. `engines`:
+    further ones to time, see harness.engines.asked; `gguf`: the file of the same model for those that read GGUF. Raises
+    UsageError, MissingPackageError and WeightFileError, see `load`.
     """
     if threads is not None:
         torch.set_num_threads(threads)
+    asked = engines_asked(engines, source, gguf, threads=threads, device=device)
     report("loading")
-    pair = load(source, device=device, dtype=dtype, activation_bits=activation_bits, keep=keep)
+    pair = load(source, device=device, dtype=dtype, activation_bits=activation_bits, keep=keep, layout=layout)
     generator = torch.Generator().manual_seed(seed)
     vocabulary = int(pair.before.config.get_text_config().vocab_size)
 
@@ -55,23 +66,43 @@ def evaluate(
         return torch.randint(vocabulary, (batch, length), generator=generator).to(pair.before.device)
 
     given = drawn(1, tokens) if text is None else _tokens(pair, text)
-    engines = {OURS: pair.after, BASE: pair.before}
+    models = {OURS: pair.after, BASE: pair.before}
+    report("measuring the machine")
+    limits = measured_limits(pair.before.device.type, torch.get_num_threads())
     with torch.no_grad():
         with eager():
             report("comparing outputs")
             agreed = agreement(pair, given)
             report("judging layers")
             layers = judged_layers(pair, given)
+            experts = judged_experts(pair, given)
+            report("judging the graph")
+            graph, others = judged_source(pair.after, source, given, logits)
         shortest = drawn(1, min(prompts))
         report("timing the first token")
-        first = {name: first_token_ms(model, shortest) for name, model in engines.items()}
+        first = {name: first_token_ms(model, shortest) for name, model in models.items()}
+        all_engines = (
+            InProcess(OURS, pair.after, version("tritmark")),
+            InProcess(BASE, pair.before, version("transformers")),
+            *asked,
+        )
         timed = []
-        for batch in batches:
-            for length in prompts:
-                report(f"timing {batch} x {length} tokens")
-                timed += rates(engines, drawn(batch, length), seconds)
-        report("dividing the time of a token")
-        divided = parts(pair.after, shortest)
+        failed: dict[str, str] = {}
+        try:
+            for batch in batches:
+                for length in prompts:
+                    report(f"timing {batch} x {length} tokens")
+                    timed += rates(all_engines, drawn(batch, length), seconds, failed)
+        finally:
+            for engine in asked:
+                engine.close()
+        report("dividing the time of a step")
+        divided = [
+            each
+            for batch in batches
+            for length in prompts
+            for each in _splits(pair.after, drawn(batch, length), limits)
+        ]
         nbytes, per_token = _nbytes(pair.after)
     return ModelResult(
         tritmark=version("tritmark"),
@@ -85,14 +116,41 @@ def evaluate(
         kept=tuple(map(str, pair.conversion.kept)),
         nbytes_before=_sum((*pair.before.parameters(), *pair.before.buffers())),
         nbytes=nbytes,
+        peak_nbytes=peak_nbytes(pair.before.device),
         token_nbytes=per_token,
-        read_rate=_read_rate(pair.before.device.type),
+        limits=limits,
         layers=layers,
         agreement=agreed,
+        experts=experts,
+        graph=graph,
+        logits=others,
         first_token_ms=first,
         rates=tuple(timed),
-        parts=divided,
+        splits=tuple(divided),
+        engines=tuple(_reported(each, failed) for each in all_engines),
+        notes=pair.notes,
+        **machine_of(),
     )
+
+
+def _splits(model: Any, prompt: torch.Tensor, limits: Rates) -> list[TimeSplit]:
+    batch, length = prompt.shape
+    calls = {PROMPT: (prompt_step(model, prompt), 1)}
+    calls |= {work: (decode_steps(model, prompt), DECODED) for work in WORKS if work != PROMPT}
+    return [
+        split(model, call, work=work, steps=steps, batch=batch, prompt=length, limits=limits)
+        for work, (call, steps) in calls.items()
+    ]
+
+
+def _reported(engine: Engine, failed: dict[str, str]) -> EngineReport:
+    """The report of an engine with the messages of what failed: as a whole if nothing ran."""
+    found = engine.report()
+    own = {key: why for key, why in failed.items() if key.startswith(f"{engine.name}, ")}
+    if own and not found.settings:
+        return found.model_copy(update={"failed": next(iter(own.values()))})
+    missing = [f"{key.removeprefix(f'{engine.name}, ')}: {why}" for key, why in own.items()]
+    return found.model_copy(update={"missing": tuple(dict.fromkeys((*found.missing, *missing)))})
 
 
 def _tokens(pair: ModelPair, text: str) -> torch.Tensor:
@@ -135,9 +193,3 @@ def _used(model: Any) -> int:
     if not any(isinstance(module, ConvertedExperts) for module in model.modules()):
         return 0
     return int(model.config.get_text_config().num_experts_per_tok)
-
-
-def _read_rate(kind: str) -> float | None:
-    device = installed().registry.devices[kind]
-    found = [each for each in measure_ceilings(device) if each.name == "read" and each.level == "memory"]
-    return max((each.rate for each in found), default=None)

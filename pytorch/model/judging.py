@@ -44,12 +44,28 @@ def _seen(layer: torch.nn.Module) -> Iterator[list[tuple[torch.Tensor, torch.Ten
 
 
 def _judged(replaced: Replaced, original: Any, x: torch.Tensor, found: torch.Tensor) -> JudgedLayer:
-    """The arithmetic of the layer in float64: the codes of the activations are those of its contract, the weights those
-    of the layer before, and the bound that of its roundings."""
+    """A layer beside the weights of the layer before."""
     layer: Any = replaced.layer
+    exact_sums = layer.activation_bits == 8 and layer.group_size is None
+    bits, bias = layer.activation_bits, bias_of(original)
+    worst = worst_of(x, dense(original).double(), found, bits=bits, exact_sums=exact_sums, bias=bias)
+    status = Status.PASS if worst <= 1 else Status.FAIL
+    return JudgedLayer(name=replaced.name, was=replaced.was, status=status, largest=worst, changed=replaced.changed)
+
+
+def worst_of(
+    x: torch.Tensor,
+    weights: torch.Tensor,
+    found: torch.Tensor,
+    *,
+    bits: int,
+    exact_sums: bool,
+    bias: torch.Tensor | None = None,
+) -> float:
+    """The largest error of a product over its bound. The arithmetic in float64: the codes of the activations are those
+    of the layer's contract, the weights those of before, and the bound that of its roundings."""
     rows = x.reshape(-1, x.shape[-1])
-    weights = dense(original).double()
-    if layer.activation_bits == 8:
+    if bits == 8:
         largest = rows.float().abs().amax(-1, keepdim=True).clamp(min=1e-5)
         scale = torch.full_like(largest, 127) / largest  # 127 / largest would be 127 times the rounded inverse
         rows, scale = (rows.float() * scale).round(), scale.double()
@@ -58,16 +74,13 @@ def _judged(replaced: Replaced, original: Any, x: torch.Tensor, found: torch.Ten
     rows = rows.double()
     exact = rows @ weights.T / scale
     magnitudes = rows.abs() @ weights.abs().T / scale
-    bias = bias_of(original)
     if bias is not None:
         exact, magnitudes = exact + bias.double(), magnitudes + bias.double().abs()
     # Sums are exact for codes and one scale; else each term passes through float32 sums.
-    sums = 1 if layer.activation_bits == 8 and layer.group_size is None else rows.shape[1]
+    sums = 1 if exact_sums else rows.shape[1]
     bound = (sums + 4) * _UNIT * magnitudes + torch.finfo(found.dtype).eps / 2 * exact.abs()
     off = (found.reshape(exact.shape).double() - exact).abs()
-    worst = float((off / bound.clamp(min=torch.finfo(found.dtype).tiny)).max())
-    status = Status.PASS if worst <= 1 else Status.FAIL
-    return JudgedLayer(name=replaced.name, was=replaced.was, status=status, largest=worst, changed=replaced.changed)
+    return float((off / bound.clamp(min=torch.finfo(found.dtype).tiny)).max())
 
 
 def dense(original: Any) -> torch.Tensor:

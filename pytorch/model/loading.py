@@ -27,13 +27,17 @@ class ModelPair:
     conversion: Conversion
     tokenizer: Any
     """None if the folder has none."""
+    notes: tuple[str, ...] = ()
+    """How the model before differs from the file."""
 
 
-def load(source: str, *, device: str, dtype: str, activation_bits: int | None, keep: Sequence[str]) -> ModelPair:
-    """Load a folder (or a name on Hugging Face) with transformers, and convert it.
+def load(
+    source: str, *, device: str, dtype: str, activation_bits: int | None, keep: Sequence[str], layout: str = ""
+) -> ModelPair:
+    """Load a folder, a GGUF file or a name on Hugging Face with transformers, and convert it. `layout`: see gguf_model.
 
-    Raises MissingPackageError without transformers, and UsageError for a folder that it cannot read, for another dtype,
-    and for a model without a layer to replace.
+    Raises MissingPackageError without transformers, UsageError for a folder that it cannot read, for another dtype,
+    and for a model without a layer to replace, and WeightFileError for a file that gguf_model refuses.
     """
     try:
         import transformers
@@ -44,19 +48,39 @@ def load(source: str, *, device: str, dtype: str, activation_bits: int | None, k
         raise MissingPackageError(found, name="transformers", next_step=install("models")) from None
     if dtype not in DTYPES:
         raise UsageError(f"--dtype {dtype}: legal: {', '.join(DTYPES)}")
+    if source.endswith(".gguf"):
+        from tritmark.torch.model.gguf_model import gguf_model
+
+        model, notes = gguf_model(source, device=device, dtype=dtype, layout=layout)
+        return _pair(source, model, activation_bits, keep, None, notes)
+    if layout:
+        raise UsageError("--layout is for GGUF files")
     if not Path(source).is_dir() and (source.startswith((".", "/")) or source.count("/") != 1):
-        raise UsageError(f"{source}: no folder; legal: a folder of transformers, or OWNER/NAME of Hugging Face")
+        raise UsageError(
+            f"{source}: no folder; legal: a folder of transformers, a .gguf file, or OWNER/NAME of Hugging Face"
+        )
     try:
         before = transformers.AutoModelForCausalLM.from_pretrained(
             source, dtype=dtype if dtype == DTYPES[0] else getattr(torch, dtype), device_map=device
         ).eval()
     except (OSError, ValueError, KeyError, ImportError) as error:
         raise UsageError(f"{source}: transformers cannot load it: {error}") from error
+    return _pair(source, before, activation_bits, keep, _tokenizer(source))
+
+
+def _pair(
+    source: str,
+    before: Any,
+    activation_bits: int | None,
+    keep: Sequence[str],
+    tokenizer: Any,
+    notes: tuple[str, ...] = (),
+) -> ModelPair:
     after = _twin(before)
     conversion = convert(after, activation_bits=activation_bits, keep=keep)
     if not conversion.replaced:
         raise UsageError(f"{source}: no layer was replaced; {conversion}")
-    return ModelPair(before, after, conversion, _tokenizer(source))
+    return ModelPair(before, after, conversion, tokenizer, notes)
 
 
 def _twin(model: Any) -> Any:

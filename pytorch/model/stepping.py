@@ -13,7 +13,20 @@ _NAMES = ("cache", "past_key_values")
 
 def step(model: Any, tokens: torch.Tensor, cache: Any = None) -> tuple[torch.Tensor, Any]:
     """The most likely tokens (B, 1) behind tokens (B, T), and the cache with these."""
-    known = signature(model.forward).parameters
-    name = next(each for each in _NAMES if each in known)
+    name = cache_name(model)
     out = model(tokens, use_cache=True, logits_to_keep=1, **{name: cache})
     return out.logits[:, -1:].argmax(-1), out[name]
+
+
+def cache_name(model: Any) -> str:
+    """The argument of a model with its cache, and the name of the output."""
+    known = signature(model.forward).parameters
+    return next(each for each in _NAMES if each in known)
+
+
+def empty_cache(model: Any) -> Any:
+    """A cache without tokens."""
+    import transformers
+
+    known = signature(transformers.DynamicCache.__init__).parameters
+    return transformers.DynamicCache(**({"config": model.config} if "config" in known else {}))

@@ -1,29 +1,24 @@
-"""Tokens a second of models, interleaved, and where the time of a token goes."""
+"""Tokens a second of engines, interleaved, and the steps that are timed."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from time import perf_counter_ns
 from typing import Any
 
 import numpy as np
 import torch
 
-from tritmark.harness.measure.alternate import Alternation, Timed, alternate
+from tritmark.harness.engines.engine import DECODED, PROMPT, Engine, EngineError
+from tritmark.harness.measure.alternate import Alternation, Side, Timed, alternate
 from tritmark.harness.measure.clocks import PythonClock
 from tritmark.harness.measure.statistics import LEAST_SAMPLES, median
 from tritmark.harness.measure.stopping import First, Interval, MinimumSamples, TimeLimit
-from tritmark.harness.models import OURS, TokenPart, TokenRate
+from tritmark.harness.models import OURS, EngineReport, TokenRate
 from tritmark.harness.record import Ratio
-from tritmark.torch.bit_experts import BitExperts
-from tritmark.torch.bit_linear import BitLinear
-from tritmark.torch.converted_experts import ConvertedExperts
 from tritmark.torch.model.stepping import step
 
-DECODED = 8
-"""Tokens of a sample."""
+WORKS = (PROMPT, "decode")
 _NARROW = 0.04
 """Width of an interval that is narrow enough."""
 
@@ -41,33 +36,64 @@ class _Call:
         self.run = call
 
 
-def rates(engines: Mapping[str, Any], prompt: torch.Tensor, seconds: float) -> list[TokenRate]:
-    """The rates of each engine for a prompt (B, T) and for tokens behind it, interleaved with tritmark's."""
+class InProcess:
+    """A model of transformers in this process, as an Engine."""
+
+    def __init__(self, name: str, model: Any, version: str) -> None:
+        self.name, self._model, self._version = name, model, version
+
+    def side(self, work: str, tokens: Sequence[Sequence[int]]) -> Side:
+        """See Engine."""
+        prompt = torch.tensor(tokens).to(self._model.device)
+        call = (prompt_step if work == PROMPT else decode_steps)(self._model, prompt)
+        return Timed([_Call(call)], PythonClock())
+
+    def report(self) -> EngineReport:
+        """See Engine."""
+        settings = f"{torch.get_num_threads()} threads, attention {self._model.config._attn_implementation}"
+        return EngineReport(name=self.name, version=self._version, settings=settings)
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+
+def rates(engines: Sequence[Engine], prompt: torch.Tensor, seconds: float, failed: dict[str, str]) -> list[TokenRate]:
+    """The rates of each engine for a prompt (B, T) and for tokens behind it, interleaved with the first, tritmark's.
+
+    An engine that fails is left out; `failed` gets its message by "engine, work".
+    """
     batch, length = prompt.shape
+    tokens = prompt.tolist()
     found: list[TokenRate] = []
-    for work, tokens, make in (("prompt", batch * length, _prompt), ("decode", batch * DECODED, _decode)):
-        calls = {name: make(model, prompt) for name, model in engines.items()}
-        others = {name: _alternated(calls[OURS], call, seconds) for name, call in calls.items() if name != OURS}
-        ns = {OURS: median([each for found in others.values() for each in found.a_ns])}
-        ns |= {name: median(found.b_ns) for name, found in others.items()}
-        speeds: dict[str, Ratio | None] = {OURS: None, **{name: found.ratio() for name, found in others.items()}}
+    ours, *others = engines
+    for work in WORKS:
+        count = batch * (length if work == PROMPT else DECODED)
+        mine = ours.side(work, tokens)
+        runs: dict[str, Alternation] = {}
+        for other in others:
+            try:
+                runs[other.name] = _alternated(mine, other.side(work, tokens), seconds)
+            except EngineError as error:
+                failed[f"{other.name}, {work}, batch {batch}, prompt {length}"] = str(error)
+        samples = [each for run in runs.values() for each in run.a_ns]
+        ns = {ours.name: median(samples or [mine.sample() for _ in range(LEAST_SAMPLES)])}
+        ns |= {name: median(run.b_ns) for name, run in runs.items()}
+        speeds: dict[str, Ratio | None] = {OURS: None, **{name: run.ratio() for name, run in runs.items()}}
         found += [
             TokenRate(
                 engine=name,
                 work=work,
                 batch=batch,
                 prompt=length,
-                tokens_per_s=1e9 * tokens / ns[name],
+                tokens_per_s=1e9 * count / each,
                 speed=speeds[name],
             )
-            for name in calls
+            for name, each in ns.items()
         ]
     return found
 
 
-def _alternated(ours: Callable[[], None], other: Callable[[], None], seconds: float) -> Alternation:
-    clock = PythonClock()
-    mine, theirs = (Timed([_Call(call)], clock) for call in (ours, other))
+def _alternated(mine: Side, theirs: Side, seconds: float) -> Alternation:
     for each in (mine, theirs):
         each.sample()
     enough = First(
@@ -78,7 +104,9 @@ def _alternated(ours: Callable[[], None], other: Callable[[], None], seconds: fl
     return alternate(mine, theirs, np.random.default_rng(0), enough)
 
 
-def _prompt(model: Any, prompt: torch.Tensor) -> Callable[[], None]:
+def prompt_step(model: Any, prompt: torch.Tensor) -> Callable[[], None]:
+    """Computes the prompt, up to the first token behind it."""
+
     def call() -> None:
         step(model, prompt)
         _wait(prompt)
@@ -86,7 +114,7 @@ def _prompt(model: Any, prompt: torch.Tensor) -> Callable[[], None]:
     return call
 
 
-def _decode(model: Any, prompt: torch.Tensor) -> Callable[[], None]:
+def decode_steps(model: Any, prompt: torch.Tensor) -> Callable[[], None]:
     """DECODED tokens behind the prompt. The cache is cut to the prompt again."""
     start, cache = step(model, prompt)
 
@@ -102,7 +130,7 @@ def _decode(model: Any, prompt: torch.Tensor) -> Callable[[], None]:
 
 def first_token_ms(model: Any, prompt: torch.Tensor) -> float:
     """The time from a prompt to its first token: the least of a few."""
-    call = _prompt(model, prompt)
+    call = prompt_step(model, prompt)
     call()
     times = []
     for _ in range(3):
@@ -115,85 +143,3 @@ def first_token_ms(model: Any, prompt: torch.Tensor) -> float:
 def _wait(like: torch.Tensor) -> None:
     if like.is_cuda:
         torch.cuda.synchronize(like.device)
-
-
-def parts(model: Any, prompt: torch.Tensor) -> tuple[TokenPart, ...]:
-    """Where the time of a decoded token goes, by the class of the modules; each without the modules inside it. What no
-    named part has is "rest": Python, the cache, positions and masks."""
-    call = _decode(model, prompt)
-    call()
-    spent: defaultdict[str, float] = defaultdict(float)
-    with _watched(model, prompt.is_cuda) as read:
-        begin = perf_counter_ns()
-        call()
-        whole = (perf_counter_ns() - begin) / 1e6
-        for name, ms in read():
-            spent[name] += ms
-    spent["rest"] = max(0.0, whole - sum(spent.values()))
-    total = sum(spent.values())
-    found = [TokenPart(name=name, ms=ms / DECODED, share=ms / total) for name, ms in spent.items()]
-    return tuple(sorted(found, key=lambda each: -each.ms))
-
-
-def _kind(model: Any, name: str, module: torch.nn.Module) -> str | None:
-    """The part that a module belongs to."""
-    if module is model.get_output_embeddings():
-        return "head"
-    if module is model.get_input_embeddings():
-        return "embedding"
-    if isinstance(module, BitLinear | BitExperts):
-        return "ternary linears"
-    if isinstance(module, torch.nn.Linear):
-        return "other linears"
-    if isinstance(module, ConvertedExperts):
-        return "activation of experts"
-    kind = type(module).__name__
-    if "Norm" in kind:
-        return "norms"
-    if kind.endswith("Attention"):
-        return "attention"
-    return "feed forward" if kind.endswith(("MLP", "MoeBlock", "MoE")) else None
-
-
-@contextmanager
-def _watched(model: Any, cuda: bool) -> Iterator[Callable[[], list[tuple[str, float]]]]:
-    """Times of the modules, each without those inside it, in ms."""
-    stack: list[list[Any]] = []
-    spans: list[tuple[str, Any, Any, list[tuple[Any, Any]]]] = []
-
-    def now() -> Any:
-        if not cuda:
-            return perf_counter_ns()
-        event = torch.cuda.Event(enable_timing=True)
-        event.record()
-        return event
-
-    def enter(kind: str) -> Callable[..., None]:
-        return lambda *_: stack.append([kind, now(), []])
-
-    def leave(*_: Any) -> None:
-        kind, begin, inner = stack.pop()
-        end = now()
-        spans.append((kind, begin, end, inner))
-        if stack:
-            stack[-1][2].append((begin, end))
-
-    def between(begin: Any, end: Any) -> float:
-        return float(begin.elapsed_time(end)) if cuda else (end - begin) / 1e6
-
-    def read() -> list[tuple[str, float]]:
-        if cuda:
-            torch.cuda.synchronize()
-        return [(kind, between(a, b) - sum(between(*each) for each in inner)) for kind, a, b, inner in spans]
-
-    handles = []
-    for name, module in model.named_modules():
-        kind = _kind(model, name, module)
-        if kind is not None:
-            handles.append(module.register_forward_pre_hook(enter(kind), prepend=True))
-            handles.append(module.register_forward_hook(leave))
-    try:
-        yield read
-    finally:
-        for handle in handles:
-            handle.remove()

@@ -64,7 +64,7 @@ HARNESS = House(
         ("check", "signing"),
         ("verify", "derived"),
         ("selftest", "selection"),
-        ("autotune", "judge"),
+        ("autotune", "judge", "engines", "model_advice"),
         ("cross", "advise", "history", "league", "precision", "models"),
         ("recovery",),
         ("validate", "disassembly"),

@@ -19,7 +19,7 @@ from tritmark.harness.cli.exit_status import FAILED, USAGE  # noqa: E402
 from tritmark.harness.errors import UsageError  # noqa: E402
 from tritmark.harness.models import OURS, ModelResult  # noqa: E402
 from tritmark.harness.record import Status  # noqa: E402
-from tritmark.torch.model import judging, loading, timing  # noqa: E402
+from tritmark.torch.model import judging, loading  # noqa: E402
 from tritmark.torch.model.evaluate import BASE, evaluate  # noqa: E402
 
 
@@ -87,16 +87,11 @@ def test_both_models_share_what_stays(pair: loading.ModelPair) -> None:
     assert pair.before.model.layers[0].mlp.up_proj is not pair.after.model.layers[0].mlp.up_proj
 
 
-def test_the_parts_of_a_token(pair: loading.ModelPair, tokens: Any) -> None:
-    found = {each.name: each for each in timing.parts(pair.after, tokens)}
-    assert {"ternary linears", "attention", "norms", "head", "rest"} <= set(found)
-    assert sum(each.share for each in found.values()) == pytest.approx(1)
-    assert all(each.ms >= 0 for each in found.values())
-
-
 def test_the_result(folder: Path) -> None:
     found = evaluate(str(folder), prompts=(8,), batches=(2,), seconds=0.05, tokens=8)
     assert not found.failed
+    assert found.graph is not None
+    assert (found.graph.wrong, found.graph.unseen, found.graph.why_not) == ((), (), "")
     assert (found.replaced, len(found.kept), found.dtype) == (14, 1, "bfloat16")
     assert [(each.engine, each.work, each.batch) for each in found.rates] == [
         (engine, work, 2) for work in ("prompt", "decode") for engine in (OURS, BASE)
@@ -104,7 +99,10 @@ def test_the_result(folder: Path) -> None:
     assert all(each.tokens_per_s > 0 for each in found.rates)
     assert found.nbytes < found.nbytes_before
     assert found.token_nbytes == found.nbytes - 64 * 128 * 2  # without the embedding, of which it reads a row
-    assert found.least_ms is not None
+    assert [(each.work, each.batch, each.prompt) for each in found.splits] == [("prompt", 2, 8), ("decode", 2, 8)]
+    assert all(each.least_ms for each in found.splits)
+    assert [each.name for each in found.engines] == [OURS, BASE]
+    assert found.peak_nbytes > found.nbytes_before
     assert ModelResult.model_validate_json(found.model_dump_json()) == found
 
 
@@ -113,8 +111,10 @@ def test_the_command(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     done = CliRunner().invoke(app, given)
     assert done.exit_code == 0, done.output
     assert "PASS: 14 of 14 layers within the bound of their arithmetic; 14 replaced, 1 kept" in done.output
+    assert "; graph: 36 of 36 parts" in done.output
     assert "A decoded token" in done.output
     (path,) = (tmp_path / "models").glob("*.json")
+    assert "</html>" in path.with_suffix(".html").read_text()
     found = ModelResult.model_validate_json(path.read_text())
     first, *others = found.layers
     wrong = first.model_copy(update={"status": Status.FAIL, "largest": 3.0})
@@ -125,9 +125,22 @@ def test_the_command(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert f"FAIL {first.name} (AutoBitLinear): 3 times its bound" in done.output
 
 
+def test_an_engine_that_fails_is_listed_and_others_are_timed(folder: Path, tmp_path: Path) -> None:
+    program = tmp_path / "llama-bench"
+    program.write_text("#!/bin/sh\necho 'error: unknown model architecture' >&2\nexit 1\n")
+    program.chmod(0o755)
+    name = f"llama-bench={program}"
+    found = evaluate(str(folder), prompts=(8,), seconds=0.05, tokens=8, engines=[name], gguf="m.gguf")
+    assert found.engines[-1].name == name
+    assert "unknown model architecture" in found.engines[-1].failed
+    assert {each.engine for each in found.rates} == {OURS, BASE}
+
+
 @pytest.mark.parametrize(
     ("given", "told"),
     [
+        ({"engines": ["fast"]}, "unknown; legal: transformers"),
+        ({"layout": "g64"}, "for GGUF files"),
         ({"source": "./nowhere"}, "no folder"),
         ({"dtype": "int8"}, "legal"),
         ({"keep": ["*"]}, "no layer was replaced"),
