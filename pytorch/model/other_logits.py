@@ -13,7 +13,7 @@ from tritmark.harness.errors import UsageError
 from tritmark.harness.models import JudgedLogits
 from tritmark.harness.record import Status
 from tritmark.torch.model.reference.architecture import Architecture, NotJudgedError, architecture_of, dtype_of
-from tritmark.torch.model.reference.forward import Drawn, Forward
+from tritmark.torch.model.reference.forward import DrawnRoundings, Forward
 from tritmark.torch.model.reference.hypotheses import hypotheses
 from tritmark.torch.model.reference.tensors import Floats, ModelTensors, tensors_of
 
@@ -37,7 +37,7 @@ def judged_logits(folder: Path, path: Path) -> JudgedLogits:
             least, most = int(np.min(tokens)), int(np.max(tokens))
             if not 0 <= least <= most < vocabulary:
                 raise UsageError(f"{path}: tokens {least} to {most}; legal: 0 to {vocabulary - 1}")
-            passes = Forward(tensors, graph, Drawn(_SAMPLES, ulp)).logits(tokens)
+            passes = Forward(tensors, graph, DrawnRoundings(_SAMPLES, ulp)).logits(tokens)
             exact = passes[0]
             if exact.shape != logits.shape:
                 found = f"{path}: logits of shape {logits.shape}"

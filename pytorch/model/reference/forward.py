@@ -18,7 +18,7 @@ Changed = Callable[[str, Matrix], Matrix]
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class DrawnRoundings:
     """Forward passes at once: the first exact, then `samples` with roundings drawn uniformly: Monte Carlo arithmetic
     (Parker, 1997). Each part's outputs move by up to one unit in the last place of the dtype, and sums of K products by
     what K roundings of float32 in sequence add up to, sqrt(K) of them."""
@@ -32,9 +32,13 @@ class Forward:
     """A forward pass of a graph."""
 
     def __init__(
-        self, tensors: ModelTensors, graph: Architecture, drawn: Drawn | None = None, changed: Changed | None = None
+        self,
+        tensors: ModelTensors,
+        graph: Architecture,
+        drawn: DrawnRoundings | None = None,
+        changed: Changed | None = None,
     ) -> None:
-        drawn = drawn or Drawn()
+        drawn = drawn or DrawnRoundings()
         self._tensors, self._graph, self._changed = tensors, graph, changed
         self._passes, self._ulp = 1 + drawn.samples, drawn.ulp
         self._random = np.random.default_rng(drawn.seed)

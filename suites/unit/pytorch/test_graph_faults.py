@@ -305,7 +305,7 @@ def narrow(model: Any) -> Any:
 def test_a_cache_that_loses_keys_is_named(folders: Any) -> None:
     model = loaded(folders("qwen3"))
 
-    class Losing(transformers.DynamicCache):
+    class Losing(transformers.DynamicCache):  # type: ignore[misc]
         def update(self, keys: Any, values: Any, number: int, *more: Any, **options: Any) -> Any:
             keys, values = super().update(keys, values, number, *more, **options)
             return torch.cat([torch.zeros_like(keys[:, :, :1]), keys[:, :, 1:]], 2) if number else keys, values
