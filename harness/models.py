@@ -22,7 +22,8 @@ class JudgedLayer(Model):
     """Its class before."""
     status: Status
     largest: float
-    """Largest difference from the float64 product of the weights of before, over its bound; at most 1 is right."""
+    """Largest difference from the float64 product of the weights of before, over its bound; at most 1 is right. 0 for a
+    layer that no token reached, which is NOT RUN."""
     changed: str = ""
     """How its function differs from before beyond rounding."""
 

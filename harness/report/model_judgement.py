@@ -14,11 +14,13 @@ def verdict(found: ModelResult) -> str:
     from tritmark.harness.record import Status
     from tritmark.harness.text.units import counted
 
-    right = sum(each.status is not Status.FAIL for each in found.layers)
+    right = sum(each.status is Status.PASS for each in found.layers)
+    unreached = sum(each.status is Status.NOT_RUN for each in found.layers)
     judged = found.graph is not None and not found.graph.why_not
     word = "FAIL" if found.failed else "PASS" if judged else "PASS (layers; graph not judged)"
+    not_judged = f", {unreached} not judged since no token reached them" if unreached else ""
     parts = [
-        f"{word}: {right} of {counted(len(found.layers), 'layer')} within the bound of their arithmetic; "
+        f"{word}: {right} of {counted(len(found.layers), 'layer')} within the bound of their arithmetic{not_judged}; "
         f"{found.replaced} replaced, {len(found.kept)} kept"
     ]
     if found.experts:

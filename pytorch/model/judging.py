@@ -21,26 +21,32 @@ _GREEDY = 32
 
 
 def judged_layers(pair: ModelPair, tokens: torch.Tensor) -> tuple[JudgedLayer, ...]:
-    """Each BitLinear on the activations of these tokens, beside the float64 product of the weights of before."""
-    made: list[JudgedLayer] = []
+    """Each BitLinear on the activations of these tokens, beside the float64 product of the weights of before. A layer
+    that no token reaches is NOT RUN."""
     originals = dict(pair.before.named_modules())
-    for each in pair.conversion.replaced:
-        if isinstance(each.layer, BitLinear):
-            with _seen(each.layer) as calls:
-                pair.after(tokens)
-            made.append(_judged(each, originals[each.name], *calls[0]))
-    return tuple(made)
+    replaced = [each for each in pair.conversion.replaced if isinstance(each.layer, BitLinear)]
+    made: dict[str, JudgedLayer] = {}
 
+    def judge(each: Replaced, given: tuple[torch.Tensor, ...], out: torch.Tensor) -> None:
+        if each.name not in made:
+            made[each.name] = _judged(each, originals[each.name], given[0].detach(), out.detach())
 
-@contextmanager
-def _seen(layer: torch.nn.Module) -> Iterator[list[tuple[torch.Tensor, torch.Tensor]]]:
-    """The inputs and outputs of a layer's calls."""
-    calls: list[tuple[torch.Tensor, torch.Tensor]] = []
-    handle = layer.register_forward_hook(lambda _, given, out: calls.append((given[0].detach(), out.detach())))
+    # Judged within the pass, which would else keep the activations of all layers.
+    handles = [
+        each.layer.register_forward_hook(lambda _, given, out, each=each: judge(each, given, out)) for each in replaced
+    ]
     try:
-        yield calls
+        pair.after(tokens)
     finally:
-        handle.remove()
+        for handle in handles:
+            handle.remove()
+    return tuple(made.get(each.name) or _unreached(each) for each in replaced)
+
+
+def _unreached(replaced: Replaced) -> JudgedLayer:
+    return JudgedLayer(
+        name=replaced.name, was=replaced.was, status=Status.NOT_RUN, largest=0.0, changed=replaced.changed
+    )
 
 
 def _judged(replaced: Replaced, original: Any, x: torch.Tensor, found: torch.Tensor) -> JudgedLayer:

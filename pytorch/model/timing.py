@@ -10,12 +10,14 @@ import numpy as np
 import torch
 
 from tritmark.harness.engines.engine import DECODED, PROMPT, Engine, EngineError
+from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.measure.alternate import Alternation, Side, Timed, alternate
 from tritmark.harness.measure.clocks import PythonClock
 from tritmark.harness.measure.statistics import LEAST_SAMPLES, median
 from tritmark.harness.measure.stopping import First, Interval, MinimumSamples, TimeLimit
 from tritmark.harness.models import OURS, EngineReport, TokenRate
 from tritmark.harness.record import Ratio
+from tritmark.torch.model.decoding import GreedyDecoding
 from tritmark.torch.model.stepping import step
 
 WORKS = (PROMPT, "decode")
@@ -41,16 +43,28 @@ class InProcess:
 
     def __init__(self, name: str, model: Any, version: str) -> None:
         self.name, self._model, self._version = name, model, version
+        self._ungraphed = ""
+        """Why a step of decoding is no CUDA graph."""
 
     def side(self, work: str, tokens: Sequence[Sequence[int]]) -> Side:
         """See Engine."""
         prompt = torch.tensor(tokens).to(self._model.device)
-        call = (prompt_step if work == PROMPT else decode_steps)(self._model, prompt)
-        return Timed([_Call(call)], PythonClock())
+        if work == PROMPT:
+            return Timed([_Call(prompt_step(self._model, prompt))], PythonClock())
+        if prompt.is_cuda:
+            try:
+                return Timed([_Call(graphed_steps(self._model, prompt))], PythonClock())
+            except (InvalidArgumentError, RuntimeError) as error:
+                self._ungraphed = str(error).strip().partition("\n")[0]
+                torch.cuda.synchronize(prompt.device)
+        return Timed([_Call(decode_steps(self._model, prompt))], PythonClock())
 
     def report(self) -> EngineReport:
         """See Engine."""
         settings = f"{torch.get_num_threads()} threads, attention {self._model.config._attn_implementation}"
+        if self._model.device.type == "cuda":
+            why = f", since {self._ungraphed}" if self._ungraphed else ""
+            settings += f"; a step of decoding is {'no' if why else 'one'} CUDA graph{why}"
         return EngineReport(name=self.name, version=self._version, settings=settings)
 
     def close(self) -> None:
@@ -123,6 +137,21 @@ def decode_steps(model: Any, prompt: torch.Tensor) -> Callable[[], None]:
         for _ in range(DECODED):
             tokens, _ = step(model, tokens, cache)
         cache.crop(-DECODED)
+        _wait(prompt)
+
+    return call
+
+
+def graphed_steps(model: Any, prompt: torch.Tensor) -> Callable[[], None]:
+    """DECODED tokens behind the prompt, each the replay of one CUDA graph. Raises InvalidArgumentError as
+    GreedyDecoding does, and RuntimeError for a model that cannot be captured."""
+    decoding = GreedyDecoding(model, prompt, DECODED, graph=True)
+    start = decoding.tokens.clone()
+
+    def call() -> None:
+        for _ in range(DECODED):
+            decoding.next()
+        decoding.back(DECODED, start)
         _wait(prompt)
 
     return call
