@@ -239,25 +239,43 @@ def test_a_comment_that_is_too_long_ends_at_a_line() -> None:
     assert "does not fit" in rest
 
 
+def test_the_guide_names_each_input_and_no_other() -> None:
+    yaml = pytest.importorskip("yaml", reason="PyYAML is not installed; tox -e py runs this")
+    described = yaml.safe_load((ACTION / "action.yml").read_text())
+    guide = (ROOT / "docs/guides/github-action.md").read_text()
+    rows = re.findall(r"^\| `([\w-]+)` \|", guide, re.MULTILINE)
+    assert rows == [*described["inputs"], *described["outputs"]]
+    uses = []
+    for block in re.findall(r"```yaml\n(.*?)```", guide, re.DOTALL):
+        found = yaml.safe_load(block)
+        steps = found if isinstance(found, list) else found.get("jobs", {}).get("kernels", {}).get("steps", [])
+        uses += [step["with"] for step in steps if "actions/tritmark@" in step["uses"]]
+    assert len(uses) == 2
+    assert set().union(*uses) <= set(described["inputs"])
+    (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
+    assert f"id: {hook['id']}" in guide
+    assert (ROOT / hook["entry"]).stat().st_mode & 0o111
+
+
 @pytest.mark.timing
 @pytest.mark.nightly
 def test_a_planted_slow_down_turns_the_gate_red_and_an_honest_change_does_not(repository: Path, programs: Path) -> None:
     one = "lambda y: spin({})"
     commit(repository, gated_py=gate_sites.source(one=one.format(300_000)), backend_py=gate_sites.BACKEND)
     commit(repository, pyproject_toml=gate_sites.PROJECT, suite_toml=gate_sites.SUITE)
-    git(repository, "push", "-q", "origin", "HEAD:main")
+    git(repository, "push", "-q", "origin", "HEAD:start")
     git(repository, "fetch", "-q")
     options = "--strict --suite suite.toml --budget 0.5"
     # Another text, and the same work.
     commit(repository, gated_py=gate_sites.source(one=one.format("100_000 * 3")))
-    ended = run(repository, programs, gate="true", gate_options=options)
+    ended = run(repository, programs, {**GITHUB, "base_ref": "start"}, gate="true", gate_options=options)
     assert ended.passed, ended.log
     (only,) = comments(programs)
     assert "### tritmark: passed" in only["body"]
     assert "SAME" in only["body"]
 
     commit(repository, gated_py=gate_sites.source(one=one.format(360_000)))
-    ended = run(repository, programs, gate="true", gate_options=options)
+    ended = run(repository, programs, {**GITHUB, "base_ref": "start"}, gate="true", gate_options=options)
     assert not ended.passed
     (again,) = comments(programs)
     assert again["id"] == only["id"]
