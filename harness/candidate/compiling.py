@@ -29,6 +29,8 @@ LIMIT_S = 120
 # For each suffix, the environment variable that names its compiler, and the default names.
 _COMPILERS = {".c": ("CC", ("cc", "gcc", "clang")), ".cpp": ("CXX", ("c++", "g++", "clang++"))}
 SUFFIXES = tuple(_COMPILERS)
+INSTALL = "Debian and Ubuntu: apt install g++"
+"""How to get a compiler of both."""
 
 
 def compiled(source: Path, options: Sequence[str]) -> Path:
@@ -133,7 +135,7 @@ def _compiler(suffix: str) -> tuple[str, ...]:
             return (found, *words[1:])
     raise BadEnvironmentError(
         f"no compiler for {suffix}: {reported or ', '.join(names)} not found",
-        next_step=f"install one, or set {variable} to one, or pass a compiled .so",
+        next_step=f"install one ({INSTALL}), or set {variable} to one, or pass a compiled .so",
     )
 
 

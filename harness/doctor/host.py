@@ -133,7 +133,7 @@ def compiler() -> Check:
         try:
             found.append(" ".join(compiling._compiler(suffix)))
         except BadEnvironmentError as error:
-            return Check("compiler", State.ABSENT, error.found, means, f"sudo apt install g++, or {error.next_step}")
+            return Check("compiler", State.ABSENT, error.found, means, error.next_step)
     return Check("compiler", State.OK, ", ".join(found), means)
 
 

@@ -24,7 +24,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 
 from tritmark.harness.caches import CACHE, cache_folder, runs_code
-from tritmark.harness.candidate.compiling import command_of
+from tritmark.harness.candidate.compiling import INSTALL, command_of
 from tritmark.harness.errors import BadEnvironmentError, UsageError
 from tritmark.harness.gate.compilers import cached_compilers
 from tritmark.harness.gate.identity import all_digest, site_digest
@@ -118,6 +118,7 @@ def built(
             for some in dict.fromkeys((part, WHOLE)):
                 _export(top, commit, source)
                 dropped = narrow(source, some)
+                _must_have_compiler(source, given)
                 begun(BuildProgress(f"{given} ({commit[:10]})", source, _sources(source, dropped)))
                 try:
                     wheel = _wheel(Path(name), given)
@@ -236,11 +237,24 @@ def _run(arguments: Sequence[str], folder: Path, failed: str) -> None:
     if done.returncode:
         compiler = _compiler_command()[0]
         if shutil.which(compiler) is None:
-            raise BadEnvironmentError(
-                f"{failed}, and the compiler {compiler} is not installed", next_step="install it, or set CC"
-            )
+            raise _no_compiler(failed, compiler)
         end = "\n".join(done.stdout.strip().splitlines()[-_LOG_LINES:])
         raise BuildError(f"{failed} (pip ended with status {done.returncode}); the end of its log:\n{end}")
+
+
+def _must_have_compiler(source: Path, given: str) -> None:
+    """Raises BadEnvironmentError if a commit has Cython and there is no compiler: its build would translate all of it
+    to C first, which takes a minute."""
+    compiler = _compiler_command()[0]
+    if shutil.which(compiler) is None and next(source.rglob(f"*{_CYTHON}"), None) is not None:
+        raise _no_compiler(f"{given} must be compiled", compiler)
+
+
+def _no_compiler(failed: str, compiler: str) -> BadEnvironmentError:
+    return BadEnvironmentError(
+        f"{failed}, and the compiler {compiler} is not installed",
+        next_step=f"install it ({INSTALL}), or set CC, or gate two wheels",
+    )
 
 
 def _compiler() -> str:

@@ -42,6 +42,7 @@ from tritmark.kernels.cuda.context import (
     on_gpu,
     simulated,
 )
+from tritmark.kernels.cuda.device_type import DEVICE as DEVICE_TYPE
 from tritmark.kernels.cuda.launch import launch as launches
 from tritmark.kernels.cuda.launch.counted import CountedLaunch
 from tritmark.kernels.cuda.launch.launch import compute
@@ -187,7 +188,7 @@ class CudaMemory:
 def stats() -> DeviceStats:
     """Counts of the current GPU in this process and its memory pool; zeros before its first use, which this does not
     start."""
-    name, context = f"{launches.DEVICE}:{current_gpu()}", existing_context()
+    name, context = f"{DEVICE_TYPE}:{current_gpu()}", existing_context()
     if context is None:
         return DeviceStats(device=name, simulated=simulated())
     counts = context.stats.copy()
@@ -260,7 +261,7 @@ def _tracing() -> AccessTracing:
 
 
 DEVICE = Device(
-    type=launches.DEVICE,
+    type=DEVICE_TYPE,
     summary="an NVIDIA GPU, through PyCUDA",
     features=features,
     clock=_clock,

@@ -34,7 +34,9 @@ CODE = _codes_of_bytes()
 
 def written(values: Iterable[int]) -> NDArray[np.bool_]:
     """(256,): whether each byte encodes one of these values."""
-    return np.isin(np.arange(256), BYTE[list(values)])
+    found = np.zeros(256, np.bool_)
+    found[BYTE[list(values)]] = True
+    return found
 
 
 def check_bytes(

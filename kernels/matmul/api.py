@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -17,13 +17,16 @@ from tritmark.harness.monitor import hook, receipts
 from tritmark.harness.numbered import numbered, same_device
 from tritmark.harness.resident import ResidentArray
 from tritmark.harness.spec import Device, KernelKey, Launch, Receipt, Variant
-from tritmark.kernels.cuda.array import DeviceArray
-from tritmark.kernels.cuda.launch.launch import DEVICE, CudaLaunch
+from tritmark.kernels.cuda.device_type import DEVICE
 from tritmark.kernels.dispatch import dispatch, offload
 from tritmark.kernels.float_narrow.spec import OP as NARROW
 from tritmark.kernels.matmul.precision import PrecisionMode, effective_precision
 from tritmark.kernels.matmul.spec import OPS
 from tritmark.kernels.public.foreign import takes_any_array
+
+if TYPE_CHECKING:
+    from tritmark.kernels.cuda.array import DeviceArray
+    from tritmark.kernels.cuda.launch.launch import CudaLaunch
 
 __all__ = ["matmul", "matmul_batch"]
 
@@ -161,6 +164,8 @@ def bind(
     a: npt.NDArray[np.float32], b: npt.NDArray[np.float32], mode: PrecisionMode, variant: str | None
 ) -> PreparedProduct:
     """The product in a mode that the device supports. Converts the factors, but does not run the product."""
+    from tritmark.kernels.cuda.launch.launch import CudaLaunch
+
     op = OPS[mode.dtype]
     axes = {"M": a.shape[0], "N": b.shape[1], "K": a.shape[1]}
     chosen = dispatch.select(KernelKey(DEVICE, op.name, "none", "float32"), axes, variant)

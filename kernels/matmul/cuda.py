@@ -9,8 +9,9 @@ from functools import partial
 import numpy as np
 
 from tritmark.harness.spec import Axes, Constraint, KernelKey, MaxSize, MultipleOf, Tier, Variant
+from tritmark.kernels.cuda.device_type import DEVICE
 from tritmark.kernels.cuda.kernel import Kernel, Step
-from tritmark.kernels.cuda.launch.launch import DEVICE, Call, Steps, variant
+from tritmark.kernels.cuda.launch.launch import Call, Steps, variant
 from tritmark.kernels.matmul.spec import MAX_K, NAMES
 
 THREADS = 256

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import logging
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from tritmark.harness.errors import InvalidArgumentError
-from tritmark.harness.machine.gpu import DeviceInfo
+
+if TYPE_CHECKING:
+    from tritmark.harness.machine.gpu import DeviceInfo
 
 _LOG = logging.getLogger(__name__)
 

@@ -21,9 +21,10 @@ from tritmark.harness.spec import Arrays, Axes, KernelKey, Launch, Launched, Pro
 from tritmark.kernels.cuda.array import DeviceArray
 from tritmark.kernels.cuda.backend import Stream
 from tritmark.kernels.cuda.context import cuda_context, simulated
+from tritmark.kernels.cuda.device_type import DEVICE
 from tritmark.kernels.cuda.driver.graphs import RecordedKernel, nodes, read, recorded
 from tritmark.kernels.cuda.launch.counted import CountedLaunch
-from tritmark.kernels.cuda.launch.launch import DEVICE, compute
+from tritmark.kernels.cuda.launch.launch import compute
 from tritmark.kernels.formats import BUILT_IN
 from tritmark.kernels.peers import products
 from tritmark.kernels.peers.launch import times

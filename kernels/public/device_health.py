@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from tritmark.harness.errors import DeviceUnavailableError, InvalidArgumentError
 from tritmark.harness.numbered import numbered
 from tritmark.harness.spec import DeviceStats
-from tritmark.kernels.cuda.context import cuda_context, on_gpu
-from tritmark.kernels.cuda.device import DEVICE as CUDA
-from tritmark.kernels.cuda.device import stats
-from tritmark.kernels.cuda.memory.memory import MemoryHealth
+from tritmark.kernels.cuda.device_type import DEVICE
 from tritmark.kernels.dispatch import dispatch
+
+if TYPE_CHECKING:
+    from tritmark.kernels.cuda.memory.memory import MemoryHealth
 
 
 def performance_stats(device: str = "cuda") -> DeviceStats:
@@ -25,6 +26,8 @@ def performance_stats(device: str = "cuda") -> DeviceStats:
     Raises InvalidArgumentError for a device without a memory of its own ("cpu"), NoCompatibleKernelError for an unknown
     device, and DeviceUnavailableError if there is no such GPU.
     """
+    from tritmark.kernels.cuda.device import stats
+
     with _on("performance_stats", device):
         return stats()
 
@@ -42,18 +45,22 @@ def check_memory_health(device: str = "cuda", *, older_than_s: float | None = No
     Raises InvalidArgumentError for a device without a memory of its own ("cpu"), NoCompatibleKernelError for an unknown
     device, and DeviceUnavailableError if there is no such GPU.
     """
+    from tritmark.kernels.cuda.context import cuda_context
+
     with _on("check_memory_health", device):
         found = cuda_context().pool.check_memory_health(older_than_s)
     _, index = numbered(device) or (device, 0)
-    return replace(found, device=f"{CUDA.type}:{index}")
+    return replace(found, device=f"{DEVICE}:{index}")
 
 
 def _on(asks: str, device: str) -> AbstractContextManager[None]:
     """A context in which the GPU of that name is the current one."""
+    from tritmark.kernels.cuda.context import on_gpu
+
     dispatch.check_device(asks, device)
     kind, index = numbered(device) or (device, 0)
     known = dispatch.registry().device(device, f"{asks} on {device!r}")
-    if kind != CUDA.type:
+    if kind != DEVICE:
         raise InvalidArgumentError(
             op=asks, argument="device", found=repr(device), legal="cuda, or cuda:0 and so on: a GPU with its own memory"
         )

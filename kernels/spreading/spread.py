@@ -19,9 +19,7 @@ from typing import Any, Generic
 from tritmark.harness.contract import check_threads
 from tritmark.harness.errors import DeviceError, InsufficientMemoryError, InvalidArgumentError, NoCompatibleKernelError
 from tritmark.harness.numbered import numbered
-from tritmark.kernels.cuda.context import cuda_context, gpu_count
-from tritmark.kernels.cuda.launch import DEVICE
-from tritmark.kernels.cuda.sharing.peer import Moved
+from tritmark.kernels.cuda.device_type import DEVICE
 from tritmark.kernels.dispatch import dispatch
 from tritmark.kernels.dispatch.offload import kept
 from tritmark.kernels.native import cpu
@@ -99,6 +97,8 @@ def _note(name: Any, device: str) -> str:
 def _chosen(devices: Iterable[str] | str | None) -> list[str]:
     """GPUs by their numbers, or the CPU."""
     if devices is None:
+        from tritmark.kernels.cuda.context import gpu_count
+
         given = [f"{DEVICE}:{index}" for index in range(gpu_count())]
     else:
         given = [devices] if isinstance(devices, str) else list(devices)
@@ -125,6 +125,8 @@ class _Run(Generic[K, R]):
     """One call of `spread`."""
 
     def __init__(self, function: Callable[..., R], tensors: Mapping[K, Any], options: Mapping[str, Any]) -> None:
+        from tritmark.kernels.cuda.sharing.peer import Moved
+
         self._function = function
         self._tensors = {name: _arguments(value) for name, value in tensors.items()}
         self._options = options
@@ -190,6 +192,8 @@ class _Run(Generic[K, R]):
 
     def _begun(self, device: str) -> bool:
         """Whether the GPU has a context. Contexts are made here, one after the other."""
+        from tritmark.kernels.cuda.context import cuda_context
+
         _, index = numbered(device) or ("", 0)
         try:
             cuda_context(index).backend.synchronize()
@@ -199,6 +203,8 @@ class _Run(Generic[K, R]):
 
     def _work(self, place: GpuPlace) -> None:
         """The work of a place's thread."""
+        from tritmark.kernels.cuda.context import cuda_context
+
         _, index = numbered(place.device) or ("", 0)
         with ExitStack() as there:
             try:

@@ -11,8 +11,9 @@ import numpy as np
 from tritmark.harness.spec import Axes, KernelKey, MaxSize, MinSize, Tier, Variant
 from tritmark.kernels.activation_quantize import cuda as activations
 from tritmark.kernels.activation_quantize.spec import OP as ACTIVATION_QUANTIZE
+from tritmark.kernels.cuda.device_type import DEVICE
 from tritmark.kernels.cuda.kernel import Step
-from tritmark.kernels.cuda.launch.launch import DEVICE, STEPS, Call, variant
+from tritmark.kernels.cuda.launch.launch import STEPS, Call, variant
 from tritmark.kernels.cuda.tiles.product import WARP, constant, reads_early
 from tritmark.kernels.ternary_linear.reference import NAMES, read_as
 from tritmark.kernels.ternary_linear.spec import OUTPUTS

@@ -14,11 +14,9 @@ import numpy.typing as npt
 from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.monitor import hook, receipts
 from tritmark.harness.numbered import numbered
-from tritmark.kernels.cuda.context import on_gpu
-from tritmark.kernels.cuda.launch.launch import DEVICE, CudaLaunch
+from tritmark.kernels.cuda.device_type import DEVICE
 from tritmark.kernels.dispatch import dispatch, offload
 from tritmark.kernels.native import cpu
-from tritmark.kernels.spreading.on_cpu import over_threads
 from tritmark.kernels.ternary_matmul.api import PreparedTernaryProduct, prepare
 from tritmark.kernels.ternary_matmul.spec import OP
 from tritmark.kernels.weights.packed import PackedWeights
@@ -102,6 +100,8 @@ def _prepared(
 
 
 def _over_threads(products: list[PreparedTernaryProduct], threads: int | None, device: str) -> None:
+    from tritmark.kernels.spreading.on_cpu import over_threads
+
     def run(number: int, count: int) -> None:
         each = products[number]
         dispatch.run(OP, each.variant, each.inputs, each.outputs, each.axes, count, note=each.note)
@@ -110,7 +110,9 @@ def _over_threads(products: list[PreparedTernaryProduct], threads: int | None, d
 
 
 def _over_streams(products: list[PreparedTernaryProduct], threads: int | None, device: str) -> None:
+    from tritmark.kernels.cuda.context import on_gpu
     from tritmark.kernels.cuda.launch.batch import Batch
+    from tritmark.kernels.cuda.launch.launch import CudaLaunch
 
     where = dispatch.registry().devices[device]
     _, index = numbered(device) or (device, 0)

@@ -11,7 +11,7 @@ from tritmark.harness.contract import dtype_name, unify
 from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.resident import ResidentArray
 from tritmark.harness.spec import KernelKey, Receipt
-from tritmark.kernels.cuda.launch import DEVICE
+from tritmark.kernels.cuda.device_type import DEVICE
 from tritmark.kernels.dispatch import dispatch
 from tritmark.kernels.dispatch.offload import FinishedCall
 from tritmark.kernels.formats import FORMATS

@@ -12,8 +12,9 @@ import numpy as np
 
 from tritmark.harness.machine.gpu import DeviceInfo
 from tritmark.harness.spec import Axes, KernelKey, MaxSize, MinSize, Tier
+from tritmark.kernels.cuda.device_type import DEVICE
 from tritmark.kernels.cuda.kernel import Kernel, Step
-from tritmark.kernels.cuda.launch.launch import DEVICE, Call, Steps, variant
+from tritmark.kernels.cuda.launch.launch import Call, Steps, variant
 from tritmark.kernels.cuda.launch.resources import REGISTERS_PER_BLOCK
 from tritmark.kernels.cuda.launch.tuning import instance_name
 from tritmark.kernels.cuda.tiles.mma_tiles import MMA_SHARED, MmaTiles

@@ -10,8 +10,9 @@ from typing import ClassVar
 
 from tritmark.harness.machine.gpu import DeviceInfo
 from tritmark.harness.spec import Axes, Constraint, KernelKey, MaxSize, MinSize, MultipleOf, Tier, Variant
+from tritmark.kernels.cuda.device_type import DEVICE
 from tritmark.kernels.cuda.kernel import Kernel, Step
-from tritmark.kernels.cuda.launch.launch import DEVICE, Call, Steps, variant
+from tritmark.kernels.cuda.launch.launch import Call, Steps, variant
 from tritmark.kernels.cuda.launch.resources import REGISTERS_PER_BLOCK
 from tritmark.kernels.cuda.launch.tuning import instance_name
 from tritmark.kernels.cuda.tiles.grouped_tiles import balanced_warps, mma_defines, scales_bytes, warp_bytes

@@ -28,7 +28,7 @@ from tritmark.harness.dtypes import named_dtype
 from tritmark.harness.spec import Axes, KernelKey, Tier
 from tritmark.kernels import pack_weights
 from tritmark.kernels.cuda.context import CudaContext
-from tritmark.kernels.cuda.launch.launch import DEVICE
+from tritmark.kernels.cuda.device_type import DEVICE
 from tritmark.kernels.cuda.measure.clock import GraphClock, timeable
 from tritmark.kernels.dispatch import dispatch
 from tritmark.kernels.ternary_matmul import cuda

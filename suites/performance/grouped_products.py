@@ -24,7 +24,8 @@ from tritmark.harness.dtypes import named_dtype
 from tritmark.harness.spec import Axes, KernelKey, Variant
 from tritmark.kernels import FORMATS
 from tritmark.kernels.cuda.context import CudaContext
-from tritmark.kernels.cuda.launch.launch import DEVICE, KERNELS
+from tritmark.kernels.cuda.device_type import DEVICE
+from tritmark.kernels.cuda.launch.launch import KERNELS
 from tritmark.kernels.cuda.launch.resources import survey
 from tritmark.kernels.cuda.measure.clock import GraphClock, timeable
 from tritmark.kernels.formats.row16 import row_bytes

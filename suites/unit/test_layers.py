@@ -114,7 +114,7 @@ CUDA = House(
         ("driver",),
         ("array",),
         ("backend",),
-        ("kernel",),
+        ("kernel", "device_type"),
         (TOP,),
     ),
 )

@@ -13,9 +13,10 @@ from tritmark.harness.errors import InvalidArgumentError, UsageError
 from tritmark.harness.nearest import nearest
 from tritmark.harness.spec import Arrays, Axes, KernelKey, Launch, Tier, Variant
 from tritmark.kernels.cuda.array import DeviceArray
+from tritmark.kernels.cuda.device_type import DEVICE
 from tritmark.kernels.cuda.driver.compile import compile_kernel, local_sources
 from tritmark.kernels.cuda.kernel import NONE_BAD, Kernel, Step
-from tritmark.kernels.cuda.launch.launch import DEVICE, Call, CudaLaunch, code_files, compute
+from tritmark.kernels.cuda.launch.launch import Call, CudaLaunch, code_files, compute
 
 _COMMENT = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.DOTALL)
 _KERNEL = re.compile(r"__global__\s+(?:__\w+__\s*\([^)]*\)\s*)?void\s+(?:__\w+__\s*\([^;{]*?\)\s*)?(\w+)\s*\(")

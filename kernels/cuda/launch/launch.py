@@ -37,7 +37,6 @@ from tritmark.kernels.cuda.launch.params import LaunchParams, launch_params
 from tritmark.kernels.cuda.launch.tuning import ByName, Tuning
 from tritmark.kernels.dispatch.offload import keeps
 
-DEVICE = "cuda"
 REAL = "a real GPU"
 """Feature of devices that are not simulated."""
 

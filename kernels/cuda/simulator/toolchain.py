@@ -102,7 +102,9 @@ def compiler() -> tuple[str, str]:
     """Path of g++, and its version. Raises DeviceUnavailableError if it is missing."""
     found = shutil.which("g++")
     if found is None:
-        raise DeviceUnavailableError("the CUDA simulator needs g++", next_step="install g++, or use a GPU")
+        raise DeviceUnavailableError(
+            "the CUDA simulator needs g++", next_step="install g++ (Debian and Ubuntu: apt install g++), or use a GPU"
+        )
     return found, _run([found, "--version"]).splitlines()[0]
 
 

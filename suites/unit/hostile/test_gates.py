@@ -87,9 +87,15 @@ def test_without_a_compiler_and_without_a_working_build(repository: Path, monkey
     with pytest.raises(BuildError, match="the compiler says no"):
         build.built("HEAD", folder=repository)
     monkeypatch.setenv("CC", "no-such-compiler -O2")
-    expected = "the compiler no-such-compiler is not installed; next: install it, or set CC"
-    with pytest.raises(BadEnvironmentError, match=expected):
+    expected = r"the compiler no-such-compiler is not installed; next: install it \(.*apt install g\+\+\), or set CC"
+    with pytest.raises(BadEnvironmentError, match=f"does not build, and {expected}"):
         build.built("HEAD", folder=repository)
+    # Cython is compiled for certain, so its build does not begin.
+    (repository / "fast.pyx").touch()
+    git(repository, "add", ".")
+    git(repository, "commit", "--quiet", "-m", "Add Cython")
+    with pytest.raises(BadEnvironmentError, match=f"must be compiled, and {expected}"):
+        build.built("HEAD", lambda making: pytest.fail("it begins"), repository)
 
 
 @pytest.mark.nightly

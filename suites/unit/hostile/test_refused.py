@@ -85,7 +85,10 @@ def test_a_cache_that_takes_nothing_or_runs_nothing(tmp_path: Path, options: str
 @pytest.mark.parametrize(
     ("cc", "words"),
     [
-        ("no-such-compiler", "no-such-compiler not found; next: install one, or set CC"),
+        (
+            "no-such-compiler",
+            "no-such-compiler not found; next: install one (Debian and Ubuntu: apt install g++), or set CC",
+        ),
         ("cc --no-such-option", "does not compile a trivial function"),
     ],
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +67,14 @@ def inverted(layer: Any) -> None:
 def other_code(layer: Any) -> None:
     layer.weight = layer.weight.clone()
     layer.weight[0, 0] ^= 1
+
+
+def test_a_layer_that_no_token_reaches_is_not_run(pair: loading.ModelPair, tokens: Any) -> None:
+    lonely = replace(pair.conversion.replaced[0], name="lonely", layer=copy.deepcopy(pair.conversion.replaced[0].layer))
+    conversion = copy.copy(pair.conversion)
+    conversion.replaced = (*conversion.replaced, lonely)
+    found = judging.judged_layers(replace(pair, conversion=conversion), tokens)
+    assert [each.name for each in found if each.status is Status.NOT_RUN] == ["lonely"]
 
 
 @pytest.mark.parametrize("fault", [scaled, inverted, other_code])

@@ -379,7 +379,7 @@ def test_gpus_may_be_chosen_and_nothing_is_done_for_nothing(begin: Begin) -> Non
 def test_without_a_gpu_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TRITMARK_CUDA", raising=False)
     monkeypatch.setenv("TRITMARK_GPU_FAKE", "no")
-    monkeypatch.setattr("tritmark.kernels.spreading.spread.gpu_count", lambda: 0)
+    monkeypatch.setattr("tritmark.kernels.cuda.context.gpu_count", lambda: 0)
     with pytest.raises(NoCompatibleKernelError, match="TRITMARK_GPU_FAKE=no hides the GPU"):
         spread(ternary_quantize, TENSORS)
 
