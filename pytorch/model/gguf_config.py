@@ -33,7 +33,7 @@ _NO_CHANGE = {"rope.scaling.type": ("none",), "rope.scaling.factor": (0, 1)}
 
 
 @dataclass(frozen=True, slots=True)
-class Architecture:
+class GgufArchitecture:
     """How transformers calls an architecture of GGUF."""
 
     model_type: str
@@ -49,13 +49,13 @@ class Architecture:
 
 ARCHITECTURES = {
     # The graph of 1bitLLM's models in llama.cpp has SiLU, that of Microsoft's 2B-4T the squared ReLU.
-    "bitnet": Architecture("bitnet", "silu", int8=True),
-    "bitnet-b1.58": Architecture("bitnet", "relu2", int8=True),
-    "bitnet-25": Architecture("bitnet", "relu2", int8=True),
-    "llama": Architecture("llama", "silu", interleaved=True),
-    "qwen2": Architecture("qwen2", "silu"),
-    "qwen3": Architecture("qwen3", "silu"),
-    "qwen3moe": Architecture("qwen3_moe", "silu", experts=True, settings=(("norm_topk_prob", True),)),
+    "bitnet": GgufArchitecture("bitnet", "silu", int8=True),
+    "bitnet-b1.58": GgufArchitecture("bitnet", "relu2", int8=True),
+    "bitnet-25": GgufArchitecture("bitnet", "relu2", int8=True),
+    "llama": GgufArchitecture("llama", "silu", interleaved=True),
+    "qwen2": GgufArchitecture("qwen2", "silu"),
+    "qwen3": GgufArchitecture("qwen3", "silu"),
+    "qwen3moe": GgufArchitecture("qwen3_moe", "silu", experts=True, settings=(("norm_topk_prob", True),)),
 }
 """By name in GGUF."""
 

@@ -17,7 +17,7 @@ from tritmark.harness.weights.source import WeightSource, open_weights
 from tritmark.harness.weights.tensor import TensorInfo
 from tritmark.harness.weights.ternary import Conventions, TernaryInfo, TernaryWeights, holders_of
 from tritmark.kernels.formats.hf_pack import HF_PACK
-from tritmark.torch.model.gguf_config import ARCHITECTURES, Architecture, architecture_of, configuration_of
+from tritmark.torch.model.gguf_config import ARCHITECTURES, GgufArchitecture, architecture_of, configuration_of
 
 _BITNET_TYPES = ("i2_s", "i8_s", "type_38", "type_39")
 """Types of bitnet.cpp only, whose products have int8 activations with one scale for a token."""
@@ -106,7 +106,7 @@ def _loaded(reader: _Reader, kind: torch.dtype, device: str) -> Any:
 class _Reader:
     """The tensors of a file by their names in transformers."""
 
-    def __init__(self, source: WeightSource, found: TernaryWeights, known: Architecture, config: Any) -> None:
+    def __init__(self, source: WeightSource, found: TernaryWeights, known: GgufArchitecture, config: Any) -> None:
         self.source, self.config = source, config
         self._found, self._known = found, known
         self.int8 = known.int8 or any(each.dtype in _BITNET_TYPES for each in found.matrices)
