@@ -12,7 +12,9 @@ from rich.console import Console
 from tritmark.harness.cli import overview, tables
 from tritmark.harness.criteria import shown
 from tritmark.harness.criteria.file import read_report
+from tritmark.harness.models import ModelResult
 from tritmark.harness.record import HOST, Measurement, Record, Run
+from tritmark.harness.report.model_judgement import verdict
 from tritmark.harness.store import read
 from tritmark.harness.text import groups, units
 
@@ -100,6 +102,20 @@ def _peer_rows(name: str) -> list[list[str]]:
 def output(name: str) -> str:
     """The lines of `name`.txt, as they were printed."""
     return f"```text\n{(BASELINES / f'{name}.txt').read_text(encoding='utf-8').rstrip()}\n```"
+
+
+def model(name: str) -> str:
+    """The verdict and the rates of a whole model, of the result `models/name.json`."""
+    found = ModelResult.model_validate_json((BASELINES / "models" / f"{name}.json").read_text(encoding="utf-8"))
+    rows = []
+    for each in found.rates:
+        speed = "" if each.speed is None else f"{each.speed.median:.2f} ({each.speed.low:.2f} to {each.speed.high:.2f})"
+        rows.append([each.engine, each.work, str(each.batch), str(each.prompt), f"{each.tokens_per_s:,.0f}", speed])
+    machine = found.machine_name or found.device
+    facts = [f"- {verdict(found)}", f"- Measured on {found.created[:10]}; machine: {machine}"]
+    facts += [f"- {each.name} {each.version}: {each.settings}" for each in found.engines]
+    head = ["engine", "work", "batch", "prompt", "tokens/s", "tritmark is faster by"]
+    return "\n".join(facts) + "\n\n" + _table(head, rows)
 
 
 def lines_of_run(name: str) -> str:

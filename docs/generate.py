@@ -142,6 +142,7 @@ OF_BASELINES = {
     "record": figures.section,
     "peers": figures.beside_peers,
     "output": figures.output,
+    "model": figures.model,
     "headlines": figures.headlines,
     "run": figures.lines_of_run,
     "criteria": figures.criteria,

@@ -21,7 +21,15 @@ from tritmark.torch.model.judging_source import judged_source
 from tritmark.torch.model.loading import ModelPair, load
 from tritmark.torch.model.machine import machine_of, measured_limits, peak_nbytes
 from tritmark.torch.model.profiling import split
-from tritmark.torch.model.timing import WORKS, InProcess, decode_steps, first_token_ms, prompt_step, rates
+from tritmark.torch.model.timing import (
+    WORKS,
+    InProcess,
+    decode_steps,
+    fastest_steps,
+    first_token_ms,
+    prompt_step,
+    rates,
+)
 
 BASE = "transformers"
 """The engine that the model came with."""
@@ -135,12 +143,16 @@ def evaluate(
 
 def _splits(model: Any, prompt: torch.Tensor, limits: Rates) -> list[TimeSplit]:
     batch, length = prompt.shape
-    calls = {PROMPT: (prompt_step(model, prompt), 1)}
-    calls |= {work: (decode_steps(model, prompt), DECODED) for work in WORKS if work != PROMPT}
-    return [
-        split(model, call, work=work, steps=steps, batch=batch, prompt=length, limits=limits)
-        for work, (call, steps) in calls.items()
-    ]
+    of_prompt = prompt_step(model, prompt)
+    found = [split(model, of_prompt, work=PROMPT, steps=1, batch=batch, prompt=length, limits=limits)]
+    for work in WORKS:
+        if work != PROMPT:
+            # Modules show only in steps without a graph.
+            traced, timed = decode_steps(model, prompt), fastest_steps(model, prompt)[0]
+            found.append(
+                split(model, traced, timed=timed, work=work, steps=DECODED, batch=batch, prompt=length, limits=limits)
+            )
+    return found
 
 
 def _reported(engine: Engine, failed: dict[str, str]) -> EngineReport:

@@ -51,13 +51,8 @@ class InProcess:
         prompt = torch.tensor(tokens).to(self._model.device)
         if work == PROMPT:
             return Timed([_Call(prompt_step(self._model, prompt))], PythonClock())
-        if prompt.is_cuda:
-            try:
-                return Timed([_Call(graphed_steps(self._model, prompt))], PythonClock())
-            except (InvalidArgumentError, RuntimeError) as error:
-                self._ungraphed = str(error).strip().partition("\n")[0]
-                torch.cuda.synchronize(prompt.device)
-        return Timed([_Call(decode_steps(self._model, prompt))], PythonClock())
+        call, self._ungraphed = fastest_steps(self._model, prompt)
+        return Timed([_Call(call)], PythonClock())
 
     def report(self) -> EngineReport:
         """See Engine."""
@@ -140,6 +135,18 @@ def decode_steps(model: Any, prompt: torch.Tensor) -> Callable[[], None]:
         _wait(prompt)
 
     return call
+
+
+def fastest_steps(model: Any, prompt: torch.Tensor) -> tuple[Callable[[], None], str]:
+    """DECODED tokens behind the prompt: on a GPU by a CUDA graph, if the model can be captured. Also why not."""
+    why = ""
+    if prompt.is_cuda:
+        try:
+            return graphed_steps(model, prompt), why
+        except (InvalidArgumentError, RuntimeError) as error:
+            why = str(error).strip().partition("\n")[0]
+            torch.cuda.synchronize(prompt.device)
+    return decode_steps(model, prompt), why
 
 
 def graphed_steps(model: Any, prompt: torch.Tensor) -> Callable[[], None]:
