@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from tritmark.harness.sandbox import protections
+from tritmark.harness.sandbox.inside import INSIDE
 
 NOT_RESTRICTED = "everything that this user may read can be read"
 """What no sandbox here prevents."""
@@ -46,7 +47,7 @@ def sandboxed(
                 errors="replace",
                 stdin=subprocess.DEVNULL,
                 pass_fds=(writes,),
-                env={**os.environ, **(environment or {})},
+                env={**os.environ, **(environment or {}), INSIDE: "1"},
                 timeout=timeout_s,
                 check=False,
             )
@@ -75,6 +76,8 @@ def protect(writable: Sequence[Path], readable: Sequence[Path]) -> Iterator[str]
     takes: dict[str, Callable[[], None]] = {
         "private /tmp": partial(protections.private_temporary, [*writable, *readable]),
         "read-only files": partial(protections.read_only_except, writable, readable),
+        "no disks": protections.hide_disks,
+        "no capabilities": protections.drop_capabilities,
     }
     for name, take in takes.items():
         try:
