@@ -7,20 +7,11 @@
 #define INLINE FAST static inline __attribute__((always_inline))
 
 /* The bits of |x|, which order like the numbers; infinity and NaN have the largest. */
-INLINE __m512i magnitude(__m512 x)
-{
-    return _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(0x7fffffff));
-}
+INLINE __m512i magnitude(__m512 x) { return _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(0x7fffffff)); }
 
-INLINE __m512i quantized(__m512 x, __m512 scale)
-{
-    return _mm512_cvtps_epi32(_mm512_mul_ps(x, scale));
-}
+INLINE __m512i quantized(__m512 x, __m512 scale) { return _mm512_cvtps_epi32(_mm512_mul_ps(x, scale)); }
 
-INLINE __mmask16 left(int64_t count)
-{
-    return count >= 16 ? 0xffff : count > 0 ? (__mmask16)((1u << count) - 1) : 0;
-}
+INLINE __mmask16 left(int64_t count) { return count >= 16 ? 0xffff : count > 0 ? (__mmask16)((1u << count) - 1) : 0; }
 
 /* 64 codes of four vectors, in order. */
 INLINE __m512i packed(__m512i a, __m512i b, __m512i c, __m512i d)
@@ -47,7 +38,10 @@ FAST void activation_quantize(
             for (int i = 0; i < 4; i++)
                 most[i] = _mm512_max_epi32(most[i], magnitude(_mm512_loadu_ps(row + k + 16 * i)));
         const __m512i both = _mm512_max_epi32(_mm512_max_epi32(most[0], most[1]), _mm512_max_epi32(most[2], most[3]));
-        const union { int32_t bits; float value; } largest = {_mm512_reduce_max_epi32(both)};
+        const union {
+            int32_t bits;
+            float value;
+        } largest = {_mm512_reduce_max_epi32(both)};
         if (largest.bits >= 0x7f800000 && *bad < 0)
             for (int64_t k = 0; k < K && *bad < 0; k++)
                 if (!(__builtin_fabsf(row[k]) < __builtin_inff()))

@@ -119,7 +119,7 @@ found["remounted"] = library.mount(b"none", b"/", None, REMOUNT | BIND, None) ==
 if library.unshare(USER | MOUNTS) == 0:
     found["remounted in namespaces of its own"] = library.mount(b"none", b"/", None, REMOUNT | BIND, None) == 0
 found["written"] = []
-for path in sys.argv[1:]:
+for path in (f"/proc/{os.getppid()}/mem", *sys.argv[1:]):
     try:
         os.close(os.open(path, os.O_WRONLY))
         if not os.path.samefile(path, "/dev/null"):
@@ -163,6 +163,35 @@ def test_a_child_cannot_open_the_memory_of_what_judges_it(tmp_path: Path, what: 
     assert done.returncode == status, done.stderr
 
 
-def test_a_command_that_takes_too_long_ends(tmp_path: Path) -> None:
-    with pytest.raises(subprocess.TimeoutExpired):
-        sandboxed([sys.executable, "-c", "import time; time.sleep(60)"], writable=[tmp_path], timeout_s=1)
+LEAVES = """
+import os, sys, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        with open(sys.argv[1], "w") as file:
+            file.write(str(os.getpid()))
+        time.sleep(600)
+    os._exit(0)
+while not os.path.exists(sys.argv[1]) or not os.path.getsize(sys.argv[1]):
+    time.sleep(0.01)
+time.sleep(float(sys.argv[2]))
+sys.exit(7)
+"""
+
+
+@pytest.mark.parametrize(("seconds", "limit"), [("0", None), ("600", 5.0)])
+def test_no_process_outlives_the_command(tmp_path: Path, seconds: str, limit: float | None) -> None:
+    pid = tmp_path / "pid"
+    command = [sys.executable, "-c", LEAVES, str(pid), seconds]
+    if limit is None:
+        done, _ = sandboxed(command, writable=[tmp_path])
+        assert done.returncode == 7
+    else:
+        with pytest.raises(subprocess.TimeoutExpired):
+            sandboxed(command, writable=[tmp_path], timeout_s=limit)
+    assert not Path("/proc", pid.read_text(encoding="ascii")).exists(), "it was detached, and holds the pipes"
+
+
+def test_a_signal_is_a_status(tmp_path: Path) -> None:
+    done, _ = sandboxed([sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"], writable=[tmp_path])
+    assert done.returncode == 128 + 9
