@@ -55,8 +55,8 @@ def _python(path: Path) -> Candidate:
         if any(isinstance(target, ast.Name) and target.id == "VARIANTS" for target in targets):
             if inside():
                 raise UsageError(
-                    f"{path}: VARIANTS runs in the process that judges, which a sandbox does not admit; legal: a function "
-                    "with @tritmark.harness.candidate.kernel(op=..., dtype=...)"
+                    f"{path}: VARIANTS runs in the process that judges, which a sandbox does not admit; legal: a "
+                    "function with @tritmark.harness.candidate.kernel(op=..., dtype=...)"
                 )
             return PythonFile(str(path))
     raise UsageError(

@@ -96,7 +96,9 @@ def planned(
 def _plainest(installed: Installed, rival: Variant, suite: Suite) -> Variant:
     """The variant of the rival's key with the lowest tier and rank that runs here, at every shape that is timed."""
     features = installed.registry.devices[rival.key.device].features()
-    timed = [each.workload.axes for each in suite.selected if each.workload.op == rival.key.op and each.workload.measure]
+    timed = [
+        each.workload.axes for each in suite.selected if each.workload.op == rival.key.op and each.workload.measure
+    ]
     of_key = [
         each
         for each in installed.registry.variants

@@ -151,8 +151,8 @@ class CheckFacts(Model):
 
     version: Annotated[int, Field(ge=1, le=VERSION)] = VERSION
     code: str
-    """The code of the kernel that decides: the worst one, of equal ones the first; a borrowed one is worse than one that
-    passes."""
+    """The code of the kernel that decides: the worst one, of equal ones the first. A borrowed one is worse than one
+    that passes."""
     status: Status
     passed: bool
     """Whether no verdict is FAIL or ERROR, among them those of the built-in kernels beside it."""

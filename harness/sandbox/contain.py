@@ -20,7 +20,7 @@ def contained(command: Sequence[str]) -> int:
     child = os.fork()
     if child == 0:
         prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
-        os.execvp(command[0], command)
+        os.execvp(command[0], [*command])
     signal.signal(signal.SIGTERM, lambda *_: os.kill(child, signal.SIGKILL))
     while True:
         ended, status = os.wait()

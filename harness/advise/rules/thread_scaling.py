@@ -93,10 +93,10 @@ RULE = Rule(
 Condition: the upper end of S(n)/n is below {POOR}, S(n) the speed-up of n threads over one, interleaved.
 If fewer threads are faster (beyond both 95 % intervals), the proposal is to use them, with the measured ratio as gain.
 At {BOUND:.0%} or more of the read or write ceiling of as many threads, memory limits and there is no proposal.
-A kernel that used one thread is to use more. Otherwise the loss is the start of threads, unequal work, or contention. If the kernel uses the harness's threads, three
-factors with the product S(n)/n show which: balance (waiting for the slowest thread), utilization / balance (idle
-threads), and S(n)/n / utilization (threads that are busy for longer than one thread would be). The edit is for the
-least factor.
+A kernel that used one thread is to use more. Otherwise the loss is the start of threads, unequal work, or contention.
+If the kernel uses the harness's threads, three factors with the product S(n)/n show which: balance (waiting for the
+slowest thread), utilization / balance (idle threads), and S(n)/n / utilization (threads that are busy for longer than
+one thread would be). The edit is for the least factor.
 Formula: 1 to n/S(n). Thresholds {POOR} and {BOUND}: rules of thumb in the literature, not calibrated yet.""",
     judge=_judge,
 )

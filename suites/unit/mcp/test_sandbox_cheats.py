@@ -62,9 +62,7 @@ def test_a_kernel_that_leaves_the_sandbox_would_pass(escaping: Path, suite: Path
     assert found.passed, "outside of the sandbox it may write its own source"
 
 
-def test_and_cannot_leave_it(
-    escaping: Path, suite: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_and_cannot_leave_it(escaping: Path, suite: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache = tmp_path / "cache"
     monkeypatch.setenv("TRITMARK_CACHE", str(cache))
     assert judged(escaping, suite, tmp_path / "results")["code"] == "accuracy.values"
@@ -72,5 +70,5 @@ def test_and_cannot_leave_it(
 
 
 def test_a_file_that_forges_the_verdict_is_refused(suite: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="VARIANTS runs in the process that judges.*legal: a function with"):
+    with pytest.raises(UsageError, match=r"VARIANTS runs in the process that judges.*legal: a function with"):
         judged(EXPLOITS / "in_sandbox.py", suite, tmp_path / "results")
