@@ -179,7 +179,7 @@ sys.exit(7)
 """
 
 
-@pytest.mark.parametrize(("seconds", "limit"), [("0", None), ("600", 5.0)])
+@pytest.mark.parametrize(("seconds", "limit"), [("0", None), pytest.param("600", 5.0, marks=pytest.mark.nightly)])
 def test_no_process_outlives_the_command(tmp_path: Path, seconds: str, limit: float | None) -> None:
     pid = tmp_path / "pid"
     command = [sys.executable, "-c", LEAVES, str(pid), seconds]
