@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
@@ -115,7 +116,8 @@ def model(name: str) -> str:
     facts = [f"- {verdict(found)}", f"- Measured on {found.created[:10]}; machine: {machine}"]
     facts += [f"- {each.name} {each.version}: {each.settings}" for each in found.engines]
     head = ["engine", "work", "batch", "prompt", "tokens/s", "tritmark is faster by"]
-    return "\n".join(facts) + "\n\n" + _table(head, rows)
+    lines = (textwrap.fill(each, 120, subsequent_indent="  ", break_on_hyphens=False) for each in facts)
+    return "\n".join(lines) + "\n\n" + _table(head, rows)
 
 
 def lines_of_run(name: str) -> str:

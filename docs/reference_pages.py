@@ -69,7 +69,9 @@ TESTING = {
 }
 """For tests."""
 
-INTERNAL = frozenset({"TRITMARK_CUDA_ALONE", "TRITMARK_DRAWN", "TRITMARK_SOAK_CLOCK", "TRITMARK_SOAK_DISK"})
+INTERNAL = frozenset(
+    {"TRITMARK_CUDA_ALONE", "TRITMARK_DRAWN", "TRITMARK_SANDBOX", "TRITMARK_SOAK_CLOCK", "TRITMARK_SOAK_DISK"}
+)
 """Set by tritmark for its own processes."""
 
 OTHERS = {

@@ -13,6 +13,7 @@ from tritmark.harness.candidate.python_file import PythonFile
 from tritmark.harness.errors import UsageError
 from tritmark.harness.nearest import nearest
 from tritmark.harness.providers import Candidate
+from tritmark.harness.sandbox.inside import inside
 
 SUFFIXES = (*device_file.SUFFIXES, *native.SUFFIXES, ".py")
 
@@ -52,6 +53,11 @@ def _python(path: Path) -> Candidate:
             node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
         )
         if any(isinstance(target, ast.Name) and target.id == "VARIANTS" for target in targets):
+            if inside():
+                raise UsageError(
+                    f"{path}: VARIANTS runs in the process that judges, which a sandbox does not admit; legal: a "
+                    "function with @tritmark.harness.candidate.kernel(op=..., dtype=...)"
+                )
             return PythonFile(str(path))
     raise UsageError(
         f"{path}: has no kernel; legal: a function with @tritmark.harness.candidate.kernel(op=..., dtype=...), or "

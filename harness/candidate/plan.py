@@ -89,17 +89,23 @@ def planned(
         *_left_out(selected, judged, "they are for measuring, and a simulator has no speed (simulated)"),
         *_left_out(judged, few, f"{SHAPES} shapes of a kernel are timed: the first, the middle and the last one"),
     ]
-    plain = dict.fromkeys(_plainest(installed, each) for each in rivals) if scored else ()
+    plain = dict.fromkeys(_plainest(installed, each, narrowed) for each in rivals) if scored else ()
     return Plan(chosen, tuple(rivals), narrowed, tuple(left_out), tuple(plain))
 
 
-def _plainest(installed: Installed, rival: Variant) -> Variant:
-    """The variant of the rival's key with the lowest tier and rank that runs here."""
+def _plainest(installed: Installed, rival: Variant, suite: Suite) -> Variant:
+    """The variant of the rival's key with the lowest tier and rank that runs here, at every shape that is timed."""
     features = installed.registry.devices[rival.key.device].features()
+    timed = [
+        each.workload.axes for each in suite.selected if each.workload.op == rival.key.op and each.workload.measure
+    ]
     of_key = [
         each
         for each in installed.registry.variants
-        if each.key == rival.key and not each.tier.named_only and each.features <= features and not each.constraints
+        if each.key == rival.key
+        and not each.tier.named_only
+        and each.features <= features
+        and not any(limit.refusal(axes) for limit in each.constraints for axes in timed)
     ]
     return min(of_key, key=lambda each: (each.tier, each.rank), default=rival)
 

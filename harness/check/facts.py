@@ -115,14 +115,19 @@ class KernelVerdict(Model):
     kernel: str
     """device/op/format/dtype/variant."""
     code: str
-    """"pass"; DIMENSION.GUARD for a fault that a guard detected, such as "accuracy.values" or "memory.leak"; otherwise
-    DIMENSION.STATUS, such as "performance.ambiguous"."""
+    """"pass"; "borrowed" for a correct kernel whose process holds the code of another one; DIMENSION.GUARD for a fault
+    that a guard detected, such as "accuracy.values" or "memory.leak"; otherwise DIMENSION.STATUS, such as
+    "performance.ambiguous"."""
     status: Status
     """The worst of the dimensions."""
     dimensions: dict[str, CheckedDimension]
     """accuracy, performance, memory, cross."""
     guard: str = ""
     """The first guard that detected a fault in the first failed dimension; "" if none did."""
+    borrowed: tuple[str, ...] = ()
+    """The kernels whose code its process holds. They may have made its outputs and times, so it has no score."""
+    limits: tuple[str, ...] = ()
+    """What its verdicts do not cover, and why, such as "not judged on other paths"."""
     first: FirstDifference | None = None
     """The first incorrect element; of the smallest failing input if there is one."""
     failing: FailingInput | None = None
@@ -136,7 +141,7 @@ class KernelVerdict(Model):
     ceiling_percent: float | None = None
     """Mean percent of the ceiling over the shapes."""
     score: float | None = None
-    """Mean score over the shapes; None if the kernel is incorrect or nothing could be compared."""
+    """Mean score over the shapes; None if the kernel is incorrect or borrowed, or nothing could be compared."""
     next: tuple[NextStep, ...] = ()
     """Up to three proposals, the largest expected saving first."""
 
@@ -146,7 +151,8 @@ class CheckFacts(Model):
 
     version: Annotated[int, Field(ge=1, le=VERSION)] = VERSION
     code: str
-    """The code of the kernel that decides: the worst one, of equal ones the first."""
+    """The code of the kernel that decides: the worst one, of equal ones the first. A borrowed one is worse than one
+    that passes."""
     status: Status
     passed: bool
     """Whether no verdict is FAIL or ERROR, among them those of the built-in kernels beside it."""

@@ -30,6 +30,8 @@ def rows(kernel: KernelVerdict) -> Iterator[tuple[str, str, Status | None]]:
         where = f" on {each.workload}" if each.workload else ""
         reason = f"{where}: {visible(each.reason)}" if each.reason else ""
         yield name, f"{each.status.value.upper()}{reason}", each.status
+    for limit in kernel.limits:
+        yield "not judged", visible(limit), None
     if kernel.first is not None:
         yield "first difference", visible(str(kernel.first)), None
     if kernel.failing is not None:

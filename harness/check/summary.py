@@ -12,6 +12,8 @@ from tritmark.harness.spec import Variant
 from tritmark.harness.text import groups
 from tritmark.harness.text.outcome import deciding, outcome
 
+PASSED = "pass"
+"""The code of a kernel without a fault."""
 STEPS = 3
 """Proposals in a verdict."""
 
@@ -31,7 +33,7 @@ def check_verdict(
     own = record.model_copy(update={"runs": tuple(run for run in record.runs if run.kernel in {v.id for v in mine})})
     status = groups.worst(each.status for each in kernels)
     return CheckVerdict(
-        code=next(each.code for each in kernels if each.status is status),
+        code=min((each.code for each in kernels if each.status is status), key=lambda code: code == PASSED),
         status=status,
         passed=outcome(deciding(own, record)).passed,
         kernels=kernels,
@@ -50,25 +52,28 @@ def _kernel(record: Record, variant: Variant, best: Sequence[Variant], baselines
     correct = dimensions["accuracy"].status in {Status.PASS, Status.AMBIGUOUS}
     (rival, plain) = (_beside(record, variant, each) for each in (best, baselines))
     speed = tuple(_speeds(record, runs, rival, plain)) if correct else ()
+    borrowed = tuple(dict.fromkeys(owner for run in runs for owner in run.accuracy.borrowed))
     return KernelVerdict(
         kernel=variant.id,
-        code=_code(status, deciding, guards),
+        code="borrowed" if borrowed and status is Status.PASS else _code(status, deciding, guards),
         status=status,
         dimensions=dimensions,
         guard=guards[0] if guards else "",
+        borrowed=borrowed,
+        limits=tuple(_limits(runs)),
         first=_first(runs),
         speed=speed,
         best=rival,
         baseline=plain,
         ceiling_percent=_percent(groups.mean(each.ceiling_fraction for each in speed)),
-        score=_mean([each.score for each in speed if each.score is not None]),
+        score=None if borrowed else _mean([each.score for each in speed if each.score is not None]),
         next=tuple(islice(_next(record, variant), STEPS)),
     )
 
 
 def _code(status: Status, dimension: str, guards: Sequence[str]) -> str:
     if status is Status.PASS:
-        return "pass"
+        return PASSED
     return f"{dimension}.{guards[0] if guards else status.value.replace(' ', '_')}"
 
 
@@ -89,6 +94,12 @@ def _dimension(runs: Sequence[Run], name: str) -> CheckedDimension:
         reason="" if worst is None or status is Status.PASS else worst.reason,
         cause=None if worst is None else worst.cause,
     )
+
+
+def _limits(runs: Sequence[Run]) -> dict[str, None]:
+    """The limits of all verdicts, each once."""
+    verdicts = (run.verdict(name) for run in runs for name in DIMENSIONS)
+    return dict.fromkeys(limit for each in verdicts if isinstance(each, Guarded) for limit in each.limits)
 
 
 def _first(runs: Sequence[Run]) -> FirstDifference | None:

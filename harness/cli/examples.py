@@ -175,7 +175,7 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "list": (
         ("tritmark list ops", "the contracts"),
-        ("tritmark list variants", "the kernels, and whether this machine can run them"),
+        ("tritmark list variants --op i2s_quantize", "its kernels, and whether this machine can run them"),
     ),
     "machine": (("tritmark machine", "facts of this machine and its measured ceilings"),),
     "mcp": (("tritmark mcp", "for an agent that starts it; the guide has the configuration"),),

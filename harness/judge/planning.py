@@ -60,7 +60,7 @@ def plan_anywhere(installed: Installed, request: Request) -> list[Group]:
                 if not of_key:
                     continue
             if item.fastest:
-                of_key = _fastest(installed, key, item, of_key)
+                of_key = _fastest(installed, key, item, of_key, request.rivals)
             known = groups.get((item.workload.id, key))
             if known is None or item.workload.thoroughness > known.workload.thoroughness:
                 groups[item.workload.id, key] = Group(installed.ops[item.workload.op], key, item.workload, of_key)
@@ -88,14 +88,19 @@ def _wanted(variant: Variant, item: SelectedWorkload, request: Request) -> bool:
 
 
 def _fastest(
-    installed: Installed, key: KernelKey, item: SelectedWorkload, variants: tuple[Variant, ...]
+    installed: Installed,
+    key: KernelKey,
+    item: SelectedWorkload,
+    variants: tuple[Variant, ...],
+    rivals: frozenset[str],
 ) -> tuple[Variant, ...]:
-    """The `item.fastest` highest variants that take the axes, all kernels of the user, and all peers."""
+    """The `item.fastest` highest variants that take the axes, all kernels of the user, those that they are compared
+    with, and all peers."""
     refused = {variant.id for variant, why in installed.registry.candidates(key, item.workload.axes) if why is not None}
     peers = {variant.id for variant in variants if variant.tier is Tier.PEER}
     left = (variant for variant in variants if variant.id not in refused | peers)
     fitting = sorted(left, key=lambda variant: variant.precedence, reverse=True)
-    kept = {variant.id for variant in fitting[: item.fastest]} | peers | installed.added
+    kept = {variant.id for variant in fitting[: item.fastest]} | peers | installed.added | rivals
     return tuple(variant for variant in variants if variant.id in kept) or variants[:1]
 
 

@@ -15,9 +15,9 @@ from tritmark.harness.mcp.tools import AgentTools, describe
 LIMIT_S = 900.0
 """Seconds of one command."""
 _INSTRUCTIONS = """\
-tritmark validates and benchmarks BitNet (ternary) kernels. Call list with what="ops", write a kernel (`tritmark new OP`
-writes a correct one), and call check with dimensions=["accuracy"]. If failing is set, fix the kernel and call check
-with that file as inputs. Then call check without dimensions, and follow next until the score does not rise."""
+tritmark validates and benchmarks BitNet (ternary) kernels. Call list with what="ops", and new, which writes a correct
+kernel. Change it, and call check with dimensions=["accuracy"]. If failing is set, fix the kernel and call check with
+that file as inputs. Then call check without dimensions, and follow next until the score does not rise."""
 
 
 def server(out: Path, limit_s: float = LIMIT_S) -> Any:

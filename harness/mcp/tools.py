@@ -12,10 +12,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 import tritmark
-from tritmark.harness.caches import cache_folder
+from tritmark.harness.caches import CACHE, cache_folder
 from tritmark.harness.check import CheckVerdict
 from tritmark.harness.errors import UsageError
 from tritmark.harness.sandbox import sandboxed
@@ -59,18 +60,21 @@ class AgentTools:
         if inputs:
             given.append(Path(inputs).resolve())
             words += ["--inputs", str(given[-1])]
-        cache = cache_folder("")
-        for folder in (self._out, cache):
+        caches = cache_folder("sandbox")
+        for folder in (self._out, caches):
             folder.mkdir(parents=True, exist_ok=True)
-        run = partial(
-            sandboxed,
-            _command("check", *words),
-            writable=[self._out, cache],
-            readable=[*(each.parent for each in given), *_installation()],
-            timeout_s=self._limit_s,
-        )
-        async with self._alone():
-            done, missing = await _in_thread(run, self._limit_s)
+        # A cache of its own: in a shared one, a kernel could replace what later commands load.
+        with TemporaryDirectory(dir=caches, ignore_cleanup_errors=True) as cache:
+            run = partial(
+                sandboxed,
+                _command("check", *words),
+                writable=[self._out, Path(cache)],
+                readable=[*(each.parent for each in given), *_installation()],
+                environment={CACHE: cache},
+                timeout_s=self._limit_s,
+            )
+            async with self._alone():
+                done, missing = await _in_thread(run, self._limit_s)
         if done.returncode not in _JUDGED:
             raise UsageError(_cut(done.stderr.strip() or f"tritmark check ended with status {done.returncode}"))
         verdict = CheckVerdict.model_validate_json(done.stdout)
@@ -93,9 +97,20 @@ class AgentTools:
         """Explain a rule of advice: its inputs, its formula, and the source of its thresholds."""
         return await self._told("advise", "--explain", rule, "--out", str(self._out))
 
-    async def list(self, what: Literal["ops", "variants", "formats", "workloads"]) -> str:
-        """List the ops, variants, formats or workloads that are installed, and what this machine can run."""
-        return await self._told("list", what)
+    async def list(self, what: Literal["ops", "variants", "formats", "workloads"], op: str = "*") -> str:
+        """List the ops, variants, formats or workloads that are installed, and what this machine can run. `op`: only
+        ops that match the pattern, not for formats."""
+        return await self._told("list", what, "--op", op)
+
+    async def new(self, op: str, kind: Literal["c", "cu", "py"] = "c", format: str = "", folder: str = ".") -> str:
+        """Write a simple, correct kernel to start from, with its manifest (C and CUDA), to a folder. Returns the paths
+        and the sources. `format`: of the weights, for ops that take several. C is compiled with -O3 -march=native.
+        """
+        out = Path(folder).resolve()
+        words = ["--format", format] if format else []
+        told = await self._told("new", op, "--kind", kind, *words, "--out", str(out))
+        made = [Path(line) for line in told.splitlines() if Path(line).parent == out]
+        return "\n".join(f"{path}:\n{path.read_text(encoding='utf-8')}" for path in made)
 
     async def read_report(self, record: str = "") -> str:
         """The report of a Record as Markdown, by default of the newest."""
@@ -116,7 +131,9 @@ class AgentTools:
         done = await _in_thread(run, self._limit_s)
         if done.returncode not in _JUDGED:
             raise UsageError(_cut(done.stderr.strip() or f"tritmark {words[0]} ended with status {done.returncode}"))
-        return str(done.stdout) if whole else _cut(done.stdout)
+        if whole:
+            return str(done.stdout)
+        return _cut("\n".join(line.rstrip() for line in done.stdout.splitlines()))
 
     def _alone(self) -> AbstractAsyncContextManager[Any]:
         if self._measuring is None:
@@ -147,5 +164,5 @@ def _cut(text: str) -> str:
 
 def describe(tools: AgentTools) -> Mapping[str, Any]:
     """The tools by name, in the order of the list."""
-    named = (tools.check, tools.run, tools.advise, tools.explain, tools.list, tools.read_report)
+    named = (tools.new, tools.check, tools.run, tools.advise, tools.explain, tools.list, tools.read_report)
     return {each.__name__: each for each in named}

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tritmark.harness import caches
+from tritmark.harness.sandbox.inside import INSIDE
 from tritmark.harness.utf8 import escaped
 
 if TYPE_CHECKING:
@@ -105,11 +106,11 @@ def environment(command: Sequence[str], seed: int, *, compiler: str = "") -> Env
         python=platform.python_version(),
         packages=packages,
         compiler=compiler,
-        # Where caches and state are has no effect on results and differs between machines.
+        # Where caches and state are, and a sandbox, have no effect on results and differ between machines.
         variables={
             escaped(name): escaped(value)
             for name, value in sorted(os.environ.items())
-            if name.startswith(PREFIXES) and name not in {caches.CACHE, caches.STATE}
+            if name.startswith(PREFIXES) and name not in {caches.CACHE, caches.STATE, INSIDE}
         },
         commit=commit(Path.cwd()),
         command=tuple(map(escaped, command)),

@@ -1,4 +1,4 @@
-"""Starts a command in the sandbox: `python -m tritmark.harness.sandbox JSON COMMAND...` becomes it.
+"""Starts a command in the sandbox: `python -m tritmark.harness.sandbox JSON COMMAND...` runs it.
 
 JSON has the folders that the command may write (`writable`), those below /tmp that it may read (`readable`), and the
 descriptor to which the missing protections are written as JSON (`report`).
@@ -15,7 +15,10 @@ from functools import partial
 from pathlib import Path
 
 from tritmark.harness.sandbox import protections
+from tritmark.harness.sandbox.inside import INSIDE
 
+_GRACE_S = 10.0
+"""Seconds that the launcher has to end what it started."""
 NOT_RESTRICTED = "everything that this user may read can be read"
 """What no sandbox here prevents."""
 
@@ -39,21 +42,36 @@ def sandboxed(
     launcher = [sys.executable, "-m", __package__, json.dumps(told), *command]
     with os.fdopen(reads) as report:
         try:
-            done = subprocess.run(
+            started = subprocess.Popen(
                 launcher,
-                capture_output=True,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
                 text=True,
                 errors="replace",
                 stdin=subprocess.DEVNULL,
                 pass_fds=(writes,),
-                env={**os.environ, **(environment or {})},
-                timeout=timeout_s,
-                check=False,
+                env={**os.environ, **(environment or {}), INSIDE: "1"},
             )
         finally:
             os.close(writes)
+        with started:
+            done = _ended(started, timeout_s)
         text = report.readline()
     return done, tuple(json.loads(text)) if text else ("the sandbox did not start",)
+
+
+def _ended(started: subprocess.Popen[str], timeout_s: float | None) -> subprocess.CompletedProcess[str]:
+    """How the command ended. After the time it ends with all that it started, and TimeoutExpired is raised."""
+    try:
+        out, err = started.communicate(timeout=timeout_s)
+    except BaseException:
+        started.terminate()  # the launcher ends them
+        try:
+            started.communicate(timeout=_GRACE_S)
+        except subprocess.TimeoutExpired:
+            started.kill()
+        raise
+    return subprocess.CompletedProcess(started.args, started.returncode, out, err)
 
 
 def protect(writable: Sequence[Path], readable: Sequence[Path]) -> Iterator[str]:
@@ -75,6 +93,8 @@ def protect(writable: Sequence[Path], readable: Sequence[Path]) -> Iterator[str]
     takes: dict[str, Callable[[], None]] = {
         "private /tmp": partial(protections.private_temporary, [*writable, *readable]),
         "read-only files": partial(protections.read_only_except, writable, readable),
+        "no disks": protections.hide_disks,
+        "no capabilities": protections.drop_capabilities,
     }
     for name, take in takes.items():
         try:

@@ -15,7 +15,8 @@ _RDONLY, _BIND, _REC, _PRIVATE = 1, 4096, 16384, 1 << 18
 _AT_FDCWD, _AT_RECURSIVE = -100, 0x8000
 _MOUNT_SETATTR, _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 442, 444, 445, 446
 """Numbers of system calls, the same on every architecture."""
-_NO_NEW_PRIVS = 38
+_NO_NEW_PRIVS, _DROP_BOUNDING, _AMBIENT, _AMBIENT_CLEAR_ALL = 38, 24, 47, 4
+_CAPABILITY_VERSION_3 = 0x2008_0522
 _ATTR_RDONLY = 1
 _WRITES = 0b1_1111_1111_0010
 """landlock.h: WRITE_FILE, and REMOVE_DIR to MAKE_SYM."""
@@ -98,8 +99,32 @@ def read_only_except(writable: Iterable[Path], readable: Iterable[Path] = (), te
             _set_attribute(os.fsencode(path), **change)
 
 
+def hide_disks(devices: Path = Path("/dev")) -> None:
+    """Mount /dev/null over each block device that this user may write. Root may without any capability, as their
+    owner."""
+    for each in devices.rglob("*"):
+        if each.is_block_device() and not each.is_symlink() and os.access(each, os.W_OK):
+            _mount(b"/dev/null", os.fsencode(each), None, _BIND)
+
+
 def _mount(source: bytes, target: bytes, kind: bytes | None, flags: int, data: bytes | None = None) -> None:
     _must(_library().mount(source, target, kind, flags, data))
+
+
+class _CapabilityHeader(ctypes.Structure):
+    _fields_ = (("version", ctypes.c_uint32), ("pid", ctypes.c_int))
+
+
+def drop_capabilities() -> None:
+    """Give up all capabilities(7), also those that root would get back by execve(2). With them, code could mount the
+    file system writable again. Raises OSError if one is left."""
+    library = _library()
+    _must(library.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0))
+    _must(library.prctl(_AMBIENT, _AMBIENT_CLEAR_ALL, 0, 0, 0))
+    for number in range(1 + int(Path("/proc/sys/kernel/cap_last_cap").read_bytes())):
+        _must(library.prctl(_DROP_BOUNDING, number, 0, 0, 0))
+    header, none = _CapabilityHeader(_CAPABILITY_VERSION_3, 0), (ctypes.c_uint32 * 6)()
+    _must(library.capset(ctypes.byref(header), ctypes.byref(none)))
 
 
 class _MountAttr(ctypes.Structure):

@@ -27,6 +27,7 @@ from tritmark.harness.errors import BadEnvironmentError, CandidateError, Failure
 from tritmark.harness.interruption import uninterrupted
 from tritmark.harness.machine.cpu import affinity
 from tritmark.harness.machine.session import cause, killed_for_memory, must_suffice
+from tritmark.harness.sandbox.inside import hide_memory
 from tritmark.harness.spec import HeldTo
 from tritmark.harness.worker.channel import Channel, GarbledError
 from tritmark.harness.worker.serve import Raised, TaskRequest, serve
@@ -40,6 +41,7 @@ START_S = 60.0
 CONTEXT = multiprocessing.get_context("forkserver")
 _PRELOADED = (
     "tritmark.harness.worker.server",
+    "tritmark.harness.worker.hidden",
     "tritmark.harness.judge.judges",
     "tritmark.harness.validate.performance",
     "tritmark.harness.worker.serve",
@@ -76,6 +78,7 @@ def _of_threads() -> int:
 def prepare() -> None:
     """Start the server that workers are forked from, unless it runs already. Raises BadEnvironmentError if this session
     allows no server."""
+    hide_memory()
     _suffices()
     _watch_forks()
     CONTEXT.set_forkserver_preload(list(_PRELOADED))

@@ -21,6 +21,7 @@ from tritmark.harness import judged
 from tritmark.harness.errors import Failure, failure_of
 from tritmark.harness.machine.cpu import affinity
 from tritmark.harness.machine.session import address_space, mapped
+from tritmark.harness.sandbox.inside import show_memory
 from tritmark.harness.spec import HeldTo
 from tritmark.harness.worker.channel import Channel
 from tritmark.harness.worker.site import Site, site
@@ -78,6 +79,7 @@ def serve(
     `memory_bytes` limits further address space; 0: no limit. `held_to`: see site. The first message is the descriptor
     for everything that the candidate prints."""
     judged.begin()
+    show_memory()
     _let_go_of_the_server()
     settle(cores)
     # Orphaned processes of a candidate stay its children, so the harness finds them.

@@ -50,6 +50,7 @@ RUN = (
 NOT_RUN = {
     ".venv/bin/tritmark run": "takes minutes; .ci/run does it with a shorter suite",
     "tritmark run": "takes minutes",
+    "tritmark check suites/examples/activation_avx512.c --json=verdict": "needs AVX-512; test_examples.py judges it",
     "tritmark doctor": "test_doctor.py runs it",
     "tritmark criteria": "takes minutes; test_criteria_command.py runs it on kernels of its own",
     "tritmark criteria --device cpu --seed 7": "as the other",

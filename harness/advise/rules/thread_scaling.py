@@ -54,7 +54,7 @@ def _judge(evidence: Evidence) -> Finding | None:
     return Finding(
         evidence=facts,
         gain=found,
-        edit=_edit(last),
+        edit=_edit(last) if run.receipt is None or run.receipt.threads > 1 else _alone(run.threads),
     )
 
 
@@ -77,6 +77,13 @@ def _edit(last: Scaled) -> str:
     return min(factors, key=factors.__getitem__)
 
 
+def _alone(threads: int) -> str:
+    return (
+        f"it used one of {threads} threads: share the work among them, if a call takes longer than starting them "
+        "(a kernel in C takes the argument threads)"
+    )
+
+
 RULE = Rule(
     name="thread-scaling",
     number=24,
@@ -86,10 +93,10 @@ RULE = Rule(
 Condition: the upper end of S(n)/n is below {POOR}, S(n) the speed-up of n threads over one, interleaved.
 If fewer threads are faster (beyond both 95 % intervals), the proposal is to use them, with the measured ratio as gain.
 At {BOUND:.0%} or more of the read or write ceiling of as many threads, memory limits and there is no proposal.
-Otherwise the loss is the start of threads, unequal work, or contention. If the kernel uses the harness's threads, three
-factors with the product S(n)/n show which: balance (waiting for the slowest thread), utilization / balance (idle
-threads), and S(n)/n / utilization (threads that are busy for longer than one thread would be). The edit is for the
-least factor.
+A kernel that used one thread is to use more. Otherwise the loss is the start of threads, unequal work, or contention.
+If the kernel uses the harness's threads, three factors with the product S(n)/n show which: balance (waiting for the
+slowest thread), utilization / balance (idle threads), and S(n)/n / utilization (threads that are busy for longer than
+one thread would be). The edit is for the least factor.
 Formula: 1 to n/S(n). Thresholds {POOR} and {BOUND}: rules of thumb in the literature, not calibrated yet.""",
     judge=_judge,
 )

@@ -273,6 +273,16 @@ def test_thread_scaling(gpu_record: Record, on_cpu: Run) -> None:
     assert judged("thread-scaling", gpu_record, shaped(on_cpu, **four)) is None
 
 
+def test_a_kernel_that_used_one_thread_is_told_so(gpu_record: Record, on_cpu: Run) -> None:
+    run = shaped(on_cpu, threads=4, scaling=threads(t4=1.0))
+    assert run.receipt is not None
+    for used, told in ((1, "it used one of 4 threads"), (4, "give each thread equal work")):
+        one = run.model_copy(update={"receipt": replace(run.receipt, threads=used)})
+        found = RULE["thread-scaling"].judge(Evidence(only(gpu_record, one), one))
+        assert found is not None
+        assert told in found.edit
+
+
 @pytest.mark.parametrize(
     ("balance", "utilization", "told"),
     [

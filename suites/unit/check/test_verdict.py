@@ -91,3 +91,19 @@ def test_markup_and_html_in_a_reason_are_text(record: Record) -> None:
     with console.capture() as captured:
         console.print(found)
     assert "[red]" in captured.get()
+
+
+def test_a_kernel_that_calls_another_one_is_marked_and_has_no_score(record: Record) -> None:
+    mine = own(record)
+    marked = timed(record).accuracy.model_copy(update={"borrowed": ("the installed op",), "limits": ("not ranked",)})
+    changed_record = changed(record, accuracy=marked)
+    found = verdict(changed_record, mine, mine, mine)
+    assert (found.code, found.status, found.passed) == ("borrowed", Status.PASS, True)
+    assert found.kernel.borrowed == ("the installed op",)
+    assert "not ranked" in found.kernel.limits
+    assert found.kernel.speed
+    assert found.score is None
+    assert "PASS (borrowed)" in repr(found)
+    assert "not ranked" in str(found)
+    failed = changed(changed_record, memory=MemoryUse(status=Status.FAIL, reason="no", caught_by=("leak",)))
+    assert verdict(failed, mine).code == "memory.leak", "a fault comes first"

@@ -39,7 +39,7 @@ def asked(out: Path, ask: Callable[[Any], Awaitable[Any]]) -> Any:
 def test_the_tools_are_described(tmp_path: Path) -> None:
     found = asked(tmp_path, lambda client: client.list_tools())
     tools = {each.name: each for each in found.tools}
-    assert list(tools) == ["check", "run", "advise", "explain", "list", "read_report"]
+    assert list(tools) == ["new", "check", "run", "advise", "explain", "list", "read_report"]
     assert all(each.description for each in tools.values())
     assert tools["check"].input_schema["required"] == ["file"]
 
@@ -61,6 +61,35 @@ def test_a_wrong_kernel_is_judged_in_the_sandbox_and_its_report_read(tmp_path: P
     assert Path(failing["file"]).is_file(), "what is kept is outside of the private /tmp"
     assert isinstance(verdict["not_available"], list)
     assert "FAIL" in report.content[0].text
+
+
+def test_a_kernel_to_start_from_is_written_once(tmp_path: Path) -> None:
+    arguments = {"op": "i2s_quantize", "folder": str(tmp_path / "kernels")}
+
+    async def ask(client: Any) -> list[Any]:
+        return [await client.call_tool("new", arguments) for _ in range(2)]
+
+    first, second = asked(tmp_path, ask)
+    assert not first.is_error, first.content
+    source, manifest = (tmp_path / "kernels" / f"my_i2s_quantize{suffix}" for suffix in (".c", ".toml"))
+    for path in (source, manifest):
+        assert f"{path}:\n{path.read_text(encoding='utf-8')}" in first.content[0].text
+    assert second.is_error
+    assert "my_i2s_quantize" in second.content[0].text
+
+
+def test_variants_of_one_op_fit_in_an_answer(tmp_path: Path) -> None:
+    async def ask(client: Any) -> list[Any]:
+        words = ({"what": "variants", "op": "activation_quantize"}, {"what": "variants", "op": "no_op"})
+        return [await client.call_tool("list", each) for each in words]
+
+    found, wrong = asked(tmp_path, ask)
+    lines = found.content[0].text.splitlines()
+    assert any(line.startswith("cpu/activation_quantize/none/int8/scalar ") for line in lines)
+    assert not any("i2s_quantize" in line for line in lines)
+    assert not any(line.endswith(" ") or "(cut" in line for line in lines)
+    assert wrong.is_error
+    assert "--op 'no_op' matches no op" in wrong.content[0].text
 
 
 def test_what_is_wrong_is_an_error_of_the_tool(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from inspect import isfunction
 from pathlib import Path
 
 import pytest
@@ -75,7 +76,10 @@ def test_what_a_system_lacks_is_told(
     def no(*_: object) -> bool:
         raise OSError(1, "no")
 
-    for name in ("limit", "enter_namespaces", "private_temporary", "read_only_except", "landlock"):
+    # all of them: a real one would change this process, and outside of namespaces the machine
+    takes = [name for name, each in vars(protections).items() if isfunction(each) and not name.startswith("_")]
+    assert {"limit", "enter_namespaces", "landlock", "hide_disks", "drop_capabilities"} <= set(takes)
+    for name in takes:
         monkeypatch.setattr(protections, name, no if name in refused else lambda *_: True)
     found = [*protect([], [])]
     assert len(found) == len(told)
@@ -106,6 +110,88 @@ except PermissionError:
     assert done.stdout == "kept\n"
 
 
-def test_a_command_that_takes_too_long_ends(tmp_path: Path) -> None:
-    with pytest.raises(subprocess.TimeoutExpired):
-        sandboxed([sys.executable, "-c", "import time; time.sleep(60)"], writable=[tmp_path], timeout_s=1)
+ATTACK = """
+import ctypes, json, os, sys
+library, found = ctypes.CDLL(None, use_errno=True), {}
+found["capabilities"] = [line.split()[1] for line in open("/proc/self/status") if line[:6] in ("CapPrm", "CapBnd")]
+REMOUNT, BIND, USER, MOUNTS = 32, 4096, 0x10000000, 0x20000
+found["remounted"] = library.mount(b"none", b"/", None, REMOUNT | BIND, None) == 0
+if library.unshare(USER | MOUNTS) == 0:
+    found["remounted in namespaces of its own"] = library.mount(b"none", b"/", None, REMOUNT | BIND, None) == 0
+found["written"] = []
+for path in (f"/proc/{os.getppid()}/mem", *sys.argv[1:]):
+    try:
+        os.close(os.open(path, os.O_WRONLY))
+        if not os.path.samefile(path, "/dev/null"):
+            found["written"].append(path)
+    except OSError:
+        pass
+print(json.dumps(found))
+"""
+
+
+def test_what_runs_there_cannot_leave_it(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    kept.touch()
+    disks = [str(each) for each in Path("/dev").iterdir() if each.is_block_device()]
+    command = [sys.executable, "-c", ATTACK, str(kept), *disks]
+    done, missing = sandboxed(command, writable=[], readable=[tmp_path])
+    assert done.returncode == 0, done.stderr
+    if missing:
+        pytest.skip(f"this system lacks: {missing}")
+    found = json.loads(done.stdout)
+    assert {int(each, 16) for each in found.pop("capabilities")} == {0}, "also those that root gets by execve"
+    assert not any(found.values()), found
+
+
+JUDGE = """
+import ctypes, os, subprocess, sys
+from tritmark.harness.sandbox.inside import hide_memory, show_memory
+hide_memory()
+if sys.argv[1] == "shown":
+    show_memory()
+code = f"open('/proc/{os.getpid()}/mem', 'rb').close()"
+sys.exit(subprocess.run([sys.executable, "-c", code], stderr=subprocess.DEVNULL).returncode)
+"""
+
+
+@pytest.mark.parametrize(("what", "status"), [("hidden", 1), ("shown", 0)])
+def test_a_child_cannot_open_the_memory_of_what_judges_it(tmp_path: Path, what: str, status: int) -> None:
+    done, missing = sandboxed([sys.executable, "-c", JUDGE, what], writable=[], readable=[*map(Path, sys.path)])
+    if missing:
+        pytest.skip(f"this system lacks: {missing}")
+    assert done.returncode == status, done.stderr
+
+
+LEAVES = """
+import os, sys, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        with open(sys.argv[1], "w") as file:
+            file.write(str(os.getpid()))
+        time.sleep(600)
+    os._exit(0)
+while not os.path.exists(sys.argv[1]) or not os.path.getsize(sys.argv[1]):
+    time.sleep(0.01)
+time.sleep(float(sys.argv[2]))
+sys.exit(7)
+"""
+
+
+@pytest.mark.parametrize(("seconds", "limit"), [("0", None), pytest.param("600", 5.0, marks=pytest.mark.nightly)])
+def test_no_process_outlives_the_command(tmp_path: Path, seconds: str, limit: float | None) -> None:
+    pid = tmp_path / "pid"
+    command = [sys.executable, "-c", LEAVES, str(pid), seconds]
+    if limit is None:
+        done, _ = sandboxed(command, writable=[tmp_path])
+        assert done.returncode == 7
+    else:
+        with pytest.raises(subprocess.TimeoutExpired):
+            sandboxed(command, writable=[tmp_path], timeout_s=limit)
+    assert not Path("/proc", pid.read_text(encoding="ascii")).exists(), "it was detached, and holds the pipes"
+
+
+def test_a_signal_is_a_status(tmp_path: Path) -> None:
+    done, _ = sandboxed([sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"], writable=[tmp_path])
+    assert done.returncode == 128 + 9
