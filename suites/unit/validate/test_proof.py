@@ -155,3 +155,23 @@ def test_laps_have_few_calls_where_calls_are_long() -> None:
     assert proof._count(1e9, 1000) == 1
     assert proof._count(1.0, 1000) == proof._MOST_CALLS, "a claim of a nanosecond must not make a lap of hours"
     assert proof._count(1000.0, 1 << 30) == 1
+
+
+@pytest.mark.parametrize(
+    ("busy", "alone", "proven", "fails"),
+    [
+        (False, True, 150.0, True),
+        (False, False, 210.0, True),
+        (True, True, 199.0, False),
+        (True, True, 201.0, True),
+        (True, False, 900.0, False),
+    ],
+)
+def test_beside_busy_processes_a_claim_is_refuted_only_by_twice_its_time(
+    busy: bool, alone: bool, proven: float, fails: bool
+) -> None:
+    found = proof._judged(
+        Performance(status=Status.PASS), laps(), {"cold": 100.0}, {"cold": proven}, busy=busy, alone=alone
+    )
+    assert found.failed is fails
+    assert any("not proven" in each for each in found.limits) is not fails
