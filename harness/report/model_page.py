@@ -36,5 +36,6 @@ def headline(found: ModelResult) -> str:
 
 def write(found: ModelResult, folder: Path, name: str) -> dict[str, Path]:
     """Write `folder`/`name`.json and .html atomically and return their paths. Raises OSError."""
-    texts = {"json": f"{found.model_dump_json(indent=1)}\n", "html": html(found)}
-    return {suffix: put(folder, f"{name}.{suffix}", text) for suffix, text in texts.items()}
+    # The result first: minutes of measurements, which an error of the page must not lose.
+    result = put(folder, f"{name}.json", f"{found.model_dump_json(indent=1)}\n")
+    return {"json": result, "html": put(folder, f"{name}.html", html(found))}
