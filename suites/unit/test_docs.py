@@ -68,6 +68,9 @@ NOT_RUN = {
     "pip install '.[mcp]'": "made before the tests",
     "pip install '.[models]'": "made before the tests",
     "pip install '.[fleet]'": "made before the tests",
+    "pip wheel . --no-deps --wheel-dir wheels": "tox -e wheel builds it",
+    "pip install wheels/tritmark-*.whl": "tox -e wheel installs it",
+    "tritmark run --suite smoke": "suites/wheel and .ci/run run it",
     "dask scheduler": "serves until it is stopped; suites/unit/fleet starts clusters",
     "dask worker tcp://10.0.0.5:8786 --name zen4-01 --nthreads 1 --resources tritmark/cpu/zen4=1": "as the other",
     'dask worker tcp://10.0.0.5:8786 --name gpu-1 --nthreads 1 --resources "tritmark/cpu/spr=1 tritmark/cuda/h200=1"': (
@@ -240,7 +243,7 @@ def pytest_(words: list[str]) -> None:
 
 
 def pip(words: list[str]) -> None:
-    assert words[0] == "install"
+    assert words[0] in {"install", "wheel"}
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     for word in words[1:]:
         for names in re.findall(r"\[([\w,]+)\]", word):
