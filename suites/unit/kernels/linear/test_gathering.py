@@ -14,6 +14,7 @@ import pytest
 from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.measure.buffers import ALIGNMENT
 from tritmark.kernels import QuantizedLinear, gather_weights, pack_weights, ternary_matmul
+from tritmark.kernels.cuda.context import CudaContext
 
 RNG = np.random.default_rng(7)
 K = 512
@@ -139,7 +140,7 @@ def test_a_refusal_moves_nothing() -> None:
 
 
 @pytest.mark.cuda
-def test_a_layer_on_a_gpu_is_refused() -> None:
+def test_a_layer_on_a_gpu_is_refused(cuda: CudaContext) -> None:
     layer = QuantizedLinear(pack_weights(codes(64), 0.5, format="row16"), device="cuda")
     with pytest.raises(InvalidArgumentError, match="on cuda as number 0"):
         gather_weights([layer])
