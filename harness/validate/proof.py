@@ -169,6 +169,8 @@ def prove(
             break
     worker.call("releasing its laps", tasks.drop_row)
     busy = meanwhile.crowded(threads)
+    # Of several threads the others may have had no core during the laps, and one when the claim was measured.
+    alone = alone and not (busy and threads > 1)
     slow = found.slow_clock(count) if alone and not found.faults else None
     found.faults += [] if slow is None else [slow]
     return _judged(performance, found, refuted, proven, busy=busy, alone=alone)
