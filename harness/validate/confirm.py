@@ -387,12 +387,12 @@ class InterferenceWatch:
         self._others, self._begun, self._before = SystemLoad(), perf_counter_ns(), CpuTimeAccount.of(pid)
 
     def crowded(self, threads: int) -> bool:
-        """Whether other processes took so much of the cores that so many threads of the process were held up. Always
-        False without a process."""
+        """Whether other processes took so much of the cores that so many threads of the process were held up. Without a
+        process: that the thread which launches was."""
         busy, now = self._others.cores(), CpuTimeAccount.of(self._pid)
         if busy is not None and self._before is not None and now is not None and self._pid != os.getpid():
             busy -= (now.total - self._before.total) / (perf_counter_ns() - self._begun)
-        return self._pid is not None and crowded(busy, threads, len(affinity()), _HELD_UP)
+        return crowded(busy, 1 if self._pid is None else threads, len(affinity()), _HELD_UP)
 
 
 @dataclass(frozen=True, slots=True)

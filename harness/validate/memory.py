@@ -280,7 +280,9 @@ def observe(ask: Ask, pid: int, inputs: Arrays, axes: Axes, *, threads: int, mod
         device_peaks=device_peaks,
         device_floor=device_floor,
         persistent=persistent,
-        persistent_floor=max(persistent_floor, host_floor) + (threads - 1) * LEAST_STACK,
+        persistent_floor=max(persistent_floor, host_floor)
+        + (threads - 1) * LEAST_STACK
+        + _page_tables(prepared.workspace),
         imported=imported,
         allocated=ask(tasks.traced),
         calls=calls,
@@ -289,6 +291,11 @@ def observe(ask: Ask, pid: int, inputs: Arrays, axes: Axes, *, threads: int, mod
     )
     ask(tasks.release)
     return found
+
+
+def _page_tables(nbytes: int) -> int:
+    """The most bytes of page tables that a declared workspace brings: a page for 512 pages, and at both ends."""
+    return mmap.PAGESIZE * (2 + nbytes // (512 * mmap.PAGESIZE)) if nbytes else 0
 
 
 def _series(own_memory: bool) -> tuple[str, ...]:

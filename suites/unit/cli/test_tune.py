@@ -120,7 +120,7 @@ def test_former_names_are_hidden(tritmark: Tritmark) -> None:
     root, group = tritmark("--help"), tritmark("tune", "--help")
     assert (root.status, group.status) == (0, 0)
     listed = [line.split()[1] for line in root.out.splitlines() if line.startswith("│ ") and line[2:3].islower()]
-    assert listed[listed.index("history") :][:3] == ["history", "tune", "advise"]
+    assert listed[listed.index("history") :][:3] == ["history", "tune", "sweep"]
     assert not {"select", "autotune"} & set(listed)
     assert [name for name in ("variants", "instances", "prefetch", "cpu") if f"│ {name} " in group.out] == [
         "variants",
