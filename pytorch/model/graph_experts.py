@@ -135,8 +135,8 @@ class ExpertsWalk:
 
     def _named(self, part: str, off: Floats, bound: Floats, chosen: NDArray[Any]) -> None:
         """Name the experts all of whose tokens depart."""
-        wrong = (off > bound).any(-1)  # (T,), or (T, k)
-        wrong = np.broadcast_to(wrong.reshape(len(wrong), -1), chosen.shape)
+        each_token = np.any(off > bound, axis=-1)  # (T,), or (T, k)
+        wrong = np.broadcast_to(np.reshape(each_token, (off.shape[0], -1)), chosen.shape)
         named = [int(each) for each in np.unique(chosen[wrong]) if wrong[chosen == each].all()]
         why = f"of experts {', '.join(map(str, named))}" if named else ""
         self._findings.ratios(part, off, bound, why)
