@@ -32,5 +32,5 @@ def arithmetic_of(module: Any, K: int, u: float, *, quantized: bool) -> ProductA
 
 
 def arithmetic_of_experts(K: int, groups: bool, u: float) -> ProductArithmetic:
-    """The arithmetic of BitExperts: int8 activations, exact sums but for scales of groups."""
+    """The arithmetic of BitExperts: int8 activations, exact sums except with scales of groups."""
     return ProductArithmetic(codes=_CODES, term=gamma(K + 6 if groups else 6, FLOAT32), total=u, quantized=True)
