@@ -294,8 +294,9 @@ def observe(ask: Ask, pid: int, inputs: Arrays, axes: Axes, *, threads: int, mod
 
 
 def _page_tables(nbytes: int) -> int:
-    """The most bytes of page tables that a declared workspace brings: a page for 512 pages, and at both ends."""
-    return mmap.PAGESIZE * (2 + nbytes // (512 * mmap.PAGESIZE)) if nbytes else 0
+    """The most bytes of page tables that a declared workspace brings: a page for 512 pages, and at both ends. The first
+    growth of a heap or a stack brings them, too."""
+    return mmap.PAGESIZE * (2 + nbytes // (512 * mmap.PAGESIZE))
 
 
 def _series(own_memory: bool) -> tuple[str, ...]:

@@ -1,8 +1,8 @@
 """A made-up model at published shapes, with random ternary weights, for `tritmark model`. No network.
 
-    python suites/large/made_up_models.py bitnet-b1.58-2B-4T OUT          # OUT/: a folder of transformers
-    python suites/large/made_up_models.py bitnet-b1.58-2B-4T OUT.gguf --type i2_s
-    python suites/large/made_up_models.py ternary-bonsai-8B OUT.gguf --type pq2_0
+    python suites/large/published_models.py bitnet-b1.58-2B-4T OUT          # OUT/: a folder of transformers
+    python suites/large/published_models.py bitnet-b1.58-2B-4T OUT.gguf --type i2_s
+    python suites/large/published_models.py ternary-bonsai-8B OUT.gguf --type pq2_0
 
 Codes follow from names: the folder and the files of one model have the same weights. A model is written tensor by
 tensor; the largest one needs memory. The 2B-4T takes about a minute and 1.2 GB of disk. Matrices with scales of groups
