@@ -24,7 +24,7 @@ from tritmark.harness.spec import Axes, KernelKey, Tier
 from tritmark.kernels import pack_weights
 from tritmark.kernels.activation_quantize.spec import OP as QUANTIZE
 from tritmark.kernels.cuda.context import CudaContext
-from tritmark.kernels.cuda.launch.launch import DEVICE
+from tritmark.kernels.cuda.device_type import DEVICE
 from tritmark.kernels.cuda.measure.clock import GraphClock, timeable
 from tritmark.kernels.dispatch import dispatch
 from tritmark.kernels.ternary_linear.reference import NAMES
@@ -102,7 +102,7 @@ def dense(axes: Axes) -> tuple[Callable[[], float], int] | None:
 
 def timed(here: CudaContext, axes: Axes, rounds: int) -> dict[str, float]:
     """The time of each contender in us."""
-    samples = {}
+    samples: dict[str, tuple[Callable[[], float], int]] = {}
     for name, launches in launches_of(here, axes).items():
         calls = max(CALLS, len(launches))
         samples[name] = partial(GraphClock().sample, launches, 0, calls), calls
