@@ -196,12 +196,16 @@ class Installed:
         if name.endswith(".toml"):
             return []
         named = self.suites()
-        parts = [path for provider in self.providers.values() for path in provider.op_workloads()]
+        parts = self.op_workloads()
         for path in parts:
             for each in part_suites(path):
                 if each not in named:
                     raise UsageError(f"{path}: unknown suite {each!r}; {nearest(each, named)}")
         return parts
+
+    def op_workloads(self) -> list[Path]:
+        """The files of ops with workloads for named suites."""
+        return [path for provider in self.providers.values() for path in provider.op_workloads()]
 
     def suite_file(self, name: str) -> Path:
         """The file of the suite with that name, or the named file. Raises UsageError for an unknown name."""
