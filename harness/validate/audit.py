@@ -246,6 +246,12 @@ class Auditor:
             self._sample()
 
     @property
+    def called(self) -> list[int]:
+        """The sets of the calls so far. The outputs of others are older than their inputs: an earlier cycle left
+        them."""
+        return self._order[: min(self.timed.made - self._before, len(self.timed.launches))]
+
+    @property
     def _at(self) -> int:
         """Position in the cycle of the next call."""
         return (self.timed.made - self._before) % len(self.timed.launches)

@@ -125,6 +125,8 @@ class Bench:
         self.seen = AuditedOutputs()
         """Outputs of calls of the last `measure`, for the process that has the expected values."""
         self._timed: dict[str, Timed] = {}
+        self._called: list[int] = []
+        """Sets whose outputs follow from the inputs that they have now."""
         self._footprint = max(ALIGNMENT, self._traffic.read + self._traffic.written)
         self._copies = 0
         """Bytes of packed copies that the launches of the last `measure` hold."""
@@ -157,14 +159,13 @@ class Bench:
         launches[0].run()
         self.seen.whole_of(self._sets, 0, "the first call", self._rng)
         started = len(tasks() - before)
-        begun = [launch.runs for launch in launches]
         if self._sets.cold:
             self._sets.poison_all()
             order = [int(index) for index in self._rng.permutation(len(launches))]
             turn = [launches[index] for index in order]
             self._timed["cold"] = Timed(turn, clock_for(self._device, turn))
             cold = self._footing(self._timed["cold"], order, threads, "cold", faults, remarks)
-            self._compare([index for index, launch in enumerate(launches) if launch.runs > begun[index]])
+            self._compare(self._called)
         else:
             remarks.append(
                 f"no cold figure: {self._footprint} bytes a call are too few to cycle through {self._rotation.nbytes}"
@@ -285,6 +286,7 @@ class Bench:
         )
         found = alternate(auditor, probe, self._rng, stop)
         auditor.finish()
+        self._called = auditor.called
         return limit, probe, found.rounded(DIGITS)
 
     def _footing(

@@ -35,6 +35,7 @@ from simulated_bench import (
 from tritmark.harness.errors import CandidateError, DeviceFaultError, Failure, InsufficientMemoryError, WorkerError
 from tritmark.harness.measure.buffers import Rotation
 from tritmark.harness.measure.statistics import LEAST_SAMPLES
+from tritmark.harness.measure.survey import survey
 from tritmark.harness.record import Performance, Status
 from tritmark.harness.spec import ArrayChange, Arrays, Axes, Launch, Tensor, Tier, Variant, Workload
 from tritmark.harness.validate.audit import Audited
@@ -501,3 +502,35 @@ def test_a_thread_that_outlives_the_calls_is_found(cases: Cases) -> None:
         thread.join()
     assert performance.status is Status.FAIL
     assert "guard threads: threads that it started and that outlive its calls: 1" in performance.reason
+
+
+def test_sets_that_a_second_measurement_did_not_reach_are_not_judged(
+    cases: Cases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their outputs follow from the inputs of the first one."""
+    noise = np.random.default_rng(0)
+    busy, kernel_ns = True, 300_000
+
+    class BusyAtFirst(SimulatedChangingClock):
+        def sample(self, launches: Sequence[Any], first: int, calls: int) -> int:
+            slower = (1 if launches[0].cost == kernel_ns else 3) * noise.uniform(1, 20) if busy else 1
+            return round(super().sample(launches, first, calls) * slower)
+
+    def probe(buffer: Any, threads: int) -> Launch:
+        return SimulatedLaunch(lambda run: None, cost=10 * buffer.nbytes)
+
+    ceilings = {name: replace(ceiling, bind=probe) for name, ceiling in DEVICE.ceilings().items()}
+    device = replace(DEVICE, clock=BusyAtFirst, ceilings=lambda: ceilings)
+    doubted = list[str]()
+
+    def forget(name: str) -> None:
+        nonlocal busy
+        doubted.append(name)
+        busy = False
+
+    monkeypatch.setattr(survey(device), "forget", forget)
+    turn = Rotation(nbytes=600 * 10 * N, wanted=600 * 10 * N)
+    performance, bench = measured(cases, honest, device=device, cost=kernel_ns, budget_s=0.3, turn=turn)
+    assert doubted
+    assert performance.status is Status.PASS, performance.reason
+    assert not faults_of(cases, bench)
