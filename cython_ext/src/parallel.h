@@ -16,8 +16,11 @@ extern __attribute__((visibility("hidden"))) tm_pool tm_shared_pool;
  * may use fewer cores. */
 static inline int32_t tm_parallel(size_t items, size_t unit, size_t grain, int32_t threads, tm_body body, void *args)
 {
-    size_t most = items / (grain ? grain : 1);
-    int32_t count = (size_t)(threads < 1 ? 1 : threads) < most ? threads : (int32_t)most;
+    int32_t count = 1;
+    if (threads > 1 && items > 1) { /* else no division, whose time is noticeable in a short call */
+        const size_t most = items / (grain ? grain : 1);
+        count = (size_t)threads < most ? threads : (int32_t)most;
+    }
     if (count <= 1) {
         body(args, 0, items);
         return 1;

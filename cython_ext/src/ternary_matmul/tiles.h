@@ -71,6 +71,19 @@ static inline size_t tm_slabs(const tm_ternary_matmul_args *args)
     return needed > more ? needed : more;
 }
 
+/* Rows of slab `index`. */
+static inline void tm_slab_rows(
+    const tm_ternary_matmul_args *args, size_t index, size_t slabs, size_t *first, int *rows)
+{
+    if (slabs == 1) { /* as above */
+        *first = 0;
+        *rows = (int)args->M;
+        return;
+    }
+    *first = args->M * index / slabs;
+    *rows = (int)(args->M * (index + 1) / slabs - *first);
+}
+
 /* What is the same for all tiles of a slab. */
 typedef struct tm_slab {
     size_t first;
@@ -84,8 +97,7 @@ static inline __attribute__((always_inline)) void tm_slab_begin(
     tm_slab *slab, const tm_ternary_matmul_args *args, size_t index, size_t slabs)
 {
     const size_t whole = args->K / 4, rest = args->K % 4;
-    slab->first = args->M * index / slabs;
-    slab->rows = (int)(args->M * (index + 1) / slabs - slab->first);
+    tm_slab_rows(args, index, slabs, &slab->first, &slab->rows);
     for (int r = 0; r < slab->rows; r++) {
         const size_t m = slab->first + (size_t)r;
         const int8_t *a = args->a + m * args->lda;
@@ -128,12 +140,17 @@ static inline __attribute__((always_inline)) void tm_matmul_arranged_by(
     size_t unit, tm_sums_store store)
 {
     const size_t across = tm_tiles_across(args), slabs = tm_slabs(args), whole = args->K / 4;
+    size_t index = begin ? begin / across : 0, t = begin - index * across;
     tm_slab slab;
     slab.rows = 0;
-    for (size_t pair = begin; pair < end; pair++) {
-        if (pair == begin || pair % across == 0)
-            tm_slab_begin(&slab, args, pair / across, slabs);
-        const size_t t = pair % across, n = t * TM_TILE, count = args->N - n < TM_TILE ? args->N - n : TM_TILE;
+    for (size_t pair = begin; pair < end; pair++, t++) {
+        if (t == across) {
+            t = 0;
+            index++;
+        }
+        if (pair == begin || t == 0)
+            tm_slab_begin(&slab, args, index, slabs);
+        const size_t n = t * TM_TILE, count = args->N - n < TM_TILE ? args->N - n : TM_TILE;
         const uint8_t *tile = args->weights + t * ((args->K + 3) / 4) * TM_TILE;
         const int8_t *a = args->a + slab.first * args->lda;
         size_t step = slab.rows > block ? tm_blocking_here().groups : TM_MATMUL_CHUNK;
@@ -141,7 +158,8 @@ static inline __attribute__((always_inline)) void tm_matmul_arranged_by(
         if (arrange)
             step = tm_arranged_groups(step, unit);
         int32_t acc[TM_SLAB][TM_TILE] __attribute__((aligned(64)));
-        memset(acc, 0, (size_t)slab.rows * sizeof *acc);
+        for (int r = 0; r < slab.rows; r++) /* of a constant size, so without a call, which cost 15 ns */
+            memset(acc[r], 0, sizeof acc[r]);
         for (size_t k = 0; k < whole; k += step) {
             const size_t groups = whole - k < step ? whole - k : step;
             if (arrange)
@@ -180,7 +198,8 @@ static inline __attribute__((always_inline)) void tm_matmul_tiles(
 /* Runs `body` over all (slab, tile) pairs. */
 static inline int tm_matmul_run(tm_ternary_matmul_args *args, tm_body body, int32_t rank)
 {
-    const size_t slabs = tm_slabs(args), work = TM_TILE * args->K * ((args->M + slabs - 1) / slabs);
+    const size_t slabs = tm_slabs(args), rows = slabs == 1 ? args->M : (args->M + slabs - 1) / slabs;
+    const size_t work = TM_TILE * args->K * rows;
     args->run.used =
         tm_parallel(slabs * tm_tiles_across(args), 1, tm_matmul_grain(work), args->run.threads, body, args);
     return tm_finish(&args->run, rank);

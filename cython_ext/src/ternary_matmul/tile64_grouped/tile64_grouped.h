@@ -65,8 +65,7 @@ typedef struct tm_grouped_slab {
 static inline void tm_grouped_slab_begin(
     tm_grouped_slab *slab, const tm_ternary_matmul_args *args, size_t index, size_t slabs)
 {
-    slab->first = args->M * index / slabs;
-    slab->rows = (int)(args->M * (index + 1) / slabs - slab->first);
+    tm_slab_rows(args, index, slabs, &slab->first, &slab->rows);
     for (int r = 0; r < slab->rows; r++)
         slab->factor[r] = tm_matmul_factor(args, slab->first + (size_t)r);
 }
@@ -96,17 +95,23 @@ static inline __attribute__((always_inline)) void tm_grouped_tiles(
 {
     const size_t across = tm_tiles_across(args), slabs = tm_slabs(args), weights = args->group;
     const size_t groups = args->K / weights, bytes = tm_grouped_bytes(weights);
+    size_t index = begin ? begin / across : 0, t = begin - index * across;
     tm_grouped_slab slab;
     slab.first = 0;
     slab.rows = 0;
-    for (size_t pair = begin; pair < end; pair++) {
-        if (pair == begin || pair % across == 0)
-            tm_grouped_slab_begin(&slab, args, pair / across, slabs);
-        const size_t t = pair % across, n = t * TM_TILE, count = args->N - n < TM_TILE ? args->N - n : TM_TILE;
+    for (size_t pair = begin; pair < end; pair++, t++) {
+        if (t == across) {
+            t = 0;
+            index++;
+        }
+        if (pair == begin || t == 0)
+            tm_grouped_slab_begin(&slab, args, index, slabs);
+        const size_t n = t * TM_TILE, count = args->N - n < TM_TILE ? args->N - n : TM_TILE;
         const size_t step = slab.rows > block ? tm_grouped_fit(tm_blocking_here().groups, weights) : groups;
         const int blocks = (slab.rows + block - 1) / block;
         float sums[TM_SLAB][TM_TILE] __attribute__((aligned(64)));
-        memset(sums, 0, (size_t)slab.rows * sizeof *sums);
+        for (int r = 0; r < slab.rows; r++) /* as in tiles.h */
+            memset(sums[r], 0, sizeof sums[r]);
         for (size_t g = 0; g < groups; g += step)
             for (int b = 0; b < blocks; b++) {
                 const int first = slab.rows * b / blocks, rows = slab.rows * (b + 1) / blocks - first;
