@@ -11,8 +11,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     tm_hadamard_quantize_args first, args = {.M = M, .K = K, .block = block, .run.threads = 1 + fuzz_take(&f, 1) % 5};
     args.stride = K + (M > 1 ? fuzz_take(&f, 1) % 33 : 0);
     const size_t n = (M - 1) * args.stride + K;
-    args.input = (int32_t)(fuzz_take(&f, 1) % TM_INT8);
-    args.output = (int32_t)(fuzz_take(&f, 1) % TM_TYPES);
+    args.input = (int32_t)(fuzz_take(&f, 1) % TM_INPUTS);
+    args.output = (int32_t)(fuzz_take(&f, 1) % TM_OUTPUTS);
     /* Two of 16 bits in a float; where that leaves one over, it lies in front. */
     const size_t each_size = args.input == TM_FLOAT32 ? 4 : 2, floats = (n * each_size + 3) / 4;
     args.x = (const char *)fuzz_floats(&f, floats, fuzz_positive(&f)) + (4 * floats - n * each_size);
