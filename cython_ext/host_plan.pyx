@@ -29,6 +29,12 @@ cdef extern from "src/host_plan/linear.h":
         size_t M
         size_t K
         size_t stride
+    ctypedef struct tm_hadamard_quantize_args:
+        const void *x
+        void *out
+        float *scale
+        int32_t *sum
+        size_t stride
     ctypedef struct tm_ternary_matmul_args:
         tm_run run
         const int8_t *a
@@ -46,9 +52,10 @@ cdef extern from "src/host_plan/linear.h":
         tm_run run
         tm_kernel quantize
         tm_kernel product
-        tm_activation_quantize_args *first
+        void *first
         tm_ternary_matmul_args *second
         const float *bias
+        int32_t rotates
     int tm_linear(void *args) noexcept nogil
     size_t tm_first_nonfinite(const float *x, size_t begin, size_t end) noexcept nogil
 
@@ -483,19 +490,20 @@ cpdef object quantize_key(Py_ssize_t M, Py_ssize_t K, object variant, object thr
 
 
 cdef class LinearCall(NativeCall):
-    """QuantizedLinear bound to rows and an output. `quantize` is an ActivationQuantize whose outputs are the
-    activations and their scales of `product`, a TernaryMatmul to float32. The product runs only if `bad` reports that
-    all rows are finite. Then `bias`, (N,), is added to each row."""
+    """QuantizedLinear bound to rows and an output. `quantize` is an ActivationQuantize, or if `rotates` a
+    HadamardQuantize to int8, whose outputs are the activations and their scales of `product`, a TernaryMatmul to
+    float32. The product runs only if `bad` reports that all rows are finite. Then `bias`, (N,), is added to each row."""
 
     cdef tm_linear_args linear
     cdef object product
 
-    def __init__(self, quantize, product, const float[::1] bias=None):
+    def __init__(self, quantize, product, const float[::1] bias=None, bint rotates=False):
         cdef tm_call *first = <tm_call *><uintptr_t>quantize.pointer
         cdef tm_call *second = <tm_call *><uintptr_t>product.pointer
         self.linear.quantize, self.linear.product = first.fn, second.fn
-        self.linear.first = <tm_activation_quantize_args *>first.args
+        self.linear.first = first.args
         self.linear.second = <tm_ternary_matmul_args *>second.args
+        self.linear.rotates = rotates
         if bias is not None:
             if bias.shape[0] != <Py_ssize_t>self.linear.second.N:
                 raise ValueError(f"a bias of {bias.shape[0]} elements for N = {self.linear.second.N}")
@@ -590,12 +598,13 @@ cdef class LinearsCall(NativeCall):
 
 
 cdef class LinearPlan:
-    """QuantizedLinear for M rows. `call` is a LinearCall of that shape; of its arrays only `weights` and `bias` are
-    used again. A call with room of its own is kept, and runs one at a time. With `sums`, the bytes that the sums of
+    """QuantizedLinear for M rows. `call` is a LinearCall of that shape; of its arrays only `weights`, `bias` and
+    `constants` are used again. A call with room of its own is kept, and runs one at a time. With `sums`, the bytes that the sums of
     groups of activations need, each run has its own."""
 
     cdef tm_linear_args args
     cdef tm_activation_quantize_args first
+    cdef tm_hadamard_quantize_args rotating  # in the place of `first` if the call rotates
     cdef tm_ternary_matmul_args second
     cdef object owners
     cdef bint alone
@@ -604,10 +613,14 @@ cdef class LinearPlan:
     cdef readonly object variant
     cdef tm_run ran
 
-    def __init__(self, LinearCall call, variant, weights, bias, bint room, size_t sums=0):
-        self.args, self.first, self.second = call.linear, call.linear.first[0], call.linear.second[0]
+    def __init__(self, LinearCall call, variant, weights, bias, bint room, size_t sums=0, constants=None):
+        self.args, self.second = call.linear, call.linear.second[0]
+        if call.linear.rotates:
+            self.rotating = (<tm_hadamard_quantize_args *>call.linear.first)[0]
+        else:
+            self.first = (<tm_activation_quantize_args *>call.linear.first)[0]
         self.variant = variant
-        self.owners = (weights, bias, call if room else None)
+        self.owners = (weights, bias, constants, call if room else None)
         self.alone, self.sums = room, sums
 
     @property
@@ -647,25 +660,32 @@ cdef class LinearPlan:
         """Whether all rows are finite."""
         cdef tm_linear_args args = self.args
         cdef tm_activation_quantize_args first = self.first
+        cdef tm_hadamard_quantize_args rotating = self.rotating
         cdef tm_ternary_matmul_args second = self.second
         cdef size_t M = second.M, K = second.K
         cdef size_t codes = (M * K + CACHE_LINE - 1) // CACHE_LINE * CACHE_LINE
         cdef size_t scales = (M * (sizeof(float) + sizeof(int32_t)) + CACHE_LINE - 1) // CACHE_LINE * CACHE_LINE
         cdef char *room = <char *>malloc(codes + scales + self.sums + CACHE_LINE)
-        cdef char *begin
+        cdef int8_t *q
+        cdef float *scale
+        cdef int32_t *sums
         if room == NULL:
             raise MemoryError()
-        begin = <char *>((<uintptr_t>room + CACHE_LINE - 1) // CACHE_LINE * CACHE_LINE)
-        args.first, args.second = &first, &second
-        first.x, first.stride = rows, K
-        first.q = <int8_t *>begin
-        first.scale = <float *>(begin + codes)
-        first.sum = <int32_t *>(begin + codes + M * sizeof(float))
-        second.a, second.lda = first.q, K
+        q = <int8_t *>((<uintptr_t>room + CACHE_LINE - 1) // CACHE_LINE * CACHE_LINE)
+        scale = <float *>(q + codes)
+        sums = <int32_t *>(scale + M)
+        if args.rotates:
+            rotating.x, rotating.stride, rotating.out, rotating.scale, rotating.sum = rows, K, q, scale, sums
+            args.first = &rotating
+        else:
+            first.x, first.stride, first.q, first.scale, first.sum = rows, K, q, scale, sums
+            args.first = &first
+        args.second = &second
+        second.a, second.lda = q, K
         second.weights, second.weight_scale = weights, weight_scale
-        second.act_scale, second.out = first.scale, out
+        second.act_scale, second.out = scale, out
         if self.sums:
-            second.act_sums = <int32_t *>(begin + codes + scales)
+            second.act_sums = <int32_t *>(q + codes + scales)
         self.busy = True
         with nogil:
             tm_linear(&args)

@@ -11,7 +11,7 @@ import torch
 from tritmark.harness.errors import InvalidArgumentError
 from tritmark.kernels.absmean_quantize.api import absmean_quantize
 from tritmark.kernels.formats.hf_pack import HF_PACK
-from tritmark.kernels.hadamard_quantize.spec import BLOCKS
+from tritmark.kernels.hadamard_quantize.layer_argument import check_block
 from tritmark.torch import contract
 from tritmark.torch.derived import Derived, forget, refuse
 from tritmark.torch.direct import unseen
@@ -224,14 +224,12 @@ class BitLinear(torch.nn.Module):  # type: ignore[misc]
         """Keep the rotation of the weights. Raises InvalidArgumentError for an invalid one."""
         block, signs = hadamard
         K = self.in_features
-        if block not in BLOCKS or K % block:
-            legal = f"{', '.join(map(str, BLOCKS[:-1]))} or {BLOCKS[-1]}, a divisor of in_features, {K}"
-            raise refuse("hadamard", f"a block of {block}", legal)
+        block = check_block("BitLinear", block, K)
         if signs is not None:
             if tuple(signs.shape) != (K,) or (not signs.is_meta and not bool((signs.abs() == 1).all())):
                 raise refuse("hadamard", f"signs of shape {tuple(signs.shape)}", f"-1 and 1 of shape ({K},), or None")
             signs = signs.to(device=device, dtype=torch.int8)
-        self.hadamard_block = int(block)
+        self.hadamard_block = block
         self.register_buffer("hadamard_signs", signs, persistent=False)
 
     def _product(self, x: torch.Tensor) -> torch.Tensor:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from functools import cache
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from tritmark.harness.dtypes import named_dtype
 from tritmark.harness.monitor.hook import KernelRan
-from tritmark.harness.spec import Axes, Launch, Variant
+from tritmark.harness.spec import Arrays, Axes, Launch, Variant
 from tritmark.kernels.activation_quantize.spec import KEY
 from tritmark.kernels.dispatch import dispatch
 from tritmark.kernels.dispatch.plans import RESTS_ON, keep, native, remember
@@ -41,10 +42,11 @@ def plan_quantize(M: int, K: int, variant: str | None, threads: int | None) -> N
         keep(quantize_plans(), key, made)
 
 
-def quantize_launch(chosen: Variant, axes: Axes, threads: int | None, dtype: str = "float32") -> Launch:
-    """A launch bound to arrays without content: a plan passes the addresses of others."""
+def quantize_launch(
+    chosen: Variant, axes: Axes, threads: int | None, dtype: str = "float32", constants: Arrays = MappingProxyType({})
+) -> Launch:
+    """A launch bound to arrays without content, except `constants`: a plan passes the addresses of others."""
     M, K = axes["M"], axes["K"]
+    inputs = {"x": np.empty((M, K), named_dtype(dtype)), **constants}
     outputs = {"q": np.empty((M, K), np.int8), "scale": np.empty(M, np.float32), "sum": np.empty(M, np.int32)}
-    return chosen.bind(
-        {"x": np.empty((M, K), named_dtype(dtype))}, outputs, axes, dispatch.threads_for(chosen.key, threads)
-    )
+    return chosen.bind(inputs, outputs, axes, dispatch.threads_for(chosen.key, threads))

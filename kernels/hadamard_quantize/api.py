@@ -128,7 +128,7 @@ def hadamard_quantize(
         for tensor, array, shape in zip(_outputs(op, name), _given(out, name), shapes, strict=False)
     ]
     checked = dispatch.finite(shown, "x", rows, nonfinite, preflight=floats or out is not None)
-    inputs = {"x": checked, "signs": _ones(K) if inverse else taken}
+    inputs = {"x": checked, "signs": all_ones(K) if inverse else taken}
     chosen = dispatch.select(key, axes, variant, threads, arrays=(*inputs.values(), *arrays))
     outputs = dict(zip((tensor.name for tensor in op.outputs), arrays, strict=True))
     outputs[op.outputs[0].name] = arrays[0].reshape(rows.shape)
@@ -138,8 +138,8 @@ def hadamard_quantize(
         if inverse:
             np.multiply(y, taken.astype(y.dtype), out=y)
         return y
-    if isinstance(outputs["scale"], np.ndarray) and np.isnan(outputs["scale"]).any():
-        raise _nonfinite(checked, outputs["scale"])
+    if isinstance(outputs["scale"], np.ndarray):
+        refuse_rows(checked, outputs["scale"])
     return ActivationQuantized(*(array.reshape(shape) for array, shape in zip(outputs.values(), shapes, strict=True)))
 
 
@@ -167,7 +167,8 @@ def _block(block_size: Any, K: int) -> int:
 
 
 @lru_cache(maxsize=64)
-def _ones(K: int) -> npt.NDArray[np.int8]:
+def all_ones(K: int) -> npt.NDArray[np.int8]:
+    """Signs (K,) that change nothing, which may not be written."""
     made = np.ones(K, np.int8)
     made.setflags(write=False)
     return made
@@ -176,7 +177,7 @@ def _ones(K: int) -> npt.NDArray[np.int8]:
 def _signs(tensor: Tensor, signs: Any, K: int) -> Any:
     """The signs as int8; values in a device's memory are not checked."""
     if signs is None:
-        return _ones(K)
+        return all_ones(K)
     if isinstance(signs, np.ndarray) and signs.dtype == np.float32:
         if not (np.abs(signs) == 1).all():
             raise _wrong_sign(signs)
@@ -221,12 +222,16 @@ def _given(out: Any, dtype: str) -> tuple[Any, ...]:
     return cast("tuple[Any, ...]", out)
 
 
-def _nonfinite(x: npt.NDArray[Any], scale: npt.NDArray[np.float32]) -> InvalidArgumentError:
-    """The error for rows without a scale."""
-    wrong = np.flatnonzero(~np.isfinite(x))
-    if wrong.size:
+def refuse_rows(x: Any, scale: npt.NDArray[np.float32]) -> None:
+    """Raise InvalidArgumentError if the kernel found a row of x (M, K) without finite codes, which then has the scale
+    NaN. Names the first NaN or infinity of a NumPy array; of an array on a device, the row."""
+    unscaled = np.flatnonzero(np.isnan(scale))
+    if not unscaled.size:
+        return
+    row = int(unscaled[0])
+    found, legal = f"with sums above float32 in row {row}", "values below 2**117, whose sums float32 holds"
+    if not isinstance(x, np.ndarray):
+        found, legal = f"with a NaN, an infinity or sums above float32 in row {row}", f"finite {legal}"
+    elif (wrong := np.flatnonzero(~np.isfinite(x))).size:
         found, legal = f"{x.flat[wrong[0]]} at index {int(wrong[0])}", 'finite values (or nonfinite="zero")'
-    else:
-        row = int(np.flatnonzero(np.isnan(scale))[0])
-        found, legal = f"with sums above float32 in row {row}", "values below 2**117, whose sums float32 holds"
-    return InvalidArgumentError(op=_NAME, argument="x", found=found, legal=legal)
+    raise InvalidArgumentError(op=_NAME, argument="x", found=found, legal=legal)

@@ -12,9 +12,8 @@ from tritmark.harness.contract import check_array, check_output
 from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.monitor import hook, receipts
 from tritmark.harness.spec import Launch, Receipt, Requirement, Tensor, Variant
-from tritmark.kernels.activation_quantize.spec import KEY as QUANTIZE_KEY
-from tritmark.kernels.activation_quantize.spec import OP as ACTIVATION_QUANTIZE
 from tritmark.kernels.dispatch import dispatch, offload
+from tritmark.kernels.linear.row_quantizer import RowQuantizer
 from tritmark.kernels.native import cpu
 from tritmark.kernels.weights.packed import PackedWeights, product_with
 
@@ -25,6 +24,7 @@ class _Quantized(NamedTuple):
     """A quantization of rows."""
 
     x: npt.NDArray[np.float32]
+    quantizer: RowQuantizer
     kernel: Variant
     threads: int | None
     launch: Launch
@@ -59,6 +59,7 @@ class BoundLinear:
         *,
         weights: PackedWeights,
         bias: npt.NDArray[np.float32] | None,
+        quantizer: RowQuantizer,
         variant: str | None,
         threads: int | None,
         device: str,
@@ -78,21 +79,28 @@ class BoundLinear:
         )
         check_output(_OP, made, out, (*leading, N), "float32", {**others, "weights": weights.data})
         self.x, self.out = x, out
-        self._weights = weights
+        self._weights, self._quantizer = weights, quantizer
         among = Quantizations() if among is None else among
         q, scale, sums = among.room(M, K)
         axes = {"M": M, "N": N, "K": K}
         asked = (threads, requirement)
-        key, arrays = replace(QUANTIZE_KEY, device=device), (q, scale, out, weights.data)
-        quantize = dispatch.select(key, {"M": M, "K": K}, None, *asked, arrays=(x, q, scale, sums))
+        key, arrays = quantizer.key("float32", device), (q, scale, out, weights.data)
+        made_of, written = quantizer.inputs(x.reshape(M, K)), {"q": q, "scale": scale, "sum": sums}
+        of_rows = quantizer.axes(M, K)
+        quantize = dispatch.select(key, of_rows, None, *asked, arrays=(*made_of.values(), *written.values()))
         self._product = product_with(weights, device, "float32", axes, weights.asked(variant), *asked, arrays)
         count = dispatch.threads_for(self._product.key, threads)
         last = among.last
-        self.shares = last is not None and last.x is x and last.kernel is quantize and last.threads == threads
+        self.shares = (
+            last is not None
+            and last.x is x
+            and last.quantizer.equals(quantizer)
+            and last.kernel is quantize
+            and last.threads == threads
+        )
         """Whether the call before quantizes the rows."""
         if last is None or not self.shares:
-            made_of, written = {"x": x.reshape(M, K)}, {"q": q, "scale": scale, "sum": sums}
-            last = _Quantized(x, quantize, threads, quantize.bind(made_of, written, {"M": M, "K": K}, count))
+            last = _Quantized(x, quantizer, quantize, threads, quantize.bind(made_of, written, of_rows, count))
             among.last = last
         inputs = {
             "activations": q,
@@ -102,9 +110,13 @@ class BoundLinear:
         }
         self._second = self._product.bind(inputs, {"out": out.reshape(M, N)}, axes, count)
         native = cpu.own(quantize) and cpu.own(self._product)
-        call: Any = cpu.native("host_plan").LinearCall if native else _ForeignLinear
         plain = bias is None or (native and bias.flags.c_contiguous and bias.flags.aligned)
-        self.launch: Any = call(last.launch, self._second, bias if plain else None)
+        self._scale = scale
+        self.launch: Any = (
+            cpu.native("host_plan").LinearCall(last.launch, self._second, bias if plain else None, quantizer.rotates)
+            if native
+            else _ForeignLinear(last.launch, self._second, scale if quantizer.rotates else None)
+        )
         self._bias = None if plain else bias
         self._ran = hook.KernelRan(self._product.id, axes, count)
 
@@ -135,9 +147,9 @@ class BoundLinear:
 
     def refuse(self, launch: Any) -> None:
         """Raise InvalidArgumentError for the element of `x` that a launch found."""
-        flat = {"x": self.x.reshape(-1, self.x.shape[-1])}
+        rows = self.x.reshape(-1, self.x.shape[-1])
         try:
-            dispatch.raise_for_bad(ACTIVATION_QUANTIZE, flat, launch, flat=True)
+            self._quantizer.refuse(rows, launch, {"scale": self._scale}, flat=True)
         except InvalidArgumentError as error:
             raise as_called(error, "x") from None
 
@@ -157,27 +169,31 @@ class BoundLinear:
     def receipt(self) -> Receipt:
         """The receipt of the last call."""
         found = offload.receipt(dispatch.registry().devices[self._product.key.device], self._product, self._second)
-        return replace(found, note=self._weights.repacked_note(self._product))
+        return replace(found, note=self._quantizer.noted(self._weights.repacked_note(self._product)))
 
 
 def as_called(error: InvalidArgumentError, argument: str) -> InvalidArgumentError:
     """An error about a NaN or infinity in the words of the layer, which has no argument `nonfinite`."""
-    if error.argument != "x" or "nonfinite" not in error.legal:
+    if error.argument != "x":
         return error
-    legal = "finite values; nan_to_num replaces NaN and infinity"
+    replaced = "finite values; nan_to_num replaces NaN and infinity"
+    legal = replaced if "nonfinite" in error.legal else error.legal
     return InvalidArgumentError(op="QuantizedLinear", argument=argument, found=error.found, legal=legal)
 
 
 class _ForeignLinear:
-    """The counterpart of LinearCall for kernels of other packages."""
+    """The counterpart of LinearCall for kernels of other packages. `scale` is that of rotated rows, in which those that
+    are not finite show."""
 
-    def __init__(self, quantize: Launch, product: Launch, bias: None) -> None:
-        self._quantize, self._product = quantize, product
+    def __init__(self, quantize: Launch, product: Launch, scale: npt.NDArray[np.float32] | None) -> None:
+        self._quantize, self._product, self._scale = quantize, product, scale
         self.bad = -1
 
     def succeeds(self) -> bool:
         self._quantize.run()
         self.bad = self._quantize.bad
+        if self._scale is not None and np.isnan(self._scale).any():
+            self.bad = 0
         if self.bad < 0:
             self._product.run()
         return self.bad < 0

@@ -14,8 +14,8 @@ import numpy.typing as npt
 from tritmark.harness.monitor import hook
 from tritmark.harness.resident import ResidentArray
 from tritmark.harness.spec import Device, Launch, Receipt, Variant
-from tritmark.kernels.activation_quantize.spec import OP as ACTIVATION_QUANTIZE
-from tritmark.kernels.dispatch import dispatch, offload
+from tritmark.kernels.dispatch import offload
+from tritmark.kernels.linear.row_quantizer import RowQuantizer
 from tritmark.kernels.ternary_matmul.spec import OP as TERNARY_MATMUL
 from tritmark.kernels.weights.packed import PackedWeights
 
@@ -35,6 +35,7 @@ class LayerOnDevice:
         self,
         device: Device,
         kernels: tuple[Variant, Variant],
+        quantizer: RowQuantizer,
         weights: PackedWeights,
         place: str,
         rows: npt.NDArray[Any],
@@ -52,12 +53,13 @@ class LayerOnDevice:
         try:
             kept = self._kept.find(asked) if mine else None
             if kept is None:
-                return self._first(device, kernels, weights, place, rows, y, asked if mine else None)
+                return self._first(device, kernels, quantizer, weights, place, rows, y, asked if mine else None)
             self._kept.use(kept)
-            done = offload.run_kept(device, kept, {"x": rows}, {"out": y})
-            dispatch.raise_for_bad(ACTIVATION_QUANTIZE, {"x": rows}, done)
+            checked = quantizer.checked(len(rows))
+            done = offload.run_kept(device, kept, {"x": rows}, {"out": y, **checked})
+            quantizer.refuse(rows, done, checked)
             chain = cast(offload.ChainedLaunch, kept.launch)
-            return LayerCall(device, kernels, chain.launches, weights)
+            return LayerCall(device, kernels, chain.launches, quantizer, weights)
         finally:
             if mine:
                 self._lock.release()
@@ -66,6 +68,7 @@ class LayerOnDevice:
         self,
         device: Device,
         kernels: tuple[Variant, Variant],
+        quantizer: RowQuantizer,
         weights: PackedWeights,
         place: str,
         rows: ResidentArray,
@@ -79,15 +82,24 @@ class LayerOnDevice:
         mine = rows.writable and self._lock.acquire(blocking=False)
         try:
             kept = (self._kept.find(asked) if mine else None) or self._bound_there(
-                device, kernels, weights, place, rows.new(rows.shape, rows.dtype) if mine else rows, out_features, asked
+                device,
+                kernels,
+                quantizer,
+                weights,
+                place,
+                rows.new(rows.shape, rows.dtype) if mine else rows,
+                out_features,
+                asked,
             )
             if mine:
                 self._kept.use(kept)
                 kept.inputs["x"].assign(rows)
             kept.launch.run()
-            dispatch.raise_for_bad(ACTIVATION_QUANTIZE, {"x": rows}, kept.launch)
+            checked = quantizer.checked(rows.shape[0])
+            offload.fetch(device, {name: kept.outputs[name] for name in checked}, checked)
+            quantizer.refuse(rows, kept.launch, checked)
             y: ResidentArray = kept.outputs["out"].copied() if mine else kept.outputs["out"]
-            return LayerCall(device, kernels, cast(offload.ChainedLaunch, kept.launch).launches, weights), y
+            return LayerCall(device, kernels, cast(offload.ChainedLaunch, kept.launch).launches, quantizer, weights), y
         finally:
             if mine:
                 self._lock.release()
@@ -96,6 +108,7 @@ class LayerOnDevice:
         self,
         device: Device,
         kernels: tuple[Variant, Variant],
+        quantizer: RowQuantizer,
         weights: PackedWeights,
         place: str,
         x: ResidentArray,
@@ -103,17 +116,19 @@ class LayerOnDevice:
         asked: tuple[Any, ...],
     ) -> offload.KeptLaunch:
         (M, K), y = x.shape, x.new((x.shape[0], out_features), np.float32)
-        first, quantized = offload.launch(device, ACTIVATION_QUANTIZE, kernels[0], {"x": x}, {"M": M, "K": K})
+        first, quantized = offload.launch(device, quantizer.op, kernels[0], quantizer.inputs(x), quantizer.axes(M, K))
         inputs = _product_inputs(quantized, weights, kernels[1], place)
         second = offload.bound(device, kernels[1], inputs, {"out": y}, {"M": M, "N": out_features, "K": K})
         chain = cast(Launch, offload.ChainedLaunch(first, second))
         nbytes = x.nbytes + y.nbytes + M * (K + 8)
-        return offload.KeptLaunch(chain, {"x": x, "weights": weights}, {"out": y}, asked, nbytes)
+        outputs = {"out": y, **{name: quantized[name] for name in quantizer.checked(M)}}
+        return offload.KeptLaunch(chain, {"x": x, "weights": weights}, outputs, asked, nbytes)
 
     def _first(
         self,
         device: Device,
         kernels: tuple[Variant, Variant],
+        quantizer: RowQuantizer,
         weights: PackedWeights,
         place: str,
         rows: npt.NDArray[Any],
@@ -123,9 +138,12 @@ class LayerOnDevice:
         (M, K), N = rows.shape, y.shape[1]
         quantize, product = kernels
         x = offload.transfers(device).upload(rows)
-        first, quantized = offload.launch(device, ACTIVATION_QUANTIZE, quantize, {"x": x}, {"M": M, "K": K})
+        first, quantized = offload.launch(device, quantizer.op, quantize, quantizer.inputs(x), quantizer.axes(M, K))
         first.run()
-        dispatch.raise_for_bad(ACTIVATION_QUANTIZE, {"x": rows}, first)
+        checked = quantizer.checked(M)
+        there = {name: quantized[name] for name in checked}
+        offload.fetch(device, there, checked)
+        quantizer.refuse(rows, first, checked)
         inputs = _product_inputs(quantized, weights, product, place)
         second, outputs = offload.launch(device, TERNARY_MATMUL, product, inputs, {"M": M, "N": N, "K": K})
         second.run()
@@ -134,8 +152,9 @@ class LayerOnDevice:
             nbytes = rows.nbytes + y.nbytes + M * (K + 8)
             chain = cast(Launch, offload.ChainedLaunch(first, second))
             # Keep the weights too: the launch holds their address, and their id must not be reused.
-            self._kept.use(offload.KeptLaunch(chain, {"x": x, "weights": weights}, outputs, asked, nbytes))
-        return LayerCall(device, kernels, (first, second), weights)
+            kept = offload.KeptLaunch(chain, {"x": x, "weights": weights}, {**outputs, **there}, asked, nbytes)
+            self._kept.use(kept)
+        return LayerCall(device, kernels, (first, second), quantizer, weights)
 
 
 def _report(device: Device, product: Variant, rows: Any, out_features: int) -> None:
@@ -158,11 +177,18 @@ class LayerCall:
     """The launches of a call. A receipt is made on request, from their state at that moment."""
 
     def __init__(
-        self, device: Device, kernels: tuple[Variant, Variant], launches: tuple[Launch, ...], weights: PackedWeights
+        self,
+        device: Device,
+        kernels: tuple[Variant, Variant],
+        launches: tuple[Launch, ...],
+        quantizer: RowQuantizer,
+        weights: PackedWeights,
     ) -> None:
-        self._device, self._kernels, self._launches, self._weights = device, kernels, launches, weights
+        self._device, self._kernels, self._launches = device, kernels, launches
+        self._quantizer, self._weights = quantizer, weights
 
     def receipt(self) -> Receipt:
         """The receipt of both launches; it counts all calls of each."""
         each = [offload.receipt(self._device, *pair) for pair in zip(self._kernels, self._launches, strict=True)]
-        return replace(offload.joined(each), note=self._weights.repacked_note(self._kernels[1]))
+        note = self._quantizer.noted(self._weights.repacked_note(self._kernels[1]))
+        return replace(offload.joined(each), note=note)

@@ -17,14 +17,13 @@ from tritmark.harness.numbered import same_device
 from tritmark.harness.resident import ResidentArray
 from tritmark.harness.spec import Receipt, Requirement, Variant
 from tritmark.kernels.absmean_quantize.api import absmean_quantize
-from tritmark.kernels.activation_quantize.api import activation_quantize
-from tritmark.kernels.activation_quantize.spec import key_for
 from tritmark.kernels.dispatch import dispatch
 from tritmark.kernels.dispatch.plans import widened
 from tritmark.kernels.formats import FORMATS
 from tritmark.kernels.linear import plans
 from tritmark.kernels.linear.bound_linear import BoundLinear, Quantizations, as_called
 from tritmark.kernels.linear.layer_on_device import LayerCall, LayerOnDevice
+from tritmark.kernels.linear.row_quantizer import Hadamard, row_quantizer
 from tritmark.kernels.numerics.input_dtypes import NARROW
 from tritmark.kernels.public import auto_device
 from tritmark.kernels.public.foreign import AUTO, AdoptedArguments
@@ -65,12 +64,16 @@ class QuantizedLinear:
     With `device="auto"`, each call with rows in host memory runs on the CPU or on another device, whichever was
     measured to be faster (docs/python.md); `receipt` reports it. `bind` then binds to the CPU.
 
+    With `hadamard=(block_size, signs)` the weights are stored as W * S * H (`prism.hadamard.*`): each call rotates its
+    rows and quantizes them by `hadamard_quantize`, with the bits of that function and `ternary_matmul`. `block_size`
+    divides K; `signs` is an array (K,) of -1 and 1, of which the layer keeps a copy, or None for none.
+
     With `on_error="recover"`, quantization and product run in a worker process, and failures of kernels are recovered
     from (docs/guides/recover.md); `receipt` reports it. Such a layer takes no arrays on a device, and has no `bind`.
 
     Raises NoCompatibleKernelError for a missing device and for a variant that takes these weights at no shape,
-    InvalidArgumentError for an unknown format or requirement, for an invalid `threads` or `variant`, for weights or
-    bias that the contract refuses, and for "exactness" of weights whose groups have scales.
+    InvalidArgumentError for an unknown format or requirement, for an invalid `threads` or `variant`, for weights, bias
+    or a rotation that the contract refuses, and for "exactness" of weights whose groups have scales.
     """
 
     def __init__(
@@ -78,6 +81,7 @@ class QuantizedLinear:
         weights: npt.NDArray[Any] | PackedWeights,
         bias: npt.NDArray[np.float32] | None = None,
         *,
+        hadamard: tuple[int, npt.NDArray[Any] | None] | None = None,
         format: str | None = None,
         device: str = "cpu",
         variant: str | None = None,
@@ -107,6 +111,7 @@ class QuantizedLinear:
         self._check_requirement()
         if variant is not None:
             check_named(self.weights, device, variant)
+        self._quantizer = row_quantizer(_OP, hadamard, self.in_features)
         self.bias = _checked_bias(AdoptedArguments(_OP).take(bias), self.out_features)
         self._receipt: Receipt | LayerCall | None = None
         self._plans = _declining_plans() if self._recovers else plans.linear_plans()
@@ -142,7 +147,8 @@ class QuantizedLinear:
             kernel = product_with(self.weights, device, "float32", axes, name, self.threads, self.requirement).id
         except NoCompatibleKernelError:
             kernel = "none for one row" if self.native else "none: dequantized weights"
-        further = "" if self.threads is None else f", threads={self.threads}"
+        further = "" if self.hadamard is None else f", hadamard_block={self.hadamard[0]}"
+        further += "" if self.threads is None else f", threads={self.threads}"
         return (
             f"QuantizedLinear(in_features={self.in_features}, out_features={self.out_features}, "
             f"bias={self.bias is not None}, format={self.weights.format!r}, device={self.device!r}, "
@@ -178,7 +184,8 @@ class QuantizedLinear:
             if planned and self.native and (x.dtype == np.float32 or wide is not None):
                 weights, bias, variant, threads, asked = reported
                 M = x.size // self.in_features
-                plans.plan_linear(self._plans, self._planned, weights, bias, M, variant, threads, asked)
+                of_layer = weights, bias, self._quantizer
+                plans.plan_linear(self._plans, self._planned, *of_layer, M, variant, threads, asked)
             return y
         if thread is not None and watch is not None:
             return cast("npt.NDArray[np.float32]", watch.call(thread, _OP, self._adopted, (x,), None))
@@ -217,6 +224,7 @@ class QuantizedLinear:
             out,
             weights=self.weights,
             bias=self.bias,
+            quantizer=self._quantizer,
             variant=self.variant,
             threads=self.threads,
             device=self.device,
@@ -239,6 +247,11 @@ class QuantizedLinear:
         return self._requirement
 
     @property
+    def hadamard(self) -> Hadamard | None:
+        """The block and signs by which rows are rotated; None for weights that are not rotated."""
+        return self._quantizer.hadamard
+
+    @property
     def receipt(self) -> Receipt | None:
         """The receipt of the last call. On a device with its own memory, launches are bound once for a shape, and the
         receipt counts all their calls."""
@@ -248,7 +261,7 @@ class QuantizedLinear:
             return None if made is None else replace(made, note="; ".join(filter(None, (why, made.note))))
         last = self._plans.last
         if last is not None:
-            return plans.receipt_of(last, self.weights)
+            return plans.receipt_of(last, self.weights, self._quantizer)
         return self._receipt.receipt() if isinstance(self._receipt, LayerCall) else self._receipt
 
     def __getstate__(self) -> dict[str, Any]:
@@ -289,8 +302,8 @@ class QuantizedLinear:
         rows = given.take(x)
         where = auto_device.PlacedCall(given.device)
         if not given.device:
-            asked = self.threads, self.variant, _OP, self.requirement
-            where = product(rows, self.weights, "float32", *asked, key_for)
+            asked = self.threads, self.variant, self._quantizer.function, self.requirement
+            where = product(rows, self.weights, "float32", *asked, self._quantizer)
         layer = self._on(where.device)
         y = where.run(lambda device: layer.forward(x))
         self._placed = layer, where.why
@@ -308,7 +321,8 @@ class QuantizedLinear:
         ):
             on_error = "recover" if self._recovers else "raise"
             asked: dict[str, Any] = {"threads": self.threads, "requirement": self.requirement, "on_error": on_error}
-            found = self._layers[device] = QuantizedLinear(self.weights, self.bias, device=device, **asked)
+            asked |= {"hadamard": self.hadamard, "device": device}
+            found = self._layers[device] = QuantizedLinear(self.weights, self.bias, **asked)
         return found
 
     def _adopted(self, x: Any) -> npt.NDArray[np.float32]:
@@ -354,7 +368,7 @@ class QuantizedLinear:
             raise InvalidArgumentError(op=_OP, argument="x", found=f"on {rows.device}", legal=legal)
         device = dispatch.registry().devices[self.device]
         self._receipt, y = self._on_device.run_there(
-            device, self._kernels(rows), self.weights, self.device, rows, self.out_features
+            device, self._kernels(rows), self._quantizer, self.weights, self.device, rows, self.out_features
         )
         self._plans.last = None
         if hook.active is not None:
@@ -367,12 +381,13 @@ class QuantizedLinear:
         device = dispatch.registry().devices[self.device]
         if device.memory is not None:
             there = np.empty((len(rows), self.out_features), np.float32)
-            ran = self._on_device.run(device, self._kernels(rows), self.weights, self.device, rows, there)
+            of_layer = self._quantizer, self.weights, self.device
+            ran = self._on_device.run(device, self._kernels(rows), *of_layer, rows, there)
             self._receipt, self._plans.last = ran, None
             if hook.active is not None:
                 receipts.collect(ran.receipt)
             return there
-        quantized = activation_quantize(rows, threads=self.threads, device=self.device)
+        quantized = self._quantizer.quantized(rows, self.threads, self.device)
         y, receipt = with_receipt(
             quantized.q,
             self.weights,
@@ -382,7 +397,7 @@ class QuantizedLinear:
             device=self.device,
             requirement=self.requirement,
         )
-        self._ran(receipt)
+        self._ran(self._rotating(receipt))
         return y
 
     def _in_worker(self, rows: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
@@ -392,13 +407,14 @@ class QuantizedLinear:
         y, receipt = linear_in_worker(
             rows,
             self.weights,
+            hadamard=self.hadamard,
             dtype="float32",
             device=self.device,
             variant=self.variant,
             threads=self.threads,
             requirement=self.requirement,
         )
-        self._ran(receipt)
+        self._ran(self._rotating(receipt))
         return cast("npt.NDArray[np.float32]", y)
 
     def _kernels(self, rows: npt.NDArray[Any] | ResidentArray) -> tuple[Variant, Variant]:
@@ -411,7 +427,9 @@ class QuantizedLinear:
         if self._chosen is None or self._chosen[0] != decides:
             axes = {"M": M, "N": self.out_features, "K": K}
             kernels = (
-                dispatch.select(key_for(str(rows.dtype), self.device), {"M": M, "K": K}, None, *asked),
+                dispatch.select(
+                    self._quantizer.key(str(rows.dtype), self.device), self._quantizer.axes(M, K), None, *asked
+                ),
                 product_with(self.weights, self.device, "float32", axes, self.variant, *asked),
             )
             self._chosen = decides, kernels
@@ -419,16 +437,21 @@ class QuantizedLinear:
 
     def _dequantized(self, rows: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
         assert self._float is not None
+        floats = self._quantizer.floats(rows, self.threads)
         kernel = f"cpu/ternary_matmul/{self.weights.format}/float32/dequantized"
         watch = hook.active
         if watch is not None:
             watch.ran(hook.named(kernel, {"M": len(rows), "N": self.out_features, "K": self.in_features}, 1))
-        receipt = Receipt(kernel=kernel, ran="numpy", runs=1, threads=1, native=False, note=self._note)
+        receipt = self._rotating(Receipt(kernel=kernel, ran="numpy", runs=1, threads=1, native=False, note=self._note))
         self._ran(receipt)
         if watch is not None:
             receipts.collect(lambda: receipt)
-        y: npt.NDArray[np.float32] = rows.astype(np.float32, copy=False) @ self._float.T
+        y: npt.NDArray[np.float32] = floats @ self._float.T
         return y
+
+    def _rotating(self, receipt: Receipt) -> Receipt:
+        """A product's receipt with the rotation of its rows."""
+        return replace(receipt, note=self._quantizer.noted(receipt.note))
 
 
 def _checked_on_error(on_error: Any) -> bool:

@@ -11,10 +11,11 @@ import numpy.typing as npt
 from tritmark.harness.monitor.hook import KernelRan
 from tritmark.harness.spec import Axes, KernelKey, Receipt, Requirement
 from tritmark.kernels.activation_quantize.plans import quantize_launch
-from tritmark.kernels.activation_quantize.spec import KEY, key_for
+from tritmark.kernels.activation_quantize.spec import key_for
 from tritmark.kernels.dispatch import dispatch
 from tritmark.kernels.dispatch.plans import RESTS_ON, keep, native, remember
 from tritmark.kernels.formats import FORMATS
+from tritmark.kernels.linear.row_quantizer import RowQuantizer
 from tritmark.kernels.native import cpu, prefetch
 from tritmark.kernels.ternary_matmul.plans import (
     bytes_read,
@@ -42,6 +43,7 @@ def plan_linear(
     planned: dict[Any, KernelRan],
     weights: PackedWeights,
     bias: npt.NDArray[np.float32] | None,
+    quantizer: RowQuantizer,
     M: int,
     variant: str | None,
     threads: int | None,
@@ -53,13 +55,18 @@ def plan_linear(
         axes = axes_of(weights, M)
         asked = (threads, requirement)
         product = product_with(weights, "cpu", "float32", axes, weights.asked(variant), *asked)
-        quantize = dispatch.select(KEY, {"M": M, "K": axes["K"]}, None, *asked)
+        of_rows = quantizer.axes(M, axes["K"])
+        quantize = dispatch.select(quantizer.key("float32", "cpu"), of_rows, None, *asked)
         if not (plannable(product, axes) and cpu.own(quantize)) or not _plain(bias):
             return None
         remember(planned, M, product, axes, threads)
-        launches = quantize_launch(quantize, axes, threads), product_launch(product, weights, axes, threads)
-        call, room = native().LinearCall(*launches, bias), room_of(product, axes) > 0
-        return native().LinearPlan(call, product, bytes_read(product, weights), bias, room)
+        launches = (
+            quantize_launch(quantize, of_rows, threads, constants=quantizer.constants),
+            product_launch(product, weights, axes, threads),
+        )
+        call, room = native().LinearCall(*launches, bias, quantizer.rotates), room_of(product, axes) > 0
+        read = bytes_read(product, weights)
+        return native().LinearPlan(call, product, read, bias, room, constants=quantizer.constants)
 
     keep(plans, M, made)
 
@@ -93,14 +100,14 @@ def plan_addresses(
     keep(plans, key, made)
 
 
-def receipt_of(plan: Any, weights: PackedWeights) -> Receipt:
+def receipt_of(plan: Any, weights: PackedWeights, quantizer: RowQuantizer) -> Receipt:
     """The receipt of the last call of a layer's plan."""
     return Receipt(
         kernel=plan.variant.id,
         ran=isa_of(plan.rank),
         runs=plan.runs,
         threads=plan.threads_used,
-        note=weights.repacked_note(plan.variant),
+        note=quantizer.noted(weights.repacked_note(plan.variant)),
         tuned="; ".join(filter(None, (plan.variant.tuned, prefetch.tuned_now(plan.variant.key.format)))),
     )
 

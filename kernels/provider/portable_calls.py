@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,12 +13,13 @@ from tritmark.kernels.absmean_quantize.api import KEY as ABSMEAN_KEY
 from tritmark.kernels.absmean_quantize.api import absmean_quantize
 from tritmark.kernels.activation_quantize.api import activation_quantize
 from tritmark.kernels.activation_quantize.auto_device import rows_class
-from tritmark.kernels.activation_quantize.spec import key_for
+from tritmark.kernels.hadamard_quantize.spec import BLOCKS
 from tritmark.kernels.i2s_dequantize.api import KEY as DEQUANTIZE_KEY
 from tritmark.kernels.i2s_dequantize.api import i2s_dequantize
 from tritmark.kernels.i2s_quantize.api import KEY as QUANTIZE_KEY
 from tritmark.kernels.i2s_quantize.api import i2s_quantize
 from tritmark.kernels.linear.linear import QuantizedLinear
+from tritmark.kernels.linear.row_quantizer import Hadamard, row_quantizer
 from tritmark.kernels.public import auto_device
 from tritmark.kernels.public.auto_device import CallClass
 from tritmark.kernels.ternary_matmul.api import ternary_matmul
@@ -80,15 +82,21 @@ def _products(axes: Axes, threads: int | None) -> list[tuple[CallClass, Call]]:
         weights, rows, scale = packed(inputs), inputs["activations"], inputs["act_scale"]
         return lambda: (ternary_matmul(rows, weights, act_scale=scale, device=device, threads=threads),)
 
-    def layer(device: str, inputs: Arrays) -> Callable[[], Sequence[Any]]:
-        made = QuantizedLinear(packed(inputs), device=device, threads=threads)
+    def layer(hadamard: Hadamard | None, device: str, inputs: Arrays) -> Callable[[], Sequence[Any]]:
+        made = QuantizedLinear(packed(inputs), hadamard=hadamard, device=device, threads=threads)
         rows = (inputs["activations"] / inputs["act_scale"][:, np.newaxis]).astype(np.float32)
         return lambda: (made(rows),)
 
-    return [
-        (product_class("ternary_matmul", like, M, "int8", "float32", threads), product),
-        (product_class("QuantizedLinear", like, M, "float32", "float32", threads, quantize=key_for), layer),
+    # Rotations take about the same time with every block, so the largest stands for all.
+    rotations: list[Hadamard | None] = [(block, None) for block in BLOCKS[::-1] if K % block == 0]
+    found: list[tuple[CallClass, Call]] = [
+        (product_class("ternary_matmul", like, M, "int8", "float32", threads), product)
     ]
+    for hadamard in (None, *rotations[:1]):
+        quantizer = row_quantizer("QuantizedLinear", hadamard, K)
+        calls = product_class(quantizer.function, like, M, "float32", "float32", threads, quantizer=quantizer)
+        found.append((calls, partial(layer, hadamard)))
+    return found
 
 
 _MAKERS: dict[str, Callable[[Axes, int | None], Sequence[tuple[CallClass, Call]]]] = {

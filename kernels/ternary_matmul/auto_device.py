@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from tritmark.harness.contract import check_threads, dtype_name
-from tritmark.harness.spec import KernelKey, Requirement, Variant
+from tritmark.harness.spec import Axes, KernelKey, Requirement, Variant
 from tritmark.kernels.dispatch import dispatch
 from tritmark.kernels.public.auto_device import CallClass, PlacedCall, check_unforced, class_of, placed
 from tritmark.kernels.weights.packed import PackedWeights, axes_of, product_with
 
-KeyOf = Callable[[str, str], KernelKey]
-"""The key of the kernel that quantizes rows of a dtype on a device."""
+
+class QuantizesRows(Protocol):
+    """How a function quantizes its rows."""
+
+    def key(self, dtype: str, device: str) -> KernelKey:
+        """The key of the kernels that quantize rows of that dtype on a device."""
+
+    def axes(self, M: int, K: int) -> Axes:
+        """The axes of such a kernel for rows (M, K)."""
 
 
 def product(
@@ -25,9 +31,9 @@ def product(
     variant: str | None,
     function: str,
     requirement: Requirement = Requirement.LATENCY,
-    quantize: KeyOf | None = None,
+    quantizer: QuantizesRows | None = None,
 ) -> PlacedCall:
-    """The device for a product with output `dtype`. `quantize`: for a function that also quantizes `activations`."""
+    """The device for a product with output `dtype`. `quantizer`: for a function that also quantizes `activations`."""
     check_unforced(function, variant)
     check_threads(function, threads)
     if not isinstance(activations, np.ndarray) or not activations.size or not isinstance(weights, PackedWeights):
@@ -36,7 +42,7 @@ def product(
         return placed(None)
     check_unforced(function, weights.variant)
     M, of_rows = activations.size // weights.shape[1], str(activations.dtype)
-    return placed(product_class(function, weights, M, of_rows, dtype, threads, requirement, quantize))
+    return placed(product_class(function, weights, M, of_rows, dtype, threads, requirement, quantizer))
 
 
 def product_class(
@@ -47,7 +53,7 @@ def product_class(
     dtype: Any,
     threads: int | None,
     requirement: Requirement = Requirement.LATENCY,
-    quantize: KeyOf | None = None,
+    quantizer: QuantizesRows | None = None,
 ) -> CallClass:
     """See product."""
     name = dtype_name(function, dtype)
@@ -56,9 +62,10 @@ def product_class(
     def kernels(device: str) -> tuple[Variant, ...]:
         asked = threads, requirement
         found = product_with(weights, device, name, axes, None, *asked)
-        if quantize is None:
+        if quantizer is None:
             return (found,)
-        return dispatch.select(quantize(of_rows, device), {"M": M, "K": axes["K"]}, None, *asked), found
+        of_key, of_axes = quantizer.key(of_rows, device), quantizer.axes(M, axes["K"])
+        return dispatch.select(of_key, of_axes, None, *asked), found
 
     detail = f"{of_rows}/{weights.format}/{name}" + ("" if requirement is Requirement.LATENCY else f" {requirement}")
     return CallClass(function, detail, class_of(axes, threads), kernels)

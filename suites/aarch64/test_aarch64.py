@@ -16,7 +16,7 @@ import pytest
 from aarch64 import EMULATOR, PROCESSORS, RANKS, on, skip_without_emulator
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from matmul_driver import Builder, Driver, DriverEndedError, Edit, check_outputs, drawn, exact, fault_seen
+from matmul_driver import SOURCES, Builder, Driver, DriverEndedError, Edit, check_outputs, drawn, exact, fault_seen
 
 from tritmark import cython_ext
 
@@ -115,19 +115,30 @@ def here(folder: Path, name: str) -> str:
     return str(done.stdout)
 
 
+def digest(builder: Builder, name: str, *edits: Edit) -> Path:
+    """The program that prints the digest of a fuzz target over edited sources."""
+    tree = builder.tree(*edits)
+    driver, *kernels = (tree / path.relative_to(SOURCES) for path in native.sources(name))
+    program = builder.folder / f"digest_{name}_{tree.name}.c"
+    program.write_text(f'#define DRIVER "{driver}"\n#include "{Path(__file__).with_name("digest.c")}"\n')
+    return builder.built(name, [program, *kernels])
+
+
+def ran(program: Path, processor: str) -> subprocess.CompletedProcess[str]:
+    """The program of `digest` after it ended."""
+    return subprocess.run(
+        [EMULATOR, "-cpu", processor, str(program), str(CALLS)], capture_output=True, text=True, check=False
+    )
+
+
 @pytest.mark.parametrize("name", native.targets())
 def test_every_op_gives_the_bits_that_it_gives_here(builder: Builder, name: str) -> None:
     """The fuzz targets on calls that are the same everywhere: there each set gives the scalar code's bytes, and that
     what it gives here."""
-    driver, *kernels = native.sources(name)
-    program = builder.folder / f"digest_{name}.c"
-    program.write_text(f'#define DRIVER "{driver}"\n#include "{Path(__file__).with_name("digest.c")}"\n')
-    digest = builder.built(name, [program, *kernels])
-    wanted = here(builder.folder, name)
+    program, wanted = digest(builder, name), here(builder.folder, name)
     assert int(wanted, 16)
     for processor in PROCESSORS:
-        command = [EMULATOR, "-cpu", processor, str(digest), str(CALLS)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = ran(program, processor)
         assert (done.stdout, done.stderr) == (wanted, ""), processor
 
 
@@ -167,3 +178,29 @@ def test_nothing_is_seen_where_no_fault_is(program: Path) -> None:
 @pytest.mark.parametrize("fault", FAULTS, ids=str)
 def test_a_planted_fault_is_seen(builder: Builder, fault: Edit) -> None:
     assert seen(builder.program(fault))
+
+
+HADAMARD = "hadamard_quantize/neon.c"
+OF_OPS = [
+    Edit(HADAMARD, "{1.0f, -1.0f, 1.0f, -1.0f}", "{1.0f, -1.0f, -1.0f, 1.0f}"),
+    Edit(HADAMARD, "vextq_f32(v, v, 2)", "vextq_f32(v, v, 1)"),
+    Edit(HADAMARD, "vmovl_high_s16(low_i16x8)", "vmovl_high_s16(high_i16x8)"),
+    Edit(HADAMARD, "vreinterpretq_f32_u32(vshll_n_u16(x_u16x4, 16))", "vcvt_f32_f16(vreinterpret_f16_u16(x_u16x4))"),
+    Edit(HADAMARD, "last(y, 64, 16, factor)", "last(y, 64, 8, factor)"),
+    Edit(HADAMARD, "last(y, 64, 1, factor)", "vdupq_n_u32(0)"),
+    Edit(HADAMARD, "vmaxq_u32(largest_u32x4,", "vmaxq_u32(vdupq_n_u32(0),"),
+    Edit(HADAMARD, "vreinterpretq_u32_f32(v[i]), 1", "vreinterpretq_u32_f32(v[i]), 2"),
+    Edit(HADAMARD, "vpadalq_s16(sum_i32x4,", "vpadalq_s16(vdupq_n_s32(0),"),
+    Edit(HADAMARD, "vld1q_f32(y + 4), scale", "vld1q_f32(y), scale"),
+    Edit(HADAMARD, "vcvtnq_s32_f32(vmulq_n_f32(vld1q_f32(y + 4)", "vcvtaq_s32_f32(vmulq_n_f32(vld1q_f32(y + 4)"),
+    Edit(HADAMARD, "vdupq_n_u32(0x7fff)", "vdupq_n_u32(0x8000)"),
+    Edit(HADAMARD, "vcombine_u16(bfloats4(low)", "vcombine_u16(bfloats4(high)"),
+]
+"""In ops other than the product."""
+
+
+@pytest.mark.parametrize("fault", OF_OPS, ids=str)
+def test_a_planted_fault_of_an_op_is_seen(builder: Builder, fault: Edit) -> None:
+    done = ran(digest(builder, f"native.{Path(fault.file).parent.name}", fault), "cortex-a53")
+    assert done.returncode < 0
+    assert "(neon) differs at byte" in done.stderr

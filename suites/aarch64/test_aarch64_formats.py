@@ -158,7 +158,7 @@ FAULTS = [
     Edit("ternary_matmul/tile64_grouped/start_neon.h", "5 * sum", "4 * sum"),
     Edit("ternary_matmul/tile64_grouped/start_neon.h", "21 * sum", "20 * sum"),
     Edit("ternary_matmul/tile64_grouped/neon.c", "16 * f + 4 * (first + q)", "16 * f + 4 * first"),
-    Edit("ternary_matmul/tile64_grouped/neon.c", "vaddq_s32(part, start)", "part"),
+    Edit("ternary_matmul/tile64_grouped/neon.c", "vaddq_s32(part, start)", "vaddq_s32(part, start - start)"),
     Edit("ternary_matmul/tile64_grouped/dots_neon.h", "16 * f + 4 * (first + q)", "16 * f"),
     Edit("ternary_matmul/tile64_grouped/i8mm.c", "if (2 * p + 1 < rows)", "if (2 * p + 2 < rows)"),
     Edit("ternary_matmul/tile64_grouped/i8mm.c", "vdupq_n_s32(starts[run->starts_apart])", "vdupq_n_s32(starts[0])"),

@@ -9,10 +9,13 @@ import pytest
 
 from tritmark.harness.spec import KernelKey, Variant
 from tritmark.harness.validate.compare import compare, expectations
+from tritmark.kernels import QuantizedLinear, hadamard_quantize, pack_weights, ternary_matmul
+from tritmark.kernels.cuda.context import CudaContext
 from tritmark.kernels.dispatch import dispatch
 from tritmark.kernels.hadamard_quantize import cuda
 from tritmark.kernels.hadamard_quantize.cpu import VARIANTS
 from tritmark.kernels.hadamard_quantize.spec import OPS, QUANTIZE
+from tritmark.kernels.numerics.input_dtypes import FORMATS, narrow
 
 SHAPES = ((2, 1088, 64), (1, 384, 128), (2, 768, 256), (3, 1536, 512), (1, 11264, 1024), (2, 21504, 1024))
 """Parts of a tile, rows of two tiles for each thread, and rows that are rotated twice."""
@@ -35,6 +38,25 @@ def test_results_are_those_of_the_cpu(bound: Any, variant: Variant, M: int, K: i
         own.bind(inputs, wanted, axes, 1).run()
         for name, array in wanted.items():
             assert np.array_equal(found[name], array, equal_nan=array.dtype.kind not in "iu"), (name, family)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize(("M", "K", "block"), SHAPES)
+def test_a_layer_has_the_bits_of_the_two_calls(cuda: CudaContext, M: int, K: int, block: int, format: str) -> None:
+    """With its rows in host memory: copied beforehand, then in round trips. One row and several."""
+    rng = np.random.default_rng(K)
+    weights = pack_weights(rng.integers(-1, 2, (40, K), dtype=np.int8), 0.5)
+    signs = rng.choice(np.array([-1, 1], np.int8), K)
+    layer = QuantizedLinear(weights, hadamard=(block, signs), device="cuda")
+    for _ in range(3):
+        x = narrow(rng.standard_normal((M, K), dtype=np.float32), format)
+        rows = hadamard_quantize(x, signs, block_size=block, device="cuda")
+        expected = ternary_matmul(rows.q, weights, act_scale=rows.scale, device="cuda")
+        assert np.array_equal(layer(x), expected)
+        assert np.array_equal(QuantizedLinear(weights, hadamard=(block, signs))(x), expected)
+    assert layer.receipt is not None
+    assert layer.receipt.note.endswith(f"activations rotated in blocks of {block}, with signs")
+    assert any(name.startswith("ternary_gpu_hadamard") for name in layer.receipt.functions)
 
 
 def _parts(key: KernelKey) -> tuple[str, str, str]:

@@ -238,4 +238,4 @@ def test_the_boundary_refuses_arrays_that_do_not_fit() -> None:
 
 def test_an_unknown_variant_is_refused() -> None:
     with pytest.raises(NoCompatibleKernelError):
-        hadamard_quantize(GOOD, block_size=64, variant="neon")
+        hadamard_quantize(GOOD, block_size=64, variant="avx51")

@@ -33,6 +33,7 @@ from tritmark.harness.spec import Launch
 from tritmark.kernels import (
     QuantizedLinear,
     activation_quantize,
+    hadamard_quantize,
     i2s_quantize,
     pack_weights,
     ternary_matmul,
@@ -49,6 +50,8 @@ from tritmark.kernels.weights.packed import product_with
 SHAPES = ("64x256", "2560x2560", "6912x2560", "2560x6912")
 SAMPLE_S = 5e-4
 """Approximate time of a sample in seconds."""
+BLOCK = 256
+"""Of rotated rows; it divides K of all shapes."""
 Call = Callable[[], Any]
 
 
@@ -101,6 +104,7 @@ def kernels(N: int, K: int, threads: int) -> dict[str, tuple[Call, Launch]]:
     codes, x, bias = drawn(N, K)
     weights, layer = pack_weights(codes, 0.5), QuantizedLinear(pack_weights(codes, 0.5), threads=threads)
     biased = QuantizedLinear(layer.weights, bias, threads=threads)
+    rotated = QuantizedLinear(layer.weights, hadamard=(BLOCK, None), threads=threads)
     (q, scale, sums), out, axes = activation_quantize(x), np.empty((1, N), np.float32), {"M": 1, "N": N, "K": K}
     first = dispatch.select(KEY, {"M": 1, "K": K}, None)
     quantize = first.bind({"x": x}, {"q": q.copy(), "scale": scale.copy(), "sum": sums}, {"M": 1, "K": K}, threads)
@@ -108,7 +112,7 @@ def kernels(N: int, K: int, threads: int) -> dict[str, tuple[Call, Launch]]:
     packed = weights.packed_as(second.key.format)
     inputs = {"activations": q, "weights": packed, "weight_scale": weights.weight_scale, "act_scale": scale}
     product = second.bind(inputs, {"out": out}, axes, threads)
-    bound, with_bias = layer.bind(x), biased.bind(x)
+    bound, with_bias, with_rotation = layer.bind(x), biased.bind(x), rotated.bind(x)
     narrow, size = x.astype(ml_dtypes.bfloat16), {"n": K}
     ternary = i2s_quantize(x, 0.5)
     divide = dispatch.select(I2S_KEY, size, None).bind({"x": x[0], "scale": 0.5}, {"q": ternary[0]}, size, threads)
@@ -117,6 +121,11 @@ def kernels(N: int, K: int, threads: int) -> dict[str, tuple[Call, Launch]]:
         {"x": x[0]}, {"codes": packed_row.packed, "scales": packed_row.scales}, blocks, threads
     )
     layers = pytorch_layers(N, K, x, threads)
+
+    def two_calls() -> Any:
+        rows = hadamard_quantize(x, block_size=BLOCK, threads=threads)
+        return ternary_matmul(rows.q, weights, act_scale=rows.scale, threads=threads)
+
     return {
         **{name: (call, bound.launch) for name, call in layers.items()},
         "i2s_quantize": (lambda: i2s_quantize(x, 0.5, threads=threads), divide),
@@ -130,7 +139,10 @@ def kernels(N: int, K: int, threads: int) -> dict[str, tuple[Call, Launch]]:
         "QuantizedLinear": (lambda: layer(x), bound.launch),
         "QuantizedLinear, bfloat16": (lambda: layer(narrow), bound.launch),
         "QuantizedLinear, bias": (lambda: biased(x), with_bias.launch),
+        "hadamard_quantize, ternary_matmul": (two_calls, with_rotation.launch),
+        "QuantizedLinear, hadamard": (lambda: rotated(x), with_rotation.launch),
         "QuantizedLinear.bind": (bound.run, bound.launch),
+        "QuantizedLinear.bind, hadamard": (with_rotation.run, with_rotation.launch),
         "QuantizedLinear.bind, bias": (with_bias.run, with_bias.launch),
     }
 
@@ -208,9 +220,9 @@ def main() -> None:
     for shape in told.shapes:
         N, K = map(int, shape.split("x"))
         for threads in told.threads:
-            print(f"\n{shape}, threads: {threads}{'':16}call us  kernels us  difference")
+            print(f"\n{shape}, threads: {threads}{'':20}call us  kernels us  difference")
             for name, row in costs(N, K, threads, told.rounds).items():
-                print(f"  {name:30}" + "".join(f"{us:12.2f}" for us in row))
+                print(f"  {name:34}" + "".join(f"{us:12.2f}" for us in row))
             if absent is None:
                 for kind, (mine, theirs, ratio) in beside(N, K, threads, told.rounds).items():
                     print(f"  {kind} call: {mine:.1f} us, ONNX Runtime {theirs:.1f} us: {ratio:.2f} times")

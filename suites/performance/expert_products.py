@@ -28,11 +28,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from interleaved_timing import CALLS, COLD, cold_copies, graph_sample, interleaved_us
 
 from tritmark.harness.dtypes import named_dtype
 from tritmark.harness.spec import Axes, KernelKey, Launch
@@ -42,7 +42,7 @@ from tritmark.kernels.cuda.device_type import DEVICE
 from tritmark.kernels.cuda.launch.launch import KERNELS
 from tritmark.kernels.cuda.launch.resources import survey
 from tritmark.kernels.cuda.measure.ceilings import ceilings
-from tritmark.kernels.cuda.measure.clock import GraphClock, timeable
+from tritmark.kernels.cuda.measure.clock import timeable
 from tritmark.kernels.dispatch import dispatch
 from tritmark.kernels.formats.row16 import row_bytes
 from tritmark.kernels.peers import humming, torch_cuda
@@ -54,8 +54,6 @@ from tritmark.kernels.ternary_matmul_experts.spec import OP
 SHAPES = ("512x2048", "2048x512")
 TOKENS = (1, 8, 64, 512)
 DTYPE = "bfloat16"
-COLD, CALLS = 120 << 20, 24
-"""Bytes that a graph reads before it reads the same again, and its least number of launches."""
 PEERS: dict[str, Callable[..., Any]] = {
     "humming-w2a8": partial(HummingExperts, humming.INT8),
     "humming-w2a16": partial(HummingExperts, humming.BF16),
@@ -195,7 +193,7 @@ class Shape:
 
     def reads(self) -> Iterator[tuple[str, list[Launch]]]:
         """Probes that read as many bytes."""
-        buffers = [self.here.array((self.nbytes,), np.uint8) for _ in range(max(2, -(-COLD // self.nbytes)))]
+        buffers = [self.here.array((self.nbytes,), np.uint8) for _ in range(cold_copies(self.nbytes))]
         for buffer in buffers:
             buffer.write(np.full(self.nbytes, 85, np.uint8))
         for how, ceiling in ceilings().items():
@@ -219,15 +217,7 @@ class Shape:
 
 def timed(contenders: Mapping[str, list[Launch]], rounds: int) -> dict[str, float]:
     """The time of a launch of each in us, interleaved."""
-    rng, times = np.random.default_rng(1), {name: list[float]() for name in contenders}
-    calls = {name: max(CALLS, len(launches)) for name, launches in contenders.items()}
-    samples = {name: partial(GraphClock().sample, each, 0, calls[name]) for name, each in contenders.items()}
-    for turn in range(rounds + 2):
-        for name in rng.permutation(list(contenders)):
-            taken = samples[name]() / calls[name] / 1e3
-            if turn >= 2:  # two to warm up
-                times[name].append(taken)
-    return {name: median(each) for name, each in times.items()}
+    return interleaved_us({name: graph_sample(launches) for name, launches in contenders.items()}, rounds)
 
 
 def empty_us() -> float:

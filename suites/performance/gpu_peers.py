@@ -17,19 +17,18 @@ from __future__ import annotations
 
 import argparse
 import json
-from functools import partial
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import numpy as np
+from interleaved_timing import Sample, cold_copies, graph_sample, interleaved_us
 
 from tritmark.harness.dtypes import named_dtype
 from tritmark.harness.spec import Axes, KernelKey, Tier
 from tritmark.kernels import pack_weights
 from tritmark.kernels.cuda.context import CudaContext
 from tritmark.kernels.cuda.device_type import DEVICE
-from tritmark.kernels.cuda.measure.clock import GraphClock, timeable
+from tritmark.kernels.cuda.measure.clock import timeable
 from tritmark.kernels.dispatch import dispatch
 from tritmark.kernels.ternary_matmul import cuda
 from tritmark.kernels.ternary_matmul.spec import OP
@@ -37,8 +36,6 @@ from tritmark.kernels.ternary_matmul_a16.spec import NAMES
 
 SHAPES = ("2560x2560", "13824x2560", "2560x6912", "14336x4096")
 ROWS = (1, 8, 16, 64, 128, 512, 2048)
-COLD, CALLS = 120 << 20, 24
-"""Bytes of weights of a graph, and its least number of calls."""
 OURS = "tritmark"
 INT8, BFLOAT16 = "int8", "bfloat16"
 """Activations."""
@@ -74,31 +71,22 @@ def bound(here: CudaContext, bind: Any, name: str, axes: Axes, key: KernelKey, r
         inputs["activations"] = here.upload(rng.integers(-128, 128, (M, K), dtype=np.int8))
         inputs["act_scale"] = here.upload(rng.uniform(1, 100, M).astype(np.float32))
     outputs = {"out": here.array((M, N), named_dtype(BFLOAT16))}
-    copies = max(2, -(-COLD // int(N * K * BYTES.get(name, 0.25))))
+    copies = cold_copies(int(N * K * BYTES.get(name, 0.25)))
     return [bind({**inputs, "weights": here.upload(weights.data)}, outputs, axes, 1) for _ in range(copies)]
 
 
 def timed(here: CudaContext, axes: Axes, format: str, activations: str, rounds: int) -> dict[str, float]:
     """The time of each contender in us."""
     key = KernelKey(DEVICE, NAMES[BFLOAT16] if activations == BFLOAT16 else OP.name, format, BFLOAT16)
-    rng, samples = np.random.default_rng(0), {}
+    rng, samples = np.random.default_rng(0), dict[str, Sample]()
     for name, bind in contenders(axes, key, activations).items():
         try:
             launches = bound(here, bind, name, axes, key, rng)
         except Exception as why:  # third-party code: print its error and continue with the others
             print(f"{name} at {axes}: {type(why).__name__}: {why}")
             continue
-        calls = max(CALLS, len(launches))
-        clock = GraphClock()
-        samples[name] = partial(clock.sample, launches, 0, calls), calls
-    times: dict[str, list[float]] = {name: [] for name in samples}
-    for turn in range(rounds + 2):
-        for name in rng.permutation(list(samples)):
-            sample, calls = samples[name]
-            taken = sample() / calls / 1e3
-            if turn >= 2:  # two to warm up
-                times[name].append(taken)
-    return {name: median(each) for name, each in times.items()}
+        samples[name] = graph_sample(launches)
+    return interleaved_us(samples, rounds)
 
 
 def main() -> int:

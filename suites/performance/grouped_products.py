@@ -14,11 +14,10 @@ same product.
 from __future__ import annotations
 
 import argparse
-from functools import partial
-from statistics import median
 from typing import Any
 
 import numpy as np
+from interleaved_timing import cold_copies, graph_sample, interleaved_us
 
 from tritmark.harness.dtypes import named_dtype
 from tritmark.harness.spec import Axes, KernelKey, Variant
@@ -27,7 +26,7 @@ from tritmark.kernels.cuda.context import CudaContext
 from tritmark.kernels.cuda.device_type import DEVICE
 from tritmark.kernels.cuda.launch.launch import KERNELS
 from tritmark.kernels.cuda.launch.resources import survey
-from tritmark.kernels.cuda.measure.clock import GraphClock, timeable
+from tritmark.kernels.cuda.measure.clock import timeable
 from tritmark.kernels.formats.row16 import row_bytes
 from tritmark.kernels.ternary_matmul import cuda, cuda_grouped
 from tritmark.kernels.ternary_matmul.spec import OP
@@ -37,8 +36,6 @@ from tritmark.kernels.ternary_matmul_a16.spec import NAMES
 
 SHAPES = ("2560x2560", "13824x2560", "2560x6912", "17408x5120")
 ROWS = (1, 8, 16, 64, 256, 1024, 4096)
-COLD, CALLS = 120 << 20, 24
-"""Bytes of weights of a graph, and its least number of calls."""
 DTYPE = "bfloat16"
 HIDDEN = ("group", "threads", "tail", "blocks", "input")
 """Macros that are not shown."""
@@ -77,7 +74,7 @@ def launches_of(here: CudaContext, variants: dict[str, Variant], axes: Axes, giv
     for variant in variants.values():
         if variant.key.format not in copies:
             drawn = packed(variant.key.format, N, K, rng)
-            copies[variant.key.format] = [here.upload(drawn) for _ in range(max(2, -(-COLD // drawn.size)))]
+            copies[variant.key.format] = [here.upload(drawn) for _ in range(cold_copies(drawn.size))]
     return {
         name: [variant.bind({**shared, "weights": each}, out, axes, 1) for each in copies[variant.key.format]]
         for name, variant in variants.items()
@@ -86,19 +83,8 @@ def launches_of(here: CudaContext, variants: dict[str, Variant], axes: Axes, giv
 
 def timed(here: CudaContext, variants: dict[str, Variant], axes: Axes, given: str, rounds: int) -> dict[str, float]:
     """The time of each in us."""
-    samples: dict[str, Any] = {}
-    for name, launches in launches_of(here, variants, axes, given).items():
-        calls = max(CALLS, len(launches))
-        samples[name] = partial(GraphClock().sample, launches, 0, calls), calls
-    times: dict[str, list[float]] = {name: [] for name in samples}
-    rng = np.random.default_rng(1)
-    for turn in range(rounds + 2):
-        for name in rng.permutation(list(samples)):
-            sample, calls = samples[name]
-            taken = sample() / calls / 1e3
-            if turn >= 2:  # two to warm up
-                times[name].append(taken)
-    return {name: median(each) for name, each in times.items()}
+    launches = launches_of(here, variants, axes, given)
+    return interleaved_us({name: graph_sample(each) for name, each in launches.items()}, rounds)
 
 
 def main() -> int:

@@ -21,6 +21,7 @@ from time import perf_counter_ns
 from typing import Any
 
 import numpy as np
+from interleaved_timing import CALLS, COLD, Sample, interleaved_us
 
 from tritmark.harness.dtypes import named_dtype
 from tritmark.harness.spec import Axes, KernelKey, Launch
@@ -28,9 +29,8 @@ from tritmark.kernels import pack_weights
 from tritmark.kernels.dispatch import dispatch
 from tritmark.kernels.weights.packed import preferred_format
 
-COLD = {"cpu": 256 << 20, "cuda": 120 << 20}
-"""Bytes of weights that a contender goes through: more than the caches hold."""
-CALLS = 24
+BYTES = {"cpu": 256 << 20, "cuda": COLD}
+"""Of weights that a contender goes through: more than the caches hold."""
 PLAIN, ROTATED, PRODUCT = "activation_quantize", "hadamard_quantize", "product"
 CHAINS = {f"{PLAIN} + {PRODUCT}": PLAIN, f"{ROTATED} + {PRODUCT}": ROTATED}
 
@@ -77,7 +77,7 @@ def contenders(device: str, shape: tuple[int, int, int], block: int, format: str
         made[name].run()
         quantized[name] = outputs
     weights = pack_weights(rng.integers(-1, 2, (N, K), dtype=np.int8), np.float32(0.5), format=format)
-    copies = max(2, -(-COLD[device] // weights.data.nbytes))
+    copies = max(2, -(-BYTES[device] // weights.data.nbytes))
     stored = [there.put(weights.data.copy()) for _ in range(copies)]
     key = KernelKey(device, "ternary_matmul", format, dtype)
     out = {"out": there.new((M, N), named_dtype(dtype))}
@@ -93,35 +93,27 @@ def contenders(device: str, shape: tuple[int, int, int], block: int, format: str
     return found
 
 
-def timed_on_cpu(launches: list[Launch], calls: int) -> float:
-    """us of a call."""
+def timed_on_cpu(launches: list[Launch], first: int, calls: int) -> int:
+    """ns of `calls` calls in a row, from index `first`."""
     begun = perf_counter_ns()
-    for call in range(calls):
+    for call in range(first, first + calls):
         launches[call % len(launches)].run()
-    return (perf_counter_ns() - begun) / calls / 1e3
+    return perf_counter_ns() - begun
 
 
 def timed(device: str, launches: dict[str, list[Any]], rounds: int) -> dict[str, float]:
     """us of each contender: of two launches for a chain."""
-    samples: dict[str, Callable[[], float]] = {}
+    samples = {}
     for name, each in launches.items():
         # Whole turns through the weights; more calls for contenders that have one launch.
         calls = len(each) * max(1, -(-CALLS // len(each)))
-        if device == "cpu":
-            samples[name] = partial(timed_on_cpu, each, calls)
-        else:
+        sample: Callable[..., int] = timed_on_cpu
+        if device != "cpu":
             from tritmark.kernels.cuda.measure.clock import GraphClock
 
-            sample = partial(GraphClock().sample, each, 0, calls)
-            samples[name] = lambda sample=sample, calls=calls: sample() / calls / 1e3  # type: ignore[misc]
-    times: dict[str, list[float]] = {name: [] for name in samples}
-    rng = np.random.default_rng(1)
-    for turn in range(rounds + 2):
-        for name in rng.permutation(list(samples)):
-            taken = samples[name]() * (2 if name in CHAINS else 1)
-            if turn >= 2:  # two to warm up
-                times[name].append(taken)
-    return {name: (min if device == "cpu" else median)(each) for name, each in times.items()}
+            sample = GraphClock().sample
+        samples[name] = Sample(partial(sample, each, 0, calls), calls // 2 if name in CHAINS else calls)
+    return interleaved_us(samples, rounds, min if device == "cpu" else median)
 
 
 def main() -> int:

@@ -13,11 +13,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from functools import partial
-from statistics import median
 from typing import Any
 
 import numpy as np
+from interleaved_timing import CALLS, Sample, cold_copies, graph_sample, interleaved_us
 
 from tritmark.harness.dtypes import named_dtype
 from tritmark.harness.spec import Axes, KernelKey, Tier
@@ -25,7 +24,7 @@ from tritmark.kernels import pack_weights
 from tritmark.kernels.activation_quantize.spec import OP as QUANTIZE
 from tritmark.kernels.cuda.context import CudaContext
 from tritmark.kernels.cuda.device_type import DEVICE
-from tritmark.kernels.cuda.measure.clock import GraphClock, timeable
+from tritmark.kernels.cuda.measure.clock import timeable
 from tritmark.kernels.dispatch import dispatch
 from tritmark.kernels.ternary_linear.reference import NAMES
 from tritmark.kernels.ternary_matmul.cuda import FORMAT
@@ -33,8 +32,6 @@ from tritmark.kernels.ternary_matmul.spec import OP as PRODUCT
 
 SHAPES = ("2560x2560", "13824x2560", "2560x6912", "4096x4096")
 ROWS = (1, 2, 4, 8, 12, 16, 64, 256, 1024, 4096)
-COLD, CALLS = 120 << 20, 24
-"""Bytes of weights of a graph, and its least number of calls."""
 DTYPE = "bfloat16"
 ALONE, ROWS_ALONE, DENSE = "product", "quantize", "torch-bfloat16"
 
@@ -46,7 +43,7 @@ def launches_of(here: CudaContext, axes: Axes) -> dict[str, list[Any]]:
     x = here.upload(rng.standard_normal((M, K), np.float32).astype(named_dtype(DTYPE)))
     out = here.array((M, N), named_dtype(DTYPE))
     packed = pack_weights(rng.integers(-1, 2, (N, K), dtype=np.int8), 0.5, format=FORMAT)
-    stored = [here.upload(packed.data) for _ in range(max(2, -(-COLD // packed.data.nbytes)))]
+    stored = [here.upload(packed.data) for _ in range(cold_copies(packed.data.nbytes))]
     scale = {"weight_scale": packed.weight_scale}
     found: dict[str, list[Any]] = {}
 
@@ -69,15 +66,15 @@ def launches_of(here: CudaContext, axes: Axes) -> dict[str, list[Any]]:
     return found
 
 
-def dense(axes: Axes) -> tuple[Callable[[], float], int] | None:
-    """PyTorch's product as a sample in ns, and the calls of a sample; None without PyTorch."""
+def dense(axes: Axes) -> Sample | None:
+    """PyTorch's product; None without PyTorch."""
     try:
         import torch
     except ImportError:
         return None
     M, N, K = (axes[axis] for axis in "MNK")
     x = torch.randn(M, K, device="cuda", dtype=torch.bfloat16)
-    weights = [torch.randn(N, K, device="cuda", dtype=torch.bfloat16) for _ in range(max(2, -(-COLD // (2 * N * K))))]
+    weights = [torch.randn(N, K, device="cuda", dtype=torch.bfloat16) for _ in range(cold_copies(2 * N * K))]
     calls = -(-CALLS // len(weights)) * len(weights)
     stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
     with torch.cuda.stream(stream):
@@ -97,26 +94,15 @@ def dense(axes: Axes) -> tuple[Callable[[], float], int] | None:
         ended.synchronize()
         return float(begun.elapsed_time(ended)) * 1e6
 
-    return sample, calls
+    return Sample(sample, calls)
 
 
 def timed(here: CudaContext, axes: Axes, rounds: int) -> dict[str, float]:
     """The time of each contender in us."""
-    samples: dict[str, tuple[Callable[[], float], int]] = {}
-    for name, launches in launches_of(here, axes).items():
-        calls = max(CALLS, len(launches))
-        samples[name] = partial(GraphClock().sample, launches, 0, calls), calls
+    samples = {name: graph_sample(launches) for name, launches in launches_of(here, axes).items()}
     if beside := dense(axes):
         samples[DENSE] = beside
-    times: dict[str, list[float]] = {name: [] for name in samples}
-    rng = np.random.default_rng(1)
-    for turn in range(rounds + 2):
-        for name in rng.permutation(list(samples)):
-            sample, calls = samples[name]
-            taken = sample() / calls / 1e3
-            if turn >= 2:  # two to warm up
-                times[name].append(taken)
-    return {name: median(each) for name, each in times.items()}
+    return interleaved_us(samples, rounds)
 
 
 def main() -> int:

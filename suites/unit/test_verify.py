@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import Outcome, outcome_of, status_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tritmark.harness import cli, providers
+from tritmark.harness import providers
 from tritmark.harness.errors import RecordError
 from tritmark.harness.machine.reading import Reading
 from tritmark.harness.measure import ceilings
@@ -110,9 +110,7 @@ def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
         Path("suite.toml").write_text(
             'title = "t"\n[[workloads]]\nop = "i2s_quantize"\nshapes = [{ n = 4096 }]\nmeasure = true\n'
         )
-        monkeypatch.setattr(sys, "argv", ["tritmark", "run", "--suite", "suite.toml", *arguments])
-        with pytest.raises(SystemExit):
-            cli.main()
+        status_of(monkeypatch, "run", "--suite", "suite.toml", *arguments)
         (path,) = (tmp_path / "results" / "runs").iterdir()
         return path
 
@@ -610,19 +608,15 @@ def test_a_kernel_that_is_not_the_run_s_is_found(gpu_record: Record) -> None:
 
 
 @pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["tritmark", "verify", *arguments])
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        told = capsys.readouterr()
-        return int(stop.value.code or 0), told.out, told.err
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
+    def run(*arguments: str) -> Outcome:
+        return outcome_of(monkeypatch, capsys, "verify", *arguments)
 
     return run
 
 
 def test_the_command_prints_each_check_and_ends_with_its_status(
-    command: Callable[..., tuple[int, str, str]],
+    command: Callable[..., Outcome],
     file: Path,
     gpu_record: Record,
     simulated_record: Record,
@@ -646,7 +640,7 @@ def test_the_command_prints_each_check_and_ends_with_its_status(
 
 
 def test_the_command_takes_an_id_and_prints_json(
-    command: Callable[..., tuple[int, str, str]], gpu_record: Record, tmp_path: Path
+    command: Callable[..., Outcome], gpu_record: Record, tmp_path: Path
 ) -> None:
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / f"{gpu_record.id}.json").write_text(with_digest(gpu_record))

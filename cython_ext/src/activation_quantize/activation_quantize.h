@@ -14,8 +14,6 @@
 #include "../half.h"
 #include "../parallel.h"
 
-enum tm_input { TM_FLOAT32, TM_FLOAT16, TM_BFLOAT16, TM_INPUTS };
-
 typedef struct tm_activation_quantize_args {
     tm_run run;
     const void *x;
@@ -55,21 +53,6 @@ enum { TM_ACTIVATION_GRAIN = 32768 };
 /* The largest magnitude of a row, as doubled bits; the row's codes, whose sum is returned. */
 typedef uint32_t (*tm_activation_absmax)(const void *x, size_t n, enum tm_input input);
 typedef int32_t (*tm_activation_codes)(const void *x, size_t n, float scale, int8_t *q, enum tm_input input);
-
-/* x[i] as a float. */
-static inline __attribute__((always_inline)) float tm_input_at(const void *x, size_t i, enum tm_input input)
-{
-    if (input == TM_FLOAT32)
-        return ((const float *)x)[i];
-    const uint16_t half = ((const uint16_t *)x)[i];
-    return input == TM_FLOAT16 ? tm_half(half) : tm_bfloat(half);
-}
-
-/* The address of x[i]. */
-static inline __attribute__((always_inline)) const void *tm_input_from(const void *x, size_t i, enum tm_input input)
-{
-    return (const char *)x + i * (input == TM_FLOAT32 ? sizeof(float) : sizeof(uint16_t));
-}
 
 /* The doubled bits of a float32 from those of a float16. */
 static inline uint32_t tm_doubled_float16(uint16_t doubled)

@@ -9,13 +9,13 @@
 TM_BEGIN(avx2)
 
 typedef __m256 vector;
-enum { LANES = 8 };
+enum { LANES = 8, GROUP = 8 };
 static inline __attribute__((always_inline)) vector add(vector a, vector b) { return _mm256_add_ps(a, b); }
 static inline __attribute__((always_inline)) vector sub(vector a, vector b) { return _mm256_sub_ps(a, b); }
 static inline __attribute__((always_inline)) vector load(const float *y) { return _mm256_loadu_ps(y); }
 static inline __attribute__((always_inline)) void store(float *y, vector v) { _mm256_storeu_ps(y, v); }
 
-#include "x86.h"
+#include "passes.h"
 
 static inline
     __attribute__((always_inline)) __m256 signed8(const void *x, const int8_t *signs, size_t i, const int32_t input)

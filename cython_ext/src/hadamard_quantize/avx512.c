@@ -9,13 +9,13 @@
 TM_BEGIN(avx512)
 
 typedef __m512 vector;
-enum { LANES = 16 };
+enum { LANES = 16, GROUP = 8 };
 static inline __attribute__((always_inline)) vector add(vector a, vector b) { return _mm512_add_ps(a, b); }
 static inline __attribute__((always_inline)) vector sub(vector a, vector b) { return _mm512_sub_ps(a, b); }
 static inline __attribute__((always_inline)) vector load(const float *y) { return _mm512_loadu_ps(y); }
 static inline __attribute__((always_inline)) void store(float *y, vector v) { _mm512_storeu_ps(y, v); }
 
-#include "x86.h"
+#include "passes.h"
 
 static inline
     __attribute__((always_inline)) __m512 signed16(const void *x, const int8_t *signs, size_t i, const int32_t input)

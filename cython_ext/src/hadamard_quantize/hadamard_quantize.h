@@ -17,7 +17,7 @@
 #include "../half.h"
 #include "../parallel.h"
 
-enum tm_hadamard_type { TM_FLOAT32, TM_FLOAT16, TM_BFLOAT16, TM_INT8, TM_TYPES };
+enum tm_hadamard_output { TM_INT8 = TM_INPUTS, TM_OUTPUTS }; /* besides those of half.h */
 
 typedef struct tm_hadamard_quantize_args {
     tm_run run;
@@ -30,8 +30,8 @@ typedef struct tm_hadamard_quantize_args {
     size_t K;            /* a multiple of block */
     size_t block;        /* 64, 128, 256, 512 or 1024 */
     size_t stride;       /* elements between rows of x, at least K if there are several */
-    int32_t input;       /* TM_FLOAT32, TM_FLOAT16 or TM_BFLOAT16 */
-    int32_t output;      /* enum tm_hadamard_type */
+    int32_t input;       /* enum tm_input */
+    int32_t output;      /* enum tm_input, or TM_INT8 for codes */
 } tm_hadamard_quantize_args;
 
 TM_KERNELS(hadamard_quantize);
@@ -57,21 +57,6 @@ static inline float tm_hadamard_factor(size_t block)
     }
 }
 
-/* x[i] as a float. */
-static inline __attribute__((always_inline)) float tm_hadamard_at(const void *x, size_t i, const int32_t input)
-{
-    if (input == TM_FLOAT32)
-        return ((const float *)x)[i];
-    const uint16_t half = ((const uint16_t *)x)[i];
-    return input == TM_FLOAT16 ? tm_half(half) : tm_bfloat(half);
-}
-
-/* The address of x[i]. */
-static inline __attribute__((always_inline)) const void *tm_hadamard_from(const void *x, size_t i, const int32_t input)
-{
-    return (const char *)x + i * (input == TM_FLOAT32 ? sizeof(float) : sizeof(uint16_t));
-}
-
 /* Rotates one block into y; returns the largest doubled bits of y (finite.h). */
 typedef uint32_t (*tm_hadamard_rotate)(const void *x, const int8_t *signs, float *y, size_t block, const int32_t input);
 /* The codes of n numbers, a multiple of 64; returns their sum. */
@@ -91,7 +76,7 @@ static inline __attribute__((always_inline)) void tm_hadamard_row_codes(
     uint32_t largest = 0;
     for (size_t at = 0; at < K; at += block) {
         const uint32_t found =
-            rotate(tm_hadamard_from(x, at, input), signs + at, kept + (at < stays ? at : stays), block, input);
+            rotate(tm_input_from(x, at, input), signs + at, kept + (at < stays ? at : stays), block, input);
         largest = found > largest ? found : largest;
     }
     if (largest >= TM_DOUBLED_INF) {
@@ -104,7 +89,7 @@ static inline __attribute__((always_inline)) void tm_hadamard_row_codes(
     const float absmax = tm_from_doubled(largest), scale = 127.0f / (absmax < 1e-5f ? 1e-5f : absmax);
     int32_t sum = codes(kept, stays, scale, q);
     for (size_t at = stays; at < K; at += block) {
-        rotate(tm_hadamard_from(x, at, input), signs + at, kept, block, input);
+        rotate(tm_input_from(x, at, input), signs + at, kept, block, input);
         sum += codes(kept, block, scale, q + at);
     }
     args->scale[m] = scale;
@@ -119,7 +104,7 @@ static inline __attribute__((always_inline)) void tm_hadamard_row_floats(
     const int32_t output = args->output;
     for (size_t at = 0; at < K; at += block) {
         float *y = output == TM_FLOAT32 ? (float *)args->out + m * K + at : kept;
-        rotate(tm_hadamard_from(x, at, input), args->signs + at, y, block, input);
+        rotate(tm_input_from(x, at, input), args->signs + at, y, block, input);
         if (output != TM_FLOAT32)
             narrow(kept, block, (uint16_t *)args->out + m * K + at, output);
     }
@@ -131,7 +116,7 @@ static inline __attribute__((always_inline)) void tm_hadamard_rows(
 {
     float kept[TM_HADAMARD_KEPT] __attribute__((aligned(64)));
     for (size_t m = begin; m < end; m++) {
-        const void *x = tm_hadamard_from(args->x, m * args->stride, input);
+        const void *x = tm_input_from(args->x, m * args->stride, input);
         if (args->output == TM_INT8)
             tm_hadamard_row_codes(args, m, x, kept, input, rotate, codes);
         else

@@ -4,7 +4,7 @@
 static uint32_t rotate(const void *x, const int8_t *signs, float *y, size_t block, const int32_t input)
 {
     for (size_t i = 0; i < block; i++)
-        y[i] = tm_hadamard_at(x, i, input) * (float)signs[i];
+        y[i] = tm_input_at(x, i, input) * (float)signs[i];
     for (size_t h = 1; h < block; h *= 2)
         for (size_t begin = 0; begin < block; begin += 2 * h)
             for (size_t i = begin; i < begin + h; i++) {

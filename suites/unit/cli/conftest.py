@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from command_line import SUITE, Outcome
+from command_line import SUITE, Outcome, outcome_of
 
-from tritmark.harness import cli
 from tritmark.harness.measure import ceilings
 from tritmark.kernels.native.cpu import FORCE
 
@@ -26,13 +24,6 @@ def tritmark(
     Path("suite.toml").write_text(SUITE)
 
     def command(*arguments: str) -> Outcome:
-        monkeypatch.setattr(sys, "argv", ["tritmark", *arguments])
-        status = 0
-        try:
-            cli.main()
-        except SystemExit as stop:
-            status = int(stop.code or 0)
-        told = capsys.readouterr()
-        return Outcome(status, told.out, told.err)
+        return outcome_of(monkeypatch, capsys, *arguments)
 
     return command

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import outcome_of
 from known_commands import COMMAND, LISTED, is_group, parsed, split
 from rich.console import Console
 
@@ -55,12 +56,8 @@ def test_help_ends_with_the_examples(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "160")
-    monkeypatch.setattr(sys, "argv", ["tritmark", *name.split(), "--help"])
-    with pytest.raises(SystemExit) as stop:
-        cli.main()
-    assert stop.value.code == 0
-    told = capsys.readouterr()
-    assert told.err == ""
+    told = outcome_of(monkeypatch, capsys, *name.split(), "--help")
+    assert (told.status, told.err) == (0, "")
     end = told.out[told.out.index("Examples:") :]
     for line, meaning in EXAMPLES[name]:
         assert f"{line}  # {meaning}" in " ".join(end.split()).replace(f"{line} #", f"{line}  #")
@@ -393,11 +390,9 @@ def test_the_shell_gets_its_script(monkeypatch: pytest.MonkeyPatch, capsys: pyte
     for option in ("--install-completion", "--show-completion"):
         assert option in "".join(each for parameter in COMMAND.params for each in parameter.opts)
     monkeypatch.setenv("_TRITMARK_COMPLETE", "source_bash")
-    monkeypatch.setattr(sys, "argv", ["tritmark"])
-    with pytest.raises(SystemExit) as stop:
-        cli.main()
-    assert stop.value.code == 0
-    assert "complete -o default -F _tritmark_completion tritmark" in capsys.readouterr().out
+    told = outcome_of(monkeypatch, capsys)
+    assert told.status == 0
+    assert "complete -o default -F _tritmark_completion tritmark" in told.out
 
 
 # Options
@@ -452,11 +447,9 @@ def test_ctrl_c_in_any_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
         raise KeyboardInterrupt
 
     monkeypatch.setattr(table, "find", interrupt)
-    monkeypatch.setattr(sys, "argv", ["tritmark", "frame"])
-    with pytest.raises(SystemExit) as stop:
-        cli.main()
-    assert stop.value.code == 130
-    assert "Traceback" not in capsys.readouterr().err
+    told = outcome_of(monkeypatch, capsys, "frame")
+    assert told.status == 130
+    assert "Traceback" not in told.err
 
 
 def test_a_program_that_imports_the_command_line_keeps_its_search_path() -> None:

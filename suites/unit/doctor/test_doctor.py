@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from command_line import outcome_of
 from recorded_topologies import NAMES, planted
 
-from tritmark.harness import cli
 from tritmark.harness.disassembly.tools import find
 from tritmark.harness.doctor import examine, gpu, host, noise, tools
 from tritmark.harness.doctor.check import Check, State
@@ -275,12 +274,9 @@ def tritmark(
     monkeypatch.setattr(noise, "SECONDS", 0.05)
 
     def run(*arguments: str) -> tuple[int, str]:
-        monkeypatch.setattr(sys, "argv", ["tritmark", "doctor", *arguments])
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        told = capsys.readouterr()
-        assert told.err == ""
-        return int(stop.value.code or 0), told.out
+        status, out, err = outcome_of(monkeypatch, capsys, "doctor", *arguments)
+        assert err == ""
+        return status, out
 
     return run
 

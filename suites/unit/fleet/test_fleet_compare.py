@@ -5,16 +5,14 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import Outcome
+from command_line import Outcome, outcome_of
 from made_up_sets import OP, SIZES, filled, id_of, record, runs
 
-from tritmark.harness import cli
 from tritmark.harness.record import Performance, Record, Run, Status, with_digest
 from tritmark.harness.store import Store
 
@@ -26,12 +24,8 @@ def compare(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., Outcome]:
     def command(*words: str) -> Outcome:
-        monkeypatch.setattr(sys, "argv", ["tritmark", "fleet", "compare", "--out", str(tmp_path), *words])
         monkeypatch.setenv("COLUMNS", "200")
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        told = capsys.readouterr()
-        return Outcome(int(stop.value.code or 0), told.out, told.err)
+        return outcome_of(monkeypatch, capsys, "fleet", "compare", "--out", tmp_path, *words)
 
     return command
 

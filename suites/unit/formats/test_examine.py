@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Iterable
 from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
 import pytest
+from command_line import outcome_of
 
-from tritmark.harness import cli, providers
+from tritmark.harness import providers
 from tritmark.harness.formats.examine import Examined, examined
 from tritmark.harness.formats.pairs import Repacked
 from tritmark.harness.providers import Installed
@@ -217,11 +217,8 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
 
     def run(form: Format, width: int, *options: str) -> tuple[int, str]:
         monkeypatch.setattr(providers, "load", lambda: installed(form))
-        monkeypatch.setattr(sys, "argv", ["tritmark", "formats", *options])
         monkeypatch.setenv("COLUMNS", str(width)) if width else monkeypatch.delenv("COLUMNS", raising=False)
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        return int(stop.value.code or 0), capsys.readouterr().out
+        return outcome_of(monkeypatch, capsys, "formats", *options)[:2]
 
     return run
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from command_line import Outcome, outcome_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tritmark.harness import cli
 from tritmark.harness.derived import cache_efficiency, simd_efficiency
 from tritmark.harness.errors import RecordError, UsageError
 from tritmark.harness.frame import table
@@ -226,20 +226,16 @@ def test_which_records(tmp_path: Path, gpu_record: Record) -> None:
 @pytest.fixture
 def tritmark(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., tuple[int, str, str]]:
+) -> Callable[..., Outcome]:
     monkeypatch.chdir(tmp_path)
 
-    def command(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["tritmark", *arguments])
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        told = capsys.readouterr()
-        return int(stop.value.code or 0), told.out, told.err
+    def command(*arguments: str) -> Outcome:
+        return outcome_of(monkeypatch, capsys, *arguments)
 
     return command
 
 
-def test_the_command(tritmark: Callable[..., tuple[int, str, str]], gpu_record: Record) -> None:
+def test_the_command(tritmark: Callable[..., Outcome], gpu_record: Record) -> None:
     kept(Path("results"), gpu_record)
     status, out, err = tritmark("frame")
     assert (status, err) == (0, "")
@@ -256,9 +252,7 @@ def test_the_command(tritmark: Callable[..., tuple[int, str, str]], gpu_record: 
     assert [path.name for path in Path().iterdir() if path.is_file()] == ["x.csv"]
 
 
-def test_every_column_is_described(
-    tritmark: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_column_is_described(tritmark: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")  # pytest-xdist sets 80, which would wrap descriptions
     _, out, _ = tritmark("frame", "--columns")
     told = {line.split()[0] for line in out.splitlines()[2:] if line.strip()}

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
-from tritmark.harness import providers
+from tritmark.harness import cli, providers
 from tritmark.harness.judge import runner
 from tritmark.harness.judge.judges import Limits
 from tritmark.harness.providers import Installed
@@ -31,13 +33,26 @@ dtypes = ["float32"]
 """
 
 
-@dataclass
-class Outcome:
+class Outcome(NamedTuple):
     """How a command ended."""
 
     status: int
     out: str
     err: str
+
+
+def status_of(monkeypatch: pytest.MonkeyPatch, *arguments: str | Path) -> int:
+    """Run `tritmark ARGUMENTS` in this process, and return its exit status."""
+    monkeypatch.setattr(sys, "argv", ["tritmark", *map(str, arguments)])
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    return int(stop.value.code or 0)
+
+
+def outcome_of(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> Outcome:
+    """Run `tritmark ARGUMENTS` in this process."""
+    status = status_of(monkeypatch, *arguments)
+    return Outcome(status, *capsys.readouterr())
 
 
 RUN = ("run", "--suite", "suite.toml")

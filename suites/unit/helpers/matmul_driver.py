@@ -82,8 +82,8 @@ class Builder:
     def program(self, *edits: Edit, only: str = "") -> Path:
         """The driver with the kernels, in edited files. `only`: the format whose kernels have the last edit, where
         others need not have it, for compiling takes its time."""
-        tree = self._tree(edits) if edits else SOURCES
-        rest = self._tree(edits[:-1]) if only else tree
+        tree = self.tree(*edits)
+        rest = self.tree(*edits[:-1]) if only else tree
         root = tree if only == "tile64" else rest
         kernels = [root / "ternary_matmul" / f"{name}.c" for name in (*self.sets, "formats")]
         for folder in sorted(path for path in (rest / "ternary_matmul").iterdir() if path.is_dir()):
@@ -102,7 +102,10 @@ class Builder:
                 self._run([self.compiler, "-pthread", "-o", str(program), *map(str, objects), *self.link])
         return program
 
-    def _tree(self, edits: Sequence[Edit]) -> Path:
+    def tree(self, *edits: Edit) -> Path:
+        """The sources with edited files."""
+        if not edits:
+            return SOURCES
         tree = self.folder / ("edited-" + sha256(repr(edits).encode()).hexdigest()[:16])
         with FileLock(f"{tree}.lock"):
             if not tree.exists():

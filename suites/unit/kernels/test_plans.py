@@ -375,10 +375,16 @@ def test_a_quantization_with_a_plan_is_that_of_the_long_way(
     assert made_by(call) == expected
 
 
-LAYERS: dict[tuple[str, bool], QuantizedLinear] = {
-    (format, bias): QuantizedLinear(packed(format), RNG.standard_normal(N, dtype=np.float32) if bias else None)
+SIGNS = RNG.choice(np.array([-1, 1], np.int8), K)
+LAYERS: dict[tuple[str, bool, int], QuantizedLinear] = {
+    (format, bias, block): QuantizedLinear(
+        packed(format),
+        RNG.standard_normal(N, dtype=np.float32) if bias else None,
+        hadamard=(block, SIGNS) if block else None,
+    )
     for format in SCALES
     for bias in (False, True)
+    for block in (0, 64, 256)
 }
 
 
@@ -390,7 +396,7 @@ LAYERS: dict[tuple[str, bool], QuantizedLinear] = {
 )
 @settings(max_examples=200)
 def test_a_layer_with_a_plan_is_that_of_the_long_way(
-    kind: str, shape: tuple[int, ...], seed: int, layer: tuple[str, bool]
+    kind: str, shape: tuple[int, ...], seed: int, layer: tuple[str, bool, int]
 ) -> None:
     mine = LAYERS[layer]
     x = floats(kind, shape, seed)

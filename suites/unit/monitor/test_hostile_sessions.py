@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import re
 import sqlite3
-import sys
 import time
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
 import pytest
+from command_line import status_of
 from made_up_sessions import DAY, series, session
 from rich.console import Console
 
-from tritmark.harness import cli
 from tritmark.harness.errors import UsageError
 from tritmark.harness.monitor.database import Database
 from tritmark.harness.monitor.page import render
@@ -32,11 +31,7 @@ def printed(report: Report) -> str:
 
 def report(*arguments: str, database: Path, monkeypatch: pytest.MonkeyPatch) -> int:
     """The exit status of `tritmark monitor report`."""
-    monkeypatch.setattr(sys, "argv", ["tritmark", "monitor", "report", "--database", str(database), *arguments])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    assert isinstance(ended.value.code, int)
-    return ended.value.code
+    return status_of(monkeypatch, "monitor", "report", "--database", database, *arguments)
 
 
 def test_names_write_neither_lines_nor_markup(tmp_path: Path) -> None:

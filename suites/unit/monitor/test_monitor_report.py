@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,10 +11,10 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
+from command_line import outcome_of
 from made_up_sessions import DAY, START, samples, series, session, week
 from rich.console import Console
 
-from tritmark.harness import cli
 from tritmark.harness.monitor.ceilings import DeviceCeilings
 from tritmark.harness.monitor.data import SessionData
 from tritmark.harness.monitor.database import Database
@@ -251,12 +250,8 @@ def test_sparkline() -> None:
 
 def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: str) -> tuple[int, str]:
     """Exit status and all output."""
-    monkeypatch.setattr(sys, "argv", ["tritmark", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    code = ended.value.code
-    assert isinstance(code, int)
-    return code, "".join(capsys.readouterr())
+    status, out, err = outcome_of(monkeypatch, capsys, *arguments)
+    return status, out + err
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -365,6 +365,7 @@ def test_functions_of_kernels_take_tensors_and_give_tensors_there() -> None:
         q = activation_quantize(there)  # waits for the stream
     y = ternary_matmul(q.q, weights, act_scale=q.scale, dtype="bfloat16")
     layer = QuantizedLinear(weights, rows(N).numpy(), device="cuda")
+    rotated, beside = (QuantizedLinear(weights, hadamard=(64, None), device=device) for device in ("cuda", "cpu"))
     codes = i2s_quantize(there, 0.5)
     expected = activation_quantize(x)
     pairs: tuple[tuple[Any, Any], ...] = (
@@ -372,6 +373,8 @@ def test_functions_of_kernels_take_tensors_and_give_tensors_there() -> None:
         (q.scale, expected.scale),
         (y, ternary_matmul(expected.q, weights, act_scale=expected.scale, dtype="bfloat16")),
         (layer(there), layer(x)),
+        (rotated(there), beside(x)),
+        (rotated(there), beside(x)),  # through the launch that the first call bound
         (codes, i2s_quantize(x, 0.5)),
     )
     for found, wanted in pairs:
@@ -380,6 +383,8 @@ def test_functions_of_kernels_take_tensors_and_give_tensors_there() -> None:
     x[1, 2] = torch.nan
     with pytest.raises(InvalidArgumentError, match="nan at index"):
         activation_quantize(x.cuda())
+    with pytest.raises(InvalidArgumentError, match="sums above float32 in row 1"):
+        rotated(x.cuda())
     assert torch.cuda.current_device() == 0
 
 

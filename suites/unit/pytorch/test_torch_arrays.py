@@ -38,6 +38,9 @@ CALLS: dict[str, Any] = {
     "ternary_matmul of a vector": lambda take: ternary_matmul(take(Q[0]), WEIGHTS, dtype="int32"),
     "ternary_quantize": lambda take: ternary_quantize(take(X), packed=True),
     "QuantizedLinear": lambda take: QuantizedLinear(take(X), take(X[0, :6].copy()))(take(X)),
+    "QuantizedLinear with hadamard": lambda take: QuantizedLinear(
+        take(X), hadamard=(64, take(np.sign(X[0]).astype(np.int8)))
+    )(take(X)),
 }
 
 

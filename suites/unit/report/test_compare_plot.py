@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import random
 import re
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from command_line import Outcome, outcome_of
 from made_up_records import HOSTILE, one_run, record_of
 
-from tritmark.harness import cli
 from tritmark.harness.cli.exit_status import PASSED, USAGE
 from tritmark.harness.errors import NothingToCompareError, UsageError
 from tritmark.harness.record import Ratio, Record, Run, with_digest
@@ -97,26 +96,19 @@ def test_changes_differ_in_shape_and_not_only_in_colour(old: Record, new: Record
 @pytest.fixture
 def command(
     old: Record, new: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., tuple[int, str, str]]:
+) -> Callable[..., Outcome]:
     """Runs `tritmark compare` beside the files of both Records."""
     monkeypatch.chdir(tmp_path)
     Path("old.json").write_text(with_digest(old))
     Path("new.json").write_text(with_digest(new))
 
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["tritmark", "compare", *arguments])
-        status = 0
-        try:
-            cli.main()
-        except SystemExit as stop:
-            status = int(stop.code or 0)
-        told = capsys.readouterr()
-        return status, told.out, told.err
+    def run(*arguments: str) -> Outcome:
+        return outcome_of(monkeypatch, capsys, "compare", *arguments)
 
     return run
 
 
-def test_the_command_tells_it_and_draws_it(command: Callable[..., tuple[int, str, str]]) -> None:
+def test_the_command_tells_it_and_draws_it(command: Callable[..., Outcome]) -> None:
     status, out, err = command("old.json", "new.json", "--plot", "c.svg")
     assert status == PASSED, err
     assert out.startswith("1 slower, 1 faster, 2 same")
@@ -139,9 +131,7 @@ def test_the_command_tells_it_and_draws_it(command: Callable[..., tuple[int, str
         (("old.json", "old.json"), "both are the same Record"),
     ],
 )
-def test_other_uses_are_refused(
-    command: Callable[..., tuple[int, str, str]], arguments: tuple[str, ...], words: str
-) -> None:
+def test_other_uses_are_refused(command: Callable[..., Outcome], arguments: tuple[str, ...], words: str) -> None:
     status, _, err = command(*arguments)
     assert status == USAGE
     assert words in err

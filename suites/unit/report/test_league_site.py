@@ -5,22 +5,21 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import Outcome, outcome_of
 from made_up_records import HOSTILE
 from ssh_keys import made_key, trusting
 
-from tritmark.harness import cli
 from tritmark.harness.cli.exit_status import PASSED, UNTRUSTED, USAGE
 from tritmark.harness.record import Record, Status, with_digest
 from tritmark.harness.report import landing
 from tritmark.harness.signing import sign, signature_path
 
-Command = Callable[..., tuple[int, str, str]]
+Command = Callable[..., Outcome]
 IDS = [f"2025031{day}T000000Z-0000000{day}" for day in range(1, 8)]
 OTHER = "00112233aabb"
 """The id of the second machine."""
@@ -48,15 +47,8 @@ def records(tmp_path: Path, keys: dict[str, Path]) -> Path:
 def league(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
     """Runs `tritmark league`."""
 
-    def run(*arguments: str | Path) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["tritmark", "league", *map(str, arguments)])
-        status = 0
-        try:
-            cli.main()
-        except SystemExit as stop:
-            status = int(stop.code or 0)
-        told = capsys.readouterr()
-        return status, told.out, told.err
+    def run(*arguments: str | Path) -> Outcome:
+        return outcome_of(monkeypatch, capsys, "league", *arguments)
 
     return run
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import Outcome, outcome_of
 from made_up_records import on_the_simulator, small_record
 from rich.console import Console
 
@@ -167,18 +168,9 @@ def kept(record: Record, out: Path) -> Path:
 
 
 @pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    from tritmark.harness import cli
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr("sys.argv", ["tritmark", *arguments])
-        status = 0
-        try:
-            cli.main()
-        except SystemExit as stop:
-            status = int(stop.code or 0)
-        told = capsys.readouterr()
-        return status, told.out, told.err
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
+    def run(*arguments: str) -> Outcome:
+        return outcome_of(monkeypatch, capsys, *arguments)
 
     return run
 
@@ -200,7 +192,7 @@ def test_a_genuine_page_stays_beside_that_of_a_forged_record(
 
 
 def test_every_command_marks_a_forged_record(
-    gpu_record: Record, forged: Record, tmp_path: Path, command: Callable[..., tuple[int, str, str]]
+    gpu_record: Record, forged: Record, tmp_path: Path, command: Callable[..., Outcome]
 ) -> None:
     out = tmp_path / "results"
     baseline = gpu_record.model_copy(update={"id": "20250101T000000Z-00000000"})
@@ -234,7 +226,7 @@ def test_every_command_marks_a_forged_record(
 
 @pytest.mark.nightly
 def test_every_command_refuses_a_changed_record(
-    gpu_record: Record, tmp_path: Path, command: Callable[..., tuple[int, str, str]]
+    gpu_record: Record, tmp_path: Path, command: Callable[..., Outcome]
 ) -> None:
     """Nothing is written for it, and existing files stay."""
     out = tmp_path / "results"

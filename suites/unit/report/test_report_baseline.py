@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
+from command_line import outcome_of
 
-from tritmark.harness import cli
 from tritmark.harness.record import Record, Status, with_digest
 from tritmark.harness.report.baseline import latest_passing
 from tritmark.harness.store import Store
@@ -126,11 +126,8 @@ def test_the_command_states_the_change(
     store: Store, gpu_record: Record, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def reported(record: str) -> tuple[str, str]:
-        monkeypatch.setattr("sys.argv", ["tritmark", "report", record, "--out", str(store.out)])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        assert not ended.value.code
-        told = capsys.readouterr()
+        told = outcome_of(monkeypatch, capsys, "report", record, "--out", store.out)
+        assert told.status == 0
         return Path(told.out.strip()).read_text(encoding="utf-8"), told.err
 
     page, said = reported(IDS[6])

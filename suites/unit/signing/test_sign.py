@@ -4,32 +4,22 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from command_line import status_of
 
-from tritmark.harness import cli
 from tritmark.harness.cli.exit_status import ENVIRONMENT, PASSED, USAGE
 from tritmark.harness.errors import EncryptedKeyError, RecordError, SigningError
 from tritmark.harness.record import Record, Status, with_digest
 from tritmark.harness.signing import NAMESPACE, sign, signature_path
 
 
-def command(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    monkeypatch.setattr(sys, "argv", ["tritmark", *arguments])
-    try:
-        cli.main()
-    except SystemExit as stop:
-        return int(stop.code or 0)
-    return 0
-
-
 def test_the_signature_is_one_of_ssh_keygen_over_the_bytes_of_the_file(
     file: Path, keys: dict[str, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = file.read_bytes()
-    assert command(monkeypatch, "sign", str(file), "--key", str(keys["alice"])) == PASSED
+    assert status_of(monkeypatch, "sign", file, "--key", keys["alice"]) == PASSED
     assert capsys.readouterr().out.strip() == f"{file}.sig"
     assert file.read_bytes() == before
     check = ["ssh-keygen", "-Y", "check-novalidate", "-n", NAMESPACE, "-s", f"{file}.sig"]
@@ -43,7 +33,7 @@ def test_an_encrypted_key_is_refused_without_asking(
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
     with pytest.raises(EncryptedKeyError, match=r"encrypted, and no ssh-agent holds it; next: .*ssh-add"):
         sign(file, keys["locked"])
-    assert command(monkeypatch, "sign", str(file), "--key", str(keys["locked"])) == USAGE
+    assert status_of(monkeypatch, "sign", file, "--key", keys["locked"]) == USAGE
     assert "ssh-add" in capsys.readouterr().err
     assert not signature_path(file).exists()
 
@@ -56,7 +46,7 @@ def test_a_missing_ssh_keygen_is_named(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert command(monkeypatch, "sign", str(file), "--key", str(keys["alice"])) == ENVIRONMENT
+    assert status_of(monkeypatch, "sign", file, "--key", keys["alice"]) == ENVIRONMENT
     assert "ssh-keygen is not installed; next: apt-get install openssh-client" in capsys.readouterr().err
 
 

@@ -5,31 +5,26 @@ from __future__ import annotations
 import json
 import random
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from command_line import Outcome, outcome_of
 from ssh_keys import trusting
 
-from tritmark.harness import cli
 from tritmark.harness.cli.exit_status import ENVIRONMENT, FAILED, PASSED, UNTRUSTED, USAGE
 from tritmark.harness.record import Record, with_digest
 from tritmark.harness.signing import NAMESPACE, SignatureFault, TrustedKeys, sign, signature_path
 
-Verify = Callable[..., tuple[int, str, str]]
+Verify = Callable[..., Outcome]
 
 
 @pytest.fixture
 def verify(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Verify:
     """Runs `tritmark verify`: its status, output and errors."""
 
-    def run(*arguments: str | Path) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["tritmark", "verify", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        told = capsys.readouterr()
-        return int(stop.value.code or 0), told.out, told.err
+    def run(*arguments: str | Path) -> Outcome:
+        return outcome_of(monkeypatch, capsys, "verify", *arguments)
 
     return run
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import random
 import re
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,10 +13,10 @@ from xml.etree import ElementTree
 import numpy as np
 import pandas as pd
 import pytest
+from command_line import Outcome, outcome_of
 from made_up_records import HOSTILE, one_run, record_of
 
 import tritmark
-from tritmark.harness import cli
 from tritmark.harness.cli.exit_status import PASSED, USAGE
 from tritmark.harness.errors import UsageError
 from tritmark.harness.measure import ceilings
@@ -31,7 +30,7 @@ from tritmark.harness.sweep.plan import SweepOptions, planned
 from tritmark.harness.verify import refuted
 from tritmark.kernels.native.cpu import FORCE
 
-Command = Callable[..., tuple[int, str, str]]
+Command = Callable[..., Outcome]
 
 
 @pytest.fixture
@@ -41,15 +40,8 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     monkeypatch.delenv(FORCE, raising=False)
     monkeypatch.setattr(ceilings, "measure_ceilings", lambda device: [])
 
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["tritmark", *arguments])
-        status = 0
-        try:
-            cli.main()
-        except SystemExit as stop:
-            status = int(stop.code or 0)
-        told = capsys.readouterr()
-        return status, told.out, told.err
+    def run(*arguments: str) -> Outcome:
+        return outcome_of(monkeypatch, capsys, *arguments)
 
     return run
 

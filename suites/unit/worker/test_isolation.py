@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
+from command_line import outcome_of
 
-from tritmark.harness import cli
 from tritmark.harness.measure import ceilings
 from tritmark.harness.record import Run, Status
 from tritmark.harness.store import Store, read
@@ -44,11 +43,7 @@ def test_five_failures_are_attributed_and_nothing_else_is_concerned(
     names = [*TOLD, "honest"]
     text = (Path(__file__).parents[1] / "helpers" / "faulty_candidates.py").read_text()
     Path("five.py").write_text(f"{text}\nVARIANTS = tuple(_variant(work) for work in ({', '.join(names)}))\n")
-    monkeypatch.setattr(sys, "argv", ["tritmark", "check", "five.py", "--suite", "suite.toml", "--timeout", "1"])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    assert ended.value.code == 1
-    capsys.readouterr()
+    assert outcome_of(monkeypatch, capsys, "check", "five.py", "--suite", "suite.toml", "--timeout", "1").status == 1
     record = read(Store(Path("results")).latest())
     assert record.complete
     for name, told in TOLD.items():

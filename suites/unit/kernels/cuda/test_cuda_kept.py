@@ -21,6 +21,11 @@ WAYS = ("pieces", "at once")
 """Separate copies and launches, and round trips without Python. A GPU uses round trips; the simulator gets a stand-in
 for them."""
 RNG = np.random.default_rng(5)
+K = 128
+"""Columns of the layers."""
+rotations = pytest.mark.parametrize(
+    "hadamard", [None, (64, RNG.choice(np.array([-1, 1], np.int8), K))], ids=["plain", "rotated"]
+)
 
 
 @pytest.fixture(params=WAYS)
@@ -173,16 +178,22 @@ def test_codes_of_every_size_follow_each_other(trips: list[int]) -> None:
         np.testing.assert_array_equal(mine.data, theirs.data)
 
 
-def test_a_layer_binds_once_for_a_number_of_rows(trips: list[int], request: pytest.FixtureRequest) -> None:
-    W = RNG.standard_normal((48, 96), np.float32)
+@rotations
+def test_a_layer_binds_once_for_a_number_of_rows(
+    trips: list[int], request: pytest.FixtureRequest, hadamard: Any
+) -> None:
+    W = RNG.standard_normal((48, K), np.float32)
     bias = floats(48)
-    here, there = QuantizedLinear(W, bias), QuantizedLinear(W, bias, device="cuda")
+    here, there = (
+        QuantizedLinear(W, bias, hadamard=hadamard),
+        QuantizedLinear(W, bias, hadamard=hadamard, device="cuda"),
+    )
     pool = cuda_context().pool
     before = pool.leaks().nbytes
-    there(floats(96 * 2).reshape(2, 96))
+    there(floats(K * 2).reshape(2, K))
     made = pool.figures().allocations
     for _ in range(3):
-        x = RNG.standard_normal((2, 96), np.float32)
+        x = RNG.standard_normal((2, K), np.float32)
         assert np.array_equal(there(x), here(x))
     assert pool.figures().allocations == made
     assert len(trips) == trips_of(request, 3)
@@ -191,30 +202,35 @@ def test_a_layer_binds_once_for_a_number_of_rows(trips: list[int], request: pyte
     assert receipt.launches >= 8
     assert simulated() or receipt.device_ns > 0
     for rows in (1, 3, 2):
-        x = RNG.standard_normal((rows, 96), np.float32).astype(np.float16)
+        x = RNG.standard_normal((rows, K), np.float32).astype(np.float16)
         assert np.array_equal(there(x), here(x))
     del there
     assert pool.leaks().nbytes <= before
 
 
+@rotations
 @pytest.mark.usefixtures("trips")
-def test_a_layer_refuses_what_is_not_finite_and_goes_on() -> None:
-    W = RNG.standard_normal((48, 96), np.float32)
-    here, there = QuantizedLinear(W), QuantizedLinear(W, device="cuda")
-    x = RNG.standard_normal((2, 96), np.float32)
+def test_a_layer_refuses_what_is_not_finite_and_goes_on(hadamard: Any) -> None:
+    W = RNG.standard_normal((48, K), np.float32)
+    here, there = (QuantizedLinear(W, hadamard=hadamard, device=device) for device in ("cpu", "cuda"))
+    x = RNG.standard_normal((2, K), np.float32)
     bad = x.copy()
     bad[1, 7] = np.nan
     for _ in range(2):
         assert np.array_equal(there(x), here(x))
-        with pytest.raises(InvalidArgumentError, match=r"nan at index \(1, 7\)"):
+        found = r"nan at index \(1, 7\)" if hadamard is None else f"nan at index {K + 7}"
+        with pytest.raises(InvalidArgumentError, match=found):
             there(bad)
     assert np.array_equal(there(x), here(x))
 
 
+@rotations
 @pytest.mark.usefixtures("trips")
-def test_a_layer_with_other_weights_binds_anew() -> None:
-    one, two = (QuantizedLinear(RNG.standard_normal((48, 96), np.float32), device="cuda") for _ in range(2))
-    x = RNG.standard_normal((1, 96), np.float32)
+def test_a_layer_with_other_weights_binds_anew(hadamard: Any) -> None:
+    one, two = (
+        QuantizedLinear(RNG.standard_normal((48, K), np.float32), hadamard=hadamard, device="cuda") for _ in range(2)
+    )
+    x = RNG.standard_normal((1, K), np.float32)
     one(x)
     expected = two(x)
     one.weights = two.weights
@@ -223,11 +239,12 @@ def test_a_layer_with_other_weights_binds_anew() -> None:
     assert np.array_equal(twin(x), expected)
 
 
+@rotations
 @pytest.mark.usefixtures("trips")
-def test_threads_share_a_layer() -> None:
-    W = RNG.standard_normal((48, 96), np.float32)
-    here, there = QuantizedLinear(W), QuantizedLinear(W, device="cuda")
-    rows = [RNG.standard_normal((1, 96), np.float32) for _ in range(12)]
+def test_threads_share_a_layer(hadamard: Any) -> None:
+    W = RNG.standard_normal((48, K), np.float32)
+    here, there = (QuantizedLinear(W, hadamard=hadamard, device=device) for device in ("cpu", "cuda"))
+    rows = [RNG.standard_normal((1, K), np.float32) for _ in range(12)]
     with ThreadPoolExecutor(3) as pool:
         found = list(pool.map(there, rows))
     assert all(np.array_equal(each, here(x)) for each, x in zip(found, rows, strict=True))

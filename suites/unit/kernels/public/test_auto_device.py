@@ -67,6 +67,11 @@ CALLS: dict[str, tuple[str, dict[str, int], Callable[..., Any]]] = {
         {"M": M, "N": N, "K": K},
         lambda **more: QuantizedLinear(WEIGHTS, **more)(X),
     ),
+    "QuantizedLinear with hadamard": (
+        "ternary_matmul",
+        {"M": M, "N": N, "K": K},
+        lambda **more: QuantizedLinear(WEIGHTS, hadamard=(64, None), **more)(X),
+    ),
 }
 """By function: its op and axes, and a call."""
 

@@ -36,6 +36,8 @@ CODES = RNG.integers(-1, 2, (16, 128), dtype=np.int8)
 Q = RNG.integers(-128, 128, (6, 128), dtype=np.int8)
 SCALES = RNG.uniform(1, 2, 6).astype(np.float32)
 WEIGHTS = pack_weights(CODES, 0.5)
+HADAMARD = 64, RNG.choice(np.array([-1, 1], np.int8), 128)
+rotations = pytest.mark.parametrize("hadamard", [None, HADAMARD], ids=["plain", "rotated"])
 
 CALLS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = {
     "absmean_quantize": (absmean_quantize, (X,), {}),
@@ -58,6 +60,11 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = {
     "ternary_quantize of float16, packed": (ternary_quantize, (X.astype(np.float16), 128), {"packed": True}),
     "QuantizedLinear": (
         lambda x, **device: QuantizedLinear(WEIGHTS, X[0, :16].copy(), device="cuda")(x),
+        (X.reshape(2, 3, 128),),
+        {},
+    ),
+    "QuantizedLinear with hadamard": (
+        lambda x, **device: QuantizedLinear(WEIGHTS, X[0, :16].copy(), hadamard=HADAMARD, device="cuda")(x),
         (X.reshape(2, 3, 128),),
         {},
     ),
@@ -89,7 +96,7 @@ def test_results_are_the_librarys_and_the_same(simulator: CudaContext, name: str
     found = function(*given, **named)
     moved = simulator.stats.since(before)
     # The index of a bad element, 8 bytes per launch, and a scale; the fake library adds a bias on the host.
-    assert max(moved.bytes_uploaded, moved.bytes_downloaded) <= 32 or name == "QuantizedLinear"
+    assert max(moved.bytes_uploaded, moved.bytes_downloaded) <= 32 or name.startswith("QuantizedLinear")
     made = host(found)
     pairs = zip(made, expected, strict=True) if isinstance(made, tuple) else [(made, expected)]
     for one, other in pairs:
@@ -172,8 +179,12 @@ def test_arrays_that_may_not_be_written_are_taken_copied_and_never_filled(
         i2s_quantize(there(X), 0.5, out=there(np.zeros((6, 128), np.int8)))
 
 
-def test_a_layer_binds_once_for_a_shape_and_results_stay_apart(simulator: CudaContext) -> None:
-    layer, plain = QuantizedLinear(WEIGHTS, device="cuda"), QuantizedLinear(WEIGHTS)
+@rotations
+def test_a_layer_binds_once_for_a_shape_and_results_stay_apart(simulator: CudaContext, hadamard: Any) -> None:
+    layer, plain = (
+        QuantizedLinear(WEIGHTS, hadamard=hadamard, device="cuda"),
+        QuantizedLinear(WEIGHTS, hadamard=hadamard),
+    )
     rows = [RNG.normal(size=(3, 128)).astype(np.float32) for _ in range(4)]
     found = [layer(there(x)) for x in rows[:2]]
     loaded = simulator.pool.leaks().nbytes
@@ -185,29 +196,33 @@ def test_a_layer_binds_once_for_a_shape_and_results_stay_apart(simulator: CudaCo
     assert layer.receipt.launches >= 8
 
 
-def test_a_layer_on_the_device_refuses_what_is_not_finite_and_goes_on(simulator: CudaContext) -> None:
-    layer = QuantizedLinear(WEIGHTS, device="cuda")
+@rotations
+def test_a_layer_on_the_device_refuses_what_is_not_finite_and_goes_on(simulator: CudaContext, hadamard: Any) -> None:
+    layer = QuantizedLinear(WEIGHTS, hadamard=hadamard, device="cuda")
     bad = X.copy()
     bad[2, 5] = np.inf
     for _ in range(2):
-        with pytest.raises(InvalidArgumentError, match=r"inf at index \(2, 5\)"):
+        found = r"inf at index \(2, 5\)" if hadamard is None else "an infinity or sums above float32 in row 2"
+        with pytest.raises(InvalidArgumentError, match=found):
             layer(there(bad))
-        np.testing.assert_array_equal(host(layer(there(X))), QuantizedLinear(WEIGHTS)(X))
+        np.testing.assert_array_equal(host(layer(there(X))), QuantizedLinear(WEIGHTS, hadamard=hadamard)(X))
 
 
+@rotations
 def test_a_layer_binds_each_call_where_arrays_may_not_be_written(
-    simulator: CudaContext, monkeypatch: pytest.MonkeyPatch
+    simulator: CudaContext, monkeypatch: pytest.MonkeyPatch, hadamard: Any
 ) -> None:
     monkeypatch.setattr(ForeignArray, "writable", property(lambda self: False))
     monkeypatch.setattr(ForeignArray, "assign", lambda *_: pytest.fail("was written"))
-    layer = QuantizedLinear(WEIGHTS, device="cuda")
+    layer = QuantizedLinear(WEIGHTS, hadamard=hadamard, device="cuda")
     for _ in range(2):
-        np.testing.assert_array_equal(host(layer(there(X))), QuantizedLinear(WEIGHTS)(X))
+        np.testing.assert_array_equal(host(layer(there(X))), QuantizedLinear(WEIGHTS, hadamard=hadamard)(X))
 
 
-def test_a_layer_takes_arrays_of_tritmarks_own(simulator: CudaContext) -> None:
-    layer, x = QuantizedLinear(WEIGHTS, device="cuda"), GpuArray(simulator.upload(X), 0)
+@rotations
+def test_a_layer_takes_arrays_of_tritmarks_own(simulator: CudaContext, hadamard: Any) -> None:
+    layer, x = QuantizedLinear(WEIGHTS, hadamard=hadamard, device="cuda"), GpuArray(simulator.upload(X), 0)
     for _ in range(2):
         y = layer._resident(x)
         assert isinstance(y, GpuArray)
-        np.testing.assert_array_equal(y.numpy(), QuantizedLinear(WEIGHTS)(X))
+        np.testing.assert_array_equal(y.numpy(), QuantizedLinear(WEIGHTS, hadamard=hadamard)(X))

@@ -1,11 +1,13 @@
-/* Passes of the transform over vectors in registers, for every instruction set of x86. The including file defines
- * `vector`, LANES, add, sub, load and store. */
-#define GROUP 8 /* vectors in registers */
+/* Passes of the transform over vectors in registers, for every instruction set. The including file defines `vector`,
+ * LANES, GROUP (vectors in registers), add, sub, load and store. Loops over vectors are unrolled whole: an array that is
+ * indexed by a variable would be in memory. */
 
 /* Butterflies between `n` vectors, from neighbours to the furthest. */
 static inline __attribute__((always_inline)) void across(vector *v, const int n)
 {
+#pragma GCC unroll 4
     for (int h = 1; h < n; h *= 2)
+#pragma GCC unroll 16
         for (int i = 0; i < n; i++)
             if (!(i & h)) {
                 const vector a = v[i], b = v[i + h];
