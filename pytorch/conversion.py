@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
@@ -107,6 +108,8 @@ class _Wanted:
     """Names of the parameters and buffers with the same tensor."""
 
 
+_Child = tuple[str, torch.nn.Module, str, torch.nn.Module]
+"""Name, parent, attribute, layer."""
 _Made = tuple[torch.nn.Module, str]
 """The layer, and how its function differs from before."""
 
@@ -153,18 +156,12 @@ def convert(
     replaced: list[Replaced] = []
     kept: list[Kept] = []
     places: list[_Place] = []
-    made_of: dict[int, _Made | str] = {}
-    for name, parent, attribute, module in _children(model):
+    children = list(_children(model))
+    kept_by_name = {id(each[-1]) for each in children if any(fnmatchcase(each[0], pattern) for pattern in keep)}
+    made_of = _all_made({id(each[-1]): each for each in reversed(children) if id(each[-1]) not in kept_by_name}, wanted)
+    for name, parent, attribute, module in children:
         was = type(module).__name__
-        if any(fnmatchcase(name, pattern) for pattern in keep):
-            made_of[id(module)] = "`keep` names it"
-        elif id(module) not in made_of:
-            try:
-                made_of[id(module)] = _made(module, wanted)
-            except InvalidArgumentError as error:
-                error.add_note(f"in layer {name}; keep=[{name!r}] leaves it as it is")
-                raise
-        made = made_of[id(module)]
+        made = made_of.get(id(module), "`keep` names it")
         if isinstance(made, str):
             kept.append(Kept(name, was, made))
         else:
@@ -177,7 +174,24 @@ def convert(
     return Conversion(replaced, kept, places, pages)
 
 
-def _children(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module, str, torch.nn.Module]]:
+def _all_made(layers: Mapping[int, _Child], wanted: _Wanted) -> dict[int, _Made | str]:
+    """The replacement of each layer, or why it is kept. Layers of a CPU are made side by side."""
+
+    def make(child: _Child) -> _Made | str:
+        name, _, _, module = child
+        try:
+            with torch.no_grad():
+                return _made(module, wanted)
+        except InvalidArgumentError as error:
+            error.add_note(f"in layer {name}; keep=[{name!r}] leaves it as it is")
+            raise
+
+    on_cpu = all(each.is_cpu for child in layers.values() for each in _weights_of(child[-1]))
+    with ThreadPoolExecutor(torch.get_num_threads() if on_cpu else 1) as threads:
+        return dict(zip(layers, threads.map(make, layers.values()), strict=True))
+
+
+def _children(model: torch.nn.Module) -> Iterator[_Child]:
     """The linear layers of a model: name, parent, attribute, layer. A layer that several parents share comes several
     times."""
     for prefix, parent in model.named_modules(remove_duplicate=False):

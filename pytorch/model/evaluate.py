@@ -15,10 +15,10 @@ from tritmark.harness.models import OURS, EngineReport, ModelResult, Rates, Time
 from tritmark.torch.bit_experts import BitExperts
 from tritmark.torch.bit_linear import BitLinear
 from tritmark.torch.converted_experts import ConvertedExperts
-from tritmark.torch.model.judging import agreement, eager, judged_layers
+from tritmark.torch.model.judging import agreement, judged_layers
 from tritmark.torch.model.judging_experts import judged_experts
 from tritmark.torch.model.judging_source import judged_source
-from tritmark.torch.model.loading import ModelPair, load
+from tritmark.torch.model.loading import ModelPair, eager, load
 from tritmark.torch.model.machine import machine_of, measured_limits, peak_nbytes
 from tritmark.torch.model.profiling import split
 from tritmark.torch.model.timing import (
@@ -66,7 +66,15 @@ def evaluate(
         torch.set_num_threads(threads)
     asked = engines_asked(engines, source, gguf, threads=threads, device=device)
     report("loading")
-    pair = load(source, device=device, dtype=dtype, activation_bits=activation_bits, keep=keep, layout=layout)
+    pair = load(
+        source,
+        device=device,
+        dtype=dtype,
+        activation_bits=activation_bits,
+        keep=keep,
+        layout=layout,
+        report=report,
+    )
     generator = torch.Generator().manual_seed(seed)
     vocabulary = int(pair.before.config.get_text_config().vocab_size)
 
