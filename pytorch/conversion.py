@@ -18,6 +18,7 @@ from tritmark.torch.bit_linear import BitLinear
 from tritmark.torch.contract import HALVES
 from tritmark.torch.derived import DEVICES
 from tritmark.torch.gathering import gather
+from tritmark.torch.head import faster
 from tritmark.torch.ternary_floats import ternary_experts_of, ternary_of
 
 _OF_TRANSFORMERS = "transformers.integrations.bitnet"
@@ -137,6 +138,8 @@ def convert(
     layers; 8 replaces ternary `torch.nn.Linear` also on the CPU, and quantizes their activations. `keep` has patterns
     of names (fnmatch) of layers that stay.
 
+    A head in bfloat16 (`get_output_embeddings`) stays, and on a CPU multiplies one row by torch.mv.
+
     On the CPU the packed weights of all layers lie in one arena of huge pages; `pages` of the result reports how much
     of it the system put there, and why not all.
 
@@ -167,6 +170,7 @@ def convert(
         else:
             replaced.append(Replaced(name, was, *made))
             places.append(_Place(name, parent, attribute, module, made[0]))
+    places += _head(model, children, made_of)
     pages = gather(layer for place in places for layer in place.made.modules())
     # All layers are made before the first is replaced: an exception leaves the model as it was.
     for place in places:
@@ -189,6 +193,19 @@ def _all_made(layers: Mapping[int, _Child], wanted: _Wanted) -> dict[int, _Made 
     on_cpu = all(each.is_cpu for child in layers.values() for each in _weights_of(child[-1]))
     with ThreadPoolExecutor(torch.get_num_threads() if on_cpu else 1) as threads:
         return dict(zip(layers, threads.map(make, layers.values()), strict=True))
+
+
+def _head(model: Any, children: Sequence[_Child], made_of: Mapping[int, _Made | str]) -> Iterator[_Place]:
+    """The places of a head of floats that a CPU computes faster. A head that `keep` names, or with hooks, stays."""
+    module = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
+    if not isinstance(made_of.get(id(module)), str) or torch.nn.utils.parametrize.is_parametrized(module):
+        return
+    if any(getattr(module, name) for name in _HOOKS) or "forward" in vars(module):
+        return
+    if (made := faster(module)) is not None:
+        for name, parent, attribute, each in children:
+            if each is module:
+                yield _Place(name, parent, attribute, each, made)
 
 
 def _children(model: torch.nn.Module) -> Iterator[_Child]:

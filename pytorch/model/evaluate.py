@@ -155,8 +155,9 @@ def _splits(model: Any, prompt: torch.Tensor, limits: Rates) -> list[TimeSplit]:
     found = [split(model, of_prompt, work=PROMPT, steps=1, batch=batch, prompt=length, limits=limits)]
     for work in WORKS:
         if work != PROMPT:
+            timed = fastest_steps(model, prompt)[0]
             # Modules show only in steps without a graph.
-            traced, timed = decode_steps(model, prompt), fastest_steps(model, prompt)[0]
+            traced = decode_steps(model, prompt) if prompt.is_cuda else timed
             found.append(
                 split(model, traced, timed=timed, work=work, steps=DECODED, batch=batch, prompt=length, limits=limits)
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -83,11 +84,9 @@ def worst_of(
     # Sums are exact for codes and one scale; else each term passes through float32 sums.
     sums = 1 if exact_sums else rows.shape[1]
     eps, tiny = torch.finfo(found.dtype).eps, torch.finfo(found.dtype).tiny
-    # On a CPU a slab in float64 stays in the cache.
-    step = len(weights) if weights.is_cuda else max(1, _SLAB // weights.shape[1])
-    worst = []
-    for at in range(0, len(weights), step):
-        part = slice(at, at + step)
+
+    def of_slab(at: int) -> torch.Tensor:
+        part = slice(at, at + length)
         slab = weights[part].to(torch.float64, copy=True).mul_(factor)
         exact = rows @ slab.T / scale
         magnitudes = size @ slab.abs_().T / scale
@@ -95,8 +94,19 @@ def worst_of(
             exact, magnitudes = exact + bias[part].double(), magnitudes + bias[part].double().abs()
         bound = (sums + 4) * _UNIT * magnitudes + eps / 2 * exact.abs()
         off = (results[:, part].double() - exact).abs()
-        worst.append((off / bound.clamp(min=tiny)).max())
-    return float(torch.stack(worst).max())
+        return (off / bound.clamp(min=tiny)).max()
+
+    if weights.is_cuda:
+        length = len(weights)
+        return float(of_slab(0))
+    # A slab in float64 stays in the cache. Each thread has its own, so that none waits for others in each operation.
+    length = max(1, _SLAB // weights.shape[1])
+    count = torch.get_num_threads()
+    try:
+        with ThreadPoolExecutor(count, initializer=torch.set_num_threads, initargs=(1,)) as threads:
+            return float(torch.stack(list(threads.map(of_slab, range(0, len(weights), length)))).max())
+    finally:
+        torch.set_num_threads(count)  # of this thread it is unchanged; PyTorch gives the last one set to new threads
 
 
 def dense(original: Any) -> tuple[torch.Tensor, torch.Tensor | float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -102,6 +103,8 @@ def test_slabs_of_a_layer_have_the_result_of_the_whole(
     whole = judging.judged_layers(pair, tokens)
     monkeypatch.setattr(judging, "_SLAB", 1)
     in_slabs = judging.judged_layers(pair, tokens)
+    with ThreadPoolExecutor(1) as threads:
+        assert threads.submit(torch.get_num_threads).result() == torch.get_num_threads(), "as before"
     assert [each.status for each in in_slabs] == [each.status for each in whole]
     assert [each.largest for each in in_slabs] == pytest.approx([each.largest for each in whole], rel=1e-6)
 
