@@ -19,12 +19,14 @@ from tritmark.torch.contract import HALVES
 from tritmark.torch.derived import DEVICES
 from tritmark.torch.gathering import gather
 from tritmark.torch.head import faster
-from tritmark.torch.ternary_floats import ternary_experts_of, ternary_of
+from tritmark.torch.stored_floats import StoredFloats
+from tritmark.torch.ternary_floats import stored_scales, ternary_experts_of, ternary_of
 
 _OF_TRANSFORMERS = "transformers.integrations.bitnet"
 """The module with `BitLinear` and `AutoBitLinear`, as of transformers 5.24."""
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _BITS = (None, 8, 16)
+_ON_A_CPU = "its activations are floats, and W2A16 is for 16-bit layers on a GPU; activation_bits=8 quantizes them"
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +238,8 @@ def _maker(module: torch.nn.Module) -> Callable[[Any, _Wanted], _Made | str] | N
         return {"BitLinear": _of_packed, "AutoBitLinear": _of_auto}.get(kind.__name__)
     if kind is torch.nn.Linear:
         return _of_linear
+    if kind is StoredFloats:
+        return _of_stored
     if converted_experts.is_experts(module):
         return _of_experts
     return _of_subclass if isinstance(module, torch.nn.Linear) else None
@@ -290,6 +294,8 @@ def _unfit(module: Any, wanted: _Wanted) -> str | None:
 
 
 def _weights_of(module: Any) -> tuple[torch.Tensor, ...]:
+    if type(module) is StoredFloats:
+        return (module.packed,)
     return (module.gate_up_proj, module.down_proj) if converted_experts.is_experts(module) else (module.weight,)
 
 
@@ -336,12 +342,21 @@ def _of_linear(module: torch.nn.Linear, wanted: _Wanted) -> _Made | str:
         return layer.requires_grad_(False), "weights quantized by the absmean rule" + _int8(bits or 8)
     if bits is None:
         if module.weight.dtype not in HALVES or not module.weight.is_cuda:
-            return (
-                "its activations are floats, and W2A16 is for 16-bit layers on a GPU; activation_bits=8 quantizes them"
-            )
+            return _ON_A_CPU
         bits = 16
     bias = None if module.bias is None else module.bias.detach()
     return _packed(module, found.packed, found.scale, bias, bits), _int8(bits).removeprefix(", ")
+
+
+def _of_stored(module: Any, wanted: _Wanted) -> _Made | str:
+    """As torch.nn.Linear with these floats on a CPU, but it shares the packed codes."""
+    if wanted.activation_bits != 8:
+        return _ON_A_CPU
+    scale = module.scale
+    found = scale if scale.numel() == 1 else stored_scales(scale, module.in_features // scale.shape[1])
+    if isinstance(found, str):
+        return found
+    return _packed(module, module.packed, found, module.bias, 8), _int8(8).removeprefix(", ")
 
 
 def _of_experts(module: Any, wanted: _Wanted) -> _Made | str:

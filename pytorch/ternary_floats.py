@@ -70,7 +70,7 @@ def _scales(values: torch.Tensor) -> torch.Tensor | str:
         found = [_extremes(each.reshape(-1, group), integers, rows=True) for each in values]
         if all(one for _, one in found):
             scales = torch.stack([most for most, _ in found]).reshape(E, N, K // group)
-            return _stored(scales.view(values.dtype).float(), group)
+            return stored_scales(scales.view(values.dtype).float(), group)
     return f"its weights are not ternary: more than one magnitude in a group of {GROUPS[-1]}"
 
 
@@ -104,7 +104,7 @@ def _bits_of(value: float, like: torch.Tensor) -> torch.Tensor:
     return torch.tensor(value, dtype=like.dtype, device=like.device).view(_INTEGERS[like.dtype])
 
 
-def _stored(scales: torch.Tensor, group: int) -> torch.Tensor | str:
+def stored_scales(scales: torch.Tensor, group: int) -> torch.Tensor | str:
     """These scales, or that the kernels' format would round them."""
     stored = FORMATS[f"row16_g{group}"].scale_dtype
     if bool((scales.to(getattr(torch, stored)).float() != scales).any()):

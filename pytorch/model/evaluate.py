@@ -30,9 +30,11 @@ from tritmark.torch.model.timing import (
     prompt_step,
     rates,
 )
+from tritmark.torch.stored_floats import StoredFloats
 
 BASE = "transformers"
 """The engine that the model came with."""
+_UNTIMED = EngineReport(name=BASE, failed="the floats of its linear layers do not fit into memory, see the note")
 
 
 def evaluate(
@@ -82,7 +84,8 @@ def evaluate(
         return torch.randint(vocabulary, (batch, length), generator=generator).to(pair.before.device)
 
     given = drawn(1, tokens) if text is None else _tokens(pair, text)
-    models = {OURS: pair.after, BASE: pair.before}
+    untimed = any(isinstance(each, StoredFloats) for each in pair.before.modules())
+    models = {OURS: pair.after, **({} if untimed else {BASE: pair.before})}
     report("measuring the machine")
     limits = measured_limits(pair.before.device.type, torch.get_num_threads())
     with torch.no_grad():
@@ -97,11 +100,8 @@ def evaluate(
         shortest = drawn(1, min(prompts))
         report("timing the first token")
         first = {name: first_token_ms(model, shortest) for name, model in models.items()}
-        all_engines = (
-            InProcess(OURS, pair.after, version("tritmark")),
-            InProcess(BASE, pair.before, version("transformers")),
-            *asked,
-        )
+        versions = {OURS: version("tritmark"), BASE: version("transformers")}
+        all_engines = (*(InProcess(name, model, versions[name]) for name, model in models.items()), *asked)
         timed = []
         failed: dict[str, str] = {}
         try:
@@ -143,7 +143,7 @@ def evaluate(
         first_token_ms=first,
         rates=tuple(timed),
         splits=tuple(divided),
-        engines=tuple(_reported(each, failed) for each in all_engines),
+        engines=(*(_reported(each, failed) for each in all_engines), *((_UNTIMED,) if untimed else ())),
         notes=pair.notes,
         **machine_of(),
     )
