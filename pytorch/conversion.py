@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -19,6 +19,7 @@ from tritmark.torch.contract import HALVES
 from tritmark.torch.derived import DEVICES
 from tritmark.torch.gathering import gather
 from tritmark.torch.head import faster
+from tritmark.torch.norm import RmsNorm, native_norm
 from tritmark.torch.stored_floats import StoredFloats
 from tritmark.torch.ternary_floats import stored_scales, ternary_experts_of, ternary_of
 
@@ -140,7 +141,8 @@ def convert(
     layers; 8 replaces ternary `torch.nn.Linear` also on the CPU, and quantizes their activations. `keep` has patterns
     of names (fnmatch) of layers that stay.
 
-    A head in bfloat16 (`get_output_embeddings`) stays, and on a CPU multiplies one row by torch.mv.
+    On a CPU in bfloat16, the RMS norms of BitNet, Llama and Qwen become RmsNorm, one native call with the same
+    roundings, and a head of floats (`get_output_embeddings`) stays, and multiplies one row by torch.mv.
 
     On the CPU the packed weights of all layers lie in one arena of huge pages; `pages` of the result reports how much
     of it the system put there, and why not all.
@@ -173,6 +175,7 @@ def convert(
             replaced.append(Replaced(name, was, *made))
             places.append(_Place(name, parent, attribute, module, made[0]))
     places += _head(model, children, made_of)
+    places += _norms(model, {id(place.before) for place in places})
     pages = gather(layer for place in places for layer in place.made.modules())
     # All layers are made before the first is replaced: an exception leaves the model as it was.
     for place in places:
@@ -200,14 +203,30 @@ def _all_made(layers: Mapping[int, _Child], wanted: _Wanted) -> dict[int, _Made 
 def _head(model: Any, children: Sequence[_Child], made_of: Mapping[int, _Made | str]) -> Iterator[_Place]:
     """The places of a head of floats that a CPU computes faster. A head that `keep` names, or with hooks, stays."""
     module = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
-    if not isinstance(made_of.get(id(module)), str) or torch.nn.utils.parametrize.is_parametrized(module):
-        return
-    if any(getattr(module, name) for name in _HOOKS) or "forward" in vars(module):
+    if not isinstance(made_of.get(id(module)), str) or _watched(module):
         return
     if (made := faster(module)) is not None:
         for name, parent, attribute, each in children:
             if each is module:
                 yield _Place(name, parent, attribute, each, made)
+
+
+def _norms(model: torch.nn.Module, replaced: Set[int]) -> Iterator[_Place]:
+    """The places of norms that a CPU computes in one call, outside of the layers that are `replaced`."""
+    made: dict[int, RmsNorm | None] = {}
+    for prefix, parent in model.named_modules(remove_duplicate=False):
+        for attribute, module in parent._modules.items() if id(parent) not in replaced else ():
+            if module is None or _watched(module):
+                continue
+            of = made.setdefault(id(module), native_norm(module))
+            if of is not None:
+                yield _Place(f"{prefix}{prefix and '.'}{attribute}", parent, attribute, module, of)
+
+
+def _watched(module: Any) -> bool:
+    """Whether a module has hooks, parametrizations, or another method forward."""
+    hooks = any(getattr(module, name) for name in _HOOKS)
+    return hooks or "forward" in vars(module) or torch.nn.utils.parametrize.is_parametrized(module)
 
 
 def _children(model: torch.nn.Module) -> Iterator[_Child]:
