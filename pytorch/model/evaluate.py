@@ -92,8 +92,8 @@ def evaluate(
         with eager():
             report("comparing outputs")
             agreed = agreement(pair, given)
-            report("judging layers")
-            layers = judged_layers(pair, given)
+            layers = judged_layers(pair, given, report)
+            report("judging experts")
             experts = judged_experts(pair, given)
             report("judging the graph")
             graph, others = judged_source(pair.after, source, given, logits)

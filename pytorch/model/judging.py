@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -21,15 +22,18 @@ _SLAB = 1 << 18
 """Weights that are compared at a time on a CPU."""
 
 
-def judged_layers(pair: ModelPair, tokens: torch.Tensor) -> tuple[JudgedLayer, ...]:
+def judged_layers(
+    pair: ModelPair, tokens: torch.Tensor, report: Callable[[str], None] = lambda line: None
+) -> tuple[JudgedLayer, ...]:
     """Each BitLinear on the activations of these tokens, beside the float64 product of the weights of before. A layer
-    that no token reaches is NOT RUN."""
+    that no token reaches is NOT RUN. `report` gets the number of the layer."""
     originals = dict(pair.before.named_modules())
     replaced = [each for each in pair.conversion.replaced if isinstance(each.layer, BitLinear)]
     made: dict[str, JudgedLayer] = {}
 
     def judge(each: Replaced, given: tuple[torch.Tensor, ...], out: torch.Tensor) -> None:
         if each.name not in made:
+            report(f"judging layer {len(made) + 1} of {len(replaced)}")
             made[each.name] = _judged(each, originals[each.name], given[0].detach(), out.detach())
 
     # Judged within the pass, which would else keep the activations of all layers.

@@ -145,8 +145,10 @@ def test_both_models_share_what_stays(pair: loading.ModelPair) -> None:
 
 
 def test_the_result(folder: Path) -> None:
-    found = evaluate(str(folder), prompts=(8,), batches=(2,), seconds=0.05, tokens=8)
+    told: list[str] = []
+    found = evaluate(str(folder), prompts=(8,), batches=(2,), seconds=0.05, tokens=8, report=told.append)
     assert not found.failed
+    assert {"replacing layers", "judging layer 1 of 14", "judging layer 14 of 14", "judging the graph"} <= set(told)
     assert found.graph is not None
     assert (found.graph.wrong, found.graph.unseen, found.graph.why_not) == ((), (), "")
     assert (found.replaced, len(found.kept), found.dtype) == (14, 1, "bfloat16")
