@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
@@ -17,12 +18,16 @@ from tritmark.torch.bit_linear import BitLinear
 from tritmark.torch.contract import HALVES
 from tritmark.torch.derived import DEVICES
 from tritmark.torch.gathering import gather
-from tritmark.torch.ternary_floats import ternary_experts_of, ternary_of
+from tritmark.torch.head import faster
+from tritmark.torch.norm import RmsNorm, native_norm
+from tritmark.torch.stored_floats import StoredFloats
+from tritmark.torch.ternary_floats import stored_scales, ternary_experts_of, ternary_of
 
 _OF_TRANSFORMERS = "transformers.integrations.bitnet"
 """The module with `BitLinear` and `AutoBitLinear`, as of transformers 5.24."""
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _BITS = (None, 8, 16)
+_ON_A_CPU = "its activations are floats, and W2A16 is for 16-bit layers on a GPU; activation_bits=8 quantizes them"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +112,8 @@ class _Wanted:
     """Names of the parameters and buffers with the same tensor."""
 
 
+_Child = tuple[str, torch.nn.Module, str, torch.nn.Module]
+"""Name, parent, attribute, layer."""
 _Made = tuple[torch.nn.Module, str]
 """The layer, and how its function differs from before."""
 
@@ -134,6 +141,9 @@ def convert(
     layers; 8 replaces ternary `torch.nn.Linear` also on the CPU, and quantizes their activations. `keep` has patterns
     of names (fnmatch) of layers that stay.
 
+    On a CPU in bfloat16, the RMS norms of BitNet, Llama and Qwen become RmsNorm, one native call with the same
+    roundings, and a head of floats (`get_output_embeddings`) stays, and multiplies one row by torch.mv.
+
     On the CPU the packed weights of all layers lie in one arena of huge pages; `pages` of the result reports how much
     of it the system put there, and why not all.
 
@@ -153,23 +163,19 @@ def convert(
     replaced: list[Replaced] = []
     kept: list[Kept] = []
     places: list[_Place] = []
-    made_of: dict[int, _Made | str] = {}
-    for name, parent, attribute, module in _children(model):
+    children = list(_children(model))
+    kept_by_name = {id(each[-1]) for each in children if any(fnmatchcase(each[0], pattern) for pattern in keep)}
+    made_of = _all_made({id(each[-1]): each for each in reversed(children) if id(each[-1]) not in kept_by_name}, wanted)
+    for name, parent, attribute, module in children:
         was = type(module).__name__
-        if any(fnmatchcase(name, pattern) for pattern in keep):
-            made_of[id(module)] = "`keep` names it"
-        elif id(module) not in made_of:
-            try:
-                made_of[id(module)] = _made(module, wanted)
-            except InvalidArgumentError as error:
-                error.add_note(f"in layer {name}; keep=[{name!r}] leaves it as it is")
-                raise
-        made = made_of[id(module)]
+        made = made_of.get(id(module), "`keep` names it")
         if isinstance(made, str):
             kept.append(Kept(name, was, made))
         else:
             replaced.append(Replaced(name, was, *made))
             places.append(_Place(name, parent, attribute, module, made[0]))
+    places += _head(model, children, made_of)
+    places += _norms(model, {id(place.before) for place in places})
     pages = gather(layer for place in places for layer in place.made.modules())
     # All layers are made before the first is replaced: an exception leaves the model as it was.
     for place in places:
@@ -177,7 +183,53 @@ def convert(
     return Conversion(replaced, kept, places, pages)
 
 
-def _children(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module, str, torch.nn.Module]]:
+def _all_made(layers: Mapping[int, _Child], wanted: _Wanted) -> dict[int, _Made | str]:
+    """The replacement of each layer, or why it is kept. Layers of a CPU are made side by side."""
+
+    def make(child: _Child) -> _Made | str:
+        name, _, _, module = child
+        try:
+            with torch.no_grad():
+                return _made(module, wanted)
+        except InvalidArgumentError as error:
+            error.add_note(f"in layer {name}; keep=[{name!r}] leaves it as it is")
+            raise
+
+    on_cpu = all(each.is_cpu for child in layers.values() for each in _weights_of(child[-1]))
+    with ThreadPoolExecutor(torch.get_num_threads() if on_cpu else 1) as threads:
+        return dict(zip(layers, threads.map(make, layers.values()), strict=True))
+
+
+def _head(model: Any, children: Sequence[_Child], made_of: Mapping[int, _Made | str]) -> Iterator[_Place]:
+    """The places of a head of floats that a CPU computes faster. A head that `keep` names, or with hooks, stays."""
+    module = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
+    if not isinstance(made_of.get(id(module)), str) or _watched(module):
+        return
+    if (made := faster(module)) is not None:
+        for name, parent, attribute, each in children:
+            if each is module:
+                yield _Place(name, parent, attribute, each, made)
+
+
+def _norms(model: torch.nn.Module, replaced: Set[int]) -> Iterator[_Place]:
+    """The places of norms that a CPU computes in one call, outside of the layers that are `replaced`."""
+    made: dict[int, RmsNorm | None] = {}
+    for prefix, parent in model.named_modules(remove_duplicate=False):
+        for attribute, module in parent._modules.items() if id(parent) not in replaced else ():
+            if module is None or _watched(module):
+                continue
+            of = made.setdefault(id(module), native_norm(module))
+            if of is not None:
+                yield _Place(f"{prefix}{prefix and '.'}{attribute}", parent, attribute, module, of)
+
+
+def _watched(module: Any) -> bool:
+    """Whether a module has hooks, parametrizations, or another method forward."""
+    hooks = any(getattr(module, name) for name in _HOOKS)
+    return hooks or "forward" in vars(module) or torch.nn.utils.parametrize.is_parametrized(module)
+
+
+def _children(model: torch.nn.Module) -> Iterator[_Child]:
     """The linear layers of a model: name, parent, attribute, layer. A layer that several parents share comes several
     times."""
     for prefix, parent in model.named_modules(remove_duplicate=False):
@@ -205,6 +257,8 @@ def _maker(module: torch.nn.Module) -> Callable[[Any, _Wanted], _Made | str] | N
         return {"BitLinear": _of_packed, "AutoBitLinear": _of_auto}.get(kind.__name__)
     if kind is torch.nn.Linear:
         return _of_linear
+    if kind is StoredFloats:
+        return _of_stored
     if converted_experts.is_experts(module):
         return _of_experts
     return _of_subclass if isinstance(module, torch.nn.Linear) else None
@@ -259,6 +313,8 @@ def _unfit(module: Any, wanted: _Wanted) -> str | None:
 
 
 def _weights_of(module: Any) -> tuple[torch.Tensor, ...]:
+    if type(module) is StoredFloats:
+        return (module.packed,)
     return (module.gate_up_proj, module.down_proj) if converted_experts.is_experts(module) else (module.weight,)
 
 
@@ -305,12 +361,21 @@ def _of_linear(module: torch.nn.Linear, wanted: _Wanted) -> _Made | str:
         return layer.requires_grad_(False), "weights quantized by the absmean rule" + _int8(bits or 8)
     if bits is None:
         if module.weight.dtype not in HALVES or not module.weight.is_cuda:
-            return (
-                "its activations are floats, and W2A16 is for 16-bit layers on a GPU; activation_bits=8 quantizes them"
-            )
+            return _ON_A_CPU
         bits = 16
     bias = None if module.bias is None else module.bias.detach()
     return _packed(module, found.packed, found.scale, bias, bits), _int8(bits).removeprefix(", ")
+
+
+def _of_stored(module: Any, wanted: _Wanted) -> _Made | str:
+    """As torch.nn.Linear with these floats on a CPU, but it shares the packed codes."""
+    if wanted.activation_bits != 8:
+        return _ON_A_CPU
+    scale = module.scale
+    found = scale if scale.numel() == 1 else stored_scales(scale, module.in_features // scale.shape[1])
+    if isinstance(found, str):
+        return found
+    return _packed(module, module.packed, found, module.bias, 8), _int8(8).removeprefix(", ")
 
 
 def _of_experts(module: Any, wanted: _Wanted) -> _Made | str:

@@ -227,8 +227,9 @@ def _made(weight: torch.Tensor, N: int, before: Derived | None) -> Derived:
     device = weight.device
     if before is not None and before.digest == digest and before.packed.device == device:
         return before
-    codes, _ = HF_PACK.unpack(host, (N, host.shape[1]), tail="error")
-    format = preferred_format(device.type)
+    shape = N, host.shape[1]
+    codes, _ = HF_PACK.unpack(host, shape, tail="error")
+    format = preferred_format(device.type, shape)
     with torch.inference_mode(False):
         packed = torch.ops.tritmark.pack(torch.from_numpy(codes), 1.0, format).to(device)
     return Derived(packed, format, digest)

@@ -69,7 +69,12 @@ class I2S(Format):
             )
         for part in slabs(units, 4 * width):
             split_fields(body[part], [groups[part, g] for g in (3, 2, 1, 0)])
-        return codes, np.float32(packed[end : end + 4].view("<f4")[0])
+        return codes, self.stored_scales(packed, shape)
+
+    def stored_scales(self, packed: NDArray[np.uint8], shape: Shape) -> Scale:
+        """The scale alone, without the codes."""
+        end = shape[0] * shape[1] // 4
+        return np.float32(packed[end : end + 4].view("<f4")[0])
 
 
 def _signs(x: NDArray[np.float32]) -> tuple[NDArray[np.int8], Scale]:

@@ -44,8 +44,12 @@ class Iq2BnR4(Format):
         for part in slabs(len(fours), ROWS * shape[1]):
             for row in range(ROWS):
                 split_fields(body[part, :, :, row], [columns[part, row, :, :, s] for s in range(4)])
-        scales = np.ascontiguousarray(fours[:, : 4 * ROWS]).view("<f4")
-        return codes, scales.astype(np.float32).reshape(-1)
+        return codes, self.stored_scales(packed, shape)
+
+    def stored_scales(self, packed: NDArray[np.uint8], shape: Shape) -> Scale:
+        """The scales of the rows alone, without their codes."""
+        fours = packed.reshape(shape[0] // ROWS, -1)
+        return np.ascontiguousarray(fours[:, : 4 * ROWS]).view("<f4").astype(np.float32).reshape(-1)
 
 
 def _columns(codes: NDArray[np.int8]) -> NDArray[np.int8]:

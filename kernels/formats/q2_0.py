@@ -37,9 +37,9 @@ class Q2(Format):
 
     def _unpack(self, packed: NDArray[np.uint8], shape: Shape) -> tuple[NDArray[np.int8], Scale]:
         codes = np.empty(shape, np.int8)
-        blocks, weights = packed.reshape(-1, self.group // 4 + 2), codes.reshape(-1, self.group // 4, 4)
+        blocks, fours = packed.reshape(-1, self.group // 4 + 2), codes.view(np.uint32).reshape(-1, self.group // 4)
         for part in slabs(len(blocks), self.group):
-            split_fields(blocks[part, 2:], [weights[part, :, g] for g in range(4)])
+            np.take(_FOURS, blocks[part, 2:], out=fours[part], mode="clip")
         return codes, self.stored_scales(packed, shape)
 
     def stored_scales(self, packed: NDArray[np.uint8], shape: Shape) -> Scale:
@@ -47,6 +47,16 @@ class Q2(Format):
         blocks = packed.reshape(-1, self.group // 4 + 2)
         stored = np.ascontiguousarray(blocks[:, :2]).view("<f2")
         return stored.astype(np.float32).reshape(shape[0], -1)
+
+
+def _fours() -> NDArray[np.uint32]:
+    """The four codes of each byte."""
+    codes = np.empty((256, 4), np.int8)
+    split_fields(np.arange(256, dtype=np.uint8), list(codes.T))
+    return codes.view(np.uint32).reshape(-1)
+
+
+_FOURS = _fours()
 
 
 def _rule(group: int) -> Rule:

@@ -63,8 +63,8 @@ def _listed() -> tuple[dict[str, Isa], dict[str, tuple[Isa, ...]]]:
 
 
 ISAS, KERNELS = _listed()
-"""The instruction sets that have kernels, and the sets for which each op (and the "probe" of the ceilings) has a
-kernel; both in ascending rank."""
+"""The instruction sets that have kernels, and the sets for which each op has a kernel, and so have the "probe" of the
+ceilings and the "rms_norm" of PyTorch's modules; both in ascending rank."""
 
 
 def best(op: str) -> str:

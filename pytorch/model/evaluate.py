@@ -15,10 +15,10 @@ from tritmark.harness.models import OURS, EngineReport, ModelResult, Rates, Time
 from tritmark.torch.bit_experts import BitExperts
 from tritmark.torch.bit_linear import BitLinear
 from tritmark.torch.converted_experts import ConvertedExperts
-from tritmark.torch.model.judging import agreement, eager, judged_layers
+from tritmark.torch.model.judging import agreement, judged_layers
 from tritmark.torch.model.judging_experts import judged_experts
 from tritmark.torch.model.judging_source import judged_source
-from tritmark.torch.model.loading import ModelPair, load
+from tritmark.torch.model.loading import ModelPair, eager, load
 from tritmark.torch.model.machine import machine_of, measured_limits, peak_nbytes
 from tritmark.torch.model.profiling import split
 from tritmark.torch.model.timing import (
@@ -30,9 +30,11 @@ from tritmark.torch.model.timing import (
     prompt_step,
     rates,
 )
+from tritmark.torch.stored_floats import StoredFloats
 
 BASE = "transformers"
 """The engine that the model came with."""
+_UNTIMED = EngineReport(name=BASE, failed="the floats of its linear layers do not fit into memory, see the note")
 
 
 def evaluate(
@@ -66,7 +68,15 @@ def evaluate(
         torch.set_num_threads(threads)
     asked = engines_asked(engines, source, gguf, threads=threads, device=device)
     report("loading")
-    pair = load(source, device=device, dtype=dtype, activation_bits=activation_bits, keep=keep, layout=layout)
+    pair = load(
+        source,
+        device=device,
+        dtype=dtype,
+        activation_bits=activation_bits,
+        keep=keep,
+        layout=layout,
+        report=report,
+    )
     generator = torch.Generator().manual_seed(seed)
     vocabulary = int(pair.before.config.get_text_config().vocab_size)
 
@@ -74,26 +84,24 @@ def evaluate(
         return torch.randint(vocabulary, (batch, length), generator=generator).to(pair.before.device)
 
     given = drawn(1, tokens) if text is None else _tokens(pair, text)
-    models = {OURS: pair.after, BASE: pair.before}
+    untimed = any(isinstance(each, StoredFloats) for each in pair.before.modules())
+    models = {OURS: pair.after, **({} if untimed else {BASE: pair.before})}
     report("measuring the machine")
     limits = measured_limits(pair.before.device.type, torch.get_num_threads())
     with torch.no_grad():
         with eager():
             report("comparing outputs")
             agreed = agreement(pair, given)
-            report("judging layers")
-            layers = judged_layers(pair, given)
+            layers = judged_layers(pair, given, report)
+            report("judging experts")
             experts = judged_experts(pair, given)
             report("judging the graph")
             graph, others = judged_source(pair.after, source, given, logits)
         shortest = drawn(1, min(prompts))
         report("timing the first token")
         first = {name: first_token_ms(model, shortest) for name, model in models.items()}
-        all_engines = (
-            InProcess(OURS, pair.after, version("tritmark")),
-            InProcess(BASE, pair.before, version("transformers")),
-            *asked,
-        )
+        versions = {OURS: version("tritmark"), BASE: version("transformers")}
+        all_engines = (*(InProcess(name, model, versions[name]) for name, model in models.items()), *asked)
         timed = []
         failed: dict[str, str] = {}
         try:
@@ -135,7 +143,7 @@ def evaluate(
         first_token_ms=first,
         rates=tuple(timed),
         splits=tuple(divided),
-        engines=tuple(_reported(each, failed) for each in all_engines),
+        engines=(*(_reported(each, failed) for each in all_engines), *((_UNTIMED,) if untimed else ())),
         notes=pair.notes,
         **machine_of(),
     )
@@ -147,8 +155,9 @@ def _splits(model: Any, prompt: torch.Tensor, limits: Rates) -> list[TimeSplit]:
     found = [split(model, of_prompt, work=PROMPT, steps=1, batch=batch, prompt=length, limits=limits)]
     for work in WORKS:
         if work != PROMPT:
+            timed = fastest_steps(model, prompt)[0]
             # Modules show only in steps without a graph.
-            traced, timed = decode_steps(model, prompt), fastest_steps(model, prompt)[0]
+            traced = decode_steps(model, prompt) if prompt.is_cuda else timed
             found.append(
                 split(model, traced, timed=timed, work=work, steps=DECODED, batch=batch, prompt=length, limits=limits)
             )

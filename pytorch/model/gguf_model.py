@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import torch
 
 from tritmark.harness.errors import UsageError
+from tritmark.harness.machine.memory import available
 from tritmark.harness.providers import installed
 from tritmark.harness.weights.gguf_types import described
 from tritmark.harness.weights.names import inert
@@ -18,6 +20,8 @@ from tritmark.harness.weights.tensor import TensorInfo
 from tritmark.harness.weights.ternary import Conventions, TernaryInfo, TernaryWeights, holders_of
 from tritmark.kernels.formats.hf_pack import HF_PACK
 from tritmark.torch.model.gguf_config import ARCHITECTURES, GgufArchitecture, architecture_of, configuration_of
+from tritmark.torch.stored_floats import StoredFloats
+from tritmark.torch.ternary_floats import GROUPS
 
 _BITNET_TYPES = ("i2_s", "i8_s", "type_38", "type_39")
 """Types of bitnet.cpp only, whose products have int8 activations with one scale for a token."""
@@ -27,10 +31,13 @@ _STACKED = {"ffn_gate_exps": "gate_up_proj", "ffn_up_exps": "gate_up_proj", "ffn
 _State = dict[str, torch.Tensor]
 
 
-def gguf_model(path: str, *, device: str, dtype: str, layout: str = "") -> tuple[Any, tuple[str, ...]]:
-    """The model in a GGUF file, as transformers computes it, and notes on what differs from the file.
+def gguf_model(
+    path: str, *, device: str, dtype: str, layout: str = "", report: Callable[[str], None] = lambda line: None
+) -> tuple[Any, tuple[str, ...]]:
+    """The model in a GGUF file, as transformers computes it, and notes on what differs from the file, and from
+    transformers: where the floats of linear layers do not fit into memory, these are StoredFloats.
 
-    Linear layers of BitNet are `AutoBitLinear` with packed weights, other ternary matrices floats. `dtype` auto is the
+    Linear layers of BitNet are `AutoBitLinear` with codes as floats, other ternary matrices floats. `dtype` auto is the
     first of bfloat16, float16 and float32 that holds all scales exactly. `layout`: see
     tritmark.harness.weights.Conventions. An architecture that is not in ARCHITECTURES is loaded by transformers alone.
 
@@ -46,10 +53,12 @@ def gguf_model(path: str, *, device: str, dtype: str, layout: str = "") -> tuple
         if found.transform:
             legal = "weights of unchanged activations; the model's graph would have to transform them"
             raise source.file_error(found.transform, legal)
-        reader = _Reader(source, found, ARCHITECTURES[name], config)
+        reader = _Reader(source, found, ARCHITECTURES[name], config, report)
         kind = _dtype(reader, dtype)
-        notes = () if kind is None or reader.exact(kind) else (f"scales of the file are rounded to {dtype}",)
-        return _loaded(reader, kind or torch.float32, device), notes
+        notes = [] if reader.exact(kind) else [f"scales of the file are rounded to {dtype}"]
+        if device == "cpu":
+            notes += reader.keep_packed(kind, available())
+        return _loaded(reader, kind, device), tuple(notes)
 
 
 def _by_transformers(path: str, name: str, device: str, dtype: str) -> Any:
@@ -67,7 +76,7 @@ def _by_transformers(path: str, name: str, device: str, dtype: str) -> Any:
         ) from error
 
 
-def _dtype(reader: _Reader, asked: str) -> torch.dtype | None:
+def _dtype(reader: _Reader, asked: str) -> torch.dtype:
     if asked != "auto":
         kind: torch.dtype = getattr(torch, asked)
         return kind
@@ -100,15 +109,28 @@ def _loaded(reader: _Reader, kind: torch.dtype, device: str) -> Any:
     if wrong:
         legal = f"the tensors of {maker.__name__}; next: a folder of transformers"
         raise reader.source.file_error("; ".join(wrong), legal)
+    for name, layer in reader.stored.items():
+        layer.bias = model.get_submodule(name).bias
+        model.set_submodule(name, layer)
     return model.eval()
 
 
 class _Reader:
     """The tensors of a file by their names in transformers."""
 
-    def __init__(self, source: WeightSource, found: TernaryWeights, known: GgufArchitecture, config: Any) -> None:
-        self.source, self.config = source, config
+    def __init__(
+        self,
+        source: WeightSource,
+        found: TernaryWeights,
+        known: GgufArchitecture,
+        config: Any,
+        report: Callable[[str], None],
+    ) -> None:
+        self.source, self.config, self._report = source, config, report
         self._found, self._known = found, known
+        self.stored: dict[str, StoredFloats] = {}
+        """Layers that stay packed, by name; of each, the state has a tensor without memory of its own."""
+        self._packed: frozenset[str] = frozenset()
         self.int8 = known.int8 or any(each.dtype in _BITNET_TYPES for each in found.matrices)
         self._check_types()
 
@@ -130,6 +152,26 @@ class _Reader:
             if self._found.matrix(each.name) is None and each.name not in self._found.scales
         )
 
+    def keep_packed(self, kind: torch.dtype, free: int) -> list[str]:
+        """Keep linear layers packed if their floats of dtype `kind` would leave less than a third of `free` bytes of
+        memory. Returns a note that says so, else nothing."""
+        fit = [each for each in self._found.matrices if self._can_stay(each)]
+        nbytes = kind.itemsize * sum(N * K for N, K in (each.shape for each in fit))
+        if 3 * nbytes <= 2 * free:
+            return []
+        self._packed = frozenset(each.name for each in fit)
+        return [
+            f"{len(fit)} linear layers are unpacked in each call, and transformers is not timed: their floats take "
+            f"{nbytes / 1e9:.3g} GB, and {free / 1e9:.3g} GB of memory are available"
+        ]
+
+    def _can_stay(self, info: TernaryInfo) -> bool:
+        of_linear = is_linear(info.name) or info.name == "output.weight"
+        if self.int8 or info.experts or not of_linear or not info.format or info.words is not None:
+            return False
+        scales = self._found.format(info).scale_shape(info.shape)
+        return not scales or (len(scales) == 2 and info.shape[1] // scales[1] in GROUPS)
+
     def exact(self, kind: torch.dtype) -> bool:
         """Whether the dtype holds all scales."""
         for info in self._found.matrices:
@@ -148,31 +190,44 @@ class _Reader:
     def state(self, kind: torch.dtype) -> Iterator[tuple[str, torch.Tensor]]:
         """Names in transformers, and tensors; experts are stacked."""
         stacked: dict[str, dict[str, torch.Tensor]] = {}
-        for info in self._found.matrices:
-            block, _, part = info.name.removesuffix(".weight").rpartition(".")
-            if part in _STACKED:
-                floats = [self._floats(info, kind, expert) for expert in info.expert_numbers]
-                name = f"model.layers.{block.removeprefix('blk.')}.mlp.experts.{_STACKED[part]}"
-                stacked.setdefault(name, {})[part] = torch.stack(floats)
-            elif self.int8 and is_linear(info.name):
-                yield from self._bit_linear(info, kind)
-            else:
-                yield hf_name(info.name), self._floats(info, kind)
+        matrices = self._found.matrices
+        # NumPy and PyTorch unpack without Python's lock.
+        with ThreadPoolExecutor(torch.get_num_threads()) as threads:
+            read = threads.map(lambda info: self._tensors(info, kind), matrices)
+            for number, (info, tensors) in enumerate(zip(matrices, read, strict=True), 1):
+                self._report(f"reading matrix {number} of {len(matrices)}")
+                block, part = _place(info)
+                if part in _STACKED:
+                    name = f"model.layers.{block.removeprefix('blk.')}.mlp.experts.{_STACKED[part]}"
+                    stacked.setdefault(name, {})[part] = tensors[part]
+                else:
+                    yield from tensors.items()
         for name, parts in stacked.items():
             whole = [parts[part] for part in ("ffn_gate_exps", "ffn_up_exps", "ffn_down_exps") if part in parts]
             yield name, torch.cat(whole, dim=1)
         for tensor in self._others():
             yield hf_name(tensor.name), self._plain(tensor).to(kind)
 
-    def _bit_linear(self, info: TernaryInfo, kind: torch.dtype) -> Iterator[tuple[str, torch.Tensor]]:
+    def _tensors(self, info: TernaryInfo, kind: torch.dtype) -> _State:
+        """A matrix by its name in transformers, with its scale if it is one of BitNet; experts by their part's name."""
+        part = _place(info)[1]
+        if part in _STACKED:
+            return {part: torch.stack([self._floats(info, kind, expert) for expert in info.expert_numbers])}
+        name = hf_name(info.name)
+        if not (self.int8 and is_linear(info.name)) and info.name not in self._packed:
+            return {name: self._floats(info, kind)}
         codes, scales = self._read(info)
+        if info.name in self._packed:
+            packed = torch.from_numpy(HF_PACK.pack(codes, np.float32(1), tail="error"))
+            held = torch.from_numpy(np.array(scales, np.float32)).to(kind)
+            self.stored[name.removesuffix(".weight")] = StoredFloats(packed, held, info.shape[0], kind)
+            return {name: torch.zeros(1, 1, dtype=kind).expand(info.shape)}
         one = np.unique(scales)
         if one.size != 1:
             legal = "one scale for a matrix, as the layers of BitNet have it"
             raise self.source.error(info.name, f"{one.size} scales", legal)
-        name = hf_name(info.name)
-        yield name, torch.from_numpy(HF_PACK.pack(codes, np.float32(1), tail="error"))
-        yield f"{name}_scale", torch.tensor([float(one[0])], dtype=torch.float32).to(kind)
+        scale = torch.tensor([float(one[0])], dtype=torch.float32).to(kind)
+        return {name: torch.from_numpy(codes).to(kind), f"{name}_scale": scale}
 
     def _floats(self, info: TernaryInfo, kind: torch.dtype, expert: int = 0) -> torch.Tensor:
         """code * scale (N, K)."""
@@ -209,6 +264,12 @@ class _Reader:
             values = dequantize(rows, _type_of(tensor.dtype)).reshape(tensor.shape)
         heads = self._heads(tensor.name)
         return torch.from_numpy(np.ascontiguousarray(_restored(values, heads) if heads else values))
+
+
+def _place(info: TernaryInfo) -> tuple[str, str]:
+    """The block, such as blk.0, and the part, such as ffn_up."""
+    block, _, part = info.name.removesuffix(".weight").rpartition(".")
+    return block, part
 
 
 def _restored(rows: Any, heads: int) -> Any:

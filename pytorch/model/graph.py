@@ -12,7 +12,7 @@ import torch
 from tritmark.harness.models import JudgedGraph
 from tritmark.torch.model.capture import Pass, captured
 from tritmark.torch.model.graph_walk import Walk
-from tritmark.torch.model.judging import eager
+from tritmark.torch.model.loading import eager
 from tritmark.torch.model.reference.architecture import NotJudgedError, architecture_of
 from tritmark.torch.model.reference.tensors import tensors_of
 from tritmark.torch.model.stepping import cache_name

@@ -43,7 +43,8 @@ def _judged(name: str, layer: Any, x: torch.Tensor, chosen: torch.Tensor, weight
     worst = {
         expert: worst_of(
             x[chosen == expert],
-            weights[expert].double(),
+            weights[expert],
+            1.0,
             found[chosen == expert],
             bits=8,
             exact_sums=layer.group_size is None,

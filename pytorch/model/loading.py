@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,9 +33,17 @@ class ModelPair:
 
 
 def load(
-    source: str, *, device: str, dtype: str, activation_bits: int | None, keep: Sequence[str], layout: str = ""
+    source: str,
+    *,
+    device: str,
+    dtype: str,
+    activation_bits: int | None,
+    keep: Sequence[str],
+    layout: str = "",
+    report: Callable[[str], None] = lambda line: None,
 ) -> ModelPair:
     """Load a folder, a GGUF file or a name on Hugging Face with transformers, and convert it. `layout`: see gguf_model.
+    `report` gets what is being done.
 
     Raises MissingPackageError without transformers, UsageError for a folder that it cannot read, for another dtype,
     and for a model without a layer to replace, and WeightFileError for a file that gguf_model refuses.
@@ -51,7 +60,8 @@ def load(
     if source.endswith(".gguf"):
         from tritmark.torch.model.gguf_model import gguf_model
 
-        model, notes = gguf_model(source, device=device, dtype=dtype, layout=layout)
+        model, notes = gguf_model(source, device=device, dtype=dtype, layout=layout, report=report)
+        report("replacing layers")
         return _pair(source, model, activation_bits, keep, None, notes)
     if layout:
         raise UsageError("--layout is for GGUF files")
@@ -60,12 +70,22 @@ def load(
             f"{source}: no folder; legal: a folder of transformers, a .gguf file, or OWNER/NAME of Hugging Face"
         )
     try:
-        before = transformers.AutoModelForCausalLM.from_pretrained(
-            source, dtype=dtype if dtype == DTYPES[0] else getattr(torch, dtype), device_map=device
-        ).eval()
+        with eager():
+            before = transformers.AutoModelForCausalLM.from_pretrained(
+                source, dtype=dtype if dtype == DTYPES[0] else getattr(torch, dtype), device_map=device
+            ).eval()
     except (OSError, ValueError, KeyError, ImportError) as error:
         raise UsageError(f"{source}: transformers cannot load it: {error}") from error
+    report("replacing layers")
     return _pair(source, before, activation_bits, keep, _tokenizer(source))
+
+
+@contextmanager
+def eager() -> Iterator[None]:
+    """Without torch.compile, with which transformers decorates functions: loading and judging call each of them for a
+    few shapes, and a compilation takes longer."""
+    with torch._dynamo.config.patch(disable=True):
+        yield
 
 
 def _pair(

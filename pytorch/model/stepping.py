@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from inspect import signature
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 
 _NAMES = ("cache", "past_key_values")
 """The argument and the output with the keys and values of earlier tokens: the second before transformers 5.20."""
+_KNOWN: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
+"""By model: a signature takes longer than several operations of a step."""
 
 
 def step(model: Any, tokens: torch.Tensor, cache: Any = None) -> tuple[torch.Tensor, Any]:
@@ -20,8 +23,11 @@ def step(model: Any, tokens: torch.Tensor, cache: Any = None) -> tuple[torch.Ten
 
 def cache_name(model: Any) -> str:
     """The argument of a model with its cache, and the name of the output."""
-    known = signature(model.forward).parameters
-    return next(each for each in _NAMES if each in known)
+    found = _KNOWN.get(model)
+    if found is None:
+        known = signature(model.forward).parameters
+        found = _KNOWN[model] = next(each for each in _NAMES if each in known)
+    return found
 
 
 def empty_cache(model: Any) -> Any:

@@ -43,23 +43,25 @@ class InProcess:
 
     def __init__(self, name: str, model: Any, version: str) -> None:
         self.name, self._model, self._version = name, model, version
-        self._ungraphed = ""
-        """Why a step of decoding is no CUDA graph."""
+        self._growing = ""
+        """Why a step of decoding has no static cache, and on a GPU is no CUDA graph."""
 
     def side(self, work: str, tokens: Sequence[Sequence[int]]) -> Side:
         """See Engine."""
         prompt = torch.tensor(tokens).to(self._model.device)
         if work == PROMPT:
             return Timed([_Call(prompt_step(self._model, prompt))], PythonClock())
-        call, self._ungraphed = fastest_steps(self._model, prompt)
+        call, self._growing = fastest_steps(self._model, prompt)
         return Timed([_Call(call)], PythonClock())
 
     def report(self) -> EngineReport:
         """See Engine."""
         settings = f"{torch.get_num_threads()} threads, attention {self._model.config._attn_implementation}"
+        why = f", since {self._growing}" if self._growing else ""
         if self._model.device.type == "cuda":
-            why = f", since {self._ungraphed}" if self._ungraphed else ""
             settings += f"; a step of decoding is {'no' if why else 'one'} CUDA graph{why}"
+        else:
+            settings += f"; decoding with a {'growing' if why else 'static'} cache{why}"
         return EngineReport(name=self.name, version=self._version, settings=settings)
 
     def close(self) -> None:
@@ -138,21 +140,19 @@ def decode_steps(model: Any, prompt: torch.Tensor) -> Callable[[], None]:
 
 
 def fastest_steps(model: Any, prompt: torch.Tensor) -> tuple[Callable[[], None], str]:
-    """DECODED tokens behind the prompt: on a GPU by a CUDA graph, if the model can be captured. Also why not."""
-    why = ""
-    if prompt.is_cuda:
-        try:
-            return graphed_steps(model, prompt), why
-        except (InvalidArgumentError, RuntimeError) as error:
-            why = str(error).strip().partition("\n")[0]
-            torch.cuda.synchronize(prompt.device)
-    return decode_steps(model, prompt), why
+    """DECODED tokens behind the prompt with a static cache, on a GPU by a CUDA graph, if the model can be captured.
+    Otherwise with a growing cache, and why."""
+    try:
+        return static_steps(model, prompt, graph=prompt.is_cuda), ""
+    except (InvalidArgumentError, RuntimeError) as error:
+        _wait(prompt)
+        return decode_steps(model, prompt), str(error).strip().partition("\n")[0]
 
 
-def graphed_steps(model: Any, prompt: torch.Tensor) -> Callable[[], None]:
-    """DECODED tokens behind the prompt, each the replay of one CUDA graph. Raises InvalidArgumentError as
-    GreedyDecoding does, and RuntimeError for a model that cannot be captured."""
-    decoding = GreedyDecoding(model, prompt, DECODED, graph=True)
+def static_steps(model: Any, prompt: torch.Tensor, *, graph: bool) -> Callable[[], None]:
+    """DECODED tokens behind the prompt with a static cache; with `graph` each is the replay of one CUDA graph. Raises
+    InvalidArgumentError as GreedyDecoding does, and RuntimeError for a model that cannot be captured."""
+    decoding = GreedyDecoding(model, prompt, DECODED, graph=graph)
     start = decoding.tokens.clone()
 
     def call() -> None:

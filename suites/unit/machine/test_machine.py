@@ -83,7 +83,7 @@ def test_better_instruction_sets_are_in_no_lower_tier() -> None:
     assert all(kernels[0] is sets[0] for kernels in KERNELS.values())
 
 
-@pytest.mark.parametrize("table", sorted(set(KERNELS) - {"probe"}))
+@pytest.mark.parametrize("table", sorted(set(KERNELS) - {"probe", "rms_norm"}))  # which are of no op
 def test_an_op_has_variants_for_the_sets_in_its_table(table: str) -> None:
     """ternary_matmul has a table for each format."""
     names = {

@@ -16,13 +16,17 @@ from hypothesis import strategies as st  # noqa: E402
 
 from tritmark.harness import tuned  # noqa: E402
 from tritmark.harness.errors import InvalidArgumentError  # noqa: E402
+from tritmark.harness.spec import KernelKey  # noqa: E402
 from tritmark.kernels import FORMATS  # noqa: E402
+from tritmark.kernels.dispatch import dispatch  # noqa: E402
 from tritmark.kernels.linear import plans  # noqa: E402
 from tritmark.kernels.native.cpu import FORCE  # noqa: E402
 from tritmark.kernels.ternary_matmul.cpu import FORMATS as CPU_FORMATS  # noqa: E402
 from tritmark.kernels.ternary_matmul.cpu import kept as memory_of  # noqa: E402
+from tritmark.kernels.ternary_matmul.spec import OP as PRODUCT  # noqa: E402
 from tritmark.torch import BitLinear, cpu  # noqa: E402
 from tritmark.torch.allocator import allocator  # noqa: E402
+from tritmark.torch.derived import derived  # noqa: E402
 
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 OUT_DTYPES = (None, *FLOATS)
@@ -340,3 +344,25 @@ def test_threads_share_a_plan_with_scales_of_groups(kept: KeptState) -> None:
     with ThreadPoolExecutor(4) as pool:
         assert all(pool.map(called, range(4)))
     assert kept.ran > 4
+
+
+def test_a_layer_has_the_format_that_was_measured_as_best(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As pack_weights: the choice of `tritmark tune variants` for one row. The bits do not depend on it."""
+    registry = dispatch.registry()
+    best = next(each for each in registry.variants if each.key == KernelKey("cpu", PRODUCT.name, "tile80", "float32"))
+    state = torch.from_numpy(FORMATS["hf_pack"].pack(np.resize([1, 0, -1], (N, K)).astype(np.int8), np.float32(1)))
+    x = torch.randn(3, K, generator=torch.Generator().manual_seed(0))
+    usual = BitLinear.from_packed(state, SCALE)
+    asked: list[Any] = []
+
+    def measured(keys: Any, axes: Any, requirement: Any, threads: Any) -> Any:
+        if len(keys) == 1:  # which variant of a format, not which format
+            return None
+        asked.append(axes)
+        return best
+
+    monkeypatch.setattr(registry, "measured", measured)
+    chosen = BitLinear.from_packed(state.clone(), SCALE)
+    assert asked[0] == {"M": 1, "N": N, "K": K}
+    assert [derived(each.weight, N).format for each in (usual, chosen)] == ["tile64", "tile80"]
+    assert torch.equal(chosen(x), usual(x))

@@ -15,8 +15,14 @@ from whole_models import ACTS, PUBLISHED, tiny, write_folder, write_gguf  # noqa
 
 from tritmark import workloads  # noqa: E402
 from tritmark.harness.errors import UsageError, WeightFileError  # noqa: E402
+from tritmark.harness.models import OURS  # noqa: E402
+from tritmark.harness.record import Status  # noqa: E402
+from tritmark.torch.model import gguf_model as gguf_models  # noqa: E402
+from tritmark.torch.model.evaluate import BASE, evaluate  # noqa: E402
 from tritmark.torch.model.gguf_model import gguf_model  # noqa: E402
+from tritmark.torch.model.judging import judged_layers  # noqa: E402
 from tritmark.torch.model.loading import load  # noqa: E402
+from tritmark.torch.stored_floats import StoredFloats  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -93,6 +99,36 @@ def test_a_file_is_judged_as_a_folder_is(tmp_path: Path) -> None:
     file = write_gguf(tmp_path / "m.gguf", tiny("qwen3"), "pq2_0")
     pair = load(str(file), device="cpu", dtype="auto", activation_bits=8, keep=())
     assert len(pair.conversion.replaced) == 2 * 7 + 1  # and the head, which is ternary, too
+
+
+@pytest.mark.parametrize(("architecture", "type"), [("qwen3", "pq2_0"), ("qwen2", "q2_0"), ("llama", "tq2_0")])
+def test_layers_stay_packed_where_their_floats_do_not_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, architecture: str, type: str
+) -> None:
+    file = write_gguf(tmp_path / "m.gguf", tiny(architecture), type)
+    usual = load(str(file), device="cpu", dtype="auto", activation_bits=8, keep=())
+    floats = sum(each.weight.nbytes for each in usual.before.modules() if isinstance(each, torch.nn.Linear))
+    monkeypatch.setattr(gguf_models, "available", lambda: floats)
+    packed = load(str(file), device="cpu", dtype="auto", activation_bits=8, keep=())
+    linears = [each for each in packed.before.modules() if isinstance(each, torch.nn.Linear)]
+    stored = [each for each in packed.before.modules() if isinstance(each, StoredFloats)]
+    assert (len(stored), len(linears)) == ((15, 0) if architecture == "qwen3" else (14, 1))
+    assert "unpacked in each call, and transformers is not timed" in packed.notes[-1]
+    assert torch.equal(logits(packed.before), logits(usual.before))
+    assert torch.equal(logits(packed.after), logits(usual.after))
+    for each in packed.conversion.replaced:
+        original = packed.before.get_submodule(each.name)
+        assert not isinstance(original, StoredFloats) or each.layer.weight is original.packed, "one copy"
+    assert {each.status for each in judged_layers(packed, torch.arange(4, 24)[None])} == {Status.PASS}
+
+
+def test_a_model_that_stays_packed_is_not_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = write_gguf(tmp_path / "m.gguf", tiny("qwen3"), "pq2_0")
+    monkeypatch.setattr(gguf_models, "available", lambda: 0)
+    found = evaluate(str(file), prompts=(8,), seconds=0.05, tokens=8, activation_bits=8)
+    assert not found.failed
+    assert {each.engine for each in found.rates} == {OURS} == set(found.first_token_ms)
+    assert [(each.name, bool(each.failed)) for each in found.engines] == [(OURS, False), (BASE, True)]
 
 
 def changed(file: Path, old: bytes, new: bytes) -> Path:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import math
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -92,14 +94,61 @@ def test_a_wrong_part_outside_of_the_layers_shows_in_the_drift(tmp_path: Path, t
     assert drift["block 1"] > 10 * drift["block 0"]
 
 
+def test_slabs_of_a_layer_have_the_result_of_the_whole(
+    pair: loading.ModelPair, tokens: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layer = dict(pair.after.named_modules())["model.layers.1.mlp.up_proj"]
+    layer.weight = layer.weight.clone()
+    layer.weight[-1, -1] ^= 1  # of the last row
+    whole = judging.judged_layers(pair, tokens)
+    monkeypatch.setattr(judging, "_SLAB", 1)
+    in_slabs = judging.judged_layers(pair, tokens)
+    with ThreadPoolExecutor(1) as threads:
+        assert threads.submit(torch.get_num_threads).result() == torch.get_num_threads(), "as before"
+    assert [each.status for each in in_slabs] == [each.status for each in whole]
+    assert [each.largest for each in in_slabs] == pytest.approx([each.largest for each in whole], rel=1e-6)
+
+
+def test_the_judge_leaves_weights_in_float64_alone() -> None:
+    weights, x = torch.randn(8, 16, dtype=torch.float64), torch.randn(3, 16)
+    before = weights.clone()
+    found = (x.double() @ weights.T * 0.5).float()
+    worst = judging.worst_of(x, weights, 0.5, found, bits=16, exact_sums=False)
+    assert worst <= 1
+    assert torch.equal(weights, before)
+    wrong = judging.worst_of(x, weights, 0.5, found * torch.nan, bits=16, exact_sums=False)
+    assert math.isnan(wrong)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1.05, -1.0])
+def test_the_greedy_continuation_ends_where_the_models_part(tmp_path: Path, tokens: Any, scale: float) -> None:
+    """As many tokens as the continuations of both, each by itself, have in common."""
+    pair = loading.load(
+        str(bitnet_folder(tmp_path, dtype="float32")), device="cpu", dtype="auto", activation_bits=None, keep=()
+    )
+    norm = copy.deepcopy(pair.after.model.norm)
+    norm.weight.data = torch.where(torch.arange(len(norm.weight)) % 3 == 0, scale, 1.0) * norm.weight
+    pair.after.model.norm = norm
+    ways = []
+    for model in (pair.before, pair.after):
+        own = tokens[:, :8]
+        for _ in range(32):
+            own = torch.cat((own, model(own).logits[:, -1:].argmax(-1)), 1)
+        ways.append(own[0, 8:].tolist())
+    common = next((at for at, (a, b) in enumerate(zip(*ways, strict=True)) if a != b), 32)
+    assert judging.agreement(pair, tokens).greedy == common
+
+
 def test_both_models_share_what_stays(pair: loading.ModelPair) -> None:
     assert pair.before.model.embed_tokens.weight is pair.after.model.embed_tokens.weight
     assert pair.before.model.layers[0].mlp.up_proj is not pair.after.model.layers[0].mlp.up_proj
 
 
 def test_the_result(folder: Path) -> None:
-    found = evaluate(str(folder), prompts=(8,), batches=(2,), seconds=0.05, tokens=8)
+    told: list[str] = []
+    found = evaluate(str(folder), prompts=(8,), batches=(2,), seconds=0.05, tokens=8, report=told.append)
     assert not found.failed
+    assert {"replacing layers", "judging layer 1 of 14", "judging layer 14 of 14", "judging the graph"} <= set(told)
     assert found.graph is not None
     assert (found.graph.wrong, found.graph.unseen, found.graph.why_not) == ((), (), "")
     assert (found.replaced, len(found.kept), found.dtype) == (14, 1, "bfloat16")

@@ -262,6 +262,8 @@ def test_round_trip(form: Format, data: st.DataObject) -> None:
             found, found_scale = form.unpack(given_bytes, shape)
         np.testing.assert_array_equal(found, expected, strict=True)
         np.testing.assert_array_equal(found_scale, kept_scale(form, scale), strict=True)
+    alone = form.stored_scales(packed.ravel(), shape)
+    np.testing.assert_array_equal(alone, kept_scale(form, scale), strict=True)
 
 
 VIEWS: dict[str, Callable[[npt.NDArray[Any]], npt.NDArray[Any]]] = {
