@@ -12,7 +12,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tritmark.harness.disassembly import code_of
-from tritmark.harness.errors import CandidateError, InvalidArgumentError, WorkerError
+from tritmark.harness.errors import CandidateError, DeviceUnavailableError, InvalidArgumentError, WorkerError
 from tritmark.harness.judge.limits import accuracy_limits
 from tritmark.harness.judge.paths import decided, paths
 from tritmark.harness.record import (
@@ -106,6 +106,7 @@ class Group:
             "variant": variant.name,
             "kernel": variant.id,
             "peer": variant.tier is Tier.PEER,
+            "peer_version": variant.version() if variant.tier is Tier.PEER and variant.missing() is None else "",
             "workload": WorkloadFacts(
                 id=work.id, axes=dict(work.axes), family=work.family, layout=work.layout, title=work.title, seed=seed
             ),
@@ -212,7 +213,7 @@ class Judging:
             cases = admitted(self._cases, variant, listed.workload.axes)
         except InvalidArgumentError as error:
             return Accuracy(status=Status.NOT_RUN, reason=f"it does not take these inputs: {error}"), None
-        except BrokenReferenceError as error:
+        except (BrokenReferenceError, DeviceUnavailableError) as error:  # the second: a peer whose package is broken
             return Accuracy(status=Status.ERROR, reason=str(error)), None
         found = self._judged(self._workers.of(variant), cases)
         if found.accuracy.status is Status.PASS:
