@@ -75,6 +75,8 @@ DRAWN = LeftOut("accuracy is judged here", Cause.SUITE)
 NOT_RIGHT = LeftOut("only a correct kernel is measured")
 RIVAL_OF_NONE = LeftOut("no kernel of the file is correct here, so there is no time to compare with")
 """Why a built-in kernel that only serves for comparison is not timed."""
+LATER = LeftOut("it was not timed")
+"""Of a Run before its kernel is timed together with others."""
 PEER = LeftOut("it is a peer itself", Cause.SUITE)
 """Why a peer is not cross-validated."""
 
@@ -322,11 +324,9 @@ def drawn_run(
 
 
 def listed_run(group: Group, variant: Variant, listed: ListedWorkload, found: Judgement) -> Run:
-    """The Run of a variant that is not measured."""
-    assert found.left_out is not None
-    run = _untimed(
-        group, variant, listed.seed, listed.threads, found.accuracy, found.receipt, found.seconds, found.left_out
-    )
+    """The Run of a variant without figures: it is not measured, or measured later with others."""
+    why = found.left_out or LATER
+    run = _untimed(group, variant, listed.seed, listed.threads, found.accuracy, found.receipt, found.seconds, why)
     return run if found.device_stats is None else run.model_copy(update={"device_stats": found.device_stats})
 
 
