@@ -15,7 +15,7 @@ from tritmark.harness.errors import RegistrationError, UsageError
 from tritmark.harness.nearest import nearest
 from tritmark.harness.numbered import numbered
 from tritmark.harness.registry import Registry
-from tritmark.harness.spec import KernelKey, Op, Peer, Provider, Ternarized, Variant, WeightType
+from tritmark.harness.spec import Axes, KernelKey, Op, Peer, Provider, Ternarized, Variant, WeightType
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -122,6 +122,13 @@ class Installed:
     def scales_of(self, format: str) -> str:
         """The scales of a format's weights in words; "" for a format that is not installed, and for one of values."""
         return str(getattr(self.formats.get(format), "scales", ""))
+
+    def bits_of(self, format: str, axes: Axes) -> float | None:
+        """The stored bits of a weight in that format; None for values, and for axes without N and K."""
+        form = self.formats.get(format)
+        if form is None or not {"N", "K"} <= set(axes):
+            return None
+        return float(form.bits_per_weight((axes["N"], axes["K"])))
 
     def _belongs(self, variant: Variant) -> None:
         if variant.key.op not in self.ops:

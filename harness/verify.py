@@ -27,8 +27,8 @@ from tritmark.harness.spec import Receipt
 from tritmark.harness.store import read, read_anyhow
 from tritmark.harness.text import units
 from tritmark.harness.text.groups import counted
+from tritmark.harness.validate.ceiling import TELLING
 from tritmark.harness.validate.draw import THREADS
-from tritmark.harness.validate.performance import TELLING
 
 SIMULATOR = "SIMULATOR"
 """The uuid of a simulated GPU."""

@@ -27,7 +27,7 @@ from tritmark.harness.record import PrefetchFigure, Ratio, TunedPrefetch
 from tritmark.harness.spec import Axes, Device, Prefetching, Workload
 from tritmark.harness.store import write_atomically
 from tritmark.harness.validate.cases import Material
-from tritmark.harness.validate.performance import LAYOUT_NOISE
+from tritmark.harness.validate.ceiling import LAYOUT_NOISE
 from tritmark.harness.validate.sets import Sets
 
 CONFIRMING = 0.3

@@ -16,7 +16,7 @@ from tritmark.harness.measure.statistics import ENOUGH_SAMPLES, LEAST_SAMPLES, m
 from tritmark.harness.measure.stopping import First, Interval, MinimumSamples, TimeLimit
 from tritmark.harness.record import Ratio
 from tritmark.harness.spec import Arrays, Axes, Instances, Launch, Variant
-from tritmark.harness.validate.performance import LAYOUT_NOISE
+from tritmark.harness.validate.ceiling import LAYOUT_NOISE
 from tritmark.harness.validate.sets import Sets
 
 if TYPE_CHECKING:

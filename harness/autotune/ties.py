@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from tritmark.harness.record import Ratio
-from tritmark.harness.validate.performance import LAYOUT_NOISE
+from tritmark.harness.validate.ceiling import LAYOUT_NOISE
 
 
 def may_tie(screened: Mapping[str, Ratio], order: Sequence[str]) -> tuple[str, list[str]]:

@@ -19,8 +19,8 @@ from tritmark.harness.record import Ratio
 from tritmark.harness.spec import Axes, Device, Variant, Workload
 from tritmark.harness.tuned import Choice
 from tritmark.harness.validate.cases import Case, Material
+from tritmark.harness.validate.ceiling import LAYOUT_NOISE
 from tritmark.harness.validate.compare import compare
-from tritmark.harness.validate.performance import LAYOUT_NOISE
 from tritmark.harness.worker import Workers
 
 SCREENING_S = 0.15

@@ -80,10 +80,11 @@ def league(
         return
     if trusted is not None:
         raise UsageError("--trusted without --collect; legal: with --collect FOLDER")
+    from tritmark.harness.league.absent import absent, with_repacked
     from tritmark.harness.league.contenders import tables
     from tritmark.harness.league.model import League
     from tritmark.harness.providers import load
-    from tritmark.harness.report.league import write
+    from tritmark.harness.report.league import peers, write
     from tritmark.harness.report.machine import one_line
     from tritmark.harness.store import Store
     from tritmark.harness.text.distrust import distrust
@@ -100,6 +101,9 @@ def league(
         found, session = _measured(suite or _SUITE, device, threads, seed, peer or [], store)
         faults = refuted(found)
     ratios, calls, best = (None, None, None) if session is None else (session.ratios, session.calls, session.best)
+    installed = load()
+    made_tables = tables(found, ratios, calls, best, installed.scales_of, installed.bits_of)
+    shown_tables = tuple(with_repacked(installed, each) for each in made_tables)
     made = League(
         record=found.id,
         created=found.created,
@@ -107,7 +111,8 @@ def league(
         tritmark=found.environment.tritmark,
         machine=one_line(found),
         distrust=distrust(faults),
-        tables=tables(found, ratios, calls, best, load().scales_of),
+        tables=shown_tables,
+        absent=() if session is None else absent(installed, shown_tables),
     )
     if not made.tables:
         raise UsageError(f"{found.id}: has no times; legal: a Record with a performance figure")
@@ -125,6 +130,8 @@ def league(
     else:
         for each in made.tables:
             console().print(_table(each))
+        for line in peers(made):
+            console().print(visible(line), soft_wrap=True)
     shown = errors if as_json else console()
     for path in paths.values():
         shown.print(f"League: {path}", soft_wrap=True)
@@ -161,13 +168,14 @@ def _measured(
     from tritmark.harness.judge.planning import missing
     from tritmark.harness.judge.request import Request
     from tritmark.harness.league.contenders import by_work
-    from tritmark.harness.league.turns import taken
+    from tritmark.harness.league.turns import Session, complete
     from tritmark.harness.providers import load
     from tritmark.harness.worker.process import prepare
 
     prepare()
     adapted = tuple(AdaptedLibrary.named(each) for each in peer)
     installed: Installed = load(adapted)
+    session = Session()
     request = Request(
         suite=installed.suite(suite),
         device=device,
@@ -175,6 +183,8 @@ def _measured(
         seed=seed_of(seed, store, None),
         command=("tritmark", *sys.argv[1:]),
         candidates=adapted,
+        dimensions=frozenset({"accuracy", "performance"}),
+        session=session,
         peers=frozenset(each.id for library in adapted for each in library.variants(installed)),
     )
     errors = console(stderr=True)
@@ -186,7 +196,8 @@ def _measured(
     places = len(by_work(record, installed.scales_of))
     with ProgressLine(errors) as line:
         following = ProgressCallback(line)
-        return record, taken(installed, record, lambda text: following(text, places), candidates=adapted)
+        complete(session, installed, record, lambda text: following(text, places), candidates=adapted)
+    return record, session
 
 
 def _table(each: LeagueTable) -> Table:

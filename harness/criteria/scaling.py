@@ -16,7 +16,7 @@ from tritmark.harness.criteria.plan import ScalingCriterion
 from tritmark.harness.record import Ratio, Status
 from tritmark.harness.spec import Variant
 from tritmark.harness.text.units import count, counted, times
-from tritmark.harness.validate.performance import TELLING
+from tritmark.harness.validate.ceiling import TELLING
 from tritmark.harness.worker import Worker
 
 SECONDS = 0.5

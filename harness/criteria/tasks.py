@@ -22,8 +22,8 @@ from tritmark.harness.measure.stopping import First, Interval, MinimumSamples, T
 from tritmark.harness.record import Ratio
 from tritmark.harness.spec import Arrays, Axes, Memory, PublicCall, Variant
 from tritmark.harness.validate.cases import is_array
+from tritmark.harness.validate.ceiling import LAYOUT_NOISE
 from tritmark.harness.validate.collect import POISON
-from tritmark.harness.validate.performance import LAYOUT_NOISE
 from tritmark.harness.validate.sets import Sets
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from tritmark.harness.measure.stopping import MinimumSamples, TimeLimit
 from tritmark.harness.measure.survey import COMPUTE_BYTES
 from tritmark.harness.measure.system_load import SystemLoad, crowded
 from tritmark.harness.spec import Device
-from tritmark.harness.validate.performance import LAYOUT_NOISE, TELLING
+from tritmark.harness.validate.ceiling import LAYOUT_NOISE, TELLING
 
 SECONDS = 1.0
 _LEAST_PAIRS = 30

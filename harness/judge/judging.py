@@ -12,7 +12,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tritmark.harness.disassembly import code_of
-from tritmark.harness.errors import CandidateError, InvalidArgumentError, WorkerError
+from tritmark.harness.errors import CandidateError, DeviceUnavailableError, InvalidArgumentError, WorkerError
 from tritmark.harness.judge.limits import accuracy_limits
 from tritmark.harness.judge.paths import decided, paths
 from tritmark.harness.record import (
@@ -75,6 +75,8 @@ DRAWN = LeftOut("accuracy is judged here", Cause.SUITE)
 NOT_RIGHT = LeftOut("only a correct kernel is measured")
 RIVAL_OF_NONE = LeftOut("no kernel of the file is correct here, so there is no time to compare with")
 """Why a built-in kernel that only serves for comparison is not timed."""
+LATER = LeftOut("it was not timed")
+"""Of a Run before its kernel is timed together with others."""
 PEER = LeftOut("it is a peer itself", Cause.SUITE)
 """Why a peer is not cross-validated."""
 
@@ -106,6 +108,7 @@ class Group:
             "variant": variant.name,
             "kernel": variant.id,
             "peer": variant.tier is Tier.PEER,
+            "peer_version": variant.version() if variant.tier is Tier.PEER and variant.missing() is None else "",
             "workload": WorkloadFacts(
                 id=work.id, axes=dict(work.axes), family=work.family, layout=work.layout, title=work.title, seed=seed
             ),
@@ -212,7 +215,7 @@ class Judging:
             cases = admitted(self._cases, variant, listed.workload.axes)
         except InvalidArgumentError as error:
             return Accuracy(status=Status.NOT_RUN, reason=f"it does not take these inputs: {error}"), None
-        except BrokenReferenceError as error:
+        except (BrokenReferenceError, DeviceUnavailableError) as error:  # the second: a peer whose package is broken
             return Accuracy(status=Status.ERROR, reason=str(error)), None
         found = self._judged(self._workers.of(variant), cases)
         if found.accuracy.status is Status.PASS:
@@ -321,11 +324,9 @@ def drawn_run(
 
 
 def listed_run(group: Group, variant: Variant, listed: ListedWorkload, found: Judgement) -> Run:
-    """The Run of a variant that is not measured."""
-    assert found.left_out is not None
-    run = _untimed(
-        group, variant, listed.seed, listed.threads, found.accuracy, found.receipt, found.seconds, found.left_out
-    )
+    """The Run of a variant without figures: it is not measured, or measured later with others."""
+    why = found.left_out or LATER
+    run = _untimed(group, variant, listed.seed, listed.threads, found.accuracy, found.receipt, found.seconds, why)
     return run if found.device_stats is None else run.model_copy(update={"device_stats": found.device_stats})
 
 

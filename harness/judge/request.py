@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from tritmark.harness.providers import Candidate, PeerLibrary
 from tritmark.harness.record import DIMENSIONS, Layer, NotJudged, Run
 from tritmark.harness.store import Partial
 from tritmark.harness.suite import Suite
 from tritmark.harness.weights import Conventions
+
+if TYPE_CHECKING:
+    from tritmark.harness.league.turns import Session
 
 
 class Observer(Protocol):
@@ -70,5 +73,7 @@ class Request:
     """The rule whose proposal this invocation follows."""
     dimensions: frozenset[str] = frozenset(DIMENSIONS)
     """The dimensions to judge. Accuracy is always judged with another one: only a correct kernel is measured."""
+    session: Session | None = None
+    """Where the ratios of kernels on the host are kept, which are then timed together; None: each is timed alone."""
     not_judged: tuple[NotJudged, ...] = ()
     """Entries that the caller left out beforehand, for the Record."""

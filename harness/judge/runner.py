@@ -19,6 +19,7 @@ from tritmark.harness.judge.not_judged import not_judged
 from tritmark.harness.judge.planning import measured_ids, missing, plan, present_devices, timed_count
 from tritmark.harness.judge.request import Observer, Request
 from tritmark.harness.judge.timing import GroupTiming
+from tritmark.harness.judge.together import together
 from tritmark.harness.judge.untimed import listed, most_memory, untimed, why_unmeasured
 from tritmark.harness.judge.weight_layers import float_layers, stored_layers
 from tritmark.harness.machine.system_clock import SystemClock
@@ -146,14 +147,22 @@ def _runs(
         observer.finished(run)
         yield run
     to_time = [
-        variant
+        (group, variant)
         for group in groups
         for variant in group.variants
         if group.run_id(variant) in roofed & judgements.keys()
         and judgements[group.run_id(variant)].left_out is None
         and why_unmeasured(variant, request, installed, wrong) is None
     ]
-    _roofs(installed, dict.fromkeys(variant.key.device for variant in to_time), partial, observer)
+    _roofs(installed, dict.fromkeys(group.key.device for group, _ in to_time), partial, observer)
+    if request.session is not None:
+        places = [each for each in to_time if installed.registry.devices[each[0].key.device].memory is None]
+        observer.started(f"{len(places)} kernels, timed together")
+        for run in together(installed, request, request.session, places, judgements):
+            del judgements[run.id]
+            partial.add(run)
+            observer.finished(run)
+            yield run
     materials = Materials(request.seed)
     with Workers(
         installed,

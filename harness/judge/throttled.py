@@ -5,8 +5,8 @@ from __future__ import annotations
 from tritmark.harness.record import MachineLoad, Performance, Status, UnitSensors
 from tritmark.harness.record.model import TOO_NOISY
 from tritmark.harness.text import units
+from tritmark.harness.validate.ceiling import TELLING
 from tritmark.harness.validate.confirm import statistical
-from tritmark.harness.validate.performance import TELLING
 
 SLOWING = ("hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "sw_thermal_slowdown")
 """Reasons of NVML for which a GPU is slower than it should be: heat, or lack of power."""

@@ -9,7 +9,7 @@ from tritmark.harness.league.model import Basis, Contender, ContenderTiming, Lea
 from tritmark.harness.record import Accuracy, Measurement, PeerComparison, Ratio, Record, Run, Status
 from tritmark.harness.spec import ToleranceKind
 from tritmark.harness.text import groups
-from tritmark.harness.validate.performance import TELLING
+from tritmark.harness.validate.ceiling import TELLING
 
 Temperature = Literal["cold", "hot"]
 TEMPERATURES: tuple[Temperature, ...] = ("cold", "hot")
@@ -26,8 +26,16 @@ _ROUNDED_ONCE = 0.5
 """Largest difference from the exact value in ulp after one rounding."""
 
 
+BitsOf = Callable[[str, Mapping[str, int]], float | None]
+"""The stored bits of a weight in a format, at these axes."""
+
+
 def _unknown(format: str) -> str:
     return ""
+
+
+def _unknown_bits(format: str, axes: Mapping[str, int]) -> float | None:
+    return None
 
 
 def work_of(run: Run, scales: ScalesOf = _unknown) -> Work:
@@ -67,11 +75,12 @@ def tables(
     calls: Mapping[Work, Sequence[WholeCall]] | None = None,
     found_best: Best | None = None,
     scales: ScalesOf = _unknown,
+    bits: BitsOf = _unknown_bits,
 ) -> tuple[LeagueTable, ...]:
     """The league tables of a Record, one for each work: formats with other scales have a table of their own.
 
     `turns` and `found_best`: interleaved ratios and the best Runs that they refer to. Without them, the ratios follow
-    from the Record.
+    from the Record. `bits`: for kernels whose memory was not judged.
     """
     right = groups.selectable(record)
     made = []
@@ -92,7 +101,7 @@ def tables(
                 title=first.workload.title,
                 threads=first.threads,
                 scales=work[-1],
-                contenders=tuple(sorted(_contenders(runs, best, turns or {}), key=_order)),
+                contenders=tuple(sorted(_contenders(runs, best, turns or {}, bits), key=_order)),
                 calls=tuple((calls or {}).get(work, ())),
             )
         )
@@ -109,12 +118,14 @@ def _order(contender: Contender) -> tuple[bool, bool, bool, float]:
     )
 
 
-def _contenders(runs: Sequence[Run], best: Mapping[Temperature, Run | None], turns: Interleaving) -> list[Contender]:
-    own = {run.id: _contender(run, best, turns) for run in runs}
+def _contenders(
+    runs: Sequence[Run], best: Mapping[Temperature, Run | None], turns: Interleaving, bits: BitsOf
+) -> list[Contender]:
+    own = {run.id: _contender(run, best, turns, bits) for run in runs}
     return [*own.values(), *_peers(runs, own, best["hot"])]
 
 
-def _contender(run: Run, best: Mapping[Temperature, Run | None], turns: Interleaving) -> Contender:
+def _contender(run: Run, best: Mapping[Temperature, Run | None], turns: Interleaving, bits: BitsOf) -> Contender:
     cold, hot = (_pace(run, best[temperature], temperature, turns) for temperature in TEMPERATURES)
     accuracy = run.accuracy
     reason = next((each.reason for each in (accuracy, run.performance, run.memory, run.cross) if each.failed), "")
@@ -122,11 +133,12 @@ def _contender(run: Run, best: Mapping[Temperature, Run | None], turns: Interlea
         kernel=run.kernel,
         variant=run.variant + (f" (calls {' and '.join(accuracy.borrowed)})" if accuracy.borrowed else ""),
         format=run.format,
+        version=run.peer_version,
         verdict=groups.verdict(run),
         reason=reason,
         exact=_exact(accuracy) if accuracy.elements else None,
         largest_error=accuracy.largest_error,
-        bits_per_weight=run.memory.bits_per_weight,
+        bits_per_weight=run.memory.bits_per_weight or (None if run.peer else bits(run.format, run.workload.axes)),
         cold=cold,
         hot=hot,
     )

@@ -53,7 +53,7 @@ class Contender(Model):
     format: str
     """Format of the weights or values; for a peer, the format of the kernel that it was compared with."""
     version: str = ""
-    """Version of a peer."""
+    """Version of a peer, and of a variant also the instruction sets of its build."""
     peer: bool = False
     """A peer that is not a variant and is known from cross-validation only."""
     verdict: Status
@@ -93,9 +93,22 @@ class LeagueTable(Model):
     threads: int
     scales: str = ""
     """The scales of the weights in words, "" if they are not known."""
+    repacked: tuple[str, ...] = ()
+    """Formats with such scales that have no kernel of this op there: their weights are repacked into one that has."""
     contenders: tuple[Contender, ...]
     """Sorted by cold time, then those without a cold figure, those with noisy figures, and incorrect ones last."""
     calls: tuple[WholeCall, ...] = ()
+
+
+class AbsentPeer(Model):
+    """A peer without figures."""
+
+    name: str
+    op: str
+    scales: str
+    """The scales of the weights in words."""
+    reason: str
+    """What is not installed and the next step, or why it has no such product."""
 
 
 class League(Model):
@@ -110,3 +123,15 @@ class League(Model):
     distrust: str = ""
     """What contradicts the Record; "" for nothing."""
     tables: tuple[LeagueTable, ...]
+    absent: tuple[AbsentPeer, ...] = ()
+    """Peers for the same work that were not timed; empty for a Record that was not measured just now."""
+
+    @property
+    def builds(self) -> dict[str, str]:
+        """By version and build, the names of the peers that were timed, separated by commas."""
+        found: dict[str, dict[str, None]] = {}
+        for table in self.tables:
+            for one in table.contenders:
+                if one.version:
+                    found.setdefault(one.version, {})[one.variant] = None
+        return {version: ", ".join(names) for version, names in found.items()}

@@ -17,10 +17,10 @@ from tritmark.harness.measure.clocks import PythonClock, clock_for
 from tritmark.harness.measure.statistics import ENOUGH_SAMPLES, LEAST_SAMPLES, median
 from tritmark.harness.measure.stopping import First, Interval, MinimumSamples, TimeLimit
 from tritmark.harness.record import Ratio, Record, Run
-from tritmark.harness.spec import Arrays, Axes, Device, KernelKey, Launch, Op, Variant, Workload
+from tritmark.harness.spec import Arrays, Axes, Device, KernelKey, Launch, Op, PublicCall, Variant, Workload
 from tritmark.harness.text import groups
 from tritmark.harness.validate.cases import Material
-from tritmark.harness.validate.performance import LAYOUT_NOISE
+from tritmark.harness.validate.ceiling import LAYOUT_NOISE
 from tritmark.harness.validate.sets import Sets
 from tritmark.harness.worker import Workers
 
@@ -37,7 +37,8 @@ _ROUNDS = 3
 
 @dataclass(slots=True)
 class Session:
-    """The interleaved measurements for a Record."""
+    """The interleaved measurements for a Record: of kernels that were timed together (together.py), and by `complete`
+    of others, in pairs."""
 
     ratios: dict[tuple[str, Temperature], Ratio] = field(default_factory=dict)
     best: dict[tuple[Work, Temperature], str] = field(default_factory=dict)
@@ -47,15 +48,21 @@ class Session:
     """Measurements that failed, and why."""
 
 
-def taken(
-    installed: Installed, record: Record, report: Callable[[str], None], *, candidates: Sequence[Candidate] = ()
-) -> Session:
-    """Time each measured kernel of the Record against the best one for the same work, interleaved.
+def complete(
+    session: Session,
+    installed: Installed,
+    record: Record,
+    report: Callable[[str], None],
+    *,
+    candidates: Sequence[Candidate] = (),
+) -> None:
+    """Time each measured kernel of the Record against the best one for the same work, interleaved, unless the session
+    has their ratios; and whole calls.
 
     `report` gets a line for each work. `candidates`: the sources of variants that no installed package has. An
     exception or a crash is recorded as a problem of its pair and does not stop the others.
     """
-    session, right = Session(), groups.selectable(record)
+    right = groups.selectable(record)
     variants = {variant.id: variant for variant in installed.registry.variants}
     with Workers(installed, candidates) as workers:
         for work, runs in by_work(record, installed.scales_of).items():
@@ -66,6 +73,8 @@ def taken(
             material = Material(installed.ops[first.op], workload, facts.seed)
             known = [run for run in admitted(runs, right) if run.kernel in variants]
             for temperature in TEMPERATURES:
+                if (work, temperature) in session.best:
+                    continue
                 rival = best = best_of(known, temperature)
                 ratios: dict[str, Ratio] = {}
                 problems: list[str] = []
@@ -83,10 +92,16 @@ def taken(
                 session.ratios.update({(run, temperature): ratio for run, ratio in ratios.items()})
                 session.problems += problems
             called = best_of([run for run in known if not run.peer], "hot")
-            # Whole calls take float weights, so each workload has them once.
-            if called is not None and not any(each[:-1] == work[:-1] for each in session.calls):
-                session.calls[work] = _calls(workers, variants[called.kernel], called, material, session)
-    return session
+            brought = _brought(installed, first.op, first.device, work[-1])
+            if called is not None and brought:
+                session.calls[work] = _calls(workers, variants[called.kernel], called, material, work[-1], session)
+
+
+def _brought(installed: Installed, op: str, device: str, scales: str) -> list[PublicCall]:
+    """The whole calls of that op and device, with weights that have such scales."""
+    calls = [call for provider in installed.providers.values() for call in provider.calls()]
+    kind = installed.registry.devices[device].type
+    return [each for each in calls if (each.op, each.device, each.scales) == (op, kind, scales)]
 
 
 def _beside(
@@ -133,8 +148,10 @@ def sooner(best: Run, known: Sequence[Run], ratios: Mapping[str, Ratio]) -> Run 
     return min(quicker, key=lambda run: ratios[run.id].median, default=None)
 
 
-def _calls(workers: Workers, variant: Variant, run: Run, material: Material, session: Session) -> tuple[WholeCall, ...]:
-    arguments = (material.logical[0], dict(run.workload.axes), run.dtype, run.threads, run.workload.seed)
+def _calls(
+    workers: Workers, variant: Variant, run: Run, material: Material, scales: str, session: Session
+) -> tuple[WholeCall, ...]:
+    arguments = (material.logical[0], dict(run.workload.axes), run.dtype, run.threads, run.workload.seed, scales)
     try:
         found: tuple[WholeCall, ...] = workers.of(variant).call("whole calls", calls_task, *arguments)
     except Exception as error:
@@ -210,10 +227,11 @@ class CalledFunction:
         self.runs += 1
 
 
-def calls_task(site: Site, logical: Arrays, axes: Axes, dtype: str, threads: int, seed: int) -> tuple[WholeCall, ...]:
-    """All whole calls of the site's op and device, interleaved with the fastest one."""
-    brought = [call for provider in site.installed.providers.values() for call in provider.calls()]
-    suited = [each for each in brought if each.op == site.op.name and each.device == site.device.type]
+def calls_task(
+    site: Site, logical: Arrays, axes: Axes, dtype: str, threads: int, seed: int, scales: str
+) -> tuple[WholeCall, ...]:
+    """All whole calls of the site's op and device with weights that have such scales, interleaved with the fastest."""
+    suited = _brought(site.installed, site.op.name, site.variant.key.device, scales)
     rng = np.random.default_rng([seed, len(suited)])
     reported, ready = [], []
     for each in suited:

@@ -86,6 +86,9 @@ class Run(Model):
     """None if the code was not inspected."""
     peer: bool = False
     """The kernel is a peer's. Its verdicts are reported and do not decide the verdict of the Record."""
+    peer_version: str = ""
+    """Of a peer: its version, and the instruction sets of its build. "" if it is not a peer or not installed, and in
+    old Records."""
     node_use: NodeUse | None = None
     """None on a host with one node, on a device with its own memory, and if nothing was timed."""
     load: MachineLoad | None = None

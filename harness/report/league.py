@@ -35,7 +35,8 @@ def title(table_: LeagueTable) -> str:
     """The title of a table: op, shape, output dtype, device, threads, scales of the weights."""
     axes = " ".join(f"{name}={size}" for name, size in table_.axes.items())
     threads = units.counted(table_.threads, "thread")
-    return ", ".join(filter(None, (f"{table_.op} {axes}", table_.dtype, table_.device, threads, table_.scales)))
+    scales = f"{table_.scales}, also of {', '.join(table_.repacked)}" if table_.repacked else table_.scales
+    return ", ".join(filter(None, (f"{table_.op} {axes}", table_.dtype, table_.device, threads, scales)))
 
 
 def behind(pace: ContenderTiming | None) -> str:
@@ -86,6 +87,15 @@ def notes(league: League) -> list[str]:
     return reported
 
 
+def peers(league: League) -> list[str]:
+    """What was timed of other projects, and what was not."""
+    lines = [f"Peer {names}: {version}" for version, names in league.builds.items()]
+    reasons: dict[tuple[str, str], dict[str, None]] = {}
+    for one in league.absent:
+        reasons.setdefault((one.name, one.reason), {})[f"{one.op}, {one.scales}" if one.scales else one.op] = None
+    return lines + [f"Not timed: {name}: {why} ({'; '.join(work)})" for (name, why), work in reasons.items()]
+
+
 def headline(league: League) -> str:
     """The numbers of kernels and workloads."""
     kernels = {one.kernel for each in league.tables for one in each.contenders}
@@ -101,6 +111,7 @@ def html(league: League) -> str:
         league=league,
         headline=headline(league),
         notes=notes(league),
+        peers=peers(league),
         title=title,
         figures_of=figures_of,
         exactness=exactness,
@@ -131,6 +142,8 @@ def markdown(league: League) -> str:
     ]
     for each in league.tables:
         lines += [f"#### {code(title(each))}", "", *_contenders(each), *_calls(each)]
+    if peers(league):
+        lines += ["#### Peers", "", *(f"- {code(each)}" for each in peers(league)), ""]
     return "\n".join(lines).strip() + "\n"
 
 

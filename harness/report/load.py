@@ -8,7 +8,7 @@ from statistics import median
 from tritmark.harness.measure.system_load import crowded
 from tritmark.harness.record import MachineLoad, Record, Run
 from tritmark.harness.text import units
-from tritmark.harness.validate.performance import TELLING
+from tritmark.harness.validate.ceiling import TELLING
 
 
 def loads(record: Record) -> list[MachineLoad]:

@@ -23,8 +23,8 @@ from tritmark.harness.selection.tasks import FirstRun, trial_task
 from tritmark.harness.spec import Axes, KernelKey, Requirement, Variant, Workload
 from tritmark.harness.tuned import Choice
 from tritmark.harness.validate.cases import Case, Material
+from tritmark.harness.validate.ceiling import LAYOUT_NOISE
 from tritmark.harness.validate.compare import compare
-from tritmark.harness.validate.performance import LAYOUT_NOISE
 from tritmark.harness.worker import Workers
 
 SLOWER = 2.0

@@ -23,7 +23,7 @@ from tritmark.harness.registry import fewest
 from tritmark.harness.spec import Arrays, Axes, Op, PortableCall, Workload
 from tritmark.harness.tuned import Choice
 from tritmark.harness.validate.cases import Material
-from tritmark.harness.validate.performance import LAYOUT_NOISE
+from tritmark.harness.validate.ceiling import LAYOUT_NOISE
 
 AUTO = "auto"
 """The name of a device that is chosen for each call."""

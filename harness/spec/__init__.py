@@ -63,6 +63,7 @@ from tritmark.harness.spec.provider import (
     Provider,
     PublicCall,
     Ternarized,
+    Unsupported,
     WeightType,
 )
 from tritmark.harness.spec.stats import DeviceStats, MemoryFigures
@@ -137,6 +138,7 @@ __all__ = [
     "ToleranceKind",
     "TracedAccess",
     "Traffic",
+    "Unsupported",
     "Values",
     "Variant",
     "WeightType",

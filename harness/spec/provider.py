@@ -84,6 +84,22 @@ class PublicCall:
     """Description of its inputs."""
     prepare: Callable[[Arrays, Axes, int], Callable[[], Any]]
     missing: Callable[[], str | None] = lambda: None
+    scales: str = ""
+    """The scales of its weights in words, see Format.scales; "" if it has no weights. It is compared with kernels for
+    such weights only."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unsupported:
+    """A project without a product for some work, so that the league's list of peers is complete."""
+
+    name: str
+    """The project, or a part of it."""
+    op: str
+    device: str
+    reason: str
+    scales: str = "*"
+    """A glob for the scales of weights in words, see Format.scales."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,6 +255,8 @@ class Provider:
     """Third-party implementations for cross-validation."""
     libraries: Callable[[], Sequence[Any]] = tuple
     """Third-party C or C++ libraries for cross-validation (see harness.cross), loaded on request."""
+    unsupported: Callable[[], Sequence[Unsupported]] = tuple
+    """Third-party projects without a product for some work."""
     calls: Callable[[], Sequence[PublicCall]] = tuple
     """Public functions for the league table: the package's own and third-party ones."""
     portable: Callable[[str, Axes, int | None], Sequence[PortableCall]] = lambda op, axes, threads: ()

@@ -109,6 +109,11 @@ def nothing_missing() -> str | None:
     return None
 
 
+def _no_version() -> str:
+    """For a variant of tritmark or of the user: "", its code has a hash."""
+    return ""
+
+
 def _no_code(target: str, binaries: frozenset[str] = frozenset()) -> tuple[CodeFile, ...]:
     return ()
 
@@ -152,6 +157,8 @@ class Variant:
     For third-party code:
 
     - `missing()` returns why it is not installed and the next step, or None. It loads nothing.
+    - `version()` returns its version and the instruction sets of its build. It loads nothing, and is called only if
+      nothing is missing.
     - `load()` loads it, in the process that runs it and before anything of it is watched. It raises on failure.
     - `packs`: binding copies inputs into its own layout, as its users do once when they load a model. A launch then
       does not see later writes to its inputs, and the copy does not count as workspace.
@@ -172,6 +179,7 @@ class Variant:
     code: Callable[[str, frozenset[str]], Sequence[CodeFile]] = _no_code
     rank: int = 0
     missing: Callable[[], str | None] = nothing_missing
+    version: Callable[[], str] = _no_version
     load: Callable[[], object] = loaded_already
     packs: bool = False
     error_bound: Callable[[Arrays, Axes], Mapping[str, Any]] | None = None

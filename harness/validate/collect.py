@@ -23,7 +23,7 @@ from tritmark.harness.measure.stopping import First, Interval, MinimumSamples, T
 from tritmark.harness.record import Ratio
 from tritmark.harness.spec import Arrays, Axes, Device, KernelKey, Launch, Op, Peer, Variant
 from tritmark.harness.validate.cases import is_array
-from tritmark.harness.validate.performance import LAYOUT_NOISE
+from tritmark.harness.validate.ceiling import LAYOUT_NOISE
 
 if TYPE_CHECKING:
     from tritmark.harness.providers import Installed, PeerLibrary

@@ -10,7 +10,6 @@ the expected values and its own clock (see confirm).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -19,26 +18,19 @@ from tritmark.harness.machine.memory import rss_bytes
 from tritmark.harness.measure.alternate import SHORTEST_NS, Alternation, Timed, alternate, calibrate
 from tritmark.harness.measure.buffers import ALIGNMENT, HOST, Rotation, memory_of, rotation
 from tritmark.harness.measure.clocks import PythonClock, clock_for, own_clock
-from tritmark.harness.measure.statistics import ENOUGH_SAMPLES, LEAST_SAMPLES, interval, median
+from tritmark.harness.measure.statistics import ENOUGH_SAMPLES, LEAST_SAMPLES, median
 from tritmark.harness.measure.stopping import First, Interval, MinimumSamples, Plateau, TimeLimit
-from tritmark.harness.measure.survey import BYTES, FastestProbe, Field, bind, compute_bytes, survey
-from tritmark.harness.record import CeilingComparison, Measurement, Performance, Status, Timing
+from tritmark.harness.measure.survey import Field, bind, compute_bytes, survey
+from tritmark.harness.record import Measurement, Performance, Status
 from tritmark.harness.spec import Arrays, Axes, Device, KernelKey, Launch, Op, Variant
 from tritmark.harness.text.units import counted
 from tritmark.harness.validate.audit import Audited, AuditedOutputs, AuditedPiece, Auditor, late, tasks
 from tritmark.harness.validate.cases import is_array
+from tritmark.harness.validate.ceiling import LAYOUT_NOISE, TELLING, Limit, compared, limit_of
 from tritmark.harness.validate.evidence import LaunchEvidence
 from tritmark.harness.validate.guard_names import Complaint, Guard, in_order
 from tritmark.harness.validate.pieces import Pieces
 from tritmark.harness.validate.sets import Sets
-
-LAYOUT_NOISE = 0.004
-"""The place that the linker gives a kernel changes its time by 0.1 to 0.4 %. No figure is better, so finer sampling is
-waste."""
-
-TELLING = 0.05
-"""The difference that measurements must resolve. A kernel further below the physical floor does not do its work. A
-probe further behind a kernel lost."""
 
 PAIRS = 100
 """Number of pairs after which an interval of TELLING suffices. Each further pair adds 28 bytes to a Record, and finer
@@ -47,39 +39,11 @@ claims belong to the gate."""
 DIGITS = 4
 """Significant digits of stored samples."""
 
-_LOADED = 2.0
-"""The speed of a machine may change by this factor between moments. A probe whose fastest sample is slower was held
-up."""
-
 THROUGH_PYTHON = "its times include the cost of each call through Python: the device's clock cannot call its code"
 """Limit of a performance verdict for a kernel that the device's own clock cannot call."""
 
 _PATIENCE = 8
 _OVERHEAD_S = 0.01
-
-
-@dataclass(frozen=True, slots=True)
-class _Limit:
-    """The limit of a workload: the probe, the needed part of its work, its bytes, and whether they are cold."""
-
-    roof: FastestProbe
-    need: int
-    nbytes: int
-    cold: bool
-
-    @property
-    def work(self) -> int:
-        """Work of one call of the probe."""
-        return self.roof.ceiling.work(self.nbytes)
-
-    @property
-    def scale(self) -> float:
-        """The needed work divided by the probe's."""
-        return self.need / self.work
-
-    def outrun(self, found: Alternation) -> bool:
-        """Whether the kernel was faster than the fastest sample of the probe, by more than noise."""
-        return median(found.a_ns) < (1 - TELLING) * self.scale * min(found.b_ns)
 
 
 class Bench:
@@ -241,28 +205,12 @@ class Bench:
         for index in self._sets.others_than(self.seen.whole, ran):
             self.seen.whole_of(self._sets, index, "cold, a set of arrays", self._rng)
 
-    def _limit(self, threads: int, cold: bool) -> _Limit:
-        """The ceiling with the longest time for this workload."""
-        found = survey(self._device)
-        needs = {"read": self._traffic.read, "write": self._traffic.written, "compute": self._traffic.operations}
-        limits = []
-        for name, need in needs.items():
-            if need:
-                moves = found.unit(name) == BYTES
-                nbytes = self._footprint if moves else compute_bytes(self._device, threads)
-                limits.append(
-                    _Limit(
-                        found.roof(name, self._field, nbytes, threads=threads, cold=cold and moves),
-                        need,
-                        nbytes,
-                        cold and moves,
-                    )
-                )
-        return max(limits, key=lambda limit: limit.need / limit.roof.rate)
+    def _limit(self, threads: int, cold: bool) -> Limit:
+        return limit_of(self._device, self._traffic, self._footprint, self._field, threads, cold=cold)
 
     def _against(
         self, timed: Timed, order: list[int], threads: int, temperature: str
-    ) -> tuple[_Limit, Timed, Alternation]:
+    ) -> tuple[Limit, Timed, Alternation]:
         """Time the kernel interleaved with the probe that limits it. `order`: the set that each launch is bound to."""
         cold = temperature == "cold"
         limit = self._limit(threads, cold)
@@ -307,7 +255,6 @@ class Bench:
             survey(self._device).forget(limit.roof.ceiling.name)
             limit, probe, found = self._against(timed, order, threads, temperature)
             fraction = found.ratio(limit.scale)
-        name = limit.roof.ceiling.name
         ran = sum(launch.runs for launch in launches) - before
         if ran != timed.made:
             faults.append(
@@ -316,52 +263,21 @@ class Bench:
                     f"{temperature}: {counted(timed.made, 'call')} made, but the code ran {counted(ran, 'time')}",
                 )
             )
-        if fraction.pairs < LEAST_SAMPLES:
-            remarks.append(
-                f"{temperature}: calls are so long that the number of pairs of samples is only {fraction.pairs}"
-            )
-        lost = limit.outrun(found)
-        if lost:
-            took = median(found.a_ns)
-            most = survey(self._device).most(name, self._field, limit.nbytes, threads=threads, cold=limit.cold)
-            floor = limit.need * 1e9 / most
-            if took < (1 - TELLING) * floor:
-                why = (
-                    f"{took:.0f} ns a call is below the physical floor of {floor:.0f} ns (the fastest {name} probe): "
-                    "the kernel cannot have done all of its work"
-                )
-                faults.append(Complaint(Guard.FLOOR, f"{temperature}: {why}"))
-        lost = lost or fraction.low > 1 + TELLING
-        # Load during the probe must not make a kernel look good.
-        loaded = limit.work * 1e9 / min(found.b_ns) * _LOADED < limit.roof.rate
-        if loaded and not lost:
-            remarks.append(
-                f"{temperature}: the {name} probe was never half as fast as in the machine's survey: something "
-                "loads the machine while it runs. How close the kernel comes to the ceiling is not known"
-            )
-        elif lost:
-            remarks.append(
-                f"{temperature}: the {name} probe lost, at {100 * fraction.median:.0f} %: other processes held it up, "
-                "or it takes longer to start. How close the kernel comes to the ceiling is not known"
-            )
-        if temperature == "cold" and self._rotation.nbytes < self._rotation.wanted:
-            remarks.append(f"cold cycles through {self._rotation.nbytes} bytes of the {self._rotation.wanted} wanted")
-        return Measurement(
-            timing=_timing(found, timed),
-            against=CeilingComparison(
-                ceiling=name,
-                unit=limit.roof.ceiling.unit,
-                rate=limit.work * 1e9 / median(found.b_ns),
-                work=limit.need,
-                fraction=fraction,
-                probe_ns=found.b_ns,
-                probe_work=limit.work,
-                lost=lost or loaded,
-            ),
+        return compared(
+            found,
+            limit,
+            timed,
+            device=self._device,
+            field=self._field,
+            threads=threads,
             footprint=self._footprint,
             rotation=len(timed.launches) * self._sets.nbytes
             + (self._copies if temperature == "cold" else 0)
             + (len(probe.launches) * limit.nbytes if limit.cold else 0),
+            wanted=self._rotation,
+            temperature=temperature,
+            faults=faults,
+            remarks=remarks,
         )
 
     def _overhead(self, launch: Launch, native_ns: float) -> float | None:
@@ -374,20 +290,3 @@ class Bench:
         calibrate(native)
         found = alternate(through, native, self._rng, MinimumSamples(LEAST_SAMPLES, TimeLimit(_OVERHEAD_S)))
         return median([a - b for a, b in zip(found.a_ns, found.b_ns, strict=True)])
-
-
-def _timing(found: Alternation, timed: Timed) -> Timing:
-    low, high = np.exp(interval(np.log(found.a_ns)))
-    q1, middle, q3 = np.quantile(found.a_ns, (0.25, 0.5, 0.75))
-    return Timing(
-        samples_ns=found.a_ns,
-        calls_per_sample=timed.calls,
-        median_ns=float(middle),
-        q1_ns=float(q1),
-        q3_ns=float(q3),
-        low_ns=min(float(low), float(middle)),
-        high_ns=max(float(high), float(middle)),
-        stopped=found.stopped,
-        clock=timed.clock.name,
-        buffers=len(timed.launches),
-    )

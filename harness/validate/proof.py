@@ -31,9 +31,9 @@ from tritmark.harness.record.model import TOO_NOISY
 from tritmark.harness.spec import Arrays, Axes, Device
 from tritmark.harness.validate.audit import LARGE
 from tritmark.harness.validate.cases import Cases
+from tritmark.harness.validate.ceiling import TELLING
 from tritmark.harness.validate.confirm import LIE, CpuTimeAccount, InterferenceWatch, elapsed, statistical
 from tritmark.harness.validate.guard_names import Complaint, Guard, in_order
-from tritmark.harness.validate.performance import TELLING
 from tritmark.harness.validate.pieces import Exchangeable
 from tritmark.harness.validate.shared_sets import SharedSets, set_bytes
 from tritmark.harness.worker import tasks

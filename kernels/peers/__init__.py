@@ -19,7 +19,10 @@ _COMPUTED = tuple(
 )
 
 _ROUNDED = (
-    rounded(each, dtype) for dtype in ("bfloat16", "float16") for each in _COMPUTED if each.dtypes == {"float32"}
+    rounded(each, dtype)
+    for dtype in ("bfloat16", "float16")
+    for each in _COMPUTED
+    if each.op == "ternary_matmul" and each.dtypes == {"float32"}
 )
 
 PEERS: tuple[Peer, ...] = (*_COMPUTED, *(peer for peer in _ROUNDED if peer is not None))

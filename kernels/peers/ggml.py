@@ -12,9 +12,13 @@ from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.spec import Arrays, Axes, Launch, Peer
 from tritmark.kernels.formats import FORMATS
 from tritmark.kernels.peers import libggml, onnx, tq2_0
-from tritmark.kernels.peers.launch import LEAST, PeerLaunch, float_bound, gamma, times, wide_scales
+from tritmark.kernels.peers.experts_bound import of_experts
+from tritmark.kernels.peers.launch import LEAST, PeerLaunch, float_bound, gamma, scaled_times, times, wide_scales
+from tritmark.kernels.peers.libggml_graph import GgmlProduct
 from tritmark.kernels.ternary_matmul.formats import GROUPED, INTEGERS, PRODUCTS, ROWS, one_scale
 from tritmark.kernels.ternary_matmul.scales import weight_scales
+from tritmark.kernels.ternary_matmul_experts.offsets import expert_of
+from tritmark.kernels.ternary_matmul_experts.spec import expert_scales
 
 _LANES = 16
 """The most partial sums of a row's dot product: float32 in a 512-bit register."""
@@ -57,7 +61,8 @@ def _encoded(inputs: Arrays, axes: Axes, scale: Any) -> Arrays:
 def _multiply(format: str, inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:
     M, N, K = axes["M"], axes["N"], -(-axes["K"] // libggml.BLOCK) * libggml.BLOCK
     K = axes["K"] if format == "f32" else K
-    product = libggml.GgmlProduct(format, inputs["weights"], N, K, M, threads, inputs.get("row_scales"))
+    more = {name: inputs.get(name) for name in ("row_scales", "out_scales", "experts")}
+    product = GgmlProduct(format, inputs["weights"], N, K, M, threads, **more)
     activations, out = inputs["activations"], outputs["out"]
     if out.dtype == np.float32:
         return PeerLaunch("ggml_mul_mat", threads, lambda: product.run(activations, out))
@@ -108,15 +113,16 @@ def inverse_scales(inputs: Arrays) -> Any:
     return inverse.astype(np.float32)
 
 
-def grouped_bound(format: str, inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
-    """As _bound. The scale of each block has one more rounding, from the scale of the activations, and loses more if it
-    is denormal. Raises InvalidArgumentError for scales of activations that Q8_K does not hold."""
-    inverse_scales(inputs)
-    terms = axes["K"] // libggml.BLOCK + _LANES
-    scales = np.repeat(np.abs(weight_scales(inputs, axes, format)), libggml.BLOCK, axis=1).astype(np.float64)
-    activations, fields = np.abs(inputs["activations"].astype(np.float64)), inputs["weights"].astype(np.float64) + 2
-    scaled = activations @ (scales * fields).T / inputs["act_scale"].astype(np.float64)[:, np.newaxis]
-    return {"out": gamma(3 + terms) * scaled + LEAST * (activations @ fields.T + terms)}
+def grouped_bound(format: str, own: str, inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
+    """As _bound, for weights of `format` in ggml's type `own`. The scale of each block has one more rounding, from the
+    scale of the activations, and loses more if it is denormal. Raises InvalidArgumentError for scales of activations
+    that are not normal."""
+    inverse = inverse_scales(inputs).astype(np.float64)[:, np.newaxis]
+    terms = axes["K"] // libggml.TYPES[own].addition + _LANES
+    scales, group = np.abs(weight_scales(inputs, axes, format)), FORMATS[format].group
+    activations = np.abs(inputs["activations"].astype(np.float64))
+    scaled = inverse * scaled_times(activations, inputs["weights"], scales, group, plus=2)
+    return {"out": gamma(4 + terms) * scaled + LEAST * (times(activations, inputs["weights"], plus=2) + terms)}
 
 
 def _rows(format: str, inputs: Arrays, axes: Axes) -> Arrays:
@@ -132,17 +138,60 @@ def _rows_bound(format: str, inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
     return {"out": gamma(roundings(axes) + 2) * inverse * scales * sums + LEAST}
 
 
+def _of_experts(format: str, own: str, inputs: Arrays, axes: Axes) -> Arrays:
+    """Weights of all experts in ggml's type, and the expert of each row."""
+    form, experts = FORMATS[format], expert_of(inputs["offsets"], axes["M"])
+    scales: Any = 1.0
+    beside = inverse_scales(inputs)
+    if form.scale_per == "tensor":
+        beside = (inputs["weight_scale"][experts] / inputs["act_scale"].astype(np.float64)).astype(np.float32)
+    else:
+        scales = FORMATS[own].regrouped(expert_scales(inputs, axes, format), form)
+    return {
+        "weights": FORMATS[own].pack(inputs["weights"], scales),
+        "activations": libggml.pack_activations(own, inputs["activations"], beside),
+        "experts": experts.astype(np.int32),
+        **({"out_scales": beside} if libggml.TYPES[own].scaled_beside else {}),
+    }
+
+
+def _part_of_a_block(own: str, axes: Axes) -> str | None:
+    block = libggml.TYPES[own].block
+    return f"K = {axes['K']} is no multiple of {block}" if axes["K"] % block else None
+
+
 def _floats(format: str, inputs: Arrays, axes: Axes) -> Arrays:
     """Weights times their scales, and activations as float values."""
     weights = inputs["weights"] * wide_scales(format, inputs, axes)
     return {"weights": weights, "activations": onnx.floats(inputs)}
 
 
+OWN = ("tq1_0", "tq2_0")
+"""Formats with scales of groups whose bytes every libggml reads."""
+EXPERTS = {"tile64": "tq2_0", "tile64_g64": "q2_0", "tile64_g128": "q2_0", "tile64_g256": "tq2_0"}
+"""ggml's type for each format of weights of experts."""
 _PRODUCT = (
     "libggml, ggml_mul_mat of TQ2_0 weights and Q8_K activations (ggml_vec_dot_tq2_0_q8_K); from PyPI's pywhispercpp"
 )
 
 PEERS = (
+    *(
+        Peer(
+            name="ggml",
+            op="ternary_matmul_experts",
+            formats=frozenset({format}),
+            dtypes=frozenset({"float32"}),
+            source=f"libggml, ggml_mul_mat_id of {own.upper()} weights ({libggml.dot_symbol(own)})",
+            version=libggml.version,
+            missing=partial(libggml.missing, own),
+            encode=partial(_of_experts, format, own),
+            bind=partial(_multiply, own),
+            outputs=("out",),
+            refusal=partial(_part_of_a_block, own),
+            error_bound=partial(of_experts, _bound if format == "tile64" else partial(grouped_bound, format, own)),
+        )
+        for format, own in EXPERTS.items()
+    ),
     Peer(
         name="ggml",
         op="ternary_quantize",
@@ -197,10 +246,10 @@ PEERS = (
             encode=partial(_grouped, format.name),
             bind=partial(_multiply, format.name),
             outputs=("out",),
-            error_bound=partial(grouped_bound, format.name),
+            error_bound=partial(grouped_bound, format.name, format.name),
         )
         for format in GROUPED
-        if format.name in libggml.BLOCK_BYTES
+        if format.name in OWN
     ),
     *(
         Peer(
@@ -219,8 +268,7 @@ PEERS = (
         for format in ROWS
     ),
     *(
-        # It has no type with blocks of 64. Q4_0 and Q8_0, with 32, could hold them, but Q8_0's scale is float16, and
-        # the product is incorrect for -128.
+        # Q2_0 is missing in the wheel that the extra brings. What has it is a variant (products.py).
         Peer(
             name="ggml",
             op="ternary_matmul",
@@ -235,6 +283,6 @@ PEERS = (
             error_bound=partial(float_bound, format.name),
         )
         for format in GROUPED
-        if format.name not in libggml.BLOCK_BYTES
+        if format.name not in OWN
     ),
 )

@@ -12,7 +12,7 @@ import numpy as np
 from tritmark.harness.spec import Arrays, Axes, Launch, Peer
 from tritmark.kernels.formats import BUILT_IN
 from tritmark.kernels.native.cpu import features, native
-from tritmark.kernels.peers import ggml, libggml, libik, onnx
+from tritmark.kernels.peers import ggml, libik, onnx
 from tritmark.kernels.peers.launch import LEAST, PeerLaunch, float_bound, gamma, times, wide_scales
 from tritmark.kernels.ternary_matmul.formats import GROUPED, INTEGERS, PRODUCTS, ROWS, one_scale
 from tritmark.kernels.ternary_matmul.scales import weight_scales
@@ -179,6 +179,6 @@ PEERS = (
             error_bound=partial(float_bound, format.name),
         )
         for format in GROUPED
-        if format.name not in libggml.BLOCK_BYTES and format.scale_dtype == "float16"
+        if format.name not in ggml.OWN and format.scale_dtype == "float16"
     ),
 )

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
+from typing import NamedTuple
 
 from tritmark.harness.errors import DeviceUnavailableError, UsageError
 from tritmark.harness.nearest import nearest
@@ -49,7 +50,11 @@ for each in before:
     ctypes.CDLL(each, mode=ctypes.RTLD_GLOBAL)
 library = ctypes.CDLL(path)
 asked = {name: getattr(library, "ggml_cpu_has_" + name, None) for name in json.loads(sys.argv[2])}
-print(json.dumps({name: bool(function()) for name, function in asked.items() if function}))
+version = getattr(library, "ggml_version", None)
+if version:
+    version.restype = ctypes.c_char_p
+has = {name: bool(function()) for name, function in asked.items() if function}
+print(json.dumps([version().decode() if version else "", has]))
 """
 _PATIENCE_S = 60.0
 
@@ -100,20 +105,42 @@ def dispatches() -> frozenset[str]:
 def compiled(library: Path, *before: Path) -> frozenset[str] | str:
     """The features for which a library like ggml was compiled, as it reports in a separate process. `before`: libraries
     to load first."""
-    return _asked(tuple(str(each) for each in (*before, library)))
+    found = _asked(tuple(str(each) for each in (*before, library)))
+    return found if isinstance(found, str) else found.features
+
+
+def version(library: Path, *before: Path) -> str:
+    """The version that a library like ggml reports, as `compiled` asks it; "" if it reports none."""
+    found = _asked(tuple(str(each) for each in (*before, library)))
+    return "" if isinstance(found, str) else found.version
+
+
+def in_words(needs: Needs) -> str:
+    """The instruction sets of a build, for reports."""
+    if needs is dispatches:
+        return "instruction sets chosen at run time"
+    found = needs()
+    return found if isinstance(found, str) else f"compiled for {', '.join(sorted(found)) or 'no extension'}"
+
+
+class _Told(NamedTuple):
+    """What a library reports."""
+
+    version: str
+    features: frozenset[str]
 
 
 @cache
-def _asked(paths: tuple[str, ...]) -> frozenset[str] | str:
+def _asked(paths: tuple[str, ...]) -> _Told | str:
     command = [sys.executable, "-P", "-c", _ASK, json.dumps(paths), json.dumps(list(_TELLS))]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE_S, check=True)
-        reported = json.loads(done.stdout)
+        version, reported = json.loads(done.stdout)
     except (subprocess.SubprocessError, ValueError):
         return f"{Path(paths[-1]).name} could not be asked for what it is compiled"
     if not reported:
         return f"{Path(paths[-1]).name} does not tell for what it is compiled"
-    return frozenset(_TELLS[name] for name, has in reported.items() if has)
+    return _Told(version, frozenset(_TELLS[name] for name, has in reported.items() if has))
 
 
 def limited(missing: Callable[[], str | None], needs: Needs) -> Callable[[], str | None]:

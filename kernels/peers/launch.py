@@ -42,6 +42,24 @@ def times(left: npt.NDArray[np.float64], weights: npt.NDArray[np.int8], plus: in
     return found
 
 
+def scaled_times(
+    left: npt.NDArray[np.float64],
+    weights: npt.NDArray[np.int8],
+    scales: npt.NDArray[np.float32],
+    group: int,
+    plus: int = 0,
+) -> npt.NDArray[np.float64]:
+    """left (M, K) times weights (N, K) + plus, each times its scale, transposed, in float64. `scales`: (N, groups), of
+    `group` columns each, the last one of fewer."""
+    rows, K = max(1, _SLAB // weights.shape[1]), weights.shape[1]
+    found = np.empty((len(left), len(weights)))
+    for n in range(0, len(weights), rows):
+        part = weights[n : n + rows].astype(np.float64) + plus
+        part *= np.repeat(scales[n : n + rows].astype(np.float64), group, axis=1)[:, :K]
+        np.matmul(left, part.T, out=found[:, n : n + rows])
+    return found
+
+
 def wide_scales(format: str, inputs: Arrays, axes: Axes) -> npt.NDArray[np.float32]:
     """The value of code 1 of each weight, (N, K) or (N, 1): the scale of its group or row."""
     scales = weight_scales(inputs, axes, format)

@@ -30,11 +30,22 @@ BLOCK = 64
 FEATURES = frozenset({"avx2", "fma"})
 """CPU features for which the wheel is compiled."""
 MULTIPLY = "iqk_mul_mat"
-TYPES = {"f16": (1, 0), "iq1_bn": (134, 136), "iq2_bn": (135, 136), "iq2_bn_r4": (335, 147)}
-"""Numbers of its enum ggml_type for weights, and for the activations of their product: Q8_K64; for iq2_bn_r4 Q8_K16;
-for f16 F32."""
+TYPES = {
+    "f16": (1, 0),
+    "iq1_bn": (134, 136),
+    "iq2_bn": (135, 136),
+    "q4_0_r8": (202, 99),
+    "iq2_bn_r4": (335, 147),
+}
+"""Numbers of its enum ggml_type for weights, and for the activations of their product: F32, Q8_K64, Q8_K64, Q8_2_X4,
+Q8_K16."""
 PRODUCTS = ("iq2_bn", "iq2_bn_r4")
 """The ternary formats among them."""
+GROUPED = "q4_0_r8"
+"""Its type that holds ternary weights with a scale for each group of a multiple of 32, in 4.5 bits. It has none with 2
+bits for them."""
+MULTIPLES = {"iq2_bn": (64, 1), "iq2_bn_r4": (64, 4), GROUPED: (128, 16)}
+"""Columns and rows of which a matrix is a multiple, for every instruction set that a build may use."""
 _LANE = {"iq2_bn": 4, "iq2_bn_r4": 16}
 """Activations have four scales, which rotate after this many columns."""
 
@@ -155,6 +166,37 @@ def quantize(format: str, x: Floats, opened: ctypes.CDLL | None = None) -> Bytes
     function.restype, function.argtypes = c_size_t, [c_void_p, c_void_p, c_int64, c_int64, c_void_p, c_void_p]
     function(values.ctypes.data, out.ctypes.data, N, K, None, None)
     return out
+
+
+def pack_q4_0_r8(codes: Codes, scales: Floats) -> Bytes:
+    """Codes (N, K) with a float16 scale for each group of a multiple of 32, (N, groups), as Q4_0 with 8 interleaved
+    rows: uint8 (N, K/32*18). The field of a weight is w + 8.
+
+    For 8 rows and 32 columns: the scale of each row, then for each 4 of columns 0 to 15 the bytes of each row; the high
+    half of a byte is the weight 16 columns on.
+    """
+    N, K = codes.shape
+    if N % 8 or K % 32 or not codes.size:
+        legal = "a multiple of 8 rows and of 32 columns"
+        raise InvalidArgumentError(op="q4_0_r8", argument="codes", found=f"{N} x {K}", legal=legal)
+    fields = (codes + np.int8(8)).view(np.uint8).reshape(N // 8, 8, K // 32, 2, 4, 4)
+    joined = fields[:, :, :, 0] | fields[:, :, :, 1] << np.uint8(4)
+    out = np.empty((N // 8, K // 32, 8 * 18), np.uint8)
+    halves = np.repeat(scales, K // 32 // scales.shape[1], axis=1).astype("<f2")
+    out[:, :, :16] = np.ascontiguousarray(halves.reshape(N // 8, 8, K // 32).transpose(0, 2, 1)).view(np.uint8)
+    out[:, :, 16:] = joined.transpose(0, 2, 3, 1, 4).reshape(N // 8, K // 32, 128)
+    return out.reshape(N, -1)
+
+
+def pack_q8_2_x4(codes: Codes) -> Bytes:
+    """int8 (M, K), K a multiple of 128, as Q8_2_X4 with scale 1: uint8 (M, K/128*144). A block has four scales in
+    bfloat16, the sums of each 32 codes in int16, then the codes."""
+    M, K = codes.shape
+    out = np.empty((M, K // 128, 144), np.uint8)
+    out[:, :, :8] = np.full(4, 0x3F80, "<u2").view(np.uint8)
+    out[:, :, 8:16] = codes.reshape(M, -1, 4, 32).sum(axis=3, dtype="<i2").view(np.uint8)
+    out[:, :, 16:] = codes.reshape(M, -1, 128).view(np.uint8)
+    return out.reshape(M, -1)
 
 
 def pack_activations(format: str, codes: Codes, d: Floats) -> Bytes:

@@ -19,7 +19,7 @@ from tritmark.harness.extras import install
 from tritmark.harness.spec import Arrays, Axes, Launch, Peer
 from tritmark.kernels.formats import Format
 from tritmark.kernels.formats.bits import ZERO_BYTE
-from tritmark.kernels.peers.launch import LEAST, PeerLaunch, gamma, not_installed, times
+from tritmark.kernels.peers.launch import LEAST, PeerLaunch, gamma, not_installed, scaled_times, times
 from tritmark.kernels.ternary_matmul.formats import GROUPED, INTEGERS, PRODUCTS, ROWS, one_scale
 from tritmark.kernels.ternary_matmul.scales import weight_scales
 
@@ -48,8 +48,12 @@ def missing() -> str | None:
 
 
 def load() -> None:
-    """Import it."""
-    import onnxruntime  # noqa: F401
+    """Import it, and onnx, which makes the models. Raises DeviceUnavailableError if one of them cannot be imported."""
+    try:
+        import onnx  # noqa: F401
+        import onnxruntime  # noqa: F401
+    except ImportError as error:
+        raise DeviceUnavailableError(f"onnxruntime: cannot be imported: {error}", next_step=install("peers")) from None
 
 
 _POOL: list[int] = []
@@ -98,6 +102,7 @@ class OnnxProduct:
         reason = missing()
         if reason:
             raise DeviceUnavailableError(f"onnxruntime: {reason}", next_step=install("peers"))
+        load()
         import onnxruntime
 
         model = _model(weights, scale, K, accuracy)
@@ -265,11 +270,12 @@ def _group_scales(format: Format, inputs: Arrays, axes: Axes) -> tuple[Floats, i
     """A scale for each block, (N, blocks), and the columns of a block: a group, or a part of a group or row that is
     short enough."""
     scales = weight_scales(inputs, axes, format.name).reshape(axes["N"], -1)
-    block = _block(format)
+    block = block_of(format)
     return np.repeat(scales, (format.group or axes["K"] + -axes["K"] % block) // block, axis=1), block
 
 
-def _block(format: Format) -> int:
+def block_of(format: Format) -> int:
+    """Columns that share a scale in the product from that format: a group, or a part of it that is short enough."""
     return min(BLOCK, format.group or BLOCK)
 
 
@@ -283,17 +289,18 @@ def _bind_groups(inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> L
     return PeerLaunch("MatMulNBits", threads, product.into(inputs["activations"], outputs["out"]))
 
 
-def _bound_groups(format: Format, inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
+def grouped_bound(format: Format, inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
     """As `bound`, with a scale for each block; a denormal term may lose the least number."""
     scales, block = _group_scales(format, inputs, axes)
-    wide = np.repeat(scales.astype(np.float64), block, axis=1)[:, : axes["K"]]
-    weights = inputs["weights"].astype(np.float64)
+    weights, magnitudes = inputs["weights"], np.abs(scales)
     values = np.abs(_activations(inputs))
-    below = LEAST * (axes["K"] + values @ (np.abs(weights) + 2).T)
+    below = LEAST * (axes["K"] + times(values, np.abs(weights), plus=2))
     if not quantizes(block):
-        return {"out": gamma(axes["K"] + _SCALES) * (values @ np.abs(wide * weights).T) + below}
+        sums = scaled_times(values, np.abs(weights), magnitudes, block)
+        return {"out": gamma(axes["K"] + _SCALES) * sums + below}
     lost, slack = _lost(inputs, axes, block)
-    return {"out": np.abs(lost @ (wide * weights).T) + slack @ (np.abs(wide) * (weights + 2)).T + below}
+    off = np.abs(scaled_times(lost, weights, scales, block))
+    return {"out": off + scaled_times(slack, weights, magnitudes, block, plus=2) + below}
 
 
 class OnnxIntegers:
@@ -371,14 +378,14 @@ PEERS = (
             op="ternary_matmul",
             formats=frozenset({format.name}),
             dtypes=frozenset({"float32"}),
-            source=f"ONNX Runtime, com.microsoft.MatMulNBits, bits = 2, blocks of {_block(format)}, accuracy "
+            source=f"ONNX Runtime, com.microsoft.MatMulNBits, bits = 2, blocks of {block_of(format)}, accuracy "
             "level 4; from PyPI's onnxruntime",
             version=version,
             missing=missing,
             encode=partial(_encode_groups, format),
             bind=_bind_groups,
             outputs=("out",),
-            error_bound=partial(_bound_groups, format),
+            error_bound=partial(grouped_bound, format),
         )
         for format in (*GROUPED, *ROWS)
     ),

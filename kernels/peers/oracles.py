@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -58,12 +59,14 @@ ORACLES: tuple[FormatOracle, ...] = (
         formats=frozenset({"tq1_0", "tq2_0"}),
         version=lambda: f"libggml {libggml.version()}",
         missing=libggml.missing,
-        complaint=_quantizes_alike(
-            lambda format, x: {
-                "tq1_0": libggml.quantize_row_tq1_0_ref,
-                "tq2_0": libggml.quantize_row_tq2_0_ref,
-            }[format](x)
-        ),
+        complaint=_quantizes_alike(libggml.quantize),
+    ),
+    FormatOracle(
+        name="libggml with Q2_0",
+        formats=frozenset({"q2_0"}),
+        version=lambda: f"libggml {libggml.version()}",
+        missing=partial(libggml.missing, "q2_0"),
+        complaint=_quantizes_alike(libggml.quantize),
     ),
     FormatOracle(
         name="ik_llama",

@@ -26,11 +26,14 @@ from tritmark.kernels.peers import ggml, ik_llama, isa, libggml, libik, onnx, to
 from tritmark.kernels.peers.launch import PeerLaunch, gamma, times
 from tritmark.kernels.ternary_matmul import cpu
 from tritmark.kernels.ternary_matmul.scales import weight_scales
+from tritmark.kernels.ternary_matmul_experts.offsets import expert_of
 
 OP, DTYPE = "ternary_matmul", "float32"
 ONNX = "onnxruntime-int8"
 FASTEST = next(iter(cpu.FORMATS))
 """The fastest of tritmark's formats with one scale: peers that repack weights have their keys in it."""
+
+_GGML_FEATURES = frozenset({"avx2", "f16c"})
 
 _LEAST, _MOST = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
 
@@ -46,8 +49,9 @@ a thousand times as long as a call."""
 
 
 def packed(format: str, own: str, pack: Callable[[Codes], Bytes], inputs: Arrays, axes: Axes) -> Bytes:
-    """The weights in another layout, in their own memory."""
-    weights, shape = np.ascontiguousarray(inputs["weights"]), (axes["N"], axes["K"])
+    """The weights in another layout, in their own memory; codes are (N, K), or (E, N, K) of experts."""
+    weights, matrix = np.ascontiguousarray(inputs["weights"]).reshape(-1), (axes["N"], axes["K"])
+    shape = (axes["E"], *matrix) if "E" in axes else matrix
     mark = sha256(repr((format, own, shape)).encode() + weights.tobytes()).hexdigest()
     if mark not in _LAST:
         _LAST.clear()
@@ -88,40 +92,79 @@ def bound(name: str, roundings: Callable[[Axes], int], inputs: Arrays, axes: Axe
     return {"out": gamma(roundings(axes)) * scale[:, np.newaxis] * sums}
 
 
+def stored_scales(format: str, inputs: Arrays, axes: Axes) -> npt.NDArray[np.float32]:
+    """The scales in the bytes of the weights, for the rows of all matrices: (N, groups) or (E * N, groups)."""
+    each = np.ascontiguousarray(inputs["weights"]).reshape(axes.get("E", 1), -1)
+    return np.concatenate([BUILT_IN[format].stored_scales(one, (axes["N"], axes["K"])) for one in each])
+
+
+def scales_beside(format: str, inputs: Arrays, axes: Axes) -> npt.NDArray[np.float32]:
+    """The factor of each row of activations, (M,): the inverse of its scale, times that of its matrix if the bytes of
+    the weights have none."""
+    if BUILT_IN[format].scale_per != "tensor":
+        return inverse_scales(inputs)
+    if "offsets" in inputs:
+        return both_scales({**inputs, "weight_scale": inputs["weight_scale"][expert_of(inputs["offsets"], axes["M"])]})
+    return both_scales(inputs)
+
+
+def blocks(format: str, own: str, inputs: Arrays, axes: Axes) -> Bytes:
+    """Weights in ggml's format `own`, (N, bytes) or (E * N, bytes). The bytes are unchanged if `own` is the key's
+    format. Otherwise they have its codes, and its scales or 1."""
+    rows = axes.get("E", 1) * axes["N"]
+    if format == own:
+        unchanged: Bytes = inputs["weights"].reshape(rows, -1)
+        return unchanged
+    if BUILT_IN[format].scale_per == "tensor":
+        return packed(format, own, lambda codes: BUILT_IN[own].pack(codes, 1.0), inputs, axes).reshape(rows, -1)
+    scales = BUILT_IN[own].regrouped(stored_scales(format, inputs, axes), BUILT_IN[format])
+    return packed(format, own, lambda codes: BUILT_IN[own].pack(codes.reshape(rows, -1), scales), inputs, axes)
+
+
 def call(
-    name: str, address: int, weights: Any, activations: Any, outputs: Arrays, axes: Axes, threads: int, **more: Any
+    name: str,
+    address: int,
+    weights: Bytes,
+    activations: Bytes,
+    inputs: Arrays,
+    outputs: Arrays,
+    axes: Axes,
+    threads: int,
+    **more: Any,
 ) -> Launch:
-    """A launch of a function with arrays that were packed for it, and the variant's name."""
+    """A launch of a function with arrays that were packed for it, and the variant's name. It keeps the offsets of
+    experts as they are now."""
+    if "offsets" in inputs:
+        more["offsets"] = np.array(inputs["offsets"])
     made: Launch = native("peers").PeerCall(
         name, address, weights, activations, axes["K"], outputs["out"], threads, **more
     )
     return made
 
 
-def blocks(format: str, own: str, inputs: Arrays, axes: Axes) -> tuple[Bytes, npt.NDArray[np.float32]]:
-    """Weights in ggml's format `own`, (N, bytes), and the scales of the activations, (M,). The bytes are unchanged if
-    `own` is the key's format; otherwise their scale is 1."""
-    if format == own:
-        return inputs["weights"].reshape(axes["N"], -1), inverse_scales(inputs)
-    weights = packed(format, own, lambda codes: BUILT_IN[own].pack(codes, 1.0), inputs, axes)
-    return weights.reshape(axes["N"], -1), both_scales(inputs)
+def bind_ggml(format: str, own: str, inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:
+    """Rows in ggml's type `own` times rows of activations, for one matrix or experts."""
+    opened, scales = libggml.library(), scales_beside(format, inputs, axes)
+    weights = blocks(format, own, inputs, axes)
+    activations = libggml.pack_activations(own, np.ascontiguousarray(inputs["activations"]), scales)
+    more: dict[str, Any] = {"scales": scales} if libggml.TYPES[own].scaled_beside else {}
+    address = libggml.address(opened, libggml.dot_symbol(own))
+    return call(f"ggml-{own}", address, weights, activations, inputs, outputs, axes, threads, **more)
 
 
-def _ggml(format: str, own: str, inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:
-    library = libggml.library()
-    weights, d = blocks(format, own, inputs, axes)
-    activations = libggml.pack_q8_K(np.ascontiguousarray(inputs["activations"]), d)
-    address = libggml.address(library, f"ggml_vec_dot_{own}_q8_K")
-    return call(f"ggml-{own}", address, weights, activations, outputs, axes, threads)
-
-
-def _ik(format: str, own: str, inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:
-    weights, scales = inputs["weights"], inverse_scales(inputs)
-    if format != own:
-        weights, scales = packed(format, own, partial(libik.pack, own), inputs, axes), both_scales(inputs)
-    activations = libik.pack_activations(own, np.ascontiguousarray(inputs["activations"]), scales)
-    name, types = f"ik_llama-{own}", libik.TYPES[own]
-    return call(name, libik.address(), weights, activations, outputs, axes, threads, types=types)
+def bind_ik(format: str, own: str, inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:
+    """ik_llama.cpp's product of its type `own`, for one matrix or experts."""
+    scales, rows, weights = scales_beside(format, inputs, axes), axes.get("E", 1) * axes["N"], inputs["weights"]
+    codes, more = np.ascontiguousarray(inputs["activations"]), dict[str, Any](types=libik.TYPES[own])
+    if own == libik.GROUPED:
+        stored = stored_scales(format, inputs, axes)
+        weights = packed(format, own, lambda each: libik.pack_q4_0_r8(each.reshape(rows, -1), stored), inputs, axes)
+        activations, more["scales"] = libik.pack_q8_2_x4(codes), scales
+    else:
+        if format != own:
+            weights = packed(format, own, lambda each: libik.pack(own, each.reshape(rows, -1)), inputs, axes)
+        activations = libik.pack_activations(own, codes, scales)
+    return call(f"ik_llama-{own}", libik.address(), weights, activations, inputs, outputs, axes, threads, **more)
 
 
 def _onnx(format: str, inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:
@@ -131,14 +174,18 @@ def _onnx(format: str, inputs: Arrays, outputs: Arrays, axes: Axes, threads: int
     return PeerLaunch(ONNX, shared, product.into(onnx.floats(inputs), outputs["out"]))
 
 
-def grouped_bound(format: str, inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
-    """The bound of ggml's product of a format with a scale for each group. Raises InvalidArgumentError if float32 does
-    not hold its sums."""
-    found = ggml.grouped_bound(format, inputs, axes)
+def grouped_bound(format: str, own: str, inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
+    """The bound of ggml's product of a format with a scale for each group, in its type `own`. Raises
+    InvalidArgumentError if float32 does not hold its sums."""
+    return summable("ggml", ggml.grouped_bound(format, own, inputs, axes))
+
+
+def summable(name: str, found: Mapping[str, Any]) -> Mapping[str, Any]:
+    """That bound. Raises InvalidArgumentError if float32 does not hold the sums."""
     # The bound is a share of the sums of magnitudes, which float32 must hold.
     if float(found["out"].max()) > _MOST * gamma(1):
         what = f"sums with an error of up to {float(found['out'].max()):.3g}"
-        raise InvalidArgumentError(op="ggml", argument="weight_scale", found=what, legal="sums that float32 holds")
+        raise InvalidArgumentError(op=name, argument="weight_scale", found=what, legal="sums that float32 holds")
     return found
 
 
@@ -151,7 +198,7 @@ def _onnx_bound(inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
     return onnx.bound(inputs, axes)
 
 
-def _variant(
+def peer_variant(
     format: str,
     name: str,
     summary: str,
@@ -161,9 +208,14 @@ def _variant(
     admits: ErrorBound,
     constraints: tuple[Constraint, ...] = (),
     features: frozenset[str] = frozenset(),
+    *,
+    op: str = OP,
+    version: Callable[[], str],
+    needs: isa.Needs,
 ) -> Variant:
+    """A product of another project. `version` and `needs` say what is installed, `admits` is its error bound."""
     return Variant(
-        key=KernelKey("cpu", OP, format, DTYPE),
+        key=KernelKey("cpu", op, format, DTYPE),
         name=name,
         tier=Tier.PEER,
         summary=summary,
@@ -175,7 +227,12 @@ def _variant(
         load=load,
         packs=True,
         error_bound=admits,
+        version=partial(_version, version, needs),
     )
+
+
+def _version(version: Callable[[], str], needs: isa.Needs) -> str:
+    return f"{version()}, {isa.in_words(needs)}"
 
 
 def _rows_bound(format: str, inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
@@ -189,62 +246,49 @@ def _rows_bound(format: str, inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
     return ik_llama.own_bound(format, inputs, axes)
 
 
-def _ggml_variants() -> tuple[Variant, ...]:
-    block = (MultipleOf("K", libggml.BLOCK),)
-    features = frozenset({"avx2", "f16c"})
-    own = [format for format in libggml.BLOCK_BYTES if format in cpu.FORMATS]
-    here = [
-        _variant(
-            format,
-            f"ggml-{format}",
-            f"libggml, ggml_vec_dot_{format}_q8_K, as its own product calls it",
-            partial(_ggml, format, format),
-            isa.limited(libggml.installed, libggml.needs),
-            libggml.library,
-            partial(grouped_bound, format),
-            block,
-            features,
-        )
-        for format in own
-    ]
-    anew = _variant(
-        FASTEST,
-        "ggml-tq2_0",
-        "libggml, ggml_vec_dot_tq2_0_q8_K, as its own product calls it",
-        partial(_ggml, FASTEST, "tq2_0"),
-        isa.limited(libggml.installed, libggml.needs),
+def ggml_variant(format: str, own: str, op: str = OP, product: str = "product") -> Variant:
+    """libggml's product of weights in its type `own`, for keys in `format`."""
+    one = BUILT_IN[format].scale_per == "tensor"
+    symbol = libggml.dot_symbol(own)
+    return peer_variant(
+        format,
+        f"ggml-{own}",
+        f"libggml, {symbol}, as its own {product} calls it",
+        partial(bind_ggml, format, own),
+        isa.limited(partial(libggml.installed, own), libggml.needs),
         libggml.library,
-        partial(bound, "ggml_vec_dot_tq2_0_q8_K", ggml.roundings),
-        block,
-        features,
+        partial(bound, symbol, ggml.roundings) if one else partial(grouped_bound, format, own),
+        (MultipleOf("K", libggml.TYPES[own].block),),
+        _GGML_FEATURES,
+        op=op,
+        version=libggml.version,
+        needs=libggml.needs,
     )
-    return (anew, *here)
 
 
-def _ik_variants() -> tuple[Variant, ...]:
-    # Compiled for AVX2 without VNNI, as in the wheel, IQ2_BN is incorrect for an odd number of blocks in a row
-    # (mul_mat_iq2bn_q8_K64 multiplies half of the last one twice). It gets a FAIL; there is no constraint.
-    anew = partial(bound, libik.MULTIPLY, libik.roundings)
-    places: tuple[tuple[str, str, ErrorBound], ...] = (
-        (FASTEST, "iq2_bn", anew),
-        (FASTEST, "iq2_bn_r4", anew),
-        ("iq2_bn_r4", "iq2_bn_r4", partial(_rows_bound, "iq2_bn_r4")),
+def ik_variant(format: str, own: str, admits: ErrorBound, op: str = OP) -> Variant:
+    """ik_llama.cpp's product of weights in its type `own`, for keys in `format`."""
+    columns, rows = libik.MULTIPLES[own]
+    return peer_variant(
+        format,
+        f"ik_llama-{own}",
+        f"ik_llama.cpp, {libik.MULTIPLY} of {own.upper()}; from PyPI's {libik.PACKAGE}",
+        partial(bind_ik, format, own),
+        isa.limited(libik.missing, libik.needs),
+        libik.library,
+        admits,
+        (MultipleOf("K", columns), *([MultipleOf("N", rows)] if rows > 1 else [])),
+        libik.FEATURES,
+        op=op,
+        version=libik.version,
+        needs=libik.needs,
     )
-    return tuple(
-        _variant(
-            format,
-            f"ik_llama-{own}",
-            f"ik_llama.cpp, {libik.MULTIPLY} of {own.upper()}; from PyPI's {libik.PACKAGE}",
-            partial(_ik, format, own),
-            isa.limited(libik.missing, libik.needs),
-            libik.library,
-            admits,
-            (MultipleOf("K", libik.BLOCK), *([MultipleOf("N", rows)] if rows > 1 else [])),
-            libik.FEATURES,
-        )
-        for format, own, admits in places
-        for rows in (BUILT_IN[own].row_multiple,)
-    )
+
+
+# Compiled for AVX2 without VNNI, as in the wheel, IQ2_BN is incorrect for an odd number of blocks in a row
+# (mul_mat_iq2bn_q8_K64 multiplies half of the last one twice). It gets a FAIL; there is no constraint.
+IK_BOUND: ErrorBound = partial(bound, libik.MULTIPLY, libik.roundings)
+"""The bound of ik_llama.cpp's products with one scale for a matrix."""
 
 
 def _bfloat16_bound(inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
@@ -253,9 +297,12 @@ def _bfloat16_bound(inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
 
 
 VARIANTS: tuple[Variant, ...] = (
-    *_ggml_variants(),
-    *_ik_variants(),
-    _variant(
+    ggml_variant(FASTEST, "tq2_0"),
+    *(ggml_variant(own, own) for own in libggml.TYPES if own in cpu.FORMATS),
+    ik_variant(FASTEST, "iq2_bn", IK_BOUND),
+    ik_variant(FASTEST, "iq2_bn_r4", IK_BOUND),
+    ik_variant("iq2_bn_r4", "iq2_bn_r4", partial(_rows_bound, "iq2_bn_r4")),
+    peer_variant(
         FASTEST,
         ONNX,
         "ONNX Runtime, a session of MatMulNBits with 2 bits, blocks of 128 and int8, from float activations on",
@@ -263,8 +310,10 @@ VARIANTS: tuple[Variant, ...] = (
         isa.limited(onnx.missing, isa.dispatches),
         onnx.load,
         _onnx_bound,
+        version=onnx.version,
+        needs=isa.dispatches,
     ),
-    _variant(
+    peer_variant(
         FASTEST,
         "torch-int8",
         "PyTorch, torch._int_mm of dense int8 weights, and that times the scales",
@@ -272,8 +321,10 @@ VARIANTS: tuple[Variant, ...] = (
         torch_cpu.missing,
         torch_cpu.load,
         partial(bound, "torch._int_mm", torch_cpu.int8_roundings),
+        version=torch_cpu.version,
+        needs=isa.dispatches,
     ),
-    _variant(
+    peer_variant(
         FASTEST,
         "torch-bfloat16",
         "PyTorch, torch.matmul of dense bfloat16 weights, and that times the scales",
@@ -281,6 +332,8 @@ VARIANTS: tuple[Variant, ...] = (
         torch_cpu.missing,
         torch_cpu.load,
         _bfloat16_bound,
+        version=torch_cpu.version,
+        needs=isa.dispatches,
     ),
 )
 """The variants of packages on PyPI; they register through the entry-point group `tritmark.variants`."""

@@ -18,9 +18,10 @@ from tritmark.kernels.cuda.backend import Stream
 from tritmark.kernels.formats import BUILT_IN
 from tritmark.kernels.formats.row16_grouped import FORMATS as GROUPED
 from tritmark.kernels.peers import humming, torch_cuda
+from tritmark.kernels.peers.experts_bound import of_experts
 from tritmark.kernels.peers.launch_cuda import FASTEST, CudaPeerLaunch, on_host, variant
 from tritmark.kernels.peers.products import inverse_scales, packed
-from tritmark.kernels.ternary_matmul_experts.offsets import expert_of, parts
+from tritmark.kernels.ternary_matmul_experts.offsets import expert_of
 from tritmark.kernels.ternary_matmul_experts.spec import OP
 
 _GEMM = "grouped_contiguous"
@@ -147,20 +148,6 @@ def _bind_humming(
 def _bind_torch(name: str, format: str, inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:
     host = on_host(inputs)
     return TorchExperts(format, host, axes).launch(name, host, outputs)
-
-
-def of_experts(bound: Bound, inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
-    """The bound of each expert's product."""
-    found = np.zeros((axes["M"], axes["N"]))
-    for expert, rows in parts(inputs["offsets"], axes["M"]):
-        one = {
-            "activations": inputs["activations"][rows],
-            "weights": inputs["weights"][expert],
-            "weight_scale": inputs["weight_scale"][expert],
-            "act_scale": inputs["act_scale"][rows],
-        }
-        found[rows] = bound(one, {"M": len(rows), "N": axes["N"], "K": axes["K"]})["out"]
-    return {"out": found}
 
 
 def _variants(format: str) -> tuple[Variant, ...]:

@@ -29,6 +29,13 @@ def missing() -> str | None:
     return isa.unmaskable() if find_spec("torch") else "not installed: pip install torch"
 
 
+def version() -> str:
+    """The version of the package; nothing is loaded."""
+    from importlib.metadata import version as version_of
+
+    return f"torch {version_of('torch')}"
+
+
 def load() -> None:
     """Import it, limited to the requested instruction set, and start its two thread pools. tritmark's calls run on the
     pool that spins while it spins, as in programs that use PyTorch."""

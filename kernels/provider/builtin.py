@@ -20,6 +20,7 @@ from tritmark.harness.spec import (
     PortableCall,
     Provider,
     PublicCall,
+    Unsupported,
     Variant,
 )
 from tritmark.kernels.absmean_quantize.api import ternarize
@@ -74,6 +75,12 @@ def _calls() -> Sequence[PublicCall]:
     return CALLS
 
 
+def _unsupported() -> Sequence[Unsupported]:
+    from tritmark.kernels.peers.unsupported import UNSUPPORTED
+
+    return UNSUPPORTED
+
+
 def _portable(op: str, axes: Axes, threads: int | None) -> Sequence[PortableCall]:
     from tritmark.kernels.provider.portable_calls import portable
 
@@ -107,6 +114,7 @@ PROVIDER = Provider(
     evaluate_matrix=_evaluate_matrix,
     peers=PEERS,
     libraries=_libraries,
+    unsupported=_unsupported,
     calls=_calls,
     portable=_portable,
     precisions=_precisions,

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tritmark.harness.spec import Arrays, Axes, PublicCall
+from tritmark.kernels.formats import BUILT_IN
 from tritmark.kernels.linear.linear import QuantizedLinear
 from tritmark.kernels.peers import onnx
 from tritmark.kernels.provider.calls_cuda import CUDA_CALLS
@@ -63,6 +64,7 @@ def _call(name: str, takes: str, prepare: Callable[[Arrays, Axes, int], Callable
         dtypes=frozenset({"float32"}),
         takes=takes,
         prepare=prepare,
+        scales=BUILT_IN[preferred_format("cpu")].scales,
         **more,
     )
 

@@ -13,6 +13,7 @@ import numpy as np
 from tritmark.harness.spec import Arrays, Axes, PublicCall
 from tritmark.kernels.cuda.device import missing
 from tritmark.kernels.cuda.launch import DEVICE
+from tritmark.kernels.formats import BUILT_IN
 from tritmark.kernels.linear.linear import QuantizedLinear
 from tritmark.kernels.peers import humming, torch_cuda
 from tritmark.kernels.peers.launch_cuda import FASTEST
@@ -108,6 +109,7 @@ def _call(
         dtypes=frozenset({dtype}),
         takes=takes,
         prepare=prepare,
+        scales=BUILT_IN[FASTEST].scales,
         **more,
     )
 

@@ -50,6 +50,16 @@ def test_a_library_that_is_compiled_for_more_is_refused(tmp_path: Path, monkeypa
     assert isa.beyond(lambda: isa.compiled(path)) is None
 
 
+def test_a_build_says_its_version_and_its_instruction_sets(tmp_path: Path) -> None:
+    path = library(tmp_path, avx2=1, fma=1)
+    assert isa.version(path) == ""
+    assert isa.in_words(lambda: isa.compiled(path)) == "compiled for avx2, fma"
+    assert isa.in_words(frozenset) == "compiled for no extension"
+    assert isa.in_words(isa.dispatches) == "instruction sets chosen at run time"
+    assert isa.in_words(lambda: "it could not be asked") == "it could not be asked"
+    assert isa.version(tmp_path / "none.so") == ""
+
+
 def test_a_library_that_is_compiled_for_as_much_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = library(tmp_path, avx=1, avx2=1, fma=1, f16c=1, avx512=0)
     monkeypatch.setenv(PEER_ISA, "avx2")

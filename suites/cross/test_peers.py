@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -23,6 +24,7 @@ from tritmark.harness.spec import Axes, Peer, Variant
 from tritmark.kernels import OPS, PROVIDER
 from tritmark.kernels.formats import FORMATS
 from tritmark.kernels.peers import PEERS, libggml, libik, onnx
+from tritmark.kernels.peers.libggml_graph import GgmlProduct
 
 BY_NAME = {op.name: op for op in OPS}
 ON_CPU = {(variant.key.format, variant.key.dtype) for variant in PROVIDER.variants if variant.key.device == "cpu"}
@@ -260,7 +262,9 @@ def test_a_folder_with_ggml_is_taken(tmp_path: Path, ggml: None, monkeypatch: py
     assert isinstance(found, libggml.Found)
     monkeypatch.setenv(libggml.FOLDER, str(found.paths[0].parent))
     assert libggml.missing() is None
-    assert "SHA-256" in libggml.version()
+    number, _, rest = libggml.version().partition(", ")
+    assert re.fullmatch(r"\d+\.\d+\.\d+.*", number)
+    assert rest.startswith("SHA-256")
 
 
 def test_a_library_for_another_processor_is_not_called(
@@ -295,6 +299,26 @@ def test_ggml_of_another_package_is_found(ggml: None, tmp_path: Path, monkeypatc
     assert libggml.version().endswith("of llama-cpp-python 0.3.99")
 
 
+def test_what_an_older_ggml_lacks_is_missing_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler: neither gcc nor cc is on PATH")
+    for part, code in (("base", "int any;"), ("cpu", "void ggml_vec_dot_tq2_0_q8_K(void) {}")):
+        (tmp_path / f"{part}.c").write_text(code)
+        library = tmp_path / f"libggml-{part}.so"
+        subprocess.run([compiler, "-shared", "-fPIC", str(tmp_path / f"{part}.c"), "-o", str(library)], check=True)
+    monkeypatch.setenv(libggml.FOLDER, str(tmp_path))
+    assert libggml.installed("tq2_0") is None
+    assert (
+        f"has no q2_0: install a newer llama-cpp-python, or name the folder of a newer libggml in {libggml.FOLDER}"
+        in (str(libggml.installed("q2_0")))
+    )
+
+
+def test_the_ggml_that_its_user_built_comes_before_that_of_the_extra() -> None:
+    assert libggml._PACKAGES == ("llama-cpp-python", "pywhispercpp")
+
+
 def test_where_nothing_is_installed_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(libggml.FOLDER, raising=False)
     monkeypatch.setattr(libggml, "_PACKAGES", ())
@@ -323,14 +347,17 @@ def test_onnx_runtime_s_product_keeps_the_arrays_it_works_in() -> None:
 @pytest.mark.parametrize(
     "call",
     [
-        lambda: libggml.quantize_row_tq1_0_ref(np.zeros((2, 255), np.float32)),
-        lambda: libggml.quantize_row_tq2_0_ref(np.zeros(256, np.float32)),
+        lambda: libggml.quantize("tq1_0", np.zeros((2, 255), np.float32)),
+        lambda: libggml.quantize("tq2_0", np.zeros(256, np.float32)),
         lambda: libggml.quantize_row_q8_K(np.zeros((1, 256))),  # type: ignore[arg-type]
         lambda: libggml.quantize_row_q8_K(np.zeros((1, 512), np.float32)[:, ::2]),
         lambda: libggml.quantize_into("tq2_0", np.zeros((1, 256), np.float32), np.zeros(65, np.uint8)),
-        lambda: libggml.ggml_vec_dot_tq1_0_q8_K(np.zeros((1, 54), np.uint8), np.zeros((1, 291), np.uint8)),
-        lambda: libggml.ggml_vec_dot_tq2_0_q8_K(np.zeros((1, 67), np.uint8), np.zeros((1, 292), np.uint8)),
-        lambda: libggml.GgmlProduct("tq2_0", np.zeros((1, 54), np.uint8), 1, 256, 1, 1),
+        lambda: libggml.dots("tq1_0", np.zeros((1, 54), np.uint8), np.zeros((1, 291), np.uint8)),
+        lambda: libggml.dots("tq2_0", np.zeros((1, 67), np.uint8), np.zeros((1, 292), np.uint8)),
+        lambda: GgmlProduct("tq2_0", np.zeros((1, 54), np.uint8), 1, 256, 1, 1),
+        lambda: GgmlProduct("tq2_0", np.zeros((3, 66), np.uint8), 2, 256, 1, 1, experts=np.zeros(1, np.int32)),
+        lambda: GgmlProduct("tq2_0", np.zeros((4, 66), np.uint8), 2, 256, 1, 1, experts=np.full(1, 2, np.int32)),
+        lambda: GgmlProduct("tq2_0", np.zeros((4, 66), np.uint8), 2, 256, 1, 1, experts=np.zeros(2, np.int32)),
     ],
 )
 def test_what_c_would_read_past_is_refused(ggml: None, call: Callable[[], object]) -> None:

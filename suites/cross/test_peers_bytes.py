@@ -1,5 +1,5 @@
-"""The arithmetic of the peers from PyPI themselves: TQ1_0 and TQ2_0 blocks byte for byte, dot products, and 2-bit
-products."""
+"""The arithmetic of the peers from PyPI themselves: blocks of TQ1_0, TQ2_0 and Q2_0 byte for byte, dot products, and
+2-bit products."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ import pytest
 from tritmark.kernels.formats import FORMATS, NonFiniteWarning
 from tritmark.kernels.peers import gguf_numpy, libggml, onnx
 from tritmark.kernels.peers.launch import gamma, times
+from tritmark.kernels.peers.libggml_graph import GgmlProduct
 
 Floats = npt.NDArray[np.float32]
 
-BY_GGML = {"tq1_0": libggml.quantize_row_tq1_0_ref, "tq2_0": libggml.quantize_row_tq2_0_ref}
-DOTS = {"tq1_0": libggml.ggml_vec_dot_tq1_0_q8_K, "tq2_0": libggml.ggml_vec_dot_tq2_0_q8_K}
 WEIGHTS = 10_000_000
 K = 2560
 
@@ -102,7 +101,7 @@ def test_bytes_are_those_of_libggml_and_gguf(name: str, family: str, ggml: None)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NonFiniteWarning)
         own = FORMATS[name].quantize(x)
-    np.testing.assert_array_equal(own, BY_GGML[name](x), strict=True)
+    np.testing.assert_array_equal(own, libggml.quantize(name, x), strict=True)
     np.testing.assert_array_equal(own, gguf_numpy.quantize(name, x), strict=True)
     codes, scales = FORMATS[name].unpack(own, x.shape)
     np.testing.assert_array_equal(FORMATS[name].pack(codes, scales), own, strict=True)
@@ -121,7 +120,7 @@ def test_nan_and_infinity_give_libggmls_bytes(name: str, ggml: None) -> None:
     assert 0 < blocks.sum() < blocks.size
     with pytest.warns(NonFiniteWarning):
         own = FORMATS[name].quantize(x)
-    np.testing.assert_array_equal(own, BY_GGML[name](x), strict=True)
+    np.testing.assert_array_equal(own, libggml.quantize(name, x), strict=True)
     parted = (own != gguf_numpy.quantize(name, x)).reshape(blocks.size, -1).any(axis=1)
     np.testing.assert_array_equal(parted, blocks & ~np.isnan(x.reshape(-1, 256)[:, -1]))
 
@@ -144,7 +143,7 @@ def test_dot_products_are_within_float32_summation(name: str, ggml: None) -> Non
         by_block = np.repeat(scales, 256, axis=1).astype(np.float64)
         exact = values @ (codes * by_block).T
         largest = np.abs(values) @ ((codes + 2.0) * np.abs(by_block)).T
-        found = DOTS[name](weights, activations)
+        found = libggml.dots(name, weights, activations)
         bound = gamma(K // 256 + 18) * largest
         assert (np.abs(found - exact) <= bound).all()
         assert (bound < 1e-4 * largest).all()
@@ -160,7 +159,7 @@ def test_dot_products_of_integers_are_exact(name: str, ggml: None) -> None:
     assert (steps == 1).all()
     exact = activations.astype(np.int64) @ codes.T.astype(np.int64)
     np.testing.assert_array_equal(
-        DOTS[name](FORMATS[name].pack(codes, 1.0), packed), exact.astype(np.float32), strict=True
+        libggml.dots(name, FORMATS[name].pack(codes, 1.0), packed), exact.astype(np.float32), strict=True
     )
 
 
@@ -169,8 +168,46 @@ def test_graphs_and_dot_products_are_the_same(ggml: None) -> None:
     weights = FORMATS["tq2_0"].quantize(rng.standard_normal((33, K), np.float32))
     activations = libggml.quantize_row_q8_K(rng.standard_normal((5, K), np.float32))
     out = np.empty((5, 33), np.float32)
-    libggml.GgmlProduct("tq2_0", weights, 33, K, 5, 1).run(activations, out)
-    np.testing.assert_array_equal(out, libggml.ggml_vec_dot_tq2_0_q8_K(weights, activations), strict=True)
+    GgmlProduct("tq2_0", weights, 33, K, 5, 1).run(activations, out)
+    np.testing.assert_array_equal(out, libggml.dots("tq2_0", weights, activations), strict=True)
+
+
+@pytest.fixture
+def q2_0() -> None:
+    """Skips the test if libggml has no Q2_0: that of the extra has none."""
+    why = libggml.missing("q2_0")
+    if why is not None:
+        pytest.skip(why)
+
+
+def test_blocks_of_q2_0_are_the_original_s(q2_0: None) -> None:
+    rng = np.random.default_rng(5)
+    x = scaled(rng.standard_normal((8, K), np.float32), rng, -20, 12)
+    x[:4] = near_half((4, K), rng)
+    np.testing.assert_array_equal(FORMATS["q2_0"].quantize(x), libggml.quantize("q2_0", x), strict=True)
+
+
+def test_dot_products_of_q2_0_are_within_float32_summation(q2_0: None) -> None:
+    """The codes that Q8_0 keeps times those of the weights: integers for each 32, then a product and an addition."""
+    rng = np.random.default_rng(6)
+    weights = FORMATS["q2_0"].quantize(rng.standard_normal((24, K), np.float32))
+    codes, scales = FORMATS["q2_0"].unpack(weights, (24, K))
+    wide = codes * np.repeat(scales, 64, axis=1).astype(np.float64)
+    for activations in (
+        libggml.quantize_row_q8_0_ref(rng.standard_normal((8, K), np.float32)),
+        libggml.pack_q8_0(rng.integers(-128, 128, (5, K), np.int8)),
+    ):
+        taken, steps = libggml.unpack_q8_0(activations)
+        values = taken * np.repeat(steps, 32, axis=1).astype(np.float64)
+        bound = gamma(K // 32 + 18) * (np.abs(values) @ np.abs(wide).T)
+        assert (np.abs(libggml.dots("q2_0", weights, activations) - values @ wide.T) <= bound).all()
+
+
+def test_q8_0_keeps_codes_that_are_exact(ggml: None) -> None:
+    """With 127 in each block its scale is 1, and the codes equal the values."""
+    codes = np.random.default_rng(7).integers(-127, 128, (6, K), np.int8)
+    codes[:, ::32] = 127
+    np.testing.assert_array_equal(libggml.quantize_row_q8_0_ref(codes.astype(np.float32)), libggml.pack_q8_0(codes))
 
 
 def test_q8_k_keeps_codes_that_are_exact(ggml: None) -> None:

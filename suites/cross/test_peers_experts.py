@@ -1,8 +1,9 @@
-"""Products of other projects as peers of ternary_matmul_experts: their arithmetic is within their bounds; on a GPU, so
-are their outputs."""
+"""Products of other projects as peers of ternary_matmul_experts: ggml's on the CPU; those on a GPU, of which the
+arithmetic is within their bounds, and there so are their outputs."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
@@ -10,10 +11,13 @@ import numpy as np
 import pytest
 
 from tritmark.harness.errors import InvalidArgumentError
-from tritmark.harness.spec import Arrays, Axes, Tier, Variant
+from tritmark.harness.record import PeerComparison, Status
+from tritmark.harness.spec import Arrays, Axes, Peer, Tier, Variant
+from tritmark.kernels import PROVIDER
 from tritmark.kernels.cuda.context import cuda_context
 from tritmark.kernels.cuda.device import missing as gpu_missing
 from tritmark.kernels.formats.row16_grouped import FORMATS as GROUPED
+from tritmark.kernels.peers import PEERS
 from tritmark.kernels.peers.products_experts_cuda import VARIANTS
 from tritmark.kernels.ternary_matmul.scales import weight_scales
 from tritmark.kernels.ternary_matmul_experts.offsets import parts
@@ -52,6 +56,25 @@ def torch_arithmetic(inputs: Arrays, axes: Axes, format: str) -> Any:
         left = (inputs["activations"][rows].astype(F32) * inverse[:, np.newaxis]).astype(BFLOAT16).astype(F32)
         out[rows] = (left @ weights.astype(BFLOAT16).astype(F32).T).astype(BFLOAT16)
     return out
+
+
+@pytest.mark.parametrize("peer", [each for each in PEERS if each.op == OP.name], ids=lambda each: min(each.formats))
+def test_ggml_s_product_of_experts_agrees(
+    peer: Peer, there: Callable[[Peer], None], compare: Callable[..., PeerComparison]
+) -> None:
+    there(peer)
+    (format,) = peer.formats
+    variant = next(
+        each
+        for each in PROVIDER.variants
+        if each.name == "scalar" and (each.key.op, each.key.format, each.key.dtype) == (OP.name, format, "float32")
+    )
+    for family in ("uniform", "normal", "constant", "zero", "corners"):
+        for axes in ({"M": 1, "E": 3, "N": 33, "K": 256}, *SHAPES):
+            found = compare(variant, peer, axes, family, seed=3)
+            assert (found.status, found.match, found.peer_wrong) == (Status.PASS, True, False), (family, axes, found)
+            assert found.elements == axes["M"] * axes["N"]
+    assert "no multiple of" in str(peer.refusal({"M": 1, "E": 3, "N": 33, "K": 100}))
 
 
 def test_they_are_peers_where_ours_stand() -> None:

@@ -17,12 +17,13 @@ typedef _Bool (*tm_iqk_mul_mat)(
 typedef struct tm_peer_args {
     tm_run run;
     void *function, *several; /* tm_vec_dot: the function for `together` rows of activations at once; or NULL */
-    const uint8_t *weights; /* N rows, `weight_row` bytes apart */
+    const uint8_t *weights; /* N rows of each expert, `weight_row` bytes apart */
     const uint8_t *activations; /* M rows, `activation_row` bytes apart */
     float *out; /* (M, N), contiguous */
-    const float *sums; /* (M,): subtracted from each result; or NULL */
-    const float *scales; /* (M,): then multiplies it; used only with sums */
-    size_t weight_row, activation_row, together, M, N, K;
+    const float *sums; /* (M,): subtracted from each result of tm_vec_dot; or NULL */
+    const float *scales; /* (M,): then multiplies it; or NULL, then sums are not subtracted either */
+    const int32_t *offsets; /* (experts + 1,): rows offsets[e] to offsets[e + 1] of activations are of expert e */
+    size_t weight_row, activation_row, together, M, N, K, experts;
     int32_t weight_type, activation_type; /* of iqk_mul_mat */
     int32_t refused; /* it returned false */
 } tm_peer_args;

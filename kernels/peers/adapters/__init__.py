@@ -161,12 +161,18 @@ def _variant(name: str, adapted: Adapter, product: AdaptedProduct, format: str, 
         load=partial(_loaded, path, adapted.start),
         packs=True,
         error_bound=_bound(own, product, format),
+        version=partial(_version, Path(path), digest),
     )
+
+
+def _version(path: Path, digest: str) -> str:
+    number = isa.version(path)
+    return f"{f'{number}, ' if number else ''}SHA-256 {digest}, {isa.in_words(partial(isa.compiled, path))}"
 
 
 def _bound(own: str, product: AdaptedProduct, format: str) -> products.ErrorBound:
     if product.activations == "q8_K" and format == product.weights:
-        return partial(products.grouped_bound, format)
+        return partial(products.grouped_bound, format, product.weights)
     roundings: dict[str, Callable[[Axes], int]] = {
         # Roundings: the scale, the sum as float32, the difference, its product.
         "int8": lambda axes: 4,
@@ -215,8 +221,8 @@ def _bind(
         activations = libik.pack_activations(product.weights, codes, products.both_scales(inputs))
         more["types"] = libik.TYPES[product.weights]
     elif product.activations == "q8_K":
-        weights, d = products.blocks(format, product.weights, inputs, axes)
-        activations = libggml.pack_q8_K(codes, d)
+        weights = products.blocks(format, product.weights, inputs, axes)
+        activations = libggml.pack_q8_K(codes, products.scales_beside(format, inputs, axes))
     else:
         weights = products.packed(format, product.weights, partial(_rows, product.weights), inputs, axes)
         activations = codes.view(np.uint8)
@@ -225,7 +231,7 @@ def _bind(
     if product.several is not None and hasattr(library, product.several.symbol):
         function = library[product.several.symbol]
         more["several"] = ctypes.cast(function, c_void_p).value, product.several.rows
-    return products.call(own, address, weights, activations, outputs, axes, threads, **more)
+    return products.call(own, address, weights, activations, inputs, outputs, axes, threads, **more)
 
 
 def _rows(format: str, codes: products.Codes) -> products.Bytes:

@@ -28,7 +28,7 @@ from tritmark.harness.providers import load
 from tritmark.harness.record import Ratio, TunedPrefetch
 from tritmark.harness.record.facts import prefetch_facts
 from tritmark.harness.spec import Device, Prefetching
-from tritmark.harness.validate.performance import LAYOUT_NOISE
+from tritmark.harness.validate.ceiling import LAYOUT_NOISE
 from tritmark.kernels.native import cpu
 from tritmark.kernels.native.prefetch import PREFETCHING
 

@@ -9,20 +9,23 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from multiprocessing import forkserver
 from threading import Event, Thread
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
-from tritmark.harness.errors import BadEnvironmentError, ServerEndedError
+from tritmark.harness.errors import BadEnvironmentError, DeviceUnavailableError, ServerEndedError
 from tritmark.harness.judge import judges
 from tritmark.harness.judge.judges import Limits, Task, judged, pids
-from tritmark.harness.judge.judging import Judgement
+from tritmark.harness.judge.judging import Judgement, Judging, ListedWorkload
 from tritmark.harness.providers import load
 from tritmark.harness.record import Status
+from tritmark.harness.spec import Arrays, Axes, Workload
 from tritmark.harness.validate.accuracy import Judged
 from tritmark.harness.validate.drawn import Draw
+from tritmark.harness.worker import Workers
 from tritmark.harness.worker.process import starting
 
 VARIANT = "cpu/i2s_quantize/none/int8/scalar"
@@ -68,6 +71,23 @@ def test_work_of_a_judge_that_died_is_begun_again() -> None:
     assert isinstance(found, Judged)
     assert found.accuracy.status is Status.PASS
     assert found.accuracy.cases == _judged(40).accuracy.cases
+
+
+def test_a_peer_whose_package_is_broken_is_an_error_of_its_run_alone() -> None:
+    """Its error bound is computed in the judge, where an import that failed ended the whole command."""
+
+    def broken(inputs: Arrays, axes: Axes) -> NoReturn:
+        raise DeviceUnavailableError("any: cannot be imported: No module named 'google'", next_step="install it")
+
+    installed = load()
+    real = next(each for each in installed.registry.variants if each.id == VARIANT)
+    listed = ListedWorkload(
+        real.key, Workload(op=real.key.op, axes={"n": 7}, family="uniform"), 1, 1, frozenset({"accuracy"})
+    )
+    with Workers(installed) as workers:
+        found = Judging(workers, listed).judge(replace(real, error_bound=broken))
+    assert found.accuracy.status is Status.ERROR
+    assert "No module named 'google'" in found.accuracy.reason
 
 
 def test_a_judge_that_dies_while_another_is_begun_is_no_fault_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import random
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,17 @@ from typer.testing import CliRunner
 from tritmark.harness.cli import app
 from tritmark.harness.cli.exit_status import UNAVAILABLE
 from tritmark.harness.league import turns
+from tritmark.harness.league.absent import absent, with_repacked
 from tritmark.harness.league.contenders import TEMPERATURES, admitted, best_of, by_work, tables
 from tritmark.harness.league.model import Basis, Contender, League, LeagueTable, WholeCall
-from tritmark.harness.league.turns import sooner
-from tritmark.harness.providers import load
-from tritmark.harness.record import Accuracy, Cross, PeerComparison, Ratio, Record, Run, Status
+from tritmark.harness.league.turns import Session, complete, sooner
+from tritmark.harness.providers import Installed, load
+from tritmark.harness.record import Accuracy, Cross, MemoryUse, PeerComparison, Ratio, Record, Run, Status
 from tritmark.harness.report.league import behind, headline, html, markdown, title, write
+from tritmark.harness.spec import KernelKey, MultipleOf, Tier, Variant
 from tritmark.harness.store import Store
 from tritmark.harness.text import groups
+from tritmark.kernels import PROVIDER
 
 AXES = {"M": 1, "N": 2560, "K": 2560}
 CALLS = (
@@ -243,9 +247,32 @@ def test_what_contradicts_the_times_is_taken_once_more(
     monkeypatch.setattr(turns, "_beside", beside)
     monkeypatch.setattr(turns, "_calls", lambda *arguments: ())
     monkeypatch.setattr(turns, "sooner", lambda *arguments: None)
-    session = turns.taken(load(), record_of([run, best]), lambda text: None)
+    session = Session()
+    complete(session, load(), record_of([run, best]), lambda text: None)
     assert taken_of == [run.id] * looks
     assert session.ratios[run.id, "cold"] == (first if looks == 1 else second)
+
+
+def test_ratios_that_the_session_has_are_not_taken_again(runs: dict[str, Run], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels that were timed together have been interleaved with the best."""
+    record = record_of([runs["avx2"], runs["avx512"]])
+    ((work, _),) = by_work(record, load().scales_of).items()
+    monkeypatch.setattr(turns, "_beside", lambda *arguments: pytest.fail("it was interleaved already"))
+    monkeypatch.setattr(turns, "_calls", lambda *arguments: CALLS)
+    session = Session(best={(work, temperature): runs["avx512"].id for temperature in TEMPERATURES})
+    complete(session, load(), record, lambda text: None)
+    assert session.calls == {work: CALLS}
+
+
+def test_whole_calls_stand_beside_kernels_for_the_same_weights(
+    runs: dict[str, Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They have one scale, and a table of formats with scales of groups has none of them."""
+    monkeypatch.setattr(turns, "_beside", lambda *arguments: ({}, []))
+    monkeypatch.setattr(turns, "_calls", lambda *arguments: CALLS)
+    session = Session()
+    complete(session, load(), record_of(list(runs.values())), lambda text: None)
+    assert [work[-1] for work in session.calls] == ["one scale"]
 
 
 def test_doubted_figures_are_not_shown(runs: dict[str, Run]) -> None:
@@ -316,6 +343,108 @@ def test_a_peer_is_placed_by_the_comparison_with_the_best(runs: dict[str, Run]) 
     assert (through.hot.basis, through.exact, through.verdict) == (Basis.KERNEL, True, Status.PASS)
     assert wrong.verdict is Status.FAIL
     assert table.contenders[-1].variant == "wrong"
+
+
+def test_peers_have_their_version_and_build_below_the_tables(runs: dict[str, Run]) -> None:
+    version = "0.25.3 of llama-cpp-python 0.3.36, compiled for avx2, avx512f"
+    peers = [
+        one_run(random.Random(7), ("ternary_matmul", "tile64", "float32", name), axes=AXES, measured=True).model_copy(
+            update={"peer": True, "peer_version": version}
+        )
+        for name in ("ggml-tq2_0", "ggml-q2_0")
+    ]
+    made = league_of(record_of([runs["avx512"], *peers]))
+    names = ", ".join(one.variant for one in made.tables[0].contenders if one.version)
+    assert set(names.split(", ")) == {"ggml-tq2_0", "ggml-q2_0"}
+    for page in (html(made), markdown(made)):
+        assert f"Peer {names}: {version}" in " ".join(page.split())
+
+
+def test_what_was_not_timed_is_listed_with_the_reason() -> None:
+    """Peers that are not installed, that do not take the shape, and projects without such a product."""
+    axes = {"M": 1, "N": 2560, "K": 2560}
+    variants = [
+        variant(name, format, missing=missing, constraints=constraints)
+        for name, format, missing, constraints in (
+            ("there", "tile64", None, ()),
+            ("gone", "tile64", "not installed: pip install it", ()),
+            ("picky", "tile64", None, (MultipleOf("K", 4096),)),
+            ("unasked", "tile64", None, ()),
+            ("of groups", "tile64_g64", "not installed: pip install it", ()),
+        )
+    ]
+    builtin = replace(PROVIDER, variants=tuple(variants))
+    installed = Installed({"builtin": builtin})
+    table = LeagueTable(
+        device="cpu",
+        op="ternary_matmul",
+        dtype="float32",
+        axes=axes,
+        threads=1,
+        scales="one scale",
+        contenders=(Contender(kernel=variants[0].id, variant="there", format="tile64", verdict=Status.PASS),),
+    )
+    found = {each.name: each.reason for each in absent(installed, [table, table])}
+    assert found == {
+        "gone": "not installed: pip install it",
+        "picky": "K = 2560 is no multiple of 4096",
+        "unasked": "the suite does not measure it here",
+    }
+    grouped = table.model_copy(update={"scales": "a scale for each group of 64", "contenders": ()})
+    reasons = {each.name: each.reason for each in absent(installed, [grouped])}
+    assert reasons["of groups"] == "not installed: pip install it"
+    assert reasons["ik_llama with 2 bits"].startswith("unsupported: ik-llama-cpp-python 0.1.5 has no type Q2_0")
+    made = League(
+        record="a",
+        created="now",
+        suite="s",
+        tritmark="0",
+        machine="m",
+        tables=(table,),
+        absent=absent(installed, [table]),
+    )
+    for page in (html(made), markdown(made)):
+        assert "Not timed: gone: not installed: pip install it (ternary_matmul, one scale)" in " ".join(page.split())
+
+
+def variant(name: str, format: str, *, missing: str | None, constraints: tuple[MultipleOf, ...]) -> Variant:
+    return Variant(
+        key=KernelKey("cpu", "ternary_matmul", format, "float32"),
+        name=name,
+        tier=Tier.PEER,
+        summary=name,
+        bind=lambda *arguments: pytest.fail("it is not run"),
+        missing=lambda: missing,
+        constraints=constraints,
+    )
+
+
+@pytest.mark.parametrize(
+    ("op", "group", "others"),
+    [
+        ("ternary_matmul", 64, ()),
+        ("ternary_matmul", 128, ("ptq1_0", "pq2_0")),
+        ("ternary_matmul_experts", 64, ("q2_0",)),
+        ("ternary_matmul_experts", 256, ("tq1_0", "tq2_0")),
+    ],
+)
+def test_formats_of_files_that_are_repacked_are_in_the_title(op: str, group: int, others: tuple[str, ...]) -> None:
+    scales = f"a scale for each group of {group}"
+    table = LeagueTable(device="cpu", op=op, dtype="float32", axes=AXES, threads=1, scales=scales, contenders=())
+    found = with_repacked(load(), table)
+    assert found.repacked == others
+    assert title(found).endswith(f"{scales}, also of {', '.join(others)}" if others else scales)
+
+
+def test_a_weight_has_bits_where_no_memory_was_judged(runs: dict[str, Run]) -> None:
+    bare = runs["avx512"].model_copy(update={"memory": MemoryUse(status=Status.NOT_RUN, reason="not requested")})
+    peer = bare.model_copy(update={"id": "another", "peer": True})
+    (table,) = tables(record_of([bare, peer]), bits=load().bits_of)
+    stored = 8 * load().formats["tile64"].packed_bytes((2560, 2560)) / 2560**2
+    assert {each.bits_per_weight for each in table.contenders} == {stored, None}
+    assert load().bits_of("tile64_g64", AXES) == 2.25
+    assert load().bits_of("none", AXES) is None
+    assert load().bits_of("tile64", {"n": 7}) is None
 
 
 def test_a_reference_is_no_contender(runs: dict[str, Run]) -> None:

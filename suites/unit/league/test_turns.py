@@ -65,7 +65,7 @@ def test_whole_calls_name_the_quickest_and_what_is_missing(installed: Installed,
     calls = (*(each for each in CALLS if "ONNX" not in each.name), absent)
     mine = Installed({"builtin": replace(PROVIDER, calls=lambda: calls)})
     variant = mine.registry.select_best(KEY, AXES)
-    first, *others, last = calls_task(Site(mine, variant), logical, AXES, "float32", 1, 0)
+    first, *others, last = calls_task(Site(mine, variant), logical, AXES, "float32", 1, 0, "one scale")
     assert first.behind is None
     assert first.ns is not None
     assert first.ns > 0
@@ -74,7 +74,8 @@ def test_whole_calls_name_the_quickest_and_what_is_missing(installed: Installed,
         assert each.ns == first.ns * each.behind.median  # the two columns of the table agree
     assert len(others) == 2
     assert (last.name, last.missing, last.ns) == ("absent", "not installed", None)
-    assert all(each.missing for each in calls_task(Site(mine, variant), logical, AXES, "int32", 1, 0))
+    assert all(each.missing for each in calls_task(Site(mine, variant), logical, AXES, "int32", 1, 0, "one scale"))
+    assert not calls_task(Site(mine, variant), logical, AXES, "float32", 1, 0, "a scale for each row")
 
 
 @pytest.mark.cuda

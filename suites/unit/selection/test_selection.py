@@ -44,7 +44,7 @@ from tritmark.harness.spec import (
     Tier,
     Variant,
 )
-from tritmark.harness.validate.performance import LAYOUT_NOISE
+from tritmark.harness.validate.ceiling import LAYOUT_NOISE
 from tritmark.harness.worker import Workers
 from tritmark.kernels import OPS
 

@@ -25,7 +25,8 @@ from tritmark.harness.measure.survey import survey
 from tritmark.harness.record import Performance, Status
 from tritmark.harness.spec import KernelKey, Launch, Op, Tensor, Tier, ToleranceKind, Traffic, Variant
 from tritmark.harness.validate.audit import Auditor
-from tritmark.harness.validate.performance import TELLING, Bench
+from tritmark.harness.validate.ceiling import TELLING
+from tritmark.harness.validate.performance import Bench
 
 pytestmark = pytest.mark.timing
 

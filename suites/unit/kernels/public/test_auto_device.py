@@ -24,7 +24,7 @@ from tritmark.harness.selection import placement
 from tritmark.harness.selection.placement import MeasuredDevice, measure_devices
 from tritmark.harness.spec import PortableCall
 from tritmark.harness.tuned import Choice
-from tritmark.harness.validate.performance import LAYOUT_NOISE
+from tritmark.harness.validate.ceiling import LAYOUT_NOISE
 from tritmark.kernels import (
     QuantizedLinear,
     absmean_quantize,
