@@ -1,0 +1,28 @@
+"""The server that workers are forked from."""
+
+from __future__ import annotations
+
+import sys
+from multiprocessing.connection import Connection
+
+from tritmark.harness.providers import GROUP, VARIANTS, entry_points
+from tritmark.harness.worker.process import CONTEXT, importing, prepare
+
+
+def send_modules(end: Connection) -> None:
+    """Of a new process, in which nothing has been imported but this file."""
+    end.send(set(sys.modules))
+
+
+def test_workers_import_no_kernels() -> None:
+    """Each would take several times as long to start."""
+    prepare()
+    mine, its = CONTEXT.Pipe()
+    process = CONTEXT.Process(target=send_modules, args=(its,))
+    with importing():
+        process.start()
+    found = mine.recv()
+    process.join()
+    names = {each.name: each.module for group in (GROUP, VARIANTS) for each in entry_points(group=group)}
+    assert names["builtin"] == "tritmark.kernels"
+    assert {*names.values(), "tritmark.kernels.provider.builtin"} <= found
