@@ -1,11 +1,11 @@
-"""Products of one row of activations with weights in tile64, or another format, cold and hot, compared with the read
-and compute ceilings of this machine, with peers, and with another build.
+"""Products of one row of activations, or of few, with weights in tile64, or another format, cold and hot, compared with
+the read and compute ceilings of this machine, with peers, and with another build.
 
-    python suites/performance/gemv.py [--models 'bitnet-b1.58-2B*'] [--shapes 2560x2560] [--threads 1 2]
+    python suites/performance/gemv.py [--models 'bitnet-b1.58-2B*'] [--shapes 2560x2560] [--rows 1 16] [--threads 1 2]
                                       [--format tq2_0] [--no-peers] [--variant avx2] [--beside tile80]
                                       [--before ternary_matmul.SUFFIX.so]
 
-For each N x K and each thread count two lines. Shapes are layers of the matching models of
+For each N x K, number of rows and thread count two lines. Shapes are layers of the matching models of
 suites/workloads/models.toml, by default 'bitnet-b1.58-2B-4T'; `--shapes ragged` are small shapes that are multiples of
 nothing. Cold, weights come from memory: us of a call, and its percent of the fastest read probe. Hot, all data are in
 the caches: the same, and the percent of the compute probe. Then the time of each installed peer over tritmark's, with
@@ -23,6 +23,7 @@ from dataclasses import replace
 from fnmatch import fnmatch
 from importlib.machinery import ExtensionFileLoader
 from importlib.util import module_from_spec, spec_from_loader
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -114,11 +115,11 @@ class Sides:
         return median(ns) / 1e3, over
 
 
-def measured(N: int, K: int, threads: int, told: argparse.Namespace, module: Any, field: Field) -> None:
+def measured(M: int, N: int, K: int, threads: int, told: argparse.Namespace, module: Any, field: Field) -> None:
     """Print the lines of a shape."""
     (op,) = (each for each in OPS if each.name == OP)
     key = KernelKey(DEVICE, OP, told.format, DTYPE)
-    axes, rng = {"M": 1, "N": N, "K": K}, np.random.default_rng([N, K, threads])
+    axes, rng = {"M": M, "N": N, "K": K}, np.random.default_rng([N, K, threads])
     drawn = op.generate(axes, "uniform", rng)
     inputs = op.encode(drawn, axes, key.format)
     sets, own = Sets(op, key, axes, (inputs,), HOST, "aligned", rotation()), best(told.variant, key)
@@ -149,7 +150,8 @@ def measured(N: int, K: int, threads: int, told: argparse.Namespace, module: Any
             peer.load()
             sides.launches(peer.name, packed(peer, each, axes, threads))
         us, over = sides.taken(told.pairs)
-        words = [f"{N}x{K}, threads {threads}, {'cold' if cold else 'hot'}: {us:.2f} us"]
+        place = f"{N}x{K}, {f'M = {M}, ' if M > 1 else ''}threads {threads}"
+        words = [f"{place}, {'cold' if cold else 'hot'}: {us:.2f} us"]
         words += [f"{100 * over.pop(name):.0f} % of {name}" for name in ("read", "compute") if name in over]
         print(", ".join([*words, *(f"{name} {ratio:.2f}" for name, ratio in over.items())]), flush=True)
 
@@ -194,6 +196,7 @@ def main() -> None:
     here = [isa.name for isa in cpu.KERNELS[OP] if isa.features <= cpu.features()]
     parser.add_argument("--models", default="bitnet-b1.58-2B-4T")
     parser.add_argument("--shapes", nargs="+", default=[])
+    parser.add_argument("--rows", nargs="+", type=int, default=[1], metavar="M")
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--pairs", type=int, default=60)
     parser.add_argument("--variant", choices=here)
@@ -207,9 +210,8 @@ def main() -> None:
         None if told.before is None else other_build(told.before),
         Field(compute_bytes(cpu.DEVICE, cpu.cores())),
     )
-    for N, K in shapes(told):
-        for threads in told.threads:
-            measured(N, K, threads, told, module, field)
+    for (N, K), M, threads in product(shapes(told), told.rows, told.threads):
+        measured(M, N, K, threads, told, module, field)
 
 
 if __name__ == "__main__":

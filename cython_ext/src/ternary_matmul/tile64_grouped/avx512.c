@@ -2,11 +2,13 @@
  * group.
  *
  * Algorithm: sums under the nested masks begin with what subtracts the activations from each field (start_nested.h),
- * loaded in place of zeros. At the end of a group a row of activations has four differences and shifts, four
- * conversions, and four products and additions with the scales, which up to six rows share.
+ * loaded in place of zeros, and with the bits of 1.5 * 2^23. So the integers are the bits of floats, and one float
+ * subtraction takes the difference of two masks and converts it. Field f keeps its factor of 4^f up to the end of K: a
+ * power of two changes no rounding. At the end of a group a row of activations then has 5 instructions for its parts,
+ * and four products and additions with the scales, which up to six rows share.
  *
- * Limit: vpdpbusd and what shares its ports. Of a group of 64, one row of activations has 64 vpdpbusd and about 24
- * further vector instructions at the end of the group.
+ * Limit: vpdpbusd and what shares its ports. Of a group of 64, one row of activations has 64 vpdpbusd and 13 further
+ * vector instructions at the end of the group.
  *
  * Rates: `tritmark run --suite speed --op ternary_matmul --variant avx512`. Versions: docs/kernels/tile64_grouped.md. */
 #include "tile64_grouped.h"
@@ -16,6 +18,7 @@
 
 TM_BEGIN(avx512)
 #include "../tiles_avx512.h"
+#define TM_GROUPED_BIAS 0x4b400000 /* 1.5 * 2^23 as a float: an integer up to 2^22 in magnitude is added to its bits */
 #include "start_nested.h"
 
 /* The scales of a tile's rows, 16 to a vector. */
@@ -26,19 +29,30 @@ static inline __attribute__((always_inline)) void scales_of(const uint8_t *scale
         of[f] = _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(scales + 32 * f)));
 }
 
-/* Adds the scaled parts of a row of activations to its sums. */
+/* Adds the scaled parts of a row of activations to its sums, which have units of 4^-f in field f. The sum under the
+ * last mask may exceed 2^22, so its difference is one of integers. */
 static inline __attribute__((always_inline)) void settle(float *sums, const __m512 scales[4], const __m512i u[4])
 {
-    const __m512i parts[4] = {
-        u[0],
-        _mm512_srai_epi32(_mm512_sub_epi32(u[1], u[0]), 2),
-        _mm512_srai_epi32(_mm512_sub_epi32(u[2], u[1]), 4),
-        _mm512_srai_epi32(_mm512_sub_epi32(u[3], u[2]), 6),
+    const __m512 bias = _mm512_castsi512_ps(_mm512_set1_epi32(TM_GROUPED_BIAS));
+    const __m512 parts[4] = {
+        _mm512_sub_ps(_mm512_castsi512_ps(u[0]), bias),
+        _mm512_sub_ps(_mm512_castsi512_ps(u[1]), _mm512_castsi512_ps(u[0])),
+        _mm512_sub_ps(_mm512_castsi512_ps(u[2]), _mm512_castsi512_ps(u[1])),
+        _mm512_cvtepi32_ps(_mm512_sub_epi32(u[3], u[2])),
     };
 #pragma GCC unroll 4
     for (int f = 0; f < 4; f++) {
-        const __m512 product = _mm512_mul_ps(scales[f], _mm512_cvtepi32_ps(parts[f]));
+        const __m512 product = _mm512_mul_ps(scales[f], parts[f]);
         _mm512_store_ps(sums + 16 * f, _mm512_add_ps(_mm512_load_ps(sums + 16 * f), product));
+    }
+}
+
+/* Brings the sums of a row to units of 1. */
+static inline void same_units(float *sums)
+{
+    for (int f = 1; f < 4; f++) {
+        const __m512 unit = _mm512_set1_ps(1.0f / (float)(1 << 2 * f));
+        _mm512_store_ps(sums + 16 * f, _mm512_mul_ps(_mm512_load_ps(sums + 16 * f), unit));
     }
 }
 
@@ -107,6 +121,7 @@ static inline __attribute__((always_inline)) void tm_grouped_micro_by(
     }
 }
 
+#define TM_GROUPED_LAST same_units
 #include "kernel.h"
 
 int tm_ternary_matmul_tile64_grouped_avx512(void *args)

@@ -7,6 +7,7 @@
 
 TM_BEGIN(avxvnni)
 #include "../tiles_avxvnni.h"
+#define TM_GROUPED_BIAS 0
 #include "start_nested.h"
 
 enum { NEAR = 128 }; /* groups of 4 columns that stay in L1 for the passes over them */

@@ -33,7 +33,7 @@ static void begins(void *given, size_t begin, size_t end) { tm_grouped_begin_row
 
 static void body(void *args, size_t begin, size_t end)
 {
-    tm_grouped_tiles(args, begin, end, TM_MATMUL_BLOCK, 1, micro);
+    tm_grouped_tiles(args, begin, end, TM_MATMUL_BLOCK, 1, micro, NULL);
 }
 
 int tm_ternary_matmul_tile64_grouped_scalar(void *args)

@@ -1,4 +1,5 @@
-/* The initial values of sums under the nested masks of ../avx512.c. Included behind TM_BEGIN. */
+/* The initial values of sums under the nested masks of ../avx512.c. Included behind TM_BEGIN, and behind
+ * TM_GROUPED_BIAS, which is added to each of them. */
 #ifndef TM_GROUPED_START_NESTED_H
 #define TM_GROUPED_START_NESTED_H
 
@@ -9,10 +10,10 @@ enum { TM_GROUPED_SUMS = 4 };
 static inline void tm_grouped_start(const int8_t *x, size_t weights, int32_t *to)
 {
     const int32_t sum = -tm_sum(x, weights);
-    to[0] = sum;
-    to[1] = 5 * sum;
-    to[2] = 21 * sum;
-    to[3] = 85 * sum;
+    to[0] = TM_GROUPED_BIAS + sum;
+    to[1] = TM_GROUPED_BIAS + 5 * sum;
+    to[2] = TM_GROUPED_BIAS + 21 * sum;
+    to[3] = TM_GROUPED_BIAS + 85 * sum;
 }
 
 #endif

@@ -88,10 +88,14 @@ static inline __attribute__((always_inline)) void tm_grouped_store(
     }
 }
 
+/* Finishes the sums of a row of activations, which a micro kernel may keep in units of its own. */
+typedef void (*tm_grouped_last)(float *sums);
+
 /* Runs the (slab, tile) pairs [begin, end), in blocks of up to `block` rows of activations whose sizes differ by one
- * row at most. `starts`: int32 for each row of activations and group. */
+ * row at most. `starts`: int32 for each row of activations and group. `last`: NULL for sums in units of 1. */
 static inline __attribute__((always_inline)) void tm_grouped_tiles(
-    const tm_ternary_matmul_args *args, size_t begin, size_t end, int block, size_t starts, tm_grouped_micro micro)
+    const tm_ternary_matmul_args *args, size_t begin, size_t end, int block, size_t starts, tm_grouped_micro micro,
+    tm_grouped_last last)
 {
     const size_t across = tm_tiles_across(args), slabs = tm_slabs(args), weights = args->group;
     const size_t groups = args->K / weights, bytes = tm_grouped_bytes(weights);
@@ -128,8 +132,11 @@ static inline __attribute__((always_inline)) void tm_grouped_tiles(
                 };
                 micro(&run, rows, sums + first);
             }
-        for (int r = 0; r < slab.rows; r++)
+        for (int r = 0; r < slab.rows; r++) {
+            if (last)
+                last(sums[r]);
             tm_grouped_store(args, slab.first + (size_t)r, n, count, sums[r], slab.factor[r]);
+        }
     }
 }
 
