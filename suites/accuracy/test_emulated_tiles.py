@@ -82,7 +82,7 @@ IN_FOLDER = "ternary_matmul/tile64_grouped/"
         Edit(IN_FOLDER + "tile64_grouped.h", "g < groups; g += step", "g + 1 < groups; g += step"),
         Edit(IN_FOLDER + "tile64_grouped.h", "(t * groups + g) * bytes", "(t * groups) * bytes"),
         Edit(IN_FOLDER + "tile64_grouped.h", "args->lda + g * weights,\n", "args->lda,\n"),
-        Edit(IN_FOLDER + "start_nested.h", "to[1] = 5 * sum", "to[1] = 4 * sum"),
+        Edit(IN_FOLDER + "start_nested.h", "+ 5 * sum", "+ 4 * sum"),
         Edit(IN_FOLDER + "start_nested.h", "85 * sum", "21 * sum"),
         Edit(IN_FOLDER + "avxvnni.c", "u[r][h][f - 1]) >> 2 * f", "u[r][h][f - 1]) >> f"),
         Edit(IN_FOLDER + "avxvnni.c", "16 * f + 8 * (first + h)", "16 * f + 8 * h"),
@@ -100,7 +100,13 @@ def test_a_fault_in_tiles_is_seen(builder: Builder, fault: Edit) -> None:
 @pytest.mark.parametrize(
     "fault",
     [
-        Edit(IN_FOLDER + "avx512.c", "_mm512_sub_epi32(u[2], u[1]), 4)", "_mm512_sub_epi32(u[2], u[1]), 3)"),
+        Edit(IN_FOLDER + "avx512.c", "(float)(1 << 2 * f)", "(float)(1 << f)"),
+        Edit(IN_FOLDER + "avx512.c", "_mm512_castsi512_ps(u[2]), _mm512_castsi512_ps(u[1])", "bias, bias"),
+        Edit(  # differences beyond 2^22
+            IN_FOLDER + "avx512.c",
+            "_mm512_cvtepi32_ps(_mm512_sub_epi32(u[3], u[2]))",
+            "_mm512_sub_ps(_mm512_castsi512_ps(u[3]), _mm512_castsi512_ps(u[2]))",
+        ),
         Edit(IN_FOLDER + "avx512.c", "scales + 32 * f", "scales + 16 * f"),
         Edit(IN_FOLDER + "avx512.c", "(size_t)r * run->starts_apart + g * TM_GROUPED_SUMS", "g * TM_GROUPED_SUMS"),
     ],
