@@ -136,7 +136,7 @@ def test_weights_with_several_scales(device: Any, format: str, shape: tuple[int,
     def right(y: Any, name: str) -> bool:
         if format == "iq2_bn":
             wanted = ternary_matmul(q.numpy(), packed, act_scale=scale.numpy(), dtype=name)
-            return torch.equal(y.cpu().float(), torch.from_numpy(wanted.astype(np.float32)))
+            return bool(torch.equal(y.cpu().float(), torch.from_numpy(wanted.astype(np.float32))))
         key = KernelKey("cuda", "ternary_matmul", format, name)
         exact = reference(inputs, {"M": M, "N": rows_, "K": columns}, key)
         return bool((np.abs(y.cpu().double().numpy() - exact["out"]) <= exact["out.bound"]).all())
