@@ -378,7 +378,7 @@ def test_avxvnni_is_exact_at_large_shapes_of_formats_by_rows(
     [
         ("i2_s_x86", Edit("ternary_matmul/i2_s_x86/i2_s_x86_avx2.h", "TM_I2_S_FLUSH = 16", "TM_I2_S_FLUSH = 17")),
         ("i2_s_x86", Edit("ternary_matmul/i2_s_x86/i2_s_x86_avx2.h", "w[r], 6 - 2 * g", "w[r], 2 * g")),
-        ("i2_s_x86", Edit("ternary_matmul/i2_s_x86/i2_s_x86_avx2.h", "by(2, rows", "by(1, rows")),
+        ("i2_s_x86", Edit("ternary_matmul/i2_s_x86/i2_s_x86_avx2.h", "by(fetch, 2, rows", "by(fetch, 1, rows")),
         ("i2_s_x86", Edit("ternary_matmul/i2_s_x86/i2_s_x86_avx2.h", "16 * q + 8 * half", "16 * q + 4 * half")),
         ("i2_s_x86", Edit("ternary_matmul/i2_s_x86/i2_s_x86_avx2.h", "(8 * f + i)", "(4 * f + i)")),
         ("i2_s_x86", Edit("ternary_matmul/i2_s_x86/row_after_row.h", "_mm256_set1_epi8(48)", "_mm256_set1_epi8(32)")),
