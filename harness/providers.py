@@ -90,6 +90,8 @@ class Installed:
             self.weight_types.setdefault(each.dtype, each)
         self.added: set[str] = set()
         """Ids of variants that no provider brings."""
+        self.own: set[str] = set()
+        """Ids of variants of tritmark itself, and of its peers. See load."""
         self.peers: tuple[Peer, ...] = tuple(self._peer(peer) for provider in everything for peer in provider.peers)
         self.problems: tuple[Problem, ...] = ()
         """Entry points of other packages that could not be loaded."""
@@ -239,21 +241,28 @@ def load(candidates: Sequence[Candidate] = (), before: Callable[[Installed], obj
         )
     problems: list[Problem] = []
     installed: Installed | None = None
+    own: list[Variant] = []
     for point in points:
         known = {} if installed is None else installed.providers
         try:
             if point.name in known:
                 raise RegistrationError(f"another package has a provider with the name {point.name!r}")
             installed = Installed({**known, point.name: _load(point)})
+            if _is_own(point):
+                own += installed.providers[point.name].variants
         except (Exception, SystemExit) as error:  # an import may raise anything
             problems.append(_problem(point, error))
     if installed is None:
         raise UsageError("; ".join(map(str, problems)))
     for point in _points(VARIANTS):
         try:
-            installed.add(*_variants(point))
+            brought = _variants(point)
+            installed.add(*brought)
+            if _is_own(point):
+                own += brought
         except (Exception, SystemExit) as error:
             problems.append(_problem(point, error))
+    installed.own = {variant.id for variant in own}
     before(installed)
     for candidate in candidates:
         for variant in candidate.variants(installed):
@@ -294,11 +303,11 @@ def entry_points(*, group: str) -> Iterable[EntryPoint]:
 def _points(group: str) -> list[EntryPoint]:
     """The entry points of a group, those of tritmark first, without duplicates: a source tree beside the installed
     package lists the same one twice."""
-    return list(
-        dict.fromkeys(
-            sorted(entry_points(group=group), key=lambda point: point.dist is None or point.dist.name != _OWN)
-        )
-    )
+    return list(dict.fromkeys(sorted(entry_points(group=group), key=lambda point: not _is_own(point))))
+
+
+def _is_own(point: EntryPoint) -> bool:
+    return point.dist is not None and point.dist.name == _OWN
 
 
 def _problem(point: EntryPoint, error: BaseException) -> Problem:

@@ -157,7 +157,7 @@ def _runs(
     _roofs(installed, dict.fromkeys(group.key.device for group, _ in to_time), partial, observer)
     if request.session is not None:
         places = [each for each in to_time if installed.registry.devices[each[0].key.device].memory is None]
-        observer.started(f"{len(places)} kernels, timed together")
+        observer.started("kernels that are timed together")
         for run in together(installed, request, request.session, places, judgements):
             del judgements[run.id]
             partial.add(run)

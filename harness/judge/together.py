@@ -43,7 +43,8 @@ def together(
     """The Runs of these places, all on the host, with the figures of one round-robin for each work. Adds the ratios to
     the session.
 
-    One process times all of them, so that its libraries and the memory of its probes are there once.
+    One process times all of them, so that its libraries and the memory of its probes are there once. Code of other
+    packages, and candidates, could forge its clock: work that they do too is left out, and timed with all guards.
     """
     by_work: dict[Work, list[tuple[Place, Run]]] = {}
     for group, variant in places:
@@ -51,14 +52,19 @@ def together(
         run = listed_run(group, variant, listed(installed, group, request), judgement)
         run = run.model_copy(update={"code": judgement.code})
         by_work.setdefault(work_of(run, installed.scales_of), []).append(((group, variant), run))
+    host = next((variant for _, variant in places if variant.id in installed.own), None)
+    if host is None:
+        return
     materials, roofs = Materials(request.seed), dict[str, Roofs]()
     with Workers(installed, request.candidates) as workers:
         for work, each in by_work.items():
+            if not all(at.id in installed.own for (_, at), _ in each):
+                continue
             (group, variant), run = each[0]
             encoded = {at.id: materials.of(of).encoded(of.key.format)[0] for (of, at), _ in each}
             begun = perf_counter()
             with MachineWatch() as surroundings:
-                found = _timed(workers, places[0][1], group, encoded, run, roofs.get(variant.key.device, {}))
+                found = _timed(workers, host, group, encoded, run, roofs.get(variant.key.device, {}))
             load, seconds = surroundings.load(), (perf_counter() - begun) / len(each)
             roofs[variant.key.device] = found.roofs
             ids = {at.id: of_run.id for (_, at), of_run in each}

@@ -17,7 +17,7 @@ from tritmark.harness.league import together
 from tritmark.harness.league.contenders import TEMPERATURES, by_work, tables
 from tritmark.harness.league.model import Basis
 from tritmark.harness.league.together import Together, together_task
-from tritmark.harness.league.turns import Session
+from tritmark.harness.league.turns import Session, complete
 from tritmark.harness.measure.buffers import Rotation
 from tritmark.harness.providers import Installed, load
 from tritmark.harness.record import Status
@@ -26,6 +26,7 @@ from tritmark.harness.store import Store
 from tritmark.harness.verify import refuted
 from tritmark.harness.worker.site import Site
 from tritmark.kernels import PROVIDER
+from tritmark.kernels.peers import products
 
 AXES = {"M": 1, "N": 128, "K": 512}
 OP = "ternary_matmul"
@@ -171,6 +172,36 @@ def test_a_record_has_their_figures_and_says_how_they_were_timed(tmp_path: Path)
     assert [each.hot.basis for each in one.contenders if each.hot] == [Basis.BEST]
     assert {each.hot.basis for each in two.contenders if each.hot} == {Basis.BEST, Basis.TURNS}
     assert not session.problems
+
+
+def test_work_of_other_packages_is_timed_with_all_guards(tmp_path: Path) -> None:
+    """They could forge the clock of the process."""
+    path = tmp_path / "suite.toml"
+    path.write_text(SUITE)
+    installed, session = load(), Session()
+    installed.own.discard(f"cpu/{OP}/q2_0/float32/scalar")
+    request = Request(
+        suite=installed.suite(str(path)),
+        device="cpu",
+        variant="scalar",
+        threads=1,
+        dimensions=frozenset({"accuracy", "performance"}),
+        session=session,
+    )
+    record, _ = execute(installed, request, Store(tmp_path), SilentObserver())
+    alone = {run.format for run in record.runs if TOGETHER not in run.performance.limits}
+    assert alone == {"q2_0"}
+    (run,) = (run for run in record.runs if run.format == "q2_0")
+    assert run.performance.proven_hot_ns is not None
+    assert not [id for id in session.best.values() if id == run.id]
+    complete(session, installed, record, lambda line: None)
+    assert run.id in session.best.values()
+
+
+def test_tritmark_s_own_kernels_and_peers_are_known() -> None:
+    installed = load()
+    assert {each.id for each in PROVIDER.variants} <= installed.own
+    assert {each.id for each in products.VARIANTS} <= installed.own
 
 
 def test_a_process_that_dies_is_an_error_of_its_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
