@@ -67,9 +67,12 @@ class Conversion:
         kept: Sequence[Kept],
         undoing: Sequence[_Place],
         pages: ArenaPages | None = None,
+        also: Sequence[Replaced] = (),
     ) -> None:
         self.replaced = tuple(replaced)
         self.kept = tuple(kept)
+        self.also = tuple(also)
+        """Norms, and a head that is kept, which have the same weights and are computed faster."""
         self.pages = pages
         """The arena with the packed weights of the layers on the CPU; None if there are none."""
         self._undoing = tuple(undoing)
@@ -87,8 +90,9 @@ class Conversion:
 
     def __str__(self) -> str:
         head = f"{len(self.replaced)} replaced, {len(self.kept)} kept"
+        head += f", {len(self.also)} others made faster" if self.also else ""
         pages = () if self.pages is None else (str(self.pages),)
-        return "\n".join((head, *pages, *map(str, self.replaced), *map(str, self.kept)))
+        return "\n".join((head, *pages, *map(str, (*self.replaced, *self.kept, *self.also))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +143,7 @@ def convert(
     The function of a layer stays the same up to rounding, unless the result says so in `Replaced.changed`. Activations
     are quantized in float32, by transformers' BitLinear in the dtype of the model. `activation_bits` 8 or 16 is for all
     layers; 8 replaces ternary `torch.nn.Linear` also on the CPU, and quantizes their activations. `keep` has patterns
-    of names (fnmatch) of layers that stay.
+    of names (fnmatch) of layers and norms that stay.
 
     On a CPU in bfloat16, the RMS norms of BitNet, Llama and Qwen become RmsNorm, one native call with the same
     roundings, and a head of floats (`get_output_embeddings`) stays, and multiplies one row by torch.mv.
@@ -174,13 +178,15 @@ def convert(
         else:
             replaced.append(Replaced(name, was, *made))
             places.append(_Place(name, parent, attribute, module, made[0]))
-    places += _head(model, children, made_of)
-    places += _norms(model, {id(place.before) for place in places})
+    others = [*_head(model, children, made_of), *_norms(model, {id(place.before) for place in places})]
+    others = [place for place in others if not any(fnmatchcase(place.name, pattern) for pattern in keep)]
+    also = [Replaced(place.name, type(place.before).__name__, place.made) for place in others]
+    places += others
     pages = gather(layer for place in places for layer in place.made.modules())
     # All layers are made before the first is replaced: an exception leaves the model as it was.
     for place in places:
         place.parent._modules[place.attribute] = place.made
-    return Conversion(replaced, kept, places, pages)
+    return Conversion(replaced, kept, places, pages, also)
 
 
 def _all_made(layers: Mapping[int, _Child], wanted: _Wanted) -> dict[int, _Made | str]:
@@ -201,7 +207,7 @@ def _all_made(layers: Mapping[int, _Child], wanted: _Wanted) -> dict[int, _Made 
 
 
 def _head(model: Any, children: Sequence[_Child], made_of: Mapping[int, _Made | str]) -> Iterator[_Place]:
-    """The places of a head of floats that a CPU computes faster. A head that `keep` names, or with hooks, stays."""
+    """The places of a head of floats that a CPU computes faster. A head with hooks stays."""
     module = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
     if not isinstance(made_of.get(id(module)), str) or _watched(module):
         return

@@ -125,7 +125,7 @@ class TritmarkQuantizer(HfQuantizer):  # type: ignore[misc]
                 legal="a model with ternary linear layers, or no quantization_config",
             )
         # Without the layers of before, which would keep their weights in memory.
-        self.conversion = Conversion(found.replaced, found.kept, ())
+        self.conversion = Conversion(found.replaced, found.kept, (), also=found.also)
         # The state is packed already: save_pretrained has nothing to revert, and BitNetDeserialize has no reverse.
         own = tuple(self.get_load_operations().values())
         model._weight_conversions = [

@@ -138,11 +138,20 @@ def test_convert_replaces_norms_and_undo_brings_them_back(tmp_path: Path) -> Non
     conversion = convert(model)
     norms = [name for name, each in model.named_modules() if isinstance(each, RmsNorm)]
     assert len(norms) == 4 * len(model.model.layers) + 1
+    assert {each.name for each in conversion.also} == {*norms, "lm_head"}
+    assert "model.norm: BitNetRMSNorm -> RmsNorm" in str(conversion)
     assert list(model.state_dict()) == [each for each in names if not each.endswith("_extra_state")]
     assert model.model.norm.weight is before.weight
     conversion.undo()
     assert model.model.norm is before
     assert not [each for each in model.modules() if isinstance(each, RmsNorm)]
+
+
+def test_norms_that_keep_names_stay(tmp_path: Path) -> None:
+    model = transformers.AutoModelForCausalLM.from_pretrained(bitnet_folder(tmp_path)).eval()
+    conversion = convert(model, keep=["model.norm"])
+    assert not isinstance(model.model.norm, RmsNorm)
+    assert "model.norm" not in [each.name for each in conversion.also]
 
 
 def test_norms_with_hooks_or_of_other_dtypes_stay(tmp_path: Path) -> None:
