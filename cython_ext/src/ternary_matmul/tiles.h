@@ -84,6 +84,23 @@ static inline void tm_slab_rows(
     *rows = (int)(args->M * (index + 1) / slabs - *first);
 }
 
+/* A pair of a slab and a tile of the weights; tiles are innermost. */
+typedef struct tm_pair {
+    size_t slab, tile;
+} tm_pair;
+
+static inline tm_pair tm_pair_at(size_t number, size_t across)
+{
+    const size_t slab = number ? number / across : 0; /* as above */
+    return (tm_pair){slab, number - slab * across};
+}
+
+static inline void tm_pair_next(tm_pair *at, size_t across)
+{
+    if (++at->tile == across)
+        *at = (tm_pair){at->slab + 1, 0};
+}
+
 /* What is the same for all tiles of a slab. */
 typedef struct tm_slab {
     size_t first;
@@ -140,17 +157,13 @@ static inline __attribute__((always_inline)) void tm_matmul_arranged_by(
     size_t unit, tm_sums_store store)
 {
     const size_t across = tm_tiles_across(args), slabs = tm_slabs(args), whole = args->K / 4;
-    size_t index = begin ? begin / across : 0, t = begin - index * across;
+    tm_pair at = tm_pair_at(begin, across);
     tm_slab slab;
     slab.rows = 0;
-    for (size_t pair = begin; pair < end; pair++, t++) {
-        if (t == across) {
-            t = 0;
-            index++;
-        }
-        if (pair == begin || t == 0)
-            tm_slab_begin(&slab, args, index, slabs);
-        const size_t n = t * TM_TILE, count = args->N - n < TM_TILE ? args->N - n : TM_TILE;
+    for (size_t pair = begin; pair < end; pair++, tm_pair_next(&at, across)) {
+        if (pair == begin || at.tile == 0)
+            tm_slab_begin(&slab, args, at.slab, slabs);
+        const size_t t = at.tile, n = t * TM_TILE, count = args->N - n < TM_TILE ? args->N - n : TM_TILE;
         const uint8_t *tile = args->weights + t * ((args->K + 3) / 4) * TM_TILE;
         const int8_t *a = args->a + slab.first * args->lda;
         size_t step = slab.rows > block ? tm_blocking_here().groups : TM_MATMUL_CHUNK;
@@ -158,7 +171,7 @@ static inline __attribute__((always_inline)) void tm_matmul_arranged_by(
         if (arrange)
             step = tm_arranged_groups(step, unit);
         int32_t acc[TM_SLAB][TM_TILE] __attribute__((aligned(64)));
-        for (int r = 0; r < slab.rows; r++) /* of a constant size, so without a call, which cost 15 ns */
+        for (int r = 0; r < slab.rows; r++) /* of a constant size, so without a call */
             memset(acc[r], 0, sizeof acc[r]);
         for (size_t k = 0; k < whole; k += step) {
             const size_t groups = whole - k < step ? whole - k : step;

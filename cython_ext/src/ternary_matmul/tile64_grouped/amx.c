@@ -10,7 +10,7 @@ TM_BEGIN(amx)
 #define TM_AMX_TILED 1
 #include "../panels_amx.h"
 
-/* Fewest rows of activations for which AMX is faster than AVX-512. */
+/* Fewest rows of activations that use AMX; see docs/kernels/tile64_grouped.md. */
 static size_t fewest(size_t group)
 {
     switch (group) {

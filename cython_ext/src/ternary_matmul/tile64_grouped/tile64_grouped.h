@@ -99,18 +99,14 @@ static inline __attribute__((always_inline)) void tm_grouped_tiles(
 {
     const size_t across = tm_tiles_across(args), slabs = tm_slabs(args), weights = args->group;
     const size_t groups = args->K / weights, bytes = tm_grouped_bytes(weights);
-    size_t index = begin ? begin / across : 0, t = begin - index * across;
+    tm_pair at = tm_pair_at(begin, across);
     tm_grouped_slab slab;
     slab.first = 0;
     slab.rows = 0;
-    for (size_t pair = begin; pair < end; pair++, t++) {
-        if (t == across) {
-            t = 0;
-            index++;
-        }
-        if (pair == begin || t == 0)
-            tm_grouped_slab_begin(&slab, args, index, slabs);
-        const size_t n = t * TM_TILE, count = args->N - n < TM_TILE ? args->N - n : TM_TILE;
+    for (size_t pair = begin; pair < end; pair++, tm_pair_next(&at, across)) {
+        if (pair == begin || at.tile == 0)
+            tm_grouped_slab_begin(&slab, args, at.slab, slabs);
+        const size_t t = at.tile, n = t * TM_TILE, count = args->N - n < TM_TILE ? args->N - n : TM_TILE;
         const size_t step = slab.rows > block ? tm_grouped_fit(tm_blocking_here().groups, weights) : groups;
         const int blocks = (slab.rows + block - 1) / block;
         float sums[TM_SLAB][TM_TILE] __attribute__((aligned(64)));
