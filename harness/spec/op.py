@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -169,8 +169,11 @@ class Op:
     """The sizes of an axis that test cases draw from; `Sizes()` for axes that are not listed."""
     independent_axis: Callable[[Axes, KernelKey], tuple[str, int]] | None = None
     """An axis and a length: pieces of this length along the axis are independent. The op on one piece alone, with the
-    inputs that lack the axis, gives the same outputs. The inputs of a piece are adjacent in memory. None if every
-    output depends on every input."""
+    inputs that lack the axis, gives the same outputs. None if every output depends on every input."""
+    stored_ranges: Callable[[Axes, str, str, int, int], Sequence[tuple[int, int]] | None] | None = None
+    """Where a format stores a part of the independent axis: for axes, format, the name of an input, and the part
+    [begin, end), the ranges [begin, end) of elements of the flat encoded input, in the same order for any length of the
+    axis. None, or None for an input: one range, behind that of the part before."""
     stored: StoredWeights | None = None
     """None for an op that is not a linear layer."""
     interchangeable: Callable[[Axes, str], bool] | None = None

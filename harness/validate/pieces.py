@@ -11,8 +11,10 @@ The process of the candidate knows where pieces are; the parent keeps the expect
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -41,23 +43,27 @@ _WHOLE = 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """Elements [begin, end) of a flat encoded input. `held`: for either data, these elements when their piece is
+    exchanged over it."""
+
+    name: str
+    begin: int
+    end: int
+    held: tuple[npt.NDArray[Any], ...]
+
+    def content(self, cases: Sequence[Arrays], case: int, *, exchanged: bool) -> npt.NDArray[Any]:
+        """The elements over the data `case`. `cases` are the encoded inputs."""
+        return self.held[case] if exchanged else _elements(cases[case][self.name], self.begin, self.end)
+
+
+@dataclass(frozen=True, slots=True)
 class Piece:
-    """Place of a piece: for each input with a part in it, elements [begin, end) of the flat array; for each output, the
-    axis and the part [begin, end) along it. Axis -1: all of the output may change."""
+    """Place of a piece: its parts of the inputs; for each output, the axis and the part [begin, end) along it. Axis -1:
+    all of the output may change."""
 
-    inputs: Mapping[str, tuple[int, int]]
+    inputs: tuple[Part, ...]
     outputs: Mapping[str, tuple[int, int, int]]
-    held: tuple[Mapping[str, npt.NDArray[Any]], ...] = ()
-    """For either data, the elements of each input when it is exchanged over that data; (): all elements of the other
-    data."""
-
-    def content(self, name: str, cases: Sequence[Arrays], case: int, *, exchanged: bool) -> npt.NDArray[Any]:
-        """Elements of an input in this piece over the data `case`. `cases` are the encoded inputs."""
-        if exchanged and self.held:
-            return self.held[case][name]
-        begin, end = self.inputs[name]
-        found: npt.NDArray[Any] = np.ascontiguousarray(cases[case ^ exchanged][name]).reshape(-1)[begin:end]
-        return found
 
     def of(self, name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """The piece's part of an output: a view."""
@@ -96,11 +102,12 @@ def exchangeable(
 ) -> Exchangeable:
     """The pieces of a workload with two sets of data that differ only in the contents of arrays. Empty if the op or its
     reference does not accept a single piece."""
-    try:
-        found = _pieces(op, key, axes, logical, encoded, rng)
-        return found if found is not None else _stretches(op, key, axes, logical, encoded, rng)
-    except (TritmarkError, BrokenReferenceError):
-        return NOTHING
+    for made in (_pieces, _stretches):
+        with suppress(TritmarkError, BrokenReferenceError):
+            found = made(op, key, axes, logical, encoded, rng)
+            if found is not None:
+                return found
+    return NOTHING
 
 
 def _pieces(
@@ -119,38 +126,118 @@ def _pieces(
         return None
     size = unit * max(1, units // _PART)
     # Never the last piece that fits, which may be shorter.
-    starts = np.sort(rng.choice(axes[axis] // size, min(MOST, axes[axis] // size), replace=False)) * size
+    starts = np.sort(rng.choice(axes[axis] // size, min(MOST, axes[axis] // size), replace=False))
     along = {tensor.name: tensor.axes.index(axis) for tensor in op.inputs if axis in tensor.axes}
-    inputs = _lengths(op, key, axes, axis, size, logical[0], along)
+    lengths = _lengths(op, key, axes, axis, size, logical[0], along)
     outputs = grown(op, key, axes, axis, size)
     if outputs is None:
         return None
-    where = np.concatenate([np.arange(start, start + size) for start in starts])
+    where = (starts[:, np.newaxis] * size + np.arange(size)).reshape(-1)
     within = {**axes, axis: where.size}
     runs = _runs(logical, where, along, len(starts), rng)
-    mixed, expected, held = [], [], []
+    mixed = [_mixed(logical, case, where, along, len(starts), runs) for case in (0, 1)]
+    exchanged = [op.encode(each, within, key.format) for each in mixed]
+
+    places = _places(op, key, (axes, within), lengths, size, starts)
+    inputs = [
+        tuple(
+            Part(name, *whole, tuple(_elements(each[name], *own).copy() for each in exchanged))
+            for name, whole, own in one
+        )
+        for one in places
+    ]
+    # The places of pieces are not believed: a wrong one would accuse every kernel.
     for case in (0, 1):
-        mixed.append(_mixed(logical, case, where, along, len(starts), runs))
-        whole = expectations(op, within, key, op.reference(mixed[case], within, key))
+        if not _same_beside(lengths, encoded[case], exchanged[case]):
+            return None
+        if where.size < axes[axis]:
+            alone = op.encode(_cut(logical[case], where, along), within, key.format)
+            if not _same_beside(lengths, encoded[case], alone) or not all(
+                _same(_elements(alone[name], *own), _elements(encoded[case][name], *whole))
+                for name, whole, own in chain.from_iterable(places)
+            ):
+                return None
+        else:
+            half = op.encode(_every_second(logical[case], mixed[case], along, size), axes, key.format)
+            if not _same_beside((), half, _written(encoded[case], inputs[::2], case)):
+                return None
+    expected = []
+    for each in mixed:
+        judged = expectations(op, within, key, op.reference(each, within, key))
         expected.append(
-            tuple(tuple(_part(each, *outputs[each.name], nth) for each in whole) for nth in range(len(starts)))
+            tuple(tuple(_part(one, *outputs[one.name], nth) for one in judged) for nth in range(len(starts)))
         )
-        made = op.encode(mixed[case], within, key.format)
-        held.append({name: made[name].reshape(-1) for name in inputs})
     pieces = []
-    for nth, start in enumerate(starts):
-        begin = int(start) // size
-        there = {name: slice(nth * length, (nth + 1) * length) for name, length in inputs.items()}
-        pieces.append(
-            Piece(
-                {name: (begin * length, (begin + 1) * length) for name, length in inputs.items()},
-                {name: (at, begin * length, (begin + 1) * length) for name, (at, length) in outputs.items()},
-                tuple({name: each[name][part].copy() for name, part in there.items()} for each in held)
-                if nth in runs
-                else (),
-            )
-        )
+    for parts, begin in zip(inputs, starts.tolist(), strict=True):
+        ends = {name: (at, begin * length, (begin + 1) * length) for name, (at, length) in outputs.items()}
+        pieces.append(Piece(parts, ends))
     return Exchangeable(Pieces(tuple(pieces)), tuple(expected))
+
+
+def _places(
+    op: Op, key: KernelKey, axes: tuple[Axes, Axes], lengths: Mapping[str, int], size: int, starts: npt.NDArray[np.intp]
+) -> list[list[tuple[str, tuple[int, int], tuple[int, int]]]]:
+    """For each piece, the names of inputs with the ranges of its elements in the whole, and among all pieces alone.
+    `axes`: those of the whole, and of the pieces."""
+
+    def ranges(axes: Axes, name: str, nth: int) -> Sequence[tuple[int, int]]:
+        stored = op.stored_ranges
+        found = None if stored is None else stored(axes, key.format, name, nth * size, (nth + 1) * size)
+        return found if found is not None else [(nth * lengths[name], (nth + 1) * lengths[name])]
+
+    return [
+        [
+            (name, *both)
+            for name in lengths
+            for both in zip(ranges(axes[0], name, start), ranges(axes[1], name, nth), strict=True)
+        ]
+        for nth, start in enumerate(starts.tolist())
+    ]
+
+
+def _every_second(here: Arrays, mixed: Arrays, along: Mapping[str, int], size: int) -> Arrays:
+    """Inputs with every second piece exchanged. `mixed`: all inputs, with all pieces exchanged."""
+    made = dict(here)
+    for name, axis in along.items():
+        second = np.arange(here[name].shape[axis]) // size % 2 == 0
+        shape = [-1 if at == axis else 1 for at in range(here[name].ndim)]
+        made[name] = np.where(second.reshape(shape), mixed[name], here[name])
+    return made
+
+
+def _written(encoded: Arrays, pieces: Sequence[Sequence[Part]], case: int) -> Arrays:
+    """Encoded inputs with pieces exchanged."""
+    made = {name: np.array(value, order="C") if is_array(value) else value for name, value in encoded.items()}
+    for part in (part for piece in pieces for part in piece):
+        made[part.name].reshape(-1)[part.begin : part.end] = part.held[case]
+    return made
+
+
+def _elements(value: Any, begin: int, end: int) -> npt.NDArray[Any]:
+    found: npt.NDArray[Any] = np.ascontiguousarray(value).reshape(-1)[begin:end]
+    return found
+
+
+def _same(one: Any, two: Any) -> bool:
+    """Whether two encoded inputs have equal bytes and shapes."""
+    if one is None or two is None:
+        return one is two
+    here, there = np.ascontiguousarray(one), np.ascontiguousarray(two)
+    return (here.shape, here.dtype) == (there.shape, there.dtype) and np.array_equal(
+        here.reshape(-1).view(np.uint8), there.reshape(-1).view(np.uint8)
+    )
+
+
+def _same_beside(exchanged: Collection[str], first: Arrays, *others: Arrays) -> bool:
+    """Whether all have the same inputs, with equal contents except for those that are `exchanged`."""
+    return all(
+        other.keys() == first.keys() and all(name in exchanged or _same(first[name], other[name]) for name in first)
+        for other in others
+    )
+
+
+def _cut(logical: Arrays, where: npt.NDArray[np.intp], along: Mapping[str, int]) -> Arrays:
+    return {name: value.take(where, along[name]) if name in along else value for name, value in logical.items()}
 
 
 def _runs(
@@ -278,6 +365,9 @@ def _stretches(
         begin, end = int(start), int(start) + length
         value = logical[0][name].copy()
         value.reshape(-1)[begin:end] = logical[1][name].reshape(-1)[begin:end]
-        expected.append(expectations(op, axes, key, op.reference({**logical[0], name: value}, axes, key)))
-        pieces.append(Piece({name: (begin, end)}, outputs))
+        inputs = {**logical[0], name: value}
+        if not _same_beside((name,), encoded[0], op.encode(inputs, axes, key.format)):
+            return NOTHING
+        expected.append(expectations(op, axes, key, op.reference(inputs, axes, key)))
+        pieces.append(Piece((Part(name, begin, end, (value.reshape(-1)[begin:end],)),), outputs))
     return Exchangeable(Pieces(tuple(pieces), together=False), (tuple(expected), ()))

@@ -99,12 +99,13 @@ class Sets:
         each, made = self.each[index], list[ArrayChange]()
         each.exchanged ^= {piece}
         held = self.pieces.each[piece]
-        for name, (begin, _) in held.inputs.items():
-            part = held.content(name, self.cases, each.case, exchanged=piece in each.exchanged)
-            there = self.memory.view(each.raw_inputs[name], begin * part.itemsize, (1, part.nbytes), np.uint8)
-            made.append(ArrayChange(there, part.view(np.uint8).reshape(1, -1)))
+        for part in held.inputs:
+            content = part.content(self.cases, each.case, exchanged=piece in each.exchanged)
+            begin = part.begin * content.itemsize
+            there = self.memory.view(each.raw_inputs[part.name], begin, (1, content.nbytes), np.uint8)
+            made.append(ArrayChange(there, content.view(np.uint8).reshape(1, -1)))
         if spoil and self.memory is HOST:
-            parts = [self._bytes_of(index, name, *where) for name, where in self.pieces.each[piece].outputs.items()]
+            parts = [self._bytes_of(index, name, *where) for name, where in held.outputs.items()]
             made += [ArrayChange(part, np.full(part.shape, POISON, np.uint8)) for part in parts]
         return made
 
@@ -191,11 +192,11 @@ class Sets:
         here = self.each[index]
         for name, value in self.cases[here.case].items():
             if is_array(value):
-                given = np.array(value) if here.exchanged else value
-                for piece in (self.pieces.each[number] for number in here.exchanged):
-                    if name in piece.inputs:
-                        begin, end = piece.inputs[name]
-                        given.reshape(-1)[begin:end] = piece.content(name, self.cases, here.case, exchanged=True)
+                given = np.array(value, order="C") if here.exchanged else value
+                for part in (part for number in here.exchanged for part in self.pieces.each[number].inputs):
+                    if part.name == name:
+                        content = part.content(self.cases, here.case, exchanged=True)
+                        given.reshape(-1)[part.begin : part.end] = content
                 found = np.empty(value.nbytes, np.uint8)
                 self.memory.read(self.each[index].inputs[name], found)
                 if not same(found.view(value.dtype), given):

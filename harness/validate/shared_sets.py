@@ -132,13 +132,13 @@ class SharedSets:
         piece = pieces.each[nth]
         here ^= {nth}
         case = int(self._case[index])
-        for name, (begin, end) in piece.inputs.items():
-            held = piece.content(name, self._encoded, case, exchanged=nth in here)
-            self._rows(self._inputs[name])[index].view(held.dtype)[begin:end] = held
+        for part in piece.inputs:
+            content = part.content(self._encoded, case, exchanged=nth in here)
+            self._rows(self._inputs[part.name])[index].view(content.dtype)[part.begin : part.end] = content
         expected = self._cases.first.expected if case == 0 else self._second()
         for at, whole in enumerate(expected):
-            part = self._changes.expected[case][nth][at].values if nth in here else piece.of(whole.name, whole.values)
-            piece.of(whole.name, self._want[whole.name][index, ...])[...] = part
+            want = self._changes.expected[case][nth][at].values if nth in here else piece.of(whole.name, whole.values)
+            piece.of(whole.name, self._want[whole.name][index, ...])[...] = want
 
     def _exchange(self, index: int) -> None:
         if len(self._encoded) < 2 or self._cases.second is None:

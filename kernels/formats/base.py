@@ -97,6 +97,11 @@ class Format(ABC):
     def packed_shape(self, shape: Shape) -> tuple[int, ...]:
         """Shape of the uint8 array that `pack` returns for weights of this shape, with scales and padding."""
 
+    def row_ranges(self, shape: Shape, begin: int, end: int) -> list[tuple[int, int]] | None:
+        """The ranges [begin, end) of packed bytes of rows [begin, end) of weights of this shape, in the same order for
+        any N. None: adjacent rows, each with as many bytes, from the first byte on; or rows that share bytes."""
+        return None
+
     def packed_bytes(self, shape: Shape) -> int:
         """Size in bytes of packed weights of this shape, with scales and padding."""
         return math.prod(self.packed_shape(shape))

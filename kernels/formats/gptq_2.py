@@ -32,6 +32,11 @@ class GptqWords(ZeroPointed):
         """Two axes: K / 16 rows of N words."""
         return shape[1] // _IN_WORD, 4 * shape[0]
 
+    def row_ranges(self, shape: Shape, begin: int, end: int) -> list[tuple[int, int]]:
+        """See Format: a word of each row for each 16 columns."""
+        words = range(0, shape[1] // _IN_WORD * 4 * shape[0], 4 * shape[0])
+        return [(word + 4 * begin, word + 4 * end) for word in words]
+
     def _pack(self, codes: NDArray[np.int8], scale: Scale) -> NDArray[np.uint8]:
         n, k = codes.shape
         by_row = np.empty((n, k // 4), np.uint8)

@@ -31,6 +31,12 @@ class Row16Grouped(Format):
         """One axis: 16 bytes for each 64 weights of each row, then 2 for each group of each row, padded."""
         return (shape[0] * row_bytes(shape[1]) + shape[1] // self.group * scales_bytes(shape[0]),)
 
+    def row_ranges(self, shape: Shape, begin: int, end: int) -> list[tuple[int, int]]:
+        """See Format: the words, then the scales of each group."""
+        row, column, behind = row_bytes(shape[1]), scales_bytes(shape[0]), shape[0] * row_bytes(shape[1])
+        places = (behind + group * column for group in range(shape[1] // self.group))
+        return [(begin * row, end * row), *((place + 2 * begin, place + 2 * end) for place in places)]
+
     def _pack(self, codes: NDArray[np.int8], scale: Scale) -> NDArray[np.uint8]:
         out = np.empty(self.packed_shape(codes.shape), np.uint8)
         words, scales = self._parts(out, codes.shape)

@@ -81,6 +81,7 @@ def _op(dtype: str, name: str) -> Op:
         traffic=partial(_traffic, 4 if dtype == "float32" else 2),
         sizes=TERNARY_MATMUL.sizes,
         independent_axis=TERNARY_MATMUL.independent_axis,
+        stored_ranges=TERNARY_MATMUL.stored_ranges,
         weights=lambda axes: axes["N"] * axes["K"],
     )
 

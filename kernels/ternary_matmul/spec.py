@@ -76,12 +76,18 @@ def _traffic(axes: Axes, key: KernelKey) -> Traffic:
     return Traffic(read=int(N * K * bits / 8) + M * K + 4 * M, written=out * M * N, operations=2 * M * N * K)
 
 
-def _independent_axis(axes: Axes, key: KernelKey) -> tuple[str, int]:
+def independent_axis(axes: Axes, key: KernelKey) -> tuple[str, int]:
     """The axis N in units of the rows of a tile."""
     form = FORMATS.get(key.weight_format)
     if isinstance(form, TL):
         return "N", form.rows_apart((axes["N"], axes["K"]))
     return "N", form.rows if isinstance(form, Tiles) else 64
+
+
+def stored_ranges(axes: Axes, format: str, name: str, begin: int, end: int) -> list[tuple[int, int]] | None:
+    """See Format.row_ranges."""
+    form = FORMATS.get(format)
+    return form.row_ranges((axes["N"], axes["K"]), begin, end) if form is not None and name == "weights" else None
 
 
 def _interchangeable(axes: Axes, format: str) -> bool:
@@ -140,7 +146,8 @@ OP = Op(
     reference=reference,
     traffic=_traffic,
     sizes={"M": ROWS, "K": Sizes(largest=MAX_K)},
-    independent_axis=_independent_axis,
+    independent_axis=independent_axis,
+    stored_ranges=stored_ranges,
     weights=lambda axes: axes["N"] * axes["K"],
     interchangeable=_interchangeable,
     stored=StoredWeights(

@@ -14,6 +14,7 @@ from tritmark.harness.spec import Arrays, Axes, KernelKey, Op, Sizes, Tensor, To
 from tritmark.harness.validate.families import NONFINITE, ROWS, floats, integers, scales, with_nonfinite
 from tritmark.kernels.formats import FORMATS
 from tritmark.kernels.ternary_matmul.scales import grouped, weight_scales
+from tritmark.kernels.ternary_matmul.spec import independent_axis, stored_ranges
 from tritmark.kernels.ternary_matmul_a16.reference import reference
 
 ORDER = 110
@@ -112,7 +113,8 @@ def _op(dtype: str) -> Op:
         reference=reference,
         traffic=_traffic,
         sizes={"M": ROWS, "K": Sizes(largest=MAX_K)},
-        independent_axis=lambda axes, key: ("N", 64),
+        independent_axis=independent_axis,
+        stored_ranges=stored_ranges,
         weights=lambda axes: axes["N"] * axes["K"],
     )
 

@@ -406,9 +406,9 @@ def test_of_an_op_whose_outputs_hang_together_stretches_are_exchanged() -> None:
     assert not found.pieces.together
     assert len(found.pieces.each) == len(found.expected[0]) == 3
     for piece, (expected,) in zip(found.pieces.each, found.expected[0], strict=True):
-        begin, end = piece.inputs["x"]
+        (part,) = piece.inputs
         x = MATERIAL.logical[0]["x"].copy()
-        x[begin:end] = MATERIAL.logical[1]["x"][begin:end]
+        x[part.begin : part.end] = MATERIAL.logical[1]["x"][part.begin : part.end]
         assert expected.values == x.sum()
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+from math import lcm
 from typing import Any
 
 import numpy as np
@@ -22,6 +26,10 @@ def made(op: str, format: str, dtype: str, axes: dict[str, int]) -> tuple[Any, K
     return OPS[op], key, material, exchangeable(OPS[op], key, axes, material.logical, encoded, np.random.default_rng(1))
 
 
+def in_pieces(found: Any) -> bool:
+    return found.pieces.together and bool(found.pieces.each)
+
+
 def logical_of(inputs: dict[str, Any], encoded: dict[str, Any], format: str, axes: dict[str, int]) -> dict[str, Any]:
     """The inputs of that encoding."""
     found = {
@@ -30,7 +38,7 @@ def logical_of(inputs: dict[str, Any], encoded: dict[str, Any], format: str, axe
     }
     if "weights" in inputs:
         found["weights"], scales = FORMATS[format].unpack(encoded["weights"], (axes["N"], axes["K"]))
-        found["weight_scale"] = scales if np.ndim(scales) else inputs["weight_scale"]
+        found["weight_scale"] = scales if np.ndim(scales) and FORMATS[format].scale_stored else inputs["weight_scale"]
     return found
 
 
@@ -45,18 +53,16 @@ def test_a_piece_gives_what_the_whole_gives_there(shape: tuple[str, str, str, di
     before = (cases.first, cases.second)[case].expected
     assert found.pieces.together
     assert 2 <= len(found.pieces.each) <= 16
+    changed = 0
     for number, piece in enumerate(found.pieces.each):
         patched = {name: np.array(value) for name, value in both[case].items()}
-        changed = 0
-        for name, (begin, end) in piece.inputs.items():
-            content = piece.content(name, both, case, exchanged=True)
-            flat = patched[name].reshape(-1)
-            changed += int((content.view(np.uint8) != flat[begin:end].view(np.uint8)).sum())
-            flat[begin:end] = content
-            assert np.array_equal(
-                piece.content(name, both, case, exchanged=False), both[case][name].reshape(-1)[begin:end]
-            )
-        assert changed or not piece.held
+        for part in piece.inputs:
+            content = part.content(both, case, exchanged=True)
+            flat = patched[part.name].reshape(-1)
+            changed += int((content.view(np.uint8) != flat[part.begin : part.end].view(np.uint8)).sum())
+            flat[part.begin : part.end] = content
+            kept = part.content(both, case, exchanged=False)
+            assert np.array_equal(kept, both[case][part.name].reshape(-1)[part.begin : part.end])
         inputs = logical_of(dict(material.logical[case]), patched, key.format, axes)
         for name, value in op.encode(inputs, axes, key.format).items():
             assert np.asarray(value).tobytes() == np.asarray(patched[name]).tobytes()
@@ -68,6 +74,7 @@ def test_a_piece_gives_what_the_whole_gives_there(shape: tuple[str, str, str, di
             rest = np.array(base.values)
             piece.of(expected.name, rest)[...] = part.values
             assert np.array_equal(rest, expected.values)
+    assert changed
 
 
 def test_some_pieces_change_in_a_short_run_alone() -> None:
@@ -76,26 +83,28 @@ def test_some_pieces_change_in_a_short_run_alone() -> None:
         _, key, material, found = made(*shape)
         both = tuple(material.encoded(key.format))
         for piece in found.pieces.each:
-            if piece.held and max(end - begin for begin, end in piece.inputs.values()) >= 16:
+            if max(part.end - part.begin for part in piece.inputs) >= 16:
                 pairs = [
-                    (piece.content(name, both, 0, exchanged=True), piece.content(name, both, 0, exchanged=False))
-                    for name in piece.inputs
+                    (part.content(both, 0, exchanged=True), part.content(both, 0, exchanged=False))
+                    for part in piece.inputs
                 ]
                 differing = sum(int((one.view(np.uint8) != two.view(np.uint8)).sum()) for one, two in pairs)
                 shares.append(differing / sum(one.nbytes for one, _ in pairs))
     assert len(shares) > 20
     assert min(shares) < 0.01
-    assert max(shares) <= 0.5
+    assert sum(share < 0.3 for share in shares) > len(shares) // 4
 
 
 @pytest.mark.parametrize("shape", STRETCHES, ids=[op for op, *_ in STRETCHES])
 def test_where_everything_hangs_together_a_stretch_is_exchanged(shape: tuple[str, str, str, dict[str, int]]) -> None:
     op, key, material, found = made(*shape)
-    assert not found.pieces.together
+    assert not in_pieces(found)
+    assert found.pieces.each
     for number, piece in enumerate(found.pieces.each):
-        ((name, (begin, end)),) = piece.inputs.items()
-        inputs = {**material.logical[0], name: material.logical[0][name].copy()}
-        inputs[name].reshape(-1)[begin:end] = material.logical[1][name].reshape(-1)[begin:end]
+        (part,) = piece.inputs
+        inputs = {**material.logical[0], part.name: material.logical[0][part.name].copy()}
+        there = slice(part.begin, part.end)
+        inputs[part.name].reshape(-1)[there] = material.logical[1][part.name].reshape(-1)[there]
         whole = expectations(op, shape[3], key, op.reference(inputs, shape[3], key))
         for expected, part in zip(whole, found.expected[0][number], strict=True):
             assert np.array_equal(expected.values, part.values)
@@ -103,3 +112,84 @@ def test_where_everything_hangs_together_a_stretch_is_exchanged(shape: tuple[str
 
 def test_what_is_too_small_has_no_pieces() -> None:
     assert made("absmean_quantize", "none", "int8", {"n": 3})[3] is NOTHING
+
+
+def test_every_format_with_a_product_has_pieces_that_it_can_write() -> None:
+    """Whether rows are adjacent in the bytes is a fact of the format, and no kernel may be accused for it."""
+    without = set()
+    for format, form in FORMATS.items():
+        if not form.ternary:
+            continue
+        axes = {"M": 2, "N": lcm(form.row_multiple, 640), "K": lcm(form.column_multiple, 256)}
+        _, key, material, found = made("ternary_matmul", format, "float32", axes)
+        if not in_pieces(found):
+            without.add(format)
+            continue
+        both = tuple(material.encoded(format))
+        ranges = sorted((part.name, part.begin, part.end) for piece in found.pieces.each for part in piece.inputs)
+        assert all(one[0] != two[0] or one[2] <= two[1] for one, two in pairwise(ranges)), format
+        for case in (0, 1):
+            patched = {name: np.array(value) for name, value in both[case].items()}
+            for piece in found.pieces.each:
+                for part in piece.inputs:
+                    patched[part.name].reshape(-1)[part.begin : part.end] = part.content(both, case, exchanged=True)
+            inputs = logical_of(dict(material.logical[case]), patched, format, axes)
+            whole = expectations(OPS["ternary_matmul"], axes, key, OPS["ternary_matmul"].reference(inputs, axes, key))
+            for number, piece in enumerate(found.pieces.each):
+                for expected, part in zip(whole, found.expected[case][number], strict=True):
+                    assert np.array_equal(piece.of(expected.name, expected.values), part.values), format
+    # A byte or a tile of these has weights of distant rows.
+    assert without == {"hf_pack", "tl2"}
+
+
+def doubled(encode: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
+    """What is exchanged of an op with independent elements, whose inputs are encoded so."""
+    op = replace(OPS["i2s_dequantize"], encode=lambda inputs, axes, format: encode(dict(inputs)))
+    material = Material(op, Workload(op=op.name, axes={"n": 500}, family="uniform"), 3)
+    encoded = tuple(material.encoded("none"))
+    key = KernelKey("cpu", op.name, "none", "float32")
+    return exchangeable(op, key, {"n": 500}, material.logical, encoded, np.random.default_rng(1))
+
+
+@pytest.mark.parametrize(
+    "encode",
+    [
+        lambda inputs: {**inputs, "none": None, "empty": np.zeros(0, np.int8), "table": np.arange(5)},
+        lambda inputs: {**inputs, "high": inputs["q"] >> 1},
+    ],
+    ids=["constants", "two arrays of one"],
+)
+def test_what_is_stored_beside_a_piece_alone_does_no_harm(encode: Any) -> None:
+    found = doubled(encode)
+    assert found.pieces.together
+    assert len(found.pieces.each) == 16
+
+
+@pytest.mark.parametrize(
+    "encode",
+    [
+        lambda inputs: {**inputs, "sum": np.array([inputs["q"].sum(dtype=np.int64)])},
+        lambda inputs: {**inputs, "parity": np.array([inputs["q"].sum() & 1])},
+        lambda inputs: {**inputs, "q": inputs["q"][::-1].copy()},
+        lambda inputs: {**inputs, "q": np.sort(inputs["q"])},
+        lambda inputs: {**inputs, "places": np.flatnonzero(inputs["q"])},
+    ],
+    ids=["sum", "parity", "backwards", "sorted", "sparse"],
+)
+def test_what_depends_on_every_element_is_not_exchanged_in_pieces(encode: Any) -> None:
+    assert not in_pieces(doubled(encode))
+
+
+@pytest.mark.parametrize("N", [640, 2560])
+@pytest.mark.parametrize("shift", [2, -2, 64])
+def test_ranges_that_a_format_states_are_not_believed(shift: int, N: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    form = FORMATS["row16_g128"]
+    stated = type(form).row_ranges
+
+    def wrong(self: Any, *where: Any) -> Any:
+        first, *others = stated(self, *where)
+        return [first, *((begin + shift, end + shift) for begin, end in others)]
+
+    monkeypatch.setattr(type(form), "row_ranges", wrong)
+    _, _, _, found = made("ternary_matmul", form.name, "float32", {"M": 2, "N": N, "K": 256})
+    assert not in_pieces(found)
