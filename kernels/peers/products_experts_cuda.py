@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tritmark.harness.spec import Arrays, Axes, Launch, MultipleOf, Variant
 from tritmark.kernels.cuda.backend import Stream
@@ -31,8 +32,9 @@ _TORCH = (MultipleOf("N", 8), MultipleOf("K", 8))
 Bound = Callable[[Arrays, Axes], Mapping[str, Any]]
 
 
-def _matrix(inputs: Arrays, expert: int) -> Arrays:
-    return {"weights": inputs["weights"][expert]}
+def pack_each(codes: npt.NDArray[np.int8]) -> npt.NDArray[np.uint8]:
+    """Codes (E, N, K) in the layout of humming's layer: uint8 (E, N, K / 4)."""
+    return np.stack([humming.pack(each) for each in codes])
 
 
 class HummingExperts:
@@ -56,9 +58,7 @@ class HummingExperts:
             num_experts=E,
             torch_dtype=torch.bfloat16,
         ).cuda()
-        words = np.stack(
-            [packed(format, humming.PACKAGE, humming.pack, _matrix(inputs, expert), axes) for expert in range(E)]
-        )
+        words = packed(format, humming.PACKAGE, pack_each, inputs, axes)
         if grouped:
             stored = np.stack([form.stored_scales(np.ascontiguousarray(each), (N, K)) for each in inputs["weights"]])
             scale = torch.from_numpy(stored).to(torch.bfloat16)
@@ -109,12 +109,12 @@ class TorchExperts:
         form, shape = BUILT_IN[format], (axes["N"], axes["K"])
         self._one_scale = form.scale_per != "group"
         made = []
-        for expert in range(axes["E"]):
-            dense = torch_cuda.weights_of(format, _matrix(inputs, expert), axes)
+        for codes, stored in zip(torch_cuda.weights_of(format, inputs, axes), inputs["weights"], strict=True):
+            scale: Any = 1
             if not self._one_scale:
-                stored = form.stored_scales(np.ascontiguousarray(inputs["weights"][expert]), shape)
-                dense = dense * torch.from_numpy(stored).to("cuda").repeat_interleave(form.group, dim=1)
-            made.append(dense.to(torch.bfloat16))
+                scales = torch.from_numpy(form.stored_scales(np.ascontiguousarray(stored), shape))
+                scale = scales.to("cuda").repeat_interleave(form.group, dim=1)
+            made.append((codes * scale).to(torch.bfloat16))
         self._columns = torch.stack(made).transpose(1, 2)
 
     def launch(self, name: str, inputs: Arrays, outputs: Arrays | None) -> Launch:

@@ -130,7 +130,7 @@ def _place() -> Any:
 
 
 def weights_of(format: str, inputs: Arrays, axes: Axes) -> Any:
-    """Dense int8 weights (N, K) on the device. `inputs` are on the host."""
+    """Dense int8 weights (N, K), or (E, N, K) of experts, on the device. `inputs` are on the host."""
     import torch
 
     dense = packed(format, "dense", _dense, inputs, axes)

@@ -17,14 +17,24 @@ from tritmark.kernels import PROVIDER
 from tritmark.kernels.cuda.context import cuda_context
 from tritmark.kernels.cuda.device import missing as gpu_missing
 from tritmark.kernels.formats.row16_grouped import FORMATS as GROUPED
-from tritmark.kernels.peers import PEERS
-from tritmark.kernels.peers.products_experts_cuda import VARIANTS
+from tritmark.kernels.peers import PEERS, humming
+from tritmark.kernels.peers.products import packed
+from tritmark.kernels.peers.products_experts_cuda import VARIANTS, pack_each
 from tritmark.kernels.ternary_matmul.scales import weight_scales
 from tritmark.kernels.ternary_matmul_experts.offsets import parts
 from tritmark.kernels.ternary_matmul_experts.spec import OP
 
 BFLOAT16, F32 = ml_dtypes.bfloat16, np.float32
 SHAPES = ({"M": 3, "E": 5, "N": 128, "K": 256}, {"M": 40, "E": 4, "N": 128, "K": 512})
+
+
+@pytest.mark.parametrize("format", [each.name for each in GROUPED])
+def test_weights_of_all_experts_are_packed_for_humming_as_those_of_each(format: str) -> None:
+    axes = SHAPES[0]
+    logical = OP.generate(axes, "uniform", np.random.default_rng(5))
+    encoded = OP.encode(logical, axes, format)
+    words = packed(format, "test", pack_each, encoded, axes)
+    assert np.array_equal(words, np.stack([humming.pack(each) for each in logical["weights"]]))
 
 
 def wide(inputs: Arrays, axes: Axes, expert: int, format: str) -> Any:
