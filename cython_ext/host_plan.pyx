@@ -170,10 +170,11 @@ cdef class Plans:
         return len(self.kept)
 
     def keep(self, registry, key, plan) -> None:
-        """Keeps a plan that was chosen by that registry since the last check."""
+        """Keeps a plan that was chosen by that registry since the last check, in place of the oldest if there are too
+        many."""
         if self.current(registry):
             if len(self.kept) >= self.most:
-                self.kept.clear()
+                del self.kept[next(iter(self.kept))]
             self.kept[key] = plan
 
 

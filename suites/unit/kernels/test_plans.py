@@ -442,6 +442,16 @@ def test_calls_with_16_bits_find_the_plan_of_32(kind: str, monkeypatch: pytest.M
     assert _bits(layer(x)) == _bits(expected)
 
 
+def test_only_the_oldest_plan_makes_room_for_another() -> None:
+    known, of = dispatch.registry(), plans.quantize_plans()
+    rows = [floats("plain", (1, 64 + k), 1) for k in range(65)]
+    for x in rows:
+        activation_quantize(x)
+    assert len(of) == 64
+    found = [of.run(known, x, None, None, None) is not None for x in rows]
+    assert found == [False] + 64 * [True]
+
+
 @pytest.mark.parametrize("told", [{"variant": "scalar"}, {"nonfinite": "zero"}, {"out": True}, {"rows": 2000}])
 def test_16_bits_are_widened_for_plain_and_small_calls_alone(
     told: dict[str, Any], monkeypatch: pytest.MonkeyPatch
