@@ -228,9 +228,10 @@ def _doubted(record: Record) -> Answer | None:
     shaky = [run for run in record.runs if groups.doubted(run)]
     reported = list(_noise(record))
     if shaky:
+        one, all_runs = len(shaky) == 1, units.counted(_measured(record), "Run")
         reported.append(
-            f"{units.counted(len(shaky), 'figure')} of {_measured(record):,} Runs are not shown, because a guard "
-            "questioned them"
+            f"{units.counted(len(shaky), 'figure')} of {all_runs} {'is' if one else 'are'} not shown, because a guard "
+            f"questioned {'it' if one else 'them'}"
         )
     if found:
         runs = dict.fromkeys(run.id for doubt in found for run in doubt.runs)

@@ -233,6 +233,8 @@ def test_a_doubted_figure_is_not_printed() -> None:
     assert "DOUBTED" in told
     assert "The best variant of each op" not in told
     assert "Runs are not shown, because a guard questioned them" in told
+    run = next(run for run in runs if run.performance.hot is not None)
+    assert "1 figure of 1 Run is not shown, because a guard questioned it" in words(render(record_of([run])))
 
 
 def test_tables_have_intervals() -> None:
