@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property, lru_cache
 from importlib import import_module
 from pathlib import Path
 from threading import RLock
@@ -18,7 +20,7 @@ from tritmark.harness.registry import Registry
 from tritmark.harness.spec import Axes, KernelKey, Op, Peer, Provider, Ternarized, Variant, WeightType
 
 if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
+    from importlib.metadata import Distribution, EntryPoint
 
     from tritmark.harness.suite import KnownNames, Suite
 
@@ -27,6 +29,8 @@ GROUP = "tritmark.providers"
 VARIANTS = "tritmark.variants"
 """Entry-point group of packages that bring variants for ops and devices of other packages: a sequence of Variant, or a
 callable that returns one."""
+_INFO = (".dist-info", ".egg-info", ".egg")
+"""Suffixes of what describes an installed package."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,15 +238,15 @@ def load(candidates: Sequence[Candidate] = (), before: Callable[[Installed], obj
     `Installed.problems`. tritmark's own packages come first. Raises UsageError if no provider is left, and for an
     invalid candidate; RegistrationError for candidates that clash with others or have an unknown op or device.
     """
-    points = _points(GROUP)
-    if not points:
+    of_providers = points(GROUP)
+    if not of_providers:
         raise UsageError(
             f"no installed package brings kernels (entry-point group {GROUP!r}); next: pip install tritmark"
         )
     problems: list[Problem] = []
     installed: Installed | None = None
     own: list[Variant] = []
-    for point in points:
+    for point in of_providers:
         known = {} if installed is None else installed.providers
         try:
             if point.name in known:
@@ -254,7 +258,7 @@ def load(candidates: Sequence[Candidate] = (), before: Callable[[Installed], obj
             problems.append(_problem(point, error))
     if installed is None:
         raise UsageError("; ".join(map(str, problems)))
-    for point in _points(VARIANTS):
+    for point in points(VARIANTS):
         try:
             brought = _variants(point)
             installed.add(*brought)
@@ -292,22 +296,59 @@ def take_loaded(loaded: Installed) -> None:
             _LOADED.append(loaded)
 
 
-def entry_points(*, group: str) -> Iterable[EntryPoint]:
-    """The entry points of a group. importlib.metadata takes a twentieth of the import of tritmark.kernels, which needs
-    it only at the first call of a kernel."""
-    from importlib.metadata import entry_points
+def entry_points(*, group: str) -> list[EntryPoint]:
+    """The entry points of a group that begins with "tritmark.". A folder of packages is read again only after it
+    changed: reading takes most of the time of `load`, and each worker would do it."""
+    # importlib.metadata takes a twentieth of the import of tritmark.kernels, which needs it only at the first call of a
+    # kernel.
+    from importlib.metadata import distributions
 
-    return entry_points(group=group)
+    found: list[EntryPoint] = []
+    earlier: list[str] = []
+    for folder, changed_ns in _folders_of_packages():
+        for dist, brought in _read(folder, changed_ns):
+            if not any(distributions(name=_name(dist), path=earlier)):  # Python imports the first of two copies
+                found += [point for point in brought if point.group == group]
+        earlier.append(folder)
+    return found
 
 
-def _points(group: str) -> list[EntryPoint]:
+def _folders_of_packages() -> Iterator[tuple[str, int]]:
+    """The entries of sys.path in which packages are installed, each with the time of its last change, ns."""
+    for entry in map(os.path.abspath, sys.path):
+        try:
+            if os.path.isfile(entry) or any(name.endswith(_INFO) for name in os.listdir(entry)):
+                yield entry, os.stat(entry).st_mtime_ns
+        except OSError:
+            continue  # Python imports nothing from there
+
+
+@lru_cache(maxsize=64)
+def _read(folder: str, changed_ns: int) -> list[tuple[Distribution, list[EntryPoint]]]:
+    """The packages there that bring something to tritmark, of which `changed_ns` is the state."""
+    from importlib.metadata import distributions
+
+    every = [
+        (dist, [point for point in dist.entry_points if point.group.startswith(f"{_OWN}.")])
+        for dist in distributions(path=[folder])
+    ]
+    return [(dist, brought) for dist, brought in every if brought]
+
+
+def points(group: str) -> list[EntryPoint]:
     """The entry points of a group, those of tritmark first, without duplicates: a source tree beside the installed
     package lists the same one twice."""
     return list(dict.fromkeys(sorted(entry_points(group=group), key=lambda point: not _is_own(point))))
 
 
 def _is_own(point: EntryPoint) -> bool:
-    return point.dist is not None and point.dist.name == _OWN
+    return point.dist is not None and _name(point.dist) == _OWN
+
+
+@cache
+def _name(dist: Distribution) -> str:
+    """Parsed from a file each time that importlib.metadata is asked."""
+    return dist.name
 
 
 def _problem(point: EntryPoint, error: BaseException) -> Problem:

@@ -6,10 +6,9 @@ the server survives; `providers.load` reports it.
 """
 
 from contextlib import suppress
-from importlib.metadata import entry_points
 
-from tritmark.harness.providers import GROUP, VARIANTS
+from tritmark.harness.providers import GROUP, VARIANTS, points
 
-for _point in dict.fromkeys([*entry_points(group=GROUP), *entry_points(group=VARIANTS)]):
+for _point in (*points(GROUP), *points(VARIANTS)):
     with suppress(Exception, SystemExit):
         _point.load()

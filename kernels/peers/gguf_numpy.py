@@ -13,7 +13,7 @@ from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.spec import Arrays, Axes, Launch, Peer
 from tritmark.kernels.formats import BUILT_IN
 from tritmark.kernels.peers import onnx, tq2_0
-from tritmark.kernels.peers.launch import PeerLaunch, float_bound, not_installed
+from tritmark.kernels.peers.launch import PeerLaunch, float_bound, is_installed, not_installed
 from tritmark.kernels.ternary_matmul.formats import GROUPED
 from tritmark.kernels.ternary_matmul.scales import weight_scales
 
@@ -22,9 +22,7 @@ _TYPES = {"tq1_0": "TQ1_0", "tq2_0": "TQ2_0"}
 
 def missing() -> str | None:
     """Why gguf cannot be used here and what to do about it, or None."""
-    from importlib.util import find_spec
-
-    return None if find_spec("gguf") else not_installed()
+    return None if is_installed("gguf") else not_installed()
 
 
 def version() -> str:

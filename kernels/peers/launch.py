@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,14 @@ _SLAB = 1 << 18
 def not_installed(extra: str = "peers") -> str:
     """Why a peer of that extra is missing."""
     return f"not installed: {install(extra)}"
+
+
+@cache
+def is_installed(package: str) -> bool:
+    """Whether Python finds that top-level package; nothing is imported. Plans ask thousands of times."""
+    from importlib.util import find_spec
+
+    return find_spec(package) is not None
 
 
 def gamma(n: int) -> float:

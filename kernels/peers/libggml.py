@@ -116,6 +116,11 @@ def find() -> Found | str:
     if folder:
         paths = _chosen(sorted(Path(folder).glob("libggml-*")))
         return Found(paths, "") if paths else f"{FOLDER} is {folder!r}, and {' or '.join(_PARTS)} is not in it"
+    return _of_packages()
+
+
+@cache
+def _of_packages() -> Found | str:
     from importlib.metadata import PackageNotFoundError, distribution
 
     for package in _PACKAGES:

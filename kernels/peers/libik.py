@@ -62,8 +62,9 @@ class Wheel(NamedTuple):
     owner: str
 
 
+@cache
 def find() -> Wheel | str:
-    """The location of the library, or why it is missing. Nothing is loaded."""
+    """The location of the library, or why it is missing. Nothing is loaded. Plans ask thousands of times."""
     from importlib.metadata import PackageNotFoundError, distribution
 
     try:

@@ -19,7 +19,7 @@ from tritmark.harness.extras import install
 from tritmark.harness.spec import Arrays, Axes, Launch, Peer
 from tritmark.kernels.formats import Format
 from tritmark.kernels.formats.bits import ZERO_BYTE
-from tritmark.kernels.peers.launch import LEAST, PeerLaunch, gamma, not_installed, scaled_times, times
+from tritmark.kernels.peers.launch import LEAST, PeerLaunch, gamma, is_installed, not_installed, scaled_times, times
 from tritmark.kernels.ternary_matmul.formats import GROUPED, INTEGERS, PRODUCTS, ROWS, one_scale
 from tritmark.kernels.ternary_matmul.scales import weight_scales
 
@@ -42,9 +42,7 @@ Floats = npt.NDArray[np.float32]
 
 def missing() -> str | None:
     """Why ONNX Runtime, or onnx for the model, cannot be used here and the next step, or None."""
-    from importlib.util import find_spec
-
-    return None if find_spec("onnxruntime") and find_spec("onnx") else not_installed()
+    return None if is_installed("onnxruntime") and is_installed("onnx") else not_installed()
 
 
 def load() -> None:

@@ -13,7 +13,7 @@ from tritmark.kernels.formats import BUILT_IN
 from tritmark.kernels.native.cpu import cores, native
 from tritmark.kernels.native.threads import join_pytorch
 from tritmark.kernels.peers import isa
-from tritmark.kernels.peers.launch import PeerLaunch, gamma, times
+from tritmark.kernels.peers.launch import PeerLaunch, gamma, is_installed, times
 
 _BFLOAT16 = 2.0**-8
 """Unit roundoff of bfloat16."""
@@ -24,9 +24,7 @@ _WARM = 1024
 def missing() -> str | None:
     """Why it is not installed (with the next step) or cannot be limited to the requested instruction set, or None;
     nothing is loaded."""
-    from importlib.util import find_spec
-
-    return isa.unmaskable() if find_spec("torch") else "not installed: pip install torch"
+    return isa.unmaskable() if is_installed("torch") else "not installed: pip install torch"
 
 
 def version() -> str:

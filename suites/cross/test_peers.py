@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from weakref import ref
@@ -24,6 +24,7 @@ from tritmark.harness.spec import Axes, Peer, Variant
 from tritmark.kernels import OPS, PROVIDER
 from tritmark.kernels.formats import FORMATS
 from tritmark.kernels.peers import PEERS, libggml, libik, onnx
+from tritmark.kernels.peers.launch import is_installed
 from tritmark.kernels.peers.libggml_graph import GgmlProduct
 
 BY_NAME = {op.name: op for op in OPS}
@@ -319,6 +320,18 @@ def test_the_ggml_that_its_user_built_comes_before_that_of_the_extra() -> None:
     assert libggml._PACKAGES == ("llama-cpp-python", "pywhispercpp")
 
 
+@pytest.fixture
+def search_again() -> Iterator[None]:
+    """What was found of packages is forgotten before and after the test."""
+    searches = (libggml._of_packages, libik.find, is_installed)
+    for each in searches:
+        each.cache_clear()
+    yield
+    for each in searches:
+        each.cache_clear()
+
+
+@pytest.mark.usefixtures("search_again")
 def test_where_nothing_is_installed_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(libggml.FOLDER, raising=False)
     monkeypatch.setattr(libggml, "_PACKAGES", ())

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from importlib.metadata import EntryPoint
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from threading import Barrier, Thread
 from typing import Any
@@ -278,6 +278,33 @@ def test_a_package_that_cannot_be_taken_is_told_and_the_rest_goes_on(
     assert problem.traceback.startswith("Traceback")
 
 
+def stranger(folder: Path, name: str = "stranger") -> None:
+    """A package as pip leaves it, whose module does not import."""
+    metadata = folder / f"{name}-1.0.dist-info"
+    metadata.mkdir(parents=True)
+    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text(f"[{GROUP}]\n{name} = {folder.name}_kernels:PROVIDER\n")
+
+
+def test_a_package_that_comes_later_is_found_and_of_two_copies_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("second", "first"):
+        (tmp_path / name).mkdir()
+        monkeypatch.syspath_prepend(tmp_path / name)
+    assert load().problems == ()
+    for name in ("second", "first"):
+        stranger(tmp_path / name)
+        (problem,) = load().problems
+        assert problem.value == f"{name}_kernels:PROVIDER"
+    stranger(tmp_path / "second", "another")
+    assert [each.value for each in load().problems] == ["first_kernels:PROVIDER", "second_kernels:PROVIDER"]
+    points = entry_points(group=GROUP)
+    assert [(each.name, each.value) for each in points] == [
+        (each.name, each.value) for each in providers.entry_points(group=GROUP)
+    ]
+
+
 @pytest.mark.parametrize(
     ("command", "traceback"),
     [
@@ -287,18 +314,15 @@ def test_a_package_that_cannot_be_taken_is_told_and_the_rest_goes_on(
     ],
 )
 def test_commands_tell_of_a_package_that_cannot_be_taken(tmp_path: Path, command: list[str], traceback: bool) -> None:
-    """A package as pip leaves it, whose module does not import."""
-    metadata = tmp_path / "stranger-1.0.dist-info"
-    metadata.mkdir()
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: stranger\nVersion: 1.0\n")
-    (metadata / "entry_points.txt").write_text(f"[{GROUP}]\nstranger = stranger_kernels:PROVIDER\n")
-    (tmp_path / "stranger_kernels.py").write_text("raise ValueError('what the stranger forgot')\n")
+    folder = tmp_path / "stranger"
+    stranger(folder)
+    (folder / "stranger_kernels.py").write_text("raise ValueError('what the stranger forgot')\n")
     ended = subprocess.run(
         [sys.executable, "-m", "tritmark.harness", *command],
         cwd=tmp_path,
         env={
             **os.environ,
-            "PYTHONPATH": os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH", "")])),
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH", "")])),
             "COLUMNS": "200",
         },
         capture_output=True,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
+from importlib.metadata import Distribution, PathDistribution
 from multiprocessing.connection import Connection
 
-from tritmark.harness.providers import GROUP, VARIANTS, entry_points
+from tritmark.harness.providers import GROUP, VARIANTS, entry_points, load
 from tritmark.harness.worker.process import CONTEXT, importing, prepare
 
 
@@ -26,3 +27,23 @@ def test_workers_import_no_kernels() -> None:
     names = {each.name: each.module for group in (GROUP, VARIANTS) for each in entry_points(group=group)}
     assert names["builtin"] == "tritmark.kernels"
     assert {*names.values(), "tritmark.kernels.provider.builtin"} <= found
+
+
+def load_without_reading(end: Connection) -> None:
+    def refuse(self: Distribution, name: str) -> str:
+        raise AssertionError(f"{name} is read")
+
+    PathDistribution.read_text = refuse  # type: ignore[assignment]
+    end.send(len(load().registry.variants))
+
+
+def test_workers_read_no_metadata() -> None:
+    """It takes 40 ms for a hundred packages."""
+    prepare()
+    mine, its = CONTEXT.Pipe()
+    process = CONTEXT.Process(target=load_without_reading, args=(its,))
+    with importing():
+        process.start()
+    its.close()
+    assert mine.recv() == len(load().registry.variants)
+    process.join()

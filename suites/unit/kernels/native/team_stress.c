@@ -104,7 +104,7 @@ static void forked(void)
 {
     const pid_t pid = fork();
     if (pid == 0) {
-        alarm(8);
+        alarm(3);
         tm_pool_watch(1);
         for (int round = 0; round < 300; round++)
             call(count, 4, 0);
