@@ -32,7 +32,7 @@ from tritmark.harness.validate.accuracy import Judged
 from tritmark.harness.validate.compare import BrokenReferenceError
 from tritmark.harness.validate.drawn import Draw, Part, judge_parts, merged
 from tritmark.harness.worker import Workers
-from tritmark.harness.worker.process import CONTEXT, importing, prepare, starting
+from tritmark.harness.worker.process import CONTEXT, await_ended_server, importing, prepare, starting
 from tritmark.harness.worker.serve import settle
 
 if TYPE_CHECKING:
@@ -119,6 +119,8 @@ def judged(
         together = lost
         if not lost:
             return
+        if without_server is not None:
+            await_ended_server()
     if without_server is not None:
         raise without_server
     of_session = cause(Failure.ERROR, signal.SIGKILL, wanted=0, killed_before=killed_before)

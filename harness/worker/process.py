@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from multiprocessing import forkserver, reduction, resource_tracker
 from multiprocessing.connection import wait
-from time import monotonic
+from time import monotonic, sleep
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
@@ -63,6 +63,8 @@ _SERVER_ENDED = frozenset({errno.ECONNREFUSED, errno.ECONNRESET, errno.EPIPE, er
 """Errors of a connection to a server that has ended."""
 
 _GRACE_S = 1.0
+_ENDING_S = 2.0
+"""A server that closed its socket may take so long to end; one that is killed frees its memory in between."""
 _LOOK_S = 0.2
 _LOG_TAIL = 2000
 
@@ -88,6 +90,18 @@ def prepare() -> None:
         with importing(), _by_itself(), uninterrupted():
             # the method of the object, since judges replace it; see judge.judges
             forkserver._forkserver.ensure_running()
+
+
+def await_ended_server() -> None:
+    """After a ServerEndedError: wait until the server has ended, since `prepare` starts none before."""
+    pid, until = vars(forkserver._forkserver)["_forkserver_pid"], monotonic() + _ENDING_S
+    while pid is not None and monotonic() < until:
+        try:
+            if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+                return
+        except ChildProcessError:
+            return  # its end was noticed
+        sleep(_ENDING_S / 200)
 
 
 @cache
