@@ -110,12 +110,15 @@ def model(name: str) -> str:
     found = ModelResult.model_validate_json((BASELINES / "models" / f"{name}.json").read_text(encoding="utf-8"))
     rows = []
     for each in found.rates:
-        speed = "" if each.speed is None else f"{each.speed.median:.2f} ({each.speed.low:.2f} to {each.speed.high:.2f})"
-        rows.append([each.engine, each.work, str(each.batch), str(each.prompt), f"{each.tokens_per_s:,.0f}", speed])
+        speed = "" if each.speed is None else units.times(each.speed)
+        rate = f"{each.tokens_per_s:,.0f}" if each.tokens_per_s >= 100 else f"{each.tokens_per_s:.3g}"
+        rows.append([each.engine.partition("=")[0], each.work, str(each.batch), str(each.prompt), rate, speed])
     machine = found.machine_name or found.device
     facts = [f"- {verdict(found)}", f"- Measured on {found.created[:10]}; machine: {machine}"]
-    facts += [f"- {each.name} {each.version}: {each.settings}" for each in found.engines]
-    head = ["engine", "work", "batch", "prompt", "tokens/s", "tritmark is faster by"]
+    for engine in found.engines:
+        facts.append(f"- {engine.name.partition('=')[0]} {engine.version}: {engine.settings}")
+        facts += [f"- {engine.name.partition('=')[0]}, not timed: {why}" for why in engine.missing]
+    head = ["engine", "work", "batch", "prompt", "tokens/s", "tritmark is faster"]
     lines = (textwrap.fill(each, 120, subsequent_indent="  ", break_on_hyphens=False) for each in facts)
     return "\n".join(lines) + "\n\n" + _table(head, rows)
 
