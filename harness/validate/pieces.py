@@ -43,7 +43,7 @@ _WHOLE = 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class StoredPart:
     """Elements [begin, end) of a flat encoded input. `held`: for either data, these elements when their piece is
     exchanged over it."""
 
@@ -62,7 +62,7 @@ class Piece:
     """Place of a piece: its parts of the inputs; for each output, the axis and the part [begin, end) along it. Axis -1:
     all of the output may change."""
 
-    inputs: tuple[Part, ...]
+    inputs: tuple[StoredPart, ...]
     outputs: Mapping[str, tuple[int, int, int]]
 
     def of(self, name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -141,7 +141,7 @@ def _pieces(
     places = _places(op, key, (axes, within), lengths, size, starts)
     inputs = [
         tuple(
-            Part(name, *whole, tuple(_elements(each[name], *own).copy() for each in exchanged))
+            StoredPart(name, *whole, tuple(_elements(each[name], *own).copy() for each in exchanged))
             for name, whole, own in one
         )
         for one in places
@@ -205,7 +205,7 @@ def _every_second(here: Arrays, mixed: Arrays, along: Mapping[str, int], size: i
     return made
 
 
-def _written(encoded: Arrays, pieces: Sequence[Sequence[Part]], case: int) -> Arrays:
+def _written(encoded: Arrays, pieces: Sequence[Sequence[StoredPart]], case: int) -> Arrays:
     """Encoded inputs with pieces exchanged."""
     made = {name: np.array(value, order="C") if is_array(value) else value for name, value in encoded.items()}
     for part in (part for piece in pieces for part in piece):
@@ -369,5 +369,5 @@ def _stretches(
         if not _same_beside((name,), encoded[0], op.encode(inputs, axes, key.format)):
             return NOTHING
         expected.append(expectations(op, axes, key, op.reference(inputs, axes, key)))
-        pieces.append(Piece((Part(name, begin, end, (value.reshape(-1)[begin:end],)),), outputs))
+        pieces.append(Piece((StoredPart(name, begin, end, (value.reshape(-1)[begin:end],)),), outputs))
     return Exchangeable(Pieces(tuple(pieces), together=False), (tuple(expected), ()))
