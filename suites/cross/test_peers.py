@@ -281,6 +281,7 @@ def test_a_library_for_another_processor_is_not_called(
     assert "compiled for avx2, which this CPU lacks" in str(libggml.missing())
 
 
+@pytest.mark.usefixtures("search_again")
 def test_ggml_of_another_package_is_found(ggml: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """llama-cpp-python has the libraries in llama_cpp/lib, with their plain names."""
     found = libggml.find()
@@ -296,6 +297,7 @@ def test_ggml_of_another_package_is_found(ggml: None, tmp_path: Path, monkeypatc
     monkeypatch.delenv(libggml.FOLDER, raising=False)
     monkeypatch.setattr(libggml, "_PACKAGES", ("llama-cpp-python",))
     monkeypatch.syspath_prepend(str(tmp_path))
+    libggml._of_packages.cache_clear()
     assert libggml.missing() is None
     assert libggml.version().endswith("of llama-cpp-python 0.3.99")
 

@@ -29,7 +29,7 @@ def test_the_first_wrong_element_is_found_whatever_was_exchanged(data: st.DataOb
     rng = np.random.default_rng(data.draw(st.integers(0, 9)))
     base, other = (rng.integers(0, 100, shape) for _ in range(2))
     units = data.draw(st.sets(st.integers(0, shape[axis] - 1), max_size=3))
-    pieces = tuple(Piece({}, {"y": (axis, unit, unit + 1)}) for unit in sorted(units))
+    pieces = tuple(Piece((), {"y": (axis, unit, unit + 1)}) for unit in sorted(units))
     right = base.copy()
     for piece in pieces:
         piece.of("y", right)[...] = piece.of("y", other)

@@ -184,7 +184,7 @@ def test_what_depends_on_every_element_is_not_exchanged_in_pieces(encode: Any) -
 @pytest.mark.parametrize("shift", [2, -2, 64])
 def test_ranges_that_a_format_states_are_not_believed(shift: int, N: int, monkeypatch: pytest.MonkeyPatch) -> None:
     form = FORMATS["row16_g128"]
-    stated = type(form).row_ranges
+    stated: Any = type(form).row_ranges
 
     def wrong(self: Any, *where: Any) -> Any:
         first, *others = stated(self, *where)
