@@ -8,6 +8,7 @@ import sys
 from importlib.metadata import Distribution, PathDistribution
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
+from pathlib import Path
 
 from tritmark.harness.providers import GROUP, VARIANTS, entry_points, load
 from tritmark.harness.worker.process import CONTEXT, await_ended_server, importing, prepare
@@ -36,6 +37,8 @@ def load_without_reading(end: Connection) -> None:
     def refuse(self: Distribution, name: str) -> str:
         raise AssertionError(f"{name} is read")
 
+    # The server imports nothing from the current folder, and this test's file is from there.
+    sys.path[:] = [each for each in sys.path if Path(each).absolute() != Path.cwd()]
     PathDistribution.read_text = refuse  # type: ignore[assignment]
     end.send(len(load().registry.variants))
 
