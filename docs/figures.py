@@ -105,22 +105,28 @@ def output(name: str) -> str:
     return f"```text\n{(BASELINES / f'{name}.txt').read_text(encoding='utf-8').rstrip()}\n```"
 
 
-def model(name: str) -> str:
-    """The verdict and the rates of a whole model, of the result `models/name.json`."""
-    found = ModelResult.model_validate_json((BASELINES / "models" / f"{name}.json").read_text(encoding="utf-8"))
+def model(result: str) -> str:
+    """The verdict and the rates of a whole model, of the result `models/RESULT.json`."""
+    found = ModelResult.model_validate_json((BASELINES / "models" / f"{result}.json").read_text(encoding="utf-8"))
     rows = []
     for each in found.rates:
         speed = "" if each.speed is None else units.times(each.speed)
         rate = f"{each.tokens_per_s:,.0f}" if each.tokens_per_s >= 100 else f"{each.tokens_per_s:.3g}"
-        rows.append([each.engine.partition("=")[0], each.work, str(each.batch), str(each.prompt), rate, speed])
+        rows.append([_without_path(each.engine), each.work, str(each.batch), str(each.prompt), rate, speed])
     machine = found.machine_name or found.device
     facts = [f"- {verdict(found)}", f"- Measured on {found.created[:10]}; machine: {machine}"]
     for engine in found.engines:
-        facts.append(f"- {engine.name.partition('=')[0]} {engine.version}: {engine.settings}")
-        facts += [f"- {engine.name.partition('=')[0]}, not timed: {why}" for why in engine.missing]
+        name = _without_path(engine.name)
+        facts.append(f"- {name} {engine.version}: {engine.settings}")
+        facts += [f"- {name}, not timed: {why}" for why in engine.missing]
     head = ["engine", "work", "batch", "prompt", "tokens/s", "tritmark is faster"]
     lines = (textwrap.fill(each, 120, subsequent_indent="  ", break_on_hyphens=False) for each in facts)
     return "\n".join(lines) + "\n\n" + _table(head, rows)
+
+
+def _without_path(engine: str) -> str:
+    """llama-bench of llama-bench=PATH."""
+    return engine.partition("=")[0]
 
 
 def lines_of_run(name: str) -> str:

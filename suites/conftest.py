@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-import assertion_rewriting  # noqa: F401
 import pytest
 from earlier_builds import module
 from hypothesis import HealthCheck, settings

@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from tritmark.harness.errors import TritmarkError
 from tritmark.harness.spec import Arrays, Axes, KernelKey, Op, Values
+from tritmark.harness.validate.bitwise import same
 from tritmark.harness.validate.cases import is_array
 from tritmark.harness.validate.compare import BrokenReferenceError, Expected, expectations
 
@@ -147,6 +148,8 @@ def _pieces(
         for one in places
     ]
     # The places of pieces are not believed: a wrong one would accuse every kernel.
+    if any(each.size != part.end - part.begin for piece in inputs for part in piece for each in part.held):
+        return None
     for case in (0, 1):
         if not _same_beside(lengths, encoded[case], exchanged[case]):
             return None
@@ -219,13 +222,10 @@ def _elements(value: Any, begin: int, end: int) -> npt.NDArray[Any]:
 
 
 def _same(one: Any, two: Any) -> bool:
-    """Whether two encoded inputs have equal bytes and shapes."""
-    if one is None or two is None:
-        return one is two
-    here, there = np.ascontiguousarray(one), np.ascontiguousarray(two)
-    return (here.shape, here.dtype) == (there.shape, there.dtype) and np.array_equal(
-        here.reshape(-1).view(np.uint8), there.reshape(-1).view(np.uint8)
-    )
+    """Whether two encoded inputs are equal; arrays, bit for bit."""
+    if not (isinstance(one, np.ndarray) and isinstance(two, np.ndarray)):
+        return one is two or np.array_equal(one, two)
+    return (one.shape, one.dtype) == (two.shape, two.dtype) and same(one, two)
 
 
 def _same_beside(exchanged: Collection[str], first: Arrays, *others: Arrays) -> bool:
@@ -312,12 +312,8 @@ def _lengths(
     """Number of elements of each encoded input in a piece of `size`: the difference of two pieces and one, without
     parts that a format stores once."""
 
-    def encoded(length: int) -> dict[str, Any]:
-        cut = {
-            name: value.take(np.arange(length), along[name]) if name in along else value
-            for name, value in logical.items()
-        }
-        return op.encode(cut, {**axes, axis: length}, key.format)
+    def encoded(length: int) -> Arrays:
+        return op.encode(_cut(logical, np.arange(length), along), {**axes, axis: length}, key.format)
 
     one, two = encoded(size), encoded(2 * size)
     more = {name: two[name].size - value.size for name, value in one.items() if is_array(value)}
