@@ -296,19 +296,21 @@ def take_loaded(loaded: Installed) -> None:
             _LOADED.append(loaded)
 
 
-def entry_points(*, group: str) -> tuple[EntryPoint, ...]:
-    """The entry points of a group. Packages are read again only after a folder of them changed: that takes most of the
-    time of `load`, and each worker would do it."""
-    return _entry_points(group, tuple(_folders_of_packages()))
-
-
-@lru_cache(maxsize=16)
-def _entry_points(group: str, folders: tuple[tuple[str, int], ...]) -> tuple[EntryPoint, ...]:
+def entry_points(*, group: str) -> list[EntryPoint]:
+    """The entry points of a group that begins with "tritmark.". A folder of packages is read again only after it
+    changed: reading takes most of the time of `load`, and each worker would do it."""
     # importlib.metadata takes a twentieth of the import of tritmark.kernels, which needs it only at the first call of a
     # kernel.
-    from importlib.metadata import entry_points
+    from importlib.metadata import distributions
 
-    return tuple(entry_points(group=group))
+    found: list[EntryPoint] = []
+    earlier: list[str] = []
+    for folder, changed_ns in _folders_of_packages():
+        for dist, brought in _read(folder, changed_ns):
+            if not any(distributions(name=_name(dist), path=earlier)):  # Python imports the first of two copies
+                found += [point for point in brought if point.group == group]
+        earlier.append(folder)
+    return found
 
 
 def _folders_of_packages() -> Iterator[tuple[str, int]]:
@@ -319,6 +321,18 @@ def _folders_of_packages() -> Iterator[tuple[str, int]]:
                 yield entry, os.stat(entry).st_mtime_ns
         except OSError:
             continue  # Python imports nothing from there
+
+
+@lru_cache(maxsize=64)
+def _read(folder: str, changed_ns: int) -> list[tuple[Distribution, list[EntryPoint]]]:
+    """The packages there that bring something to tritmark, of which `changed_ns` is the state."""
+    from importlib.metadata import distributions
+
+    every = [
+        (dist, [point for point in dist.entry_points if point.group.startswith(f"{_OWN}.")])
+        for dist in distributions(path=[folder])
+    ]
+    return [(dist, brought) for dist, brought in every if brought]
 
 
 def points(group: str) -> list[EntryPoint]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import subprocess
 import sys
 from importlib.metadata import Distribution, PathDistribution
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
-from pathlib import Path
 
 from tritmark.harness.providers import GROUP, VARIANTS, entry_points, load
 from tritmark.harness.worker.process import CONTEXT, await_ended_server, importing, prepare
@@ -33,24 +34,29 @@ def test_workers_import_no_kernels() -> None:
     assert {*names.values(), "tritmark.kernels.provider.builtin"} <= found
 
 
-def load_without_reading(end: Connection) -> None:
+def load_without_reading(end: Connection, path: list[str]) -> None:
     def refuse(self: Distribution, name: str) -> str:
         raise AssertionError(f"{name} is read")
 
-    # The server imports nothing from the current folder, and this test's file is from there.
-    sys.path[:] = [each for each in sys.path if Path(each).absolute() != Path.cwd()]
+    sys.path[:] = path
     PathDistribution.read_text = refuse  # type: ignore[assignment]
     end.send(len(load().registry.variants))
 
 
 def test_workers_read_no_metadata() -> None:
-    """It takes 40 ms for a hundred packages. A new server, since a folder that changed is read again."""
+    """It takes 40 ms for a hundred packages. A new server, since a folder that changed is read again; and its sys.path,
+    to which other tests and packages add folders of their own."""
+    shown = subprocess.run(
+        [sys.executable, "-P", "-c", "import json, sys; print(json.dumps(sys.path))"],
+        stdout=subprocess.PIPE,
+        check=True,
+    )
     prepare()
     os.kill(vars(forkserver._forkserver)["_forkserver_pid"], signal.SIGKILL)
     await_ended_server()
     prepare()
     mine, its = CONTEXT.Pipe()
-    process = CONTEXT.Process(target=load_without_reading, args=(its,))
+    process = CONTEXT.Process(target=load_without_reading, args=(its, json.loads(shown.stdout)))
     with importing():
         process.start()
     its.close()
